@@ -33,17 +33,29 @@ cdef extern from "kernels/cpu/job.h" namespace "roipool" nogil:
     cdef enum Storage:
         float16_storage, bfloat16_storage, float32_storage, float64_storage
 
+    cdef struct TurnedPlan:
+        int* line
+        int* lines
+        int* longest
+        int* cell
+        wide_int* begin
+        int* count
+        int* bin
+        void* weight
+
     cdef struct AxisPlan:
         int bins
         wide_int size
         wide_int* begin
         int* count
+        int* longest
         int* window_first
         int* window_last
         int* cell
         void* weight
         void* weight_by_low
         void* weight_by_high
+        TurnedPlan turned
         void* sample
         wide_int* first_number
         wide_int* total
@@ -59,7 +71,7 @@ cdef extern from "kernels/cpu/job.h" namespace "roipool" nogil:
         void* argmax
         bint wide_argmax
         double* grad_boxes
-        const wide_int* box_order
+        wide_int* box_order
         const wide_int* image_begin
         const wide_int* box_image
         double empty_value
@@ -85,11 +97,13 @@ cdef extern from "kernels/cpu/plan.h" namespace "roipool" nogil:
     cdef cppclass Definition:
         pass
 
+    cdef enum Entries:
+        padded_taps, turned_taps, taps_with_gradient, listed_samples
+
     cdef struct Request:
         Definition definition
         bint double_precision
-        bint for_maximum
-        bint with_gradient
+        Entries entries
         double scale
         wide_int sampling[2]
         bint aligned
@@ -111,7 +125,7 @@ cdef extern from "kernels/cpu/winners.h" namespace "roipool" nogil:
 
 cdef extern from "kernels/cpu/schedule.h" namespace "roipool::ROIPOOL_ISA" nogil:
     void schedule_forward(Job&, int)
-    void schedule_backward(Job&, bint)
+    void schedule_backward(Job&, int, bint)
     void schedule_boxes(Job&)
 
 
@@ -255,9 +269,8 @@ cdef class Call:
         self.job.box_order = order
         self.job.image_begin = begin
 
-    cdef plan(self, bint for_maximum, bint with_gradient=False):
-        self.request.for_maximum = for_maximum
-        self.request.with_gradient = with_gradient
+    cdef plan(self, Entries entries):
+        self.request.entries = entries
         self.plan_axis(&self.job.rows, True)
         self.plan_axis(&self.job.columns, False)
 
@@ -270,12 +283,13 @@ cdef class Call:
         cdef int threads = max(1, min(self.threads, boxes // 1024))
         plan.begin = <wide_int*>self.allocate(bins + 1, np.int64)
         plan.count = <int*>self.allocate(bins, np.int32)
+        plan.longest = <int*>self.allocate(boxes, np.int32)
         plan.window_first = <int*>self.allocate(boxes, np.int32)
         plan.window_last = <int*>self.allocate(boxes, np.int32)
         for box in prange(boxes, nogil=True, num_threads=threads):
             count_entries(request[0], plan[0], vertical, box)
         entries = sum_entries(plan[0], boxes)
-        if request.for_maximum:
+        if request.entries == listed_samples:
             size = bytes_of_sample(request.double_precision)
             plan.sample = self.allocate(entries * size, np.uint8)
             plan.first_number = <wide_int*>self.allocate(bins, np.int64)
@@ -283,9 +297,18 @@ cdef class Call:
         else:
             plan.cell = <int*>self.allocate(entries, np.int32)
             plan.weight = self.allocate(entries, self.real)
-            if request.with_gradient:
-                plan.weight_by_low = self.allocate(entries, self.real)
-                plan.weight_by_high = self.allocate(entries, self.real)
+        if request.entries == taps_with_gradient:
+            plan.weight_by_low = self.allocate(entries, self.real)
+            plan.weight_by_high = self.allocate(entries, self.real)
+        if request.entries == turned_taps:
+            plan.turned.line = <int*>self.allocate(entries, np.int32)
+            plan.turned.lines = <int*>self.allocate(boxes, np.int32)
+            plan.turned.longest = <int*>self.allocate(boxes, np.int32)
+            plan.turned.cell = <int*>self.allocate(entries, np.int32)
+            plan.turned.begin = <wide_int*>self.allocate(entries, np.int64)
+            plan.turned.count = <int*>self.allocate(entries, np.int32)
+            plan.turned.bin = <int*>self.allocate(2 * entries, np.int32)
+            plan.turned.weight = self.allocate(2 * entries, self.real)
         for box in prange(boxes, nogil=True, num_threads=threads):
             write_entries(request[0], plan[0], vertical, box)
 
@@ -346,7 +369,7 @@ def average(features, boxes, images, geometry, output_size, *, layout, empty_val
                           features.dtype)
     if out.size == 0:
         return out
-    call.plan(for_maximum=False)
+    call.plan(padded_taps)
     call.job.features = address(features)
     call.job.output = address(out)
     call.job.empty_value = empty_value
@@ -366,10 +389,10 @@ def average_backward(grad_output, boxes, images, geometry, input_shape, *, layou
         out = empty_array(input_shape, grad_output.dtype)
     if out.size == 0:
         return out
-    call.plan(for_maximum=False)
+    call.plan(turned_taps)
     call.job.grad_output = address(grad_output)
     call.job.output = address(out)
-    schedule_backward(call.job, False)
+    schedule_backward(call.job, call.threads, False)
     call.run(engine.average_backward)
     return out
 
@@ -380,7 +403,7 @@ def average_backward_boxes(grad_output, features, boxes, images, geometry, *, la
                           height_width(grad_output.shape, layout), layout, threads)
     sums = np.zeros((len(boxes), 4), np.float64)
     if features.size and grad_output.size:
-        call.plan(for_maximum=False, with_gradient=True)
+        call.plan(taps_with_gradient)
         call.job.grad_output = address(grad_output)
         call.job.features = address(features)
         call.job.grad_boxes = <double*>address(sums)
@@ -400,7 +423,7 @@ def maximum(features, boxes, images, geometry, output_size, *, layout, lowest, e
     argmax = None
     if out.size == 0:
         return out, empty_array(shape, np.int32) if return_argmax else None
-    call.plan(for_maximum=True)
+    call.plan(listed_samples)
     if return_argmax:
         cells = call.job.rows.size * call.job.columns.size
         wide = (cells if winner_is_cell else call.largest_grid()) > np.iinfo(np.int32).max
@@ -440,7 +463,7 @@ def maximum_backward(grad_output, argmax, boxes, images, geometry, input_shape, 
         call.whole_axis(&call.job.rows)
         call.whole_axis(&call.job.columns)
     else:
-        call.plan(for_maximum=True)
+        call.plan(listed_samples)
         if not winner_is_cell and not np.all(call.sample_numbers_in_range(argmax)):
             raise ValueError("argmax holds numbers beyond its bins' samples: it is not that of "
                              "these rois, scale and sampling_ratio")
@@ -449,7 +472,7 @@ def maximum_backward(grad_output, argmax, boxes, images, geometry, input_shape, 
     call.job.argmax = address(argmax)
     call.job.wide_argmax = argmax.dtype == np.int64
     call.job.winner_is_cell = winner_is_cell
-    schedule_backward(call.job, True)
+    schedule_backward(call.job, call.threads, True)
     call.run(engine.maximum_backward)
     return out
 
@@ -463,7 +486,7 @@ def locate(argmax, boxes, images, geometry, input_shape, *, threads):
     x = empty_array(argmax.shape, boxes.dtype)
     if argmax.size == 0:
         return y, x
-    call.plan(for_maximum=True)
+    call.plan(listed_samples)
     call.locate(<const wide_int*>address(argmax), address(y), address(x))
     return y, x
 
@@ -475,7 +498,7 @@ def identify(y, x, boxes, images, geometry, input_shape, *, threads):
     argmax = empty_array(y.shape, np.int64)
     if argmax.size == 0:
         return argmax
-    call.plan(for_maximum=True)
+    call.plan(listed_samples)
     call.identify(address(y), address(x), <wide_int*>address(argmax))
     return argmax
 

@@ -7,140 +7,304 @@
 namespace roipool {
 namespace ROIPOOL_ISA {
 
-// The taps of one bin along one axis.
+// The taps of one line: of one bin, or in a backward of one cell.
 template <typename Value>
 struct Taps {
-  const int* cell;
+  const int* source;
   const Value* weight;
   int count;
 };
 
+// One axis of one box: each target is a weighted sum of sources. Forward the targets are bins and
+// the sources cells; backward it is the other way round.
 template <typename Value>
-inline Taps<Value> taps_of(const AxisPlan& plan, wide_int box, int bin) {
-  const wide_int row = box * plan.bins + bin;
-  const wide_int begin = plan.begin[row];
-  return {plan.cell + begin, static_cast<const Value*>(plan.weight) + begin, plan.count[row]};
+struct Lines {
+  int count;
+  int longest;        // taps; up to `most_padded` every line has as many, or none
+  const int* target;  // of each line; null: its own number
+  const wide_int* begin;
+  const int* taps;
+  const int* source;
+  const Value* weight;
+
+  int target_of(int line) const { return target ? target[line] : line; }
+  Taps<Value> taps_of(int line) const {
+    return {source + begin[line], weight + begin[line], taps[line]};
+  }
+};
+
+template <typename Value>
+inline Lines<Value> bins_from_cells(const AxisPlan& plan, wide_int box) {
+  const wide_int row = box * plan.bins;
+  return {plan.bins,
+          plan.longest[box],
+          nullptr,
+          plan.begin + row,
+          plan.count + row,
+          plan.cell,
+          static_cast<const Value*>(plan.weight)};
 }
 
-// Sum over a bin with a number of taps per row that the compiler knows.
-template <typename Vector, int Columns, typename Value>
-inline Vector sum_fixed(const View<const Value>& map, const Taps<Value>& rows,
-                        const Taps<Value>& columns) {
-  wide_int offset[Columns];
-  Vector weight[Columns];
-  for (int i = 0; i < Columns; ++i) {
-    offset[i] = columns.cell[i] * map.column;
-    weight[i] = spread<Vector>(columns.weight[i]);
-  }
-  Vector sum = {};
-  for (int j = 0; j < rows.count; ++j) {
-    const Value* line = map.base + rows.cell[j] * map.row;
-    Vector across = weight[0] * load<Vector>(line + offset[0]);
-    for (int i = 1; i < Columns; ++i) {
-      across = multiply_add(weight[i], load<Vector>(line + offset[i]), across);
-    }
-    sum = multiply_add(spread<Vector>(rows.weight[j]), across, sum);
-  }
-  return sum;
+template <typename Value>
+inline Lines<Value> cells_from_bins(const AxisPlan& plan, wide_int box) {
+  const TurnedPlan& turned = plan.turned;
+  const wide_int line = plan.begin[box * plan.bins];
+  return {turned.lines[box],
+          turned.longest[box],
+          turned.cell + line,
+          turned.begin + line,
+          turned.count + line,
+          turned.bin,
+          static_cast<const Value*>(turned.weight)};
 }
 
-template <typename Vector, typename Value>
-inline Vector sum_any(const View<const Value>& map, const Taps<Value>& rows,
-                      const Taps<Value>& columns) {
-  Vector sum = {};
-  for (int j = 0; j < rows.count; ++j) {
-    const Value* line = map.base + rows.cell[j] * map.row;
-    Vector across = {};
-    for (int i = 0; i < columns.count; ++i) {
-      const Vector cell = load<Vector>(line + columns.cell[i] * map.column);
-      across = multiply_add(spread<Vector>(columns.weight[i]), cell, across);
-    }
-    sum = multiply_add(spread<Vector>(rows.weight[j]), across, sum);
-  }
-  return sum;
-}
+// Columns of a source: neighbours, or those that a line reads.
+struct Neighbours {
+  wide_int first;
+  wide_int count;
+  wide_int operator[](wide_int i) const { return first + i; }
+};
+struct Chosen {
+  const int* column;
+  wide_int count;
+  wide_int operator[](wide_int i) const { return column[i]; }
+};
 
-template <typename Vector, typename Value>
-inline Vector sum_of_bin(const View<const Value>& map, const Taps<Value>& rows,
-                         const Taps<Value>& columns) {
-  switch (columns.count) {
-    case 1: return sum_fixed<Vector, 1>(map, rows, columns);
-    case 2: return sum_fixed<Vector, 2>(map, rows, columns);
-    case 3: return sum_fixed<Vector, 3>(map, rows, columns);
-    case 4: return sum_fixed<Vector, 4>(map, rows, columns);
-    default: return sum_any<Vector>(map, rows, columns);
-  }
-}
-
-template <typename Vector, typename Storage, typename Value>
-void pool_box(const Job& job, const Block& block, wide_int box, const View<const Value>& map,
-              Value* tile) {
+// mixed[i] = the weighted sum of up to four source rows at columns[i], or that added to it.
+template <typename Vector, int Group, int Rows, bool Add, typename Value, typename Columns>
+inline void mix_some(const View<const Value>& source, const int* row, const Value* weights,
+                     const Columns& columns, Value* mixed) {
   const int lanes = Lanes<Vector>::count;
-  const Strides strides = strides_of(job, job.rows.bins, job.columns.bins);
+  const Value* line[Rows];
+  Vector weight[Rows];
+  for (int j = 0; j < Rows; ++j) {
+    line[j] = source.line(row[j]);
+    weight[j] = spread<Vector>(weights[j]);
+  }
+  for (wide_int i = 0; i < columns.count; ++i) {
+    const wide_int offset = columns[i] * source.column;
+    for (int g = 0; g < Group; ++g, mixed += lanes) {
+      const wide_int at = offset + g * lanes;
+      Vector sum = weight[0] * load<Vector>(line[0] + at);
+      if (Add) sum = multiply_add(weight[0], load<Vector>(line[0] + at), load<Vector>(mixed));
+      for (int j = 1; j < Rows; ++j) {
+        sum = multiply_add(weight[j], load<Vector>(line[j] + at), sum);
+      }
+      store(sum, mixed);
+    }
+  }
+}
+
+template <typename Vector, int Group, bool Add, typename Value, typename Columns>
+inline void mix_upto_four(const View<const Value>& source, int rows, const int* row,
+                          const Value* weight, const Columns& columns, Value* mixed) {
+  switch (rows) {
+    case 1: mix_some<Vector, Group, 1, Add>(source, row, weight, columns, mixed); break;
+    case 2: mix_some<Vector, Group, 2, Add>(source, row, weight, columns, mixed); break;
+    case 3: mix_some<Vector, Group, 3, Add>(source, row, weight, columns, mixed); break;
+    default: mix_some<Vector, Group, 4, Add>(source, row, weight, columns, mixed); break;
+  }
+}
+
+template <typename Vector, int Group, typename Value, typename Columns>
+inline void mix_rows(const View<const Value>& source, const Taps<Value>& rows,
+                     const Columns& columns, Value* mixed) {
+  mix_upto_four<Vector, Group, false>(source, rows.count, rows.source, rows.weight, columns, mixed);
+  for (int done = 4; done < rows.count; done += 4) {
+    mix_upto_four<Vector, Group, true>(source, rows.count - done, rows.source + done,
+                                       rows.weight + done, columns, mixed);
+  }
+}
+
+// The weighted sum of mixed columns; column number `first` is the first of `mixed`.
+template <typename Vector, int Group, int Count, typename Value>
+inline Vector sum_taps(const Value* mixed, const Taps<Value>& taps, wide_int first, int g) {
+  const int lanes = Lanes<Vector>::count;
+  const int count = Count ? Count : taps.count;
+  const Value* from = mixed + (g - first * Group) * lanes;
+  Vector sum = taps.weight[0] * load<Vector>(from + taps.source[0] * (Group * lanes));
+  for (int i = 1; i < count; ++i) {
+    const Vector value = load<Vector>(from + taps.source[i] * (Group * lanes));
+    sum = multiply_add(spread<Vector>(taps.weight[i]), value, sum);
+  }
+  return sum;
+}
+
+// What happens to a target: it takes a value, or a value is added to it.
+struct Assign {
+  static const bool writes_empty = true;
+  template <typename Vector, typename Value>
+  static void put(Vector value, Value* to) {
+    store(value, to);
+  }
+};
+struct Increase {
+  static const bool writes_empty = false;  // to which nothing is added
+  template <typename Vector, typename Value>
+  static void put(Vector value, Value* to) {
+    store(load<Vector>(to) + value, to);
+  }
+};
+
+template <typename Vector, int Group, typename Put, typename Value>
+inline void put_empty(Value empty, Value* to) {
+  if (!Put::writes_empty) return;
+  for (int g = 0; g < Group; ++g) {
+    Put::put(spread<Vector>(empty), to + g * Lanes<Vector>::count);
+  }
+}
+
+// One row of targets from a row of sums, whose first column is `first`.
+template <typename Vector, int Group, typename Put, int Count, typename Value>
+inline void put_row(const Value* mixed, wide_int first, const Lines<Value>& columns, Value empty,
+                    Value* to, wide_int stride) {
+  for (int line = 0; line < columns.count; ++line) {
+    const Taps<Value> taps = columns.taps_of(line);
+    Value* place = to + columns.target_of(line) * stride;
+    if (taps.count == 0) {
+      put_empty<Vector, Group, Put>(empty, place);
+      continue;
+    }
+    for (int g = 0; g < Group; ++g) {
+      Put::put(sum_taps<Vector, Group, Count>(mixed, taps, first, g),
+               place + g * Lanes<Vector>::count);
+    }
+  }
+}
+
+// The same where the lines read few columns of many: each mixes its own.
+template <typename Vector, int Group, typename Put, typename Value>
+inline void put_sparse_row(const View<const Value>& source, const Taps<Value>& rows,
+                           const Lines<Value>& columns, Value empty, Value* mixed, Value* to,
+                           wide_int stride) {
+  static const int in_order[most_padded] = {0, 1, 2, 3, 4, 5};
+  for (int line = 0; line < columns.count; ++line) {
+    Taps<Value> taps = columns.taps_of(line);
+    Value* place = to + columns.target_of(line) * stride;
+    if (taps.count == 0) {
+      put_empty<Vector, Group, Put>(empty, place);
+      continue;
+    }
+    mix_rows<Vector, Group>(source, rows, Chosen{taps.source, taps.count}, mixed);
+    taps.source = in_order;
+    for (int g = 0; g < Group; ++g) {
+      Put::put(sum_taps<Vector, Group, 0>(mixed, taps, 0, g), place + g * Lanes<Vector>::count);
+    }
+  }
+}
+
+// The heart of the engine: targets [first_line, last_line) x all columns of one box. Rows are
+// summed first, into `mixed`, then columns: neighbouring bins share most of the first step.
+template <typename Vector, int Group, typename Put, typename Value>
+void resample(const View<const Value>& source, const Neighbours& read, const Lines<Value>& rows,
+              int first_line, int last_line, const Lines<Value>& columns, Value empty,
+              Value* mixed, const View<Value>& to) {
+  const bool sparse = columns.longest <= most_padded && columns.count * columns.longest < read.count;
+  for (int line = first_line; line < last_line; ++line) {
+    const Taps<Value> taps = rows.taps_of(line);
+    Value* target = to.line(rows.target_of(line));
+    const wide_int stride = to.column;
+    if (taps.count == 0) {
+      for (int i = 0; i < columns.count; ++i) {
+        put_empty<Vector, Group, Put>(empty, target + columns.target_of(i) * stride);
+      }
+      continue;
+    }
+    if (sparse) {
+      put_sparse_row<Vector, Group, Put>(source, taps, columns, empty, mixed, target, stride);
+      continue;
+    }
+    mix_rows<Vector, Group>(source, taps, read, mixed);
+    const wide_int first = read.first;
+    switch (columns.longest) {
+      case 1: put_row<Vector, Group, Put, 1>(mixed, first, columns, empty, target, stride); break;
+      case 2: put_row<Vector, Group, Put, 2>(mixed, first, columns, empty, target, stride); break;
+      case 3: put_row<Vector, Group, Put, 3>(mixed, first, columns, empty, target, stride); break;
+      case 4: put_row<Vector, Group, Put, 4>(mixed, first, columns, empty, target, stride); break;
+      default: put_row<Vector, Group, Put, 0>(mixed, first, columns, empty, target, stride); break;
+    }
+  }
+}
+
+template <typename Vector, int Group, typename Storage, typename Value>
+void pool_box(const Job& job, const Block& block, wide_int box, const View<const Value>& map,
+              char* scratch) {
+  const int lanes = Lanes<Vector>::count;
+  const int bins = job.columns.bins;
+  const Strides strides = strides_of(job, job.rows.bins, bins);
   Storage* output = static_cast<Storage*>(job.output) + box * strides.outer +
                     block.first_channel * strides.channel;
-  const Vector empty = spread<Vector>(static_cast<Value>(job.empty_value));
-  for_each_tile(job, [&](wide_int first, int bins) {
-    for_each_row(job, first, bins, [&](int row, int column, int last_column, int place) {
-      const Taps<Value> rows = taps_of<Value>(job.rows, box, row);
-      for (Value* bin = tile + place * lanes; column < last_column; ++column, bin += lanes) {
-        const Taps<Value> columns = taps_of<Value>(job.columns, box, column);
-        const bool covered = rows.count > 0 && columns.count > 0;
-        store(covered ? sum_of_bin<Vector>(map, rows, columns) : empty, bin);
-      }
-    });
-    from_lanes(tile, lanes, bins, block.channels, output + first * strides.column, strides);
+  const Lines<Value> rows = bins_from_cells<Value>(job.rows, box);
+  const Lines<Value> columns = bins_from_cells<Value>(job.columns, box);
+  const Rectangle window = window_of_box(job, box);
+  const Value empty = static_cast<Value>(job.empty_value);
+  Value* mixed = reinterpret_cast<Value*>(scratch);
+  const auto pool_rows = [&](int first, int last, const View<Value>& to) {
+    resample<Vector, Group, Assign>(map, {window.left, window.width()}, rows, first, last, columns,
+                                    empty, mixed, to);
+  };
+  if (is_direct(job, block, lanes)) {
+    pool_rows(0, job.rows.bins,
+              {reinterpret_cast<Value*>(output), strides.row, strides.column});
+    return;
+  }
+  Value* tile = reinterpret_cast<Value*>(tile_of(job, scratch));
+  for_each_tile(job, [&](int first, int last) {
+    // Their cache lines are on the way while the bins are computed.
+    expect_writes(output + first * strides.row, strides, block.channels, (last - first) * bins);
+    pool_rows(first, last, packed_view(tile, first, 0, bins, lanes));
+    from_lanes(tile, lanes, (last - first) * bins, block.channels, output + first * strides.row,
+               strides);
   });
 }
 
-template <typename Vector, typename Storage>
-void forward(const Job& job, const Block& block, BoxRange range, char* scratch) {
-  typedef typename Lanes<Vector>::Value Value;
-  visit_maps<Vector, Storage>(
-      job, block, range, scratch, [&](wide_int box, const View<const Value>& map, char* memory) {
-        pool_box<Vector, Storage>(job, block, box, map, reinterpret_cast<Value*>(memory));
-      });
-}
+struct AverageForward {
+  template <typename Vector, int Group, typename Storage>
+  static void run(const Job& job, const Block& block, const Part& part) {
+    typedef typename Lanes<Vector>::Value Value;
+    visit_maps<Vector, Storage>(
+        job, block, part, [&](wide_int box, const View<const Value>& map) {
+          pool_box<Vector, Group, Storage>(job, block, box, map, part.scratch);
+        });
+  }
+};
 
-template <typename Vector, typename Value>
-inline void scatter_bin(const View<Value>& map, const Taps<Value>& rows, const Taps<Value>& columns,
-                        Vector gradient) {
-  for (int j = 0; j < rows.count; ++j) {
-    const Vector part = rows.weight[j] * gradient;
-    Value* line = map.base + rows.cell[j] * map.row;
-    for (int i = 0; i < columns.count; ++i) {
-      Value* cell = line + columns.cell[i] * map.column;
-      store(multiply_add(spread<Vector>(columns.weight[i]), part, load<Vector>(cell)), cell);
-    }
+// Adds the gradients of one box to rows [owned.top, owned.bottom) of the map.
+template <typename Vector, int Group, typename Storage, typename Value>
+void scatter_box(const Job& job, const Block& block, wide_int box, const View<Value>& map,
+                 const Rectangle& owned, char* scratch) {
+  const int lanes = Lanes<Vector>::count;
+  const int bins = job.columns.bins;
+  const Strides strides = strides_of(job, job.rows.bins, bins);
+  const Storage* gradients = static_cast<const Storage*>(job.grad_output) + box * strides.outer +
+                             block.first_channel * strides.channel;
+  View<const Value> source = {reinterpret_cast<const Value*>(gradients), strides.row,
+                              strides.column};
+  if (!is_direct(job, block, lanes)) {
+    Value* tile = reinterpret_cast<Value*>(tile_of(job, scratch));
+    to_lanes(gradients, strides, block.channels, wide_int(job.rows.bins) * bins, lanes, tile);
+    source = {tile, bins * lanes, lanes};
+  }
+  const Lines<Value> rows = cells_from_bins<Value>(job.rows, box);
+  const Lines<Value> columns = cells_from_bins<Value>(job.columns, box);
+  Value* mixed = reinterpret_cast<Value*>(scratch);
+  for (int line = 0; line < rows.count; ++line) {
+    if (rows.target_of(line) < owned.top || rows.target_of(line) >= owned.bottom) continue;
+    resample<Vector, Group, Increase>(source, {0, bins}, rows, line, line + 1, columns, Value(0),
+                                      mixed, map);
   }
 }
 
-template <typename Vector, typename Storage, typename Value>
-void scatter_box(const Job& job, const Block& block, wide_int box, const View<Value>& map,
-                 Value* tile) {
-  const int lanes = Lanes<Vector>::count;
-  const Strides strides = strides_of(job, job.rows.bins, job.columns.bins);
-  const Storage* gradient = static_cast<const Storage*>(job.grad_output) + box * strides.outer +
-                            block.first_channel * strides.channel;
-  for_each_tile(job, [&](wide_int first, int bins) {
-    to_lanes(gradient + first * strides.column, strides, block.channels, bins, lanes, tile);
-    for_each_row(job, first, bins, [&](int row, int column, int last_column, int place) {
-      const Taps<Value> rows = taps_of<Value>(job.rows, box, row);
-      for (const Value* bin = tile + place * lanes; column < last_column; ++column, bin += lanes) {
-        scatter_bin(map, rows, taps_of<Value>(job.columns, box, column), load<Vector>(bin));
-      }
-    });
-  });
-}
-
-template <typename Vector, typename Storage>
-void backward(const Job& job, const Block& block, char* scratch) {
-  typedef typename Lanes<Vector>::Value Value;
-  own_maps<Vector, Storage>(
-      job, block, scratch, [&](wide_int box, const View<Value>& map, char* memory) {
-        scatter_box<Vector, Storage>(job, block, box, map, reinterpret_cast<Value*>(memory));
-      });
-}
+struct AverageBackward {
+  template <typename Vector, int Group, typename Storage>
+  static void run(const Job& job, const Block& block, const Part& part) {
+    typedef typename Lanes<Vector>::Value Value;
+    own_maps<Vector, Storage>(
+        job, block, part, [&](wide_int box, const View<Value>& map, const Rectangle& owned) {
+          scatter_box<Vector, Group, Storage>(job, block, box, map, owned, part.scratch);
+        });
+  }
+};
 
 // Derivatives of the pooled value of one bin by the box's ends, dotted with the bin's gradient.
 template <typename Vector>
@@ -157,8 +321,8 @@ inline void add_weighted(Value weight, Vector value, Vector* sum) {
 template <typename Vector, typename Value>
 void add_bin_gradient(const Job& job, wide_int box, int row, int column,
                       const View<const Value>& map, Vector gradient, BoxGradient<Vector>* sums) {
-  const Taps<Value> rows = taps_of<Value>(job.rows, box, row);
-  const Taps<Value> columns = taps_of<Value>(job.columns, box, column);
+  const Taps<Value> rows = bins_from_cells<Value>(job.rows, box).taps_of(row);
+  const Taps<Value> columns = bins_from_cells<Value>(job.columns, box).taps_of(column);
   const wide_int first_row = rows.weight - static_cast<const Value*>(job.rows.weight);
   const wide_int first_column = columns.weight - static_cast<const Value*>(job.columns.weight);
   const Value* by_y1 = static_cast<const Value*>(job.rows.weight_by_low) + first_row;
@@ -169,7 +333,7 @@ void add_bin_gradient(const Job& job, wide_int box, int row, int column,
   for (int j = 0; j < rows.count; ++j) {
     Vector value = {}, left = {}, right = {};
     for (int i = 0; i < columns.count; ++i) {
-      const Vector cell = load<Vector>(map.at(rows.cell[j], columns.cell[i]));
+      const Vector cell = load<Vector>(map.at(rows.source[j], columns.source[i]));
       add_weighted(columns.weight[i], cell, &value);
       add_weighted(by_x1[i], cell, &left);
       add_weighted(by_x2[i], cell, &right);
@@ -194,69 +358,50 @@ double sum_of_lanes(Vector vector, int channels) {
   return sum;
 }
 
-template <typename Vector, typename Storage>
-void backward_box(const Job& job, const Block& block, wide_int box, char* scratch) {
-  typedef typename Lanes<Vector>::Value Value;
-  const int lanes = Lanes<Vector>::count;
-  const Strides strides = strides_of(job, job.rows.bins, job.columns.bins);
-  const Storage* gradients = static_cast<const Storage*>(job.grad_output) + box * strides.outer +
-                             block.first_channel * strides.channel;
-  BoxGradient<Vector> sums;
-  const auto add_map = [&](wide_int, const View<const Value>& map, char* memory) {
-    Value* tile = reinterpret_cast<Value*>(memory);
-    for_each_tile(job, [&](wide_int first, int bins) {
-      to_lanes(gradients + first * strides.column, strides, block.channels, bins, lanes, tile);
-      for_each_row(job, first, bins, [&](int row, int column, int last_column, int place) {
-        for (const Value* bin = tile + place * lanes; column < last_column;
-             ++column, bin += lanes) {
-          add_bin_gradient(job, box, row, column, map, load<Vector>(bin), &sums);
-        }
-      });
-    });
-  };
-  visit_map_of_box<Vector, Storage>(job, block, box, scratch, add_map);
-  double* result = job.grad_boxes + 4 * box;
-  result[0] += sum_of_lanes(sums.by_x1, block.channels);
-  result[1] += sum_of_lanes(sums.by_y1, block.channels);
-  result[2] += sum_of_lanes(sums.by_x2, block.channels);
-  result[3] += sum_of_lanes(sums.by_y2, block.channels);
-}
-
-struct AverageForward {
-  template <typename Vector, typename Storage>
-  static void run(const Job& job, const Block& block, const Part& part) {
-    forward<Vector, Storage>(job, block, part.boxes, part.scratch);
-  }
-};
-
-struct AverageBackward {
-  template <typename Vector, typename Storage>
-  static void run(const Job& job, const Block& block, const Part& part) {
-    backward<Vector, Storage>(job, block, part.scratch);
-  }
-};
-
 struct AverageBackwardBoxes {
-  template <typename Vector, typename Storage>
+  template <typename Vector, int Group, typename Storage>
   static void run(const Job& job, const Block& block, const Part& part) {
-    backward_box<Vector, Storage>(job, block, part.boxes.begin, part.scratch);
+    typedef typename Lanes<Vector>::Value Value;
+    const int lanes = Lanes<Vector>::count;
+    const Strides strides = strides_of(job, job.rows.bins, job.columns.bins);
+    const Storage* gradients = static_cast<const Storage*>(job.grad_output) +
+                               part.box * strides.outer + block.first_channel * strides.channel;
+    const View<const Value> map = map_of_box<Vector, Storage>(job, block, part.box, part.scratch);
+    Value* tile = reinterpret_cast<Value*>(tile_of(job, part.scratch));
+    BoxGradient<Vector> sums;
+    for_each_tile(job, [&](int first, int last) {
+      const int bins = job.columns.bins;
+      to_lanes(gradients + first * strides.row, strides, block.channels, (last - first) * bins,
+               lanes, tile);
+      for (int row = first; row < last; ++row) {
+        for (int column = 0; column < bins; ++column) {
+          const Value* bin = tile + ((row - first) * bins + column) * lanes;
+          add_bin_gradient(job, part.box, row, column, map, load<Vector>(bin), &sums);
+        }
+      }
+    });
+    double* result = job.grad_boxes + 4 * part.box;
+    result[0] += sum_of_lanes(sums.by_x1, block.channels);
+    result[1] += sum_of_lanes(sums.by_y1, block.channels);
+    result[2] += sum_of_lanes(sums.by_x2, block.channels);
+    result[3] += sum_of_lanes(sums.by_y2, block.channels);
   }
 };
 
 void average_forward(const Job& job, wide_int task, char* scratch) {
-  run_forward<AverageForward>(job, task, scratch);
+  run_task<AverageForward>(job, task, scratch);
 }
 
 void average_backward(const Job& job, wide_int task, char* scratch) {
-  run_block<AverageBackward>(job, task, {{0, 0}, scratch});
+  run_task<AverageBackward>(job, task, scratch);
 }
 
 void average_backward_boxes(const Job& job, wide_int box, char* scratch) {
-  const wide_int blocks = blocks_per_image(job, lanes_of(job));
+  const wide_int blocks = blocks_of_image(job, lanes_of(job)).count();
   const wide_int image = job.box_image[box];
   if (image < 0) return;
   for (wide_int block = 0; block < blocks; ++block) {
-    run_block<AverageBackwardBoxes>(job, image * blocks + block, {{box, box + 1}, scratch});
+    run_block<AverageBackwardBoxes>(job, image * blocks + block, {0, box, scratch});
   }
 }
 

@@ -8,6 +8,23 @@ typedef long long wide_int;
 
 enum Storage { float16_storage, bfloat16_storage, float32_storage, float64_storage };
 
+// Lines of at most this many taps are made equally long within a box, for engines that are
+// compiled for each length: a branch that is mispredicted costs more than a few taps.
+const int most_padded = 6;
+
+// A plan turned round, for backwards: each line is a cell and lists the bins that read it. The
+// lines of box k are at the places of its entries in the plan, its taps at twice those.
+struct TurnedPlan {
+  int* line;        // per entry of the plan: the line that it went to
+  int* lines;       // per box
+  int* longest;     // per box: taps of the longest line
+  int* cell;        // per line
+  wide_int* begin;  // per line: its taps
+  int* count;       // per line
+  int* bin;         // per tap
+  void* weight;     // per tap
+};
+
 // The plans of all boxes along one axis. Bin b of box k is row k * bins + b of the per-bin arrays;
 // its entries are begin[row] ... begin[row] + count[row] - 1 of the per-entry arrays. Real numbers
 // are double for float64 maps, else float. Arrays that a plan does not need are null.
@@ -16,6 +33,7 @@ struct AxisPlan {
   wide_int size;      // cells of the map along this axis
   wide_int* begin;    // per bin, and one more
   int* count;         // per bin
+  int* longest;       // per box: entries of the longest bin
   int* window_first;  // per box: the cells that it reads are window_first ... window_last - 1
   int* window_last;
   // For averages: taps, merged over the bin's samples, the division by their number included.
@@ -23,6 +41,7 @@ struct AxisPlan {
   void* weight;
   void* weight_by_low;  // d(weight) / d(box's low end); for the gradient of boxes
   void* weight_by_high;
+  TurnedPlan turned;
   // For maxima: samples.
   void* sample;            // Sample<T>
   wide_int* first_number;  // per bin: number of its first listed sample
@@ -42,9 +61,9 @@ struct Job {
   bool wide_argmax;    // int64 rather than int32
   double* grad_boxes;  // [boxes, 4]: by x1, y1, x2, y2
 
-  // Boxes grouped by image, in their given order: those of image n are
-  // box_order[image_begin[n]] ... box_order[image_begin[n + 1] - 1].
-  const wide_int* box_order;
+  // Boxes grouped by image: those of image n are box_order[image_begin[n]] ...
+  // box_order[image_begin[n + 1] - 1]. The schedule sorts each group by the first map row read.
+  wide_int* box_order;
   const wide_int* image_begin;
   const wide_int* box_image;  // negative: the box reads nothing; such boxes go with image 0
 
@@ -55,12 +74,16 @@ struct Job {
   bool outside_is_zero;  // a sample outside the map takes part in a maximum, as 0
 
   // How the work is cut; the engine's `prepare` fills these in.
-  bool narrow;          // one channel at a time
-  bool boxes_first;     // a task takes all channels of a box before the next box
-  bool pack_each_box;   // copy each box's window rather than the image's
-  wide_int box_splits;  // pieces that the boxes of one image are cut into (forward only)
+  bool narrow;           // one channel at a time
+  int group;             // vectors of channels in a block
+  bool pack_each_box;    // copy each box's window rather than the image's rows
+  wide_int parts;        // pieces that one image is cut into: of its boxes, or of its rows (backward)
+  wide_int ring_rows;    // packed rows that are held at a time
+  wide_int tile_rows;    // rows of bins that are computed before they are written
+  wide_int mixed_bytes;  // scratch memory of a thread: a row of sums, then a tile of bins,
+  wide_int tile_bytes;   //   then packed cells; `scratch_bytes` in all
+  wide_int scratch_bytes;
   wide_int tasks;
-  wide_int scratch_bytes;  // per thread
 };
 
 // Runs one task of a job; `scratch` is the calling thread's own memory.

@@ -89,33 +89,60 @@ inline double multiply_add(double a, double b, double c) {
 }
 #endif
 
+inline bool is_computed_type(const Job& job) {
+  return job.storage == float32_storage || job.storage == float64_storage;
+}
+
+// Whether channels lie side by side in the computed type, so that maps and pooled values need no
+// copies.
+inline bool works_in_place(const Job& job) { return job.channels_last && is_computed_type(job); }
+
+// Vectors of neighbouring channels that a task takes together where they lie side by side in
+// memory: as many as keep the rows of its boxes in the second-level cache.
+const int vectors_of_group = 4;
+
 // A run of channels that one task computes together.
 struct Block {
   wide_int image;
   wide_int first_channel;
-  int channels;  // at most the lanes of a vector
-  bool single;   // one channel, without a vector
+  int channels;
+  int vectors;  // 0: one channel, without a vector
 };
 
 // Fewer channels than this at the end are computed one by one rather than in a padded vector.
 const int fewest_padded_channels = 5;
 
-inline wide_int blocks_per_image(const Job& job, int lanes) {
-  if (job.narrow) return job.channels;
-  const wide_int rest = job.channels % lanes;
-  return job.channels / lanes + (rest < fewest_padded_channels ? rest : 1);
+// How the channels of an image fall into blocks: groups of vectors, vectors, what is left over.
+struct Blocks {
+  int lanes;
+  int group;  // channels
+  wide_int groups, vectors, rest;
+  bool padded;  // the rest is one block rather than one for each channel
+
+  wide_int count() const { return groups + vectors + (padded ? 1 : rest); }
+};
+
+inline Blocks blocks_of_image(const Job& job, int lanes) {
+  if (job.narrow) return {lanes, lanes, 0, 0, job.channels, false};
+  const int group = lanes * job.group;
+  const wide_int left = job.channels % group;
+  const wide_int rest = left % lanes;
+  return {lanes, group, job.channels / group, left / lanes, rest, rest >= fewest_padded_channels};
 }
 
 inline Block block_of_task(const Job& job, wide_int task, int lanes) {
-  const wide_int per_image = blocks_per_image(job, lanes);
-  const wide_int image = task / per_image;
-  const wide_int number = task % per_image;
-  if (job.narrow) return {image, number, 1, true};
-  const wide_int whole = job.channels / lanes;
-  if (number < whole) return {image, number * lanes, lanes, false};
-  const int rest = static_cast<int>(job.channels % lanes);
-  if (rest < fewest_padded_channels) return {image, whole * lanes + number - whole, 1, true};
-  return {image, whole * lanes, rest, false};
+  const Blocks blocks = blocks_of_image(job, lanes);
+  const wide_int image = task / blocks.count();
+  wide_int number = task % blocks.count();
+  if (number < blocks.groups) {
+    return {image, number * blocks.group, blocks.group, blocks.group / lanes};
+  }
+  number -= blocks.groups;
+  const wide_int first = blocks.groups * blocks.group;
+  if (number < blocks.vectors) return {image, first + number * lanes, lanes, 1};
+  const wide_int last = first + blocks.vectors * lanes + number - blocks.vectors;
+  if (blocks.padded) return {image, last, static_cast<int>(blocks.rest), 1};
+  return {image, last, 1, 0};
 }
 
 // Distances between neighbours in an array of maps or of pooled values, in elements.
@@ -142,21 +169,25 @@ struct Rectangle {
   wide_int cells() const { return height() * width(); }
 };
 
-// Where the lanes of map cell (y, x) lie: base + y * row + x * column.
+// Where the lanes of cell (y, x) lie. A ring of rows, as many as a power of two, is told by its
+// mask; elsewhere all bits of it are set.
 template <typename Value>
 struct View {
   Value* base;
   wide_int row;
   wide_int column;
+  wide_int mask = -1;
 
-  Value* at(wide_int y, wide_int x) const { return base + y * row + x * column; }
+  Value* line(wide_int y) const { return base + (y & mask) * row; }
+  Value* at(wide_int y, wide_int x) const { return line(y) + x * column; }
 };
 
-// A packed rectangle: the lanes of a cell side by side, cells in row order.
+// Packed cells: lanes side by side, then columns from `left` on, then rows from `top` on.
 template <typename Value>
-inline View<Value> packed_view(Value* memory, const Rectangle& window, int lanes) {
-  const wide_int row = window.width() * lanes;
-  return {memory - window.top * row - window.left * lanes, row, lanes};
+inline View<Value> packed_view(Value* memory, wide_int top, wide_int left, wide_int width,
+                               int lanes) {
+  const wide_int row = width * lanes;
+  return {memory - top * row - left * lanes, row, lanes};
 }
 
 // `count` neighbours along a row, or bins, of a block's channels to lanes side by side. `from`
@@ -190,6 +221,18 @@ inline void from_lanes(const Value* from, int lanes, wide_int count, int channel
   }
 }
 
+// Asks for the cache lines of what from_lanes will write. GCC takes a function that only prefetches
+// for one without effect and drops the call, unless it is inlined before.
+template <typename Storage>
+__attribute__((always_inline)) inline void expect_writes(const Storage* to, const Strides& strides, int channels, wide_int count) {
+  if (strides.column != 1) return;
+  for (int lane = 0; lane < channels; ++lane) {
+    const char* line = reinterpret_cast<const char*>(to + lane * strides.channel);
+    const char* end = line + count * sizeof(Storage);
+    for (; line < end; line += 64) __builtin_prefetch(line, 1);
+  }
+}
+
 template <typename Storage>
 inline void clear_cells(Storage* to, const Strides& strides, int channels, wide_int count) {
   if (strides.column == 1) {
@@ -203,62 +246,12 @@ inline void clear_cells(Storage* to, const Strides& strides, int channels, wide_
   }
 }
 
-// Copies a window of a block's maps. `from` points at cell (0, 0).
-template <typename Storage, typename Value>
-inline void pack(const Storage* from, const Strides& strides, int channels, int lanes,
-                 const Rectangle& window, Value* packed) {
-  for (wide_int y = window.top; y < window.bottom; ++y) {
-    const Storage* line = from + y * strides.row + window.left * strides.column;
-    to_lanes(line, strides, channels, window.width(), lanes, packed);
-    packed += window.width() * lanes;
-  }
-}
-
-// The way back, over whole maps: zero outside the window.
-template <typename Storage, typename Value>
-inline void unpack(const Value* packed, const Rectangle& window, int lanes, Storage* to,
-                   const Strides& strides, int channels, wide_int height, wide_int width) {
-  for (wide_int y = 0; y < height; ++y) {
-    Storage* line = to + y * strides.row;
-    if (y < window.top || y >= window.bottom) {
-      clear_cells(line, strides, channels, width);
-      continue;
-    }
-    clear_cells(line, strides, channels, window.left);
-    from_lanes(packed, lanes, window.width(), channels, line + window.left * strides.column,
-               strides);
-    clear_cells(line + window.right * strides.column, strides, channels, width - window.right);
-    packed += window.width() * lanes;
-  }
-}
-
-// The bins of a box are computed in row order, a tile at a time that stays in the nearest cache: a
-// vector of values for each bin, and for maxima one of labels behind all of those.
-const int bins_of_tile = 256;
-const wide_int bytes_of_tile = 2 * 64 * bins_of_tile;
-
-// Calls visit(first bin, number of bins) for each tile of a box.
+// Calls visit(first, last) for runs of rows of bins that are computed before they are written.
 template <typename Visit>
 inline void for_each_tile(const Job& job, Visit visit) {
-  const wide_int bins = static_cast<wide_int>(job.rows.bins) * job.columns.bins;
-  for (wide_int first = 0; first < bins; first += bins_of_tile) {
-    const wide_int left = bins - first;
-    visit(first, static_cast<int>(left < bins_of_tile ? left : bins_of_tile));
-  }
-}
-
-// Calls visit(row, first column, last column, place in the tile) for the part of each row of bins
-// that lies in a tile; columns [first, last).
-template <typename Visit>
-inline void for_each_row(const Job& job, wide_int first, int count, Visit visit) {
-  int row = static_cast<int>(first / job.columns.bins);
-  int column = static_cast<int>(first % job.columns.bins);
-  for (int place = 0; place < count; ++row) {
-    const int in_row = job.columns.bins - column;
-    const int columns = in_row < count - place ? in_row : count - place;
-    visit(row, column, column + columns, place);
-    place += columns;
-    column = 0;
+  for (wide_int first = 0; first < job.rows.bins; first += job.tile_rows) {
+    const wide_int last = first + job.tile_rows;
+    visit(static_cast<int>(first), static_cast<int>(last < job.rows.bins ? last : job.rows.bins));
   }
 }
 

@@ -161,49 +161,56 @@ void write_argmax(const Job& job, const Label* labels, int lanes, wide_int bins,
   }
 }
 
-template <typename Vector, Tracking Track, typename Storage, typename Value>
+template <typename Vector, int Group, Tracking Track, typename Storage, typename Value>
 void pool_box(const Job& job, const Block& block, wide_int box, const View<const Value>& map,
-              char* memory) {
+              char* scratch) {
   typedef typename Lanes<Vector>::Label Label;
   const int lanes = Lanes<Vector>::count;
-  const Strides strides = strides_of(job, job.rows.bins, job.columns.bins);
+  const int width = Group * lanes;
+  const int bins = job.columns.bins;
+  const Strides strides = strides_of(job, job.rows.bins, bins);
   const wide_int origin = box * strides.outer + block.first_channel * strides.channel;
-  Value* tile = reinterpret_cast<Value*>(memory);
-  Label* labels = reinterpret_cast<Label*>(memory + bytes_of_tile / 2);
-  for_each_tile(job, [&](wide_int first, int bins) {
-    for_each_row(job, first, bins, [&](int row, int column, int last_column, int place) {
+  Value* tile = reinterpret_cast<Value*>(tile_of(job, scratch));
+  Label* labels = reinterpret_cast<Label*>(tile_of(job, scratch) + job.tile_bytes / 2);
+  for_each_tile(job, [&](int first, int last) {
+    wide_int place = 0;
+    for (int row = first; row < last; ++row) {
       const Samples<Value> rows = samples_of<Value>(job.rows, box, row);
-      for (; column < last_column; ++column, ++place) {
-        const auto winner =
-            pool_bin<Vector, Track>(job, map, rows, samples_of<Value>(job.columns, box, column));
-        store(winner.value, tile + place * lanes);
-        if (Track != value_only) store(winner.label, labels + place * lanes);
+      for (int column = 0; column < bins; ++column) {
+        const Samples<Value> columns = samples_of<Value>(job.columns, box, column);
+        for (int g = 0; g < Group; ++g, place += lanes) {
+          const View<const Value> part = {map.base + g * lanes, map.row, map.column, map.mask};
+          const auto winner = pool_bin<Vector, Track>(job, part, rows, columns);
+          store(winner.value, tile + place);
+          if (Track != value_only) store(winner.label, labels + place);
+        }
       }
-    });
-    const wide_int at = origin + first * strides.column;
-    from_lanes(tile, lanes, bins, block.channels, static_cast<Storage*>(job.output) + at, strides);
-    write_argmax(job, labels, lanes, bins, at, strides, block.channels);
+    }
+    const wide_int at = origin + first * strides.row;
+    const wide_int count = wide_int(last - first) * bins;
+    from_lanes(tile, width, count, block.channels, static_cast<Storage*>(job.output) + at, strides);
+    write_argmax(job, labels, width, count, at, strides, block.channels);
   });
 }
 
-template <typename Vector, Tracking Track, typename Storage>
+template <typename Vector, int Group, Tracking Track, typename Storage>
 void forward(const Job& job, const Block& block, const Part& part) {
   typedef typename Lanes<Vector>::Value Value;
-  visit_maps<Vector, Storage>(job, block, part.boxes, part.scratch,
-                              [&](wide_int box, const View<const Value>& map, char* memory) {
-                                pool_box<Vector, Track, Storage>(job, block, box, map, memory);
-                              });
+  visit_maps<Vector, Storage>(
+      job, block, part, [&](wide_int box, const View<const Value>& map) {
+        pool_box<Vector, Group, Track, Storage>(job, block, box, map, part.scratch);
+      });
 }
 
 struct MaximumForward {
-  template <typename Vector, typename Storage>
+  template <typename Vector, int Group, typename Storage>
   static void run(const Job& job, const Block& block, const Part& part) {
     if (job.nan_restarts) {
-      forward<Vector, nan_restarts, Storage>(job, block, part);
+      forward<Vector, Group, nan_restarts, Storage>(job, block, part);
     } else if (job.argmax) {
-      forward<Vector, value_and_label, Storage>(job, block, part);
+      forward<Vector, Group, value_and_label, Storage>(job, block, part);
     } else {
-      forward<Vector, value_only, Storage>(job, block, part);
+      forward<Vector, Group, value_only, Storage>(job, block, part);
     }
   }
 };
@@ -312,26 +319,26 @@ void own_planes(const Job& job, const Block& block) {
 }
 
 struct MaximumBackward {
-  template <typename Vector, typename Storage>
+  template <typename Vector, int, typename Storage>
   static void run(const Job& job, const Block& block, const Part& part) {
     typedef typename Lanes<Vector>::Value Value;
     if (owns_planes(job)) {
       own_planes<Value>(job, block);
       return;
     }
-    own_maps<Vector, Storage>(job, block, part.scratch,
-                              [&](wide_int box, const View<Value>& map, char*) {
+    own_maps<Vector, Storage>(job, block, part,
+                              [&](wide_int box, const View<Value>& map, const Rectangle&) {
                                 scatter_winners<Storage>(job, block, box, map);
                               });
   }
 };
 
 void maximum_forward(const Job& job, wide_int task, char* scratch) {
-  run_forward<MaximumForward>(job, task, scratch);
+  run_task<MaximumForward>(job, task, scratch);
 }
 
 void maximum_backward(const Job& job, wide_int task, char* scratch) {
-  run_block<MaximumBackward>(job, task, {{0, 0}, scratch});
+  run_task<MaximumBackward>(job, task, scratch);
 }
 
 }  // namespace ROIPOOL_ISA

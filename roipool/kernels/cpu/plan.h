@@ -7,12 +7,19 @@
 
 namespace roipool {
 
+// What an engine wants to know of each box.
+enum Entries {
+  padded_taps,         // sums: taps, as many in each bin of a box where they are few
+  turned_taps,         // their transpose: taps, and the plan turned round
+  taps_with_gradient,  // gradients of boxes: taps with their derivatives
+  listed_samples       // maxima
+};
+
 // The question that one call puts to every box.
 struct Request {
   Definition definition;
   bool double_precision;
-  bool for_maximum;    // samples rather than taps
-  bool with_gradient;  // taps with their derivatives
+  Entries entries;
   double scale;
   wide_int sampling[2];  // rows, columns
   bool aligned;
@@ -182,16 +189,123 @@ void visit_box(const Request& request, const AxisPlan& plan, bool vertical, wide
   visit_bins(request.definition, axis_of_box<T>(request, plan, vertical, box), 0, plan.bins, sink);
 }
 
+// Makes room for lines that are equally long.
+inline void level_entries(wide_int* entries, int bins) {
+  wide_int longest = 0;
+  for (int bin = 0; bin < bins; ++bin) longest = maximum(longest, entries[bin]);
+  if (longest > most_padded) return;
+  for (int bin = 0; bin < bins; ++bin) entries[bin] = longest;
+}
+
 template <typename T>
 void count_axis(const Request& request, const AxisPlan& plan, bool vertical, wide_int box) {
   wide_int* entries = plan.begin + box * plan.bins + 1;
-  if (request.for_maximum) {
+  if (request.entries == listed_samples) {
     EntryCounter<T, false> counter(entries);
     visit_box<T>(request, plan, vertical, box, counter);
-  } else {
-    EntryCounter<T, true> counter(entries);
-    visit_box<T>(request, plan, vertical, box, counter);
+    return;
   }
+  EntryCounter<T, true> counter(entries);
+  visit_box<T>(request, plan, vertical, box, counter);
+  if (request.entries == padded_taps) level_entries(entries, plan.bins);
+}
+
+inline int longest_of(const int* count, int lines) {
+  int longest = 0;
+  for (int line = 0; line < lines; ++line) longest = maximum(longest, count[line]);
+  return longest;
+}
+
+// Lengthens a line by cutting its greatest weight into halves, which changes no sum: a weight of 0
+// would make NaN of an infinite value.
+template <typename T>
+void pad_line(int* source, T* weight, int* count, int length) {
+  if (*count == 0) return;
+  int greatest = 0;
+  for (int tap = 1; tap < *count; ++tap) {
+    if (magnitude(weight[tap]) > magnitude(weight[greatest])) greatest = tap;
+  }
+  for (; *count < length; ++*count) {
+    weight[greatest] *= T(0.5);
+    source[*count] = source[greatest];
+    weight[*count] = weight[greatest];
+  }
+}
+
+template <typename T>
+void pad_lines(const wide_int* begin, int* count, int lines, int length, int* source, T* weight) {
+  if (length > most_padded) return;
+  for (int line = 0; line < lines; ++line) {
+    pad_line(source + begin[line], weight + begin[line], count + line, length);
+  }
+}
+
+// Finds, or begins, the line of a cell. Bins overlap by a few cells only, so that a cell which was
+// met before is among the latest lines; were it further back, it would have two lines, which is
+// longer but not wrong.
+struct LineFinder {
+  int* cell;
+  int lines = 0;
+  int least = 0;
+  int greatest = 0;
+
+  int line_of(int wanted) {
+    const bool is_new = lines == 0 || wanted < least || wanted > greatest;
+    const int furthest = is_new ? lines : maximum(0, lines - 2 * most_padded);
+    for (int line = lines - 1; line >= furthest; --line) {
+      if (cell[line] == wanted) return line;
+    }
+    least = lines == 0 ? wanted : minimum(least, wanted);
+    greatest = lines == 0 ? wanted : maximum(greatest, wanted);
+    cell[lines] = wanted;
+    return lines++;
+  }
+};
+
+// Calls visit(bin, place of the tap in the per-entry arrays) for the taps of a box.
+template <typename Visit>
+void for_each_tap(const AxisPlan& plan, wide_int box, Visit visit) {
+  for (int bin = 0; bin < plan.bins; ++bin) {
+    const wide_int row = box * plan.bins + bin;
+    const wide_int end = plan.begin[row] + plan.count[row];
+    for (wide_int tap = plan.begin[row]; tap < end; ++tap) visit(bin, tap);
+  }
+}
+
+// Writes for each cell that a box reads the bins that read it.
+template <typename T>
+void turn_box(const AxisPlan& plan, wide_int box) {
+  const TurnedPlan& turned = plan.turned;
+  const wide_int origin = plan.begin[box * plan.bins];
+  wide_int* begin = turned.begin + origin;
+  int* count = turned.count + origin;
+  LineFinder finder = {turned.cell + origin};
+  wide_int taps = 0;
+  for_each_tap(plan, box, [&](int, wide_int tap) {
+    const int known = finder.lines;
+    const int line = turned.line[tap] = finder.line_of(plan.cell[tap]);
+    if (line == known) count[line] = 0;
+    ++count[line];
+    ++taps;
+  });
+  const int longest = longest_of(count, finder.lines);
+  const bool padded = longest <= most_padded && finder.lines * longest <= 2 * taps;
+  wide_int next = 2 * origin;
+  for (int line = 0; line < finder.lines; ++line) {
+    begin[line] = next;
+    next += padded ? longest : count[line];
+    count[line] = 0;
+  }
+  T* weight = static_cast<T*>(turned.weight);
+  for_each_tap(plan, box, [&](int bin, wide_int tap) {
+    const int line = turned.line[tap];
+    const wide_int place = begin[line] + count[line]++;
+    turned.bin[place] = bin;
+    weight[place] = static_cast<const T*>(plan.weight)[tap];
+  });
+  if (padded) pad_lines(begin, count, finder.lines, longest, turned.bin, weight);
+  turned.lines[box] = finder.lines;
+  turned.longest[box] = padded ? longest : most_padded + 1;
 }
 
 template <typename T, typename Writer>
@@ -201,16 +315,26 @@ void write_with(const Request& request, const AxisPlan& plan, bool vertical, wid
   writer.finish_bin();
   plan.window_first[box] = writer.window.first;
   plan.window_last[box] = writer.window.last;
+  plan.longest[box] = longest_of(plan.count + box * plan.bins, plan.bins);
 }
 
 template <typename T>
 void write_axis(const Request& request, const AxisPlan& plan, bool vertical, wide_int box) {
-  if (request.for_maximum) {
-    write_with<T, SampleWriter<T>>(request, plan, vertical, box);
-  } else if (request.with_gradient) {
-    write_with<T, TapWriter<T, true>>(request, plan, vertical, box);
-  } else {
-    write_with<T, TapWriter<T, false>>(request, plan, vertical, box);
+  const wide_int first_row = box * plan.bins;
+  switch (request.entries) {
+    case padded_taps:
+      write_with<T, TapWriter<T, false>>(request, plan, vertical, box);
+      pad_lines(plan.begin + first_row, plan.count + first_row, plan.bins, plan.longest[box],
+                plan.cell, static_cast<T*>(plan.weight));
+      break;
+    case turned_taps:
+      write_with<T, TapWriter<T, false>>(request, plan, vertical, box);
+      turn_box<T>(plan, box);
+      break;
+    case taps_with_gradient:
+      write_with<T, TapWriter<T, true>>(request, plan, vertical, box);
+      break;
+    case listed_samples: write_with<T, SampleWriter<T>>(request, plan, vertical, box); break;
   }
 }
 

@@ -1,130 +1,27 @@
 // How the work of a call is cut into tasks, and how much scratch memory a thread needs for one.
 // Runs once per call, before the parallel part.
 #pragma once
+#include <algorithm>
+
 #include "lanes.h"
 
 namespace roipool {
 namespace ROIPOOL_ISA {
 
-// A vector of channels for a whole window may take this much; beyond it channels go one by one.
+// A vector of channels may take this much for packed cells; beyond it channels go one by one.
 const wide_int largest_packed_bytes = 1LL << 29;
 
-inline wide_int cells_between(const AxisPlan& plan, wide_int box) {
-  return plan.window_last[box] - plan.window_first[box];
-}
+// Bins that are computed before they are written: few enough for the nearest cache.
+const wide_int bins_of_tile = 256;
 
-inline void widen(const AxisPlan& plan, wide_int box, wide_int* first, wide_int* last) {
-  if (plan.window_first[box] < *first) *first = plan.window_first[box];
-  if (plan.window_last[box] > *last) *last = plan.window_last[box];
-}
+inline wide_int maximum_of(wide_int a, wide_int b) { return a < b ? b : a; }
+inline wide_int minimum_of(wide_int a, wide_int b) { return b < a ? b : a; }
 
+// The cells that a box reads; all zero where there are none.
 inline Rectangle window_of_box(const Job& job, wide_int box) {
-  return {job.rows.window_first[box], job.rows.window_last[box], job.columns.window_first[box],
-          job.columns.window_last[box]};
-}
-
-// The rectangle around the windows of boxes begin ... end - 1 in `box_order`, empty where none of
-// them reads anything.
-inline Rectangle window_of_boxes(const Job& job, wide_int begin, wide_int end) {
-  Rectangle around = {job.rows.size, 0, job.columns.size, 0};
-  for (wide_int index = begin; index < end; ++index) {
-    const wide_int box = job.box_order[index];
-    if (window_of_box(job, box).cells() == 0) continue;
-    widen(job.rows, box, &around.top, &around.bottom);
-    widen(job.columns, box, &around.left, &around.right);
-  }
-  return around.bottom > around.top ? around : Rectangle{0, 0, 0, 0};
-}
-
-inline Rectangle window_of_image(const Job& job, wide_int image) {
-  return window_of_boxes(job, job.image_begin[image], job.image_begin[image + 1]);
-}
-
-// Map cells that the tasks of a call copy: the largest piece, and the sum per channel block.
-struct Copies {
-  wide_int largest;
-  wide_int sum;
-
-  void add(wide_int cells) {
-    sum += cells;
-    if (cells > largest) largest = cells;
-  }
-};
-
-inline Copies copies_of_images(const Job& job) {
-  Copies copies = {0, 0};
-  for (wide_int image = 0; image < job.images; ++image) {
-    copies.add(window_of_image(job, image).cells());
-  }
-  return copies;
-}
-
-inline Copies copies_of_boxes(const Job& job) {
-  Copies copies = {0, 0};
-  for (wide_int box = 0; box < job.boxes; ++box) copies.add(window_of_box(job, box).cells());
-  return copies;
-}
-
-inline wide_int bytes_of_value(const Job& job) { return job.storage == float64_storage ? 8 : 4; }
-inline int lanes_of(const Job& job) { return static_cast<int>(64 / bytes_of_value(job)); }
-
-inline bool is_computed_type(const Job& job) {
-  return job.storage == float32_storage || job.storage == float64_storage;
-}
-
-// Whether the winners' gradients are added to the planes of the output where they are.
-inline bool owns_planes(const Job& job) { return is_computed_type(job) && !job.channels_last; }
-
-// Whether a block's maps can be used where they are: already in the computed type, channels of a
-// cell side by side.
-inline bool is_direct(const Job& job, const Block& block, int lanes) {
-  return is_computed_type(job) && (block.single || (job.channels_last && block.channels == lanes));
-}
-
-// Sets narrow, tasks and scratch_bytes for tasks that copy up to `largest` cells.
-inline void size_tasks(Job& job, wide_int largest) {
-  const int lanes = lanes_of(job);
-  const wide_int value = bytes_of_value(job);
-  // A vector's labels are 32-bit beside float; a single channel's are 64-bit.
-  job.narrow = job.wide_argmax || largest * lanes * value > largest_packed_bytes;
-  job.tasks = job.images * blocks_per_image(job, lanes);
-  const bool never_packs = job.narrow && is_computed_type(job);
-  const wide_int packed = never_packs ? 0 : largest * value * (job.narrow ? 1 : lanes);
-  job.scratch_bytes = bytes_of_tile + (packed + 63) / 64 * 64;  // the tile comes first
-}
-
-// Forward: pack either each image's window once per channel block or each box's own window,
-// whichever copies less; cut an image's boxes where there are too few blocks for all threads.
-// Channels that are neighbours in memory are best taken together: then boxes come first.
-inline void schedule_forward(Job& job, int threads) {
-  const Copies by_image = copies_of_images(job);
-  const Copies by_box = copies_of_boxes(job);
-  job.boxes_first = job.channels_last && is_computed_type(job);
-  job.pack_each_box = job.boxes_first || by_box.sum < by_image.sum;
-  size_tasks(job, job.pack_each_box ? by_box.largest : by_image.largest);
-  if (job.boxes_first) job.tasks = job.images;
-  const wide_int wanted = threads > 1 ? 4 * threads : 1;
-  const wide_int fewest_boxes = 16;
-  wide_int splits = job.tasks > 0 ? (wanted + job.tasks - 1) / job.tasks : 1;
-  const wide_int most = job.boxes / fewest_boxes;
-  if (splits > most) splits = most;
-  job.box_splits = splits < 1 ? 1 : splits;
-  job.tasks *= job.box_splits;
-}
-
-// Backward: a task owns the maps of its block, so that nothing is added by two threads.
-inline void schedule_backward(Job& job, bool of_maximum) {
-  job.pack_each_box = false;
-  job.box_splits = 1;
-  size_tasks(job, of_maximum && owns_planes(job) ? 0 : copies_of_images(job).largest);
-}
-
-// Gradient of boxes: a task is one box, all channels.
-inline void schedule_boxes(Job& job) {
-  job.box_splits = 1;
-  job.pack_each_box = true;
-  size_tasks(job, copies_of_boxes(job).largest);
-  job.tasks = job.boxes;
+  const Rectangle window = {job.rows.window_first[box], job.rows.window_last[box],
+                            job.columns.window_first[box], job.columns.window_last[box]};
+  return window.cells() > 0 ? window : Rectangle{0, 0, 0, 0};
 }
 
 // Positions [begin, end) in `box_order`.
@@ -133,10 +30,166 @@ struct BoxRange {
   wide_int end;
 };
 
+inline BoxRange boxes_of_image(const Job& job, wide_int image) {
+  return {job.image_begin[image], job.image_begin[image + 1]};
+}
+
 inline BoxRange boxes_of_part(const Job& job, wide_int image, wide_int part) {
-  const wide_int begin = job.image_begin[image];
-  const wide_int count = job.image_begin[image + 1] - begin;
-  return {begin + count * part / job.box_splits, begin + count * (part + 1) / job.box_splits};
+  const BoxRange all = boxes_of_image(job, image);
+  const wide_int count = all.end - all.begin;
+  return {all.begin + count * part / job.parts, all.begin + count * (part + 1) / job.parts};
+}
+
+// Map rows [top, bottom) that a part of a backward owns.
+inline Rectangle rows_of_part(const Job& job, wide_int part) {
+  const wide_int height = job.rows.size;
+  return {height * part / job.parts, height * (part + 1) / job.parts, 0, job.columns.size};
+}
+
+// What the walk over a range of boxes, from the top down, copies and holds.
+struct Walk {
+  Rectangle window = {0, 0, 0, 0};  // around all boxes that read anything
+  wide_int rows = 0;                // rows that any box reads
+  wide_int held = 0;                // most rows between a box's top and the lowest bottom so far
+  wide_int box_cells = 0;           // sum of the boxes' windows,
+  wide_int largest_box = 0;         //   and the largest
+  wide_int widest_box = 0;          // columns
+
+  void add(const Rectangle& box) {
+    if (box.cells() == 0) return;
+    if (box_cells == 0) window = {box.top, box.top, box.left, box.right};
+    window.left = minimum_of(window.left, box.left);
+    window.right = maximum_of(window.right, box.right);
+    rows += maximum_of(0, box.bottom - maximum_of(window.bottom, box.top));
+    window.bottom = maximum_of(window.bottom, box.bottom);
+    held = maximum_of(held, window.bottom - box.top);
+    box_cells += box.cells();
+    largest_box = maximum_of(largest_box, box.cells());
+    widest_box = maximum_of(widest_box, box.width());
+  }
+};
+
+inline Walk walk_of(const Job& job, BoxRange range) {
+  Walk walk;
+  for (wide_int index = range.begin; index < range.end; ++index) {
+    walk.add(window_of_box(job, job.box_order[index]));
+  }
+  return walk;
+}
+
+inline void sort_boxes(Job& job) {
+  const int* top = job.rows.window_first;
+  for (wide_int image = 0; image < job.images; ++image) {
+    const BoxRange range = boxes_of_image(job, image);
+    std::sort(job.box_order + range.begin, job.box_order + range.end,
+              [top](wide_int a, wide_int b) { return top[a] != top[b] ? top[a] < top[b] : a < b; });
+  }
+}
+
+inline wide_int bytes_of_value(const Job& job) { return job.storage == float64_storage ? 8 : 4; }
+inline int lanes_of(const Job& job) { return static_cast<int>(64 / bytes_of_value(job)); }
+
+// Whether the winners' gradients are added to the planes of the output where they are.
+inline bool owns_planes(const Job& job) { return is_computed_type(job) && !job.channels_last; }
+
+// Whether a block's maps can be used where they are: already in the computed type, channels of a
+// cell side by side.
+inline bool is_direct(const Job& job, const Block& block, int lanes) {
+  return is_computed_type(job) &&
+         (block.vectors == 0 || (job.channels_last && block.channels % lanes == 0));
+}
+
+inline wide_int whole_lines(wide_int bytes) { return (bytes + 63) / 64 * 64; }
+
+// Rows of a ring that holds `rows` of them: a power of two, or all rows of the map.
+inline wide_int rows_of_ring(const Job& job, wide_int rows) {
+  wide_int count = 1;
+  while (count < rows) count *= 2;
+  return minimum_of(count, job.rows.size);
+}
+
+// Sets narrow, the sizes of scratch memory, and tasks: for each thread a row of up to `mixed` sums,
+// `tile` bins, and `packed` cells.
+inline void size_tasks(Job& job, wide_int mixed, wide_int tile, wide_int packed) {
+  const int lanes = lanes_of(job);
+  const wide_int value = bytes_of_value(job);
+  // A vector's labels are 32-bit beside float; a single channel's are 64-bit.
+  job.narrow = job.wide_argmax || packed * lanes * value > largest_packed_bytes;
+  const wide_int width = job.narrow ? 1 : lanes;
+  const bool never_packs = job.narrow && is_computed_type(job);
+  const wide_int labels = job.argmax || job.nan_restarts ? 2 : 1;  // as large as the values
+  job.mixed_bytes = whole_lines(mixed * job.group * width * value);
+  job.tile_bytes = labels * whole_lines(tile * job.group * maximum_of(width * value, 8));
+  job.scratch_bytes = job.mixed_bytes + job.tile_bytes;
+  if (!never_packs) job.scratch_bytes += whole_lines(packed * width * value);
+  job.tasks = job.images * blocks_of_image(job, lanes).count() * job.parts;
+}
+
+// Pieces of an image that give every thread a few tasks, of at least `fewest` units each.
+inline wide_int parts_for(const Job& job, int threads, wide_int units, wide_int fewest) {
+  const wide_int blocks = job.images * blocks_of_image(job, lanes_of(job)).count();
+  const wide_int wanted = threads > 1 ? 4 * threads : 1;
+  const wide_int parts = blocks > 0 ? (wanted + blocks - 1) / blocks : 1;
+  return maximum_of(1, minimum_of(parts, units / fewest));
+}
+
+inline wide_int bins_of_rows(const Job& job) { return job.tile_rows * job.columns.bins; }
+
+inline void size_tile(Job& job) {
+  const wide_int rows = bins_of_tile / maximum_of(1, job.columns.bins);
+  job.tile_rows = maximum_of(1, minimum_of(rows, job.rows.bins));
+}
+
+inline int group_of(const Job& job) { return works_in_place(job) ? vectors_of_group : 1; }
+
+// Forward: pack either the rows of the image once per channel block or each box's own window,
+// whichever copies less; cut an image's boxes where there are too few blocks for all threads.
+inline void schedule_forward(Job& job, int threads) {
+  sort_boxes(job);
+  size_tile(job);
+  job.group = group_of(job);
+  wide_int held = 0, ring = 0, widest = 0, row_cells = 0, box_cells = 0, largest = 0;
+  for (wide_int image = 0; image < job.images; ++image) {
+    const Walk walk = walk_of(job, boxes_of_image(job, image));
+    held = maximum_of(held, walk.held);
+    ring = maximum_of(ring, walk.window.width());
+    widest = maximum_of(widest, walk.widest_box);
+    largest = maximum_of(largest, walk.largest_box);
+    row_cells += walk.rows * walk.window.width();
+    box_cells += walk.box_cells;
+  }
+  job.ring_rows = rows_of_ring(job, held);
+  job.pack_each_box = box_cells < row_cells;
+  job.parts = parts_for(job, threads, job.boxes, 16);
+  size_tasks(job, widest, bins_of_rows(job), job.pack_each_box ? largest : job.ring_rows * ring);
+}
+
+// Backward: a task owns rows of the maps of its block, so that nothing is added by two threads.
+inline void schedule_backward(Job& job, int threads, bool of_maximum) {
+  sort_boxes(job);
+  job.group = group_of(job);
+  wide_int held = 0, ring = 0;
+  for (wide_int image = 0; image < job.images; ++image) {
+    const Walk walk = walk_of(job, boxes_of_image(job, image));
+    held = maximum_of(held, walk.held);
+    ring = maximum_of(ring, walk.window.width());
+  }
+  job.pack_each_box = false;
+  job.ring_rows = rows_of_ring(job, held);
+  job.parts = of_maximum ? 1 : parts_for(job, threads, job.rows.size, 16);
+  const wide_int packed = of_maximum && owns_planes(job) ? 0 : job.ring_rows * ring;
+  job.tile_rows = job.rows.bins;
+  size_tasks(job, job.columns.bins, of_maximum ? 0 : bins_of_rows(job), packed);
+}
+
+// Gradient of boxes: a task is one box, all channels.
+inline void schedule_boxes(Job& job) {
+  size_tile(job);
+  job.group = 1;
+  job.parts = 1;
+  job.pack_each_box = true;
+  size_tasks(job, 0, bins_of_rows(job), walk_of(job, {0, job.boxes}).largest_box);
+  job.tasks = job.boxes;
 }
 
 }  // namespace ROIPOOL_ISA

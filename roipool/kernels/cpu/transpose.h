@@ -1,102 +1,196 @@
-// Values of one channel after the other to channels side by side, and back. Works on square tiles
-// in registers of the instruction set's own width.
+// Values of one channel after the other to channels side by side, and back. Pieces of 16 bytes are
+// brought together in registers and turned round there: loads and stores, of which a core can do
+// two or three at a time, do half of the work, and shuffles, mostly one at a time, the rest.
 #pragma once
+#include <type_traits>
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
 #include "job.h"
 #include "storage.h"
 
 namespace roipool {
 namespace ROIPOOL_ISA {
 
+const int piece_bytes = 16;
 #if defined(__AVX512F__)
-const int register_bytes = 64;
-#elif defined(__AVX__)
-const int register_bytes = 32;
+const int most_pieces = 4;
+#elif defined(__AVX2__)
+const int most_pieces = 2;
 #else
-const int register_bytes = 16;
+const int most_pieces = 1;
 #endif
 
-template <typename Value>
-struct Register {
-  static const int width = register_bytes / sizeof(Value);
-  typedef Value type __attribute__((vector_size(register_bytes)));
-};
+// A register of some pieces, the one at `from` and those `step` bytes apart; how it falls into
+// words and long words; and for two registers a and b, within each piece, the words a0 b0 a1 b1
+// and a2 b2 a3 b3, or the long words a0 b0 and a1 b1.
+template <int Pieces>
+struct Register;
 
 #if defined(__clang__)
-#define ROIPOOL_SHUFFLE(Mask, a, b, ...) \
-  (static_cast<void>(sizeof(Mask)), __builtin_shufflevector(a, b, __VA_ARGS__))
+#define ROIPOOL_SHUFFLE(Mask, a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
 #else
 #define ROIPOOL_SHUFFLE(Mask, a, b, ...) __builtin_shuffle(a, b, (Mask){__VA_ARGS__})
 #endif
 
-// a0 b0 a1 b1 ... of the first, and of the second halves of two registers.
-template <int Width>
-struct Interleave;
 template <>
-struct Interleave<2> {
-  template <typename Vector>
-  static void run(Vector a, Vector b, Vector* low, Vector* high) {
-    typedef int64_t Mask __attribute__((vector_size(16)));
-    *low = ROIPOOL_SHUFFLE(Mask, a, b, 0, 2);
-    *high = ROIPOOL_SHUFFLE(Mask, a, b, 1, 3);
+struct Register<1> {
+  typedef int32_t Words __attribute__((vector_size(16)));
+  typedef int64_t Longs __attribute__((vector_size(16)));
+
+  static Words join(const char* from, wide_int) {
+    Words all;
+    memcpy(&all, from, sizeof(all));
+    return all;
+  }
+  static Words low(Words a, Words b) { return ROIPOOL_SHUFFLE(Words, a, b, 0, 4, 1, 5); }
+  static Words high(Words a, Words b) { return ROIPOOL_SHUFFLE(Words, a, b, 2, 6, 3, 7); }
+  static Longs low(Longs a, Longs b) { return ROIPOOL_SHUFFLE(Longs, a, b, 0, 2); }
+  static Longs high(Longs a, Longs b) { return ROIPOOL_SHUFFLE(Longs, a, b, 1, 3); }
+};
+
+#if defined(__AVX2__)
+inline __m128i piece_at(const char* from) {
+  return _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+}
+
+template <>
+struct Register<2> {
+  typedef int32_t Words __attribute__((vector_size(32)));
+  typedef int64_t Longs __attribute__((vector_size(32)));
+
+  static Words join(const char* from, wide_int step) {
+    const __m256i first = _mm256_castsi128_si256(piece_at(from));
+    return reinterpret_cast<Words>(_mm256_inserti128_si256(first, piece_at(from + step), 1));
+  }
+  static Words low(Words a, Words b) {
+    return ROIPOOL_SHUFFLE(Words, a, b, 0, 8, 1, 9, 4, 12, 5, 13);
+  }
+  static Words high(Words a, Words b) {
+    return ROIPOOL_SHUFFLE(Words, a, b, 2, 10, 3, 11, 6, 14, 7, 15);
+  }
+  static Longs low(Longs a, Longs b) { return ROIPOOL_SHUFFLE(Longs, a, b, 0, 4, 2, 6); }
+  static Longs high(Longs a, Longs b) { return ROIPOOL_SHUFFLE(Longs, a, b, 1, 5, 3, 7); }
+};
+#endif
+
+#if defined(__AVX512F__)
+template <>
+struct Register<4> {
+  typedef int32_t Words __attribute__((vector_size(64)));
+  typedef int64_t Longs __attribute__((vector_size(64)));
+
+  static Words join(const char* from, wide_int step) {
+    __m512i all = _mm512_zextsi128_si512(piece_at(from));
+    all = _mm512_inserti32x4(all, piece_at(from + step), 1);
+    all = _mm512_inserti32x4(all, piece_at(from + 2 * step), 2);
+    return reinterpret_cast<Words>(_mm512_inserti32x4(all, piece_at(from + 3 * step), 3));
+  }
+  static Words low(Words a, Words b) {
+    return ROIPOOL_SHUFFLE(Words, a, b, 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29);
+  }
+  static Words high(Words a, Words b) {
+    return ROIPOOL_SHUFFLE(Words, a, b, 2, 18, 3, 19, 6, 22, 7, 23, 10, 26, 11, 27, 14, 30, 15, 31);
+  }
+  static Longs low(Longs a, Longs b) {
+    return ROIPOOL_SHUFFLE(Longs, a, b, 0, 8, 2, 10, 4, 12, 6, 14);
+  }
+  static Longs high(Longs a, Longs b) {
+    return ROIPOOL_SHUFFLE(Longs, a, b, 1, 9, 3, 11, 5, 13, 7, 15);
+  }
+};
+#endif
+#undef ROIPOOL_SHUFFLE
+
+// Within each piece of 16 bytes: turns 4 registers of 4 words round, or 2 of 2 long words.
+template <int Bytes>
+struct Squares;
+template <>
+struct Squares<4> {
+  static const int side = 4;
+  template <typename Register>
+  static void turn(typename Register::Words* rows) {
+    typedef typename Register::Words Words;
+    typedef typename Register::Longs Longs;
+    const Longs a = reinterpret_cast<Longs>(Register::low(rows[0], rows[1]));
+    const Longs b = reinterpret_cast<Longs>(Register::high(rows[0], rows[1]));
+    const Longs c = reinterpret_cast<Longs>(Register::low(rows[2], rows[3]));
+    const Longs d = reinterpret_cast<Longs>(Register::high(rows[2], rows[3]));
+    rows[0] = reinterpret_cast<Words>(Register::low(a, c));
+    rows[1] = reinterpret_cast<Words>(Register::high(a, c));
+    rows[2] = reinterpret_cast<Words>(Register::low(b, d));
+    rows[3] = reinterpret_cast<Words>(Register::high(b, d));
   }
 };
 template <>
-struct Interleave<4> {
-  template <typename Vector>
-  static void run(Vector a, Vector b, Vector* low, Vector* high) {
-    typedef decltype(a > b) Mask;
-    *low = ROIPOOL_SHUFFLE(Mask, a, b, 0, 4, 1, 5);
-    *high = ROIPOOL_SHUFFLE(Mask, a, b, 2, 6, 3, 7);
-  }
-};
-template <>
-struct Interleave<8> {
-  template <typename Vector>
-  static void run(Vector a, Vector b, Vector* low, Vector* high) {
-    typedef decltype(a > b) Mask;
-    *low = ROIPOOL_SHUFFLE(Mask, a, b, 0, 8, 1, 9, 2, 10, 3, 11);
-    *high = ROIPOOL_SHUFFLE(Mask, a, b, 4, 12, 5, 13, 6, 14, 7, 15);
-  }
-};
-template <>
-struct Interleave<16> {
-  template <typename Vector>
-  static void run(Vector a, Vector b, Vector* low, Vector* high) {
-    typedef decltype(a > b) Mask;
-    *low = ROIPOOL_SHUFFLE(Mask, a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-    *high =
-        ROIPOOL_SHUFFLE(Mask, a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+struct Squares<8> {
+  static const int side = 2;
+  template <typename Register>
+  static void turn(typename Register::Words* rows) {
+    typedef typename Register::Words Words;
+    typedef typename Register::Longs Longs;
+    const Longs a = reinterpret_cast<Longs>(rows[0]), b = reinterpret_cast<Longs>(rows[1]);
+    rows[0] = reinterpret_cast<Words>(Register::low(a, b));
+    rows[1] = reinterpret_cast<Words>(Register::high(a, b));
   }
 };
 
-// Transposes a square tile in place: interleaving the rows of its two halves, log2(width) times.
-template <typename Value>
-inline void transpose(typename Register<Value>::type* rows) {
-  typedef typename Register<Value>::type Vector;
-  const int width = Register<Value>::width;
-  Vector next[width];
-  for (int done = 1; done < width; done *= 2) {
-    for (int i = 0; i < width / 2; ++i) {
-      Interleave<width>::run(rows[i], rows[i + width / 2], &next[2 * i], &next[2 * i + 1]);
+// Rows [row, row + width) of a matrix become columns: to[x * to_stride + y] = from[y * stride + x].
+// `columns` is at least the side of a square; the last square begins where it ends with the last
+// column, so that some columns may be done twice.
+template <int Pieces, typename Value>
+inline void turn_rows(const Value* from, wide_int stride, wide_int columns, Value* to,
+                      wide_int to_stride) {
+  typedef Squares<sizeof(Value)> Square;
+  const int side = Square::side;
+  const wide_int step = side * stride * sizeof(Value);
+  for (wide_int next = 0; next < columns; next += side) {
+    const wide_int x = next + side <= columns ? next : columns - side;
+    typename Register<Pieces>::Words rows[side];
+    for (int i = 0; i < side; ++i) {
+      rows[i] = Register<Pieces>::join(reinterpret_cast<const char*>(from + i * stride + x), step);
     }
-    for (int i = 0; i < width; ++i) rows[i] = next[i];
+    Square::template turn<Register<Pieces>>(rows);
+    for (int i = 0; i < side; ++i) memcpy(to + (x + i) * to_stride, &rows[i], sizeof(rows[i]));
   }
 }
 
-template <typename Value, typename Storage>
-inline typename Register<Value>::type read_register(const Storage* from) {
-  Value values[Register<Value>::width];
-  for (int i = 0; i < Register<Value>::width; ++i) values[i] = compute_value(from[i]);
-  typename Register<Value>::type result;
-  memcpy(&result, values, sizeof(result));
-  return result;
+// The transpose of a matrix. Both dimensions are at least the side of a square.
+template <typename Value>
+inline void transpose(const Value* from, wide_int stride, wide_int rows, wide_int columns,
+                      Value* to, wide_int to_stride) {
+  const int side = Squares<sizeof(Value)>::side;
+  const int width = side * most_pieces;
+  wide_int y = 0;
+  for (; y + width <= rows; y += width) {
+    turn_rows<most_pieces>(from + y * stride, stride, columns, to + y, to_stride);
+  }
+  for (; y < rows; y += side) {
+    const wide_int first = y + side <= rows ? y : rows - side;
+    turn_rows<1>(from + first * stride, stride, columns, to + first, to_stride);
+  }
 }
 
-template <typename Value, typename Storage>
-inline void write_register(typename Register<Value>::type from, Storage* to) {
-  Value values[Register<Value>::width];
-  memcpy(values, &from, sizeof(from));
-  for (int i = 0; i < Register<Value>::width; ++i) store_value(values[i], to + i);
+template <typename Value>
+inline bool turns_in_registers(int channels, wide_int count, int lanes) {
+  const int side = Squares<sizeof(Value)>::side;
+  return channels == lanes && lanes % side == 0 && count >= side;
+}
+
+// Stored numbers that are converted on the way pass through a buffer of up to so many columns.
+const int columns_of_buffer = 32;
+const int most_lanes = 16;
+
+// Calls visit(first) for groups of `size` numbers below `count`, the last of which ends with it.
+template <typename Visit>
+inline void for_each_group(wide_int count, int size, Visit visit) {
+  for (wide_int first = 0; first + size < count; first += size) visit(first);
+  visit(count - size);
+}
+
+inline int columns_at_once(wide_int count) {
+  return count < columns_of_buffer ? static_cast<int>(count) : columns_of_buffer;
 }
 
 // `count` values of each of `channels` rows, `stride` apart, to lanes side by side; the lanes that
@@ -104,51 +198,51 @@ inline void write_register(typename Register<Value>::type from, Storage* to) {
 template <typename Storage, typename Value>
 inline void rows_to_lanes(const Storage* from, wide_int stride, int channels, wide_int count,
                           int lanes, Value* to) {
-  const int width = Register<Value>::width;
-  wide_int done = 0;
-  for (; lanes % width == 0 && done + width <= count; done += width) {
-    for (int first = 0; first < lanes; first += width) {
-      typename Register<Value>::type tile[width];
-      for (int i = 0; i < width; ++i) {
-        const int channel = first + i;
-        tile[i] = channel < channels ? read_register<Value>(from + channel * stride + done)
-                                     : typename Register<Value>::type{};
-      }
-      transpose<Value>(tile);
-      for (int i = 0; i < width; ++i) {
-        memcpy(to + (done + i) * lanes + first, &tile[i], sizeof(tile[i]));
+  if (!turns_in_registers<Value>(channels, count, lanes)) {
+    for (wide_int i = 0; i < count; ++i) {
+      for (int lane = 0; lane < lanes; ++lane) {
+        to[i * lanes + lane] =
+            lane < channels ? Value(compute_value(from[lane * stride + i])) : Value(0);
       }
     }
-  }
-  for (; done < count; ++done) {
-    for (int lane = 0; lane < lanes; ++lane) {
-      to[done * lanes + lane] =
-          lane < channels ? Value(compute_value(from[lane * stride + done])) : Value(0);
-    }
+  } else if constexpr (std::is_same<Storage, Value>::value) {
+    transpose(from, stride, lanes, count, to, lanes);
+  } else {
+    Value buffer[most_lanes * columns_of_buffer];
+    const int columns = columns_at_once(count);
+    for_each_group(count, columns, [&](wide_int first) {
+      for (int lane = 0; lane < lanes; ++lane) {
+        for (int i = 0; i < columns; ++i) {
+          buffer[lane * columns_of_buffer + i] = compute_value(from[lane * stride + first + i]);
+        }
+      }
+      transpose(buffer, columns_of_buffer, lanes, columns, to + first * lanes, lanes);
+    });
   }
 }
 
 template <typename Storage, typename Value>
 inline void lanes_to_rows(const Value* from, int lanes, wide_int count, int channels, Storage* to,
                           wide_int stride) {
-  const int width = Register<Value>::width;
-  wide_int done = 0;
-  for (; lanes % width == 0 && done + width <= count; done += width) {
-    for (int first = 0; first < channels; first += width) {
-      typename Register<Value>::type tile[width];
-      for (int i = 0; i < width; ++i) {
-        memcpy(&tile[i], from + (done + i) * lanes + first, sizeof(tile[i]));
-      }
-      transpose<Value>(tile);
-      for (int i = 0; i < width && first + i < channels; ++i) {
-        write_register<Value>(tile[i], to + (first + i) * stride + done);
+  if (!turns_in_registers<Value>(channels, count, lanes)) {
+    for (wide_int i = 0; i < count; ++i) {
+      for (int lane = 0; lane < channels; ++lane) {
+        store_value(from[i * lanes + lane], to + lane * stride + i);
       }
     }
-  }
-  for (; done < count; ++done) {
-    for (int lane = 0; lane < channels; ++lane) {
-      store_value(from[done * lanes + lane], to + lane * stride + done);
-    }
+  } else if constexpr (std::is_same<Storage, Value>::value) {
+    transpose(from, lanes, count, lanes, to, stride);
+  } else {
+    Value buffer[most_lanes * columns_of_buffer];
+    const int columns = columns_at_once(count);
+    for_each_group(count, columns, [&](wide_int first) {
+      transpose(from + first * lanes, lanes, columns, lanes, buffer, columns_of_buffer);
+      for (int lane = 0; lane < lanes; ++lane) {
+        for (int i = 0; i < columns; ++i) {
+          store_value(buffer[lane * columns_of_buffer + i], to + lane * stride + first + i);
+        }
+      }
+    });
   }
 }
 
