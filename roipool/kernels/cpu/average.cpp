@@ -71,10 +71,11 @@ struct Chosen {
 };
 
 // mixed[i] = the weighted sum of up to four source rows at columns[i], or that added to it.
-template <typename Vector, int Group, int Rows, bool Add, typename Value, typename Columns>
+template <typename Vector, int Vectors, int Rows, bool Add, typename Value, typename Columns>
 inline void mix_some(const View<const Value>& source, const int* row, const Value* weights,
                      const Columns& columns, Value* mixed) {
   const int lanes = Lanes<Vector>::count;
+  const int vectors = Vectors ? Vectors : source.vectors;
   const Value* line[Rows];
   Vector weight[Rows];
   for (int j = 0; j < Rows; ++j) {
@@ -83,8 +84,8 @@ inline void mix_some(const View<const Value>& source, const int* row, const Valu
   }
   for (wide_int i = 0; i < columns.count; ++i) {
     const wide_int offset = columns[i] * source.column;
-    for (int g = 0; g < Group; ++g, mixed += lanes) {
-      const wide_int at = offset + g * lanes;
+    for (int v = 0; v < vectors; ++v, mixed += lanes) {
+      const wide_int at = offset + v * lanes;
       Vector sum = weight[0] * load<Vector>(line[0] + at);
       if (Add) sum = multiply_add(weight[0], load<Vector>(line[0] + at), load<Vector>(mixed));
       for (int j = 1; j < Rows; ++j) {
@@ -95,36 +96,34 @@ inline void mix_some(const View<const Value>& source, const int* row, const Valu
   }
 }
 
-template <typename Vector, int Group, bool Add, typename Value, typename Columns>
+template <typename Vector, int Vectors, bool Add, typename Value, typename Columns>
 inline void mix_upto_four(const View<const Value>& source, int rows, const int* row,
                           const Value* weight, const Columns& columns, Value* mixed) {
   switch (rows) {
-    case 1: mix_some<Vector, Group, 1, Add>(source, row, weight, columns, mixed); break;
-    case 2: mix_some<Vector, Group, 2, Add>(source, row, weight, columns, mixed); break;
-    case 3: mix_some<Vector, Group, 3, Add>(source, row, weight, columns, mixed); break;
-    default: mix_some<Vector, Group, 4, Add>(source, row, weight, columns, mixed); break;
+    case 1: mix_some<Vector, Vectors, 1, Add>(source, row, weight, columns, mixed); break;
+    case 2: mix_some<Vector, Vectors, 2, Add>(source, row, weight, columns, mixed); break;
+    case 3: mix_some<Vector, Vectors, 3, Add>(source, row, weight, columns, mixed); break;
+    default: mix_some<Vector, Vectors, 4, Add>(source, row, weight, columns, mixed); break;
   }
 }
 
-template <typename Vector, int Group, typename Value, typename Columns>
+template <typename Vector, int Vectors, typename Value, typename Columns>
 inline void mix_rows(const View<const Value>& source, const Taps<Value>& rows,
                      const Columns& columns, Value* mixed) {
-  mix_upto_four<Vector, Group, false>(source, rows.count, rows.source, rows.weight, columns, mixed);
+  mix_upto_four<Vector, Vectors, false>(source, rows.count, rows.source, rows.weight, columns, mixed);
   for (int done = 4; done < rows.count; done += 4) {
-    mix_upto_four<Vector, Group, true>(source, rows.count - done, rows.source + done,
+    mix_upto_four<Vector, Vectors, true>(source, rows.count - done, rows.source + done,
                                        rows.weight + done, columns, mixed);
   }
 }
 
-// The weighted sum of mixed columns; column number `first` is the first of `mixed`.
-template <typename Vector, int Group, int Count, typename Value>
-inline Vector sum_taps(const Value* mixed, const Taps<Value>& taps, wide_int first, int g) {
-  const int lanes = Lanes<Vector>::count;
+// The weighted sum of mixed columns, `column` values apart; column number 0 would be at `mixed`.
+template <typename Vector, int Count, typename Value>
+inline Vector sum_taps(const Value* mixed, wide_int column, const Taps<Value>& taps) {
   const int count = Count ? Count : taps.count;
-  const Value* from = mixed + (g - first * Group) * lanes;
-  Vector sum = taps.weight[0] * load<Vector>(from + taps.source[0] * (Group * lanes));
+  Vector sum = taps.weight[0] * load<Vector>(mixed + taps.source[0] * column);
   for (int i = 1; i < count; ++i) {
-    const Vector value = load<Vector>(from + taps.source[i] * (Group * lanes));
+    const Vector value = load<Vector>(mixed + taps.source[i] * column);
     sum = multiply_add(spread<Vector>(taps.weight[i]), value, sum);
   }
   return sum;
@@ -132,101 +131,102 @@ inline Vector sum_taps(const Value* mixed, const Taps<Value>& taps, wide_int fir
 
 // What happens to a target: it takes a value, or a value is added to it.
 struct Assign {
-  static const bool writes_empty = true;
+  static const bool writes_empty = true;  // the value of a target without taps
   template <typename Vector, typename Value>
   static void put(Vector value, Value* to) {
     store(value, to);
   }
 };
 struct Increase {
-  static const bool writes_empty = false;  // to which nothing is added
+  static const bool writes_empty = false;
   template <typename Vector, typename Value>
   static void put(Vector value, Value* to) {
     store(load<Vector>(to) + value, to);
   }
 };
 
-template <typename Vector, int Group, typename Put, typename Value>
-inline void put_empty(Value empty, Value* to) {
-  if (!Put::writes_empty) return;
-  for (int g = 0; g < Group; ++g) {
-    Put::put(spread<Vector>(empty), to + g * Lanes<Vector>::count);
+// One target, from columns that are mixed already; column number 0 would be at `mixed`.
+template <typename Vector, int Vectors, typename Put, int Count, typename Value>
+inline void put_target(const Value* mixed, const Taps<Value>& taps, Value empty, int vectors,
+                       Value* to) {
+  const int lanes = Lanes<Vector>::count;
+  const int width = Vectors ? Vectors : vectors;
+  for (int v = 0; v < width; ++v) {
+    if (taps.count > 0) {
+      Put::put(sum_taps<Vector, Count>(mixed + v * lanes, width * lanes, taps), to + v * lanes);
+    } else if (Put::writes_empty) {
+      store(spread<Vector>(empty), to + v * lanes);
+    }
   }
 }
 
-// One row of targets from a row of sums, whose first column is `first`.
-template <typename Vector, int Group, typename Put, int Count, typename Value>
+// A row of targets from mixed columns, of which number `first` is at `mixed`.
+template <typename Vector, int Vectors, typename Put, int Count, typename Value>
 inline void put_row(const Value* mixed, wide_int first, const Lines<Value>& columns, Value empty,
-                    Value* to, wide_int stride) {
+                    const View<Value>& to, Value* target) {
+  const int width = Vectors ? Vectors : to.vectors;
+  mixed -= first * width * Lanes<Vector>::count;
   for (int line = 0; line < columns.count; ++line) {
-    const Taps<Value> taps = columns.taps_of(line);
-    Value* place = to + columns.target_of(line) * stride;
-    if (taps.count == 0) {
-      put_empty<Vector, Group, Put>(empty, place);
-      continue;
-    }
-    for (int g = 0; g < Group; ++g) {
-      Put::put(sum_taps<Vector, Group, Count>(mixed, taps, first, g),
-               place + g * Lanes<Vector>::count);
-    }
+    Value* place = target + columns.target_of(line) * to.column;
+    put_target<Vector, Vectors, Put, Count>(mixed, columns.taps_of(line), empty, width, place);
+  }
+}
+
+template <typename Vector, int Vectors, typename Put, typename Value>
+inline void put_dense_row(const Value* mixed, wide_int first, const Lines<Value>& columns,
+                          Value empty, const View<Value>& to, Value* target) {
+  switch (columns.longest) {
+    case 1: put_row<Vector, Vectors, Put, 1>(mixed, first, columns, empty, to, target); break;
+    case 2: put_row<Vector, Vectors, Put, 2>(mixed, first, columns, empty, to, target); break;
+    case 3: put_row<Vector, Vectors, Put, 3>(mixed, first, columns, empty, to, target); break;
+    case 4: put_row<Vector, Vectors, Put, 4>(mixed, first, columns, empty, to, target); break;
+    default: put_row<Vector, Vectors, Put, 0>(mixed, first, columns, empty, to, target); break;
   }
 }
 
 // The same where the lines read few columns of many: each mixes its own.
-template <typename Vector, int Group, typename Put, typename Value>
+template <typename Vector, int Vectors, typename Put, typename Value>
 inline void put_sparse_row(const View<const Value>& source, const Taps<Value>& rows,
-                           const Lines<Value>& columns, Value empty, Value* mixed, Value* to,
-                           wide_int stride) {
+                           const Lines<Value>& columns, Value empty, Value* mixed,
+                           const View<Value>& to, Value* target) {
   static const int in_order[most_padded] = {0, 1, 2, 3, 4, 5};
   for (int line = 0; line < columns.count; ++line) {
     Taps<Value> taps = columns.taps_of(line);
-    Value* place = to + columns.target_of(line) * stride;
-    if (taps.count == 0) {
-      put_empty<Vector, Group, Put>(empty, place);
-      continue;
+    if (taps.count > 0) {
+      mix_rows<Vector, Vectors>(source, rows, Chosen{taps.source, taps.count}, mixed);
+      taps.source = in_order;
     }
-    mix_rows<Vector, Group>(source, rows, Chosen{taps.source, taps.count}, mixed);
-    taps.source = in_order;
-    for (int g = 0; g < Group; ++g) {
-      Put::put(sum_taps<Vector, Group, 0>(mixed, taps, 0, g), place + g * Lanes<Vector>::count);
-    }
+    Value* place = target + columns.target_of(line) * to.column;
+    put_target<Vector, Vectors, Put, 0>(mixed, taps, empty, to.vectors, place);
   }
 }
 
 // The heart of the engine: targets [first_line, last_line) x all columns of one box. Rows are
 // summed first, into `mixed`, then columns: neighbouring bins share most of the first step.
-template <typename Vector, int Group, typename Put, typename Value>
+template <typename Vector, int Vectors, typename Put, typename Value>
 void resample(const View<const Value>& source, const Neighbours& read, const Lines<Value>& rows,
               int first_line, int last_line, const Lines<Value>& columns, Value empty,
               Value* mixed, const View<Value>& to) {
-  const bool sparse = columns.longest <= most_padded && columns.count * columns.longest < read.count;
+  const bool sparse =
+      columns.longest <= most_padded && columns.count * columns.longest < read.count;
   for (int line = first_line; line < last_line; ++line) {
     const Taps<Value> taps = rows.taps_of(line);
     Value* target = to.line(rows.target_of(line));
-    const wide_int stride = to.column;
     if (taps.count == 0) {
-      for (int i = 0; i < columns.count; ++i) {
-        put_empty<Vector, Group, Put>(empty, target + columns.target_of(i) * stride);
+      for (int column = 0; column < columns.count; ++column) {
+        put_target<Vector, Vectors, Put, 0>(mixed, taps, empty, to.vectors,
+                                            target + columns.target_of(column) * to.column);
       }
-      continue;
-    }
-    if (sparse) {
-      put_sparse_row<Vector, Group, Put>(source, taps, columns, empty, mixed, target, stride);
-      continue;
-    }
-    mix_rows<Vector, Group>(source, taps, read, mixed);
-    const wide_int first = read.first;
-    switch (columns.longest) {
-      case 1: put_row<Vector, Group, Put, 1>(mixed, first, columns, empty, target, stride); break;
-      case 2: put_row<Vector, Group, Put, 2>(mixed, first, columns, empty, target, stride); break;
-      case 3: put_row<Vector, Group, Put, 3>(mixed, first, columns, empty, target, stride); break;
-      case 4: put_row<Vector, Group, Put, 4>(mixed, first, columns, empty, target, stride); break;
-      default: put_row<Vector, Group, Put, 0>(mixed, first, columns, empty, target, stride); break;
+    } else if (sparse) {
+      put_sparse_row<Vector, Vectors, Put>(source, taps, columns, empty, mixed, to, target);
+    } else {
+      mix_rows<Vector, Vectors>(source, taps, read, mixed);
+      put_dense_row<Vector, Vectors, Put>(mixed, read.first, columns, empty, to, target);
     }
   }
 }
 
-template <typename Vector, int Group, typename Storage, typename Value>
+template <typename Vector, int Vectors, typename Storage, typename Value>
 void pool_box(const Job& job, const Block& block, wide_int box, const View<const Value>& map,
               char* scratch) {
   const int lanes = Lanes<Vector>::count;
@@ -240,12 +240,12 @@ void pool_box(const Job& job, const Block& block, wide_int box, const View<const
   const Value empty = static_cast<Value>(job.empty_value);
   Value* mixed = reinterpret_cast<Value*>(scratch);
   const auto pool_rows = [&](int first, int last, const View<Value>& to) {
-    resample<Vector, Group, Assign>(map, {window.left, window.width()}, rows, first, last, columns,
+    resample<Vector, Vectors, Assign>(map, {window.left, window.width()}, rows, first, last, columns,
                                     empty, mixed, to);
   };
   if (is_direct(job, block, lanes)) {
     pool_rows(0, job.rows.bins,
-              {reinterpret_cast<Value*>(output), strides.row, strides.column});
+              {reinterpret_cast<Value*>(output), strides.row, strides.column, block.vectors});
     return;
   }
   Value* tile = reinterpret_cast<Value*>(tile_of(job, scratch));
@@ -259,18 +259,18 @@ void pool_box(const Job& job, const Block& block, wide_int box, const View<const
 }
 
 struct AverageForward {
-  template <typename Vector, int Group, typename Storage>
+  template <typename Vector, int Vectors, typename Storage>
   static void run(const Job& job, const Block& block, const Part& part) {
     typedef typename Lanes<Vector>::Value Value;
     visit_maps<Vector, Storage>(
         job, block, part, [&](wide_int box, const View<const Value>& map) {
-          pool_box<Vector, Group, Storage>(job, block, box, map, part.scratch);
+          pool_box<Vector, Vectors, Storage>(job, block, box, map, part.scratch);
         });
   }
 };
 
 // Adds the gradients of one box to rows [owned.top, owned.bottom) of the map.
-template <typename Vector, int Group, typename Storage, typename Value>
+template <typename Vector, int Vectors, typename Storage, typename Value>
 void scatter_box(const Job& job, const Block& block, wide_int box, const View<Value>& map,
                  const Rectangle& owned, char* scratch) {
   const int lanes = Lanes<Vector>::count;
@@ -279,7 +279,7 @@ void scatter_box(const Job& job, const Block& block, wide_int box, const View<Va
   const Storage* gradients = static_cast<const Storage*>(job.grad_output) + box * strides.outer +
                              block.first_channel * strides.channel;
   View<const Value> source = {reinterpret_cast<const Value*>(gradients), strides.row,
-                              strides.column};
+                              strides.column, block.vectors};
   if (!is_direct(job, block, lanes)) {
     Value* tile = reinterpret_cast<Value*>(tile_of(job, scratch));
     to_lanes(gradients, strides, block.channels, wide_int(job.rows.bins) * bins, lanes, tile);
@@ -290,18 +290,18 @@ void scatter_box(const Job& job, const Block& block, wide_int box, const View<Va
   Value* mixed = reinterpret_cast<Value*>(scratch);
   for (int line = 0; line < rows.count; ++line) {
     if (rows.target_of(line) < owned.top || rows.target_of(line) >= owned.bottom) continue;
-    resample<Vector, Group, Increase>(source, {0, bins}, rows, line, line + 1, columns, Value(0),
+    resample<Vector, Vectors, Increase>(source, {0, bins}, rows, line, line + 1, columns, Value(0),
                                       mixed, map);
   }
 }
 
 struct AverageBackward {
-  template <typename Vector, int Group, typename Storage>
+  template <typename Vector, int Vectors, typename Storage>
   static void run(const Job& job, const Block& block, const Part& part) {
     typedef typename Lanes<Vector>::Value Value;
     own_maps<Vector, Storage>(
         job, block, part, [&](wide_int box, const View<Value>& map, const Rectangle& owned) {
-          scatter_box<Vector, Group, Storage>(job, block, box, map, owned, part.scratch);
+          scatter_box<Vector, Vectors, Storage>(job, block, box, map, owned, part.scratch);
         });
   }
 };
@@ -359,7 +359,7 @@ double sum_of_lanes(Vector vector, int channels) {
 }
 
 struct AverageBackwardBoxes {
-  template <typename Vector, int Group, typename Storage>
+  template <typename Vector, int Vectors, typename Storage>
   static void run(const Job& job, const Block& block, const Part& part) {
     typedef typename Lanes<Vector>::Value Value;
     const int lanes = Lanes<Vector>::count;

@@ -24,16 +24,17 @@ template <typename Operation, typename Storage>
 void run_stored(const Job& job, const Block& block, const Part& part) {
   typedef typename ComputeOf<Storage>::type Value;
   typedef typename VectorOf<Value>::type Vector;
-  if (block.vectors == 0) {
+  if (block.single) {
     Operation::template run<Value, 1, Storage>(job, block, part);
   } else if (block.vectors == 1) {
     Operation::template run<Vector, 1, Storage>(job, block, part);
   } else if constexpr (std::is_same<Value, Storage>::value) {
-    Operation::template run<Vector, vectors_of_group, Storage>(job, block, part);
+    Operation::template run<Vector, 0, Storage>(job, block, part);
   }
 }
 
-// Runs Operation::run<Vector, Group, Storage> for block number `number` of the call.
+// Runs Operation::run<Vector, Vectors, Storage> for block number `number` of the call. Vectors is
+// how many of them the block has side by side, or 0: block.vectors.
 template <typename Operation>
 void run_block(const Job& job, wide_int number, const Part& part) {
   const Block block = block_of_task(job, number, lanes_of(job));
@@ -58,7 +59,7 @@ View<const typename Lanes<Vector>::Value> map_of_box(const Job& job, const Block
   typedef typename Lanes<Vector>::Value Value;
   const int lanes = Lanes<Vector>::count;
   const Maps<const Storage> maps = maps_of<const Storage>(job, block, job.features);
-  if (is_direct(job, block, lanes)) return view_in_place<const Value>(maps);
+  if (is_direct(job, block, lanes)) return view_in_place<const Value>(maps, block.vectors);
   const Rectangle window = window_of_box(job, box);
   Value* packed = reinterpret_cast<Value*>(packed_of(job, scratch));
   const View<Value> view = packed_view(packed, window.top, window.left, window.width(), lanes);
@@ -88,7 +89,7 @@ void visit_maps(const Job& job, const Block& block, const Part& part, Visit visi
   for (wide_int index = range.begin; index < range.end; ++index) {
     const wide_int box = job.box_order[index];
     rows.reach(window_of_box(job, box));
-    visit(box, View<const Value>{rows.view.base, rows.view.row, lanes, rows.view.mask});
+    visit(box, View<const Value>{rows.view.base, rows.view.row, lanes, 1, rows.view.mask});
   }
 }
 
@@ -107,14 +108,14 @@ void own_maps(const Job& job, const Block& block, const Part& part, Visit visit)
   const bool in_place = is_direct(job, block, lanes);
   Value* packed = reinterpret_cast<Value*>(packed_of(job, part.scratch));
   const View<Value> view =
-      in_place ? view_in_place<Value>(maps) : ring_view(job, packed, window, lanes);
+      in_place ? view_in_place<Value>(maps, block.vectors) : ring_view(job, packed, window, lanes);
   OwnedRows<Storage, Value> rows = {maps, window,   job.columns.size, lanes,
                                     view, in_place, band.top,         band.top};
   for (wide_int index = range.begin; index < range.end; ++index) {
     const wide_int box = job.box_order[index];
     Rectangle owned = window_of_box(job, box);
-    owned.top = maximum_of(owned.top, band.top);
-    owned.bottom = minimum_of(owned.bottom, band.bottom);
+    owned.top = maximum(owned.top, band.top);
+    owned.bottom = minimum(owned.bottom, band.bottom);
     if (owned.bottom <= owned.top) continue;
     rows.reach(owned);
     visit(box, view, owned);

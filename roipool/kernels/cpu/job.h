@@ -75,7 +75,7 @@ struct Job {
 
   // How the work is cut; the engine's `prepare` fills these in.
   bool narrow;           // one channel at a time
-  int group;             // vectors of channels in a block
+  int vectors;           // of channels in a whole block
   bool pack_each_box;    // copy each box's window rather than the image's rows
   wide_int parts;        // pieces that one image is cut into: of its boxes, or of its rows (backward)
   wide_int ring_rows;    // packed rows that are held at a time

@@ -98,15 +98,16 @@ inline bool is_computed_type(const Job& job) {
 inline bool works_in_place(const Job& job) { return job.channels_last && is_computed_type(job); }
 
 // Vectors of neighbouring channels that a task takes together where they lie side by side in
-// memory: as many as keep the rows of its boxes in the second-level cache.
-const int vectors_of_group = 4;
+// memory: long runs are what memory is fast at.
+const int most_vectors = 16;
 
 // A run of channels that one task computes together.
 struct Block {
   wide_int image;
   wide_int first_channel;
   int channels;
-  int vectors;  // 0: one channel, without a vector
+  int vectors;
+  bool single;  // one channel, without a vector
 };
 
 // Fewer channels than this at the end are computed one by one rather than in a padded vector.
@@ -124,7 +125,7 @@ struct Blocks {
 
 inline Blocks blocks_of_image(const Job& job, int lanes) {
   if (job.narrow) return {lanes, lanes, 0, 0, job.channels, false};
-  const int group = lanes * job.group;
+  const int group = lanes * job.vectors;
   const wide_int left = job.channels % group;
   const wide_int rest = left % lanes;
   return {lanes, group, job.channels / group, left / lanes, rest, rest >= fewest_padded_channels};
@@ -135,14 +136,14 @@ inline Block block_of_task(const Job& job, wide_int task, int lanes) {
   const wide_int image = task / blocks.count();
   wide_int number = task % blocks.count();
   if (number < blocks.groups) {
-    return {image, number * blocks.group, blocks.group, blocks.group / lanes};
+    return {image, number * blocks.group, blocks.group, blocks.group / lanes, false};
   }
   number -= blocks.groups;
   const wide_int first = blocks.groups * blocks.group;
-  if (number < blocks.vectors) return {image, first + number * lanes, lanes, 1};
+  if (number < blocks.vectors) return {image, first + number * lanes, lanes, 1, false};
   const wide_int last = first + blocks.vectors * lanes + number - blocks.vectors;
-  if (blocks.padded) return {image, last, static_cast<int>(blocks.rest), 1};
-  return {image, last, 1, 0};
+  if (blocks.padded) return {image, last, static_cast<int>(blocks.rest), 1, false};
+  return {image, last, 1, 1, true};
 }
 
 // Distances between neighbours in an array of maps or of pooled values, in elements.
@@ -169,13 +170,14 @@ struct Rectangle {
   wide_int cells() const { return height() * width(); }
 };
 
-// Where the lanes of cell (y, x) lie. A ring of rows, as many as a power of two, is told by its
-// mask; elsewhere all bits of it are set.
+// Where the vectors of cell (y, x) lie, side by side. A ring of rows, as many as a power of two, is
+// told by its mask; elsewhere all bits of it are set.
 template <typename Value>
 struct View {
   Value* base;
   wide_int row;
   wide_int column;
+  int vectors = 1;
   wide_int mask = -1;
 
   Value* line(wide_int y) const { return base + (y & mask) * row; }

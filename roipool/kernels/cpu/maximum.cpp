@@ -161,12 +161,12 @@ void write_argmax(const Job& job, const Label* labels, int lanes, wide_int bins,
   }
 }
 
-template <typename Vector, int Group, Tracking Track, typename Storage, typename Value>
+template <typename Vector, Tracking Track, typename Storage, typename Value>
 void pool_box(const Job& job, const Block& block, wide_int box, const View<const Value>& map,
               char* scratch) {
   typedef typename Lanes<Vector>::Label Label;
   const int lanes = Lanes<Vector>::count;
-  const int width = Group * lanes;
+  const int width = map.vectors * lanes;
   const int bins = job.columns.bins;
   const Strides strides = strides_of(job, job.rows.bins, bins);
   const wide_int origin = box * strides.outer + block.first_channel * strides.channel;
@@ -178,8 +178,8 @@ void pool_box(const Job& job, const Block& block, wide_int box, const View<const
       const Samples<Value> rows = samples_of<Value>(job.rows, box, row);
       for (int column = 0; column < bins; ++column) {
         const Samples<Value> columns = samples_of<Value>(job.columns, box, column);
-        for (int g = 0; g < Group; ++g, place += lanes) {
-          const View<const Value> part = {map.base + g * lanes, map.row, map.column, map.mask};
+        for (int v = 0; v < map.vectors; ++v, place += lanes) {
+          const View<const Value> part = {map.base + v * lanes, map.row, map.column, 1, map.mask};
           const auto winner = pool_bin<Vector, Track>(job, part, rows, columns);
           store(winner.value, tile + place);
           if (Track != value_only) store(winner.label, labels + place);
@@ -193,24 +193,24 @@ void pool_box(const Job& job, const Block& block, wide_int box, const View<const
   });
 }
 
-template <typename Vector, int Group, Tracking Track, typename Storage>
+template <typename Vector, Tracking Track, typename Storage>
 void forward(const Job& job, const Block& block, const Part& part) {
   typedef typename Lanes<Vector>::Value Value;
   visit_maps<Vector, Storage>(
       job, block, part, [&](wide_int box, const View<const Value>& map) {
-        pool_box<Vector, Group, Track, Storage>(job, block, box, map, part.scratch);
+        pool_box<Vector, Track, Storage>(job, block, box, map, part.scratch);
       });
 }
 
 struct MaximumForward {
-  template <typename Vector, int Group, typename Storage>
+  template <typename Vector, int, typename Storage>
   static void run(const Job& job, const Block& block, const Part& part) {
     if (job.nan_restarts) {
-      forward<Vector, Group, nan_restarts, Storage>(job, block, part);
+      forward<Vector, nan_restarts, Storage>(job, block, part);
     } else if (job.argmax) {
-      forward<Vector, Group, value_and_label, Storage>(job, block, part);
+      forward<Vector, value_and_label, Storage>(job, block, part);
     } else {
-      forward<Vector, Group, value_only, Storage>(job, block, part);
+      forward<Vector, value_only, Storage>(job, block, part);
     }
   }
 };
@@ -311,7 +311,7 @@ void own_planes(const Job& job, const Block& block) {
   for (wide_int index = job.image_begin[block.image]; index < job.image_begin[block.image + 1];
        ++index) {
     for (int lane = 0; lane < block.channels; ++lane) {
-      const Block channel = {block.image, block.first_channel + lane, 1, true};
+      const Block channel = {block.image, block.first_channel + lane, 1, 1, true};
       const View<Value> plane = {planes + lane * strides.channel, strides.row, strides.column};
       scatter_winners<Value>(job, channel, job.box_order[index], plane);
     }

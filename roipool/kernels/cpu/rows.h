@@ -28,8 +28,8 @@ inline Maps<Storage> maps_of(const Job& job, const Block& block, Pointer array) 
 
 // Maps used where they are. Called only if is_direct, that is, where Storage is the computed type.
 template <typename Value, typename Storage>
-inline View<Value> view_in_place(const Maps<Storage>& maps) {
-  return {reinterpret_cast<Value*>(maps.first), maps.strides.row, maps.strides.column};
+inline View<Value> view_in_place(const Maps<Storage>& maps, int vectors) {
+  return {reinterpret_cast<Value*>(maps.first), maps.strides.row, maps.strides.column, vectors};
 }
 
 template <typename Value>
@@ -55,10 +55,10 @@ struct PackedRows {
   wide_int packed = 0;  // rows before this one are in the ring, or were not needed
 
   void reach(const Rectangle& box) {
-    for (wide_int y = maximum_of(packed, box.top); y < box.bottom; ++y) {
+    for (wide_int y = maximum(packed, box.top); y < box.bottom; ++y) {
       pack_row(maps, window, y, lanes, view.at(y, window.left));
     }
-    packed = maximum_of(packed, box.bottom);
+    packed = maximum(packed, box.bottom);
   }
 };
 
@@ -84,7 +84,7 @@ struct OwnedRows {
         memset(view.at(y, window.left), 0, window.width() * lanes * sizeof(Value));
       }
     }
-    opened = maximum_of(opened, box.bottom);
+    opened = maximum(opened, box.bottom);
   }
   void finish(wide_int until) {
     for (wide_int y = finished; y < until; ++y) {
@@ -94,8 +94,8 @@ struct OwnedRows {
         unpack_row(y);
       }
     }
-    finished = maximum_of(finished, until);
-    opened = maximum_of(opened, until);
+    finished = maximum(finished, until);
+    opened = maximum(opened, until);
   }
   void unpack_row(wide_int y) {
     const Strides& strides = maps.strides;

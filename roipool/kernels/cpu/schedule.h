@@ -3,6 +3,7 @@
 #pragma once
 #include <algorithm>
 
+#include "../config.h"
 #include "lanes.h"
 
 namespace roipool {
@@ -13,9 +14,6 @@ const wide_int largest_packed_bytes = 1LL << 29;
 
 // Bins that are computed before they are written: few enough for the nearest cache.
 const wide_int bins_of_tile = 256;
-
-inline wide_int maximum_of(wide_int a, wide_int b) { return a < b ? b : a; }
-inline wide_int minimum_of(wide_int a, wide_int b) { return b < a ? b : a; }
 
 // The cells that a box reads; all zero where there are none.
 inline Rectangle window_of_box(const Job& job, wide_int box) {
@@ -58,14 +56,14 @@ struct Walk {
   void add(const Rectangle& box) {
     if (box.cells() == 0) return;
     if (box_cells == 0) window = {box.top, box.top, box.left, box.right};
-    window.left = minimum_of(window.left, box.left);
-    window.right = maximum_of(window.right, box.right);
-    rows += maximum_of(0, box.bottom - maximum_of(window.bottom, box.top));
-    window.bottom = maximum_of(window.bottom, box.bottom);
-    held = maximum_of(held, window.bottom - box.top);
+    window.left = minimum<wide_int>(window.left, box.left);
+    window.right = maximum<wide_int>(window.right, box.right);
+    rows += maximum<wide_int>(0, box.bottom - maximum<wide_int>(window.bottom, box.top));
+    window.bottom = maximum<wide_int>(window.bottom, box.bottom);
+    held = maximum<wide_int>(held, window.bottom - box.top);
     box_cells += box.cells();
-    largest_box = maximum_of(largest_box, box.cells());
-    widest_box = maximum_of(widest_box, box.width());
+    largest_box = maximum<wide_int>(largest_box, box.cells());
+    widest_box = maximum<wide_int>(widest_box, box.width());
   }
 };
 
@@ -96,7 +94,7 @@ inline bool owns_planes(const Job& job) { return is_computed_type(job) && !job.c
 // cell side by side.
 inline bool is_direct(const Job& job, const Block& block, int lanes) {
   return is_computed_type(job) &&
-         (block.vectors == 0 || (job.channels_last && block.channels % lanes == 0));
+         (block.single || (job.channels_last && block.channels % lanes == 0));
 }
 
 inline wide_int whole_lines(wide_int bytes) { return (bytes + 63) / 64 * 64; }
@@ -105,7 +103,7 @@ inline wide_int whole_lines(wide_int bytes) { return (bytes + 63) / 64 * 64; }
 inline wide_int rows_of_ring(const Job& job, wide_int rows) {
   wide_int count = 1;
   while (count < rows) count *= 2;
-  return minimum_of(count, job.rows.size);
+  return minimum<wide_int>(count, job.rows.size);
 }
 
 // Sets narrow, the sizes of scratch memory, and tasks: for each thread a row of up to `mixed` sums,
@@ -118,8 +116,8 @@ inline void size_tasks(Job& job, wide_int mixed, wide_int tile, wide_int packed)
   const wide_int width = job.narrow ? 1 : lanes;
   const bool never_packs = job.narrow && is_computed_type(job);
   const wide_int labels = job.argmax || job.nan_restarts ? 2 : 1;  // as large as the values
-  job.mixed_bytes = whole_lines(mixed * job.group * width * value);
-  job.tile_bytes = labels * whole_lines(tile * job.group * maximum_of(width * value, 8));
+  job.mixed_bytes = whole_lines(mixed * job.vectors * width * value);
+  job.tile_bytes = labels * whole_lines(tile * job.vectors * maximum<wide_int>(width * value, 8));
   job.scratch_bytes = job.mixed_bytes + job.tile_bytes;
   if (!never_packs) job.scratch_bytes += whole_lines(packed * width * value);
   job.tasks = job.images * blocks_of_image(job, lanes).count() * job.parts;
@@ -130,31 +128,34 @@ inline wide_int parts_for(const Job& job, int threads, wide_int units, wide_int 
   const wide_int blocks = job.images * blocks_of_image(job, lanes_of(job)).count();
   const wide_int wanted = threads > 1 ? 4 * threads : 1;
   const wide_int parts = blocks > 0 ? (wanted + blocks - 1) / blocks : 1;
-  return maximum_of(1, minimum_of(parts, units / fewest));
+  return maximum<wide_int>(1, minimum<wide_int>(parts, units / fewest));
 }
 
 inline wide_int bins_of_rows(const Job& job) { return job.tile_rows * job.columns.bins; }
 
 inline void size_tile(Job& job) {
-  const wide_int rows = bins_of_tile / maximum_of(1, job.columns.bins);
-  job.tile_rows = maximum_of(1, minimum_of(rows, job.rows.bins));
+  const wide_int rows = bins_of_tile / maximum<wide_int>(1, job.columns.bins);
+  job.tile_rows = maximum<wide_int>(1, minimum<wide_int>(rows, job.rows.bins));
 }
 
-inline int group_of(const Job& job) { return works_in_place(job) ? vectors_of_group : 1; }
+inline int vectors_of_block(const Job& job) {
+  if (!works_in_place(job)) return 1;
+  return static_cast<int>(clamp(job.channels / lanes_of(job), 1, most_vectors));
+}
 
 // Forward: pack either the rows of the image once per channel block or each box's own window,
 // whichever copies less; cut an image's boxes where there are too few blocks for all threads.
 inline void schedule_forward(Job& job, int threads) {
   sort_boxes(job);
   size_tile(job);
-  job.group = group_of(job);
+  job.vectors = vectors_of_block(job);
   wide_int held = 0, ring = 0, widest = 0, row_cells = 0, box_cells = 0, largest = 0;
   for (wide_int image = 0; image < job.images; ++image) {
     const Walk walk = walk_of(job, boxes_of_image(job, image));
-    held = maximum_of(held, walk.held);
-    ring = maximum_of(ring, walk.window.width());
-    widest = maximum_of(widest, walk.widest_box);
-    largest = maximum_of(largest, walk.largest_box);
+    held = maximum<wide_int>(held, walk.held);
+    ring = maximum<wide_int>(ring, walk.window.width());
+    widest = maximum<wide_int>(widest, walk.widest_box);
+    largest = maximum<wide_int>(largest, walk.largest_box);
     row_cells += walk.rows * walk.window.width();
     box_cells += walk.box_cells;
   }
@@ -167,12 +168,12 @@ inline void schedule_forward(Job& job, int threads) {
 // Backward: a task owns rows of the maps of its block, so that nothing is added by two threads.
 inline void schedule_backward(Job& job, int threads, bool of_maximum) {
   sort_boxes(job);
-  job.group = group_of(job);
+  job.vectors = vectors_of_block(job);
   wide_int held = 0, ring = 0;
   for (wide_int image = 0; image < job.images; ++image) {
     const Walk walk = walk_of(job, boxes_of_image(job, image));
-    held = maximum_of(held, walk.held);
-    ring = maximum_of(ring, walk.window.width());
+    held = maximum<wide_int>(held, walk.held);
+    ring = maximum<wide_int>(ring, walk.window.width());
   }
   job.pack_each_box = false;
   job.ring_rows = rows_of_ring(job, held);
@@ -185,7 +186,7 @@ inline void schedule_backward(Job& job, int threads, bool of_maximum) {
 // Gradient of boxes: a task is one box, all channels.
 inline void schedule_boxes(Job& job) {
   size_tile(job);
-  job.group = 1;
+  job.vectors = 1;
   job.parts = 1;
   job.pack_each_box = true;
   size_tasks(job, 0, bins_of_rows(job), walk_of(job, {0, job.boxes}).largest_box);
