@@ -251,7 +251,7 @@ void pool_box(const Job& job, const Block& block, wide_int box, const View<const
   Value* tile = reinterpret_cast<Value*>(tile_of(job, scratch));
   for_each_tile(job, [&](int first, int last) {
     // Their cache lines are on the way while the bins are computed.
-    expect_writes(output + first * strides.row, strides, block.channels, (last - first) * bins);
+    expect<true>(output + first * strides.row, strides, block.channels, (last - first) * bins);
     pool_rows(first, last, packed_view(tile, first, 0, bins, lanes));
     from_lanes(tile, lanes, (last - first) * bins, block.channels, output + first * strides.row,
                strides);
@@ -269,15 +269,25 @@ struct AverageForward {
   }
 };
 
-// Adds the gradients of one box to rows [owned.top, owned.bottom) of the map.
+template <typename Storage>
+inline const Storage* gradients_of(const Job& job, const Block& block, wide_int box) {
+  const Strides strides = strides_of(job, job.rows.bins, job.columns.bins);
+  return static_cast<const Storage*>(job.grad_output) + box * strides.outer +
+         block.first_channel * strides.channel;
+}
+
+// Adds the gradients of a box to rows [owned.top, owned.bottom) of the map.
 template <typename Vector, int Vectors, typename Storage, typename Value>
-void scatter_box(const Job& job, const Block& block, wide_int box, const View<Value>& map,
+void scatter_box(const Job& job, const Block& block, wide_int index, const View<Value>& map,
                  const Rectangle& owned, char* scratch) {
   const int lanes = Lanes<Vector>::count;
   const int bins = job.columns.bins;
+  const wide_int box = job.box_order[index];
+  const wide_int next = job.box_order[index + 1 < job.boxes ? index + 1 : index];
   const Strides strides = strides_of(job, job.rows.bins, bins);
-  const Storage* gradients = static_cast<const Storage*>(job.grad_output) + box * strides.outer +
-                             block.first_channel * strides.channel;
+  const Storage* gradients = gradients_of<Storage>(job, block, box);
+  expect<false>(gradients_of<Storage>(job, block, next), strides, block.channels,
+                wide_int(job.rows.bins) * bins);
   View<const Value> source = {reinterpret_cast<const Value*>(gradients), strides.row,
                               strides.column, block.vectors};
   if (!is_direct(job, block, lanes)) {
@@ -300,8 +310,8 @@ struct AverageBackward {
   static void run(const Job& job, const Block& block, const Part& part) {
     typedef typename Lanes<Vector>::Value Value;
     own_maps<Vector, Storage>(
-        job, block, part, [&](wide_int box, const View<Value>& map, const Rectangle& owned) {
-          scatter_box<Vector, Vectors, Storage>(job, block, box, map, owned, part.scratch);
+        job, block, part, [&](wide_int index, const View<Value>& map, const Rectangle& owned) {
+          scatter_box<Vector, Vectors, Storage>(job, block, index, map, owned, part.scratch);
         });
   }
 };
@@ -364,8 +374,7 @@ struct AverageBackwardBoxes {
     typedef typename Lanes<Vector>::Value Value;
     const int lanes = Lanes<Vector>::count;
     const Strides strides = strides_of(job, job.rows.bins, job.columns.bins);
-    const Storage* gradients = static_cast<const Storage*>(job.grad_output) +
-                               part.box * strides.outer + block.first_channel * strides.channel;
+    const Storage* gradients = gradients_of<Storage>(job, block, part.box);
     const View<const Value> map = map_of_box<Vector, Storage>(job, block, part.box, part.scratch);
     Value* tile = reinterpret_cast<Value*>(tile_of(job, part.scratch));
     BoxGradient<Vector> sums;

@@ -93,8 +93,8 @@ void visit_maps(const Job& job, const Block& block, const Part& part, Visit visi
   }
 }
 
-// The backward's walk: visit(box, map, rows) adds to rows of maps that this task alone owns, and
-// that start at zero; in the end they are in the output, each cell written.
+// The backward's walk: visit(position in box_order, map, rows) adds to rows of maps that this task
+// alone owns, and that start at zero; in the end they are in the output, each cell written.
 template <typename Vector, typename Storage, typename Visit>
 void own_maps(const Job& job, const Block& block, const Part& part, Visit visit) {
   typedef typename Lanes<Vector>::Value Value;
@@ -118,7 +118,7 @@ void own_maps(const Job& job, const Block& block, const Part& part, Visit visit)
     owned.bottom = minimum(owned.bottom, band.bottom);
     if (owned.bottom <= owned.top) continue;
     rows.reach(owned);
-    visit(box, view, owned);
+    visit(index, view, owned);
   }
   rows.finish(band.bottom);
 }

@@ -223,15 +223,17 @@ inline void from_lanes(const Value* from, int lanes, wide_int count, int channel
   }
 }
 
-// Asks for the cache lines of what from_lanes will write. GCC takes a function that only prefetches
-// for one without effect and drops the call, unless it is inlined before.
-template <typename Storage>
-__attribute__((always_inline)) inline void expect_writes(const Storage* to, const Strides& strides, int channels, wide_int count) {
+// Asks for the cache lines of `count` neighbours of each channel, to read or to write them soon:
+// memory is slow to begin and quick to go on. GCC takes a function that only prefetches for one
+// without effect, and drops calls of it that are not inlined early.
+template <bool ToWrite, typename Storage>
+__attribute__((always_inline)) inline void expect(const Storage* cells, const Strides& strides,
+                                                  int channels, wide_int count) {
   if (strides.column != 1) return;
   for (int lane = 0; lane < channels; ++lane) {
-    const char* line = reinterpret_cast<const char*>(to + lane * strides.channel);
+    const char* line = reinterpret_cast<const char*>(cells + lane * strides.channel);
     const char* end = line + count * sizeof(Storage);
-    for (; line < end; line += 64) __builtin_prefetch(line, 1);
+    for (; line < end; line += 64) __builtin_prefetch(line, ToWrite);
   }
 }
 

@@ -327,8 +327,8 @@ struct MaximumBackward {
       return;
     }
     own_maps<Vector, Storage>(job, block, part,
-                              [&](wide_int box, const View<Value>& map, const Rectangle&) {
-                                scatter_winners<Storage>(job, block, box, map);
+                              [&](wide_int index, const View<Value>& map, const Rectangle&) {
+                                scatter_winners<Storage>(job, block, job.box_order[index], map);
                               });
   }
 };

@@ -99,6 +99,7 @@ struct OwnedRows {
   }
   void unpack_row(wide_int y) {
     const Strides& strides = maps.strides;
+    expect<true>(maps.at(y + 1, window.left), strides, maps.channels, window.width());
     clear_cells(maps.at(y, 0), strides, maps.channels, window.left);
     from_lanes(view.at(y, window.left), lanes, window.width(), maps.channels,
                maps.at(y, window.left), strides);
