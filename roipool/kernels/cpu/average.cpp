@@ -58,7 +58,7 @@ inline Lines<Value> cells_from_bins(const AxisPlan& plan, wide_int box) {
           static_cast<const Value*>(turned.weight)};
 }
 
-// Columns of a source: neighbours, or those that a line reads.
+// Numbers of columns: neighbours, or some.
 struct Neighbours {
   wide_int first;
   wide_int count;
@@ -70,12 +70,21 @@ struct Chosen {
   wide_int operator[](wide_int i) const { return column[i]; }
 };
 
-// mixed[i] = the weighted sum of up to four source rows at columns[i], or that added to it.
+// Cells of one row: number x is at `base` + x * `column`. The inner loops take this and its like by
+// value: what they store could be a part of anything that they were given by reference.
+template <typename Value>
+struct Line {
+  Value* base;
+  wide_int column;
+};
+
+// to[x] = the weighted sum of up to four source rows, or that added to it, for x of `columns`.
 template <typename Vector, int Vectors, int Rows, bool Add, typename Value, typename Columns>
 inline void mix_some(const View<const Value>& source, const int* row, const Value* weights,
-                     const Columns& columns, Value* mixed) {
+                     const Columns columns, const Line<Value> to) {
   const int lanes = Lanes<Vector>::count;
-  const int vectors = Vectors ? Vectors : source.vectors;
+  const int width = (Vectors ? Vectors : source.vectors) * lanes;
+  const wide_int stride = source.column;
   const Value* line[Rows];
   Vector weight[Rows];
   for (int j = 0; j < Rows; ++j) {
@@ -83,146 +92,113 @@ inline void mix_some(const View<const Value>& source, const int* row, const Valu
     weight[j] = spread<Vector>(weights[j]);
   }
   for (wide_int i = 0; i < columns.count; ++i) {
-    const wide_int offset = columns[i] * source.column;
-    for (int v = 0; v < vectors; ++v, mixed += lanes) {
-      const wide_int at = offset + v * lanes;
-      Vector sum = weight[0] * load<Vector>(line[0] + at);
-      if (Add) sum = multiply_add(weight[0], load<Vector>(line[0] + at), load<Vector>(mixed));
+    const wide_int from = columns[i] * stride;
+    Value* target = to.base + columns[i] * to.column;
+    for (int lane = 0; lane < width; lane += lanes) {
+      const Vector first = load<Vector>(line[0] + from + lane);
+      Vector sum = Add ? multiply_add(weight[0], first, load<Vector>(target + lane))
+                       : weight[0] * first;
       for (int j = 1; j < Rows; ++j) {
-        sum = multiply_add(weight[j], load<Vector>(line[j] + at), sum);
+        sum = multiply_add(weight[j], load<Vector>(line[j] + from + lane), sum);
       }
-      store(sum, mixed);
+      store(sum, target + lane);
     }
   }
 }
 
 template <typename Vector, int Vectors, bool Add, typename Value, typename Columns>
 inline void mix_upto_four(const View<const Value>& source, int rows, const int* row,
-                          const Value* weight, const Columns& columns, Value* mixed) {
+                          const Value* weight, const Columns& columns, const Line<Value>& to) {
   switch (rows) {
-    case 1: mix_some<Vector, Vectors, 1, Add>(source, row, weight, columns, mixed); break;
-    case 2: mix_some<Vector, Vectors, 2, Add>(source, row, weight, columns, mixed); break;
-    case 3: mix_some<Vector, Vectors, 3, Add>(source, row, weight, columns, mixed); break;
-    default: mix_some<Vector, Vectors, 4, Add>(source, row, weight, columns, mixed); break;
+    case 1: mix_some<Vector, Vectors, 1, Add>(source, row, weight, columns, to); break;
+    case 2: mix_some<Vector, Vectors, 2, Add>(source, row, weight, columns, to); break;
+    case 3: mix_some<Vector, Vectors, 3, Add>(source, row, weight, columns, to); break;
+    default: mix_some<Vector, Vectors, 4, Add>(source, row, weight, columns, to); break;
   }
 }
 
-template <typename Vector, int Vectors, typename Value, typename Columns>
+// to[x] = the weighted sum of source rows, or that added to it.
+template <typename Vector, int Vectors, bool Add, typename Value, typename Columns>
 inline void mix_rows(const View<const Value>& source, const Taps<Value>& rows,
-                     const Columns& columns, Value* mixed) {
-  mix_upto_four<Vector, Vectors, false>(source, rows.count, rows.source, rows.weight, columns, mixed);
+                     const Columns& columns, const Line<Value>& to) {
+  mix_upto_four<Vector, Vectors, Add>(source, rows.count, rows.source, rows.weight, columns, to);
   for (int done = 4; done < rows.count; done += 4) {
     mix_upto_four<Vector, Vectors, true>(source, rows.count - done, rows.source + done,
-                                       rows.weight + done, columns, mixed);
+                                         rows.weight + done, columns, to);
   }
 }
 
-// The weighted sum of mixed columns, `column` values apart; column number 0 would be at `mixed`.
+// The weighted sum of cells of one row. Count is the number of taps, or 0: taps.count.
 template <typename Vector, int Count, typename Value>
-inline Vector sum_taps(const Value* mixed, wide_int column, const Taps<Value>& taps) {
+inline Vector sum_taps(const Line<const Value> from, const Taps<Value> taps, int lane) {
   const int count = Count ? Count : taps.count;
-  Vector sum = taps.weight[0] * load<Vector>(mixed + taps.source[0] * column);
+  const Value* cells = from.base + lane;
+  Vector sum = taps.weight[0] * load<Vector>(cells + taps.source[0] * from.column);
   for (int i = 1; i < count; ++i) {
-    const Vector value = load<Vector>(mixed + taps.source[i] * column);
-    sum = multiply_add(spread<Vector>(taps.weight[i]), value, sum);
+    const Vector cell = load<Vector>(cells + taps.source[i] * from.column);
+    sum = multiply_add(spread<Vector>(taps.weight[i]), cell, sum);
   }
   return sum;
 }
 
-// What happens to a target: it takes a value, or a value is added to it.
-struct Assign {
-  static const bool writes_empty = true;  // the value of a target without taps
-  template <typename Vector, typename Value>
-  static void put(Vector value, Value* to) {
-    store(value, to);
-  }
-};
-struct Increase {
-  static const bool writes_empty = false;
-  template <typename Vector, typename Value>
-  static void put(Vector value, Value* to) {
-    store(load<Vector>(to) + value, to);
-  }
-};
-
-// One target, from columns that are mixed already; column number 0 would be at `mixed`.
-template <typename Vector, int Vectors, typename Put, int Count, typename Value>
-inline void put_target(const Value* mixed, const Taps<Value>& taps, Value empty, int vectors,
-                       Value* to) {
+// to[target] = the weighted sum of its taps, or `empty` where it has none, for all targets.
+template <typename Vector, int Vectors, int Count, typename Value>
+inline void sum_columns(const Line<const Value> from, const Lines<Value> columns, int vectors,
+                        Value empty, const Line<Value> to) {
   const int lanes = Lanes<Vector>::count;
-  const int width = Vectors ? Vectors : vectors;
-  for (int v = 0; v < width; ++v) {
-    if (taps.count > 0) {
-      Put::put(sum_taps<Vector, Count>(mixed + v * lanes, width * lanes, taps), to + v * lanes);
-    } else if (Put::writes_empty) {
-      store(spread<Vector>(empty), to + v * lanes);
+  const int width = (Vectors ? Vectors : vectors) * lanes;
+  for (int line = 0; line < columns.count; ++line) {
+    const Taps<Value> taps = columns.taps_of(line);
+    Value* target = to.base + columns.target_of(line) * to.column;
+    for (int lane = 0; lane < width; lane += lanes) {
+      store(taps.count > 0 ? sum_taps<Vector, Count>(from, taps, lane) : spread<Vector>(empty),
+            target + lane);
     }
   }
 }
 
-// A row of targets from mixed columns, of which number `first` is at `mixed`.
-template <typename Vector, int Vectors, typename Put, int Count, typename Value>
-inline void put_row(const Value* mixed, wide_int first, const Lines<Value>& columns, Value empty,
-                    const View<Value>& to, Value* target) {
-  const int width = Vectors ? Vectors : to.vectors;
-  mixed -= first * width * Lanes<Vector>::count;
-  for (int line = 0; line < columns.count; ++line) {
-    Value* place = target + columns.target_of(line) * to.column;
-    put_target<Vector, Vectors, Put, Count>(mixed, columns.taps_of(line), empty, width, place);
-  }
-}
-
-template <typename Vector, int Vectors, typename Put, typename Value>
-inline void put_dense_row(const Value* mixed, wide_int first, const Lines<Value>& columns,
-                          Value empty, const View<Value>& to, Value* target) {
+template <typename Vector, int Vectors, typename Value>
+inline void sum_row(const Line<const Value>& from, const Lines<Value>& columns, int vectors,
+                    Value empty, const Line<Value>& to) {
   switch (columns.longest) {
-    case 1: put_row<Vector, Vectors, Put, 1>(mixed, first, columns, empty, to, target); break;
-    case 2: put_row<Vector, Vectors, Put, 2>(mixed, first, columns, empty, to, target); break;
-    case 3: put_row<Vector, Vectors, Put, 3>(mixed, first, columns, empty, to, target); break;
-    case 4: put_row<Vector, Vectors, Put, 4>(mixed, first, columns, empty, to, target); break;
-    default: put_row<Vector, Vectors, Put, 0>(mixed, first, columns, empty, to, target); break;
+    case 1: sum_columns<Vector, Vectors, 1>(from, columns, vectors, empty, to); break;
+    case 2: sum_columns<Vector, Vectors, 2>(from, columns, vectors, empty, to); break;
+    case 3: sum_columns<Vector, Vectors, 3>(from, columns, vectors, empty, to); break;
+    case 4: sum_columns<Vector, Vectors, 4>(from, columns, vectors, empty, to); break;
+    default: sum_columns<Vector, Vectors, 0>(from, columns, vectors, empty, to); break;
   }
 }
 
-// The same where the lines read few columns of many: each mixes its own.
-template <typename Vector, int Vectors, typename Put, typename Value>
-inline void put_sparse_row(const View<const Value>& source, const Taps<Value>& rows,
-                           const Lines<Value>& columns, Value empty, Value* mixed,
-                           const View<Value>& to, Value* target) {
-  static const int in_order[most_padded] = {0, 1, 2, 3, 4, 5};
-  for (int line = 0; line < columns.count; ++line) {
-    Taps<Value> taps = columns.taps_of(line);
-    if (taps.count > 0) {
-      mix_rows<Vector, Vectors>(source, rows, Chosen{taps.source, taps.count}, mixed);
-      taps.source = in_order;
-    }
-    Value* place = target + columns.target_of(line) * to.column;
-    put_target<Vector, Vectors, Put, 0>(mixed, taps, empty, to.vectors, place);
-  }
-}
-
-// The heart of the engine: targets [first_line, last_line) x all columns of one box. Rows are
-// summed first, into `mixed`, then columns: neighbouring bins share most of the first step.
-template <typename Vector, int Vectors, typename Put, typename Value>
-void resample(const View<const Value>& source, const Neighbours& read, const Lines<Value>& rows,
-              int first_line, int last_line, const Lines<Value>& columns, Value empty,
-              Value* mixed, const View<Value>& to) {
-  const bool sparse =
-      columns.longest <= most_padded && columns.count * columns.longest < read.count;
-  for (int line = first_line; line < last_line; ++line) {
-    const Taps<Value> taps = rows.taps_of(line);
-    Value* target = to.line(rows.target_of(line));
+// Rows [first, last) of the bins of one box. Map rows are summed first, then columns of the sums:
+// neighbouring bins share most of the first step.
+template <typename Vector, int Vectors, typename Value>
+void pool_rows(const Job& job, wide_int box, const View<const Value>& map, int first, int last,
+               Value* mixed, const View<Value>& to) {
+  const Lines<Value> rows = bins_from_cells<Value>(job.rows, box);
+  const Lines<Value> columns = bins_from_cells<Value>(job.columns, box);
+  const Rectangle window = window_of_box(job, box);
+  const wide_int width = map.vectors * Lanes<Vector>::count;
+  const Line<Value> sums = {mixed - window.left * width, width};
+  // Samples far apart leave cells between them that no bin reads.
+  const bool sparse = columns.longest <= most_padded && columns.count * columns.longest < window.width();
+  const Value empty = static_cast<Value>(job.empty_value);
+  for (int row = first; row < last; ++row) {
+    const Taps<Value> taps = rows.taps_of(row);
+    const Line<Value> target = {to.line(row), to.column};
     if (taps.count == 0) {
-      for (int column = 0; column < columns.count; ++column) {
-        put_target<Vector, Vectors, Put, 0>(mixed, taps, empty, to.vectors,
-                                            target + columns.target_of(column) * to.column);
+      for (int bin = 0; bin < columns.count; ++bin) {
+        fill<Vector>(empty, map.vectors, target.base + bin * target.column);
       }
-    } else if (sparse) {
-      put_sparse_row<Vector, Vectors, Put>(source, taps, columns, empty, mixed, to, target);
-    } else {
-      mix_rows<Vector, Vectors>(source, taps, read, mixed);
-      put_dense_row<Vector, Vectors, Put>(mixed, read.first, columns, empty, to, target);
+      continue;
     }
+    if (!sparse) {
+      mix_rows<Vector, Vectors, false>(map, taps, Neighbours{window.left, window.width()}, sums);
+    }
+    for (int bin = 0; sparse && bin < columns.count; ++bin) {
+      const Taps<Value> read = columns.taps_of(bin);
+      mix_rows<Vector, Vectors, false>(map, taps, Chosen{read.source, read.count}, sums);
+    }
+    sum_row<Vector, Vectors, Value>({sums.base, width}, columns, map.vectors, empty, target);
   }
 }
 
@@ -234,27 +210,19 @@ void pool_box(const Job& job, const Block& block, wide_int box, const View<const
   const Strides strides = strides_of(job, job.rows.bins, bins);
   Storage* output = static_cast<Storage*>(job.output) + box * strides.outer +
                     block.first_channel * strides.channel;
-  const Lines<Value> rows = bins_from_cells<Value>(job.rows, box);
-  const Lines<Value> columns = bins_from_cells<Value>(job.columns, box);
-  const Rectangle window = window_of_box(job, box);
-  const Value empty = static_cast<Value>(job.empty_value);
   Value* mixed = reinterpret_cast<Value*>(scratch);
-  const auto pool_rows = [&](int first, int last, const View<Value>& to) {
-    resample<Vector, Vectors, Assign>(map, {window.left, window.width()}, rows, first, last, columns,
-                                    empty, mixed, to);
-  };
   if (is_direct(job, block, lanes)) {
-    pool_rows(0, job.rows.bins,
-              {reinterpret_cast<Value*>(output), strides.row, strides.column, block.vectors});
+    const View<Value> to = {reinterpret_cast<Value*>(output), strides.row, strides.column};
+    pool_rows<Vector, Vectors>(job, box, map, 0, job.rows.bins, mixed, to);
     return;
   }
   Value* tile = reinterpret_cast<Value*>(tile_of(job, scratch));
   for_each_tile(job, [&](int first, int last) {
-    // Their cache lines are on the way while the bins are computed.
-    expect<true>(output + first * strides.row, strides, block.channels, (last - first) * bins);
-    pool_rows(first, last, packed_view(tile, first, 0, bins, lanes));
-    from_lanes(tile, lanes, (last - first) * bins, block.channels, output + first * strides.row,
-               strides);
+    const wide_int count = wide_int(last - first) * bins;
+    expect<true>(output + first * strides.row, strides, block.channels, count);
+    pool_rows<Vector, Vectors>(job, box, map, first, last, mixed,
+                               packed_view(tile, first, 0, bins, lanes));
+    from_lanes(tile, lanes, count, block.channels, output + first * strides.row, strides);
   });
 }
 
@@ -262,12 +230,41 @@ struct AverageForward {
   template <typename Vector, int Vectors, typename Storage>
   static void run(const Job& job, const Block& block, const Part& part) {
     typedef typename Lanes<Vector>::Value Value;
-    visit_maps<Vector, Storage>(
-        job, block, part, [&](wide_int box, const View<const Value>& map) {
-          pool_box<Vector, Vectors, Storage>(job, block, box, map, part.scratch);
-        });
+    visit_maps<Vector, Storage>(job, block, part, [&](wide_int box, const View<const Value>& map) {
+      pool_box<Vector, Vectors, Storage>(job, block, box, map, part.scratch);
+    });
   }
 };
+
+// Adds the gradients of a box to rows [owned.top, owned.bottom) of the map: columns are summed
+// first, then rows of the sums, so that cells are added to once, side by side.
+template <typename Vector, int Vectors, typename Value>
+void scatter_rows(const Job& job, wide_int box, const View<const Value>& gradients, Value* mixed,
+                  const Rectangle& owned, const View<Value>& map) {
+  const Lines<Value> rows = cells_from_bins<Value>(job.rows, box);
+  const Lines<Value> columns = cells_from_bins<Value>(job.columns, box);
+  const int width = map.vectors * Lanes<Vector>::count;
+  View<Value> sums = packed_view(mixed, 0, owned.left, owned.width(), width);
+  sums.vectors = map.vectors;
+  for (int bin = 0; bin < job.rows.bins; ++bin) {
+    sum_row<Vector, Vectors, Value>({gradients.line(bin), gradients.column}, columns, map.vectors,
+                                    Value(0), {sums.line(bin), sums.column});
+  }
+  const View<const Value> source = {sums.base, sums.row, sums.column, sums.vectors};
+  for (int line = 0; line < rows.count; ++line) {
+    const int y = rows.target_of(line);
+    if (y < owned.top || y >= owned.bottom) continue;
+    const Taps<Value> taps = rows.taps_of(line);
+    const Line<Value> target = {map.line(y), map.column};
+    if (columns.count == owned.width()) {
+      const Neighbours all = {owned.left, owned.width()};
+      mix_rows<Vector, Vectors, true>(source, taps, all, target);
+    } else {
+      const Chosen some = {columns.target, columns.count};
+      mix_rows<Vector, Vectors, true>(source, taps, some, target);
+    }
+  }
+}
 
 template <typename Storage>
 inline const Storage* gradients_of(const Job& job, const Block& block, wide_int box) {
@@ -295,14 +292,7 @@ void scatter_box(const Job& job, const Block& block, wide_int index, const View<
     to_lanes(gradients, strides, block.channels, wide_int(job.rows.bins) * bins, lanes, tile);
     source = {tile, bins * lanes, lanes};
   }
-  const Lines<Value> rows = cells_from_bins<Value>(job.rows, box);
-  const Lines<Value> columns = cells_from_bins<Value>(job.columns, box);
-  Value* mixed = reinterpret_cast<Value*>(scratch);
-  for (int line = 0; line < rows.count; ++line) {
-    if (rows.target_of(line) < owned.top || rows.target_of(line) >= owned.bottom) continue;
-    resample<Vector, Vectors, Increase>(source, {0, bins}, rows, line, line + 1, columns, Value(0),
-                                      mixed, map);
-  }
+  scatter_rows<Vector, Vectors>(job, box, source, reinterpret_cast<Value*>(scratch), owned, map);
 }
 
 struct AverageBackward {

@@ -67,6 +67,10 @@ template <typename Vector>
 inline Vector spread(typename Lanes<Vector>::Value value) {
   return Vector{} + value;
 }
+template <typename Vector, typename Value>
+inline void fill(Value value, int vectors, Value* place) {
+  for (int v = 0; v < vectors; ++v) store(spread<Vector>(value), place + v * Lanes<Vector>::count);
+}
 template <typename Vector>
 inline typename Lanes<Vector>::Labels spread_label(wide_int label) {
   return typename Lanes<Vector>::Labels{} + static_cast<typename Lanes<Vector>::Label>(label);

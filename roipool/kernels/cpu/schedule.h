@@ -169,18 +169,19 @@ inline void schedule_forward(Job& job, int threads) {
 inline void schedule_backward(Job& job, int threads, bool of_maximum) {
   sort_boxes(job);
   job.vectors = vectors_of_block(job);
-  wide_int held = 0, ring = 0;
+  wide_int held = 0, ring = 0, widest = 0;
   for (wide_int image = 0; image < job.images; ++image) {
     const Walk walk = walk_of(job, boxes_of_image(job, image));
     held = maximum<wide_int>(held, walk.held);
     ring = maximum<wide_int>(ring, walk.window.width());
+    widest = maximum<wide_int>(widest, walk.widest_box);
   }
   job.pack_each_box = false;
   job.ring_rows = rows_of_ring(job, held);
   job.parts = of_maximum ? 1 : parts_for(job, threads, job.rows.size, 16);
   const wide_int packed = of_maximum && owns_planes(job) ? 0 : job.ring_rows * ring;
   job.tile_rows = job.rows.bins;
-  size_tasks(job, job.columns.bins, of_maximum ? 0 : bins_of_rows(job), packed);
+  size_tasks(job, of_maximum ? 0 : job.rows.bins * widest, of_maximum ? 0 : bins_of_rows(job), packed);
 }
 
 // Gradient of boxes: a task is one box, all channels.
