@@ -33,31 +33,9 @@ cdef extern from "kernels/cpu/job.h" namespace "roipool" nogil:
     cdef enum Storage:
         float16_storage, bfloat16_storage, float32_storage, float64_storage
 
-    cdef struct TurnedPlan:
-        int* line
-        int* lines
-        int* longest
-        int* cell
-        wide_int* begin
-        int* count
-        int* bin
-        void* weight
-
     cdef struct AxisPlan:
         int bins
         wide_int size
-        wide_int* begin
-        int* count
-        int* longest
-        int* window_first
-        int* window_last
-        int* cell
-        void* weight
-        void* weight_by_low
-        void* weight_by_high
-        TurnedPlan turned
-        void* sample
-        wide_int* first_number
         wide_int* total
 
     cdef struct Job:
@@ -71,8 +49,6 @@ cdef extern from "kernels/cpu/job.h" namespace "roipool" nogil:
         void* argmax
         bint wide_argmax
         double* grad_boxes
-        wide_int* box_order
-        const wide_int* image_begin
         const wide_int* box_image
         double empty_value
         double lowest
@@ -111,10 +87,12 @@ cdef extern from "kernels/cpu/plan.h" namespace "roipool" nogil:
         const wide_int* images
 
     int definition_named(const char*)
-    wide_int bytes_of_sample(bint)
-    void count_entries(const Request&, const AxisPlan&, bint, wide_int)
-    wide_int sum_entries(const AxisPlan&, wide_int)
-    void write_entries(const Request&, const AxisPlan&, bint, wide_int)
+    wide_int prepare_bins(const Request&, Job*, char*)
+    void count_entries(const Request&, const Job&, wide_int)
+    wide_int prepare_entries(const Request&, Job*, char*)
+    void write_entries(const Request&, const Job&, wide_int)
+    void open_windows(const AxisPlan&, wide_int)
+    void group_by_image(Job*)
 
 
 cdef extern from "kernels/cpu/winners.h" namespace "roipool" nogil:
@@ -189,147 +167,113 @@ def empty_array(shape, dtype):
         raise MemoryError(f"an array of shape {shape} is too large: {error}") from None
 
 
-# One piece of scratch memory is kept for the next call: fresh pages cost more than the work of a
-# small call. A larger one goes back to the system.
-LARGEST_KEPT_SCRATCH = 2**25
-_kept_scratch = []
+class Kept:
+    """A piece of memory that stays for the next call, unless it is large or in use.
+
+    Fresh pages cost more than the work of a small call.
+    """
+
+    def __init__(self, largest):
+        self.largest = largest
+        self.pieces = []
+
+    def take(self, size):
+        """Return at least `size` bytes, uninitialised."""
+        try:
+            memory = self.pieces.pop()
+        except IndexError:
+            memory = None
+        if memory is None or memory.size < size:
+            memory = empty_array(size, np.uint8)
+        return memory
+
+    def keep(self, memory):
+        """Take back what is no longer used."""
+        if memory.size <= self.largest and not self.pieces:
+            self.pieces.append(memory)
 
 
-cdef take_scratch(wide_int size):
-    try:
-        memory = _kept_scratch.pop()
-    except IndexError:
-        memory = None
-    if memory is None or memory.size < size:
-        memory = empty_array(size, np.uint8)
-    return memory
+kept_bins, kept_entries, kept_scratch = Kept(2**22), Kept(2**22), Kept(2**25)
 
 
-cdef keep_scratch(memory):
-    if memory.size <= LARGEST_KEPT_SCRATCH and not _kept_scratch:
-        _kept_scratch.append(memory)
+cdef char* aligned(memory) noexcept:
+    """Return the first cache line's address; 64 bytes more than needed must be there."""
+    cdef char* start = <char*>address(memory)
+    return start + 64 - (<size_t>start) % 64
 
 
 cdef class Call:
-    """One call's job, its plans, and the arrays that hold them."""
+    """One call's job, its plans, and the memory that holds them."""
     cdef Job job
     cdef Request request
     cdef int threads
-    cdef list held
-    cdef object real
+    cdef object boxes, images, bins, entries
 
     def __cinit__(self, dtype, boxes, images, geometry, map_shape, output_size, layout, threads):
         cdef Job* job = &self.job
         memset(job, 0, sizeof(Job))
-        self.held = []
+        self.boxes, self.images = boxes, images
         job.storage = _STORAGE[dtype_name(dtype)]
         job.channels_last = layout == "NHWC"
-        self.real = np.float64 if job.storage == float64_storage else np.float32
         job.boxes = boxes.shape[0]
         job.images = map_shape[0]
         job.channels = map_shape[3] if job.channels_last else map_shape[1]
         job.rows.size, job.columns.size = map_shape[1:3] if job.channels_last else map_shape[2:]
         job.rows.bins, job.columns.bins = output_size
+        job.box_image = <wide_int*>address(images)
         # Waking a thread for less work than this costs more than it saves.
         work = job.boxes * job.channels * job.rows.bins * job.columns.bins
         self.threads = max(1, min(threads, work // 16384))
-        self.group_by_image(images)
         if geometry is not None:
             self.request.definition = <Definition>definition_named(geometry.definition.encode())
             self.request.double_precision = job.storage == float64_storage
             self.request.scale = geometry.scale
             self.request.sampling[0], self.request.sampling[1] = geometry.sampling
             self.request.aligned = geometry.aligned
-        self.request.boxes = self.hold(boxes)
-        self.request.images = self.job.box_image
+        self.request.boxes = address(boxes)
+        self.request.images = job.box_image
 
-    cdef void* hold(self, array):
-        self.held.append(array)
-        return address(array)
-
-    cdef void* allocate(self, wide_int count, dtype):
-        return self.hold(empty_array(count, dtype))
-
-    cdef group_by_image(self, images):
-        """Sort the boxes by image, keeping their order; boxes of no image go with the first."""
-        cdef wide_int* image = <wide_int*>self.hold(images)
-        cdef wide_int* order = <wide_int*>self.allocate(self.job.boxes, np.int64)
-        # Counted two places ahead: summed and then filled, places 0 to N hold the beginnings.
-        cdef wide_int* begin = <wide_int*>self.hold(np.zeros(self.job.images + 3, np.int64))
-        cdef wide_int box, home
-        for box in range(self.job.boxes):
-            begin[max(image[box], 0) + 2] += 1
-        for home in range(2, self.job.images + 2):
-            begin[home] += begin[home - 1]
-        for box in range(self.job.boxes):
-            home = max(image[box], 0)
-            order[begin[home + 1]] = box
-            begin[home + 1] += 1
-        self.job.box_image = image
-        self.job.box_order = order
-        self.job.image_begin = begin
+    cdef prepare_bins(self, Entries entries):
+        self.request.entries = entries
+        self.bins = kept_bins.take(prepare_bins(self.request, &self.job, NULL) + 64)
+        prepare_bins(self.request, &self.job, aligned(self.bins))
+        group_by_image(&self.job)
 
     cdef plan(self, Entries entries):
-        self.request.entries = entries
-        self.plan_axis(&self.job.rows, True)
-        self.plan_axis(&self.job.columns, False)
-
-    cdef plan_axis(self, AxisPlan* plan, bint vertical):
-        cdef wide_int box, entries
+        cdef wide_int box
         cdef wide_int boxes = self.job.boxes
-        cdef wide_int bins = boxes * plan.bins
-        cdef Request* request = &self.request
-        # A parallel region costs the wait for its slowest thread: planning alone must be worth it.
-        cdef int threads = max(1, min(self.threads, boxes // 1024))
-        plan.begin = <wide_int*>self.allocate(bins + 1, np.int64)
-        plan.count = <int*>self.allocate(bins, np.int32)
-        plan.longest = <int*>self.allocate(boxes, np.int32)
-        plan.window_first = <int*>self.allocate(boxes, np.int32)
-        plan.window_last = <int*>self.allocate(boxes, np.int32)
+        # A parallel region costs the wait for its slowest thread: planning must be worth that.
+        cdef int threads = max(1, min(self.threads, boxes // 256))
+        self.prepare_bins(entries)
         for box in prange(boxes, nogil=True, num_threads=threads):
-            count_entries(request[0], plan[0], vertical, box)
-        entries = sum_entries(plan[0], boxes)
-        if request.entries == listed_samples:
-            size = bytes_of_sample(request.double_precision)
-            plan.sample = self.allocate(entries * size, np.uint8)
-            plan.first_number = <wide_int*>self.allocate(bins, np.int64)
-            plan.total = <wide_int*>self.allocate(bins, np.int64)
-        else:
-            plan.cell = <int*>self.allocate(entries, np.int32)
-            plan.weight = self.allocate(entries, self.real)
-        if request.entries == taps_with_gradient:
-            plan.weight_by_low = self.allocate(entries, self.real)
-            plan.weight_by_high = self.allocate(entries, self.real)
-        if request.entries == turned_taps:
-            plan.turned.line = <int*>self.allocate(entries, np.int32)
-            plan.turned.lines = <int*>self.allocate(boxes, np.int32)
-            plan.turned.longest = <int*>self.allocate(boxes, np.int32)
-            plan.turned.cell = <int*>self.allocate(entries, np.int32)
-            plan.turned.begin = <wide_int*>self.allocate(entries, np.int64)
-            plan.turned.count = <int*>self.allocate(entries, np.int32)
-            plan.turned.bin = <int*>self.allocate(2 * entries, np.int32)
-            plan.turned.weight = self.allocate(2 * entries, self.real)
+            count_entries(self.request, self.job, box)
+        self.entries = kept_entries.take(prepare_entries(self.request, &self.job, NULL) + 64)
+        prepare_entries(self.request, &self.job, aligned(self.entries))
         for box in prange(boxes, nogil=True, num_threads=threads):
-            write_entries(request[0], plan[0], vertical, box)
+            write_entries(self.request, self.job, box)
 
-    cdef whole_axis(self, AxisPlan* plan):
-        """Without a plan any cell may be written: the window of each box is the whole axis."""
-        plan.window_first = <int*>self.hold(np.zeros(self.job.boxes, np.int32))
-        plan.window_last = <int*>self.hold(np.full(self.job.boxes, plan.size, np.int32))
+    cdef plan_nothing(self):
+        """Without a plan any cell may be written."""
+        self.prepare_bins(turned_taps)
+        open_windows(self.job.rows, self.job.boxes)
+        open_windows(self.job.columns, self.job.boxes)
 
     cdef run(self, Runner runner):
+        """Run the tasks; the plan is given back."""
         cdef wide_int task
         cdef Job* job = &self.job
         cdef char* mine = NULL
         cdef int threads = max(1, min(self.threads, job.tasks))
-        memory = take_scratch(job.scratch_bytes * threads + 64)
-        cdef char* scratch = <char*>address(memory)
-        scratch += 64 - (<size_t>scratch) % 64
+        memory = kept_scratch.take(job.scratch_bytes * threads + 64)
+        cdef char* scratch = aligned(memory)
         with nogil, parallel(num_threads=threads):
             mine = scratch + threadid() * job.scratch_bytes
             for task in prange(job.tasks, schedule="dynamic", chunksize=1):
                 runner(job[0], task, mine)
-        keep_scratch(memory)
+        kept_scratch.keep(memory)
+        kept_bins.keep(self.bins)
+        if self.entries is not None:
+            kept_entries.keep(self.entries)
 
     cdef locate(self, const wide_int* argmax, void* y, void* x):
         cdef wide_int box
@@ -460,8 +404,7 @@ def maximum_backward(grad_output, argmax, boxes, images, geometry, input_shape, 
     if out.size == 0:
         return out
     if geometry is None:
-        call.whole_axis(&call.job.rows)
-        call.whole_axis(&call.job.columns)
+        call.plan_nothing()
     else:
         call.plan(listed_samples)
         if not winner_is_cell and not np.all(call.sample_numbers_in_range(argmax)):

@@ -64,7 +64,7 @@ struct Job {
   // Boxes grouped by image: those of image n are box_order[image_begin[n]] ...
   // box_order[image_begin[n + 1] - 1]. The schedule sorts each group by the first map row read.
   wide_int* box_order;
-  const wide_int* image_begin;
+  wide_int* image_begin;
   const wide_int* box_image;  // negative: the box reads nothing; such boxes go with image 0
 
   double empty_value;    // of a bin that has nothing to pool

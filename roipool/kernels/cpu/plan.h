@@ -338,29 +338,141 @@ void write_axis(const Request& request, const AxisPlan& plan, bool vertical, wid
   }
 }
 
-// Step 1: bounds the entries of one box's bins, each in the place after its own in `begin`.
-inline void count_entries(const Request& request, const AxisPlan& plan, bool vertical,
-                          wide_int box) {
-  request.double_precision ? count_axis<double>(request, plan, vertical, box)
-                           : count_axis<float>(request, plan, vertical, box);
+// Carves arrays from one piece of memory, each at a cache line of its own; from no memory, it only
+// counts the bytes.
+class Carver {
+ public:
+  explicit Carver(char* memory) : memory_(memory) {}
+
+  template <typename T>
+  void take(T** array, wide_int count) {
+    *array = reinterpret_cast<T*>(memory_ ? memory_ + used_ : nullptr);
+    used_ += (count * static_cast<wide_int>(sizeof(T)) + 63) / 64 * 64;
+  }
+  void take_bytes(void** array, wide_int count) {
+    char* bytes;
+    take(&bytes, count);
+    *array = bytes;
+  }
+  wide_int used() const { return used_; }
+
+ private:
+  char* memory_;
+  wide_int used_ = 0;
+};
+
+inline void carve_bins(const Request& request, wide_int boxes, Carver* memory, AxisPlan* plan) {
+  const wide_int bins = boxes * plan->bins;
+  memory->take(&plan->begin, bins + 1);
+  memory->take(&plan->count, bins);
+  memory->take(&plan->longest, boxes);
+  memory->take(&plan->window_first, boxes);
+  memory->take(&plan->window_last, boxes);
+  if (request.entries == listed_samples) {
+    memory->take(&plan->first_number, bins);
+    memory->take(&plan->total, bins);
+  }
+  if (request.entries == turned_taps) {
+    memory->take(&plan->turned.lines, boxes);
+    memory->take(&plan->turned.longest, boxes);
+  }
 }
 
-// Step 2: turns the counts into beginnings and returns the number of entries in all.
-inline wide_int sum_entries(const AxisPlan& plan, wide_int boxes) {
+inline void carve_entries(const Request& request, wide_int boxes, Carver* memory, AxisPlan* plan) {
+  const wide_int entries = plan->begin[boxes * plan->bins];
+  const wide_int real = request.double_precision ? sizeof(double) : sizeof(float);
+  if (request.entries == listed_samples) {
+    memory->take_bytes(&plan->sample, entries * (request.double_precision
+                                                     ? sizeof(Sample<double>)
+                                                     : sizeof(Sample<float>)));
+    return;
+  }
+  memory->take(&plan->cell, entries);
+  memory->take_bytes(&plan->weight, entries * real);
+  if (request.entries == taps_with_gradient) {
+    memory->take_bytes(&plan->weight_by_low, entries * real);
+    memory->take_bytes(&plan->weight_by_high, entries * real);
+  }
+  if (request.entries == turned_taps) {
+    TurnedPlan& turned = plan->turned;
+    memory->take(&turned.line, entries);
+    memory->take(&turned.cell, entries);
+    memory->take(&turned.begin, entries);
+    memory->take(&turned.count, entries);
+    memory->take(&turned.bin, 2 * entries);
+    memory->take_bytes(&turned.weight, 2 * entries * real);
+  }
+}
+
+// Making a plan takes four steps, so that the caller has the memory and the threads. First, arrays
+// whose size is known; returns their bytes, and carves them if there is memory.
+inline wide_int prepare_bins(const Request& request, Job* job, char* memory) {
+  Carver carver(memory);
+  carver.take(&job->box_order, job->boxes);
+  carver.take(&job->image_begin, job->images + 3);
+  carve_bins(request, job->boxes, &carver, &job->rows);
+  carve_bins(request, job->boxes, &carver, &job->columns);
+  return carver.used();
+}
+
+// Second: bounds the entries of one box's bins, each in the place after its own in `begin`.
+inline void count_entries(const Request& request, const Job& job, wide_int box) {
+  if (request.double_precision) {
+    count_axis<double>(request, job.rows, true, box);
+    count_axis<double>(request, job.columns, false, box);
+  } else {
+    count_axis<float>(request, job.rows, true, box);
+    count_axis<float>(request, job.columns, false, box);
+  }
+}
+
+inline void sum_entries(const AxisPlan& plan, wide_int boxes) {
   plan.begin[0] = 0;
   for (wide_int row = 0; row < boxes * plan.bins; ++row) plan.begin[row + 1] += plan.begin[row];
-  return plan.begin[boxes * plan.bins];
 }
 
-// Step 3: writes the entries of one box.
-inline void write_entries(const Request& request, const AxisPlan& plan, bool vertical,
-                          wide_int box) {
-  request.double_precision ? write_axis<double>(request, plan, vertical, box)
-                           : write_axis<float>(request, plan, vertical, box);
+// Third: the arrays that hold the entries, like the first.
+inline wide_int prepare_entries(const Request& request, Job* job, char* memory) {
+  if (!memory) {
+    sum_entries(job->rows, job->boxes);
+    sum_entries(job->columns, job->boxes);
+  }
+  Carver carver(memory);
+  carve_entries(request, job->boxes, &carver, &job->rows);
+  carve_entries(request, job->boxes, &carver, &job->columns);
+  return carver.used();
 }
 
-inline wide_int bytes_of_sample(bool double_precision) {
-  return double_precision ? sizeof(Sample<double>) : sizeof(Sample<float>);
+// Fourth: writes the entries of one box.
+inline void write_entries(const Request& request, const Job& job, wide_int box) {
+  if (request.double_precision) {
+    write_axis<double>(request, job.rows, true, box);
+    write_axis<double>(request, job.columns, false, box);
+  } else {
+    write_axis<float>(request, job.rows, true, box);
+    write_axis<float>(request, job.columns, false, box);
+  }
+}
+
+// Without a plan any cell may be written: the window of each box is the whole map. To be called in
+// place of the second step and those after it.
+inline void open_windows(const AxisPlan& plan, wide_int boxes) {
+  for (wide_int box = 0; box < boxes; ++box) {
+    plan.window_first[box] = 0;
+    plan.window_last[box] = static_cast<int>(plan.size);
+  }
+}
+
+// Groups the boxes by image in their given order; those of no image go with the first.
+inline void group_by_image(Job* job) {
+  // Counted two places ahead: summed and then filled, places 0 to `images` hold the beginnings.
+  wide_int* begin = job->image_begin;
+  for (wide_int image = 0; image < job->images + 3; ++image) begin[image] = 0;
+  for (wide_int box = 0; box < job->boxes; ++box) ++begin[maximum(job->box_image[box], 0LL) + 2];
+  for (wide_int image = 2; image < job->images + 2; ++image) begin[image] += begin[image - 1];
+  for (wide_int box = 0; box < job->boxes; ++box) {
+    job->box_order[begin[maximum(job->box_image[box], 0LL) + 1]++] = box;
+  }
 }
 
 // -1 where there is no definition of that name.
