@@ -206,9 +206,7 @@ inline void to_lanes(const Storage* from, const Strides& strides, int channels, 
     return;
   }
   for (wide_int i = 0; i < count; ++i) {
-    for (int lane = 0; lane < channels; ++lane) {
-      to[i * lanes + lane] = compute_value(from[i * strides.column + lane]);
-    }
+    compute_values(from + i * strides.column, channels, to + i * lanes);
     for (int lane = channels; lane < lanes; ++lane) to[i * lanes + lane] = Value(0);
   }
 }
@@ -221,9 +219,7 @@ inline void from_lanes(const Value* from, int lanes, wide_int count, int channel
     return;
   }
   for (wide_int i = 0; i < count; ++i) {
-    for (int lane = 0; lane < channels; ++lane) {
-      store_value(from[i * lanes + lane], to + i * strides.column + lane);
-    }
+    store_values(from + i * lanes, channels, to + i * strides.column);
   }
 }
 

@@ -87,19 +87,39 @@ struct Winner {
   }
 };
 
-// The greatest of a bin of whole cells, which lie side by side.
-template <typename Vector, Tracking Track, typename Value>
+// The greatest of a bin of whole cells, which lie side by side. Count is a number of columns that
+// the bin has at most, for a loop that the compiler knows: the last cell is taken again for those
+// that are missing, which changes nothing. 0: the bin's own number.
+template <typename Vector, Tracking Track, int Count, typename Value>
 inline void challenge_cells(const Job& job, const View<const Value>& map,
                             const Samples<Value>& rows, const Samples<Value>& columns,
-                            Winner<Vector, Track>* winner) {
+                            Winner<Vector, Track>* result) {
   const wide_int top = rows.sample->first, left = columns.sample->first;
-  for (wide_int y = top; y < top + rows.count; ++y) {
-    const Value* cell = map.at(y, left);
-    const wide_int label = y * job.columns.size + left;
-    for (int i = 0; i < columns.count; ++i) {
-      winner->challenge(load<Vector>(cell), label + i);
-      cell += map.column;
+  const wide_int size = job.columns.size, bottom = top + rows.count;
+  const wide_int last = columns.count - 1;
+  const wide_int count = Count ? Count : columns.count;
+  const View<const Value> from = map;
+  Winner<Vector, Track> winner = *result;
+  for (wide_int y = top; y < bottom; ++y) {
+    const Value* cell = from.at(y, left);
+    for (wide_int i = 0; i < count; ++i) {
+      const wide_int at = Count && last < i ? last : i;
+      winner.challenge(load<Vector>(cell + at * from.column), y * size + left + at);
     }
+  }
+  *result = winner;
+}
+
+template <typename Vector, Tracking Track, typename Value>
+inline void challenge_some_cells(const Job& job, int longest, const View<const Value>& map,
+                                 const Samples<Value>& rows, const Samples<Value>& columns,
+                                 Winner<Vector, Track>* winner) {
+  switch (longest) {
+    case 1: challenge_cells<Vector, Track, 1>(job, map, rows, columns, winner); break;
+    case 2: challenge_cells<Vector, Track, 2>(job, map, rows, columns, winner); break;
+    case 3: challenge_cells<Vector, Track, 3>(job, map, rows, columns, winner); break;
+    case 4: challenge_cells<Vector, Track, 4>(job, map, rows, columns, winner); break;
+    default: challenge_cells<Vector, Track, 0>(job, map, rows, columns, winner); break;
   }
 }
 
@@ -115,7 +135,7 @@ inline void challenge_samples(const View<const Value>& map, const Samples<Value>
 }
 
 template <typename Vector, Tracking Track, typename Value>
-Winner<Vector, Track> pool_bin(const Job& job, const View<const Value>& map,
+Winner<Vector, Track> pool_bin(const Job& job, int longest, const View<const Value>& map,
                                const Samples<Value>& rows, const Samples<Value>& columns) {
   const wide_int outside = job.outside_is_zero ? first_outside(rows, columns) : -1;
   if (rows.count == 0 || columns.count == 0) {
@@ -125,7 +145,7 @@ Winner<Vector, Track> pool_bin(const Job& job, const View<const Value>& map,
   Winner<Vector, Track> winner = {spread<Vector>(static_cast<Value>(job.lowest)),
                                   spread_label<Vector>(-1)};
   if (job.winner_is_cell) {
-    challenge_cells(job, map, rows, columns, &winner);
+    challenge_some_cells(job, longest, map, rows, columns, &winner);
   } else {
     challenge_samples(map, rows, columns, &winner);
   }
@@ -168,11 +188,19 @@ void pool_box(const Job& job, const Block& block, wide_int box, const View<const
   const int lanes = Lanes<Vector>::count;
   const int width = map.vectors * lanes;
   const int bins = job.columns.bins;
+  const int longest = job.columns.longest[box];
   const Strides strides = strides_of(job, job.rows.bins, bins);
   const wide_int origin = box * strides.outer + block.first_channel * strides.channel;
   Value* tile = reinterpret_cast<Value*>(tile_of(job, scratch));
   Label* labels = reinterpret_cast<Label*>(tile_of(job, scratch) + job.tile_bytes / 2);
   for_each_tile(job, [&](int first, int last) {
+    const wide_int at = origin + first * strides.row;
+    const wide_int count = wide_int(last - first) * bins;
+    Storage* output = static_cast<Storage*>(job.output) + at;
+    expect<true>(output, strides, block.channels, count);
+    if (job.argmax && !job.wide_argmax) {
+      expect<true>(static_cast<int32_t*>(job.argmax) + at, strides, block.channels, count);
+    }
     wide_int place = 0;
     for (int row = first; row < last; ++row) {
       const Samples<Value> rows = samples_of<Value>(job.rows, box, row);
@@ -180,15 +208,13 @@ void pool_box(const Job& job, const Block& block, wide_int box, const View<const
         const Samples<Value> columns = samples_of<Value>(job.columns, box, column);
         for (int v = 0; v < map.vectors; ++v, place += lanes) {
           const View<const Value> part = {map.base + v * lanes, map.row, map.column, 1, map.mask};
-          const auto winner = pool_bin<Vector, Track>(job, part, rows, columns);
+          const auto winner = pool_bin<Vector, Track>(job, longest, part, rows, columns);
           store(winner.value, tile + place);
           if (Track != value_only) store(winner.label, labels + place);
         }
       }
     }
-    const wide_int at = origin + first * strides.row;
-    const wide_int count = wide_int(last - first) * bins;
-    from_lanes(tile, width, count, block.channels, static_cast<Storage*>(job.output) + at, strides);
+    from_lanes(tile, width, count, block.channels, output, strides);
     write_argmax(job, labels, width, count, at, strides, block.channels);
   });
 }

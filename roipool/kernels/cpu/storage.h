@@ -2,6 +2,11 @@
 #pragma once
 #include <stdint.h>
 #include <string.h>
+#if defined(__F16C__)
+#include <immintrin.h>
+#endif
+
+#include "job.h"
 
 namespace roipool {
 namespace ROIPOOL_ISA {
@@ -39,10 +44,11 @@ inline float compute_value(Bfloat16 value) {
 inline float compute_value(Float16 value) {
   const uint32_t sign = static_cast<uint32_t>(value.bits & 0x8000u) << 16;
   const uint32_t magnitude = static_cast<uint32_t>(value.bits & 0x7fffu) << 13;
-  if (magnitude >= 0x0f800000u) return bits_of<float>(sign | 0x70000000u | magnitude);  // inf, NaN
   // Scaling by 2^112 moves the exponent to float32's bias and makes subnormals normal, exactly.
   const float scaled = bits_of<float>(magnitude) * bits_of<float>(0x77800000u);
-  return bits_of<float>(bits_of<uint32_t>(scaled) | sign);
+  const bool is_finite = magnitude < 0x0f800000u;
+  return bits_of<float>(sign |
+                        (is_finite ? bits_of<uint32_t>(scaled) : 0x70000000u | magnitude));
 }
 
 // Rounding to nearest, ties to even; overflow becomes infinity and NaN stays NaN.
@@ -51,29 +57,52 @@ inline void store_value(double value, double* place) { *place = value; }
 inline void store_value(int32_t value, int32_t* place) { *place = value; }
 inline void store_value(float value, Bfloat16* place) {
   const uint32_t bits = bits_of<uint32_t>(value);
-  if ((bits & 0x7fffffffu) > 0x7f800000u) {
-    place->bits = static_cast<uint16_t>((bits >> 16) | 0x0040u);
-  } else {
-    place->bits = static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
-  }
+  const bool is_nan = (bits & 0x7fffffffu) > 0x7f800000u;
+  const uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+  place->bits = static_cast<uint16_t>(is_nan ? (bits >> 16) | 0x0040u : rounded);
 }
 inline void store_value(float value, Float16* place) {
   const uint32_t bits = bits_of<uint32_t>(value);
   const uint32_t sign = (bits >> 16) & 0x8000u;
   const uint32_t magnitude = bits & 0x7fffffffu;
-  uint32_t half;
-  if (magnitude > 0x7f800000u) {
-    half = 0x7e00u | ((magnitude >> 13) & 0x03ffu);
-  } else if (magnitude >= 0x477ff000u) {  // rounds to 65536 or more
-    half = 0x7c00u;
-  } else if (magnitude < 0x38800000u) {  // below float16's smallest normal number, 2^-14
-    // Adding 0.5 leaves multiples of 2^-24, float16's smallest step, in the low bits, rounded.
-    half = bits_of<uint32_t>(bits_of<float>(magnitude) + 0.5f) - 0x3f000000u;
-  } else {
-    half = (magnitude - 0x38000000u + 0x0fffu + ((magnitude >> 13) & 1u)) >> 13;
-  }
+  const uint32_t normal = (magnitude - 0x38000000u + 0x0fffu + ((magnitude >> 13) & 1u)) >> 13;
+  // Adding 0.5 leaves multiples of 2^-24, float16's smallest step, in the low bits, rounded.
+  const uint32_t subnormal = bits_of<uint32_t>(bits_of<float>(magnitude) + 0.5f) - 0x3f000000u;
+  const uint32_t nan = 0x7e00u | ((magnitude >> 13) & 0x03ffu);
+  uint32_t half = magnitude < 0x38800000u ? subnormal : normal;  // below 2^-14
+  half = magnitude >= 0x477ff000u ? 0x7c00u : half;              // rounds to 65536 or more
+  half = magnitude > 0x7f800000u ? nan : half;
   place->bits = static_cast<uint16_t>(sign | half);
 }
+
+// The same for neighbours. The loops have no branches, so that compilers make vectors of them.
+template <typename Storage, typename Value>
+inline void compute_values(const Storage* from, wide_int count, Value* to) {
+  for (wide_int i = 0; i < count; ++i) to[i] = compute_value(from[i]);
+}
+template <typename Value, typename Storage>
+inline void store_values(const Value* from, wide_int count, Storage* to) {
+  for (wide_int i = 0; i < count; ++i) store_value(from[i], to + i);
+}
+
+#if defined(__F16C__)
+inline void compute_values(const Float16* from, wide_int count, float* to) {
+  wide_int i = 0;
+  for (; i + 8 <= count; i += 8) {
+    const __m128i halves = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i));
+    _mm256_storeu_ps(to + i, _mm256_cvtph_ps(halves));
+  }
+  for (; i < count; ++i) to[i] = compute_value(from[i]);
+}
+inline void store_values(const float* from, wide_int count, Float16* to) {
+  wide_int i = 0;
+  for (; i + 8 <= count; i += 8) {
+    const __m128i halves = _mm256_cvtps_ph(_mm256_loadu_ps(from + i), _MM_FROUND_TO_NEAREST_INT);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to + i), halves);
+  }
+  for (; i < count; ++i) store_value(from[i], to + i);
+}
+#endif
 
 }  // namespace ROIPOOL_ISA
 }  // namespace roipool

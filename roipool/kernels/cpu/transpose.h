@@ -212,9 +212,7 @@ inline void rows_to_lanes(const Storage* from, wide_int stride, int channels, wi
     const int columns = columns_at_once(count);
     for_each_group(count, columns, [&](wide_int first) {
       for (int lane = 0; lane < lanes; ++lane) {
-        for (int i = 0; i < columns; ++i) {
-          buffer[lane * columns_of_buffer + i] = compute_value(from[lane * stride + first + i]);
-        }
+        compute_values(from + lane * stride + first, columns, buffer + lane * columns_of_buffer);
       }
       transpose(buffer, columns_of_buffer, lanes, columns, to + first * lanes, lanes);
     });
@@ -238,9 +236,7 @@ inline void lanes_to_rows(const Value* from, int lanes, wide_int count, int chan
     for_each_group(count, columns, [&](wide_int first) {
       transpose(from + first * lanes, lanes, columns, lanes, buffer, columns_of_buffer);
       for (int lane = 0; lane < lanes; ++lane) {
-        for (int i = 0; i < columns; ++i) {
-          store_value(buffer[lane * columns_of_buffer + i], to + lane * stride + first + i);
-        }
+        store_values(buffer + lane * columns_of_buffer, columns, to + lane * stride + first);
       }
     });
   }
