@@ -20,7 +20,7 @@ struct Taps {
 template <typename Value>
 struct Lines {
   int count;
-  int longest;        // taps; up to `most_padded` every line has as many, or none
+  int longest;        // every line has as many taps, or none, unless this is `uneven`
   const int* target;  // of each line; null: its own number
   const wide_int* begin;
   const int* taps;
@@ -96,8 +96,8 @@ inline void mix_some(const View<const Value>& source, const int* row, const Valu
     Value* target = to.base + columns[i] * to.column;
     for (int lane = 0; lane < width; lane += lanes) {
       const Vector first = load<Vector>(line[0] + from + lane);
-      Vector sum = Add ? multiply_add(weight[0], first, load<Vector>(target + lane))
-                       : weight[0] * first;
+      Vector sum =
+          Add ? multiply_add(weight[0], first, load<Vector>(target + lane)) : weight[0] * first;
       for (int j = 1; j < Rows; ++j) {
         sum = multiply_add(weight[j], load<Vector>(line[j] + from + lane), sum);
       }
@@ -180,7 +180,7 @@ void pool_rows(const Job& job, wide_int box, const View<const Value>& map, int f
   const wide_int width = map.vectors * Lanes<Vector>::count;
   const Line<Value> sums = {mixed - window.left * width, width};
   // Samples far apart leave cells between them that no bin reads.
-  const bool sparse = columns.longest <= most_padded && columns.count * columns.longest < window.width();
+  const bool sparse = columns.longest != uneven && columns.count * columns.longest < window.width();
   const Value empty = static_cast<Value>(job.empty_value);
   for (int row = first; row < last; ++row) {
     const Taps<Value> taps = rows.taps_of(row);

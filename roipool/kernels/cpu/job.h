@@ -11,13 +11,14 @@ enum Storage { float16_storage, bfloat16_storage, float32_storage, float64_stora
 // Lines of at most this many taps are made equally long within a box, for engines that are
 // compiled for each length: a branch that is mispredicted costs more than a few taps.
 const int most_padded = 6;
+const int uneven = 1 << 30;  // the length of lines that are not padded
 
 // A plan turned round, for backwards: each line is a cell and lists the bins that read it. The
 // lines of box k are at the places of its entries in the plan, its taps at twice those.
 struct TurnedPlan {
   int* line;        // per entry of the plan: the line that it went to
   int* lines;       // per box
-  int* longest;     // per box: taps of the longest line
+  int* longest;     // per box: taps of each line, or `uneven`
   int* cell;        // per line
   wide_int* begin;  // per line: its taps
   int* count;       // per line
@@ -33,7 +34,7 @@ struct AxisPlan {
   wide_int size;      // cells of the map along this axis
   wide_int* begin;    // per bin, and one more
   int* count;         // per bin
-  int* longest;       // per box: entries of the longest bin
+  int* longest;       // per box: entries of the longest bin; `uneven` if its taps are not padded
   int* window_first;  // per box: the cells that it reads are window_first ... window_last - 1
   int* window_last;
   // For averages: taps, merged over the bin's samples, the division by their number included.
@@ -74,12 +75,12 @@ struct Job {
   bool outside_is_zero;  // a sample outside the map takes part in a maximum, as 0
 
   // How the work is cut; the engine's `prepare` fills these in.
-  bool narrow;           // one channel at a time
-  int vectors;           // of channels in a whole block
-  bool pack_each_box;    // copy each box's window rather than the image's rows
-  wide_int parts;        // pieces that one image is cut into: of its boxes, or of its rows (backward)
-  wide_int ring_rows;    // packed rows that are held at a time
-  wide_int tile_rows;    // rows of bins that are computed before they are written
+  bool narrow;         // one channel at a time
+  int vectors;         // of channels in a whole block
+  bool pack_each_box;  // copy each box's window rather than the image's rows
+  wide_int parts;      // pieces that one image is cut into: of its boxes, or of its rows (backward)
+  wide_int ring_rows;  // packed rows that are held at a time
+  wide_int tile_rows;  // rows of bins that are computed before they are written
   wide_int mixed_bytes;  // scratch memory of a thread: a row of sums, then a tile of bins,
   wide_int tile_bytes;   //   then packed cells; `scratch_bytes` in all
   wide_int scratch_bytes;

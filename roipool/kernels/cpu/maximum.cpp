@@ -222,10 +222,9 @@ void pool_box(const Job& job, const Block& block, wide_int box, const View<const
 template <typename Vector, Tracking Track, typename Storage>
 void forward(const Job& job, const Block& block, const Part& part) {
   typedef typename Lanes<Vector>::Value Value;
-  visit_maps<Vector, Storage>(
-      job, block, part, [&](wide_int box, const View<const Value>& map) {
-        pool_box<Vector, Track, Storage>(job, block, box, map, part.scratch);
-      });
+  visit_maps<Vector, Storage>(job, block, part, [&](wide_int box, const View<const Value>& map) {
+    pool_box<Vector, Track, Storage>(job, block, box, map, part.scratch);
+  });
 }
 
 struct MaximumForward {

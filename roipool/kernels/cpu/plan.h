@@ -240,6 +240,19 @@ void pad_lines(const wide_int* begin, int* count, int lines, int length, int* so
   }
 }
 
+// Pads the bins of a box where there is room, which is not known to be so where a bin might have
+// had more taps than are padded.
+template <typename T>
+void pad_bins(const AxisPlan& plan, wide_int box) {
+  const wide_int* begin = plan.begin + box * plan.bins;
+  int* longest = plan.longest + box;
+  for (int bin = 0; bin < plan.bins; ++bin) {
+    if (begin[bin + 1] - begin[bin] < *longest) *longest = uneven;
+  }
+  pad_lines(begin, plan.count + box * plan.bins, plan.bins, *longest, plan.cell,
+            static_cast<T*>(plan.weight));
+}
+
 // Finds, or begins, the line of a cell. Bins overlap by a few cells only, so that a cell which was
 // met before is among the latest lines; were it further back, it would have two lines, which is
 // longer but not wrong.
@@ -305,7 +318,7 @@ void turn_box(const AxisPlan& plan, wide_int box) {
   });
   if (padded) pad_lines(begin, count, finder.lines, longest, turned.bin, weight);
   turned.lines[box] = finder.lines;
-  turned.longest[box] = padded ? longest : most_padded + 1;
+  turned.longest[box] = padded ? longest : uneven;
 }
 
 template <typename T, typename Writer>
@@ -320,20 +333,16 @@ void write_with(const Request& request, const AxisPlan& plan, bool vertical, wid
 
 template <typename T>
 void write_axis(const Request& request, const AxisPlan& plan, bool vertical, wide_int box) {
-  const wide_int first_row = box * plan.bins;
   switch (request.entries) {
     case padded_taps:
       write_with<T, TapWriter<T, false>>(request, plan, vertical, box);
-      pad_lines(plan.begin + first_row, plan.count + first_row, plan.bins, plan.longest[box],
-                plan.cell, static_cast<T*>(plan.weight));
+      pad_bins<T>(plan, box);
       break;
     case turned_taps:
       write_with<T, TapWriter<T, false>>(request, plan, vertical, box);
       turn_box<T>(plan, box);
       break;
-    case taps_with_gradient:
-      write_with<T, TapWriter<T, true>>(request, plan, vertical, box);
-      break;
+    case taps_with_gradient: write_with<T, TapWriter<T, true>>(request, plan, vertical, box); break;
     case listed_samples: write_with<T, SampleWriter<T>>(request, plan, vertical, box); break;
   }
 }
@@ -382,9 +391,8 @@ inline void carve_entries(const Request& request, wide_int boxes, Carver* memory
   const wide_int entries = plan->begin[boxes * plan->bins];
   const wide_int real = request.double_precision ? sizeof(double) : sizeof(float);
   if (request.entries == listed_samples) {
-    memory->take_bytes(&plan->sample, entries * (request.double_precision
-                                                     ? sizeof(Sample<double>)
-                                                     : sizeof(Sample<float>)));
+    memory->take_bytes(&plan->sample, entries * (request.double_precision ? sizeof(Sample<double>)
+                                                                          : sizeof(Sample<float>)));
     return;
   }
   memory->take(&plan->cell, entries);

@@ -1,6 +1,6 @@
-// Map rows at hand while the boxes of an image are walked from the top down. Each row is copied once,
-// right before its first use, and the memory of rows that no later box reads goes to later ones:
-// what the engines work on stays in the nearer caches.
+// Map rows at hand while the boxes of an image are walked from the top down. Each row is copied
+// once, right before its first use, and the memory of rows that no later box reads goes to later
+// ones: what the engines work on stays in the nearer caches.
 #pragma once
 #include "schedule.h"
 
@@ -14,9 +14,7 @@ struct Maps {
   Strides strides;
   int channels;
 
-  Storage* at(wide_int y, wide_int x) const {
-    return first + y * strides.row + x * strides.column;
-  }
+  Storage* at(wide_int y, wide_int x) const { return first + y * strides.row + x * strides.column; }
 };
 
 template <typename Storage, typename Pointer>

@@ -181,7 +181,8 @@ inline void schedule_backward(Job& job, int threads, bool of_maximum) {
   job.parts = of_maximum ? 1 : parts_for(job, threads, job.rows.size, 16);
   const wide_int packed = of_maximum && owns_planes(job) ? 0 : job.ring_rows * ring;
   job.tile_rows = job.rows.bins;
-  size_tasks(job, of_maximum ? 0 : job.rows.bins * widest, of_maximum ? 0 : bins_of_rows(job), packed);
+  size_tasks(job, of_maximum ? 0 : job.rows.bins * widest, of_maximum ? 0 : bins_of_rows(job),
+             packed);
 }
 
 // Gradient of boxes: a task is one box, all channels.

@@ -47,8 +47,7 @@ inline float compute_value(Float16 value) {
   // Scaling by 2^112 moves the exponent to float32's bias and makes subnormals normal, exactly.
   const float scaled = bits_of<float>(magnitude) * bits_of<float>(0x77800000u);
   const bool is_finite = magnitude < 0x0f800000u;
-  return bits_of<float>(sign |
-                        (is_finite ? bits_of<uint32_t>(scaled) : 0x70000000u | magnitude));
+  return bits_of<float>(sign | (is_finite ? bits_of<uint32_t>(scaled) : 0x70000000u | magnitude));
 }
 
 // Rounding to nearest, ties to even; overflow becomes infinity and NaN stays NaN.
