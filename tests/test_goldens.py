@@ -200,7 +200,7 @@ CHECKS = [
     Check("tensorflow", "bilinear_grad", crop_grad("bilinear"), "ulps"),
     Check("tensorflow", "bilinear_grad_boxes", crop_grad_boxes, "ulps", terms=largest_slope),
     Check("tensorflow", "nearest", crop("nearest"), "bits"),
-    Check("tensorflow", "nearest_grad", crop_grad("nearest"), "bits"),
+    Check("tensorflow", "nearest_grad", crop_grad("nearest"), "ulps"),
     # TensorFlow's box gradient is the bilinear one for either method.
     Check("tensorflow", "nearest_grad_boxes", crop_grad_boxes, "ulps", terms=largest_slope),
 ]

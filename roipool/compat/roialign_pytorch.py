@@ -133,7 +133,7 @@ class RoIAlign:
     >>> import numpy as np
     >>> from roipool.compat import roialign_pytorch
     >>> featuremap = np.arange(49, dtype=np.float32).reshape(1, 1, 7, 7)
-    >>> roialign_pytorch.RoIAlign(2, 2)(featuremap, [[1, 0, 5, 4]], [0])
+    >>> roialign_pytorch.RoIAlign(2, 2)(featuremap, [[1, 0, 5, 4]], [0]).round(4)
     array([[[[ 5.,  7.],
              [19., 21.]]]], dtype=float32)
     """

@@ -212,7 +212,8 @@ void pool_box(const Job& job, const Block& block, wide_int box, const View<const
                     block.first_channel * strides.channel;
   Value* mixed = reinterpret_cast<Value*>(scratch);
   if (is_direct(job, block, lanes)) {
-    const View<Value> to = {reinterpret_cast<Value*>(output), strides.row, strides.column};
+    const View<Value> to = {reinterpret_cast<Value*>(output), strides.row, strides.column,
+                            block.vectors};
     pool_rows<Vector, Vectors>(job, box, map, 0, job.rows.bins, mixed, to);
     return;
   }
@@ -290,7 +291,7 @@ void scatter_box(const Job& job, const Block& block, wide_int index, const View<
   if (!is_direct(job, block, lanes)) {
     Value* tile = reinterpret_cast<Value*>(tile_of(job, scratch));
     to_lanes(gradients, strides, block.channels, wide_int(job.rows.bins) * bins, lanes, tile);
-    source = {tile, bins * lanes, lanes};
+    source = {tile, bins * lanes, lanes, 1};
   }
   scatter_rows<Vector, Vectors>(job, box, source, reinterpret_cast<Value*>(scratch), owned, map);
 }
@@ -365,7 +366,8 @@ struct AverageBackwardBoxes {
     const int lanes = Lanes<Vector>::count;
     const Strides strides = strides_of(job, job.rows.bins, job.columns.bins);
     const Storage* gradients = gradients_of<Storage>(job, block, part.box);
-    const View<const Value> map = map_of_box<Vector, Storage>(job, block, part.box, part.scratch);
+    const View<const Value> map =
+        map_of_window<Vector, Storage>(job, block, window_of_box(job, part.box), part.scratch);
     Value* tile = reinterpret_cast<Value*>(tile_of(job, part.scratch));
     BoxGradient<Vector> sums;
     for_each_tile(job, [&](int first, int last) {

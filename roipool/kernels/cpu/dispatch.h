@@ -3,7 +3,7 @@
 #pragma once
 #include <type_traits>
 
-#include "rows.h"
+#include "schedule.h"
 
 namespace roipool {
 namespace ROIPOOL_ISA {
@@ -52,44 +52,80 @@ void run_task(const Job& job, wide_int task, char* scratch) {
   run_block<Operation>(job, task / job.parts, {task % job.parts, -1, scratch});
 }
 
-// The map of one box's window.
+// Where a block's maps begin, and how they lie.
+template <typename Storage>
+struct Maps {
+  Storage* first;
+  Strides strides;
+  int channels;
+
+  Storage* at(wide_int y, wide_int x) const { return first + y * strides.row + x * strides.column; }
+};
+
+template <typename Storage, typename Pointer>
+inline Maps<Storage> maps_of(const Job& job, const Block& block, Pointer array) {
+  const Strides strides = strides_of(job, job.rows.size, job.columns.size);
+  Storage* maps = static_cast<Storage*>(array) + block.image * strides.outer;
+  return {maps + block.first_channel * strides.channel, strides, block.channels};
+}
+
+// Maps used where they are. Called only if is_direct, that is, where Storage is the computed type.
+template <typename Value, typename Storage>
+inline View<Value> view_in_place(const Maps<Storage>& maps, int vectors) {
+  return {reinterpret_cast<Value*>(maps.first), maps.strides.row, maps.strides.column, vectors};
+}
+
+// A window of a block's maps: copied, unless it can be used where it is.
 template <typename Vector, typename Storage>
-View<const typename Lanes<Vector>::Value> map_of_box(const Job& job, const Block& block,
-                                                     wide_int box, char* scratch) {
+View<const typename Lanes<Vector>::Value> map_of_window(const Job& job, const Block& block,
+                                                        const Rectangle& window, char* scratch) {
   typedef typename Lanes<Vector>::Value Value;
   const int lanes = Lanes<Vector>::count;
   const Maps<const Storage> maps = maps_of<const Storage>(job, block, job.features);
   if (is_direct(job, block, lanes)) return view_in_place<const Value>(maps, block.vectors);
-  const Rectangle window = window_of_box(job, box);
   Value* packed = reinterpret_cast<Value*>(packed_of(job, scratch));
   const View<Value> view = packed_view(packed, window.top, window.left, window.width(), lanes);
   for (wide_int y = window.top; y < window.bottom; ++y) {
-    pack_row(maps, window, y, lanes, view.at(y, window.left));
+    to_lanes(maps.at(y, window.left), maps.strides, block.channels, window.width(), lanes,
+             view.at(y, window.left));
   }
-  return {view.base, view.row, view.column};
+  return {view.base, view.row, view.column, view.vectors};
 }
 
 // Calls visit(box, map) for the boxes of a part.
 template <typename Vector, typename Storage, typename Visit>
 void visit_maps(const Job& job, const Block& block, const Part& part, Visit visit) {
-  typedef typename Lanes<Vector>::Value Value;
-  const int lanes = Lanes<Vector>::count;
+  typedef View<const typename Lanes<Vector>::Value> Map;
   const BoxRange range = boxes_of_part(job, block.image, part.number);
-  if (job.pack_each_box || is_direct(job, block, lanes)) {
-    for (wide_int index = range.begin; index < range.end; ++index) {
-      const wide_int box = job.box_order[index];
-      visit(box, map_of_box<Vector, Storage>(job, block, box, part.scratch));
-    }
-    return;
+  Map map;
+  if (!job.pack_each_box) {
+    const Rectangle window = reach_of(job, range).window;
+    map = map_of_window<Vector, Storage>(job, block, window, part.scratch);
   }
-  const Rectangle window = walk_of(job, range).window;
-  Value* packed = reinterpret_cast<Value*>(packed_of(job, part.scratch));
-  PackedRows<Storage, Value> rows = {maps_of<const Storage>(job, block, job.features), window,
-                                     lanes, ring_view(job, packed, window, lanes)};
   for (wide_int index = range.begin; index < range.end; ++index) {
     const wide_int box = job.box_order[index];
-    rows.reach(window_of_box(job, box));
-    visit(box, View<const Value>{rows.view.base, rows.view.row, lanes, 1, rows.view.mask});
+    if (job.pack_each_box) {
+      const Rectangle window = window_of_box(job, box);
+      map = map_of_window<Vector, Storage>(job, block, window, part.scratch);
+    }
+    visit(box, map);
+  }
+}
+
+// Copies what was added up in a window to rows [first, last) of the maps, zero outside it.
+template <typename Storage, typename Value>
+void unpack(const Maps<Storage>& maps, const View<Value>& sums, const Rectangle& window,
+            wide_int first, wide_int last, wide_int width, int lanes) {
+  for (wide_int y = first; y < last; ++y) {
+    if (y < window.top || y >= window.bottom) {
+      clear_cells(maps.at(y, 0), maps.strides, maps.channels, width);
+      continue;
+    }
+    expect<true>(maps.at(y + 1, window.left), maps.strides, maps.channels, window.width());
+    clear_cells(maps.at(y, 0), maps.strides, maps.channels, window.left);
+    from_lanes(sums.at(y, window.left), lanes, window.width(), maps.channels,
+               maps.at(y, window.left), maps.strides);
+    clear_cells(maps.at(y, window.right), maps.strides, maps.channels, width - window.right);
   }
 }
 
@@ -99,28 +135,30 @@ template <typename Vector, typename Storage, typename Visit>
 void own_maps(const Job& job, const Block& block, const Part& part, Visit visit) {
   typedef typename Lanes<Vector>::Value Value;
   const int lanes = Lanes<Vector>::count;
+  const wide_int height = job.rows.size, width = job.columns.size;
+  const wide_int first = height * part.number / job.parts;
+  const wide_int last = height * (part.number + 1) / job.parts;
   const BoxRange range = boxes_of_image(job, block.image);
+  const Rectangle window = rows_of_part(job, reach_of(job, range).window, part.number);
   const Maps<Storage> maps = maps_of<Storage>(job, block, job.output);
-  const Rectangle band = rows_of_part(job, part.number);
-  Rectangle window = walk_of(job, range).window;
-  window.top = band.top;
-  window.bottom = band.bottom;
   const bool in_place = is_direct(job, block, lanes);
-  Value* packed = reinterpret_cast<Value*>(packed_of(job, part.scratch));
-  const View<Value> view =
-      in_place ? view_in_place<Value>(maps, block.vectors) : ring_view(job, packed, window, lanes);
-  OwnedRows<Storage, Value> rows = {maps, window,   job.columns.size, lanes,
-                                    view, in_place, band.top,         band.top};
-  for (wide_int index = range.begin; index < range.end; ++index) {
-    const wide_int box = job.box_order[index];
-    Rectangle owned = window_of_box(job, box);
-    owned.top = maximum(owned.top, band.top);
-    owned.bottom = minimum(owned.bottom, band.bottom);
-    if (owned.bottom <= owned.top) continue;
-    rows.reach(owned);
-    visit(index, view, owned);
+  View<Value> map = view_in_place<Value>(maps, block.vectors);
+  if (in_place) {
+    for (wide_int y = first; y < last; ++y) {
+      clear_cells(maps.at(y, 0), maps.strides, block.channels, width);
+    }
+  } else {
+    Value* packed = reinterpret_cast<Value*>(packed_of(job, part.scratch));
+    memset(packed, 0, window.cells() * lanes * sizeof(Value));
+    map = packed_view(packed, window.top, window.left, window.width(), lanes);
   }
-  rows.finish(band.bottom);
+  for (wide_int index = range.begin; index < range.end; ++index) {
+    Rectangle owned = window_of_box(job, job.box_order[index]);
+    owned.top = maximum(owned.top, first);
+    owned.bottom = minimum(owned.bottom, last);
+    if (owned.top < owned.bottom) visit(index, map, owned);
+  }
+  if (!in_place) unpack(maps, map, window, first, last, width, lanes);
 }
 
 }  // namespace ROIPOOL_ISA

@@ -62,8 +62,8 @@ struct Job {
   bool wide_argmax;    // int64 rather than int32
   double* grad_boxes;  // [boxes, 4]: by x1, y1, x2, y2
 
-  // Boxes grouped by image: those of image n are box_order[image_begin[n]] ...
-  // box_order[image_begin[n + 1] - 1]. The schedule sorts each group by the first map row read.
+  // Boxes grouped by image, in their given order: those of image n are
+  // box_order[image_begin[n]] ... box_order[image_begin[n + 1] - 1].
   wide_int* box_order;
   wide_int* image_begin;
   const wide_int* box_image;  // negative: the box reads nothing; such boxes go with image 0
@@ -77,9 +77,8 @@ struct Job {
   // How the work is cut; the engine's `prepare` fills these in.
   bool narrow;         // one channel at a time
   int vectors;         // of channels in a whole block
-  bool pack_each_box;  // copy each box's window rather than the image's rows
+  bool pack_each_box;  // copy each box's window rather than the image's
   wide_int parts;      // pieces that one image is cut into: of its boxes, or of its rows (backward)
-  wide_int ring_rows;  // packed rows that are held at a time
   wide_int tile_rows;  // rows of bins that are computed before they are written
   wide_int mixed_bytes;  // scratch memory of a thread: a row of sums, then a tile of bins,
   wide_int tile_bytes;   //   then packed cells; `scratch_bytes` in all

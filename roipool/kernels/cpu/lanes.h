@@ -174,17 +174,15 @@ struct Rectangle {
   wide_int cells() const { return height() * width(); }
 };
 
-// Where the vectors of cell (y, x) lie, side by side. A ring of rows, as many as a power of two, is
-// told by its mask; elsewhere all bits of it are set.
+// Where the vectors of cell (y, x) lie, side by side: at base + y * row + x * column.
 template <typename Value>
 struct View {
   Value* base;
   wide_int row;
   wide_int column;
-  int vectors = 1;
-  wide_int mask = -1;
+  int vectors;
 
-  Value* line(wide_int y) const { return base + (y & mask) * row; }
+  Value* line(wide_int y) const { return base + y * row; }
   Value* at(wide_int y, wide_int x) const { return line(y) + x * column; }
 };
 
@@ -193,7 +191,7 @@ template <typename Value>
 inline View<Value> packed_view(Value* memory, wide_int top, wide_int left, wide_int width,
                                int lanes) {
   const wide_int row = width * lanes;
-  return {memory - top * row - left * lanes, row, lanes};
+  return {memory - top * row - left * lanes, row, lanes, 1};
 }
 
 // `count` neighbours along a row, or bins, of a block's channels to lanes side by side. `from`

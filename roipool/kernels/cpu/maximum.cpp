@@ -207,7 +207,7 @@ void pool_box(const Job& job, const Block& block, wide_int box, const View<const
       for (int column = 0; column < bins; ++column) {
         const Samples<Value> columns = samples_of<Value>(job.columns, box, column);
         for (int v = 0; v < map.vectors; ++v, place += lanes) {
-          const View<const Value> part = {map.base + v * lanes, map.row, map.column, 1, map.mask};
+          const View<const Value> part = {map.base + v * lanes, map.row, map.column, 1};
           const auto winner = pool_bin<Vector, Track>(job, longest, part, rows, columns);
           store(winner.value, tile + place);
           if (Track != value_only) store(winner.label, labels + place);
@@ -337,7 +337,7 @@ void own_planes(const Job& job, const Block& block) {
        ++index) {
     for (int lane = 0; lane < block.channels; ++lane) {
       const Block channel = {block.image, block.first_channel + lane, 1, 1, true};
-      const View<Value> plane = {planes + lane * strides.channel, strides.row, strides.column};
+      const View<Value> plane = {planes + lane * strides.channel, strides.row, strides.column, 1};
       scatter_winners<Value>(job, channel, job.box_order[index], plane);
     }
   }

@@ -246,6 +246,7 @@ template <typename T>
 void pad_bins(const AxisPlan& plan, wide_int box) {
   const wide_int* begin = plan.begin + box * plan.bins;
   int* longest = plan.longest + box;
+  if (*longest > most_padded) *longest = uneven;
   for (int bin = 0; bin < plan.bins; ++bin) {
     if (begin[bin + 1] - begin[bin] < *longest) *longest = uneven;
   }

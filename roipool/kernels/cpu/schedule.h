@@ -1,8 +1,6 @@
 // How the work of a call is cut into tasks, and how much scratch memory a thread needs for one.
 // Runs once per call, before the parallel part.
 #pragma once
-#include <algorithm>
-
 #include "../config.h"
 #include "lanes.h"
 
@@ -38,50 +36,42 @@ inline BoxRange boxes_of_part(const Job& job, wide_int image, wide_int part) {
   return {all.begin + count * part / job.parts, all.begin + count * (part + 1) / job.parts};
 }
 
-// Map rows [top, bottom) that a part of a backward owns.
-inline Rectangle rows_of_part(const Job& job, wide_int part) {
+// Where a part of a backward adds to the maps of an image: the rows of `window`, the window of the
+// image's boxes, that are its own.
+inline Rectangle rows_of_part(const Job& job, const Rectangle& window, wide_int part) {
   const wide_int height = job.rows.size;
-  return {height * part / job.parts, height * (part + 1) / job.parts, 0, job.columns.size};
+  const wide_int first = height * part / job.parts, last = height * (part + 1) / job.parts;
+  const Rectangle rows = {maximum(window.top, first), minimum(window.bottom, last), window.left,
+                          window.right};
+  return rows.top < rows.bottom ? rows : Rectangle{first, first, 0, 0};
 }
 
-// What the walk over a range of boxes, from the top down, copies and holds.
-struct Walk {
-  Rectangle window = {0, 0, 0, 0};  // around all boxes that read anything
-  wide_int rows = 0;                // rows that any box reads
-  wide_int held = 0;                // most rows between a box's top and the lowest bottom so far
-  wide_int box_cells = 0;           // sum of the boxes' windows,
-  wide_int largest_box = 0;         //   and the largest
-  wide_int widest_box = 0;          // columns
+// What some boxes read.
+struct Reach {
+  Rectangle window = {0, 0, 0, 0};  // around all of them
+  wide_int cells = 0;               // sum of their own windows,
+  wide_int largest = 0;             //   and the largest
+  wide_int widest = 0;              // columns
 
   void add(const Rectangle& box) {
     if (box.cells() == 0) return;
-    if (box_cells == 0) window = {box.top, box.top, box.left, box.right};
-    window.left = minimum<wide_int>(window.left, box.left);
-    window.right = maximum<wide_int>(window.right, box.right);
-    rows += maximum<wide_int>(0, box.bottom - maximum<wide_int>(window.bottom, box.top));
-    window.bottom = maximum<wide_int>(window.bottom, box.bottom);
-    held = maximum<wide_int>(held, window.bottom - box.top);
-    box_cells += box.cells();
-    largest_box = maximum<wide_int>(largest_box, box.cells());
-    widest_box = maximum<wide_int>(widest_box, box.width());
+    if (cells == 0) window = box;
+    window.top = minimum(window.top, box.top);
+    window.bottom = maximum(window.bottom, box.bottom);
+    window.left = minimum(window.left, box.left);
+    window.right = maximum(window.right, box.right);
+    cells += box.cells();
+    largest = maximum(largest, box.cells());
+    widest = maximum(widest, box.width());
   }
 };
 
-inline Walk walk_of(const Job& job, BoxRange range) {
-  Walk walk;
+inline Reach reach_of(const Job& job, BoxRange range) {
+  Reach reach;
   for (wide_int index = range.begin; index < range.end; ++index) {
-    walk.add(window_of_box(job, job.box_order[index]));
+    reach.add(window_of_box(job, job.box_order[index]));
   }
-  return walk;
-}
-
-inline void sort_boxes(Job& job) {
-  const int* top = job.rows.window_first;
-  for (wide_int image = 0; image < job.images; ++image) {
-    const BoxRange range = boxes_of_image(job, image);
-    std::sort(job.box_order + range.begin, job.box_order + range.end,
-              [top](wide_int a, wide_int b) { return top[a] != top[b] ? top[a] < top[b] : a < b; });
-  }
+  return reach;
 }
 
 inline wide_int bytes_of_value(const Job& job) { return job.storage == float64_storage ? 8 : 4; }
@@ -98,13 +88,6 @@ inline bool is_direct(const Job& job, const Block& block, int lanes) {
 }
 
 inline wide_int whole_lines(wide_int bytes) { return (bytes + 63) / 64 * 64; }
-
-// Rows of a ring that holds `rows` of them: a power of two, or all rows of the map.
-inline wide_int rows_of_ring(const Job& job, wide_int rows) {
-  wide_int count = 1;
-  while (count < rows) count *= 2;
-  return minimum<wide_int>(count, job.rows.size);
-}
 
 // Sets narrow, the sizes of scratch memory, and tasks: for each thread a row of up to `mixed` sums,
 // `tile` bins, and `packed` cells.
@@ -143,46 +126,45 @@ inline int vectors_of_block(const Job& job) {
   return static_cast<int>(clamp(job.channels / lanes_of(job), 1, most_vectors));
 }
 
-// Forward: pack either the rows of the image once per channel block or each box's own window,
+// Forward: pack either the window of an image's boxes once per channel block or each box's own,
 // whichever copies less; cut an image's boxes where there are too few blocks for all threads.
 inline void schedule_forward(Job& job, int threads) {
-  sort_boxes(job);
   size_tile(job);
   job.vectors = vectors_of_block(job);
-  wide_int held = 0, ring = 0, widest = 0, row_cells = 0, box_cells = 0, largest = 0;
+  Reach boxes;
+  wide_int image_cells = 0, largest_image = 0;
   for (wide_int image = 0; image < job.images; ++image) {
-    const Walk walk = walk_of(job, boxes_of_image(job, image));
-    held = maximum<wide_int>(held, walk.held);
-    ring = maximum<wide_int>(ring, walk.window.width());
-    widest = maximum<wide_int>(widest, walk.widest_box);
-    largest = maximum<wide_int>(largest, walk.largest_box);
-    row_cells += walk.rows * walk.window.width();
-    box_cells += walk.box_cells;
+    const Reach reach = reach_of(job, boxes_of_image(job, image));
+    image_cells += reach.window.cells();
+    largest_image = maximum(largest_image, reach.window.cells());
+    boxes.cells += reach.cells;
+    boxes.largest = maximum(boxes.largest, reach.largest);
+    boxes.widest = maximum(boxes.widest, reach.widest);
   }
-  job.ring_rows = rows_of_ring(job, held);
-  job.pack_each_box = box_cells < row_cells;
+  job.pack_each_box = boxes.cells < image_cells;
   job.parts = parts_for(job, threads, job.boxes, 16);
-  size_tasks(job, widest, bins_of_rows(job), job.pack_each_box ? largest : job.ring_rows * ring);
+  const wide_int packed = job.pack_each_box ? boxes.largest : largest_image;
+  size_tasks(job, boxes.widest, bins_of_rows(job), packed);
 }
 
 // Backward: a task owns rows of the maps of its block, so that nothing is added by two threads.
 inline void schedule_backward(Job& job, int threads, bool of_maximum) {
-  sort_boxes(job);
   job.vectors = vectors_of_block(job);
-  wide_int held = 0, ring = 0, widest = 0;
-  for (wide_int image = 0; image < job.images; ++image) {
-    const Walk walk = walk_of(job, boxes_of_image(job, image));
-    held = maximum<wide_int>(held, walk.held);
-    ring = maximum<wide_int>(ring, walk.window.width());
-    widest = maximum<wide_int>(widest, walk.widest_box);
-  }
-  job.pack_each_box = false;
-  job.ring_rows = rows_of_ring(job, held);
-  job.parts = of_maximum ? 1 : parts_for(job, threads, job.rows.size, 16);
-  const wide_int packed = of_maximum && owns_planes(job) ? 0 : job.ring_rows * ring;
   job.tile_rows = job.rows.bins;
-  size_tasks(job, of_maximum ? 0 : job.rows.bins * widest, of_maximum ? 0 : bins_of_rows(job),
-             packed);
+  job.parts = of_maximum ? 1 : parts_for(job, threads, job.rows.size, 16);
+  wide_int packed = 0, widest = 0;
+  for (wide_int image = 0; image < job.images; ++image) {
+    const Reach reach = reach_of(job, boxes_of_image(job, image));
+    widest = maximum(widest, reach.widest);
+    for (wide_int part = 0; part < job.parts; ++part) {
+      packed = maximum(packed, rows_of_part(job, reach.window, part).cells());
+    }
+  }
+  if (of_maximum) {
+    size_tasks(job, 0, 0, owns_planes(job) ? 0 : packed);
+  } else {
+    size_tasks(job, job.rows.bins * widest, bins_of_rows(job), packed);
+  }
 }
 
 // Gradient of boxes: a task is one box, all channels.
@@ -191,7 +173,7 @@ inline void schedule_boxes(Job& job) {
   job.vectors = 1;
   job.parts = 1;
   job.pack_each_box = true;
-  size_tasks(job, 0, bins_of_rows(job), walk_of(job, {0, job.boxes}).largest_box);
+  size_tasks(job, 0, bins_of_rows(job), reach_of(job, {0, job.boxes}).largest);
   job.tasks = job.boxes;
 }
 
