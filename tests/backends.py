@@ -8,14 +8,22 @@ import numpy as np
 
 
 class Backend:
-    """Where arrays live: `to_device` brings them there, `to_host` back."""
+    """Where arrays live: `to_device` brings them there, `to_host` back.
+
+    "emulator" is the CUDA backend on the CPU: see the package of that name.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
 
+    @property
+    def is_gpu(self) -> bool:
+        """Whether this is the CUDA backend, on a GPU or emulated."""
+        return self.name != "cpu"
+
     def to_device(self, array: Any) -> Any:
         """Return `array` as this backend's type."""
-        if self.name == "cpu":
+        if not self.is_gpu:
             return array
         import cupy
 
@@ -23,4 +31,4 @@ class Backend:
 
     def to_host(self, array: Any) -> np.ndarray[Any, Any]:
         """Return `array` as a NumPy array, whatever it was."""
-        return np.asarray(array) if self.name == "cpu" else array.get()
+        return array.get() if self.is_gpu else np.asarray(array)

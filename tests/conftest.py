@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-import importlib.util
+from collections.abc import Iterator
 
+import emulator
 import pytest
 from backends import Backend
 
 
-@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
-def backend(request: pytest.FixtureRequest) -> Backend:
+@pytest.fixture(params=["cpu", "emulator", pytest.param("cuda", marks=pytest.mark.gpu)])
+def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
     """Each backend in turn."""
-    return Backend(request.param)
+    if request.param != "emulator":
+        yield Backend(request.param)
+        return
+    if (missing := emulator.why_not()) is not None:
+        pytest.skip(missing)
+    with emulator.active():
+        yield Backend("emulator")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -21,8 +28,6 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def why_no_gpu() -> str | None:
     """Return what is missing for the GPU cases, or None."""
-    if importlib.util.find_spec("roipool._cuda") is None:
-        return "this version of roipool has no CUDA backend"
     try:
         import cupy
 

@@ -1,0 +1,89 @@
+"""What differs between NumPy and CuPy arrays: making, converting, looking at values.
+
+CuPy is never imported here: an array of it exists only where the caller has imported it. Nothing
+waits for a GPU except :func:`values_of` while debugging.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from roipool._debug import debugging
+
+
+def is_cupy(value: Any) -> bool:
+    """Return whether a value is a CuPy array."""
+    cupy = sys.modules.get("cupy")
+    return cupy is not None and isinstance(value, cupy.ndarray)
+
+
+def is_array(value: Any) -> bool:
+    """Return whether a value is an array of either library."""
+    return isinstance(value, np.ndarray) or is_cupy(value)
+
+
+def as_array(values: Any) -> Any:
+    """Return an array as it is, and anything else as a NumPy array."""
+    return values if is_cupy(values) else np.asarray(values)
+
+
+def contiguous(array: Any, dtype: np.dtype[Any]) -> Any:
+    """Return an array in C order at an aligned address: the same one where it is so already."""
+    if isinstance(array, np.ndarray):
+        result = np.ascontiguousarray(array, dtype)
+        return result if result.flags.aligned else result.copy()
+    if array.dtype == dtype and array.flags.c_contiguous:
+        return array
+    with array.device:
+        return sys.modules["cupy"].ascontiguousarray(array, dtype)
+
+
+def converted(array: Any, dtype: np.dtype[Any]) -> Any:
+    """Return an array of `dtype`: contiguous on the host; on a GPU any strides will do."""
+    if isinstance(array, np.ndarray):
+        return contiguous(array, dtype)
+    with array.device:
+        return array.astype(dtype, copy=False)
+
+
+def reversed_pairs(boxes: Any) -> Any:
+    """Return (K, 4) boxes with the two coordinates of each corner exchanged."""
+    pairs = boxes.reshape(len(boxes), 2, 2)[:, :, ::-1]
+    if isinstance(boxes, np.ndarray):
+        return pairs.reshape(len(boxes), 4)
+    with boxes.device:
+        return pairs.reshape(len(boxes), 4)
+
+
+def values_of(array: Any) -> np.ndarray[Any, Any] | None:
+    """Return an array's values if they may be looked at, else None."""
+    if isinstance(array, np.ndarray):
+        return array
+    return array.get() if debugging() else None
+
+
+def joined(parts: Sequence[Any], dtype: np.dtype[Any]) -> tuple[Any, Any]:
+    """Return arrays of rows one after the other, and for each row the number of its array."""
+    lengths = [len(part) for part in parts]
+    if not any(is_cupy(part) for part in parts):
+        numbers = np.repeat(np.arange(len(parts), dtype=np.int64), lengths)
+        return np.concatenate(parts) if parts else np.empty((0, 4), dtype), numbers
+    cupy = sys.modules["cupy"]
+    with parts[0].device:
+        on_device = cupy.empty(sum(lengths), np.int64)
+        end = 0
+        for number, length in enumerate(lengths):
+            on_device[end : end + length].fill(number)
+            end += length
+        return cupy.concatenate(parts), on_device
+
+
+def may_share_memory(first: Any, second: Any) -> bool:
+    """Return whether two values are arrays of one library that may overlap."""
+    if isinstance(first, np.ndarray):
+        return isinstance(second, np.ndarray) and np.may_share_memory(first, second)
+    return is_cupy(second) and bool(sys.modules["cupy"].may_share_memory(first, second))

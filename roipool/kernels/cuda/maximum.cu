@@ -1,0 +1,281 @@
+// The maximum engine: the greatest of a bin's samples and which one it was (forward), and the
+// gradient of that sample (backward). A sample's corners are summed in the order of the systems
+// that define it, without contraction, so that ties are theirs too.
+#include "pool.h"
+#include "tiles.h"
+
+namespace roipool {
+
+// What a maximum keeps track of, known to the compiler.
+enum Tracking {
+  value_only,  // no winners asked for
+  value_and_label,
+  nan_restarts  // both; a NaN wins, and then loses to whatever follows it
+};
+
+// The samples of one bin along one axis.
+struct BinSamples {
+  const Sample<Value>* sample;
+  SampleBin bin;
+
+  __device__ BinSamples(const AxisPlan<Samples>& plan, wide_int box, wide_int number)
+      : sample(nullptr), bin(plan.bin(box, number)) {
+    sample = plan.entries(box, bin);
+  }
+  __device__ wide_int end_number() const { return bin.first_number + bin.count; }
+};
+
+// The values of a sample for a pack of channels: up to four corners, row by row.
+struct SampleValues {
+  const Storage* map;
+  const Strides& strides;
+  const Channels& channels;
+
+  __device__ void load(int y, int x, Value* cells) const {
+    channels.load(map + y * strides.row + x * strides.column, cells);
+  }
+  __device__ void add_corner(int y, int x, Value weight, Value* values) const {
+    Value cells[pack];
+    load(y, x, cells);
+    for (int c = 0; c < pack; ++c) values[c] += weight * cells[c];
+  }
+  __device__ void interpolate(const Sample<Value>& y, const Sample<Value>& x,
+                              Value* values) const {
+    const Value weight = y.first_weight * x.first_weight;
+    load(y.first, x.first, values);
+    for (int c = 0; c < pack; ++c) values[c] *= weight;
+    if (x.second != no_cell) {
+      add_corner(y.first, x.second, y.first_weight * x.second_weight, values);
+    }
+    if (y.second == no_cell) return;
+    add_corner(y.second, x.first, y.second_weight * x.first_weight, values);
+    if (x.second != no_cell) {
+      add_corner(y.second, x.second, y.second_weight * x.second_weight, values);
+    }
+  }
+};
+
+// The number of the first sample, in row-major order, that lies outside the map; -1 if none does.
+__device__ inline wide_int first_outside(const BinSamples& rows, const BinSamples& columns) {
+  if (rows.bin.total <= 0 || columns.bin.total <= 0) return -1;
+  if (rows.bin.count == 0 || columns.bin.count == 0) return 0;
+  if (rows.bin.first_number > 0 || columns.bin.first_number > 0) return 0;
+  if (columns.end_number() < columns.bin.total) return columns.end_number();
+  if (rows.end_number() < rows.bin.total) return rows.end_number() * columns.bin.total;
+  return -1;
+}
+
+// The greatest so far of a pack of channels.
+template <Tracking Track>
+struct Winners {
+  Value value[pack];
+  wide_int label[pack];
+
+  __device__ explicit Winners(Value start) {
+    for (int c = 0; c < pack; ++c) {
+      value[c] = start;
+      label[c] = -1;
+    }
+  }
+  // Strictly greater: the first of equals stays, and a NaN never wins. With nan_restarts not less:
+  // the last of equals stays.
+  __device__ void challenge(const Value* candidates, wide_int number) {
+    for (int c = 0; c < pack; ++c) {
+      const bool better =
+          Track == nan_restarts ? !(candidates[c] < value[c]) : candidates[c] > value[c];
+      value[c] = better ? candidates[c] : value[c];
+      if (Track != value_only) label[c] = better ? number : label[c];
+    }
+  }
+  // A zero from sample `number`, which may stand before the present winner.
+  __device__ void challenge_with_zero(wide_int number) {
+    for (int c = 0; c < pack; ++c) {
+      const bool better =
+          Value(0) > value[c] || (Value(0) == value[c] && number < label[c]);
+      value[c] = better ? Value(0) : value[c];
+      label[c] = better ? number : label[c];
+    }
+  }
+};
+
+template <Tracking Track>
+__device__ inline Winners<Track> pool_bin(const Call& call, const SampleValues& values,
+                                          const BinSamples& rows, const BinSamples& columns) {
+  const wide_int outside = call.outside_is_zero ? first_outside(rows, columns) : -1;
+  if (rows.bin.count == 0 || columns.bin.count == 0) {
+    return Winners<Track>(outside >= 0 ? Value(0) : static_cast<Value>(call.empty_value));
+  }
+  Winners<Track> winners(static_cast<Value>(call.lowest));
+  Value candidates[pack];
+  if (call.winner_is_cell) {  // whole cells, which lie side by side
+    const int top = rows.sample->first, left = columns.sample->first;
+    for (wide_int j = 0; j < rows.bin.count; ++j) {
+      const int y = top + static_cast<int>(j);
+      for (wide_int i = 0; i < columns.bin.count; ++i) {
+        const int x = left + static_cast<int>(i);
+        values.load(y, x, candidates);
+        winners.challenge(candidates, y * call.columns.size + x);
+      }
+    }
+  } else {
+    for (wide_int j = 0; j < rows.bin.count; ++j) {
+      const Sample<Value> y = rows.sample[j];
+      const wide_int label =
+          (rows.bin.first_number + j) * columns.bin.total + columns.bin.first_number;
+      for (wide_int i = 0; i < columns.bin.count; ++i) {
+        values.interpolate(y, columns.sample[i], candidates);
+        winners.challenge(candidates, label + i);
+      }
+    }
+  }
+  if (outside >= 0) winners.challenge_with_zero(outside);
+  return winners;
+}
+
+__device__ inline void store_label(const Call& call, void* argmax, wide_int at, wide_int label) {
+  if (call.wide_argmax) {
+    static_cast<wide_int*>(argmax)[at] = label;
+  } else {
+    static_cast<int*>(argmax)[at] = static_cast<int>(label);
+  }
+}
+
+__device__ inline wide_int load_label(const Call& call, const void* argmax, wide_int at) {
+  return call.wide_argmax ? static_cast<const wide_int*>(argmax)[at]
+                          : static_cast<const int*>(argmax)[at];
+}
+
+template <Tracking Track>
+__device__ inline void pool_boxes(const Storage* __restrict__ features,
+                                  Storage* __restrict__ output, void* __restrict__ argmax,
+                                  char* __restrict__ scratch, const Call& call) {
+  const Plans<Samples> plans(scratch, call);
+  const Strides maps = strides_of_maps(call);
+  const Strides pooled = strides_of_pooled(call);
+  for_each_value(call, maps, [&](wide_int box, wide_int row, wide_int column,
+                                 const Channels& channels) {
+    const wide_int image = maximum<wide_int>(plans.images[box], 0);
+    const SampleValues values = {
+        features + image * maps.outer + channels.first * maps.channel, maps, channels};
+    const Winners<Track> winners = pool_bin<Track>(call, values, BinSamples(plans.rows, box, row),
+                                                   BinSamples(plans.columns, box, column));
+    const wide_int at = box * pooled.outer + channels.first * pooled.channel + row * pooled.row +
+                        column * pooled.column;
+    channels.store(winners.value, output + at, pooled.channel);
+    if (Track == value_only || argmax == nullptr) return;
+    for (int c = 0; c < channels.present; ++c) {
+      store_label(call, argmax, at + c * pooled.channel, winners.label[c]);
+    }
+  });
+}
+
+// Adds the gradient of one value to the cells of its winner, as the plan weighs them.
+__device__ inline void add_to_winner(const Call& call, const BinSamples& rows,
+                                     const BinSamples& columns, wide_int label, Value gradient,
+                                     const Tile& tile) {
+  if (rows.bin.count == 0 || columns.bin.count == 0) return;
+  const wide_int across = call.winner_is_cell ? call.columns.size : columns.bin.total;
+  const wide_int top = call.winner_is_cell ? rows.sample->first : rows.bin.first_number;
+  const wide_int left = call.winner_is_cell ? columns.sample->first : columns.bin.first_number;
+  const wide_int number = divide(label, across);
+  const wide_int j = number - top;
+  const wide_int i = label - number * across - left;
+  if (j < 0 || j >= rows.bin.count || i < 0 || i >= columns.bin.count) return;  // outside the map
+  const Sample<Value> y = rows.sample[j];
+  const Sample<Value> x = columns.sample[i];
+  for (int corner = 0; corner < 4; ++corner) {
+    const bool second_row = corner >= 2, second_column = corner % 2 == 1;
+    const int row = second_row ? y.second : y.first;
+    const int column = second_column ? x.second : x.first;
+    if (row == no_cell || column == no_cell) continue;
+    if (!tile.has_row(row) || !tile.has_column(column)) continue;
+    const Value weight = (second_row ? y.second_weight : y.first_weight) *
+                         (second_column ? x.second_weight : x.first_weight);
+    tile.at(row, column) += weight * gradient;
+  }
+}
+
+}  // namespace roipool
+
+extern "C" __global__ void __launch_bounds__(32)
+    plan_samples(const roipool::Value* boxes, const void* images, char* scratch,
+                 const roipool::Call call) {
+  roipool::write_plans<roipool::Samples>(boxes, images, scratch, call);
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+    maximum_forward(const roipool::Storage* features, roipool::Storage* output, char* scratch,
+                    const roipool::Call call) {
+  roipool::pool_boxes<roipool::value_only>(features, output, nullptr, scratch, call);
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+    maximum_forward_winners(const roipool::Storage* features, roipool::Storage* output,
+                            void* argmax, char* scratch, const roipool::Call call) {
+  roipool::pool_boxes<roipool::value_and_label>(features, output, argmax, scratch, call);
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+    maximum_forward_nan_restarts(const roipool::Storage* features, roipool::Storage* output,
+                                 void* argmax, char* scratch, const roipool::Call call) {
+  roipool::pool_boxes<roipool::nan_restarts>(features, output, argmax, scratch, call);
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+    maximum_backward(const roipool::Storage* __restrict__ grad_output,
+                     const void* __restrict__ argmax, roipool::Storage* __restrict__ grad_features,
+                     char* __restrict__ scratch, const roipool::Call call) {
+  using namespace roipool;
+  const Plans<Samples> plans(scratch, call);
+  const Strides pooled = strides_of_pooled(call);
+  own_tiles(
+      call, grad_features,
+      [&](wide_int box, const Tile& tile) {
+        return plans.images[box] == tile.image &&
+               plans.rows.windows[box].meets(tile.top, tile.bottom) &&
+               plans.columns.windows[box].meets(tile.left, tile.right);
+      },
+      [&](wide_int box, const Tile& tile) {
+        if (!tile.has_channel) return;
+        const wide_int origin = box * pooled.outer + tile.channel * pooled.channel;
+        for (wide_int row = 0; row < call.rows.bins; ++row) {
+          const BinSamples rows(plans.rows, box, row);
+          for (wide_int column = 0; column < call.columns.bins; ++column) {
+            const wide_int at = origin + row * pooled.row + column * pooled.column;
+            const wide_int label = load_label(call, argmax, at);
+            if (label < 0) continue;
+            add_to_winner(call, rows, BinSamples(plans.columns, box, column), label,
+                          compute_value(grad_output[at]), tile);
+          }
+        }
+      });
+}
+
+// Without a definition any cell of the map may have won, with its whole weight.
+extern "C" __global__ void __launch_bounds__(256)
+    maximum_backward_cells(const roipool::Storage* __restrict__ grad_output,
+                           const void* __restrict__ argmax, const void* __restrict__ images,
+                           roipool::Storage* __restrict__ grad_features,
+                           const roipool::Call call) {
+  using namespace roipool;
+  const Strides pooled = strides_of_pooled(call);
+  own_tiles(
+      call, grad_features,
+      [&](wide_int box, const Tile& tile) {
+        return image_of_box(images, call, box) == tile.image;
+      },
+      [&](wide_int box, const Tile& tile) {
+        if (!tile.has_channel) return;
+        const wide_int origin = box * pooled.outer + tile.channel * pooled.channel;
+        for (wide_int bin = 0; bin < call.rows.bins * call.columns.bins; ++bin) {
+          const wide_int at = origin + bin * pooled.column;
+          const wide_int label = load_label(call, argmax, at);
+          if (label < 0) continue;
+          const wide_int y = divide(label, call.columns.size);
+          const wide_int x = label - y * call.columns.size;
+          if (tile.has_row(y) && tile.has_column(x)) {
+            tile.at(y, x) += compute_value(grad_output[at]);
+          }
+        }
+      });
+}
