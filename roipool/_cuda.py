@@ -141,7 +141,7 @@ def plan_capacity(kind: PlanKind, definition: str, sampling: int, size: int, bin
         samples = SAMPLES_PER_RATIO[definition] * sampling * bins
     else:
         samples = SAMPLES_PER_RATIO.get(definition, 1) * by_map
-    return samples if kind is SAMPLES else min(2 * samples, by_map)
+    return 1 + (samples if kind is SAMPLES else min(2 * samples, by_map))
 
 
 def _up(number: int, multiple: int) -> int:
@@ -366,9 +366,9 @@ def average(
             return out
         work.tell(empty_value=empty_value)
         block = work.cut_values(channel_pack(work.layout, work.call.channels, features, out))
-        plans = work.plan("average.cu", TAPS)
+        plans = work.plan("average_forward.cu", TAPS)
         launch(
-            work.kernel("average.cu", "average_forward"), work.call.tasks, block,
+            work.kernel("average_forward.cu", "average_forward"), work.call.tasks, block,
             features, out, plans, work.argument(),
         )  # fmt: skip
     return out
@@ -394,9 +394,9 @@ def average_backward(
         if out.size == 0:
             return out
         tiling = work.cut_maps(AVERAGE_TILE)
-        plans = work.plan("average.cu", TAPS)
+        plans = work.plan("average_backward.cu", TAPS)
         launch(
-            work.kernel("average.cu", "average_backward"), work.call.tasks, (tiling.threads,),
+            work.kernel("average_backward.cu", "average_backward"), work.call.tasks, (tiling.threads,),
             grad_output, out, plans, work.argument(), shared=tiling.shared,
         )  # fmt: skip
     return out
@@ -424,9 +424,9 @@ def average_backward_boxes(
         if across * down > THREADS:
             down //= across * down // THREADS
         work.tell(parts=1, share=work.call.parts * work.call.share)
-        plans = work.plan("average_boxes.cu", SLOPED_TAPS)
+        plans = work.plan("average_backward_boxes.cu", SLOPED_TAPS)
         launch(
-            work.kernel("average_boxes.cu", "average_backward_boxes"), len(boxes), (across, down),
+            work.kernel("average_backward_boxes.cu", "average_backward_boxes"), len(boxes), (across, down),
             grad_output, features, out, plans, work.argument(), shared=8 * across * down,
         )  # fmt: skip
     return out
@@ -470,7 +470,7 @@ def maximum(
             wide_argmax=wide,
         )
         block = work.cut_values(channel_pack(work.layout, work.call.channels, features, out))
-        plans = work.plan("maximum.cu", SAMPLES)
+        plans = work.plan("maximum_forward.cu", SAMPLES)
         winners = np.uintp(0) if argmax is None else argmax
         if nan_restarts:
             name, outputs = "maximum_forward_nan_restarts", (out, winners)
@@ -479,7 +479,7 @@ def maximum(
         else:
             name, outputs = "maximum_forward", (out,)
         launch(
-            work.kernel("maximum.cu", name), work.call.tasks, block,
+            work.kernel("maximum_forward.cu", name), work.call.tasks, block,
             features, *outputs, plans, work.argument(),
         )  # fmt: skip
     return out, argmax
@@ -523,14 +523,14 @@ def maximum_backward(
         tiling = work.cut_maps(MAXIMUM_TILE)
         if geometry is None:
             launch(
-                work.kernel("maximum.cu", "maximum_backward_cells"),
+                work.kernel("maximum_backward.cu", "maximum_backward_cells"),
                 work.call.tasks, (tiling.threads,),
                 grad_output, argmax, images, out, work.argument(), shared=tiling.shared,
             )  # fmt: skip
             return out
-        plans = work.plan("maximum.cu", SAMPLES)
+        plans = work.plan("maximum_backward.cu", SAMPLES)
         launch(
-            work.kernel("maximum.cu", "maximum_backward"), work.call.tasks, (tiling.threads,),
+            work.kernel("maximum_backward.cu", "maximum_backward"), work.call.tasks, (tiling.threads,),
             grad_output, argmax, out, plans, work.argument(), shared=tiling.shared,
         )  # fmt: skip
     return out

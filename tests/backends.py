@@ -21,6 +21,13 @@ class Backend:
         """Whether this is the CUDA backend, on a GPU or emulated."""
         return self.name != "cpu"
 
+    def float32(self, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """Return numbers as float32 arithmetic takes and gives them: CuPy's makes tiny ones 0."""
+        with np.errstate(invalid="ignore"):
+            numbers = array.astype(np.float32)
+        tiny = np.abs(numbers) < np.finfo(np.float32).tiny
+        return np.where(tiny & self.is_gpu, np.copysign(np.float32(0), numbers), numbers)
+
     def to_device(self, array: Any) -> Any:
         """Return `array` as this backend's type."""
         if not self.is_gpu:

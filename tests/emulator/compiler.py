@@ -20,7 +20,7 @@ FLAGS = (
 )  # fmt: skip
 # Options of a device compiler that FLAGS already are, or that say nothing to a C++ compiler.
 KNOWN_OPTIONS = {"-std=c++17", "-fmad=false"}
-KERNEL = re.compile(r'extern "C" __global__ void(?:\s+__launch_bounds__\(\d+\))?\s+(\w+)\(')
+KERNEL = re.compile(r'extern "C" __global__ void(?:\s+__launch_bounds__\([^)]*\))?\s+(\w+)\(')
 
 
 def sanitizers() -> list[str]:

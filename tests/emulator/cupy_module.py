@@ -74,6 +74,10 @@ def no_reads() -> Iterator[None]:
         _reads_allowed = True
 
 
+# What was launched, by name: kernels, and CuPy's own work on arrays.
+launches: list[str] = []
+
+
 class ndarray:  # noqa: N801 - CuPy's name
     """An array in device memory."""
 
@@ -103,22 +107,30 @@ class ndarray:  # noqa: N801 - CuPy's name
 
     def __setitem__(self, place: Any, value: Any) -> None:
         assert isinstance(value, (ndarray, int, float)), "NumPy values are copied to the GPU"
+        launches.append("setitem")
         self._memory[place] = value._memory if isinstance(value, ndarray) else value
 
     def reshape(self, *shape: Any) -> ndarray:
-        return ndarray(self._memory.reshape(*shape))
+        return self._seen("reshape", self._memory.reshape(*shape))
+
+    def _seen(self, name: str, result: HostArray) -> ndarray:
+        """Count a result that is a copy as a launch."""
+        if result.size and not np.may_share_memory(result, self._memory):
+            launches.append(name)
+        return ndarray(result)
 
     def transpose(self, *axes: Any) -> ndarray:
         return ndarray(self._memory.transpose(*axes))
 
     def astype(self, dtype: Any, copy: bool = True) -> ndarray:
         with np.errstate(all="ignore"):
-            return ndarray(self._memory.astype(dtype, copy=copy))
+            return self._seen("astype", self._memory.astype(dtype, copy=copy))
 
     def copy(self) -> ndarray:
-        return ndarray(self._memory.copy())
+        return self._seen("copy", self._memory.copy())
 
     def fill(self, value: Any) -> None:
+        launches.append("fill")
         self._memory.fill(value)
 
     def get(self) -> HostArray:
@@ -157,6 +169,7 @@ def empty(shape: Any, dtype: Any = np.float64) -> ndarray:
 
 
 def zeros(shape: Any, dtype: Any = np.float64) -> ndarray:
+    launches.append("zeros")
     return ndarray(np.zeros(shape, dtype))
 
 
@@ -166,10 +179,11 @@ def asarray(values: Any) -> ndarray:
 
 def ascontiguousarray(array: ndarray, dtype: Any = None) -> ndarray:
     assert isinstance(array, ndarray)
-    return ndarray(np.ascontiguousarray(array._memory, dtype))
+    return array._seen("ascontiguousarray", np.ascontiguousarray(array._memory, dtype))
 
 
 def concatenate(arrays: Any, axis: int = 0) -> ndarray:
+    launches.append("concatenate")
     return ndarray(np.concatenate([array._memory for array in arrays], axis))
 
 
@@ -202,6 +216,7 @@ class RawKernel:
     ) -> None:  # fmt: skip
         assert isinstance(grid, tuple)
         assert isinstance(block, tuple)
+        launches.append(self.name)
         if self._launch is None:
             self._compile()
         assert Device.entered > 0, "a launch must choose the arrays' device"

@@ -52,12 +52,31 @@ struct Call {
 
 enum ImageKind { int32_images, int64_images, float32_images, float64_images };
 
-// 64-bit division is many instructions; nearly all numbers here fit into 32 bits.
+// Division of numbers that are not negative. Nearly all fit into 32 bits; the compiler's own 64-bit
+// division is a call, for which a kernel would have to save its registers.
 __device__ inline wide_int divide(wide_int number, wide_int by) {
   if (((number | by) >> 32) == 0) {
     return static_cast<unsigned>(number) / static_cast<unsigned>(by);
   }
-  return number / by;
+  wide_int quotient = 0;
+  unsigned long long rest = 0;
+#pragma unroll 1
+  for (int bit = 62; bit >= 0; --bit) {
+    rest = rest << 1 | (number >> bit & 1);
+    if (rest < static_cast<unsigned long long>(by)) continue;
+    rest -= by;
+    quotient |= 1LL << bit;
+  }
+  return quotient;
+}
+
+struct Division {
+  wide_int quotient;
+  wide_int rest;
+};
+__device__ inline Division divide_with_rest(wide_int number, wide_int by) {
+  const wide_int quotient = divide(number, by);
+  return {quotient, number - quotient * by};
 }
 
 // The image of a box, or -1 if it names none: it then pools nothing and gets no gradient.

@@ -25,14 +25,14 @@ struct SlopedTap {
 };
 struct TapBin {
   wide_int begin;  // of its entries, among the box's
-  wide_int count;
+  int count;
 };
 // For maxima: samples.
 struct SampleBin {
   wide_int begin;
-  wide_int count;
   wide_int first_number;  // number of its first listed sample
   wide_int total;         // samples, those outside the map included
+  int count;
 };
 
 // The cells that a box reads along one axis, as a half-open range.
@@ -72,7 +72,9 @@ struct TapCounter {
     reach.include(sample.second);
   }
   __device__ void move(PositionGradient<Value>) {}
-  __device__ wide_int entries() const { return minimum<wide_int>(2 * samples, reach.last - reach.first); }
+  __device__ wide_int entries() const {
+    return minimum<wide_int>(2 * samples, reach.last - reach.first);
+  }
 };
 
 struct SampleCounter {
@@ -109,14 +111,15 @@ template <typename Entry, bool Gradient>
 struct TapWriter {
   static const bool wants_gradient = Gradient;
   Entry* taps;
-  wide_int room;
-  wide_int count = 0;
+  int room;
+  Entry* spare;  // takes what there is no room for
+  int count = 0;
   wide_int total = 0;
   Sample<Value> latest = {};
   Window window = {0, 0};
-  Entry spare = {};  // takes what there is no room for
 
-  __device__ TapWriter(Entry* taps, wide_int room) : taps(taps), room(room) {}
+  __device__ TapWriter(Entry* taps, int room, Entry* spare)
+      : taps(taps), room(room), spare(spare) {}
 
   __device__ void begin_bin(int, wide_int samples) { total = samples; }
   __device__ void add(wide_int, const Sample<Value>& sample) {
@@ -130,18 +133,17 @@ struct TapWriter {
   }
   // Samples come in order, so a cell that is there already is among the last few taps.
   __device__ Entry& tap_of(int cell) {
-    for (wide_int tap = count - 1; tap >= 0 && tap >= count - 3; --tap) {
+    for (int tap = count - 1; tap >= 0 && tap >= count - 3; --tap) {
       if (taps[tap].cell == cell) return taps[tap];
     }
-    if (count >= room) return spare;
-    Entry& tap = taps[count++];
+    Entry& tap = count < room ? taps[count++] : *spare;
     tap.cell = cell;
     clear(tap);
     return tap;
   }
   __device__ TapBin finish(wide_int begin) {
-    wide_int kept = 0;
-    for (wide_int tap = 0; tap < count; ++tap) {
+    int kept = 0;
+    for (int tap = 0; tap < count; ++tap) {
       if (!counts(taps[tap])) continue;
       taps[kept] = taps[tap];
       divide_by(taps[kept], Value(total));
@@ -155,13 +157,14 @@ struct TapWriter {
 struct SampleWriter {
   static const bool wants_gradient = false;
   Sample<Value>* samples;
-  wide_int room;
-  wide_int count = 0;
+  int room;
+  int count = 0;
   wide_int first_number = 0;
   wide_int total = 0;
   Window window = {0, 0};
 
-  __device__ SampleWriter(Sample<Value>* samples, wide_int room) : samples(samples), room(room) {}
+  __device__ SampleWriter(Sample<Value>* samples, int room, Sample<Value>*)
+      : samples(samples), room(room) {}
 
   __device__ void begin_bin(int, wide_int all) { total = all; }
   __device__ void add(wide_int number, const Sample<Value>& sample) {
@@ -172,7 +175,7 @@ struct SampleWriter {
     window.include(sample.second);
   }
   __device__ void move(PositionGradient<Value>) {}
-  __device__ SampleBin finish(wide_int begin) const { return {begin, count, first_number, total}; }
+  __device__ SampleBin finish(wide_int begin) const { return {begin, first_number, total, count}; }
 };
 
 // What a kernel's plans consist of.
@@ -278,9 +281,11 @@ __device__ inline void write_axis(const Axis<Value>& axis, const AxisPlan<Kind>&
     }
     __syncwarp();
     if (bin >= plan.bins) continue;
-    mine = minimum(mine, plan.capacity);
-    const wide_int room = minimum(counter.entries(), plan.capacity - mine);
-    typename Kind::Writer writer(plan.entries(box) + mine, room);
+    typename Kind::Entry* entries = plan.entries(box);
+    const wide_int last = plan.capacity - 1;
+    mine = minimum(mine, last);
+    const wide_int room = minimum(counter.entries(), last - mine);
+    typename Kind::Writer writer(entries + mine, static_cast<int>(room), entries + last);
     visit_bin(axis, static_cast<int>(bin), writer);
     plan.bin(box, bin) = writer.finish(mine);
     window.include(writer.window);
@@ -299,8 +304,8 @@ __device__ inline void write_plans(const Value* boxes, const void* images, char*
                                    const Call& call) {
   const Plans<Kind> plans(scratch, call);
   for (wide_int task = blockIdx.x; task < 2 * call.boxes; task += gridDim.x) {
-    const wide_int box = task / 2;
-    const bool vertical = task % 2 == 0;
+    const wide_int box = task >> 1;
+    const bool vertical = (task & 1) == 0;
     const wide_int image = image_of_box(images, call, box);
     const Axis<Value> axis = axis_of_box(boxes, call, vertical, box, image);
     write_axis(axis, vertical ? plans.rows : plans.columns, box);

@@ -71,13 +71,12 @@ struct Channels {
 template <typename Pool>
 __device__ inline void for_each_value(const Call& call, const Strides& maps, Pool pool) {
   for (wide_int task = blockIdx.x; task < call.tasks; task += gridDim.x) {
-    const wide_int box = divide(task, call.parts);
-    const Share share = share_of_thread(call, task - box * call.parts);
+    const Division box = divide_with_rest(task, call.parts);
+    const Share share = share_of_thread(call, box.rest);
     for (wide_int bin = share.bins.first; bin < share.bins.last; bin += share.bins.step) {
-      const wide_int row = divide(bin, call.columns.bins);
-      const wide_int column = bin - row * call.columns.bins;
+      const Division row = divide_with_rest(bin, call.columns.bins);
       for (wide_int p = share.packs.first; p < share.packs.last; p += share.packs.step) {
-        pool(box, row, column, Channels(call, p, maps.channel));
+        pool(box.quotient, row.quotient, row.rest, Channels(call, p, maps.channel));
       }
     }
   }

@@ -14,14 +14,14 @@ struct Tile {
   wide_int top, left;
   wide_int bottom, right;
   int owner;   // this thread's rows: those that are owner modulo owners, counted from the top
-  int owners;
+  int owners;  // a power of two
   int pitch;   // from one cell's sums to the next cell's: odd, so that columns of cells in
                // shared memory lie in different banks
   Value* sums;  // of the tile's first cell, this thread's channel
   wide_int columns;
 
   __device__ bool has_row(wide_int y) const {
-    return y >= top && y < bottom && (y - top) % owners == owner;
+    return y >= top && y < bottom && (static_cast<int>(y - top) & (owners - 1)) == owner;
   }
   __device__ bool has_column(wide_int x) const { return x >= left && x < right; }
   __device__ Value& at(wide_int y, wide_int x) const {
@@ -32,14 +32,17 @@ struct Tile {
 __device__ inline Tile tile_of_task(const Call& call, wide_int task) {
   const int lanes = static_cast<int>(call.lanes);
   const int lane = static_cast<int>(threadIdx.x) % lanes;
-  const wide_int across = (call.columns.size + call.tile_columns - 1) / call.tile_columns;
-  const wide_int down = (call.rows.size + call.tile_rows - 1) / call.tile_rows;
-  const wide_int groups = (call.channels + lanes - 1) / lanes;
+  const wide_int across = divide(call.columns.size + call.tile_columns - 1, call.tile_columns);
+  const wide_int down = divide(call.rows.size + call.tile_rows - 1, call.tile_rows);
+  const wide_int groups = divide(call.channels + lanes - 1, lanes);
+  const Division by_column = divide_with_rest(task, across);
+  const Division by_row = divide_with_rest(by_column.quotient, down);
+  const Division by_group = divide_with_rest(by_row.quotient, groups);
   Tile tile;
-  tile.left = task % across * call.tile_columns;
-  tile.top = task / across % down * call.tile_rows;
-  tile.channel = task / (across * down) % groups * lanes + lane;
-  tile.image = task / (across * down * groups);
+  tile.left = by_column.rest * call.tile_columns;
+  tile.top = by_row.rest * call.tile_rows;
+  tile.channel = by_group.rest * lanes + lane;
+  tile.image = by_group.quotient;
   tile.has_channel = tile.channel < call.channels;
   tile.bottom = minimum(tile.top + call.tile_rows, call.rows.size);
   tile.right = minimum(tile.left + call.tile_columns, call.columns.size);

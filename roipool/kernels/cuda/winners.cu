@@ -46,9 +46,9 @@ struct Place {
 };
 
 __device__ inline Place place_of_value(const Call& call, wide_int value) {
-  const wide_int bins = call.rows.bins * call.columns.bins;
-  const wide_int bin = value % bins;
-  return {value / (bins * call.channels), bin / call.columns.bins, bin % call.columns.bins};
+  const Division by_column = divide_with_rest(value, call.columns.bins);
+  const Division by_row = divide_with_rest(by_column.quotient, call.rows.bins);
+  return {divide(by_row.quotient, call.channels), by_row.rest, by_column.rest};
 }
 
 }  // namespace roipool
@@ -76,12 +76,12 @@ extern "C" __global__ void __launch_bounds__(256)
       y[value] = x[value] = Value(-1);
       continue;
     }
-    const wide_int number = maximum<wide_int>(argmax[value], 0);
+    const Division of_grid = divide_with_rest(maximum<wide_int>(argmax[value], 0), across);
     const wide_int image = plans.images[place.box];
     y[value] = position_of(axis_of_box(boxes, call, true, place.box, image), plans.rows, place.box,
-                           place.row, number / across);
+                           place.row, of_grid.quotient);
     x[value] = position_of(axis_of_box(boxes, call, false, place.box, image), plans.columns,
-                           place.box, place.column, number % across);
+                           place.box, place.column, of_grid.rest);
   }
 }
 

@@ -1,8 +1,8 @@
-// The maximum engine: the greatest of a bin's samples and which one it was (forward), and the
-// gradient of that sample (backward). A sample's corners are summed in the order of the systems
-// that define it, without contraction, so that ties are theirs too.
+// The maximum engine: the greatest of a bin's samples and which one it was. A sample's corners are
+// summed in the order of the systems that define it, without contraction, so that ties are theirs
+// too.
 #include "pool.h"
-#include "tiles.h"
+#include "samples.h"
 
 namespace roipool {
 
@@ -11,18 +11,6 @@ enum Tracking {
   value_only,  // no winners asked for
   value_and_label,
   nan_restarts  // both; a NaN wins, and then loses to whatever follows it
-};
-
-// The samples of one bin along one axis.
-struct BinSamples {
-  const Sample<Value>* sample;
-  SampleBin bin;
-
-  __device__ BinSamples(const AxisPlan<Samples>& plan, wide_int box, wide_int number)
-      : sample(nullptr), bin(plan.bin(box, number)) {
-    sample = plan.entries(box, bin);
-  }
-  __device__ wide_int end_number() const { return bin.first_number + bin.count; }
 };
 
 // The values of a sample for a pack of channels: up to four corners, row by row.
@@ -109,20 +97,18 @@ __device__ inline Winners<Track> pool_bin(const Call& call, const SampleValues& 
   Value candidates[pack];
   if (call.winner_is_cell) {  // whole cells, which lie side by side
     const int top = rows.sample->first, left = columns.sample->first;
-    for (wide_int j = 0; j < rows.bin.count; ++j) {
-      const int y = top + static_cast<int>(j);
-      for (wide_int i = 0; i < columns.bin.count; ++i) {
-        const int x = left + static_cast<int>(i);
+    for (int y = top; y < top + rows.bin.count; ++y) {
+      for (int x = left; x < left + columns.bin.count; ++x) {
         values.load(y, x, candidates);
         winners.challenge(candidates, y * call.columns.size + x);
       }
     }
   } else {
-    for (wide_int j = 0; j < rows.bin.count; ++j) {
+    for (int j = 0; j < rows.bin.count; ++j) {
       const Sample<Value> y = rows.sample[j];
       const wide_int label =
           (rows.bin.first_number + j) * columns.bin.total + columns.bin.first_number;
-      for (wide_int i = 0; i < columns.bin.count; ++i) {
+      for (int i = 0; i < columns.bin.count; ++i) {
         values.interpolate(y, columns.sample[i], candidates);
         winners.challenge(candidates, label + i);
       }
@@ -138,11 +124,6 @@ __device__ inline void store_label(const Call& call, void* argmax, wide_int at, 
   } else {
     static_cast<int*>(argmax)[at] = static_cast<int>(label);
   }
-}
-
-__device__ inline wide_int load_label(const Call& call, const void* argmax, wide_int at) {
-  return call.wide_argmax ? static_cast<const wide_int*>(argmax)[at]
-                          : static_cast<const int*>(argmax)[at];
 }
 
 template <Tracking Track>
@@ -163,36 +144,11 @@ __device__ inline void pool_boxes(const Storage* __restrict__ features,
                         column * pooled.column;
     channels.store(winners.value, output + at, pooled.channel);
     if (Track == value_only || argmax == nullptr) return;
-    for (int c = 0; c < channels.present; ++c) {
+    for (int c = 0; c < pack; ++c) {
+      if (c >= channels.present) continue;
       store_label(call, argmax, at + c * pooled.channel, winners.label[c]);
     }
   });
-}
-
-// Adds the gradient of one value to the cells of its winner, as the plan weighs them.
-__device__ inline void add_to_winner(const Call& call, const BinSamples& rows,
-                                     const BinSamples& columns, wide_int label, Value gradient,
-                                     const Tile& tile) {
-  if (rows.bin.count == 0 || columns.bin.count == 0) return;
-  const wide_int across = call.winner_is_cell ? call.columns.size : columns.bin.total;
-  const wide_int top = call.winner_is_cell ? rows.sample->first : rows.bin.first_number;
-  const wide_int left = call.winner_is_cell ? columns.sample->first : columns.bin.first_number;
-  const wide_int number = divide(label, across);
-  const wide_int j = number - top;
-  const wide_int i = label - number * across - left;
-  if (j < 0 || j >= rows.bin.count || i < 0 || i >= columns.bin.count) return;  // outside the map
-  const Sample<Value> y = rows.sample[j];
-  const Sample<Value> x = columns.sample[i];
-  for (int corner = 0; corner < 4; ++corner) {
-    const bool second_row = corner >= 2, second_column = corner % 2 == 1;
-    const int row = second_row ? y.second : y.first;
-    const int column = second_column ? x.second : x.first;
-    if (row == no_cell || column == no_cell) continue;
-    if (!tile.has_row(row) || !tile.has_column(column)) continue;
-    const Value weight = (second_row ? y.second_weight : y.first_weight) *
-                         (second_column ? x.second_weight : x.first_weight);
-    tile.at(row, column) += weight * gradient;
-  }
 }
 
 }  // namespace roipool
@@ -203,79 +159,20 @@ extern "C" __global__ void __launch_bounds__(32)
   roipool::write_plans<roipool::Samples>(boxes, images, scratch, call);
 }
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 2)
     maximum_forward(const roipool::Storage* features, roipool::Storage* output, char* scratch,
                     const roipool::Call call) {
   roipool::pool_boxes<roipool::value_only>(features, output, nullptr, scratch, call);
 }
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 2)
     maximum_forward_winners(const roipool::Storage* features, roipool::Storage* output,
                             void* argmax, char* scratch, const roipool::Call call) {
   roipool::pool_boxes<roipool::value_and_label>(features, output, argmax, scratch, call);
 }
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 2)
     maximum_forward_nan_restarts(const roipool::Storage* features, roipool::Storage* output,
                                  void* argmax, char* scratch, const roipool::Call call) {
   roipool::pool_boxes<roipool::nan_restarts>(features, output, argmax, scratch, call);
-}
-
-extern "C" __global__ void __launch_bounds__(256)
-    maximum_backward(const roipool::Storage* __restrict__ grad_output,
-                     const void* __restrict__ argmax, roipool::Storage* __restrict__ grad_features,
-                     char* __restrict__ scratch, const roipool::Call call) {
-  using namespace roipool;
-  const Plans<Samples> plans(scratch, call);
-  const Strides pooled = strides_of_pooled(call);
-  own_tiles(
-      call, grad_features,
-      [&](wide_int box, const Tile& tile) {
-        return plans.images[box] == tile.image &&
-               plans.rows.windows[box].meets(tile.top, tile.bottom) &&
-               plans.columns.windows[box].meets(tile.left, tile.right);
-      },
-      [&](wide_int box, const Tile& tile) {
-        if (!tile.has_channel) return;
-        const wide_int origin = box * pooled.outer + tile.channel * pooled.channel;
-        for (wide_int row = 0; row < call.rows.bins; ++row) {
-          const BinSamples rows(plans.rows, box, row);
-          for (wide_int column = 0; column < call.columns.bins; ++column) {
-            const wide_int at = origin + row * pooled.row + column * pooled.column;
-            const wide_int label = load_label(call, argmax, at);
-            if (label < 0) continue;
-            add_to_winner(call, rows, BinSamples(plans.columns, box, column), label,
-                          compute_value(grad_output[at]), tile);
-          }
-        }
-      });
-}
-
-// Without a definition any cell of the map may have won, with its whole weight.
-extern "C" __global__ void __launch_bounds__(256)
-    maximum_backward_cells(const roipool::Storage* __restrict__ grad_output,
-                           const void* __restrict__ argmax, const void* __restrict__ images,
-                           roipool::Storage* __restrict__ grad_features,
-                           const roipool::Call call) {
-  using namespace roipool;
-  const Strides pooled = strides_of_pooled(call);
-  own_tiles(
-      call, grad_features,
-      [&](wide_int box, const Tile& tile) {
-        return image_of_box(images, call, box) == tile.image;
-      },
-      [&](wide_int box, const Tile& tile) {
-        if (!tile.has_channel) return;
-        const wide_int origin = box * pooled.outer + tile.channel * pooled.channel;
-        for (wide_int bin = 0; bin < call.rows.bins * call.columns.bins; ++bin) {
-          const wide_int at = origin + bin * pooled.column;
-          const wide_int label = load_label(call, argmax, at);
-          if (label < 0) continue;
-          const wide_int y = divide(label, call.columns.size);
-          const wide_int x = label - y * call.columns.size;
-          if (tile.has_row(y) && tile.has_column(x)) {
-            tile.at(y, x) += compute_value(grad_output[at]);
-          }
-        }
-      });
 }

@@ -10,15 +10,15 @@ __device__ inline void add_weighted(Value weight, Value value, Value* sum) {
 
 // The derivatives of one bin's average by x1, y1, x2, y2.
 __device__ inline void slopes_of_bin(const Storage* map, const Strides& strides,
-                                     const SlopedTap* rows, wide_int row_count,
-                                     const SlopedTap* columns, wide_int column_count,
+                                     const SlopedTap* rows, int row_count,
+                                     const SlopedTap* columns, int column_count,
                                      Value* slopes) {
   for (int corner = 0; corner < 4; ++corner) slopes[corner] = Value(0);
-  for (wide_int j = 0; j < row_count; ++j) {
+  for (int j = 0; j < row_count; ++j) {
     const SlopedTap row = rows[j];
     const Storage* line = map + row.cell * strides.row;
     Value value = 0, left = 0, right = 0;
-    for (wide_int i = 0; i < column_count; ++i) {
+    for (int i = 0; i < column_count; ++i) {
       const SlopedTap column = columns[i];
       const Value cell = compute_value(line[column.cell * strides.column]);
       add_weighted(column.weight, cell, &value);
