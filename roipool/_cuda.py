@@ -78,6 +78,9 @@ class Call(NamedTuple):
     lanes: int = 1
     tile_rows: int = 0
     tile_columns: int = 0
+    stage: int = 0
+    stage_rows: int = 1
+    stage_columns: int = 1
     image_kind: int = 0
     aligned: int = 0
     winner_is_cell: int = 0
@@ -184,7 +187,11 @@ def launch(function: Any, blocks: int, threads: tuple[int, ...], *args: Any, sha
 THREADS = 256
 # What a forward's thread computes at most: more amortise its set-up, fewer make more threads.
 VALUES_PER_THREAD = 4
-SHARED_PER_WARP_OF_PLAN = 32 * (8 + 8)
+WARP = 32
+SHARED_PER_WARP_OF_PLAN = WARP * (8 + 8)
+# The average of NCHW maps: how many packs of channels a warp takes, and bytes of its window's sums.
+PACKS_PER_WARP = 2
+SUMS_PER_WARP = 2**12
 
 
 def channel_pack(layout: Layout, count: int, *arrays: Array) -> int:
@@ -215,15 +222,15 @@ class Tiling(NamedTuple):
     @classmethod
     def of_maps(cls, count: int, height: int, width: int, real: int, budget: int) -> Tiling:
         """Return tiles whose sums take at most about `budget` bytes of shared memory."""
-        lanes = min(_power_of_two(count), 32)
+        lanes = min(_power_of_two(count), WARP)
         pitch = lanes + 1 if lanes > 1 else 1
         cells = max(budget // (pitch * real), 1)
         columns = min(width, 16 if lanes > 8 else 32)
         rows = max(min(height, cells // columns), 1)
         owners = min(_power_of_two(rows), 8)
-        threads = max(lanes * owners, 32)
+        threads = max(lanes * owners, WARP)
         sums = _up(rows * columns * pitch, 2) * real
-        return cls(lanes, rows, columns, threads, sums + threads // 32 * 4)
+        return cls(lanes, rows, columns, threads, sums + threads // WARP * 4)
 
 
 class Work:
@@ -302,7 +309,7 @@ class Work:
         self.tell(rows=placed[0], columns=placed[1], images_at=scratch.place(8 * self.call.boxes))
         memory = cupy.empty(scratch.bytes, np.uint8)
         launch(
-            self.kernel(file, kind.kernel), 2 * self.call.boxes, (32,),
+            self.kernel(file, kind.kernel), 2 * self.call.boxes, (WARP,),
             self.boxes, self.images, memory, self.argument(), shared=SHARED_PER_WARP_OF_PLAN,
         )  # fmt: skip
         return memory
@@ -319,6 +326,21 @@ class Work:
         parts = -(-outer // share)
         self.tell(tasks=self.call.boxes * parts, parts=parts, share=share)
         return across, down
+
+    def cut_planes(self, pack: int) -> tuple[Pair, int]:
+        """Share out packs of channels among warps; return the block's size and shared memory."""
+        self.defines["pack"] = pack
+        packs = -(-self.call.channels // pack)
+        warps = min(packs, THREADS // WARP)
+        share = min(warps * PACKS_PER_WARP, packs)
+        parts = -(-packs // share)
+        self.tell(
+            tasks=self.call.boxes * parts,
+            parts=parts,
+            share=share,
+            stage=SUMS_PER_WARP // (pack * self.real.itemsize),
+        )
+        return (WARP, warps), warps * SUMS_PER_WARP
 
     def cut_maps(self, budget: int) -> Tiling:
         """Cut the maps of a backward into tiles."""
@@ -365,11 +387,14 @@ def average(
         if out.size == 0:
             return out
         work.tell(empty_value=empty_value)
-        block = work.cut_values(channel_pack(work.layout, work.call.channels, features, out))
+        pack = channel_pack(work.layout, work.call.channels, features, out)
+        block, shared = work.cut_values(pack), 0
+        if work.layout == "NCHW":
+            block, shared = work.cut_planes(pack)
         plans = work.plan("average_forward.cu", TAPS)
         launch(
             work.kernel("average_forward.cu", "average_forward"), work.call.tasks, block,
-            features, out, plans, work.argument(),
+            features, out, plans, work.argument(), shared=shared,
         )  # fmt: skip
     return out
 

@@ -42,6 +42,9 @@ struct Call {
   // `lanes` channels.
   wide_int tasks, parts, share;
   wide_int lanes, tile_rows, tile_columns;
+  // Shared memory for passing values between threads: sums per warp (average forward), or bins of
+  // one box at a time (backward), as stage_rows by stage_columns.
+  wide_int stage, stage_rows, stage_columns;
   int image_kind;  // what image numbers are stored as: an ImageKind
   int aligned;
   int winner_is_cell;   // argmax holds y * width + x rather than the number of a sample
