@@ -122,6 +122,7 @@ TAPS = PlanKind("plan_taps", 16, {4: 8, 8: 16})
 SLOPED_TAPS = PlanKind("plan_sloped_taps", 16, {4: 16, 8: 32})
 SAMPLES = PlanKind("plan_samples", 32, {4: 24, 8: 40})
 BYTES_OF_WINDOW = 8
+BYTES_OF_PLACE = 8
 
 # Samples per bin along one axis, where that does not depend on the map: a factor of sampling_ratio,
 # or for crops, which have none, the number itself.
@@ -192,6 +193,9 @@ SHARED_PER_WARP_OF_PLAN = WARP * (8 + 8)
 # The average of NCHW maps: how many packs of channels a warp takes, and bytes of its window's sums.
 PACKS_PER_WARP = 2
 SUMS_PER_WARP = 2**12
+# Shared memory of a backward's block: the sums of its tile, and what is staged of a box.
+TILE_BYTES = 2**14 + 2**9
+STAGE_BYTES = 2**13 + 2**9
 
 
 def channel_pack(layout: Layout, count: int, *arrays: Array) -> int:
@@ -211,26 +215,31 @@ def _power_of_two(number: int) -> int:
 
 
 class Tiling(NamedTuple):
-    """How a backward cuts the maps."""
+    """How a backward cuts the maps, and how many of a box's bins it stages at a time."""
 
     lanes: int
     rows: int
     columns: int
     threads: int
+    stage: int
     shared: int
 
     @classmethod
-    def of_maps(cls, count: int, height: int, width: int, real: int, budget: int) -> Tiling:
-        """Return tiles whose sums take at most about `budget` bytes of shared memory."""
+    def of_maps(
+        cls, count: int, height: int, width: int, real: int, bins: int, staged: int
+    ) -> Tiling:
+        """Return tiles for `count` channels, with `staged` bytes for each value of `bins` bins."""
         lanes = min(_power_of_two(count), WARP)
         pitch = lanes + 1 if lanes > 1 else 1
-        cells = max(budget // (pitch * real), 1)
+        cells = TILE_BYTES // (pitch * real)
         columns = min(width, 16 if lanes > 8 else 32)
         rows = max(min(height, cells // columns), 1)
-        owners = min(_power_of_two(rows), 8)
+        owners = min(_power_of_two(rows), THREADS // WARP)
         threads = max(lanes * owners, WARP)
-        sums = _up(rows * columns * pitch, 2) * real
-        return cls(lanes, rows, columns, threads, sums + threads // WARP * 4)
+        stage = min(bins, max(STAGE_BYTES // (pitch * staged), 1))
+        sums = _up(rows * columns * pitch * real, 8)
+        shared = sums + threads // WARP * 8 + stage * pitch * staged
+        return cls(lanes, rows, columns, threads, stage, shared)
 
 
 class Work:
@@ -342,12 +351,13 @@ class Work:
         )
         return (WARP, warps), warps * SUMS_PER_WARP
 
-    def cut_maps(self, budget: int) -> Tiling:
-        """Cut the maps of a backward into tiles."""
+    def cut_maps(self, staged: int) -> Tiling:
+        """Cut the maps of a backward into tiles; it stages so many bytes for each value."""
         call = self.call
         tiling = Tiling.of_maps(
-            call.channels, call.rows.size, call.columns.size, self.real.itemsize, budget
-        )
+            call.channels, call.rows.size, call.columns.size, self.real.itemsize,
+            call.rows.bins * call.columns.bins, staged,
+        )  # fmt: skip
         tiles = -(-call.rows.size // tiling.rows) * -(-call.columns.size // tiling.columns)
         groups = -(-call.channels // tiling.lanes)
         self.tell(
@@ -355,16 +365,14 @@ class Work:
             lanes=tiling.lanes,
             tile_rows=tiling.rows,
             tile_columns=tiling.columns,
+            stage=tiling.stage,
+            stage_rows=max(tiling.stage // call.columns.bins, 1),
+            stage_columns=min(tiling.stage, call.columns.bins),
         )
         return tiling
 
 
 # ---- The functions of a backend
-
-# Bytes of sums per block. A maximum's block reads the winners of all its boxes: larger tiles.
-AVERAGE_TILE = 2**14
-MAXIMUM_TILE = 2**15
-
 
 def average(
     features: Array,
@@ -418,7 +426,7 @@ def average_backward(
             out = cupy.empty(tuple(input_shape), grad_output.dtype)
         if out.size == 0:
             return out
-        tiling = work.cut_maps(AVERAGE_TILE)
+        tiling = work.cut_maps(work.real.itemsize)
         plans = work.plan("average_backward.cu", TAPS)
         launch(
             work.kernel("average_backward.cu", "average_backward"), work.call.tasks, (tiling.threads,),
@@ -545,7 +553,7 @@ def maximum_backward(
         if out.size == 0:
             return out
         work.tell(winner_is_cell=winner_is_cell, wide_argmax=argmax.dtype == np.int64)
-        tiling = work.cut_maps(MAXIMUM_TILE)
+        tiling = work.cut_maps(BYTES_OF_PLACE + work.real.itemsize)
         if geometry is None:
             launch(
                 work.kernel("maximum_backward.cu", "maximum_backward_cells"),

@@ -3,28 +3,30 @@
 
 namespace roipool {
 
-// Adds one box's gradient to the rows of a tile that this thread owns.
-__device__ inline void scatter_box(const Call& call, const Plans<Taps>& plans, wide_int box,
-                                   const Storage* gradients, const Tile& tile) {
-  const Strides strides = strides_of_pooled(call);
-  gradients += box * strides.outer + tile.channel * strides.channel;
-  for (wide_int row = 0; row < call.rows.bins; ++row) {
+// Adds the gradients of a chunk of one box's bins to the rows of the tile that this thread owns.
+__device__ inline void scatter_chunk(const Plans<Taps>& plans, wide_int box, const Chunk& chunk,
+                                     const Value* gradients, const Tile& tile) {
+  for (wide_int row = chunk.first_row; row < chunk.last_row; ++row) {
     const TapBin row_bin = plans.rows.bin(box, row);
     const Tap* rows = plans.rows.entries(box, row_bin);
+#pragma unroll 1
     for (int j = 0; j < row_bin.count; ++j) {
       const Tap down = rows[j];
       if (!tile.has_row(down.cell)) continue;
-      for (wide_int column = 0; column < call.columns.bins; ++column) {
+      const Value* gradient = gradients + chunk.place(row, chunk.first_column) * tile.pitch;
+      Value* sums = &tile.at(down.cell, tile.left);
+#pragma unroll 1
+      for (wide_int column = chunk.first_column; column < chunk.last_column; ++column) {
         const TapBin column_bin = plans.columns.bin(box, column);
         const Tap* columns = plans.columns.entries(box, column_bin);
-        const Value gradient =
-            compute_value(gradients[row * strides.row + column * strides.column]);
-        const Value part = down.weight * gradient;
+        const Value part = down.weight * *gradient;
+        gradient += tile.pitch;
+#pragma unroll 1
         for (int i = 0; i < column_bin.count; ++i) {
           const Tap along = columns[i];
           if (!tile.has_column(along.cell)) continue;
-          Value& sum = tile.at(down.cell, along.cell);
-          sum = multiply_add(along.weight, part, sum);
+          Value* sum = sums + static_cast<int>(along.cell - tile.left) * tile.pitch;
+          *sum = multiply_add(along.weight, part, *sum);
         }
       }
     }
@@ -53,6 +55,14 @@ extern "C" __global__ void __launch_bounds__(256)
                plans.columns.windows[box].meets(tile.left, tile.right);
       },
       [&](wide_int box, const Tile& tile) {
-        if (tile.has_channel) scatter_box(call, plans, box, grad_output, tile);
+        Value* gradients = reinterpret_cast<Value*>(tile.stage);
+        for_each_chunk(
+            call, box, tile,
+            [&](wide_int at, const Chunk&, int, int place) {
+              gradients[place] = compute_value(grad_output[at]);
+            },
+            [&](const Chunk& chunk) {
+              scatter_chunk(plans, box, chunk, gradients + tile.lane, tile);
+            });
       });
 }

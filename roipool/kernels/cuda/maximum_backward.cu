@@ -9,20 +9,50 @@ __device__ inline wide_int load_label(const Call& call, const void* argmax, wide
                           : static_cast<const int*>(argmax)[at];
 }
 
-// Adds the gradient of one value to the cells of its winner, as the plan weighs them.
-__device__ inline void add_to_winner(const Call& call, const BinSamples& rows,
-                                     const BinSamples& columns, wide_int label, Value gradient,
-                                     const Tile& tile) {
-  if (rows.bin.count == 0 || columns.bin.count == 0) return;
-  const wide_int across = call.winner_is_cell ? call.columns.size : columns.bin.total;
-  const wide_int top = call.winner_is_cell ? rows.sample->first : rows.bin.first_number;
-  const wide_int left = call.winner_is_cell ? columns.sample->first : columns.bin.first_number;
+// A value's winner: a row and a column of the map, or numbers of samples among those that its bin
+// lists; negative where there is none.
+struct WinnerPlace {
+  int row;
+  int column;
+};
+
+// Where a chunk's values are staged.
+struct Staged {
+  WinnerPlace* places;
+  Value* gradients;
+
+  __device__ Staged(const Call& call, const Tile& tile)
+      : places(reinterpret_cast<WinnerPlace*>(tile.stage)),
+        gradients(reinterpret_cast<Value*>(places + call.stage * tile.pitch)) {}
+};
+
+// The place of a label among rows and columns that begin at `top` and `left`.
+__device__ inline WinnerPlace place_of_label(wide_int label, wide_int across, wide_int top,
+                                             wide_int left, wide_int rows, wide_int columns) {
+  if (label < 0 || across <= 0) return {-1, -1};
   const Division number = divide_with_rest(label, across);
-  const wide_int j = number.quotient - top;
-  const wide_int i = number.rest - left;
-  if (j < 0 || j >= rows.bin.count || i < 0 || i >= columns.bin.count) return;  // outside the map
-  const Sample<Value> y = rows.sample[j];
-  const Sample<Value> x = columns.sample[i];
+  const wide_int row = number.quotient - top;
+  const wide_int column = number.rest - left;
+  if (row < 0 || row >= rows || column < 0 || column >= columns) return {-1, -1};
+  return {static_cast<int>(row), static_cast<int>(column)};
+}
+
+// The place of a winner among the samples that the plan lists for its bin.
+__device__ inline WinnerPlace place_in_plan(const Call& call, const BinSamples& rows,
+                                            const BinSamples& columns, wide_int label) {
+  if (rows.bin.count == 0 || columns.bin.count == 0) return {-1, -1};
+  if (call.winner_is_cell) {
+    return place_of_label(label, call.columns.size, rows.sample->first, columns.sample->first,
+                          rows.bin.count, columns.bin.count);
+  }
+  return place_of_label(label, columns.bin.total, rows.bin.first_number, columns.bin.first_number,
+                        rows.bin.count, columns.bin.count);
+}
+
+// Adds the gradient of one value to the cells of its winner, as the plan weighs them.
+__device__ inline void add_to_winner(const Sample<Value>& y, const Sample<Value>& x,
+                                     Value gradient, const Tile& tile) {
+#pragma unroll
   for (int corner = 0; corner < 4; ++corner) {
     const bool second_row = corner >= 2, second_column = corner % 2 == 1;
     const int row = second_row ? y.second : y.first;
@@ -49,7 +79,6 @@ extern "C" __global__ void __launch_bounds__(256)
                      char* __restrict__ scratch, const roipool::Call call) {
   using namespace roipool;
   const Plans<Samples> plans(scratch, call);
-  const Strides pooled = strides_of_pooled(call);
   own_tiles(
       call, grad_features,
       [&](wide_int box, const Tile& tile) {
@@ -58,18 +87,32 @@ extern "C" __global__ void __launch_bounds__(256)
                plans.columns.windows[box].meets(tile.left, tile.right);
       },
       [&](wide_int box, const Tile& tile) {
-        if (!tile.has_channel) return;
-        const wide_int origin = box * pooled.outer + tile.channel * pooled.channel;
-        for (wide_int row = 0; row < call.rows.bins; ++row) {
-          const BinSamples rows(plans.rows, box, row);
-          for (wide_int column = 0; column < call.columns.bins; ++column) {
-            const wide_int at = origin + row * pooled.row + column * pooled.column;
-            const wide_int label = load_label(call, argmax, at);
-            if (label < 0) continue;
-            add_to_winner(call, rows, BinSamples(plans.columns, box, column), label,
-                          compute_value(grad_output[at]), tile);
-          }
-        }
+        const Staged staged(call, tile);
+        for_each_chunk(
+            call, box, tile,
+            [&](wide_int at, const Chunk& chunk, int bin, int place) {
+              const Division row = divide_with_rest(bin, chunk.columns());
+              staged.places[place] = place_in_plan(
+                  call, BinSamples(plans.rows, box, chunk.first_row + row.quotient),
+                  BinSamples(plans.columns, box, chunk.first_column + row.rest),
+                  load_label(call, argmax, at));
+              staged.gradients[place] = compute_value(grad_output[at]);
+            },
+            [&](const Chunk& chunk) {
+              int place = tile.lane;
+              for (wide_int row = chunk.first_row; row < chunk.last_row; ++row) {
+                const BinSamples rows(plans.rows, box, row);
+                for (wide_int column = chunk.first_column; column < chunk.last_column; ++column) {
+                  const WinnerPlace winner = staged.places[place];
+                  const Value gradient = staged.gradients[place];
+                  place += tile.pitch;
+                  if (winner.row < 0) continue;
+                  const BinSamples columns(plans.columns, box, column);
+                  add_to_winner(rows.sample[winner.row], columns.sample[winner.column], gradient,
+                                tile);
+                }
+              }
+            });
       });
 }
 
@@ -80,23 +123,28 @@ extern "C" __global__ void __launch_bounds__(256)
                            roipool::Storage* __restrict__ grad_features,
                            const roipool::Call call) {
   using namespace roipool;
-  const Strides pooled = strides_of_pooled(call);
   own_tiles(
       call, grad_features,
       [&](wide_int box, const Tile& tile) {
         return image_of_box(images, call, box) == tile.image;
       },
       [&](wide_int box, const Tile& tile) {
-        if (!tile.has_channel) return;
-        const wide_int origin = box * pooled.outer + tile.channel * pooled.channel;
-        for (wide_int bin = 0; bin < call.rows.bins * call.columns.bins; ++bin) {
-          const wide_int at = origin + bin * pooled.column;
-          const wide_int label = load_label(call, argmax, at);
-          if (label < 0) continue;
-          const Division cell = divide_with_rest(label, call.columns.size);
-          if (tile.has_row(cell.quotient) && tile.has_column(cell.rest)) {
-            tile.at(cell.quotient, cell.rest) += compute_value(grad_output[at]);
-          }
-        }
+        const Staged staged(call, tile);
+        for_each_chunk(
+            call, box, tile,
+            [&](wide_int at, const Chunk&, int, int place) {
+              staged.places[place] = place_of_label(load_label(call, argmax, at),
+                                                    call.columns.size, 0, 0, call.rows.size,
+                                                    call.columns.size);
+              staged.gradients[place] = compute_value(grad_output[at]);
+            },
+            [&](const Chunk& chunk) {
+              int place = tile.lane;
+              for (int bin = 0; bin < chunk.bins(); ++bin, place += tile.pitch) {
+                const WinnerPlace winner = staged.places[place];
+                if (!tile.has_row(winner.row) || !tile.has_column(winner.column)) continue;
+                tile.at(winner.row, winner.column) += staged.gradients[place];
+              }
+            });
       });
 }
