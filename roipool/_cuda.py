@@ -28,7 +28,9 @@ EXTRAS = "pip install 'roipool[cuda12]' or 'roipool[cuda13]', to match the CUDA 
 try:
     import cupy
 except ImportError as error:
-    raise ImportError(f"roipool computes on GPUs through CuPy, which is missing: {EXTRAS}") from error
+    raise ImportError(
+        f"roipool computes on GPUs through CuPy, which is missing: {EXTRAS}"
+    ) from error
 
 try:
     cupy.cuda.runtime.getDeviceCount()
@@ -177,7 +179,9 @@ def kernel(file: str, name: str, **defines: str | int) -> Any:
 LARGEST_GRID = 2**31 - 1
 
 
-def launch(function: Any, blocks: int, threads: tuple[int, ...], *args: Any, shared: int = 0) -> None:
+def launch(
+    function: Any, blocks: int, threads: tuple[int, ...], *args: Any, shared: int = 0
+) -> None:
     """Launch a kernel; its blocks take turns where there is more work than blocks."""
     if blocks > 0:
         function((min(blocks, LARGEST_GRID),), threads, args, shared_mem=shared)
@@ -204,7 +208,7 @@ def channel_pack(layout: Layout, count: int, *arrays: Array) -> int:
     For NHWC they are read and written as one piece of 16 bytes, where all are aligned to it.
     """
     if layout == "NCHW":
-        return 1 if count == 1 else 4
+        return 4 if count >= 4 else 1
     whole = 16 // arrays[0].dtype.itemsize
     aligned = all(array.data.ptr % 16 == 0 for array in arrays)
     return whole if aligned and count % whole == 0 else 1
@@ -267,9 +271,7 @@ class Work:
         }
         size = height_width(map_shape, self.layout)
         sampling = geometry.sampling if geometry else (0, 0)
-        box_stride, coordinate_stride = (
-            stride // boxes.dtype.itemsize for stride in boxes.strides
-        )
+        box_stride, coordinate_stride = (stride // boxes.dtype.itemsize for stride in boxes.strides)
         self.call = Call(
             images=map_shape[0],
             channels=channels(map_shape, self.layout),
@@ -373,6 +375,7 @@ class Work:
 
 
 # ---- The functions of a backend
+
 
 def average(
     features: Array,
@@ -498,11 +501,12 @@ def maximum(
         work.tell(
             lowest=lowest,
             empty_value=empty_value,
-            winner_is_cell=winner_is_cell,
             outside_is_zero=outside_is_zero,
             wide_argmax=wide,
         )
         block = work.cut_values(channel_pack(work.layout, work.call.channels, features, out))
+        work.defines["cells"] = int(winner_is_cell)
+        work.defines["label"] = "wide_int" if wide and return_argmax else "int"
         plans = work.plan("maximum_forward.cu", SAMPLES)
         winners = np.uintp(0) if argmax is None else argmax
         if nan_restarts:
@@ -524,7 +528,9 @@ def _needs_wide_labels(work: Work, geometry: Geometry, winner_is_cell: bool) -> 
     factor = SAMPLES_PER_RATIO.get(geometry.definition)
     if factor is None:  # samples a cell apart, one more than the map has cells at most
         return (work.call.rows.size + 2) * (work.call.columns.size + 2) > np.iinfo(np.int32).max
-    return 0 in geometry.sampling or math.prod(geometry.sampling) * factor**2 > np.iinfo(np.int32).max
+    return (
+        0 in geometry.sampling or math.prod(geometry.sampling) * factor**2 > np.iinfo(np.int32).max
+    )
 
 
 def maximum_backward(

@@ -35,19 +35,23 @@ class Text(NamedTuple):
     layout: str
     pack: int
     definition: str
+    label: str = ""  # how winners are numbered, where the file writes them
 
     def source(self) -> str:
         """Return the text."""
-        return kernel_source(
-            f"cuda/{self.file}.cu",
-            storage=STORAGE[self.dtype],
-            definition=self.definition,
-            channels_last=int(self.layout == "NHWC"),
-            pack=self.pack,
-        )
+        defines: dict[str, str | int] = {
+            "storage": STORAGE[self.dtype],
+            "definition": self.definition,
+            "channels_last": int(self.layout == "NHWC"),
+            "pack": self.pack,
+        }
+        if self.label:
+            defines["label"] = self.label
+            defines["cells"] = int(self.definition.endswith(("roi_pool", "roi_pool_gather")))
+        return kernel_source(f"cuda/{self.file}.cu", **defines)
 
     def __str__(self) -> str:
-        return f"{self.file}-{self.dtype}-{self.layout}-{self.pack}-{self.definition}"
+        return "-".join(str(field) for field in self if field != "")
 
 
 def packs(file: str, dtype: str, layout: str) -> tuple[int, ...]:
@@ -55,6 +59,11 @@ def packs(file: str, dtype: str, layout: str) -> tuple[int, ...]:
     if not file.endswith("forward"):
         return (1,)
     return (1, 4) if layout == "NCHW" else (1, 16 // BYTES[dtype])
+
+
+def labels(file: str) -> tuple[str, ...]:
+    """Return the types of winners' numbers."""
+    return ("int", "wide_int") if file == "maximum_forward" else ("",)
 
 
 def every_type_and_layout(definition: str) -> Iterator[Text]:
@@ -67,11 +76,13 @@ def every_type_and_layout(definition: str) -> Iterator[Text]:
                 if file == "winners" and BYTES[dtype] == 2:
                     continue  # coordinates are float32 or float64
                 for pack in packs(file, dtype, layout):
-                    yield Text(file, dtype, layout, pack, definition)
+                    for label in labels(file):
+                        yield Text(file, dtype, layout, pack, definition, label)
 
 
 def every_definition() -> Iterator[Text]:
     """Return each file with each definition, for float32."""
     for file, definitions in FILES.items():
         for definition in definitions:
-            yield Text(file, "float32", "NCHW", packs(file, "float32", "NCHW")[-1], definition)
+            pack = packs(file, "float32", "NCHW")[-1]
+            yield Text(file, "float32", "NCHW", pack, definition, labels(file)[0])

@@ -109,9 +109,7 @@ def test_winners_are_the_cpus(gpu: Backend, geometry: Geometry, dtype: Any) -> N
         "threads": 1, "out": None,
     }  # fmt: skip
     for restarts in (False, True):
-        expected, winners = host(
-            maps, *regions, geometry, (3, 2), nan_restarts=restarts, **options
-        )
+        expected, winners = host(maps, *regions, geometry, (3, 2), nan_restarts=restarts, **options)
         got, found = device(
             gpu.to_device(maps), *on(gpu, regions), geometry, (3, 2), nan_restarts=restarts,
             **options,
@@ -160,9 +158,7 @@ def test_averages_are_the_cpus(gpu: Backend, geometry: Geometry, dtype: Any) -> 
     np.testing.assert_allclose(gpu.to_host(got), expected, rtol=0, atol=atol * 4)
     host, device = each("average_backward", gpu)
     grad = rng.normal(size=expected.shape).astype(dtype)
-    expected = host(
-        grad, *regions, geometry, maps.shape, layout="NCHW", threads=1, out=None
-    )
+    expected = host(grad, *regions, geometry, maps.shape, layout="NCHW", threads=1, out=None)
     got = device(
         gpu.to_device(grad), *on(gpu, regions), geometry, maps.shape, layout="NCHW", threads=1,
         out=None,
@@ -276,7 +272,7 @@ def test_boxes_of_no_image_pool_nothing(
 def test_winners_that_do_not_exist_get_no_gradient(gpu: Backend) -> None:
     rois = gpu.to_device(np.array([[0, 0, 0, 3, 3]], np.float32))
     ones = gpu.to_device(np.ones((1, 1, 2, 2), np.float32))
-    for numbers in ([-2**31, 2**31 - 1, 36, -1], [2**62, -2**62, 2**40, 36]):
+    for numbers in ([-(2**31), 2**31 - 1, 36, -1], [2**62, -(2**62), 2**40, 36]):
         argmax = gpu.to_device(np.array(numbers).reshape(1, 1, 2, 2))
         pool = roipool.roi_pool_backward(ones, argmax, rois, (1, 1, 6, 6))
         align = roipool.roi_align_backward(
@@ -371,9 +367,7 @@ def test_mixed_kinds_are_refused(gpu: Backend) -> None:
             gpu.to_device(maps), gpu.to_device(rois), 1, out=np.ones((1, 1, 1, 1), np.float32)
         )
     with pytest.raises(TypeError, match="spatial_scale must be a real number"):
-        roipool.roi_pool(
-            gpu.to_device(maps), gpu.to_device(rois), 1, gpu.to_device(np.float32(1))
-        )
+        roipool.roi_pool(gpu.to_device(maps), gpu.to_device(rois), 1, gpu.to_device(np.float32(1)))
 
 
 def test_wrong_arguments_are_refused_as_on_the_cpu(gpu: Backend) -> None:

@@ -54,7 +54,8 @@ def compiled(architecture: int, text: Text) -> str:
 
 
 @pytest.mark.parametrize(
-    ("architecture", "text"), [pytest.param(*case, id=f"sm_{case[0]}-{case[1]}") for case in cases()]
+    ("architecture", "text"),
+    [pytest.param(*case, id=f"sm_{case[0]}-{case[1]}") for case in cases()],
 )
 def test_kernels_compile(architecture: int, text: Text) -> None:
     ptx = compiled(architecture, text)

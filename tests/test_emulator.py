@@ -20,9 +20,7 @@ def cupy() -> Iterator[Any]:
         yield module
 
 
-def run(
-    cupy: Any, body: str, threads: int, *arrays: Any, grid: int = 1, shared: int = 0
-) -> None:
+def run(cupy: Any, body: str, threads: int, *arrays: Any, grid: int = 1, shared: int = 0) -> None:
     """Run a kernel whose parameters a, b, ... are float arrays."""
     parameters = ", ".join(f"float* {name}" for name, _ in zip("abcd", arrays, strict=False))
     text = f'{TYPES}extern "C" __global__ void kernel({parameters}) {{ {body} }}\n'

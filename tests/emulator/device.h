@@ -70,9 +70,7 @@ struct Context {
     for (int saved = 0; saved < 6; ++saved) *--top = nullptr;
     stack_pointer = top;
   }
-  void switch_to(Context* other) {
-    roipool_switch_stack(&stack_pointer, other->stack_pointer);
-  }
+  void switch_to(Context* other) { roipool_switch_stack(&stack_pointer, other->stack_pointer); }
 };
 #else
 struct Context {
@@ -214,7 +212,11 @@ inline const char* run_block() {
     const unsigned at = static_cast<unsigned>(number++);
     thread = {{at % launch.block.x, at / launch.block.x % launch.block.y,
                at / (launch.block.x * launch.block.y)},
-              nullptr, false, false, for_nothing, 0};
+              nullptr,
+              false,
+              false,
+              for_nothing,
+              0};
   }
   launch.next = 0;
   for (;;) {
@@ -274,7 +276,8 @@ inline bool guard_is_whole(size_t asked) {
 inline const char* run_grid(size_t shared) {
   if (shared > bytes_of_shared_memory - bytes_of_guard) return "too much shared memory";
   launch.threads.resize(static_cast<size_t>(launch.block.x) * launch.block.y * launch.block.z);
-  if (launch.threads.empty() || launch.threads.size() > 1024) return "a block has 1 to 1024 threads";
+  if (launch.threads.empty() || launch.threads.size() > 1024)
+    return "a block has 1 to 1024 threads";
   for (unsigned z = 0; z < launch.grid.z; ++z) {
     for (unsigned y = 0; y < launch.grid.y; ++y) {
       for (unsigned x = 0; x < launch.grid.x; ++x) {
@@ -414,12 +417,12 @@ inline unsigned short half_of_float(float value) {
   return static_cast<unsigned short>(sign | stored);
 }
 
-#define ROIPOOL_EMULATE(name)                                                                 \
-  extern "C" __attribute__((visibility("default"))) int sizes_of_##name(size_t* bytes) {      \
-    return emulator::Signature<decltype(&name)>::sizes(bytes);                                \
-  }                                                                                           \
-  extern "C" __attribute__((visibility("default"))) const char* launch_##name(                \
-      const unsigned* grid, const unsigned* block, size_t shared, void** arguments) {         \
-    return emulator::run(emulator::Signature<decltype(&name)>::call_all<&name>, grid, block,  \
-                         shared, arguments, sizeof(roipool::Value) == sizeof(float));         \
+#define ROIPOOL_EMULATE(name)                                                                \
+  extern "C" __attribute__((visibility("default"))) int sizes_of_##name(size_t* bytes) {     \
+    return emulator::Signature<decltype(&name)>::sizes(bytes);                               \
+  }                                                                                          \
+  extern "C" __attribute__((visibility("default"))) const char* launch_##name(               \
+      const unsigned* grid, const unsigned* block, size_t shared, void** arguments) {        \
+    return emulator::run(emulator::Signature<decltype(&name)>::call_all<&name>, grid, block, \
+                         shared, arguments, sizeof(roipool::Value) == sizeof(float));        \
   }

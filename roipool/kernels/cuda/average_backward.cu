@@ -41,7 +41,7 @@ extern "C" __global__ void __launch_bounds__(32)
   roipool::write_plans<roipool::Taps>(boxes, images, scratch, call);
 }
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 6)
     average_backward(const roipool::Storage* __restrict__ grad_output,
                      roipool::Storage* __restrict__ grad_features, char* __restrict__ scratch,
                      const roipool::Call call) {

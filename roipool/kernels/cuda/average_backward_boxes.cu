@@ -10,9 +10,8 @@ __device__ inline void add_weighted(Value weight, Value value, Value* sum) {
 
 // The derivatives of one bin's average by x1, y1, x2, y2.
 __device__ inline void slopes_of_bin(const Storage* map, const Strides& strides,
-                                     const SlopedTap* rows, int row_count,
-                                     const SlopedTap* columns, int column_count,
-                                     Value* slopes) {
+                                     const SlopedTap* rows, int row_count, const SlopedTap* columns,
+                                     int column_count, Value* slopes) {
   for (int corner = 0; corner < 4; ++corner) slopes[corner] = Value(0);
   for (int j = 0; j < row_count; ++j) {
     const SlopedTap row = rows[j];

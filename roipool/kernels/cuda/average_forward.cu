@@ -5,14 +5,14 @@
 namespace roipool {
 
 // The sum down one column of cells.
-__device__ inline void sum_column(const Storage* column, wide_int stride, const Channels& channels,
-                                  const Tap* rows, int row_count, Value* sums) {
+__device__ inline void sum_column(const Storage* column, const Strides& strides, const Tap* rows,
+                                  int row_count, Value* sums) {
   for (int c = 0; c < pack; ++c) sums[c] = Value(0);
 #pragma unroll 1
   for (int j = 0; j < row_count; ++j) {
     const Tap row = rows[j];
     Value cells[pack];
-    channels.load(column + row.cell * stride, cells);
+    Channels::load(column + row.cell * strides.row, strides.channel, cells);
     for (int c = 0; c < pack; ++c) sums[c] = multiply_add(row.weight, cells[c], sums[c]);
   }
 }
@@ -41,10 +41,10 @@ struct Average {
 
   __device__ void store(wide_int box, wide_int row, wide_int column, const Channels& channels,
                         const Value* values) const {
-    channels.store(values,
-                   output + box * pooled.outer + channels.first * pooled.channel +
-                       row * pooled.row + column * pooled.column,
-                   pooled.channel);
+    Channels::store(values,
+                    output + box * pooled.outer + channels.first * pooled.channel +
+                        row * pooled.row + column * pooled.column,
+                    pooled.channel);
   }
 
   __device__ void store_empty(wide_int box, wide_int row, wide_int column,
@@ -71,7 +71,7 @@ struct Average {
     for (int i = 0; i < column_bin.count; ++i) {
       const Tap along = columns[i];
       Value down[pack];
-      sum_column(map + along.cell * maps.column, maps.row, channels, rows, row_bin.count, down);
+      sum_column(map + along.cell * maps.column, maps, rows, row_bin.count, down);
       for (int c = 0; c < pack; ++c) sums[c] = multiply_add(along.weight, down[c], sums[c]);
     }
     store(box, row, column, channels, sums);
@@ -124,8 +124,8 @@ __device__ inline void pool_window(const Average& average, wide_int box, const C
   __syncwarp();  // all have read what was there
   for (Walk cell(lane, width); cell.row < rows; cell.step()) {
     const TapBin bin = row_plan.bin(box, first_row + cell.row);
-    sum_column(map + cell.column, average.maps.row, channels, row_plan.entries(box, bin),
-               bin.count, down[cell.row * width + cell.column].item);
+    sum_column(map + cell.column, average.maps, row_plan.entries(box, bin), bin.count,
+               down[cell.row * width + cell.column].item);
   }
   __syncwarp();
   for (Walk bin(lane, static_cast<int>(column_plan.bins)); bin.row < rows; bin.step()) {
@@ -157,12 +157,11 @@ __device__ inline void pool_planes(const Average& average) {
     const Division box = divide_with_rest(task, call.parts);
     const Window window = average.plans.columns.windows[box.quotient];
     const int width = window.last - window.first;
-    const bool dense =
-        width <= room && is_dense(average.plans.columns, box.quotient, width);
+    const bool dense = width <= room && is_dense(average.plans.columns, box.quotient, width);
     const wide_int first = box.rest * call.share;
     const wide_int last = minimum(first + call.share, packs);
     for (wide_int number = first + threadIdx.y; number < last; number += blockDim.y) {
-      const Channels channels(call, number, average.maps.channel);
+      const Channels channels(call, number);
       if (!dense) {
         for (wide_int row = 0; row < call.rows.bins; ++row) {
           for (wide_int column = threadIdx.x; column < call.columns.bins; column += warp_size) {
@@ -190,14 +189,14 @@ extern "C" __global__ void __launch_bounds__(32)
 }
 
 // NCHW: blocks of (32, warps). NHWC: see pool.h.
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 4)
     average_forward(const roipool::Storage* __restrict__ features,
                     roipool::Storage* __restrict__ output, char* __restrict__ scratch,
                     const roipool::Call call) {
   using namespace roipool;
   const Average average(features, output, scratch, call);
   if (channels_last) {
-    for_each_value(call, average.maps,
+    for_each_value(call,
                    [&](wide_int box, wide_int row, wide_int column, const Channels& channels) {
                      average.pool(box, row, column, channels);
                    });

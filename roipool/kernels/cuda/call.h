@@ -96,8 +96,7 @@ __device__ inline wide_int image_of_box(const void* images, const Call& call, wi
   switch (call.image_kind) {
     case int32_images:
       return checked_image(wide_int(static_cast<const int*>(images)[at]), call.images);
-    case int64_images:
-      return checked_image(static_cast<const wide_int*>(images)[at], call.images);
+    case int64_images: return checked_image(static_cast<const wide_int*>(images)[at], call.images);
     case float32_images:
       return checked_image(double(static_cast<const float*>(images)[at]), call.images);
     default: return checked_image(static_cast<const double*>(images)[at], call.images);

@@ -50,8 +50,8 @@ __device__ inline WinnerPlace place_in_plan(const Call& call, const BinSamples& 
 }
 
 // Adds the gradient of one value to the cells of its winner, as the plan weighs them.
-__device__ inline void add_to_winner(const Sample<Value>& y, const Sample<Value>& x,
-                                     Value gradient, const Tile& tile) {
+__device__ inline void add_to_winner(const Sample<Value>& y, const Sample<Value>& x, Value gradient,
+                                     const Tile& tile) {
 #pragma unroll
   for (int corner = 0; corner < 4; ++corner) {
     const bool second_row = corner >= 2, second_column = corner % 2 == 1;
@@ -73,7 +73,7 @@ extern "C" __global__ void __launch_bounds__(32)
   roipool::write_plans<roipool::Samples>(boxes, images, scratch, call);
 }
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 6)
     maximum_backward(const roipool::Storage* __restrict__ grad_output,
                      const void* __restrict__ argmax, roipool::Storage* __restrict__ grad_features,
                      char* __restrict__ scratch, const roipool::Call call) {
@@ -92,10 +92,10 @@ extern "C" __global__ void __launch_bounds__(256)
             call, box, tile,
             [&](wide_int at, const Chunk& chunk, int bin, int place) {
               const Division row = divide_with_rest(bin, chunk.columns());
-              staged.places[place] = place_in_plan(
-                  call, BinSamples(plans.rows, box, chunk.first_row + row.quotient),
-                  BinSamples(plans.columns, box, chunk.first_column + row.rest),
-                  load_label(call, argmax, at));
+              staged.places[place] =
+                  place_in_plan(call, BinSamples(plans.rows, box, chunk.first_row + row.quotient),
+                                BinSamples(plans.columns, box, chunk.first_column + row.rest),
+                                load_label(call, argmax, at));
               staged.gradients[place] = compute_value(grad_output[at]);
             },
             [&](const Chunk& chunk) {
@@ -117,25 +117,21 @@ extern "C" __global__ void __launch_bounds__(256)
 }
 
 // Without a definition any cell of the map may have won, with its whole weight.
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 6)
     maximum_backward_cells(const roipool::Storage* __restrict__ grad_output,
                            const void* __restrict__ argmax, const void* __restrict__ images,
-                           roipool::Storage* __restrict__ grad_features,
-                           const roipool::Call call) {
+                           roipool::Storage* __restrict__ grad_features, const roipool::Call call) {
   using namespace roipool;
   own_tiles(
       call, grad_features,
-      [&](wide_int box, const Tile& tile) {
-        return image_of_box(images, call, box) == tile.image;
-      },
+      [&](wide_int box, const Tile& tile) { return image_of_box(images, call, box) == tile.image; },
       [&](wide_int box, const Tile& tile) {
         const Staged staged(call, tile);
         for_each_chunk(
             call, box, tile,
             [&](wide_int at, const Chunk&, int, int place) {
-              staged.places[place] = place_of_label(load_label(call, argmax, at),
-                                                    call.columns.size, 0, 0, call.rows.size,
-                                                    call.columns.size);
+              staged.places[place] = place_of_label(load_label(call, argmax, at), call.columns.size,
+                                                    0, 0, call.rows.size, call.columns.size);
               staged.gradients[place] = compute_value(grad_output[at]);
             },
             [&](const Chunk& chunk) {

@@ -6,6 +6,11 @@
 
 namespace roipool {
 
+// This file's own #defines: the type of winners' numbers, int or wide_int, and whether they are the
+// places y * width + x of whole cells rather than the numbers of samples.
+typedef ROIPOOL_LABEL Label;
+const bool winner_is_cell = ROIPOOL_CELLS;
+
 // What a maximum keeps track of, known to the compiler.
 enum Tracking {
   value_only,  // no winners asked for
@@ -17,18 +22,16 @@ enum Tracking {
 struct SampleValues {
   const Storage* map;
   const Strides& strides;
-  const Channels& channels;
 
   __device__ void load(int y, int x, Value* cells) const {
-    channels.load(map + y * strides.row + x * strides.column, cells);
+    Channels::load(map + y * strides.row + x * strides.column, strides.channel, cells);
   }
   __device__ void add_corner(int y, int x, Value weight, Value* values) const {
     Value cells[pack];
     load(y, x, cells);
     for (int c = 0; c < pack; ++c) values[c] += weight * cells[c];
   }
-  __device__ void interpolate(const Sample<Value>& y, const Sample<Value>& x,
-                              Value* values) const {
+  __device__ void interpolate(const Sample<Value>& y, const Sample<Value>& x, Value* values) const {
     const Value weight = y.first_weight * x.first_weight;
     load(y.first, x.first, values);
     for (int c = 0; c < pack; ++c) values[c] *= weight;
@@ -57,7 +60,7 @@ __device__ inline wide_int first_outside(const BinSamples& rows, const BinSample
 template <Tracking Track>
 struct Winners {
   Value value[pack];
-  wide_int label[pack];
+  Label label[pack];
 
   __device__ explicit Winners(Value start) {
     for (int c = 0; c < pack; ++c) {
@@ -67,7 +70,7 @@ struct Winners {
   }
   // Strictly greater: the first of equals stays, and a NaN never wins. With nan_restarts not less:
   // the last of equals stays.
-  __device__ void challenge(const Value* candidates, wide_int number) {
+  __device__ void challenge(const Value* candidates, Label number) {
     for (int c = 0; c < pack; ++c) {
       const bool better =
           Track == nan_restarts ? !(candidates[c] < value[c]) : candidates[c] > value[c];
@@ -76,10 +79,9 @@ struct Winners {
     }
   }
   // A zero from sample `number`, which may stand before the present winner.
-  __device__ void challenge_with_zero(wide_int number) {
+  __device__ void challenge_with_zero(Label number) {
     for (int c = 0; c < pack; ++c) {
-      const bool better =
-          Value(0) > value[c] || (Value(0) == value[c] && number < label[c]);
+      const bool better = Value(0) > value[c] || (Value(0) == value[c] && number < label[c]);
       value[c] = better ? Value(0) : value[c];
       label[c] = better ? number : label[c];
     }
@@ -95,35 +97,27 @@ __device__ inline Winners<Track> pool_bin(const Call& call, const SampleValues& 
   }
   Winners<Track> winners(static_cast<Value>(call.lowest));
   Value candidates[pack];
-  if (call.winner_is_cell) {  // whole cells, which lie side by side
+  if (winner_is_cell) {  // whole cells, which lie side by side
     const int top = rows.sample->first, left = columns.sample->first;
     for (int y = top; y < top + rows.bin.count; ++y) {
       for (int x = left; x < left + columns.bin.count; ++x) {
         values.load(y, x, candidates);
-        winners.challenge(candidates, y * call.columns.size + x);
+        winners.challenge(candidates, Label(y) * Label(call.columns.size) + x);
       }
     }
   } else {
     for (int j = 0; j < rows.bin.count; ++j) {
       const Sample<Value> y = rows.sample[j];
-      const wide_int label =
-          (rows.bin.first_number + j) * columns.bin.total + columns.bin.first_number;
+      const Label label = static_cast<Label>((rows.bin.first_number + j) * columns.bin.total +
+                                             columns.bin.first_number);
       for (int i = 0; i < columns.bin.count; ++i) {
         values.interpolate(y, columns.sample[i], candidates);
         winners.challenge(candidates, label + i);
       }
     }
   }
-  if (outside >= 0) winners.challenge_with_zero(outside);
+  if (outside >= 0) winners.challenge_with_zero(static_cast<Label>(outside));
   return winners;
-}
-
-__device__ inline void store_label(const Call& call, void* argmax, wide_int at, wide_int label) {
-  if (call.wide_argmax) {
-    static_cast<wide_int*>(argmax)[at] = label;
-  } else {
-    static_cast<int*>(argmax)[at] = static_cast<int>(label);
-  }
 }
 
 template <Tracking Track>
@@ -133,20 +127,18 @@ __device__ inline void pool_boxes(const Storage* __restrict__ features,
   const Plans<Samples> plans(scratch, call);
   const Strides maps = strides_of_maps(call);
   const Strides pooled = strides_of_pooled(call);
-  for_each_value(call, maps, [&](wide_int box, wide_int row, wide_int column,
-                                 const Channels& channels) {
+  for_each_value(call, [&](wide_int box, wide_int row, wide_int column, const Channels& channels) {
     const wide_int image = maximum<wide_int>(plans.images[box], 0);
-    const SampleValues values = {
-        features + image * maps.outer + channels.first * maps.channel, maps, channels};
+    const SampleValues values = {features + image * maps.outer + channels.first * maps.channel,
+                                 maps};
     const Winners<Track> winners = pool_bin<Track>(call, values, BinSamples(plans.rows, box, row),
                                                    BinSamples(plans.columns, box, column));
     const wide_int at = box * pooled.outer + channels.first * pooled.channel + row * pooled.row +
                         column * pooled.column;
-    channels.store(winners.value, output + at, pooled.channel);
+    Channels::store(winners.value, output + at, pooled.channel);
     if (Track == value_only || argmax == nullptr) return;
     for (int c = 0; c < pack; ++c) {
-      if (c >= channels.present) continue;
-      store_label(call, argmax, at + c * pooled.channel, winners.label[c]);
+      static_cast<Label*>(argmax)[at + c * pooled.channel] = winners.label[c];
     }
   });
 }

@@ -22,7 +22,8 @@ __device__ inline Share share_of_thread(const Call& call, wide_int part) {
   const wide_int begin = part * call.share;
   const Range inner = {static_cast<wide_int>(threadIdx.x), channels_last ? packs : bins,
                        static_cast<wide_int>(blockDim.x)};
-  const Range outer = {begin + threadIdx.y, minimum(begin + call.share, channels_last ? bins : packs),
+  const Range outer = {begin + threadIdx.y,
+                       minimum(begin + call.share, channels_last ? bins : packs),
                        static_cast<wide_int>(blockDim.y)};
   if (channels_last) return {outer, inner};
   return {inner, outer};
@@ -34,49 +35,43 @@ struct alignas(sizeof(T) * pack) Packed {
 };
 
 // A pack of channels, as a thread reads and writes it. For NHWC they lie side by side, and their
-// number divides the channels. For NCHW those beyond the last are read from the last one's plane
-// and not written.
+// number divides the channels. For NCHW the last pack begins early enough to be whole: some of its
+// channels are computed twice, and written twice with the same value.
 struct Channels {
   wide_int first;
-  wide_int present;
-  wide_int offset[pack];
 
-  __device__ Channels(const Call& call, wide_int number, wide_int stride)
-      : first(number * pack), present(minimum<wide_int>(pack, call.channels - first)) {
-    for (int c = 0; c < pack; ++c) offset[c] = minimum<wide_int>(c, present - 1) * stride;
-  }
+  __device__ Channels(const Call& call, wide_int number)
+      : first(minimum(number * pack, call.channels - pack)) {}
 
-  __device__ void load(const Storage* place, Value* values) const {
+  static __device__ void load(const Storage* place, wide_int stride, Value* values) {
     if (channels_last) {
       const Packed<Storage> items = *reinterpret_cast<const Packed<Storage>*>(place);
       for (int c = 0; c < pack; ++c) values[c] = compute_value(items.item[c]);
     } else {
-      for (int c = 0; c < pack; ++c) values[c] = compute_value(place[offset[c]]);
+      for (int c = 0; c < pack; ++c) values[c] = compute_value(place[c * stride]);
     }
   }
-  __device__ void store(const Value* values, Storage* place, wide_int stride) const {
+  static __device__ void store(const Value* values, Storage* place, wide_int stride) {
     if (channels_last) {
       Packed<Storage> items;
       for (int c = 0; c < pack; ++c) store_value(values[c], &items.item[c]);
       *reinterpret_cast<Packed<Storage>*>(place) = items;
     } else {
-      for (int c = 0; c < pack; ++c) {
-        if (c < present) store_value(values[c], place + c * stride);
-      }
+      for (int c = 0; c < pack; ++c) store_value(values[c], place + c * stride);
     }
   }
 };
 
 // Calls `pool(box, row, column, channels)` for every value of this block's boxes.
 template <typename Pool>
-__device__ inline void for_each_value(const Call& call, const Strides& maps, Pool pool) {
+__device__ inline void for_each_value(const Call& call, Pool pool) {
   for (wide_int task = blockIdx.x; task < call.tasks; task += gridDim.x) {
     const Division box = divide_with_rest(task, call.parts);
     const Share share = share_of_thread(call, box.rest);
     for (wide_int bin = share.bins.first; bin < share.bins.last; bin += share.bins.step) {
       const Division row = divide_with_rest(bin, call.columns.bins);
       for (wide_int p = share.packs.first; p < share.packs.last; p += share.packs.step) {
-        pool(box.quotient, row.quotient, row.rest, Channels(call, p, maps.channel));
+        pool(box.quotient, row.quotient, row.rest, Channels(call, p));
       }
     }
   }

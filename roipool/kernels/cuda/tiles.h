@@ -1,7 +1,7 @@
-// How a backward owns the maps: a block has one tile of cells of one image for a few channels, walks
-// the boxes of that image in their order, adds up in shared memory, and writes every cell once. No
-// two threads add to one number: a thread has one channel (its lane) and some of the tile's rows.
-// The result is therefore the same bits every time.
+// How a backward owns the maps: a block has one tile of cells of one image for a few channels,
+// walks the boxes of that image in their order, adds up in shared memory, and writes every cell
+// once. No two threads add to one number: a thread has one channel (its lane) and some of the
+// tile's rows. The result is therefore the same bits every time.
 //
 // What a box's bins give is first brought to shared memory, some bins at a time (a chunk), by all
 // threads of the block: neighbouring threads read neighbouring numbers, and all owners share them.
@@ -17,10 +17,10 @@ struct Tile {
   int lane;      // this thread's channel, counted from the first
   wide_int top, left;
   wide_int bottom, right;
-  int owner;   // this thread's rows: those that are owner modulo owners, counted from the top
-  int owners;  // a power of two
-  int pitch;   // from one cell's sums to the next cell's: odd, so that columns of cells in
-               // shared memory lie in different banks
+  int owner;    // this thread's rows: those that are owner modulo owners, counted from the top
+  int owners;   // a power of two
+  int pitch;    // from one cell's sums to the next cell's: odd, so that columns of cells in
+                // shared memory lie in different banks
   Value* sums;  // of the tile's first cell, this thread's channel
   char* stage;
   wide_int columns;
@@ -63,8 +63,7 @@ __device__ inline Tile tile_of_task(const Call& call, wide_int task) {
   tile.left = by_column.rest * call.tile_columns;
   tile.top = by_row.rest * call.tile_rows;
   tile.first_channel = by_group.rest * lanes;
-  tile.channels =
-      static_cast<int>(minimum<wide_int>(lanes, call.channels - tile.first_channel));
+  tile.channels = static_cast<int>(minimum<wide_int>(lanes, call.channels - tile.first_channel));
   tile.lane = lane;
   tile.image = by_group.quotient;
   tile.bottom = minimum(tile.top + call.tile_rows, call.rows.size);
@@ -86,8 +85,7 @@ struct Chunk {
   __device__ int columns() const { return static_cast<int>(last_column - first_column); }
   __device__ int bins() const { return static_cast<int>(last_row - first_row) * columns(); }
   __device__ int place(wide_int row, wide_int column) const {
-    return static_cast<int>(row - first_row) * columns() +
-           static_cast<int>(column - first_column);
+    return static_cast<int>(row - first_row) * columns() + static_cast<int>(column - first_column);
   }
 };
 

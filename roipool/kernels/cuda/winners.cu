@@ -99,7 +99,8 @@ extern "C" __global__ void __launch_bounds__(256)
     const Axis<Value> rows = axis_of_box(boxes, call, true, place.box, image);
     const Axis<Value> columns = axis_of_box(boxes, call, false, place.box, image);
     const wide_int down = number_near(plans.rows, place.box, place.row, y[value], spacing_of(rows));
-    const wide_int across = number_near(plans.columns, place.box, place.column, x[value], spacing_of(columns));
+    const wide_int across =
+        number_near(plans.columns, place.box, place.column, x[value], spacing_of(columns));
     const wide_int total = plans.columns.bin(place.box, place.column).total;
     argmax[value] = down >= 0 && across >= 0 ? down * total + across : -1;
   }
