@@ -1,7 +1,7 @@
 """Registers, shared memory and spills of every CUDA kernel, as ptxas reports them.
 
-``python benchmarks/cuda_resources.py`` writes ``benchmarks/cuda_resources.md``; it needs nvcc, and no
-GPU. Shared memory is dynamic (the host chooses it, see ``_cuda.py``), so ptxas reports none.
+``python benchmarks/cuda_resources.py`` writes ``benchmarks/cuda_resources.md``; it needs nvcc, and
+no GPU. Shared memory is dynamic (the host chooses it, see ``_cuda.py``), so ptxas reports none.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-from cuda_texts import FILES, Text, every_type_and_layout  # noqa: E402
+from cuda_texts import Text, every_type_and_layout  # noqa: E402
 
 from roipool._source import OPTIONS  # noqa: E402
 
@@ -61,17 +61,17 @@ def main() -> None:
     options = parser.parse_args()
     version = subprocess.run(["nvcc", "--version"], capture_output=True, text=True, check=True)
     release = re.search(r"release [\d.]+, V[\d.]+", version.stdout)
+    compiler = release[0] if release else "of an unknown release"
+    columns = " | ".join(f"sm_{arch}: registers, stack, spills" for arch in options.arch)
     lines = [
         "# What the CUDA kernels use",
         "",
-        f"Written by `python benchmarks/cuda_resources.py` with nvcc {release[0] if release else ''}, "
-        f"options `{' '.join(OPTIONS)} -ftz=true`. Files: {', '.join(FILES)}. Bytes of stack are those "
-        "of the compiler's own division routine; spills are loads and stores together.",
+        f"Written by `python benchmarks/cuda_resources.py` with nvcc {compiler}, options",
+        f"`{' '.join(OPTIONS)} -ftz=true`: registers per thread, bytes of stack, bytes spilled",
+        "(stores and loads). The planning kernels' stack is that of exact division, a call.",
         "",
-        "| kernel | definition | type | layout | channels per thread | "
-        + " | ".join(f"sm_{arch}: registers, stack, spills" for arch in options.arch)
-        + " |",
-        "|---|---|---|---|---|" + "---|" * len(options.arch),
+        f"| kernel | definition | type | layout | channels per thread | winners | {columns} |",
+        "|---|---|---|---|---|---|" + "---|" * len(options.arch),
     ]
     with tempfile.TemporaryDirectory() as name:
         for text in texts():
@@ -81,7 +81,7 @@ def main() -> None:
                 used = " | ".join(", ".join(row[1:]) for row in rows)
                 lines.append(
                     f"| {rows[0][0]} | {text.definition} | {text.dtype} | {text.layout} | "
-                    f"{text.pack} | {used} |"
+                    f"{text.pack} | {text.label} | {used} |"
                 )
     RESULT.write_text("\n".join(lines) + "\n")
 

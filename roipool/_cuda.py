@@ -176,16 +176,8 @@ def kernel(file: str, name: str, **defines: str | int) -> Any:
     return cupy.RawKernel(kernel_source(file, **defines), name, OPTIONS)
 
 
+# More work than this is done by the same blocks in turn.
 LARGEST_GRID = 2**31 - 1
-
-
-def launch(
-    function: Any, blocks: int, threads: tuple[int, ...], *args: Any, shared: int = 0
-) -> None:
-    """Launch a kernel; its blocks take turns where there is more work than blocks."""
-    if blocks > 0:
-        function((min(blocks, LARGEST_GRID),), threads, args, shared_mem=shared)
-
 
 # ---- How work is cut
 
@@ -251,6 +243,7 @@ class Work:
 
     def __init__(
         self,
+        file: str,
         dtype: np.dtype[Any],
         boxes: Array,
         images: Array,
@@ -259,6 +252,7 @@ class Work:
         output_size: Pair,
         layout: str,
     ) -> None:
+        self.file = f"cuda/{file}.cu"
         self.layout: Layout = "NHWC" if layout == "NHWC" else "NCHW"
         self.boxes, self.images = boxes, images
         self.geometry = geometry
@@ -291,15 +285,21 @@ class Work:
         """Set fields of the call."""
         self.call = self.call._replace(**fields)
 
-    def argument(self) -> np.ndarray[Any, Any]:
-        """Return the call as kernels take it: one structure, by value."""
-        return np.array([self.call], CALL_TYPE)
+    def launch(
+        self,
+        name: str,
+        blocks: int,
+        threads: tuple[int, ...],
+        arrays: Sequence[Any],
+        shared: int = 0,
+    ) -> None:
+        """Launch a kernel of this call's file with arrays, and the call as one structure."""
+        if blocks > 0:
+            function = kernel(self.file, name, **self.defines)
+            arguments = (*arrays, np.array([self.call], CALL_TYPE))
+            function((min(blocks, LARGEST_GRID),), threads, arguments, shared_mem=shared)
 
-    def kernel(self, file: str, name: str) -> Any:
-        """Return a kernel for this call."""
-        return kernel(f"cuda/{file}", name, **self.defines)
-
-    def plan(self, file: str, kind: PlanKind) -> Array:
+    def plan(self, kind: PlanKind) -> Array:
         """Launch the planning of all boxes; return the scratch memory that holds the plans."""
         assert self.geometry is not None
         scratch = _Scratch()
@@ -319,10 +319,13 @@ class Work:
             )
         self.tell(rows=placed[0], columns=placed[1], images_at=scratch.place(8 * self.call.boxes))
         memory = cupy.empty(scratch.bytes, np.uint8)
-        launch(
-            self.kernel(file, kind.kernel), 2 * self.call.boxes, (WARP,),
-            self.boxes, self.images, memory, self.argument(), shared=SHARED_PER_WARP_OF_PLAN,
-        )  # fmt: skip
+        self.launch(
+            kind.kernel,
+            2 * self.call.boxes,
+            (WARP,),
+            [self.boxes, self.images, memory],
+            SHARED_PER_WARP_OF_PLAN,
+        )
         return memory
 
     def cut_values(self, pack: int) -> tuple[int, int]:
@@ -390,7 +393,16 @@ def average(
     out: Array | None,
 ) -> Array:
     """Pool by weighted averages; return the pooled values."""
-    work = Work(features.dtype, boxes, images, geometry, features.shape, output_size, layout)
+    work = Work(
+        "average_forward",
+        features.dtype,
+        boxes,
+        images,
+        geometry,
+        features.shape,
+        output_size,
+        layout,
+    )
     with features.device:
         if out is None:
             shape = pooled_shape(len(boxes), work.call.channels, output_size, work.layout)
@@ -402,11 +414,8 @@ def average(
         block, shared = work.cut_values(pack), 0
         if work.layout == "NCHW":
             block, shared = work.cut_planes(pack)
-        plans = work.plan("average_forward.cu", TAPS)
-        launch(
-            work.kernel("average_forward.cu", "average_forward"), work.call.tasks, block,
-            features, out, plans, work.argument(), shared=shared,
-        )  # fmt: skip
+        plans = work.plan(TAPS)
+        work.launch("average_forward", work.call.tasks, block, [features, out, plans], shared)
     return out
 
 
@@ -423,18 +432,23 @@ def average_backward(
 ) -> Array:
     """Return the gradient of :func:`average` with respect to the features."""
     size = height_width(grad_output.shape, "NHWC" if layout == "NHWC" else "NCHW")
-    work = Work(grad_output.dtype, boxes, images, geometry, input_shape, size, layout)
+    work = Work(
+        "average_backward", grad_output.dtype, boxes, images, geometry, input_shape, size, layout
+    )
     with grad_output.device:
         if out is None:
             out = cupy.empty(tuple(input_shape), grad_output.dtype)
         if out.size == 0:
             return out
         tiling = work.cut_maps(work.real.itemsize)
-        plans = work.plan("average_backward.cu", TAPS)
-        launch(
-            work.kernel("average_backward.cu", "average_backward"), work.call.tasks, (tiling.threads,),
-            grad_output, out, plans, work.argument(), shared=tiling.shared,
-        )  # fmt: skip
+        plans = work.plan(TAPS)
+        work.launch(
+            "average_backward",
+            work.call.tasks,
+            (tiling.threads,),
+            [grad_output, out, plans],
+            tiling.shared,
+        )
     return out
 
 
@@ -450,7 +464,16 @@ def average_backward_boxes(
 ) -> Array:
     """Return the gradient of :func:`average` with respect to x1, y1, x2, y2 of each box."""
     size = height_width(grad_output.shape, "NHWC" if layout == "NHWC" else "NCHW")
-    work = Work(grad_output.dtype, boxes, images, geometry, features.shape, size, layout)
+    work = Work(
+        "average_backward_boxes",
+        grad_output.dtype,
+        boxes,
+        images,
+        geometry,
+        features.shape,
+        size,
+        layout,
+    )
     with grad_output.device:
         if not features.size or not grad_output.size:
             return cupy.zeros((len(boxes), 4), work.real)
@@ -460,11 +483,14 @@ def average_backward_boxes(
         if across * down > THREADS:
             down //= across * down // THREADS
         work.tell(parts=1, share=work.call.parts * work.call.share)
-        plans = work.plan("average_backward_boxes.cu", SLOPED_TAPS)
-        launch(
-            work.kernel("average_backward_boxes.cu", "average_backward_boxes"), len(boxes), (across, down),
-            grad_output, features, out, plans, work.argument(), shared=8 * across * down,
-        )  # fmt: skip
+        plans = work.plan(SLOPED_TAPS)
+        work.launch(
+            "average_backward_boxes",
+            len(boxes),
+            (across, down),
+            [grad_output, features, out, plans],
+            8 * across * down,
+        )
     return out
 
 
@@ -489,7 +515,16 @@ def maximum(
 
     How many samples an adaptive grid has is not known on the host: its winners are int64.
     """
-    work = Work(features.dtype, boxes, images, geometry, features.shape, output_size, layout)
+    work = Work(
+        "maximum_forward",
+        features.dtype,
+        boxes,
+        images,
+        geometry,
+        features.shape,
+        output_size,
+        layout,
+    )
     shape = pooled_shape(len(boxes), work.call.channels, output_size, work.layout)
     with features.device:
         if out is None:
@@ -507,18 +542,15 @@ def maximum(
         block = work.cut_values(channel_pack(work.layout, work.call.channels, features, out))
         work.defines["cells"] = int(winner_is_cell)
         work.defines["label"] = "wide_int" if wide and return_argmax else "int"
-        plans = work.plan("maximum_forward.cu", SAMPLES)
+        plans = work.plan(SAMPLES)
         winners = np.uintp(0) if argmax is None else argmax
         if nan_restarts:
-            name, outputs = "maximum_forward_nan_restarts", (out, winners)
+            name, outputs = "maximum_forward_nan_restarts", [out, winners]
         elif return_argmax:
-            name, outputs = "maximum_forward_winners", (out, winners)
+            name, outputs = "maximum_forward_winners", [out, winners]
         else:
-            name, outputs = "maximum_forward", (out,)
-        launch(
-            work.kernel("maximum_forward.cu", name), work.call.tasks, block,
-            features, *outputs, plans, work.argument(),
-        )  # fmt: skip
+            name, outputs = "maximum_forward", [out]
+        work.launch(name, work.call.tasks, block, [features, *outputs, plans])
     return out, argmax
 
 
@@ -552,7 +584,9 @@ def maximum_backward(
     Winners that a bin does not have get none.
     """
     size = height_width(grad_output.shape, "NHWC" if layout == "NHWC" else "NCHW")
-    work = Work(grad_output.dtype, boxes, images, geometry, input_shape, size, layout)
+    work = Work(
+        "maximum_backward", grad_output.dtype, boxes, images, geometry, input_shape, size, layout
+    )
     with grad_output.device:
         if out is None:
             out = cupy.empty(tuple(input_shape), grad_output.dtype)
@@ -561,17 +595,22 @@ def maximum_backward(
         work.tell(winner_is_cell=winner_is_cell, wide_argmax=argmax.dtype == np.int64)
         tiling = work.cut_maps(BYTES_OF_PLACE + work.real.itemsize)
         if geometry is None:
-            launch(
-                work.kernel("maximum_backward.cu", "maximum_backward_cells"),
-                work.call.tasks, (tiling.threads,),
-                grad_output, argmax, images, out, work.argument(), shared=tiling.shared,
-            )  # fmt: skip
+            work.launch(
+                "maximum_backward_cells",
+                work.call.tasks,
+                (tiling.threads,),
+                [grad_output, argmax, images, out],
+                tiling.shared,
+            )
             return out
-        plans = work.plan("maximum_backward.cu", SAMPLES)
-        launch(
-            work.kernel("maximum_backward.cu", "maximum_backward"), work.call.tasks, (tiling.threads,),
-            grad_output, argmax, out, plans, work.argument(), shared=tiling.shared,
-        )  # fmt: skip
+        plans = work.plan(SAMPLES)
+        work.launch(
+            "maximum_backward",
+            work.call.tasks,
+            (tiling.threads,),
+            [grad_output, argmax, out, plans],
+            tiling.shared,
+        )
     return out
 
 
@@ -586,18 +625,17 @@ def locate(
 ) -> tuple[Array, Array]:
     """Return the positions y and x, in map cells, of winning samples; NCHW."""
     size = (argmax.shape[2], argmax.shape[3])
-    work = Work(boxes.dtype, boxes, images, geometry, input_shape, size, "NCHW")
+    work = Work("winners", boxes.dtype, boxes, images, geometry, input_shape, size, "NCHW")
     with argmax.device:
         y, x = cupy.empty(argmax.shape, work.real), cupy.empty(argmax.shape, work.real)
         if argmax.size == 0:
             return y, x
         numbers = cupy.ascontiguousarray(argmax, np.int64)
         work.tell(tasks=argmax.size)
-        plans = work.plan("winners.cu", SAMPLES)
-        launch(
-            work.kernel("winners.cu", "locate_winners"), -(-argmax.size // THREADS), (THREADS,),
-            boxes, numbers, y, x, plans, work.argument(),
-        )  # fmt: skip
+        plans = work.plan(SAMPLES)
+        work.launch(
+            "locate_winners", -(-argmax.size // THREADS), (THREADS,), [boxes, numbers, y, x, plans]
+        )
     return y, x
 
 
@@ -612,15 +650,23 @@ def identify(
     threads: int,
 ) -> Array:
     """Return the numbers of the samples at the given positions, -1 where there is none; NCHW."""
-    work = Work(boxes.dtype, boxes, images, geometry, input_shape, (y.shape[2], y.shape[3]), "NCHW")
+    work = Work(
+        "winners",
+        boxes.dtype,
+        boxes,
+        images,
+        geometry,
+        input_shape,
+        (y.shape[2], y.shape[3]),
+        "NCHW",
+    )
     with y.device:
         argmax = cupy.empty(y.shape, np.int64)
         if argmax.size == 0:
             return argmax
         work.tell(tasks=y.size)
-        plans = work.plan("winners.cu", SAMPLES)
-        launch(
-            work.kernel("winners.cu", "identify_winners"), -(-y.size // THREADS), (THREADS,),
-            boxes, y, x, argmax, plans, work.argument(),
-        )  # fmt: skip
+        plans = work.plan(SAMPLES)
+        work.launch(
+            "identify_winners", -(-y.size // THREADS), (THREADS,), [boxes, y, x, argmax, plans]
+        )
     return argmax

@@ -1,4 +1,4 @@
-"""Which kernel texts there are: every file with the definitions, types and layouts it is made for."""
+"""Which kernel texts there are: each file with the definitions, types and layouts it is for."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""What is special about CuPy arrays: the same decisions as on the CPU, nothing read back, boxes that
-are not checked on the host. On the emulator, and on a GPU where there is one."""
+"""What is special about CuPy arrays, on the emulator, and on a GPU where there is one.
+
+The same decisions as on the CPU, nothing read back, boxes that are not checked on the host.
+"""
 
 from __future__ import annotations
 
@@ -373,7 +375,7 @@ def test_mixed_kinds_are_refused(gpu: Backend) -> None:
 def test_wrong_arguments_are_refused_as_on_the_cpu(gpu: Backend) -> None:
     maps = gpu.to_device(np.ones((1, 1, 4, 4), np.float32))
     rois = gpu.to_device(np.array([[0, 0, 0, 3, 3]], np.float32))
-    with pytest.raises(TypeError, match="features must have dtype .* got int64"):
+    with pytest.raises(TypeError, match=r"features must have dtype .* got int64"):
         roipool.roi_pool(gpu.to_device(np.ones((1, 1, 4, 4), np.int64)), rois, 1)
     with pytest.raises(ValueError, match=r"rois must have shape .* got \(1, 3\)"):
         roipool.roi_pool(maps, rois[:, :3], 1)

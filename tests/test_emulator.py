@@ -9,7 +9,10 @@ import emulator
 import numpy as np
 import pytest
 
-TYPES = "namespace roipool { typedef float Value; }\nextern __shared__ double roipool_shared_memory[];\n"
+TYPES = """
+namespace roipool { typedef float Value; }
+extern __shared__ double roipool_shared_memory[];
+"""
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import numpy as np
 
 from roipool import _arguments as check
 from roipool._arguments import Array, Layout, Regions, Shape4
+from roipool._arrays import contiguous
 from roipool._backend import backend_of
 from roipool._geometry import Geometry
 from roipool._threads import threads_for_call
@@ -204,8 +205,8 @@ def winner_numbers(
     """Return the numbers of the samples nearest to y and x; -1 where there is none."""
     real = regions.boxes.dtype
     return backend_of(y=y, x=x).identify(
-        check.contiguous(y, real),
-        check.contiguous(x, real),
+        contiguous(y, real),
+        contiguous(x, real),
         *regions,
         geometry,
         shape,

@@ -34,9 +34,8 @@ def sanitizers() -> list[str]:
 def cache_folder() -> Path:
     """Return where compiled texts are kept: ROIPOOL_EMULATOR_CACHE, or this user's own folder."""
     chosen = os.environ.get("ROIPOOL_EMULATOR_CACHE")
-    base = (
-        Path(chosen) if chosen else Path(tempfile.gettempdir()) / f"roipool-emulator-{os.getuid()}"
-    )
+    own = Path(tempfile.gettempdir()) / f"roipool-emulator-{os.getuid()}"
+    base = Path(chosen) if chosen else own
     base.mkdir(mode=0o700, parents=True, exist_ok=True)
     return base
 
@@ -46,9 +45,8 @@ def compiler_version() -> str:
     """Return what the compiler says of itself."""
     if COMPILER is None:
         raise RuntimeError("the emulator needs a C++ compiler (CXX, g++ or c++)")
-    return subprocess.run(
-        [COMPILER, "--version"], capture_output=True, text=True, check=True
-    ).stdout
+    command = [COMPILER, "--version"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 @cache
