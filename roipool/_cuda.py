@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from roipool._arguments import channels, dtype_name, height_width, pooled_shape, real_type
+from roipool._arrays import contiguous
 from roipool._geometry import Geometry
 from roipool._source import OPTIONS, kernel_source
 
@@ -185,7 +186,7 @@ THREADS = 256
 # What a forward's thread computes at most: more amortise its set-up, fewer make more threads.
 VALUES_PER_THREAD = 4
 WARP = 32
-SHARED_PER_WARP_OF_PLAN = WARP * (8 + 8)
+SHARED_OF_PLANNING = WARP * (8 + 8)
 # The average of NCHW maps: how many packs of channels a warp takes, and bytes of its window's sums.
 PACKS_PER_WARP = 2
 SUMS_PER_WARP = 2**12
@@ -194,16 +195,20 @@ TILE_BYTES = 2**14 + 2**9
 STAGE_BYTES = 2**13 + 2**9
 
 
-def channel_pack(layout: Layout, count: int, *arrays: Array) -> int:
+def channel_pack(layout: str, count: int, dtype: np.dtype[Any], aligned: bool) -> int:
     """Return how many channels of a bin one thread computes.
 
     For NHWC they are read and written as one piece of 16 bytes, where all are aligned to it.
     """
     if layout == "NCHW":
         return 4 if count >= 4 else 1
-    whole = 16 // arrays[0].dtype.itemsize
-    aligned = all(array.data.ptr % 16 == 0 for array in arrays)
+    whole = 16 // dtype.itemsize
     return whole if aligned and count % whole == 0 else 1
+
+
+def are_aligned(*arrays: Array) -> bool:
+    """Return whether all begin at a multiple of 16 bytes."""
+    return all(array.data.ptr % 16 == 0 for array in arrays)
 
 
 def _power_of_two(number: int) -> int:
@@ -238,77 +243,128 @@ class Tiling(NamedTuple):
         return cls(lanes, rows, columns, threads, stage, shared)
 
 
-class Work:
-    """One call on a device: its sizes, its plans, and what all kernels of the call are given."""
+class Sizes(NamedTuple):
+    """All that a call's preparation depends on; arrays come later."""
 
-    def __init__(
-        self,
-        file: str,
-        dtype: np.dtype[Any],
-        boxes: Array,
-        images: Array,
-        geometry: Geometry | None,
-        map_shape: Sequence[int],
-        output_size: Pair,
-        layout: str,
-    ) -> None:
+    dtype: np.dtype[Any]  # of maps and pooled values
+    boxes: int
+    box_strides: tuple[int, ...]  # in bytes, as of the images
+    image_type: np.dtype[Any]
+    image_stride: int
+    geometry: Geometry | None
+    map_shape: tuple[int, ...]
+    output_size: Pair
+    layout: Layout
+
+
+def sizes_of(
+    dtype: np.dtype[Any],
+    boxes: Array,
+    images: Array,
+    geometry: Geometry | None,
+    map_shape: Sequence[int],
+    output_size: Pair,
+    layout: str,
+) -> Sizes:
+    """Return what a call's preparation depends on."""
+    return Sizes(
+        dtype, len(boxes), boxes.strides, images.dtype, images.strides[0], geometry,
+        tuple(map_shape), output_size, "NHWC" if layout == "NHWC" else "NCHW",
+    )  # fmt: skip
+
+
+def bins_of(pooled: Array, layout: str) -> Pair:
+    """Return the grid of bins of an array of pooled values."""
+    return height_width(pooled.shape, "NHWC" if layout == "NHWC" else "NCHW")
+
+
+def empty_pooled(sizes: Sizes, dtype: np.dtype[Any]) -> Array:
+    """Return memory for pooled values, or for their winners."""
+    count = channels(sizes.map_shape, sizes.layout)
+    return cupy.empty(pooled_shape(sizes.boxes, count, sizes.output_size, sizes.layout), dtype)
+
+
+class Launch(NamedTuple):
+    """A kernel, ready but for its arrays."""
+
+    function: Any
+    blocks: int
+    threads: tuple[int, ...]
+    shared: int
+    call: np.ndarray[Any, Any]
+
+    def __call__(self, *arrays: Any) -> None:
+        """Launch the kernel, unless there is nothing to do."""
+        if self.blocks > 0:
+            grid = (min(self.blocks, LARGEST_GRID),)
+            self.function(grid, self.threads, (*arrays, self.call), shared_mem=self.shared)
+
+
+class Prepared(NamedTuple):
+    """The two launches of a call, and the bytes of scratch memory that hold its plans."""
+
+    scratch: int
+    plan: Launch | None
+    engine: Launch
+
+    def planned(self, boxes: Array, images: Array) -> Array:
+        """Launch the planning of all boxes; return the plans."""
+        plans = cupy.empty(self.scratch, np.uint8)
+        if self.plan is not None:
+            self.plan(boxes, images, plans)
+        return plans
+
+
+class Preparation:
+    """Works out what the kernels of one call are told, and how the work is cut."""
+
+    def __init__(self, file: str, sizes: Sizes) -> None:
+        geometry = sizes.geometry or Geometry("roi_pool")
         self.file = f"cuda/{file}.cu"
-        self.layout: Layout = "NHWC" if layout == "NHWC" else "NCHW"
-        self.boxes, self.images = boxes, images
-        self.geometry = geometry
-        self.real = real_type(dtype)
+        self.layout = sizes.layout
+        self.definition = geometry.definition
+        self.real = real_type(sizes.dtype)
         self.defines: dict[str, str | int] = {
-            "storage": STORAGE[dtype_name(dtype)],
-            "definition": geometry.definition if geometry else "roi_pool",
-            "channels_last": int(layout == "NHWC"),
+            "storage": STORAGE[dtype_name(sizes.dtype)],
+            "definition": geometry.definition,
+            "channels_last": int(sizes.layout == "NHWC"),
             "pack": 1,
         }
-        size = height_width(map_shape, self.layout)
-        sampling = geometry.sampling if geometry else (0, 0)
-        box_stride, coordinate_stride = (stride // boxes.dtype.itemsize for stride in boxes.strides)
+        height, width = height_width(sizes.map_shape, sizes.layout)
+        box_stride, coordinate_stride = (
+            stride // self.real.itemsize for stride in sizes.box_strides
+        )
         self.call = Call(
-            images=map_shape[0],
-            channels=channels(map_shape, self.layout),
-            boxes=len(boxes),
+            images=sizes.map_shape[0],
+            channels=channels(sizes.map_shape, sizes.layout),
+            boxes=sizes.boxes,
             box_stride=box_stride,
             coordinate_stride=coordinate_stride,
-            image_stride=images.strides[0] // images.dtype.itemsize,
+            image_stride=sizes.image_stride // sizes.image_type.itemsize,
             images_at=0,
-            rows=AxisCall(size[0], output_size[0], sampling[0]),
-            columns=AxisCall(size[1], output_size[1], sampling[1]),
-            scale=geometry.scale if geometry else 0.0,
-            image_kind=IMAGE_KINDS[dtype_name(images.dtype)],
-            aligned=bool(geometry and geometry.aligned),
+            rows=AxisCall(height, sizes.output_size[0], geometry.sampling[0]),
+            columns=AxisCall(width, sizes.output_size[1], geometry.sampling[1]),
+            scale=geometry.scale,
+            image_kind=IMAGE_KINDS[dtype_name(sizes.image_type)],
+            aligned=geometry.aligned,
         )
 
     def tell(self, **fields: Any) -> None:
         """Set fields of the call."""
         self.call = self.call._replace(**fields)
 
-    def launch(
-        self,
-        name: str,
-        blocks: int,
-        threads: tuple[int, ...],
-        arrays: Sequence[Any],
-        shared: int = 0,
-    ) -> None:
-        """Launch a kernel of this call's file with arrays, and the call as one structure."""
-        if blocks > 0:
-            function = kernel(self.file, name, **self.defines)
-            arguments = (*arrays, np.array([self.call], CALL_TYPE))
-            function((min(blocks, LARGEST_GRID),), threads, arguments, shared_mem=shared)
+    def launch(self, name: str, blocks: int, threads: tuple[int, ...], shared: int = 0) -> Launch:
+        """Return a launch of one of the file's kernels."""
+        function = kernel(self.file, name, **self.defines)
+        return Launch(function, blocks, threads, shared, np.array([self.call], CALL_TYPE))
 
-    def plan(self, kind: PlanKind) -> Array:
-        """Launch the planning of all boxes; return the scratch memory that holds the plans."""
-        assert self.geometry is not None
+    def plan(self, kind: PlanKind) -> int:
+        """Lay out the plans in scratch memory; return its size."""
         scratch = _Scratch()
         placed = []
+        count = self.call.boxes
         for axis in (self.call.rows, self.call.columns):
-            capacity = plan_capacity(
-                kind, self.geometry.definition, axis.sampling, axis.size, axis.bins
-            )
-            count = self.call.boxes
+            capacity = plan_capacity(kind, self.definition, axis.sampling, axis.size, axis.bins)
             placed.append(
                 axis._replace(
                     capacity=capacity,
@@ -317,18 +373,18 @@ class Work:
                     windows_at=scratch.place(count * BYTES_OF_WINDOW),
                 )
             )
-        self.tell(rows=placed[0], columns=placed[1], images_at=scratch.place(8 * self.call.boxes))
-        memory = cupy.empty(scratch.bytes, np.uint8)
-        self.launch(
-            kind.kernel,
-            2 * self.call.boxes,
-            (WARP,),
-            [self.boxes, self.images, memory],
-            SHARED_PER_WARP_OF_PLAN,
-        )
-        return memory
+        self.tell(rows=placed[0], columns=placed[1], images_at=scratch.place(8 * count))
+        return scratch.bytes
 
-    def cut_values(self, pack: int) -> tuple[int, int]:
+    def prepared(
+        self, kind: PlanKind, name: str, blocks: int, threads: tuple[int, ...], shared: int = 0
+    ) -> Prepared:
+        """Return the launches of the planning and of the engine `name`."""
+        size = self.plan(kind)
+        plan = self.launch(kind.kernel, 2 * self.call.boxes, (WARP,), SHARED_OF_PLANNING)
+        return Prepared(size, plan, self.launch(name, blocks, threads, shared))
+
+    def cut_values(self, pack: int) -> Pair:
         """Share out pooled values among the threads of a forward; return the block's size."""
         self.defines["pack"] = pack
         bins = self.call.rows.bins * self.call.columns.bins
@@ -336,9 +392,7 @@ class Work:
         inner, outer = (packs, bins) if self.layout == "NHWC" else (bins, packs)
         across = min(inner, THREADS)
         down = min(max(THREADS // across, 1), outer)
-        share = min(down * VALUES_PER_THREAD, outer)
-        parts = -(-outer // share)
-        self.tell(tasks=self.call.boxes * parts, parts=parts, share=share)
+        self.share_out(outer, min(down * VALUES_PER_THREAD, outer))
         return across, down
 
     def cut_planes(self, pack: int) -> tuple[Pair, int]:
@@ -346,15 +400,14 @@ class Work:
         self.defines["pack"] = pack
         packs = -(-self.call.channels // pack)
         warps = min(packs, THREADS // WARP)
-        share = min(warps * PACKS_PER_WARP, packs)
-        parts = -(-packs // share)
-        self.tell(
-            tasks=self.call.boxes * parts,
-            parts=parts,
-            share=share,
-            stage=SUMS_PER_WARP // (pack * self.real.itemsize),
-        )
+        self.share_out(packs, min(warps * PACKS_PER_WARP, packs))
+        self.tell(stage=SUMS_PER_WARP // (pack * self.real.itemsize))
         return (WARP, warps), warps * SUMS_PER_WARP
+
+    def share_out(self, number: int, share: int) -> None:
+        """Cut each box's `number` of packs or bins into tasks of `share`."""
+        parts = -(-number // share)
+        self.tell(tasks=self.call.boxes * parts, parts=parts, share=share)
 
     def cut_maps(self, staged: int) -> Tiling:
         """Cut the maps of a backward into tiles; it stages so many bytes for each value."""
@@ -377,7 +430,24 @@ class Work:
         return tiling
 
 
+# A network asks the same of every batch: what was worked out is kept.
+keep = lru_cache(maxsize=256)
+
 # ---- The functions of a backend
+
+
+@keep
+def prepare_average(sizes: Sizes, empty_value: float, aligned: bool) -> Prepared:
+    """Prepare :func:`average`."""
+    work = Preparation("average_forward", sizes)
+    work.tell(empty_value=empty_value)
+    pack = channel_pack(sizes.layout, work.call.channels, sizes.dtype, aligned)
+    shared = 0
+    if sizes.layout == "NCHW":
+        block, shared = work.cut_planes(pack)
+    else:
+        block = work.cut_values(pack)
+    return work.prepared(TAPS, "average_forward", work.call.tasks, block, shared)
 
 
 def average(
@@ -393,30 +463,24 @@ def average(
     out: Array | None,
 ) -> Array:
     """Pool by weighted averages; return the pooled values."""
-    work = Work(
-        "average_forward",
-        features.dtype,
-        boxes,
-        images,
-        geometry,
-        features.shape,
-        output_size,
-        layout,
-    )
+    sizes = sizes_of(features.dtype, boxes, images, geometry, features.shape, output_size, layout)
     with features.device:
         if out is None:
-            shape = pooled_shape(len(boxes), work.call.channels, output_size, work.layout)
-            out = cupy.empty(shape, features.dtype)
-        if out.size == 0:
-            return out
-        work.tell(empty_value=empty_value)
-        pack = channel_pack(work.layout, work.call.channels, features, out)
-        block, shared = work.cut_values(pack), 0
-        if work.layout == "NCHW":
-            block, shared = work.cut_planes(pack)
-        plans = work.plan(TAPS)
-        work.launch("average_forward", work.call.tasks, block, [features, out, plans], shared)
+            out = empty_pooled(sizes, features.dtype)
+        if out.size:
+            ready = prepare_average(sizes, empty_value, are_aligned(features, out))
+            ready.engine(features, out, ready.planned(boxes, images))
     return out
+
+
+@keep
+def prepare_average_backward(sizes: Sizes) -> Prepared:
+    """Prepare :func:`average_backward`."""
+    work = Preparation("average_backward", sizes)
+    tiling = work.cut_maps(work.real.itemsize)
+    return work.prepared(
+        TAPS, "average_backward", work.call.tasks, (tiling.threads,), tiling.shared
+    )
 
 
 def average_backward(
@@ -431,25 +495,27 @@ def average_backward(
     out: Array | None,
 ) -> Array:
     """Return the gradient of :func:`average` with respect to the features."""
-    size = height_width(grad_output.shape, "NHWC" if layout == "NHWC" else "NCHW")
-    work = Work(
-        "average_backward", grad_output.dtype, boxes, images, geometry, input_shape, size, layout
-    )
+    size = bins_of(grad_output, layout)
+    sizes = sizes_of(grad_output.dtype, boxes, images, geometry, input_shape, size, layout)
     with grad_output.device:
         if out is None:
-            out = cupy.empty(tuple(input_shape), grad_output.dtype)
-        if out.size == 0:
-            return out
-        tiling = work.cut_maps(work.real.itemsize)
-        plans = work.plan(TAPS)
-        work.launch(
-            "average_backward",
-            work.call.tasks,
-            (tiling.threads,),
-            [grad_output, out, plans],
-            tiling.shared,
-        )
+            out = cupy.empty(sizes.map_shape, grad_output.dtype)
+        if out.size:
+            ready = prepare_average_backward(sizes)
+            ready.engine(grad_output, out, ready.planned(boxes, images))
     return out
+
+
+@keep
+def prepare_average_backward_boxes(sizes: Sizes) -> Prepared:
+    """Prepare :func:`average_backward_boxes`: a block per box, of a power of two of threads."""
+    work = Preparation("average_backward_boxes", sizes)
+    across, down = (_power_of_two(size) for size in work.cut_values(1))
+    down = min(down, THREADS // across)
+    work.tell(parts=1, share=work.call.parts * work.call.share)
+    return work.prepared(
+        SLOPED_TAPS, "average_backward_boxes", sizes.boxes, (across, down), 8 * across * down
+    )
 
 
 def average_backward_boxes(
@@ -463,35 +529,64 @@ def average_backward_boxes(
     threads: int,
 ) -> Array:
     """Return the gradient of :func:`average` with respect to x1, y1, x2, y2 of each box."""
-    size = height_width(grad_output.shape, "NHWC" if layout == "NHWC" else "NCHW")
-    work = Work(
-        "average_backward_boxes",
-        grad_output.dtype,
-        boxes,
-        images,
-        geometry,
-        features.shape,
-        size,
-        layout,
-    )
+    size = bins_of(grad_output, layout)
+    sizes = sizes_of(grad_output.dtype, boxes, images, geometry, features.shape, size, layout)
     with grad_output.device:
         if not features.size or not grad_output.size:
-            return cupy.zeros((len(boxes), 4), work.real)
-        out = cupy.empty((len(boxes), 4), work.real)
-        across, down = work.cut_values(1)
-        across, down = _power_of_two(across), _power_of_two(down)
-        if across * down > THREADS:
-            down //= across * down // THREADS
-        work.tell(parts=1, share=work.call.parts * work.call.share)
-        plans = work.plan(SLOPED_TAPS)
-        work.launch(
-            "average_backward_boxes",
-            len(boxes),
-            (across, down),
-            [grad_output, features, out, plans],
-            8 * across * down,
-        )
+            return cupy.zeros((len(boxes), 4), boxes.dtype)
+        out = cupy.empty((len(boxes), 4), boxes.dtype)
+        ready = prepare_average_backward_boxes(sizes)
+        ready.engine(grad_output, features, out, ready.planned(boxes, images))
     return out
+
+
+class MaximumRules(NamedTuple):
+    """What kinds of maxima differ by."""
+
+    lowest: float
+    empty_value: float
+    winner_is_cell: bool
+    outside_is_zero: bool
+    nan_restarts: bool
+
+
+@keep
+def prepare_maximum(
+    sizes: Sizes, rules: MaximumRules, return_argmax: bool, aligned: bool
+) -> Prepared:
+    """Prepare :func:`maximum`."""
+    work = Preparation("maximum_forward", sizes)
+    work.tell(
+        lowest=rules.lowest,
+        empty_value=rules.empty_value,
+        outside_is_zero=rules.outside_is_zero,
+    )
+    block = work.cut_values(channel_pack(sizes.layout, work.call.channels, sizes.dtype, aligned))
+    wide = return_argmax and label_type(sizes, rules.winner_is_cell) == np.int64
+    work.defines["cells"] = int(rules.winner_is_cell)
+    work.defines["label"] = "wide_int" if wide else "int"
+    name = "maximum_forward"
+    if rules.nan_restarts:
+        name = "maximum_forward_nan_restarts"
+    elif return_argmax:
+        name = "maximum_forward_winners"
+    return work.prepared(SAMPLES, name, work.call.tasks, block)
+
+
+def label_type(sizes: Sizes, winner_is_cell: bool) -> np.dtype[Any]:
+    """Return the type of winners; the host does not know how many samples an adaptive grid has."""
+    assert sizes.geometry is not None
+    height, width = height_width(sizes.map_shape, sizes.layout)
+    factor = SAMPLES_PER_RATIO.get(sizes.geometry.definition)
+    if winner_is_cell:
+        numbers = height * width
+    elif factor is None:  # samples a cell apart, one more than the map has cells at most
+        numbers = (height + 2) * (width + 2)
+    elif 0 in sizes.geometry.sampling:
+        return np.dtype(np.int64)
+    else:
+        numbers = math.prod(factor * ratio for ratio in sizes.geometry.sampling)
+    return np.dtype(np.int32 if numbers <= np.iinfo(np.int32).max else np.int64)
 
 
 def maximum(
@@ -511,58 +606,34 @@ def maximum(
     out: Array | None,
     nan_restarts: bool = False,
 ) -> tuple[Array, Array | None]:
-    """Pool by maxima; return the pooled values and, if asked for, the winners (else None).
-
-    How many samples an adaptive grid has is not known on the host: its winners are int64.
-    """
-    work = Work(
-        "maximum_forward",
-        features.dtype,
-        boxes,
-        images,
-        geometry,
-        features.shape,
-        output_size,
-        layout,
-    )
-    shape = pooled_shape(len(boxes), work.call.channels, output_size, work.layout)
+    """Pool by maxima; return the pooled values and, if asked for, the winners (else None)."""
+    sizes = sizes_of(features.dtype, boxes, images, geometry, features.shape, output_size, layout)
+    rules = MaximumRules(lowest, empty_value, winner_is_cell, outside_is_zero, nan_restarts)
+    argmax = None
     with features.device:
         if out is None:
-            out = cupy.empty(shape, features.dtype)
-        wide = _needs_wide_labels(work, geometry, winner_is_cell)
-        argmax = cupy.empty(shape, np.int64 if wide else np.int32) if return_argmax else None
-        if out.size == 0:
-            return out, argmax
-        work.tell(
-            lowest=lowest,
-            empty_value=empty_value,
-            outside_is_zero=outside_is_zero,
-            wide_argmax=wide,
-        )
-        block = work.cut_values(channel_pack(work.layout, work.call.channels, features, out))
-        work.defines["cells"] = int(winner_is_cell)
-        work.defines["label"] = "wide_int" if wide and return_argmax else "int"
-        plans = work.plan(SAMPLES)
-        winners = np.uintp(0) if argmax is None else argmax
-        if nan_restarts:
-            name, outputs = "maximum_forward_nan_restarts", [out, winners]
-        elif return_argmax:
-            name, outputs = "maximum_forward_winners", [out, winners]
-        else:
-            name, outputs = "maximum_forward", [out]
-        work.launch(name, work.call.tasks, block, [features, *outputs, plans])
+            out = empty_pooled(sizes, features.dtype)
+        if return_argmax:
+            argmax = empty_pooled(sizes, label_type(sizes, winner_is_cell))
+        if out.size:
+            ready = prepare_maximum(sizes, rules, return_argmax, are_aligned(features, out))
+            outputs = [out]
+            if return_argmax or nan_restarts:
+                outputs.append(np.uintp(0) if argmax is None else argmax)
+            ready.engine(features, *outputs, ready.planned(boxes, images))
     return out, argmax
 
 
-def _needs_wide_labels(work: Work, geometry: Geometry, winner_is_cell: bool) -> bool:
-    if winner_is_cell:
-        return work.call.rows.size * work.call.columns.size > np.iinfo(np.int32).max
-    factor = SAMPLES_PER_RATIO.get(geometry.definition)
-    if factor is None:  # samples a cell apart, one more than the map has cells at most
-        return (work.call.rows.size + 2) * (work.call.columns.size + 2) > np.iinfo(np.int32).max
-    return (
-        0 in geometry.sampling or math.prod(geometry.sampling) * factor**2 > np.iinfo(np.int32).max
-    )
+@keep
+def prepare_maximum_backward(sizes: Sizes, winner_is_cell: bool, wide: bool) -> Prepared:
+    """Prepare :func:`maximum_backward`."""
+    work = Preparation("maximum_backward", sizes)
+    work.tell(winner_is_cell=winner_is_cell, wide_argmax=wide)
+    tiling = work.cut_maps(BYTES_OF_PLACE + work.real.itemsize)
+    cut = (work.call.tasks, (tiling.threads,), tiling.shared)
+    if sizes.geometry is None:
+        return Prepared(0, None, work.launch("maximum_backward_cells", *cut))
+    return work.prepared(SAMPLES, "maximum_backward", *cut)
 
 
 def maximum_backward(
@@ -583,35 +654,24 @@ def maximum_backward(
     Without a geometry, argmax names cells anywhere in the map and each gets the whole gradient.
     Winners that a bin does not have get none.
     """
-    size = height_width(grad_output.shape, "NHWC" if layout == "NHWC" else "NCHW")
-    work = Work(
-        "maximum_backward", grad_output.dtype, boxes, images, geometry, input_shape, size, layout
-    )
+    size = bins_of(grad_output, layout)
+    sizes = sizes_of(grad_output.dtype, boxes, images, geometry, input_shape, size, layout)
     with grad_output.device:
         if out is None:
-            out = cupy.empty(tuple(input_shape), grad_output.dtype)
-        if out.size == 0:
-            return out
-        work.tell(winner_is_cell=winner_is_cell, wide_argmax=argmax.dtype == np.int64)
-        tiling = work.cut_maps(BYTES_OF_PLACE + work.real.itemsize)
-        if geometry is None:
-            work.launch(
-                "maximum_backward_cells",
-                work.call.tasks,
-                (tiling.threads,),
-                [grad_output, argmax, images, out],
-                tiling.shared,
-            )
-            return out
-        plans = work.plan(SAMPLES)
-        work.launch(
-            "maximum_backward",
-            work.call.tasks,
-            (tiling.threads,),
-            [grad_output, argmax, out, plans],
-            tiling.shared,
-        )
+            out = cupy.empty(sizes.map_shape, grad_output.dtype)
+        if out.size:
+            ready = prepare_maximum_backward(sizes, winner_is_cell, argmax.dtype == np.int64)
+            found = images if geometry is None else ready.planned(boxes, images)
+            ready.engine(grad_output, argmax, out, found)
     return out
+
+
+@keep
+def prepare_winners(sizes: Sizes, name: str, values: int) -> Prepared:
+    """Prepare :func:`locate` or :func:`identify`."""
+    work = Preparation("winners", sizes)
+    work.tell(tasks=values)
+    return work.prepared(SAMPLES, name, -(-values // THREADS), (THREADS,))
 
 
 def locate(
@@ -624,18 +684,14 @@ def locate(
     threads: int,
 ) -> tuple[Array, Array]:
     """Return the positions y and x, in map cells, of winning samples; NCHW."""
-    size = (argmax.shape[2], argmax.shape[3])
-    work = Work("winners", boxes.dtype, boxes, images, geometry, input_shape, size, "NCHW")
+    size = bins_of(argmax, "NCHW")
+    sizes = sizes_of(boxes.dtype, boxes, images, geometry, input_shape, size, "NCHW")
     with argmax.device:
-        y, x = cupy.empty(argmax.shape, work.real), cupy.empty(argmax.shape, work.real)
-        if argmax.size == 0:
-            return y, x
-        numbers = cupy.ascontiguousarray(argmax, np.int64)
-        work.tell(tasks=argmax.size)
-        plans = work.plan(SAMPLES)
-        work.launch(
-            "locate_winners", -(-argmax.size // THREADS), (THREADS,), [boxes, numbers, y, x, plans]
-        )
+        y, x = cupy.empty(argmax.shape, boxes.dtype), cupy.empty(argmax.shape, boxes.dtype)
+        if argmax.size:
+            ready = prepare_winners(sizes, "locate_winners", argmax.size)
+            numbers = contiguous(argmax, np.dtype(np.int64))
+            ready.engine(boxes, numbers, y, x, ready.planned(boxes, images))
     return y, x
 
 
@@ -650,23 +706,10 @@ def identify(
     threads: int,
 ) -> Array:
     """Return the numbers of the samples at the given positions, -1 where there is none; NCHW."""
-    work = Work(
-        "winners",
-        boxes.dtype,
-        boxes,
-        images,
-        geometry,
-        input_shape,
-        (y.shape[2], y.shape[3]),
-        "NCHW",
-    )
+    sizes = sizes_of(boxes.dtype, boxes, images, geometry, input_shape, bins_of(y, "NCHW"), "NCHW")
     with y.device:
         argmax = cupy.empty(y.shape, np.int64)
-        if argmax.size == 0:
-            return argmax
-        work.tell(tasks=y.size)
-        plans = work.plan(SAMPLES)
-        work.launch(
-            "identify_winners", -(-y.size // THREADS), (THREADS,), [boxes, y, x, argmax, plans]
-        )
+        if argmax.size:
+            ready = prepare_winners(sizes, "identify_winners", y.size)
+            ready.engine(boxes, y, x, argmax, ready.planned(boxes, images))
     return argmax

@@ -119,8 +119,9 @@ extern "C" __global__ void __launch_bounds__(256, 6)
 // Without a definition any cell of the map may have won, with its whole weight.
 extern "C" __global__ void __launch_bounds__(256, 6)
     maximum_backward_cells(const roipool::Storage* __restrict__ grad_output,
-                           const void* __restrict__ argmax, const void* __restrict__ images,
-                           roipool::Storage* __restrict__ grad_features, const roipool::Call call) {
+                           const void* __restrict__ argmax,
+                           roipool::Storage* __restrict__ grad_features,
+                           const void* __restrict__ images, const roipool::Call call) {
   using namespace roipool;
   own_tiles(
       call, grad_features,
