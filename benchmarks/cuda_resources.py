@@ -30,7 +30,11 @@ REPORT = re.compile(
 
 def texts() -> list[Text]:
     """Return every file in every type and layout, and the maxima of whole cells."""
-    return [*every_type_and_layout("roi_align"), *every_type_and_layout("roi_pool")]
+    cells = every_type_and_layout("roi_pool")
+    return [
+        *every_type_and_layout("roi_align"),
+        *(text for text in cells if text.file == "maximum_forward" and text.label == "int"),
+    ]
 
 
 def resources(text: Text, architecture: int, folder: Path) -> list[tuple[str, ...]]:

@@ -11,24 +11,25 @@ namespace roipool {
 
 const int warp_size = 32;
 
-// For averages: a cell and its weight, merged over the bin's samples, divided by their number.
-struct Tap {
+// For averages: a cell and its weight, merged over the bin's samples, divided by their number. Each
+// of these structures is aligned so that one instruction loads it.
+struct alignas(2 * sizeof(Value)) Tap {
   int cell;
   Value weight;
 };
 // The same for the gradient of boxes: how the weight moves with the ends of the box.
-struct SlopedTap {
+struct alignas(16) SlopedTap {
   int cell;
   Value weight;
   Value by_low;
   Value by_high;
 };
-struct TapBin {
+struct alignas(16) TapBin {
   wide_int begin;  // of its entries, among the box's
   int count;
 };
 // For maxima: samples.
-struct SampleBin {
+struct alignas(16) SampleBin {
   wide_int begin;
   wide_int first_number;  // number of its first listed sample
   wide_int total;         // samples, those outside the map included
