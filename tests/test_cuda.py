@@ -189,6 +189,66 @@ def test_positions_of_winners_are_the_cpus(gpu: Backend, geometry: Geometry, dty
     np.testing.assert_array_equal(gpu.to_host(back), numbers)
 
 
+# ---- Plans
+
+
+BIN = np.dtype([("begin", np.int64), ("count", np.int32)], align=True)
+SAMPLE_BIN = np.dtype(
+    [("begin", np.int64), ("first", np.int64), ("total", np.int64), ("count", np.int32)],
+    align=True,
+)
+
+
+def far_boxes(seed: int, count: int, size: int) -> Array:
+    """Return boxes that hold the map and have any length, so that rounding moves their samples."""
+    rng = np.random.default_rng(seed)
+    before, after = (10.0 ** rng.uniform(0, 11, (count, 2)) for _ in range(2))
+    inside = rng.uniform(-2, size + 2, (count, 2))
+    low, high = inside - before, inside + after * rng.choice([0, 1], (count, 1))
+    return np.hstack([low, high])
+
+
+@pytest.mark.parametrize("bins", [1, 7, 300])
+@pytest.mark.parametrize("size", [1, 6, 130])
+@pytest.mark.parametrize(
+    ("kind_name", "geometry"),
+    [*(("SAMPLES", geometry) for geometry in MAXIMA), *(("TAPS", each) for each in AVERAGES)],
+    ids=str,
+)
+def test_plans_fit_into_their_bound(
+    kind_name: str, geometry: Geometry, size: int, bins: int
+) -> None:
+    if (missing := emulator.why_not()) is not None:
+        pytest.skip(missing)
+    boxes = np.vstack([hostile_boxes(10, 150), far_boxes(11, 150, size)])
+    with np.errstate(over="ignore"):
+        regions = Regions(boxes.astype(np.float32), np.zeros(len(boxes), np.int64))
+    gpu = Backend("emulator")
+    with emulator.active():
+        backend = module_of(gpu)
+        there = on(gpu, regions)
+        sizes = backend.sizes_of(
+            np.dtype(np.float32), *there, geometry, (1, 1, size, size), (bins, bins), "NCHW"
+        )
+        # With more room than they are given, to see how much they would use.
+        bound = backend.plan_capacity
+        kind = getattr(backend, kind_name)
+        file = "average_backward" if kind is backend.TAPS else "maximum_backward"
+        bin_type = BIN if kind is backend.TAPS else SAMPLE_BIN
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(backend, "plan_capacity", lambda *given: 2 * bound(*given) + 1000)
+            ready = backend.Preparation(file, sizes).prepared(kind, kind.kernel, 0, (1,))
+        with there[0].device:
+            memory = ready.planned(*there).get()
+        for axis in ("rows", "columns"):
+            start = int(ready.plan.call[0][axis]["bins_at"])
+            plan = memory[start : start + len(boxes) * bins * bin_type.itemsize].view(bin_type)
+            assert plan.size == len(boxes) * bins
+            used = int(np.max(plan["begin"] + plan["count"]))
+            sampling = geometry.sampling[axis == "columns"]
+            assert used < bound(kind, geometry.definition, sampling, size, bins)
+
+
 # ---- Sizes beyond one block, one warp, one tile
 
 
