@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from roipool._arrays import (
     as_array,
+    assign,
     contiguous,
     converted,
     is_array,
@@ -133,8 +134,9 @@ def check_images(name: str, values: Any, count: int, images: int, where: str) ->
         numbers = _checked_images(known, images, where)
         if known is array:
             return numbers
-    kept = dtype_name(array.dtype) in DEVICE_IMAGE_TYPES
-    return array if kept else converted(array, np.dtype(np.int64))
+    if dtype_name(array.dtype) in DEVICE_IMAGE_TYPES:
+        return array
+    return converted(array, np.dtype(np.int64 if array.dtype.kind in "iu" else np.float32))
 
 
 def _checked_images(array: Array, images: int, where: str) -> Array:
@@ -368,7 +370,7 @@ class Output(NamedTuple):
         """Return the user's array, filled."""
         if self.target is None or self.target is result:
             return result
-        self.target[...] = result
+        assign(self.target, result)
         return self.target
 
 

@@ -50,6 +50,15 @@ def converted(array: Any, dtype: np.dtype[Any]) -> Any:
         return array.astype(dtype, copy=False)
 
 
+def assign(target: Any, source: Any) -> None:
+    """Copy an array's values into another of the same library."""
+    if isinstance(target, np.ndarray):
+        target[...] = source
+        return
+    with target.device:
+        target[...] = source
+
+
 def reversed_pairs(boxes: Any) -> Any:
     """Return (K, 4) boxes with the two coordinates of each corner exchanged."""
     pairs = boxes.reshape(len(boxes), 2, 2)[:, :, ::-1]

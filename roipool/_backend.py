@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from roipool import _cpu
-from roipool._arrays import is_cupy
+from roipool._arrays import is_array, is_cupy
 
 
 def backend_of(**arrays: Any) -> ModuleType:
@@ -27,7 +27,7 @@ def backend_of(**arrays: Any) -> ModuleType:
     on_gpu = [name for name, array in arrays.items() if _is_on_gpu(array)]
     if not on_gpu:
         return _cpu
-    on_cpu = [name for name, array in arrays.items() if array is not None and name not in on_gpu]
+    on_cpu = [name for name, array in arrays.items() if _is_elsewhere(array)]
     if on_cpu:
         raise TypeError(
             f"arrays must all be NumPy or all be CuPy: {', '.join(on_gpu)} is on the GPU, "
@@ -41,10 +41,17 @@ def backend_of(**arrays: Any) -> ModuleType:
 
 
 def _is_on_gpu(array: Any) -> bool:
-    """Return whether an argument is a CuPy array, or a sequence of them."""
+    """Return whether an argument is a CuPy array, or a sequence of arrays that holds one."""
     if not isinstance(array, (list, tuple)):
         return is_cupy(array)
-    return any(map(is_cupy, array)) and all(map(is_cupy, array))
+    return bool(array) and is_array(array[0]) and any(map(is_cupy, array))
+
+
+def _is_elsewhere(array: Any) -> bool:
+    """Return whether an argument, or a part of one, is no CuPy array."""
+    if not isinstance(array, (list, tuple)):
+        return array is not None and not is_cupy(array)
+    return not array or not all(map(is_cupy, array))
 
 
 def _device(array: Any) -> int:

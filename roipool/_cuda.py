@@ -183,12 +183,14 @@ LARGEST_GRID = 2**31 - 1
 # ---- How work is cut
 
 THREADS = 256
-# What a forward's thread computes at most: more amortise its set-up, fewer make more threads.
-VALUES_PER_THREAD = 4
+# What a forward's thread, or for averages of NCHW maps a warp, computes one after the other: more
+# amortise its set-up, fewer make more threads, which few boxes need.
+PACKS_PER_THREAD = 4
+PACKS_PER_WARP = 2
+MANY_BOXES = 256
 WARP = 32
 SHARED_OF_PLANNING = WARP * (8 + 8)
-# The average of NCHW maps: how many packs of channels a warp takes, and bytes of its window's sums.
-PACKS_PER_WARP = 2
+# Shared memory of a warp of that average: the sums down its window's columns.
 SUMS_PER_WARP = 2**12
 # Shared memory of a backward's block: the sums of its tile, and what is staged of a box.
 TILE_BYTES = 2**14 + 2**9
@@ -392,7 +394,7 @@ class Preparation:
         inner, outer = (packs, bins) if self.layout == "NHWC" else (bins, packs)
         across = min(inner, THREADS)
         down = min(max(THREADS // across, 1), outer)
-        self.share_out(outer, min(down * VALUES_PER_THREAD, outer))
+        self.share_out(outer, down, PACKS_PER_THREAD)
         return across, down
 
     def cut_planes(self, pack: int) -> tuple[Pair, int]:
@@ -400,12 +402,13 @@ class Preparation:
         self.defines["pack"] = pack
         packs = -(-self.call.channels // pack)
         warps = min(packs, THREADS // WARP)
-        self.share_out(packs, min(warps * PACKS_PER_WARP, packs))
+        self.share_out(packs, warps, PACKS_PER_WARP)
         self.tell(stage=SUMS_PER_WARP // (pack * self.real.itemsize))
         return (WARP, warps), warps * SUMS_PER_WARP
 
-    def share_out(self, number: int, share: int) -> None:
-        """Cut each box's `number` of packs or bins into tasks of `share`."""
+    def share_out(self, number: int, at_once: int, turns: int) -> None:
+        """Cut each box's packs or bins into tasks, which take up to `turns` times `at_once`."""
+        share = min(at_once * (turns if self.call.boxes >= MANY_BOXES else 1), number)
         parts = -(-number // share)
         self.tell(tasks=self.call.boxes * parts, parts=parts, share=share)
 

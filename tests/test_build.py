@@ -153,7 +153,15 @@ def test_bfloat16_needs_no_import_of_ours() -> None:
 
 
 @pytest.mark.parametrize(
-    "file", ["py.typed", "kernels/config.h", "kernels/geometry.h", "kernels/cpu/plan.h"]
+    "file",
+    [
+        "py.typed",
+        "kernels/config.h",
+        "kernels/geometry.h",
+        "kernels/cpu/plan.h",
+        "kernels/cuda/call.h",
+        "kernels/cuda/average_forward.cu",
+    ],
 )
 def test_file_is_installed(file: str) -> None:
     assert importlib.resources.files("roipool").joinpath(file).is_file()

@@ -289,6 +289,9 @@ def test_few_blocks_do_all_the_work(
 
 
 BAD_IMAGES: list[tuple[Any, list[float]]] = [
+    (np.int8, [-1, 2, 7]),
+    (np.uint64, [2, 2**63]),
+    (np.float16, [-1, 2, 0.5, np.nan, np.inf]),
     (np.int32, [-1, 2, 7]),
     (np.int64, [-1, 2, 2**40]),
     (np.float32, [-1, 2, 0.5, 1.5, np.nan, np.inf, 1e30]),
@@ -424,6 +427,8 @@ def test_mixed_kinds_are_refused(gpu: Backend) -> None:
         roipool.roi_pool(maps, gpu.to_device(rois), 1)
     with pytest.raises(TypeError, match="rois is not"):
         roipool.roi_pool(gpu.to_device(maps), [gpu.to_device(rois[:, 1:]), rois[:, 1:]], 1)
+    with pytest.raises(TypeError, match="rois is on the GPU, features, rois is not"):
+        roipool.roi_pool(maps, [rois[:, 1:], gpu.to_device(rois[:, 1:])], 1)
     with pytest.raises(TypeError, match="out is not"):
         roipool.roi_pool(
             gpu.to_device(maps), gpu.to_device(rois), 1, out=np.ones((1, 1, 1, 1), np.float32)

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Runs the emulated GPU cases with kernels built under AddressSanitizer and UBSan:
 #   tests/emulator/sanitize.sh [pytest arguments]
+# ROIPOOL_SANITIZE_CASES chooses cases as -k does.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
@@ -14,4 +15,4 @@ export UBSAN_OPTIONS=print_stacktrace=1
 if [ "$#" -eq 0 ]; then
   set -- tests/test_cuda.py tests/test_oracle.py tests/test_gradients.py tests/test_goldens.py tests/test_storage.py
 fi
-exec python -m pytest -q -p no:cacheprovider -k emulator "$@"
+exec python -m pytest -q -p no:cacheprovider -k "${ROIPOOL_SANITIZE_CASES:-emulator}" "$@"
