@@ -258,6 +258,7 @@ def test_few_blocks_do_all_the_work(
     gpu: Backend, monkeypatch: pytest.MonkeyPatch, dtype: Any, layout: str
 ) -> None:
     monkeypatch.setattr(module_of(gpu), "LARGEST_GRID", 3)
+    monkeypatch.setattr(module_of(gpu), "MANY_BOXES", 1)
     rng = np.random.default_rng(9)
     shape = (2, 41, 19, 35)
     maps = in_layout(rng.normal(size=shape).astype(dtype), layout)
