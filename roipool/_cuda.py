@@ -192,9 +192,20 @@ WARP = 32
 SHARED_OF_PLANNING = WARP * (8 + 8)
 # Shared memory of a warp of that average: the sums down its window's columns.
 SUMS_PER_WARP = 2**12
-# Shared memory of a backward's block: the sums of its tile, and what is staged of a box.
-TILE_BYTES = 2**14 + 2**9
+# Shared memory of a backward's block: what is staged of a box, and the sums of its tile.
 STAGE_BYTES = 2**13 + 2**9
+
+
+class TileShape(NamedTuple):
+    """How large tiles are: at most so many channels, and about so many bytes of sums."""
+
+    lanes: int
+    bytes: int
+
+
+WINDOW_TILE = TileShape(WARP, 2**14 + 2**9)
+# Where a box may reach every tile, each reads the winners of all its image's boxes: fewer tiles.
+WHOLE_MAP_TILE = TileShape(8, 9 * 2**12)
 
 
 def channel_pack(layout: str, count: int, dtype: np.dtype[Any], aligned: bool) -> int:
@@ -229,12 +240,13 @@ class Tiling(NamedTuple):
 
     @classmethod
     def of_maps(
-        cls, count: int, height: int, width: int, real: int, bins: int, staged: int
+        cls, shape: TileShape, count: int, size: Pair, real: int, bins: int, staged: int
     ) -> Tiling:
         """Return tiles for `count` channels, with `staged` bytes for each value of `bins` bins."""
-        lanes = min(_power_of_two(count), WARP)
+        height, width = size
+        lanes = min(_power_of_two(count), shape.lanes)
         pitch = lanes + 1 if lanes > 1 else 1
-        cells = TILE_BYTES // (pitch * real)
+        cells = shape.bytes // (pitch * real)
         columns = min(width, 16 if lanes > 8 else 32)
         rows = max(min(height, cells // columns), 1)
         owners = min(_power_of_two(rows), THREADS // WARP)
@@ -412,11 +424,11 @@ class Preparation:
         parts = -(-number // share)
         self.tell(tasks=self.call.boxes * parts, parts=parts, share=share)
 
-    def cut_maps(self, staged: int) -> Tiling:
+    def cut_maps(self, shape: TileShape, staged: int) -> Tiling:
         """Cut the maps of a backward into tiles; it stages so many bytes for each value."""
         call = self.call
         tiling = Tiling.of_maps(
-            call.channels, call.rows.size, call.columns.size, self.real.itemsize,
+            shape, call.channels, (call.rows.size, call.columns.size), self.real.itemsize,
             call.rows.bins * call.columns.bins, staged,
         )  # fmt: skip
         tiles = -(-call.rows.size // tiling.rows) * -(-call.columns.size // tiling.columns)
@@ -480,7 +492,7 @@ def average(
 def prepare_average_backward(sizes: Sizes) -> Prepared:
     """Prepare :func:`average_backward`."""
     work = Preparation("average_backward", sizes)
-    tiling = work.cut_maps(work.real.itemsize)
+    tiling = work.cut_maps(WINDOW_TILE, work.real.itemsize)
     return work.prepared(
         TAPS, "average_backward", work.call.tasks, (tiling.threads,), tiling.shared
     )
@@ -632,7 +644,8 @@ def prepare_maximum_backward(sizes: Sizes, winner_is_cell: bool, wide: bool) -> 
     """Prepare :func:`maximum_backward`."""
     work = Preparation("maximum_backward", sizes)
     work.tell(winner_is_cell=winner_is_cell, wide_argmax=wide)
-    tiling = work.cut_maps(BYTES_OF_PLACE + work.real.itemsize)
+    shape = WHOLE_MAP_TILE if sizes.geometry is None else WINDOW_TILE
+    tiling = work.cut_maps(shape, BYTES_OF_PLACE + work.real.itemsize)
     cut = (work.call.tasks, (tiling.threads,), tiling.shared)
     if sizes.geometry is None:
         return Prepared(0, None, work.launch("maximum_backward_cells", *cut))

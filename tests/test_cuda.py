@@ -286,6 +286,33 @@ def test_few_blocks_do_all_the_work(
         )
 
 
+def check_average(gpu: Backend, shape: tuple[int, ...], rois: Array, *place: Any) -> None:
+    """Compare an average and its gradient with the CPU's."""
+    rng = np.random.default_rng(12)
+    maps = rng.normal(size=shape).astype(np.float32)
+    expected = roipool.roi_align(maps, rois, *place)
+    got = roipool.roi_align(gpu.to_device(maps), gpu.to_device(rois), *place)
+    np.testing.assert_allclose(gpu.to_host(got), expected, rtol=0, atol=4e-6)
+    grad = rng.normal(size=expected.shape).astype(np.float32)
+    expected = roipool.roi_align_backward(grad, rois, shape, *place[1:])
+    got = roipool.roi_align_backward(gpu.to_device(grad), gpu.to_device(rois), shape, *place[1:])
+    np.testing.assert_allclose(gpu.to_host(got), expected, rtol=0, atol=4e-5)
+
+
+@pytest.mark.parametrize("ratio", [0, 1])
+def test_windows_wider_than_shared_memory(gpu: Backend, ratio: int) -> None:
+    # The first has more columns than there is room for; the second reads few of its columns.
+    rois = np.array([[0, 0, 0, 399, 11], [0, 5, 1, 180, 9], [0, 3, 2, 30, 12]], np.float32)
+    check_average(gpu, (1, 9, 12, 400), rois, (3, 5), 1.0, ratio)
+
+
+def test_more_boxes_than_threads(gpu: Backend) -> None:
+    rng = np.random.default_rng(13)
+    corners = np.sort(rng.uniform(-2, 22, (700, 2, 2)), axis=1).reshape(700, 4)
+    rois = np.column_stack([rng.integers(0, 2, 700), corners]).astype(np.float32)
+    check_average(gpu, (2, 5, 19, 21), rois, (9, 11), 1.0, 2)
+
+
 # ---- Boxes of no image
 
 
