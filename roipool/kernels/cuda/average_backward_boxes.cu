@@ -54,7 +54,7 @@ extern "C" __global__ void __launch_bounds__(32)
   roipool::write_plans<roipool::SlopedTaps>(boxes, images, scratch, call);
 }
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 3)
     average_backward_boxes(const roipool::Storage* __restrict__ grad_output,
                            const roipool::Storage* __restrict__ features,
                            roipool::Value* __restrict__ grad_boxes, char* __restrict__ scratch,
