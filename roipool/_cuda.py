@@ -89,14 +89,13 @@ class Call(NamedTuple):
     winner_is_cell: int = 0
     outside_is_zero: int = 0
     wide_argmax: int = 0
-    unused: int = 0
 
 
 _AXIS_TYPE = np.dtype([(name, np.int64) for name in AxisCall._fields])
 _FIELD_TYPES = {
     **dict.fromkeys(("rows", "columns"), _AXIS_TYPE),
     **dict.fromkeys(("scale", "empty_value", "lowest"), np.dtype(np.float64)),
-    **dict.fromkeys(Call._fields[-6:], np.dtype(np.int32)),
+    **dict.fromkeys(Call._fields[-5:], np.dtype(np.int32)),
 }
 CALL_TYPE = np.dtype(
     [(name, _FIELD_TYPES.get(name, np.dtype(np.int64))) for name in Call._fields], align=True

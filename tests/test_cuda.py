@@ -9,7 +9,6 @@ import importlib
 import sys
 import types
 from collections.abc import Iterator
-from contextlib import nullcontext
 from typing import Any
 
 import emulator
@@ -575,6 +574,31 @@ def test_calls_can_be_captured_in_a_graph() -> None:
 # ---- The edge to CuPy
 
 
+def launch_text(gpu: Backend, body: str, *arrays: Any) -> None:
+    """Run a text that includes call.h with int64 arrays a, b, c and a zeroed call."""
+    backend = module_of(gpu)
+    text = kernel_source(
+        "cuda/call.h", storage="float", definition="roi_pool", channels_last=0, pack=1
+    )
+    parameters = ", ".join(f"long long* {name}" for name, _ in zip("abc", arrays, strict=False))
+    text += f'extern "C" __global__ void check({parameters}, const roipool::Call call) {{'
+    kernel = sys.modules["cupy"].RawKernel(text + body + "}\n", "check", backend.OPTIONS)
+    with arrays[0].device:  # an emulated launch also compares the sizes of all arguments
+        kernel((1,), (1,), (*arrays, np.zeros(1, backend.CALL_TYPE)))
+
+
+def test_division_of_any_size(gpu: Backend) -> None:
+    rng = np.random.default_rng(14)
+    numbers, divisors = (rng.integers(0, 2**63, 500) >> rng.integers(0, 63, 500) for _ in range(2))
+    divisors = np.maximum(divisors, 1)
+    quotients = gpu.to_device(np.zeros(500, np.int64))
+    launch_text(
+        gpu, "for (int i = 0; i < 500; ++i) a[i] = roipool::divide(b[i], c[i]);",
+        quotients, gpu.to_device(numbers), gpu.to_device(divisors),
+    )  # fmt: skip
+    np.testing.assert_array_equal(gpu.to_host(quotients), numbers // divisors)
+
+
 def test_call_has_the_same_fields_on_both_sides(gpu: Backend) -> None:
     backend = module_of(gpu)
     fields = []
@@ -584,19 +608,10 @@ def test_call_has_the_same_fields_on_both_sides(gpu: Backend) -> None:
         if not inner:
             fields.append((name, offset))
     lines = [
-        f"places[{i}] = __builtin_offsetof(roipool::Call, {name});"
-        for i, (name, _) in enumerate(fields)
+        f"a[{i}] = __builtin_offsetof(roipool::Call, {name});" for i, (name, _) in enumerate(fields)
     ]
-    text = kernel_source(
-        "cuda/call.h", storage="float", definition="roi_pool", channels_last=0, pack=1
-    )
-    text += 'extern "C" __global__ void offsets(long long* places, const roipool::Call call) {\n'
-    text += "\n".join(lines) + "\n}\n"
     places = gpu.to_device(np.zeros(len(fields), np.int64))
-    kernel = sys.modules["cupy"].RawKernel(text, "offsets", backend.OPTIONS)
-    with places.device if gpu.name == "emulator" else nullcontext():
-        # An emulated launch also compares the sizes of all arguments.
-        kernel((1,), (1,), (places, np.zeros(1, backend.CALL_TYPE)))
+    launch_text(gpu, "\n".join(lines), places)
     assert gpu.to_host(places).tolist() == [offset for _, offset in fields]
 
 

@@ -50,7 +50,6 @@ struct Call {
   int winner_is_cell;   // argmax holds y * width + x rather than the number of a sample
   int outside_is_zero;  // a sample outside the map takes part in a maximum, as 0
   int wide_argmax;      // int64 rather than int32
-  int unused;
 };
 
 enum ImageKind { int32_images, int64_images, float32_images, float64_images };

@@ -6,13 +6,11 @@ namespace roipool {
 
 // The samples of one bin along one axis.
 struct BinSamples {
-  const Sample<Value>* sample;
   SampleBin bin;
+  const Sample<Value>* sample;
 
   __device__ BinSamples(const AxisPlan<Samples>& plan, wide_int box, wide_int number)
-      : sample(nullptr), bin(plan.bin(box, number)) {
-    sample = plan.entries(box, bin);
-  }
+      : bin(plan.bin(box, number)), sample(plan.entries(box, bin)) {}
   __device__ wide_int end_number() const { return bin.first_number + bin.count; }
 };
 
