@@ -1,14 +1,16 @@
 """What differs between NumPy and CuPy arrays: making, converting, looking at values.
 
 CuPy is never imported here: an array of it exists only where the caller has imported it. Nothing
-waits for a GPU except :func:`values_of` while debugging.
+waits for a GPU except :func:`host_copy`, and :func:`values_of` while debugging.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Any
+from contextlib import AbstractContextManager, nullcontext
+from types import ModuleType
+from typing import Any, cast
 
 import numpy as np
 
@@ -19,6 +21,19 @@ def is_cupy(value: Any) -> bool:
     """Return whether a value is a CuPy array."""
     cupy = sys.modules.get("cupy")
     return cupy is not None and isinstance(value, cupy.ndarray)
+
+
+def array_module(array: Any) -> ModuleType:
+    """Return the library of an array: NumPy, or CuPy, whose functions have the same names."""
+    return sys.modules["cupy"] if is_cupy(array) else np
+
+
+def device_of(*values: Any) -> AbstractContextManager[Any]:
+    """Return a context in which CuPy computes on the device of the arrays among `values`."""
+    for value in values:
+        if is_cupy(value):
+            return cast(AbstractContextManager[Any], value.device)
+    return nullcontext()
 
 
 def is_array(value: Any) -> bool:
@@ -70,9 +85,12 @@ def reversed_pairs(boxes: Any) -> Any:
 
 def values_of(array: Any) -> np.ndarray[Any, Any] | None:
     """Return an array's values if they may be looked at, else None."""
-    if isinstance(array, np.ndarray):
-        return array
-    return array.get() if debugging() else None
+    return host_copy(array) if isinstance(array, np.ndarray) or debugging() else None
+
+
+def host_copy(array: Any) -> np.ndarray[Any, Any]:
+    """Return an array's values on the host, which waits for the GPU if they are on one."""
+    return array if isinstance(array, np.ndarray) else array.get()
 
 
 def joined(parts: Sequence[Any], dtype: np.dtype[Any]) -> tuple[Any, Any]:

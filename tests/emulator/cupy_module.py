@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from . import compiler
+from .arithmetic import Arithmetic, functions, launches
 
 HostArray = np.ndarray[Any, Any]
 
@@ -74,18 +75,11 @@ def no_reads() -> Iterator[None]:
         _reads_allowed = True
 
 
-# What was launched, by name: kernels, and CuPy's own work on arrays.
-launches: list[str] = []
-
-
-class ndarray:  # noqa: N801 - CuPy's name
+class ndarray(Arithmetic):  # noqa: N801 - CuPy's name
     """An array in device memory."""
 
     __array_priority__ = 100
     __array_ufunc__ = None
-
-    def __init__(self, memory: HostArray) -> None:
-        self._memory = memory
 
     dtype = property(lambda self: self._memory.dtype)
     shape = property(lambda self: self._memory.shape)
@@ -185,6 +179,13 @@ def ascontiguousarray(array: ndarray, dtype: Any = None) -> ndarray:
 def concatenate(arrays: Any, axis: int = 0) -> ndarray:
     launches.append("concatenate")
     return ndarray(np.concatenate([array._memory for array in arrays], axis))
+
+
+def asnumpy(array: ndarray) -> HostArray:
+    return array.get()
+
+
+globals().update(functions(ndarray))
 
 
 def may_share_memory(first: ndarray, second: ndarray) -> bool:
