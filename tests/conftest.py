@@ -3,17 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import emulator
 import pytest
 from backends import Backend
 
+GPUS = ["emulator", pytest.param("cuda", marks=pytest.mark.gpu)]
 
-@pytest.fixture(params=["cpu", "emulator", pytest.param("cuda", marks=pytest.mark.gpu)])
+
+@pytest.fixture(params=["cpu", *GPUS])
 def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
     """Each backend in turn."""
-    if request.param != "emulator":
-        yield Backend(request.param)
+    with available(request.param) as found:
+        yield found
+
+
+@pytest.fixture(params=GPUS)
+def gpu(request: pytest.FixtureRequest) -> Iterator[Backend]:
+    """The CUDA backend, emulated and on a GPU."""
+    with available(request.param) as found:
+        yield found
+
+
+@contextmanager
+def available(name: str) -> Iterator[Backend]:
+    """Make a backend available, or skip the test."""
+    if name != "emulator":
+        yield Backend(name)
         return
     if (missing := emulator.why_not()) is not None:
         pytest.skip(missing)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import importlib
 import sys
 import types
-from collections.abc import Iterator
 from typing import Any
 
 import emulator
@@ -24,17 +23,6 @@ from roipool import _cpu
 from roipool._arguments import Regions
 from roipool._geometry import Geometry
 from roipool._source import kernel_source
-
-
-@pytest.fixture(params=["emulator", pytest.param("cuda", marks=pytest.mark.gpu)])
-def gpu(request: pytest.FixtureRequest) -> Iterator[Backend]:
-    if request.param == "cuda":
-        yield Backend("cuda")
-        return
-    if (missing := emulator.why_not()) is not None:
-        pytest.skip(missing)
-    with emulator.active():
-        yield Backend("emulator")
 
 
 def module_of(gpu: Backend) -> Any:

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-
 # What was launched, by name: kernels, and CuPy's own work on arrays.
 launches: list[str] = []
 

@@ -20,6 +20,8 @@ from .arithmetic import Arithmetic, functions, launches
 
 HostArray = np.ndarray[Any, Any]
 
+__version__ = "emulator"
+
 
 class Flags:
     """What CuPy knows of an array's memory."""
@@ -264,6 +266,17 @@ class runtime:  # noqa: N801
     @staticmethod
     def getDeviceCount() -> int:  # noqa: N802
         return 1
+
+    @staticmethod
+    def getDeviceProperties(number: int) -> dict[str, Any]:  # noqa: N802
+        assert number == 0
+        return {"name": b"emulator", "major": 0, "minor": 0, "totalGlobalMem": 0}
+
+    @staticmethod
+    def runtimeGetVersion() -> int:  # noqa: N802
+        return 0
+
+    driverGetVersion = runtimeGetVersion  # noqa: N815
 
 
 class cuda:  # noqa: N801
