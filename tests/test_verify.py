@@ -24,7 +24,7 @@ from roipool.verification.released import ANSWERS
 from roipool.verification.tolerance import Array, compare, compare_bits
 from roipool.verification.trials import Trial, answers, exact_answers, large_trial, trials
 
-CPU = _groups.Device("cpu", _groups.as_it_is, np.asarray)
+CPU = _groups.device("cpu")
 OPERATIONS = {name for name in roipool.__all__ if name.startswith(("roi_", "crop_"))}
 
 
@@ -82,7 +82,7 @@ def test_the_program_says_so(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_backend(backend: Backend, known: _groups.Known) -> None:
-    device = _groups.Device(backend.name, backend.to_device, backend.to_host)
+    device = _groups.device("cuda" if backend.is_gpu else "cpu")
     for group in (
         lambda: _groups.against_programs(device),
         lambda: _groups.against_oracle(device, known),
@@ -133,7 +133,7 @@ def test_needs_nothing_but_the_package() -> None:
         """
     )
     assert result.returncode == 0, result.stdout + result.stderr
-    assert "not checked: bfloat16: ml_dtypes is not installed" in result.stdout
+    assert "not checked: bfloat16 on cpu: needs ml_dtypes\n" in result.stdout
     assert 'not checked: cuda: CuPy is not installed: pip install "roipool' in result.stdout
 
 
@@ -205,8 +205,7 @@ def test_an_error_of_one_number_is_found(
     found = tally(lambda: _groups.against_oracle(CPU, known))
     kinds = {problem.split(", ")[1] for problem in found.problems}
     assert kinds == {
-        f"{dtype} {layout}"
-        for dtype, layout in itertools.product(_groups.float_types(), _groups.LAYOUTS)
+        f"{dtype} {layout}" for dtype, layout in itertools.product(CPU.types, _groups.LAYOUTS)
     }
     if name != "average_backward_boxes":  # it is no transpose
         assert tally(lambda: _groups.against_transposes(CPU, known)).problems
@@ -300,7 +299,7 @@ def test_bad_arguments(arguments: list[str], capsys: pytest.CaptureFixture[str])
 
 @pytest.mark.parametrize("name", ["float16", "bfloat16", "float32", "float64"])
 def test_tolerance_is_that_many_roundings(name: str) -> None:
-    dtype = _groups.float_types()[name]
+    dtype = CPU.types[name]
     expected = np.array([1.0, -3.0, np.nan, np.inf, 0.0])
     ulps = 4.0 * np.finfo(np.float64 if name == "float64" else np.float32).eps
     ulps *= 4 if name == "float64" else 1

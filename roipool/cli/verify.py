@@ -62,8 +62,11 @@ def run(arguments: argparse.Namespace) -> int:
     from roipool import verification
 
     backends, left_out = _backends(arguments.backend)
-    if "bfloat16" not in verification.float_types():
-        left_out.append("bfloat16: ml_dtypes is not installed")
+    left_out += [
+        f"bfloat16 on {name}: needs ml_dtypes{' and CuPy 14' if name == 'cuda' else ''}"
+        for name in backends
+        if "bfloat16" not in verification.device(name).types
+    ]
     print(f"roipool {roipool.__version__}, seed {arguments.seed}")
     for reason in left_out:
         print(f"not checked: {reason}")

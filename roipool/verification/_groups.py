@@ -31,11 +31,12 @@ ULPS_OF_TRANSPOSE = 8
 
 
 class Device(NamedTuple):
-    """Where to compute: `put` brings arrays there, `get` back."""
+    """Where to compute: how to bring arrays there and back, and which types it has, by name."""
 
     name: str
     put: Put
     get: Get
+    types: dict[str, np.dtype[Any]]
 
 
 @dataclass
@@ -71,11 +72,21 @@ Comparisons = Iterator[tuple[str, Comparison]]
 Known = Sequence[tuple[Trial, Mapping[Any, tuple[Answers, Answers]]]]
 
 
-def float_types() -> dict[str, np.dtype[Any]]:
-    """Return the supported types that this installation has: bfloat16 needs ml_dtypes."""
+def device(backend: str) -> Device:
+    """Return the device of "cpu" or "cuda"."""
+    if backend == "cpu":
+        return Device(backend, as_it_is, np.asarray, _float_types(as_it_is))
+    cupy = importlib.import_module("cupy")
+    return Device(backend, cupy.asarray, cupy.asnumpy, _float_types(cupy.asarray))
+
+
+def _float_types(put: Put) -> dict[str, np.dtype[Any]]:
+    """Return the supported types; bfloat16 needs ml_dtypes, and CuPy 14 on a GPU."""
     names = {name: np.dtype(name) for name in ("float16", "float32", "float64")}
-    with contextlib.suppress(ModuleNotFoundError):
-        names["bfloat16"] = np.dtype(importlib.import_module("ml_dtypes").bfloat16)
+    with contextlib.suppress(ModuleNotFoundError, TypeError, ValueError):
+        bfloat16 = np.dtype(importlib.import_module("ml_dtypes").bfloat16)
+        put(np.zeros(1, bfloat16))
+        names["bfloat16"] = bfloat16
     return names
 
 
@@ -100,22 +111,24 @@ def verify(backends: Sequence[str], seed: int = 0) -> Iterator[Tally]:
         for trial in trials(rng)
     ]
     large = large_trial(rng)
-    if "cpu" in backends:
-        chosen = _cpu.instruction_set()
-        try:
-            for name in _cpu.instruction_sets():
-                _cpu.use_instruction_set(name)
-                yield from _against_others(Device(f"cpu {name}", as_it_is, np.asarray), known)
-        finally:
-            _cpu.use_instruction_set(chosen)
-        device = Device("cpu", as_it_is, np.asarray)
-        yield _tally("cpu: any number of threads", lambda: same_for_threads(device, large))
-        yield _tally("cpu: the same again", lambda: same_again(device, large))
-    if "cuda" in backends:
-        cupy = importlib.import_module("cupy")
-        device = Device("cuda", cupy.asarray, cupy.asnumpy)
-        yield from _against_others(device, known)
-        yield _tally("cuda: the same again", lambda: same_again(device, large))
+    for backend in backends:
+        place = device(backend)
+        if backend == "cpu":
+            yield from _on_every_instruction_set(place, known)
+            yield _tally("cpu: any number of threads", same_for_threads, place, large)
+        else:
+            yield from _against_others(place, known)
+        yield _tally(f"{backend}: the same again", same_again, place, large)
+
+
+def _on_every_instruction_set(cpu: Device, known: Known) -> Iterator[Tally]:
+    chosen = _cpu.instruction_set()
+    try:
+        for name in _cpu.instruction_sets():
+            _cpu.use_instruction_set(name)
+            yield from _against_others(cpu._replace(name=f"cpu {name}"), known)
+    finally:
+        _cpu.use_instruction_set(chosen)
 
 
 def as_it_is(array: Any) -> Any:
@@ -124,15 +137,15 @@ def as_it_is(array: Any) -> Any:
 
 
 def _against_others(device: Device, known: Known) -> Iterator[Tally]:
-    yield _tally(f"{device.name}: released programs", lambda: against_programs(device))
-    yield _tally(f"{device.name}: oracle", lambda: against_oracle(device, known))
-    yield _tally(f"{device.name}: transposes", lambda: against_transposes(device, known))
+    yield _tally(f"{device.name}: released programs", against_programs, device)
+    yield _tally(f"{device.name}: oracle", against_oracle, device, known)
+    yield _tally(f"{device.name}: transposes", against_transposes, device, known)
 
 
-def _tally(name: str, compared: Callable[[], Comparisons]) -> Tally:
+def _tally(name: str, compared: Callable[..., Comparisons], *arguments: Any) -> Tally:
     tally = Tally(name)
     try:
-        for what, found in compared():
+        for what, found in compared(*arguments):
             tally.add(what, found)
     except Exception as error:  # noqa: BLE001 - whatever it is, it is this installation's fault
         tally.problems.append(f"{type(error).__name__}: {' '.join(str(error).split())}")
@@ -150,7 +163,7 @@ def against_programs(device: Device) -> Comparisons:
 
 def against_oracle(device: Device, known: Known) -> Comparisons:
     """Compare every operation in every type and layout with the oracle."""
-    for (trial, by_type), (dtype_name, dtype), layout in _combinations(known):
+    for (trial, by_type), (dtype_name, dtype), layout in _combinations(device, known):
         exact, terms = by_type[compute_type(dtype)]
         winners = (exact["roi_pool winners"], exact["roi_align winners"])
         got = compute(device, trial, dtype, layout, winners)
@@ -167,7 +180,7 @@ def against_oracle(device: Device, known: Known) -> Comparisons:
 
 def against_transposes(device: Device, known: Known) -> Comparisons:
     """Compare <f(x), g> with <x, gradient of f at g>; for a maximum, with its own winners."""
-    for (trial, _), (dtype_name, dtype), layout in _combinations(known):
+    for (trial, _), (dtype_name, dtype), layout in _combinations(device, known):
         if dtype.itemsize == 2 or not np.isfinite(trial.maps).all():
             continue  # half types round each result once more
         got = compute(device, trial, dtype, layout, outside=0.0)
@@ -202,7 +215,7 @@ def same_for_threads(device: Device, trial: Trial) -> Comparisons:
     """Compare the bits that different numbers of threads give."""
     before = roipool.get_num_threads()
     try:
-        for dtype_name, dtype, layout in _types_and_layouts():
+        for dtype_name, dtype, layout in _types_and_layouts(device):
             roipool.set_num_threads(1)
             expected = compute(device, trial, dtype, layout)
             for threads in sorted({2, 3, before}):
@@ -217,7 +230,7 @@ def same_for_threads(device: Device, trial: Trial) -> Comparisons:
 
 def same_again(device: Device, trial: Trial) -> Comparisons:
     """Compare the bits of results that are computed twice."""
-    for dtype_name, dtype, layout in _types_and_layouts():
+    for dtype_name, dtype, layout in _types_and_layouts(device):
         expected = compute(device, trial, dtype, layout)
         for name, result in compute(device, trial, dtype, layout).items():
             yield f"{name}, {dtype_name} {layout}", compare_bits(result, expected[name])
@@ -255,10 +268,10 @@ def to_nchw(array: Any, layout: str) -> Any:
     return np.moveaxis(array, -1, 1) if layout == "NHWC" and array.ndim == 4 else array
 
 
-def _types_and_layouts() -> Iterator[tuple[str, np.dtype[Any], str]]:
-    for (name, dtype), layout in itertools.product(float_types().items(), LAYOUTS):
+def _types_and_layouts(device: Device) -> Iterator[tuple[str, np.dtype[Any], str]]:
+    for (name, dtype), layout in itertools.product(device.types.items(), LAYOUTS):
         yield name, dtype, layout
 
 
-def _combinations(known: Known) -> Iterator[Any]:
-    return itertools.product(known, float_types().items(), LAYOUTS)
+def _combinations(device: Device, known: Known) -> Iterator[Any]:
+    return itertools.product(known, device.types.items(), LAYOUTS)
