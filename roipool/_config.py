@@ -90,7 +90,7 @@ def described(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "Python", found["python"]
     yield "NumPy", found["numpy"]
     yield "platform", found["platform"]
-    yield "processor", f"{found['processor']}, {found['processors_usable']} logical usable"
+    yield "processor", f"{found['processor']}, {found['processors_usable']} CPUs usable"
     openmp = "yes" if found["openmp"] else "no"
     plural = "" if found["threads"] == 1 else "s"
     yield "OpenMP", f"{openmp}, {found['threads']} thread{plural}: {found['threads_from']}"
