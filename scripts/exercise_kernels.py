@@ -13,7 +13,7 @@ import cupy
 import numpy as np
 
 from roipool.compat import caffe, mmcv, mxnet
-from roipool.verification import _groups
+from roipool.verification import groups
 from roipool.verification.trials import trials
 
 
@@ -48,13 +48,13 @@ LAYERS = (caffe_align, caffe_pool, mxnet_align, mmcv_pool)
 def main() -> None:
     """Run every operation in every type and layout, and every compat system."""
     cupy.cuda.set_allocator(None)
-    device = _groups.device("cuda")
+    device = groups.device("cuda")
     trial = next(iter(trials(np.random.default_rng(0))))
-    for dtype, layout in itertools.product(device.types.values(), _groups.LAYOUTS):
-        _groups.compute(device, trial, dtype, layout)
+    for dtype, layout in itertools.product(device.types.values(), groups.LAYOUTS):
+        groups.compute(device, trial, dtype, layout)
     for layer in LAYERS:
         layer(*map(cupy.asarray, (trial.maps[:, :2], trial.rois, trial.grad[:, :2])))
-    problems = [found.problem for _, found in _groups.against_programs(device)]
+    problems = [found.problem for _, found in groups.against_programs(device)]
     if any(problems):
         raise SystemExit("wrong numbers: run roipool verify")
     cupy.cuda.Device().synchronize()

@@ -19,12 +19,12 @@ from ship_goldens import CASES, SHIPPED, records, selected
 import roipool
 from roipool import _cpu
 from roipool.cli import main
-from roipool.verification import Tally, _groups
+from roipool.verification import Tally, groups
 from roipool.verification.released import ANSWERS
 from roipool.verification.tolerance import Array, compare, compare_bits
 from roipool.verification.trials import Trial, answers, exact_answers, large_trial, trials
 
-CPU = _groups.device("cpu")
+CPU = groups.device("cpu")
 OPERATIONS = {name for name in roipool.__all__ if name.startswith(("roi_", "crop_"))}
 
 
@@ -33,7 +33,7 @@ def smaller(trial: Trial) -> Trial:
     return replace(trial, maps=trial.maps[:, :5], rois=trial.rois[-9:], grad=trial.grad[-9:, :5])
 
 
-def with_answers(some: Iterable[Trial]) -> _groups.Known:
+def with_answers(some: Iterable[Trial]) -> groups.Known:
     return [
         (trial, {real: exact_answers(trial, real) for real in (np.float32, np.float64)})
         for trial in some
@@ -41,7 +41,7 @@ def with_answers(some: Iterable[Trial]) -> _groups.Known:
 
 
 @pytest.fixture(scope="module")
-def known() -> _groups.Known:
+def known() -> groups.Known:
     """Two trials, one with exact winners."""
     first, *_, last = trials(np.random.default_rng(0))
     return with_answers([smaller(first), smaller(last)])
@@ -50,8 +50,8 @@ def known() -> _groups.Known:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the program run on small trials."""
-    monkeypatch.setattr(_groups, "trials", lambda rng: [smaller(one) for one in trials(rng)])
-    monkeypatch.setattr(_groups, "large_trial", lambda rng: smaller(large_trial(rng)))
+    monkeypatch.setattr(groups, "trials", lambda rng: [smaller(one) for one in trials(rng)])
+    monkeypatch.setattr(groups, "large_trial", lambda rng, threads: smaller(large_trial(rng)))
 
 
 @pytest.fixture(autouse=True)
@@ -61,8 +61,8 @@ def same_settings_after() -> Iterator[None]:
     assert (roipool.get_num_threads(), _cpu.instruction_set()) == (threads, name)
 
 
-def tally(compared: Callable[[], _groups.Comparisons]) -> Tally:
-    return _groups._tally("a group", compared)
+def tally(compared: Callable[[], groups.Comparisons]) -> Tally:
+    return groups.tally_of("a group", compared)
 
 
 # ---- Where all is right
@@ -81,13 +81,13 @@ def test_the_program_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     assert last.startswith("verified: cpu, ")
 
 
-def test_backend(backend: Backend, known: _groups.Known) -> None:
-    device = _groups.device("cuda" if backend.is_gpu else "cpu")
+def test_backend(backend: Backend, known: groups.Known) -> None:
+    device = groups.device("cuda" if backend.is_gpu else "cpu")
     for group in (
-        lambda: _groups.against_programs(device),
-        lambda: _groups.against_oracle(device, known),
-        lambda: _groups.against_transposes(device, known),
-        lambda: _groups.same_again(device, known[0][0]),
+        lambda: groups.against_programs(device),
+        lambda: groups.against_oracle(device, known),
+        lambda: groups.against_transposes(device, known),
+        lambda: groups.same_again(device, known[0][0]),
     ):
         found = tally(group)
         assert found.problems == []
@@ -109,7 +109,7 @@ def test_the_program_on_a_gpu(
     assert lines[-1].startswith("verified: cuda, ")
 
 
-def test_every_operation_is_called(known: _groups.Known) -> None:
+def test_every_operation_is_called(known: groups.Known) -> None:
     called = set()
 
     class Recorder(SimpleNamespace):
@@ -198,22 +198,22 @@ def plant(
 
 @pytest.mark.parametrize("name", PLANTED)
 def test_an_error_of_one_number_is_found(
-    name: str, known: _groups.Known, monkeypatch: pytest.MonkeyPatch
+    name: str, known: groups.Known, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant(monkeypatch, name, PLANTED[name])
-    assert tally(lambda: _groups.against_programs(CPU)).problems
-    found = tally(lambda: _groups.against_oracle(CPU, known))
+    assert tally(lambda: groups.against_programs(CPU)).problems
+    found = tally(lambda: groups.against_oracle(CPU, known))
     kinds = {problem.split(", ")[1] for problem in found.problems}
     assert kinds == {
-        f"{dtype} {layout}" for dtype, layout in itertools.product(CPU.types, _groups.LAYOUTS)
+        f"{dtype} {layout}" for dtype, layout in itertools.product(CPU.types, groups.LAYOUTS)
     }
     if name != "average_backward_boxes":  # it is no transpose
-        assert tally(lambda: _groups.against_transposes(CPU, known)).problems
+        assert tally(lambda: groups.against_transposes(CPU, known)).problems
 
 
-def test_a_wrong_winner_is_found(known: _groups.Known, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_winner_is_found(known: groups.Known, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch, "maximum", lambda result: (result[0], another_cell(result[1])))
-    problems = tally(lambda: _groups.against_oracle(CPU, known)).problems
+    problems = tally(lambda: groups.against_oracle(CPU, known)).problems
     assert {problem.split(", ")[0] for problem in problems} == {
         "roi_pool winners",
         "roi_align winners",
@@ -237,7 +237,7 @@ def test_the_program_fails(
 
 
 def test_another_bit_for_more_threads_is_found(
-    known: _groups.Known, monkeypatch: pytest.MonkeyPatch
+    known: groups.Known, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def next_bit(result: Array) -> Array:
         wrong = result.copy()
@@ -246,18 +246,18 @@ def test_another_bit_for_more_threads_is_found(
 
     plant(monkeypatch, "average", next_bit, threads=3)
     large = large_trial(np.random.default_rng(0))
-    problems = tally(lambda: _groups.same_for_threads(CPU, large)).problems
+    problems = tally(lambda: groups.same_for_threads(CPU, large)).problems
     assert problems
     assert all("3 threads: 1 of " in problem for problem in problems)
-    assert not tally(lambda: _groups.against_oracle(CPU, known)).problems
+    assert not tally(lambda: groups.against_oracle(CPU, known)).problems
 
 
 def test_another_bit_the_second_time_is_found(
-    known: _groups.Known, monkeypatch: pytest.MonkeyPatch
+    known: groups.Known, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls = itertools.count()
     plant(monkeypatch, "maximum", lambda result: (result[0] + next(calls), result[1]))
-    assert tally(lambda: _groups.same_again(CPU, known[0][0])).problems
+    assert tally(lambda: groups.same_again(CPU, known[0][0])).problems
 
 
 def test_an_exception_is_a_problem(

@@ -6,6 +6,6 @@ and with themselves, computed again. `tolerance` says how close is close enough.
 source tree share all of it and go much further.
 """
 
-from roipool.verification._groups import Tally, device, verify
+from roipool.verification.groups import Tally, device, verify
 
 __all__ = ["Tally", "device", "verify"]

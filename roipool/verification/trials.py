@@ -108,9 +108,9 @@ def trials(rng: np.random.Generator) -> Iterator[Trial]:
     yield Trial("boxes in quarters", maps, rois, grad, sampling=2, exact=True)
 
 
-def large_trial(rng: np.random.Generator) -> Trial:
-    """Return a trial with work for many threads."""
-    count, shape = 100, (2, 37, 40, 50)
+def large_trial(rng: np.random.Generator, threads: int = 1) -> Trial:
+    """Return a trial with work for that many threads, 3 at least: 16384 pooled values each."""
+    count, shape = 37 * max(threads, 3), (2, 37, 40, 50)
     rois = _with_images(rng, rng.uniform(-5, 55, (count, 4)))
     return Trial("large", sixteenths(rng, shape), rois, sixteenths(rng, (count, shape[1], 3, 4)))
 

@@ -110,15 +110,15 @@ def verify(backends: Sequence[str], seed: int = 0) -> Iterator[Tally]:
         (trial, {real: exact_answers(trial, real) for real in (np.float32, np.float64)})
         for trial in trials(rng)
     ]
-    large = large_trial(rng)
+    large = large_trial(rng, roipool.get_num_threads())
     for backend in backends:
         place = device(backend)
         if backend == "cpu":
             yield from _on_every_instruction_set(place, known)
-            yield _tally("cpu: any number of threads", same_for_threads, place, large)
+            yield tally_of("cpu: any number of threads", same_for_threads, place, large)
         else:
             yield from _against_others(place, known)
-        yield _tally(f"{backend}: the same again", same_again, place, large)
+        yield tally_of(f"{backend}: the same again", same_again, place, large)
 
 
 def _on_every_instruction_set(cpu: Device, known: Known) -> Iterator[Tally]:
@@ -137,12 +137,13 @@ def as_it_is(array: Any) -> Any:
 
 
 def _against_others(device: Device, known: Known) -> Iterator[Tally]:
-    yield _tally(f"{device.name}: released programs", against_programs, device)
-    yield _tally(f"{device.name}: oracle", against_oracle, device, known)
-    yield _tally(f"{device.name}: transposes", against_transposes, device, known)
+    yield tally_of(f"{device.name}: released programs", against_programs, device)
+    yield tally_of(f"{device.name}: oracle", against_oracle, device, known)
+    yield tally_of(f"{device.name}: transposes", against_transposes, device, known)
 
 
-def _tally(name: str, compared: Callable[..., Comparisons], *arguments: Any) -> Tally:
+def tally_of(name: str, compared: Callable[..., Comparisons], *arguments: Any) -> Tally:
+    """Count a group's comparisons; an exception is a problem, and so is to compare nothing."""
     tally = Tally(name)
     try:
         for what, found in compared(*arguments):
