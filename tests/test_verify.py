@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import json
 import sys
@@ -234,6 +235,24 @@ def test_the_program_fails(
     shown = [line for line in lines if line.startswith("    ")]
     assert any(" NHWC, " in line and "numbers are off; at (" in line for line in shown)
     assert len(shown) <= 6 * len(wrong)
+
+
+def test_the_program_fails_on_a_gpu(
+    gpu: Backend, small: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = importlib.import_module("roipool._cuda")
+    right = backend.average
+
+    def wrong(*arguments: Any, **options: Any) -> Any:
+        result = right(*arguments, **options)
+        result[:1] = 99.0
+        return result
+
+    monkeypatch.setattr(backend, "average", wrong)
+    assert main(["verify", "--backend", "cuda"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    wrong_groups = [line.split("  ")[0] for line in lines if line.endswith("WRONG")]
+    assert wrong_groups == ["cuda: released programs", "cuda: oracle", "cuda: transposes"]
 
 
 def test_another_bit_for_more_threads_is_found(

@@ -245,8 +245,8 @@ def roi_align_backward(
     xp, nobody = array_module(gradient), (x < 0) | (y < 0)
     if not check.flag("exact_gradient", exact_gradient):
         beyond = (x >= shape[3]) | (y >= shape[2])
-        known = values_of(beyond & ~nobody)
-        if known is not None and known.any():
+        known = values_of(beyond)
+        if known is not None and (known & ~host_copy(nobody)).any():
             raise ValueError(f"argmax_x and argmax_y must lie in the map, {shape[2]} x {shape[3]}")
         cells = xp.where(nobody | beyond, np.int64(-1), y.astype(np.int64) * shape[3] + x)
         return steps.spread_maximum(gradient, cells, regions, None, shape, winner_is_cell=True)
