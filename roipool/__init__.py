@@ -16,6 +16,7 @@ except ImportError as error:
 
 from roipool import compat, reference
 from roipool._config import show_config
+from roipool._debug import set_debug
 from roipool._threads import get_num_threads, set_num_threads
 from roipool._version import __version__
 from roipool.crop_and_resize import (
@@ -42,6 +43,7 @@ __all__ = [
     "roi_average_pool_backward",
     "roi_pool",
     "roi_pool_backward",
+    "set_debug",
     "set_num_threads",
     "show_config",
 ]

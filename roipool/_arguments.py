@@ -15,6 +15,18 @@ from typing import Any, Literal, NamedTuple, TypeAlias, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from roipool._arrays import (
+    as_array,
+    assign,
+    contiguous,
+    converted,
+    is_array,
+    joined,
+    may_share_memory,
+    reversed_pairs,
+    values_of,
+)
+
 Layout: TypeAlias = Literal["NCHW", "NHWC"]
 Array: TypeAlias = NDArray[Any]
 Boxes: TypeAlias = ArrayLike | Sequence[ArrayLike]
@@ -27,10 +39,15 @@ LARGEST_AXIS = 2**31 - 1
 LARGEST_ARRAY = 2**59
 # A bin's samples are numbered in 32 bits: 2^15 by 2^15 of them.
 LARGEST_SAMPLING_RATIO = 2**15
+# What image numbers on a GPU may be stored as: its kernels read them where they are.
+DEVICE_IMAGE_TYPES = ("int32", "int64", "float32", "float64")
 
 
 class Regions(NamedTuple):
-    """Boxes as backends take them: (K, 4) x1, y1, x2, y2 and one image number each."""
+    """Boxes as backends take them: (K, 4) x1, y1, x2, y2 and one image number each.
+
+    On a GPU both may be columns of one table, and image numbers are not checked.
+    """
 
     boxes: Array
     images: NDArray[np.int64]
@@ -55,16 +72,10 @@ def check_layout(layout: str) -> Layout:
     return cast(Layout, layout)
 
 
-def contiguous(array: Array, dtype: np.dtype[Any]) -> Array:
-    """Return an array in C order at an aligned address: the same one where it is so already."""
-    result = np.ascontiguousarray(array, dtype)
-    return result if result.flags.aligned else result.copy()
-
-
 def float_array(name: str, array: Any, ndim: int = 4) -> Array:
     """Return a C-contiguous array of a supported type in native byte order."""
-    if not isinstance(array, np.ndarray):
-        raise TypeError(f"{name} must be a NumPy array, got {type(array).__name__}")
+    if not is_array(array):
+        raise TypeError(f"{name} must be a NumPy or CuPy array, got {type(array).__name__}")
     if dtype_name(array.dtype) not in FLOAT_NAMES:
         raise TypeError(
             f"{name} must have dtype float16, bfloat16, float32 or float64, got {array.dtype}; "
@@ -100,10 +111,10 @@ def real_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
 def number_array(name: str, values: Any) -> Array:
     """Return real numbers as an array; text, booleans, objects and complex numbers are errors."""
     try:
-        array = np.asarray(values)
+        array = as_array(values)
     except ValueError:
         raise ValueError(f"{name} must be a rectangular array of numbers") from None
-    if array.size == 0 and not isinstance(values, np.ndarray):
+    if array.size == 0 and not is_array(values):
         return array.astype(np.float64)
     if array.dtype.kind not in "fiu" and dtype_name(array.dtype) != "bfloat16":
         raise TypeError(f"{name} must hold real numbers, got dtype {array.dtype}")
@@ -111,10 +122,24 @@ def number_array(name: str, values: Any) -> Array:
 
 
 def check_images(name: str, values: Any, count: int, images: int, where: str) -> Array:
-    """Return image numbers as int64; each must be a whole number in [0, images)."""
+    """Return image numbers; each must be a whole number in [0, images).
+
+    On a GPU they are as they are, and kernels pass over boxes whose number is not.
+    """
     array = number_array(name, values)
     if array.shape != (count,):
         raise ValueError(f"{name} must have shape ({count},), got {array.shape}")
+    known = values_of(array)
+    if known is not None:
+        numbers = _checked_images(known, images, where)
+        if known is array:
+            return numbers
+    if dtype_name(array.dtype) in DEVICE_IMAGE_TYPES:
+        return array
+    return converted(array, np.dtype(np.int64 if array.dtype.kind in "iu" else np.float32))
+
+
+def _checked_images(array: Array, images: int, where: str) -> Array:
     numbers = array.astype(np.float64) if array.dtype.kind not in "iu" else array
     bad = ~((numbers >= 0) & (numbers < images) & (numbers == np.floor(numbers)))
     if bad.any():
@@ -165,8 +190,8 @@ def _is_one_per_image(rois: Sequence[Any]) -> bool:
 
 def rank(item: Any) -> int:
     """Return how deeply sequences are nested, by their first items."""
-    if isinstance(item, np.ndarray):
-        return item.ndim
+    if is_array(item):
+        return int(item.ndim)
     if isinstance(item, (list, tuple)):
         return 1 + (rank(item[0]) if item else 0)
     return int(np.ndim(item))
@@ -189,15 +214,13 @@ def _regions_per_image(
         if array.ndim != 2 or array.shape[1] != 4:
             raise ValueError(f"rois[{image}] must have shape (L, 4), got {array.shape}")
         parts.append(coordinates(array, dtype))
-    numbers = np.repeat(np.arange(images, dtype=np.int64), [len(part) for part in parts])
-    boxes = np.concatenate(parts) if parts else np.empty((0, 4), real_type(dtype))
-    return Regions(boxes, numbers)
+    return Regions(*joined(parts, real_type(dtype)))
 
 
 def coordinates(array: Array, dtype: np.dtype[Any]) -> Array:
     """Return box coordinates in the type that geometry is computed in."""
     with np.errstate(over="ignore"):  # beyond float32: infinite, and so outside every map
-        return contiguous(array, real_type(dtype))
+        return converted(array, real_type(dtype))
 
 
 def crop_regions(boxes: Any, box_indices: Any, images: int, dtype: np.dtype[Any]) -> Regions:
@@ -208,7 +231,7 @@ def crop_regions(boxes: Any, box_indices: Any, images: int, dtype: np.dtype[Any]
     if array.ndim != 2 or array.shape[1] != 4:
         raise ValueError(f"boxes must have shape (K, 4): y1, x1, y2, x2; got {array.shape}")
     numbers = check_images("box_indices", box_indices, len(array), images, "box_indices[{row}]")
-    return Regions(coordinates(array[:, [1, 0, 3, 2]], dtype), numbers)
+    return Regions(coordinates(reversed_pairs(array), dtype), numbers)
 
 
 def size_pair(name: str, value: Any) -> tuple[int, int]:
@@ -253,7 +276,7 @@ def _float(name: str, value: Any) -> float:
     """Return any real scalar as a float; text, booleans and arrays of several are errors."""
     try:
         scalar = np.asarray(value)
-    except ValueError:
+    except (TypeError, ValueError):
         raise TypeError(f"{name} must be a real number, got {value!r}") from None
     numeric = scalar.dtype.kind in "fiu" or dtype_name(scalar.dtype) == "bfloat16"
     if scalar.ndim != 0 or not (numeric or isinstance(value, int)) or isinstance(value, bool):
@@ -321,12 +344,16 @@ def match_gradient(gradient: Array, boxes: int, map_shape: Shape4, layout: Layou
 
 def winners(array: Any, shape: tuple[int, ...], cells: int | None = None) -> Array:
     """Return a checked argmax as int32 or int64; `cells` bounds it where it names map cells."""
-    if not isinstance(array, np.ndarray) or array.dtype.kind not in "iu":
-        came = array.dtype if isinstance(array, np.ndarray) else type(array).__name__
+    if not is_array(array) or array.dtype.kind not in "iu":
+        came = array.dtype if is_array(array) else type(array).__name__
         raise TypeError(f"argmax must be an integer array, got {came}")
     if array.shape != shape:
         raise ValueError(f"argmax must have grad_output's shape {shape}, got {array.shape}")
-    low, high = (int(array.min()), int(array.max())) if array.size else (-1, -1)
+    known = values_of(array)
+    if known is None:
+        narrow = np.can_cast(array.dtype, np.int32)
+        return contiguous(array, np.dtype(np.int32 if narrow else np.int64))
+    low, high = (int(known.min()), int(known.max())) if known.size else (-1, -1)
     limit = 2**63 if cells is None else cells
     if low < -1 or high >= limit:
         raise ValueError(f"argmax must be from -1 to {limit - 1}, got values from {low} to {high}")
@@ -343,7 +370,7 @@ class Output(NamedTuple):
         """Return the user's array, filled."""
         if self.target is None or self.target is result:
             return result
-        self.target[...] = result
+        assign(self.target, result)
         return self.target
 
 
@@ -353,19 +380,19 @@ def output(
     """Check `out`; any strides and byte order will do, and it may overlap the inputs."""
     if out is None:
         return Output(None, None)
-    if not isinstance(out, np.ndarray):
-        raise TypeError(f"out must be a NumPy array or None, got {type(out).__name__}")
+    if not is_array(out):
+        raise TypeError(f"out must be a NumPy or CuPy array or None, got {type(out).__name__}")
     if dtype_name(out.dtype) != dtype_name(dtype):
         raise TypeError(f"out must have dtype {dtype}, got {out.dtype}")
     if out.shape != shape:
         raise ValueError(f"out must have shape {shape}, got {out.shape}")
-    if not out.flags.writeable:
-        raise ValueError("out must be writeable, got a read-only array")
-    overlaps = any(
-        isinstance(item, np.ndarray) and np.may_share_memory(out, item) for item in inputs
-    )
-    direct = out.flags.c_contiguous and out.dtype.isnative and out.flags.aligned and not overlaps
-    return Output(out if direct else None, out)
+    direct = out.flags.c_contiguous
+    if isinstance(out, np.ndarray):
+        if not out.flags.writeable:
+            raise ValueError("out must be writeable, got a read-only array")
+        direct = direct and out.dtype.isnative and out.flags.aligned
+    overlaps = any(may_share_memory(out, item) for item in inputs)
+    return Output(out if direct and not overlaps else None, out)
 
 
 def pooled_output(

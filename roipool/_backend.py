@@ -6,16 +6,12 @@ the machine, and no framework is imported that the caller has not imported.
 
 from __future__ import annotations
 
-import sys
+import importlib
 from types import ModuleType
 from typing import Any
 
 from roipool import _cpu
-
-
-def _is_cupy(array: Any) -> bool:
-    cupy = sys.modules.get("cupy")
-    return cupy is not None and isinstance(array, cupy.ndarray)
+from roipool._arrays import is_array, is_cupy
 
 
 def backend_of(**arrays: Any) -> ModuleType:
@@ -25,19 +21,38 @@ def backend_of(**arrays: Any) -> ModuleType:
     ------
     TypeError
         If the arrays are of two kinds; the message says which is where.
-    NotImplementedError
-        If they are CuPy arrays: this release computes on the CPU only.
+    ValueError
+        If they are on two GPUs.
     """
-    on_gpu = [name for name, array in arrays.items() if _is_cupy(array)]
+    on_gpu = [name for name, array in arrays.items() if _is_on_gpu(array)]
     if not on_gpu:
         return _cpu
-    on_cpu = [name for name, array in arrays.items() if array is not None and name not in on_gpu]
+    on_cpu = [name for name, array in arrays.items() if _is_elsewhere(array)]
     if on_cpu:
         raise TypeError(
             f"arrays must all be NumPy or all be CuPy: {', '.join(on_gpu)} is on the GPU, "
             f"{', '.join(on_cpu)} is not"
         )
-    raise NotImplementedError(
-        "CuPy arrays are not supported by this release of roipool; pass NumPy arrays, for example "
-        "cupy.asnumpy(features)"
-    )
+    devices = {name: _device(arrays[name]) for name in on_gpu}
+    if len(set(devices.values())) > 1:
+        places = ", ".join(f"{name} on {number}" for name, number in devices.items())
+        raise ValueError(f"arrays must all be on one GPU, got {places}")
+    return importlib.import_module("roipool._cuda")
+
+
+def _is_on_gpu(array: Any) -> bool:
+    """Return whether an argument is a CuPy array, or a sequence of arrays that holds one."""
+    if not isinstance(array, (list, tuple)):
+        return is_cupy(array)
+    return bool(array) and is_array(array[0]) and any(map(is_cupy, array))
+
+
+def _is_elsewhere(array: Any) -> bool:
+    """Return whether an argument, or a part of one, is no CuPy array."""
+    if not isinstance(array, (list, tuple)):
+        return array is not None and not is_cupy(array)
+    return not array or not all(map(is_cupy, array))
+
+
+def _device(array: Any) -> int:
+    return int((array[0] if isinstance(array, (list, tuple)) else array).device.id)

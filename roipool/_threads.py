@@ -88,9 +88,21 @@ def get_num_threads() -> int:
     >>> roipool.get_num_threads() >= 1
     True
     """
-    if _child_of_pool or not _cpu.has_openmp():
-        return 1
-    return _chosen or _from_environment() or min(_cpu.openmp_threads(), MOST_THREADS)
+    return number_and_source()[0]
+
+
+def number_and_source() -> tuple[int, str]:
+    """Return :func:`get_num_threads` and in words where the number comes from."""
+    if not _cpu.has_openmp():
+        return 1, "a build without OpenMP"
+    if _child_of_pool:
+        return 1, "OpenMP's threads do not survive a fork"
+    if _chosen:
+        return _chosen, "set by set_num_threads"
+    from_environment = _from_environment()
+    if from_environment:
+        return from_environment, "set by ROIPOOL_NUM_THREADS"
+    return min(_cpu.openmp_threads(), MOST_THREADS), "OpenMP's own setting"
 
 
 def threads_for_call() -> int:

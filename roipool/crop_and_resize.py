@@ -8,6 +8,7 @@ from numpy.typing import ArrayLike
 
 from roipool import _arguments as check
 from roipool._arguments import Array
+from roipool._arrays import reversed_pairs
 from roipool._backend import backend_of
 from roipool._geometry import Geometry
 from roipool._threads import threads_for_call
@@ -225,4 +226,4 @@ def crop_and_resize_backward_boxes(
         layout=layout,
         threads=threads_for_call(),
     )
-    return by_corner.take([1, 0, 3, 2], axis=1)
+    return reversed_pairs(by_corner)

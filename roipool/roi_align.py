@@ -114,7 +114,8 @@ def roi_align(
     argmax : ndarray of int32
         Only with `return_argmax`. Same shape: the winning sample's number in the bin's grid, row
         by row; the first of equals; -1 where no sample lies inside the map. int64 where an adaptive
-        grid has more than 2**31 - 1 samples.
+        grid has more than 2**31 - 1 samples; for CuPy arrays, whose boxes are not read, wherever
+        it could have.
 
     Raises
     ------

@@ -8,14 +8,29 @@ import numpy as np
 
 
 class Backend:
-    """Where arrays live: `to_device` brings them there, `to_host` back."""
+    """Where arrays live: `to_device` brings them there, `to_host` back.
+
+    "emulator" is the CUDA backend on the CPU: see the package of that name.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
 
+    @property
+    def is_gpu(self) -> bool:
+        """Whether this is the CUDA backend, on a GPU or emulated."""
+        return self.name != "cpu"
+
+    def float32(self, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """Return numbers as float32 arithmetic takes and gives them: CuPy's makes tiny ones 0."""
+        with np.errstate(invalid="ignore"):
+            numbers = array.astype(np.float32)
+        tiny = np.abs(numbers) < np.finfo(np.float32).tiny
+        return np.where(tiny & self.is_gpu, np.copysign(np.float32(0), numbers), numbers)
+
     def to_device(self, array: Any) -> Any:
         """Return `array` as this backend's type."""
-        if self.name == "cpu":
+        if not self.is_gpu:
             return array
         import cupy
 
@@ -23,4 +38,4 @@ class Backend:
 
     def to_host(self, array: Any) -> np.ndarray[Any, Any]:
         """Return `array` as a NumPy array, whatever it was."""
-        return np.asarray(array) if self.name == "cpu" else array.get()
+        return array.get() if self.is_gpu else np.asarray(array)

@@ -79,7 +79,7 @@ def test_openmp_is_built_in() -> None:
 def test_config_tells_the_truth(capsys: pytest.CaptureFixture[str]) -> None:
     roipool.show_config()
     printed = capsys.readouterr().out
-    threads = f"yes, {roipool.get_num_threads()} threads" if _cpu.has_openmp() else "no"
+    threads = f"{'yes' if _cpu.has_openmp() else 'no'}, {roipool.get_num_threads()} thread"
     assert re.search(rf"^OpenMP +{threads}", printed, re.MULTILINE)
     assert re.search(rf"^roipool +{re.escape(roipool.__version__)}$", printed, re.MULTILINE)
     assert re.search(rf"^instruction set +{_cpu.instruction_set()}\b", printed, re.MULTILINE)
@@ -153,7 +153,15 @@ def test_bfloat16_needs_no_import_of_ours() -> None:
 
 
 @pytest.mark.parametrize(
-    "file", ["py.typed", "kernels/config.h", "kernels/geometry.h", "kernels/cpu/plan.h"]
+    "file",
+    [
+        "py.typed",
+        "kernels/config.h",
+        "kernels/geometry.h",
+        "kernels/cpu/plan.h",
+        "kernels/cuda/call.h",
+        "kernels/cuda/average_forward.cu",
+    ],
 )
 def test_file_is_installed(file: str) -> None:
     assert importlib.resources.files("roipool").joinpath(file).is_file()

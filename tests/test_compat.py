@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from backends import Backend
+from placed import Placed
 
 from roipool import reference
 from roipool.compat import (
@@ -20,10 +22,18 @@ from roipool.compat import (
     roialign_pytorch,
 )
 
+SYSTEMS = ("caffe", "chainer", "mmcv", "mxnet", "onnx", "roialign_pytorch")
 PROBE = np.arange(1, 26, dtype=np.float32).reshape(1, 1, 5, 5)
 ULP = 2.0**-23
 SIZES = ((2, 2), (3, 5), (1, 1))
 SCALES = (1.0, 0.5, 0.3)
+
+
+@pytest.fixture(autouse=True)
+def on_backend(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every system compute on each backend in turn."""
+    for name in SYSTEMS:
+        monkeypatch.setitem(globals(), name, Placed(globals()[name], backend))
 
 
 def some_maps(rng: np.random.Generator, dtype: Any = np.float32) -> np.ndarray:

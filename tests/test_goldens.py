@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from backends import Backend
-from golden_data import FOLDER, Array, Golden, goldens
+from golden_data import FOLDER, Array, Case, goldens
 
 import roipool
 
@@ -26,7 +26,7 @@ ULPS = 4  # of float32, relative to the sum of an entry's absolute terms
 class Inputs:
     """A case's input arrays on a backend's device, by name, and its options as `case`."""
 
-    def __init__(self, case: Golden, backend: Backend, absolute: bool = False) -> None:
+    def __init__(self, case: Case, backend: Backend, absolute: bool = False) -> None:
         self.case = case
         self.backend = backend
         self.absolute = absolute
@@ -53,8 +53,8 @@ class Check(NamedTuple):
     key: str
     call: Callable[[Inputs], Any]
     kind: str
-    terms: Callable[[Golden], Array] | None = None
-    where: Callable[[Golden], Array] | None = None
+    terms: Callable[[Case], Array] | None = None
+    where: Callable[[Case], Array] | None = None
 
     def __str__(self) -> str:
         return f"{self.system}-{self.key}"
@@ -162,21 +162,21 @@ def crop_grad_boxes(inputs: Inputs) -> Any:
 # ---- Sums of absolute terms, and comparable entries, where they are not the usual ones
 
 
-def largest_pixel(case: Golden) -> Array:
+def largest_pixel(case: Case) -> Array:
     """TensorFlow's a + (b - a) * t rounds relative to the pixels, not to the weighted ones."""
     return np.abs(case.features).max()
 
 
-def largest_slope(case: Golden) -> Array:
+def largest_slope(case: Case) -> Array:
     """Bound the terms of a box gradient: gradients times differences of pixels times extents."""
     upstream = np.abs(case.grad).sum(axis=(1, 2, 3))[:, None]
     extents = np.array([case.features.shape[2], case.features.shape[3]] * 2) - 1
     return 2 * upstream * np.abs(case.features).max() * extents
 
 
-def has_samples(case: Golden) -> Array:
+def has_samples(case: Case) -> Array:
     """On a CPU mmcv's maximum starts at -10000 and stays there in a bin without samples."""
-    return case["max"] > -10000
+    return case.answers["max"] > -10000
 
 
 CHECKS = [
@@ -209,9 +209,9 @@ CHECKS = [
 # ---- Counting
 
 
-def compare(check: Check, case: Golden, backend: Backend) -> Agreement:
+def compare(check: Check, case: Case, backend: Backend) -> Agreement:
     """Return how the entries of one case agree."""
-    expected = case[check.key]
+    expected = case.answers[check.key]
     got = backend.to_host(check.call(Inputs(case, backend)))
     assert got.shape == expected.shape
     assert got.dtype == expected.dtype

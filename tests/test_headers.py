@@ -8,11 +8,12 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import nvrtc
 import pytest
+
+from roipool._source import flatten
 
 KERNELS = Path(str(importlib.resources.files("roipool") / "kernels"))
 GEOMETRY = sorted(path.name for path in KERNELS.glob("*.h"))
@@ -70,25 +71,6 @@ def compiler() -> None:
         if sys.platform == "linux":
             raise
         pytest.skip(f"{error}: it exists for Linux and Windows only")
-
-
-def flatten(header: str, folder: Path = KERNELS) -> str:
-    """Return a header with those that it includes in one text; compilers see the right lines."""
-    return "\n".join(flat_lines((folder / header).resolve(), set()))
-
-
-def flat_lines(path: Path, seen: set[Path]) -> Iterator[str]:
-    seen.add(path)
-    yield f'#line 1 "{path.name}"'
-    for number, line in enumerate(path.read_text().splitlines(), 1):
-        included = re.match(r'\s*#\s*include\s*"(.+)"', line)
-        if included:
-            other = (path.parent / included[1]).resolve()
-            if other not in seen:
-                yield from flat_lines(other, seen)
-            yield f'#line {number + 1} "{path.name}"'
-        else:
-            yield "" if line.strip() == "#pragma once" else line
 
 
 # Stores what it is told, so that nothing of the geometry can be left out.

@@ -197,7 +197,10 @@ def test_roi_align_maximum(backend: Backend, case: Case, dtype: np.dtype[Any], l
     assert_close(to_nchw(backend.to_host(got), layout), answer.pooled, answer.terms)
     again, winners = roipool.roi_align(maps, rois, *place, return_argmax=True, **options)
     assert_same_bits(backend.to_host(again), backend.to_host(got))
-    assert winners.dtype == (np.int32 if case.numbered else np.int64)
+    # The size of an adaptive grid cannot be read back from a GPU: its winners are always 64-bit.
+    adaptive = np.min(case.sampling) == 0
+    narrow = not adaptive if backend.is_gpu else case.numbered
+    assert winners.dtype == (np.int32 if narrow else np.int64)
 
     numbers = to_nchw(backend.to_host(winners), layout)
     others = np.where(numbers == answer.winners, -1, numbers)

@@ -173,12 +173,12 @@ def test_average_as_others_compute_it(system: str, name: str, aligned: bool | No
         place = (case.rois, case.size, case.scale, case.sampling)
         found = reference.roi_align(case.features, *place, **chosen)
         terms = reference.roi_align(np.abs(case.features), *place, **chosen)
-        assert_close(case[name], found, terms)
-        if f"{name}_grad" in case:
+        assert_close(case.answers[name], found, terms)
+        if f"{name}_grad" in case.answers:
             back = (case.rois, case.features.shape, case.scale, case.sampling)
             found = reference.roi_align_backward(case.grad, *back, **chosen)
             terms = reference.roi_align_backward(np.abs(case.grad), *back, **chosen)
-            assert_close(case[f"{name}_grad"], found, terms)
+            assert_close(case.answers[f"{name}_grad"], found, terms)
 
 
 @pytest.mark.parametrize(
@@ -190,14 +190,14 @@ def test_roi_pool_as_others_compute_it(system: str, name: str) -> None:
             case.features, case.rois, case.size, case.scale, return_argmax=True,
             coordinate_dtype=np.float32,
         )  # fmt: skip
-        np.testing.assert_array_equal(found, case[name])
-        if f"{name}_argmax" in case:
-            np.testing.assert_array_equal(winners, case[f"{name}_argmax"])
-        if f"{name}_grad" in case:
+        np.testing.assert_array_equal(found, case.answers[name])
+        if f"{name}_argmax" in case.answers:
+            np.testing.assert_array_equal(winners, case.answers[f"{name}_argmax"])
+        if f"{name}_grad" in case.answers:
             shape = case.features.shape
             found = reference.roi_pool_backward(case.grad, winners, case.rois, shape)
             terms = reference.roi_pool_backward(np.abs(case.grad), winners, case.rois, shape)
-            assert_close(case[f"{name}_grad"], found, terms)
+            assert_close(case.answers[f"{name}_grad"], found, terms)
 
 
 def test_position_sensitive_average_as_mxnet_computes_it() -> None:
@@ -210,7 +210,7 @@ def test_position_sensitive_average_as_mxnet_computes_it() -> None:
             reference.roi_align(maps, *place, **chosen)[:, channel, ph, pw]
             for maps in (case.ps_features, np.abs(case.ps_features))
         )
-        assert_close(case["ps"], found, terms)
+        assert_close(case.answers["ps"], found, terms)
 
 
 def test_maximum_as_mmcv_computes_it() -> None:
@@ -219,20 +219,20 @@ def test_maximum_as_mmcv_computes_it() -> None:
         chosen = {"aligned": case.aligned, "coordinate_dtype": np.float32}
         found, y, x = reference.mmcv_roi_align_max(case.features, *place, **chosen)
         terms = reference.roi_align(np.abs(case.features), *place, mode="max", **chosen)
-        assert_close(case["max"], found, np.maximum(terms, np.abs(found)))
-        np.testing.assert_array_equal(y, case["max_y"])
-        np.testing.assert_array_equal(x, case["max_x"])
+        assert_close(case.answers["max"], found, np.maximum(terms, np.abs(found)))
+        np.testing.assert_array_equal(y, case.answers["max_y"])
+        np.testing.assert_array_equal(x, case.answers["max_x"])
         core, winners = reference.roi_align(
             case.features, *place, mode="max", return_argmax=True, **chosen
         )
         sampled = found > -10000
-        assert_close(case["max"][sampled], core[sampled], terms[sampled])
+        assert_close(case.answers["max"][sampled], core[sampled], terms[sampled])
         back = (case.rois, case.features.shape, case.scale, case.sampling)
         found, terms = (
             reference.roi_align_backward(grad, *back, mode="max", argmax=winners, **chosen)
             for grad in (case.grad, np.abs(case.grad))
         )
-        assert_close(case["max_grad"], found, terms)
+        assert_close(case.answers["max_grad"], found, terms)
 
 
 @pytest.mark.parametrize(("name", "aligned"), [("v10_max", False), ("v16_max", None)])
@@ -244,7 +244,7 @@ def test_maximum_as_onnxruntime_computes_it(name: str, aligned: bool | None) -> 
             "coordinate_dtype": np.float32,
         }
         found = reference.onnx_roi_align_max(case.features, *place, **chosen)
-        assert_close(case[name], found, np.abs(found))
+        assert_close(case.answers[name], found, np.abs(found))
 
 
 @pytest.mark.parametrize("method", ["bilinear", "nearest"])
@@ -257,18 +257,20 @@ def test_crop_and_resize_as_tensorflow_computes_it(method: str) -> None:
             maps, boxes, images, case.size, method=method, extrapolation_value=0.5, **chosen
         )
         # TensorFlow's a + (b - a) * t rounds relative to the pixels, not to the weighted ones.
-        assert_close(case[method], found, np.abs(maps).max(), ulps=0 if method == "nearest" else 1)
+        assert_close(
+            case.answers[method], found, np.abs(maps).max(), ulps=0 if method == "nearest" else 1
+        )
         found, terms = (
             reference.crop_and_resize_backward(
                 values, boxes, images, maps.shape, method=method, **chosen
             )
             for values in (grad, np.abs(grad))
         )
-        assert_close(case[f"{method}_grad"], found, terms)
+        assert_close(case.answers[f"{method}_grad"], found, terms)
         found = reference.crop_and_resize_backward_boxes(grad, maps, boxes, images, **chosen)
         terms = 2 * np.abs(grad).sum(axis=(1, 2, 3))[:, None] * np.abs(maps).max()
         terms = terms * (np.array([maps.shape[1], maps.shape[2]] * 2) - 1)
-        assert_close(case[f"{method}_grad_boxes"], found, terms, ulps=1)
+        assert_close(case.answers[f"{method}_grad_boxes"], found, terms, ulps=1)
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])

@@ -97,8 +97,11 @@ def test_means_of_two_are_rounded_to_even(backend: Backend, dtype: Any, channels
         backend.to_device(np.array([[0, 0.5, 0, 1.5, height]])), (height, 1), 1.0, 1,
     )  # fmt: skip
     with np.errstate(all="ignore"):
-        mean = as_float(maps[..., :1]) * np.float32(0.5) + as_float(maps[..., 1:]) * np.float32(0.5)
-        expected = as_float(mean.astype(dtype))
+        first, second = (
+            backend.float32(half) * np.float32(0.5) for half in (maps[..., :1], maps[..., 1:])
+        )
+        first = backend.float32(first)  # the second is multiplied and added in one step
+        expected = as_float(backend.float32(first + second).astype(dtype))
     np.testing.assert_array_equal(as_float(backend.to_host(got)), expected)
 
 

@@ -11,15 +11,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from catalogue import DTYPES, LAYOUTS, Array, in_layout, shape_in_layout
+from catalogue import DTYPES, LAYOUTS, Array
 from compare import assert_same_bits
 from run_python import run_python
 
 import roipool
 from roipool import _cpu
+from roipool.verification import groups
+from roipool.verification.trials import large_trial
 
-SHAPE = (2, 37, 40, 50)
-COUNT = 300  # work for eight threads, of which each gets thousands of values
+LARGE = large_trial(np.random.default_rng(0), threads=7)
 
 
 @pytest.fixture(autouse=True)
@@ -32,37 +33,7 @@ def same_threads_after() -> Iterator[None]:
 
 def everything(dtype: Any, layout: str) -> dict[str, Array]:
     """Return the results of every operation on maps large enough for many tasks."""
-    rng = np.random.default_rng(0)
-    maps = in_layout(rng.normal(size=SHAPE).astype(dtype), layout)
-    corners = rng.uniform(-5, 55, (COUNT, 4))
-    rois = np.column_stack([rng.integers(0, 2, COUNT), corners])
-    boxes, images = corners / 45, rois[:, 0].astype(int)
-    grad = rng.normal(size=shape_in_layout((COUNT, SHAPE[1], 3, 4), layout)).astype(dtype)
-    form: dict[str, Any] = {"layout": layout}
-    pool, cells = roipool.roi_pool(maps, rois, (3, 4), return_argmax=True, **form)
-    form_max: dict[str, Any] = {"mode": "max", **form}
-    greatest, samples = roipool.roi_align(maps, rois, (3, 4), return_argmax=True, **form_max)
-    return {
-        "pool": pool,
-        "pool winners": cells,
-        "pool gradient": roipool.roi_pool_backward(grad, cells, rois, maps.shape, **form),
-        "average pool": roipool.roi_average_pool(maps, rois, (3, 4), **form),
-        "average pool gradient": roipool.roi_average_pool_backward(grad, rois, maps.shape, **form),
-        "average": roipool.roi_align(maps, rois, (3, 4), **form),
-        "average gradient": roipool.roi_align_backward(grad, rois, maps.shape, **form),
-        "average box gradient": roipool.roi_align_backward_rois(grad, maps, rois, **form),
-        "maximum": greatest,
-        "maximum winners": samples,
-        "maximum gradient": roipool.roi_align_backward(
-            grad, rois, maps.shape, argmax=samples, **form_max
-        ),
-        "crop": roipool.crop_and_resize(maps, boxes, images, (3, 4), **form),
-        "nearest": roipool.crop_and_resize(maps, boxes, images, (3, 4), method="nearest", **form),
-        "crop gradient": roipool.crop_and_resize_backward(grad, boxes, images, maps.shape, **form),
-        "crop box gradient": roipool.crop_and_resize_backward_boxes(
-            grad, maps, boxes, images, **form
-        ),
-    }
+    return groups.compute(groups.device("cpu"), LARGE, np.dtype(dtype), layout)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

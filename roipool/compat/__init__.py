@@ -5,6 +5,11 @@ behaviour is defined, quirks included; where the original reads out of bounds, c
 memory, the result is bounded and the docstring says so. Every operation has a ``..._backward``;
 where the original's gradient is not the derivative of its own forward, ``exact_gradient=True``
 gives the derivative.
+
+CuPy arrays give CuPy arrays, computed on their device without waiting for it. What needs values
+(a batch index that names no image, coordinates that must be finite, winners that must lie in the
+map) is checked for NumPy arrays only, unless :func:`roipool.set_debug` asks for it: on a GPU such a
+box pools to nothing and has no gradient.
 """
 
 from roipool.compat import (

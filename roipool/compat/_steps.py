@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import re
 from collections.abc import Callable
@@ -12,6 +13,7 @@ import numpy as np
 
 from roipool import _arguments as check
 from roipool._arguments import Array, Layout, Regions, Shape4
+from roipool._arrays import array_module, contiguous, device_of, values_of
 from roipool._backend import backend_of
 from roipool._geometry import Geometry
 from roipool._threads import threads_for_call
@@ -38,6 +40,30 @@ def speaking_of(
             except (TypeError, ValueError) as error:
                 text = words.sub(lambda word: names[word[0]], str(error))
                 raise type(error)(text) from error
+
+        return call
+
+    return decorate
+
+
+def arrays(
+    *names: str,
+) -> Callable[[Callable[Parameters, Result]], Callable[Parameters, Result]]:
+    """Let a function compute where the arguments of these names are: all NumPy or all CuPy."""
+
+    def decorate(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+        every = list(inspect.signature(function).parameters)
+        places = {name: every.index(name) for name in names}
+
+        @wraps(function)
+        def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+            given = {
+                name: args[place] if place < len(args) else kwargs.get(name)
+                for name, place in places.items()
+            }
+            backend_of(**given)
+            with device_of(*given.values()):
+                return function(*args, **kwargs)
 
         return call
 
@@ -76,7 +102,8 @@ def numbered_boxes(
 ) -> Regions:
     """Return boxes of shape (K, 5) whose batch column is cut to a whole number, as in C.
 
-    A box of an image that does not exist is an error, or pools to nothing and has no gradient.
+    A box of an image that does not exist is an error, or pools to nothing and has no gradient; on
+    a GPU, where numbers are not looked at, always the latter.
     """
     table = check.number_array(name, rois)
     if table.size == 0 and table.ndim == 1:
@@ -85,15 +112,29 @@ def numbered_boxes(
         raise ValueError(
             f"{name} must have shape (K, 5): batch index, x1, y1, x2, y2; got {table.shape}"
         )
-    numbers = np.trunc(table[:, 0].astype(np.float64))
-    unknown = ~((numbers >= 0) & (numbers < images))
-    if unknown.any() and unknown_image == "error":
-        row = int(np.flatnonzero(unknown)[0])
+    numbers = array_module(table).trunc(table[:, 0].astype(np.float64))
+    known = values_of(numbers)
+    if known is not None and unknown_image == "error" and of_no_image(known, images).any():
+        row = int(np.flatnonzero(of_no_image(known, images))[0])
         raise ValueError(
             f"{name}[{row}, 0] is {table[row, 0]}, but the batch holds {images} images"
         )
-    numbers = np.where(unknown, -1, numbers).astype(np.int64)
+    if isinstance(numbers, np.ndarray):
+        numbers = np.where(of_no_image(numbers, images), -1, numbers).astype(np.int64)
     return Regions(check.coordinates(table[:, 1:], dtype), numbers)
+
+
+def check_finite(name: str, table: Array) -> None:
+    """Check that coordinates are finite, where they may be looked at."""
+    known = values_of(table)
+    if known is not None and not np.isfinite(known).all():
+        row = int(np.argwhere(~np.isfinite(known))[0][0])
+        raise ValueError(f"{name} must be finite, got {known[row]} in row {row}")
+
+
+def of_no_image(numbers: Array, images: int) -> Array:
+    """Return which image numbers name none of the batch's images."""
+    return ~((numbers >= 0) & (numbers < images))
 
 
 def pool_average(
@@ -204,8 +245,8 @@ def winner_numbers(
     """Return the numbers of the samples nearest to y and x; -1 where there is none."""
     real = regions.boxes.dtype
     return backend_of(y=y, x=x).identify(
-        check.contiguous(y, real),
-        check.contiguous(x, real),
+        contiguous(y, real),
+        contiguous(x, real),
         *regions,
         geometry,
         shape,

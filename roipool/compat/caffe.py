@@ -13,10 +13,12 @@ import numpy as np
 
 from roipool import _arguments as check
 from roipool._arguments import Array
+from roipool._arrays import array_module, host_copy, values_of
 from roipool._geometry import Geometry
 from roipool.compat import _steps as steps
 
 
+@steps.arrays("bottom", "rois")
 def roi_pooling(
     bottom: Array, rois: Any, pooled_h: int, pooled_w: int, spatial_scale: float
 ) -> tuple[Array, Array]:
@@ -63,6 +65,7 @@ def roi_pooling(
 
 
 @steps.speaking_of(grad_output="top_diff")
+@steps.arrays("top_diff", "argmax", "rois")
 def roi_pooling_backward(
     top_diff: Array,
     argmax: Array,
@@ -119,9 +122,10 @@ def _align_scale(spatial_scale: float, scale_pred: Any) -> float:
     value = check.number_array("scale_pred", scale_pred)
     if value.size != 1:
         raise ValueError(f"scale_pred must hold one number, got shape {value.shape}")
-    return steps.single("scale_pred", abs(float(value.reshape(()))))
+    return steps.single("scale_pred", abs(float(host_copy(value).reshape(()))))
 
 
+@steps.arrays("bottom", "rois")
 def roi_align(
     bottom: Array,
     rois: Any,
@@ -148,7 +152,7 @@ def roi_align(
         Map cells per image pixel, kept in float32.
     scale_pred : array_like, optional
         The layer's third bottom, one number: its absolute value replaces `spatial_scale`. (Of a
-        larger blob the original reads the first number.)
+        larger blob the original reads the first number.) On a GPU it is read, which waits.
 
     Returns
     -------
@@ -181,13 +185,13 @@ def roi_align(
     size = check.size_pair("pooled_h and pooled_w", (pooled_h, pooled_w))
     top, argmax = steps.pool_maximum(maps, regions, geometry, size)
     y, x = steps.winner_positions(argmax, regions, geometry, maps.shape)
-    nobody = argmax < 0
-    argmax_x = np.where(nobody, -1, x).astype(np.int32)
-    argmax_y = np.where(nobody, -1, y).astype(np.int32)
+    xp, nobody, none = array_module(argmax), argmax < 0, y.dtype.type(-1)
+    argmax_x, argmax_y = (xp.where(nobody, none, at).astype(np.int32) for at in (x, y))
     return top, argmax_x, argmax_y
 
 
 @steps.speaking_of(grad_output="top_diff")
+@steps.arrays("top_diff", "argmax_x", "argmax_y", "rois")
 def roi_align_backward(
     top_diff: Array,
     argmax_x: Array,
@@ -238,16 +242,18 @@ def roi_align_backward(
     geometry = Geometry("caffe_roi_align", _align_scale(spatial_scale, scale_pred))
     x = steps.same_shape("argmax_x", argmax_x, gradient)
     y = steps.same_shape("argmax_y", argmax_y, gradient)
-    nobody = (x < 0) | (y < 0)
+    xp, nobody = array_module(gradient), (x < 0) | (y < 0)
     if not check.flag("exact_gradient", exact_gradient):
-        inside = (x < shape[3]) & (y < shape[2])
-        if not np.all(inside | nobody):
+        beyond = (x >= shape[3]) | (y >= shape[2])
+        known = values_of(beyond)
+        if known is not None and (known & ~host_copy(nobody)).any():
             raise ValueError(f"argmax_x and argmax_y must lie in the map, {shape[2]} x {shape[3]}")
-        cells = np.where(nobody, -1, y.astype(np.int64) * shape[3] + x)
+        cells = xp.where(nobody | beyond, np.int64(-1), y.astype(np.int64) * shape[3] + x)
         return steps.spread_maximum(gradient, cells, regions, None, shape, winner_is_cell=True)
     # A cut position stands for the one sample of its bin within the cell; samples are a cell apart.
-    far_away = -(10.0**6)
-    centre_y = np.where(nobody, far_away, y + 0.5)
-    centre_x = np.where(nobody, far_away, x + 0.5)
+    real = regions.boxes.dtype.type
+    centre_y, centre_x = (
+        xp.where(nobody, real(-1e6), at.astype(real) + real(0.5)) for at in (y, x)
+    )
     numbers = steps.winner_numbers(centre_y, centre_x, regions, geometry, shape)
     return steps.spread_maximum(gradient, numbers, regions, geometry, shape)

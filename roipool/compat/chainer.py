@@ -13,6 +13,7 @@ import numpy as np
 
 from roipool import _arguments as check
 from roipool._arguments import Array, Regions
+from roipool._arrays import array_module, reversed_pairs
 from roipool._geometry import Geometry
 from roipool.compat import _steps as steps
 
@@ -27,16 +28,15 @@ def _regions(
     table = check.number_array("rois", rois).astype(np.float64)
     if table.ndim != 2 or table.shape[1] != 4:
         raise ValueError(f"rois must have shape (K, 4): y1, x1, y2, x2; got {table.shape}")
-    if not np.isfinite(table).all():
-        row = int(np.argwhere(~np.isfinite(table))[0][0])
-        raise ValueError(f"rois must be finite, got {table[row]} in row {row}")
-    rounded = np.round(table * scale)[:, [1, 0, 3, 2]]
+    steps.check_finite("rois", table)
+    rounded = reversed_pairs(array_module(table).rint(table * scale))
     numbers = check.check_images(
         "roi_indices", roi_indices, len(table), images, "roi_indices[{row}]"
     )
     return Regions(check.coordinates(rounded, dtype), numbers)
 
 
+@steps.arrays("x", "rois", "roi_indices")
 def roi_average_pooling_2d(
     x: Array,
     rois: Any,
@@ -85,6 +85,7 @@ def roi_average_pooling_2d(
 
 
 @steps.speaking_of(grad_output="gy")
+@steps.arrays("gy", "rois", "roi_indices")
 def roi_average_pooling_2d_backward(
     gy: Array, rois: Any, roi_indices: Any, x_shape: Sequence[int], spatial_scale: float
 ) -> Array:

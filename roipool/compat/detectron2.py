@@ -44,6 +44,7 @@ class ROIAlign(torchvision.RoIAlign):
         super().__init__(output_size, spatial_scale, sampling_ratio, aligned)
 
     @steps.speaking_of(boxes="rois")
+    @steps.arrays("input", "rois")
     def forward(self, input: Array, rois: Any) -> Array:
         """Pool `rois`, shape (K, 5), from `input`, shape (N, C, H, W)."""
         maps = check.features("input", input, "NCHW")
@@ -52,6 +53,7 @@ class ROIAlign(torchvision.RoIAlign):
     __call__ = forward
 
     @steps.speaking_of(boxes="rois")
+    @steps.arrays("grad_output", "rois")
     def backward(self, grad_output: Array, rois: Any, input_shape: Sequence[int]) -> Array:
         """Return the gradient with respect to `input`."""
         gradient = check.float_array("grad_output", grad_output)

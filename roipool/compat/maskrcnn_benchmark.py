@@ -13,6 +13,7 @@ import numpy as np
 
 from roipool import _arguments as check
 from roipool._arguments import Array, Regions
+from roipool._arrays import array_module
 from roipool._geometry import Geometry
 from roipool.compat import _steps as steps
 
@@ -20,7 +21,8 @@ from roipool.compat import _steps as steps
 def _boxes(roi: Any, images: int, dtype: np.dtype[Any]) -> Regions:
     table = check.number_array("roi", roi)
     if table.ndim == 2 and table.shape[1] == 4:
-        table = np.column_stack([np.zeros(len(table), table.dtype), table])
+        xp = array_module(table)
+        table = xp.concatenate([xp.zeros((len(table), 1), table.dtype), table], axis=1)
     elif table.ndim != 2 or table.shape[1] != 5:
         raise ValueError(f"roi must have shape (K, 5) or (K, 4), got {table.shape}")
     return steps.numbered_boxes("roi", table, images, dtype)
@@ -30,6 +32,7 @@ def _align(spatial_scale: float, sampling_ratio: int) -> Geometry:
     return steps.align_geometry(steps.single("spatial_scale", spatial_scale), sampling_ratio)
 
 
+@steps.arrays("input", "roi")
 def roi_align(
     input: Array,
     roi: Any,
@@ -77,6 +80,7 @@ def roi_align(
     return steps.pool_average(maps, regions, _align(spatial_scale, sampling_ratio), size)
 
 
+@steps.arrays("grad_output", "roi")
 def roi_align_backward(
     grad_output: Array,
     roi: Any,

@@ -14,6 +14,7 @@ import numpy as np
 
 from roipool import _arguments as check
 from roipool._arguments import Array
+from roipool._arrays import array_module
 from roipool._geometry import Geometry
 from roipool.compat import _steps as steps
 
@@ -27,6 +28,7 @@ def _align(spatial_scale: float, sampling_ratio: int, aligned: bool) -> Geometry
     )
 
 
+@steps.arrays("input", "rois")
 def roi_align(
     input: Array,
     rois: Any,
@@ -105,9 +107,11 @@ def roi_align(
     y, x = steps.winner_positions(argmax, regions, geometry, maps.shape)
     # No winner, unlike the zero of an outside sample, leaves the value where it started.
     nobody = (argmax < 0) & (pooled.astype(y.dtype) < 0)
-    return pooled, np.where(nobody, y.dtype.type(-1), y), np.where(nobody, x.dtype.type(-1), x)
+    xp, none = array_module(argmax), y.dtype.type(-1)
+    return pooled, xp.where(nobody, none, y), xp.where(nobody, none, x)
 
 
+@steps.arrays("grad_output", "rois", "argmax_y", "argmax_x")
 def roi_align_backward(
     grad_output: Array,
     rois: Any,
@@ -162,10 +166,9 @@ def roi_align_backward(
     y = steps.same_shape("argmax_y", argmax_y, gradient)
     x = steps.same_shape("argmax_x", argmax_x, gradient)
     numbers = steps.winner_numbers(y, x, regions, geometry, shape)
-    lost = (y == -1) & ((x == -1) if exact else True)
-    return steps.spread_maximum(
-        gradient, np.where(lost, np.int32(-1), numbers), regions, geometry, shape
-    )
+    lost = (y == -1) & (x == -1) if exact else y == -1
+    kept = array_module(numbers).where(lost, numbers.dtype.type(-1), numbers)
+    return steps.spread_maximum(gradient, kept, regions, geometry, shape)
 
 
 class RoIAlign:
@@ -215,6 +218,7 @@ class RoIAlign:
         )
 
 
+@steps.arrays("input", "rois")
 def roi_pool(
     input: Array,
     rois: Any,
@@ -268,18 +272,19 @@ def roi_pool(
     pooled, argmax = steps.pool_maximum(maps, regions, geometry, size, winner_is_cell=True)
     if not check.flag("return_argmax", return_argmax):
         return pooled
-    argmax[_skipped(regions.boxes, geometry.scale)] = 0
-    return pooled, argmax
+    skipped = _skipped(regions.boxes, geometry.scale)
+    return pooled, array_module(argmax).where(skipped, argmax.dtype.type(0), argmax)
 
 
 def _skipped(boxes: Array, scale: float) -> Array:
-    """Return which boxes the original passes over, leaving its zeroed buffers as they are."""
+    """Return which boxes the original passes over, as (K, 1, 1, 1); their buffers stay zero."""
     real = boxes.dtype.type
     with np.errstate(invalid="ignore", over="ignore"):
         extent = (boxes[:, 2:] + real(1)) * real(scale) - boxes[:, :2] * real(scale)
-    return np.asarray((extent <= 0).any(axis=1))
+    return ((extent[:, 0] <= 0) | (extent[:, 1] <= 0))[:, None, None, None]
 
 
+@steps.arrays("grad_output", "rois", "argmax")
 def roi_pool_backward(
     grad_output: Array,
     rois: Any,
@@ -323,8 +328,8 @@ def roi_pool_backward(
     scale = steps.single("spatial_scale", spatial_scale)
     if check.flag("exact_gradient", exact_gradient):
         check.match_gradient(gradient, len(regions.boxes), shape, "NCHW")
-        skipped = _skipped(regions.boxes, scale)[:, None, None, None]
-        winners = np.where(skipped, -1, winners)
+        skipped = _skipped(regions.boxes, scale)
+        winners = array_module(winners).where(skipped, np.int64(-1), winners)
     return steps.spread_maximum(gradient, winners, regions, None, shape, winner_is_cell=True)
 
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from roipool import _arguments as check
 from roipool._arguments import Array, Regions
+from roipool._arrays import array_module, values_of
 from roipool._geometry import Geometry
 from roipool.compat import _steps as steps
 
@@ -37,11 +38,19 @@ def _pooled_size(pooled_size: Any) -> tuple[int, int]:
 
 def _absolute(argmax: Array, images: Array, shape: Sequence[int]) -> Array:
     """Return winners as places in the whole flat array of maps."""
-    plane = shape[2] * shape[3]
-    first = (images[:, None] * shape[1] + np.arange(shape[1])) * plane
-    return np.where(argmax < 0, -1, first[:, :, None, None] + argmax)
+    first = _first_places(images, shape)
+    return array_module(argmax).where(argmax < 0, np.int64(-1), first + argmax)
 
 
+def _first_places(images: Array, shape: Sequence[int]) -> Array:
+    """Return where the planes of each box's image begin in the flat maps; (K, C, 1, 1)."""
+    channels = array_module(images).arange(shape[1], dtype=np.int64)
+    with np.errstate(invalid="ignore"):  # numbers of no image are whatever they are on a GPU
+        first = images.astype(np.int64)[:, None] * shape[1] + channels
+    return (first * (shape[2] * shape[3]))[:, :, None, None]
+
+
+@steps.arrays("data", "rois")
 def ROIPooling(  # noqa: N802 - MXNet's name
     data: Array,
     rois: Any,
@@ -95,6 +104,7 @@ def ROIPooling(  # noqa: N802 - MXNet's name
 
 
 @steps.speaking_of(grad_output="out_grad")
+@steps.arrays("out_grad", "argmax", "rois")
 def ROIPooling_backward(  # noqa: N802
     out_grad: Array, argmax: Array, rois: Any, data_shape: Sequence[int]
 ) -> Array:
@@ -128,10 +138,10 @@ def ROIPooling_backward(  # noqa: N802
     places = steps.same_shape("argmax", argmax, gradient)
     if places.dtype.kind != "i":
         raise TypeError(f"argmax must be a signed integer array, got {places.dtype}")
-    plane = shape[2] * shape[3]
-    first = (regions.images[:, None] * shape[1] + np.arange(shape[1])) * plane
-    cells = np.where(places < 0, -1, places - first[:, :, None, None]).astype(np.int64)
-    if not np.all((cells >= -1) & (cells < plane)):
+    cells = places.astype(np.int64) - _first_places(regions.images, shape)
+    cells = array_module(places).where(places < 0, np.int64(-1), cells)
+    known = values_of(cells)
+    if known is not None and not np.all((known >= -1) & (known < shape[2] * shape[3])):
         raise ValueError("argmax must name places in the planes of its boxes' images")
     return steps.spread_maximum(gradient, cells, regions, None, shape, winner_is_cell=True)
 
@@ -141,6 +151,7 @@ def _contrib(spatial_scale: float, sample_ratio: int, aligned: bool) -> Geometry
 
 
 @steps.speaking_of(sampling_ratio="sample_ratio")
+@steps.arrays("data", "rois")
 def contrib_ROIAlign(  # noqa: N802
     data: Array,
     rois: Any,
@@ -195,7 +206,8 @@ def contrib_ROIAlign(  # noqa: N802
     size = _pooled_size(pooled_size)
     if not check.flag("position_sensitive", position_sensitive):
         return steps.pool_average(maps, regions, geometry, size)
-    output = np.empty((len(regions.boxes), _outputs(maps.shape[1], size), *size), maps.dtype)
+    outputs = _outputs(maps.shape[1], size)
+    output = array_module(maps).empty((len(regions.boxes), outputs, *size), maps.dtype)
     for part in _parts(len(regions.boxes), maps.shape[1], size):
         every_bin = steps.pool_average(maps, regions.part(part), geometry, size)
         output[part] = _own_bins(every_bin, size)
@@ -222,11 +234,12 @@ def _own_bins(every_bin: Array, size: tuple[int, int]) -> Array:
     """View, for each input channel, the one bin that it serves; (K, outputs, rows, columns)."""
     boxes, channels = every_bin.shape[:2]
     bins = size[0] * size[1]
-    by_channel = every_bin.reshape(boxes, channels // bins, bins, bins)
-    return np.einsum("kcbb->kcb", by_channel).reshape(boxes, channels // bins, *size)
+    by_channel = every_bin.reshape(boxes, channels // bins, bins * bins)
+    return by_channel[:, :, :: bins + 1].reshape(boxes, channels // bins, *size)
 
 
 @steps.speaking_of(sampling_ratio="sample_ratio", grad_output="out_grad")
+@steps.arrays("out_grad", "rois")
 def contrib_ROIAlign_backward(  # noqa: N802
     out_grad: Array,
     rois: Any,
@@ -278,17 +291,18 @@ def _spread_own_bins(
 ) -> Array:
     """Sum, over parts of the boxes, the gradient of the one bin that each channel serves."""
     bins = size[0] * size[1]
-    every = np.arange(bins)
-    total = np.zeros(shape, check.real_type(gradient.dtype))
+    xp = array_module(gradient)
+    total = xp.zeros(shape, check.real_type(gradient.dtype))
     for part in _parts(len(regions.boxes), shape[1], size):
         own = gradient[part]
-        spread = np.zeros((*own.shape[:2], bins, bins), total.dtype)
-        spread[:, :, every, every] = own.reshape(*own.shape[:2], bins)
+        spread = xp.zeros((*own.shape[:2], bins * bins), total.dtype)
+        spread[:, :, :: bins + 1] = own.reshape(*own.shape[:2], bins)
         every_bin = spread.reshape(len(own), shape[1], *size)
         total += steps.spread_average(every_bin, regions.part(part), geometry, shape)
     return total.astype(gradient.dtype, copy=False)
 
 
+@steps.arrays("data", "rois")
 def ROIAlign(  # noqa: N802
     data: Array,
     rois: Any,
@@ -347,13 +361,14 @@ def ROIAlign(  # noqa: N802
     if not check.flag("return_argmax", return_argmax):
         return pooled
     y, x = steps.winner_positions(argmax, regions, geometry, maps.shape)
-    of_no_image = (regions.images < 0)[:, None, None, None]
-    nowhere = np.where(of_no_image, x.dtype.type(0), x.dtype.type(-1))
-    nobody = argmax < 0
-    return pooled, np.where(nobody, nowhere, x), np.where(nobody, nowhere, y)
+    xp, real, nobody = array_module(argmax), x.dtype.type, argmax < 0
+    of_no_image = steps.of_no_image(regions.images, maps.shape[0])[:, None, None, None]
+    nowhere = xp.where(of_no_image, real(0), real(-1))
+    return pooled, xp.where(nobody, nowhere, x), xp.where(nobody, nowhere, y)
 
 
 @steps.speaking_of(grad_output="out_grad")
+@steps.arrays("out_grad", "maxidx_x", "maxidx_y", "rois")
 def ROIAlign_backward(  # noqa: N802
     out_grad: Array,
     maxidx_x: Array,

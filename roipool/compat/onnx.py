@@ -21,9 +21,7 @@ _COORDINATES = ("half_pixel", "output_half_pixel")
 
 def _boxes(rois: Any, batch_indices: Any, images: int, dtype: np.dtype[Any]) -> Regions:
     regions = check.regions(check.number_array("rois", rois), batch_indices, images, dtype)
-    if not np.isfinite(regions.boxes).all():
-        row = int(np.argwhere(~np.isfinite(regions.boxes))[0][0])
-        raise ValueError(f"rois must be finite, got {regions.boxes[row]} in row {row}")
+    steps.check_finite("rois", regions.boxes)
     return regions
 
 
@@ -42,6 +40,7 @@ def _align(
     )
 
 
+@steps.arrays("X", "rois", "batch_indices")
 def RoiAlign(  # noqa: N802 - ONNX's name
     X: Array,  # noqa: N803
     rois: Any,
@@ -125,6 +124,7 @@ def _corner_maximum(
     )
 
 
+@steps.arrays("grad_output", "X", "rois", "batch_indices")
 def RoiAlign_backward(  # noqa: N802
     grad_output: Array,
     X: Array,  # noqa: N803
@@ -172,6 +172,7 @@ def _pool_boxes(rois: Any, images: int, dtype: np.dtype[Any]) -> Regions:
     return steps.numbered_boxes("rois", rois, images, dtype)
 
 
+@steps.arrays("X", "rois")
 def MaxRoiPool(  # noqa: N802
     X: Array,  # noqa: N803
     rois: Any,
@@ -235,6 +236,7 @@ def _max_roi_pool(
     )
 
 
+@steps.arrays("grad_output", "X", "rois")
 def MaxRoiPool_backward(  # noqa: N802
     grad_output: Array,
     X: Array,  # noqa: N803

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 import roipool
 from roipool import _arguments as check
 from roipool._arguments import Array
+from roipool._arrays import array_module
 from roipool.compat import _steps as steps
 
 
@@ -155,14 +156,14 @@ class RoIAlign:
         """Return y1, x1, y2, x2 as fractions, computed in the original's order."""
         table = check.coordinates(check.number_array("boxes", boxes), dtype)
         if table.size == 0:
-            return np.empty((0, 4), table.dtype)
+            return table.reshape(0, 4)
         if table.ndim != 2 or table.shape[1] != 4:
             raise ValueError(f"boxes must have shape (K, 4): x1, y1, x2, y2; got {table.shape}")
         real = table.dtype.type
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             x1, x2 = self._ends(table[:, 0], table[:, 2], self.crop_width, width, real)
             y1, y2 = self._ends(table[:, 1], table[:, 3], self.crop_height, height, real)
-        return np.stack([y1, x1, y2, x2], axis=1)
+        return array_module(table).stack([y1, x1, y2, x2], axis=1)
 
     def _ends(self, low: Array, high: Array, cells: int, size: int, real: Any) -> Any:
         if not self.transform_fpcoor:
@@ -171,6 +172,7 @@ class RoIAlign:
         first = (low + spacing / real(2) - real(0.5)) / real(size - 1)
         return first, first + spacing * real(cells - 1) / real(size - 1)
 
+    @steps.arrays("featuremap", "boxes", "box_ind")
     def forward(self, featuremap: Array, boxes: ArrayLike, box_ind: ArrayLike) -> Array:
         """Pool `boxes` from `featuremap`."""
         maps = check.features("featuremap", featuremap, "NCHW")
@@ -181,6 +183,7 @@ class RoIAlign:
 
     __call__ = forward
 
+    @steps.arrays("grad_outputs", "boxes", "box_ind")
     def backward(
         self,
         grad_outputs: Array,

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, DTypeLike
 import roipool
 from roipool import _arguments as check
 from roipool._arguments import Array
+from roipool._arrays import is_array
 from roipool.compat import _steps as steps
 
 _METHODS = ("bilinear", "nearest")
@@ -23,8 +24,8 @@ _GRADIENT_TYPES = ("float16", "float32", "float64")
 
 def _in_float32(name: str, array: Any) -> Array:
     """Return any real array as float32; TensorFlow casts every pixel before it interpolates."""
-    if not isinstance(array, np.ndarray):
-        raise TypeError(f"{name} must be a NumPy array, got {type(array).__name__}")
+    if not is_array(array):
+        raise TypeError(f"{name} must be a NumPy or CuPy array, got {type(array).__name__}")
     if array.dtype.kind not in "fiu":
         raise TypeError(f"{name} must hold real numbers, got dtype {array.dtype}")
     with np.errstate(over="ignore"):
@@ -33,13 +34,13 @@ def _in_float32(name: str, array: Any) -> Array:
 
 def _finite_boxes(boxes: ArrayLike) -> Array:
     array = _float32_boxes(boxes)
-    if array.ndim == 2 and not np.isfinite(array).all():
-        row = int(np.argwhere(~np.isfinite(array))[0][0])
-        raise ValueError(f"boxes must be finite, got {array[row]} in row {row}")
+    if array.ndim == 2:
+        steps.check_finite("boxes", array)
     return array
 
 
 @steps.speaking_of(features="image")
+@steps.arrays("image", "boxes", "box_indices")
 def crop_and_resize(
     image: Array,
     boxes: ArrayLike,
@@ -96,6 +97,7 @@ def crop_and_resize(
 
 
 @steps.speaking_of(grad_output="grads", input_shape="image_size")
+@steps.arrays("grads", "boxes", "box_indices")
 def crop_and_resize_backward(
     grads: Array,
     boxes: ArrayLike,
@@ -145,6 +147,7 @@ def crop_and_resize_backward(
 
 
 @steps.speaking_of(grad_output="grads", features="image")
+@steps.arrays("grads", "image", "boxes", "box_indices")
 def crop_and_resize_backward_boxes(
     grads: Array, image: Array, boxes: ArrayLike, box_indices: ArrayLike, method: str = "bilinear"
 ) -> Array:

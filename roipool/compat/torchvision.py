@@ -14,6 +14,7 @@ import numpy as np
 
 from roipool import _arguments as check
 from roipool._arguments import Array, Regions
+from roipool._arrays import joined, values_of
 from roipool._geometry import Geometry
 from roipool.compat import _steps as steps
 
@@ -21,17 +22,24 @@ from roipool.compat import _steps as steps
 def _boxes(boxes: Any, images: int, dtype: np.dtype[Any]) -> Regions:
     """Take (K, 5) boxes, or a list of (L, 4), one for each of the first images."""
     if isinstance(boxes, (list, tuple)) and any(check.rank(item) == 2 for item in boxes):
-        parts = [check.number_array(f"boxes[{image}]", item) for image, item in enumerate(boxes)]
-        for image, part in enumerate(parts):
-            if part.ndim != 2 or part.shape[1] != 4:
-                raise ValueError(f"boxes[{image}] must have shape (L, 4), got {part.shape}")
-        numbers = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
-        boxes = np.column_stack([numbers, np.concatenate(parts)])
+        return _boxes_per_image(boxes, images, dtype)
     table = check.number_array("boxes", boxes)
-    if table.ndim == 2 and table.shape[1] == 5 and (table[:, 0] < 0).any():
-        row = int(np.flatnonzero(table[:, 0] < 0)[0])
-        raise ValueError(f"boxes[{row}, 0] is {table[row, 0]}, but it must not be negative")
+    known = values_of(table)
+    if known is not None and known.ndim == 2 and known.shape[1] == 5 and (known[:, 0] < 0).any():
+        row = int(np.flatnonzero(known[:, 0] < 0)[0])
+        raise ValueError(f"boxes[{row}, 0] is {known[row, 0]}, but it must not be negative")
     return steps.numbered_boxes("boxes", table, images, dtype)
+
+
+def _boxes_per_image(boxes: Sequence[Any], images: int, dtype: np.dtype[Any]) -> Regions:
+    parts = [check.number_array(f"boxes[{image}]", item) for image, item in enumerate(boxes)]
+    for image, part in enumerate(parts):
+        if part.ndim != 2 or part.shape[1] != 4:
+            raise ValueError(f"boxes[{image}] must have shape (L, 4), got {part.shape}")
+        if image >= images and len(part) > 0:
+            raise ValueError(f"boxes[{image}] holds boxes, but the batch holds {images} images")
+    real = check.real_type(dtype)
+    return Regions(*joined([check.coordinates(part, dtype) for part in parts], real))
 
 
 def _align(spatial_scale: float, sampling_ratio: int, aligned: bool) -> Geometry:
@@ -40,6 +48,7 @@ def _align(spatial_scale: float, sampling_ratio: int, aligned: bool) -> Geometry
     )
 
 
+@steps.arrays("input", "boxes")
 def roi_align(
     input: Array,
     boxes: Any,
@@ -91,6 +100,7 @@ def roi_align(
     return steps.pool_average(maps, regions, geometry, check.size_pair("output_size", output_size))
 
 
+@steps.arrays("grad_output", "boxes")
 def roi_align_backward(
     grad_output: Array,
     boxes: Any,
@@ -128,6 +138,7 @@ def roi_align_backward(
     )
 
 
+@steps.arrays("input", "boxes")
 def roi_pool(
     input: Array,
     boxes: Any,
@@ -174,6 +185,7 @@ def roi_pool(
     return (pooled, argmax) if check.flag("return_argmax", return_argmax) else pooled
 
 
+@steps.arrays("grad_output", "argmax", "boxes")
 def roi_pool_backward(
     grad_output: Array, argmax: Array, boxes: Any, input_shape: Sequence[int]
 ) -> Array:

@@ -1,0 +1,36 @@
+"""``roipool info``: what this installation can do, for a bug report."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+from roipool import _config
+
+__all__ = ["add_parser", "run"]
+
+_DESCRIPTION = """\
+Print versions, processor, threads, instruction sets and what CuPy finds of CUDA: what a bug report
+should hold."""
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add the ``info`` command to the program's subparsers."""
+    parser = subparsers.add_parser(
+        "info",
+        help="say what this installation can do",
+        description=_DESCRIPTION,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON for programs")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Carry out the command; 0 also where there is no GPU."""
+    if arguments.json:
+        print(json.dumps(_config.facts(), indent=2))
+    else:
+        _config.show_config()
+    return 0

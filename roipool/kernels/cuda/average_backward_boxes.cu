@@ -1,0 +1,95 @@
+// The derivative of the average engine by the boxes: a block per box, sums in a fixed order.
+#include "pool.h"
+
+namespace roipool {
+
+// Adds weight * value only where the weight counts, so that 0 * NaN adds nothing.
+__device__ inline void add_weighted(Value weight, Value value, Value* sum) {
+  if (weight != Value(0)) *sum = multiply_add(weight, value, *sum);
+}
+
+// The derivatives of one bin's average by x1, y1, x2, y2.
+__device__ inline void slopes_of_bin(const Storage* map, const Strides& strides,
+                                     const SlopedTap* rows, int row_count, const SlopedTap* columns,
+                                     int column_count, Value* slopes) {
+  for (int corner = 0; corner < 4; ++corner) slopes[corner] = Value(0);
+  for (int j = 0; j < row_count; ++j) {
+    const SlopedTap row = rows[j];
+    const Storage* line = map + row.cell * strides.row;
+    Value value = 0, left = 0, right = 0;
+    for (int i = 0; i < column_count; ++i) {
+      const SlopedTap column = columns[i];
+      const Value cell = compute_value(line[column.cell * strides.column]);
+      add_weighted(column.weight, cell, &value);
+      add_weighted(column.by_low, cell, &left);
+      add_weighted(column.by_high, cell, &right);
+    }
+    add_weighted(row.weight, left, &slopes[0]);
+    add_weighted(row.by_low, value, &slopes[1]);
+    add_weighted(row.weight, right, &slopes[2]);
+    add_weighted(row.by_high, value, &slopes[3]);
+  }
+}
+
+// Sums one number per thread, always in the same order; the threads are a power of two.
+__device__ inline double sum_of_block(double mine) {
+  double* sums = roipool_shared_memory;
+  const int thread = static_cast<int>(threadIdx.x + threadIdx.y * blockDim.x);
+  sums[thread] = mine;
+  for (int half = static_cast<int>(blockDim.x * blockDim.y) / 2; half > 0; half /= 2) {
+    __syncthreads();
+    if (thread < half) sums[thread] += sums[thread + half];
+  }
+  __syncthreads();
+  const double sum = sums[0];
+  __syncthreads();
+  return sum;
+}
+
+}  // namespace roipool
+
+extern "C" __global__ void __launch_bounds__(32)
+    plan_sloped_taps(const roipool::Value* boxes, const void* images, char* scratch,
+                     const roipool::Call call) {
+  roipool::write_plans<roipool::SlopedTaps>(boxes, images, scratch, call);
+}
+
+extern "C" __global__ void __launch_bounds__(256, 3)
+    average_backward_boxes(const roipool::Storage* __restrict__ grad_output,
+                           const roipool::Storage* __restrict__ features,
+                           roipool::Value* __restrict__ grad_boxes, char* __restrict__ scratch,
+                           const roipool::Call call) {
+  using namespace roipool;
+  const Plans<SlopedTaps> plans(scratch, call);
+  const Strides maps = strides_of_maps(call);
+  const Strides pooled = strides_of_pooled(call);
+  const int thread = static_cast<int>(threadIdx.x + threadIdx.y * blockDim.x);
+  for (wide_int box = blockIdx.x; box < call.boxes; box += gridDim.x) {
+    const Share share = share_of_thread(call, 0);
+    Value sums[4] = {};
+    for (wide_int bin = share.bins.first; bin < share.bins.last; bin += share.bins.step) {
+      const wide_int row = divide(bin, call.columns.bins);
+      const wide_int column = bin - row * call.columns.bins;
+      const TapBin rows = plans.rows.bin(box, row);
+      const TapBin columns = plans.columns.bin(box, column);
+      if (rows.count == 0 || columns.count == 0) continue;
+      for (wide_int channel = share.packs.first; channel < share.packs.last;
+           channel += share.packs.step) {
+        const Value gradient =
+            compute_value(grad_output[box * pooled.outer + channel * pooled.channel +
+                                      row * pooled.row + column * pooled.column]);
+        Value slopes[4];
+        slopes_of_bin(features + plans.images[box] * maps.outer + channel * maps.channel, maps,
+                      plans.rows.entries(box, rows), rows.count,
+                      plans.columns.entries(box, columns), columns.count, slopes);
+        for (int corner = 0; corner < 4; ++corner) {
+          sums[corner] = multiply_add(gradient, slopes[corner], sums[corner]);
+        }
+      }
+    }
+    for (int corner = 0; corner < 4; ++corner) {
+      const double sum = sum_of_block(sums[corner]);
+      if (thread == 0) grad_boxes[4 * box + corner] = static_cast<Value>(sum);
+    }
+  }
+}

@@ -1,0 +1,127 @@
+// What the host asks of a kernel, and the helpers that every kernel needs. A text that includes
+// this begins with its #defines: ROIPOOL_STORAGE, ROIPOOL_DEFINITION, ROIPOOL_CHANNELS_LAST and
+// ROIPOOL_PACK. All shared memory is dynamic: the host states its size.
+#pragma once
+#include "../geometry.h"
+#include "storage.h"
+
+extern __shared__ double roipool_shared_memory[];
+
+namespace roipool {
+
+#define ROIPOOL_JOIN_TEXT(first, second) first##second
+#define ROIPOOL_JOIN(first, second) ROIPOOL_JOIN_TEXT(first, second)
+const Definition definition = ROIPOOL_JOIN(define_, ROIPOOL_DEFINITION);
+const bool channels_last = ROIPOOL_CHANNELS_LAST;  // NHWC rather than NCHW
+const int pack = ROIPOOL_PACK;  // channels of one bin that a thread of a forward computes
+
+// One axis of the call. Places are byte offsets into the scratch memory that holds the plans.
+struct AxisCall {
+  wide_int size;      // cells of the map
+  wide_int bins;      // bins of the output
+  wide_int sampling;  // samples per bin; 0: adaptive
+  wide_int capacity;  // entries of the plan that there is room for, per box
+  wide_int bins_at;
+  wide_int entries_at;
+  wide_int windows_at;
+};
+
+// The one argument beside the arrays; _cuda.py fills the same fields in the same order.
+struct Call {
+  wide_int images, channels, boxes;
+  // Elements from one box to the next, from one coordinate to the next, from one box's image
+  // number to the next: columns of a table are read where they lie.
+  wide_int box_stride, coordinate_stride, image_stride;
+  wide_int images_at;  // in scratch: the image of each box, checked
+  AxisCall rows, columns;
+  double scale;
+  double empty_value;  // of a bin that has nothing to pool
+  double lowest;       // where a running maximum starts
+  // Work: `tasks` are dealt to blocks in turn. Forward: `parts` tasks per box, each of `share`
+  // channel packs (NCHW) or bins (NHWC). Backward: one task per tile of one image's cells and
+  // `lanes` channels.
+  wide_int tasks, parts, share;
+  wide_int lanes, tile_rows, tile_columns;
+  // Shared memory for passing values between threads: sums per warp (average forward), or bins of
+  // one box at a time (backward), as stage_rows by stage_columns.
+  wide_int stage, stage_rows, stage_columns;
+  int image_kind;  // what image numbers are stored as: an ImageKind
+  int aligned;
+  int winner_is_cell;   // argmax holds y * width + x rather than the number of a sample
+  int outside_is_zero;  // a sample outside the map takes part in a maximum, as 0
+  int wide_argmax;      // int64 rather than int32
+};
+
+enum ImageKind { int32_images, int64_images, float32_images, float64_images };
+
+// Division of numbers that are not negative. Nearly all fit into 32 bits; the compiler's own 64-bit
+// division is a call, for which a kernel would have to save its registers.
+__device__ inline wide_int divide(wide_int number, wide_int by) {
+  if (((number | by) >> 32) == 0) {
+    return static_cast<unsigned>(number) / static_cast<unsigned>(by);
+  }
+  wide_int quotient = 0;
+  unsigned long long rest = 0;
+#pragma unroll 1
+  for (int bit = 62; bit >= 0; --bit) {
+    rest = rest << 1 | (number >> bit & 1);
+    if (rest < static_cast<unsigned long long>(by)) continue;
+    rest -= by;
+    quotient |= 1LL << bit;
+  }
+  return quotient;
+}
+
+struct Division {
+  wide_int quotient;
+  wide_int rest;
+};
+__device__ inline Division divide_with_rest(wide_int number, wide_int by) {
+  const wide_int quotient = divide(number, by);
+  return {quotient, number - quotient * by};
+}
+
+// The image of a box, or -1 if it names none: it then pools nothing and gets no gradient.
+__device__ inline wide_int checked_image(double number, wide_int images) {
+  const bool known = number >= 0 && number < static_cast<double>(images) && number == floor(number);
+  return known ? static_cast<wide_int>(number) : -1;
+}
+__device__ inline wide_int checked_image(wide_int number, wide_int images) {
+  return number >= 0 && number < images ? number : -1;
+}
+
+__device__ inline wide_int image_of_box(const void* images, const Call& call, wide_int box) {
+  const wide_int at = box * call.image_stride;
+  switch (call.image_kind) {
+    case int32_images:
+      return checked_image(wide_int(static_cast<const int*>(images)[at]), call.images);
+    case int64_images: return checked_image(static_cast<const wide_int*>(images)[at], call.images);
+    case float32_images:
+      return checked_image(double(static_cast<const float*>(images)[at]), call.images);
+    default: return checked_image(static_cast<const double*>(images)[at], call.images);
+  }
+}
+
+// Distances, in elements, in an array of maps or of pooled values.
+struct Strides {
+  wide_int outer;  // from one image, or box, to the next
+  wide_int channel;
+  wide_int row;
+  wide_int column;
+};
+
+__device__ inline Strides strides_of(const Call& call, wide_int rows, wide_int columns) {
+  const wide_int outer = call.channels * rows * columns;
+  if (channels_last) return {outer, 1, columns * call.channels, call.channels};
+  return {outer, rows * columns, columns, 1};
+}
+
+__device__ inline Strides strides_of_maps(const Call& call) {
+  return strides_of(call, call.rows.size, call.columns.size);
+}
+
+__device__ inline Strides strides_of_pooled(const Call& call) {
+  return strides_of(call, call.rows.bins, call.columns.bins);
+}
+
+}  // namespace roipool

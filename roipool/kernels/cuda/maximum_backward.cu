@@ -1,0 +1,147 @@
+// The gradient of a maximum: that of the sample that won.
+#include "samples.h"
+#include "tiles.h"
+
+namespace roipool {
+
+__device__ inline wide_int load_label(const Call& call, const void* argmax, wide_int at) {
+  return call.wide_argmax ? static_cast<const wide_int*>(argmax)[at]
+                          : static_cast<const int*>(argmax)[at];
+}
+
+// A value's winner: a row and a column of the map, or numbers of samples among those that its bin
+// lists; negative where there is none.
+struct WinnerPlace {
+  int row;
+  int column;
+};
+
+// Where a chunk's values are staged.
+struct Staged {
+  WinnerPlace* places;
+  Value* gradients;
+
+  __device__ Staged(const Call& call, const Tile& tile)
+      : places(reinterpret_cast<WinnerPlace*>(tile.stage)),
+        gradients(reinterpret_cast<Value*>(places + call.stage * tile.pitch)) {}
+};
+
+// The place of a label among rows and columns that begin at `top` and `left`.
+__device__ inline WinnerPlace place_of_label(wide_int label, wide_int across, wide_int top,
+                                             wide_int left, wide_int rows, wide_int columns) {
+  if (label < 0 || across <= 0) return {-1, -1};
+  const Division number = divide_with_rest(label, across);
+  const wide_int row = number.quotient - top;
+  const wide_int column = number.rest - left;
+  if (row < 0 || row >= rows || column < 0 || column >= columns) return {-1, -1};
+  return {static_cast<int>(row), static_cast<int>(column)};
+}
+
+// The place of a winner among the samples that the plan lists for its bin.
+__device__ inline WinnerPlace place_in_plan(const Call& call, const BinSamples& rows,
+                                            const BinSamples& columns, wide_int label) {
+  if (rows.bin.count == 0 || columns.bin.count == 0) return {-1, -1};
+  if (call.winner_is_cell) {
+    return place_of_label(label, call.columns.size, rows.sample->first, columns.sample->first,
+                          rows.bin.count, columns.bin.count);
+  }
+  return place_of_label(label, columns.bin.total, rows.bin.first_number, columns.bin.first_number,
+                        rows.bin.count, columns.bin.count);
+}
+
+// Adds the gradient of one value to the cells of its winner, as the plan weighs them.
+__device__ inline void add_to_winner(const Sample<Value>& y, const Sample<Value>& x, Value gradient,
+                                     const Tile& tile) {
+#pragma unroll
+  for (int corner = 0; corner < 4; ++corner) {
+    const bool second_row = corner >= 2, second_column = corner % 2 == 1;
+    const int row = second_row ? y.second : y.first;
+    const int column = second_column ? x.second : x.first;
+    if (row == no_cell || column == no_cell) continue;
+    if (!tile.has_row(row) || !tile.has_column(column)) continue;
+    const Value weight = (second_row ? y.second_weight : y.first_weight) *
+                         (second_column ? x.second_weight : x.first_weight);
+    tile.at(row, column) += weight * gradient;
+  }
+}
+
+}  // namespace roipool
+
+extern "C" __global__ void __launch_bounds__(32)
+    plan_samples(const roipool::Value* boxes, const void* images, char* scratch,
+                 const roipool::Call call) {
+  roipool::write_plans<roipool::Samples>(boxes, images, scratch, call);
+}
+
+extern "C" __global__ void __launch_bounds__(256, 6)
+    maximum_backward(const roipool::Storage* __restrict__ grad_output,
+                     const void* __restrict__ argmax, roipool::Storage* __restrict__ grad_features,
+                     char* __restrict__ scratch, const roipool::Call call) {
+  using namespace roipool;
+  const Plans<Samples> plans(scratch, call);
+  own_tiles(
+      call, grad_features,
+      [&](wide_int box, const Tile& tile) {
+        return plans.images[box] == tile.image &&
+               plans.rows.windows[box].meets(tile.top, tile.bottom) &&
+               plans.columns.windows[box].meets(tile.left, tile.right);
+      },
+      [&](wide_int box, const Tile& tile) {
+        const Staged staged(call, tile);
+        for_each_chunk(
+            call, box, tile,
+            [&](wide_int at, const Chunk& chunk, int bin, int place) {
+              const Division row = divide_with_rest(bin, chunk.columns());
+              staged.places[place] =
+                  place_in_plan(call, BinSamples(plans.rows, box, chunk.first_row + row.quotient),
+                                BinSamples(plans.columns, box, chunk.first_column + row.rest),
+                                load_label(call, argmax, at));
+              staged.gradients[place] = compute_value(grad_output[at]);
+            },
+            [&](const Chunk& chunk) {
+              int place = tile.lane;
+              for (wide_int row = chunk.first_row; row < chunk.last_row; ++row) {
+                const BinSamples rows(plans.rows, box, row);
+                for (wide_int column = chunk.first_column; column < chunk.last_column; ++column) {
+                  const WinnerPlace winner = staged.places[place];
+                  const Value gradient = staged.gradients[place];
+                  place += tile.pitch;
+                  if (winner.row < 0) continue;
+                  const BinSamples columns(plans.columns, box, column);
+                  add_to_winner(rows.sample[winner.row], columns.sample[winner.column], gradient,
+                                tile);
+                }
+              }
+            });
+      });
+}
+
+// Without a definition any cell of the map may have won, with its whole weight.
+extern "C" __global__ void __launch_bounds__(256, 6)
+    maximum_backward_cells(const roipool::Storage* __restrict__ grad_output,
+                           const void* __restrict__ argmax,
+                           roipool::Storage* __restrict__ grad_features,
+                           const void* __restrict__ images, const roipool::Call call) {
+  using namespace roipool;
+  own_tiles(
+      call, grad_features,
+      [&](wide_int box, const Tile& tile) { return image_of_box(images, call, box) == tile.image; },
+      [&](wide_int box, const Tile& tile) {
+        const Staged staged(call, tile);
+        for_each_chunk(
+            call, box, tile,
+            [&](wide_int at, const Chunk&, int, int place) {
+              staged.places[place] = place_of_label(load_label(call, argmax, at), call.columns.size,
+                                                    0, 0, call.rows.size, call.columns.size);
+              staged.gradients[place] = compute_value(grad_output[at]);
+            },
+            [&](const Chunk& chunk) {
+              int place = tile.lane;
+              for (int bin = 0; bin < chunk.bins(); ++bin, place += tile.pitch) {
+                const WinnerPlace winner = staged.places[place];
+                if (!tile.has_row(winner.row) || !tile.has_column(winner.column)) continue;
+                tile.at(winner.row, winner.column) += staged.gradients[place];
+              }
+            });
+      });
+}

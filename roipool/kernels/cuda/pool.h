@@ -1,0 +1,80 @@
+// How a forward shares out the values of a box among the threads of its blocks: neighbouring
+// threads write neighbouring values, and a thread keeps its bin for several channels.
+#pragma once
+#include "plan.h"
+
+namespace roipool {
+
+// The bins and the packs of channels of one thread: every `step`-th one from `first` below `last`.
+struct Range {
+  wide_int first;
+  wide_int last;
+  wide_int step;
+};
+struct Share {
+  Range bins;
+  Range packs;
+};
+
+__device__ inline Share share_of_thread(const Call& call, wide_int part) {
+  const wide_int bins = call.rows.bins * call.columns.bins;
+  const wide_int packs = (call.channels + pack - 1) / pack;
+  const wide_int begin = part * call.share;
+  const Range inner = {static_cast<wide_int>(threadIdx.x), channels_last ? packs : bins,
+                       static_cast<wide_int>(blockDim.x)};
+  const Range outer = {begin + threadIdx.y,
+                       minimum(begin + call.share, channels_last ? bins : packs),
+                       static_cast<wide_int>(blockDim.y)};
+  if (channels_last) return {outer, inner};
+  return {inner, outer};
+}
+
+template <typename T>
+struct alignas(sizeof(T) * pack) Packed {
+  T item[pack];
+};
+
+// A pack of channels, as a thread reads and writes it. For NHWC they lie side by side, and their
+// number divides the channels. For NCHW the last pack begins early enough to be whole: some of its
+// channels are computed twice, and written twice with the same value.
+struct Channels {
+  wide_int first;
+
+  __device__ Channels(const Call& call, wide_int number)
+      : first(minimum(number * pack, call.channels - pack)) {}
+
+  static __device__ void load(const Storage* place, wide_int stride, Value* values) {
+    if (channels_last) {
+      const Packed<Storage> items = *reinterpret_cast<const Packed<Storage>*>(place);
+      for (int c = 0; c < pack; ++c) values[c] = compute_value(items.item[c]);
+    } else {
+      for (int c = 0; c < pack; ++c) values[c] = compute_value(place[c * stride]);
+    }
+  }
+  static __device__ void store(const Value* values, Storage* place, wide_int stride) {
+    if (channels_last) {
+      Packed<Storage> items;
+      for (int c = 0; c < pack; ++c) store_value(values[c], &items.item[c]);
+      *reinterpret_cast<Packed<Storage>*>(place) = items;
+    } else {
+      for (int c = 0; c < pack; ++c) store_value(values[c], place + c * stride);
+    }
+  }
+};
+
+// Calls `pool(box, row, column, channels)` for every value of this block's boxes.
+template <typename Pool>
+__device__ inline void for_each_value(const Call& call, Pool pool) {
+  for (wide_int task = blockIdx.x; task < call.tasks; task += gridDim.x) {
+    const Division box = divide_with_rest(task, call.parts);
+    const Share share = share_of_thread(call, box.rest);
+    for (wide_int bin = share.bins.first; bin < share.bins.last; bin += share.bins.step) {
+      const Division row = divide_with_rest(bin, call.columns.bins);
+      for (wide_int p = share.packs.first; p < share.packs.last; p += share.packs.step) {
+        pool(box.quotient, row.quotient, row.rest, Channels(call, p));
+      }
+    }
+  }
+}
+
+}  // namespace roipool

@@ -1,0 +1,153 @@
+#!/usr/bin/env bash
+# Proves the CUDA backend on a machine with an NVIDIA GPU, and measures it. Needs no network.
+#
+#   scripts/gpu.sh [FOLDER [tests|sanitize|bench|all]]
+#
+# tests:    builds, runs the tests marked gpu, and "roipool verify --backend cuda"
+# sanitize: builds, runs every kernel on small inputs under compute-sanitizer's memcheck, racecheck
+# bench:    builds, and times roipool beside torchvision's CUDA operators
+# all:      all of it (the default)
+#
+# Each of the three takes ten minutes at most. Logs and JSON go to FOLDER, by default
+# benchmarks/results-<device>-<date>: about.json says with what and where, steps.json what came of
+# each step. A step that fails does not stop the others, but the script then fails at its end.
+# PYTHON names the interpreter (default python3); it needs the packages that `requirements` lists.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+readonly PYTHON=${PYTHON:-python3}
+readonly BUILD_MODULES=(setuptools Cython numpy)
+readonly TEST_MODULES=(pytest hypothesis ml_dtypes matplotlib PIL rich)
+readonly BENCH_MODULES=(rich torch torchvision)
+failures=0
+steps=""
+
+fail() {
+  printf 'gpu.sh: error: %s\n' "$1" >&2
+  exit 2
+}
+
+lacks() { ! "$PYTHON" -c "import importlib.util as u, sys; sys.exit(u.find_spec('$1') is None)"; }
+
+# Everything that a stage needs and that is not there, in one line.
+requirements() {
+  local missing=()
+  command -v "$PYTHON" >/dev/null || fail "there is no $PYTHON; set PYTHON to an interpreter"
+  command -v nvidia-smi >/dev/null || missing+=("an NVIDIA driver (nvidia-smi)")
+  command -v "${CXX:-g++}" >/dev/null || missing+=("a C++ compiler (${CXX:-g++})")
+  for module in "$@"; do
+    if lacks "$module"; then missing+=("Python's $module"); fi
+  done
+  "$PYTHON" -c 'import setuptools, sys; sys.exit(int(setuptools.__version__.split(".")[0]) < 77)' \
+    2>/dev/null || missing+=("setuptools 77 or later")
+  if [ "${#missing[@]}" -gt 0 ]; then
+    fail "missing: $(printf '%s, ' "${missing[@]}" | sed 's/, $//')"
+  fi
+}
+
+# step NAME SECONDS COMMAND...: runs a command with a time limit; its output goes to NAME.log too.
+step() {
+  local name=$1 limit=$2 status=0 begin=$SECONDS
+  shift 2
+  printf '\n== %s\n' "$name"
+  timeout "$limit" "$@" 2>&1 | tee "$folder/$name.log" || status=${PIPESTATUS[0]}
+  if [ "$status" -eq 124 ]; then printf 'gpu.sh: %s took more than %s s\n' "$name" "$limit"; fi
+  record "$name" "$status" $((SECONDS - begin))
+  return "$status"
+}
+
+record() {
+  if [ "$2" -ne 0 ]; then
+    failures=$((failures + 1))
+    printf 'gpu.sh: %s failed with status %s\n' "$1" "$2" >&2
+  fi
+  steps+="${steps:+,}{\"step\": \"$1\", \"status\": $2, \"seconds\": $3}"
+  printf '[%s]\n' "$steps" >"$folder/steps.json"
+}
+
+about() {
+  "$PYTHON" - "$(git describe --always --dirty --abbrev=40 2>/dev/null || echo unknown)" <<'PYTHON'
+import importlib.metadata, json, sys
+from datetime import UTC, datetime
+from roipool import _config
+
+def version(name):
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+peers = ("torch", "torchvision", "mmcv", "detectron2")
+print(json.dumps({
+    "commit": sys.argv[1],
+    "date": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
+    **_config.facts(),
+    **{name: version(name) for name in peers},
+}, indent=2))
+PYTHON
+}
+
+build() {
+  local no_gpu
+  step build 150 "$PYTHON" -m pip install --no-build-isolation --no-deps -e . ||
+    fail "the build failed: see $folder/build.log"
+  about >"$folder/about.json"
+  no_gpu=$("$PYTHON" -c 'from roipool import _config; print(_config.gpu_facts()["no_gpu"] or "")')
+  [ -z "$no_gpu" ] || fail "no GPU: $no_gpu"
+  nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.max.sm --format=csv
+}
+
+run_tests() {
+  local workers=()
+  if ! lacks xdist; then workers=(-n 4); fi
+  step verify 60 "$PYTHON" -m roipool verify --backend cuda || true
+  # Without a device the tests must fail, not be skipped.
+  ROIPOOL_REQUIRE_GPU=1 step tests 380 "$PYTHON" -m pytest -q -m gpu -p no:cacheprovider \
+    "${workers[@]}" || true
+}
+
+run_sanitizer() {
+  local tool sanitizer
+  sanitizer=$(command -v compute-sanitizer || echo /usr/local/cuda/bin/compute-sanitizer)
+  if [ ! -x "$sanitizer" ]; then
+    printf 'gpu.sh: missing: compute-sanitizer, of the CUDA toolkit\n' >&2
+    record sanitizer 127 0
+    return 0
+  fi
+  # Compiles into CuPy's cache first, so that the sanitizer's time goes to the kernels.
+  step exercise 100 "$PYTHON" scripts/exercise_kernels.py || return 0
+  for tool in memcheck racecheck; do
+    step "$tool" 170 "$sanitizer" --tool "$tool" --error-exitcode 9 \
+      "$PYTHON" scripts/exercise_kernels.py || true
+  done
+}
+
+run_bench() {
+  step bench 440 "$PYTHON" -m roipool bench --backend cuda --workload 'W*' --peers torchvision \
+    --repeat 9 --json "$folder/bench.json" || true
+}
+
+main() {
+  local stage=${2:-all} device
+  local modules=("${BUILD_MODULES[@]}" cupy)
+  case $stage in
+    tests) modules+=("${TEST_MODULES[@]}") ;;
+    sanitize) ;;
+    bench) modules+=("${BENCH_MODULES[@]}") ;;
+    all) modules+=("${TEST_MODULES[@]}" "${BENCH_MODULES[@]}") ;;
+    *) fail "the stage must be tests, sanitize, bench or all, not '$stage'" ;;
+  esac
+  requirements "${modules[@]}"
+  device=$(nvidia-smi --query-gpu=name --format=csv,noheader | head -n 1 | tr -c '[:alnum:]\n' -)
+  [ -n "$device" ] || fail "nvidia-smi finds no GPU"
+  folder=${1:-benchmarks/results-$device-$(date -u +%F)}
+  mkdir -p "$folder"
+  build
+  if [ "$stage" = tests ] || [ "$stage" = all ]; then run_tests; fi
+  if [ "$stage" = sanitize ] || [ "$stage" = all ]; then run_sanitizer; fi
+  if [ "$stage" = bench ] || [ "$stage" = all ]; then run_bench; fi
+  printf '\n%s: %s of the steps failed; %s\n' "$device" "$failures" "$folder/steps.json"
+  [ "$failures" -eq 0 ]
+}
+
+main "$@"

@@ -1,0 +1,124 @@
+"""``roipool info``: the truth about this installation, with CuPy and without."""
+
+from __future__ import annotations
+
+import json
+import sys
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import roipool
+from roipool import _cpu
+from roipool.cli import main
+
+GPU = {"name": b"NVIDIA H200", "major": 9, "minor": 0, "totalGlobalMem": 150 * 2**30}
+
+
+def cupy_that(**runtime: Any) -> ModuleType:
+    """Return a module that answers as CuPy does."""
+    cupy = ModuleType("cupy")
+    cupy.__version__ = "14.2.0"
+    answers = {
+        "runtimeGetVersion": lambda: 12090,
+        "driverGetVersion": lambda: 13000,
+        "getDeviceCount": lambda: 1,
+        "getDeviceProperties": lambda number: GPU,
+    }
+    cupy.cuda = SimpleNamespace(runtime=SimpleNamespace(**answers | runtime))
+    return cupy
+
+
+def fail(*_: Any) -> Any:
+    raise RuntimeError("cudaErrorInsufficientDriver: CUDA driver version\nis insufficient")
+
+
+def facts(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    assert main(["info", "--json"]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def lines(capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
+    assert main(["info"]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    return {line[:16].strip(): line[17:] for line in out.splitlines()}
+
+
+def test_cpu(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ROIPOOL_ISA", raising=False)
+    found = facts(capsys)
+    assert found["roipool"] == roipool.__version__
+    assert found["numpy"] == np.__version__
+    assert found["processor"]
+    assert found["processors_usable"] >= 1
+    assert found["openmp"] is _cpu.has_openmp()
+    assert found["threads"] == roipool.get_num_threads()
+    assert found["instruction_sets"] == list(_cpu.instruction_sets())
+    assert found["instruction_set"] == _cpu.instruction_set()
+    assert found["ROIPOOL_ISA"] is None
+    monkeypatch.setenv("ROIPOOL_ISA", _cpu.instruction_set())
+    assert facts(capsys)["ROIPOOL_ISA"] == _cpu.instruction_set()
+    assert "forced by ROIPOOL_ISA" in lines(capsys)["instruction set"]
+
+
+@pytest.mark.skipif(not _cpu.has_openmp(), reason="built without OpenMP")
+def test_where_the_number_of_threads_comes_from(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("roipool._threads._chosen", None)
+    monkeypatch.delenv("ROIPOOL_NUM_THREADS", raising=False)
+    assert facts(capsys)["threads_from"] == "OpenMP's own setting"
+    monkeypatch.setenv("ROIPOOL_NUM_THREADS", "3")
+    assert lines(capsys)["OpenMP"] == "yes, 3 threads: set by ROIPOOL_NUM_THREADS"
+    monkeypatch.setattr("roipool._threads._chosen", 1)
+    assert lines(capsys)["OpenMP"] == "yes, 1 thread: set by set_num_threads"
+    monkeypatch.setattr("roipool._threads._child_of_pool", True)
+    assert facts(capsys)["threads_from"] == "OpenMP's threads do not survive a fork"
+
+
+def test_cupy_with_a_device(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "cupy", cupy_that())
+    monkeypatch.setenv("CUPY_CACHE_DIR", "/var/cache/cupy")
+    found = facts(capsys)
+    assert found["no_gpu"] is None
+    assert found["devices"] == [
+        {"name": "NVIDIA H200", "compute_capability": "9.0", "memory_bytes": 150 * 2**30}
+    ]
+    printed = lines(capsys)
+    assert printed["CuPy"] == "14.2.0"
+    assert (printed["CUDA runtime"], printed["CUDA driver"]) == ("12.9", "13.0")
+    assert printed["kernel cache"] == "/var/cache/cupy"
+    assert printed["GPU 0"] == "NVIDIA H200, compute capability 9.0, 150.0 GiB"
+
+
+@pytest.mark.parametrize(
+    ("cupy", "reason"),
+    [
+        (None, 'CuPy is not installed: pip install "roipool[cuda12]" or "roipool[cuda13]"'),
+        (
+            cupy_that(driverGetVersion=lambda: 0, getDeviceCount=fail),
+            "CuPy finds no CUDA device: cudaErrorInsufficientDriver: CUDA driver version is",
+        ),
+        (cupy_that(getDeviceCount=lambda: 0), "CUDA finds no device"),
+        (ModuleType("cupy"), "CuPy finds no CUDA device: module 'cupy' has no attribute"),
+    ],
+)
+def test_why_there_is_no_gpu(
+    cupy: Any, reason: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "cupy", cupy)  # None: an import finds no such module
+    assert facts(capsys)["devices"] == []
+    assert lines(capsys)["GPU"].startswith(f"none: {reason}")
+
+
+def test_show_config_prints_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["info"]) == 0
+    printed = capsys.readouterr().out
+    roipool.show_config()
+    assert capsys.readouterr().out == printed

@@ -1,0 +1,88 @@
+"""Which kernel texts there are: each file with the definitions, types and layouts it is for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from roipool._source import kernel_source
+
+AVERAGES = (
+    "roi_align", "roi_average_pool", "roi_pool", "caffe_roi_pool_gather", "mmcv_roi_pool",
+    "crop_bilinear", "crop_nearest", "crop_box_gradient",
+)  # fmt: skip
+MAXIMA = (
+    "roi_align", "roi_pool", "caffe_roi_pool_gather", "mmcv_roi_pool", "onnx_roi_align_max",
+    "caffe_roi_align", "mxnet_roi_align", "mxnet_roi_align_gather",
+)  # fmt: skip
+FILES = {
+    "average_forward": AVERAGES,
+    "average_backward": AVERAGES,
+    "average_backward_boxes": AVERAGES,
+    "maximum_forward": MAXIMA,
+    "maximum_backward": MAXIMA,
+    "winners": MAXIMA,
+}
+STORAGE = {"float16": "Float16", "bfloat16": "Bfloat16", "float32": "float", "float64": "double"}
+BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
+
+
+class Text(NamedTuple):
+    """One specialisation of a file."""
+
+    file: str
+    dtype: str
+    layout: str
+    pack: int
+    definition: str
+    label: str = ""  # how winners are numbered, where the file writes them
+
+    def source(self) -> str:
+        """Return the text."""
+        defines: dict[str, str | int] = {
+            "storage": STORAGE[self.dtype],
+            "definition": self.definition,
+            "channels_last": int(self.layout == "NHWC"),
+            "pack": self.pack,
+        }
+        if self.label:
+            defines["label"] = self.label
+            defines["cells"] = int(self.definition.endswith(("roi_pool", "roi_pool_gather")))
+        return kernel_source(f"cuda/{self.file}.cu", **defines)
+
+    def __str__(self) -> str:
+        return "-".join(str(field) for field in self if field != "")
+
+
+def packs(file: str, dtype: str, layout: str) -> tuple[int, ...]:
+    """Return the numbers of channels that a thread may compute."""
+    if not file.endswith("forward"):
+        return (1,)
+    return (1, 4) if layout == "NCHW" else (1, 16 // BYTES[dtype])
+
+
+def labels(file: str) -> tuple[str, ...]:
+    """Return the types of winners' numbers."""
+    return ("int", "wide_int") if file == "maximum_forward" else ("",)
+
+
+def every_type_and_layout(definition: str) -> Iterator[Text]:
+    """Return the texts of one definition."""
+    for file, definitions in FILES.items():
+        if definition not in definitions:
+            continue
+        for dtype in STORAGE:
+            for layout in ("NCHW",) if file == "winners" else ("NCHW", "NHWC"):
+                if file == "winners" and BYTES[dtype] == 2:
+                    continue  # coordinates are float32 or float64
+                for pack in packs(file, dtype, layout):
+                    for label in labels(file):
+                        yield Text(file, dtype, layout, pack, definition, label)
+
+
+def every_definition() -> Iterator[Text]:
+    """Return each file with each definition, for float32."""
+    for file, definitions in FILES.items():
+        for definition in definitions:
+            pack = packs(file, "float32", "NCHW")[-1]
+            yield Text(file, "float32", "NCHW", pack, definition, labels(file)[0])

@@ -1,0 +1,73 @@
+"""CuPy's arithmetic, as far as roipool uses it outside kernels, on NumPy memory.
+
+Operands are arrays of the device and single numbers. An array in host memory is refused, as CuPy
+refuses it. What does not change an array's type in NumPy does not here either.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+
+# What was launched, by name: kernels, and CuPy's own work on arrays.
+launches: list[str] = []
+
+
+class Arithmetic:
+    """Operators of an array whose numbers are in `_memory`."""
+
+    _memory: np.ndarray[Any, Any]
+
+    def __init__(self, memory: np.ndarray[Any, Any]) -> None:
+        self._memory = memory
+
+
+def _number(operand: Any) -> Any:
+    if isinstance(operand, Arithmetic):
+        return operand._memory
+    if isinstance(operand, (bool, int, float, np.generic)):
+        return operand
+    raise TypeError(f"Unsupported type {type(operand)}")
+
+
+def _apply(kind: type[Arithmetic], function: Any, *operands: Any) -> Any:
+    launches.append(function.__name__)
+    numbers = [_number(operand) for operand in operands]
+    with np.errstate(all="ignore"):  # as on a GPU
+        return kind(np.asarray(function(*numbers)))
+
+
+def _operator(function: Any) -> Any:
+    def method(self: Arithmetic, *other: Any) -> Any:
+        return _apply(type(self), function, self, *other)
+
+    return method
+
+
+for _name in ("lt", "le", "gt", "ge", "eq", "ne", "and_", "or_", "invert", "neg",
+              "add", "sub", "mul", "truediv"):  # fmt: skip
+    setattr(Arithmetic, f"__{_name.rstrip('_')}__", _operator(getattr(operator, _name)))
+Arithmetic.__hash__ = None  # type: ignore[assignment]
+
+
+def functions(kind: type[Arithmetic]) -> dict[str, Any]:
+    """Return the functions of the library whose arrays are of this class."""
+
+    def elementwise(function: Any) -> Any:
+        return lambda *operands: _apply(kind, function, *operands)
+
+    def stack(arrays: Any, axis: int = 0) -> Any:
+        launches.append("stack")
+        return kind(np.stack([_number(array) for array in arrays], axis))
+
+    def arange(*limits: int, dtype: Any = None) -> Any:
+        launches.append("arange")
+        return kind(np.arange(*limits, dtype=dtype))
+
+    return {
+        **{name: elementwise(getattr(np, name)) for name in ("where", "trunc", "rint")},
+        "stack": stack,
+        "arange": arange,
+    }

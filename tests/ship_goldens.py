@@ -1,0 +1,49 @@
+"""Which goldens the package ships for ``roipool verify``; run it to write them again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+from golden_data import FOLDER, Array
+
+SHIPPED = Path(__file__).parents[1] / "roipool" / "verification" / "goldens"
+# Small cases that hold every kind of answer: adaptive and fixed grids, aligned and not.
+CASES = {"": (9, 18, 20, 30, 39), "mxnet_": (2, 17, 18), "onnxruntime_": (9, 27, 30, 33)}
+PROGRAMS = {
+    "": ("torchvision", "mmcv", "tensorflow"),
+    "mxnet_": ("mxnet",),
+    "onnxruntime_": ("onnxruntime",),
+}
+
+
+def selected() -> dict[str, dict[str, Array]]:
+    """Return the shipped arrays by file and key."""
+    files = {}
+    for prefix, numbers in CASES.items():
+        starts = tuple(f"case{number}_" for number in numbers)
+        for name in (f"{prefix}inputs", *PROGRAMS[prefix]):
+            with np.load(FOLDER / f"{name}.npz") as arrays:
+                files[name] = {key: arrays[key] for key in arrays if key.startswith(starts)}
+    return files
+
+
+def records(prefix: str) -> list[dict[str, object]]:
+    """Return the options of the shipped cases."""
+    every = json.loads((FOLDER / f"{prefix}cases.json").read_text())
+    return [record for record in every if record["id"] in CASES[prefix]]
+
+
+def main() -> None:
+    """Write the shipped files."""
+    SHIPPED.mkdir(exist_ok=True)
+    for name, arrays in selected().items():
+        np.savez_compressed(SHIPPED / f"{name}.npz", **arrays)
+    for prefix in CASES:
+        lines = ",\n".join(json.dumps(record) for record in records(prefix))
+        (SHIPPED / f"{prefix}cases.json").write_text(f"[\n{lines}\n]\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+"""NVRTC takes every kernel, as CuPy would ask it to; no GPU is needed.
+
+Covered: each file in each element type, layout and pack for sm_90; each definition that a file is
+made for, for sm_75; each file for every architecture in `ARCHITECTURES`. With
+ROIPOOL_COMPILE_ALL=1: all of these together, which takes an hour.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import sys
+
+import nvrtc
+import pytest
+from cuda_texts import FILES, MAXIMA, Text, every_definition, every_type_and_layout
+
+from roipool._source import OPTIONS, flatten, kernel_folder
+
+ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)
+
+
+def cases() -> list[tuple[int, Text]]:
+    """Return what to compile for which architecture."""
+    definitions = sorted({name for names in FILES.values() for name in names})
+    if os.environ.get("ROIPOOL_COMPILE_ALL"):
+        texts = [text for name in definitions for text in every_type_and_layout(name)]
+        return list(itertools.product(ARCHITECTURES, texts))
+    chosen = [(90, text) for text in every_type_and_layout("roi_align")]
+    chosen += [(75, text) for text in every_definition()]
+    files = [text for text in every_definition() if text.definition == "roi_align"]
+    chosen += itertools.product(ARCHITECTURES, files)
+    return list(dict.fromkeys(chosen))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiler() -> None:
+    """Demand NVRTC on Linux, where the test dependencies bring it."""
+    try:
+        nvrtc.library()
+    except FileNotFoundError as error:
+        if sys.platform == "linux":
+            raise
+        pytest.skip(f"{error}: it exists for Linux and Windows only")
+
+
+def compiled(architecture: int, text: Text) -> str:
+    if architecture not in nvrtc.architectures():
+        pytest.skip(f"this version of NVRTC does not know sm_{architecture}")
+    return nvrtc.compile_cuda(
+        text.source(), f"--gpu-architecture=sm_{architecture}", "-ftz=true", *OPTIONS
+    )
+
+
+@pytest.mark.parametrize(
+    ("architecture", "text"),
+    [pytest.param(*case, id=f"sm_{case[0]}-{case[1]}") for case in cases()],
+)
+def test_kernels_compile(architecture: int, text: Text) -> None:
+    ptx = compiled(architecture, text)
+    entries = set(re.findall(r"\.entry (\w+)", ptx))
+    assert entries == set(re.findall(r"\s(\w+)\(const roipool::", text.source())) - {"roipool"}
+    # The decisions of the CPU are made without contraction; those of the plan have to be too.
+    plan = ptx[ptx.index(".entry plan_") :]
+    plan = plan[: plan.index("\n}")]
+    assert re.search(r"\b(fma|mad)\.(r[nzmp]\.)?(ftz\.)?f(32|64)", plan) is None
+
+
+def test_every_file_is_compiled() -> None:
+    files = [path.name for path in (kernel_folder() / "cuda").iterdir()]
+    assert sorted(file for file in files if file.endswith(".cu")) == sorted(
+        f"{name}.cu" for name in FILES
+    )
+
+
+def test_every_definition_is_compiled() -> None:
+    rows = set(re.findall(r"^  ROW\((\w+)\)", flatten("geometry.h"), re.MULTILINE))
+    assert rows == {name for names in FILES.values() for name in names}
+    assert set(MAXIMA) <= rows
