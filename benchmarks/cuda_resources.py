@@ -72,7 +72,7 @@ def main() -> None:
         "",
         f"Written by `python benchmarks/cuda_resources.py` with nvcc {compiler}, options",
         f"`{' '.join(OPTIONS)} -ftz=true`: registers per thread, bytes of stack, bytes spilled",
-        "(stores and loads). The planning kernels' stack is that of exact division, a call.",
+        "(stores and loads). The planning kernels' stack, and their spills in float64, are those of exact division, a call.",
         "",
         f"| kernel | definition | type | layout | channels per thread | winners | {columns} |",
         "|---|---|---|---|---|---|" + "---|" * len(options.arch),
