@@ -65,7 +65,7 @@ def _run(argv: Sequence[str] | None) -> int:
 
 def _parser() -> _Parser:
     from roipool import __version__
-    from roipool.cli import compare
+    from roipool.cli import bench, compare
 
     parser = _Parser(
         prog="roipool",
@@ -75,6 +75,7 @@ def _parser() -> _Parser:
     parser.add_argument("--version", action="version", version=f"roipool {__version__}")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     compare.add_parser(subparsers)
+    bench.add_parser(subparsers)
     return parser
 
 
