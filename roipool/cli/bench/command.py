@@ -49,6 +49,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.list:
         _say(report.listed(workload) for workload in WORKLOADS.values())
         return 0
+    if arguments.memory and arguments.backend != "cpu":
+        raise ValueError("--memory is measured with --backend cpu only")
     plan = _plan(arguments)
     _check_outputs(arguments)
     device = open_device(arguments.backend)

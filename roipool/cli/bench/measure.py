@@ -146,7 +146,7 @@ def measure(plan: Plan, device: Device, tick: Callable[[str], None]) -> Iterator
     device : Device
         Where.
     tick : callable
-        Called with a description before each round; there are `rounds` of them.
+        Called with a description after each round; there are `rounds` of them.
 
     Yields
     ------
@@ -165,7 +165,7 @@ def measure(plan: Plan, device: Device, tick: Callable[[str], None]) -> Iterator
                     label = f"{workload.title} {case.operation}, {threads} threads"
                     for _ in _rounds(contenders, case.rows, clock, plan.repeat):
                         tick(label)
-                    if plan.memory and device.name == "cpu":
+                    if plan.memory:
                         case.peak_bytes = memory.peak_bytes(
                             workload, dtype, backward, threads, plan.out_reuse
                         )
@@ -198,7 +198,11 @@ def _introduced(contender: Contender, workload: Workload, task: Task, first: Con
         contender.prepare(task)
         if contender is not first:
             tolerance = TOLERANCES[task.levels[0].features.dtype.name]
-            row.agreement = compare(first.results(), contender.results(), tolerance)
+            results = first.results(), contender.results()
+            for one, other in zip(*results, strict=True):
+                if one.shape != other.shape:
+                    raise Absent(f"gives an array of shape {other.shape}, not {one.shape}")
+            row.agreement = compare(*results, tolerance)
     except Absent as reason:
         row.absent = str(reason)
     return row

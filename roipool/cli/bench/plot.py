@@ -106,6 +106,10 @@ def _bars(pair: list[Case | None]) -> int:
     return max(sum(not row.absent for row in case.rows[1:]) if case else 0 for case in pair)
 
 
+def _colour(library: str) -> str:
+    return _COLOURS[list(PEERS).index(library) % len(_COLOURS)]
+
+
 def _draw_panel(
     axes: Axes, cases: list[Case | None], heights: list[float], libraries: list[str]
 ) -> None:
@@ -117,7 +121,7 @@ def _draw_panel(
             ratio = _ratio(case, library)
             if ratio is None:
                 continue
-            colour = _COLOURS[list(PEERS).index(library)]
+            colour = _colour(library)
             middle = place + _BAR / 2
             axes.barh(middle, ratio - 1, 0.85 * _BAR, left=1, color=colour)
             axes.annotate(
@@ -170,7 +174,7 @@ def _write_around(
     if not libraries:
         figure.text(place, 1 - 0.58 / height, "no other library took part", fontsize=9, va="top")
     for library in libraries:
-        colour = _COLOURS[list(PEERS).index(library)]
+        colour = _colour(library)
         figure.text(place, 1 - 0.58 / height, "\u25a0", color=colour, fontsize=11, va="top")
         figure.text(place + 0.16 / width, 1 - 0.6 / height, library, fontsize=9, va="top")
         place += (0.35 + 0.085 * len(library)) / width
@@ -178,9 +182,9 @@ def _write_around(
     for case in cases:
         common &= set(_key(case))
     versions = dict.fromkeys(row.version for c in cases for row in c.rows[1:] if row.version)
+    facts = [machine["cpu"], f"{machine['cores']} cores", machine["instruction_set"]]
     below = (
-        f"{machine['cpu']}, {machine['cores']} cores, {machine['instruction_set']}; "
-        f"{', '.join(sorted(common))}; {machine['date']}",
+        ", ".join([*facts, *sorted(common), machine["date"]]),
         ", ".join([f"roipool {machine['roipool']}", *versions]),
     )
     for number, text in enumerate(below):

@@ -23,7 +23,7 @@ _JITTER = 2.0  # pixels
 # Values repeat after this many, a prime, so that filling large arrays costs no more than a copy.
 _VALUES = 1_000_003
 
-Sampler = Callable[[np.random.Generator, "Workload"], FloatArray]
+Sampler = Callable[[np.random.Generator, Scene, "Workload"], FloatArray]
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Workload:
     about : str
         One line for people.
     sampler : callable
-        Draws one image's boxes, rows ``x1, y1, x2, y2`` in pixels.
+        Chooses one image's boxes, rows ``x1, y1, x2, y2`` in pixels, from a scene.
     boxes : int
         How many for each image.
     levels : tuple of (int, int, int)
@@ -78,15 +78,13 @@ class Workload:
         return self.operation, f"{self.operation}_backward"
 
 
-def _best(rng: np.random.Generator, workload: Workload) -> FloatArray:
+def _best(rng: np.random.Generator, drawn: Scene, workload: Workload) -> FloatArray:
     """Boxes at test time: the best proposals."""
-    drawn = scene(rng, *workload.image)
     return _exactly(rng, drawn.proposals, workload)
 
 
-def _sampled(rng: np.random.Generator, workload: Workload) -> FloatArray:
+def _sampled(rng: np.random.Generator, drawn: Scene, workload: Workload) -> FloatArray:
     """Boxes at training time: a quarter on objects, the rest beside them; objects added."""
-    drawn = scene(rng, *workload.image)
     positive, negative = _split(drawn)
     wanted = round(workload.boxes * _TRAIN_POSITIVE_SHARE)
     chosen = rng.permutation(positive)[:wanted]
@@ -94,9 +92,9 @@ def _sampled(rng: np.random.Generator, workload: Workload) -> FloatArray:
     return _exactly(rng, np.concatenate([chosen, others]), workload)
 
 
-def _positive(rng: np.random.Generator, workload: Workload) -> FloatArray:
+def _positive(rng: np.random.Generator, drawn: Scene, workload: Workload) -> FloatArray:
     """Boxes of a mask head in training: those on objects only."""
-    positive, _ = _split(scene(rng, *workload.image))
+    positive, _ = _split(drawn)
     return _exactly(rng, rng.permutation(positive), workload)
 
 
@@ -117,7 +115,9 @@ def _exactly(rng: np.random.Generator, boxes: FloatArray, workload: Workload) ->
     return np.concatenate([low, high], axis=1)
 
 
-def _tiled(rng: np.random.Generator, workload: Workload, box: Sequence[float]) -> FloatArray:
+def _tiled(
+    rng: np.random.Generator, drawn: Scene, workload: Workload, box: Sequence[float]
+) -> FloatArray:
     """Every box is this one, given in shares of the image's width and height."""
     height, width = workload.image
     return np.tile(np.array(box) * [width, height, width, height], (workload.boxes, 1))
@@ -127,8 +127,8 @@ def _same(*box: float) -> Sampler:
     return functools.partial(_tiled, box=box)  # unlike a closure, it can be sent to a process
 
 
-def _without_area(rng: np.random.Generator, workload: Workload) -> FloatArray:
-    boxes = _best(rng, workload)
+def _without_area(rng: np.random.Generator, drawn: Scene, workload: Workload) -> FloatArray:
+    boxes = _best(rng, drawn, workload)
     return np.concatenate([boxes[:, :2], boxes[:, :2]], axis=1)
 
 
@@ -224,7 +224,14 @@ def changed(workload: Workload, **changes: Any) -> Workload:
 def boxes_of(workload: Workload) -> FloatArray:
     """Draw all boxes, shape (images, boxes, 4), in pixels; the same every time."""
     rng = np.random.default_rng(_SEED)
-    return np.stack([workload.sampler(rng, workload) for _ in range(workload.images)])
+    scenes = [_scene(number, *workload.image) for number in range(workload.images)]
+    return np.stack([workload.sampler(rng, drawn, workload) for drawn in scenes])
+
+
+@functools.cache
+def _scene(number: int, height: int, width: int) -> Scene:
+    """Images of one size are the same for every workload."""
+    return scene(np.random.default_rng([_SEED, number]), height, width)
 
 
 def task_of(workload: Workload, dtype: DTypeLike, backward: bool) -> Task:
