@@ -179,11 +179,14 @@ def test_disagreement_is_said(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(stub, "offset", offset)
+    monkeypatch.setattr(stub, "remarks", {"float32": "it adds something"})
     _, row = rows_of(*ONE, "--peers", "stub")
     assert row["agreement"]["agrees"] is agrees
     assert row["agreement"]["greatest_difference"] == pytest.approx(offset, abs=2e-7)
     assert row["agreement"]["share_beyond"] == (0 if agrees else 1)
-    assert ("100 % differ, by up to 0.1" in capsys.readouterr().out) is not agrees
+    out = capsys.readouterr().out
+    assert ("100 % differ by more than" in out) is not agrees
+    assert (", up to 0.1: it adds something" in out) is not agrees
 
 
 def test_comparison_of_awkward_values() -> None:

@@ -197,7 +197,7 @@ class _Worker:
         if not line:
             self._complaints.seek(0)
             said = [text.strip() for text in self._complaints if text.strip()]
-            raise Absent(f"its process ended: {said[-1][:200] if said else 'without a word'}")
+            raise Absent(f"its process ended: {said[-1][:120] if said else 'without a word'}")
         answer: dict[str, Any] = json.loads(line)
         if "absent" in answer:
             raise Absent(answer["absent"])

@@ -107,6 +107,8 @@ class Peer:
     layouts: tuple[str, ...] = ("NCHW",)
     dtypes: tuple[str, ...] = ("float16", "float32", "float64")
     has_gradients = True
+    # Why results of a type lie further apart than its tolerance, where that is known.
+    remarks: dict[str, str] = {}
     # Its number of threads is settled when it is first used, so it needs a process for each.
     own_process = False
 
@@ -155,6 +157,7 @@ class Torchvision(Peer):
     modules = ("torch", "torchvision")
     layouts = ("NCHW", "NHWC")
     dtypes = (*Peer.dtypes, "bfloat16")
+    remarks = {"float16": "it computes positions in float16"}
 
     def __init__(self, threads: int, device: str = "cpu") -> None:
         import torch
@@ -317,6 +320,7 @@ class TensorFlow(Peer):
     modules = ("tensorflow",)
     operations = ("crop_and_resize",)
     layouts = ("NHWC",)
+    remarks = {"float64": "it takes boxes in float32"}
     own_process = True
 
     def __init__(self, threads: int, device: str = "cpu") -> None:
@@ -350,6 +354,7 @@ class MXNet(Peer):
     """MXNet's imperative operators; a backward runs through its autograd."""
 
     modules = ("mxnet",)
+    remarks = {"float16": "it computes positions in float16"}
     own_process = True
 
     def __init__(self, threads: int, device: str = "cpu") -> None:
@@ -546,7 +551,7 @@ def prepared(peer: Peer, task: Task) -> Callable[[], list[Any]]:
 
 def _first_line(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return "{}: {}".format(type(error).__name__, lines[0][:200] if lines else "no message")
+    return "{}: {}".format(type(error).__name__, lines[0][:120] if lines else "no message")
 
 
 def _serve(name: str, threads: int) -> None:

@@ -7,6 +7,7 @@ import math
 from typing import Any
 
 from roipool.cli.bench.measure import Case, Row
+from roipool.cli.bench.peers import PEERS
 from roipool.cli.bench.workloads import Workload
 from roipool.cli.report import short
 
@@ -86,7 +87,14 @@ def _results(case: Case, row: Row) -> str:
     apart = short(row.agreement.greatest, 2)
     if row.agreement.holds:
         return f"equal within {apart}" if row.agreement.greatest else "equal"
-    return f"{short(100 * row.agreement.beyond)} % differ, by up to {apart}"
+    share, limit = short(100 * row.agreement.beyond), short(row.agreement.limit, 2)
+    why = _remark(case, row)
+    return f"{share} % differ by more than {limit}, up to {apart}{why and ': ' + why}"
+
+
+def _remark(case: Case, row: Row) -> str:
+    """Return why a library's results differ, if that is known."""
+    return PEERS[row.library].remarks.get(case.dtype, "")
 
 
 def _entry(case: Case, row: Row) -> dict[str, Any]:
@@ -111,6 +119,7 @@ def _entry(case: Case, row: Row) -> dict[str, Any]:
         "limit": row.agreement.limit,
         "share_beyond": row.agreement.beyond,
         "agrees": row.agreement.holds,
+        "remark": "" if row.agreement.holds else _remark(case, row),
     }
     return {
         **common,
