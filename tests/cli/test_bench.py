@@ -482,6 +482,7 @@ def test_list_and_help(capsys: pytest.CaptureFixture[str]) -> None:
         ["--workload", "W9"],
         ["--workload", ","],
         ["--ops", "roi_align"],
+        ["--ops", ","],
         ["--dtype", "int8"],
         ["--layout", "NCWH"],
         ["--threads", "0"],

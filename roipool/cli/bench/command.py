@@ -88,6 +88,8 @@ def _plan(arguments: argparse.Namespace) -> Plan:
 def _items(workloads: list[Workload], wanted: str) -> list[tuple[Workload, bool]]:
     patterns = [part.strip() for part in wanted.split(",") if part.strip()]
     there = {name for workload in workloads for name in workload.operations}
+    if not patterns:
+        raise ValueError("--ops names no operation")
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in there):
             raise ValueError(
@@ -151,6 +153,8 @@ def _one_of(option: str, name: str, allowed: Collection[str]) -> str:
 
 def _check_outputs(arguments: argparse.Namespace) -> None:
     """Find out before the work what would spoil its end."""
+    if sys.stderr.isatty():
+        importlib.import_module("rich")
     outputs = [path for path in (arguments.json, arguments.plot) if path not in (None, *_STDOUT)]
     for path in outputs:
         files.check_writable(path)

@@ -7,15 +7,20 @@ from collections.abc import Callable
 from multiprocessing.pool import ThreadPool
 
 import numpy as np
+from numpy.typing import NDArray
 
 import roipool
 from roipool.cli.bench.peers import Level, Task
 
 __all__ = ["compulsory_bytes", "memory_bandwidth", "output_bytes"]
 
+IntArray = NDArray[np.int64]
+
 _BUFFER = 256 << 20
 _ROUNDS = 7
 _WINNER_BYTES = 4
+# Images, rows and columns.
+_CELL_AXES = {"NCHW": (0, 2, 3), "NHWC": (0, 1, 2)}
 
 
 def compulsory_bytes(task: Task) -> int:
@@ -43,18 +48,20 @@ def memory_bandwidth(threads: int) -> float:
     Parameters
     ----------
     threads : int
-        How many work at once.
+        How many may work at once.
 
     Returns
     -------
     float
-        Bytes per second: the greater of reading (``np.bitwise_or.reduce``) and of copying, where
-        each byte counts twice; the best of several rounds.
+        Bytes per second: the best of reading (``np.bitwise_or.reduce``) and copying (each byte
+        counts twice), with one thread and with all, in several rounds.
     """
-    source = np.zeros(_BUFFER // 8, np.int64)
-    source += 1
-    target = np.empty_like(source)
-    target.fill(0)
+    source, target = np.ones(_BUFFER // 8, np.int64), np.zeros(_BUFFER // 8, np.int64)
+    target.fill(1)  # zeros are not in memory before they are written
+    return max(_bandwidth(source, target, count) for count in {1, threads})
+
+
+def _bandwidth(source: IntArray, target: IntArray, threads: int) -> float:
     parts = list(zip(np.array_split(source, threads), np.array_split(target, threads), strict=True))
     with ThreadPool(threads) as pool:
 
@@ -65,7 +72,7 @@ def memory_bandwidth(threads: int) -> float:
 
         copying = min(seconds(lambda a, b: np.copyto(b, a)) for _ in range(_ROUNDS))
         reading = min(seconds(lambda a, b: np.bitwise_or.reduce(a)) for _ in range(_ROUNDS))
-    return max(2 * _BUFFER / copying, _BUFFER / reading)
+    return source.nbytes * max(2 / copying, 1 / reading)
 
 
 def _level_bytes(task: Task, level: Level) -> int:
@@ -108,13 +115,10 @@ def _touched_cells(task: Task, level: Level) -> int:
     return int(np.count_nonzero(grad))
 
 
-_CELL_AXES = {"NCHW": (0, 2, 3), "NHWC": (0, 1, 2)}
-
-
 def _covered_cells(level: Level, count: int, height: int, width: int) -> int:
     """Count the whole cells under boxes with rounded corners, ends included."""
     covered = np.zeros((count, height, width), bool)
-    corners = np.round(level.rois[:, 1:] * level.scale).astype(int)
+    corners = np.maximum(np.round(level.rois[:, 1:] * level.scale).astype(int), 0)
     for image, (x1, y1, x2, y2) in zip(level.rois[:, 0].astype(int), corners, strict=True):
         covered[image, y1 : y2 + 1, x1 : x2 + 1] = True
     return int(covered.sum())

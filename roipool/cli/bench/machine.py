@@ -49,15 +49,18 @@ def _cores() -> int | None:
 
 
 def _commit() -> str | None:
-    """Return the commit, with ``-dirty`` after it where tracked files were changed."""
-    here = Path(__file__).parent
-    tracked = ["git", "-C", str(here), "ls-files", "--error-unmatch", "machine.py"]
-    described = ["describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    """Return the commit, with ``-dirty`` after it where the package's files were changed."""
+    package = Path(roipool.__file__).parent
+    if _git(package, "ls-files", "--error-unmatch", "__init__.py") is None:
+        return None  # not a checkout, or another project's
+    changed = _git(package, "diff", "--quiet", "HEAD", "--", ".") is None
+    return f"{_git(package, 'rev-parse', 'HEAD')}{'-dirty' if changed else ''}"
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    """Return what git prints; None if it fails or is not there."""
+    command = ["git", "-C", str(folder), *arguments]
     try:
-        subprocess.run(tracked, capture_output=True, check=True)
-        run = subprocess.run(
-            ["git", "-C", str(here), *described], capture_output=True, check=True, text=True
-        )
+        return subprocess.run(command, capture_output=True, check=True, text=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return None
-    return run.stdout.strip()

@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -108,7 +108,7 @@ class Peer:
     dtypes: tuple[str, ...] = ("float16", "float32", "float64")
     has_gradients = True
     # Why results of a type lie further apart than its tolerance, where that is known.
-    remarks: dict[str, str] = {}
+    remarks: ClassVar[dict[str, str]] = {}
     # Its number of threads is settled when it is first used, so it needs a process for each.
     own_process = False
 
@@ -157,7 +157,7 @@ class Torchvision(Peer):
     modules = ("torch", "torchvision")
     layouts = ("NCHW", "NHWC")
     dtypes = (*Peer.dtypes, "bfloat16")
-    remarks = {"float16": "it computes positions in float16"}
+    remarks: ClassVar[dict[str, str]] = {"float16": "it computes positions in float16"}
 
     def __init__(self, threads: int, device: str = "cpu") -> None:
         import torch
@@ -320,7 +320,7 @@ class TensorFlow(Peer):
     modules = ("tensorflow",)
     operations = ("crop_and_resize",)
     layouts = ("NHWC",)
-    remarks = {"float64": "it takes boxes in float32"}
+    remarks: ClassVar[dict[str, str]] = {"float64": "it takes boxes in float32"}
     own_process = True
 
     def __init__(self, threads: int, device: str = "cpu") -> None:
@@ -354,7 +354,7 @@ class MXNet(Peer):
     """MXNet's imperative operators; a backward runs through its autograd."""
 
     modules = ("mxnet",)
-    remarks = {"float16": "it computes positions in float16"}
+    remarks: ClassVar[dict[str, str]] = {"float16": "it computes positions in float16"}
     own_process = True
 
     def __init__(self, threads: int, device: str = "cpu") -> None:

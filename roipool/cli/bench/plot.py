@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from roipool.cli.bench.measure import Case
+from roipool.cli.bench.measure import Case, Row
 from roipool.cli.bench.peers import PEERS
 from roipool.cli.report import short
 
@@ -34,8 +34,6 @@ _TOP = 1.15
 _BOTTOM = 0.85
 _RIGHT = 0.5
 
-_Row = tuple[str, ...]
-
 
 def draw(cases: list[Case], machine: dict[str, Any]) -> Figure:
     """Draw the ratios on a logarithmic axis.
@@ -56,14 +54,14 @@ def draw(cases: list[Case], machine: dict[str, Any]) -> Figure:
     from matplotlib.figure import Figure
 
     rows = _rows(cases)
-    libraries = [name for name in PEERS if any(_ratio(case, name) for case in cases)]
+    libraries = [name for name in PEERS if any(_row(case, name) for case in cases)]
     heights = [_BAR * max(_bars(pair), _LEAST_BARS) + _ROW_GAP for pair in rows.values()]
     width = _LABELS + 2 * _PANEL + _PANEL_GAP + _RIGHT
     height = _TOP + sum(heights) + _BOTTOM
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         figure = Figure(figsize=(width, height), facecolor="white")
-        ratios = [r for case in cases for name in libraries if (r := _ratio(case, name))]
+        ratios = [c.ratio(row) for c in cases for name in libraries if (row := _row(c, name))]
         limits = min([0.5, *ratios]) * 0.9, max([5, *ratios]) * 2
         for side, title in enumerate(("forward", "backward")):
             left = _LABELS + side * (_PANEL + _PANEL_GAP)
@@ -97,9 +95,10 @@ def _key(case: Case) -> tuple[str, ...]:
     return case.dtype, case.workload.layout, threads, case.clock
 
 
-def _ratio(case: Case | None, library: str) -> float | None:
+def _row(case: Case | None, library: str) -> Row | None:
+    """Return a library's row, if it took part."""
     rows = [row for row in case.rows if row.library == library] if case else []
-    return case.ratio(rows[0]) if case and rows and not rows[0].absent else None
+    return rows[0] if rows and not rows[0].absent else None
 
 
 def _bars(pair: list[Case | None]) -> int:
@@ -116,23 +115,26 @@ def _draw_panel(
     """Draw the bars of each row from its top down; those of absent libraries take no place."""
     tops = np.concatenate([[0], np.cumsum(heights)[:-1]])
     for case, top in zip(cases, tops, strict=True):
-        place = top + _ROW_GAP / 2
+        middle = top + (_ROW_GAP + _BAR) / 2
         for library in libraries:
-            ratio = _ratio(case, library)
-            if ratio is None:
+            row = _row(case, library)
+            if case is None or row is None:
                 continue
-            colour = _colour(library)
-            middle = place + _BAR / 2
-            axes.barh(middle, ratio - 1, 0.85 * _BAR, left=1, color=colour)
+            ratio = case.ratio(row)
+            axes.barh(middle, ratio - 1, 0.85 * _BAR, left=1, color=_colour(library))
             axes.annotate(
-                short(ratio, 2 if ratio < 10 else 3),
+                short(ratio, 2 if ratio < 10 else 3) + _star(row),
                 (max(ratio, 1), middle),
                 (3, 0),
                 textcoords="offset points",
                 va="center",
                 fontsize=7,
             )
-            place += _BAR
+            middle += _BAR
+
+
+def _star(row: Row) -> str:
+    return "" if row.agreement is None or row.agreement.holds else "*"
 
 
 def _dress(
@@ -184,7 +186,8 @@ def _write_around(
     versions = dict.fromkeys(row.version for c in cases for row in c.rows[1:] if row.version)
     facts = [machine["cpu"], f"{machine['cores']} cores", machine["instruction_set"]]
     below = (
-        ", ".join([*facts, *sorted(common), machine["date"]]),
+        ", ".join([*facts, *sorted(common), machine["date"]])
+        + ("; * results differ" if any(_star(row) for c in cases for row in c.rows) else ""),
         ", ".join([f"roipool {machine['roipool']}", *versions]),
     )
     for number, text in enumerate(below):
