@@ -279,6 +279,19 @@ def types() -> str:
     return table(("workload", "operation", "layout", *names), lines) if rows else NOT_MEASURED
 
 
+def alone() -> str:
+    """Return roipool's times with and without other libraries in its process."""
+    lines = []
+    for row in rows_of("dtypes", dtype="float32", layout="NCHW"):
+        same = {key: row[key] for key in ("code", "operation", "layout", "threads", "library")}
+        lines += [
+            [row["code"], f"`{row['operation']}`", time(row["median"]), time(beside["median"])]
+            for beside in rows_of("cpu", **same)
+        ]
+    header = ("workload", "operation", "alone", "beside the others")
+    return table(header, lines) if lines else NOT_MEASURED
+
+
 def scaling() -> str:
     """Return the growth of each series, forward and backward."""
     rows = rows_of("scaling")
@@ -328,6 +341,7 @@ def main() -> None:
             "comparison": comparison(rows_of("cpu")),
             "stress": comparison([*rows_of("stress"), *rows_of("calls")], memory_too=False),
             "types": types(),
+            "alone": alone(),
             "scaling": scaling(),
         },
     )

@@ -18,6 +18,7 @@ from cli_runs import complains, names_here, strict_json
 from PIL import Image
 
 import roipool
+from roipool import reference
 from roipool.cli import main
 from roipool.cli.bench import floor, measure, ours, peers
 from roipool.cli.bench.peers import PEERS, Absent, Level, Peer, Task
@@ -138,6 +139,58 @@ def test_compulsory_bytes_by_hand(
     levels = [Level(features, rois, None, 0.5)]
     task = Task(operation, backward, "avg", argmax, (2, 2), 1, False, layout, levels)
     assert floor.compulsory_bytes(task) == expected
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("backward", [False, True])
+@pytest.mark.parametrize(
+    ("operation", "mode", "sampling", "aligned"),
+    [
+        ("roi_align", "avg", 0, True),
+        ("roi_align", "avg", 3, False),
+        ("roi_align", "max", 2, True),
+        ("roi_pool", "avg", 0, True),
+        ("crop_and_resize", "avg", 0, True),
+    ],
+)
+def test_our_call_is_what_the_task_says(
+    operation: str, mode: str, sampling: int, aligned: bool, backward: bool, layout: str
+) -> None:
+    """Against the oracle, called with every argument spelled out."""
+    rng = np.random.default_rng(0)
+    shape = (2, 9, 11, 3) if layout == "NHWC" else (2, 3, 9, 11)
+    pooled = (4, 2, 4, 3) if layout == "NHWC" else (4, 3, 2, 4)
+    x = rng.standard_normal(shape, np.float32)
+    grad = rng.standard_normal(pooled, np.float32)
+    corners = np.sort(rng.uniform(0, 18, (4, 2, 2)), axis=1).reshape(4, 4)
+    if operation == "crop_and_resize":
+        corners /= 20
+    rois = np.concatenate([[[0], [0], [1], [1]], corners], axis=1).astype(np.float32)
+    levels = [Level(x, rois, grad, 0.5)]
+    task = Task(operation, backward, mode, False, (2, 4), sampling, aligned, layout, levels)
+    (found,) = ours.prepare(task)()
+
+    more: dict[str, Any] = {"layout": layout}
+    if operation == "crop_and_resize":
+        boxes, images = rois[:, 1:], rois[:, 0].astype(int)
+        expected = reference.crop_and_resize(x, boxes, images, (2, 4), **more)
+        if backward:
+            expected = reference.crop_and_resize_backward(grad, boxes, images, shape, **more)
+    elif operation == "roi_pool":
+        expected, argmax = reference.roi_pool(x, rois, (2, 4), 0.5, return_argmax=True, **more)
+        if backward:
+            expected = reference.roi_pool_backward(grad, argmax, rois, shape, **more)
+    else:
+        more |= {"mode": mode, "aligned": aligned}
+        expected = reference.roi_align(x, rois, (2, 4), 0.5, sampling, **more)
+        if backward:
+            if mode == "max":
+                argmax = {"return_argmax": True}
+                more["argmax"] = reference.roi_align(
+                    x, rois, (2, 4), 0.5, sampling, **more, **argmax
+                )[1]
+            expected = reference.roi_align_backward(grad, rois, shape, 0.5, sampling, **more)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
 # Turns and verdicts
