@@ -22,6 +22,7 @@ from roipool import reference
 from roipool.cli import main
 from roipool.cli.bench import floor, measure, ours, peers
 from roipool.cli.bench.peers import PEERS, Absent, Level, Peer, Task
+from roipool.cli.bench.proposals import iou, scene
 from roipool.cli.bench.workloads import WORKLOADS, changed, choose, task_of
 
 TINY = ["bench", "--boxes", "3", "--channels", "2", "--repeat", "2"]
@@ -116,6 +117,25 @@ def test_types_of_arrays(dtype: str) -> None:
     (level,) = task.levels
     assert {level.features.dtype.name, level.grad.dtype.name} == {dtype}
     assert level.rois.dtype.name == ("float64" if dtype == "float64" else "float32")
+    # Libraries that want boxes in the features' type must get the same ones.
+    assert (level.rois.astype(np.float16) == level.rois).all() == (dtype == "float16")
+
+
+@pytest.mark.parametrize("number", [0, 4])
+def test_training_boxes(number: int) -> None:
+    """At most a quarter on objects in one image; the mask head sees no others."""
+    drawn = scene(np.random.default_rng([0, number]), 800, 1333)
+
+    def on_object(boxes: Any) -> int:
+        return int((iou(boxes, drawn.objects).max(axis=1) >= 0.5).sum())
+
+    there = on_object(drawn.proposals) + len(drawn.objects)
+    assert (there > 128) == (number == 4)
+    for code, expected in (("W2a", min(there, 128)), ("W3b", 128)):
+        (workload,) = choose(code)
+        boxes = workload.sampler(np.random.default_rng(0), drawn, workload)
+        assert len(boxes) == workload.boxes
+        assert on_object(boxes) == pytest.approx(expected, rel=0.05)
 
 
 @pytest.mark.parametrize(
@@ -197,19 +217,24 @@ def test_our_call_is_what_the_task_says(
 
 
 def test_turns_alternate(stub: type[Stub], monkeypatch: pytest.MonkeyPatch) -> None:
-    turns: list[str] = []
+    turns: list[tuple[str, int]] = []
+    times = {"roipool": iter([9.0, 0.25, 2.0, 0.5]), "stub": iter([9.0, 1.0, 1.5, 7.0])}
 
     def clock(call: Any, repeats: int) -> float:
         del stub.calls[:]
         call()
-        turns.append(stub.calls[0] if stub.calls else "roipool")
-        return {"roipool": 0.5, "stub": 1.5}[turns[-1]]
+        turns.append((stub.calls[0] if stub.calls else "roipool", roipool.get_num_threads()))
+        return next(times[turns[-1][0]])
 
     monkeypatch.setattr("roipool.cli.bench.devices._Cpu.clocks", {"wall": clock})
-    first, second = rows_of(*ONE, "--peers", "stub", "--repeat", "3")
-    assert turns == ["roipool", "stub"] * 4  # one more than asked for, to warm up
-    assert (first["library"], first["seconds"], first["ratio"]) == ("roipool", [0.5] * 3, 1)
-    assert (second["library"], second["seconds"], second["ratio"]) == ("stub", [1.5] * 3, 3)
+    options = ["--peers", "stub", "--repeat", "3", "--threads", "3"]
+    first, second = rows_of(*ONE, *options)
+    # One more than asked for, to warm up.
+    assert turns == [("roipool", 3), ("stub", 3)] * 4
+    assert (first["library"], first["seconds"]) == ("roipool", [0.25, 2, 0.5])
+    assert (second["library"], second["seconds"]) == ("stub", [1, 1.5, 7])
+    assert (first["median"], first["ratio"], first["quartiles"]) == (0.5, 1, [0.375, 1.25])
+    assert (second["median"], second["ratio"]) == (1.5, 3)
     assert first["times_floor"] == pytest.approx(0.5 / first["floor"])
     assert first["floor"] == pytest.approx(first["compulsory_bytes"] / first["bandwidth"])
 
@@ -335,7 +360,7 @@ def worker_python(monkeypatch: pytest.MonkeyPatch) -> str:
         "import os, sys\n"
         "from roipool.cli.bench import ours, peers\n"
         "class Stub(peers.Peer):\n"
-        "    modules = ('numpy',)\n"
+        "    version = os.environ['OMP_NUM_THREADS'] + ' of ' + sys.argv[2]\n"
         "    def prepare(self, task):\n"
         "        print('noise')\n"
         "        call = ours.prepare(task)\n"
@@ -361,7 +386,7 @@ def test_a_peer_in_another_environment(worker_python: str) -> None:
     assert len(rows) == 16
     for ours_row, row in zip(rows[::2], rows[1::2], strict=True):
         assert (ours_row["library"], row["library"]) == ("roipool", "mxnet")
-        assert row["version"].startswith("numpy ")
+        assert row["version"] == f"{row['threads']} of {row['threads']}"
         assert row["agreement"]["greatest_difference"] == 0
         assert len(row["seconds"]) == 2
         assert min(row["seconds"]) > 0
@@ -434,6 +459,7 @@ def test_cuda_clocks(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
     assert ours_rows[2]["median"] > 0
     assert strict_json("out.json")["machine"]["device"] == "Fake GPU"
     assert "float32 NCHW, warm" in capsys.readouterr().out
+    assert "--memory" in complains(capsys, *ONE, "--backend", "cuda", "--memory")
 
 
 def test_no_cuda(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -553,7 +579,6 @@ def test_list_and_help(capsys: pytest.CaptureFixture[str]) -> None:
         ["--repeat", "1.5"],
         ["--boxes", "-1"],
         ["--channels", "0"],
-        ["--memory", "--backend", "cuda"],
         ["--json", "missing/out.json"],
         ["--plot", "out.pdf"],
         ["--plot", "missing/out.png"],
