@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Measures everything that benchmarks/README.md shows, and writes it there: an hour on two cores.
+# Measures everything that benchmarks/README.md shows, and writes it there. It takes long.
 # Leave the machine alone meanwhile. Needs roipool[peers]; what is not installed is listed as absent.
 # Arguments go to the comparisons, for peers that live in other environments:
 #
