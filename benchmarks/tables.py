@@ -311,7 +311,7 @@ def scaling() -> str:
 def summary() -> str:
     """Return the few lines that the project's README shows."""
     rows = [row for row in rows_of("cpu", threads=most_threads()) if row["code"] in SHOWN]
-    return f"{comparison(rows, memory_too=False)}\n\n{where('cpu')}."
+    return f"{comparison(rows, memory_too=False)}\n\n{where('cpu')}" if rows else NOT_MEASURED
 
 
 SHOWN = ("W1a", "W3a", "W4a", "W5a", "W6a")
