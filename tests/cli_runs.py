@@ -25,9 +25,14 @@ def save_map(path: str = "map.npy", shape: tuple[int, ...] = (2, 10, 12)) -> str
 
 
 def fails(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """Run the comparison, expect a complaint, and return it."""
+    return complains(capsys, "compare", *FAST, *arguments)
+
+
+def complains(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     """Run, expect one line of complaint and no new file, and return the line."""
     before = names_here()
-    assert main(["compare", *FAST, *arguments]) == 2
+    assert main(list(arguments)) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert err.count("\n") == 1

@@ -65,7 +65,7 @@ def _run(argv: Sequence[str] | None) -> int:
 
 def _parser() -> _Parser:
     from roipool import __version__
-    from roipool.cli import compare, info, verify
+    from roipool.cli import bench, compare, info, verify
 
     parser = _Parser(
         prog="roipool",
@@ -77,6 +77,7 @@ def _parser() -> _Parser:
     compare.add_parser(subparsers)
     info.add_parser(subparsers)
     verify.add_parser(subparsers)
+    bench.add_parser(subparsers)
     return parser
 
 

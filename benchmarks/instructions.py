@@ -1,0 +1,120 @@
+"""Count the instructions of a few small workloads and compare them with instructions.json.
+
+Where wall time is too noisy, the number of executed instructions still shows a change of one
+percent. Needs valgrind, which knows no AVX-512: everything runs with AVX2, on one thread. Counts
+depend on the compiler and on NumPy, so compare two builds on one machine.
+
+    python benchmarks/instructions.py            # exit status 1 if a count grew by more than 2 %
+    python benchmarks/instructions.py --update   # write the counts
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+COUNTS = Path(__file__).with_name("instructions.json")
+TOLERANCE = 0.02
+# Valgrind writes and clears its counters whenever this function of the C library is entered.
+MARK = "getppid"
+# Name, changes to the workload, type, backward.
+CASES = {
+    "fpn-box": ("fpn-box", {}, "float32", False),
+    "fpn-box backward": ("fpn-box", {}, "float32", True),
+    "fpn-box NHWC": ("fpn-box", {"layout": "NHWC"}, "float32", False),
+    "fpn-box float16": ("fpn-box", {}, "float16", False),
+    "fpn-box maximum": ("stress-max-align", {}, "float32", False),
+    "vgg16-pool": ("vgg16-pool", {}, "float32", False),
+    "vgg16-pool backward": ("vgg16-pool", {}, "float32", True),
+    "crop-and-resize": ("crop-and-resize", {}, "float32", False),
+    "crop-and-resize backward": ("crop-and-resize", {}, "float32", True),
+    "tiny-call": ("tiny-call", {"boxes": 1, "channels": 1}, "float32", False),
+}
+SMALL = {"boxes": 50, "channels": 16}
+
+
+def work() -> None:
+    """Run under valgrind: call every case between two marks."""
+    from roipool.cli.bench import ours
+    from roipool.cli.bench.workloads import WORKLOADS, changed, task_of
+
+    gc.disable()
+    for name, changes, dtype, backward in CASES.values():
+        call = ours.prepare(task_of(changed(WORKLOADS[name], **SMALL | changes), dtype, backward))
+        call()
+        os.getppid()
+        call()
+        os.getppid()
+
+
+def count() -> dict[str, int]:
+    """Return the instructions of each case."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = ["valgrind", "--tool=callgrind", f"--dump-before={MARK}"]
+        command += [f"--callgrind-out-file={folder}/part", sys.executable, __file__, "--work"]
+        environment = {
+            **os.environ,
+            "ROIPOOL_ISA": "avx2",
+            "ROIPOOL_NUM_THREADS": "1",
+            "OMP_NUM_THREADS": "1",
+            "OPENBLAS_NUM_THREADS": "1",
+            "PYTHONHASHSEED": "0",
+        }
+        run = subprocess.run(command, env=environment, stderr=subprocess.PIPE, text=True)
+        if run.returncode:
+            raise RuntimeError(run.stderr)
+        parts = sorted(Path(folder).glob("part.*"), key=lambda path: int(path.suffix[1:]))
+        totals = [re.search(r"^(?:summary|totals): (\d+)", p.read_text(), re.M) for p in parts]
+    # What lies before the first mark, and between the cases, is not theirs.
+    numbers = [int(total[1]) for total in totals if total]
+    if len(numbers) != 2 * len(CASES):
+        raise RuntimeError(f"valgrind wrote {len(numbers)} counts, not {2 * len(CASES)}")
+    return dict(zip(CASES, numbers[1::2], strict=True))
+
+
+def about() -> dict[str, str]:
+    """Say what the counts depend on."""
+    return {
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "machine": platform.machine(),
+    }
+
+
+def main() -> int:
+    """Count, then compare or write."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--update", action="store_true", help="write instructions.json")
+    parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.work:
+        work()
+        return 0
+    counts = count()
+    before = json.loads(COUNTS.read_text())["counts"] if COUNTS.exists() else {}
+    grown = []
+    for name, instructions in counts.items():
+        change = instructions / before[name] - 1 if name in before else None
+        print(f"{name:<26} {instructions:>14,} {'new' if change is None else f'{change:+.2%}':>8}")
+        if change is not None and change > TOLERANCE:
+            grown.append(name)
+    if options.update:
+        COUNTS.write_text(json.dumps({**about(), "counts": counts}, indent=1) + "\n")
+        return 0
+    if grown:
+        print(f"more than {TOLERANCE:.0%} more: {', '.join(grown)}", file=sys.stderr)
+    return 1 if grown else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

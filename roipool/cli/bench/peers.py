@@ -1,0 +1,596 @@
+"""Other libraries' operators, made ready to be timed.
+
+This file is also a program: ``python peers.py NAME THREADS`` serves one peer to another process. It
+therefore needs nothing but NumPy and that peer, and keeps to what Python 3.8 understands, because
+some peers live in old environments. To add a peer, write its class and list it in `PEERS`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+__all__ = ["PEERS", "Absent", "Level", "Peer", "Task", "load", "save", "settle", "timed"]
+
+# A pool counts as asleep when the process computes for less than a fifth of this nap.
+_NAP = 0.005
+_MOST_NAPS = 400
+
+
+class Absent(Exception):  # noqa: N818 - it is an answer, not an error
+    """A peer does not take part; the message says why."""
+
+
+class Level(NamedTuple):
+    """One call of an operator: a map and the boxes pooled from it.
+
+    Attributes
+    ----------
+    features : ndarray
+        In the task's layout.
+    rois : (K, 5) float32 or float64 ndarray
+        Rows ``[image, x1, y1, x2, y2]`` in pixels, sorted by image; for crop_and_resize
+        ``[image, y1, x1, y2, x2]``, normalised.
+    grad : ndarray or None
+        The gradient of the output, for a backward.
+    scale : float
+        Map cells per pixel.
+    """
+
+    features: Any
+    rois: Any
+    grad: Any
+    scale: float
+
+
+class Task(NamedTuple):
+    """What is timed: one operation on one or several levels.
+
+    Attributes
+    ----------
+    operation : {"roi_align", "roi_pool", "crop_and_resize"}
+        Its forward, or its backward with respect to the features.
+    backward : bool
+        Which of the two.
+    mode : {"avg", "max"}
+        Of roi_align.
+    argmax : bool
+        Whether roi_pool's forward must also give the winners, as training needs them.
+    output_size : tuple of int
+        Rows and columns of bins.
+    sampling_ratio : int
+        Of roi_align; 0 is adaptive.
+    aligned : bool
+        Of roi_align.
+    layout : {"NCHW", "NHWC"}
+        Of the features and the output.
+    levels : list of Level
+        The calls that make up one round.
+    """
+
+    operation: str
+    backward: bool
+    mode: str
+    argmax: bool
+    output_size: tuple[int, int]
+    sampling_ratio: int
+    aligned: bool
+    layout: str
+    levels: list[Level]
+
+
+class Peer:
+    """A library: what it offers, and how it is called; a subclass writes `level` and `arrays`.
+
+    Parameters
+    ----------
+    threads : int
+        How many it may use.
+    device : {"cpu", "cuda"}
+        Where its arrays lie.
+
+    Raises
+    ------
+    Absent
+        If it is not installed, or cannot compute there.
+    """
+
+    modules: tuple[str, ...] = ()
+    operations: tuple[str, ...] = ("roi_align", "roi_pool")
+    layouts: tuple[str, ...] = ("NCHW",)
+    dtypes: tuple[str, ...] = ("float16", "float32", "float64")
+    has_gradients = True
+    # Why results of a type lie further apart than its tolerance, where that is known.
+    remarks: ClassVar[dict[str, str]] = {}
+    # Its number of threads is settled when it is first used, so it needs a process for each.
+    own_process = False
+
+    def __init__(self, threads: int, device: str = "cpu") -> None:
+        self.threads = threads
+        if device != "cpu":
+            raise Absent("is compared on the CPU only")
+
+    @property
+    def version(self) -> str:
+        """The version, or several, of the packages it consists of."""
+        return ", ".join(f"{m} {_release(sys.modules[m].__version__)}" for m in self.modules)
+
+    @classmethod
+    def check(cls, task: Task) -> None:
+        """Raise `Absent` for what the library does not have, before any work."""
+        dtype = task.levels[0].features.dtype.name
+        if task.operation not in cls.operations:
+            raise Absent(f"has no {task.operation}")
+        if task.mode != "avg":
+            raise Absent("has no roi_align that takes the maximum of whole samples")
+        if task.backward and not cls.has_gradients:
+            raise Absent("has no gradients")
+        if task.layout not in cls.layouts:
+            raise Absent(f"takes {cls.layouts[0]} only")
+        if dtype not in cls.dtypes:
+            raise Absent(f"takes no {dtype}")
+
+    def prepare(self, task: Task) -> Callable[[], list[Any]]:
+        """Build everything that is not to be timed; return the call that is."""
+        calls = [self.level(task, level) for level in task.levels]
+        return lambda: [call() for call in calls]
+
+    def level(self, task: Task, level: Level) -> Callable[[], Any]:
+        """Return the call for one level."""
+        raise NotImplementedError
+
+    def arrays(self, task: Task, results: list[Any]) -> list[Any]:
+        """Turn what the call returned into NumPy arrays in the task's layout."""
+        raise NotImplementedError
+
+
+class Torchvision(Peer):
+    """torchvision's operators, called below autograd."""
+
+    modules = ("torch", "torchvision")
+    layouts = ("NCHW", "NHWC")
+    dtypes = (*Peer.dtypes, "bfloat16")
+    remarks: ClassVar[dict[str, str]] = {"float16": "it computes positions in float16"}
+
+    def __init__(self, threads: int, device: str = "cpu") -> None:
+        import torch
+        import torchvision  # noqa: F401 - registers the operators
+
+        if device == "cuda" and not torch.cuda.is_available():
+            raise Absent("this torch finds no CUDA device")
+        torch.set_num_threads(threads)
+        torch.set_grad_enabled(False)
+        self.torch, self.device = torch, device
+
+    def level(self, task: Task, level: Level) -> Callable[[], Any]:
+        ops = self.torch.ops.torchvision
+        x, grad = self._tensor(task, level.features), self._tensor(task, level.grad)
+        rois = self.torch.from_numpy(level.rois).to(x)
+        scale, size = level.scale, task.output_size
+        if task.operation == "roi_pool":
+            if not task.backward:
+                return lambda: ops.roi_pool(x, rois, scale, *size)[0]
+            argmax = ops.roi_pool(x, rois, scale, *size)[1]
+            return lambda: ops._roi_pool_backward(grad, rois, argmax, scale, *size, *x.shape)
+        sampling = task.sampling_ratio, task.aligned
+        if not task.backward:
+            return lambda: ops.roi_align(x, rois, scale, *size, *sampling)
+        return lambda: ops._roi_align_backward(grad, rois, scale, *size, *x.shape, *sampling)
+
+    def _tensor(self, task: Task, array: Any) -> Any:
+        """Return an NCHW tensor; what lies in memory as NHWC is torch's channels_last."""
+        if array is None:
+            return None
+        if array.dtype.name == "bfloat16":
+            tensor = self.torch.from_numpy(array.view(np.int16)).view(self.torch.bfloat16)
+        else:
+            tensor = self.torch.from_numpy(array)
+        tensor = tensor.to(self.device)
+        return tensor.permute(0, 3, 1, 2) if task.layout == "NHWC" else tensor
+
+    def arrays(self, task: Task, results: list[Any]) -> list[Any]:
+        half = self.torch.bfloat16  # NumPy has none
+        results = [result.float() if result.dtype == half else result for result in results]
+        arrays = [result.cpu().numpy() for result in results]
+        return [a.transpose(0, 2, 3, 1) for a in arrays] if task.layout == "NHWC" else arrays
+
+
+_HALF_PIXEL = {True: "half_pixel", False: "output_half_pixel"}
+
+
+class OnnxRuntime(Peer):
+    """ONNX Runtime: a model of one node, run with NumPy arrays."""
+
+    modules = ("onnxruntime",)
+    operations = (*Peer.operations, "crop_and_resize")
+    has_gradients = False
+
+    def __init__(self, threads: int, device: str = "cpu") -> None:
+        super().__init__(threads, device)
+        import onnx
+        import onnxruntime
+
+        self.onnx, self.runtime = onnx, onnxruntime
+
+    def level(self, task: Task, level: Level) -> Callable[[], Any]:
+        size, scale = list(task.output_size), level.scale
+        feeds = {"x": level.features, "rois": level.rois.astype(level.features.dtype)}
+        if task.operation == "roi_pool":
+            attributes = {"pooled_shape": size, "spatial_scale": scale}
+            return self._session("MaxRoiPool", feeds, attributes)
+        crop = task.operation == "crop_and_resize"
+        feeds["images"] = feeds["rois"][:, 0].astype(np.int32 if crop else np.int64)
+        feeds["rois"] = np.ascontiguousarray(feeds["rois"][:, 1:])
+        if crop:
+            feeds["size"] = np.array(size, np.int32)
+            return self._session("CropAndResize", feeds, {}, "com.microsoft")
+        attributes = {
+            "output_height": size[0],
+            "output_width": size[1],
+            "sampling_ratio": task.sampling_ratio,
+            "spatial_scale": scale,
+            "coordinate_transformation_mode": _HALF_PIXEL[task.aligned],
+        }
+        return self._session("RoiAlign", feeds, attributes)
+
+    def _session(
+        self, node: str, feeds: dict[str, Any], attributes: dict[str, Any], domain: str = ""
+    ) -> Callable[[], Any]:
+        helper = self.onnx.helper
+
+        def value(name: str, dtype: Any, ndim: int) -> Any:
+            kind = helper.np_dtype_to_tensor_dtype(dtype)
+            return helper.make_tensor_value_info(name, kind, [None] * ndim)
+
+        inputs = [value(name, array.dtype, array.ndim) for name, array in feeds.items()]
+        output = value("pooled", feeds["x"].dtype, 4)
+        nodes = [helper.make_node(node, list(feeds), ["pooled"], domain=domain, **attributes)]
+        graph = helper.make_graph(nodes, node, inputs, [output])
+        opsets = [helper.make_opsetid("", 16), helper.make_opsetid("com.microsoft", 1)]
+        model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
+        options = self.runtime.SessionOptions()
+        options.intra_op_num_threads = self.threads
+        options.inter_op_num_threads = 1
+        session = self.runtime.InferenceSession(
+            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+        return lambda: session.run(None, feeds)[0]
+
+    def arrays(self, task: Task, results: list[Any]) -> list[Any]:
+        return results
+
+
+# Said to OpenVINO, which may otherwise compute in bfloat16 for speed.
+_PRECISION = {"float16": "f16", "float32": "f32"}
+
+
+class OpenVino(Peer):
+    """OpenVINO: a compiled model of one operation, its arrays shared both ways, none copied."""
+
+    modules = ("openvino",)
+    dtypes = tuple(_PRECISION)
+    has_gradients = False
+
+    def __init__(self, threads: int, device: str = "cpu") -> None:
+        super().__init__(threads, device)
+        import openvino
+
+        self.openvino = openvino
+
+    def level(self, task: Task, level: Level) -> Callable[[], Any]:
+        ops = self.openvino.opset9
+        dtype = level.features.dtype
+        rois = level.rois.astype(dtype)
+        x = ops.parameter(level.features.shape, dtype)
+        if task.operation == "roi_pool":
+            feeds = [level.features, rois]
+            boxes = ops.parameter(rois.shape, dtype)
+            node = ops.roi_pooling(x, boxes, list(task.output_size), level.scale, "max")
+            parameters = [x, boxes]
+        else:
+            feeds = [level.features, np.ascontiguousarray(rois[:, 1:]), rois[:, 0].astype(np.int32)]
+            boxes = ops.parameter(feeds[1].shape, dtype)
+            images = ops.parameter(feeds[2].shape, np.int32)
+            sampling = task.sampling_ratio, level.scale, "avg"
+            convention = "half_pixel_for_nn" if task.aligned else "asymmetric"
+            node = ops.roi_align(x, boxes, images, *task.output_size, *sampling, convention)
+            parameters = [x, boxes, images]
+        model = self.openvino.Model([node], parameters, "one")
+        settings = {
+            "INFERENCE_NUM_THREADS": self.threads,
+            "INFERENCE_PRECISION_HINT": _PRECISION[dtype.name],
+        }
+        request = self.openvino.Core().compile_model(model, "CPU", settings).create_infer_request()
+        return lambda: request.infer(feeds, share_inputs=True, share_outputs=True)[0]
+
+    def arrays(self, task: Task, results: list[Any]) -> list[Any]:
+        return results
+
+
+class TensorFlow(Peer):
+    """TensorFlow's raw operators, run eagerly."""
+
+    modules = ("tensorflow",)
+    operations = ("crop_and_resize",)
+    layouts = ("NHWC",)
+    remarks: ClassVar[dict[str, str]] = {"float64": "it takes boxes in float32"}
+    own_process = True
+
+    def __init__(self, threads: int, device: str = "cpu") -> None:
+        super().__init__(threads, device)
+        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+        import tensorflow
+
+        tensorflow.config.threading.set_intra_op_parallelism_threads(threads)
+        tensorflow.config.threading.set_inter_op_parallelism_threads(1)
+        self.tensorflow = tensorflow
+
+    def level(self, task: Task, level: Level) -> Callable[[], Any]:
+        raw, constant = self.tensorflow.raw_ops, self.tensorflow.constant
+        boxes = constant(level.rois[:, 1:].astype(np.float32))
+        images = constant(level.rois[:, 0].astype(np.int32))
+        if not task.backward:
+            x, size = constant(level.features), constant(np.array(task.output_size, np.int32))
+            return lambda: raw.CropAndResize(image=x, boxes=boxes, box_ind=images, crop_size=size)
+        grad = constant(level.grad.astype(np.float32))
+        shape = constant(np.array(level.features.shape, np.int32))
+        kind = self.tensorflow.as_dtype(level.features.dtype)
+        return lambda: raw.CropAndResizeGradImage(
+            grads=grad, boxes=boxes, box_ind=images, image_size=shape, T=kind
+        )
+
+    def arrays(self, task: Task, results: list[Any]) -> list[Any]:
+        return [result.numpy() for result in results]
+
+
+class MXNet(Peer):
+    """MXNet's imperative operators; a backward runs through its autograd."""
+
+    modules = ("mxnet",)
+    remarks: ClassVar[dict[str, str]] = {"float16": "it computes positions in float16"}
+    own_process = True
+
+    def __init__(self, threads: int, device: str = "cpu") -> None:
+        super().__init__(threads, device)
+        import mxnet
+
+        self.mxnet = mxnet
+
+    def prepare(self, task: Task) -> Callable[[], list[Any]]:
+        call = super().prepare(task)
+
+        def finished() -> list[Any]:
+            results = call()
+            for result in results:
+                result.wait_to_read()  # its engine computes behind the caller's back
+            return results
+
+        return finished
+
+    def level(self, task: Task, level: Level) -> Callable[[], Any]:
+        mx = self.mxnet
+        x, rois = (
+            mx.nd.array(array, dtype=level.features.dtype)
+            for array in (level.features, level.rois.astype(level.features.dtype))
+        )
+        size, scale = task.output_size, level.scale
+        if task.operation == "roi_pool":
+
+            def forward() -> Any:
+                return mx.nd.ROIPooling(x, rois, pooled_size=size, spatial_scale=scale)
+
+        else:
+
+            def forward() -> Any:
+                return mx.nd.contrib.ROIAlign(
+                    x,
+                    rois,
+                    pooled_size=size,
+                    spatial_scale=scale,
+                    sample_ratio=task.sampling_ratio or -1,
+                    aligned=task.aligned,
+                )
+
+        if not task.backward:
+            return forward
+        grad = mx.nd.array(level.grad, dtype=level.grad.dtype)
+        x.attach_grad()
+        with mx.autograd.record():
+            pooled = forward()
+
+        def backward() -> Any:
+            pooled.backward(grad, retain_graph=True)
+            return x.grad
+
+        return backward
+
+    def arrays(self, task: Task, results: list[Any]) -> list[Any]:
+        return [result.asnumpy() for result in results]
+
+
+class Paddle(Peer):
+    """PaddlePaddle's operators; a backward runs through its autograd."""
+
+    modules = ("paddle",)
+    own_process = True
+
+    def __init__(self, threads: int, device: str = "cpu") -> None:
+        super().__init__(threads, device)
+        import paddle
+
+        paddle.set_device("cpu")
+        self.paddle = paddle
+
+    def level(self, task: Task, level: Level) -> Callable[[], Any]:
+        paddle = self.paddle
+        x, boxes = (
+            paddle.to_tensor(array)
+            for array in (level.features, level.rois[:, 1:].astype(level.features.dtype))
+        )
+        counts = np.bincount(level.rois[:, 0].astype(int), minlength=len(level.features))
+        per_image = paddle.to_tensor(counts.astype(np.int32))
+        size, scale = task.output_size, level.scale
+        if task.operation == "roi_pool":
+
+            def forward() -> Any:
+                return paddle.vision.ops.roi_pool(x, boxes, per_image, size, scale)
+
+        else:
+            sampling = task.sampling_ratio or -1
+
+            def forward() -> Any:
+                return paddle.vision.ops.roi_align(
+                    x, boxes, per_image, size, scale, sampling, task.aligned
+                )
+
+        if not task.backward:
+            return forward
+        grad = paddle.to_tensor(level.grad)
+        x.stop_gradient = False
+        pooled = forward()
+        return lambda: paddle.grad([pooled], [x], [grad], retain_graph=True)[0]
+
+    def arrays(self, task: Task, results: list[Any]) -> list[Any]:
+        return [result.numpy() for result in results]
+
+
+PEERS: dict[str, type[Peer]] = {
+    "torchvision": Torchvision,
+    "onnxruntime": OnnxRuntime,
+    "openvino": OpenVino,
+    "tensorflow": TensorFlow,
+    "mxnet": MXNet,
+    "paddle": Paddle,
+}
+
+
+def _release(version: str) -> str:
+    """Leave out what follows the numbers, such as a build's name."""
+    return version.split("-")[0]
+
+
+def settle() -> None:
+    """Wait until this process's threads sleep: a pool spins for a while after a call."""
+    for _ in range(_MOST_NAPS):
+        before = time.process_time()
+        time.sleep(_NAP)
+        if time.process_time() - before < _NAP / 5:
+            return
+
+
+def timed(call: Callable[[], list[Any]], repeats: int) -> float:
+    """Return the seconds of one call, of `repeats` in a row; the threads are asleep before it."""
+    settle()
+    start = time.perf_counter()
+    for _ in range(repeats):
+        result = call()
+    seconds = time.perf_counter() - start
+    del result  # freeing what the last call returned is not part of it
+    settle()
+    return seconds / repeats
+
+
+def save(task: Task, folder: Path) -> None:
+    """Write a task where another process can `load` it."""
+    plain = task._replace(levels=[])._asdict()
+    plain["scales"] = [level.scale for level in task.levels]
+    (folder / "task.json").write_text(json.dumps(plain))
+    for number, level in enumerate(task.levels):
+        for name in ("features", "rois", "grad"):
+            array = getattr(level, name)
+            if array is not None:
+                np.save(str(folder / f"{name}{number}.npy"), array)
+
+
+def load(folder: Path) -> Task:
+    """Read a task that `save` wrote."""
+    plain = json.loads((folder / "task.json").read_text())
+
+    def array(name: str, number: int) -> Any:
+        path = folder / f"{name}{number}.npy"
+        return np.load(str(path)) if path.exists() else None
+
+    plain["levels"] = [
+        Level(array("features", n), array("rois", n), array("grad", n), scale)
+        for n, scale in enumerate(plain.pop("scales"))
+    ]
+    plain["output_size"] = tuple(plain["output_size"])
+    return Task(**plain)
+
+
+def opened(name: str, threads: int, device: str = "cpu") -> Peer:
+    """Import a peer; whatever goes wrong there is a reason for its absence."""
+    try:
+        return PEERS[name](threads, device)
+    except ImportError as error:
+        raise Absent(f"is not installed ({_first_line(error)})") from error
+    except Absent:
+        raise
+    except Exception as error:
+        raise Absent(f"could not be loaded: {_first_line(error)}") from error
+
+
+def prepared(peer: Peer, task: Task) -> Callable[[], list[Any]]:
+    """Make a peer ready and let it run once, so that what it refuses is known."""
+    try:
+        call = peer.prepare(task)
+        call()
+    except Absent:
+        raise
+    except Exception as error:
+        raise Absent(f"refuses this: {_first_line(error)}") from error
+    return call
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return "{}: {}".format(type(error).__name__, lines[0][:120] if lines else "no message")
+
+
+def _serve(name: str, threads: int) -> None:
+    """Answer the other process, one line of JSON for each it sends."""
+    # Libraries print; only answers may reach the other process.
+    replies = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+
+    def reply(**answer: Any) -> None:
+        replies.write(json.dumps(answer) + "\n")
+        replies.flush()
+
+    try:
+        peer = opened(name, threads)
+    except Absent as reason:
+        reply(absent=str(reason))
+        return
+    reply(version=peer.version)
+    for line in sys.stdin:
+        request = json.loads(line)
+        try:
+            if "prepare" in request:
+                task = load(Path(request["prepare"]))
+                call = prepared(peer, task)
+                settle()
+                reply(ready=True)
+            elif "results" in request:
+                for number, array in enumerate(peer.arrays(task, call())):
+                    path = Path(request["results"]) / f"result{number}.npy"
+                    np.save(str(path), array)
+                settle()
+                reply(ready=True)
+            else:
+                reply(seconds=timed(call, request["time"]))
+        except Absent as reason:
+            reply(absent=str(reason))
+
+
+if __name__ == "__main__":
+    # The neighbours of this file must not hide packages of the same name.
+    sys.path[:] = [p for p in sys.path if Path(p or ".").resolve() != Path(__file__).parent]
+    _serve(sys.argv[1], int(sys.argv[2]))
