@@ -16,7 +16,7 @@ from roipool import _cpu
 from roipool._threads import number_and_source
 from roipool._version import __version__
 
-NO_CUPY = 'CuPy is not installed: pip install "roipool[cuda12]" or "roipool[cuda13]"'
+CUPY_EXTRAS = 'pip install "roipool[cuda12]" or "roipool[cuda13]", to match the CUDA driver'
 
 
 def show_config() -> None:
@@ -77,7 +77,11 @@ def gpu_facts() -> dict[str, Any]:
         if not found["devices"]:
             found["no_gpu"] = "CUDA finds no device"
     except ModuleNotFoundError as error:
-        missing = NO_CUPY if error.name == "cupy" else f"CuPy cannot be imported: {error}"
+        missing = (
+            f"CuPy is not installed: {CUPY_EXTRAS}"
+            if error.name == "cupy"
+            else f"CuPy cannot be imported: {error}"
+        )
         found["no_gpu"] = _one_line(missing)
     except Exception as error:  # noqa: BLE001 - broken installations raise whatever they like
         found["no_gpu"] = _one_line(f"CuPy finds no CUDA device: {error}")

@@ -21,16 +21,15 @@ import numpy as np
 
 from roipool._arguments import channels, dtype_name, height_width, pooled_shape, real_type
 from roipool._arrays import contiguous
+from roipool._config import CUPY_EXTRAS
 from roipool._geometry import Geometry
 from roipool._source import OPTIONS, kernel_source
-
-EXTRAS = "pip install 'roipool[cuda12]' or 'roipool[cuda13]', to match the CUDA driver"
 
 try:
     import cupy
 except ImportError as error:
     raise ImportError(
-        f"roipool computes on GPUs through CuPy, which is missing: {EXTRAS}"
+        f"roipool computes on GPUs through CuPy, which is missing: {CUPY_EXTRAS}"
     ) from error
 
 try:
@@ -38,7 +37,7 @@ try:
 except Exception as error:
     raise RuntimeError(
         f"CuPy finds no CUDA device ({error}). roipool on GPUs needs an NVIDIA driver and a CuPy "
-        f"made for its CUDA version: {EXTRAS}"
+        f"made for its CUDA version: {CUPY_EXTRAS}"
     ) from error
 
 Array = Any
