@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Sequence
-from functools import cache
-from typing import Any, Literal, NamedTuple, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from roipool import _cpu
 from roipool._arrays import (
     as_array,
     assign,
@@ -26,11 +26,18 @@ from roipool._arrays import (
     reversed_pairs,
     values_of,
 )
+from roipool._layout import (
+    Layout,
+    Shape4,
+    channels,
+    dtype_name,
+    height_width,
+    pooled_shape,
+    real_type,
+)
 
-Layout: TypeAlias = Literal["NCHW", "NHWC"]
 Array: TypeAlias = NDArray[Any]
 Boxes: TypeAlias = ArrayLike | Sequence[ArrayLike]
-Shape4: TypeAlias = tuple[int, int, int, int]
 
 FLOAT_NAMES = ("float16", "bfloat16", "float32", "float64")
 # Cell numbers along one axis, and bins, are 32-bit; offsets and planes are not.
@@ -55,12 +62,6 @@ class Regions(NamedTuple):
     def part(self, boxes: slice) -> Regions:
         """Return some of them."""
         return Regions(self.boxes[boxes], self.images[boxes])
-
-
-@cache
-def dtype_name(dtype: np.dtype[Any]) -> str:
-    """Return ``dtype.name``, which NumPy makes anew, and slowly, each time."""
-    return dtype.name
 
 
 def check_layout(layout: str) -> Layout:
@@ -96,16 +97,16 @@ def map_shape(name: str, shape: Any, layout: Layout) -> Shape4:
         raise ValueError(f"{name} must be four integers in {layout} order, got {sizes}")
     if min(sizes) < 0:
         raise ValueError(f"{name} must not have negative sizes, got {sizes}")
-    if max(height_width(sizes, layout)) > LARGEST_AXIS:
-        raise ValueError(f"{name}: height and width must be at most {LARGEST_AXIS}, got {sizes}")
+    check_axes(name, sizes, layout)
     if math.prod(size for size in sizes if size) > LARGEST_ARRAY:
         raise MemoryError(f"{name} {sizes} is more than any memory holds")
     return sizes
 
 
-def real_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the type of coordinates: float64 for float64 maps, else float32."""
-    return np.dtype(np.float64 if dtype_name(dtype) == "float64" else np.float32)
+def check_axes(name: str, shape: Sequence[int], layout: Layout) -> None:
+    """Check that 32 bits number the cells along each axis of maps."""
+    if max(height_width(shape, layout)) > LARGEST_AXIS:
+        raise ValueError(f"{name}: height and width must be at most {LARGEST_AXIS}, got {shape}")
 
 
 def number_array(name: str, values: Any) -> Array:
@@ -140,15 +141,13 @@ def check_images(name: str, values: Any, count: int, images: int, where: str) ->
 
 
 def _checked_images(array: Array, images: int, where: str) -> Array:
-    numbers = array.astype(np.float64) if array.dtype.kind not in "iu" else array
-    bad = ~((numbers >= 0) & (numbers < images) & (numbers == np.floor(numbers)))
-    if bad.any():
-        row = int(np.flatnonzero(bad)[0])
+    numbers, row = _cpu.image_numbers(np.ascontiguousarray(array, np.float64), images)
+    if row >= 0:
         raise ValueError(
             f"{where.format(row=row)} is {array[row]}, but batch indices must be whole numbers "
             f"from 0 up to, not including, {images}, the number of images"
         )
-    return numbers.astype(np.int64)
+    return numbers
 
 
 def regions(
@@ -219,6 +218,8 @@ def _regions_per_image(
 
 def coordinates(array: Array, dtype: np.dtype[Any]) -> Array:
     """Return box coordinates in the type that geometry is computed in."""
+    if array.dtype == real_type(dtype):
+        return converted(array, array.dtype)
     with np.errstate(over="ignore"):  # beyond float32: infinite, and so outside every map
         return converted(array, real_type(dtype))
 
@@ -253,6 +254,8 @@ def sampling_pair(value: Any) -> tuple[int, int]:
 
 
 def _pair(name: str, value: Any) -> tuple[int, int]:
+    if type(value) is int:
+        return value, value
     items = tuple(value) if isinstance(value, (tuple, list)) else (value, value)
     if len(items) != 2:
         raise ValueError(f"{name} must be an int or a pair of ints, got {value!r}")
@@ -274,6 +277,8 @@ def real_number(name: str, value: Any) -> float:
 
 def _float(name: str, value: Any) -> float:
     """Return any real scalar as a float; text, booleans and arrays of several are errors."""
+    if type(value) is float:
+        return value
     try:
         scalar = np.asarray(value)
     except (TypeError, ValueError):
@@ -310,23 +315,8 @@ def choice(name: str, value: Any, allowed: tuple[str, ...]) -> str:
 def features(name: str, array: Any, layout: Layout) -> Array:
     """Return checked maps."""
     maps = float_array(name, array)
-    map_shape(name, maps.shape, layout)
+    check_axes(name, maps.shape, layout)
     return maps
-
-
-def height_width(shape: Sequence[int], layout: Layout) -> tuple[int, int]:
-    """Return the two sizes along which maps, or grids of bins, extend."""
-    return (shape[1], shape[2]) if layout == "NHWC" else (shape[2], shape[3])
-
-
-def channels(shape: Sequence[int], layout: Layout) -> int:
-    """Return the number of channels."""
-    return shape[3] if layout == "NHWC" else shape[1]
-
-
-def pooled_shape(boxes: int, channels: int, size: tuple[int, int], layout: Layout) -> Shape4:
-    """Return the shape of pooled values."""
-    return (boxes, *size, channels) if layout == "NHWC" else (boxes, channels, *size)
 
 
 def match_gradient(gradient: Array, boxes: int, map_shape: Shape4, layout: Layout) -> None:

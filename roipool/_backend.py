@@ -7,6 +7,7 @@ the machine, and no framework is imported that the caller has not imported.
 from __future__ import annotations
 
 import importlib
+import sys
 from types import ModuleType
 from typing import Any
 
@@ -24,6 +25,8 @@ def backend_of(**arrays: Any) -> ModuleType:
     ValueError
         If they are on two GPUs.
     """
+    if "cupy" not in sys.modules:
+        return _cpu
     on_gpu = [name for name, array in arrays.items() if _is_on_gpu(array)]
     if not on_gpu:
         return _cpu

@@ -13,7 +13,7 @@ import os
 
 import numpy as np
 
-from roipool._arguments import dtype_name, height_width, pooled_shape
+from roipool._layout import dtype_name, height_width, pooled_shape
 
 cimport numpy as cnp
 from cython.parallel cimport parallel, prange, threadid
@@ -165,6 +165,25 @@ def empty_array(shape, dtype):
         return np.empty(shape, dtype)
     except ValueError as error:  # NumPy's answer to sizes beyond the address space
         raise MemoryError(f"an array of shape {shape} is too large: {error}") from None
+
+
+def image_numbers(values, images):
+    """Return contiguous float64 numbers as int64, and the first row that names no image.
+
+    That is -1 if all are whole numbers from 0 up to, not including, `images`.
+    """
+    numbers = np.empty(len(values), np.int64)
+    cdef const double* value = <const double*>address(values)
+    cdef wide_int* number = <wide_int*>address(numbers)
+    cdef wide_int end = images
+    cdef wide_int row
+    for row in range(len(values)):
+        if not (0 <= value[row] < end):
+            return numbers, row
+        number[row] = <wide_int>value[row]
+        if number[row] != value[row]:
+            return numbers, row
+    return numbers, -1
 
 
 class Kept:

@@ -19,10 +19,10 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from roipool._arguments import channels, dtype_name, height_width, pooled_shape, real_type
 from roipool._arrays import contiguous
 from roipool._config import CUPY_EXTRAS
 from roipool._geometry import Geometry
+from roipool._layout import channels, dtype_name, height_width, pooled_shape, real_type
 from roipool._source import OPTIONS, kernel_source
 
 try:

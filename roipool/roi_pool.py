@@ -12,6 +12,7 @@ from roipool import _arguments as check
 from roipool._arguments import Array, Boxes
 from roipool._backend import backend_of
 from roipool._geometry import Geometry
+from roipool._layout import height_width
 from roipool._threads import threads_for_call
 
 
@@ -199,7 +200,7 @@ def roi_pool_backward(
     shape = check.map_shape("input_shape", input_shape, layout)
     boxes, images = check.regions(rois, batch_indices, shape[0], gradient.dtype)
     check.match_gradient(gradient, len(boxes), shape, layout)
-    height, width = check.height_width(shape, layout)
+    height, width = height_width(shape, layout)
     winners = check.winners(argmax, gradient.shape, height * width)
     target = check.output(out, shape, gradient.dtype, (grad_output, argmax, rois))
     result = backend.maximum_backward(

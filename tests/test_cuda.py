@@ -613,7 +613,7 @@ def test_without_cupy_the_extra_is_named() -> None:
         except ImportError as error:
             print(error)
     """
-    assert "pip install 'roipool[cuda12]'" in run_python(code).stdout
+    assert 'pip install "roipool[cuda12]"' in run_python(code).stdout
 
 
 def test_without_a_device_the_driver_is_named() -> None:

@@ -12,10 +12,11 @@ from typing import Any, Literal, ParamSpec, TypeVar
 import numpy as np
 
 from roipool import _arguments as check
-from roipool._arguments import Array, Layout, Regions, Shape4
+from roipool._arguments import Array, Regions
 from roipool._arrays import array_module, contiguous, device_of, values_of
 from roipool._backend import backend_of
 from roipool._geometry import Geometry
+from roipool._layout import Layout, Shape4
 from roipool._threads import threads_for_call
 
 # Where most systems' running maximum starts, in every type they compute in.

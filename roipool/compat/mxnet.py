@@ -16,6 +16,7 @@ from roipool import _arguments as check
 from roipool._arguments import Array, Regions
 from roipool._arrays import array_module, values_of
 from roipool._geometry import Geometry
+from roipool._layout import real_type
 from roipool.compat import _steps as steps
 
 
@@ -292,7 +293,7 @@ def _spread_own_bins(
     """Sum, over parts of the boxes, the gradient of the one bin that each channel serves."""
     bins = size[0] * size[1]
     xp = array_module(gradient)
-    total = xp.zeros(shape, check.real_type(gradient.dtype))
+    total = xp.zeros(shape, real_type(gradient.dtype))
     for part in _parts(len(regions.boxes), shape[1], size):
         own = gradient[part]
         spread = xp.zeros((*own.shape[:2], bins * bins), total.dtype)

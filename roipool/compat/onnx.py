@@ -14,6 +14,7 @@ import numpy as np
 from roipool import _arguments as check
 from roipool._arguments import Array, Regions
 from roipool._geometry import Geometry
+from roipool._layout import height_width, real_type
 from roipool.compat import _steps as steps
 
 _COORDINATES = ("half_pixel", "output_half_pixel")
@@ -163,7 +164,7 @@ def RoiAlign_backward(  # noqa: N802
     if mode == "avg":
         return steps.spread_average(gradient, regions, geometry, maps.shape)
     check.match_gradient(gradient, len(regions.boxes), maps.shape, "NCHW")
-    size = check.height_width(gradient.shape, "NCHW")
+    size = height_width(gradient.shape, "NCHW")
     _, argmax = _corner_maximum(maps, regions, geometry, size)
     return steps.spread_maximum(gradient, argmax, regions, geometry, maps.shape)
 
@@ -230,7 +231,7 @@ def _max_roi_pool(
         raise ValueError(f"spatial_scale must be above 0, got {spatial_scale}")
     size = check.size_pair("pooled_shape", pooled_shape)
     geometry = Geometry("roi_pool", scale)
-    lowest = float(np.finfo(check.real_type(maps.dtype)).min)
+    lowest = float(np.finfo(real_type(maps.dtype)).min)
     return steps.pool_maximum(
         maps, regions, geometry, size, lowest=lowest, winner_is_cell=True, nan_restarts=True
     )

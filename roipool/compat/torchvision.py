@@ -16,6 +16,7 @@ from roipool import _arguments as check
 from roipool._arguments import Array, Regions
 from roipool._arrays import joined, values_of
 from roipool._geometry import Geometry
+from roipool._layout import real_type
 from roipool.compat import _steps as steps
 
 
@@ -38,7 +39,7 @@ def _boxes_per_image(boxes: Sequence[Any], images: int, dtype: np.dtype[Any]) ->
             raise ValueError(f"boxes[{image}] must have shape (L, 4), got {part.shape}")
         if image >= images and len(part) > 0:
             raise ValueError(f"boxes[{image}] holds boxes, but the batch holds {images} images")
-    real = check.real_type(dtype)
+    real = real_type(dtype)
     return Regions(*joined([check.coordinates(part, dtype) for part in parts], real))
 
 

@@ -12,6 +12,7 @@ import pytest
 
 import roipool
 from roipool import _cpu
+from roipool._config import CUPY_EXTRAS
 from roipool.cli import main
 
 GPU = {"name": b"NVIDIA H200", "major": 9, "minor": 0, "totalGlobalMem": 150 * 2**30}
@@ -100,7 +101,7 @@ def test_cupy_with_a_device(
 @pytest.mark.parametrize(
     ("cupy", "reason"),
     [
-        (None, 'CuPy is not installed: pip install "roipool[cuda12]" or "roipool[cuda13]"'),
+        (None, f"CuPy is not installed: {CUPY_EXTRAS}"),
         (
             cupy_that(driverGetVersion=lambda: 0, getDeviceCount=fail),
             "CuPy finds no CUDA device: cudaErrorInsufficientDriver: CUDA driver version is",
