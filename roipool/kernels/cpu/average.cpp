@@ -2,7 +2,6 @@
 // derivative with respect to the boxes. Built once per instruction set. The weights are final:
 // instruction sets differ by the rounding of sums only, not by decisions.
 #include "dispatch.h"
-#include "schedule.h"
 
 namespace roipool {
 namespace ROIPOOL_ISA {

@@ -254,19 +254,17 @@ void pad_bins(const AxisPlan& plan, wide_int box) {
             static_cast<T*>(plan.weight));
 }
 
-// Finds, or begins, the line of a cell. Bins overlap by a few cells only, so that a cell which was
-// met before is among the latest lines; were it further back, it would have two lines, which is
-// longer but not wrong.
+// Finds, or begins, the line of a cell. Bins follow one another, so that a cell is new, or among
+// the latest.
 struct LineFinder {
   int* cell;
   int lines = 0;
   int least = 0;
-  int greatest = 0;
+  int greatest = -1;
 
   int line_of(int wanted) {
-    const bool is_new = lines == 0 || wanted < least || wanted > greatest;
-    const int furthest = is_new ? lines : maximum(0, lines - 2 * most_padded);
-    for (int line = lines - 1; line >= furthest; --line) {
+    const bool is_known = wanted >= least && wanted <= greatest;
+    for (int line = lines - 1; is_known && line >= 0; --line) {
       if (cell[line] == wanted) return line;
     }
     least = lines == 0 ? wanted : minimum(least, wanted);

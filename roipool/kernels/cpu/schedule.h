@@ -7,8 +7,8 @@
 namespace roipool {
 namespace ROIPOOL_ISA {
 
-// A vector of channels may take this much for packed cells; beyond it channels go one by one.
-const wide_int largest_packed_bytes = 1LL << 29;
+// A thread may take this much for vectors of channels; beyond it channels go one by one.
+const wide_int largest_scratch_bytes = 1LL << 29;
 
 // Bins that are computed before they are written: few enough for the nearest cache.
 const wide_int bins_of_tile = 256;
@@ -95,7 +95,8 @@ inline void size_tasks(Job& job, wide_int mixed, wide_int tile, wide_int packed)
   const int lanes = lanes_of(job);
   const wide_int value = bytes_of_value(job);
   // A vector's labels are 32-bit beside float; a single channel's are 64-bit.
-  job.narrow = job.wide_argmax || packed * lanes * value > largest_packed_bytes;
+  const wide_int vectors = packed + (mixed + tile) * job.vectors;
+  job.narrow = job.wide_argmax || vectors * lanes * value > largest_scratch_bytes;
   const wide_int width = job.narrow ? 1 : lanes;
   const bool never_packs = job.narrow && is_computed_type(job);
   const wide_int labels = job.argmax || job.nan_restarts ? 2 : 1;  // as large as the values
