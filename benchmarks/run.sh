@@ -5,7 +5,7 @@
 #
 #   benchmarks/run.sh --peer-python mxnet=/path/to/python --peer-python paddle=/path/to/python
 #
-# PYTHON, THREADS and REPEAT are python, 1,2 and 9 unless set.
+# PYTHON, THREADS, REPEAT and WORKLOADS are python, 1,2, 9 and W* unless set.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -13,17 +13,18 @@ python=${PYTHON:-python}
 threads=${THREADS:-1,2}
 most=${threads##*,}
 repeat=${REPEAT:-9}
+workloads=${WORKLOADS:-W*}
 results=benchmarks/results
 mkdir -p "$results"
 export CUDA_VISIBLE_DEVICES=  # peers must not start a GPU
 
 bench() { "$python" -m roipool bench --repeat "$repeat" "$@"; }
 
-bench --workload 'W*' --threads "$threads" --memory "$@" \
+bench --workload "$workloads" --threads "$threads" --memory "$@" \
   --json "$results/cpu.json" --plot "$results/cpu.png"
 bench --workload 'stress-*' --threads "$most" --peers torchvision --json "$results/stress.json"
 bench --workload '*-call' --threads "$most" --peers torchvision --json "$results/calls.json"
-bench --workload 'W*' --threads "$most" --peers none --out-reuse --json "$results/out-reuse.json"
+bench --workload "$workloads" --threads "$most" --peers none --out-reuse --json "$results/out-reuse.json"
 bench --workload 'W1a,W4a,W6a' --threads "$most" --peers none --layout NCHW,NHWC \
   --dtype float16,bfloat16,float32,float64 --json "$results/dtypes.json"
 for isa in $("$python" -c 'from roipool import _cpu; print(*_cpu.instruction_sets())'); do

@@ -15,4 +15,4 @@ export UBSAN_OPTIONS=print_stacktrace=1
 if [ "$#" -eq 0 ]; then
   set -- tests/test_cuda.py tests/test_oracle.py tests/test_gradients.py tests/test_goldens.py tests/test_storage.py
 fi
-exec python -m pytest -q -p no:cacheprovider -k "${ROIPOOL_SANITIZE_CASES:-emulator}" "$@"
+exec pytest -q -p no:cacheprovider -k "${ROIPOOL_SANITIZE_CASES:-emulator}" "$@"

@@ -20,7 +20,7 @@ import numpy as np
 __all__ = ["PEERS", "Absent", "Level", "Peer", "Task", "load", "save", "settle", "timed"]
 
 # A pool counts as asleep when the process computes for less than a fifth of this nap.
-_LONG = 0.5  # seconds
+_LONG = 2.0  # seconds
 _NAP = 0.005
 _MOST_NAPS = 400
 
