@@ -134,7 +134,11 @@ extension = Extension(
     "roipool._cpu",
     ["roipool/_cpu.pyx"],
     include_dirs=[np.get_include(), "roipool"],
-    define_macros=[("NPY_NO_DEPRECATED_API", "NPY_2_0_API_VERSION"), ("ROIPOOL_ISA", "shared")],
+    define_macros=[
+        ("NPY_NO_DEPRECATED_API", "NPY_2_0_API_VERSION"),
+        ("NPY_TARGET_VERSION", "NPY_2_0_API_VERSION"),
+        ("ROIPOOL_ISA", "shared"),
+    ],
     depends=[str(source) for suffix in ("h", "cpp") for source in KERNELS.rglob(f"*.{suffix}")],
     language="c++",
 )

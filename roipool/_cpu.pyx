@@ -13,15 +13,42 @@ import os
 
 import numpy as np
 
+from roipool._environment import whole_number
 from roipool._layout import dtype_name, height_width, pooled_shape
 
 cimport numpy as cnp
 from cython.parallel cimport parallel, prange, threadid
-from libc.string cimport memset
+from cpython.pycapsule cimport PyCapsule_New
+from libc.string cimport memset, strcpy
 
 cnp.import_array()
 
 ctypedef long long wide_int
+
+
+cdef extern from "numpy/arrayobject.h":
+    ctypedef struct PyDataMemAllocator:
+        void* (*malloc)(void*, size_t) noexcept
+        void* (*calloc)(void*, size_t, size_t) noexcept
+        void* (*realloc)(void*, void*, size_t) noexcept
+        void (*free)(void*, void*, size_t) noexcept
+
+    ctypedef struct PyDataMem_Handler:
+        char name[127]
+        unsigned char version
+        PyDataMemAllocator allocator
+
+    object PyDataMem_SetHandler(object)
+
+
+cdef extern from "kernels/cpu/memory.h" namespace "roipool" nogil:
+    void* take_memory(size_t) noexcept
+    void give_memory(void*) noexcept
+    void* array_malloc(void*, size_t) noexcept
+    void* array_calloc(void*, size_t, size_t) noexcept
+    void* array_realloc(void*, void*, size_t) noexcept
+    void array_free(void*, void*, size_t) noexcept
+    void limit_kept_memory(size_t) noexcept
 
 
 cdef extern from "kernels/cpu/threads.h" namespace "roipool" nogil:
@@ -159,12 +186,43 @@ cdef void* address(array) noexcept:
     return NULL if array is None else cnp.PyArray_DATA(<cnp.ndarray>array)
 
 
+cdef PyDataMem_Handler handler
+strcpy(handler.name, "roipool")
+handler.version = 1
+handler.allocator.malloc = array_malloc
+handler.allocator.calloc = array_calloc
+handler.allocator.realloc = array_realloc
+handler.allocator.free = array_free
+array_memory = PyCapsule_New(&handler, "mem_handler", NULL)
+
+
+def keep_memory(mebibytes):
+    """Choose how much freed memory is kept for the next calls; 0 keeps none."""
+    limit_kept_memory(<size_t>mebibytes << 20)
+
+
 def empty_array(shape, dtype):
     """Return uninitialised memory; any size that cannot be had is a MemoryError."""
+    before = PyDataMem_SetHandler(array_memory)
     try:
         return np.empty(shape, dtype)
     except ValueError as error:  # NumPy's answer to sizes beyond the address space
         raise MemoryError(f"an array of shape {shape} is too large: {error}") from None
+    finally:
+        PyDataMem_SetHandler(before)
+
+
+cdef class Memory:
+    """Uninitialised bytes of one call, at a cache line's start."""
+    cdef char* start
+
+    def __cinit__(self, wide_int size):
+        self.start = <char*>take_memory(size)
+        if self.start == NULL:
+            raise MemoryError(f"a call needs {size} bytes for its plan or scratch memory")
+
+    def __dealloc__(self):
+        give_memory(self.start)
 
 
 def image_numbers(values, images):
@@ -186,47 +244,13 @@ def image_numbers(values, images):
     return numbers, -1
 
 
-class Kept:
-    """A piece of memory that stays for the next call, unless it is large or in use.
-
-    Fresh pages cost more than the work of a small call.
-    """
-
-    def __init__(self, largest):
-        self.largest = largest
-        self.pieces = []
-
-    def take(self, size):
-        """Return at least `size` bytes, uninitialised."""
-        try:
-            memory = self.pieces.pop()
-        except IndexError:
-            memory = None
-        if memory is None or memory.size < size:
-            memory = empty_array(size, np.uint8)
-        return memory
-
-    def keep(self, memory):
-        """Take back what is no longer used."""
-        if memory.size <= self.largest and not self.pieces:
-            self.pieces.append(memory)
-
-
-kept_bins, kept_entries, kept_scratch = Kept(2**22), Kept(2**22), Kept(2**25)
-
-
-cdef char* aligned(memory) noexcept:
-    """Return the first cache line's address; 64 bytes more than needed must be there."""
-    cdef char* start = <char*>address(memory)
-    return start + 64 - (<size_t>start) % 64
-
-
 cdef class Call:
     """One call's job, its plans, and the memory that holds them."""
     cdef Job job
     cdef Request request
     cdef int threads
-    cdef object boxes, images, bins, entries
+    cdef object boxes, images
+    cdef Memory bins, entries
 
     def __cinit__(self, dtype, boxes, images, geometry, map_shape, output_size, layout, threads):
         cdef Job* job = &self.job
@@ -254,8 +278,8 @@ cdef class Call:
 
     cdef prepare_bins(self, Entries entries):
         self.request.entries = entries
-        self.bins = kept_bins.take(prepare_bins(self.request, &self.job, NULL) + 64)
-        prepare_bins(self.request, &self.job, aligned(self.bins))
+        self.bins = Memory(prepare_bins(self.request, &self.job, NULL))
+        prepare_bins(self.request, &self.job, self.bins.start)
         group_by_image(&self.job)
 
     cdef plan(self, Entries entries):
@@ -266,8 +290,8 @@ cdef class Call:
         self.prepare_bins(entries)
         for box in prange(boxes, nogil=True, num_threads=threads):
             count_entries(self.request, self.job, box)
-        self.entries = kept_entries.take(prepare_entries(self.request, &self.job, NULL) + 64)
-        prepare_entries(self.request, &self.job, aligned(self.entries))
+        self.entries = Memory(prepare_entries(self.request, &self.job, NULL))
+        prepare_entries(self.request, &self.job, self.entries.start)
         for box in prange(boxes, nogil=True, num_threads=threads):
             write_entries(self.request, self.job, box)
 
@@ -278,21 +302,16 @@ cdef class Call:
         open_windows(self.job.columns, self.job.boxes)
 
     cdef run(self, Runner runner):
-        """Run the tasks; the plan is given back."""
+        """Run the tasks."""
         cdef wide_int task
         cdef Job* job = &self.job
         cdef char* mine = NULL
         cdef int threads = max(1, min(self.threads, job.tasks))
-        memory = kept_scratch.take(job.scratch_bytes * threads + 64)
-        cdef char* scratch = aligned(memory)
+        cdef Memory scratch = Memory(job.scratch_bytes * threads)
         with nogil, parallel(num_threads=threads):
-            mine = scratch + threadid() * job.scratch_bytes
+            mine = scratch.start + threadid() * job.scratch_bytes
             for task in prange(job.tasks, schedule="dynamic", chunksize=1):
                 runner(job[0], task, mine)
-        kept_scratch.keep(memory)
-        kept_bins.keep(self.bins)
-        if self.entries is not None:
-            kept_entries.keep(self.entries)
 
     cdef locate(self, const wide_int* argmax, void* y, void* x):
         cdef wide_int box
@@ -465,4 +484,6 @@ def identify(y, x, boxes, images, geometry, input_shape, *, threads):
     return argmax
 
 
+kept_mebibytes = whole_number("ROIPOOL_KEPT_MIB", 0, 2**20)
+keep_memory(1024 if kept_mebibytes is None else kept_mebibytes)
 use_instruction_set(os.environ.get("ROIPOOL_ISA") or instruction_sets()[0])

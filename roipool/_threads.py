@@ -6,6 +6,7 @@ import operator
 import os
 
 from roipool import _cpu
+from roipool._environment import whole_number
 
 # More than any machine has; OpenMP's own bookkeeping overflows the stack not far beyond.
 MOST_THREADS = 1024
@@ -16,14 +17,7 @@ _child_of_pool = False
 
 
 def _from_environment() -> int | None:
-    text = os.environ.get("ROIPOOL_NUM_THREADS", "").strip()
-    if not text:
-        return None
-    if not text.isdecimal() or not 1 <= int(text) <= MOST_THREADS:
-        raise ValueError(
-            f"ROIPOOL_NUM_THREADS is {text!r}; it must be a whole number from 1 to {MOST_THREADS}"
-        )
-    return int(text)
+    return whole_number("ROIPOOL_NUM_THREADS", 1, MOST_THREADS)
 
 
 def set_num_threads(n: int) -> None:
