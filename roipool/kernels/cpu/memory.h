@@ -1,8 +1,9 @@
 // Memory that is used again. The kernel clears each page before it hands it out, which for a large
 // result costs more than the pooling itself, and allocators give large blocks back at once.
 //
-// Freed blocks are kept for the next call, up to a limit, and meanwhile offered to the kernel, which
-// may take their pages when it runs short of memory; only then must it clear them again.
+// Freed blocks are kept for the next call, up to a limit. Those that are not among the latest are
+// offered to the kernel, which may take their pages when it runs short of memory; only then must it
+// clear them again.
 #pragma once
 #include <algorithm>
 #include <cstdlib>
@@ -19,6 +20,7 @@ const size_t cache_line = 64;
 const size_t huge_page = size_t(1) << 21;
 const size_t smallest_kept = size_t(1) << 16;  // malloc is quick enough with less
 const size_t most_kept_blocks = 32;
+const size_t most_withheld_bytes = size_t(1) << 28;  // an offer interrupts every core
 
 // A cache line in front of the memory that is handed out.
 struct BlockHead {
@@ -62,9 +64,10 @@ class FreedBlocks {
   // Keeps a block; the oldest ones go where that is too much.
   void keep(char* start, size_t capacity) {
     const std::lock_guard<std::mutex> guard(lock_);
-    blocks_.push_back({start, capacity});
+    blocks_.push_back({start, capacity, false});
     bytes_ += capacity;
     release_beyond(limit_);
+    offer_beyond(most_withheld_bytes);
   }
 
   // Sets how many bytes may be kept.
@@ -83,7 +86,18 @@ class FreedBlocks {
   struct Block {
     char* start;
     size_t capacity;
+    bool offered;
   };
+
+  void offer_beyond(size_t bytes) {
+    size_t later = 0;
+    for (auto block = blocks_.rbegin(); block != blocks_.rend(); ++block) {
+      later += block->capacity;
+      if (later <= bytes || block->offered) continue;
+      offer_to_kernel(block->start, block->capacity);
+      block->offered = true;
+    }
+  }
 
   void release_beyond(size_t bytes) {
     while (bytes_ > bytes || blocks_.size() > most_kept_blocks) {
@@ -149,7 +163,6 @@ inline void give_memory(void* memory) {
     free(start);
     return;
   }
-  offer_to_kernel(start, capacity);
   freed_blocks().keep(start, capacity);
 }
 
