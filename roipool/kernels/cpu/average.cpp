@@ -141,7 +141,7 @@ inline Vector sum_taps(const Line<const Value> from, const Taps<Value> taps, int
 }
 
 // to[target] = the weighted sum of its taps, or `empty` where it has none, for all targets.
-template <typename Vector, int Vectors, int Count, typename Value>
+template <typename Vector, int Vectors, bool Stream, int Count, typename Value>
 inline void sum_columns(const Line<const Value> from, const Lines<Value> columns, int vectors,
                         Value empty, const Line<Value> to) {
   const int lanes = Lanes<Vector>::count;
@@ -150,27 +150,28 @@ inline void sum_columns(const Line<const Value> from, const Lines<Value> columns
     const Taps<Value> taps = columns.taps_of(line);
     Value* target = to.base + columns.target_of(line) * to.column;
     for (int lane = 0; lane < width; lane += lanes) {
-      store(taps.count > 0 ? sum_taps<Vector, Count>(from, taps, lane) : spread<Vector>(empty),
-            target + lane);
+      const Vector sum =
+          taps.count > 0 ? sum_taps<Vector, Count>(from, taps, lane) : spread<Vector>(empty);
+      store_to_line<Stream>(sum, target + lane);
     }
   }
 }
 
-template <typename Vector, int Vectors, typename Value>
+template <typename Vector, int Vectors, bool Stream, typename Value>
 inline void sum_row(const Line<const Value>& from, const Lines<Value>& columns, int vectors,
                     Value empty, const Line<Value>& to) {
   switch (columns.longest) {
-    case 1: sum_columns<Vector, Vectors, 1>(from, columns, vectors, empty, to); break;
-    case 2: sum_columns<Vector, Vectors, 2>(from, columns, vectors, empty, to); break;
-    case 3: sum_columns<Vector, Vectors, 3>(from, columns, vectors, empty, to); break;
-    case 4: sum_columns<Vector, Vectors, 4>(from, columns, vectors, empty, to); break;
-    default: sum_columns<Vector, Vectors, 0>(from, columns, vectors, empty, to); break;
+    case 1: sum_columns<Vector, Vectors, Stream, 1>(from, columns, vectors, empty, to); break;
+    case 2: sum_columns<Vector, Vectors, Stream, 2>(from, columns, vectors, empty, to); break;
+    case 3: sum_columns<Vector, Vectors, Stream, 3>(from, columns, vectors, empty, to); break;
+    case 4: sum_columns<Vector, Vectors, Stream, 4>(from, columns, vectors, empty, to); break;
+    default: sum_columns<Vector, Vectors, Stream, 0>(from, columns, vectors, empty, to); break;
   }
 }
 
 // Rows [first, last) of the bins of one box. Map rows are summed first, then columns of the sums:
 // neighbouring bins share most of the first step.
-template <typename Vector, int Vectors, typename Value>
+template <typename Vector, int Vectors, bool Stream, typename Value>
 void pool_rows(const Job& job, wide_int box, const View<const Value>& map, int first, int last,
                Value* mixed, const View<Value>& to) {
   const Lines<Value> rows = bins_from_cells<Value>(job.rows, box);
@@ -197,7 +198,8 @@ void pool_rows(const Job& job, wide_int box, const View<const Value>& map, int f
       const Taps<Value> read = columns.taps_of(bin);
       mix_rows<Vector, Vectors, false>(map, taps, Chosen{read.source, read.count}, sums);
     }
-    sum_row<Vector, Vectors, Value>({sums.base, width}, columns, map.vectors, empty, target);
+    sum_row<Vector, Vectors, Stream, Value>({sums.base, width}, columns, map.vectors, empty,
+                                            target);
   }
 }
 
@@ -209,20 +211,28 @@ void pool_box(const Job& job, const Block& block, wide_int box, const View<const
   const Strides strides = strides_of(job, job.rows.bins, bins);
   Storage* output = static_cast<Storage*>(job.output) + box * strides.outer +
                     block.first_channel * strides.channel;
+  const int width = block.vectors * lanes;
   Value* mixed = reinterpret_cast<Value*>(scratch);
   if (is_direct(job, block, lanes)) {
     const View<Value> to = {reinterpret_cast<Value*>(output), strides.row, strides.column,
                             block.vectors};
-    pool_rows<Vector, Vectors>(job, box, map, 0, job.rows.bins, mixed, to);
+    if (Vectors == 0 && job.streams && consists_of_lines(output, strides)) {
+      pool_rows<Vector, Vectors, Vectors == 0>(job, box, map, 0, job.rows.bins, mixed, to);
+    } else {
+      pool_rows<Vector, Vectors, false>(job, box, map, 0, job.rows.bins, mixed, to);
+    }
     return;
   }
   Value* tile = reinterpret_cast<Value*>(tile_of(job, scratch));
   for_each_tile(job, [&](int first, int last) {
     const wide_int count = wide_int(last - first) * bins;
-    expect<true>(output + first * strides.row, strides, block.channels, count);
-    pool_rows<Vector, Vectors>(job, box, map, first, last, mixed,
-                               packed_view(tile, first, 0, bins, lanes));
-    from_lanes(tile, lanes, count, block.channels, output + first * strides.row, strides);
+    if (!job.streams) {
+      expect<true>(output + first * strides.row, strides, block.channels, count);
+    }
+    pool_rows<Vector, Vectors, false>(job, box, map, first, last, mixed,
+                                      packed_view(tile, first, 0, bins, width));
+    write_lanes(job, tile, width, count, block.channels, output + first * strides.row, strides,
+                scratch);
   });
 }
 
@@ -247,8 +257,8 @@ void scatter_rows(const Job& job, wide_int box, const View<const Value>& gradien
   View<Value> sums = packed_view(mixed, 0, owned.left, owned.width(), width);
   sums.vectors = map.vectors;
   for (int bin = 0; bin < job.rows.bins; ++bin) {
-    sum_row<Vector, Vectors, Value>({gradients.line(bin), gradients.column}, columns, map.vectors,
-                                    Value(0), {sums.line(bin), sums.column});
+    sum_row<Vector, Vectors, false, Value>({gradients.line(bin), gradients.column}, columns,
+                                           map.vectors, Value(0), {sums.line(bin), sums.column});
   }
   const View<const Value> source = {sums.base, sums.row, sums.column, sums.vectors};
   for (int line = 0; line < rows.count; ++line) {

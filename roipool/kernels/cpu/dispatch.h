@@ -15,9 +15,28 @@ struct Part {
   char* scratch;
 };
 
-inline char* tile_of(const Job& job, char* scratch) { return scratch + job.mixed_bytes; }
-inline char* packed_of(const Job& job, char* scratch) {
-  return scratch + job.mixed_bytes + job.tile_bytes;
+inline char* tile_of(const Job& job, char* scratch, int number = 0) {
+  return scratch + job.mixed_bytes + number * job.tile_bytes;
+}
+inline char* packed_of(const Job& job, char* scratch) { return tile_of(job, scratch, job.tiles); }
+
+// Writes `count` neighbours, bins or cells, of a block's channels from lanes side by side.
+template <typename Storage, typename Value>
+inline void write_lanes(const Job& job, const Value* from, int lanes, wide_int count, int channels,
+                        Storage* to, const Strides& strides, char* scratch) {
+  if (job.streams && strides.column == 1) {
+    Storage* turned = reinterpret_cast<Storage*>(tile_of(job, scratch, job.tiles - 1));
+    lanes_to_rows(from, lanes, count, channels, turned, count);
+    stream_runs(turned, channels, count, to, strides.channel);
+    return;
+  }
+  if constexpr (std::is_same<Storage, Value>::value) {
+    if (job.streams && channels == lanes) {
+      stream_runs(from, count, channels, to, strides.column);
+      return;
+    }
+  }
+  from_lanes(from, lanes, count, channels, to, strides);
 }
 
 template <typename Operation, typename Storage>
@@ -50,6 +69,7 @@ void run_block(const Job& job, wide_int number, const Part& part) {
 template <typename Operation>
 void run_task(const Job& job, wide_int task, char* scratch) {
   run_block<Operation>(job, task / job.parts, {task % job.parts, -1, scratch});
+  if (job.streams) finish_streams();
 }
 
 // Where a block's maps begin, and how they lie.
@@ -114,17 +134,20 @@ void visit_maps(const Job& job, const Block& block, const Part& part, Visit visi
 
 // Copies what was added up in a window to rows [first, last) of the maps, zero outside it.
 template <typename Storage, typename Value>
-void unpack(const Maps<Storage>& maps, const View<Value>& sums, const Rectangle& window,
-            wide_int first, wide_int last, wide_int width, int lanes) {
+void unpack(const Job& job, const Maps<Storage>& maps, const View<Value>& sums,
+            const Rectangle& window, wide_int first, wide_int last, int lanes, char* scratch) {
+  const wide_int width = job.columns.size;
   for (wide_int y = first; y < last; ++y) {
     if (y < window.top || y >= window.bottom) {
       clear_cells(maps.at(y, 0), maps.strides, maps.channels, width);
       continue;
     }
-    expect<true>(maps.at(y + 1, window.left), maps.strides, maps.channels, window.width());
+    if (!job.streams) {
+      expect<true>(maps.at(y + 1, window.left), maps.strides, maps.channels, window.width());
+    }
     clear_cells(maps.at(y, 0), maps.strides, maps.channels, window.left);
-    from_lanes(sums.at(y, window.left), lanes, window.width(), maps.channels,
-               maps.at(y, window.left), maps.strides);
+    write_lanes(job, sums.at(y, window.left), lanes, window.width(), maps.channels,
+                maps.at(y, window.left), maps.strides, scratch);
     clear_cells(maps.at(y, window.right), maps.strides, maps.channels, width - window.right);
   }
 }
@@ -158,7 +181,7 @@ void own_maps(const Job& job, const Block& block, const Part& part, Visit visit)
     owned.bottom = minimum(owned.bottom, last);
     if (owned.top < owned.bottom) visit(index, map, owned);
   }
-  if (!in_place) unpack(maps, map, window, first, last, width, lanes);
+  if (!in_place) unpack(job, maps, map, window, first, last, lanes, part.scratch);
 }
 
 }  // namespace ROIPOOL_ISA

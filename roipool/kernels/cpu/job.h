@@ -79,8 +79,10 @@ struct Job {
   int vectors;         // of channels in a whole block
   bool pack_each_box;  // copy each box's window rather than the image's
   wide_int parts;      // pieces that one image is cut into: of its boxes, or of its rows (backward)
+  bool streams;        // results go around the caches
   wide_int tile_rows;  // rows of bins that are computed before they are written
-  wide_int mixed_bytes;  // scratch memory of a thread: a row of sums, then a tile of bins,
+  int tiles;           // of bins, or in a backward of a row of cells
+  wide_int mixed_bytes;  // scratch memory of a thread: a row of sums, then tiles of this size each,
   wide_int tile_bytes;   //   then packed cells; `scratch_bytes` in all
   wide_int scratch_bytes;
   wide_int tasks;

@@ -154,8 +154,8 @@ Winner<Vector, Track> pool_bin(const Job& job, int longest, const View<const Val
 }
 
 template <typename Stored, typename Label>
-void write_labels(const Label* labels, int lanes, wide_int bins, Stored* to, const Strides& strides,
-                  int channels) {
+void write_labels(const Job&, const Label* labels, int lanes, wide_int bins, Stored* to,
+                  const Strides& strides, int channels, char*) {
   for (int lane = 0; lane < channels; ++lane) {
     for (wide_int bin = 0; bin < bins; ++bin) {
       to[lane * strides.channel + bin * strides.column] =
@@ -165,19 +165,21 @@ void write_labels(const Label* labels, int lanes, wide_int bins, Stored* to, con
 }
 
 // Labels of a float vector are as wide as its values, and move as they do.
-inline void write_labels(const int32_t* labels, int lanes, wide_int bins, int32_t* to,
-                         const Strides& strides, int channels) {
-  from_lanes(labels, lanes, bins, channels, to, strides);
+inline void write_labels(const Job& job, const int32_t* labels, int lanes, wide_int bins,
+                         int32_t* to, const Strides& strides, int channels, char* scratch) {
+  write_lanes(job, labels, lanes, bins, channels, to, strides, scratch);
 }
 
 template <typename Label>
 void write_argmax(const Job& job, const Label* labels, int lanes, wide_int bins, wide_int at,
-                  const Strides& strides, int channels) {
+                  const Strides& strides, int channels, char* scratch) {
   if (!job.argmax) return;
   if (job.wide_argmax) {
-    write_labels(labels, lanes, bins, static_cast<int64_t*>(job.argmax) + at, strides, channels);
+    int64_t* to = static_cast<int64_t*>(job.argmax) + at;
+    write_labels(job, labels, lanes, bins, to, strides, channels, scratch);
   } else {
-    write_labels(labels, lanes, bins, static_cast<int32_t*>(job.argmax) + at, strides, channels);
+    int32_t* to = static_cast<int32_t*>(job.argmax) + at;
+    write_labels(job, labels, lanes, bins, to, strides, channels, scratch);
   }
 }
 
@@ -192,13 +194,13 @@ void pool_box(const Job& job, const Block& block, wide_int box, const View<const
   const Strides strides = strides_of(job, job.rows.bins, bins);
   const wide_int origin = box * strides.outer + block.first_channel * strides.channel;
   Value* tile = reinterpret_cast<Value*>(tile_of(job, scratch));
-  Label* labels = reinterpret_cast<Label*>(tile_of(job, scratch) + job.tile_bytes / 2);
+  Label* labels = reinterpret_cast<Label*>(tile_of(job, scratch, 1));
   for_each_tile(job, [&](int first, int last) {
     const wide_int at = origin + first * strides.row;
     const wide_int count = wide_int(last - first) * bins;
     Storage* output = static_cast<Storage*>(job.output) + at;
-    expect<true>(output, strides, block.channels, count);
-    if (job.argmax && !job.wide_argmax) {
+    if (!job.streams) expect<true>(output, strides, block.channels, count);
+    if (!job.streams && job.argmax && !job.wide_argmax) {
       expect<true>(static_cast<int32_t*>(job.argmax) + at, strides, block.channels, count);
     }
     wide_int place = 0;
@@ -214,8 +216,8 @@ void pool_box(const Job& job, const Block& block, wide_int box, const View<const
         }
       }
     }
-    from_lanes(tile, width, count, block.channels, output, strides);
-    write_argmax(job, labels, width, count, at, strides, block.channels);
+    write_lanes(job, tile, width, count, block.channels, output, strides, scratch);
+    write_argmax(job, labels, width, count, at, strides, block.channels, scratch);
   });
 }
 

@@ -2,7 +2,7 @@
 // Runs once per call, before the parallel part.
 #pragma once
 #include "../config.h"
-#include "lanes.h"
+#include "stream.h"
 
 namespace roipool {
 namespace ROIPOOL_ISA {
@@ -75,6 +75,9 @@ inline Reach reach_of(const Job& job, BoxRange range) {
 }
 
 inline wide_int bytes_of_value(const Job& job) { return job.storage == float64_storage ? 8 : 4; }
+inline wide_int bytes_of_stored(const Job& job) {
+  return is_computed_type(job) ? bytes_of_value(job) : 2;
+}
 inline int lanes_of(const Job& job) { return static_cast<int>(64 / bytes_of_value(job)); }
 
 // Whether the winners' gradients are added to the planes of the output where they are.
@@ -89,9 +92,9 @@ inline bool is_direct(const Job& job, const Block& block, int lanes) {
 
 inline wide_int whole_lines(wide_int bytes) { return (bytes + 63) / 64 * 64; }
 
-// Sets narrow, the sizes of scratch memory, and tasks: for each thread a row of up to `mixed` sums,
-// `tile` bins, and `packed` cells.
-inline void size_tasks(Job& job, wide_int mixed, wide_int tile, wide_int packed) {
+// Sets streams, narrow, the sizes of scratch memory, and tasks: for each thread a row of up to
+// `mixed` sums, tiles of `tile` bins, and `packed` cells. The result has `cells` in each channel.
+inline void size_tasks(Job& job, wide_int mixed, wide_int tile, wide_int packed, wide_int cells) {
   const int lanes = lanes_of(job);
   const wide_int value = bytes_of_value(job);
   // A vector's labels are 32-bit beside float; a single channel's are 64-bit.
@@ -99,10 +102,12 @@ inline void size_tasks(Job& job, wide_int mixed, wide_int tile, wide_int packed)
   job.narrow = job.wide_argmax || vectors * lanes * value > largest_scratch_bytes;
   const wide_int width = job.narrow ? 1 : lanes;
   const bool never_packs = job.narrow && is_computed_type(job);
-  const wide_int labels = job.argmax || job.nan_restarts ? 2 : 1;  // as large as the values
+  job.streams = can_stream && cells * job.channels * bytes_of_stored(job) >= fewest_streamed_bytes;
   job.mixed_bytes = whole_lines(mixed * job.vectors * width * value);
-  job.tile_bytes = labels * whole_lines(tile * job.vectors * maximum<wide_int>(width * value, 8));
-  job.scratch_bytes = job.mixed_bytes + job.tile_bytes;
+  // Values, labels of winners, and what is turned round before it is streamed.
+  job.tiles = 1 + (job.argmax || job.nan_restarts) + job.streams;
+  job.tile_bytes = whole_lines(tile * job.vectors * maximum<wide_int>(width * value, 8));
+  job.scratch_bytes = job.mixed_bytes + job.tiles * job.tile_bytes;
   if (!never_packs) job.scratch_bytes += whole_lines(packed * width * value);
   job.tasks = job.images * blocks_of_image(job, lanes).count() * job.parts;
 }
@@ -115,10 +120,13 @@ inline wide_int parts_for(const Job& job, int threads, wide_int units, wide_int 
   return maximum<wide_int>(1, minimum<wide_int>(parts, units / fewest));
 }
 
+inline wide_int bins_of_boxes(const Job& job) {
+  return job.boxes * job.rows.bins * job.columns.bins;
+}
 inline wide_int bins_of_rows(const Job& job) { return job.tile_rows * job.columns.bins; }
 
 inline void size_tile(Job& job) {
-  const wide_int rows = bins_of_tile / maximum<wide_int>(1, job.columns.bins);
+  const wide_int rows = bins_of_tile / (job.vectors * maximum<wide_int>(1, job.columns.bins));
   job.tile_rows = maximum<wide_int>(1, minimum<wide_int>(rows, job.rows.bins));
 }
 
@@ -130,8 +138,8 @@ inline int vectors_of_block(const Job& job) {
 // Forward: pack either the window of an image's boxes once per channel block or each box's own,
 // whichever copies less; cut an image's boxes where there are too few blocks for all threads.
 inline void schedule_forward(Job& job, int threads) {
-  size_tile(job);
   job.vectors = vectors_of_block(job);
+  size_tile(job);
   Reach boxes;
   wide_int image_cells = 0, largest_image = 0;
   for (wide_int image = 0; image < job.images; ++image) {
@@ -145,7 +153,7 @@ inline void schedule_forward(Job& job, int threads) {
   job.pack_each_box = boxes.cells < image_cells;
   job.parts = parts_for(job, threads, job.boxes, 16);
   const wide_int packed = job.pack_each_box ? boxes.largest : largest_image;
-  size_tasks(job, boxes.widest, bins_of_rows(job), packed);
+  size_tasks(job, boxes.widest, bins_of_rows(job), packed, bins_of_boxes(job));
 }
 
 // Backward: a task owns rows of the maps of its block, so that nothing is added by two threads.
@@ -161,20 +169,22 @@ inline void schedule_backward(Job& job, int threads, bool of_maximum) {
       packed = maximum(packed, rows_of_part(job, reach.window, part).cells());
     }
   }
+  const wide_int cells = job.images * job.rows.size * job.columns.size;
+  const wide_int row = job.columns.size;  // of cells
   if (of_maximum) {
-    size_tasks(job, 0, 0, owns_planes(job) ? 0 : packed);
+    size_tasks(job, 0, row, owns_planes(job) ? 0 : packed, cells);
   } else {
-    size_tasks(job, job.rows.bins * widest, bins_of_rows(job), packed);
+    size_tasks(job, job.rows.bins * widest, maximum(row, bins_of_rows(job)), packed, cells);
   }
 }
 
 // Gradient of boxes: a task is one box, all channels.
 inline void schedule_boxes(Job& job) {
-  size_tile(job);
   job.vectors = 1;
+  size_tile(job);
   job.parts = 1;
   job.pack_each_box = true;
-  size_tasks(job, 0, bins_of_rows(job), reach_of(job, {0, job.boxes}).largest);
+  size_tasks(job, 0, bins_of_rows(job), reach_of(job, {0, job.boxes}).largest, 0);
   job.tasks = job.boxes;
 }
 
