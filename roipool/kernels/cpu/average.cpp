@@ -246,6 +246,28 @@ struct AverageForward {
   }
 };
 
+// Bins [first, last).
+struct BinRange {
+  int first;
+  int last;
+};
+
+// The bins that read cells [first, last).
+template <typename Value>
+inline BinRange bins_of_cells(const Lines<Value>& cells, wide_int first, wide_int last) {
+  BinRange bins = {uneven, 0};
+  for (int line = 0; line < cells.count; ++line) {
+    const int cell = cells.target_of(line);
+    if (cell < first || cell >= last) continue;
+    const Taps<Value> taps = cells.taps_of(line);
+    for (int i = 0; i < taps.count; ++i) {
+      bins.first = minimum(bins.first, taps.source[i]);
+      bins.last = maximum(bins.last, taps.source[i] + 1);
+    }
+  }
+  return bins;
+}
+
 // Adds the gradients of a box to rows [owned.top, owned.bottom) of the map: columns are summed
 // first, then rows of the sums, so that cells are added to once, side by side.
 template <typename Vector, int Vectors, typename Value>
@@ -253,10 +275,10 @@ void scatter_rows(const Job& job, wide_int box, const View<const Value>& gradien
                   const Rectangle& owned, const View<Value>& map) {
   const Lines<Value> rows = cells_from_bins<Value>(job.rows, box);
   const Lines<Value> columns = cells_from_bins<Value>(job.columns, box);
-  const int width = map.vectors * Lanes<Vector>::count;
-  View<Value> sums = packed_view(mixed, 0, owned.left, owned.width(), width);
-  sums.vectors = map.vectors;
-  for (int bin = 0; bin < job.rows.bins; ++bin) {
+  const View<Value> sums =
+      packed_view(mixed, 0, owned.left, owned.width(), Lanes<Vector>::count, map.vectors);
+  const BinRange bins = bins_of_cells(rows, owned.top, owned.bottom);
+  for (int bin = bins.first; bin < bins.last; ++bin) {
     sum_row<Vector, Vectors, false, Value>({gradients.line(bin), gradients.column}, columns,
                                            map.vectors, Value(0), {sums.line(bin), sums.column});
   }

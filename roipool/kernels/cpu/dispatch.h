@@ -164,7 +164,7 @@ void own_maps(const Job& job, const Block& block, const Part& part, Visit visit)
   const BoxRange range = boxes_of_image(job, block.image);
   const Rectangle window = rows_of_part(job, reach_of(job, range).window, part.number);
   const Maps<Storage> maps = maps_of<Storage>(job, block, job.output);
-  const bool in_place = is_direct(job, block, lanes);
+  const bool in_place = is_direct(job, block, lanes) && (block.single || !job.streams);
   View<Value> map = view_in_place<Value>(maps, block.vectors);
   if (in_place) {
     for (wide_int y = first; y < last; ++y) {
@@ -172,8 +172,8 @@ void own_maps(const Job& job, const Block& block, const Part& part, Visit visit)
     }
   } else {
     Value* packed = reinterpret_cast<Value*>(packed_of(job, part.scratch));
-    memset(packed, 0, window.cells() * lanes * sizeof(Value));
-    map = packed_view(packed, window.top, window.left, window.width(), lanes);
+    memset(packed, 0, window.cells() * block.vectors * lanes * sizeof(Value));
+    map = packed_view(packed, window.top, window.left, window.width(), lanes, block.vectors);
   }
   for (wide_int index = range.begin; index < range.end; ++index) {
     Rectangle owned = window_of_box(job, job.box_order[index]);
@@ -181,7 +181,7 @@ void own_maps(const Job& job, const Block& block, const Part& part, Visit visit)
     owned.bottom = minimum(owned.bottom, last);
     if (owned.top < owned.bottom) visit(index, map, owned);
   }
-  if (!in_place) unpack(job, maps, map, window, first, last, lanes, part.scratch);
+  if (!in_place) unpack(job, maps, map, window, first, last, block.vectors * lanes, part.scratch);
 }
 
 }  // namespace ROIPOOL_ISA

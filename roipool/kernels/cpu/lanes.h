@@ -189,9 +189,9 @@ struct View {
 // Packed cells: lanes side by side, then columns from `left` on, then rows from `top` on.
 template <typename Value>
 inline View<Value> packed_view(Value* memory, wide_int top, wide_int left, wide_int width,
-                               int lanes) {
-  const wide_int row = width * lanes;
-  return {memory - top * row - left * lanes, row, lanes, 1};
+                               int lanes, int vectors = 1) {
+  const wide_int column = lanes * vectors, row = width * column;
+  return {memory - top * row - left * column, row, column, vectors};
 }
 
 // `count` neighbours along a row, or bins, of a block's channels to lanes side by side. `from`

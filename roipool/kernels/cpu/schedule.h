@@ -10,6 +10,9 @@ namespace ROIPOOL_ISA {
 // A thread may take this much for vectors of channels; beyond it channels go one by one.
 const wide_int largest_scratch_bytes = 1LL << 29;
 
+// Half of what a core has nearby.
+const wide_int largest_part_bytes = 1LL << 20;
+
 // Bins that are computed before they are written: few enough for the nearest cache.
 const wide_int bins_of_tile = 256;
 
@@ -92,23 +95,27 @@ inline bool is_direct(const Job& job, const Block& block, int lanes) {
 
 inline wide_int whole_lines(wide_int bytes) { return (bytes + 63) / 64 * 64; }
 
-// Sets streams, narrow, the sizes of scratch memory, and tasks: for each thread a row of up to
-// `mixed` sums, tiles of `tile` bins, and `packed` cells. The result has `cells` in each channel.
-inline void size_tasks(Job& job, wide_int mixed, wide_int tile, wide_int packed, wide_int cells) {
+// Whether a result of so many values in each channel goes around the caches.
+inline bool streams_result(const Job& job, wide_int values) {
+  return can_stream && values * job.channels * bytes_of_stored(job) >= fewest_streamed_bytes;
+}
+
+// Sets narrow, the sizes of scratch memory, and tasks: for each thread a row of up to `mixed` sums,
+// tiles of `tile` bins, and `packed` cells.
+inline void size_tasks(Job& job, wide_int mixed, wide_int tile, wide_int packed) {
   const int lanes = lanes_of(job);
   const wide_int value = bytes_of_value(job);
   // A vector's labels are 32-bit beside float; a single channel's are 64-bit.
-  const wide_int vectors = packed + (mixed + tile) * job.vectors;
+  const wide_int vectors = (packed + mixed + tile) * job.vectors;
   job.narrow = job.wide_argmax || vectors * lanes * value > largest_scratch_bytes;
   const wide_int width = job.narrow ? 1 : lanes;
   const bool never_packs = job.narrow && is_computed_type(job);
-  job.streams = can_stream && cells * job.channels * bytes_of_stored(job) >= fewest_streamed_bytes;
   job.mixed_bytes = whole_lines(mixed * job.vectors * width * value);
   // Values, labels of winners, and what is turned round before it is streamed.
   job.tiles = 1 + (job.argmax || job.nan_restarts) + job.streams;
   job.tile_bytes = whole_lines(tile * job.vectors * maximum<wide_int>(width * value, 8));
   job.scratch_bytes = job.mixed_bytes + job.tiles * job.tile_bytes;
-  if (!never_packs) job.scratch_bytes += whole_lines(packed * width * value);
+  if (!never_packs) job.scratch_bytes += whole_lines(packed * job.vectors * width * value);
   job.tasks = job.images * blocks_of_image(job, lanes).count() * job.parts;
 }
 
@@ -140,6 +147,7 @@ inline int vectors_of_block(const Job& job) {
 inline void schedule_forward(Job& job, int threads) {
   job.vectors = vectors_of_block(job);
   size_tile(job);
+  job.streams = streams_result(job, bins_of_boxes(job));
   Reach boxes;
   wide_int image_cells = 0, largest_image = 0;
   for (wide_int image = 0; image < job.images; ++image) {
@@ -153,14 +161,24 @@ inline void schedule_forward(Job& job, int threads) {
   job.pack_each_box = boxes.cells < image_cells;
   job.parts = parts_for(job, threads, job.boxes, 16);
   const wide_int packed = job.pack_each_box ? boxes.largest : largest_image;
-  size_tasks(job, boxes.widest, bins_of_rows(job), packed, bins_of_boxes(job));
+  size_tasks(job, boxes.widest, bins_of_rows(job), packed);
+}
+
+// Many channels together are added up in parts of the maps that stay in a core's own cache. With
+// few channels it costs more to take boxes again that lie in several parts.
+inline wide_int parts_of_backward(const Job& job, int threads) {
+  const wide_int parts = parts_for(job, threads, job.rows.size, 16);
+  if (!works_in_place(job) || !job.streams) return parts;
+  const wide_int bytes = job.rows.size * job.columns.size * job.vectors * 64;
+  return maximum(parts, minimum(job.rows.size, bytes / largest_part_bytes));
 }
 
 // Backward: a task owns rows of the maps of its block, so that nothing is added by two threads.
 inline void schedule_backward(Job& job, int threads, bool of_maximum) {
   job.vectors = vectors_of_block(job);
   job.tile_rows = job.rows.bins;
-  job.parts = of_maximum ? 1 : parts_for(job, threads, job.rows.size, 16);
+  job.streams = streams_result(job, job.images * job.rows.size * job.columns.size);
+  job.parts = of_maximum ? 1 : parts_of_backward(job, threads);
   wide_int packed = 0, widest = 0;
   for (wide_int image = 0; image < job.images; ++image) {
     const Reach reach = reach_of(job, boxes_of_image(job, image));
@@ -169,12 +187,11 @@ inline void schedule_backward(Job& job, int threads, bool of_maximum) {
       packed = maximum(packed, rows_of_part(job, reach.window, part).cells());
     }
   }
-  const wide_int cells = job.images * job.rows.size * job.columns.size;
   const wide_int row = job.columns.size;  // of cells
   if (of_maximum) {
-    size_tasks(job, 0, row, owns_planes(job) ? 0 : packed, cells);
+    size_tasks(job, 0, row, owns_planes(job) ? 0 : packed);
   } else {
-    size_tasks(job, job.rows.bins * widest, maximum(row, bins_of_rows(job)), packed, cells);
+    size_tasks(job, job.rows.bins * widest, maximum(row, bins_of_rows(job)), packed);
   }
 }
 
@@ -184,7 +201,7 @@ inline void schedule_boxes(Job& job) {
   size_tile(job);
   job.parts = 1;
   job.pack_each_box = true;
-  size_tasks(job, 0, bins_of_rows(job), reach_of(job, {0, job.boxes}).largest, 0);
+  size_tasks(job, 0, bins_of_rows(job), reach_of(job, {0, job.boxes}).largest);
   job.tasks = job.boxes;
 }
 
