@@ -39,11 +39,6 @@ def available(name: str) -> Iterator[Backend]:
         yield Backend("emulator")
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Declare the mark."""
-    config.addinivalue_line("markers", "gpu: needs CuPy and a CUDA device")
-
-
 def why_no_gpu() -> str | None:
     """Return what is missing for the GPU cases, or None."""
     try:
