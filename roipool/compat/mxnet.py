@@ -133,7 +133,7 @@ def ROIPooling_backward(  # noqa: N802
         If an argument is not as described.
     """
     gradient = check.float_array("out_grad", out_grad)
-    shape = steps.map_shape("data_shape", data_shape)
+    shape = check.map_shape("data_shape", data_shape, "NCHW")
     regions = _boxes(rois, shape[0], gradient.dtype)
     check.match_gradient(gradient, len(regions.boxes), shape, "NCHW")
     places = steps.same_shape("argmax", argmax, gradient)
@@ -272,7 +272,7 @@ def contrib_ROIAlign_backward(  # noqa: N802
         If an argument is not as described.
     """
     gradient = check.float_array("out_grad", out_grad)
-    shape = steps.map_shape("data_shape", data_shape)
+    shape = check.map_shape("data_shape", data_shape, "NCHW")
     regions = _boxes(rois, shape[0], gradient.dtype)
     geometry = _contrib(spatial_scale, sample_ratio, aligned)
     if check.flag("position_sensitive", position_sensitive):
@@ -409,7 +409,7 @@ def ROIAlign_backward(  # noqa: N802
         If an argument is not as described.
     """
     gradient = check.float_array("out_grad", out_grad)
-    shape = steps.map_shape("data_shape", data_shape)
+    shape = check.map_shape("data_shape", data_shape, "NCHW")
     regions = _boxes(rois, shape[0], gradient.dtype)
     check.match_gradient(gradient, len(regions.boxes), shape, "NCHW")
     x = steps.same_shape("maxidx_x", maxidx_x, gradient)
