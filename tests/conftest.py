@@ -10,6 +10,8 @@ import emulator
 import pytest
 from backends import Backend
 
+import roipool
+
 GPUS = ["emulator", pytest.param("cuda", marks=pytest.mark.gpu)]
 
 
@@ -25,6 +27,14 @@ def gpu(request: pytest.FixtureRequest) -> Iterator[Backend]:
     """The CUDA backend, emulated and on a GPU."""
     with available(request.param) as found:
         yield found
+
+
+@pytest.fixture
+def same_threads_after() -> Iterator[None]:
+    """Leave the number of threads as it was."""
+    before = roipool.get_num_threads()
+    yield
+    roipool.set_num_threads(before)
 
 
 @contextmanager

@@ -250,7 +250,7 @@ def winner_numbers(
 
 
 def same_shape(name: str, array: Any, gradient: Array) -> Array:
-    """Return an array of winners' coordinates; one for each pooled value."""
+    """Return an array that tells the winners, one number for each pooled value."""
     values = check.number_array(name, array)
     if values.shape != gradient.shape:
         raise ValueError(

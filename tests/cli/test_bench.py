@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -30,11 +29,7 @@ ONE = [*TINY, "--workload", "W4a", "--ops", "roi_pool"]
 CODES = [f"W{number}{letter}" for number in range(1, 7) for letter in "ab"]
 
 
-@pytest.fixture(autouse=True)
-def threads_as_before() -> Iterator[None]:
-    before = roipool.get_num_threads()
-    yield
-    roipool.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("same_threads_after")
 
 
 @pytest.fixture(autouse=True)
