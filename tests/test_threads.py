@@ -22,7 +22,6 @@ from roipool.verification.trials import large_trial
 
 LARGE = large_trial(np.random.default_rng(0), threads=7)
 
-
 pytestmark = pytest.mark.usefixtures("same_threads_after")
 
 
