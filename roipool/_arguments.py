@@ -156,11 +156,8 @@ def regions(
     """Return boxes and image numbers from any of the three forms of `rois`."""
     if isinstance(rois, (list, tuple)) and _is_one_per_image(rois):
         return _regions_per_image(rois, batch_indices, images, dtype)
-    array = number_array("rois", rois)
-    if array.size == 0 and array.ndim == 1:
-        array = array.reshape(0, 5 if batch_indices is None else 4)
-    if array.ndim != 2 or array.shape[1] not in (4, 5):
-        raise ValueError(f"rois must have shape (K, 5) or (K, 4), got {array.shape}")
+    columns = (5, 4) if batch_indices is None else (4, 5)
+    array = box_table("rois", rois, columns, "(K, 5) or (K, 4)")
     if array.shape[1] == 4:
         if batch_indices is None:
             raise ValueError(
@@ -207,13 +204,19 @@ def _regions_per_image(
         )
     parts = []
     for image, item in enumerate(rois):
-        array = number_array(f"rois[{image}]", item)
-        if array.size == 0 and array.ndim == 1:
-            array = array.reshape(0, 4)
-        if array.ndim != 2 or array.shape[1] != 4:
-            raise ValueError(f"rois[{image}] must have shape (L, 4), got {array.shape}")
+        array = box_table(f"rois[{image}]", item, (4,), "(L, 4)")
         parts.append(coordinates(array, dtype))
     return Regions(*joined(parts, real_type(dtype)))
+
+
+def box_table(name: str, values: Any, columns: tuple[int, ...], form: str) -> Array:
+    """Return boxes as rows with one of these numbers of columns; an empty list has no rows."""
+    array = number_array(name, values)
+    if array.size == 0 and array.ndim == 1:
+        array = array.reshape(0, columns[0])
+    if array.ndim != 2 or array.shape[1] not in columns:
+        raise ValueError(f"{name} must have shape {form}; got {array.shape}")
+    return array
 
 
 def coordinates(array: Array, dtype: np.dtype[Any]) -> Array:
@@ -226,11 +229,7 @@ def coordinates(array: Array, dtype: np.dtype[Any]) -> Array:
 
 def crop_regions(boxes: Any, box_indices: Any, images: int, dtype: np.dtype[Any]) -> Regions:
     """Return normalised (K, 4) y1, x1, y2, x2 boxes as x1, y1, x2, y2, with image numbers."""
-    array = number_array("boxes", boxes)
-    if array.size == 0 and array.ndim == 1:
-        array = array.reshape(0, 4)
-    if array.ndim != 2 or array.shape[1] != 4:
-        raise ValueError(f"boxes must have shape (K, 4): y1, x1, y2, x2; got {array.shape}")
+    array = box_table("boxes", boxes, (4,), "(K, 4): y1, x1, y2, x2")
     numbers = check_images("box_indices", box_indices, len(array), images, "box_indices[{row}]")
     return Regions(coordinates(reversed_pairs(array), dtype), numbers)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import os
 import platform
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,8 @@ from roipool._threads import number_and_source
 from roipool._version import __version__
 
 CUPY_EXTRAS = 'pip install "roipool[cuda12]" or "roipool[cuda13]", to match the CUDA driver'
+
+_CPUINFO = Path("/proc/cpuinfo")
 
 
 def show_config() -> None:
@@ -43,8 +44,8 @@ def facts() -> dict[str, Any]:
         "python": f"{platform.python_version()} ({platform.python_implementation()})",
         "numpy": np.__version__,
         "platform": platform.platform(),
-        "processor": _processor(),
-        "processors_usable": _usable_processors(),
+        "processor": processor(),
+        "processors_usable": usable_processors(),
         "openmp": _cpu.has_openmp(),
         "threads": threads,
         "threads_from": source,
@@ -113,16 +114,16 @@ def described(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "GPU", f"none: {found['no_gpu']}"
 
 
-def _processor() -> str:
+def processor() -> str:
     """Return the processor's name; Linux tells it in a file only."""
-    if sys.platform == "linux":
-        for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
+    if _CPUINFO.exists():
+        for line in _CPUINFO.read_text(errors="replace").splitlines():
             if line.startswith("model name"):
-                return line.partition(":")[2].strip()
+                return _one_line(line.partition(":")[2])
     return platform.processor() or platform.machine()
 
 
-def _usable_processors() -> int:
+def usable_processors() -> int:
     """Return how many processors this process may run on."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))

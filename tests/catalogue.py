@@ -16,6 +16,10 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
+from roipool.verification.groups import LAYOUTS as LAYOUTS
+from roipool.verification.groups import in_layout as in_layout
+from roipool.verification.groups import to_nchw as to_nchw
+
 Array = NDArray[Any]
 Row = Sequence[float]
 
@@ -25,7 +29,6 @@ DTYPES = {
     "float32": np.dtype(np.float32),
     "float64": np.dtype(np.float64),
 }
-LAYOUTS = ("NCHW", "NHWC")
 
 nan, inf = float("nan"), float("inf")
 
@@ -114,20 +117,10 @@ class Case:
             yield replace(self, name=name, sampling=sampling, aligned=aligned)
 
 
-def in_layout(array: Array, layout: str) -> Array:
-    """Return an NCHW array in `layout`, contiguous."""
-    return np.ascontiguousarray(np.moveaxis(array, 1, -1) if layout == "NHWC" else array)
-
-
 def shape_in_layout(shape: Sequence[int], layout: str) -> tuple[int, ...]:
     """Return an NCHW shape in `layout`."""
     n, c, h, w = shape
     return (n, h, w, c) if layout == "NHWC" else (n, c, h, w)
-
-
-def to_nchw(array: Array, layout: str) -> Array:
-    """Return an array of `layout` as NCHW."""
-    return np.moveaxis(array, -1, 1) if layout == "NHWC" else array
 
 
 def boxes_on(image: int, *corners: Row) -> list[Row]:

@@ -10,6 +10,8 @@ import emulator
 import pytest
 from backends import Backend
 
+import roipool
+
 GPUS = ["emulator", pytest.param("cuda", marks=pytest.mark.gpu)]
 
 
@@ -27,6 +29,14 @@ def gpu(request: pytest.FixtureRequest) -> Iterator[Backend]:
         yield found
 
 
+@pytest.fixture
+def same_threads_after() -> Iterator[None]:
+    """Leave the number of threads as it was."""
+    before = roipool.get_num_threads()
+    yield
+    roipool.set_num_threads(before)
+
+
 @contextmanager
 def available(name: str) -> Iterator[Backend]:
     """Make a backend available, or skip the test."""
@@ -37,11 +47,6 @@ def available(name: str) -> Iterator[Backend]:
         pytest.skip(missing)
     with emulator.active():
         yield Backend("emulator")
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Declare the mark."""
-    config.addinivalue_line("markers", "gpu: needs CuPy and a CUDA device")
 
 
 def why_no_gpu() -> str | None:

@@ -63,13 +63,6 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
 }
 
 
-def with_number(array: Array, place: tuple[int, ...], value: float) -> Array:
-    """Return a copy with one number replaced."""
-    copy = array.astype(np.float64)
-    copy[place] = value
-    return copy
-
-
 def read_only(array: Array) -> Array:
     """Return a copy that cannot be written to."""
     copy = array.copy()
@@ -286,7 +279,8 @@ class TestBatchIndices:
     @pytest.mark.parametrize("index", [0.5, -1, 2, nan, inf, -inf, 1e30])
     def test_bad_index_names_its_row(self, name: str, index: float) -> None:
         function, arguments = CALLS[name]
-        rois = with_number(ROIS, (1, 0), index)
+        rois = ROIS.copy()
+        rois[1, 0] = index
         with pytest.raises(ValueError, match=r"rois\[1, 0\] is .*whole numbers"):
             function(**{**arguments, "rois": rois})
         with pytest.raises(ValueError, match=r"batch_indices\[1\] is .*whole numbers"):
@@ -474,6 +468,19 @@ def byte_swapped(array: Array) -> Array:
     return array.byteswap().view(array.dtype.newbyteorder())
 
 
+def in_dtype(arguments: dict[str, Any], dtype: str) -> dict[str, Any]:
+    """Return arguments with maps and gradients of a type."""
+    changed = {"features", "grad_output"} & set(arguments)
+    return arguments | {key: arguments[key].astype(DTYPES[dtype]) for key in changed}
+
+
+def placed(memory: Array, first: int, array: Array) -> Array:
+    """Copy an array into a part of `memory`; return the view of it."""
+    view = memory[first : first + array.size].reshape(array.shape)
+    view[...] = array
+    return view
+
+
 class Subclass(np.ndarray):
     """An array with a name of its own."""
 
@@ -495,10 +502,7 @@ FORMS: dict[str, Callable[[Array], Array]] = {
 @pytest.mark.parametrize("name", CALLS)
 def test_forms_of_arrays(name: str, dtype: str, form: str) -> None:
     function, arguments = CALLS[name]
-    plain = {
-        key: value.astype(DTYPES[dtype]) if key in ("features", "grad_output") else value
-        for key, value in arguments.items()
-    }
+    plain = in_dtype(arguments, dtype)
     expected = function(**plain)
     other = {
         key: FORMS[form](value) if isinstance(value, np.ndarray) else value
@@ -522,10 +526,7 @@ def test_forms_of_arrays(name: str, dtype: str, form: str) -> None:
 )
 def test_forms_of_out(name: str, dtype: str, form: str) -> None:
     function, arguments = CALLS[name]
-    arguments = {
-        key: value.astype(DTYPES[dtype]) if key in ("features", "grad_output") else value
-        for key, value in arguments.items()
-    }
+    arguments = in_dtype(arguments, dtype)
     expected = function(**arguments)
     out = FORMS[form](np.full(expected.shape, 7, expected.dtype))
     assert function(**arguments, out=out) is out
@@ -547,8 +548,7 @@ def test_out_may_overlap_the_features(name: str, shift: int) -> None:
     arguments = {**arguments, size: (5, 6)}
     expected = function(**arguments)
     memory = np.zeros(FEATURES.size + expected.size + shift, np.float32)
-    features = memory[: FEATURES.size].reshape(FEATURES.shape)
-    features[...] = FEATURES
+    features = placed(memory, 0, FEATURES)
     out = memory[shift : shift + expected.size].reshape(expected.shape)
     assert_same_bits(function(**{**arguments, "features": features}, out=out), expected)
 
@@ -561,8 +561,7 @@ def test_out_may_overlap_the_gradient(name: str, shift: int) -> None:
     function, arguments = CALLS[name]
     expected = function(**arguments)
     memory = np.zeros(expected.size + GRAD.size, np.float32)
-    grad = memory[shift : shift + GRAD.size].reshape(GRAD.shape)
-    grad[...] = GRAD
+    grad = placed(memory, shift, GRAD)
     out = memory[: expected.size].reshape(expected.shape)
     assert_same_bits(function(**{**arguments, "grad_output": grad}, out=out), expected)
 
@@ -570,15 +569,13 @@ def test_out_may_overlap_the_gradient(name: str, shift: int) -> None:
 def test_out_may_overlap_boxes_and_winners() -> None:
     expected = roipool.roi_align(FEATURES, ROIS.astype(np.float32), 2)
     memory = np.zeros(expected.size, np.float32)
-    rois = memory[: ROIS.size].reshape(ROIS.shape)
-    rois[...] = ROIS
+    rois = placed(memory, 0, ROIS)
     out = memory.reshape(expected.shape)
     assert_same_bits(roipool.roi_align(FEATURES, rois, 2, out=out), expected)
 
     expected = roipool.roi_pool_backward(GRAD, ARGMAX, ROIS, FEATURES.shape)
     memory = np.zeros(expected.size, np.float32)
-    winners = memory[-ARGMAX.size :].view(np.int32).reshape(ARGMAX.shape)
-    winners[...] = ARGMAX
+    winners = placed(memory.view(np.int32), memory.size - ARGMAX.size, ARGMAX)
     out = memory.reshape(expected.shape)
     assert_same_bits(
         roipool.roi_pool_backward(GRAD, winners, ROIS, FEATURES.shape, out=out), expected

@@ -13,14 +13,7 @@ from backends import Backend
 from placed import Placed
 
 from roipool import reference
-from roipool.compat import (
-    caffe,
-    chainer,
-    mmcv,
-    mxnet,
-    onnx,
-    roialign_pytorch,
-)
+from roipool.compat import caffe, chainer, mmcv, mxnet, onnx, roialign_pytorch
 
 SYSTEMS = ("caffe", "chainer", "mmcv", "mxnet", "onnx", "roialign_pytorch")
 PROBE = np.arange(1, 26, dtype=np.float32).reshape(1, 1, 5, 5)
@@ -57,6 +50,11 @@ def near(got: Any, want: Any, ulps: float = 8) -> None:
     np.testing.assert_allclose(np.asarray(got, np.float64), want, rtol=0, atol=ulps * ULP * largest)
 
 
+def all_equal(got: tuple[np.ndarray, ...], want: tuple[np.ndarray, ...]) -> None:
+    for ours, theirs in zip(got, want, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
 def finite_difference(
     forward: Callable[[np.ndarray], np.ndarray], maps: np.ndarray, grad: np.ndarray
 ) -> np.ndarray:
@@ -77,60 +75,45 @@ def finite_difference(
 class TestAgainstTheOracle:
     """Systems without a wheel here: Caffe's and MXNet's older ROI align, mmcv's RoIPool."""
 
-    def inputs(self, scale: float, dtype: Any) -> tuple[np.ndarray, np.ndarray]:
-        rng = np.random.default_rng(3)
-        return some_maps(rng, dtype), some_boxes(rng, scale)
+    def inputs(self, scale: float, dtype: Any) -> tuple[np.ndarray, np.ndarray, float]:
+        rng, scale = np.random.default_rng(3), float(np.float32(scale))
+        return some_maps(rng, dtype), some_boxes(rng, scale), scale
 
     def test_caffe_roi_align(self, scale: float, size: tuple[int, int], dtype: Any) -> None:
-        scale = float(np.float32(scale))
-        maps, boxes = self.inputs(scale, dtype)
+        maps, boxes, scale = self.inputs(scale, dtype)
         got = caffe.roi_align(maps, boxes, *size, scale)
         want = reference.caffe_roi_align(maps, boxes, size, scale, coordinate_dtype=dtype)
         near(got[0], want[0])
-        for ours, theirs in zip(got[1:], want[1:], strict=True):
-            np.testing.assert_array_equal(ours, theirs)
+        all_equal(got[1:], want[1:])
 
     def test_mxnet_roi_align(self, scale: float, size: tuple[int, int], dtype: Any) -> None:
-        scale = float(np.float32(scale))
-        maps, boxes = self.inputs(scale, dtype)
+        maps, boxes, scale = self.inputs(scale, dtype)
         got = mxnet.ROIAlign(maps, boxes, size, scale, return_argmax=True)
         want = reference.mxnet_roi_align(maps, boxes, size, scale, coordinate_dtype=dtype)
         near(got[0], want[0])
-        for ours, theirs in zip(got[1:], want[1:], strict=True):
-            np.testing.assert_array_equal(ours, theirs)
+        all_equal(got[1:], want[1:])
 
     def test_mmcv_roi_pool(self, scale: float, size: tuple[int, int], dtype: Any) -> None:
-        scale = float(np.float32(scale))
-        maps, boxes = self.inputs(scale, dtype)
+        maps, boxes, scale = self.inputs(scale, dtype)
         got = mmcv.roi_pool(maps, boxes, size, scale, return_argmax=True)
         want = reference.mmcv_roi_pool(maps, boxes, size, scale, coordinate_dtype=dtype)
-        for ours, theirs in zip(got, want, strict=True):
-            np.testing.assert_array_equal(ours, theirs)
+        all_equal(got, want)
 
     def test_onnx_max(self, scale: float, size: tuple[int, int], dtype: Any) -> None:
-        scale = float(np.float32(scale))
-        maps, boxes = self.inputs(scale, dtype)
+        maps, boxes, scale = self.inputs(scale, dtype)
         got = onnx.RoiAlign(
             maps, boxes[:, 1:], boxes[:, 0].astype(int), mode="max", output_height=size[0],
             output_width=size[1], spatial_scale=scale, sampling_ratio=2,
         )  # fmt: skip
-        near(
-            got,
-            reference.onnx_roi_align_max(
-                maps, boxes, size, scale, 2, aligned=True, coordinate_dtype=dtype
-            ),
-        )
+        want = reference.onnx_roi_align_max(maps, boxes, size, scale, 2, coordinate_dtype=dtype)
+        near(got, want)
 
     def test_mmcv_max(self, scale: float, size: tuple[int, int], dtype: Any) -> None:
-        scale = float(np.float32(scale))
-        maps, boxes = self.inputs(scale, dtype)
+        maps, boxes, scale = self.inputs(scale, dtype)
         got = mmcv.roi_align(maps, boxes, size, scale, 0, "max", return_argmax=True)
-        want = reference.mmcv_roi_align_max(
-            maps, boxes, size, scale, 0, aligned=True, coordinate_dtype=dtype
-        )
+        want = reference.mmcv_roi_align_max(maps, boxes, size, scale, 0, coordinate_dtype=dtype)
         near(got[0], want[0])
-        for ours, theirs in zip(got[1:], want[1:], strict=True):
-            np.testing.assert_array_equal(ours, theirs)
+        all_equal(got[1:], want[1:])
 
 
 def test_published_numbers_of_the_caffe_layer() -> None:

@@ -219,6 +219,12 @@ def check_transpose(backend: Backend, maps: Any, pooled: Any, grad: Any, grad_ma
     assert abs(forward - backward) <= 4 * eps * (terms + more_terms)
 
 
+def inputs(backend: Backend, case: Case, dtype: np.dtype[Any], layout: str) -> tuple[Any, Any]:
+    """Return a case's maps and gradient on the backend's device."""
+    maps, grad = (values.astype(dtype) for values in (case.features(), case.gradient()))
+    return backend.to_device(in_layout(maps, layout)), backend.to_device(in_layout(grad, layout))
+
+
 FINITE = [case for case in CASES if case.finite]
 VARIANTS = [variant for case in FINITE for variant in case.variants()]
 real_dtypes = pytest.mark.parametrize("dtype", [DTYPES["float32"], DTYPES["float64"]], ids=str)
@@ -231,10 +237,7 @@ real_dtypes = pytest.mark.parametrize("dtype", [DTYPES["float32"], DTYPES["float
 def test_averages_are_transposed(
     backend: Backend, name: str, case: Case, dtype: np.dtype[Any], layout: str
 ) -> None:
-    maps, grad = (
-        backend.to_device(in_layout(values.astype(dtype), layout))
-        for values in (case.features(), case.gradient())
-    )
+    maps, grad = inputs(backend, case, dtype, layout)
     op, put = AVERAGES[name], backend.to_device
     pooled = op.forward(roipool, maps, case, put, layout=layout)
     back = op.backward(roipool, grad, maps.shape, case, put, layout=layout)
@@ -247,10 +250,7 @@ def test_averages_are_transposed(
 def test_roi_align_is_transposed(
     backend: Backend, case: Case, dtype: np.dtype[Any], layout: str
 ) -> None:
-    maps, grad = (
-        backend.to_device(in_layout(values.astype(dtype), layout))
-        for values in (case.features(), case.gradient())
-    )
+    maps, grad = inputs(backend, case, dtype, layout)
     rois = backend.to_device(case.table())
     place = (case.scale, case.sampling)
     options: dict[str, Any] = {"aligned": case.aligned, "layout": layout}
@@ -272,10 +272,7 @@ def test_roi_align_is_transposed(
 def test_roi_pool_is_transposed(
     backend: Backend, case: Case, dtype: np.dtype[Any], layout: str
 ) -> None:
-    maps, grad = (
-        backend.to_device(in_layout(values.astype(dtype), layout))
-        for values in (case.features(), case.gradient())
-    )
+    maps, grad = inputs(backend, case, dtype, layout)
     rois = backend.to_device(case.table())
     pooled, winners = roipool.roi_pool(
         maps, rois, case.size, case.scale, layout=layout, return_argmax=True
@@ -297,47 +294,54 @@ def matrix(backend: Backend, linear: Callable[[Any], Any], shape: tuple[int, ...
     return np.stack(columns, axis=1)
 
 
+def one_channel(boxes: int, layout: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the shapes of maps and of pooled values."""
+    return shape_in_layout((2, 1, 6, 7), layout), shape_in_layout((boxes, 1, 2, 3), layout)
+
+
+def check_matrices(
+    backend: Backend,
+    forward: Callable[[Any], Any],
+    backward: Callable[[Any], Any],
+    maps: tuple[int, ...],
+    pooled: tuple[int, ...],
+) -> None:
+    """Compare the matrices of a forward, on `maps`, and its backward, on `pooled`."""
+    there, back = matrix(backend, forward, maps), matrix(backend, backward, pooled)
+    assert np.any(there)
+    # Both sum the same products, in another order.
+    np.testing.assert_array_max_ulp(there, back.T, 2, there.dtype)
+
+
 @every_layout
 @alignments
 @ratios
 def test_gradient_of_the_gradient_of_roi_align(
     backend: Backend, ratio: Any, aligned: bool, layout: str
 ) -> None:
-    maps, pooled = (
-        shape_in_layout(shape, layout) for shape in ((2, 1, 6, 7), (len(ROIS), 1, 2, 3))
-    )
+    maps, pooled = one_channel(len(ROIS), layout)
     rois = backend.to_device(ROIS)
     options: dict[str, Any] = {"aligned": aligned, "layout": layout}
-    forward = matrix(
-        backend, lambda unit: roipool.roi_align(unit, rois, (2, 3), 0.9, ratio, **options), maps
-    )
-    backward = matrix(
+    check_matrices(
         backend,
+        lambda unit: roipool.roi_align(unit, rois, (2, 3), 0.9, ratio, **options),
         lambda unit: roipool.roi_align_backward(unit, rois, maps, 0.9, ratio, **options),
+        maps,
         pooled,
     )
-    assert np.any(forward)
-    # Both sum the same products, in another order.
-    np.testing.assert_array_max_ulp(forward, backward.T, 2, forward.dtype)
 
 
 @every_layout
 def test_gradient_of_the_gradient_of_roi_average_pool(backend: Backend, layout: str) -> None:
-    maps, pooled = (
-        shape_in_layout(shape, layout) for shape in ((2, 1, 6, 7), (len(ROIS), 1, 2, 3))
-    )
+    maps, pooled = one_channel(len(ROIS), layout)
     rois = backend.to_device(ROIS)
-    forward = matrix(
-        backend, lambda unit: roipool.roi_average_pool(unit, rois, (2, 3), layout=layout), maps
-    )
-    backward = matrix(
+    check_matrices(
         backend,
+        lambda unit: roipool.roi_average_pool(unit, rois, (2, 3), layout=layout),
         lambda unit: roipool.roi_average_pool_backward(unit, rois, maps, layout=layout),
+        maps,
         pooled,
     )
-    assert np.any(forward)
-    # Both sum the same products, in another order.
-    np.testing.assert_array_max_ulp(forward, backward.T, 2, forward.dtype)
 
 
 @every_layout
@@ -345,22 +349,16 @@ def test_gradient_of_the_gradient_of_roi_average_pool(backend: Backend, layout: 
 def test_gradient_of_the_gradient_of_crop_and_resize(
     backend: Backend, method: str, layout: str
 ) -> None:
-    maps, pooled = (
-        shape_in_layout(shape, layout) for shape in ((2, 1, 6, 7), (len(BOXES), 1, 2, 3))
-    )
+    maps, pooled = one_channel(len(BOXES), layout)
     boxes, images = backend.to_device(BOXES), backend.to_device(BOX_INDICES)
     options: dict[str, Any] = {"method": method, "layout": layout}
-    forward = matrix(
-        backend, lambda unit: roipool.crop_and_resize(unit, boxes, images, (2, 3), **options), maps
-    )
-    backward = matrix(
+    check_matrices(
         backend,
+        lambda unit: roipool.crop_and_resize(unit, boxes, images, (2, 3), **options),
         lambda unit: roipool.crop_and_resize_backward(unit, boxes, images, maps, **options),
+        maps,
         pooled,
     )
-    assert np.any(forward)
-    # Both sum the same products, in another order.
-    np.testing.assert_array_max_ulp(forward, backward.T, 2, forward.dtype)
 
 
 # ---- The same numbers for all element types

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,12 +23,9 @@ many_examples = settings(
 
 
 @pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
+def one_thread(same_threads_after: None) -> None:
     """Spend no time on starting threads for tiny maps; they have tests of their own."""
-    before = roipool.get_num_threads()
     roipool.set_num_threads(1)
-    yield
-    roipool.set_num_threads(before)
 
 
 @dataclass

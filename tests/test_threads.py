@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -22,13 +22,7 @@ from roipool.verification.trials import large_trial
 
 LARGE = large_trial(np.random.default_rng(0), threads=7)
 
-
-@pytest.fixture(autouse=True)
-def same_threads_after() -> Iterator[None]:
-    """Leave the number of threads as it was."""
-    before = roipool.get_num_threads()
-    yield
-    roipool.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("same_threads_after")
 
 
 def everything(dtype: Any, layout: str) -> dict[str, Array]:

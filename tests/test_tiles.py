@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from catalogue import in_layout
 
 import roipool
 
@@ -25,9 +26,7 @@ def maps(dtype: Any, channels: int = 21) -> np.ndarray:
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 class TestChannelsAloneAndTogether:
     def test_maxima(self, size: tuple[int, int], dtype: Any, layout: str) -> None:
-        x = maps(dtype)
-        axis = 1 if layout == "NCHW" else 3
-        features = x if layout == "NCHW" else np.ascontiguousarray(np.moveaxis(x, 1, 3))
+        features, axis = in_layout(maps(dtype), layout), layout.index("C")
         for pool in (roipool.roi_pool, roipool.roi_align):
             options: dict[str, Any] = {"layout": layout, "return_argmax": True}
             if pool is roipool.roi_align:
@@ -39,9 +38,7 @@ class TestChannelsAloneAndTogether:
                     np.testing.assert_array_equal(values.take([channel], axis), of_one)
 
     def test_average_and_its_gradient(self, size: tuple[int, int], dtype: Any, layout: str) -> None:
-        x = maps(dtype)
-        axis = 1 if layout == "NCHW" else 3
-        features = x if layout == "NCHW" else np.ascontiguousarray(np.moveaxis(x, 1, 3))
+        features, axis = in_layout(maps(dtype), layout), layout.index("C")
         together = roipool.roi_align(features, BOXES, size, layout=layout)
         back = roipool.roi_align_backward(together, BOXES, features.shape, layout=layout)
         ulp = 8 * np.finfo(dtype).eps
@@ -52,9 +49,5 @@ class TestChannelsAloneAndTogether:
             own = together.take([channel], axis)
             back_alone = roipool.roi_align_backward(own, BOXES, one.shape, layout=layout)
             largest = np.abs(back_alone).max()
-            np.testing.assert_allclose(
-                back.take([channel], axis),
-                back_alone,
-                rtol=0,
-                atol=ulp * largest,
-            )
+            of_one = back.take([channel], axis)
+            np.testing.assert_allclose(of_one, back_alone, rtol=0, atol=ulp * largest)

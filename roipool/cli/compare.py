@@ -6,7 +6,6 @@ import argparse
 import contextlib
 import importlib
 import math
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ from roipool.cli.systems import SYSTEMS, Options, choose
 
 __all__ = ["add_parser", "run"]
 
-_STDOUT = ("-", "/dev/stdout")
 _FIGURE_FORMATS = (".png", ".pdf", ".svg")
 
 _DESCRIPTION = """\
@@ -85,7 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
     verdict, status = _verdict(arguments, comparison)
     # The files are complete by now and the status is known: a reader may stop whenever it likes.
     with contextlib.suppress(BrokenPipeError):
-        if arguments.json in _STDOUT:
+        if arguments.json in files.STDOUT:
             sys.stdout.write(report.as_json(comparison, _about(arguments, features, boxes)))
         else:
             report.print_report(comparison, _facts(arguments, features, boxes), verdict)
@@ -203,18 +201,8 @@ def _choose_systems(arguments: argparse.Namespace) -> tuple[list[str], str | Non
 def _check_outputs(arguments: argparse.Namespace) -> None:
     """Find out before the work what would spoil its end."""
     importlib.import_module("rich")
-    outputs = [path for path in (arguments.json, arguments.save) if path not in (None, *_STDOUT)]
-    for path in outputs:
-        files.check_writable(path)
-        for read in (arguments.image, arguments.boxes):
-            if read is not None and os.path.realpath(read) == os.path.realpath(path):
-                raise ValueError(f"{path}: would overwrite the input")
-    if len({os.path.realpath(path) for path in outputs}) < len(outputs):
-        raise ValueError(f"{arguments.save}: both --json and --save would write it")
-    if arguments.save is not None:
-        if Path(arguments.save).suffix.lower() not in _FIGURE_FORMATS:
-            raise ValueError(f"{arguments.save}: --save writes {', '.join(_FIGURE_FORMATS)}")
-        importlib.import_module("matplotlib")
+    read = (arguments.image, arguments.boxes)
+    files.check_outputs(arguments.json, arguments.save, "--save", _FIGURE_FORMATS, read)
 
 
 def _write_files(
@@ -229,7 +217,7 @@ def _write_files(
 
         title = f"{Path(features.name).name}: {_described(arguments)}"
         drawing = figure.draw(comparison, features, boxes.rois, title)
-    if arguments.json not in (None, *_STDOUT):
+    if arguments.json not in (None, *files.STDOUT):
         content = report.as_json(comparison, _about(arguments, features, boxes))
         with files.replacing(arguments.json) as stream:
             stream.write(content.encode("ascii"))

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = ["check_writable", "replacing"]
+__all__ = ["STDOUT", "check_outputs", "check_writable", "replacing"]
+
+STDOUT = ("-", "/dev/stdout")  # each stands for standard output where a JSON file is asked for
 
 
 def check_writable(path: str) -> None:
@@ -32,6 +35,46 @@ def check_writable(path: str) -> None:
         raise FileNotFoundError(f"{path}: cannot be written, there is no folder {target.parent}")
     if not os.access(target.parent, os.W_OK | os.X_OK) and not _is_device(path, target):
         raise PermissionError(f"{path}: cannot be written, no permission in {target.parent}")
+
+
+def check_outputs(
+    json: str | None,
+    figure: str | None,
+    option: str,
+    formats: Collection[str],
+    inputs: Iterable[str | None] = (),
+) -> None:
+    """Find out before any work what would keep a command from writing its results.
+
+    Parameters
+    ----------
+    json : str or None
+        The file of ``--json``, or standard output.
+    figure : str or None
+        The file of the figure.
+    option : str
+        What the figure's option is called.
+    formats : collection of str
+        The suffixes that it may have.
+    inputs : iterable of (str or None)
+        Files that are read, and so must not be written.
+
+    Raises
+    ------
+    ValueError, OSError, ImportError
+        If a file cannot or must not be written, if both are one, or if the format is unknown.
+    """
+    outputs = [path for path in (json, figure) if path is not None and path not in STDOUT]
+    for path in outputs:
+        check_writable(path)
+        if any(name is not None and _target(name) == _target(path) for name in inputs):
+            raise ValueError(f"{path}: would overwrite the input")
+    if len({_target(path) for path in outputs}) < len(outputs):
+        raise ValueError(f"{figure}: both --json and {option} would write it")
+    if figure is not None:
+        if Path(figure).suffix.lower() not in formats:
+            raise ValueError(f"{figure}: {option} writes {', '.join(formats)}")
+        importlib.import_module("matplotlib")
 
 
 @contextlib.contextmanager

@@ -142,7 +142,7 @@ def read_array(path: str, key: str) -> NDArray[Any]:
             loaded = np.load(path, allow_pickle=False)
             if isinstance(loaded, np.lib.npyio.NpzFile):
                 with loaded:
-                    loaded = loaded[_array_name(path, key, loaded.files)]
+                    loaded = loaded[_array_name(key, loaded.files)]
     except (FileNotFoundError, IsADirectoryError, PermissionError, MemoryError):
         raise
     except Exception as error:  # zip, header and pickle errors come in many classes
@@ -153,7 +153,7 @@ def read_array(path: str, key: str) -> NDArray[Any]:
     return array
 
 
-def _array_name(path: str, key: str, names: list[str]) -> str:
+def _array_name(key: str, names: list[str]) -> str:
     if key in names:
         return key
     if len(names) == 1:

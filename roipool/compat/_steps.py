@@ -106,13 +106,7 @@ def numbered_boxes(
     A box of an image that does not exist is an error, or pools to nothing and has no gradient; on
     a GPU, where numbers are not looked at, always the latter.
     """
-    table = check.number_array(name, rois)
-    if table.size == 0 and table.ndim == 1:
-        table = table.reshape(0, 5)
-    if table.ndim != 2 or table.shape[1] != 5:
-        raise ValueError(
-            f"{name} must have shape (K, 5): batch index, x1, y1, x2, y2; got {table.shape}"
-        )
+    table = check.box_table(name, rois, (5,), "(K, 5): batch index, x1, y1, x2, y2")
     numbers = array_module(table).trunc(table[:, 0].astype(np.float64))
     known = values_of(numbers)
     if known is not None and unknown_image == "error" and of_no_image(known, images).any():
@@ -255,26 +249,11 @@ def winner_numbers(
     )
 
 
-def map_shape(name: str, shape: Any) -> Shape4:
-    """Return the shape (N, C, H, W) of maps."""
-    return check.map_shape(name, shape, "NCHW")
-
-
 def same_shape(name: str, array: Any, gradient: Array) -> Array:
-    """Return an array of winners' coordinates; one for each pooled value."""
+    """Return an array that tells the winners, one number for each pooled value."""
     values = check.number_array(name, array)
     if values.shape != gradient.shape:
         raise ValueError(
             f"{name} must have the gradient's shape {gradient.shape}, got {values.shape}"
         )
     return values
-
-
-def check_bins(gradient: Array, size: tuple[Any, Any]) -> None:
-    """Check that a gradient has the bins that the call names besides."""
-    bins = check.size_pair("pooled_h and pooled_w", size)
-    if gradient.shape[2:] != bins:
-        raise ValueError(
-            f"top_diff must have {bins[0]} x {bins[1]} bins (pooled_h, pooled_w), got shape "
-            f"{gradient.shape}"
-        )

@@ -18,6 +18,16 @@ from roipool._geometry import Geometry
 from roipool.compat import _steps as steps
 
 
+def _check_bins(gradient: Array, size: tuple[Any, Any]) -> None:
+    """Check that a gradient has the bins that the call names besides."""
+    bins = check.size_pair("pooled_h and pooled_w", size)
+    if gradient.shape[2:] != bins:
+        raise ValueError(
+            f"top_diff must have {bins[0]} x {bins[1]} bins (pooled_h, pooled_w), got shape "
+            f"{gradient.shape}"
+        )
+
+
 @steps.arrays("bottom", "rois")
 def roi_pooling(
     bottom: Array, rois: Any, pooled_h: int, pooled_w: int, spatial_scale: float
@@ -107,8 +117,8 @@ def roi_pooling_backward(
         If an argument is not as described.
     """
     gradient = check.float_array("top_diff", top_diff)
-    shape = steps.map_shape("bottom_shape", bottom_shape)
-    steps.check_bins(gradient, (pooled_h, pooled_w))
+    shape = check.map_shape("bottom_shape", bottom_shape, "NCHW")
+    _check_bins(gradient, (pooled_h, pooled_w))
     regions = steps.numbered_boxes("rois", rois, shape[0], gradient.dtype)
     scale = steps.single("spatial_scale", spatial_scale)
     exact = check.flag("exact_gradient", exact_gradient)
@@ -236,8 +246,8 @@ def roi_align_backward(
         If an argument is not as described.
     """
     gradient = check.float_array("top_diff", top_diff)
-    shape = steps.map_shape("bottom_shape", bottom_shape)
-    steps.check_bins(gradient, (pooled_h, pooled_w))
+    shape = check.map_shape("bottom_shape", bottom_shape, "NCHW")
+    _check_bins(gradient, (pooled_h, pooled_w))
     regions = steps.numbered_boxes("rois", rois, shape[0], gradient.dtype)
     geometry = Geometry("caffe_roi_align", _align_scale(spatial_scale, scale_pred))
     x = steps.same_shape("argmax_x", argmax_x, gradient)

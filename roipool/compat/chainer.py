@@ -111,6 +111,6 @@ def roi_average_pooling_2d_backward(
         If an argument is not as described.
     """
     gradient = check.float_array("gy", gy)
-    shape = steps.map_shape("x_shape", x_shape)
+    shape = check.map_shape("x_shape", x_shape, "NCHW")
     regions = _regions(rois, roi_indices, spatial_scale, shape[0], gradient.dtype)
     return steps.spread_average(gradient, regions, Geometry("roi_average_pool"), shape)

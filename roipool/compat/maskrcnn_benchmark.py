@@ -110,7 +110,7 @@ def roi_align_backward(
         If an argument is not as described.
     """
     gradient = check.float_array("grad_output", grad_output)
-    shape = steps.map_shape("input_shape", input_shape)
+    shape = check.map_shape("input_shape", input_shape, "NCHW")
     regions = _boxes(roi, shape[0], gradient.dtype)
     return steps.spread_average(gradient, regions, _align(spatial_scale, sampling_ratio), shape)
 

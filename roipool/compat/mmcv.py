@@ -152,7 +152,7 @@ def roi_align_backward(
         If an argument is not as described.
     """
     gradient = check.float_array("grad_output", grad_output)
-    shape = steps.map_shape("input_shape", input_shape)
+    shape = check.map_shape("input_shape", input_shape, "NCHW")
     regions = steps.numbered_boxes("rois", rois, shape[0], gradient.dtype)
     geometry = _align(spatial_scale, sampling_ratio, aligned)
     exact = check.flag("exact_gradient", exact_gradient)
@@ -322,7 +322,7 @@ def roi_pool_backward(
         If an argument is not as described.
     """
     gradient = check.float_array("grad_output", grad_output)
-    shape = steps.map_shape("input_shape", input_shape)
+    shape = check.map_shape("input_shape", input_shape, "NCHW")
     regions = steps.numbered_boxes("rois", rois, shape[0], gradient.dtype)
     winners = steps.same_shape("argmax", argmax, gradient)
     scale = steps.single("spatial_scale", spatial_scale)

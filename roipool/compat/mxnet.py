@@ -133,7 +133,7 @@ def ROIPooling_backward(  # noqa: N802
         If an argument is not as described.
     """
     gradient = check.float_array("out_grad", out_grad)
-    shape = steps.map_shape("data_shape", data_shape)
+    shape = check.map_shape("data_shape", data_shape, "NCHW")
     regions = _boxes(rois, shape[0], gradient.dtype)
     check.match_gradient(gradient, len(regions.boxes), shape, "NCHW")
     places = steps.same_shape("argmax", argmax, gradient)
@@ -147,7 +147,7 @@ def ROIPooling_backward(  # noqa: N802
     return steps.spread_maximum(gradient, cells, regions, None, shape, winner_is_cell=True)
 
 
-def _contrib(spatial_scale: float, sample_ratio: int, aligned: bool) -> Geometry:
+def _align(spatial_scale: float, sample_ratio: int, aligned: bool) -> Geometry:
     return steps.align_geometry(_scale(spatial_scale), sample_ratio, aligned)
 
 
@@ -203,7 +203,7 @@ def contrib_ROIAlign(  # noqa: N802
     """
     maps = check.features("data", data, "NCHW")
     regions = _boxes(rois, maps.shape[0], maps.dtype)
-    geometry = _contrib(spatial_scale, sample_ratio, aligned)
+    geometry = _align(spatial_scale, sample_ratio, aligned)
     size = _pooled_size(pooled_size)
     if not check.flag("position_sensitive", position_sensitive):
         return steps.pool_average(maps, regions, geometry, size)
@@ -272,9 +272,9 @@ def contrib_ROIAlign_backward(  # noqa: N802
         If an argument is not as described.
     """
     gradient = check.float_array("out_grad", out_grad)
-    shape = steps.map_shape("data_shape", data_shape)
+    shape = check.map_shape("data_shape", data_shape, "NCHW")
     regions = _boxes(rois, shape[0], gradient.dtype)
-    geometry = _contrib(spatial_scale, sample_ratio, aligned)
+    geometry = _align(spatial_scale, sample_ratio, aligned)
     if check.flag("position_sensitive", position_sensitive):
         size = check.size_pair("out_grad's bins", gradient.shape[2:])
         outputs = (shape[0], _outputs(shape[1], size), shape[2], shape[3])
@@ -409,7 +409,7 @@ def ROIAlign_backward(  # noqa: N802
         If an argument is not as described.
     """
     gradient = check.float_array("out_grad", out_grad)
-    shape = steps.map_shape("data_shape", data_shape)
+    shape = check.map_shape("data_shape", data_shape, "NCHW")
     regions = _boxes(rois, shape[0], gradient.dtype)
     check.match_gradient(gradient, len(regions.boxes), shape, "NCHW")
     x = steps.same_shape("maxidx_x", maxidx_x, gradient)

@@ -169,10 +169,6 @@ def RoiAlign_backward(  # noqa: N802
     return steps.spread_maximum(gradient, argmax, regions, geometry, maps.shape)
 
 
-def _pool_boxes(rois: Any, images: int, dtype: np.dtype[Any]) -> Regions:
-    return steps.numbered_boxes("rois", rois, images, dtype)
-
-
 @steps.arrays("X", "rois")
 def MaxRoiPool(  # noqa: N802
     X: Array,  # noqa: N803
@@ -225,7 +221,7 @@ def _max_roi_pool(
     spatial_scale: float,
 ) -> tuple[Array, Array]:
     maps = check.features("X", X, "NCHW")
-    regions = _pool_boxes(rois, maps.shape[0], maps.dtype)
+    regions = steps.numbered_boxes("rois", rois, maps.shape[0], maps.dtype)
     scale = steps.single("spatial_scale", spatial_scale)
     if scale <= 0:
         raise ValueError(f"spatial_scale must be above 0, got {spatial_scale}")
@@ -266,7 +262,7 @@ def MaxRoiPool_backward(  # noqa: N802
     gradient = check.float_array("grad_output", grad_output)
     maps = check.features("X", X, "NCHW")
     check.same_dtype(gradient, maps)
-    regions = _pool_boxes(rois, maps.shape[0], maps.dtype)
+    regions = steps.numbered_boxes("rois", rois, maps.shape[0], maps.dtype)
     check.match_gradient(gradient, len(regions.boxes), maps.shape, "NCHW")
     _, argmax = _max_roi_pool(maps, rois, gradient.shape[2:], spatial_scale)
     return steps.spread_maximum(gradient, argmax, regions, None, maps.shape, winner_is_cell=True)

@@ -132,7 +132,7 @@ def roi_align_backward(
         If an argument is not as described.
     """
     gradient = check.float_array("grad_output", grad_output)
-    shape = steps.map_shape("input_shape", input_shape)
+    shape = check.map_shape("input_shape", input_shape, "NCHW")
     regions = _boxes(boxes, shape[0], gradient.dtype)
     return steps.spread_average(
         gradient, regions, _align(spatial_scale, sampling_ratio, aligned), shape
@@ -214,7 +214,7 @@ def roi_pool_backward(
         If an argument is not as described.
     """
     gradient = check.float_array("grad_output", grad_output)
-    shape = steps.map_shape("input_shape", input_shape)
+    shape = check.map_shape("input_shape", input_shape, "NCHW")
     regions = _boxes(boxes, shape[0], gradient.dtype)
     return steps.spread_maximum(gradient, argmax, regions, None, shape, winner_is_cell=True)
 

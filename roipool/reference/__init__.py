@@ -13,8 +13,9 @@ rounding per operation, in the order in which the published implementations writ
 implementation takes.
 
 Shapes, everywhere: features are ``(N, C, H, W)``, or ``(N, H, W, C)`` with ``layout="NHWC"``;
-outputs, their gradients and argmax are ``(K, C, PH, PW)`` or ``(K, PH, PW, C)``; `input_shape` is
-the features' shape in their layout. `rois` is ``(K, 5)`` rows ``[batch_index, x1, y1, x2, y2]``, or
+outputs, their gradients and argmax are ``(K, C, PH, PW)`` or ``(K, PH, PW, C)``, where
+`output_size` is ``(PH, PW)``, or one int for both; `input_shape` is the features' shape in their
+layout. `rois` is ``(K, 5)`` rows ``[batch_index, x1, y1, x2, y2]``, or
 ``(K, 4)`` with integers `batch_indices` of length K, or a sequence of N arrays ``(L_i, 4)``, one
 per image. Their unit is the image's pixel; `spatial_scale` is map pixels per image pixel. Box
 gradients are ``(K, 4)``, in the order of the box's own columns.

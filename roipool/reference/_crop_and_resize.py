@@ -113,7 +113,7 @@ def crop_and_resize(
 
     Parameters
     ----------
-    features, layout
+    features, layout, coordinate_dtype
         See `roipool.reference`.
     boxes : array (K, 4)
         Rows ``[y1, x1, y2, x2]``; the map's first pixel centre is 0 and its last 1; a reversed box
@@ -126,8 +126,6 @@ def crop_and_resize(
         How a sample reads the map; "nearest" takes halves away from zero.
     extrapolation_value : float
         Value of a cell whose sample is NaN, or outside the rectangle of the map's pixel centres.
-    coordinate_dtype : dtype
-        Type of the box arithmetic.
 
     Returns
     -------
@@ -147,10 +145,8 @@ def crop_and_resize(
     [[[[7.0, 9.0], [17.0, 19.0]]]]
     """
     planes, bins = _to_nchw(features, layout), _pair(crop_size)
-    table, definition = (
-        _boxes(boxes, box_indices, len(planes)),
-        _crop(bins, planes.shape[2:], method, coordinate_dtype),
-    )
+    table = _boxes(boxes, box_indices, len(planes))
+    definition = _crop(bins, planes.shape[2:], method, coordinate_dtype)
     return _from_nchw(_average(planes, table, bins, definition, extrapolation_value), layout)
 
 
@@ -243,16 +239,9 @@ def crop_and_resize_backward_boxes(
     >>> crop_and_resize_backward_boxes([[[[1.0]]]], features, [[0, 0, 0.75, 0.75]], [0]).tolist()
     [[10.0, 2.0, 10.0, 2.0]]
     """
-    planes, upstream, real = (
-        _to_nchw(features, layout),
-        _to_nchw(grad_output, layout),
-        _real(coordinate_dtype),
-    )
-    table, bins, size = (
-        _boxes(boxes, box_indices, len(planes)),
-        _pair(upstream.shape[2:]),
-        _pair(planes.shape[2:]),
-    )
+    planes, upstream = _to_nchw(features, layout), _to_nchw(grad_output, layout)
+    bins, size, real = _pair(upstream.shape[2:]), _pair(planes.shape[2:]), _real(coordinate_dtype)
+    table = _boxes(boxes, box_indices, len(planes))
     definition = partial(
         _crop_bin, bins=bins, size=size, method="bilinear", real=real, ratio_first=True
     )

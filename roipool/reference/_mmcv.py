@@ -52,10 +52,8 @@ def _mmcv_pool_bin(
         return EMPTY
     y_low, y_high = _cut_bin(y_start, height, ph, bins[0], size[0], real)
     x_low, x_high = _cut_bin(x_start, width, pw, bins[1], size[1], real)
-    rows, columns = (
-        range(math.floor(y_low), math.ceil(y_high)),
-        range(math.floor(x_low), math.ceil(x_high)),
-    )
+    rows = range(math.floor(y_low), math.ceil(y_high))
+    columns = range(math.floor(x_low), math.ceil(x_high))
     return _whole_pixels(rows, columns, size[1])
 
 
@@ -74,16 +72,8 @@ def mmcv_roi_pool(
 
     Parameters
     ----------
-    features : array (N, C, H, W)
-        The maps.
-    rois : array (K, 5)
-        Rows ``[batch_index, x1, y1, x2, y2]``, in image pixels.
-    output_size : int or (int, int)
-        Bins, ``(PH, PW)``.
-    spatial_scale : float
-        Map pixels per image pixel.
-    coordinate_dtype : dtype
-        Type of the box arithmetic.
+    features, rois, output_size, spatial_scale, coordinate_dtype
+        See `roipool.reference`; features (N, C, H, W) and rois (K, 5) only.
 
     Returns
     -------
@@ -137,20 +127,12 @@ def mmcv_roi_align_max(
 
     Parameters
     ----------
-    features : array (N, C, H, W)
-        The maps.
-    rois : array (K, 5)
-        Rows ``[batch_index, x1, y1, x2, y2]``, in image pixels.
-    output_size : int or (int, int)
-        Bins, ``(PH, PW)``.
-    spatial_scale : float
-        Map pixels per image pixel.
+    features, rois, output_size, spatial_scale, coordinate_dtype
+        See `roipool.reference`; features (N, C, H, W) and rois (K, 5) only.
     sampling_ratio, aligned
         As for `roi_align`.
     start : float
         First value of the maximum: by default mmcv's on a CPU; on a GPU it is the lowest float32.
-    coordinate_dtype : dtype
-        Type of the box arithmetic.
 
     Returns
     -------

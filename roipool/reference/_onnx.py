@@ -29,18 +29,10 @@ def onnx_roi_align_max(
 
     Parameters
     ----------
-    features : array (N, C, H, W)
-        The maps.
-    rois : array (K, 5)
-        Rows ``[batch_index, x1, y1, x2, y2]``, in image pixels.
-    output_size : int or (int, int)
-        Bins, ``(PH, PW)``.
-    spatial_scale : float
-        Map pixels per image pixel.
+    features, rois, output_size, spatial_scale, coordinate_dtype
+        See `roipool.reference`; features (N, C, H, W) and rois (K, 5) only.
     sampling_ratio, aligned
         As for `roi_align`.
-    coordinate_dtype : dtype
-        Type of the box arithmetic.
 
     Returns
     -------

@@ -214,10 +214,8 @@ def roi_align(
 
     Parameters
     ----------
-    features, rois, spatial_scale, batch_indices, layout
+    features, rois, output_size, spatial_scale, batch_indices, layout, coordinate_dtype
         See `roipool.reference`.
-    output_size : int or (int, int)
-        Bins, ``(PH, PW)``.
     sampling_ratio : int or (int, int)
         Samples per bin and axis, ``(h, w)``; if not positive, the ceil of the bin's size in map
         pixels.
@@ -227,8 +225,6 @@ def roi_align(
         What is taken of a bin's samples.
     return_argmax : bool
         With mode "max", also return which sample won.
-    coordinate_dtype : dtype
-        Type of the box arithmetic.
 
     Returns
     -------
@@ -370,16 +366,9 @@ def roi_align_backward_rois(
     >>> roi_align_backward_rois([[[[1.0]]]], features, [[0, 1, 1, 3, 3]]).tolist()
     [[0.5, 2.5, 0.5, 2.5]]
     """
-    planes, upstream, real = (
-        _to_nchw(features, layout),
-        _to_nchw(grad_output, layout),
-        _real(coordinate_dtype),
-    )
-    boxes, bins, size = (
-        _boxes(rois, batch_indices, len(planes)),
-        _pair(upstream.shape[2:]),
-        _pair(planes.shape[2:]),
-    )
+    planes, upstream = _to_nchw(features, layout), _to_nchw(grad_output, layout)
+    bins, size, real = _pair(upstream.shape[2:]), _pair(planes.shape[2:]), _real(coordinate_dtype)
+    boxes = _boxes(rois, batch_indices, len(planes))
     definition = _align(bins, size, spatial_scale, sampling_ratio, aligned, coordinate_dtype)
     grad = np.zeros((len(boxes), 4))
     for k, n, ph, pw, found in _every_bin(boxes, bins, definition):

@@ -7,14 +7,11 @@ from functools import partial
 
 import numpy as np
 
-from roipool.reference._geometry import _round_half_away, _whole_pixels
 from roipool.reference._inputs import (
     Array,
-    Box,
     DType,
     Floats,
     Pair,
-    Real,
     Rois,
     Size,
     _boxes,
@@ -24,28 +21,17 @@ from roipool.reference._inputs import (
     _shape_nchw,
     _to_nchw,
 )
-from roipool.reference._loops import EMPTY, Bin, Definition, _average, _average_backward
-from roipool.reference._roi_pool import _pool_run
-
-
-def _average_pool_bin(
-    box: Box, ph: int, pw: int, *, bins: Pair, size: Pair, scale: float, real: Real
-) -> Bin:
-    """Both corners are rounded to pixels; the last row and column do not belong to the box."""
-    scaled = [real(coordinate) * real(scale) for coordinate in box]
-    if not all(np.isfinite(coordinate) for coordinate in scaled):
-        return EMPTY
-    x1, y1, x2, y2 = (_round_half_away(coordinate) for coordinate in scaled)
-    rows = _pool_run(y1, y2 - 1, ph, bins[0], size[0], real)
-    columns = _pool_run(x1, x2 - 1, pw, bins[1], size[1], real)
-    return _whole_pixels(rows, columns, size[1])
+from roipool.reference._loops import Definition, _average, _average_backward
+from roipool.reference._roi_pool import _pool_bin
 
 
 def _definition(
     bins: Pair, size: Sequence[int], scale: float, coordinate_dtype: DType
 ) -> Definition:
+    """The bins of `roi_pool`, but the last row and column do not belong to the box."""
+    real = _real(coordinate_dtype)
     return partial(
-        _average_pool_bin, bins=bins, size=_pair(size), scale=scale, real=_real(coordinate_dtype)
+        _pool_bin, bins=bins, size=_pair(size), scale=scale, real=real, last_belongs=False
     )
 
 

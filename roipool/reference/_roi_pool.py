@@ -46,15 +46,27 @@ def _pool_run(first: int, last: int, p: int, bins: int, size: int, real: Real) -
 
 
 def _pool_bin(
-    box: Box, ph: int, pw: int, *, bins: Pair, size: Pair, scale: float, real: Real
+    box: Box,
+    ph: int,
+    pw: int,
+    *,
+    bins: Pair,
+    size: Pair,
+    scale: float,
+    real: Real,
+    last_belongs: bool = True,
 ) -> Bin:
-    """Caffe's ROI pooling: both corners are rounded to pixels and belong to the box."""
+    """Both corners are rounded to pixels.
+
+    The last row and column belong to the box as Caffe defines it, not as Chainer does.
+    """
     scaled = [real(coordinate) * real(scale) for coordinate in box]
     if not all(np.isfinite(coordinate) for coordinate in scaled):
         return EMPTY
     x1, y1, x2, y2 = (_round_half_away(coordinate) for coordinate in scaled)
-    rows = _pool_run(y1, y2, ph, bins[0], size[0], real)
-    columns = _pool_run(x1, x2, pw, bins[1], size[1], real)
+    left_out = 0 if last_belongs else 1
+    rows = _pool_run(y1, y2 - left_out, ph, bins[0], size[0], real)
+    columns = _pool_run(x1, x2 - left_out, pw, bins[1], size[1], real)
     return _whole_pixels(rows, columns, size[1])
 
 
@@ -77,14 +89,10 @@ def roi_pool(
 
     Parameters
     ----------
-    features, rois, spatial_scale, batch_indices, layout
+    features, rois, output_size, spatial_scale, batch_indices, layout, coordinate_dtype
         See `roipool.reference`.
-    output_size : int or (int, int)
-        Bins, ``(PH, PW)``.
     return_argmax : bool
         Also return where each maximum is.
-    coordinate_dtype : dtype
-        Type of the box arithmetic.
 
     Returns
     -------

@@ -98,16 +98,8 @@ def caffe_roi_align(
 
     Parameters
     ----------
-    features : array (N, C, H, W)
-        The maps.
-    rois : array (K, 5)
-        Rows ``[batch_index, x1, y1, x2, y2]``, in image pixels.
-    output_size : int or (int, int)
-        Bins, ``(PH, PW)``.
-    spatial_scale : float
-        Map pixels per image pixel.
-    coordinate_dtype : dtype
-        Type of the box arithmetic.
+    features, rois, output_size, spatial_scale, coordinate_dtype
+        See `roipool.reference`; features (N, C, H, W) and rois (K, 5) only.
 
     Returns
     -------
@@ -146,16 +138,8 @@ def mxnet_roi_align(
 
     Parameters
     ----------
-    features : array (N, C, H, W)
-        The maps.
-    rois : array (K, 5)
-        Rows ``[batch_index, x1, y1, x2, y2]``, in image pixels.
-    output_size : int or (int, int)
-        Bins, ``(PH, PW)``.
-    spatial_scale : float
-        Map pixels per image pixel.
-    coordinate_dtype : dtype
-        Type of the box arithmetic.
+    features, rois, output_size, spatial_scale, coordinate_dtype
+        See `roipool.reference`; features (N, C, H, W) and rois (K, 5) only.
 
     Returns
     -------

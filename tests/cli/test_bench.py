@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -29,12 +28,7 @@ TINY = ["bench", "--boxes", "3", "--channels", "2", "--repeat", "2"]
 ONE = [*TINY, "--workload", "W4a", "--ops", "roi_pool"]
 CODES = [f"W{number}{letter}" for number in range(1, 7) for letter in "ab"]
 
-
-@pytest.fixture(autouse=True)
-def threads_as_before() -> Iterator[None]:
-    before = roipool.get_num_threads()
-    yield
-    roipool.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("same_threads_after")
 
 
 @pytest.fixture(autouse=True)
@@ -347,9 +341,13 @@ def test_every_peer_is_in_the_report(capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_the_worker_needs_little() -> None:
-    tree = ast.parse(Path(peers.__file__).read_text(), feature_version=(3, 8))
-    nodes = [node for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))]
-    names = {getattr(n, "module", None) or n.names[0].name for n in nodes}
+    names = set()
+    for path in Path(peers.__file__).parent.glob("*.py"):
+        for node in ast.parse(path.read_text(), feature_version=(3, 8)).body:
+            if isinstance(node, ast.Import):
+                names |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                names.add(node.module)
     assert {name.partition(".")[0] for name in names} - set(sys.stdlib_module_names) == {"numpy"}
 
 
@@ -358,17 +356,16 @@ def worker_python(monkeypatch: pytest.MonkeyPatch) -> str:
     """A program that serves a stub, whatever peer it is asked for; mxnet's name is borrowed."""
     Path("driver.py").write_text(
         "import os, sys\n"
-        "from roipool.cli.bench import ours, peers\n"
-        "class Stub(peers.Peer):\n"
+        "from roipool.cli.bench import ours\n"
+        "from roipool.cli.bench.peers import libraries, serving\n"
+        "class Stub(libraries.Peer):\n"
         "    version = os.environ['OMP_NUM_THREADS'] + ' of ' + sys.argv[2]\n"
         "    def prepare(self, task):\n"
         "        print('noise')\n"
         "        call = ours.prepare(task)\n"
         "        return lambda: os._exit(3) if os.path.exists('die') else call()\n"
-        "    def arrays(self, task, results):\n"
-        "        return results\n"
-        "peers.PEERS['mxnet'] = Stub\n"
-        "peers._serve('mxnet', int(sys.argv[2]))\n"
+        "libraries.PEERS['mxnet'] = Stub\n"
+        "serving.serve('mxnet', int(sys.argv[2]))\n"
     )
     root = Path(roipool.__file__).parent.parent
     program = Path("python-of-old").resolve()

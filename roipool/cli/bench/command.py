@@ -24,7 +24,6 @@ from roipool.cli.bench.workloads import WORKLOADS, Workload, changed, choose
 
 __all__ = ["run"]
 
-_STDOUT = ("-", "/dev/stdout")
 _LAYOUTS = ("NCHW", "NHWC")
 
 
@@ -55,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
     _check_outputs(arguments)
     device = open_device(arguments.backend)
     about = {"machine": {**machine.facts(), **device.facts()}, "options": _options(arguments)}
-    to_stdout = arguments.json in _STDOUT
+    to_stdout = arguments.json in files.STDOUT
     cases = []
     if not to_stdout:
         _say(f"{name:<16} {value}" for name, value in about["machine"].items())
@@ -155,20 +154,12 @@ def _check_outputs(arguments: argparse.Namespace) -> None:
     """Find out before the work what would spoil its end."""
     if sys.stderr.isatty():
         importlib.import_module("rich")
-    outputs = [path for path in (arguments.json, arguments.plot) if path not in (None, *_STDOUT)]
-    for path in outputs:
-        files.check_writable(path)
-    if len({os.path.realpath(path) for path in outputs}) < len(outputs):
-        raise ValueError(f"{arguments.plot}: both --json and --plot would write it")
-    if arguments.plot is not None:
-        if Path(arguments.plot).suffix.lower() != ".png":
-            raise ValueError(f"{arguments.plot}: --plot writes .png")
-        importlib.import_module("matplotlib")
+    files.check_outputs(arguments.json, arguments.plot, "--plot", (".png",))
 
 
 def _write(arguments: argparse.Namespace, cases: list[Case], about: dict[str, Any]) -> None:
     content = report.as_json(cases, about)
-    if arguments.json in _STDOUT:
+    if arguments.json in files.STDOUT:
         with contextlib.suppress(BrokenPipeError):
             sys.stdout.write(content)
     elif arguments.json is not None:

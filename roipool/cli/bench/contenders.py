@@ -139,7 +139,7 @@ class _Worker:
         self._files = contextlib.ExitStack()
         self._folder = Path(self._files.enter_context(tempfile.TemporaryDirectory()))
         self._complaints = self._files.enter_context((self._folder / "stderr").open("w+"))
-        command = [python, peers.__file__, name, str(threads)]
+        command = [python, str(Path(peers.__file__).parent), name, str(threads)]
         environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
         if python != sys.executable:
             environment.pop("PYTHONPATH", None)  # it may lead to packages of this environment

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import subprocess
 from datetime import UTC, datetime
@@ -11,19 +10,17 @@ from pathlib import Path
 import numpy as np
 
 import roipool
-from roipool import _cpu
+from roipool import _config, _cpu
 
 __all__ = ["facts"]
-
-_CPUINFO = Path("/proc/cpuinfo")
 
 
 def facts() -> dict[str, str | int | None]:
     """Return the facts by name; the commit only where this is a git checkout of roipool."""
     return {
         "date": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
-        "cpu": _cpu_name(),
-        "cores": _cores(),
+        "cpu": _config.processor(),
+        "cores": _config.usable_processors(),
         "system": f"{platform.system()} {platform.machine()}",
         "instruction_set": _cpu.instruction_set(),
         "python": platform.python_version(),
@@ -31,21 +28,6 @@ def facts() -> dict[str, str | int | None]:
         "roipool": roipool.__version__,
         "commit": _commit(),
     }
-
-
-def _cpu_name() -> str:
-    if _CPUINFO.exists():
-        for line in _CPUINFO.read_text(errors="replace").splitlines():
-            key, _, value = line.partition(":")
-            if key.strip() == "model name":
-                return " ".join(value.split())
-    return platform.processor() or platform.machine()
-
-
-def _cores() -> int | None:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count()
 
 
 def _commit() -> str | None:

@@ -1,90 +1,21 @@
-"""Other libraries' operators, made ready to be timed.
-
-This file is also a program: ``python peers.py NAME THREADS`` serves one peer to another process. It
-therefore needs nothing but NumPy and that peer, and keeps to what Python 3.8 understands, because
-some peers live in old environments. To add a peer, write its class and list it in `PEERS`.
-"""
+"""Other libraries' operators, made ready to be timed: a class for each."""
 
 from __future__ import annotations
 
-import json
 import os
 import sys
-import time
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
-__all__ = ["PEERS", "Absent", "Level", "Peer", "Task", "load", "save", "settle", "timed"]
+from .task import Level, Task
 
-# A pool counts as asleep when the process computes for less than a fifth of this nap.
-_LONG = 2.0  # seconds
-_NAP = 0.005
-_MOST_NAPS = 400
+__all__ = ["PEERS", "Absent", "Peer"]
 
 
 class Absent(Exception):  # noqa: N818 - it is an answer, not an error
     """A peer does not take part; the message says why."""
-
-
-class Level(NamedTuple):
-    """One call of an operator: a map and the boxes pooled from it.
-
-    Attributes
-    ----------
-    features : ndarray
-        In the task's layout.
-    rois : (K, 5) float32 or float64 ndarray
-        Rows ``[image, x1, y1, x2, y2]`` in pixels, sorted by image; for crop_and_resize
-        ``[image, y1, x1, y2, x2]``, normalised.
-    grad : ndarray or None
-        The gradient of the output, for a backward.
-    scale : float
-        Map cells per pixel.
-    """
-
-    features: Any
-    rois: Any
-    grad: Any
-    scale: float
-
-
-class Task(NamedTuple):
-    """What is timed: one operation on one or several levels.
-
-    Attributes
-    ----------
-    operation : {"roi_align", "roi_pool", "crop_and_resize"}
-        Its forward, or its backward with respect to the features.
-    backward : bool
-        Which of the two.
-    mode : {"avg", "max"}
-        Of roi_align.
-    argmax : bool
-        Whether roi_pool's forward must also give the winners, as training needs them.
-    output_size : tuple of int
-        Rows and columns of bins.
-    sampling_ratio : int
-        Of roi_align; 0 is adaptive.
-    aligned : bool
-        Of roi_align.
-    layout : {"NCHW", "NHWC"}
-        Of the features and the output.
-    levels : list of Level
-        The calls that make up one round.
-    """
-
-    operation: str
-    backward: bool
-    mode: str
-    argmax: bool
-    output_size: tuple[int, int]
-    sampling_ratio: int
-    aligned: bool
-    layout: str
-    levels: list[Level]
 
 
 class Peer:
@@ -149,7 +80,7 @@ class Peer:
 
     def arrays(self, task: Task, results: list[Any]) -> list[Any]:
         """Turn what the call returned into NumPy arrays in the task's layout."""
-        raise NotImplementedError
+        return results
 
 
 class Torchvision(Peer):
@@ -264,9 +195,6 @@ class OnnxRuntime(Peer):
         )
         return lambda: session.run(None, feeds)[0]
 
-    def arrays(self, task: Task, results: list[Any]) -> list[Any]:
-        return results
-
 
 # Said to OpenVINO, which may otherwise compute in bfloat16 for speed.
 _PRECISION = {"float16": "f16", "float32": "f32"}
@@ -310,9 +238,6 @@ class OpenVino(Peer):
         }
         request = self.openvino.Core().compile_model(model, "CPU", settings).create_infer_request()
         return lambda: request.infer(feeds, share_inputs=True, share_outputs=True)[0]
-
-    def arrays(self, task: Task, results: list[Any]) -> list[Any]:
-        return results
 
 
 class TensorFlow(Peer):
@@ -475,135 +400,3 @@ PEERS: dict[str, type[Peer]] = {
 def _release(version: str) -> str:
     """Leave out what follows the numbers, such as a build's name."""
     return version.split("-")[0]
-
-
-def settle() -> None:
-    """Wait until this process's threads sleep: a pool spins for a while after a call."""
-    for _ in range(_MOST_NAPS):
-        before = time.process_time()
-        time.sleep(_NAP)
-        if time.process_time() - before < _NAP / 5:
-            return
-
-
-def timed(call: Callable[[], list[Any]], repeats: int) -> float:
-    """Return the seconds of one call, of `repeats` in a row.
-
-    The threads of others are asleep. One call goes before, so that its own are awake and memory is
-    at hand: a virtual machine's host takes back what its guest has not used for a while, and giving
-    it again can cost more than the call. A long call is its own rehearsal.
-    """
-    settle()
-    seconds = _seconds(call, 1)
-    if seconds < _LONG:
-        seconds = _seconds(call, repeats)
-    settle()
-    return seconds
-
-
-def _seconds(call: Callable[[], list[Any]], repeats: int) -> float:
-    start = time.perf_counter()
-    for _ in range(repeats):
-        result = call()
-    seconds = time.perf_counter() - start
-    del result  # freeing what the last call returned is not part of it
-    return seconds / repeats
-
-
-def save(task: Task, folder: Path) -> None:
-    """Write a task where another process can `load` it."""
-    plain = task._replace(levels=[])._asdict()
-    plain["scales"] = [level.scale for level in task.levels]
-    (folder / "task.json").write_text(json.dumps(plain))
-    for number, level in enumerate(task.levels):
-        for name in ("features", "rois", "grad"):
-            array = getattr(level, name)
-            if array is not None:
-                np.save(str(folder / f"{name}{number}.npy"), array)
-
-
-def load(folder: Path) -> Task:
-    """Read a task that `save` wrote."""
-    plain = json.loads((folder / "task.json").read_text())
-
-    def array(name: str, number: int) -> Any:
-        path = folder / f"{name}{number}.npy"
-        return np.load(str(path)) if path.exists() else None
-
-    plain["levels"] = [
-        Level(array("features", n), array("rois", n), array("grad", n), scale)
-        for n, scale in enumerate(plain.pop("scales"))
-    ]
-    plain["output_size"] = tuple(plain["output_size"])
-    return Task(**plain)
-
-
-def opened(name: str, threads: int, device: str = "cpu") -> Peer:
-    """Import a peer; whatever goes wrong there is a reason for its absence."""
-    try:
-        return PEERS[name](threads, device)
-    except ImportError as error:
-        raise Absent(f"is not installed ({_first_line(error)})") from error
-    except Absent:
-        raise
-    except Exception as error:
-        raise Absent(f"could not be loaded: {_first_line(error)}") from error
-
-
-def prepared(peer: Peer, task: Task) -> Callable[[], list[Any]]:
-    """Make a peer ready and let it run once, so that what it refuses is known."""
-    try:
-        call = peer.prepare(task)
-        call()
-    except Absent:
-        raise
-    except Exception as error:
-        raise Absent(f"refuses this: {_first_line(error)}") from error
-    return call
-
-
-def _first_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return "{}: {}".format(type(error).__name__, lines[0][:120] if lines else "no message")
-
-
-def _serve(name: str, threads: int) -> None:
-    """Answer the other process, one line of JSON for each it sends."""
-    # Libraries print; only answers may reach the other process.
-    replies = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-
-    def reply(**answer: Any) -> None:
-        replies.write(json.dumps(answer) + "\n")
-        replies.flush()
-
-    try:
-        peer = opened(name, threads)
-    except Absent as reason:
-        reply(absent=str(reason))
-        return
-    reply(version=peer.version)
-    for line in sys.stdin:
-        request = json.loads(line)
-        try:
-            if "prepare" in request:
-                task = load(Path(request["prepare"]))
-                call = prepared(peer, task)
-                settle()
-                reply(ready=True)
-            elif "results" in request:
-                for number, array in enumerate(peer.arrays(task, call())):
-                    path = Path(request["results"]) / f"result{number}.npy"
-                    np.save(str(path), array)
-                settle()
-                reply(ready=True)
-            else:
-                reply(seconds=timed(call, request["time"]))
-        except Absent as reason:
-            reply(absent=str(reason))
-
-
-if __name__ == "__main__":
-    # The neighbours of this file must not hide packages of the same name.
-    sys.path[:] = [p for p in sys.path if Path(p or ".").resolve() != Path(__file__).parent]
-    _serve(sys.argv[1], int(sys.argv[2]))
