@@ -17,7 +17,8 @@ from .task import Task, load
 
 __all__ = ["opened", "prepared", "serve", "timed"]
 
-_LONG = 2.0  # seconds
+_REHEARSAL = 0.1  # seconds
+_LONG = 2.0
 # A pool counts as asleep when the process computes for less than a fifth of this nap.
 _NAP = 0.005
 _MOST_NAPS = 400
@@ -35,12 +36,15 @@ def _settle() -> None:
 def timed(call: Callable[[], list[Any]], repeats: int) -> float:
     """Return the seconds of one call, of `repeats` in a row.
 
-    The threads of others are asleep. One call goes before, so that its own are awake and memory is
-    at hand: a virtual machine's host takes back what its guest has not used for a while, and giving
-    it again can cost more than the call. A long call is its own rehearsal.
+    The threads of others are asleep. A tenth of a second of calls goes before, so that its own are
+    awake, the processor is at speed and memory is at hand: a virtual machine's host takes back what
+    its guest has not used for a while, and giving it again can cost more than the call. A long call
+    is its own rehearsal.
     """
     _settle()
-    seconds = _seconds(call, 1)
+    rehearsed = seconds = _seconds(call, 1)
+    while rehearsed < _REHEARSAL:
+        rehearsed += _seconds(call, 1)
     if seconds < _LONG:
         seconds = _seconds(call, repeats)
     _settle()
