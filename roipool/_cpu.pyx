@@ -82,6 +82,7 @@ cdef extern from "kernels/cpu/job.h" namespace "roipool" nogil:
         bint winner_is_cell
         bint nan_restarts
         bint outside_is_zero
+        wide_int fewest_streamed_bytes
         wide_int tasks
         wide_int scratch_bytes
 
@@ -139,6 +140,7 @@ cdef extern from "kernels/cpu/engines.h" namespace "roipool" nogil:
 
 
 cdef const Engine* engine = NULL
+cdef wide_int fewest_streamed_bytes
 
 _STORAGE = {
     "float16": float16_storage,
@@ -175,6 +177,12 @@ def use_instruction_set(name):
             engine = engines[i]
             return
     raise ValueError(f"ROIPOOL_ISA is {name!r}; this machine has {', '.join(instruction_sets())}")
+
+
+def stream_results(fewest_bytes):
+    """Choose from how many bytes on a result goes around the caches."""
+    global fewest_streamed_bytes
+    fewest_streamed_bytes = fewest_bytes
 
 
 def instruction_set():
@@ -264,6 +272,7 @@ cdef class Call:
         job.rows.size, job.columns.size = map_shape[1:3] if job.channels_last else map_shape[2:]
         job.rows.bins, job.columns.bins = output_size
         job.box_image = <wide_int*>address(images)
+        job.fewest_streamed_bytes = fewest_streamed_bytes
         # Waking a thread for less work than this costs more than it saves.
         work = job.boxes * job.channels * job.rows.bins * job.columns.bins
         self.threads = max(1, min(threads, work // 16384))
@@ -483,6 +492,10 @@ def identify(y, x, boxes, images, geometry, input_shape, *, threads):
     call.identify(address(y), address(x), <wide_int*>address(argmax))
     return argmax
 
+
+# Larger results are in no cache when they are read.
+LARGE_RESULT_BYTES = 2**24
+stream_results(LARGE_RESULT_BYTES)
 
 kept_mebibytes = whole_number("ROIPOOL_KEPT_MIB", 0, 2**20)
 keep_memory(1024 if kept_mebibytes is None else kept_mebibytes)

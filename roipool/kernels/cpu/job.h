@@ -74,7 +74,9 @@ struct Job {
   bool nan_restarts;     // a NaN takes the maximum's place, and the next sample takes the NaN's
   bool outside_is_zero;  // a sample outside the map takes part in a maximum, as 0
 
-  // How the work is cut; the engine's `prepare` fills these in.
+  wide_int fewest_streamed_bytes;  // smaller results go through the caches
+
+  // How the work is cut; the engine's `schedule` fills these in.
   bool narrow;         // one channel at a time
   int vectors;         // of channels in a whole block
   bool pack_each_box;  // copy each box's window rather than the image's

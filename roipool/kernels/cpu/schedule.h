@@ -97,7 +97,7 @@ inline wide_int whole_lines(wide_int bytes) { return (bytes + 63) / 64 * 64; }
 
 // Whether a result of so many values in each channel goes around the caches.
 inline bool streams_result(const Job& job, wide_int values) {
-  return can_stream && values * job.channels * bytes_of_stored(job) >= fewest_streamed_bytes;
+  return can_stream && values * job.channels * bytes_of_stored(job) >= job.fewest_streamed_bytes;
 }
 
 // Sets narrow, the sizes of scratch memory, and tasks: for each thread a row of up to `mixed` sums,

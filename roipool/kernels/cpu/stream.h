@@ -10,9 +10,6 @@
 namespace roipool {
 namespace ROIPOOL_ISA {
 
-// From so many bytes on, a result will not be found in a cache by whoever reads it.
-const wide_int fewest_streamed_bytes = 1LL << 24;
-
 #if defined(__SSE2__)
 const bool can_stream = true;
 
