@@ -330,18 +330,29 @@ void scatter_winners(const Job& job, const Block& block, wide_int box, const Vie
 // Planes used in place, one channel of a box after the other: winners differ from channel to
 // channel, so that vectors gain nothing, but a box's gradients are read as they lie.
 template <typename Value>
-void own_planes(const Job& job, const Block& block) {
+void own_some_planes(const Job& job, const Block& block) {
   const Strides strides = strides_of(job, job.rows.size, job.columns.size);
   Value* planes = static_cast<Value*>(job.output) + block.image * strides.outer +
                   block.first_channel * strides.channel;
   memset(static_cast<void*>(planes), 0, block.channels * strides.channel * sizeof(Value));
-  for (wide_int index = job.image_begin[block.image]; index < job.image_begin[block.image + 1];
-       ++index) {
+  const BoxRange range = boxes_of_image(job, block.image);
+  for (wide_int index = range.begin; index < range.end; ++index) {
     for (int lane = 0; lane < block.channels; ++lane) {
       const Block channel = {block.image, block.first_channel + lane, 1, 1, true};
       const View<Value> plane = {planes + lane * strides.channel, strides.row, strides.column, 1};
       scatter_winners<Value>(job, channel, job.box_order[index], plane);
     }
+  }
+}
+
+// As many planes at a time as stay in a core's own cache.
+template <typename Value>
+void own_planes(const Job& job, const Block& block) {
+  const wide_int plane = job.rows.size * job.columns.size * static_cast<wide_int>(sizeof(Value));
+  const int most = static_cast<int>(clamp(largest_part_bytes / plane, 1, block.channels));
+  for (int lane = 0; lane < block.channels; lane += most) {
+    const int channels = minimum(most, block.channels - lane);
+    own_some_planes<Value>(job, {block.image, block.first_channel + lane, channels, 1, true});
   }
 }
 

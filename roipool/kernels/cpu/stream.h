@@ -5,6 +5,7 @@
 #include <immintrin.h>
 #endif
 
+#include "../config.h"
 #include "lanes.h"
 
 namespace roipool {
