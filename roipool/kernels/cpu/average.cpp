@@ -169,6 +169,35 @@ inline void sum_row(const Line<const Value>& from, const Lines<Value>& columns, 
   }
 }
 
+// to[bin] = the weighted sum of two by two cells, which bins seldom share: row by row in each of
+// the two columns, then these, as elsewhere.
+template <typename Vector, int Vectors, bool Stream, typename Value>
+inline void sum_squares(const View<const Value>& map, const Taps<Value>& rows,
+                        const Lines<Value> columns, Value empty, const Line<Value> to) {
+  const int lanes = Lanes<Vector>::count;
+  const int width = (Vectors ? Vectors : map.vectors) * lanes;
+  const Value *upper = map.line(rows.source[0]), *lower = map.line(rows.source[1]);
+  const Vector above = spread<Vector>(rows.weight[0]), below = spread<Vector>(rows.weight[1]);
+  for (int bin = 0; bin < columns.count; ++bin) {
+    const Taps<Value> taps = columns.taps_of(bin);
+    Value* target = to.base + bin * to.column;
+    if (taps.count == 0) {
+      fill<Vector>(empty, map.vectors, target);
+      continue;
+    }
+    const wide_int left = taps.source[0] * map.column, right = taps.source[1] * map.column;
+    for (int lane = 0; lane < width; lane += lanes) {
+      const Vector first = multiply_add(below, load<Vector>(lower + left + lane),
+                                        above * load<Vector>(upper + left + lane));
+      const Vector second = multiply_add(below, load<Vector>(lower + right + lane),
+                                         above * load<Vector>(upper + right + lane));
+      const Vector sum =
+          multiply_add(spread<Vector>(taps.weight[1]), second, taps.weight[0] * first);
+      store_to_line<Stream>(sum, target + lane);
+    }
+  }
+}
+
 // Rows [first, last) of the bins of one box. Map rows are summed first, then columns of the sums:
 // neighbouring bins share most of the first step.
 template <typename Vector, int Vectors, bool Stream, typename Value>
@@ -189,6 +218,10 @@ void pool_rows(const Job& job, wide_int box, const View<const Value>& map, int f
       for (int bin = 0; bin < columns.count; ++bin) {
         fill<Vector>(empty, map.vectors, target.base + bin * target.column);
       }
+      continue;
+    }
+    if (rows.longest == 2 && columns.longest == 2) {
+      sum_squares<Vector, Vectors, Stream>(map, taps, columns, empty, target);
       continue;
     }
     if (!sparse) {
@@ -268,11 +301,58 @@ inline BinRange bins_of_cells(const Lines<Value>& cells, wide_int first, wide_in
   return bins;
 }
 
+// Whether most bins of a box have two by two cells to themselves.
+inline bool has_squares(const Job& job, wide_int box) {
+  const wide_int cells = wide_int(job.rows.turned.lines[box]) * job.columns.turned.lines[box];
+  return job.rows.longest[box] <= 2 && job.columns.longest[box] <= 2 &&
+         cells > 2 * job.rows.bins * job.columns.bins;
+}
+
+// Adds a bin's gradient to one or two cells of a row.
+template <typename Vector, int Vectors, typename Value>
+inline void add_to_cells(Value row_weight, const Taps<Value> columns, const Value* gradient,
+                         const View<Value>& map, Value* line) {
+  const int lanes = Lanes<Vector>::count;
+  const int width = (Vectors ? Vectors : map.vectors) * lanes;
+  const Vector weight = spread<Vector>(row_weight);
+  for (int i = 0; i < columns.count; ++i) {
+    Value* target = line + columns.source[i] * map.column;
+    const Vector share = spread<Vector>(columns.weight[i]);
+    for (int lane = 0; lane < width; lane += lanes) {
+      const Vector part = share * load<Vector>(gradient + lane);
+      store(multiply_add(weight, part, load<Vector>(target + lane)), target + lane);
+    }
+  }
+}
+
+// Adds the gradients of a box, bin by bin, to rows [owned.top, owned.bottom) of the map.
+template <typename Vector, int Vectors, typename Value>
+void scatter_squares(const Job& job, wide_int box, const View<const Value>& gradients,
+                     const Rectangle& owned, const View<Value>& map) {
+  const Lines<Value> rows = bins_from_cells<Value>(job.rows, box);
+  const Lines<Value> columns = bins_from_cells<Value>(job.columns, box);
+  for (int row = 0; row < rows.count; ++row) {
+    const Taps<Value> taps = rows.taps_of(row);
+    for (int j = 0; j < taps.count; ++j) {
+      const int y = taps.source[j];
+      if (y < owned.top || y >= owned.bottom) continue;
+      for (int bin = 0; bin < columns.count; ++bin) {
+        add_to_cells<Vector, Vectors>(taps.weight[j], columns.taps_of(bin), gradients.at(row, bin),
+                                      map, map.line(y));
+      }
+    }
+  }
+}
+
 // Adds the gradients of a box to rows [owned.top, owned.bottom) of the map: columns are summed
 // first, then rows of the sums, so that cells are added to once, side by side.
 template <typename Vector, int Vectors, typename Value>
 void scatter_rows(const Job& job, wide_int box, const View<const Value>& gradients, Value* mixed,
                   const Rectangle& owned, const View<Value>& map) {
+  if (has_squares(job, box)) {
+    scatter_squares<Vector, Vectors>(job, box, gradients, owned, map);
+    return;
+  }
   const Lines<Value> rows = cells_from_bins<Value>(job.rows, box);
   const Lines<Value> columns = cells_from_bins<Value>(job.columns, box);
   const View<Value> sums =
