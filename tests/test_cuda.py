@@ -14,7 +14,7 @@ import emulator
 import numpy as np
 import pytest
 from backends import Backend
-from catalogue import DTYPES, LAYOUTS, Array, in_layout, shape_in_layout
+from catalogue import Array, every_dtype, every_layout, in_layout, real_dtypes, shape_in_layout
 from compare import compute_type
 from run_python import run_python
 
@@ -28,9 +28,6 @@ from roipool._source import kernel_source
 def module_of(gpu: Backend) -> Any:
     return importlib.import_module("roipool._cuda")
 
-
-every_layout = pytest.mark.parametrize("layout", LAYOUTS)
-every_dtype = pytest.mark.parametrize("dtype", DTYPES.values(), ids=DTYPES)
 
 # ---- Decisions
 
@@ -83,7 +80,7 @@ def each(name: str, gpu: Backend) -> tuple[Any, Any]:
     return getattr(_cpu, name), getattr(module_of(gpu), name)
 
 
-@pytest.mark.parametrize("dtype", [DTYPES["float32"], DTYPES["float64"]], ids=str)
+@real_dtypes
 @pytest.mark.parametrize("geometry", MAXIMA, ids=str)
 def test_winners_are_the_cpus(gpu: Backend, geometry: Geometry, dtype: Any) -> None:
     rng = np.random.default_rng(1)
@@ -107,7 +104,7 @@ def test_winners_are_the_cpus(gpu: Backend, geometry: Geometry, dtype: Any) -> N
         np.testing.assert_array_equal(gpu.to_host(got), expected)
 
 
-@pytest.mark.parametrize("dtype", [DTYPES["float32"], DTYPES["float64"]], ids=str)
+@real_dtypes
 @pytest.mark.parametrize("geometry", MAXIMA, ids=str)
 def test_gradients_of_winners_are_the_cpus(gpu: Backend, geometry: Geometry, dtype: Any) -> None:
     regions = regions_of(geometry, dtype, 3)
@@ -132,7 +129,7 @@ def test_gradients_of_winners_are_the_cpus(gpu: Backend, geometry: Geometry, dty
     np.testing.assert_array_equal(got, expected)
 
 
-@pytest.mark.parametrize("dtype", [DTYPES["float32"], DTYPES["float64"]], ids=str)
+@real_dtypes
 @pytest.mark.parametrize("geometry", AVERAGES, ids=str)
 def test_averages_are_the_cpus(gpu: Backend, geometry: Geometry, dtype: Any) -> None:
     rng = np.random.default_rng(5)
@@ -155,7 +152,7 @@ def test_averages_are_the_cpus(gpu: Backend, geometry: Geometry, dtype: Any) -> 
     np.testing.assert_allclose(gpu.to_host(got), expected, rtol=0, atol=atol * 64)
 
 
-@pytest.mark.parametrize("dtype", [DTYPES["float32"], DTYPES["float64"]], ids=str)
+@real_dtypes
 @pytest.mark.parametrize("geometry", [*SAMPLED, *(Geometry(name, 0.6) for name in STEPS)], ids=str)
 def test_positions_of_winners_are_the_cpus(gpu: Backend, geometry: Geometry, dtype: Any) -> None:
     regions = regions_of(geometry, dtype, 7)
