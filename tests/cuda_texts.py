@@ -21,6 +21,7 @@ FILES = {
     "average_backward_boxes": AVERAGES,
     "maximum_forward": MAXIMA,
     "maximum_backward": MAXIMA,
+    "maximum_backward_cells": ("roi_pool",),
     "winners": MAXIMA,
 }
 STORAGE = {"float16": "Float16", "bfloat16": "Bfloat16", "float32": "float", "float64": "double"}

@@ -19,7 +19,7 @@ from compare import compute_type
 from run_python import run_python
 
 import roipool
-from roipool import _cpu
+from roipool import _cpu, _cuda_work
 from roipool._arguments import Regions
 from roipool._geometry import Geometry
 from roipool._source import kernel_source
@@ -195,12 +195,15 @@ def far_boxes(seed: int, count: int, size: int) -> Array:
 @pytest.mark.parametrize("bins", [1, 7, 300])
 @pytest.mark.parametrize("size", [1, 6, 130])
 @pytest.mark.parametrize(
-    ("kind_name", "geometry"),
-    [*(("SAMPLES", geometry) for geometry in MAXIMA), *(("TAPS", each) for each in AVERAGES)],
-    ids=str,
+    ("kind", "geometry"),
+    [
+        *((_cuda_work.SAMPLES, geometry) for geometry in MAXIMA),
+        *((_cuda_work.TAPS, geometry) for geometry in AVERAGES),
+    ],
+    ids=lambda value: getattr(value, "kernel", str(value)),
 )
 def test_plans_fit_into_their_bound(
-    kind_name: str, geometry: Geometry, size: int, bins: int
+    kind: _cuda_work.PlanKind, geometry: Geometry, size: int, bins: int
 ) -> None:
     if (missing := emulator.why_not()) is not None:
         pytest.skip(missing)
@@ -215,13 +218,13 @@ def test_plans_fit_into_their_bound(
             np.dtype(np.float32), *there, geometry, (1, 1, size, size), (bins, bins), "NCHW"
         )
         # With more room than they are given, to see how much they would use.
-        bound = backend.plan_capacity
-        kind = getattr(backend, kind_name)
-        file = "average_backward" if kind is backend.TAPS else "maximum_backward"
-        bin_type = BIN if kind is backend.TAPS else SAMPLE_BIN
+        bound = _cuda_work.plan_capacity
+        file = "average_backward" if kind is _cuda_work.TAPS else "maximum_backward"
+        bin_type = BIN if kind is _cuda_work.TAPS else SAMPLE_BIN
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(backend, "plan_capacity", lambda *given: 2 * bound(*given) + 1000)
-            ready = backend.Preparation(file, sizes).prepared(kind, kind.kernel, 0, (1,))
+            patch.setattr(_cuda_work, "plan_capacity", lambda *given: 2 * bound(*given) + 1000)
+            work = _cuda_work.Work(file, sizes)
+            ready = backend.Prepared.of(work, kind, kind.kernel, _cuda_work.PLANNING)
         with there[0].device:
             memory = ready.planned(*there).get()
         for axis in ("rows", "columns"):
@@ -242,7 +245,7 @@ def test_few_blocks_do_all_the_work(
     gpu: Backend, monkeypatch: pytest.MonkeyPatch, dtype: Any, layout: str
 ) -> None:
     monkeypatch.setattr(module_of(gpu), "LARGEST_GRID", 3)
-    monkeypatch.setattr(module_of(gpu), "MANY_BOXES", 1)
+    monkeypatch.setattr(_cuda_work, "MANY_BOXES", 1)
     rng = np.random.default_rng(9)
     shape = (2, 41, 19, 35)
     maps = in_layout(rng.normal(size=shape).astype(dtype), layout)
@@ -295,6 +298,23 @@ def test_more_boxes_than_threads(gpu: Backend) -> None:
     corners = np.sort(rng.uniform(-2, 22, (700, 2, 2)), axis=1).reshape(700, 4)
     rois = np.column_stack([rng.integers(0, 2, 700), corners]).astype(np.float32)
     check_average(gpu, (2, 5, 19, 21), rois, (9, 11), 1.0, 2)
+
+
+@every_layout
+@real_dtypes
+@pytest.mark.parametrize("wide", [False, True])
+def test_many_winners_of_one_cell(gpu: Backend, dtype: Any, layout: str, wide: bool) -> None:
+    # More boxes than lanes, some of them of another image, and maps of several runs of cells.
+    shape, size, count = (2, 11, 110, 90), (3, 5), 70
+    rng = np.random.default_rng(15)
+    rois = np.column_stack([rng.integers(0, 2, count), np.zeros((count, 4))]).astype(np.float32)
+    cells = rng.choice([-1, 0, 17, 8189, 8190, 9899], (count, shape[1], *size))
+    argmax = in_layout(cells.astype(np.int64 if wide else np.int32), layout)
+    grad = in_layout(rng.normal(size=cells.shape).astype(dtype), layout)
+    place: dict[str, Any] = {"input_shape": shape_in_layout(shape, layout), "layout": layout}
+    got = roipool.roi_pool_backward(*map(gpu.to_device, (grad, argmax, rois)), **place)
+    expected = roipool.roi_pool_backward(grad, argmax, rois, **place)
+    np.testing.assert_array_equal(gpu.to_host(got), expected)  # the sums are in the same order
 
 
 # ---- Boxes of no image
