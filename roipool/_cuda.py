@@ -24,6 +24,7 @@ from roipool._config import CUPY_EXTRAS
 from roipool._cuda_work import (
     BYTES_OF_PLACE,
     CALL_TYPE,
+    LABELS,
     PLANNING,
     SAMPLES,
     SAMPLES_PER_RATIO,
@@ -266,7 +267,7 @@ def prepare_maximum(
     cut = work.cut_values(channel_pack(sizes.layout, work.call.channels, sizes.dtype, aligned))
     wide = return_argmax and label_type(sizes, rules.winner_is_cell) == np.int64
     work.defines["cells"] = int(rules.winner_is_cell)
-    work.defines["label"] = "wide_int" if wide else "int"
+    work.defines["label"] = LABELS[wide]
     name = "maximum_forward"
     if rules.nan_restarts:
         name = "maximum_forward_nan_restarts"
@@ -339,7 +340,7 @@ def prepare_maximum_backward(sizes: Sizes, winner_is_cell: bool, wide: bool) -> 
 def prepare_maximum_backward_cells(sizes: Sizes, wide: bool) -> Launch:
     """Prepare :func:`maximum_backward` without a definition."""
     work = Work("maximum_backward_cells", sizes)
-    work.tell(wide_argmax=wide)
+    work.defines["label"] = LABELS[wide]
     return Launch.of(work, "maximum_backward_cells", work.cut_runs())
 
 

@@ -77,6 +77,7 @@ STORAGE = {
     "float32": "float",
     "float64": "double",
 }
+LABELS = ("int", "wide_int")  # of winners: narrow, wide
 
 # ---- Plans
 

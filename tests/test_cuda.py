@@ -317,6 +317,47 @@ def test_many_winners_of_one_cell(gpu: Backend, dtype: Any, layout: str, wide: b
     np.testing.assert_array_equal(gpu.to_host(got), expected)  # the sums are in the same order
 
 
+@pytest.mark.gpu
+@every_layout
+def test_maps_beyond_32_bits(layout: str) -> None:
+    import cupy
+
+    if cupy.cuda.Device().mem_info[0] < 32 * 2**30:
+        pytest.skip("needs 32 GiB of free GPU memory")
+    side, window, channels = 8192, 192, 17
+    rng = np.random.default_rng(16)
+    near = in_layout(rng.integers(-99, 99, (1, 1, window, window)).astype(np.float16), layout)
+    rois = np.array([[0, 100, 150, 190, 191.5], [0, 180, 1, 191, 191]], np.float32)
+    moved = cupy.asarray(rois + np.array([1, *[side - window] * 4], np.float32))
+    # The last image's last channel, in the last rows and columns.
+    maps = cupy.zeros(shape_in_layout((2, channels, side, side), layout), np.float16)
+    grad = cupy.zeros(shape_in_layout((2, channels, 7, 7), layout), np.float16)
+    far = (slice(1, None), *[slice(-window, None)] * 2)
+    corner = (far[0], slice(-1, None), *far[1:]) if layout == "NCHW" else (*far, slice(-1, None))
+    last = (slice(None), slice(-1, None)) if layout == "NCHW" else (..., slice(-1, None))
+    maps[corner], grad[last] = cupy.asarray(near), 1
+
+    def everything(maps: Any, grad: Any, rois: Any) -> tuple[list[Any], list[Any]]:
+        place: dict[str, Any] = {"layout": layout}
+        pooled, cells = roipool.roi_pool(maps, rois, 7, return_argmax=True, **place)
+        highest = roipool.roi_align(maps, rois, 7, 1.0, 2, mode="max", **place)
+        average = roipool.roi_align(maps, rois, 7, **place)
+        by_cells = roipool.roi_pool_backward(grad, cells, rois, maps.shape, **place)
+        return [pooled, highest, average], [
+            by_cells, roipool.roi_align_backward(grad, rois, maps.shape, **place)
+        ]  # fmt: skip
+
+    ones = np.ones(shape_in_layout((2, 1, 7, 7), layout), np.float16)
+    for got, expected, place, atol in zip(
+        everything(maps, grad, moved), everything(near, ones, rois), (last, corner), (1, 0.1),
+        strict=True,
+    ):  # fmt: skip
+        for mine, theirs in zip(got, expected, strict=True):
+            # float32 places samples less finely there.
+            np.testing.assert_allclose(mine[place].get(), theirs, rtol=0, atol=atol)
+            assert int(cupy.count_nonzero(mine)) == int(cupy.count_nonzero(mine[place]))
+
+
 # ---- Boxes of no image
 
 
@@ -543,7 +584,7 @@ def calls(gpu: Backend) -> dict[str, tuple[Any, list[str]]]:
         ),
         "one array per image": (
             lambda: roipool.roi_align(maps, [boxes[:1], boxes[1:]], 2),
-            ["fill", "fill", "concatenate", "plan_taps", "average_forward"],
+            ["setitem", "fill", "setitem", "fill", "plan_taps", "average_forward"],
         ),
     }
 
@@ -563,17 +604,23 @@ def test_nothing_is_read_back_and_launches_are_few() -> None:
 def test_calls_can_be_captured_in_a_graph() -> None:
     import cupy
 
-    gpu = Backend("cuda")
-    for call, _ in calls(gpu).values():
-        call()  # compiles, and fills CuPy's pool of memory
+    def results(found: Any) -> tuple[Any, ...]:
+        return found if isinstance(found, tuple) else (found,)
+
+    for name, (call, _) in calls(Backend("cuda")).items():
+        expected = results(call())  # compiles
         stream = cupy.cuda.Stream(non_blocking=True)
         with stream:
-            call()
+            call()  # fills the stream's part of CuPy's pool of memory
             stream.begin_capture()
-            call()
+            captured = results(call())
             graph = stream.end_capture()
+            for result in captured:
+                result.fill(7)
             graph.launch(stream)
         stream.synchronize()
+        for got, wanted in zip(captured, expected, strict=True):
+            np.testing.assert_array_equal(got.get(), wanted.get(), err_msg=name)
 
 
 # ---- The edge to CuPy

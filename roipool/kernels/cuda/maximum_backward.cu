@@ -4,6 +4,11 @@
 
 namespace roipool {
 
+__device__ inline wide_int load_label(const Call& call, const void* argmax, wide_int at) {
+  return call.wide_argmax ? static_cast<const wide_int*>(argmax)[at]
+                          : static_cast<const int*>(argmax)[at];
+}
+
 // A value's winner: a row and a column of the map, or numbers of samples among those that its bin
 // lists; negative where there is none.
 struct WinnerPlace {

@@ -2,11 +2,13 @@
 // A warp owns one channel of a run of an image's cells: it walks the winners of all boxes of that
 // image in their order, 32 at a time, adds up in shared memory, and every cell is written once.
 // Lanes whose winners are one cell take turns. The result is therefore the same bits every time.
-#include "samples.h"
+#include "plan.h"
 
 namespace roipool {
 
-// Winners that a lane loads before it adds them, so that it waits for memory once.
+typedef ROIPOOL_LABEL Label;  // int or wide_int; this file's own #define
+
+// Winners that a lane loads before it looks at the first, so that it waits for memory once.
 const int loads_at_once = 8;
 
 // A run of cells of one image, for as many channels as a block has warps.
@@ -41,9 +43,9 @@ __device__ inline void add_in_turn(int cell, Value number, Value* sums) {
 
 // Adds the gradients of the winners within the run, in one channel. `found` has room for a number
 // per lane.
-__device__ inline void add_winners(const Call& call, const Storage* grad_output, const void* argmax,
-                                   const void* images, const Run& run, wide_int channel,
-                                   Value* sums, int* found) {
+__device__ inline void add_winners(const Call& call, const Storage* grad_output,
+                                   const Label* argmax, const void* images, const Run& run,
+                                   wide_int channel, Value* sums, int* found) {
   const Strides strides = strides_of_pooled(call);
   const wide_int bins = call.rows.bins * call.columns.bins;
   const int lane = lane_of_thread();
@@ -55,22 +57,24 @@ __device__ inline void add_winners(const Call& call, const Storage* grad_output,
     __syncwarp();
     const wide_int values = __popc(ours) * bins;
     for (wide_int value = lane; value < values + lane; value += loads_at_once * warp_size) {
-      int cells[loads_at_once];
-      Value gradients[loads_at_once];
+      Label labels[loads_at_once];
+      Storage gradients[loads_at_once] = {};
 #pragma unroll
       for (int i = 0; i < loads_at_once; ++i) {
-        cells[i] = -1;
-        gradients[i] = Value(0);
+        labels[i] = -1;
         if (value + i * warp_size >= values) continue;
         const Division bin = divide_with_rest(value + i * warp_size, bins);
         const wide_int at = (first + found[bin.quotient]) * strides.outer +
                             channel * strides.channel + bin.rest * strides.column;
-        const wide_int label = load_label(call, argmax, at);
-        if (label >= run.begin && label < run.end) cells[i] = static_cast<int>(label - run.begin);
-        gradients[i] = compute_value(grad_output[at]);
+        labels[i] = argmax[at];
+        gradients[i] = grad_output[at];
       }
 #pragma unroll
-      for (int i = 0; i < loads_at_once; ++i) add_in_turn(cells[i], gradients[i], sums);
+      for (int i = 0; i < loads_at_once; ++i) {
+        const bool is_inside = labels[i] >= run.begin && labels[i] < run.end;
+        const int cell = is_inside ? static_cast<int>(labels[i] - run.begin) : -1;
+        add_in_turn(cell, compute_value(gradients[i]), sums);
+      }
     }
     __syncwarp();  // all have read what was found
   }
@@ -94,9 +98,9 @@ __device__ inline void write_run(const Call& call, const Run& run, const Value* 
 }  // namespace roipool
 
 // Blocks of as many warps as `lanes`.
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 4)
     maximum_backward_cells(const roipool::Storage* __restrict__ grad_output,
-                           const void* __restrict__ argmax,
+                           const roipool::Label* __restrict__ argmax,
                            roipool::Storage* __restrict__ grad_features,
                            const void* __restrict__ images, const roipool::Call call) {
   using namespace roipool;

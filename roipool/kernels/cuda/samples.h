@@ -1,4 +1,4 @@
-// Plans for maxima and labels of winners, as engines read them.
+// Plans for maxima, as engines read them.
 #pragma once
 #include "plan.h"
 
@@ -13,10 +13,5 @@ struct BinSamples {
       : bin(plan.bin(box, number)), sample(plan.entries(box, bin)) {}
   __device__ wide_int end_number() const { return bin.first_number + bin.count; }
 };
-
-__device__ inline wide_int load_label(const Call& call, const void* argmax, wide_int at) {
-  return call.wide_argmax ? static_cast<const wide_int*>(argmax)[at]
-                          : static_cast<const int*>(argmax)[at];
-}
 
 }  // namespace roipool
