@@ -536,6 +536,8 @@ def test_arrays_on_two_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setitem(sys.modules, "cupy", cupy)
     with pytest.raises(ValueError, match="on one GPU, got features on 0, rois on 1"):
         roipool.roi_pool(ndarray(0), ndarray(1), 1)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="on one GPU, got features on 0, rois on 0 and 1"):
+        roipool.roi_pool(ndarray(0), [ndarray(0), ndarray(1)], 1)  # type: ignore[arg-type, list-item]
 
 
 # ---- Nothing waits, nothing is launched without need
