@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,11 @@ class Backend:
     def is_gpu(self) -> bool:
         """Whether this is the CUDA backend, on a GPU or emulated."""
         return self.name != "cpu"
+
+    @property
+    def module(self) -> Any:
+        """The functions of this backend."""
+        return importlib.import_module("roipool._cuda" if self.is_gpu else "roipool._cpu")
 
     def float32(self, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """Return numbers as float32 arithmetic takes and gives them: CuPy's makes tiny ones 0."""
