@@ -101,12 +101,15 @@ def joined(parts: Sequence[Any], dtype: np.dtype[Any]) -> tuple[Any, Any]:
         return np.concatenate(parts) if parts else np.empty((0, 4), dtype), numbers
     cupy = sys.modules["cupy"]
     with parts[0].device:
-        on_device = cupy.empty(sum(lengths), np.int64)
+        # Not concatenate: of more than 8 arrays it copies the addresses to the GPU, from memory
+        # that is gone when a graph replays it.
+        rows, on_device = cupy.empty((sum(lengths), 4), dtype), cupy.empty(sum(lengths), np.int64)
         end = 0
-        for number, length in enumerate(lengths):
+        for number, (part, length) in enumerate(zip(parts, lengths, strict=True)):
+            rows[end : end + length] = part
             on_device[end : end + length].fill(number)
             end += length
-        return cupy.concatenate(parts), on_device
+        return rows, on_device
 
 
 def may_share_memory(first: Any, second: Any) -> bool:

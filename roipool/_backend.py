@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from roipool import _cpu
-from roipool._arrays import is_array, is_cupy
+from roipool._arrays import is_array
 
 
 def backend_of(**arrays: Any) -> ModuleType:
@@ -25,37 +25,38 @@ def backend_of(**arrays: Any) -> ModuleType:
     ValueError
         If they are on two GPUs.
     """
-    if "cupy" not in sys.modules:
+    cupy = sys.modules.get("cupy")
+    if cupy is None:
         return _cpu
-    on_gpu = [name for name, array in arrays.items() if _is_on_gpu(array)]
+    on_gpu: dict[str, Any] = {}
+    on_cpu = []
+    for name, array in arrays.items():
+        if isinstance(array, cupy.ndarray):
+            on_gpu[name] = array
+        elif isinstance(array, (list, tuple)):
+            parts = [part for part in array if isinstance(part, cupy.ndarray)]
+            if parts and is_array(array[0]):
+                on_gpu[name] = parts
+            if not parts or len(parts) < len(array):
+                on_cpu.append(name)
+        elif array is not None:
+            on_cpu.append(name)
     if not on_gpu:
         return _cpu
-    on_cpu = [name for name, array in arrays.items() if _is_elsewhere(array)]
     if on_cpu:
         raise TypeError(
             f"arrays must all be NumPy or all be CuPy: {', '.join(on_gpu)} is on the GPU, "
             f"{', '.join(on_cpu)} is not"
         )
-    devices = {name: _device(arrays[name]) for name in on_gpu}
-    if len(set(devices.values())) > 1:
-        places = ", ".join(f"{name} on {number}" for name, number in devices.items())
+    devices = {name: _devices(array) for name, array in on_gpu.items()}
+    if len(set().union(*devices.values())) > 1:
+        places = ", ".join(
+            f"{name} on {' and '.join(map(str, sorted(found)))}" for name, found in devices.items()
+        )
         raise ValueError(f"arrays must all be on one GPU, got {places}")
-    return importlib.import_module("roipool._cuda")
+    return sys.modules.get("roipool._cuda") or importlib.import_module("roipool._cuda")
 
 
-def _is_on_gpu(array: Any) -> bool:
-    """Return whether an argument is a CuPy array, or a sequence of arrays that holds one."""
-    if not isinstance(array, (list, tuple)):
-        return is_cupy(array)
-    return bool(array) and is_array(array[0]) and any(map(is_cupy, array))
-
-
-def _is_elsewhere(array: Any) -> bool:
-    """Return whether an argument, or a part of one, is no CuPy array."""
-    if not isinstance(array, (list, tuple)):
-        return array is not None and not is_cupy(array)
-    return not array or not all(map(is_cupy, array))
-
-
-def _device(array: Any) -> int:
-    return int((array[0] if isinstance(array, (list, tuple)) else array).device.id)
+def _devices(array: Any) -> set[int]:
+    parts = array if isinstance(array, list) else [array]
+    return {part.device.id for part in parts}

@@ -5,20 +5,19 @@
 #
 # tests:    builds, runs the tests marked gpu, and "roipool verify --backend cuda"
 # sanitize: builds, runs every kernel on small inputs under compute-sanitizer's memcheck, racecheck
-# bench:    builds, and times roipool beside torchvision's CUDA operators
+# bench:    builds, and times roipool beside torchvision's CUDA operators, where it is installed
 # all:      all of it (the default)
 #
 # Each of the three takes ten minutes at most. Logs and JSON go to FOLDER, by default
 # benchmarks/results-<device>-<date>: about.json says with what and where, steps.json what came of
 # each step. A step that fails does not stop the others, but the script then fails at its end.
-# PYTHON names the interpreter (default python3); it needs the packages that `requirements` lists.
+# PYTHON names the interpreter (default python3); it needs setuptools, Cython, NumPy and CuPy, and
+# pytest for the tests. Tests that need more (ml_dtypes, hypothesis) are skipped where it is missing.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 readonly PYTHON=${PYTHON:-python3}
-readonly BUILD_MODULES=(setuptools Cython numpy)
-readonly TEST_MODULES=(pytest hypothesis ml_dtypes matplotlib PIL rich)
-readonly BENCH_MODULES=(rich torch torchvision)
+readonly MODULES=(setuptools Cython numpy cupy)
 failures=0
 steps=""
 
@@ -99,11 +98,12 @@ build() {
 
 run_tests() {
   local workers=()
-  if ! lacks xdist; then workers=(-n 4); fi
-  step verify 60 "$PYTHON" -m roipool verify --backend cuda || true
-  # Without a device the tests must fail, not be skipped.
+  if ! lacks xdist; then workers=(-n 8); fi
+  # Without a device the tests must fail, not be skipped. They go first: several processes compile
+  # what verify needs, too, for CuPy's cache.
   ROIPOOL_REQUIRE_GPU=1 step tests 380 "$PYTHON" -m pytest -q -m gpu -p no:cacheprovider \
     "${workers[@]}" || true
+  step verify 60 "$PYTHON" -m roipool verify --backend cuda || true
 }
 
 run_sanitizer() {
@@ -129,12 +129,10 @@ run_bench() {
 
 main() {
   local stage=${2:-all} device
-  local modules=("${BUILD_MODULES[@]}" cupy)
+  local modules=("${MODULES[@]}")
   case $stage in
-    tests) modules+=("${TEST_MODULES[@]}") ;;
-    sanitize) ;;
-    bench) modules+=("${BENCH_MODULES[@]}") ;;
-    all) modules+=("${TEST_MODULES[@]}" "${BENCH_MODULES[@]}") ;;
+    tests | all) modules+=(pytest) ;;
+    sanitize | bench) ;;
     *) fail "the stage must be tests, sanitize, bench or all, not '$stage'" ;;
   esac
   requirements "${modules[@]}"

@@ -6,14 +6,16 @@ float32 and float64 all hold them exactly and one run of the oracle serves all f
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import itertools
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import ml_dtypes
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 from roipool.verification.groups import LAYOUTS as LAYOUTS
@@ -23,12 +25,27 @@ from roipool.verification.groups import to_nchw as to_nchw
 Array = NDArray[Any]
 Row = Sequence[float]
 
-DTYPES = {
-    "float16": np.dtype(np.float16),
-    "bfloat16": np.dtype(ml_dtypes.bfloat16),
-    "float32": np.dtype(np.float32),
-    "float64": np.dtype(np.float64),
-}
+# Without ml_dtypes everything but bfloat16 is tested.
+DTYPES = {name: np.dtype(name) for name in ("float16", "float32", "float64")}
+with contextlib.suppress(ModuleNotFoundError):
+    DTYPES["bfloat16"] = np.dtype(importlib.import_module("ml_dtypes").bfloat16)
+
+
+def _of_dtypes(*names: str) -> Any:
+    absent = pytest.mark.skip(reason="bfloat16 needs ml_dtypes")
+    return pytest.mark.parametrize(
+        "dtype",
+        [
+            pytest.param(DTYPES.get(name), id=name, marks=() if name in DTYPES else absent)
+            for name in names
+        ],
+    )
+
+
+every_layout = pytest.mark.parametrize("layout", LAYOUTS)
+every_dtype = _of_dtypes("float16", "bfloat16", "float32", "float64")
+half_dtypes = _of_dtypes("float16", "bfloat16")
+real_dtypes = _of_dtypes("float32", "float64")
 
 nan, inf = float("nan"), float("inf")
 

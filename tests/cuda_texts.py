@@ -21,6 +21,7 @@ FILES = {
     "average_backward_boxes": AVERAGES,
     "maximum_forward": MAXIMA,
     "maximum_backward": MAXIMA,
+    "maximum_backward_cells": ("roi_pool",),
     "winners": MAXIMA,
 }
 STORAGE = {"float16": "Float16", "bfloat16": "Bfloat16", "float32": "float", "float64": "double"}
@@ -35,7 +36,7 @@ class Text(NamedTuple):
     layout: str
     pack: int
     definition: str
-    label: str = ""  # how winners are numbered, where the file writes them
+    label: str = ""  # how winners are numbered, where the text says so
 
     def source(self) -> str:
         """Return the text."""
@@ -63,7 +64,8 @@ def packs(file: str, dtype: str, layout: str) -> tuple[int, ...]:
 
 def labels(file: str) -> tuple[str, ...]:
     """Return the types of winners' numbers."""
-    return ("int", "wide_int") if file == "maximum_forward" else ("",)
+    numbered = file in ("maximum_forward", "maximum_backward_cells")
+    return ("int", "wide_int") if numbered else ("",)
 
 
 def every_type_and_layout(definition: str) -> Iterator[Text]:

@@ -1,11 +1,10 @@
 """What is special about CuPy arrays, on the emulator, and on a GPU where there is one.
 
-The same decisions as on the CPU, nothing read back, boxes that are not checked on the host.
+Boxes that are not checked on the host, forms of arguments, nothing read back, the edge to CuPy.
 """
 
 from __future__ import annotations
 
-import importlib
 import sys
 import types
 from typing import Any
@@ -14,291 +13,15 @@ import emulator
 import numpy as np
 import pytest
 from backends import Backend
-from catalogue import DTYPES, LAYOUTS, Array, in_layout, shape_in_layout
-from compare import compute_type
+from catalogue import (
+    every_layout,
+    in_layout,
+    shape_in_layout,
+)
 from run_python import run_python
 
 import roipool
-from roipool import _cpu
-from roipool._arguments import Regions
-from roipool._geometry import Geometry
 from roipool._source import kernel_source
-
-
-def module_of(gpu: Backend) -> Any:
-    return importlib.import_module("roipool._cuda")
-
-
-every_layout = pytest.mark.parametrize("layout", LAYOUTS)
-every_dtype = pytest.mark.parametrize("dtype", DTYPES.values(), ids=DTYPES)
-
-# ---- Decisions
-
-
-def hostile_boxes(seed: int, count: int = 60) -> Array:
-    """Return boxes of one image: on cells and halves, far away, tiny, reversed, not finite."""
-    rng = np.random.default_rng(seed)
-    quarters = rng.integers(-16, 64, (count, 4)) / 4
-    normal = rng.normal(6, 8, (count, 4))
-    far = rng.choice([-1, 1], (count, 4)) * 10.0 ** rng.uniform(2, 12, (count, 4))
-    ends = rng.choice([0, 1, 0.5, -0.5, 8, 9, np.nan, np.inf, -np.inf, 1e-30], (count, 4))
-    kind = rng.integers(0, 4, (count, 4))
-    return np.choose(kind, [quarters, normal, far, ends])
-
-
-SAMPLED = [
-    Geometry("roi_align", 0.6, (ratio, ratio), aligned)
-    for ratio in (0, 1, 2, 20)
-    for aligned in (True, False)
-]
-CELLS = ["roi_pool", "roi_average_pool", "mmcv_roi_pool", "caffe_roi_pool_gather"]
-STEPS = ["caffe_roi_align", "mxnet_roi_align", "mxnet_roi_align_gather"]
-MAXIMA = [
-    *SAMPLED,
-    *(Geometry("onnx_roi_align_max", 0.6, (ratio, 1), True) for ratio in (0, 2)),
-    *(Geometry(name, 0.6) for name in (*CELLS, *STEPS)),
-]
-AVERAGES = [
-    *SAMPLED,
-    *(Geometry(name, 0.6) for name in CELLS),
-    *(Geometry(name) for name in ("crop_bilinear", "crop_nearest", "crop_box_gradient")),
-]
-
-
-def regions_of(geometry: Geometry, dtype: Any, seed: int) -> Regions:
-    boxes = hostile_boxes(seed)
-    if geometry.definition.startswith("crop"):
-        boxes = boxes / 8
-    with np.errstate(over="ignore"):
-        real = boxes.astype(compute_type(dtype))
-    return Regions(np.ascontiguousarray(real), np.zeros(len(boxes), np.int64))
-
-
-def on(gpu: Backend, regions: Regions) -> list[Any]:
-    return [gpu.to_device(array) for array in regions]
-
-
-def each(name: str, gpu: Backend) -> tuple[Any, Any]:
-    """Return a function of both backends."""
-    return getattr(_cpu, name), getattr(module_of(gpu), name)
-
-
-@pytest.mark.parametrize("dtype", [DTYPES["float32"], DTYPES["float64"]], ids=str)
-@pytest.mark.parametrize("geometry", MAXIMA, ids=str)
-def test_winners_are_the_cpus(gpu: Backend, geometry: Geometry, dtype: Any) -> None:
-    rng = np.random.default_rng(1)
-    maps = np.round(rng.normal(size=(1, 3, 9, 11)) * 2).astype(dtype)  # with ties
-    maps[rng.random(maps.shape) < 0.1] = np.nan
-    regions = regions_of(geometry, dtype, 2)
-    cells = geometry.definition in CELLS
-    host, device = each("maximum", gpu)
-    options: dict[str, Any] = {
-        "layout": "NCHW", "lowest": -np.inf, "empty_value": -7.0, "winner_is_cell": cells,
-        "outside_is_zero": geometry.definition == "roi_align", "return_argmax": True,
-        "threads": 1, "out": None,
-    }  # fmt: skip
-    for restarts in (False, True):
-        expected, winners = host(maps, *regions, geometry, (3, 2), nan_restarts=restarts, **options)
-        got, found = device(
-            gpu.to_device(maps), *on(gpu, regions), geometry, (3, 2), nan_restarts=restarts,
-            **options,
-        )  # fmt: skip
-        np.testing.assert_array_equal(gpu.to_host(found), winners)
-        np.testing.assert_array_equal(gpu.to_host(got), expected)
-
-
-@pytest.mark.parametrize("dtype", [DTYPES["float32"], DTYPES["float64"]], ids=str)
-@pytest.mark.parametrize("geometry", MAXIMA, ids=str)
-def test_gradients_of_winners_are_the_cpus(gpu: Backend, geometry: Geometry, dtype: Any) -> None:
-    regions = regions_of(geometry, dtype, 3)
-    shape = (1, 3, 9, 11)
-    rng = np.random.default_rng(4)
-    cells = geometry.definition in CELLS
-    name = geometry.definition.removesuffix("_gather").replace("caffe_roi_pool", "roi_pool")
-    forward = geometry._replace(definition=name)
-    _, winners = _cpu.maximum(
-        rng.normal(size=shape).astype(dtype), *regions, forward, (3, 2), layout="NCHW",
-        lowest=-np.inf, empty_value=0.0, winner_is_cell=cells, outside_is_zero=False,
-        return_argmax=True, threads=1, out=None,
-    )  # fmt: skip
-    grad = rng.normal(size=winners.shape).astype(dtype)
-    options: dict[str, Any] = {
-        "layout": "NCHW", "winner_is_cell": cells, "threads": 1, "out": None
-    }  # fmt: skip
-    host, device = each("maximum_backward", gpu)
-    expected = host(grad, winners, *regions, geometry, shape, **options)
-    arrays = [gpu.to_device(array) for array in (grad, winners, *regions)]
-    got = gpu.to_host(device(*arrays, geometry, shape, **options))
-    np.testing.assert_array_equal(got, expected)
-
-
-@pytest.mark.parametrize("dtype", [DTYPES["float32"], DTYPES["float64"]], ids=str)
-@pytest.mark.parametrize("geometry", AVERAGES, ids=str)
-def test_averages_are_the_cpus(gpu: Backend, geometry: Geometry, dtype: Any) -> None:
-    rng = np.random.default_rng(5)
-    maps = rng.normal(size=(1, 3, 9, 11)).astype(dtype)
-    maps[0, 2][rng.random((9, 11)) < 0.2] = np.nan  # shows which cells were read
-    regions = regions_of(geometry, dtype, 6)
-    host, device = each("average", gpu)
-    options: dict[str, Any] = {"layout": "NCHW", "empty_value": -7.0, "threads": 1, "out": None}
-    expected = host(maps, *regions, geometry, (3, 2), **options)
-    got = device(gpu.to_device(maps), *on(gpu, regions), geometry, (3, 2), **options)
-    atol = 8 * np.finfo(dtype).eps
-    np.testing.assert_allclose(gpu.to_host(got), expected, rtol=0, atol=atol * 4)
-    host, device = each("average_backward", gpu)
-    grad = rng.normal(size=expected.shape).astype(dtype)
-    expected = host(grad, *regions, geometry, maps.shape, layout="NCHW", threads=1, out=None)
-    got = device(
-        gpu.to_device(grad), *on(gpu, regions), geometry, maps.shape, layout="NCHW", threads=1,
-        out=None,
-    )  # fmt: skip
-    np.testing.assert_allclose(gpu.to_host(got), expected, rtol=0, atol=atol * 64)
-
-
-@pytest.mark.parametrize("dtype", [DTYPES["float32"], DTYPES["float64"]], ids=str)
-@pytest.mark.parametrize("geometry", [*SAMPLED, *(Geometry(name, 0.6) for name in STEPS)], ids=str)
-def test_positions_of_winners_are_the_cpus(gpu: Backend, geometry: Geometry, dtype: Any) -> None:
-    regions = regions_of(geometry, dtype, 7)
-    shape = (1, 2, 9, 11)
-    maps = np.random.default_rng(8).normal(size=shape).astype(dtype)
-    _, winners = _cpu.maximum(
-        maps, *regions, geometry, (3, 2), layout="NCHW", lowest=-np.inf, empty_value=0.0,
-        winner_is_cell=False, outside_is_zero=True, return_argmax=True, threads=1, out=None,
-    )  # fmt: skip
-    expected = _cpu.locate(winners, *regions, geometry, shape, threads=1)
-    there = on(gpu, regions)
-    backend = module_of(gpu)
-    got = backend.locate(gpu.to_device(winners), *there, geometry, shape, threads=1)
-    for mine, theirs in zip(got, expected, strict=True):
-        np.testing.assert_array_equal(gpu.to_host(mine), theirs)
-    numbers = _cpu.identify(*expected, *regions, geometry, shape, threads=1)
-    back = backend.identify(*got, *there, geometry, shape, threads=1)
-    np.testing.assert_array_equal(gpu.to_host(back), numbers)
-
-
-# ---- Plans
-
-
-BIN = np.dtype([("begin", np.int64), ("count", np.int32)], align=True)
-SAMPLE_BIN = np.dtype(
-    [("begin", np.int64), ("first", np.int64), ("total", np.int64), ("count", np.int32)],
-    align=True,
-)
-
-
-def far_boxes(seed: int, count: int, size: int) -> Array:
-    """Return boxes that hold the map and have any length, so that rounding moves their samples."""
-    rng = np.random.default_rng(seed)
-    before, after = (10.0 ** rng.uniform(0, 11, (count, 2)) for _ in range(2))
-    inside = rng.uniform(-2, size + 2, (count, 2))
-    low, high = inside - before, inside + after * rng.choice([0, 1], (count, 1))
-    return np.hstack([low, high])
-
-
-@pytest.mark.parametrize("bins", [1, 7, 300])
-@pytest.mark.parametrize("size", [1, 6, 130])
-@pytest.mark.parametrize(
-    ("kind_name", "geometry"),
-    [*(("SAMPLES", geometry) for geometry in MAXIMA), *(("TAPS", each) for each in AVERAGES)],
-    ids=str,
-)
-def test_plans_fit_into_their_bound(
-    kind_name: str, geometry: Geometry, size: int, bins: int
-) -> None:
-    if (missing := emulator.why_not()) is not None:
-        pytest.skip(missing)
-    boxes = np.vstack([hostile_boxes(10, 150), far_boxes(11, 150, size)])
-    with np.errstate(over="ignore"):
-        regions = Regions(boxes.astype(np.float32), np.zeros(len(boxes), np.int64))
-    gpu = Backend("emulator")
-    with emulator.active():
-        backend = module_of(gpu)
-        there = on(gpu, regions)
-        sizes = backend.sizes_of(
-            np.dtype(np.float32), *there, geometry, (1, 1, size, size), (bins, bins), "NCHW"
-        )
-        # With more room than they are given, to see how much they would use.
-        bound = backend.plan_capacity
-        kind = getattr(backend, kind_name)
-        file = "average_backward" if kind is backend.TAPS else "maximum_backward"
-        bin_type = BIN if kind is backend.TAPS else SAMPLE_BIN
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(backend, "plan_capacity", lambda *given: 2 * bound(*given) + 1000)
-            ready = backend.Preparation(file, sizes).prepared(kind, kind.kernel, 0, (1,))
-        with there[0].device:
-            memory = ready.planned(*there).get()
-        for axis in ("rows", "columns"):
-            start = int(ready.plan.call[0][axis]["bins_at"])
-            plan = memory[start : start + len(boxes) * bins * bin_type.itemsize].view(bin_type)
-            assert plan.size == len(boxes) * bins
-            used = int(np.max(plan["begin"] + plan["count"]))
-            sampling = geometry.sampling[axis == "columns"]
-            assert used < bound(kind, geometry.definition, sampling, size, bins)
-
-
-# ---- Sizes beyond one block, one warp, one tile
-
-
-@every_layout
-@every_dtype
-def test_few_blocks_do_all_the_work(
-    gpu: Backend, monkeypatch: pytest.MonkeyPatch, dtype: Any, layout: str
-) -> None:
-    monkeypatch.setattr(module_of(gpu), "LARGEST_GRID", 3)
-    monkeypatch.setattr(module_of(gpu), "MANY_BOXES", 1)
-    rng = np.random.default_rng(9)
-    shape = (2, 41, 19, 35)
-    maps = in_layout(rng.normal(size=shape).astype(dtype), layout)
-    rois = np.array([[1, 1.5, 2, 30, 17], [0, 3, 3, 4, 18.5], [1, 9, 0, 22, 9]], np.float32)
-    grad = in_layout(rng.normal(size=(3, 41, 37, 2)).astype(dtype), layout)
-    place = {"layout": layout}
-    device_rois = gpu.to_device(rois)
-    got = roipool.roi_align(gpu.to_device(maps), device_rois, (37, 2), **place)
-    back = roipool.roi_align_backward(
-        gpu.to_device(grad), device_rois, shape_in_layout(shape, layout), **place
-    )
-    by_rois = roipool.roi_align_backward_rois(
-        gpu.to_device(grad), gpu.to_device(maps), device_rois, **place
-    )
-    tolerance = 8 * float(np.finfo(np.float32).eps if dtype.itemsize > 2 else 2**-8)
-    for mine, theirs in (
-        (got, roipool.roi_align(maps, rois, (37, 2), **place)),
-        (back, roipool.roi_align_backward(grad, rois, shape_in_layout(shape, layout), **place)),
-        (by_rois, roipool.roi_align_backward_rois(grad, maps, rois, **place)),
-    ):
-        expected = theirs.astype(np.float64)
-        scale = np.abs(expected).max()
-        np.testing.assert_allclose(
-            gpu.to_host(mine).astype(np.float64), expected, rtol=0, atol=tolerance * scale
-        )
-
-
-def check_average(gpu: Backend, shape: tuple[int, ...], rois: Array, *place: Any) -> None:
-    """Compare an average and its gradient with the CPU's."""
-    rng = np.random.default_rng(12)
-    maps = rng.normal(size=shape).astype(np.float32)
-    expected = roipool.roi_align(maps, rois, *place)
-    got = roipool.roi_align(gpu.to_device(maps), gpu.to_device(rois), *place)
-    np.testing.assert_allclose(gpu.to_host(got), expected, rtol=0, atol=4e-6)
-    grad = rng.normal(size=expected.shape).astype(np.float32)
-    expected = roipool.roi_align_backward(grad, rois, shape, *place[1:])
-    got = roipool.roi_align_backward(gpu.to_device(grad), gpu.to_device(rois), shape, *place[1:])
-    np.testing.assert_allclose(gpu.to_host(got), expected, rtol=0, atol=4e-5)
-
-
-@pytest.mark.parametrize("ratio", [0, 1])
-def test_windows_wider_than_shared_memory(gpu: Backend, ratio: int) -> None:
-    # The first has more columns than there is room for; the second reads few of its columns.
-    rois = np.array([[0, 0, 0, 399, 11], [0, 5, 1, 180, 9], [0, 3, 2, 30, 12]], np.float32)
-    check_average(gpu, (1, 9, 12, 400), rois, (3, 5), 1.0, ratio)
-
-
-def test_more_boxes_than_threads(gpu: Backend) -> None:
-    rng = np.random.default_rng(13)
-    corners = np.sort(rng.uniform(-2, 22, (700, 2, 2)), axis=1).reshape(700, 4)
-    rois = np.column_stack([rng.integers(0, 2, 700), corners]).astype(np.float32)
-    check_average(gpu, (2, 5, 19, 21), rois, (9, 11), 1.0, 2)
-
 
 # ---- Boxes of no image
 
@@ -478,6 +201,8 @@ def test_arrays_on_two_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setitem(sys.modules, "cupy", cupy)
     with pytest.raises(ValueError, match="on one GPU, got features on 0, rois on 1"):
         roipool.roi_pool(ndarray(0), ndarray(1), 1)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="on one GPU, got features on 0, rois on 0 and 1"):
+        roipool.roi_pool(ndarray(0), [ndarray(0), ndarray(1)], 1)  # type: ignore[arg-type, list-item]
 
 
 # ---- Nothing waits, nothing is launched without need
@@ -526,7 +251,7 @@ def calls(gpu: Backend) -> dict[str, tuple[Any, list[str]]]:
         ),
         "one array per image": (
             lambda: roipool.roi_align(maps, [boxes[:1], boxes[1:]], 2),
-            ["fill", "fill", "concatenate", "plan_taps", "average_forward"],
+            ["setitem", "fill", "setitem", "fill", "plan_taps", "average_forward"],
         ),
     }
 
@@ -546,17 +271,23 @@ def test_nothing_is_read_back_and_launches_are_few() -> None:
 def test_calls_can_be_captured_in_a_graph() -> None:
     import cupy
 
-    gpu = Backend("cuda")
-    for call, _ in calls(gpu).values():
-        call()  # compiles, and fills CuPy's pool of memory
+    def results(found: Any) -> tuple[Any, ...]:
+        return found if isinstance(found, tuple) else (found,)
+
+    for name, (call, _) in calls(Backend("cuda")).items():
+        expected = results(call())  # compiles
         stream = cupy.cuda.Stream(non_blocking=True)
         with stream:
-            call()
+            call()  # fills the stream's part of CuPy's pool of memory
             stream.begin_capture()
-            call()
+            captured = results(call())
             graph = stream.end_capture()
+            for result in captured:
+                result.fill(7)
             graph.launch(stream)
         stream.synchronize()
+        for got, wanted in zip(captured, expected, strict=True):
+            np.testing.assert_array_equal(got.get(), wanted.get(), err_msg=name)
 
 
 # ---- The edge to CuPy
@@ -564,7 +295,7 @@ def test_calls_can_be_captured_in_a_graph() -> None:
 
 def launch_text(gpu: Backend, body: str, *arrays: Any) -> None:
     """Run a text that includes call.h with int64 arrays a, b, c and a zeroed call."""
-    backend = module_of(gpu)
+    backend = gpu.module
     text = kernel_source(
         "cuda/call.h", storage="float", definition="roi_pool", channels_last=0, pack=1
     )
@@ -588,7 +319,7 @@ def test_division_of_any_size(gpu: Backend) -> None:
 
 
 def test_call_has_the_same_fields_on_both_sides(gpu: Backend) -> None:
-    backend = module_of(gpu)
+    backend = gpu.module
     fields = []
     for name, (type_, offset) in sorted(backend.CALL_TYPE.fields.items()):
         inner = type_.fields or {}

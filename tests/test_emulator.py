@@ -86,6 +86,18 @@ def test_ballots_are_of_a_warp(cupy: Any) -> None:
     np.testing.assert_array_equal(result.get(), [6] * 32 + [2] * 32)
 
 
+def test_lanes_know_who_brings_the_same(cupy: Any) -> None:
+    result = cupy.zeros(64, np.float32)
+    run(cupy, "a[threadIdx.x] = __popc(__match_any_sync(~0u, -int(threadIdx.x % 5)));", 64, result)
+    np.testing.assert_array_equal(result.get(), ([7, 7, 6, 6, 6] * 7)[:32] * 2)
+
+
+def test_any_is_of_a_warp(cupy: Any) -> None:
+    result = cupy.zeros(64, np.float32)
+    run(cupy, "a[threadIdx.x] = __any_sync(~0u, threadIdx.x == 40);", 64, result)
+    np.testing.assert_array_equal(result.get(), [0] * 32 + [1] * 32)
+
+
 def test_shared_memory_beyond_what_was_asked_for_is_seen(cupy: Any) -> None:
     body = "reinterpret_cast<float*>(roipool_shared_memory)[4] = a[0];"
     run(cupy, body, 1, cupy.zeros(1, np.float32), shared=20)

@@ -8,7 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 from backends import Backend
-from catalogue import AVERAGES, CASES, DTYPES, LAYOUTS, Array, Case, in_layout, shape_in_layout
+from catalogue import (
+    AVERAGES,
+    CASES,
+    Array,
+    Case,
+    every_dtype,
+    every_layout,
+    in_layout,
+    real_dtypes,
+    shape_in_layout,
+)
 from compare import compute_type
 
 import roipool
@@ -26,7 +36,6 @@ ROIS = np.array(
 BOXES = np.array([[0.07, 0.11, 0.83, 0.91], [-0.23, 0.31, 0.58, 1.27], [0.94, 0.86, 0.13, 0.09]])
 BOX_INDICES = np.array([1, 0, 1])
 
-every_layout = pytest.mark.parametrize("layout", LAYOUTS)
 ratios = pytest.mark.parametrize("ratio", [0, 2, (1, 3)], ids=str)
 alignments = pytest.mark.parametrize("aligned", [True, False])
 methods = pytest.mark.parametrize("method", ["bilinear", "nearest"])
@@ -227,7 +236,6 @@ def inputs(backend: Backend, case: Case, dtype: np.dtype[Any], layout: str) -> t
 
 FINITE = [case for case in CASES if case.finite]
 VARIANTS = [variant for case in FINITE for variant in case.variants()]
-real_dtypes = pytest.mark.parametrize("dtype", [DTYPES["float32"], DTYPES["float64"]], ids=str)
 
 
 @every_layout
@@ -364,7 +372,7 @@ def test_gradient_of_the_gradient_of_crop_and_resize(
 # ---- The same numbers for all element types
 
 
-@pytest.mark.parametrize("dtype", DTYPES.values(), ids=DTYPES)
+@every_dtype
 def test_box_gradients_have_the_type_of_coordinates(backend: Backend, dtype: Any) -> None:
     maps = backend.to_device(numbers(*SHAPE).astype(dtype))
     grad = backend.to_device(numbers(len(BOXES), SHAPE[1], 2, 2).astype(dtype))

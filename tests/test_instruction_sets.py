@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from catalogue import CASES, DTYPES, LAYOUTS, Array, Case, in_layout, shape_in_layout
+from catalogue import CASES, Array, Case, every_dtype, every_layout, in_layout, shape_in_layout
 from compare import assert_close, assert_same_bits
 from run_python import run_python
 
@@ -22,8 +22,6 @@ SETS = _cpu.instruction_sets()
 FINITE = [case for case in CASES if case.finite]
 
 every_set = pytest.mark.parametrize("name", SETS)
-every_layout = pytest.mark.parametrize("layout", LAYOUTS)
-every_dtype = pytest.mark.parametrize("dtype", DTYPES.values(), ids=DTYPES)
 
 
 @pytest.fixture(autouse=True)

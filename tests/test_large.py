@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from catalogue import DTYPES, LAYOUTS, Array, in_layout, shape_in_layout
+from catalogue import DTYPES, Array, every_layout, in_layout, shape_in_layout
 from compare import assert_same_bits
 
 import roipool
@@ -62,7 +62,7 @@ def pooled(maps: Array, rois: Array, layout: str) -> dict[str, Array]:
     }
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@every_layout
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 @pytest.mark.parametrize("channels", [1, 5, 16])
 def test_far_corner_of_a_wide_plane(channels: int, dtype: str, layout: str) -> None:
@@ -92,7 +92,7 @@ def test_far_corner_of_a_wide_plane(channels: int, dtype: str, layout: str) -> N
     assert_same_bits(crop[inside], other[inside])
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@every_layout
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 def test_last_image_and_channel_beyond_32_bits(dtype: str, layout: str) -> None:
     shape = shape_in_layout((3, 17, 8192, 8192), layout)
@@ -109,7 +109,7 @@ def test_last_image_and_channel_beyond_32_bits(dtype: str, layout: str) -> None:
     assert_same_bits(got, expected)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@every_layout
 def test_longest_axis(layout: str) -> None:
     # Cell numbers up to 2^31 - 2; float64 coordinates tell them apart.
     length = 2**31 - 1
@@ -175,7 +175,7 @@ def test_a_size_beyond_64_bits() -> None:
 
 
 @real_memory
-@pytest.mark.parametrize("layout", LAYOUTS)
+@every_layout
 def test_output_beyond_32_bits(layout: str) -> None:
     boxes, side = 2100, 1024
     maps = np.arange(16, dtype=np.float16).reshape(1, 1, 4, 4)
@@ -203,7 +203,7 @@ def test_gradient_of_an_output_beyond_32_bits() -> None:
 
 
 @real_memory
-@pytest.mark.parametrize("layout", LAYOUTS)
+@every_layout
 def test_gradient_on_a_wide_plane(layout: str) -> None:
     side = 46341  # 2^31 + 4633 cells
     shape = shape_in_layout((1, 1, side, side), layout)

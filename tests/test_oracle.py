@@ -15,7 +15,16 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import pytest
 from backends import Backend
-from catalogue import AVERAGES, CASES, DTYPES, LAYOUTS, Case, in_layout, shape_in_layout, to_nchw
+from catalogue import (
+    AVERAGES,
+    CASES,
+    Case,
+    every_dtype,
+    every_layout,
+    in_layout,
+    shape_in_layout,
+    to_nchw,
+)
 from compare import Array, assert_close, assert_same_bits, compute_type
 
 import roipool
@@ -24,8 +33,6 @@ from roipool.reference import _loops, _roi_align
 
 VARIANTS = [variant for case in CASES for variant in case.variants()]
 
-every_layout = pytest.mark.parametrize("layout", LAYOUTS)
-every_dtype = pytest.mark.parametrize("dtype", DTYPES.values(), ids=DTYPES)
 every_case = pytest.mark.parametrize("case", CASES, ids=str)
 every_variant = pytest.mark.parametrize("case", VARIANTS, ids=str)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from catalogue import DTYPES, LAYOUTS, Array
+from catalogue import Array, every_dtype, every_layout
 from compare import assert_same_bits
 from run_python import run_python
 
@@ -30,8 +30,8 @@ def everything(dtype: Any, layout: str) -> dict[str, Array]:
     return groups.compute(groups.device("cpu"), LARGE, np.dtype(dtype), layout)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("dtype", DTYPES.values(), ids=DTYPES)
+@every_layout
+@every_dtype
 def test_same_bits_for_any_number_of_threads(dtype: Any, layout: str) -> None:
     roipool.set_num_threads(1)
     expected = everything(dtype, layout)

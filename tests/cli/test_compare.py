@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 from cli_runs import FAST, SPY, fails, names_here, save_map, strict_json
-from PIL import Image
 
 from roipool.cli import main
 from roipool.cli.systems import SYSTEMS, choose
+
+Image = pytest.importorskip("PIL.Image")
 
 
 def test_default_run_compares_every_system(capsys: pytest.CaptureFixture[str]) -> None:

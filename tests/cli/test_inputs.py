@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 from cli_runs import FAST, SPY, fails, save_map
-from PIL import Image
 
 from roipool.cli import main
+
+Image = pytest.importorskip("PIL.Image")
 
 BOXES = [[1.0, 2.0, 9.0, 8.0], [0.5, 0.0, 4.25, 3.0]]
 ROIS = [[0.0, *box] for box in BOXES]

@@ -99,7 +99,7 @@ struct Thread {
   Fibre* fibre;
   bool started, finished;
   Waiting waiting;
-  unsigned vote;
+  unsigned brought;  // to the other threads of its warp
 };
 
 struct Launch {
@@ -375,21 +375,35 @@ inline const char* run(void (*kernel)(void**), const unsigned* grid, const unsig
 inline void __syncthreads() { emulator::wait(emulator::for_block); }
 inline void __syncwarp() { emulator::wait(emulator::for_warp); }
 
-inline unsigned __ballot_sync(unsigned, bool vote) {
+// Calls `see(lane, value)` for every lane of the warp with the value it brings.
+template <typename See>
+inline void exchange(unsigned value, See see) {
   using namespace emulator;
-  current_thread().vote = vote;
+  current_thread().brought = value;
   wait(for_warp);
   const int first = current_fibre->thread / emulator::warp_size * emulator::warp_size;
-  unsigned votes = 0;
-  for (int i = 0; i < emulator::warp_size; ++i) {
-    if (static_cast<size_t>(first + i) < launch.threads.size()) {
-      votes |= launch.threads[first + i].vote << i;
+  for (int lane = 0; lane < emulator::warp_size; ++lane) {
+    if (static_cast<size_t>(first + lane) < launch.threads.size()) {
+      see(lane, launch.threads[first + lane].brought);
     }
   }
   wait(for_warp);
-  return votes;
 }
 
+inline unsigned __match_any_sync(unsigned, int value) {
+  unsigned same = 0;
+  const unsigned mine = static_cast<unsigned>(value);
+  exchange(mine, [&](int lane, unsigned other) { same |= unsigned(other == mine) << lane; });
+  return same;
+}
+inline unsigned __ballot_sync(unsigned, bool vote) {
+  unsigned votes = 0;
+  exchange(vote, [&](int lane, unsigned other) { votes |= other << lane; });
+  return votes;
+}
+inline int __any_sync(unsigned all, bool vote) { return __ballot_sync(all, vote) != 0; }
+
+inline int __popc(unsigned bits) { return __builtin_popcount(bits); }
 inline int __ffs(unsigned bits) { return __builtin_ffs(static_cast<int>(bits)); }
 
 // The two conversions that the kernels leave to an instruction.

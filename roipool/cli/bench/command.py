@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import importlib
+import importlib.util
 import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -152,8 +152,6 @@ def _one_of(option: str, name: str, allowed: Collection[str]) -> str:
 
 def _check_outputs(arguments: argparse.Namespace) -> None:
     """Find out before the work what would spoil its end."""
-    if sys.stderr.isatty():
-        importlib.import_module("rich")
     files.check_outputs(arguments.json, arguments.plot, "--plot", (".png",))
 
 
@@ -185,8 +183,8 @@ def _say(lines: Iterable[str]) -> None:
 
 @contextlib.contextmanager
 def _progress(total: int) -> Iterator[Callable[[str], None]]:
-    """Show a bar on a terminal, and nothing elsewhere."""
-    if not sys.stderr.isatty():
+    """Show a bar on a terminal, if rich is installed, and nothing elsewhere."""
+    if not sys.stderr.isatty() or importlib.util.find_spec("rich") is None:
         yield lambda label: None
         return
     from rich.console import Console

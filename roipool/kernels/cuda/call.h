@@ -1,11 +1,12 @@
 // What the host asks of a kernel, and the helpers that every kernel needs. A text that includes
 // this begins with its #defines: ROIPOOL_STORAGE, ROIPOOL_DEFINITION, ROIPOOL_CHANNELS_LAST and
-// ROIPOOL_PACK. All shared memory is dynamic: the host states its size.
+// ROIPOOL_PACK. All shared memory is dynamic: the host states its size. Some of it is read by 16
+// bytes at a time.
 #pragma once
 #include "../geometry.h"
 #include "storage.h"
 
-extern __shared__ double roipool_shared_memory[];
+alignas(16) extern __shared__ double roipool_shared_memory[];
 
 namespace roipool {
 
@@ -26,7 +27,7 @@ struct AxisCall {
   wide_int windows_at;
 };
 
-// The one argument beside the arrays; _cuda.py fills the same fields in the same order.
+// The one argument beside the arrays; _cuda_work.py has the same fields in the same order.
 struct Call {
   wide_int images, channels, boxes;
   // Elements from one box to the next, from one coordinate to the next, from one box's image
@@ -39,7 +40,7 @@ struct Call {
   double lowest;       // where a running maximum starts
   // Work: `tasks` are dealt to blocks in turn. Forward: `parts` tasks per box, each of `share`
   // channel packs (NCHW) or bins (NHWC). Backward: one task per tile of one image's cells and
-  // `lanes` channels.
+  // `lanes` channels; or `parts` tasks per plane, each of `share` cells and `lanes` channels.
   wide_int tasks, parts, share;
   wide_int lanes, tile_rows, tile_columns;
   // Shared memory for passing values between threads: sums per warp (average forward), or bins of

@@ -115,33 +115,3 @@ extern "C" __global__ void __launch_bounds__(256, 6)
             });
       });
 }
-
-// Without a definition any cell of the map may have won, with its whole weight.
-extern "C" __global__ void __launch_bounds__(256, 6)
-    maximum_backward_cells(const roipool::Storage* __restrict__ grad_output,
-                           const void* __restrict__ argmax,
-                           roipool::Storage* __restrict__ grad_features,
-                           const void* __restrict__ images, const roipool::Call call) {
-  using namespace roipool;
-  own_tiles(
-      call, grad_features,
-      [&](wide_int box, const Tile& tile) { return image_of_box(images, call, box) == tile.image; },
-      [&](wide_int box, const Tile& tile) {
-        const Staged staged(call, tile);
-        for_each_chunk(
-            call, box, tile,
-            [&](wide_int at, const Chunk&, int, int place) {
-              staged.places[place] = place_of_label(load_label(call, argmax, at), call.columns.size,
-                                                    0, 0, call.rows.size, call.columns.size);
-              staged.gradients[place] = compute_value(grad_output[at]);
-            },
-            [&](const Chunk& chunk) {
-              int place = tile.lane;
-              for (int bin = 0; bin < chunk.bins(); ++bin, place += tile.pitch) {
-                const WinnerPlace winner = staged.places[place];
-                if (!tile.has_row(winner.row) || !tile.has_column(winner.column)) continue;
-                tile.at(winner.row, winner.column) += staged.gradients[place];
-              }
-            });
-      });
-}

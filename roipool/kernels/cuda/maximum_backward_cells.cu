@@ -1,0 +1,123 @@
+// The gradient of a maximum whose winners may be any cells of the map, each with its whole weight.
+// A warp owns one channel of a run of an image's cells: it walks the winners of all boxes of that
+// image in their order, 32 at a time, adds up in shared memory, and every cell is written once.
+// Lanes whose winners are one cell take turns. The result is therefore the same bits every time.
+#include "plan.h"
+
+namespace roipool {
+
+typedef ROIPOOL_LABEL Label;  // int or wide_int; this file's own #define
+
+// Winners that a lane loads before it looks at the first, so that it waits for memory once.
+const int loads_at_once = 8;
+
+// A run of cells of one image, for as many channels as a block has warps.
+struct Run {
+  wide_int image;
+  wide_int first_channel;
+  wide_int begin, end;  // cells, counted through the map row by row
+
+  __device__ int cells() const { return static_cast<int>(end - begin); }
+};
+
+__device__ inline Run run_of_task(const Call& call, wide_int task) {
+  const Division by_run = divide_with_rest(task, call.parts);
+  const Division by_group =
+      divide_with_rest(by_run.quotient, divide(call.channels + call.lanes - 1, call.lanes));
+  const wide_int begin = by_run.rest * call.share;
+  return {by_group.quotient, by_group.rest * call.lanes, begin,
+          minimum(begin + call.share, call.rows.size * call.columns.size)};
+}
+
+__device__ inline int lane_of_thread() { return static_cast<int>(threadIdx.x) % warp_size; }
+__device__ inline unsigned lanes_before() { return (1u << lane_of_thread()) - 1; }
+
+// Adds each lane's number to its cell, if that is not negative.
+__device__ inline void add_in_turn(int cell, Value number, Value* sums) {
+  const int turn = __popc(__match_any_sync(~0u, cell) & lanes_before());
+  for (int now = 0; __any_sync(~0u, cell >= 0 && turn >= now); ++now) {
+    if (cell >= 0 && turn == now) sums[cell] += number;
+    __syncwarp();
+  }
+}
+
+// Adds the gradients of the winners within the run, in one channel. `found` has room for a number
+// per lane.
+__device__ inline void add_winners(const Call& call, const Storage* grad_output,
+                                   const Label* argmax, const void* images, const Run& run,
+                                   wide_int channel, Value* sums, int* found) {
+  const Strides strides = strides_of_pooled(call);
+  const wide_int bins = call.rows.bins * call.columns.bins;
+  const int lane = lane_of_thread();
+  for (wide_int first = 0; first < call.boxes; first += warp_size) {
+    const wide_int box = first + lane;
+    const bool is_ours = box < call.boxes && image_of_box(images, call, box) == run.image;
+    const unsigned ours = __ballot_sync(~0u, is_ours);
+    if (is_ours) found[__popc(ours & lanes_before())] = lane;
+    __syncwarp();
+    const wide_int values = __popc(ours) * bins;
+    for (wide_int value = lane; value < values + lane; value += loads_at_once * warp_size) {
+      Label labels[loads_at_once];
+      Storage gradients[loads_at_once] = {};
+#pragma unroll
+      for (int i = 0; i < loads_at_once; ++i) {
+        labels[i] = -1;
+        if (value + i * warp_size >= values) continue;
+        const Division bin = divide_with_rest(value + i * warp_size, bins);
+        const wide_int at = (first + found[bin.quotient]) * strides.outer +
+                            channel * strides.channel + bin.rest * strides.column;
+        labels[i] = argmax[at];
+        gradients[i] = grad_output[at];
+      }
+#pragma unroll
+      for (int i = 0; i < loads_at_once; ++i) {
+        const bool is_inside = labels[i] >= run.begin && labels[i] < run.end;
+        const int cell = is_inside ? static_cast<int>(labels[i] - run.begin) : -1;
+        add_in_turn(cell, compute_value(gradients[i]), sums);
+      }
+    }
+    __syncwarp();  // all have read what was found
+  }
+}
+
+// Writes the block's sums, neighbouring threads neighbouring numbers.
+__device__ inline void write_run(const Call& call, const Run& run, const Value* sums, int pitch,
+                                 Storage* maps) {
+  const Strides strides = strides_of_maps(call);
+  const int lanes = static_cast<int>(call.lanes), cells = run.cells();
+  Storage* corner = maps + run.image * strides.outer + run.first_channel * strides.channel +
+                    run.begin * strides.column;
+  for (int number = threadIdx.x; number < cells * lanes; number += blockDim.x) {
+    const int cell = channels_last ? number / lanes : number % cells;
+    const int lane = channels_last ? number % lanes : number / cells;
+    if (run.first_channel + lane >= call.channels) continue;
+    store_value(sums[lane * pitch + cell], corner + lane * strides.channel + cell * strides.column);
+  }
+}
+
+}  // namespace roipool
+
+// Blocks of as many warps as `lanes`.
+extern "C" __global__ void __launch_bounds__(256, 4)
+    maximum_backward_cells(const roipool::Storage* __restrict__ grad_output,
+                           const roipool::Label* __restrict__ argmax,
+                           roipool::Storage* __restrict__ grad_features,
+                           const void* __restrict__ images, const roipool::Call call) {
+  using namespace roipool;
+  const int pitch = static_cast<int>(call.share) | 1;  // odd, for different banks
+  const int warp = static_cast<int>(threadIdx.x) / warp_size;
+  Value* all_sums = reinterpret_cast<Value*>(roipool_shared_memory);
+  Value* sums = all_sums + warp * pitch;
+  int* found = reinterpret_cast<int*>(all_sums + call.lanes * pitch) + warp * warp_size;
+  for (wide_int task = blockIdx.x; task < call.tasks; task += gridDim.x) {
+    const Run run = run_of_task(call, task);
+    for (int cell = lane_of_thread(); cell < run.cells(); cell += warp_size) sums[cell] = Value(0);
+    const wide_int channel = run.first_channel + warp;
+    if (channel < call.channels) {
+      add_winners(call, grad_output, argmax, images, run, channel, sums, found);
+    }
+    __syncthreads();
+    write_run(call, run, all_sums, pitch, grad_features);
+    __syncthreads();
+  }
+}
