@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from catalogue import DTYPES, LAYOUTS
+from catalogue import every_dtype, every_layout
 from compare import assert_same_bits
 
 from roipool import _cpu
@@ -38,8 +38,8 @@ def several() -> list[Trial]:
     return [large, *few, *trials(rng)]
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("dtype", DTYPES.values(), ids=DTYPES)
+@every_layout
+@every_dtype
 @pytest.mark.parametrize("name", _cpu.instruction_sets())
 def test_same_bits(name: str, dtype: Any, layout: str) -> None:
     _cpu.use_instruction_set(name)

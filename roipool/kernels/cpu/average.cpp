@@ -169,8 +169,8 @@ inline void sum_row(const Line<const Value>& from, const Lines<Value>& columns, 
   }
 }
 
-// to[bin] = the weighted sum of two by two cells, which bins seldom share: row by row in each of
-// the two columns, then these, as elsewhere.
+// to[bin] = the weighted sum of two by two cells, for all bins of a row; as elsewhere the rows of
+// each column are summed first.
 template <typename Vector, int Vectors, bool Stream, typename Value>
 inline void sum_squares(const View<const Value>& map, const Taps<Value>& rows,
                         const Lines<Value> columns, Value empty, const Line<Value> to) {
