@@ -57,11 +57,11 @@ def work() -> None:
         os.getppid()
 
 
-def count() -> dict[str, int]:
-    """Return the instructions of each case."""
+def counted(script: str, *options: str) -> list[dict[str, int]]:
+    """Run ``script --work`` under callgrind; return the events between its marks, case by case."""
     with tempfile.TemporaryDirectory() as folder:
-        command = ["valgrind", "--tool=callgrind", f"--dump-before={MARK}"]
-        command += [f"--callgrind-out-file={folder}/part", sys.executable, __file__, "--work"]
+        command = ["valgrind", "--tool=callgrind", f"--dump-before={MARK}", *options]
+        command += [f"--callgrind-out-file={folder}/part", sys.executable, script, "--work"]
         environment = {
             **os.environ,
             "ROIPOOL_ISA": "avx2",
@@ -74,12 +74,26 @@ def count() -> dict[str, int]:
         if run.returncode:
             raise RuntimeError(run.stderr)
         parts = sorted(Path(folder).glob("part.*"), key=lambda path: int(path.suffix[1:]))
-        totals = [re.search(r"^(?:summary|totals): (\d+)", p.read_text(), re.M) for p in parts]
+        texts = [part.read_text() for part in parts]
     # What lies before the first mark, and between the cases, is not theirs.
-    numbers = [int(total[1]) for total in totals if total]
-    if len(numbers) != 2 * len(CASES):
-        raise RuntimeError(f"valgrind wrote {len(numbers)} counts, not {2 * len(CASES)}")
-    return dict(zip(CASES, numbers[1::2], strict=True))
+    return [events(text) for text in texts[1::2]]
+
+
+def events(text: str) -> dict[str, int]:
+    """Read the names and the sums of what callgrind counted."""
+    names, sums = (
+        re.search(pattern, text, re.M)
+        for pattern in (r"^events: (.*)$", r"^(?:summary|totals): (.*)$")
+    )
+    if names is None or sums is None:
+        raise RuntimeError("callgrind wrote no events")
+    return dict(zip(names[1].split(), map(int, sums[1].split()), strict=False))
+
+
+def count() -> dict[str, int]:
+    """Return the instructions of each case."""
+    found = [case["Ir"] for case in counted(__file__)]
+    return dict(zip(CASES, found, strict=True))
 
 
 def about() -> dict[str, str]:

@@ -32,4 +32,7 @@ for isa in $("$python" -c 'from roipool import _cpu; print(*_cpu.instruction_set
     --json "$results/isa-$isa.json"
 done
 "$python" benchmarks/scaling.py --repeat "$repeat" --threads "$threads" --json "$results/scaling.json"
+if command -v valgrind >/dev/null; then
+  "$python" benchmarks/traffic.py --json "$results/traffic.json"
+fi
 "$python" benchmarks/tables.py

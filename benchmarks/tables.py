@@ -145,7 +145,7 @@ def proportions() -> Values:
 
 def constants() -> Values:
     """Return the longest time over the first for what should not matter."""
-    names = ("samples per bin and axis", "cells of the map, boxes: 10")
+    names = ("samples per bin and axis", "cells of the map, 10 boxes")
     steps = {name: [longer for _, longer in growth(name)] for name in names}
     return {name: max(longer) for name, longer in steps.items() if longer}
 
@@ -308,6 +308,22 @@ def scaling() -> str:
     return "\n\n".join(tables) if tables else NOT_MEASURED
 
 
+def traffic() -> str:
+    """Return what each workload executes and moves."""
+    sizes = ("compulsory_bytes", "bytes_past_second_cache", "bytes_past_first_cache")
+    lines = [
+        [
+            f"{row['workload']} ({row['code']})",
+            f"`{row['operation']}`",
+            f"{number(row['instructions'] / 1e6)} M",
+            *(f"{number(row[size] / 1e6)} MB" for size in sizes),
+        ]
+        for row in rows_of("traffic")
+    ]
+    header = ("workload", "operation", "instructions", "compulsory", "past 2 MiB", "past 48 KiB")
+    return table(header, lines) if lines else NOT_MEASURED
+
+
 def summary() -> str:
     """Return the few lines that the project's README shows."""
     rows = [row for row in rows_of("cpu", threads=most_threads()) if row["code"] in SHOWN]
@@ -343,6 +359,7 @@ def main() -> None:
             "types": types(),
             "alone": alone(),
             "scaling": scaling(),
+            "traffic": traffic(),
         },
     )
     fill(HERE.parent / "README.md", {"speed": summary()})

@@ -1,0 +1,80 @@
+"""Count the instructions of whole workloads, and the bytes that they move between the caches.
+
+What binds a workload shows in these numbers: beside the compulsory bytes stand those that cross
+from a first-level cache of 48 KiB and from a second-level cache of 2 MiB, as callgrind simulates
+them: with AVX2, on one thread, 64 bytes for each miss. Needs valgrind, and takes some minutes.
+
+    python benchmarks/traffic.py --json benchmarks/results/traffic.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+from typing import Any
+
+from instructions import counted
+
+from roipool.cli import files
+from roipool.cli.bench import floor, machine, ours
+from roipool.cli.bench.workloads import WORKLOADS, task_of
+
+CASES = [
+    (name, backward)
+    for name in ("fpn-box", "fpn-mask", "vgg16-pool", "crop-and-resize")
+    for backward in (False, True)
+]
+CACHES = ("--cache-sim=yes", "--D1=49152,12,64", "--LL=2097152,16,64")
+LINE = 64
+
+
+def work() -> None:
+    """Run under valgrind: call every case between two marks."""
+    gc.disable()
+    for name, backward in CASES:
+        call = ours.prepare(task_of(WORKLOADS[name], "float32", backward))
+        call()
+        os.getppid()
+        call()
+        os.getppid()
+
+
+def row(name: str, backward: bool, found: dict[str, int]) -> dict[str, Any]:
+    """Describe one case."""
+    workload = WORKLOADS[name]
+    return {
+        "workload": name,
+        "code": workload.code,
+        "operation": workload.operations[backward],
+        "instructions": found["Ir"],
+        "compulsory_bytes": floor.compulsory_bytes(task_of(workload, "float32", backward)),
+        "bytes_past_first_cache": LINE * (found["D1mr"] + found["D1mw"]),
+        "bytes_past_second_cache": LINE * (found["DLmr"] + found["DLmw"]),
+    }
+
+
+def main() -> None:
+    """Count, print and write."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--json")
+    parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.work:
+        work()
+        return
+    if options.json is None:
+        parser.error("--json must name a file")
+    files.check_writable(options.json)
+    events = counted(__file__, *CACHES)
+    rows = [row(*case, found) for case, found in zip(CASES, events, strict=True)]
+    for found in rows:
+        print(json.dumps(found))
+    content = {"machine": machine.facts(), "rows": rows}
+    with files.replacing(options.json) as stream:
+        stream.write((json.dumps(content, indent=1) + "\n").encode("ascii"))
+
+
+if __name__ == "__main__":
+    main()
