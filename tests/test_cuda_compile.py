@@ -14,11 +14,9 @@ import sys
 
 import nvrtc
 import pytest
-from cuda_texts import FILES, MAXIMA, Text, every_definition, every_type_and_layout
+from cuda_texts import ARCHITECTURES, FILES, MAXIMA, Text, every_definition, every_type_and_layout
 
 from roipool._source import OPTIONS, flatten, kernel_folder
-
-ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)
 
 
 def cases() -> list[tuple[int, Text]]:
