@@ -24,6 +24,8 @@ export LD_PRELOAD="${libraries[*]}"
 export ROIPOOL_EMULATOR_SANITIZE=address,undefined,float-cast-overflow
 export ASAN_OPTIONS=detect_leaks=0:detect_stack_use_after_return=0
 export UBSAN_OPTIONS=print_stacktrace=1
+# What pytest captures of file descriptors is lost when a sanitizer ends it, its report too.
+export PYTEST_ADDOPTS="${PYTEST_ADDOPTS:-} --capture=sys"
 if [ "$#" -eq 0 ]; then
   awkward="inside or outside or channels or finite or NaN or wide"
   # -P keeps the source tree from hiding what is installed.
