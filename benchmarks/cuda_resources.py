@@ -1,24 +1,32 @@
-"""Registers, shared memory and spills of every CUDA kernel, as ptxas reports them.
+"""Registers, stack and spills of every CUDA kernel, as the assembler within NVRTC reports them.
 
-``python benchmarks/cuda_resources.py`` writes ``benchmarks/cuda_resources.md``; it needs nvcc, and
-no GPU. Shared memory is dynamic (the host chooses it, see ``_cuda.py``), so ptxas reports none.
+Writes ``benchmarks/cuda_resources.md``; it needs ``pip install -e . --group cuda``, and no GPU.
+Shared memory is dynamic (the host chooses it, see ``_cuda.py``), so the assembler knows of none.
+
+    python benchmarks/cuda_resources.py             # write the tables
+    python benchmarks/cuda_resources.py --check 90  # exit status 1 if those of sm_90 are others
 """
 
 from __future__ import annotations
 
 import argparse
+import difflib
+import itertools
 import re
-import subprocess
 import sys
-import tempfile
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import version
 from pathlib import Path
+from typing import NamedTuple
 
-ROOT = Path(__file__).parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
-from cuda_texts import Text, every_type_and_layout  # noqa: E402
+import nvrtc
+from cuda_texts import ARCHITECTURES, Text, every_type_and_layout
 
-from roipool._source import OPTIONS  # noqa: E402
+from roipool._source import OPTIONS
 
 RESULT = Path(__file__).with_suffix(".md")
 REPORT = re.compile(
@@ -26,6 +34,47 @@ REPORT = re.compile(
     r"(\d+) bytes spill loads.*?Used (\d+) registers",
     re.DOTALL,
 )
+PAGE = """\
+# What the CUDA kernels use
+
+Written by `python benchmarks/cuda_resources.py` with NVRTC {version}, options
+`{options} -ftz=true`: registers per thread, bytes of stack, bytes spilled
+(stores and loads). The stack of planning kernels is mostly for exact division, which is a call;
+engines spill where `__launch_bounds__` leaves them fewer registers than the compiler would take.
+
+## The most in any type, layout and definition
+
+{most}
+
+## Each specialisation
+
+{each}
+"""
+
+
+class Use(NamedTuple):
+    """What one thread needs."""
+
+    registers: int
+    stack: int
+    spills: int
+
+
+class Found(NamedTuple):
+    """What a kernel of a text uses on an architecture."""
+
+    kernel: str
+    text: Text
+    architecture: int
+    use: Use
+
+    def specialisation(self) -> tuple[str, ...]:
+        """Return what the kernel is made for; a plan, for a definition and element type alone."""
+        text = self.text
+        others = (text.layout, str(text.pack), text.label)
+        if self.kernel.startswith("plan_"):
+            others = ("", "", "")
+        return self.kernel, text.definition, text.dtype, *others
 
 
 def texts() -> list[Text]:
@@ -37,65 +86,75 @@ def texts() -> list[Text]:
     ]
 
 
-def resources(text: Text, architecture: int, folder: Path) -> list[tuple[str, ...]]:
-    """Return kernel, registers, stack and spilled bytes of each kernel of a text."""
-    source = folder / "kernel.cu"
-    source.write_text(text.source())
-    command = [
-        "nvcc", "-cubin", f"-arch=sm_{architecture}", "-ftz=true", *OPTIONS, "-Xptxas", "-v",
-        str(source), "-o", str(folder / "kernel.cubin"),
-    ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(done.stderr)
-    # The compiler also lists functions that kernels call; those have no "entry".
-    rows = []
-    for block in re.split(r"(?=ptxas info\s*: Compiling entry)", done.stderr):
-        found = REPORT.search(block)
-        if found:
-            kernel, stack, stores, loads, registers = found.groups()
-            rows.append((kernel, registers, stack, str(int(stores) + int(loads))))
-    return rows
+def resources(text: Text, architecture: int) -> Iterator[Found]:
+    """Yield what each kernel of a text uses."""
+    log = nvrtc.compile_cuda(
+        text.source(), f"--gpu-architecture=sm_{architecture}", "-ftz=true", *OPTIONS,
+        "--ptxas-options=-v", result="ProgramLog",
+    )  # fmt: skip
+    # The assembler also lists functions that kernels call; those have no "entry".
+    for block in re.split(r"(?=ptxas info\s*: Compiling entry)", log)[1:]:
+        kernel, *numbers = REPORT.search(block).groups()
+        stack, stores, loads, registers = map(int, numbers)
+        yield Found(kernel, text, architecture, Use(registers, stack, stores + loads))
 
 
-def main() -> None:
-    """Compile everything and write the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--arch", type=int, nargs="*", default=[90], help="such as 90")
-    options = parser.parse_args()
-    version = subprocess.run(["nvcc", "--version"], capture_output=True, text=True, check=True)
-    release = re.search(r"release [\d.]+, V[\d.]+", version.stdout)
-    compiler = release[0] if release else "of an unknown release"
-    columns = " | ".join(f"sm_{arch}: registers, stack, spills" for arch in options.arch)
-    lines = [
-        "# What the CUDA kernels use",
-        "",
-        f"Written by `python benchmarks/cuda_resources.py` with nvcc {compiler}, options",
-        f"`{' '.join(OPTIONS)} -ftz=true`: registers per thread, bytes of stack, bytes spilled",
-        "(stores and loads). The stack of planning kernels, and what they spill in float64, is for",
-        "exact division, which is a call.",
-        "",
-        f"| kernel | definition | type | layout | channels per thread | winners | {columns} |",
-        "|---|---|---|---|---|---|" + "---|" * len(options.arch),
-    ]
-    plans: set[tuple[str, str]] = set()
-    with tempfile.TemporaryDirectory() as name:
-        for text in texts():
-            print(text, file=sys.stderr)
-            per_arch = [resources(text, arch, Path(name)) for arch in options.arch]
-            for rows in zip(*per_arch, strict=True):
-                kernel = rows[0][0]
-                # A plan depends on the element type alone: one row of each will do.
-                if kernel.startswith("plan_") and (kernel, text.dtype) in plans:
-                    continue
-                plans.add((kernel, text.dtype))
-                used = " | ".join(", ".join(row[1:]) for row in rows)
-                lines.append(
-                    f"| {kernel} | {text.definition} | {text.dtype} | {text.layout} | "
-                    f"{text.pack} | {text.label} | {used} |"
-                )
-    RESULT.write_text("\n".join(lines) + "\n")
+def table(columns: list[str], found: list[tuple[tuple[str, ...], Found]]) -> str:
+    """Return a table with a line for each different row, and the most of what its kernels use."""
+    cells: dict[tuple[str, ...], dict[int, list[Use]]] = defaultdict(lambda: defaultdict(list))
+    for row, one in found:
+        cells[row][one.architecture].append(one.use)
+    architectures = dict.fromkeys(one.architecture for _, one in found)
+    lines = [[*columns, *(f"sm_{architecture}" for architecture in architectures)]]
+    lines.append(["---"] * len(lines[0]))
+    for row, uses in cells.items():
+        most = [map(max, zip(*uses[architecture], strict=True)) for architecture in architectures]
+        lines.append([*row, *(", ".join(map(str, numbers)) for numbers in most)])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def page(architectures: Sequence[int]) -> str:
+    """Compile everything and return the page."""
+    work = itertools.product(texts(), architectures)
+    with ThreadPoolExecutor() as pool:
+        done = pool.map(lambda job: list(resources(*job)), work)
+        found = list(itertools.chain.from_iterable(done))
+    made_for = ["kernel", "definition", "type", "layout", "channels per thread", "winners"]
+    return PAGE.format(
+        version=version(nvrtc.PACKAGE),
+        options=" ".join(OPTIONS),
+        most=table(["kernel"], [((one.kernel,), one) for one in found]),
+        each=table(made_for, [(one.specialisation(), one) for one in found]),
+    )
+
+
+def column(text: str, architecture: int) -> str:
+    """Return a page with one architecture's column alone."""
+    count, place = len(ARCHITECTURES), ARCHITECTURES.index(architecture)
+    lines = []
+    for line in text.splitlines():
+        *cells, end = line.split("|")
+        if cells:
+            line = "|".join([*cells[:-count], cells[place - count], end])
+        lines.append(line)
+    return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    """Write the page, or compare one architecture's part of it."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--check", type=int, choices=ARCHITECTURES)
+    architecture = parser.parse_args().check
+    if architecture is None:
+        RESULT.write_text(page(ARCHITECTURES))
+        return 0
+    committed, found = column(RESULT.read_text(), architecture), page([architecture])
+    lines = [text.splitlines(keepends=True) for text in (committed, found)]
+    sys.stdout.writelines(difflib.unified_diff(*lines, str(RESULT), "what NVRTC reports now", n=0))
+    if committed == found:
+        print(f"sm_{architecture}: what {RESULT.name} says")
+    return int(committed != found)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 from roipool._source import kernel_source
 
+ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)  # compute capabilities, times ten
+
 AVERAGES = (
     "roi_align", "roi_average_pool", "roi_pool", "caffe_roi_pool_gather", "mmcv_roi_pool",
     "crop_bilinear", "crop_nearest", "crop_box_gradient",

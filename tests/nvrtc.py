@@ -54,8 +54,8 @@ def text_of(program: ctypes.c_void_p, what: str) -> str:
     return text.value.decode()
 
 
-def compile_cuda(source: str, *options: str) -> str:
-    """Return the PTX of CUDA source; a SyntaxError holds the compiler's log."""
+def compile_cuda(source: str, *options: str, result: str = "PTX") -> str:
+    """Return the PTX of CUDA source, or "ProgramLog"; a SyntaxError holds the compiler's log."""
     program = ctypes.c_void_p()
     create = library().nvrtcCreateProgram
     check(create(ctypes.byref(program), source.encode(), b"test.cu", 0, None, None))
@@ -63,6 +63,6 @@ def compile_cuda(source: str, *options: str) -> str:
         texts = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
         if library().nvrtcCompileProgram(program, len(options), texts):
             raise SyntaxError(text_of(program, "ProgramLog"))
-        return text_of(program, "PTX")
+        return text_of(program, result)
     finally:
         library().nvrtcDestroyProgram(ctypes.byref(program))

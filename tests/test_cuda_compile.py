@@ -2,7 +2,7 @@
 
 Covered: each file in each element type, layout and pack for sm_90; each definition that a file is
 made for, for sm_75; each file for every architecture in `ARCHITECTURES`. With
-ROIPOOL_COMPILE_ALL=1: all of these together, which takes an hour.
+ROIPOOL_COMPILE_ALL=1: all of these together, which takes half an hour.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ import sys
 
 import nvrtc
 import pytest
-from cuda_texts import FILES, MAXIMA, Text, every_definition, every_type_and_layout
+from cuda_texts import ARCHITECTURES, FILES, MAXIMA, Text, every_definition, every_type_and_layout
 
 from roipool._source import OPTIONS, flatten, kernel_folder
 
-ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)
 OPTIONS_OF_CUPY = ("-ftz=true", "--device-as-default-execution-space")  # it adds them to ours
 
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import textwrap
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import emulator
@@ -165,3 +169,43 @@ def test_fresh_memory_holds_no_zeros(cupy: Any) -> None:
 def test_errors_of_the_compiler_name_the_file(cupy: Any) -> None:
     with pytest.raises(SyntaxError, match="no_such_name"):
         run(cupy, "a[0] = no_such_name;", 1, cupy.zeros(1, np.float32))
+
+
+# ---- Sanitizers
+
+SANITIZE = Path(__file__).parent / "emulator" / "sanitize.sh"
+
+
+@pytest.mark.parametrize(
+    ("body", "error"),
+    [
+        ("a[3] = shared[3];", None),
+        ("a[3] = shared[4];", "AddressSanitizer: use-after-poison"),
+        ("shared[4] = 0;", "AddressSanitizer: use-after-poison"),
+        ("a[0] = a[4];", "AddressSanitizer: heap-buffer-overflow"),
+        ("a[-1] = 0;", "AddressSanitizer: heap-buffer-overflow"),
+        ("int n = blockDim.x; a[0] = n + 0x7fffffff;", "signed integer overflow"),
+        ("int n = blockDim.x; a[0] = 1 << (n + 31);", "shift exponent 32 is too large"),
+        ("a[0] = static_cast<int>(a[1] + 3e9f);", "outside the range of representable values"),
+    ],
+)
+def test_sanitizers_end_a_broken_kernel(body: str, error: str | None) -> None:
+    code = f"""
+        import sys
+        sys.path[:0] = {[str(Path(__file__).parent)]}
+        import emulator, numpy
+        from test_emulator import run
+        with emulator.active() as cupy:
+            body = "float* shared = reinterpret_cast<float*>(roipool_shared_memory);" {body!r}
+            run(cupy, body, 1, cupy.zeros(4, numpy.float32), shared=16)
+        print("went on")
+    """
+    done = subprocess.run(
+        ["bash", str(SANITIZE), sys.executable, "-P", "-c", textwrap.dedent(code)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if done.returncode == 77:
+        pytest.skip(done.stderr.strip())
+    assert (done.returncode == 0) == (error is None), done.stderr
+    assert (done.stdout == "went on\n") == (error is None)
+    assert (error or "") in done.stderr

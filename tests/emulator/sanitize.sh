@@ -1,18 +1,37 @@
 #!/usr/bin/env bash
-# Runs the emulated GPU cases with kernels built under AddressSanitizer and UBSan:
-#   tests/emulator/sanitize.sh [pytest arguments]
-# ROIPOOL_SANITIZE_CASES chooses cases as -k does.
+# Runs a command in which emulated GPU kernels are built under AddressSanitizer and UBSan, and end
+# it at their first error:
+#   tests/emulator/sanitize.sh [command]
+# Without a command, tests that run every kernel file in every type and layout: on every definition
+# with hostile boxes, and ROI align on a part of the catalogue. PYTHON names the interpreter for them
+# (default python). Exits 77, with one line that says why, where the compiler brings no sanitizers.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 compiler=${CXX:-g++}
-export ROIPOOL_EMULATOR_SANITIZE=address,undefined
+compiler=${compiler%% *}
 # Python itself is not built with the sanitizers: their libraries have to be there before it.
-LD_PRELOAD="$("$compiler" -print-file-name=libasan.so) $("$compiler" -print-file-name=libubsan.so)"
-export LD_PRELOAD
+libraries=()
+for name in libasan.so libubsan.so; do
+  file=$("$compiler" -print-file-name="$name" 2>/dev/null || true)
+  if [ ! -e "$file" ]; then
+    echo "sanitizers left out: $compiler brings no $name, as GCC does" >&2
+    exit 77
+  fi
+  libraries+=("$file")
+done
+export LD_PRELOAD="${libraries[*]}"
+export ROIPOOL_EMULATOR_SANITIZE=address,undefined,float-cast-overflow
 export ASAN_OPTIONS=detect_leaks=0:detect_stack_use_after_return=0
 export UBSAN_OPTIONS=print_stacktrace=1
+# What pytest captures of file descriptors is lost when a sanitizer ends it, its report too.
+export PYTEST_ADDOPTS="${PYTEST_ADDOPTS:-} --capture=sys"
 if [ "$#" -eq 0 ]; then
-  set -- tests/test_cuda.py tests/test_oracle.py tests/test_gradients.py tests/test_goldens.py tests/test_storage.py
+  awkward="inside or outside or channels or finite or NaN or wide"
+  # -P keeps the source tree from hiding what is installed.
+  set -- "${PYTHON:-python}" -P -m pytest -q -p no:cacheprovider \
+    tests/test_emulator.py tests/test_cuda.py tests/test_cuda_decisions.py tests/test_cuda_sizes.py \
+    tests/test_oracle.py \
+    -k "emulator and (test_emulator or test_cuda or roi_align and ($awkward))"
 fi
-exec pytest -q -p no:cacheprovider -k "${ROIPOOL_SANITIZE_CASES:-emulator}" "$@"
+exec "$@"
