@@ -24,7 +24,7 @@ from typing import NamedTuple
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 import nvrtc
-from cuda_texts import ARCHITECTURES, Text, every_type_and_layout
+from cuda_texts import ARCHITECTURES, Text, every_file, every_type_and_layout
 
 from roipool._source import OPTIONS
 
@@ -79,11 +79,8 @@ class Found(NamedTuple):
 
 def texts() -> list[Text]:
     """Return every file in every type and layout, and the maxima of whole cells."""
-    cells = every_type_and_layout("roi_pool")
-    return [
-        *every_type_and_layout("roi_align"),
-        *(text for text in cells if text.file == "maximum_forward" and text.label == "int"),
-    ]
+    cells = every_type_and_layout("maximum_forward", "roi_pool")
+    return [*every_file(), *(text for text in cells if text.label == "int")]
 
 
 def resources(text: Text, architecture: int) -> Iterator[Found]:

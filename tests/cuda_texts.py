@@ -70,18 +70,30 @@ def labels(file: str) -> tuple[str, ...]:
     return ("int", "wide_int") if numbered else ("",)
 
 
-def every_type_and_layout(definition: str) -> Iterator[Text]:
-    """Return the texts of one definition."""
+def every_type_and_layout(file: str, definition: str) -> Iterator[Text]:
+    """Return the texts of a file for one of its definitions."""
+    for dtype in STORAGE:
+        for layout in ("NCHW",) if file == "winners" else ("NCHW", "NHWC"):
+            if file == "winners" and BYTES[dtype] == 2:
+                continue  # coordinates are float32 or float64
+            for pack in packs(file, dtype, layout):
+                for label in labels(file):
+                    yield Text(file, dtype, layout, pack, definition, label)
+
+
+def every_specialisation() -> Iterator[Text]:
+    """Return all texts."""
     for file, definitions in FILES.items():
-        if definition not in definitions:
-            continue
-        for dtype in STORAGE:
-            for layout in ("NCHW",) if file == "winners" else ("NCHW", "NHWC"):
-                if file == "winners" and BYTES[dtype] == 2:
-                    continue  # coordinates are float32 or float64
-                for pack in packs(file, dtype, layout):
-                    for label in labels(file):
-                        yield Text(file, dtype, layout, pack, definition, label)
+        for definition in definitions:
+            yield from every_type_and_layout(file, definition)
+
+
+def every_file() -> Iterator[Text]:
+    """Return each file in every type and layout, for ROI align if it is made for that."""
+    for file, definitions in FILES.items():
+        yield from every_type_and_layout(
+            file, "roi_align" if "roi_align" in definitions else definitions[0]
+        )
 
 
 def every_definition() -> Iterator[Text]:

@@ -14,7 +14,15 @@ import sys
 
 import nvrtc
 import pytest
-from cuda_texts import ARCHITECTURES, FILES, MAXIMA, Text, every_definition, every_type_and_layout
+from cuda_texts import (
+    ARCHITECTURES,
+    FILES,
+    MAXIMA,
+    Text,
+    every_definition,
+    every_file,
+    every_specialisation,
+)
 
 from roipool._source import OPTIONS, flatten, kernel_folder
 
@@ -23,14 +31,12 @@ OPTIONS_OF_CUPY = ("-ftz=true", "--device-as-default-execution-space")  # it add
 
 def cases() -> list[tuple[int, Text]]:
     """Return what to compile for which architecture."""
-    definitions = sorted({name for names in FILES.values() for name in names})
     if os.environ.get("ROIPOOL_COMPILE_ALL"):
-        texts = [text for name in definitions for text in every_type_and_layout(name)]
-        return list(itertools.product(ARCHITECTURES, texts))
-    chosen = [(90, text) for text in every_type_and_layout("roi_align")]
+        return list(itertools.product(ARCHITECTURES, every_specialisation()))
+    chosen = [(90, text) for text in every_file()]
     chosen += [(75, text) for text in every_definition()]
-    files = [text for text in every_definition() if text.definition == "roi_align"]
-    chosen += itertools.product(ARCHITECTURES, files)
+    files = {text.file: text for text in every_file()}
+    chosen += itertools.product(ARCHITECTURES, files.values())
     return list(dict.fromkeys(chosen))
 
 
