@@ -20,8 +20,6 @@ export CUDA_VISIBLE_DEVICES=  # peers must not start a GPU
 
 bench() { "$python" -m roipool bench --repeat "$repeat" "$@"; }
 
-bench --workload "$workloads" --threads "$threads" --memory "$@" \
-  --json "$results/cpu.json" --plot "$results/cpu.png"
 bench --workload 'stress-*' --threads "$most" --peers torchvision --json "$results/stress.json"
 bench --workload '*-call' --threads "$most" --peers torchvision --json "$results/calls.json"
 bench --workload "$workloads" --threads "$most" --peers none --out-reuse --json "$results/out-reuse.json"
@@ -32,6 +30,8 @@ for isa in $("$python" -c 'from roipool import _cpu; print(*_cpu.instruction_set
     --json "$results/isa-$isa.json"
 done
 "$python" benchmarks/scaling.py --repeat "$repeat" --threads "$threads" --json "$results/scaling.json"
+bench --workload "$workloads" --threads "$threads" --memory "$@" \
+  --json "$results/cpu.json" --plot "$results/cpu.png"
 if command -v valgrind >/dev/null; then
   "$python" benchmarks/traffic.py --json "$results/traffic.json"
 fi
