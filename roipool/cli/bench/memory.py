@@ -9,6 +9,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import roipool
+from roipool import _cpu
 from roipool.cli.bench import ours
 from roipool.cli.bench.workloads import Workload, changed, task_of
 
@@ -58,7 +59,9 @@ def _measure(
     roipool.set_num_threads(threads)
     ours.prepare(task_of(changed(workload, boxes=1), dtype, backward))()
     call = ours.prepare(task_of(workload, dtype, backward), out_reuse)
-    with contextlib.suppress(AttributeError):  # glibc's; what was freed must not be reused
+    # What was freed must not be used again.
+    _cpu.keep_memory(0)
+    with contextlib.suppress(AttributeError):  # glibc's
         ctypes.CDLL(None).malloc_trim(0)
     try:
         _CLEAR.write_text(_RESET_PEAK)

@@ -87,39 +87,61 @@ struct Winner {
   }
 };
 
-// The greatest of a bin of whole cells, which lie side by side. Count is a number of columns that
-// the bin has at most, for a loop that the compiler knows: the last cell is taken again for those
-// that are missing, which changes nothing. 0: the bin's own number.
+// Where the values of a tile and their labels go.
+template <typename Vector>
+struct Results {
+  typename Lanes<Vector>::Value* values;
+  typename Lanes<Vector>::Label* labels;
+
+  template <Tracking Track>
+  void put(wide_int place, const Winner<Vector, Track>& winner) const {
+    store(winner.value, values + place);
+    if (Track != value_only) store(winner.label, labels + place);
+  }
+};
+
+// The greatest whole cells, which lie side by side, of a row of bins. Count is a number of columns
+// that each bin has at most, for a loop that the compiler knows: the last cell is taken again for
+// those that are missing, which changes nothing. 0: the bin's own number. What the loops need is
+// at hand in variables: a store could change whatever is read through a reference.
 template <typename Vector, Tracking Track, int Count, typename Value>
-inline void challenge_cells(const Job& job, const View<const Value>& map,
-                            const Samples<Value>& rows, const Samples<Value>& columns,
-                            Winner<Vector, Track>* result) {
-  const wide_int top = rows.sample->first, left = columns.sample->first;
-  const wide_int size = job.columns.size, bottom = top + rows.count;
-  const wide_int last = columns.count - 1;
-  const wide_int count = Count ? Count : columns.count;
-  const View<const Value> from = map;
-  Winner<Vector, Track> winner = *result;
-  for (wide_int y = top; y < bottom; ++y) {
-    const Value* cell = from.at(y, left);
-    for (wide_int i = 0; i < count; ++i) {
-      const wide_int at = Count && last < i ? last : i;
-      winner.challenge(load<Vector>(cell + at * from.column), y * size + left + at);
+void pool_cells(const Job& job, wide_int box, const View<const Value> map,
+                const Samples<Value> rows, const Results<Vector> to) {
+  const int lanes = Lanes<Vector>::count, bins = job.columns.bins;
+  const wide_int size = job.columns.size;
+  const wide_int top = rows.count > 0 ? rows.sample->first : 0, bottom = top + rows.count;
+  const auto none = spread_label<Vector>(-1);
+  const Winner<Vector, Track> empty = {spread<Vector>(static_cast<Value>(job.empty_value)), none};
+  const Winner<Vector, Track> start = {spread<Vector>(static_cast<Value>(job.lowest)), none};
+  wide_int place = 0;
+  for (int bin = 0; bin < bins; ++bin) {
+    const Samples<Value> columns = samples_of<Value>(job.columns, box, bin);
+    const bool is_empty = rows.count == 0 || columns.count == 0;
+    const wide_int left = is_empty ? 0 : columns.sample->first;
+    const wide_int last = columns.count - 1, count = Count ? Count : columns.count;
+    for (int v = 0; v < map.vectors; ++v, place += lanes) {
+      Winner<Vector, Track> winner = is_empty ? empty : start;
+      for (wide_int y = top; !is_empty && y < bottom; ++y) {
+        const Value* cell = map.at(y, left) + v * lanes;
+        for (wide_int i = 0; i < count; ++i) {
+          const wide_int at = Count && last < i ? last : i;
+          winner.challenge(load<Vector>(cell + at * map.column), y * size + left + at);
+        }
+      }
+      to.put(place, winner);
     }
   }
-  *result = winner;
 }
 
 template <typename Vector, Tracking Track, typename Value>
-inline void challenge_some_cells(const Job& job, int longest, const View<const Value>& map,
-                                 const Samples<Value>& rows, const Samples<Value>& columns,
-                                 Winner<Vector, Track>* winner) {
-  switch (longest) {
-    case 1: challenge_cells<Vector, Track, 1>(job, map, rows, columns, winner); break;
-    case 2: challenge_cells<Vector, Track, 2>(job, map, rows, columns, winner); break;
-    case 3: challenge_cells<Vector, Track, 3>(job, map, rows, columns, winner); break;
-    case 4: challenge_cells<Vector, Track, 4>(job, map, rows, columns, winner); break;
-    default: challenge_cells<Vector, Track, 0>(job, map, rows, columns, winner); break;
+inline void pool_row_of_cells(const Job& job, wide_int box, const View<const Value>& map,
+                              const Samples<Value>& rows, const Results<Vector>& to) {
+  switch (job.columns.longest[box]) {
+    case 1: pool_cells<Vector, Track, 1>(job, box, map, rows, to); break;
+    case 2: pool_cells<Vector, Track, 2>(job, box, map, rows, to); break;
+    case 3: pool_cells<Vector, Track, 3>(job, box, map, rows, to); break;
+    case 4: pool_cells<Vector, Track, 4>(job, box, map, rows, to); break;
+    default: pool_cells<Vector, Track, 0>(job, box, map, rows, to); break;
   }
 }
 
@@ -135,8 +157,8 @@ inline void challenge_samples(const View<const Value>& map, const Samples<Value>
 }
 
 template <typename Vector, Tracking Track, typename Value>
-Winner<Vector, Track> pool_bin(const Job& job, int longest, const View<const Value>& map,
-                               const Samples<Value>& rows, const Samples<Value>& columns) {
+Winner<Vector, Track> pool_samples(const Job& job, const View<const Value>& map,
+                                   const Samples<Value>& rows, const Samples<Value>& columns) {
   const wide_int outside = job.outside_is_zero ? first_outside(rows, columns) : -1;
   if (rows.count == 0 || columns.count == 0) {
     const Value value = outside >= 0 ? Value(0) : static_cast<Value>(job.empty_value);
@@ -144,13 +166,23 @@ Winner<Vector, Track> pool_bin(const Job& job, int longest, const View<const Val
   }
   Winner<Vector, Track> winner = {spread<Vector>(static_cast<Value>(job.lowest)),
                                   spread_label<Vector>(-1)};
-  if (job.winner_is_cell) {
-    challenge_some_cells(job, longest, map, rows, columns, &winner);
-  } else {
-    challenge_samples(map, rows, columns, &winner);
-  }
+  challenge_samples(map, rows, columns, &winner);
   if (outside >= 0) winner.challenge_with_zero(outside);
   return winner;
+}
+
+template <typename Vector, Tracking Track, typename Value>
+void pool_row_of_samples(const Job& job, wide_int box, const View<const Value>& map,
+                         const Samples<Value>& rows, const Results<Vector>& to) {
+  const int lanes = Lanes<Vector>::count;
+  wide_int place = 0;
+  for (int bin = 0; bin < job.columns.bins; ++bin) {
+    const Samples<Value> columns = samples_of<Value>(job.columns, box, bin);
+    for (int v = 0; v < map.vectors; ++v, place += lanes) {
+      const View<const Value> part = {map.base + v * lanes, map.row, map.column, 1};
+      to.put(place, pool_samples<Vector, Track>(job, part, rows, columns));
+    }
+  }
 }
 
 template <typename Stored, typename Label>
@@ -190,7 +222,6 @@ void pool_box(const Job& job, const Block& block, wide_int box, const View<const
   const int lanes = Lanes<Vector>::count;
   const int width = map.vectors * lanes;
   const int bins = job.columns.bins;
-  const int longest = job.columns.longest[box];
   const Strides strides = strides_of(job, job.rows.bins, bins);
   const wide_int origin = box * strides.outer + block.first_channel * strides.channel;
   Value* tile = reinterpret_cast<Value*>(tile_of(job, scratch));
@@ -203,17 +234,14 @@ void pool_box(const Job& job, const Block& block, wide_int box, const View<const
     if (!job.streams && job.argmax && !job.wide_argmax) {
       expect<true>(static_cast<int32_t*>(job.argmax) + at, strides, block.channels, count);
     }
-    wide_int place = 0;
     for (int row = first; row < last; ++row) {
       const Samples<Value> rows = samples_of<Value>(job.rows, box, row);
-      for (int column = 0; column < bins; ++column) {
-        const Samples<Value> columns = samples_of<Value>(job.columns, box, column);
-        for (int v = 0; v < map.vectors; ++v, place += lanes) {
-          const View<const Value> part = {map.base + v * lanes, map.row, map.column, 1};
-          const auto winner = pool_bin<Vector, Track>(job, longest, part, rows, columns);
-          store(winner.value, tile + place);
-          if (Track != value_only) store(winner.label, labels + place);
-        }
+      const wide_int place = wide_int(row - first) * bins * width;
+      const Results<Vector> to = {tile + place, labels + place};
+      if (job.winner_is_cell) {
+        pool_row_of_cells<Vector, Track>(job, box, map, rows, to);
+      } else {
+        pool_row_of_samples<Vector, Track>(job, box, map, rows, to);
       }
     }
     write_lanes(job, tile, width, count, block.channels, output, strides, scratch);

@@ -5,8 +5,9 @@
 // offered to the kernel, which may take their pages when it runs short of memory; only then must it
 // clear them again.
 #pragma once
+#include <stdlib.h>
+
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <mutex>
 #include <vector>
@@ -17,6 +18,7 @@
 namespace roipool {
 
 const size_t cache_line = 64;
+const size_t page = size_t(1) << 12;
 const size_t huge_page = size_t(1) << 21;
 const size_t smallest_kept = size_t(1) << 16;  // malloc is quick enough with less
 const size_t most_kept_blocks = 32;
@@ -28,7 +30,7 @@ struct BlockHead {
 };
 
 inline size_t capacity_for(size_t bytes) {
-  const size_t step = bytes < huge_page ? cache_line : huge_page;
+  const size_t step = bytes < huge_page ? cache_line : page;
   return (bytes + cache_line + step - 1) / step * step;
 }
 
@@ -125,7 +127,8 @@ inline FreedBlocks& freed_blocks() {
 
 inline char* aligned_block(size_t capacity) {
   const size_t alignment = capacity >= huge_page ? huge_page : cache_line;
-  return static_cast<char*>(std::aligned_alloc(alignment, capacity));
+  void* start = nullptr;
+  return posix_memalign(&start, alignment, capacity) == 0 ? static_cast<char*>(start) : nullptr;
 }
 
 inline char* new_block(size_t capacity) {
