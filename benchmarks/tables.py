@@ -14,7 +14,7 @@ from typing import Any
 from roipool.cli.files import replacing
 
 HERE = Path(__file__).parent
-PEERS = ("torchvision", "onnxruntime", "openvino", "tensorflow", "mxnet", "paddle")
+PEERS = ("torchvision", "mmcv", "onnxruntime", "openvino", "tensorflow", "mxnet", "paddle")
 INFERENCE = ("onnxruntime", "openvino", "mxnet", "paddle")
 NOT_MEASURED = "not yet measured"
 
@@ -51,6 +51,36 @@ def ratios(codes: str, operation: str, libraries: Sequence[str]) -> Values:
         if fastest:
             found[code] = min(fastest)
     return found
+
+
+def gpu_rows(operation: str, codes: str) -> list[Row]:
+    """Return the latest rows of scripts/gpu.sh whose calls began with a cold cache."""
+    folders = sorted(HERE.glob("results-*"), key=lambda path: path.name[-10:])  # by date
+    results = folders[-1].glob("bench*.json") if folders else []
+    return [
+        row
+        for path in results
+        for row in json.loads(path.read_text())["rows"]
+        if not row.get("absent")
+        and (row["operation"], row["clock"]) == (operation, "cold")
+        and row["code"] in codes.split()
+    ]
+
+
+def gpu_ratios(operation: str, codes: str, dtype: str) -> Values:
+    """Return torchvision's time on a GPU over roipool's."""
+    rows = [row for row in gpu_rows(operation, codes) if row["library"] == "torchvision"]
+    return {row["code"]: row["ratio"] for row in rows if row["dtype"] == dtype}
+
+
+def gpu_floors() -> Values:
+    """Return the times of forwards on a GPU, over its memory's."""
+    rows = gpu_rows("roi_align", "W1a W1b W3a W5a")
+    return {
+        row["code"]: row["times_floor"]
+        for row in rows
+        if (row["library"], row["dtype"]) == ("roipool", "float32")
+    }
 
 
 def growth(series: str, operation: str = "roi_align") -> list[tuple[float, float]]:
@@ -213,6 +243,26 @@ TARGETS: tuple[tuple[str, Callable[[], Values], Callable[[Values], tuple[str, bo
         constants,
         lambda values: most(1.3, values),
     ),
+    (
+        "GPU forward, float32 NCHW, against torchvision: 3x",
+        lambda: gpu_ratios(FORWARD, "W1a W3a W5a", "float32"),
+        lambda values: least(3, values),
+    ),
+    (
+        "GPU forward, float16 NCHW, against torchvision: 4x",
+        lambda: gpu_ratios(FORWARD, "W1a W3a W5a", "float16"),
+        lambda values: least(4, values),
+    ),
+    (
+        "GPU backward, float32 NCHW, deterministic, against torchvision: 2x",
+        lambda: gpu_ratios(BACKWARD, "W1a W5a", "float32"),
+        lambda values: least(2, values),
+    ),
+    (
+        "GPU forward: at most 3 times the memory's time",
+        gpu_floors,
+        lambda values: most(3, values),
+    ),
 )
 
 
@@ -327,7 +377,10 @@ def traffic() -> str:
 def summary() -> str:
     """Return the few lines that the project's README shows."""
     rows = [row for row in rows_of("cpu", threads=most_threads()) if row["code"] in SHOWN]
-    return f"{comparison(rows, memory_too=False)}\n\n{where('cpu')}" if rows else NOT_MEASURED
+    if not rows:
+        return NOT_MEASURED
+    gpu = "" if gpu_floors() else f"\n\nCuPy arrays, on a GPU: {NOT_MEASURED}."
+    return f"{comparison(rows, memory_too=False)}\n\n{where('cpu')}{gpu}"
 
 
 SHOWN = ("W1a", "W3a", "W4a", "W5a", "W6a")

@@ -76,7 +76,7 @@ def version(name):
     except importlib.metadata.PackageNotFoundError:
         return None
 
-peers = ("torch", "torchvision", "mmcv", "detectron2")
+peers = ("torch", "torchvision", "mmcv")
 print(json.dumps({
     "commit": sys.argv[1],
     "date": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
@@ -123,8 +123,10 @@ run_sanitizer() {
 }
 
 run_bench() {
-  step bench 440 "$PYTHON" -m roipool bench --backend cuda --workload 'W*' --peers torchvision \
+  step bench 400 "$PYTHON" -m roipool bench --backend cuda --workload 'W*' --peers torchvision,mmcv \
     --repeat 9 --json "$folder/bench.json" || true
+  step bench-float16 150 "$PYTHON" -m roipool bench --backend cuda --workload W1a,W3a,W5a \
+    --dtype float16 --peers torchvision --repeat 9 --json "$folder/bench-float16.json" || true
 }
 
 main() {

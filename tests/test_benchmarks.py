@@ -16,7 +16,7 @@ BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A project with the scripts and without results."""
-    shutil.copytree(BENCHMARKS, tmp_path / "benchmarks", ignore=shutil.ignore_patterns("results"))
+    shutil.copytree(BENCHMARKS, tmp_path / "benchmarks", ignore=shutil.ignore_patterns("results*"))
     shutil.copy(BENCHMARKS.parent / "README.md", tmp_path)
     (tmp_path / "benchmarks" / "results").mkdir()
     return tmp_path
@@ -67,6 +67,27 @@ def test_tables_and_verdicts(folder: Path) -> None:
         "| W4a (W4a) | `roi_pool` | 2 | 2 ms | 15x |  | 3x* | 2.5 |"
         in (folder / "README.md").read_text()
     )
+
+
+def test_the_latest_results_of_a_gpu_are_judged(folder: Path) -> None:
+    cold = {"clock": "cold", "dtype": "float32"}
+    for device, ratio in (("one-2026-01-02", 3.5), ("another-2025-12-31", 2.0)):
+        results = folder / "benchmarks" / f"results-{device}"
+        results.mkdir()
+        rows = [
+            row("W1a", "roi_align", "roipool", 1, **cold),
+            row("W1a", "roi_align", "torchvision", ratio, **cold),
+            row("W1a", "roi_align", "torchvision", 1, **cold | {"clock": "warm"}),
+            row("W1a", "roi_align_backward", "torchvision", 1.5, **cold),
+        ]
+        (results / "bench.json").write_text(json.dumps({"rows": rows}))
+        half = row("W1a", "roi_align", "torchvision", 4.5, clock="cold", dtype="float16")
+        (results / "bench-float16.json").write_text(json.dumps({"rows": [half]}))
+    text = fill(folder)
+    assert "| GPU forward, float32 NCHW, against torchvision: 3x | W1a 3.5x | yes |" in text
+    assert "| GPU forward, float16 NCHW, against torchvision: 4x | W1a 4.5x | yes |" in text
+    assert "deterministic, against torchvision: 2x | W1a 1.5x | no |" in text
+    assert "| GPU forward: at most 3 times the memory's time | W1a 2.5x | yes |" in text
 
 
 def test_lost_markers_are_an_error(folder: Path) -> None:

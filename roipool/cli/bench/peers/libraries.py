@@ -83,38 +83,17 @@ class Peer:
         return results
 
 
-class Torchvision(Peer):
-    """torchvision's operators, called below autograd."""
-
-    modules = ("torch", "torchvision")
-    layouts = ("NCHW", "NHWC")
-    dtypes = (*Peer.dtypes, "bfloat16")
-    remarks: ClassVar[dict[str, str]] = {"float16": "it computes positions in float16"}
+class Torch(Peer):
+    """A library of operators for torch."""
 
     def __init__(self, threads: int, device: str = "cpu") -> None:
         import torch
-        import torchvision  # noqa: F401 - registers the operators
 
         if device == "cuda" and not torch.cuda.is_available():
             raise Absent("this torch finds no CUDA device")
         torch.set_num_threads(threads)
         torch.set_grad_enabled(False)
         self.torch, self.device = torch, device
-
-    def level(self, task: Task, level: Level) -> Callable[[], Any]:
-        ops = self.torch.ops.torchvision
-        x, grad = self._tensor(task, level.features), self._tensor(task, level.grad)
-        rois = self.torch.from_numpy(level.rois).to(x)
-        scale, size = level.scale, task.output_size
-        if task.operation == "roi_pool":
-            if not task.backward:
-                return lambda: ops.roi_pool(x, rois, scale, *size)[0]
-            argmax = ops.roi_pool(x, rois, scale, *size)[1]
-            return lambda: ops._roi_pool_backward(grad, rois, argmax, scale, *size, *x.shape)
-        sampling = task.sampling_ratio, task.aligned
-        if not task.backward:
-            return lambda: ops.roi_align(x, rois, scale, *size, *sampling)
-        return lambda: ops._roi_align_backward(grad, rois, scale, *size, *x.shape, *sampling)
 
     def _tensor(self, task: Task, array: Any) -> Any:
         """Return an NCHW tensor; what lies in memory as NHWC is torch's channels_last."""
@@ -132,6 +111,62 @@ class Torchvision(Peer):
         results = [result.float() if result.dtype == half else result for result in results]
         arrays = [result.cpu().numpy() for result in results]
         return [a.transpose(0, 2, 3, 1) for a in arrays] if task.layout == "NHWC" else arrays
+
+
+class Torchvision(Torch):
+    """torchvision's operators, called below autograd; detectron2 calls them too."""
+
+    modules = ("torch", "torchvision")
+    layouts = ("NCHW", "NHWC")
+    dtypes = (*Peer.dtypes, "bfloat16")
+    remarks: ClassVar[dict[str, str]] = {"float16": "it computes positions in float16"}
+
+    def __init__(self, threads: int, device: str = "cpu") -> None:
+        super().__init__(threads, device)
+        import torchvision  # noqa: F401 - registers the operators
+
+    def level(self, task: Task, level: Level) -> Callable[[], Any]:
+        ops = self.torch.ops.torchvision
+        x, grad = self._tensor(task, level.features), self._tensor(task, level.grad)
+        rois = self.torch.from_numpy(level.rois).to(x)
+        scale, size = level.scale, task.output_size
+        if task.operation == "roi_pool":
+            if not task.backward:
+                return lambda: ops.roi_pool(x, rois, scale, *size)[0]
+            argmax = ops.roi_pool(x, rois, scale, *size)[1]
+            return lambda: ops._roi_pool_backward(grad, rois, argmax, scale, *size, *x.shape)
+        sampling = task.sampling_ratio, task.aligned
+        if not task.backward:
+            return lambda: ops.roi_align(x, rois, scale, *size, *sampling)
+        return lambda: ops._roi_align_backward(grad, rois, scale, *size, *x.shape, *sampling)
+
+
+class Mmcv(Torch):
+    """mmcv's own operators, where it was built with them."""
+
+    modules = ("torch", "mmcv")
+
+    def __init__(self, threads: int, device: str = "cpu") -> None:
+        super().__init__(threads, device)
+        import mmcv.ops
+
+        self.ops = mmcv.ops
+
+    def level(self, task: Task, level: Level) -> Callable[[], Any]:
+        x, grad = self._tensor(task, level.features), self._tensor(task, level.grad)
+        options = self.torch.from_numpy(level.rois).to(x), task.output_size, level.scale
+
+        def forward() -> Any:
+            if task.operation == "roi_pool":
+                return self.ops.roi_pool(x, *options)
+            return self.ops.roi_align(x, *options, task.sampling_ratio, "avg", task.aligned)
+
+        if not task.backward:
+            return forward
+        with self.torch.enable_grad():
+            x.requires_grad_()
+            pooled = forward()
+        return lambda: self.torch.autograd.grad([pooled], [x], [grad], retain_graph=True)[0]
 
 
 _HALF_PIXEL = {True: "half_pixel", False: "output_half_pixel"}
@@ -389,6 +424,7 @@ class Paddle(Peer):
 
 PEERS: dict[str, type[Peer]] = {
     "torchvision": Torchvision,
+    "mmcv": Mmcv,
     "onnxruntime": OnnxRuntime,
     "openvino": OpenVino,
     "tensorflow": TensorFlow,
