@@ -19,7 +19,9 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -44,20 +46,29 @@ SMALL = {"boxes": 50, "channels": 16}
 
 
 def work() -> None:
-    """Run under valgrind: call every case between two marks."""
-    from roipool.cli.bench import ours
+    """Run under valgrind: every case."""
     from roipool.cli.bench.workloads import WORKLOADS, changed, task_of
 
+    call_between_marks(
+        task_of(changed(WORKLOADS[name], **SMALL | changes), dtype, backward)
+        for name, changes, dtype, backward in CASES.values()
+    )
+
+
+def call_between_marks(tasks: Iterable[Any]) -> None:
+    """Call each task between two marks, when it has been called once."""
+    from roipool.cli.bench import ours
+
     gc.disable()
-    for name, changes, dtype, backward in CASES.values():
-        call = ours.prepare(task_of(changed(WORKLOADS[name], **SMALL | changes), dtype, backward))
+    for task in tasks:
+        call = ours.prepare(task)
         call()
         os.getppid()
         call()
         os.getppid()
 
 
-def counted(script: str, *options: str) -> list[dict[str, int]]:
+def counted(script: str, cases: int, *options: str) -> list[dict[str, int]]:
     """Run ``script --work`` under callgrind; return the events between its marks, case by case."""
     with tempfile.TemporaryDirectory() as folder:
         command = ["valgrind", "--tool=callgrind", f"--dump-before={MARK}", *options]
@@ -75,6 +86,8 @@ def counted(script: str, *options: str) -> list[dict[str, int]]:
             raise RuntimeError(run.stderr)
         parts = sorted(Path(folder).glob("part.*"), key=lambda path: int(path.suffix[1:]))
         texts = [part.read_text() for part in parts]
+    if len(texts) != 2 * cases:
+        raise RuntimeError(f"valgrind wrote {len(texts)} counts, not {2 * cases}")
     # What lies before the first mark, and between the cases, is not theirs.
     return [events(text) for text in texts[1::2]]
 
@@ -92,7 +105,7 @@ def events(text: str) -> dict[str, int]:
 
 def count() -> dict[str, int]:
     """Return the instructions of each case."""
-    found = [case["Ir"] for case in counted(__file__)]
+    found = [case["Ir"] for case in counted(__file__, len(CASES))]
     return dict(zip(CASES, found, strict=True))
 
 

@@ -10,15 +10,13 @@ them: with AVX2, on one thread, 64 bytes for each miss. Needs valgrind, and take
 from __future__ import annotations
 
 import argparse
-import gc
 import json
-import os
 from typing import Any
 
-from instructions import counted
+from instructions import call_between_marks, counted
 
 from roipool.cli import files
-from roipool.cli.bench import floor, machine, ours
+from roipool.cli.bench import floor, machine
 from roipool.cli.bench.workloads import WORKLOADS, task_of
 
 CASES = [
@@ -31,14 +29,8 @@ LINE = 64
 
 
 def work() -> None:
-    """Run under valgrind: call every case between two marks."""
-    gc.disable()
-    for name, backward in CASES:
-        call = ours.prepare(task_of(WORKLOADS[name], "float32", backward))
-        call()
-        os.getppid()
-        call()
-        os.getppid()
+    """Run under valgrind: every case."""
+    call_between_marks(task_of(WORKLOADS[name], "float32", backward) for name, backward in CASES)
 
 
 def row(name: str, backward: bool, found: dict[str, int]) -> dict[str, Any]:
@@ -67,7 +59,7 @@ def main() -> None:
     if options.json is None:
         parser.error("--json must name a file")
     files.check_writable(options.json)
-    events = counted(__file__, *CACHES)
+    events = counted(__file__, len(CASES), *CACHES)
     rows = [row(*case, found) for case, found in zip(CASES, events, strict=True)]
     for found in rows:
         print(json.dumps(found))

@@ -179,15 +179,15 @@ def use_instruction_set(name):
     raise ValueError(f"ROIPOOL_ISA is {name!r}; this machine has {', '.join(instruction_sets())}")
 
 
+def instruction_set():
+    """Return the name of the engine in use."""
+    return engine.name.decode()
+
+
 def stream_results(fewest_bytes):
     """Choose from how many bytes on a result goes around the caches."""
     global fewest_streamed_bytes
     fewest_streamed_bytes = fewest_bytes
-
-
-def instruction_set():
-    """Return the name of the engine in use."""
-    return engine.name.decode()
 
 
 cdef void* address(array) noexcept:

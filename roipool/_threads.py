@@ -16,10 +16,6 @@ _pool_was_used = False
 _child_of_pool = False
 
 
-def _from_environment() -> int | None:
-    return whole_number("ROIPOOL_NUM_THREADS", 1, MOST_THREADS)
-
-
 def set_num_threads(n: int) -> None:
     """Set the number of threads for NumPy arrays, in this process.
 
@@ -93,7 +89,7 @@ def number_and_source() -> tuple[int, str]:
         return 1, "OpenMP's threads do not survive a fork"
     if _chosen:
         return _chosen, "set by set_num_threads"
-    from_environment = _from_environment()
+    from_environment = whole_number("ROIPOOL_NUM_THREADS", 1, MOST_THREADS)
     if from_environment:
         return from_environment, "set by ROIPOOL_NUM_THREADS"
     return min(_cpu.openmp_threads(), MOST_THREADS), "OpenMP's own setting"

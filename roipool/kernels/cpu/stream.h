@@ -54,16 +54,12 @@ template <typename Storage>
 inline void stream_values(const Storage* from, wide_int count, Storage* to) {
   const char* source = reinterpret_cast<const char*>(from);
   char* target = reinterpret_cast<char*>(to);
-  wide_int bytes = count * static_cast<wide_int>(sizeof(Storage));
+  const wide_int bytes = count * static_cast<wide_int>(sizeof(Storage));
   const wide_int head = minimum<wide_int>(bytes, -reinterpret_cast<uintptr_t>(target) % 64);
   memcpy(target, source, head);
-  for (wide_int at = head;; at += 64) {
-    if (at + 64 > bytes) {
-      memcpy(target + at, source + at, bytes - at);
-      return;
-    }
-    stream_line(source + at, target + at);
-  }
+  wide_int at = head;
+  for (; at + 64 <= bytes; at += 64) stream_line(source + at, target + at);
+  memcpy(target + at, source + at, bytes - at);
 }
 
 // Copies `runs` runs of `count` values, those at `from` side by side.
