@@ -264,6 +264,15 @@ CASES = [
         shape=(2, 21, 21, 43),
         samplings=(2,),
     ),
+    # Cells between samples that no bin reads, more samples than are padded on one axis, fewer on
+    # the other.
+    Case(
+        "samples far apart",
+        boxes_on(0, (0, 0, 12, 5), (-9, -7, 30, 28), (2, 1, 29, 60)),
+        shape=(1, 3, 20, 31),
+        size=(2, 3),
+        samplings=(3, (3, 1), (1, 3), (9, 2)),
+    ),
     Case("1 row", shape=(1, 2, 1, 9)),
     Case("1 column", shape=(1, 2, 8, 1)),
     Case("1 by 1 bin", size=(1, 1)),

@@ -228,8 +228,12 @@ void pool_rows(const Job& job, wide_int box, const View<const Value>& map, int f
       mix_rows<Vector, Vectors, false>(map, taps, Neighbours{window.left, window.width()}, sums);
     }
     for (int bin = 0; sparse && bin < columns.count; ++bin) {
+      // One column at a time, because a padded line lists a column twice: all its rows are summed
+      // anew, and not added to what is there.
       const Taps<Value> read = columns.taps_of(bin);
-      mix_rows<Vector, Vectors, false>(map, taps, Chosen{read.source, read.count}, sums);
+      for (int i = 0; i < read.count; ++i) {
+        mix_rows<Vector, Vectors, false>(map, taps, Neighbours{read.source[i], 1}, sums);
+      }
     }
     sum_row<Vector, Vectors, Stream, Value>({sums.base, width}, columns, map.vectors, empty,
                                             target);
