@@ -1,9 +1,8 @@
-"""The backend for CuPy arrays: plans and engines as CUDA kernels, launched on the current stream.
+"""The CUDA engine: plans and engines as kernels, launched on the current stream.
 
-The functions are those of ``_cpu``, and take their arguments as they do, except that boxes and
-images may be columns of one table and that image numbers are not checked: kernels pass over boxes
-that name no image. Nothing is read back and nothing waits for the GPU, so that calls can be
-captured in a graph.
+Its functions are those of ``roipool._pooling.Engine``, which says what arguments are. Boxes and
+batch indices may be columns of one table and are not checked: kernels skip boxes that name no
+image. Nothing is read back and nothing waits for the GPU, so that calls can be captured in a graph.
 
 A call launches two kernels. The first writes the plan of every box into scratch memory; the second
 executes the plans. Both are compiled when first needed, for one element type, layout and
@@ -19,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from roipool._arrays import contiguous
+from roipool._arguments import Regions
 from roipool._config import CUPY_EXTRAS
 from roipool._cuda_work import (
     BYTES_OF_PLACE,
@@ -31,14 +30,14 @@ from roipool._cuda_work import (
     SLOPED_TAPS,
     TAPS,
     Cut,
-    Pair,
     PlanKind,
     Sizes,
     Work,
     channel_pack,
 )
-from roipool._geometry import Geometry
-from roipool._layout import channels, height_width, pooled_shape
+from roipool._definitions import Definition
+from roipool._layout import Layout, height_width
+from roipool._pooling import Pooling
 from roipool._source import OPTIONS, kernel_source
 
 try:
@@ -77,30 +76,14 @@ def are_aligned(*arrays: Array) -> bool:
 
 
 def sizes_of(
-    dtype: np.dtype[Any],
-    boxes: Array,
-    images: Array,
-    geometry: Geometry | None,
-    map_shape: Sequence[int],
-    output_size: Pair,
-    layout: str,
+    dtype: np.dtype[Any], regions: Regions, pooling: Pooling, map_shape: Sequence[int]
 ) -> Sizes:
     """Return what a call's preparation depends on."""
+    boxes, indices = regions
     return Sizes(
-        dtype, len(boxes), boxes.strides, images.dtype, images.strides[0], geometry,
-        tuple(map_shape), output_size, "NHWC" if layout == "NHWC" else "NCHW",
+        dtype, len(boxes), boxes.strides, indices.dtype, indices.strides[0], pooling,
+        tuple(map_shape),
     )  # fmt: skip
-
-
-def bins_of(pooled: Array, layout: str) -> Pair:
-    """Return the grid of bins of an array of pooled values."""
-    return height_width(pooled.shape, "NHWC" if layout == "NHWC" else "NCHW")
-
-
-def empty_pooled(sizes: Sizes, dtype: np.dtype[Any]) -> Array:
-    """Return memory for pooled values, or for their winners."""
-    count = channels(sizes.map_shape, sizes.layout)
-    return cupy.empty(pooled_shape(sizes.boxes, count, sizes.output_size, sizes.layout), dtype)
 
 
 class Launch(NamedTuple):
@@ -152,36 +135,22 @@ keep = lru_cache(maxsize=256)
 
 
 @keep
-def prepare_average(sizes: Sizes, empty_value: float, aligned: bool) -> Prepared:
+def prepare_average(sizes: Sizes, aligned: bool) -> Prepared:
     """Prepare :func:`average`."""
     work = Work("average_forward", sizes)
-    work.tell(empty_value=empty_value)
-    pack = channel_pack(sizes.layout, work.call.channels, sizes.dtype, aligned)
-    cut = work.cut_planes(pack) if sizes.layout == "NCHW" else work.cut_values(pack)
+    work.tell(empty_value=sizes.pooling.empty_value)
+    layout = sizes.pooling.layout
+    pack = channel_pack(layout, work.call.channels, sizes.dtype, aligned)
+    cut = work.cut_planes(pack) if layout == "NCHW" else work.cut_values(pack)
     return Prepared.of(work, TAPS, "average_forward", cut)
 
 
-def average(
-    features: Array,
-    boxes: Array,
-    images: Array,
-    geometry: Geometry,
-    output_size: Pair,
-    *,
-    layout: str,
-    empty_value: float,
-    threads: int,
-    out: Array | None,
-) -> Array:
-    """Pool by weighted averages; return the pooled values."""
-    sizes = sizes_of(features.dtype, boxes, images, geometry, features.shape, output_size, layout)
-    with features.device:
-        if out is None:
-            out = empty_pooled(sizes, features.dtype)
-        if out.size:
-            ready = prepare_average(sizes, empty_value, are_aligned(features, out))
-            ready.engine(features, out, ready.planned(boxes, images))
-    return out
+def average(features: Array, regions: Regions, pooling: Pooling, out: Array) -> None:
+    """Pool by weighted averages."""
+    if out.size:
+        sizes = sizes_of(features.dtype, regions, pooling, features.shape)
+        ready = prepare_average(sizes, are_aligned(features, out))
+        ready.engine(features, out, ready.planned(*regions))
 
 
 @keep
@@ -191,27 +160,11 @@ def prepare_average_backward(sizes: Sizes) -> Prepared:
     return Prepared.of(work, TAPS, "average_backward", work.cut_maps(work.real.itemsize))
 
 
-def average_backward(
-    grad_output: Array,
-    boxes: Array,
-    images: Array,
-    geometry: Geometry,
-    input_shape: Sequence[int],
-    *,
-    layout: str,
-    threads: int,
-    out: Array | None,
-) -> Array:
-    """Return the gradient of :func:`average` with respect to the features."""
-    size = bins_of(grad_output, layout)
-    sizes = sizes_of(grad_output.dtype, boxes, images, geometry, input_shape, size, layout)
-    with grad_output.device:
-        if out is None:
-            out = cupy.empty(sizes.map_shape, grad_output.dtype)
-        if out.size:
-            ready = prepare_average_backward(sizes)
-            ready.engine(grad_output, out, ready.planned(boxes, images))
-    return out
+def average_backward(grad_output: Array, regions: Regions, pooling: Pooling, out: Array) -> None:
+    """Write the gradient of an average with respect to the features."""
+    if out.size:
+        ready = prepare_average_backward(sizes_of(grad_output.dtype, regions, pooling, out.shape))
+        ready.engine(grad_output, out, ready.planned(*regions))
 
 
 @keep
@@ -222,51 +175,32 @@ def prepare_average_backward_boxes(sizes: Sizes) -> Prepared:
 
 
 def average_backward_boxes(
-    grad_output: Array,
-    features: Array,
-    boxes: Array,
-    images: Array,
-    geometry: Geometry,
-    *,
-    layout: str,
-    threads: int,
+    grad_output: Array, features: Array, regions: Regions, pooling: Pooling
 ) -> Array:
-    """Return the gradient of :func:`average` with respect to x1, y1, x2, y2 of each box."""
-    size = bins_of(grad_output, layout)
-    sizes = sizes_of(grad_output.dtype, boxes, images, geometry, features.shape, size, layout)
-    with grad_output.device:
-        if not features.size or not grad_output.size:
-            return cupy.zeros((len(boxes), 4), boxes.dtype)
-        out = cupy.empty((len(boxes), 4), boxes.dtype)
-        ready = prepare_average_backward_boxes(sizes)
-        ready.engine(grad_output, features, out, ready.planned(boxes, images))
+    """Return the gradient of an average with respect to x1, y1, x2, y2 of each box."""
+    boxes = regions.boxes
+    if not features.size or not grad_output.size:
+        return cupy.zeros(boxes.shape, boxes.dtype)
+    out = cupy.empty(boxes.shape, boxes.dtype)
+    sizes = sizes_of(grad_output.dtype, regions, pooling, features.shape)
+    ready = prepare_average_backward_boxes(sizes)
+    ready.engine(grad_output, features, out, ready.planned(*regions))
     return out
 
 
-class MaximumRules(NamedTuple):
-    """What kinds of maxima differ by."""
-
-    lowest: float
-    empty_value: float
-    winner_is_cell: bool
-    outside_is_zero: bool
-    nan_restarts: bool
-
-
 @keep
-def prepare_maximum(
-    sizes: Sizes, rules: MaximumRules, return_argmax: bool, aligned: bool
-) -> Prepared:
+def prepare_maximum(sizes: Sizes, return_argmax: bool, aligned: bool) -> Prepared:
     """Prepare :func:`maximum`."""
-    work = Work("maximum_forward", sizes)
+    work, rules = Work("maximum_forward", sizes), sizes.pooling.rules
     work.tell(
         lowest=rules.lowest,
-        empty_value=rules.empty_value,
+        empty_value=sizes.pooling.empty_value,
         outside_is_zero=rules.outside_is_zero,
     )
-    cut = work.cut_values(channel_pack(sizes.layout, work.call.channels, sizes.dtype, aligned))
-    wide = return_argmax and label_type(sizes, rules.winner_is_cell) == np.int64
-    work.defines["cells"] = int(rules.winner_is_cell)
+    layout = sizes.pooling.layout
+    cut = work.cut_values(channel_pack(layout, work.call.channels, sizes.dtype, aligned))
+    wide = return_argmax and argmax_dtype(sizes) == np.int64
+    work.defines["cells"] = int(rules.argmax_is_cell)
     work.defines["label"] = LABELS[wide]
     name = "maximum_forward"
     if rules.nan_restarts:
@@ -276,150 +210,110 @@ def prepare_maximum(
     return Prepared.of(work, SAMPLES, name, cut)
 
 
-def label_type(sizes: Sizes, winner_is_cell: bool) -> np.dtype[Any]:
-    """Return the type of winners; the host does not know how many samples an adaptive grid has."""
-    assert sizes.geometry is not None
-    height, width = height_width(sizes.map_shape, sizes.layout)
-    factor = SAMPLES_PER_RATIO.get(sizes.geometry.definition)
-    if winner_is_cell:
+def argmax_dtype(sizes: Sizes) -> np.dtype[Any]:
+    """Return the dtype of argmax; the host does not know how many samples an adaptive grid has."""
+    definition, layout = sizes.pooling.definition, sizes.pooling.layout
+    height, width = height_width(sizes.map_shape, layout)
+    factor = SAMPLES_PER_RATIO.get(definition.name)
+    if sizes.pooling.rules.argmax_is_cell:
         numbers = height * width
     elif factor is None:  # samples a cell apart, one more than the map has cells at most
         numbers = (height + 2) * (width + 2)
-    elif 0 in sizes.geometry.sampling:
+    elif 0 in definition.sampling:
         return np.dtype(np.int64)
     else:
-        numbers = math.prod(factor * ratio for ratio in sizes.geometry.sampling)
+        numbers = math.prod(factor * ratio for ratio in definition.sampling)
     return np.dtype(np.int32 if numbers <= np.iinfo(np.int32).max else np.int64)
 
 
 def maximum(
-    features: Array,
-    boxes: Array,
-    images: Array,
-    geometry: Geometry,
-    output_size: Pair,
-    *,
-    layout: str,
-    lowest: float,
-    empty_value: float,
-    winner_is_cell: bool,
-    outside_is_zero: bool,
-    return_argmax: bool,
-    threads: int,
-    out: Array | None,
-    nan_restarts: bool = False,
-) -> tuple[Array, Array | None]:
-    """Pool by maxima; return the pooled values and, if asked for, the winners (else None)."""
-    sizes = sizes_of(features.dtype, boxes, images, geometry, features.shape, output_size, layout)
-    rules = MaximumRules(lowest, empty_value, winner_is_cell, outside_is_zero, nan_restarts)
-    argmax = None
-    with features.device:
-        if out is None:
-            out = empty_pooled(sizes, features.dtype)
-        if return_argmax:
-            argmax = empty_pooled(sizes, label_type(sizes, winner_is_cell))
-        if out.size:
-            ready = prepare_maximum(sizes, rules, return_argmax, are_aligned(features, out))
-            outputs = [out]
-            if return_argmax or nan_restarts:
-                outputs.append(np.uintp(0) if argmax is None else argmax)
-            ready.engine(features, *outputs, ready.planned(boxes, images))
-    return out, argmax
+    features: Array, regions: Regions, pooling: Pooling, out: Array, *, return_argmax: bool
+) -> Array | None:
+    """Pool by maxima; return the argmax if it is asked for."""
+    sizes = sizes_of(features.dtype, regions, pooling, features.shape)
+    argmax = cupy.empty(out.shape, argmax_dtype(sizes)) if return_argmax else None
+    if out.size:
+        ready = prepare_maximum(sizes, return_argmax, are_aligned(features, out))
+        outputs = [out]
+        if return_argmax or pooling.rules.nan_restarts:
+            outputs.append(np.uintp(0) if argmax is None else argmax)
+        ready.engine(features, *outputs, ready.planned(*regions))
+    return argmax
 
 
 @keep
-def prepare_maximum_backward(sizes: Sizes, winner_is_cell: bool, wide: bool) -> Prepared:
-    """Prepare :func:`maximum_backward` for a definition."""
+def prepare_maximum_backward(sizes: Sizes, wide: bool) -> Prepared:
+    """Prepare :func:`maximum_backward`."""
     work = Work("maximum_backward", sizes)
-    work.tell(winner_is_cell=winner_is_cell, wide_argmax=wide)
+    work.tell(winner_is_cell=sizes.pooling.rules.argmax_is_cell, wide_argmax=wide)
     cut = work.cut_maps(BYTES_OF_PLACE + work.real.itemsize)
     return Prepared.of(work, SAMPLES, "maximum_backward", cut)
 
 
+def maximum_backward(
+    grad_output: Array, argmax: Array, regions: Regions, pooling: Pooling, out: Array
+) -> None:
+    """Write the gradient of a maximum with respect to the features."""
+    if out.size:
+        sizes = sizes_of(grad_output.dtype, regions, pooling, out.shape)
+        ready = prepare_maximum_backward(sizes, argmax.dtype == np.int64)
+        ready.engine(grad_output, argmax, out, ready.planned(*regions))
+
+
 @keep
-def prepare_maximum_backward_cells(sizes: Sizes, wide: bool) -> Launch:
-    """Prepare :func:`maximum_backward` without a definition."""
+def prepare_unpool(sizes: Sizes, wide: bool) -> Launch:
+    """Prepare :func:`unpool`."""
     work = Work("maximum_backward_cells", sizes)
     work.defines["label"] = LABELS[wide]
     return Launch.of(work, "maximum_backward_cells", work.cut_runs())
 
 
-def maximum_backward(
-    grad_output: Array,
-    argmax: Array,
-    boxes: Array,
-    images: Array,
-    geometry: Geometry | None,
-    input_shape: Sequence[int],
-    *,
-    layout: str,
-    winner_is_cell: bool,
-    threads: int,
-    out: Array | None,
-) -> Array:
-    """Return the gradient of :func:`maximum` with respect to the features.
-
-    Without a geometry, argmax names cells anywhere in the map and each gets the whole gradient.
-    Winners that a bin does not have get none.
-    """
-    size = bins_of(grad_output, layout)
-    sizes = sizes_of(grad_output.dtype, boxes, images, geometry, input_shape, size, layout)
-    with grad_output.device:
-        if out is None:
-            out = cupy.empty(sizes.map_shape, grad_output.dtype)
-        if out.size:
-            wide = argmax.dtype == np.int64
-            if geometry is None:
-                prepare_maximum_backward_cells(sizes, wide)(grad_output, argmax, out, images)
-            else:
-                ready = prepare_maximum_backward(sizes, winner_is_cell, wide)
-                ready.engine(grad_output, argmax, out, ready.planned(boxes, images))
-    return out
+def unpool(
+    grad_output: Array, argmax: Array, batch_indices: Array, layout: Layout, out: Array
+) -> None:
+    """Write the sums of all gradients at the cell of the map that their argmax names."""
+    if out.size:
+        # No box is looked at, so that any definition will do.
+        bins = height_width(grad_output.shape, layout)
+        pooling = Pooling(Definition("roi_pool"), bins, layout)
+        no_boxes = Sizes(
+            grad_output.dtype, len(batch_indices), (0, 0), batch_indices.dtype,
+            batch_indices.strides[0], pooling, tuple(out.shape),
+        )  # fmt: skip
+        ready = prepare_unpool(no_boxes, argmax.dtype == np.int64)
+        ready(grad_output, argmax, out, batch_indices)
 
 
 @keep
-def prepare_winners(sizes: Sizes, name: str, values: int) -> Prepared:
-    """Prepare :func:`locate` or :func:`identify`."""
+def prepare_argmax(sizes: Sizes, name: str, values: int) -> Prepared:
+    """Prepare :func:`argmax_positions` or :func:`argmax_at`."""
     work = Work("winners", sizes)
     return Prepared.of(work, SAMPLES, name, work.cut_winners(values))
 
 
-def locate(
-    argmax: Array,
-    boxes: Array,
-    images: Array,
-    geometry: Geometry,
-    input_shape: Sequence[int],
-    *,
-    threads: int,
+def argmax_positions(
+    argmax: Array, regions: Regions, pooling: Pooling, input_shape: Sequence[int]
 ) -> tuple[Array, Array]:
-    """Return the positions y and x, in map cells, of winning samples; NCHW."""
-    size = bins_of(argmax, "NCHW")
-    sizes = sizes_of(boxes.dtype, boxes, images, geometry, input_shape, size, "NCHW")
-    with argmax.device:
-        y, x = cupy.empty(argmax.shape, boxes.dtype), cupy.empty(argmax.shape, boxes.dtype)
-        if argmax.size:
-            ready = prepare_winners(sizes, "locate_winners", argmax.size)
-            numbers = contiguous(argmax, np.dtype(np.int64))
-            ready.engine(boxes, numbers, y, x, ready.planned(boxes, images))
+    """Return the positions y and x, in map cells, of samples given by number; NCHW."""
+    boxes = regions.boxes
+    y, x = cupy.empty(argmax.shape, boxes.dtype), cupy.empty(argmax.shape, boxes.dtype)
+    if argmax.size:
+        sizes = sizes_of(boxes.dtype, regions, pooling, input_shape)
+        ready = prepare_argmax(sizes, "locate_winners", argmax.size)
+        numbers = cupy.ascontiguousarray(argmax, np.int64)
+        ready.engine(boxes, numbers, y, x, ready.planned(*regions))
     return y, x
 
 
-def identify(
-    y: Array,
-    x: Array,
-    boxes: Array,
-    images: Array,
-    geometry: Geometry,
-    input_shape: Sequence[int],
-    *,
-    threads: int,
+def argmax_at(
+    y: Array, x: Array, regions: Regions, pooling: Pooling, input_shape: Sequence[int]
 ) -> Array:
-    """Return the numbers of the samples at the given positions, -1 where there is none; NCHW."""
-    sizes = sizes_of(boxes.dtype, boxes, images, geometry, input_shape, bins_of(y, "NCHW"), "NCHW")
-    with y.device:
-        argmax = cupy.empty(y.shape, np.int64)
-        if argmax.size:
-            ready = prepare_winners(sizes, "identify_winners", y.size)
-            ready.engine(boxes, y, x, argmax, ready.planned(boxes, images))
+    """Return the numbers of the samples at positions, -1 where there is none; NCHW."""
+    argmax = cupy.empty(y.shape, np.int64)
+    if argmax.size:
+        boxes = regions.boxes
+        ready = prepare_argmax(
+            sizes_of(boxes.dtype, regions, pooling, input_shape), "identify_winners", y.size
+        )
+        ready.engine(boxes, y, x, argmax, ready.planned(*regions))
     return argmax

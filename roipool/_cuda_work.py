@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from roipool._geometry import Geometry
-from roipool._layout import Layout, channels, dtype_name, height_width, real_type
+from roipool._dtypes import dtype_name, real_dtype
+from roipool._layout import channels, height_width
+from roipool._pooling import Pooling
 
 Pair = tuple[int, int]
 
@@ -179,44 +180,42 @@ class Sizes(NamedTuple):
     box_strides: tuple[int, ...]  # in bytes, as of the images
     image_type: np.dtype[Any]
     image_stride: int
-    geometry: Geometry | None
+    pooling: Pooling
     map_shape: tuple[int, ...]
-    output_size: Pair
-    layout: Layout
 
 
 class Work:
     """One call: the texts that its kernels are specialised for, and what they are told."""
 
     def __init__(self, file: str, sizes: Sizes) -> None:
-        geometry = sizes.geometry or Geometry("roi_pool")
+        pooling, definition = sizes.pooling, sizes.pooling.definition
         self.file = f"cuda/{file}.cu"
-        self.layout = sizes.layout
-        self.definition = geometry.definition
-        self.real = real_type(sizes.dtype)
+        self.layout = pooling.layout
+        self.definition = definition.name
+        self.real = real_dtype(sizes.dtype)
         self.defines: dict[str, str | int] = {
             "storage": STORAGE[dtype_name(sizes.dtype)],
-            "definition": geometry.definition,
-            "channels_last": int(sizes.layout == "NHWC"),
+            "definition": definition.name,
+            "channels_last": int(pooling.layout == "NHWC"),
             "pack": 1,
         }
-        height, width = height_width(sizes.map_shape, sizes.layout)
+        height, width = height_width(sizes.map_shape, pooling.layout)
         box_stride, coordinate_stride = (
             stride // self.real.itemsize for stride in sizes.box_strides
         )
         self.call = Call(
             images=sizes.map_shape[0],
-            channels=channels(sizes.map_shape, sizes.layout),
+            channels=channels(sizes.map_shape, pooling.layout),
             boxes=sizes.boxes,
             box_stride=box_stride,
             coordinate_stride=coordinate_stride,
             image_stride=sizes.image_stride // sizes.image_type.itemsize,
             images_at=0,
-            rows=AxisCall(height, sizes.output_size[0], geometry.sampling[0]),
-            columns=AxisCall(width, sizes.output_size[1], geometry.sampling[1]),
-            scale=geometry.scale,
+            rows=AxisCall(height, pooling.output_size[0], definition.sampling[0]),
+            columns=AxisCall(width, pooling.output_size[1], definition.sampling[1]),
+            scale=definition.scale,
             image_kind=IMAGE_KINDS[dtype_name(sizes.image_type)],
-            aligned=geometry.aligned,
+            aligned=definition.aligned,
         )
 
     def tell(self, **fields: Any) -> None:

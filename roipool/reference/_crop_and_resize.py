@@ -8,7 +8,6 @@ from functools import partial
 
 import numpy as np
 
-from roipool.reference._geometry import Neighbours, _corner_slopes, _corners, _round_half_away
 from roipool.reference._inputs import (
     Array,
     Box,
@@ -25,6 +24,7 @@ from roipool.reference._inputs import (
     _shape_nchw,
     _to_nchw,
 )
+from roipool.reference._interpolation import Neighbours, _corner_slopes, _corners, _round_half_away
 from roipool.reference._loops import (
     Bin,
     Definition,

@@ -10,7 +10,6 @@ from functools import partial
 
 import numpy as np
 
-from roipool.reference._geometry import _cut_bin, _whole_pixels
 from roipool.reference._inputs import (
     Array,
     Box,
@@ -26,6 +25,7 @@ from roipool.reference._inputs import (
     _real,
     _to_nchw,
 )
+from roipool.reference._interpolation import _cut_bin, _whole_pixels
 from roipool.reference._loops import EMPTY, LOWEST_FLOAT32, Bin, _maximum
 from roipool.reference._roi_align import _align
 

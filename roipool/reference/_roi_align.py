@@ -9,7 +9,6 @@ from functools import partial
 
 import numpy as np
 
-from roipool.reference._geometry import Neighbours, _corner_slopes, _corners
 from roipool.reference._inputs import (
     Array,
     Box,
@@ -28,6 +27,7 @@ from roipool.reference._inputs import (
     _shape_nchw,
     _to_nchw,
 )
+from roipool.reference._interpolation import Neighbours, _corner_slopes, _corners
 from roipool.reference._loops import (
     Bin,
     Definition,

@@ -8,7 +8,6 @@ from functools import partial
 
 import numpy as np
 
-from roipool.reference._geometry import _round_half_away, _whole_pixels
 from roipool.reference._inputs import (
     Array,
     Box,
@@ -26,6 +25,7 @@ from roipool.reference._inputs import (
     _shape_nchw,
     _to_nchw,
 )
+from roipool.reference._interpolation import _round_half_away, _whole_pixels
 from roipool.reference._loops import EMPTY, Bin, _maximum
 
 LARGEST_FLOAT64 = float(np.finfo(np.float64).max)

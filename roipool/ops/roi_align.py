@@ -5,23 +5,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, overload
 
-import numpy as np
 from numpy.typing import ArrayLike
 
 from roipool import _arguments as check
-from roipool._arguments import Array, Boxes
-from roipool._backend import backend_of
-from roipool._geometry import Geometry
-from roipool._threads import threads_for_call
+from roipool._arguments import Boxes
+from roipool._arrays import Array
+from roipool._definitions import Definition
+from roipool._pooling import Call, MaxRules, Pooling
 
 MODES = ("avg", "max")
+# A sample outside the map takes part in a maximum, as in mmcv.
+RULES = MaxRules(outside_is_zero=True)
 
 
-def _geometry(spatial_scale: float, sampling_ratio: int | Sequence[int], aligned: bool) -> Geometry:
-    return Geometry(
+def definition(
+    spatial_scale: float, sampling_ratio: int | Sequence[int], aligned: bool
+) -> Definition:
+    """Return the definition with these options, checked."""
+    return Definition(
         "roi_align",
         check.real_number("spatial_scale", spatial_scale),
-        check.sampling_pair(sampling_ratio),
+        check.sampling_pair("sampling_ratio", sampling_ratio),
         check.flag("aligned", aligned),
     )
 
@@ -141,48 +145,27 @@ def roi_align(
     array([[[[ 7.,  8.],
              [12., 13.]]]], dtype=float32)
     """
-    backend = backend_of(features=features, rois=rois, batch_indices=batch_indices, out=out)
-    layout = check.check_layout(layout)
-    maps = check.features("features", features, layout)
-    size = check.size_pair("output_size", output_size)
-    geometry = _geometry(spatial_scale, sampling_ratio, aligned)
-    mode = check.choice("mode", mode, MODES)
-    want_argmax = check.flag("return_argmax", return_argmax)
-    if want_argmax and mode != "max":
-        raise ValueError("return_argmax must be False with mode='avg': an average has no winner")
-    boxes, images = check.regions(rois, batch_indices, maps.shape[0], maps.dtype)
-    target = check.pooled_output(out, maps, len(boxes), size, layout, (features, rois))
-    if mode == "avg":
-        return target.finish(
-            backend.average(
-                maps,
-                boxes,
-                images,
-                geometry,
-                size,
-                layout=layout,
-                empty_value=0.0,
-                threads=threads_for_call(),
-                out=target.work,
-            )
+    with Call(features=features, rois=rois, batch_indices=batch_indices, out=out) as call:
+        layout = check.layout(layout)
+        maps = check.features("features", features, layout)
+        pooling = Pooling(
+            definition(spatial_scale, sampling_ratio, aligned),
+            check.size_pair("output_size", output_size),
+            layout,
+            rules=RULES,
         )
-    pooled, argmax = backend.maximum(
-        maps,
-        boxes,
-        images,
-        geometry,
-        size,
-        layout=layout,
-        lowest=-np.inf,
-        empty_value=0.0,
-        winner_is_cell=False,
-        outside_is_zero=True,
-        return_argmax=want_argmax,
-        threads=threads_for_call(),
-        out=target.work,
-    )
-    pooled = target.finish(pooled)
-    return (pooled, argmax) if want_argmax else pooled
+        mode = check.choice("mode", mode, MODES)
+        want_argmax = check.flag("return_argmax", return_argmax)
+        regions = check.regions(rois, batch_indices, maps.shape[0], maps.dtype)
+        inputs = (features, rois)
+        if mode == "avg":
+            if want_argmax:
+                raise ValueError("return_argmax must be False with mode='avg': an average has none")
+            return call.average(maps, regions, pooling, out=out, inputs=inputs)
+        pooled, argmax = call.maximum(
+            maps, regions, pooling, return_argmax=want_argmax, out=out, inputs=inputs
+        )
+        return (pooled, argmax) if want_argmax else pooled
 
 
 def roi_align_backward(
@@ -201,7 +184,7 @@ def roi_align_backward(
 ) -> Array:
     """Return the gradient of :func:`roi_align` with respect to the features.
 
-    It is the transpose of the forward; boxes are taken in order, so that the result is the same
+    It is the transpose of the forward; boxes are taken in layout, so that the result is the same
     bits for any number of threads. The average is linear in the features: the gradient of this
     gradient is :func:`roi_align` itself.
 
@@ -247,49 +230,27 @@ def roi_align_backward(
              [0.  , 0.25, 0.25],
              [0.  , 0.25, 0.25]]]], dtype=float32)
     """
-    backend = backend_of(
+    with Call(
         grad_output=grad_output, argmax=argmax, rois=rois, batch_indices=batch_indices, out=out
-    )
-    layout = check.check_layout(layout)
-    gradient = check.float_array("grad_output", grad_output)
-    shape = check.map_shape("input_shape", input_shape, layout)
-    geometry = _geometry(spatial_scale, sampling_ratio, aligned)
-    mode = check.choice("mode", mode, MODES)
-    boxes, images = check.regions(rois, batch_indices, shape[0], gradient.dtype)
-    check.match_gradient(gradient, len(boxes), shape, layout)
-    target = check.output(out, shape, gradient.dtype, (grad_output, argmax, rois))
-    if mode == "avg":
-        if argmax is not None:
-            raise ValueError("argmax must not be given with mode='avg': an average has no winner")
-        return target.finish(
-            backend.average_backward(
-                gradient,
-                boxes,
-                images,
-                geometry,
-                shape,
-                layout=layout,
-                threads=threads_for_call(),
-                out=target.work,
-            )
+    ) as call:
+        layout = check.layout(layout)
+        gradient = check.float_array("grad_output", grad_output)
+        shape = check.map_shape("input_shape", input_shape, layout)
+        placed = definition(spatial_scale, sampling_ratio, aligned)
+        mode = check.choice("mode", mode, MODES)
+        regions = check.regions(rois, batch_indices, shape[0], gradient.dtype)
+        size = check.grad_output("grad_output", gradient, len(regions.boxes), shape, layout)
+        pooling = Pooling(placed, size, layout, rules=RULES)
+        inputs = (grad_output, argmax, rois)
+        if mode == "avg":
+            if argmax is not None:
+                raise ValueError("argmax must not be given with mode='avg': an average has none")
+            return call.average_backward(gradient, regions, pooling, shape, out=out, inputs=inputs)
+        if argmax is None:
+            raise TypeError("argmax must be given with mode='max': roi_align returns it")
+        return call.maximum_backward(
+            gradient, argmax, regions, pooling, shape, out=out, inputs=inputs
         )
-    if argmax is None:
-        raise TypeError("argmax must be given with mode='max': roi_align returns it")
-    winners = check.winners(argmax, gradient.shape)
-    return target.finish(
-        backend.maximum_backward(
-            gradient,
-            winners,
-            boxes,
-            images,
-            geometry,
-            shape,
-            layout=layout,
-            winner_is_cell=False,
-            threads=threads_for_call(),
-            out=target.work,
-        )
-    )
 
 
 def roi_align_backward_rois(
@@ -328,7 +289,7 @@ def roi_align_backward_rois(
     -------
     ndarray
         Shape (K, 4): the gradient by x1, y1, x2, y2 in image pixels; float64 for float64 maps,
-        else float32. With `rois` as one array per image: in their order, one after the other.
+        else float32. With `rois` as one array per image: in their layout, one after the other.
 
     Raises
     ------
@@ -346,16 +307,14 @@ def roi_align_backward_rois(
     >>> roipool.roi_align_backward_rois(np.ones((1, 1, 1, 1)), features, [[0, 1, 1, 3, 3]])
     array([[0.5, 0. , 0.5, 0. ]])
     """
-    backend = backend_of(
+    with Call(
         grad_output=grad_output, features=features, rois=rois, batch_indices=batch_indices
-    )
-    layout = check.check_layout(layout)
-    gradient = check.float_array("grad_output", grad_output)
-    maps = check.features("features", features, layout)
-    check.same_dtype(gradient, maps)
-    geometry = _geometry(spatial_scale, sampling_ratio, aligned)
-    boxes, images = check.regions(rois, batch_indices, maps.shape[0], maps.dtype)
-    check.match_gradient(gradient, len(boxes), maps.shape, layout)
-    return backend.average_backward_boxes(
-        gradient, maps, boxes, images, geometry, layout=layout, threads=threads_for_call()
-    )
+    ) as call:
+        layout = check.layout(layout)
+        gradient = check.float_array("grad_output", grad_output)
+        maps = check.features("features", features, layout)
+        check.same_dtype("grad_output", gradient, "features", maps)
+        placed = definition(spatial_scale, sampling_ratio, aligned)
+        regions = check.regions(rois, batch_indices, maps.shape[0], maps.dtype)
+        size = check.grad_output("grad_output", gradient, len(regions.boxes), maps.shape, layout)
+        return call.average_backward_boxes(gradient, maps, regions, Pooling(placed, size, layout))

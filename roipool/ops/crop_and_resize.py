@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from numpy.typing import ArrayLike
 
 from roipool import _arguments as check
-from roipool._arguments import Array
-from roipool._arrays import reversed_pairs
-from roipool._backend import backend_of
-from roipool._geometry import Geometry
-from roipool._threads import threads_for_call
+from roipool._arrays import Array
+from roipool._definitions import Definition
+from roipool._pooling import Call, Pooling
 
-METHODS = {"bilinear": Geometry("crop_bilinear"), "nearest": Geometry("crop_nearest")}
+METHODS = {"bilinear": Definition("crop_bilinear"), "nearest": Definition("crop_nearest")}
+BOX_GRADIENT = Definition("crop_box_gradient")
 
 
 def crop_and_resize(
@@ -78,26 +77,17 @@ def crop_and_resize(
     array([[[[0., 2.],
              [6., 8.]]]], dtype=float32)
     """
-    backend = backend_of(features=features, boxes=boxes, box_indices=box_indices, out=out)
-    layout = check.check_layout(layout)
-    maps = check.features("features", features, layout)
-    size = check.size_pair("crop_size", crop_size)
-    geometry = METHODS[check.choice("method", method, tuple(METHODS))]
-    value = check.extrapolation(extrapolation_value)
-    regions = check.crop_regions(boxes, box_indices, maps.shape[0], maps.dtype)
-    target = check.pooled_output(out, maps, len(regions.boxes), size, layout, (features, boxes))
-    return target.finish(
-        backend.average(
-            maps,
-            *regions,
-            geometry,
-            size,
-            layout=layout,
-            empty_value=value,
-            threads=threads_for_call(),
-            out=target.work,
+    with Call(features=features, boxes=boxes, box_indices=box_indices, out=out) as call:
+        layout = check.layout(layout)
+        maps = check.features("features", features, layout)
+        pooling = Pooling(
+            METHODS[check.choice("method", method, tuple(METHODS))],
+            check.size_pair("crop_size", crop_size),
+            layout,
+            check.any_float("extrapolation_value", extrapolation_value),
         )
-    )
+        regions = check.crop_regions(boxes, box_indices, maps.shape[0], maps.dtype)
+        return call.average(maps, regions, pooling, out=out, inputs=(features, boxes))
 
 
 def crop_and_resize_backward(
@@ -146,25 +136,21 @@ def crop_and_resize_backward(
     array([[[[0.25, 0.25],
              [0.25, 0.25]]]], dtype=float32)
     """
-    backend = backend_of(grad_output=grad_output, boxes=boxes, box_indices=box_indices, out=out)
-    layout = check.check_layout(layout)
-    gradient = check.float_array("grad_output", grad_output)
-    shape = check.map_shape("input_shape", input_shape, layout)
-    geometry = METHODS[check.choice("method", method, tuple(METHODS))]
-    regions = check.crop_regions(boxes, box_indices, shape[0], gradient.dtype)
-    check.match_gradient(gradient, len(regions.boxes), shape, layout)
-    target = check.output(out, shape, gradient.dtype, (grad_output, boxes))
-    return target.finish(
-        backend.average_backward(
+    with Call(grad_output=grad_output, boxes=boxes, box_indices=box_indices, out=out) as call:
+        layout = check.layout(layout)
+        gradient = check.float_array("grad_output", grad_output)
+        shape = check.map_shape("input_shape", input_shape, layout)
+        placed = METHODS[check.choice("method", method, tuple(METHODS))]
+        regions = check.crop_regions(boxes, box_indices, shape[0], gradient.dtype)
+        size = check.grad_output("grad_output", gradient, len(regions.boxes), shape, layout)
+        return call.average_backward(
             gradient,
-            *regions,
-            geometry,
+            regions,
+            Pooling(placed, size, layout),
             shape,
-            layout=layout,
-            threads=threads_for_call(),
-            out=target.work,
+            out=out,
+            inputs=(grad_output, boxes),
         )
-    )
 
 
 def crop_and_resize_backward_boxes(
@@ -209,21 +195,14 @@ def crop_and_resize_backward_boxes(
     ...     np.ones((1, 1, 1, 1)), features, [[0.0, 0.0, 1.0, 1.0]], [0])
     array([[0. , 1.5, 0. , 1.5]])
     """
-    backend = backend_of(
+    with Call(
         grad_output=grad_output, features=features, boxes=boxes, box_indices=box_indices
-    )
-    layout = check.check_layout(layout)
-    gradient = check.float_array("grad_output", grad_output)
-    maps = check.features("features", features, layout)
-    check.same_dtype(gradient, maps)
-    regions = check.crop_regions(boxes, box_indices, maps.shape[0], maps.dtype)
-    check.match_gradient(gradient, len(regions.boxes), maps.shape, layout)
-    by_corner = backend.average_backward_boxes(
-        gradient,
-        maps,
-        *regions,
-        Geometry("crop_box_gradient"),
-        layout=layout,
-        threads=threads_for_call(),
-    )
-    return reversed_pairs(by_corner)
+    ) as call:
+        layout = check.layout(layout)
+        gradient = check.float_array("grad_output", grad_output)
+        maps = check.features("features", features, layout)
+        check.same_dtype("grad_output", gradient, "features", maps)
+        regions = check.crop_regions(boxes, box_indices, maps.shape[0], maps.dtype)
+        size = check.grad_output("grad_output", gradient, len(regions.boxes), maps.shape, layout)
+        pooling = Pooling(BOX_GRADIENT, size, layout)
+        return check.swap_xy(call.average_backward_boxes(gradient, maps, regions, pooling))

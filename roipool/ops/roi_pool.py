@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, overload
 
-import numpy as np
 from numpy.typing import ArrayLike
 
 from roipool import _arguments as check
-from roipool._arguments import Array, Boxes
-from roipool._backend import backend_of
-from roipool._geometry import Geometry
-from roipool._layout import height_width
-from roipool._threads import threads_for_call
+from roipool._arguments import Boxes
+from roipool._arrays import Array
+from roipool._definitions import Definition
+from roipool._pooling import Call, MaxRules, Pooling
+
+RULES = MaxRules(argmax_is_cell=True)
 
 
 @overload
@@ -108,31 +108,21 @@ def roi_pool(
     array([[[[13., 14.],
              [18., 19.]]]], dtype=float32)
     """
-    backend = backend_of(features=features, rois=rois, batch_indices=batch_indices, out=out)
-    layout = check.check_layout(layout)
-    maps = check.features("features", features, layout)
-    size = check.size_pair("output_size", output_size)
-    geometry = Geometry("roi_pool", check.real_number("spatial_scale", spatial_scale))
-    want_argmax = check.flag("return_argmax", return_argmax)
-    boxes, images = check.regions(rois, batch_indices, maps.shape[0], maps.dtype)
-    target = check.pooled_output(out, maps, len(boxes), size, layout, (features, rois))
-    pooled, argmax = backend.maximum(
-        maps,
-        boxes,
-        images,
-        geometry,
-        size,
-        layout=layout,
-        lowest=-np.inf,
-        empty_value=0.0,
-        winner_is_cell=True,
-        outside_is_zero=False,
-        return_argmax=want_argmax,
-        threads=threads_for_call(),
-        out=target.work,
-    )
-    pooled = target.finish(pooled)
-    return (pooled, argmax) if want_argmax else pooled
+    with Call(features=features, rois=rois, batch_indices=batch_indices, out=out) as call:
+        layout = check.layout(layout)
+        maps = check.features("features", features, layout)
+        pooling = Pooling(
+            Definition("roi_pool", check.real_number("spatial_scale", spatial_scale)),
+            check.size_pair("output_size", output_size),
+            layout,
+            rules=RULES,
+        )
+        want_argmax = check.flag("return_argmax", return_argmax)
+        regions = check.regions(rois, batch_indices, maps.shape[0], maps.dtype)
+        pooled, argmax = call.maximum(
+            maps, regions, pooling, return_argmax=want_argmax, out=out, inputs=(features, rois)
+        )
+        return (pooled, argmax) if want_argmax else pooled
 
 
 def roi_pool_backward(
@@ -147,7 +137,7 @@ def roi_pool_backward(
 ) -> Array:
     """Return the gradient of :func:`roi_pool` with respect to the features.
 
-    Each pooled value's gradient goes to the cell that won; boxes are taken in order, so that the
+    Each pooled value's gradient goes to the cell that won; boxes are taken in layout, so that the
     result is the same bits for any number of threads.
 
     Parameters
@@ -192,27 +182,20 @@ def roi_pool_backward(
              [0., 1., 0.],
              [0., 0., 0.]]]], dtype=float32)
     """
-    backend = backend_of(
+    with Call(
         grad_output=grad_output, argmax=argmax, rois=rois, batch_indices=batch_indices, out=out
-    )
-    layout = check.check_layout(layout)
-    gradient = check.float_array("grad_output", grad_output)
-    shape = check.map_shape("input_shape", input_shape, layout)
-    boxes, images = check.regions(rois, batch_indices, shape[0], gradient.dtype)
-    check.match_gradient(gradient, len(boxes), shape, layout)
-    height, width = height_width(shape, layout)
-    winners = check.winners(argmax, gradient.shape, height * width)
-    target = check.output(out, shape, gradient.dtype, (grad_output, argmax, rois))
-    result = backend.maximum_backward(
-        gradient,
-        winners,
-        boxes,
-        images,
-        None,
-        shape,
-        layout=layout,
-        winner_is_cell=True,
-        threads=threads_for_call(),
-        out=target.work,
-    )
-    return target.finish(result)
+    ) as call:
+        layout = check.layout(layout)
+        gradient = check.float_array("grad_output", grad_output)
+        shape = check.map_shape("input_shape", input_shape, layout)
+        regions = check.regions(rois, batch_indices, shape[0], gradient.dtype)
+        check.grad_output("grad_output", gradient, len(regions.boxes), shape, layout)
+        return call.unpool(
+            gradient,
+            argmax,
+            regions.batch_indices,
+            shape,
+            layout=layout,
+            out=out,
+            inputs=(grad_output, argmax, rois),
+        )

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from numpy.typing import ArrayLike
 
 from roipool import _arguments as check
-from roipool._arguments import Array, Boxes
-from roipool._backend import backend_of
-from roipool._geometry import Geometry
-from roipool._threads import threads_for_call
+from roipool._arguments import Boxes
+from roipool._arrays import Array
+from roipool._definitions import Definition
+from roipool._pooling import Call, Pooling
 
 
 def roi_average_pool(
@@ -75,25 +75,16 @@ def roi_average_pool(
     array([[[[ 4.,  6.],
              [14., 16.]]]], dtype=float32)
     """
-    backend = backend_of(features=features, rois=rois, batch_indices=batch_indices, out=out)
-    layout = check.check_layout(layout)
-    maps = check.features("features", features, layout)
-    size = check.size_pair("output_size", output_size)
-    geometry = Geometry("roi_average_pool", check.real_number("spatial_scale", spatial_scale))
-    regions = check.regions(rois, batch_indices, maps.shape[0], maps.dtype)
-    target = check.pooled_output(out, maps, len(regions.boxes), size, layout, (features, rois))
-    return target.finish(
-        backend.average(
-            maps,
-            *regions,
-            geometry,
-            size,
-            layout=layout,
-            empty_value=0.0,
-            threads=threads_for_call(),
-            out=target.work,
+    with Call(features=features, rois=rois, batch_indices=batch_indices, out=out) as call:
+        layout = check.layout(layout)
+        maps = check.features("features", features, layout)
+        pooling = Pooling(
+            Definition("roi_average_pool", check.real_number("spatial_scale", spatial_scale)),
+            check.size_pair("output_size", output_size),
+            layout,
         )
-    )
+        regions = check.regions(rois, batch_indices, maps.shape[0], maps.dtype)
+        return call.average(maps, regions, pooling, out=out, inputs=(features, rois))
 
 
 def roi_average_pool_backward(
@@ -142,22 +133,18 @@ def roi_average_pool_backward(
     array([[[[0.25, 0.25, 0.  ],
              [0.25, 0.25, 0.  ]]]], dtype=float32)
     """
-    backend = backend_of(grad_output=grad_output, rois=rois, batch_indices=batch_indices, out=out)
-    layout = check.check_layout(layout)
-    gradient = check.float_array("grad_output", grad_output)
-    shape = check.map_shape("input_shape", input_shape, layout)
-    geometry = Geometry("roi_average_pool", check.real_number("spatial_scale", spatial_scale))
-    regions = check.regions(rois, batch_indices, shape[0], gradient.dtype)
-    check.match_gradient(gradient, len(regions.boxes), shape, layout)
-    target = check.output(out, shape, gradient.dtype, (grad_output, rois))
-    return target.finish(
-        backend.average_backward(
+    with Call(grad_output=grad_output, rois=rois, batch_indices=batch_indices, out=out) as call:
+        layout = check.layout(layout)
+        gradient = check.float_array("grad_output", grad_output)
+        shape = check.map_shape("input_shape", input_shape, layout)
+        placed = Definition("roi_average_pool", check.real_number("spatial_scale", spatial_scale))
+        regions = check.regions(rois, batch_indices, shape[0], gradient.dtype)
+        size = check.grad_output("grad_output", gradient, len(regions.boxes), shape, layout)
+        return call.average_backward(
             gradient,
-            *regions,
-            geometry,
+            regions,
+            Pooling(placed, size, layout),
             shape,
-            layout=layout,
-            threads=threads_for_call(),
-            out=target.work,
+            out=out,
+            inputs=(grad_output, rois),
         )
-    )
