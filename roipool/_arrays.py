@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from roipool._debug import debugging
+from roipool._settings import debugging
 
 
 def is_cupy(value: Any) -> bool:

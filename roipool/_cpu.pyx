@@ -9,17 +9,14 @@ float64 for float64 maps, else float32; images are (K,) int64, negative where a 
 maps and pooled values are C-contiguous in their layout.
 """
 
-import os
-
 import numpy as np
 
-from roipool._environment import whole_number
 from roipool._layout import dtype_name, height_width, pooled_shape
 
 cimport numpy as cnp
 from cython.parallel cimport parallel, prange, threadid
 from cpython.pycapsule cimport PyCapsule_New
-from libc.string cimport memset, strcpy
+from libc.string cimport memcpy, memset, strcpy
 
 cnp.import_array()
 
@@ -42,18 +39,26 @@ cdef extern from "numpy/arrayobject.h":
 
 
 cdef extern from "kernels/cpu/memory.h" namespace "roipool" nogil:
-    void* take_memory(size_t) noexcept
-    void give_memory(void*) noexcept
+    void* allocate(size_t) noexcept
+    void deallocate(void*) noexcept
     void* array_malloc(void*, size_t) noexcept
     void* array_calloc(void*, size_t, size_t) noexcept
     void* array_realloc(void*, void*, size_t) noexcept
     void array_free(void*, void*, size_t) noexcept
-    void limit_kept_memory(size_t) noexcept
+
+    cdef cppclass BlockCache:
+        void clear() noexcept
+        void set_limit(size_t) noexcept
+        size_t limit() noexcept
+        size_t bytes() noexcept
+
+    BlockCache& block_cache() noexcept
 
 
 cdef extern from "kernels/cpu/threads.h" namespace "roipool" nogil:
     int built_with_openmp
-    int _openmp_threads "roipool::openmp_threads" ()
+    int _openmp_threads "roipool::openmp_threads" () noexcept
+    bint prepare_for_forks() noexcept
 
 
 cdef extern from "kernels/cpu/job.h" namespace "roipool" nogil:
@@ -139,8 +144,10 @@ cdef extern from "kernels/cpu/engines.h" namespace "roipool" nogil:
     int usable_engines(const Engine**)
 
 
+# Settings, which `_settings` makes. Each is one word, which calls read once: a change from another
+# thread needs no guard.
 cdef const Engine* engine = NULL
-cdef wide_int fewest_streamed_bytes
+cdef wide_int min_non_temporal_bytes = 0
 
 _STORAGE = {
     "float16": float16_storage,
@@ -168,7 +175,7 @@ def instruction_sets():
 
 
 def use_instruction_set(name):
-    """Choose an engine by name; results may differ from another's by rounding."""
+    """Choose one of :func:`instruction_sets`; results may differ by rounding."""
     global engine
     cdef const Engine* engines[3]
     cdef int count = usable_engines(engines)
@@ -176,7 +183,7 @@ def use_instruction_set(name):
         if engines[i].name.decode() == name:
             engine = engines[i]
             return
-    raise ValueError(f"ROIPOOL_ISA is {name!r}; this machine has {', '.join(instruction_sets())}")
+    raise ValueError(f"there is no instruction set {name!r} among {instruction_sets()}")
 
 
 def instruction_set():
@@ -184,10 +191,10 @@ def instruction_set():
     return engine.name.decode()
 
 
-def stream_results(fewest_bytes):
-    """Choose from how many bytes on a result goes around the caches."""
-    global fewest_streamed_bytes
-    fewest_streamed_bytes = fewest_bytes
+def use_non_temporal_stores(min_bytes):
+    """Choose from how many bytes on a result is written around the processor's caches."""
+    global min_non_temporal_bytes
+    min_non_temporal_bytes = min_bytes
 
 
 cdef void* address(array) noexcept:
@@ -204,9 +211,25 @@ handler.allocator.free = array_free
 array_memory = PyCapsule_New(&handler, "mem_handler", NULL)
 
 
-def keep_memory(mebibytes):
-    """Choose how much freed memory is kept for the next calls; 0 keeps none."""
-    limit_kept_memory(<size_t>mebibytes << 20)
+def set_cache_limit(size_t n_bytes):
+    """Choose how much freed memory is cached for the next calls; 0 caches none."""
+    block_cache().set_limit(n_bytes)
+
+
+def cache_limit():
+    """Return what :func:`set_cache_limit` chose, in bytes."""
+    return block_cache().limit()
+
+
+def cached_bytes():
+    """Return how much freed memory is cached now."""
+    return block_cache().bytes()
+
+
+def free_cached_memory():
+    """Return all cached memory to the system."""
+    with nogil:
+        block_cache().clear()
 
 
 def empty_array(shape, dtype):
@@ -225,12 +248,12 @@ cdef class Memory:
     cdef char* start
 
     def __cinit__(self, wide_int size):
-        self.start = <char*>take_memory(size)
+        self.start = <char*>allocate(size)
         if self.start == NULL:
             raise MemoryError(f"a call needs {size} bytes for its plan or scratch memory")
 
     def __dealloc__(self):
-        give_memory(self.start)
+        deallocate(self.start)
 
 
 def image_numbers(values, images):
@@ -243,12 +266,12 @@ def image_numbers(values, images):
     cdef wide_int* number = <wide_int*>address(numbers)
     cdef wide_int end = images
     cdef wide_int row
+    cdef double image
     for row in range(len(values)):
-        if not (0 <= value[row] < end):
+        image = value[row]
+        if not (0 <= image < end) or <wide_int>image != image:
             return numbers, row
-        number[row] = <wide_int>value[row]
-        if number[row] != value[row]:
-            return numbers, row
+        number[row] = <wide_int>image
     return numbers, -1
 
 
@@ -257,13 +280,11 @@ cdef class Call:
     cdef Job job
     cdef Request request
     cdef int threads
-    cdef object boxes, images
-    cdef Memory bins, entries
+    cdef Memory regions, bins, entries
 
     def __cinit__(self, dtype, boxes, images, geometry, map_shape, output_size, layout, threads):
         cdef Job* job = &self.job
         memset(job, 0, sizeof(Job))
-        self.boxes, self.images = boxes, images
         job.storage = _STORAGE[dtype_name(dtype)]
         job.channels_last = layout == "NHWC"
         job.boxes = boxes.shape[0]
@@ -271,8 +292,7 @@ cdef class Call:
         job.channels = map_shape[3] if job.channels_last else map_shape[1]
         job.rows.size, job.columns.size = map_shape[1:3] if job.channels_last else map_shape[2:]
         job.rows.bins, job.columns.bins = output_size
-        job.box_image = <wide_int*>address(images)
-        job.fewest_streamed_bytes = fewest_streamed_bytes
+        job.fewest_streamed_bytes = min_non_temporal_bytes
         # Waking a thread for less work than this costs more than it saves.
         work = job.boxes * job.channels * job.rows.bins * job.columns.bins
         self.threads = max(1, min(threads, work // 16384))
@@ -282,8 +302,24 @@ cdef class Call:
             self.request.scale = geometry.scale
             self.request.sampling[0], self.request.sampling[1] = geometry.sampling
             self.request.aligned = geometry.aligned
-        self.request.boxes = address(boxes)
-        self.request.images = job.box_image
+        self.copy_regions(boxes, images)
+
+    cdef copy_regions(self, boxes, images):
+        """Copy boxes and image numbers: the caller's may change between the steps of a plan."""
+        cdef Job* job = &self.job
+        cdef size_t box_bytes = cnp.PyArray_NBYTES(<cnp.ndarray>boxes)
+        cdef size_t image_bytes = cnp.PyArray_NBYTES(<cnp.ndarray>images)
+        self.regions = Memory(box_bytes + image_bytes)
+        memcpy(self.regions.start, address(boxes), box_bytes)
+        cdef wide_int* own = <wide_int*>(self.regions.start + box_bytes)
+        memcpy(own, address(images), image_bytes)
+        cdef wide_int box
+        for box in range(job.boxes):
+            # Checked before, but it may have changed since.
+            if own[box] >= job.images:
+                own[box] = -1
+        self.request.boxes = self.regions.start
+        self.request.images = job.box_image = own
 
     cdef prepare_bins(self, Entries entries):
         self.request.entries = entries
@@ -356,7 +392,7 @@ def average(features, boxes, images, geometry, output_size, *, layout, empty_val
     cdef Call call = Call(features.dtype, boxes, images, geometry, features.shape, output_size,
                           layout, threads)
     if out is None:
-        out = empty_array(pooled_shape(len(boxes), call.job.channels, output_size, layout),
+        out = empty_array(pooled_shape(call.job.boxes, call.job.channels, output_size, layout),
                           features.dtype)
     if out.size == 0:
         return out
@@ -392,7 +428,7 @@ def average_backward_boxes(grad_output, features, boxes, images, geometry, *, la
     """Return the gradient of :func:`average` with respect to x1, y1, x2, y2 of each box."""
     cdef Call call = Call(grad_output.dtype, boxes, images, geometry, features.shape,
                           height_width(grad_output.shape, layout), layout, threads)
-    sums = np.zeros((len(boxes), 4), np.float64)
+    sums = np.zeros((call.job.boxes, 4), np.float64)
     if features.size and grad_output.size:
         call.plan(taps_with_gradient)
         call.job.grad_output = address(grad_output)
@@ -408,7 +444,7 @@ def maximum(features, boxes, images, geometry, output_size, *, layout, lowest, e
     """Pool by maxima; return the pooled values and, if asked for, the winners (else None)."""
     cdef Call call = Call(features.dtype, boxes, images, geometry, features.shape, output_size,
                           layout, threads)
-    shape = pooled_shape(len(boxes), call.job.channels, output_size, layout)
+    shape = pooled_shape(call.job.boxes, call.job.channels, output_size, layout)
     if out is None:
         out = empty_array(shape, features.dtype)
     argmax = None
@@ -493,10 +529,6 @@ def identify(y, x, boxes, images, geometry, input_shape, *, threads):
     return argmax
 
 
-# Larger results are in no cache when they are read.
-LARGE_RESULT_BYTES = 2**24
-stream_results(LARGE_RESULT_BYTES)
-
-kept_mebibytes = whole_number("ROIPOOL_KEPT_MIB", 0, 2**20)
-keep_memory(1024 if kept_mebibytes is None else kept_mebibytes)
-use_instruction_set(os.environ.get("ROIPOOL_ISA") or instruction_sets()[0])
+use_instruction_set(instruction_sets()[0])
+if not prepare_for_forks():
+    raise MemoryError("there is no memory for the handlers of forks")

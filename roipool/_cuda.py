@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from roipool._arrays import contiguous
-from roipool._config import CUPY_EXTRAS
+from roipool._system_info import CUPY_EXTRAS
 from roipool._cuda_work import (
     BYTES_OF_PLACE,
     CALL_TYPE,

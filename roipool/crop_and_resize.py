@@ -11,7 +11,7 @@ from roipool._arguments import Array
 from roipool._arrays import reversed_pairs
 from roipool._backend import backend_of
 from roipool._geometry import Geometry
-from roipool._threads import threads_for_call
+from roipool._settings import get_num_threads
 
 METHODS = {"bilinear": Geometry("crop_bilinear"), "nearest": Geometry("crop_nearest")}
 
@@ -94,7 +94,7 @@ def crop_and_resize(
             size,
             layout=layout,
             empty_value=value,
-            threads=threads_for_call(),
+            threads=get_num_threads(),
             out=target.work,
         )
     )
@@ -161,7 +161,7 @@ def crop_and_resize_backward(
             geometry,
             shape,
             layout=layout,
-            threads=threads_for_call(),
+            threads=get_num_threads(),
             out=target.work,
         )
     )
@@ -224,6 +224,6 @@ def crop_and_resize_backward_boxes(
         *regions,
         Geometry("crop_box_gradient"),
         layout=layout,
-        threads=threads_for_call(),
+        threads=get_num_threads(),
     )
     return reversed_pairs(by_corner)

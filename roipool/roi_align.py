@@ -12,7 +12,7 @@ from roipool import _arguments as check
 from roipool._arguments import Array, Boxes
 from roipool._backend import backend_of
 from roipool._geometry import Geometry
-from roipool._threads import threads_for_call
+from roipool._settings import get_num_threads
 
 MODES = ("avg", "max")
 
@@ -162,7 +162,7 @@ def roi_align(
                 size,
                 layout=layout,
                 empty_value=0.0,
-                threads=threads_for_call(),
+                threads=get_num_threads(),
                 out=target.work,
             )
         )
@@ -178,7 +178,7 @@ def roi_align(
         winner_is_cell=False,
         outside_is_zero=True,
         return_argmax=want_argmax,
-        threads=threads_for_call(),
+        threads=get_num_threads(),
         out=target.work,
     )
     pooled = target.finish(pooled)
@@ -269,7 +269,7 @@ def roi_align_backward(
                 geometry,
                 shape,
                 layout=layout,
-                threads=threads_for_call(),
+                threads=get_num_threads(),
                 out=target.work,
             )
         )
@@ -286,7 +286,7 @@ def roi_align_backward(
             shape,
             layout=layout,
             winner_is_cell=False,
-            threads=threads_for_call(),
+            threads=get_num_threads(),
             out=target.work,
         )
     )
@@ -357,5 +357,5 @@ def roi_align_backward_rois(
     boxes, images = check.regions(rois, batch_indices, maps.shape[0], maps.dtype)
     check.match_gradient(gradient, len(boxes), maps.shape, layout)
     return backend.average_backward_boxes(
-        gradient, maps, boxes, images, geometry, layout=layout, threads=threads_for_call()
+        gradient, maps, boxes, images, geometry, layout=layout, threads=get_num_threads()
     )

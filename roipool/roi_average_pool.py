@@ -10,7 +10,7 @@ from roipool import _arguments as check
 from roipool._arguments import Array, Boxes
 from roipool._backend import backend_of
 from roipool._geometry import Geometry
-from roipool._threads import threads_for_call
+from roipool._settings import get_num_threads
 
 
 def roi_average_pool(
@@ -90,7 +90,7 @@ def roi_average_pool(
             size,
             layout=layout,
             empty_value=0.0,
-            threads=threads_for_call(),
+            threads=get_num_threads(),
             out=target.work,
         )
     )
@@ -157,7 +157,7 @@ def roi_average_pool_backward(
             geometry,
             shape,
             layout=layout,
-            threads=threads_for_call(),
+            threads=get_num_threads(),
             out=target.work,
         )
     )

@@ -13,7 +13,7 @@ from roipool._arguments import Array, Boxes
 from roipool._backend import backend_of
 from roipool._geometry import Geometry
 from roipool._layout import height_width
-from roipool._threads import threads_for_call
+from roipool._settings import get_num_threads
 
 
 @overload
@@ -128,7 +128,7 @@ def roi_pool(
         winner_is_cell=True,
         outside_is_zero=False,
         return_argmax=want_argmax,
-        threads=threads_for_call(),
+        threads=get_num_threads(),
         out=target.work,
     )
     pooled = target.finish(pooled)
@@ -212,7 +212,7 @@ def roi_pool_backward(
         shape,
         layout=layout,
         winner_is_cell=True,
-        threads=threads_for_call(),
+        threads=get_num_threads(),
         out=target.work,
     )
     return target.finish(result)

@@ -17,7 +17,7 @@ from roipool._arrays import array_module, contiguous, device_of, values_of
 from roipool._backend import backend_of
 from roipool._geometry import Geometry
 from roipool._layout import Layout, Shape4
-from roipool._threads import threads_for_call
+from roipool._settings import get_num_threads
 
 # Where most systems' running maximum starts, in every type they compute in.
 LOWEST_FLOAT32 = float(np.finfo(np.float32).min)
@@ -149,7 +149,7 @@ def pool_average(
         size,
         layout=layout,
         empty_value=empty_value,
-        threads=threads_for_call(),
+        threads=get_num_threads(),
         out=None,
     )
 
@@ -165,7 +165,7 @@ def spread_average(
     """Average backward."""
     check.match_gradient(gradient, len(regions.boxes), shape, layout)
     return backend_of(gradient=gradient).average_backward(
-        gradient, *regions, geometry, shape, layout=layout, threads=threads_for_call(), out=None
+        gradient, *regions, geometry, shape, layout=layout, threads=get_num_threads(), out=None
     )
 
 
@@ -194,7 +194,7 @@ def pool_maximum(
         winner_is_cell=winner_is_cell,
         outside_is_zero=outside_is_zero,
         return_argmax=return_argmax,
-        threads=threads_for_call(),
+        threads=get_num_threads(),
         out=None,
         nan_restarts=nan_restarts,
     )
@@ -220,7 +220,7 @@ def spread_maximum(
         shape,
         layout="NCHW",
         winner_is_cell=winner_is_cell,
-        threads=threads_for_call(),
+        threads=get_num_threads(),
         out=None,
     )
 
@@ -230,7 +230,7 @@ def winner_positions(
 ) -> tuple[Array, Array]:
     """Return y and x, in map cells, of winning samples given by number."""
     return backend_of(argmax=argmax).locate(
-        argmax, *regions, geometry, shape, threads=threads_for_call()
+        argmax, *regions, geometry, shape, threads=get_num_threads()
     )
 
 
@@ -245,7 +245,7 @@ def winner_numbers(
         *regions,
         geometry,
         shape,
-        threads=threads_for_call(),
+        threads=get_num_threads(),
     )
 
 

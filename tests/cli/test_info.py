@@ -12,7 +12,7 @@ import pytest
 
 import roipool
 from roipool import _cpu
-from roipool._config import CUPY_EXTRAS
+from roipool._system_info import CUPY_EXTRAS
 from roipool.cli import main
 
 GPU = {"name": b"NVIDIA H200", "major": 9, "minor": 0, "totalGlobalMem": 150 * 2**30}
