@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from roipool._arrays import contiguous
-from roipool._system_info import CUPY_EXTRAS
 from roipool._cuda_work import (
     BYTES_OF_PLACE,
     CALL_TYPE,
@@ -40,6 +39,7 @@ from roipool._cuda_work import (
 from roipool._geometry import Geometry
 from roipool._layout import channels, height_width, pooled_shape
 from roipool._source import OPTIONS, kernel_source
+from roipool._system_info import CUPY_EXTRAS
 
 try:
     import cupy
