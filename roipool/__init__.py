@@ -15,9 +15,15 @@ except ImportError as error:
     ) from error
 
 from roipool import compat, reference
-from roipool._config import show_config
-from roipool._debug import set_debug
-from roipool._threads import get_num_threads, set_num_threads
+from roipool._settings import (
+    free_memory,
+    get_cache_limit,
+    get_num_threads,
+    set_cache_limit,
+    set_debug,
+    set_num_threads,
+)
+from roipool._system_info import show_config
 from roipool._version import __version__
 from roipool.ops.crop_and_resize import (
     crop_and_resize,
@@ -34,6 +40,8 @@ __all__ = [
     "crop_and_resize",
     "crop_and_resize_backward",
     "crop_and_resize_backward_boxes",
+    "free_memory",
+    "get_cache_limit",
     "get_num_threads",
     "reference",
     "roi_align",
@@ -43,6 +51,7 @@ __all__ = [
     "roi_average_pool_backward",
     "roi_pool",
     "roi_pool_backward",
+    "set_cache_limit",
     "set_debug",
     "set_num_threads",
     "show_config",

@@ -9,17 +9,14 @@ x1, y1, x2, y2, C-contiguous, in float64 for float64 features, else float32; bat
 int64, negative where a box reads nothing.
 """
 
-import os
-
 import numpy as np
 
-from roipool._environment import whole_number
 from roipool._dtypes import dtype_name
 
 cimport numpy as cnp
 from cython.parallel cimport parallel, prange, threadid
 from cpython.pycapsule cimport PyCapsule_New
-from libc.string cimport memset, strcpy
+from libc.string cimport memcpy, memset, strcpy
 
 cnp.import_array()
 
@@ -42,18 +39,26 @@ cdef extern from "numpy/arrayobject.h":
 
 
 cdef extern from "kernels/cpu/memory.h" namespace "roipool" nogil:
-    void* take_memory(size_t) noexcept
-    void give_memory(void*) noexcept
+    void* allocate(size_t) noexcept
+    void deallocate(void*) noexcept
     void* array_malloc(void*, size_t) noexcept
     void* array_calloc(void*, size_t, size_t) noexcept
     void* array_realloc(void*, void*, size_t) noexcept
     void array_free(void*, void*, size_t) noexcept
-    void limit_kept_memory(size_t) noexcept
+
+    cdef cppclass BlockCache:
+        void clear() noexcept
+        void set_limit(size_t) noexcept
+        size_t limit() noexcept
+        size_t bytes() noexcept
+
+    BlockCache& block_cache() noexcept
 
 
 cdef extern from "kernels/cpu/threads.h" namespace "roipool" nogil:
     int built_with_openmp
-    int _openmp_threads "roipool::openmp_threads" ()
+    int _openmp_threads "roipool::openmp_threads" () noexcept
+    bint prepare_for_forks() noexcept
 
 
 cdef extern from "kernels/cpu/job.h" namespace "roipool" nogil:
@@ -139,8 +144,10 @@ cdef extern from "kernels/cpu/engines.h" namespace "roipool" nogil:
     int usable_engines(const Engine**)
 
 
+# Settings, which `_settings` makes. Each is one word, which calls read once: a change from another
+# thread needs no guard.
 cdef const Engine* engine = NULL
-cdef wide_int fewest_streamed_bytes
+cdef wide_int min_non_temporal_bytes = 0
 
 _STORAGE = {
     "float16": float16_storage,
@@ -160,13 +167,31 @@ def has_openmp():
     return built_with_openmp != 0
 
 
-cdef object num_threads = openmp_threads
+# More than any machine has; OpenMP's own bookkeeping overflows the stack not far beyond.
+MAX_THREADS = 1024
+
+# The settings of ``roipool._settings``, where calls find them at once.
+cdef int chosen_threads = 0
+cdef object refusal = None
 
 
-def ask_for_threads(function):
-    """Choose the function that says how many threads a call may use."""
-    global num_threads
-    num_threads = function
+def use_threads(int number):
+    """Set how many threads calls may use; 0: as many as OpenMP itself would."""
+    global chosen_threads
+    chosen_threads = number
+
+
+cpdef int num_threads():
+    """Return how many threads a call may use."""
+    if built_with_openmp == 0:
+        return 1
+    return chosen_threads if chosen_threads > 0 else min(_openmp_threads(), 1024)
+
+
+def refuse_calls(reason):
+    """Make every call a ValueError with this text."""
+    global refusal
+    refusal = reason
 
 
 def instruction_sets():
@@ -177,7 +202,7 @@ def instruction_sets():
 
 
 def use_instruction_set(name):
-    """Choose an engine by name; results may differ from another's by rounding."""
+    """Choose one of :func:`instruction_sets`; results may differ by rounding."""
     global engine
     cdef const Engine* engines[3]
     cdef int count = usable_engines(engines)
@@ -185,7 +210,7 @@ def use_instruction_set(name):
         if engines[i].name.decode() == name:
             engine = engines[i]
             return
-    raise ValueError(f"ROIPOOL_ISA is {name!r}; this machine has {', '.join(instruction_sets())}")
+    raise ValueError(f"there is no instruction set {name!r} among {instruction_sets()}")
 
 
 def instruction_set():
@@ -193,10 +218,10 @@ def instruction_set():
     return engine.name.decode()
 
 
-def stream_results(fewest_bytes):
-    """Choose from how many bytes on a result goes around the caches."""
-    global fewest_streamed_bytes
-    fewest_streamed_bytes = fewest_bytes
+def use_non_temporal_stores(min_bytes):
+    """Choose from how many bytes on a result is written around the processor's caches."""
+    global min_non_temporal_bytes
+    min_non_temporal_bytes = min_bytes
 
 
 cdef void* address(array) noexcept:
@@ -213,9 +238,25 @@ handler.allocator.free = array_free
 array_memory = PyCapsule_New(&handler, "mem_handler", NULL)
 
 
-def keep_memory(mebibytes):
-    """Choose how much freed memory is kept for the next calls; 0 keeps none."""
-    limit_kept_memory(<size_t>mebibytes << 20)
+def set_cache_limit(size_t n_bytes):
+    """Choose how much freed memory is cached for the next calls; 0 caches none."""
+    block_cache().set_limit(n_bytes)
+
+
+def cache_limit():
+    """Return what :func:`set_cache_limit` chose, in bytes."""
+    return block_cache().limit()
+
+
+def cached_bytes():
+    """Return how much freed memory is cached now."""
+    return block_cache().bytes()
+
+
+def free_cached_memory():
+    """Return all cached memory to the system."""
+    with nogil:
+        block_cache().clear()
 
 
 def empty_array(shape, dtype):
@@ -234,12 +275,12 @@ cdef class Memory:
     cdef char* start
 
     def __cinit__(self, wide_int size):
-        self.start = <char*>take_memory(size)
+        self.start = <char*>allocate(size)
         if self.start == NULL:
             raise MemoryError(f"a call needs {size} bytes for its plan or scratch memory")
 
     def __dealloc__(self):
-        give_memory(self.start)
+        deallocate(self.start)
 
 
 def contiguous(array, dtype):
@@ -264,12 +305,12 @@ def whole_numbers(values, end):
     cdef wide_int* number = <wide_int*>address(numbers)
     cdef wide_int limit = end
     cdef wide_int row
+    cdef double image  # read once: the caller may change it meanwhile
     for row in range(len(values)):
-        if not (0 <= value[row] < limit):
+        image = value[row]
+        if not (0 <= image < limit) or <wide_int>image != image:
             return numbers, row
-        number[row] = <wide_int>value[row]
-        if number[row] != value[row]:
-            return numbers, row
+        number[row] = <wide_int>image
     return numbers, -1
 
 
@@ -284,9 +325,11 @@ def cut_numbers(values, end):
     cdef wide_int* number = <wide_int*>address(numbers)
     cdef wide_int limit = end
     cdef wide_int row, wrong = -1
+    cdef double image  # read once: the caller may change it meanwhile
     for row in range(len(values)):
-        if -1 < value[row] < limit:
-            number[row] = <wide_int>value[row]
+        image = value[row]
+        if -1 < image < limit:
+            number[row] = <wide_int>image
         else:
             number[row] = -1
             wrong = row if wrong < 0 else wrong
@@ -303,6 +346,8 @@ cdef class Call:
 
     def __cinit__(self, dtype, batch_indices, map_shape, output_size, layout):
         cdef Job* job = &self.job
+        if refusal is not None:
+            raise ValueError(refusal)
         memset(job, 0, sizeof(Job))
         self.batch_indices = batch_indices
         job.storage = _STORAGE[dtype_name(dtype)]
@@ -313,7 +358,7 @@ cdef class Call:
         job.rows.size, job.columns.size = map_shape[1:3] if job.channels_last else map_shape[2:]
         job.rows.bins, job.columns.bins = output_size
         job.box_image = <wide_int*>address(batch_indices)
-        job.fewest_streamed_bytes = fewest_streamed_bytes
+        job.fewest_streamed_bytes = min_non_temporal_bytes
         # Waking a thread for less work than this costs more than it saves.
         work = job.boxes * job.channels * job.rows.bins * job.columns.bins
         self.threads = max(1, min(num_threads(), work // 16384))
@@ -534,10 +579,6 @@ def argmax_at(y, x, regions, pooling, input_shape):
     return argmax
 
 
-# Larger results are in no cache when they are read.
-LARGE_RESULT_BYTES = 2**24
-stream_results(LARGE_RESULT_BYTES)
-
-kept_mebibytes = whole_number("ROIPOOL_KEPT_MIB", 0, 2**20)
-keep_memory(1024 if kept_mebibytes is None else kept_mebibytes)
-use_instruction_set(os.environ.get("ROIPOOL_ISA") or instruction_sets()[0])
+use_instruction_set(instruction_sets()[0])
+if not prepare_for_forks():
+    raise MemoryError("there is no memory for the handlers of forks")

@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from roipool._arguments import Regions
-from roipool._config import CUPY_EXTRAS
 from roipool._cuda_work import (
     BYTES_OF_PLACE,
     CALL_TYPE,
@@ -39,6 +38,7 @@ from roipool._definitions import Definition
 from roipool._layout import Layout, height_width
 from roipool._pooling import Pooling
 from roipool._source import OPTIONS, kernel_source
+from roipool._system_info import CUPY_EXTRAS
 
 try:
     import cupy

@@ -62,7 +62,8 @@ class Engine(Protocol):
     """What computes on one kind of device: a module with these functions.
 
     Arguments are checked and converted: arrays are C-contiguous, in native byte order, on one
-    device; `out` is of the right shape and dtype and overlaps nothing. A box whose batch index is
+    device; on a host the regions are the call's own, so that nobody changes them between the steps
+    of a plan; `out` is of the right shape and dtype and overlaps nothing. A box whose batch index is
     negative pools nothing and gets no gradient; on a GPU so does one whose index names no image.
     """
 

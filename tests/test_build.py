@@ -63,6 +63,9 @@ SIGNATURES: dict[str, list[Any]] = {
     ],
     "set_num_threads": ["n"],
     "get_num_threads": [],
+    "set_cache_limit": ["mebibytes"],
+    "get_cache_limit": [],
+    "free_memory": [],
     "show_config": [],
 }  # fmt: skip
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from roipool._debug import debugging
+from roipool._settings import debugging
 
 name = "CuPy"
 

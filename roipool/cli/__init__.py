@@ -54,6 +54,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(argv: Sequence[str] | None) -> int:
+    from roipool._settings import check_environment
+
+    check_environment()
     parser = _parser()
     try:
         arguments = parser.parse_args(argv)

@@ -6,7 +6,7 @@ import argparse
 import json
 from typing import Any
 
-from roipool import _config
+from roipool import _system_info
 
 __all__ = ["add_parser", "run"]
 
@@ -30,7 +30,7 @@ def add_parser(subparsers: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Carry out the command; 0 also where there is no GPU."""
     if arguments.json:
-        print(json.dumps(_config.facts(), indent=2))
+        print(json.dumps(_system_info.facts(), indent=2))
     else:
-        _config.show_config()
+        _system_info.show_config()
     return 0

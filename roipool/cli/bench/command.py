@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import roipool
-from roipool._threads import MOST_THREADS
+from roipool._settings import MAX_THREADS
 from roipool.cli import files
 from roipool.cli.bench import machine, report
 from roipool.cli.bench.devices import open_device
@@ -123,8 +123,8 @@ def _threads(counts: list[int] | None) -> list[int]:
     if counts is None:
         return [roipool.get_num_threads()]
     for count in counts:
-        if count > MOST_THREADS:
-            raise ValueError(f"--threads must be at most {MOST_THREADS}, got {count}")
+        if count > MAX_THREADS:
+            raise ValueError(f"--threads must be at most {MAX_THREADS}, got {count}")
     return counts
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 import roipool
-from roipool import _config, _cpu
+from roipool import _cpu, _system_info
 
 __all__ = ["facts"]
 
@@ -19,8 +19,8 @@ def facts() -> dict[str, str | int | None]:
     """Return the facts by name; the commit only where this is a git checkout of roipool."""
     return {
         "date": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
-        "cpu": _config.processor(),
-        "cores": _config.usable_processors(),
+        "cpu": _system_info.processor(),
+        "cores": _system_info.usable_processors(),
         "system": f"{platform.system()} {platform.machine()}",
         "instruction_set": _cpu.instruction_set(),
         "python": platform.python_version(),

@@ -9,7 +9,6 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import roipool
-from roipool import _cpu
 from roipool.cli.bench import ours
 from roipool.cli.bench.workloads import Workload, changed, task_of
 
@@ -60,7 +59,7 @@ def _measure(
     ours.prepare(task_of(changed(workload, boxes=1), dtype, backward))()
     call = ours.prepare(task_of(workload, dtype, backward), out_reuse)
     # What was freed must not be used again.
-    _cpu.keep_memory(0)
+    roipool.set_cache_limit(0)
     with contextlib.suppress(AttributeError):  # glibc's
         ctypes.CDLL(None).malloc_trim(0)
     try:

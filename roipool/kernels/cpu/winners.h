@@ -58,7 +58,7 @@ void locate_box(const Request& request, const Job& job, wide_int box, const wide
       y[value] = x[value] = T(-1);
       continue;
     }
-    const wide_int number = argmax[value] < 0 ? 0 : argmax[value];
+    const wide_int number = maximum(read_once(argmax + value), 0LL);
     y[value] = position_of<T>(request, job.rows, true, box, row, number / across);
     x[value] = position_of<T>(request, job.columns, false, box, column, number % across);
   }

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from roipool import _cpu
-from roipool._threads import number_and_source
+from roipool._settings import MIB, get_cache_limit, get_num_threads, threads_source
 from roipool._version import __version__
 
 CUPY_EXTRAS = 'pip install "roipool[cuda12]" or "roipool[cuda13]", to match the CUDA driver'
@@ -23,7 +23,7 @@ _CPUINFO = Path("/proc/cpuinfo")
 def show_config() -> None:
     """Print what this installation can do, as ``roipool info`` does.
 
-    Versions, processor, threads and instruction sets; then what CuPy, if it is installed, finds of
+    Versions, processor, threads, instruction sets and cached memory; then what CuPy, if it is installed, finds of
     CUDA (it is imported for this), or why there is no GPU.
 
     Examples
@@ -38,7 +38,6 @@ def show_config() -> None:
 
 def facts() -> dict[str, Any]:
     """Return what is known, as JSON can hold it; None where something is not there."""
-    threads, source = number_and_source()
     return {
         "roipool": __version__,
         "python": f"{platform.python_version()} ({platform.python_implementation()})",
@@ -47,10 +46,12 @@ def facts() -> dict[str, Any]:
         "processor": processor(),
         "processors_usable": usable_processors(),
         "openmp": _cpu.has_openmp(),
-        "threads": threads,
-        "threads_from": source,
+        "threads": get_num_threads(),
+        "threads_from": threads_source(),
         "instruction_sets": list(_cpu.instruction_sets()),
         "instruction_set": _cpu.instruction_set(),
+        "cache_limit_mib": get_cache_limit(),
+        "cached_bytes": _cpu.cached_bytes(),
         "ROIPOOL_ISA": os.environ.get("ROIPOOL_ISA") or None,
         **gpu_facts(),
     }
@@ -102,6 +103,8 @@ def described(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
     sets = ", ".join(found["instruction_sets"])
     forced = ", forced by ROIPOOL_ISA" if found["ROIPOOL_ISA"] else ""
     yield "instruction set", f"{found['instruction_set']}{forced}; usable: {sets}"
+    cached = found["cached_bytes"] / MIB
+    yield "memory cache", f"up to {found['cache_limit_mib']} MiB, {cached:.1f} MiB now"
     if found["cupy"]:
         yield "CuPy", found["cupy"]
         yield "CUDA runtime", found["cuda_runtime"] or "none"
