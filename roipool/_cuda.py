@@ -27,7 +27,6 @@ from roipool._cuda_work import (
     LABELS,
     PLANNING,
     SAMPLES,
-    SAMPLES_PER_RATIO,
     SLOPED_TAPS,
     TAPS,
     Cut,
@@ -37,7 +36,7 @@ from roipool._cuda_work import (
     Work,
     channel_pack,
 )
-from roipool._geometry import Geometry
+from roipool._geometry import TRAITS, Geometry
 from roipool._layout import channels, height_width, pooled_shape
 from roipool._source import OPTIONS, kernel_source
 
@@ -280,15 +279,15 @@ def label_type(sizes: Sizes, winner_is_cell: bool) -> np.dtype[Any]:
     """Return the type of winners; the host does not know how many samples an adaptive grid has."""
     assert sizes.geometry is not None
     height, width = height_width(sizes.map_shape, sizes.layout)
-    factor = SAMPLES_PER_RATIO.get(sizes.geometry.definition)
+    traits = TRAITS[sizes.geometry.definition]
     if winner_is_cell:
         numbers = height * width
-    elif factor is None:  # samples a cell apart, one more than the map has cells at most
+    elif traits.kind != "grid":  # samples a cell apart, one more than the map has cells at most
         numbers = (height + 2) * (width + 2)
     elif 0 in sizes.geometry.sampling:
         return np.dtype(np.int64)
     else:
-        numbers = math.prod(factor * ratio for ratio in sizes.geometry.sampling)
+        numbers = math.prod(traits.samples_per_ratio * ratio for ratio in sizes.geometry.sampling)
     return np.dtype(np.int32 if numbers <= np.iinfo(np.int32).max else np.int64)
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Geometry(NamedTuple):
-    """A definition from ``kernels/geometry.h`` with its parameters.
+    """A definition from ``kernels/definitions.h`` with its parameters.
 
     Parameters
     ----------
@@ -24,3 +24,38 @@ class Geometry(NamedTuple):
     scale: float = 1.0
     sampling: tuple[int, int] = (0, 0)
     aligned: bool = False
+
+
+class Traits(NamedTuple):
+    """What callers must know of a definition beforehand, as in ``kernels/definitions.h``.
+
+    Parameters
+    ----------
+    kind : str
+        How the samples of a bin lie along one axis: ``grid``, ``cells``, ``steps`` or ``crop``.
+    samples_per_ratio : int
+        Of a grid: samples of a bin for each of the sampling ratio.
+    max_per_cell : int
+        Samples inside the map for each of its cells, where neither the sampling ratio nor the
+        number of bins says how many there are.
+    """
+
+    kind: str
+    samples_per_ratio: int
+    max_per_cell: int
+
+
+TRAITS = {
+    "roi_pool": Traits("cells", 0, 1),
+    "roi_average_pool": Traits("cells", 0, 1),
+    "caffe_roi_pool_gather": Traits("cells", 0, 1),
+    "mmcv_roi_pool": Traits("cells", 0, 1),
+    "roi_align": Traits("grid", 1, 2),
+    "onnx_roi_align_max": Traits("grid", 2, 4),
+    "crop_bilinear": Traits("crop", 0, 0),
+    "crop_nearest": Traits("crop", 0, 0),
+    "crop_box_gradient": Traits("crop", 0, 0),
+    "caffe_roi_align": Traits("steps", 0, 1),
+    "mxnet_roi_align": Traits("steps", 0, 1),
+    "mxnet_roi_align_gather": Traits("steps", 0, 1),
+}
