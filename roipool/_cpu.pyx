@@ -119,6 +119,14 @@ cdef extern from "kernels/cpu/plan.h" namespace "roipool" nogil:
         const void* boxes
         const wide_int* images
 
+    struct DefinitionRow:
+        const char* name
+        const char* kind
+        int samples_per_ratio
+        int max_per_cell
+
+    int definition_count
+    const DefinitionRow* definition_rows
     int definition_named(const char*)
     wide_int prepare_bins(const Request&, Job*, char*)
     void count_entries(const Request&, const Job&, wide_int)
@@ -155,6 +163,15 @@ _STORAGE = {
     "float32": float32_storage,
     "float64": float64_storage,
 }
+
+
+def definition_traits():
+    """Return kind, samples_per_ratio and max_per_cell of each row of kernels/definitions.h."""
+    rows = {}
+    for i in range(definition_count):
+        row = definition_rows[i]
+        rows[row.name.decode()] = (row.kind.decode(), row.samples_per_ratio, row.max_per_cell)
+    return rows
 
 
 def openmp_threads():

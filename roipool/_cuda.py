@@ -25,7 +25,6 @@ from roipool._cuda_work import (
     LABELS,
     PLANNING,
     SAMPLES,
-    SAMPLES_PER_RATIO,
     SLOPED_TAPS,
     TAPS,
     Cut,
@@ -34,7 +33,7 @@ from roipool._cuda_work import (
     Work,
     channel_pack,
 )
-from roipool._definitions import Definition
+from roipool._definitions import TRAITS, Definition
 from roipool._layout import Layout, height_width
 from roipool._pooling import Pooling
 from roipool._source import OPTIONS, kernel_source
@@ -214,15 +213,15 @@ def argmax_dtype(sizes: Sizes) -> np.dtype[Any]:
     """Return the dtype of argmax; the host does not know how many samples an adaptive grid has."""
     definition, layout = sizes.pooling.definition, sizes.pooling.layout
     height, width = height_width(sizes.map_shape, layout)
-    factor = SAMPLES_PER_RATIO.get(definition.name)
+    traits = TRAITS[definition.name]
     if sizes.pooling.rules.argmax_is_cell:
         numbers = height * width
-    elif factor is None:  # samples a cell apart, one more than the map has cells at most
+    elif traits.kind != "grid":  # samples a cell apart, one more than the map has cells at most
         numbers = (height + 2) * (width + 2)
     elif 0 in definition.sampling:
         return np.dtype(np.int64)
     else:
-        numbers = math.prod(factor * ratio for ratio in definition.sampling)
+        numbers = math.prod(traits.samples_per_ratio * ratio for ratio in definition.sampling)
     return np.dtype(np.int32 if numbers <= np.iinfo(np.int32).max else np.int64)
 
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from roipool._definitions import TRAITS
 from roipool._dtypes import dtype_name, real_dtype
 from roipool._layout import channels, height_width
 from roipool._pooling import Pooling
@@ -97,28 +98,24 @@ SAMPLES = PlanKind("plan_samples", 32, {4: 24, 8: 40})
 BYTES_OF_WINDOW = BYTES_OF_IMAGE = BYTES_OF_HITS = BYTES_OF_PLACE = 8
 BYTES_OF_LANE = 4
 
-# Samples per bin along one axis, where that does not depend on the map: a factor of sampling_ratio,
-# or for crops, which have none, the number itself.
-SAMPLES_PER_RATIO = {"roi_align": 1, "onnx_roi_align_max": 2}
-CROPS = ("crop_bilinear", "crop_nearest", "crop_box_gradient")
-
 
 def plan_capacity(kind: PlanKind, definition: str, sampling: int, size: int, bins: int) -> int:
     """Return a bound on the entries of one box's plan along one axis.
 
     Bins tile their box, so the cells of neighbouring bins overlap by a few at most, and a plan has
-    not many more taps than the map has cells. Where the number of samples is not fixed, they are
-    at least half a cell apart (ROI align: as many as the bin is long, rounded up), so that there
-    are not many more than two per cell. The rest is for the rounding of far coordinates.
+    not many more taps than the map has cells. Where the number of samples is not fixed, a
+    definition's traits bound it by cells (those of an adaptive grid are at least half a cell
+    apart). The rest is for the rounding of far coordinates.
     """
-    by_map = 2 * size + 8 * bins + 16
-    if definition in CROPS:
+    traits = TRAITS[definition]
+    cells = size + 4 * bins + 8
+    if traits.kind == "crop":
         samples = bins
-    elif sampling > 0 and definition in SAMPLES_PER_RATIO:
-        samples = SAMPLES_PER_RATIO[definition] * sampling * bins
+    elif traits.kind == "grid" and sampling > 0:
+        samples = traits.samples_per_ratio * sampling * bins
     else:
-        samples = SAMPLES_PER_RATIO.get(definition, 1) * by_map
-    return 1 + (samples if kind is SAMPLES else min(2 * samples, by_map))
+        samples = traits.max_per_cell * cells
+    return 1 + (samples if kind is SAMPLES else min(2 * samples, 2 * cells))
 
 
 def _up(number: int, multiple: int) -> int:

@@ -42,10 +42,10 @@ class Traits(NamedTuple):
         from the bin's start; one to a bin; or anywhere, so that rows and columns cannot be planned
         apart.
     samples_per_ratio : int
-        Samples of a bin along one axis are this times the sampling ratio; 0 without one.
+        Of a grid: samples of a bin along one axis for each of the sampling ratio.
     max_per_cell : int
-        How many samples along one axis can lie on one map cell where there is no ratio, or it is
-        adaptive.
+        Samples along one axis for each map cell at most, where neither a sampling ratio nor the
+        number of bins says how many there are.
     """
 
     kind: Literal["grid", "cells", "steps", "crop", "points"]
@@ -61,9 +61,9 @@ TRAITS: dict[str, Traits] = {
     "mmcv_roi_pool": Traits("cells", 0, 1),
     "roi_align": Traits("grid", 1, 2),
     "onnx_roi_align_max": Traits("grid", 2, 4),
-    "crop_bilinear": Traits("crop", 0, 1),
-    "crop_nearest": Traits("crop", 0, 1),
-    "crop_box_gradient": Traits("crop", 0, 1),
+    "crop_bilinear": Traits("crop", 0, 0),
+    "crop_nearest": Traits("crop", 0, 0),
+    "crop_box_gradient": Traits("crop", 0, 0),
     "caffe_roi_align": Traits("steps", 0, 1),
     "mxnet_roi_align": Traits("steps", 0, 1),
     "mxnet_roi_align_gather": Traits("steps", 0, 1),

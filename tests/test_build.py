@@ -160,7 +160,7 @@ def test_bfloat16_needs_no_import_of_ours() -> None:
     [
         "py.typed",
         "kernels/config.h",
-        "kernels/geometry.h",
+        "kernels/definitions.h",
         "kernels/cpu/plan.h",
         "kernels/cuda/call.h",
         "kernels/cuda/average_forward.cu",

@@ -57,8 +57,8 @@ ROIPOOL_HD void add_crop_sample(const Axis<T>& axis, int cell, T position, Sink&
   const int low = cell_at(floor_of(position), axis.size);
   const int high = cell_at(ceil_of(position), axis.size);
   const T fraction = position - floor_of(position);
-  sink.add(0, Sample<T>{low, high, T(1) - fraction, fraction, T(1), position});
-  if (Sink::wants_gradient) sink.move(crop_position_gradient(axis, cell));
+  sink.add(0, Sample<T>{low, high, T(1) - fraction, fraction, T(1), position},
+           crop_position_gradient(axis, cell));
 }
 
 template <typename T, typename Sink>

@@ -100,8 +100,8 @@ ROIPOOL_HD void roi_align(const Axis<T>& axis, int first_bin, int last_bin, Sink
     for (wide_int number = near.first; number < near.last; ++number) {
       const T position = grid.position(bin, number);
       if (!(position >= T(-1) && position <= T(axis.size))) continue;
-      sink.add(number, replicate_border(position, axis.size));
-      if (Sink::wants_gradient) sink.move(position_gradient(grid, axis, bin, number));
+      sink.add(number, replicate_border(position, axis.size),
+               position_gradient(grid, axis, bin, number));
     }
   }
 }

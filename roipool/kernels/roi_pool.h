@@ -73,7 +73,6 @@ ROIPOOL_HD bool caffe_gathers(wide_int start, wide_int end, int bins, int bin, w
 // Passes on the samples of whole-cell bins, with weight 0 where the gradient does not reach.
 template <typename T, typename Sink>
 struct CaffeGatherSink {
-  static const bool wants_gradient = false;
   Sink& sink;
   wide_int start;
   wide_int end;

@@ -1,22 +1,14 @@
 // The maximum engine: the greatest of a bin's samples and which one it was (forward), and the
 // gradient of that sample (backward). Built once per instruction set, without contraction: a
 // sample's value is rounded as in the systems that define it, so that ties are theirs too.
-#include "../sample.h"
+#include "../argmax.h"
 #include "dispatch.h"
 
 namespace roipool {
 namespace ROIPOOL_ISA {
 
-// The samples of one bin along one axis, and where they stand in the bin's whole grid.
 template <typename Value>
-struct Samples {
-  const Sample<Value>* sample;
-  int count;
-  wide_int first_number;
-  wide_int total;
-
-  wide_int end_number() const { return first_number + count; }
-};
+using Samples = BinSamples<Value>;
 
 template <typename Value>
 inline Samples<Value> samples_of(const AxisPlan& plan, wide_int box, int bin) {
@@ -45,17 +37,6 @@ inline Vector value_of_sample(const View<const Value>& map, const Sample<Value>&
     }
   }
   return sum;
-}
-
-// The number of the first sample, in row-major order, that lies outside the map; -1 if none does.
-template <typename Value>
-inline wide_int first_outside(const Samples<Value>& rows, const Samples<Value>& columns) {
-  if (rows.total <= 0 || columns.total <= 0) return -1;
-  if (rows.count == 0 || columns.count == 0) return 0;
-  if (rows.first_number > 0 || columns.first_number > 0) return 0;
-  if (columns.end_number() < columns.total) return columns.end_number();
-  if (rows.end_number() < rows.total) return rows.end_number() * columns.total;
-  return -1;
 }
 
 // What a maximum keeps track of, known to the compiler.

@@ -2,7 +2,8 @@
 #pragma once
 #include <string.h>
 
-#include "../geometry.h"
+#include "../definitions.h"
+#include "../sinks.h"
 #include "job.h"
 
 namespace roipool {
@@ -37,156 +38,112 @@ Axis<T> axis_of_box(const Request& request, const AxisPlan& plan, bool vertical,
           request.aligned,  vertical};
 }
 
-// The cells that a box reads along one axis, as a half-open range.
-struct Window {
-  int first = 0;
-  int last = 0;
+// Gives each bin of a box a sink of its own: `bins` makes it, and takes what it found.
+template <typename T, typename Bins>
+struct BinByBin {
+  typedef typename Bins::Sink Sink;
+  Bins bins;
+  Sink sink;
+  int bin = -1;
 
-  void include(int cell) {
-    if (cell < 0) return;
-    if (first == last) {
-      first = cell;
-      last = cell + 1;
-    }
-    if (cell < first) first = cell;
-    if (cell >= last) last = cell + 1;
-  }
-};
+  explicit BinByBin(const Bins& bins) : bins(bins), sink(bins.sink_of(0)) {}
 
-// An upper bound of every bin's entries.
-template <typename T, bool Taps>
-struct EntryCounter {
-  static const bool wants_gradient = false;
-  wide_int* entries;  // per bin
-  int bin = 0;
-  wide_int samples = 0;
-  Window reach;
-
-  explicit EntryCounter(wide_int* entries) : entries(entries) {}
-
-  void begin_bin(int next, wide_int) {
-    bin = next;
-    samples = 0;
-    reach = Window();
-    entries[bin] = 0;
-  }
-  void add(wide_int, const Sample<T>& sample) {
-    ++samples;
-    if (!Taps) {
-      entries[bin] = samples;
-      return;
-    }
-    reach.include(sample.first);
-    reach.include(sample.second);
-    entries[bin] = minimum<wide_int>(2 * samples, reach.last - reach.first);
-  }
-  void move(PositionGradient<T>) {}
-};
-
-// Merges the samples of each bin into taps: one weight per cell, divided by the number of samples.
-// Cells whose weight is 0 are left out, so that a NaN there does not spread.
-template <typename T, bool Gradient>
-struct TapWriter {
-  static const bool wants_gradient = Gradient;
-  const AxisPlan& plan;
-  wide_int first_row;  // of this box in the per-bin arrays
-  Window window;
-  wide_int row = -1;
-  wide_int begin = 0;
-  wide_int total = 0;
-  int taps = 0;
-  Sample<T> latest = {};
-
-  TapWriter(const AxisPlan& plan, wide_int box) : plan(plan), first_row(box * plan.bins) {}
-
-  T* weight() { return static_cast<T*>(plan.weight) + begin; }
-  T* by_low() { return static_cast<T*>(plan.weight_by_low) + begin; }
-  T* by_high() { return static_cast<T*>(plan.weight_by_high) + begin; }
-
-  void begin_bin(int bin, wide_int samples) {
+  void begin_bin(int next, wide_int total) {
     finish_bin();
-    row = first_row + bin;
-    begin = plan.begin[row];
-    total = samples;
-    taps = 0;
+    bin = next;
+    sink = bins.sink_of(bin);
+    sink.begin_bin(bin, total);
   }
-  void add(wide_int, const Sample<T>& sample) {
-    weight()[tap_of(sample.first)] += sample.first_weight;
-    if (sample.second != no_cell) weight()[tap_of(sample.second)] += sample.second_weight;
-    latest = sample;
+  void add(wide_int number, const Sample<T>& sample, const PositionGradient<T>& gradient = {}) {
+    sink.add(number, sample, gradient);
   }
-  void move(PositionGradient<T> gradient) {
-    add_slope(latest.first, -latest.slope, gradient);
-    if (latest.second != no_cell) add_slope(latest.second, latest.slope, gradient);
-  }
-  void add_slope(int cell, T slope, PositionGradient<T> gradient) {
-    const int tap = tap_of(cell);
-    by_low()[tap] += slope * gradient.by_low;
-    by_high()[tap] += slope * gradient.by_high;
-  }
-  // Samples come in order, so a cell that is there already is among the last few taps.
-  int tap_of(int cell) {
-    int* cells = plan.cell + begin;
-    for (int tap = taps - 1; tap >= 0 && tap >= taps - 3; --tap) {
-      if (cells[tap] == cell) return tap;
-    }
-    cells[taps] = cell;
-    weight()[taps] = T(0);
-    if (Gradient) by_low()[taps] = by_high()[taps] = T(0);
-    return taps++;
-  }
+  void tap(int cell, T weight, T by_low, T by_high) { sink.tap(cell, weight, by_low, by_high); }
   void finish_bin() {
-    if (row < 0) return;
-    int* cells = plan.cell + begin;
-    int kept = 0;
-    for (int tap = 0; tap < taps; ++tap) {
-      const bool used =
-          weight()[tap] != T(0) || (Gradient && (by_low()[tap] != T(0) || by_high()[tap] != T(0)));
-      if (!used) continue;
-      cells[kept] = cells[tap];
-      weight()[kept] = weight()[tap] / T(total);
-      if (Gradient) {
-        by_low()[kept] = by_low()[tap] / T(total);
-        by_high()[kept] = by_high()[tap] / T(total);
-      }
-      window.include(cells[kept]);
-      ++kept;
-    }
-    plan.count[row] = kept;
+    if (bin >= 0) bins.finish(bin, sink);
   }
 };
 
-// Lists the samples of each bin.
+template <typename Counter>
+struct CountedBins {
+  typedef Counter Sink;
+  wide_int* entries;  // per bin
+
+  Counter sink_of(int) const { return Counter(); }
+  void finish(int bin, const Counter& counter) { entries[bin] = counter.entries(); }
+};
+
+// The taps of one bin in the arrays of a plan.
+template <typename T, bool Slopes>
+struct PlannedTaps {
+  static const bool slopes = Slopes;
+  int* cells;
+  T* weights;
+  T* low_slopes;
+  T* high_slopes;
+  int entries;
+
+  PlannedTaps(const AxisPlan& plan, wide_int begin, wide_int end)
+      : cells(plan.cell + begin),
+        weights(static_cast<T*>(plan.weight) + begin),
+        low_slopes(Slopes ? static_cast<T*>(plan.weight_by_low) + begin : nullptr),
+        high_slopes(Slopes ? static_cast<T*>(plan.weight_by_high) + begin : nullptr),
+        entries(static_cast<int>(end - begin)) {}
+
+  int& cell(int tap) { return cells[tap]; }
+  T& weight(int tap) { return weights[tap]; }
+  T& by_low(int tap) { return low_slopes[tap]; }
+  T& by_high(int tap) { return high_slopes[tap]; }
+  int room() const { return entries; }
+};
+
+template <typename T, bool Slopes>
+struct TapBins {
+  typedef TapWriter<T, PlannedTaps<T, Slopes>> Sink;
+  const AxisPlan& plan;
+  wide_int first_row;  // of the box in the per-bin arrays
+  Window window;
+
+  TapBins(const AxisPlan& plan, wide_int box) : plan(plan), first_row(box * plan.bins) {}
+
+  Sink sink_of(int bin) const {
+    return Sink({plan, plan.begin[first_row + bin], plan.begin[first_row + bin + 1]});
+  }
+  void finish(int bin, Sink& taps) {
+    taps.finish();
+    plan.count[first_row + bin] = taps.count;
+    window.include(taps.window);
+  }
+};
+
 template <typename T>
-struct SampleWriter {
-  static const bool wants_gradient = false;
+struct SampleBins {
+  typedef SampleWriter<T> Sink;
   const AxisPlan& plan;
   wide_int first_row;
   Window window;
-  wide_int row = -1;
 
-  SampleWriter(const AxisPlan& plan, wide_int box) : plan(plan), first_row(box * plan.bins) {}
+  SampleBins(const AxisPlan& plan, wide_int box) : plan(plan), first_row(box * plan.bins) {}
 
-  void begin_bin(int bin, wide_int samples) {
-    row = first_row + bin;
-    plan.count[row] = 0;
-    plan.first_number[row] = 0;
-    plan.total[row] = samples;
+  Sink sink_of(int bin) const {
+    const wide_int begin = plan.begin[first_row + bin], end = plan.begin[first_row + bin + 1];
+    return Sink(static_cast<Sample<T>*>(plan.sample) + begin, static_cast<int>(end - begin));
   }
-  void add(wide_int number, const Sample<T>& sample) {
-    if (plan.count[row] == 0) plan.first_number[row] = number;
-    static_cast<Sample<T>*>(plan.sample)[plan.begin[row] + plan.count[row]++] = sample;
-    window.include(sample.first);
-    window.include(sample.second);
+  void finish(int bin, const Sink& samples) {
+    plan.count[first_row + bin] = samples.count;
+    plan.first_number[first_row + bin] = samples.first_number;
+    plan.total[first_row + bin] = samples.total;
+    window.include(samples.window);
   }
-  void move(PositionGradient<T>) {}
-  void finish_bin() {}
 };
 
-template <typename T, typename Sink>
-void visit_box(const Request& request, const AxisPlan& plan, bool vertical, wide_int box,
-               Sink& sink) {
+// Tells the bins of a box what the definition answers; returns them.
+template <typename T, typename Bins>
+Bins visit_box(const Request& request, const AxisPlan& plan, bool vertical, wide_int box,
+               const Bins& bins) {
+  BinByBin<T, Bins> sink(bins);
   visit_bins(request.definition, axis_of_box<T>(request, plan, vertical, box), 0, plan.bins, sink);
+  sink.finish_bin();
+  return sink.bins;
 }
 
 // Makes room for lines that are equally long.
@@ -201,12 +158,10 @@ template <typename T>
 void count_axis(const Request& request, const AxisPlan& plan, bool vertical, wide_int box) {
   wide_int* entries = plan.begin + box * plan.bins + 1;
   if (request.entries == listed_samples) {
-    EntryCounter<T, false> counter(entries);
-    visit_box<T>(request, plan, vertical, box, counter);
+    visit_box<T>(request, plan, vertical, box, CountedBins<SampleCounter<T>>{entries});
     return;
   }
-  EntryCounter<T, true> counter(entries);
-  visit_box<T>(request, plan, vertical, box, counter);
+  visit_box<T>(request, plan, vertical, box, CountedBins<TapCounter<T>>{entries});
   if (request.entries == padded_taps) level_entries(entries, plan.bins);
 }
 
@@ -320,13 +275,11 @@ void turn_box(const AxisPlan& plan, wide_int box) {
   turned.longest[box] = padded ? longest : uneven;
 }
 
-template <typename T, typename Writer>
-void write_with(const Request& request, const AxisPlan& plan, bool vertical, wide_int box) {
-  Writer writer(plan, box);
-  visit_box<T>(request, plan, vertical, box, writer);
-  writer.finish_bin();
-  plan.window_first[box] = writer.window.first;
-  plan.window_last[box] = writer.window.last;
+template <typename T, typename Bins>
+void write_bins(const Request& request, const AxisPlan& plan, bool vertical, wide_int box) {
+  const Window window = visit_box<T>(request, plan, vertical, box, Bins(plan, box)).window;
+  plan.window_first[box] = window.first;
+  plan.window_last[box] = window.last;
   plan.longest[box] = longest_of(plan.count + box * plan.bins, plan.bins);
 }
 
@@ -334,15 +287,15 @@ template <typename T>
 void write_axis(const Request& request, const AxisPlan& plan, bool vertical, wide_int box) {
   switch (request.entries) {
     case padded_taps:
-      write_with<T, TapWriter<T, false>>(request, plan, vertical, box);
+      write_bins<T, TapBins<T, false>>(request, plan, vertical, box);
       pad_bins<T>(plan, box);
       break;
     case turned_taps:
-      write_with<T, TapWriter<T, false>>(request, plan, vertical, box);
+      write_bins<T, TapBins<T, false>>(request, plan, vertical, box);
       turn_box<T>(plan, box);
       break;
-    case taps_with_gradient: write_with<T, TapWriter<T, true>>(request, plan, vertical, box); break;
-    case listed_samples: write_with<T, SampleWriter<T>>(request, plan, vertical, box); break;
+    case taps_with_gradient: write_bins<T, TapBins<T, true>>(request, plan, vertical, box); break;
+    case listed_samples: write_bins<T, SampleBins<T>>(request, plan, vertical, box); break;
   }
 }
 
@@ -482,12 +435,24 @@ inline void group_by_image(Job* job) {
   }
 }
 
+// The rows of definitions.h as text, for Python.
+struct DefinitionRow {
+  const char* name;
+  const char* kind;
+  int samples_per_ratio;
+  int max_per_cell;
+};
+
+#define ROIPOOL_ROW(name, kind, samples_per_ratio, max_per_cell) \
+  {#name, #kind, samples_per_ratio, max_per_cell},
+const DefinitionRow definition_rows[] = {ROIPOOL_DEFINITIONS(ROIPOOL_ROW)};
+#undef ROIPOOL_ROW
+
 // -1 where there is no definition of that name.
 inline int definition_named(const char* name) {
-#define ROIPOOL_COMPARE(row) \
-  if (strcmp(name, #row) == 0) return define_##row;
-  ROIPOOL_DEFINITIONS(ROIPOOL_COMPARE)
-#undef ROIPOOL_COMPARE
+  for (int row = 0; row < definition_count; ++row) {
+    if (strcmp(name, definition_rows[row].name) == 0) return row;
+  }
   return -1;
 }
 
