@@ -98,8 +98,14 @@ BYTES_OF_LANE = 4
 
 # Samples per bin along one axis, where that does not depend on the map: a factor of sampling_ratio,
 # or for crops, which have none, the number itself.
-SAMPLES_PER_RATIO = {"roi_align": 1, "onnx_roi_align_max": 2}
-CROPS = ("crop_bilinear", "crop_nearest", "crop_box_gradient")
+SAMPLES_PER_RATIO = {"roi_align": 1, "mmcv_roi_align": 1, "onnx_roi_align_max": 2}
+CROPS = (
+    "crop_bilinear",
+    "crop_nearest",
+    "tensorflow_crop_bilinear",
+    "tensorflow_crop_nearest",
+    "tensorflow_crop_gradient",
+)
 
 
 def plan_capacity(kind: PlanKind, definition: str, sampling: int, size: int, bins: int) -> int:

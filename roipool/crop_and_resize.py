@@ -1,4 +1,4 @@
-"""Crop and resize: one interpolated sample per output cell, TensorFlow's definition."""
+"""Crop and resize: one interpolated sample per output cell, corners on corners."""
 
 from __future__ import annotations
 
@@ -29,8 +29,9 @@ def crop_and_resize(
 ) -> Array:
     """Cut each box out of its map and resize it to a fixed grid.
 
-    The first and last output cells lie on the box's edges; coordinates 0 and 1 are the centres of
-    the map's first and last cells. A reversed box gives a mirrored crop.
+    The first and last output cells lie exactly on the box's edges, a single one midway between
+    them; coordinates 0 and 1 are the centres of the map's first and last cells. A reversed box
+    gives a mirrored crop.
 
     Parameters
     ----------
@@ -68,7 +69,11 @@ def crop_and_resize(
     Notes
     -----
     Output cells at NaN or infinite coordinates are outside. Definition: TensorFlow's
-    ``tf.image.crop_and_resize``.
+    ``tf.image.crop_and_resize``, but the last row and column of cells lie exactly on the box's
+    edge, as in OpenVINO's bilinear ROIPooling and ONNX Runtime's CropAndResize. TensorFlow adds up
+    steps to get there: rounding can put a box's last cell a hair off its edge, and for some boxes
+    that end at 0 or 1 outside the map, where it takes the extrapolation value.
+    ``roipool.compat.tensorflow`` does so too.
 
     Examples
     --------
@@ -175,7 +180,7 @@ def crop_and_resize_backward_boxes(
     *,
     layout: str = "NCHW",
 ) -> Array:
-    """Return TensorFlow's gradient of bilinear :func:`crop_and_resize` with respect to the boxes.
+    """Return the gradient of bilinear :func:`crop_and_resize` with respect to the boxes.
 
     Parameters
     ----------
@@ -222,7 +227,7 @@ def crop_and_resize_backward_boxes(
         gradient,
         maps,
         *regions,
-        Geometry("crop_box_gradient"),
+        METHODS["bilinear"],
         layout=layout,
         threads=threads_for_call(),
     )

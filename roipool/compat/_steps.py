@@ -87,10 +87,12 @@ def adaptive_if_not_positive(value: Any) -> tuple[int, int]:
     return check.sampling_pair(value)
 
 
-def align_geometry(scale: float, sampling_ratio: Any, aligned: Any = False) -> Geometry:
+def align_geometry(
+    scale: float, sampling_ratio: Any, aligned: Any = False, definition: str = "roi_align"
+) -> Geometry:
     """Return ROI align as the systems of Caffe2's family ask for it."""
     samples = adaptive_if_not_positive(sampling_ratio)
-    return Geometry("roi_align", scale, samples, check.flag("aligned", aligned))
+    return Geometry(definition, scale, samples, check.flag("aligned", aligned))
 
 
 def numbered_boxes(

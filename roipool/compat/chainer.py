@@ -1,5 +1,7 @@
 """Chainer's ``roi_average_pooling_2d``, as its CPU code computes it.
 
+Boxes are rounded half to even, and bins' edges computed in float64, for any maps. (Its GPU kernel
+rounds half away from zero, and computes edges in the maps' type: ``roipool.roi_average_pool``.)
 The original's indices outside the batch wrap around or fail, and NaN and infinite boxes fail; here
 all of these are ValueErrors.
 """
@@ -16,6 +18,8 @@ from roipool._arguments import Array, Regions
 from roipool._arrays import array_module, reversed_pairs
 from roipool._geometry import Geometry
 from roipool.compat import _steps as steps
+
+_AVERAGE = Geometry("chainer_roi_average_pool")
 
 
 def _regions(
@@ -81,7 +85,7 @@ def roi_average_pooling_2d(
     maps = check.features("x", x, "NCHW")
     regions = _regions(rois, roi_indices, spatial_scale, maps.shape[0], maps.dtype)
     size = check.size_pair("outsize", outsize)
-    return steps.pool_average(maps, regions, Geometry("roi_average_pool"), size)
+    return steps.pool_average(maps, regions, _AVERAGE, size)
 
 
 @steps.speaking_of(grad_output="gy")
@@ -113,4 +117,4 @@ def roi_average_pooling_2d_backward(
     gradient = check.float_array("gy", gy)
     shape = check.map_shape("x_shape", x_shape, "NCHW")
     regions = _regions(rois, roi_indices, spatial_scale, shape[0], gradient.dtype)
-    return steps.spread_average(gradient, regions, Geometry("roi_average_pool"), shape)
+    return steps.spread_average(gradient, regions, _AVERAGE, shape)

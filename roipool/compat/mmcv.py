@@ -1,8 +1,9 @@
 """mmcv's ``roi_align`` and ``roi_pool`` (mmcv/ops).
 
 roi_align is its CPU operator's: the maximum starts at -10000. (Its CUDA operator starts at
--3.4e38.) On aligned reversed boxes, which the CPU operator refuses, it answers as CUDA does. A
-batch index outside the batch, unchecked there, is a ValueError.
+-3.4e38.) An adaptive number of samples is computed in float32 also for float64 maps, as it is
+there. On aligned reversed boxes, which the CPU operator refuses, it answers as CUDA does. A batch
+index outside the batch, unchecked there, is a ValueError.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from roipool._arguments import Array
 from roipool._arrays import array_module
 from roipool._geometry import Geometry
 from roipool.compat import _steps as steps
+from roipool.compat import torchvision
 
 _MODES = ("max", "avg")
 _LOWEST = -10000.0
@@ -24,7 +26,7 @@ _LOWEST = -10000.0
 
 def _align(spatial_scale: float, sampling_ratio: int, aligned: bool) -> Geometry:
     return steps.align_geometry(
-        steps.single("spatial_scale", spatial_scale), sampling_ratio, aligned
+        steps.single("spatial_scale", spatial_scale), sampling_ratio, aligned, "mmcv_roi_align"
     )
 
 
@@ -195,16 +197,10 @@ class RoIAlign:
 
     def forward(self, input: Array, rois: Any) -> Array:
         """Pool `rois` from `input`."""
-        mode = "avg" if self.use_torchvision else self.pool_mode
-        pooled = roi_align(
-            input,
-            rois,
-            self.output_size,
-            self.spatial_scale,
-            self.sampling_ratio,
-            mode,
-            self.aligned,
-        )
+        options = (self.output_size, self.spatial_scale, self.sampling_ratio)
+        if self.use_torchvision:
+            return torchvision.roi_align(input, rois, *options, self.aligned)
+        pooled = roi_align(input, rois, *options, self.pool_mode, self.aligned)
         assert not isinstance(pooled, tuple)
         return pooled
 

@@ -1,6 +1,8 @@
 """RoIAlign.pytorch (longcw): TensorFlow's crop_and_resize in NCHW, and ROI align built on it.
 
-A box index outside the batch ends the process there; here it is a ValueError.
+A box index outside the batch ends the process there; here it is a ValueError. Unlike in
+:func:`roipool.crop_and_resize`, rounding can put the last row or column of a box that ends at 0 or
+1 outside the map.
 """
 
 from __future__ import annotations
@@ -11,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-import roipool
 from roipool import _arguments as check
 from roipool._arguments import Array
 from roipool._arrays import array_module
+from roipool.compat import _crops as crops
 from roipool.compat import _steps as steps
 
 
@@ -61,7 +63,7 @@ def crop_and_resize(
     array([[[[0., 2.],
              [6., 8.]]]], dtype=float32)
     """
-    return roipool.crop_and_resize(
+    return crops.crop_and_resize(
         image, boxes, box_ind, (crop_height, crop_width), extrapolation_value=extrapolation_value
     )
 
@@ -91,7 +93,7 @@ def crop_and_resize_backward(
     TypeError, ValueError
         If an argument is not as described.
     """
-    return roipool.crop_and_resize_backward(grad_outputs, boxes, box_ind, image_size)
+    return crops.crop_and_resize_backward(grad_outputs, boxes, box_ind, image_size)
 
 
 class CropAndResize:

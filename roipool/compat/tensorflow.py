@@ -2,6 +2,9 @@
 
 TensorFlow's CPU kernels add gradients of boxes that overlap in no fixed order; here the order is
 that of the boxes. Gradients for float16 and float64 images are summed in float32 and cast once.
+
+Unlike in :func:`roipool.crop_and_resize`, rounding can put the last row or column of a box that
+ends at 0 or 1 outside the image, and its gradient by the boxes on the other side of that border.
 """
 
 from __future__ import annotations
@@ -12,10 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-import roipool
 from roipool import _arguments as check
 from roipool._arguments import Array
 from roipool._arrays import is_array
+from roipool.compat import _crops as crops
 from roipool.compat import _steps as steps
 
 _METHODS = ("bilinear", "nearest")
@@ -85,7 +88,7 @@ def crop_and_resize(
     array([[[0., 2.],
             [6., 8.]]], dtype=float32)
     """
-    return roipool.crop_and_resize(
+    return crops.crop_and_resize(
         _in_float32("image", image),
         _finite_boxes(boxes),
         box_indices,
@@ -135,7 +138,7 @@ def crop_and_resize_backward(
         raise TypeError(f"T must be float16, float32 or float64, got {T!r}") from None
     if dtype.name not in _GRADIENT_TYPES:
         raise TypeError(f"T must be float16, float32 or float64, got {dtype}")
-    gradient = roipool.crop_and_resize_backward(
+    gradient = crops.crop_and_resize_backward(
         _in_float32("grads", grads),
         _float32_boxes(boxes),
         box_indices,
@@ -175,7 +178,7 @@ def crop_and_resize_backward_boxes(
         If an argument is not as described.
     """
     check.choice("method", method, ("bilinear",))
-    return roipool.crop_and_resize_backward_boxes(
+    return crops.crop_and_resize_backward_boxes(
         _in_float32("grads", grads),
         _in_float32("image", image),
         _float32_boxes(boxes),

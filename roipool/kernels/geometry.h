@@ -10,13 +10,17 @@
 #define ROIPOOL_DEFINITIONS(ROW) \
   ROW(roi_pool)                  \
   ROW(roi_average_pool)          \
+  ROW(chainer_roi_average_pool)  \
   ROW(caffe_roi_pool_gather)     \
   ROW(mmcv_roi_pool)             \
   ROW(roi_align)                 \
+  ROW(mmcv_roi_align)            \
   ROW(onnx_roi_align_max)        \
   ROW(crop_bilinear)             \
   ROW(crop_nearest)              \
-  ROW(crop_box_gradient)         \
+  ROW(tensorflow_crop_bilinear)  \
+  ROW(tensorflow_crop_nearest)   \
+  ROW(tensorflow_crop_gradient)  \
   ROW(caffe_roi_align)           \
   ROW(mxnet_roi_align)           \
   ROW(mxnet_roi_align_gather)
@@ -27,6 +31,17 @@ namespace roipool {
 #define ROIPOOL_ENUMERATOR(name) define_##name,
 enum Definition { ROIPOOL_DEFINITIONS(ROIPOOL_ENUMERATOR) definition_count };
 #undef ROIPOOL_ENUMERATOR
+
+// Whether a definition's samples lie on a grid in each bin, and that grid: the positions of samples
+// outside the map, of which a sink is not told.
+ROIPOOL_HD bool has_sample_grid(Definition definition) {
+  return definition == define_roi_align || definition == define_mmcv_roi_align;
+}
+
+template <typename T>
+ROIPOOL_HD SampleGrid<T> sample_grid_of(Definition definition, const Axis<T>& axis) {
+  return definition == define_mmcv_roi_align ? mmcv_sample_grid(axis) : sample_grid(axis);
+}
 
 // Tells the sink of the bins [first_bin, last_bin) of one axis of one box.
 template <typename T, typename Sink>

@@ -14,14 +14,15 @@ T position_of(const Request& request, const AxisPlan& plan, bool vertical, wide_
     return static_cast<const Sample<T>*>(plan.sample)[plan.begin[row] + entry].position;
   }
   const Axis<T> axis = axis_of_box<T>(request, plan, vertical, box);
-  return sample_grid(axis).position(bin, number);
+  return sample_grid_of(request.definition, axis).position(bin, number);
 }
 
 // The distance between neighbouring samples along one axis of one box.
 template <typename T>
 T spacing_of(const Request& request, const AxisPlan& plan, bool vertical, wide_int box) {
-  if (request.definition != define_roi_align) return T(1);
-  const SampleGrid<T> grid = sample_grid(axis_of_box<T>(request, plan, vertical, box));
+  if (!has_sample_grid(request.definition)) return T(1);
+  const SampleGrid<T> grid =
+      sample_grid_of(request.definition, axis_of_box<T>(request, plan, vertical, box));
   return magnitude(grid.bin_length / T(grid.count));
 }
 

@@ -10,13 +10,13 @@ __device__ inline Value position_of(const Axis<Value>& axis, const AxisPlan<Samp
   const SampleBin samples = plan.bin(box, bin);
   const wide_int entry = number - samples.first_number;
   if (entry >= 0 && entry < samples.count) return plan.entries(box, samples)[entry].position;
-  return sample_grid(axis).position(static_cast<int>(bin), number);
+  return sample_grid_of(definition, axis).position(static_cast<int>(bin), number);
 }
 
 // The distance between neighbouring samples along one axis of one box.
 __device__ inline Value spacing_of(const Axis<Value>& axis) {
-  if (definition != define_roi_align) return Value(1);
-  const SampleGrid<Value> grid = sample_grid(axis);
+  if (!has_sample_grid(definition)) return Value(1);
+  const SampleGrid<Value> grid = sample_grid_of(definition, axis);
   return magnitude(grid.bin_length / Value(grid.count));
 }
 
