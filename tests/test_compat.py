@@ -430,7 +430,7 @@ def test_what_chainer_answered_for_random_boxes() -> None:
             )
         )  # fmt: skip
         size, scale = tuple(size.tolist()), scale.item()
-        ulps = 8 * np.finfo(x.dtype).eps / ULP
+        ulps = 8 * float(np.finfo(x.dtype).eps) / ULP
         near(chainer.roi_average_pooling_2d(x, rois, images, size, scale), want, ulps)
         got = chainer.roi_average_pooling_2d_backward(gy, rois, images, x.shape, scale)
         near(got, want_grad, ulps * len(rois))
