@@ -444,7 +444,7 @@ def test_what_chainer_answered_for_random_boxes() -> None:
         ]
         near(want, edges[1], ulps)
         moved += not np.array_equal(*edges)
-    assert moved >= 5  # elsewhere the other axis of the moved bins is outside the map
+    assert moved >= 5
 
 
 class TestMmcvCountsSamplesInFloat32:
