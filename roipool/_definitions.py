@@ -57,13 +57,17 @@ class Traits(NamedTuple):
 TRAITS: dict[str, Traits] = {
     "roi_pool": Traits("cells", 0, 1),
     "roi_average_pool": Traits("cells", 0, 1),
+    "chainer_roi_average_pool": Traits("cells", 0, 1),
     "caffe_roi_pool_gather": Traits("cells", 0, 1),
     "mmcv_roi_pool": Traits("cells", 0, 1),
     "roi_align": Traits("grid", 1, 2),
+    "mmcv_roi_align": Traits("grid", 1, 2),
     "onnx_roi_align_max": Traits("grid", 2, 4),
     "crop_bilinear": Traits("crop", 0, 0),
     "crop_nearest": Traits("crop", 0, 0),
-    "crop_box_gradient": Traits("crop", 0, 0),
+    "tensorflow_crop_bilinear": Traits("crop", 0, 0),
+    "tensorflow_crop_nearest": Traits("crop", 0, 0),
+    "tensorflow_crop_gradient": Traits("crop", 0, 0),
     "caffe_roi_align": Traits("steps", 0, 1),
     "mxnet_roi_align": Traits("steps", 0, 1),
     "mxnet_roi_align_gather": Traits("steps", 0, 1),
@@ -150,7 +154,7 @@ OPS: dict[str, Op] = {
             "crop_and_resize",
             {
                 "bilinear": Variant(
-                    "crop_bilinear", {"method": "bilinear"}, by_boxes="crop_box_gradient"
+                    "crop_bilinear", {"method": "bilinear"}, by_boxes="crop_bilinear"
                 ),
                 "nearest": Variant("crop_nearest", {"method": "nearest"}),
             },

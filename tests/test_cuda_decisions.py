@@ -34,8 +34,15 @@ SAMPLED = [
     Geometry("roi_align", 0.6, (ratio, ratio), aligned)
     for ratio in (0, 1, 2, 20)
     for aligned in (True, False)
-]
-CELLS = ["roi_pool", "roi_average_pool", "mmcv_roi_pool", "caffe_roi_pool_gather"]
+] + [Geometry("mmcv_roi_align", 0.6, (ratio, ratio), True) for ratio in (0, 2)]
+CELLS = [
+    "roi_pool", "roi_average_pool", "chainer_roi_average_pool", "mmcv_roi_pool",
+    "caffe_roi_pool_gather",
+]  # fmt: skip
+CROPS = [
+    "crop_bilinear", "crop_nearest", "tensorflow_crop_bilinear", "tensorflow_crop_nearest",
+    "tensorflow_crop_gradient",
+]  # fmt: skip
 STEPS = ["caffe_roi_align", "mxnet_roi_align", "mxnet_roi_align_gather"]
 MAXIMA = [
     *SAMPLED,
@@ -45,13 +52,13 @@ MAXIMA = [
 AVERAGES = [
     *SAMPLED,
     *(Geometry(name, 0.6) for name in CELLS),
-    *(Geometry(name) for name in ("crop_bilinear", "crop_nearest", "crop_box_gradient")),
+    *(Geometry(name) for name in CROPS),
 ]
 
 
 def regions_of(geometry: Geometry, dtype: Any, seed: int) -> Regions:
     boxes = hostile_boxes(seed)
-    if geometry.definition.startswith("crop"):
+    if geometry.definition in CROPS:
         boxes = boxes / 8
     with np.errstate(over="ignore"):
         real = boxes.astype(compute_type(dtype))
@@ -78,8 +85,8 @@ def test_winners_are_the_cpus(gpu: Backend, geometry: Geometry, dtype: Any) -> N
     host, device = each("maximum", gpu)
     options: dict[str, Any] = {
         "layout": "NCHW", "lowest": -np.inf, "empty_value": -7.0, "winner_is_cell": cells,
-        "outside_is_zero": geometry.definition == "roi_align", "return_argmax": True,
-        "threads": 1, "out": None,
+        "outside_is_zero": geometry.definition in ("roi_align", "mmcv_roi_align"),
+        "return_argmax": True, "threads": 1, "out": None,
     }  # fmt: skip
     for restarts in (False, True):
         expected, winners = host(maps, *regions, geometry, (3, 2), nan_restarts=restarts, **options)

@@ -20,6 +20,13 @@ FROM_LOWEST_FLOAT32 = MaxRules(lowest=float(np.finfo(np.float32).min))
 CELLS_FROM_LOWEST_FLOAT32 = FROM_LOWEST_FLOAT32._replace(argmax_is_cell=True)
 
 
+# Unlike the core's, their last cell lies where rounding puts it.
+TENSORFLOW_CROPS = {
+    "bilinear": Definition("tensorflow_crop_bilinear"),
+    "nearest": Definition("tensorflow_crop_nearest"),
+}
+
+
 def float32_number(name: str, value: Any) -> float:
     """Return a number that the system keeps in float32 whatever the dtype of the features."""
     with np.errstate(over="ignore"):
@@ -37,11 +44,16 @@ def adaptive_if_not_positive(name: str, value: Any) -> tuple[int, int]:
 
 
 def roi_align_definition(
-    scale: float, sampling_ratio: Any, aligned: Any = False, *, name: str = "sampling_ratio"
+    scale: float,
+    sampling_ratio: Any,
+    aligned: Any = False,
+    *,
+    name: str = "sampling_ratio",
+    definition: str = "roi_align",
 ) -> Definition:
-    """Return ROI align as the systems of Caffe2's family ask for it."""
+    """Return ROI align as the systems of Caffe2's family ask for it; `name` is the ratio's."""
     samples = adaptive_if_not_positive(name, sampling_ratio)
-    return Definition("roi_align", scale, samples, check.flag("aligned", aligned))
+    return Definition(definition, scale, samples, check.flag("aligned", aligned))
 
 
 def numbered_boxes(

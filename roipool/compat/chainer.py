@@ -1,5 +1,7 @@
 """Chainer's ``roi_average_pooling_2d``, as its CPU code computes it.
 
+Boxes are rounded half to even, and bins' edges computed in float64, for any maps. (Its GPU kernel
+rounds half away from zero, and computes edges in the maps' type: ``roipool.roi_average_pool``.)
 The original's indices outside the batch wrap around or fail, and NaN and infinite boxes fail; here
 all of these are ValueErrors.
 """
@@ -18,7 +20,7 @@ from roipool._definitions import Definition
 from roipool._pooling import Call, Pooling
 from roipool.compat import _conventions as conventions
 
-_DEFINITION = Definition("roi_average_pool")
+_DEFINITION = Definition("chainer_roi_average_pool")
 
 
 def _regions(

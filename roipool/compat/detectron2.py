@@ -24,7 +24,8 @@ class ROIAlign(torchvision.RoIAlign):
     """``detectron2.layers.ROIAlign(output_size, spatial_scale, sampling_ratio, aligned=True)``.
 
     Boxes are first rounded to the maps' type, as the original does: with float16 maps, boxes
-    lose up to half a pixel beyond 1024.
+    lose up to half a pixel beyond 1024. Cells of weight 0 are not read, NaN and infinite ones
+    included, as in :func:`roipool.compat.torchvision.roi_align`.
 
     Examples
     --------

@@ -1,8 +1,9 @@
 """mmcv's ``roi_align`` and ``roi_pool`` (mmcv/ops).
 
 roi_align is its CPU operator's: the maximum starts at -10000. (Its CUDA operator starts at
--3.4e38.) On aligned reversed boxes, which the CPU operator refuses, it answers as CUDA does. A
-batch index outside the batch, unchecked there, is a ValueError.
+-3.4e38.) An adaptive number of samples is computed in float32 also for float64 maps, as it is
+there. On aligned reversed boxes, which the CPU operator refuses, it answers as CUDA does. A batch
+index outside the batch, unchecked there, is a ValueError.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from roipool._arrays import Array
 from roipool._definitions import Definition
 from roipool._pooling import Call, MaxRules, Pooling
 from roipool.compat import _conventions as conventions
+from roipool.compat import torchvision
 
 _MODES = ("max", "avg")
 _LOWEST = -10000.0
@@ -25,7 +27,10 @@ _RULES = MaxRules(lowest=_LOWEST, outside_is_zero=True)
 
 def _align(spatial_scale: float, sampling_ratio: int, aligned: bool) -> Definition:
     return conventions.roi_align_definition(
-        conventions.float32_number("spatial_scale", spatial_scale), sampling_ratio, aligned
+        conventions.float32_number("spatial_scale", spatial_scale),
+        sampling_ratio,
+        aligned,
+        definition="mmcv_roi_align",
     )
 
 
@@ -72,6 +77,14 @@ def roi_align(
     ------
     TypeError, ValueError
         If an argument is not as described.
+
+    Notes
+    -----
+    A cell whose weight in a sample is exactly 0 is not read: the next row or column of cells where
+    a sample lies exactly on cell centres along that axis, or before the map's first. The original
+    reads it times 0: where it is NaN or infinite, the average is NaN there. So it is with the
+    plane's first cell, which a sample outside the map reads times 0 there, and for NaN or infinite
+    gradients in the backward.
 
     Examples
     --------
@@ -192,16 +205,10 @@ class RoIAlign:
 
     def forward(self, input: Array, rois: Any) -> Array:
         """Pool `rois` from `input`."""
-        mode = "avg" if self.use_torchvision else self.pool_mode
-        pooled = roi_align(
-            input,
-            rois,
-            self.output_size,
-            self.spatial_scale,
-            self.sampling_ratio,
-            mode,
-            self.aligned,
-        )
+        options = (self.output_size, self.spatial_scale, self.sampling_ratio)
+        if self.use_torchvision:
+            return torchvision.roi_align(input, rois, *options, self.aligned)
+        pooled = roi_align(input, rois, *options, self.pool_mode, self.aligned)
         assert not isinstance(pooled, tuple)
         return pooled
 

@@ -89,6 +89,13 @@ def RoiAlign(  # noqa: N802 - ONNX's name
     TypeError, ValueError
         If an argument is not as described.
 
+    Notes
+    -----
+    A cell whose weight in a sample is exactly 0 is not read: the next row or column of cells where
+    a sample lies exactly on cell centres along that axis, or before the map's first. ONNX Runtime
+    reads it times 0: where it is NaN or infinite, the average is NaN there. So it is with the
+    plane's first cell, which a sample outside the map reads times 0 there.
+
     Examples
     --------
     >>> import numpy as np

@@ -1,6 +1,8 @@
 """RoIAlign.pytorch (longcw): TensorFlow's crop_and_resize in NCHW, and ROI align built on it.
 
-A box index outside the batch ends the process there; here it is a ValueError.
+A box index outside the batch ends the process there; here it is a ValueError. Unlike in
+:func:`roipool.crop_and_resize`, rounding can put the last row or column of a box that ends at 0 or
+1 outside the map.
 """
 
 from __future__ import annotations
@@ -14,10 +16,10 @@ from numpy.typing import ArrayLike
 from roipool import _arguments as check
 from roipool._arrays import Array
 from roipool._pooling import Call, Pooling
-from roipool.ops.crop_and_resize import METHODS
+from roipool.compat._conventions import TENSORFLOW_CROPS
 
 _NAMES = check.BoxNames("boxes", "box_ind")
-_CROP = METHODS["bilinear"]
+_CROP = TENSORFLOW_CROPS["bilinear"]
 
 
 def crop_and_resize(

@@ -2,6 +2,9 @@
 
 TensorFlow's CPU kernels add gradients of boxes that overlap in no fixed order; here the order is
 that of the boxes. Gradients for float16 and float64 images are summed in float32 and cast once.
+
+Unlike in :func:`roipool.crop_and_resize`, rounding can put the last row or column of a box that
+ends at 0 or 1 outside the image, and its gradient by the boxes on the other side of that border.
 """
 
 from __future__ import annotations
@@ -17,8 +20,9 @@ from roipool._arrays import Array, is_array
 from roipool._definitions import Definition
 from roipool._pooling import Call, Pooling
 from roipool.compat import _conventions as conventions
-from roipool.ops.crop_and_resize import BOX_GRADIENT, METHODS
+from roipool.compat._conventions import TENSORFLOW_CROPS
 
+_BOX_GRADIENT = Definition("tensorflow_crop_gradient")
 _GRADIENT_TYPES = ("float16", "float32", "float64")
 
 
@@ -32,7 +36,7 @@ def _in_float32(name: str, array: Any) -> Array:
 
 
 def _definition(method: str) -> Definition:
-    return METHODS[check.choice("method", method, tuple(METHODS))]
+    return TENSORFLOW_CROPS[check.choice("method", method, tuple(TENSORFLOW_CROPS))]
 
 
 def crop_and_resize(
@@ -171,5 +175,5 @@ def crop_and_resize_backward_boxes(
         maps = check.features("image", _in_float32("image", image), "NHWC")
         regions = check.crop_regions(boxes, box_indices, maps.shape[0], maps.dtype)
         size = check.grad_output("grads", gradient, len(regions.boxes), maps.shape, "NHWC")
-        pooling = Pooling(BOX_GRADIENT, size, "NHWC")
+        pooling = Pooling(_BOX_GRADIENT, size, "NHWC")
         return check.swap_xy(call.average_backward_boxes(gradient, maps, regions, pooling))

@@ -1,8 +1,9 @@
 """torchvision's ``roi_align`` and ``roi_pool`` (torchvision/ops), as its CPU kernels compute them.
 
-Beyond the original: NaN and infinite boxes, which crash or leak memory there, pool to 0; a sample
-outside the map is 0 even where the plane's first cell is NaN. float16 maps are computed with
-float32 coordinates; torchvision's CPU kernel rounds those to float16 too, unlike under autocast.
+Beyond the original: NaN and infinite boxes, which crash or leak memory there, pool to 0;
+cells that a sample weighs with 0 are not read, even if NaN (see `roi_align`). float16 maps are
+computed with float32 coordinates; torchvision's CPU kernel rounds those to float16 too, unlike
+under autocast.
 """
 
 from __future__ import annotations
@@ -87,6 +88,14 @@ def roi_align(
     ------
     TypeError, ValueError
         If an argument is not as described.
+
+    Notes
+    -----
+    A cell whose weight in a sample is exactly 0 is not read: the next row or column of cells where
+    a sample lies exactly on cell centres along that axis, or before the map's first. The original
+    reads it times 0: where it is NaN or infinite, the average is NaN there. So it is with the
+    plane's first cell, which a sample outside the map reads times 0 there, and for NaN or infinite
+    gradients in the backward.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Crop and resize: one interpolated sample per output cell, TensorFlow's definition."""
+"""Crop and resize: one interpolated sample per output cell, corners on corners."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from roipool._definitions import Definition
 from roipool._pooling import Call, Pooling
 
 METHODS = {"bilinear": Definition("crop_bilinear"), "nearest": Definition("crop_nearest")}
-BOX_GRADIENT = Definition("crop_box_gradient")
 
 
 def crop_and_resize(
@@ -28,8 +27,9 @@ def crop_and_resize(
 ) -> Array:
     """Cut each box out of its map and resize it to a fixed grid.
 
-    The first and last output cells lie on the box's edges; coordinates 0 and 1 are the centres of
-    the map's first and last cells. A reversed box gives a mirrored crop.
+    The first and last output cells lie exactly on the box's edges, a single one midway between
+    them; coordinates 0 and 1 are the centres of the map's first and last cells. A reversed box
+    gives a mirrored crop.
 
     Parameters
     ----------
@@ -67,7 +67,11 @@ def crop_and_resize(
     Notes
     -----
     Output cells at NaN or infinite coordinates are outside. Definition: TensorFlow's
-    ``tf.image.crop_and_resize``.
+    ``tf.image.crop_and_resize``, but the last row and column of cells lie exactly on the box's
+    edge, as in OpenVINO's bilinear ROIPooling and ONNX Runtime's CropAndResize. TensorFlow adds up
+    steps to get there: rounding can put a box's last cell a hair off its edge, and for some boxes
+    that end at 0 or 1 outside the map, where it takes the extrapolation value.
+    ``roipool.compat.tensorflow`` does so too.
 
     Examples
     --------
@@ -161,7 +165,7 @@ def crop_and_resize_backward_boxes(
     *,
     layout: str = "NCHW",
 ) -> Array:
-    """Return TensorFlow's gradient of bilinear :func:`crop_and_resize` with respect to the boxes.
+    """Return the gradient of bilinear :func:`crop_and_resize` with respect to the boxes.
 
     Parameters
     ----------
@@ -204,5 +208,5 @@ def crop_and_resize_backward_boxes(
         check.same_dtype("grad_output", gradient, "features", maps)
         regions = check.crop_regions(boxes, box_indices, maps.shape[0], maps.dtype)
         size = check.grad_output("grad_output", gradient, len(regions.boxes), maps.shape, layout)
-        pooling = Pooling(BOX_GRADIENT, size, layout)
+        pooling = Pooling(METHODS["bilinear"], size, layout)
         return check.swap_xy(call.average_backward_boxes(gradient, maps, regions, pooling))

@@ -64,8 +64,9 @@ def roi_average_pool(
 
     Notes
     -----
-    Definition: Chainer's ``roi_average_pooling_2d`` as its GPU kernel rounds. (Its CPU code rounds
-    half to even: ``roipool.compat.chainer``.)
+    Definition: Chainer's ``roi_average_pooling_2d`` as its GPU kernel rounds: bins' edges in the
+    maps' type (float32 for 16-bit maps). (Its CPU code rounds boxes half to even and computes
+    bins' edges in float64 for any maps: ``roipool.compat.chainer``.)
 
     Examples
     --------
