@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 import roipool
-from roipool.cli.bench.libraries import Level, Roipool, Task
+from roipool.cli.bench.libraries import Level, Task
+from roipool.cli.bench.ours import Roipool
 
 __all__ = ["moved", "prepare"]
 

@@ -307,7 +307,7 @@ def worker_python(monkeypatch: pytest.MonkeyPatch) -> str:
     Path("driver.py").write_text(
         "import os, sys\n"
         "from harness.elsewhere import libraries, serving\n"
-        "from roipool.cli.bench.libraries import Roipool\n"
+        "from roipool.cli.bench.ours import Roipool\n"
         "class Stub(Roipool):\n"
         "    version = os.environ['OMP_NUM_THREADS'] + ' of ' + sys.argv[2]\n"
         "    def prepare(self, task):\n"

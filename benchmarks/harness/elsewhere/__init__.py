@@ -2,7 +2,7 @@
 
 This package is also a program: ``python elsewhere NAME THREADS`` serves one library to another
 process. It therefore needs nothing but NumPy and that library, and keeps to what Python 3.8
-understands. roipool, where that environment has it, lends the operators of its own table.
+understands; so do the two files of roipool that it runs, the clock and the table of libraries.
 """
 
 from .task import load, save

@@ -16,10 +16,10 @@ from .task import load
 
 __all__ = ["serve"]
 
-# roipool is not installed in the environments of old libraries, so its clock is run as a file.
-_CLOCK = runpy.run_path(
-    str(Path(__file__).resolve().parents[3] / "roipool" / "cli" / "bench" / "timing.py")
-)
+# roipool is not installed in the environments of old libraries, so two of its files are run here.
+_SHARED = Path(__file__).resolve().parents[3] / "roipool" / "cli" / "bench"
+_CLOCK = runpy.run_path(str(_SHARED / "timing.py"))
+_LIBRARIES = {**runpy.run_path(str(_SHARED / "libraries.py"))["LIBRARIES"], **ELSEWHERE}
 
 
 def serve(name: str, threads: int) -> None:
@@ -33,7 +33,7 @@ def serve(name: str, threads: int) -> None:
         replies.flush()
 
     try:
-        library = _opened(name, threads)
+        library = _LIBRARIES[name](threads)
     except ImportError as error:
         reply(absent=f"is not installed ({_first_line(error)})")
         return
@@ -59,14 +59,6 @@ def serve(name: str, threads: int) -> None:
                 reply(seconds=_CLOCK["timed"](call, request["time"]))
         except Exception as error:  # noqa: BLE001 - libraries raise whatever they like
             reply(absent=f"refuses this: {_first_line(error)}")
-
-
-def _opened(name: str, threads: int) -> Any:
-    if name in ELSEWHERE:
-        return ELSEWHERE[name](threads)
-    from roipool.cli.bench.libraries import LIBRARIES
-
-    return LIBRARIES[name](threads)
 
 
 def _first_line(error: Exception) -> str:

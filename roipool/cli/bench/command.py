@@ -15,7 +15,8 @@ from typing import Any
 import roipool
 from roipool.cli import files
 from roipool.cli.bench.agreement import Agreement, agreement
-from roipool.cli.bench.libraries import LIBRARIES, Absent, Library, Roipool, opened, prepared
+from roipool.cli.bench.libraries import LIBRARIES, Absent, Library, opened, prepared
+from roipool.cli.bench.ours import Roipool
 from roipool.cli.bench.timing import calls_per_turn, timed
 from roipool.cli.bench.workloads import WORKLOADS, Workload, choose, task_of
 from roipool.cli.info import facts
@@ -61,7 +62,10 @@ def run(arguments: argparse.Namespace) -> int:
     """
     if arguments.list:
         _say(f"{name:<10} {_described(workload)}" for name, workload in WORKLOADS.items())
-        _say(["", f"libraries: {', '.join(_listed(name) for name in LIBRARIES)}"])
+        installed = [name for name in LIBRARIES if _is_installed(name)]
+        missing = [name for name in LIBRARIES if name not in installed]
+        _say(["", f"installed here: {', '.join(installed) or 'none'}"])
+        _say([f"not installed: {', '.join(missing) or 'none'}"])
         return 0
     names, chosen = choose(arguments.workload), _libraries(arguments.libraries)
     files.check_outputs(arguments.json)
@@ -89,10 +93,6 @@ def _libraries(text: str | None) -> list[str]:
 
 def _is_installed(name: str) -> bool:
     return all(importlib.util.find_spec(module) for module in LIBRARIES[name].modules)
-
-
-def _listed(name: str) -> str:
-    return name if _is_installed(name) else f"{name} (not installed)"
 
 
 def _set_threads(asked: int | None) -> int:
@@ -220,9 +220,8 @@ def _described(workload: Workload) -> str:
     rows, columns = workload.size
     boxes = f"{workload.boxes} box{'' if workload.boxes == 1 else 'es'}"
     return (
-        f"{workload.about}: {workload.operation}, {boxes}, {workload.channels} channels of "
-        f"{rows} x {columns}, {workload.output_size} x {workload.output_size} bins, "
-        f"{workload.layout}"
+        f"{workload.about}: {workload.operation}, {boxes}, {workload.output_size} x "
+        f"{workload.output_size} bins, {workload.layout}, {workload.channels} x {rows} x {columns}"
     )
 
 

@@ -1,12 +1,14 @@
-"""The operators that are timed, roipool's and other libraries', behind one interface.
+"""Other libraries' operators, made ready to be timed: a class for each.
 
 To add a library, write its class and list it in `LIBRARIES`. It is imported when an object is made
 of the class, never before.
+
+This file imports nothing but NumPy and keeps to what Python 3.8 understands: the benchmark harness
+of the source tree runs it in the environments of old libraries, too.
 """
 
 from __future__ import annotations
 
-import functools
 import os
 import sys
 from collections.abc import Callable
@@ -14,9 +16,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-import roipool
-
-__all__ = ["LIBRARIES", "Absent", "Level", "Library", "Roipool", "Task", "opened", "prepared"]
+__all__ = ["LIBRARIES", "Absent", "Level", "Library", "Task", "opened", "prepared"]
 
 
 class Level(NamedTuple):
@@ -142,68 +142,6 @@ class Library:
     def arrays(self, task: Task, results: list[Any]) -> list[Any]:
         """Turn what the call returned into NumPy arrays in the task's layout."""
         return results
-
-
-class Roipool(Library):
-    """roipool itself: the calls that a user would write."""
-
-    modules = ("roipool",)
-
-    def __init__(self, threads: int, device: str = "cpu") -> None:
-        super().__init__(threads, device)
-        roipool.set_num_threads(threads)
-
-    @classmethod
-    def check(cls, task: Task) -> None:
-        """Nothing is missing here."""
-
-    def level(self, task: Task, level: Level) -> Callable[..., Any]:
-        """Return the call for one level; it takes ``out``."""
-        if task.operation == "crop_and_resize":
-            return _crop_and_resize(task, level)
-        return (_roi_pool if task.operation == "roi_pool" else _roi_align)(task, level)
-
-
-def _crop_and_resize(task: Task, level: Level) -> Callable[..., Any]:
-    x, layout = level.features, task.layout
-    boxes, images = level.rois[:, 1:].copy(), level.rois[:, 0].astype(np.int32)
-    if task.backward:
-        return functools.partial(
-            roipool.crop_and_resize_backward, level.grad, boxes, images, x.shape, layout=layout
-        )
-    return functools.partial(
-        roipool.crop_and_resize, x, boxes, images, task.output_size, layout=layout
-    )
-
-
-def _roi_pool(task: Task, level: Level) -> Callable[..., Any]:
-    x, rois, layout = level.features, level.rois, task.layout
-    forward = functools.partial(
-        roipool.roi_pool, x, rois, task.output_size, level.scale, layout=layout
-    )
-    if task.backward:
-        argmax = forward(return_argmax=True)[1]
-        return functools.partial(
-            roipool.roi_pool_backward, level.grad, argmax, rois, x.shape, layout=layout
-        )
-    if task.argmax:
-        return lambda **out: forward(return_argmax=True, **out)[0]
-    return forward
-
-
-def _roi_align(task: Task, level: Level) -> Callable[..., Any]:
-    x, rois, scale, ratio = level.features, level.rois, level.scale, task.sampling_ratio
-    options: dict[str, Any] = {"aligned": task.aligned, "mode": task.mode, "layout": task.layout}
-    forward = functools.partial(
-        roipool.roi_align, x, rois, task.output_size, scale, ratio, **options
-    )
-    if not task.backward:
-        return forward
-    if task.mode == "max":
-        options["argmax"] = forward(return_argmax=True)[1]
-    return functools.partial(
-        roipool.roi_align_backward, level.grad, rois, x.shape, scale, ratio, **options
-    )
 
 
 class Torch(Library):
