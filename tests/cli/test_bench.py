@@ -171,7 +171,7 @@ def test_turns_alternate() -> None:
 
     rows = measure(WORKLOADS["one-box"], False, Noting("a"), {"b": Noting("b")}, 3)
     # Each is prepared and warmed up before the three turns; for the verdict `a` runs once more.
-    assert "".join(name for name, _ in itertools.groupby(turns)) == "abab" + "ab" * 3
+    assert "".join(name for name, _ in itertools.groupby(turns)) == "ab" * 5
     assert [row.library for row in rows] == ["roipool", "b"]
     assert [len(row.seconds) for row in rows] == [3, 3]
     assert min(row.median for row in rows) > 0
@@ -265,6 +265,18 @@ def test_libraries_that_are_not_installed(
 def test_every_library_that_is_installed_agrees() -> None:
     rows = rows_of("bench", "--workload", "few-boxes,one-box", "--repeat", "1")
     assert [row for row in rows if row["agrees"] is False] == []
+
+
+def test_roipool_itself_runs_out_of_memory(
+    stub: type[Stub], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(
+        WORKLOADS, "giant", WORKLOADS["one-box"]._replace(channels=10**9, size=(10**4, 10**4))
+    )
+    assert main(["bench", "--workload", "giant"]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("roipool: error: ")
+    assert err.count("\n") == 1
 
 
 # What is written

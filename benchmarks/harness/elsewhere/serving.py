@@ -19,7 +19,7 @@ __all__ = ["serve"]
 # roipool is not installed in the environments of old libraries, so two of its files are run here.
 _SHARED = Path(__file__).resolve().parents[3] / "roipool" / "cli" / "bench"
 _CLOCK = runpy.run_path(str(_SHARED / "timing.py"))
-_LIBRARIES = {**runpy.run_path(str(_SHARED / "libraries.py"))["LIBRARIES"], **ELSEWHERE}
+_LIBRARIES = runpy.run_path(str(_SHARED / "libraries.py"))["LIBRARIES"]
 
 
 def serve(name: str, threads: int) -> None:
@@ -33,7 +33,7 @@ def serve(name: str, threads: int) -> None:
         replies.flush()
 
     try:
-        library = _LIBRARIES[name](threads)
+        library = {**_LIBRARIES, **ELSEWHERE}[name](threads)
     except ImportError as error:
         reply(absent=f"is not installed ({_first_line(error)})")
         return

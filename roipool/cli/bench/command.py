@@ -138,22 +138,20 @@ def measure(
 ) -> list[Row]:
     """Time one operation of a workload for every library, in turns; the first row is roipool's."""
     task = task_of(workload, backward)
-    libraries = {"roipool": ours, **peers}
-    rows = {name: Row(name) for name in libraries}
-    calls, repeats = {}, {}
-    for name, library in libraries.items():
+    calls, rows = {"roipool": ours.prepare(task)}, {"roipool": Row("roipool")}
+    expected = calls["roipool"]()
+    for name, library in peers.items():
+        rows[name] = Row(name)
         try:
             calls[name] = prepared(library, task)
-            if name != "roipool":
-                found = library.arrays(task, calls[name]())
-                rows[name].agreement = agreement(calls["roipool"](), found)
-            repeats[name] = calls_per_turn(timed(calls[name], 1))  # warms up, too
+            rows[name].agreement = agreement(expected, library.arrays(task, calls[name]()))
         except (Absent, ValueError) as reason:
             rows[name].absent = str(reason)
-            calls.pop(name, None)
+    taking_part = [(calls[name], row) for name, row in rows.items() if not row.absent]
+    repeats = [calls_per_turn(timed(call, 1)) for call, _ in taking_part]  # warms up, too
     for _ in range(repeat):
-        for name, call in calls.items():
-            rows[name].seconds.append(timed(call, repeats[name]))
+        for (call, row), times in zip(taking_part, repeats, strict=True):
+            row.seconds.append(timed(call, times))
     return list(rows.values())
 
 

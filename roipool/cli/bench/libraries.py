@@ -349,6 +349,7 @@ class TensorFlow(Library):
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
         import tensorflow
 
+        tensorflow.config.set_visible_devices([], "GPU")
         tensorflow.config.threading.set_intra_op_parallelism_threads(threads)
         tensorflow.config.threading.set_inter_op_parallelism_threads(1)
         self.tensorflow = tensorflow
