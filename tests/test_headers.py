@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.resources
 import os
 import re
 import shutil
@@ -17,7 +16,9 @@ from roipool import _cpu
 from roipool._geometry import TRAITS
 from roipool._source import flatten
 
-KERNELS = Path(str(importlib.resources.files("roipool") / "kernels"))
+# Those of the source tree: an installed package holds only what is read at run time.
+SOURCES = next(folder for folder in Path(__file__).parents if (folder / "pyproject.toml").exists())
+KERNELS = SOURCES / "roipool" / "kernels"
 GEOMETRY = sorted(path.name for path in KERNELS.glob("*.h"))
 ENGINE = sorted(f"cpu/{path.name}" for path in (KERNELS / "cpu").iterdir())
 

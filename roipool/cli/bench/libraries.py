@@ -1,24 +1,87 @@
-"""Other libraries' operators, made ready to be timed: a class for each."""
+"""Other libraries' operators, made ready to be timed: a class for each.
+
+To add a library, write its class and list it in `LIBRARIES`. It is imported when an object is made
+of the class, never before.
+
+This file imports nothing but NumPy and keeps to what Python 3.8 understands: the benchmark harness
+of the source tree runs it in the environments of old libraries, too.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from .task import Level, Task
+__all__ = ["LIBRARIES", "Absent", "Level", "Library", "Task", "opened", "prepared"]
 
-__all__ = ["PEERS", "Absent", "Peer"]
+
+class Level(NamedTuple):
+    """One call of an operator: a map and the boxes pooled from it.
+
+    Attributes
+    ----------
+    features : ndarray
+        In the task's layout.
+    rois : (K, 5) float32 or float64 ndarray
+        Rows ``[image, x1, y1, x2, y2]`` in pixels, sorted by image; for crop_and_resize
+        ``[image, y1, x1, y2, x2]``, normalised.
+    grad : ndarray or None
+        The gradient of the output, for a backward.
+    scale : float
+        Map cells per pixel.
+    """
+
+    features: Any
+    rois: Any
+    grad: Any
+    scale: float
+
+
+class Task(NamedTuple):
+    """What is timed: one operation on one or several levels.
+
+    Attributes
+    ----------
+    operation : {"roi_align", "roi_pool", "crop_and_resize"}
+        Its forward, or its backward with respect to the features.
+    backward : bool
+        Which of the two.
+    mode : {"avg", "max"}
+        Of roi_align.
+    argmax : bool
+        Whether roi_pool's forward must also give the winners, as training needs them.
+    output_size : tuple of int
+        Rows and columns of bins.
+    sampling_ratio : int
+        Of roi_align; 0 is adaptive.
+    aligned : bool
+        Of roi_align.
+    layout : {"NCHW", "NHWC"}
+        Of the features and the output.
+    levels : list of Level
+        The calls that make up one round.
+    """
+
+    operation: str
+    backward: bool
+    mode: str
+    argmax: bool
+    output_size: tuple[int, int]
+    sampling_ratio: int
+    aligned: bool
+    layout: str
+    levels: list[Level]
 
 
 class Absent(Exception):  # noqa: N818 - it is an answer, not an error
-    """A peer does not take part; the message says why."""
+    """A library does not take part; the message says why."""
 
 
-class Peer:
+class Library:
     """A library: what it offers, and how it is called; a subclass writes `level` and `arrays`.
 
     Parameters
@@ -41,8 +104,6 @@ class Peer:
     has_gradients = True
     # Why results of a type lie further apart than its tolerance, where that is known.
     remarks: ClassVar[dict[str, str]] = {}
-    # Its number of threads is settled when it is first used, so it needs a process for each.
-    own_process = False
 
     def __init__(self, threads: int, device: str = "cpu") -> None:
         self.threads = threads
@@ -83,7 +144,7 @@ class Peer:
         return results
 
 
-class Torch(Peer):
+class Torch(Library):
     """A library of operators for torch."""
 
     def __init__(self, threads: int, device: str = "cpu") -> None:
@@ -118,7 +179,7 @@ class Torchvision(Torch):
 
     modules = ("torch", "torchvision")
     layouts = ("NCHW", "NHWC")
-    dtypes = (*Peer.dtypes, "bfloat16")
+    dtypes = (*Library.dtypes, "bfloat16")
     remarks: ClassVar[dict[str, str]] = {"float16": "it computes positions in float16"}
 
     def __init__(self, threads: int, device: str = "cpu") -> None:
@@ -172,11 +233,11 @@ class Mmcv(Torch):
 _HALF_PIXEL = {True: "half_pixel", False: "output_half_pixel"}
 
 
-class OnnxRuntime(Peer):
+class OnnxRuntime(Library):
     """ONNX Runtime: a model of one node, run with NumPy arrays."""
 
     modules = ("onnxruntime",)
-    operations = (*Peer.operations, "crop_and_resize")
+    operations = (*Library.operations, "crop_and_resize")
     has_gradients = False
 
     def __init__(self, threads: int, device: str = "cpu") -> None:
@@ -235,7 +296,7 @@ class OnnxRuntime(Peer):
 _PRECISION = {"float16": "f16", "float32": "f32"}
 
 
-class OpenVino(Peer):
+class OpenVino(Library):
     """OpenVINO: a compiled model of one operation, its arrays shared both ways, none copied."""
 
     modules = ("openvino",)
@@ -275,20 +336,20 @@ class OpenVino(Peer):
         return lambda: request.infer(feeds, share_inputs=True, share_outputs=True)[0]
 
 
-class TensorFlow(Peer):
+class TensorFlow(Library):
     """TensorFlow's raw operators, run eagerly."""
 
     modules = ("tensorflow",)
     operations = ("crop_and_resize",)
     layouts = ("NHWC",)
     remarks: ClassVar[dict[str, str]] = {"float64": "it takes boxes in float32"}
-    own_process = True
 
     def __init__(self, threads: int, device: str = "cpu") -> None:
         super().__init__(threads, device)
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
         import tensorflow
 
+        tensorflow.config.set_visible_devices([], "GPU")
         tensorflow.config.threading.set_intra_op_parallelism_threads(threads)
         tensorflow.config.threading.set_inter_op_parallelism_threads(1)
         self.tensorflow = tensorflow
@@ -311,128 +372,45 @@ class TensorFlow(Peer):
         return [result.numpy() for result in results]
 
 
-class MXNet(Peer):
-    """MXNet's imperative operators; a backward runs through its autograd."""
-
-    modules = ("mxnet",)
-    remarks: ClassVar[dict[str, str]] = {"float16": "it computes positions in float16"}
-    own_process = True
-
-    def __init__(self, threads: int, device: str = "cpu") -> None:
-        super().__init__(threads, device)
-        import mxnet
-
-        self.mxnet = mxnet
-
-    def prepare(self, task: Task) -> Callable[[], list[Any]]:
-        call = super().prepare(task)
-
-        def finished() -> list[Any]:
-            results = call()
-            for result in results:
-                result.wait_to_read()  # its engine computes behind the caller's back
-            return results
-
-        return finished
-
-    def level(self, task: Task, level: Level) -> Callable[[], Any]:
-        mx = self.mxnet
-        x, rois = (
-            mx.nd.array(array, dtype=level.features.dtype)
-            for array in (level.features, level.rois.astype(level.features.dtype))
-        )
-        size, scale = task.output_size, level.scale
-        if task.operation == "roi_pool":
-
-            def forward() -> Any:
-                return mx.nd.ROIPooling(x, rois, pooled_size=size, spatial_scale=scale)
-
-        else:
-
-            def forward() -> Any:
-                return mx.nd.contrib.ROIAlign(
-                    x,
-                    rois,
-                    pooled_size=size,
-                    spatial_scale=scale,
-                    sample_ratio=task.sampling_ratio or -1,
-                    aligned=task.aligned,
-                )
-
-        if not task.backward:
-            return forward
-        grad = mx.nd.array(level.grad, dtype=level.grad.dtype)
-        x.attach_grad()
-        with mx.autograd.record():
-            pooled = forward()
-
-        def backward() -> Any:
-            pooled.backward(grad, retain_graph=True)
-            return x.grad
-
-        return backward
-
-    def arrays(self, task: Task, results: list[Any]) -> list[Any]:
-        return [result.asnumpy() for result in results]
-
-
-class Paddle(Peer):
-    """PaddlePaddle's operators; a backward runs through its autograd."""
-
-    modules = ("paddle",)
-    own_process = True
-
-    def __init__(self, threads: int, device: str = "cpu") -> None:
-        super().__init__(threads, device)
-        import paddle
-
-        paddle.set_device("cpu")
-        self.paddle = paddle
-
-    def level(self, task: Task, level: Level) -> Callable[[], Any]:
-        paddle = self.paddle
-        x, boxes = (
-            paddle.to_tensor(array)
-            for array in (level.features, level.rois[:, 1:].astype(level.features.dtype))
-        )
-        counts = np.bincount(level.rois[:, 0].astype(int), minlength=len(level.features))
-        per_image = paddle.to_tensor(counts.astype(np.int32))
-        size, scale = task.output_size, level.scale
-        if task.operation == "roi_pool":
-
-            def forward() -> Any:
-                return paddle.vision.ops.roi_pool(x, boxes, per_image, size, scale)
-
-        else:
-            sampling = task.sampling_ratio or -1
-
-            def forward() -> Any:
-                return paddle.vision.ops.roi_align(
-                    x, boxes, per_image, size, scale, sampling, task.aligned
-                )
-
-        if not task.backward:
-            return forward
-        grad = paddle.to_tensor(level.grad)
-        x.stop_gradient = False
-        pooled = forward()
-        return lambda: paddle.grad([pooled], [x], [grad], retain_graph=True)[0]
-
-    def arrays(self, task: Task, results: list[Any]) -> list[Any]:
-        return [result.numpy() for result in results]
-
-
-PEERS: dict[str, type[Peer]] = {
+LIBRARIES: dict[str, type[Library]] = {
     "torchvision": Torchvision,
     "mmcv": Mmcv,
     "onnxruntime": OnnxRuntime,
     "openvino": OpenVino,
     "tensorflow": TensorFlow,
-    "mxnet": MXNet,
-    "paddle": Paddle,
 }
 
 
 def _release(version: str) -> str:
     """Leave out what follows the numbers, such as a build's name."""
     return version.split("-")[0]
+
+
+def opened(library: type[Library], threads: int, device: str = "cpu") -> Library:
+    """Import a library; whatever goes wrong there is a reason for its absence."""
+    try:
+        return library(threads, device)
+    except Absent:
+        raise
+    except ImportError as error:
+        raise Absent(f"is not installed ({_first_line(error)})") from error
+    except Exception as error:
+        raise Absent(f"could not be loaded: {_first_line(error)}") from error
+
+
+def prepared(library: Library, task: Task) -> Callable[[], list[Any]]:
+    """Make a library ready and let it run once, so that what it refuses is known."""
+    library.check(task)
+    try:
+        call = library.prepare(task)
+        call()
+    except Absent:
+        raise
+    except Exception as error:
+        raise Absent(f"refuses this: {_first_line(error)}") from error
+    return call
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0][:120] if lines else 'no message'}"

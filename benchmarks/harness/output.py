@@ -6,10 +6,10 @@ import json
 import math
 from typing import Any
 
-from roipool.cli.bench.measure import Case, Row
-from roipool.cli.bench.peers import PEERS
-from roipool.cli.bench.workloads import Workload
-from roipool.cli.report import short
+from harness.measure import Case, Row
+from harness.peers import PEERS
+from harness.workloads import Workload
+from roipool.cli.text import short
 
 __all__ = ["as_json", "lines", "listed"]
 

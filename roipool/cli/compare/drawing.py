@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from roipool.cli.differences import Comparison, distance
-from roipool.cli.inputs import FeatureMap
+from roipool.cli.compare.differences import Comparison, distance
+from roipool.cli.compare.inputs import FeatureMap
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

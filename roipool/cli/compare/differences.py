@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from roipool.cli.systems import SYSTEMS, Options
+from roipool.cli.compare.systems import SYSTEMS, Options
 
 __all__ = ["Comparison", "Difference", "Group", "Result", "compare", "difference", "distance"]
 

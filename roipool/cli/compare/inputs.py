@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from roipool.cli import boxes
+from roipool.cli.compare import box_files
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -114,24 +114,24 @@ def read_boxes(path: str | None, features: FeatureMap) -> Boxes:
     """
     images = len(features.values)
     if path is not None:
-        return Boxes(path, boxes.to_rois(_read_table(path, features), images))
+        return Boxes(path, box_files.to_rois(_read_table(path, features), images))
     if features.built_in:
-        table = boxes.from_csv(_built_in(_BOXES).decode(), _BOXES)
-        return Boxes("built-in boxes", boxes.to_rois(table, images))
+        table = box_files.from_csv(_built_in(_BOXES).decode(), _BOXES)
+        return Boxes("built-in boxes", box_files.to_rois(table, images))
     if images == 0:
         raise ValueError(f"{features.name}: holds no image to pool from")
     name = f"no --boxes given: the whole {_kind(features)} and its {_GRID} x {_GRID} parts"
     return Boxes(name, _whole_and_parts(*features.size))
 
 
-def _read_table(path: str, features: FeatureMap) -> boxes.Table:
+def _read_table(path: str, features: FeatureMap) -> box_files.Table:
     suffix = Path(path).suffix.lower()
     if suffix in (".npy", ".npz"):
-        return boxes.from_array(read_array(path, "boxes"), path)
+        return box_files.from_array(read_array(path, "boxes"), path)
     if suffix == ".json":
         image = None if features.built_in else features.name
-        return boxes.from_json(_text(path), path, image)
-    return boxes.from_csv(_text(path), path)
+        return box_files.from_json(_text(path), path, image)
+    return box_files.from_csv(_text(path), path)
 
 
 def read_array(path: str, key: str) -> NDArray[Any]:
@@ -167,7 +167,7 @@ def _kind(features: FeatureMap) -> str:
 
 
 def _built_in(name: str) -> bytes:
-    return files("roipool.cli").joinpath("data", name).read_bytes()
+    return files("roipool.cli.compare").joinpath("data", name).read_bytes()
 
 
 def _text(path: str) -> str:

@@ -6,8 +6,9 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from roipool.cli.bench import floor, peers
-from roipool.cli.bench.contenders import Call, Clock
+from harness import floor
+from harness.contenders import Call, Clock
+from roipool.cli.bench.timing import timed
 
 __all__ = ["Device", "open_device"]
 
@@ -41,7 +42,7 @@ class _Cpu:
     """Time on the wall, with the threads of every pool asleep before the first call."""
 
     name = "cpu"
-    clocks: Mapping[str, Clock] = {"wall": peers.timed}
+    clocks: Mapping[str, Clock] = {"wall": timed}
 
     def move(self, array: Any) -> Any:
         return array

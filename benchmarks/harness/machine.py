@@ -10,19 +10,20 @@ from pathlib import Path
 import numpy as np
 
 import roipool
-from roipool import _cpu, _system_info
+from roipool.cli import info
 
 __all__ = ["facts"]
 
 
 def facts() -> dict[str, str | int | None]:
     """Return the facts by name; the commit only where this is a git checkout of roipool."""
+    found = info.facts()
     return {
         "date": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
-        "cpu": _system_info.processor(),
-        "cores": _system_info.usable_processors(),
+        "cpu": found["processor"],
+        "cores": found["processors_usable"],
         "system": f"{platform.system()} {platform.machine()}",
-        "instruction_set": _cpu.instruction_set(),
+        "instruction_set": found["instruction_set"],
         "python": platform.python_version(),
         "numpy": np.__version__,
         "roipool": roipool.__version__,

@@ -34,7 +34,7 @@ _PER_LEVEL = 1000
 _NMS = 0.7
 
 # How sure and how exact the imagined network is. Chosen so that sides, aspects, levels and
-# overlaps come out as tests/cli/test_proposals.py states them.
+# overlaps come out as tests/benchmarks/test_proposals.py states them.
 _SCORE_NOISE = 0.15
 _LOOK_ALIKE_SCORES = (0.2, 0.9)
 _REGRESSION = (0.4, 0.9)

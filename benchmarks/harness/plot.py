@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from roipool.cli.bench.measure import Case, Row
-from roipool.cli.bench.peers import PEERS
-from roipool.cli.report import short
+from harness.measure import Case, Row
+from harness.peers import PEERS
+from roipool.cli.text import short
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import platform
 from collections.abc import Sequence
@@ -11,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import roipool
-from roipool.cli.differences import Comparison, Difference, Result
+from roipool.cli.compare.differences import Comparison, Difference, Result
+from roipool.cli.text import as_strict_json, printable, short
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-__all__ = ["as_json", "outside_tolerance", "print_report", "short"]
+__all__ = ["as_json", "outside_tolerance", "print_report"]
 
 _PAIRS_SIDE_BY_SIDE = 3
 _FEW_PAIRS = 6
@@ -97,7 +97,7 @@ def as_json(comparison: Comparison, about: dict[str, Any]) -> str:
             for result, against, apart in comparison.all_pairs()
         ],
     }
-    return json.dumps(_strict(content), indent=1, allow_nan=False) + "\n"
+    return as_strict_json(content)
 
 
 def _console() -> Console:
@@ -119,8 +119,7 @@ def _line(console: Console, text: str, style: str) -> None:
 
 def _printable(text: str, encoding: str) -> str:
     """Escape what the output cannot show, and what would steer a terminal."""
-    text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-    return text.encode(encoding, "backslashreplace").decode(encoding)
+    return printable(text).encode(encoding, "backslashreplace").decode(encoding)
 
 
 def _table(*headings: str, gap: int = 2) -> Table:
@@ -211,14 +210,6 @@ def _letter_pairs(comparison: Comparison) -> list[tuple[str, str, str]]:
     ]
 
 
-def short(value: float, digits: int = 3) -> str:
-    """Write a number with few digits and as short an exponent as can be: 1.5e7, not 1.5e+07."""
-    if math.isnan(value):
-        return "-"
-    mantissa, mark, exponent = f"{value:.{digits}g}".partition("e")
-    return mantissa + mark + (str(int(exponent)) if mark else "")
-
-
 def _statistics(output: np.ndarray[Any, np.dtype[np.float32]]) -> tuple[float, float, float]:
     """Return minimum, mean and maximum of what is not NaN; NaN where there is nothing."""
     values = output[~np.isnan(output)].astype(np.float64)
@@ -262,14 +253,3 @@ def _difference_entry(apart: Difference) -> dict[str, Any]:
         "differing_elements": apart.differing,
         "within_tolerance": apart.within,
     }
-
-
-def _strict(value: Any) -> Any:
-    """Replace NaN and infinities, which strict JSON has no literal for."""
-    if isinstance(value, dict):
-        return {key: _strict(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_strict(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value

@@ -20,8 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import roipool
-from roipool.cli.bench import ours, peers
-from roipool.cli.bench.peers import PEERS, Absent, Peer, Task
+from harness import elsewhere, ours
+from harness.peers import OWN_PROCESS, PEERS
+from roipool.cli.bench.libraries import Absent, Library, Task, opened, prepared
 
 __all__ = ["Call", "Clock", "Contender", "open_ours", "open_peer"]
 
@@ -98,12 +99,11 @@ class _InProcess:
 
     def __init__(self, name: str, threads: int, device: str) -> None:
         self.name = name
-        self._peer: Peer = peers.opened(name, threads, device)
+        self._peer: Library = opened(PEERS[name], threads, device)
         self.version = self._peer.version
 
     def prepare(self, task: Task) -> None:
-        self._peer.check(task)
-        self._call = peers.prepared(self._peer, task)
+        self._call = prepared(self._peer, task)
         self._task = task
 
     def results(self) -> list[NDArray[Any]]:
@@ -139,7 +139,7 @@ class _Worker:
         self._files = contextlib.ExitStack()
         self._folder = Path(self._files.enter_context(tempfile.TemporaryDirectory()))
         self._complaints = self._files.enter_context((self._folder / "stderr").open("w+"))
-        command = [python, str(Path(peers.__file__).parent), name, str(threads)]
+        command = [python, str(Path(elsewhere.__file__).parent), name, str(threads)]
         environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
         if python != sys.executable:
             environment.pop("PYTHONPATH", None)  # it may lead to packages of this environment
@@ -167,7 +167,7 @@ class _Worker:
         PEERS[self.name].check(task)
         for old in self._folder.glob("*.npy"):
             old.unlink()
-        peers.save(task, self._folder)
+        elsewhere.save(task, self._folder)
         self._levels = len(task.levels)
         self._ask(prepare=str(self._folder))
 
@@ -239,7 +239,7 @@ def open_peer(name: str, threads: int, device: str, pythons: dict[str, str]) -> 
         Ready to `prepare`; one that always raises `Absent` if the peer cannot be had.
     """
     try:
-        if name in pythons or (PEERS[name].own_process and device == "cpu"):
+        if name in pythons or (name in OWN_PROCESS and device == "cpu"):
             return _Worker(name, threads, pythons.get(name, sys.executable))
         return _InProcess(name, threads, device)
     except Absent as reason:

@@ -1,11 +1,10 @@
-"""The benchmark's boxes have the statistics of a region proposal network's."""
+"""The harness's boxes have the statistics of a region proposal network's."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-
-from roipool.cli.bench.proposals import iou, level_of, scene
+from harness.proposals import iou, level_of, scene
 
 HEIGHT, WIDTH = 800, 1333
 

@@ -1,4 +1,4 @@
-"""``roipool compare``: run every system on the same boxes and show how they differ."""
+"""The arguments of ``roipool compare``, and what it does with them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import roipool
-from roipool.cli import files, inputs, report
-from roipool.cli.differences import Comparison, compare
-from roipool.cli.systems import SYSTEMS, Options, choose
+from roipool.cli import files
+from roipool.cli.compare import inputs, report
+from roipool.cli.compare.differences import Comparison, compare
+from roipool.cli.compare.systems import SYSTEMS, Options, choose
 
 __all__ = ["add_parser", "run"]
 
@@ -213,7 +214,7 @@ def _write_files(
 ) -> None:
     drawing = None
     if arguments.save is not None:
-        from roipool.cli import figure
+        from roipool.cli.compare import figure
 
         title = f"{Path(features.name).name}: {_described(arguments)}"
         drawing = figure.draw(comparison, features, boxes.rois, title)

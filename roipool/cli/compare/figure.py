@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from roipool.cli.differences import Comparison, Group, distance
-from roipool.cli.drawing import (
+from roipool.cli.compare.differences import Comparison, Group, distance
+from roipool.cli.compare.drawing import (
     ACCENT,
     CHOSEN,
     View,
@@ -22,8 +22,8 @@ from roipool.cli.drawing import (
     draw_boxes,
     enlarge,
 )
-from roipool.cli.inputs import FeatureMap
-from roipool.cli.report import short
+from roipool.cli.compare.inputs import FeatureMap
+from roipool.cli.text import short
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

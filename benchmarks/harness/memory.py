@@ -5,18 +5,21 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import multiprocessing
+import os
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import roipool
-from roipool.cli.bench import ours
-from roipool.cli.bench.workloads import Workload, changed, task_of
+from harness import ours
+from harness.workloads import Workload, changed, task_of
 
 __all__ = ["peak_bytes"]
 
 _STATUS = Path("/proc/self/status")
 _CLEAR = Path("/proc/self/clear_refs")
 _RESET_PEAK = "5"
+_KEPT = "ROIPOOL_CACHE_MIB"
 
 
 def peak_bytes(
@@ -48,8 +51,22 @@ def peak_bytes(
     """
     if not _CLEAR.exists():
         return None
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+    with _keeping_nothing(), ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         return pool.submit(_measure, workload, dtype, backward, threads, out_reuse).result()
+
+
+@contextlib.contextmanager
+def _keeping_nothing() -> Iterator[None]:
+    """Let a new process keep no freed memory, which a call would otherwise use again."""
+    before = os.environ.get(_KEPT)
+    os.environ[_KEPT] = "0"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_KEPT]
+        else:
+            os.environ[_KEPT] = before
 
 
 def _measure(
@@ -58,8 +75,6 @@ def _measure(
     roipool.set_num_threads(threads)
     ours.prepare(task_of(changed(workload, boxes=1), dtype, backward))()
     call = ours.prepare(task_of(workload, dtype, backward), out_reuse)
-    # What was freed must not be used again.
-    roipool.set_cache_limit(0)
     with contextlib.suppress(AttributeError):  # glibc's
         ctypes.CDLL(None).malloc_trim(0)
     try:

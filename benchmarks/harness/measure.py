@@ -7,24 +7,18 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from roipool.cli.bench import floor, memory
-from roipool.cli.bench.contenders import Clock, Contender, open_ours, open_peer
-from roipool.cli.bench.devices import Device
-from roipool.cli.bench.peers import Absent, Task
-from roipool.cli.bench.workloads import Workload, task_of
+from harness import floor, memory
+from harness.contenders import Clock, Contender, open_ours, open_peer
+from harness.devices import Device
+from harness.workloads import Workload, task_of
+from roipool.cli.bench.agreement import Agreement, agreement
+from roipool.cli.bench.libraries import Absent, Task
+from roipool.cli.bench.timing import calls_per_turn
 
-__all__ = ["TOLERANCES", "Agreement", "Case", "Plan", "Row", "compare", "measure", "rounds"]
-
-# The greatest difference that counts as agreement, relative to the greatest value.
-TOLERANCES = {"float64": 1e-12, "float32": 1e-5, "float16": 2e-3, "bfloat16": 2e-2}
-
-# Short calls are repeated until a round lasts about this long.
-_ROUND_SECONDS = 0.01
+__all__ = ["Case", "Plan", "Row", "measure", "rounds"]
 
 
 @dataclass(frozen=True)
@@ -59,30 +53,6 @@ class Plan:
     repeat: int
     out_reuse: bool
     memory: bool
-
-
-@dataclass(frozen=True)
-class Agreement:
-    """How far a peer's results lie from roipool's.
-
-    Attributes
-    ----------
-    greatest : float
-        Greatest difference; infinite where one has a NaN and the other has not.
-    limit : float
-        What it may be: the type's tolerance times the greatest value.
-    beyond : float
-        Share of the values that differ by more.
-    """
-
-    greatest: float
-    limit: float
-    beyond: float
-
-    @property
-    def holds(self) -> bool:
-        """Whether every difference is within the limit."""
-        return self.greatest <= self.limit
 
 
 @dataclass
@@ -197,13 +167,8 @@ def _introduced(contender: Contender, workload: Workload, task: Task, first: Con
             raise Absent("not asked: what it does with such boxes is undefined")
         contender.prepare(task)
         if contender is not first:
-            tolerance = TOLERANCES[task.levels[0].features.dtype.name]
-            results = first.results(), contender.results()
-            for one, other in zip(*results, strict=True):
-                if one.shape != other.shape:
-                    raise Absent(f"gives an array of shape {other.shape}, not {one.shape}")
-            row.agreement = compare(*results, tolerance)
-    except Absent as reason:
+            row.agreement = agreement(first.results(), contender.results())
+    except (Absent, ValueError) as reason:
         row.absent = str(reason)
     return row
 
@@ -218,7 +183,7 @@ def _rounds(
     """Run round after round, in which everyone has a turn; stop for a moment after each."""
     for row, contender in zip(rows, contenders, strict=True):
         seconds = _turn(contender, row, clock)  # warms up, too
-        row.calls = 1 if row.absent else math.ceil(_ROUND_SECONDS / max(seconds, 1e-7))
+        row.calls = 1 if row.absent else calls_per_turn(seconds)
     for _ in range(repeat):
         for row, contender in zip(rows, contenders, strict=True):
             row.seconds.append(_turn(contender, row, clock))
@@ -233,42 +198,3 @@ def _turn(contender: Contender, row: Row, clock: Clock) -> float:
         except Absent as reason:
             row.absent = str(reason)
     return math.nan
-
-
-def compare(
-    ours: Sequence[NDArray[Any]], theirs: Sequence[NDArray[Any]], tolerance: float
-) -> Agreement:
-    """Compare results level by level; a NaN agrees with a NaN.
-
-    Parameters
-    ----------
-    ours, theirs : sequence of ndarray
-        The same number of arrays with the same shapes.
-    tolerance : float
-        Relative to the greatest value of ours.
-
-    Returns
-    -------
-    Agreement
-        Of all levels together.
-    """
-    highest = max((_greatest(np.abs(_wide(array))) for array in ours), default=0.0)
-    limit = tolerance * highest
-    greatest, beyond, count = 0.0, 0, 0
-    for one, other in zip(ours, theirs, strict=True):
-        apart = np.abs(_wide(one) - _wide(other))
-        apart[np.isnan(one) & np.isnan(other)] = 0
-        apart[np.isnan(apart)] = np.inf
-        greatest = max(greatest, _greatest(apart))
-        beyond += int(np.count_nonzero(apart > limit))
-        count += apart.size
-    return Agreement(greatest, limit, beyond / max(count, 1))
-
-
-def _wide(array: NDArray[Any]) -> NDArray[Any]:
-    """Half types are compared as float32."""
-    return array if array.dtype == np.float64 else array.astype(np.float32, copy=False)
-
-
-def _greatest(values: NDArray[Any]) -> float:
-    return float(np.nanmax(values)) if values.size and not np.isnan(values).all() else 0.0
