@@ -23,8 +23,8 @@ _CPUINFO = Path("/proc/cpuinfo")
 def show_config() -> None:
     """Print what this installation can do, as ``roipool info`` does.
 
-    Versions, processor, threads, instruction sets and cached memory; then what CuPy, if it is installed, finds of
-    CUDA (it is imported for this), or why there is no GPU.
+    Versions, processor, threads, instruction sets and cached memory; then what CuPy, if it is
+    installed, finds of CUDA (it is imported for this), or why there is no GPU.
 
     Examples
     --------

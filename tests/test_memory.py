@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import resource
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +16,9 @@ import roipool
 from roipool import _cpu
 
 MIB = 2**20
+STATM = Path("/proc/self/statm")
+
+needs_linux = pytest.mark.skipif(not STATM.exists(), reason="this system is not Linux")
 
 
 @pytest.fixture(autouse=True)
@@ -134,11 +136,10 @@ def test_small_calls_return_what_a_large_one_left() -> None:
 
 
 def resident() -> int:
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * resource.getpagesize()
+    return int(STATM.read_text().split()[1]) * resource.getpagesize()
 
 
-@pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="this system is not Linux")
+@needs_linux
 def test_memory_really_returns_to_the_system() -> None:
     before = resident()
     array_of(100)[...] = 1
@@ -198,9 +199,6 @@ LIMITED = """
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     byte = np.dtype(np.uint8)
 """
-needs_linux = pytest.mark.skipif(
-    not os.path.exists("/proc/self/statm"), reason="this system is not Linux"
-)
 
 
 @needs_linux

@@ -110,7 +110,8 @@ UNCHECKED = """
         geometry = None if cells else Geometry("roi_pool", 1.0)
         result = _cpu.maximum_backward(
             np.ones(argmax.shape, dtype), argmax, boxes.astype(real),
-            np.array([0, image, 0]), geometry, shape, layout=layout, winner_is_cell=True, threads=1, out=None,
+            np.array([0, image, 0]), geometry, shape,
+            layout=layout, winner_is_cell=True, threads=1, out=None,
         )
         return float(result.sum())
 

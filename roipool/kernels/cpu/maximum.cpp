@@ -294,8 +294,7 @@ void scatter_box(const Job& job, const Block& block, wide_int box, const View<Va
         const wide_int at = bin + lane * strides.channel;
         const wide_int label = read_once(labels + at);
         if (label < 0) continue;
-        add_to_winner(job, box, row, column, label, map, lane,
-                      Value(compute_value(gradients[at])));
+        add_to_winner(job, box, row, column, label, map, lane, Value(compute_value(gradients[at])));
       }
     }
   }

@@ -17,10 +17,10 @@ const int built_with_openmp = 0;
 inline int openmp_threads() noexcept { return 1; }
 #endif
 
-// GNU's OpenMP keeps the threads that a thread has used, whoever used them (PyTorch and others share
-// the library), and in a forked child waits forever for those that the child lacks. If they end
-// before the fork, parent and child start new ones when they need them. Other implementations of
-// OpenMP take care of forks themselves.
+// GNU's OpenMP keeps the threads that a thread has used, whoever used them (PyTorch and others
+// share the library), and in a forked child waits forever for those that the child lacks. If they
+// end before the fork, parent and child start new ones when they need them. Other implementations
+// of OpenMP take care of forks themselves.
 inline void end_idle_threads() noexcept {
 #if defined(_OPENMP) && defined(__GNUC__) && !defined(__clang__)
   omp_pause_resource_all(omp_pause_hard);
@@ -34,8 +34,8 @@ inline void before_fork() noexcept {
 
 inline void after_fork() noexcept { block_cache().unlock(); }
 
-// Makes forks safe, also those that Python knows nothing of; to be called once. Returns whether that
-// was possible.
+// Makes forks safe, also those that Python knows nothing of; to be called once. Returns whether
+// that was possible.
 inline bool prepare_for_forks() noexcept {
   return pthread_atfork(before_fork, after_fork, after_fork) == 0;
 }
