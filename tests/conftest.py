@@ -6,9 +6,9 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import emulator
 import pytest
-from backends import Backend
+from _support import emulator
+from _support.backends import Backend
 
 import roipool
 
