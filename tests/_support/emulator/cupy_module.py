@@ -7,10 +7,10 @@ must not do: reading values back other than by ``get``, and ``get`` outside of d
 
 from __future__ import annotations
 
-import ctypes
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -203,15 +203,10 @@ class RawKernel:
     def __init__(self, code: str, name: str, options: tuple[str, ...] = ()) -> None:
         assert isinstance(options, tuple)
         self.code, self.name, self.options = code, name, options
-        self._launch: Any = None
 
-    def _compile(self) -> None:
-        library = compiler.library(self.code, self.options)
-        sizes = (ctypes.c_size_t * 32)()
-        count = getattr(library, f"sizes_of_{self.name}")(sizes)
-        self._sizes = list(sizes[:count])
-        self._launch = getattr(library, f"launch_{self.name}")
-        self._launch.restype = ctypes.c_char_p
+    @cached_property
+    def _compiled(self) -> compiler.Kernel:
+        return compiler.Kernel(self.code, self.options, self.name)
 
     def __call__(
         self, grid: tuple[int, ...], block: tuple[int, ...], args: tuple[Any, ...], *,
@@ -220,18 +215,14 @@ class RawKernel:
         assert isinstance(grid, tuple)
         assert isinstance(block, tuple)
         launches.append(self.name)
-        if self._launch is None:
-            self._compile()
+        kernel = self._compiled
         assert Device.entered > 0, "a launch must choose the arrays' device"
-        assert len(args) == len(self._sizes), f"{self.name} takes {len(self._sizes)} arguments"
-        kept = [_argument(value, size) for value, size in zip(args, self._sizes, strict=True)]
-        pointers = (ctypes.c_void_p * len(kept))(*(value.ctypes.data for value in kept))
-        three = ctypes.c_uint * 3
-        error = self._launch(
-            three(*_three(grid)), three(*_three(block)), ctypes.c_size_t(shared_mem), pointers
-        )
+        assert len(args) == len(kernel.sizes), f"{self.name} takes {len(kernel.sizes)} arguments"
+        held = [_argument(value, size) for value, size in zip(args, kernel.sizes, strict=True)]
+        addresses = [value.ctypes.data for value in held]
+        error = kernel.launch(_three(grid), _three(block), shared_mem, addresses)
         if error:
-            raise RuntimeError(f"{self.name}: {error.decode()}")
+            raise RuntimeError(f"{self.name}: {error}")
 
 
 def _three(sizes: tuple[int, ...]) -> tuple[int, ...]:
