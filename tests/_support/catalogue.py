@@ -15,9 +15,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-import pytest
 from numpy.typing import NDArray
 
+from _support.combinations import each
 from roipool.verification.groups import LAYOUTS as LAYOUTS
 from roipool.verification.groups import in_layout as in_layout
 from roipool.verification.groups import to_nchw as to_nchw
@@ -25,24 +25,17 @@ from roipool.verification.groups import to_nchw as to_nchw
 Array = NDArray[Any]
 Row = Sequence[float]
 
-# Without ml_dtypes everything but bfloat16 is tested.
+# Without ml_dtypes everything but bfloat16 is tested; tests/ops/test_storage.py says so.
 DTYPES = {name: np.dtype(name) for name in ("float16", "float32", "float64")}
 with contextlib.suppress(ModuleNotFoundError):
     DTYPES["bfloat16"] = np.dtype(importlib.import_module("ml_dtypes").bfloat16)
 
 
 def _of_dtypes(*names: str) -> Any:
-    absent = pytest.mark.skip(reason="bfloat16 needs ml_dtypes")
-    return pytest.mark.parametrize(
-        "dtype",
-        [
-            pytest.param(DTYPES.get(name), id=name, marks=() if name in DTYPES else absent)
-            for name in names
-        ],
-    )
+    return each(dtype={name: DTYPES[name] for name in names if name in DTYPES})
 
 
-every_layout = pytest.mark.parametrize("layout", LAYOUTS)
+every_layout = each(layout=LAYOUTS)
 every_dtype = _of_dtypes("float16", "bfloat16", "float32", "float64")
 half_dtypes = _of_dtypes("float16", "bfloat16")
 real_dtypes = _of_dtypes("float32", "float64")

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from _support.catalogue import DTYPES, Array
+from _support.combinations import each
 from _support.compare import assert_same_bits
 
 import roipool
@@ -498,7 +499,7 @@ FORMS: dict[str, Callable[[Array], Array]] = {
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("dtype", DTYPES)
+@each(dtype=list(DTYPES))
 @pytest.mark.parametrize("name", CALLS)
 def test_forms_of_arrays(name: str, dtype: str, form: str) -> None:
     function, arguments = CALLS[name]
@@ -520,7 +521,7 @@ def test_forms_of_arrays(name: str, dtype: str, form: str) -> None:
 
 
 @pytest.mark.parametrize("form", [form for form in FORMS if form not in ("read-only", "subclass")])
-@pytest.mark.parametrize("dtype", DTYPES)
+@each(dtype=list(DTYPES))
 @pytest.mark.parametrize(
     "name", [name for name, call in CALLS.items() if filled_out(*call) is not None]
 )

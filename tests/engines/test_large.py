@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from _support.catalogue import DTYPES, Array, every_layout, in_layout, shape_in_layout
+from _support.combinations import each
 from _support.compare import assert_same_bits
 
 import roipool
@@ -63,7 +64,7 @@ def pooled(maps: Array, rois: Array, layout: str) -> dict[str, Array]:
 
 
 @every_layout
-@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@each(dtype=["float16", "float32", "float64"])
 @pytest.mark.parametrize("channels", [1, 5, 16])
 def test_far_corner_of_a_wide_plane(channels: int, dtype: str, layout: str) -> None:
     # Winners are cells of the plane, beyond 2^31 here; channels are pooled in vectors from 5 on.
@@ -93,7 +94,7 @@ def test_far_corner_of_a_wide_plane(channels: int, dtype: str, layout: str) -> N
 
 
 @every_layout
-@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@each(dtype=["float16", "float32"])
 def test_last_image_and_channel_beyond_32_bits(dtype: str, layout: str) -> None:
     shape = shape_in_layout((3, 17, 8192, 8192), layout)
     far = untouched(shape, DTYPES[dtype])

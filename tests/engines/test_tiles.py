@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from _support.catalogue import in_layout
+from _support.catalogue import every_layout, in_layout, real_dtypes
 
 import roipool
 
@@ -22,9 +22,9 @@ def maps(dtype: Any, channels: int = 21) -> np.ndarray:
 
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 class TestChannelsAloneAndTogether:
+    @every_layout
+    @real_dtypes
     def test_maxima(self, size: tuple[int, int], dtype: Any, layout: str) -> None:
         features, axis = in_layout(maps(dtype), layout), layout.index("C")
         for pool in (roipool.roi_pool, roipool.roi_align):
@@ -37,6 +37,8 @@ class TestChannelsAloneAndTogether:
                 for values, of_one in zip(together, alone, strict=True):
                     np.testing.assert_array_equal(values.take([channel], axis), of_one)
 
+    @every_layout
+    @real_dtypes
     def test_average_and_its_gradient(self, size: tuple[int, int], dtype: Any, layout: str) -> None:
         features, axis = in_layout(maps(dtype), layout), layout.index("C")
         together = roipool.roi_align(features, BOXES, size, layout=layout)

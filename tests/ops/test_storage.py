@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from _support.backends import Backend
 from _support.catalogue import Array, every_layout, half_dtypes, in_layout
+from _support.combinations import each
 
 import roipool
 
@@ -43,7 +44,7 @@ IDENTITIES: dict[str, Callable[..., Any]] = {
 }
 
 
-@pytest.mark.parametrize("channels", [1, 16])
+@each(channels=[1, 16])
 @every_layout
 @half_dtypes
 @pytest.mark.parametrize("identity", IDENTITIES)
@@ -55,7 +56,7 @@ def test_every_number_passes(identity: str, dtype: Any, layout: str, channels: i
     np.testing.assert_array_equal(as_float(got), as_float(maps))
 
 
-@pytest.mark.parametrize("channels", [1, 16])
+@each(channels=[1, 16])
 @half_dtypes
 def test_every_number_passes_maxima(dtype: Any, channels: int) -> None:
     numbers = np.repeat(every_number(dtype), channels, axis=1)
@@ -79,7 +80,7 @@ def pairs(dtype: Any) -> tuple[Array, Array]:
     return first.view(dtype), second.view(dtype)
 
 
-@pytest.mark.parametrize("channels", [1, 16])
+@each(channels=[1, 16])
 @half_dtypes
 def test_means_of_two_are_rounded_to_even(backend: Backend, dtype: Any, channels: int) -> None:
     first, second = pairs(dtype)

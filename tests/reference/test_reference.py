@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from _support.combinations import each
 from _support.compare import Array, assert_close
 from _support.golden_data import FOLDER, goldens
 
@@ -19,7 +20,7 @@ PROBE = np.arange(1.0, 26.0).reshape(1, 1, 5, 5)
 BOX, SHIFTED, QUARTERS = (1, 1, 3, 3), (0.5, 0.5, 2.5, 2.5), (1.25, 1.25, 3.25, 3.25)
 REVERSED, POINT = (3, 3, 1, 1), (2, 2, 2, 2)
 
-both_types = pytest.mark.parametrize("real", [np.float32, np.float64])
+both_types = each(real={"float32": np.float32, "float64": np.float64})
 
 
 def probe(op: Callable[..., Any], box: tuple[float, ...], *args: Any, **options: Any) -> Array:
