@@ -23,8 +23,8 @@ from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
-import nvrtc
-from cuda_texts import ARCHITECTURES, Text, every_file, every_type_and_layout
+from _support import nvrtc
+from _support.cuda_texts import ARCHITECTURES, Text, every_file, every_type_and_layout
 
 from roipool._source import OPTIONS
 

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import bench
 import numpy as np
 import pytest
-from cli_runs import names_here, strict_json
+from _support.cli_runs import names_here, strict_json
 from harness import elsewhere, floor, measure, ours
 from harness.peers import PEERS
 from harness.proposals import iou, scene

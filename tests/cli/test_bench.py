@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cli_runs import complains, names_here, strict_json
+from _support.cli_runs import complains, names_here, strict_json
 
 import roipool
 from roipool import reference

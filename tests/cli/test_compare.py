@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cli_runs import FAST, SPY, fails, names_here, save_map, strict_json
+from _support.cli_runs import FAST, SPY, fails, names_here, save_map, strict_json
 
 from roipool.cli import main
 from roipool.cli.compare.systems import SYSTEMS, choose

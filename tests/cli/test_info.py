@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from run_python import run_python
+from _support.run_python import run_python
 
 import roipool
 from roipool import _cpu

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cli_runs import fails, strict_json
+from _support.cli_runs import fails, strict_json
 
 from roipool.cli import main
 from roipool.cli.compare.systems import SYSTEMS, choose
