@@ -63,8 +63,8 @@ class Engine(Protocol):
 
     Arguments are checked and converted: arrays are C-contiguous, in native byte order, on one
     device; on a host the regions are the call's own, so that nobody changes them between the steps
-    of a plan; `out` is of the right shape and dtype and overlaps nothing. A box whose batch index is
-    negative pools nothing and gets no gradient; on a GPU so does one whose index names no image.
+    of a plan; `out` is of the right shape and dtype and overlaps nothing. A box whose batch index
+    is negative pools nothing and gets no gradient; on a GPU so does one whose index names no image.
     """
 
     def average(self, features: Array, regions: Regions, pooling: Pooling, out: Array) -> None:

@@ -55,8 +55,9 @@ def _whole_number(
     return int(digits)
 
 
-# The state; what calls need is in _cpu. Each name is bound anew as a whole, never changed in place: threads that read it while
-# another sets it get the old value or the new one, so that no lock is needed, also without a GIL.
+# The state; what calls need is in _cpu. Each name is bound anew as a whole, never changed in place:
+# threads that read it while another sets it get the old value or the new one, so that no lock is
+# needed, also without a GIL.
 _threads_source = "OpenMP's own setting"
 _debug = False
 _environment = Environment()  # not bound again after the import

@@ -109,4 +109,6 @@ def pytest_testnodedown(node: Any) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say how many there are, and how to run them."""
     if left_out := terminalreporter.config.stash.get(LEFT_OUT, 0):
-        terminalreporter.write_line(f"{left_out} GPU cases were left out: `pytest -m gpu` runs them")
+        terminalreporter.write_line(
+            f"{left_out} GPU cases were left out: `pytest -m gpu` runs them"
+        )

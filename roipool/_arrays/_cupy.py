@@ -27,7 +27,8 @@ def xp() -> ModuleType:
 
 def engine() -> Any:
     """Return the CUDA engine."""
-    return sys.modules.get("roipool._cuda") or importlib.import_module("roipool._cuda")
+    name = "roipool._cuda.engine"
+    return sys.modules.get(name) or importlib.import_module(name)
 
 
 def device(array: Any) -> AbstractContextManager[Any]:

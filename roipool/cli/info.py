@@ -37,5 +37,5 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(facts(), indent=2))
     else:
-        _system_info.show_system_info()
+        _system_info.show_config()
     return 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from roipool._source import kernel_source
+from roipool._cuda.source import kernel_source
 
 ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)  # compute capabilities, times ten
 

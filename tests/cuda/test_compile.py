@@ -24,7 +24,7 @@ from _support.cuda_texts import (
     every_specialisation,
 )
 
-from roipool._source import OPTIONS, flatten, kernel_folder
+from roipool._cuda.source import OPTIONS, flatten, kernel_folder
 
 OPTIONS_OF_CUPY = ("-ftz=true", "--device-as-default-execution-space")  # it adds them to ours
 

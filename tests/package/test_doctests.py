@@ -16,7 +16,7 @@ MODULES = [
     *(
         module.name
         for module in pkgutil.walk_packages(roipool.__path__, "roipool.")
-        if not module.name.endswith(("__main__", "._cuda"))  # importing that needs a GPU
+        if not module.name.endswith(("__main__", "._cuda.engine"))  # importing that needs a GPU
     ),
 ]
 

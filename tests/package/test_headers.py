@@ -13,8 +13,8 @@ import pytest
 from _support import nvrtc
 
 from roipool import _cpu
+from roipool._cuda.source import flatten
 from roipool._definitions import TRAITS
-from roipool._source import flatten
 
 # Those of the source tree: an installed package holds only what is read at run time.
 SOURCES = next(folder for folder in Path(__file__).parents if (folder / "pyproject.toml").exists())

@@ -240,7 +240,7 @@ def test_the_program_fails(
 def test_the_program_fails_on_a_gpu(
     gpu: Backend, small: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    backend = importlib.import_module("roipool._cuda")
+    backend = importlib.import_module("roipool._cuda.engine")
     right = backend.average
 
     def wrong(*arguments: Any, **options: Any) -> Any:
