@@ -321,9 +321,8 @@ def test_division_of_any_size(gpu: Backend) -> None:
 
 
 def test_call_has_the_same_fields_on_both_sides(gpu: Backend) -> None:
-    backend = gpu.module
     fields = []
-    for name, (type_, offset) in sorted(backend.CALL_TYPE.fields.items()):
+    for name, (type_, offset) in sorted(CALL_TYPE.fields.items()):
         inner = type_.fields or {}
         fields += [(f"{name}.{part}", offset + at) for part, (_, at) in sorted(inner.items())]
         if not inner:
