@@ -1,0 +1,205 @@
+"""What must hold between calls, whatever the numbers are: no oracle, so that sizes are free."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+import numpy as np
+
+import roipool
+from roipool import _cpu
+from roipool.verification.tolerance import Comparison, compare, compare_bits
+
+from .calling import Results, run
+from .case import Array, Case, dtypes
+from .operations import OPERATIONS
+
+Comparisons: TypeAlias = Iterator[tuple[str, Comparison]]
+Relation: TypeAlias = Callable[[Case, Results], Comparisons]
+ULPS = 4  # of one call's sums, each relative to the sum of absolute terms
+ULPS_OF_TRANSPOSE = 8  # of <f(x), g> = <x, gradient>: each side has the roundings of one operation
+STEP = 2.0**-20  # of box coordinates, in cells
+
+
+def _same(got: Results, expected: Results) -> Comparisons:
+    for name, array in got.items():
+        yield name, compare_bits(array, expected[name])
+
+
+def _close(case: Case, got: Results, expected: Results, rounded: int = 2) -> Comparisons:
+    """Compare sums that are added up in another order; all else is the same."""
+    sizes = run(_absolute(case), roipool)
+    for name, array in got.items():
+        if name == "gradient" or (name == "pooled" and _is_average(case)):
+            terms = sizes[name].astype(np.float64)
+            yield name, compare(array, expected[name].astype(np.float64), terms, 2 * ULPS, rounded)
+        elif name != "box_gradient" and not _has_sample_winners(case):
+            yield name, compare_bits(array, expected[name])
+
+
+def _absolute(case: Case) -> Case:
+    return replace(
+        case, maps=np.nan_to_num(np.abs(case.maps), nan=0.0, posinf=0.0), grad=np.abs(case.grad),
+        out="new",
+    )  # fmt: skip
+
+
+def _is_average(case: Case) -> bool:
+    operation = OPERATIONS[case.operation]
+    return len(operation.returns) == 1 and "max" not in case.operation.lower()
+
+
+def _has_sample_winners(case: Case) -> bool:
+    operation = OPERATIONS[case.operation]
+    return operation.samples == "grid" and len(operation.returns) > 1
+
+
+def threads(case: Case, got: Results) -> Comparisons:
+    """Any number of threads gives the same bits."""
+    others = (1, 2, 3) if case.threads != 1 else (2, 5)
+    for number in others:
+        roipool.set_num_threads(number)
+        for name, found in _same(run(case, roipool), got):
+            yield f"{name} with {number} threads", found
+    roipool.set_num_threads(case.threads)
+
+
+def instruction_sets(case: Case, got: Results) -> Comparisons:
+    """Every instruction set takes the same decisions, and sums as exactly."""
+    chosen = _cpu.instruction_set()
+    try:
+        for name in _cpu.instruction_sets():
+            if name != chosen:
+                _cpu.use_instruction_set(name)
+                for what, found in _close(case, run(case, roipool), got):
+                    yield f"{what} on {name}", found
+    finally:
+        _cpu.use_instruction_set(chosen)
+
+
+def layouts(case: Case, got: Results) -> Comparisons:
+    """The other layout gives as exact numbers, and the same maxima."""
+    others = [one for one in OPERATIONS[case.operation].layouts if one != case.layout]
+    for layout in others:
+        for what, found in _close(case, run(replace(case, layout=layout), roipool), got):
+            yield f"{what} in {layout}", found
+
+
+def wider_type(case: Case, got: Results) -> Comparisons:
+    """Half types compute as float32 does, and round once."""
+    dtype = dtypes()[case.dtype]
+    if dtype.itemsize == 2:
+        more: dict[str, Any] = {"argmax": got["argmax"]} if "argmax" in got else {}
+        if more and case.layout == "NHWC":
+            more["argmax"] = np.ascontiguousarray(np.moveaxis(got["argmax"], 1, -1))
+        wide = run(replace(case, dtype="float32"), roipool, **more)
+        with np.errstate(over="ignore"):
+            rounded = {
+                name: array.astype(dtype) if name in ("pooled", "gradient") else array
+                for name, array in wide.items()
+            }
+        yield from _same(got, rounded)
+
+
+def channels_apart(case: Case, got: Results) -> Comparisons:
+    """Channels know nothing of each other; how many there are may change how sums are rounded."""
+    count = case.maps.shape[1]
+    if count > 1:
+        cut = max(1, count * 3 // 8)
+        for part in (slice(0, cut), slice(cut, count)):
+            some = replace(case, maps=case.maps[:, part], grad=case.grad[:, part])
+            found = run(some, roipool)
+            found.pop("box_gradient", None)
+            whole = {name: got[name][:, part] for name in found}
+            for name, comparison in _close(some, found, whole):
+                yield f"{name} of channels {part.start} to {part.stop}", comparison
+
+
+def boxes_apart(case: Case, got: Results) -> Comparisons:
+    """Boxes know nothing of each other: one at a time, in whatever order."""
+    if case.form == "one array per image":
+        case = replace(case, form="table")
+    count = len(case.rois)
+    some = range(count) if count < 6 else range(0, count, count // 5)
+    for k in some:
+        part = slice(k, k + 1)
+        found = run(replace(case, rois=case.rois[part], grad=case.grad[part]), roipool)
+        found.pop("gradient", None)
+        whole = {name: got[name][part] for name in found}
+        for name, comparison in _same(found, whole):
+            yield f"{name} of box {k}", comparison
+
+
+def boxes_reversed(case: Case, got: Results) -> Comparisons:
+    """The order of boxes matters to nothing but the order of sums."""
+    if case.form == "one array per image":
+        case = replace(case, form="table")
+    found = run(replace(case, rois=case.rois[::-1], grad=case.grad[::-1]), roipool)
+    turned = {name: array if name == "gradient" else array[::-1] for name, array in found.items()}
+    gradient = turned.pop("gradient", None)
+    yield from _same(turned, got)
+    if gradient is not None and not _has_sample_winners(case):
+        yield from _close(case, {"gradient": gradient}, got)
+
+
+def images_apart(case: Case, got: Results) -> Comparisons:
+    """Images know nothing of each other."""
+    for n in range(len(case.maps)):
+        own = case.images == n
+        table = case.rois[own]
+        table[:, 0] = 0
+        alone = replace(case, maps=case.maps[n : n + 1], rois=table, grad=case.grad[own])
+        found = run(alone, roipool)
+        whole = {
+            name: got[name][n : n + 1] if name == "gradient" else got[name][own] for name in found
+        }
+        for name, comparison in _same(found, whole):
+            yield f"{name} of image {n}", comparison
+
+
+def transposes(case: Case, got: Results) -> Comparisons:
+    """<f(x), g> = <x, gradient of f at g>, in each image and channel."""
+    half = dtypes()[case.dtype].itemsize == 2
+    if "gradient" not in got or half or not np.isfinite(case.maps).all():
+        return
+    if case.options.get("extrapolation_value"):
+        case = replace(case, options=case.options | {"extrapolation_value": 0.0})
+        got = run(case, roipool)
+    absolute = _absolute(case)
+    sizes = run(absolute, roipool, **_winners(case, got))
+    pooled = np.where(np.isfinite(got["pooled"]), got["pooled"].astype(np.float64), 0.0)
+    pooled[np.abs(pooled) > 1e30] = 0.0  # maxima of nothing
+    forward = np.zeros(case.maps.shape[:2])
+    np.add.at(forward, case.images, _products(case.grad, pooled))
+    backward = _products(case.maps, got["gradient"])
+    terms = _products(absolute.maps, sizes["gradient"])
+    yield (
+        "pooled and gradient",
+        compare(forward.astype(got["pooled"].dtype), backward, terms, ULPS_OF_TRANSPOSE),
+    )
+
+
+def _winners(case: Case, got: Results) -> dict[str, Array]:
+    """Return winners as an argument, in the case's layout."""
+    names = [name for name in got if name.startswith("argmax")]
+    turn = case.layout == "NHWC"
+    return {name: np.moveaxis(got[name], 1, -1) if turn else got[name] for name in names}
+
+
+def _products(maps: Array, gradient: Array) -> Array:
+    return (maps * gradient.astype(np.float64)).sum(axis=(2, 3))
+
+
+RELATIONS: dict[str, Relation] = {
+    "threads": threads,
+    "instruction sets": instruction_sets,
+    "layouts": layouts,
+    "wider type": wider_type,
+    "channels apart": channels_apart,
+    "boxes apart": boxes_apart,
+    "boxes reversed": boxes_reversed,
+    "images apart": images_apart,
+    "transposes": transposes,
+}
