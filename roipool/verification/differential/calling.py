@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -103,11 +104,16 @@ def _function(library: Any, name: str) -> Any:
     return library
 
 
+@cache
+def _parameters(function: Any) -> tuple[str, ...]:
+    return tuple(inspect.signature(function).parameters)
+
+
 def _arguments_of(
     library: Any, function: str, known: Mapping[str, Any], names: Mapping[str, str]
 ) -> dict[str, Any]:
     """Return those arguments that the function has."""
-    parameters = inspect.signature(_function(library, function)).parameters
+    parameters = _parameters(_function(library, function))
     wanted = ((own, names.get(own, own)) for own in parameters)
     return {own: known[name] for own, name in wanted if name in known}
 
