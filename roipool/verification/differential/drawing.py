@@ -13,8 +13,8 @@ from .operations import OPERATIONS, Operation, Random
 
 # What the oracle may visit on average (samples of bins), and at most.
 USUAL_WORK, GREATEST_WORK = 40, 12_000
-CHECKED_BY_ORACLE = 0.97  # of the calls; the others are too large for it
-LARGEST_LARGE = 400_000  # numbers in the maps, or in the pooled values, of a large call
+CHECKED_BY_ORACLE = 0.98  # of the calls; the others are too large for it
+MOST_NUMBERS = {"small": 30_000, "large": 150_000}  # in the maps, and in the pooled values
 
 Option = TypeVar("Option")
 
@@ -47,13 +47,13 @@ def draw(seed: int, number: int, operations: Sequence[str] = tuple(OPERATIONS)) 
     dtype = _pick(rng, [one for one in operation.dtypes if one in dtypes()])
     real = np.float64 if dtype == "float64" else np.float32
     large = rng.random() > CHECKED_BY_ORACLE
-    while True:  # until it is small enough; most that are not small are drawn again
+    geometry = None
+    while geometry is None:
         options = {option: value(rng) for option, value in operation.options.items()}
-        geometry = _geometry(rng, operation, options, real, large)
-        work = _large_work(geometry) if large else _oracle_work(operation, options, geometry)
-        usual, greatest = (LARGEST_LARGE,) * 2 if large else (USUAL_WORK, GREATEST_WORK)
-        if work <= greatest and rng.random() * work <= usual:
-            break
+        drawn = _geometry(rng, operation, options, real, large)
+        geometry = (
+            drawn if large else _with_fewer_boxes(rng, drawn, _work(operation, options, drawn))
+        )
     form = _pick(rng, FORMS)
     table = geometry.table
     if form == "one array per image":
@@ -91,8 +91,13 @@ def _geometry(
     large: bool,
 ) -> Geometry:
     images, channels = _log_uniform(rng, 1, 3), _channels(rng, large)
-    height, width = (_log_uniform(rng, 1, 250 if large else 70) for _ in range(2))
+    height, width = (_extent(rng, 250 if large else 70) for _ in range(2))
     boxes = _log_uniform(rng, 1, 300 if large else 12)
+    size = (_log_uniform(rng, 1, 17), _log_uniform(rng, 1, 17))
+    numbers = MOST_NUMBERS["large" if large else "small"]
+    images = max(1, min(images, numbers // (height * width)))
+    channels = max(1, min(channels, numbers // (images * height * width)))
+    boxes = max(1, min(boxes, numbers // (channels * math.prod(size))))
     if rng.random() < 0.03:  # none of something
         sizes = [images, channels, height, width, boxes]
         sizes[rng.integers(5)] = 0
@@ -105,8 +110,11 @@ def _geometry(
         row[[2, 4]] = _side(rng, height, scale, real, operation.finite)
     if len(table) and rng.random() < 0.05:
         table[:] = table[0]
-    size = (_log_uniform(rng, 1, 17), _log_uniform(rng, 1, 17))
     return Geometry((images, channels, height, width), size, table)
+
+
+def _extent(rng: Random, most: int) -> int:
+    return int(rng.integers(1, most + 1)) if rng.random() < 0.5 else _log_uniform(rng, 1, most)
 
 
 def _channels(rng: Random, large: bool) -> int:
@@ -197,13 +205,20 @@ def _numbers(rng: Random, shape: tuple[int, ...], dtype: str, *, pixels: bool) -
     return numbers.astype(dtypes()[dtype]).astype(np.float64)
 
 
-def _large_work(geometry: Geometry) -> float:
-    pooled = len(geometry.table) * geometry.shape[1] * math.prod(geometry.size)
-    return max(math.prod(geometry.shape), pooled)
+def _with_fewer_boxes(rng: Random, geometry: Geometry, work: Array) -> Geometry | None:
+    """Return the first boxes, as many as the oracle has time for; None if it has for none.
+
+    The time that it has is drawn, so that calls of all sizes occur, larger ones less often.
+    """
+    time = min(USUAL_WORK / rng.random() ** 0.7, GREATEST_WORK)
+    if not len(work):
+        return geometry
+    count = int(np.searchsorted(np.cumsum(work), time, side="right"))
+    return geometry._replace(table=geometry.table[:count]) if count else None
 
 
-def _oracle_work(operation: Operation, options: Mapping[str, Any], geometry: Geometry) -> float:
-    """Estimate how many samples, or cells, the oracle visits."""
+def _work(operation: Operation, options: Mapping[str, Any], geometry: Geometry) -> Array:
+    """Estimate how many samples, or cells, the oracle visits for each box."""
     ratios = options.get("sampling_ratio", 0)
     ratios = (ratios, ratios) if isinstance(ratios, int) else ratios
     scale = options.get("spatial_scale", 1.0)
@@ -220,4 +235,4 @@ def _oracle_work(operation: Operation, options: Mapping[str, Any], geometry: Geo
             total *= bins + bins * ratio * inside / length
         else:
             total *= inside + bins
-    return float(total.sum())
+    return total

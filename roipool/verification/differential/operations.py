@@ -68,14 +68,12 @@ def _scale_to_one(rng: Random) -> float:
 
 
 def _one_sampling(rng: Random) -> int:
-    return int(rng.choice((0, 0, 1, 2, 2, 3, rng.integers(10))))
+    usual = (0, 0, 1, 2, 2)
+    return usual[rng.integers(5)] if rng.random() < 0.5 else int(rng.integers(10))
 
 
 def _sampling(rng: Random) -> int | tuple[int, int]:
-    if rng.random() < 0.7:
-        return _one_sampling(rng)
-    rows, columns = rng.integers(0, rng.choice((4, 10)), 2)
-    return int(rows), int(columns)
+    return _one_sampling(rng) if rng.random() < 0.6 else (_one_sampling(rng), _one_sampling(rng))
 
 
 def _flag(rng: Random) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -155,10 +156,10 @@ _COPIES = {name for name, one in OPERATIONS.items() if one.samples == "cells"} -
 def _expected(case: Case, got: Results) -> tuple[Results, Results]:
     """Return the oracle's results and their sums of absolute terms: one run for both."""
     oracle = ORACLES.get(case.operation, Oracle(OPERATIONS[case.operation], _as_it_is))
+    real, finish = case.real, partial(oracle.finish, case)
     case = replace(
         oracle.prepare(case), dtype="float64", layout="NCHW", form="table", storage="plain"
     )
-    real = np.float32 if got["pooled"].dtype != np.float64 else np.float64
     twice = replace(case, maps=_and_size(case.maps), grad=_and_size(case.grad))
     more: dict[str, Any] = {"coordinate_dtype": real}
     if "argmax" in got and oracle.operation.backward:
@@ -176,7 +177,7 @@ def _expected(case: Case, got: Results) -> tuple[Results, Results]:
             )  # fmt: skip
             expected |= run(case, reference, slopes, coordinate_dtype=real)
             terms["box_gradient"] = _terms_of_box_gradient(case)
-    expected = oracle.finish(case, expected)
+    expected = finish(expected)
     expected["pooled"] = _stored(expected["pooled"], got["pooled"].dtype)
     return expected, terms
 

@@ -29,16 +29,19 @@ def shrink(case: Case, finding: Finding, seconds: float = SECONDS) -> tuple[Case
             for smaller in change(case):
                 if time.monotonic() > end:
                     return case, finding
-                failure = first_failure(smaller, finding.subject)
+                failure = first_failure(smaller, finding.subject, finding.what.split()[0])
                 if failure is not None:
                     case, finding, changed = smaller, failure, True
                     break
     return case, finding
 
 
-def first_failure(case: Case, subject: str) -> Finding | None:
-    """Return the first comparison with `subject` that fails, if one does."""
-    return next((one for one in check(case, (subject,)) if one.comparison.problem), None)
+def first_failure(case: Case, subject: str, result: str) -> Finding | None:
+    """Return the first comparison of a result with `subject` that fails, if one does."""
+    for finding in check(case, (subject,)):
+        if finding.comparison.problem and finding.what.startswith(result):
+            return finding
+    return None
 
 
 # ---- Changes: each yields simpler cases, the simplest first
@@ -154,7 +157,8 @@ _SIMPLE_OPTIONS: dict[str, tuple[Any, ...]] = {
 
 def _simpler_numbers(case: Case) -> Iterator[Case]:
     for name, numbers in (("maps", case.maps), ("grad", case.grad)):
-        for simpler in (np.ones_like(numbers), np.nan_to_num(numbers), np.round(numbers)):
+        finite = np.nan_to_num(numbers, posinf=0.0, neginf=0.0)
+        for simpler in (np.ones_like(numbers), finite, np.round(numbers)):
             if not np.array_equal(simpler, numbers, equal_nan=True):
                 yield replace(case, **{name: simpler})
 
@@ -167,7 +171,7 @@ def _simpler_boxes(case: Case) -> Iterator[Case]:
             if coordinate == value:
                 break
             table = case.rois.copy()
-            table[k, column + 1] = coordinate
+            table[k, column + 1] = coordinate + 0.0  # no negative zero
             yield replace(case, rois=table)
 
 
@@ -196,7 +200,8 @@ def line_of(case: Case, finding: Finding) -> str:
     package = "roipool.verification.differential"
     return (
         f"{_imports(case)}; from {package}.case import Case; from {package}.shrinking import "
-        f"first_failure; print(first_failure(Case({values}), {finding.subject!r}))"
+        f"first_failure; print(first_failure(Case({values}), {finding.subject!r}, "
+        f"{finding.what.split()[0]!r}))"
     )
 
 
