@@ -194,8 +194,9 @@ def _align_bin(
     samples = []
     for number in _with_first_missing(list(near), rows.grid * columns.grid):
         if number not in near:
-            y, x = rows.position(number // columns.grid), columns.position(number % columns.grid)
-            near[number] = Sample(number, float(y), float(x), [])
+            y_outside = rows.position(number // columns.grid)
+            x_outside = columns.position(number % columns.grid)
+            near[number] = Sample(number, float(y_outside), float(x_outside), [])
         samples.append(near[number])
     return Bin(samples, (rows.grid, columns.grid))
 
@@ -405,12 +406,13 @@ def roi_align_backward_rois(
         x1, y1, x2, y2 = boxes[k][1]
         fixed_h = _side(y1, y2, spatial_scale, aligned, real)[2]
         fixed_w = _side(x1, x2, spatial_scale, aligned, real)[2]
-        step = upstream[k, :, ph, pw] / max(grid_h * grid_w, 1) * float(real(spatial_scale))
+        step = upstream[k, :, ph, pw] / max(grid_h * grid_w, 1)
         for sample in found.samples:
             slopes = _align_slopes(real(sample.y), real(sample.x), size, real)
             dy, dx = (_slope(step, planes[n], pixels) for pixels in slopes)
             y_first, y_last = _align_share(sample.number // grid_w, grid_h, ph, bins[0], fixed_h)
             x_first, x_last = _align_share(sample.number % grid_w, grid_w, pw, bins[1], fixed_w)
             shares = ((dx, x_first), (dy, y_first), (dx, x_last), (dy, y_last))
-            grad[k] += [_by_end(slope, share) for slope, share in shares]
+            scale = float(real(spatial_scale))  # of 0: no sample moves, whatever it reads
+            grad[k] += [_by_end(slope, share * scale) for slope, share in shares]
     return grad

@@ -53,7 +53,7 @@ def run(
         "box_gradient" and winners.
     """
     operation = operation or OPERATIONS[case.operation]
-    known = known_arguments(case) | operation.boxes(case) | operation.fixed | case.options
+    known = {**known_arguments(case), **operation.boxes(case), **operation.fixed, **case.options}
     results: Results = {}
 
     def call(function: str, returns: tuple[str, ...], out_shape: tuple[int, ...]) -> None:

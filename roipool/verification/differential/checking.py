@@ -12,6 +12,7 @@ from roipool.verification.tolerance import Comparison
 
 from .calling import Call, Results, in_layout, run
 from .case import Case, dtypes
+from .drawing import draw
 from .oracle import against_oracle, problem_of_types
 from .relations import RELATIONS
 
@@ -32,6 +33,15 @@ def subjects(case: Case, number: int) -> tuple[str, ...]:
     if case.large:
         return tuple(dict.fromkeys((CALL, "transposes", names[number % len(names)])))
     return CALL, ORACLE, names[number % len(names)]
+
+
+def random_calls(seed: int, count: int) -> Iterator[tuple[str, Comparison]]:
+    """Yield the comparisons of the first calls of a seed, each with the call's number."""
+    for number in range(count):
+        case = draw(seed, number)
+        for finding in check(case, subjects(case, number)):
+            what = f"call {number}, {case.operation}, {finding.subject}, {finding.what}"
+            yield what, finding.comparison
 
 
 def check(case: Case, with_what: Sequence[str]) -> Iterator[Finding]:

@@ -13,8 +13,8 @@ from .operations import OPERATIONS, Operation, Random
 
 # What the oracle may visit on average (samples of bins), and at most.
 USUAL_WORK, GREATEST_WORK = 40, 12_000
-CHECKED_BY_ORACLE = 0.98  # of the calls; the others are too large for it
-MOST_NUMBERS = {"small": 30_000, "large": 150_000}  # in the maps, and in the pooled values
+CHECKED_BY_ORACLE = 0.95  # of the calls; the others are too large for it
+MOST_NUMBERS = {"small": 30_000, "large": 80_000}  # in the maps, and in the pooled values
 
 Option = TypeVar("Option")
 
@@ -75,7 +75,7 @@ def draw(seed: int, number: int, operations: Sequence[str] = tuple(OPERATIONS)) 
 
 
 def _pick(rng: Random, options: Sequence[Option]) -> Option:
-    return options[rng.integers(len(options))]
+    return options[int(rng.integers(len(options)))]
 
 
 def _log_uniform(rng: Random, least: int, most: int) -> int:
@@ -92,8 +92,8 @@ def _geometry(
 ) -> Geometry:
     images, channels = _log_uniform(rng, 1, 3), _channels(rng, large)
     height, width = (_extent(rng, 250 if large else 70) for _ in range(2))
-    boxes = _log_uniform(rng, 1, 300 if large else 12)
-    size = (_log_uniform(rng, 1, 17), _log_uniform(rng, 1, 17))
+    boxes = _log_uniform(rng, 1, 150 if large else 40)
+    size = _bins(rng)
     numbers = MOST_NUMBERS["large" if large else "small"]
     images = max(1, min(images, numbers // (height * width)))
     channels = max(1, min(channels, numbers // (images * height * width)))
@@ -115,6 +115,14 @@ def _geometry(
 
 def _extent(rng: Random, most: int) -> int:
     return int(rng.integers(1, most + 1)) if rng.random() < 0.5 else _log_uniform(rng, 1, most)
+
+
+def _bins(rng: Random) -> tuple[int, int]:
+    """Return bins each way; often few of them one way, so that there may be many the other."""
+    rows, columns = int(rng.integers(1, 18)), _log_uniform(rng, 1, 17)
+    if rng.random() < 0.7:
+        columns = int(rng.integers(1, 3))
+    return (columns, rows) if rng.random() < 0.7 else (rows, columns)
 
 
 def _channels(rng: Random, large: bool) -> int:
@@ -146,7 +154,7 @@ def _side(
 
 
 _KINDS = (
-    ["inside"] * 4 + ["anywhere"] * 4 + ["short"] * 3 + ["around"] * 3
+    ["inside"] * 5 + ["anywhere"] * 7 + ["around"] * 5
     + ["the map", "the map", "reversed", "reversed", "empty", "before", "behind"]
 )  # fmt: skip
 
@@ -157,17 +165,15 @@ def _ends(rng: Random, size: int) -> tuple[float, float]:
         reach = 10 ** rng.uniform(2, 11)
         return rng.uniform(-reach, reach), rng.uniform(-reach, reach)
     low = rng.uniform(-2, size + 1)
-    length = math.exp(rng.uniform(math.log(0.05), math.log(2 * size + 2)))
+    length = rng.uniform(0, 2 * size) if rng.random() < 0.5 else rng.uniform(0, 4)
     match _pick(rng, _KINDS):
         case "inside":
             inside = rng.uniform(0, size, 2)
             return float(inside.min()), float(inside.max())
-        case "short":
-            return low, low + rng.uniform(0, 4)
         case "around":
             return rng.uniform(-size - 3, 1), rng.uniform(size - 1, 2 * size + 3)
         case "the map":  # its edges, or the centres of its first and last cells
-            return 0, size - rng.integers(2)
+            return 0, size - int(rng.integers(2))
         case "reversed":
             return low + length, low
         case "empty":

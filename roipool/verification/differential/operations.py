@@ -68,12 +68,12 @@ def _scale_to_one(rng: Random) -> float:
 
 
 def _one_sampling(rng: Random) -> int:
-    usual = (0, 0, 1, 2, 2)
-    return usual[rng.integers(5)] if rng.random() < 0.5 else int(rng.integers(10))
+    usual = (0, 0, 1, 1, 2, 3)
+    return usual[rng.integers(6)] if rng.random() < 0.6 else int(rng.integers(10))
 
 
 def _sampling(rng: Random) -> int | tuple[int, int]:
-    return _one_sampling(rng) if rng.random() < 0.6 else (_one_sampling(rng), _one_sampling(rng))
+    return _one_sampling(rng) if rng.random() < 0.5 else (_one_sampling(rng), _one_sampling(rng))
 
 
 def _flag(rng: Random) -> bool:

@@ -16,7 +16,7 @@ from .case import STORAGES, Array, Case, dtypes
 from .checking import ORACLE, Finding, check
 from .operations import OPERATIONS
 
-SECONDS = 20.0  # that shrinking may take
+SECONDS = 10.0  # that shrinking may take
 
 
 def shrink(case: Case, finding: Finding, seconds: float = SECONDS) -> tuple[Case, Finding]:
@@ -156,11 +156,17 @@ _SIMPLE_OPTIONS: dict[str, tuple[Any, ...]] = {
 
 
 def _simpler_numbers(case: Case) -> Iterator[Case]:
-    for name, numbers in (("maps", case.maps), ("grad", case.grad)):
-        finite = np.nan_to_num(numbers, posinf=0.0, neginf=0.0)
-        for simpler in (np.ones_like(numbers), finite, np.round(numbers)):
-            if not np.array_equal(simpler, numbers, equal_nan=True):
-                yield replace(case, **{name: simpler})
+    for maps in _simpler(case.maps):
+        yield replace(case, maps=maps)
+    for grad in _simpler(case.grad):
+        yield replace(case, grad=grad)
+
+
+def _simpler(numbers: Array) -> Iterator[Array]:
+    finite: Array = np.nan_to_num(numbers, posinf=0.0, neginf=0.0)
+    for simpler in (np.ones_like(numbers), finite, np.round(numbers)):
+        if not np.array_equal(simpler, numbers, equal_nan=True):
+            yield simpler
 
 
 def _simpler_boxes(case: Case) -> Iterator[Case]:
