@@ -6,51 +6,17 @@ import argparse
 import multiprocessing
 import sys
 import time
-from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 
 from roipool import _cpu
 from roipool._config import usable_processors
 
-from .checking import check, subjects
-from .drawing import draw
 from .operations import OPERATIONS
-from .shrinking import catalogue_row, line_of, shrink
+from .tasks import Report, Task, run_task
 
 CALLS_OF_A_TASK = 50
-SHRUNK = 3  # failures of one operation and subject; more are only counted
-
-
-@dataclass
-class Report:
-    """What some calls gave: calls and numbers by operation and type, and failures."""
-
-    calls: Counter[tuple[str, str]] = field(default_factory=Counter)
-    numbers: Counter[tuple[str, str]] = field(default_factory=Counter)
-    by_subject: Counter[str] = field(default_factory=Counter)
-    failures: Counter[tuple[str, str]] = field(default_factory=Counter)
-    lines: list[str] = field(default_factory=list)
-    worst: float = 0.0
-
-    def add(self, other: Report) -> None:
-        """Add another report's counts; its lines stay where they are."""
-        self.calls += other.calls
-        self.numbers += other.numbers
-        self.by_subject += other.by_subject
-        self.failures += other.failures
-        self.worst = max(self.worst, other.worst)
-
-
-@dataclass(frozen=True)
-class Task:
-    """Calls `first` to `last`, not included, of a seed."""
-
-    seed: int
-    first: int
-    last: int
-    operations: tuple[str, ...]
-    instruction_set: str
 
 
 def main() -> int:
@@ -99,36 +65,14 @@ def _reports(tasks: list[Task], jobs: int) -> Iterator[Report]:
         yield from map(run_task, tasks)
         return
     # Not forked: OpenMP's threads do not survive that.
-    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
-        yield from pool.imap_unordered(run_task, tasks)
-
-
-def run_task(task: Task) -> Report:
-    """Make some calls."""
-    _cpu.use_instruction_set(task.instruction_set)
-    report = Report()
-    for number in range(task.first, task.last):
-        case = draw(task.seed, number, task.operations)
-        kind = (case.operation, case.dtype)
-        report.calls[kind] += 1
-        for finding in check(case, subjects(case, number)):
-            report.numbers[kind] += finding.comparison.count
-            report.by_subject[finding.subject] += finding.comparison.count
-            if finding.comparison.problem is None:
-                report.worst = max(report.worst, finding.comparison.worst)
-                continue
-            key = (case.operation, finding.subject)
-            report.failures[key] += 1
-            if report.failures[key] <= SHRUNK:
-                report.lines.append(f"call {number} of seed {task.seed}: {case.operation}")
-                small, failure = shrink(case, finding)
-                report.lines += [
-                    f"  {failure.subject}, {failure.what}: {failure.comparison.problem}",
-                    f"  {line_of(small, failure)}",
-                    f"  for tests/catalogue.py: {catalogue_row(small)}",
-                ]
-            break
-    return report
+    done = 0
+    try:
+        with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
+            for report in pool.map(run_task, tasks):
+                yield report
+                done += 1
+    except BrokenProcessPool:
+        sys.exit(f"a process died after call {tasks[done].first}: repeat from there with --jobs 1")
 
 
 def _print_table(total: Report) -> None:

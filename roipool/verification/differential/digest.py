@@ -6,6 +6,8 @@ For the release that this file belongs to, and for one that is installed elsewhe
     cd roipool/verification
     OTHER/bin/python -m differential.digest --calls 20000 --seed 1 --output old.txt
     diff old.txt new.txt
+
+Both need ml_dtypes, or neither: without it there is no bfloat16, and other calls are drawn.
 """
 
 from __future__ import annotations
