@@ -44,6 +44,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True, help="the file to write")
     arguments = parser.parse_args()
     library = importlib.import_module("roipool")
+    print(f"{library.__version__} in {library.__path__[0]}")
     with arguments.output.open("w") as file:
         for number in range(arguments.calls):
             case = draw(arguments.seed, number)

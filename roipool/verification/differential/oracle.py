@@ -133,11 +133,10 @@ def against_oracle(case: Case, got: Results) -> Iterator[tuple[str, Comparison]]
     """
     if case.operation == "onnx.MaxRoiPool" and np.isnan(case.maps).any():
         return  # a NaN starts it anew, which the oracle does not know
+    if case.operation == "mmcv.roi_align max" and 0 in case.maps.shape[2:]:
+        return  # mmcv reads beyond a map without cells
     expected, terms = _expected(case, got)
     winners = [name for name in expected if name.startswith("argmax") and name in got]
-    if case.operation == "mmcv.roi_align max" and 0 in case.maps.shape:
-        expected = {"pooled": expected["pooled"]}  # where mmcv's winner would lie is not defined
-        winners = []
     for name in winners:
         if case.operation in SAMPLE_WINNERS:
             yield name, _compare_samples(case, got[name], expected, terms)
