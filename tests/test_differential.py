@@ -115,26 +115,28 @@ def test_a_failure_is_made_small(wrong_average: None) -> None:
     assert np.all(small.maps == 1)
 
 
-def test_the_line_repeats_the_call() -> None:
+def test_the_line_repeats_the_call(capsys: pytest.CaptureFixture[str]) -> None:
     problem = next(iter(check(CASE, (ORACLE,))))  # right, but printed as if it were not
     for case in (CASE, replace(CASE, storage="swapped", form="one array per image")):
-        line = line_of(case, problem._replace(what="pooled"))
-        output = subprocess.run(
-            [sys.executable, "-c", line], capture_output=True, text=True, check=True
-        ).stdout
-        assert output.strip() == str(run(case, roipool)["pooled"]).strip()
+        exec(line_of(case, problem._replace(what="pooled")), {})
+        assert capsys.readouterr().out.strip() == str(run(case, roipool)["pooled"]).strip()
     for name in RELATIONS:
-        line = line_of(CASE, Finding(name, "pooled", problem.comparison))
-        output = subprocess.run(
-            [sys.executable, "-c", line], capture_output=True, text=True, check=True
-        ).stdout
-        assert output == "None\n"
+        exec(line_of(CASE, Finding(name, "pooled", problem.comparison)), {})
+        assert capsys.readouterr().out == "None\n"
 
 
 def test_every_comparison_sees_a_wrong_average(wrong_average: None) -> None:
     assert found_in(CASE, ORACLE).what == "pooled"
     assert found_in(CASE, "transposes")
     assert first_failure(CASE, "threads", "pooled") is None  # the same for any number of threads
+
+
+def test_differences_see_a_wrong_box_gradient() -> None:
+    case = replace(CASE, dtype="float64")
+    got = run(case, roipool)
+    wrong = got | {"box_gradient": got["box_gradient"] * 1.001}
+    assert [found.problem for _, found in RELATIONS["differences"](case, got)] == [None]
+    assert [found.wrong > 1 for _, found in RELATIONS["differences"](case, wrong)] == [True]
 
 
 def test_an_exception_is_a_failure() -> None:

@@ -14,14 +14,14 @@ from roipool.verification.tolerance import Comparison, compare, compare_bits
 
 from .calling import Results, run
 from .case import Array, Case, dtypes
-from .operations import OPERATIONS
+from .operations import OPERATIONS, Operation
 from .oracle import length_of_sums
 
 Comparisons: TypeAlias = Iterator[tuple[str, Comparison]]
 Relation: TypeAlias = Callable[[Case, Results], Comparisons]
 ULPS = 4  # of one call's sums, each relative to the sum of absolute terms
 ULPS_OF_TRANSPOSE = 8  # of <f(x), g> = <x, gradient>: each side has the roundings of one operation
-STEP = 2.0**-20  # of box coordinates, in cells
+STEP = 2.0**-20  # of box coordinates, in image pixels
 
 
 def _same(got: Results, expected: Results) -> Comparisons:
@@ -193,6 +193,38 @@ def transposes(case: Case, got: Results) -> Comparisons:
     )
 
 
+def differences(case: Case, got: Results) -> Comparisons:
+    """The gradient of boxes is what small steps make of the pooled values.
+
+    They are linear between kinks, where samples pass from cell to cell; there the differences to
+    both sides are not the same, and nothing is compared.
+    """
+    exact = case.dtype == "float64" and np.isfinite(case.maps).all()
+    if not exact or "box_gradient" not in got or "boxes" in OPERATIONS[case.operation].boxes(case):
+        return
+    alone = OPERATIONS[case.operation]._replace(backward="", box_gradient="")
+    here = _weighted(case, alone, 0, 0.0)[:, None]
+    low = np.stack([_weighted(case, alone, column, -STEP) for column in range(4)], axis=1)
+    high = np.stack([_weighted(case, alone, column, STEP) for column in range(4)], axis=1)
+    sizes = np.abs(case.grad).sum(axis=(1, 2, 3)) * np.max(np.abs(case.maps), initial=0.0)
+    reach = 1 + np.max(np.nan_to_num(np.abs(case.rois[:, 1:]), posinf=0.0), axis=1, initial=0.0)
+    rounding = (2.0**-46 * sizes * reach / STEP)[:, None]
+    with np.errstate(invalid="ignore"):
+        smooth = np.abs(high - 2 * here + low) <= rounding * STEP
+        slope = (high - low) / (2 * STEP)
+        error = np.where(smooth, np.abs(slope - got["box_gradient"]), 0.0)
+    allowed = np.broadcast_to(rounding / np.finfo(np.float64).eps / 16, error.shape)
+    yield "box_gradient", compare(error, np.zeros(error.shape), allowed, 4)
+
+
+def _weighted(case: Case, forward: Operation, column: int, step: float) -> Array:
+    """Return, for each box, its pooled values times their gradients, one coordinate moved."""
+    table = case.rois.copy()
+    table[:, 1 + column] += step
+    pooled = run(replace(case, rois=table, out="new"), roipool, forward)["pooled"]
+    return (pooled * case.grad).sum(axis=(1, 2, 3))
+
+
 def _winners(case: Case, got: Results) -> dict[str, Any]:
     """Return winners as an argument, in the case's layout."""
     names = [name for name in got if name.startswith("argmax")]
@@ -214,4 +246,5 @@ RELATIONS: dict[str, Relation] = {
     "boxes reversed": boxes_reversed,
     "images apart": images_apart,
     "transposes": transposes,
+    "differences": differences,
 }
