@@ -88,15 +88,17 @@ def _alone(forward: str, *returns: str) -> Operation:
 
 
 _POOL, _ALIGN = OPERATIONS["roi_pool"], OPERATIONS["roi_align"]
-_CROP = OPERATIONS["crop_and_resize"]
+_CROP, _NOT_PINNED = OPERATIONS["crop_and_resize"], {"pinned": False}
 ORACLES = {
     "caffe.roi_pooling": Oracle(_POOL, _single_scale, _from_lowest),
     "caffe.roi_align": Oracle(
         _alone("caffe_roi_align", "pooled", "argmax_x", "argmax_y"), _single_scale
     ),
-    "chainer.roi_average_pooling_2d": Oracle(OPERATIONS["roi_average_pool"], _of_chainer),
+    "chainer.roi_average_pooling_2d": Oracle(
+        OPERATIONS["roi_average_pool"]._replace(fixed={"edge_dtype": np.float64}), _of_chainer
+    ),
     "maskrcnn_benchmark.roi_align": Oracle(_ALIGN, _not_aligned),
-    "mmcv.roi_align": Oracle(_ALIGN, _single_scale),
+    "mmcv.roi_align": Oracle(_ALIGN._replace(fixed={"count_dtype": np.float32}), _single_scale),
     "mmcv.roi_align max": Oracle(
         _alone("mmcv_roi_align_max", "pooled", "argmax_y", "argmax_x"), _single_scale
     ),
@@ -109,8 +111,8 @@ ORACLES = {
     "onnx.RoiAlign": Oracle(_ALIGN, _of_onnx),
     "onnx.RoiAlign max": Oracle(_alone("onnx_roi_align_max", "pooled"), _of_onnx),
     "onnx.MaxRoiPool": Oracle(_POOL._replace(backward=""), _single_scale, _from_own_lowest),
-    "roialign_pytorch.crop_and_resize": Oracle(_CROP, _as_it_is),
-    "tensorflow.crop_and_resize": Oracle(_CROP, _as_it_is),
+    "roialign_pytorch.crop_and_resize": Oracle(_CROP._replace(fixed=_NOT_PINNED), _as_it_is),
+    "tensorflow.crop_and_resize": Oracle(_CROP._replace(fixed=_NOT_PINNED), _as_it_is),
     "torchvision.roi_align": Oracle(_ALIGN, _as_it_is),
     "torchvision.roi_pool": Oracle(_POOL, _as_it_is, _from_lowest),
 }
