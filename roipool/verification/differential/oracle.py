@@ -148,6 +148,8 @@ def against_oracle(case: Case, got: Results) -> Iterator[tuple[str, Comparison]]
             yield name, compare(got[name].astype(np.float64), expected[name], 0.0, 0)
     if case.operation in _AVERAGES:
         terms["pooled"] = terms["pooled"] * (length_of_sums(case) / 8)[:, None, None, None]
+    if "gradient" in terms:
+        terms["gradient"] = terms["gradient"] * (length_of_gradient_sums(case) / 8)
     if "box_gradient" in expected and "box_gradient" in got:
         # A slope between infinite cells has no value, and sums of it depend on what is merged.
         nothing = np.isnan(expected["box_gradient"])
@@ -184,6 +186,14 @@ def length_of_sums(case: Case) -> Array:
             reach = np.maximum(np.ptp(np.clip(ends, -1e9, 1e9), axis=1), 1.0)
         cells += np.minimum(size, reach / case.size[axis] + 2)
     return np.maximum(cells, 8)
+
+
+def length_of_gradient_sums(case: Case) -> int:
+    """Return how many products a cell's gradient may add up one after the other, 8 at least.
+
+    They are those of the rows, and of the columns, of a box's bins, and then those of the boxes.
+    """
+    return max(8, sum(case.size) + len(case.rois))
 
 
 def _expected(case: Case, got: Results) -> tuple[Results, Results]:

@@ -15,7 +15,7 @@ from roipool.verification.tolerance import Comparison, compare, compare_bits
 from .calling import Results, run
 from .case import Array, Case, dtypes
 from .operations import OPERATIONS, Operation
-from .oracle import length_of_sums
+from .oracle import length_of_gradient_sums, length_of_sums
 
 Comparisons: TypeAlias = Iterator[tuple[str, Comparison]]
 Relation: TypeAlias = Callable[[Case, Results], Comparisons]
@@ -45,6 +45,8 @@ def _close(case: Case, got: Results, expected: Results, rounded: int = 2) -> Com
             terms = sizes[name].astype(np.float64)
             if name == "pooled":
                 terms *= (length_of_sums(case) / 8)[:, None, None, None]
+            else:
+                terms *= length_of_gradient_sums(case) / 8
             yield name, compare(array, expected[name].astype(np.float64), terms, 2 * ULPS, rounded)
         elif name != "box_gradient" and not _has_sample_winners(case):
             yield name, compare_bits(array, expected[name])
@@ -186,7 +188,7 @@ def transposes(case: Case, got: Results) -> Comparisons:
     np.add.at(forward, case.images, _products(case.grad, pooled))
     backward = _products(case.maps, got["gradient"])
     terms = _products(absolute.maps, sizes["gradient"])
-    terms *= np.max(length_of_sums(case), initial=8) / 8
+    terms *= max(np.max(length_of_sums(case), initial=8), length_of_gradient_sums(case)) / 8
     yield (
         "pooled and gradient",
         compare(forward.astype(got["pooled"].dtype), backward, terms, ULPS_OF_TRANSPOSE),
