@@ -167,8 +167,7 @@ def roi_pool_backward(
     winners = _to_nchw(argmax, layout).astype(np.int64)
     grad = np.zeros(shape)
     for k, (n, _) in enumerate(_boxes(rois, batch_indices, shape[0])):
-        for c, ph, pw in np.ndindex(*upstream.shape[1:]):
-            if winners[k, c, ph, pw] >= 0:
-                y, x = divmod(int(winners[k, c, ph, pw]), shape[3])
-                grad[n, c, y, x] += upstream[k, c, ph, pw]
+        for c, ph, pw in np.argwhere(winners[k] >= 0):
+            y, x = divmod(int(winners[k, c, ph, pw]), shape[3])
+            grad[n, c, y, x] += upstream[k, c, ph, pw]
     return _from_nchw(grad, layout)
