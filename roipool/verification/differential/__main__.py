@@ -11,7 +11,7 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 
 from roipool import _cpu
-from roipool._config import usable_processors
+from roipool._system_info import usable_processors
 
 from .operations import OPERATIONS
 from .tasks import Report, Task, run_task
