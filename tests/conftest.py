@@ -22,14 +22,14 @@ GPUS = ["emulator", pytest.param("cuda", marks=pytest.mark.gpu)]
 @pytest.fixture(params=["cpu", *GPUS])
 def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
     """Each backend in turn."""
-    with available(request.param) as found:
+    with available(request) as found:
         yield found
 
 
 @pytest.fixture(params=GPUS)
 def gpu(request: pytest.FixtureRequest) -> Iterator[Backend]:
     """The CUDA backend, emulated and on a GPU."""
-    with available(request.param) as found:
+    with available(request) as found:
         yield found
 
 
@@ -48,18 +48,27 @@ def same_threads_after() -> Iterator[None]:
 
 
 @contextmanager
-def available(name: str) -> Iterator[Backend]:
+def available(request: pytest.FixtureRequest) -> Iterator[Backend]:
     """Make a backend available, or skip the test."""
-    if name != "emulator":
-        yield Backend(name)
+    found = Backend(request.param, request.config.getoption("everything"))
+    if found.name != "emulator":
+        yield found
         return
     if (missing := emulator.why_not()) is not None:
         pytest.skip(missing)
     with emulator.active():
-        yield Backend("emulator")
+        yield found
 
 
-# ---- Several processes
+# ---- What runs, and in which processes
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option that leaves out nothing that this machine can run."""
+    parser.addoption(
+        "--everything", action="store_true",
+        help="run full products and tests of 12 GB, too (see CONTRIBUTING.md)",
+    )  # fmt: skip
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -80,35 +89,45 @@ def pytest_report_header(config: pytest.Config) -> str | None:
     return "one process: with pytest-xdist (of the extra `test`) there would be several"
 
 
-# ---- GPU cases left out by "not gpu" in pyproject.toml, in one line
+# ---- What is left out is no skip: it is counted, in one line
 
-LEFT_OUT = pytest.StashKey[int]()
+WAYS = {"gpu": "-m gpu", "everything": "--everything"}  # mark, and how to run what has it
+LEFT_OUT = pytest.StashKey[dict[str, int]]()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what needs much; pyproject.toml's ``-m "not gpu"`` leaves out GPU cases."""
+    large = [item for item in items if item.get_closest_marker("everything")]
+    if large and not config.getoption("everything"):
+        items[:] = [item for item in items if item not in large]
+        config.hook.pytest_deselected(items=large)
 
 
 def pytest_deselected(items: list[pytest.Item]) -> None:
-    """Count the GPU cases among the items left out."""
+    """Count the items left out, by mark."""
+    counts = items[0].config.stash.setdefault(LEFT_OUT, dict.fromkeys(WAYS, 0))
     for item in items:
-        if item.get_closest_marker("gpu"):
-            item.config.stash[LEFT_OUT] = item.config.stash.get(LEFT_OUT, 0) + 1
+        for mark in WAYS:
+            counts[mark] += item.get_closest_marker(mark) is not None
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Tell the process that reports, if this is not the one."""
-    told: dict[str, int] | None = getattr(session.config, "workeroutput", None)
+    told: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
     if told is not None:
-        told["gpu_cases_left_out"] = session.config.stash.get(LEFT_OUT, 0)
+        told["left_out"] = session.config.stash.get(LEFT_OUT, {})
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """Hear it. Every process leaves out the same items."""
-    told = getattr(node, "workeroutput", {})  # a process that crashed says nothing
-    node.config.stash[LEFT_OUT] = told.get("gpu_cases_left_out", 0)
+    """Hear it. Every process leaves out the same items; one that crashed says nothing."""
+    if told := getattr(node, "workeroutput", {}).get("left_out"):
+        node.config.stash[LEFT_OUT] = told
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say how many there are, and how to run them."""
-    if left_out := terminalreporter.config.stash.get(LEFT_OUT, 0):
-        terminalreporter.write_line(
-            f"{left_out} GPU cases were left out: `pytest -m gpu` runs them"
-        )
+    counts = terminalreporter.config.stash.get(LEFT_OUT, {})
+    told = [f"{count} need `pytest {WAYS[mark]}`" for mark, count in counts.items() if count]
+    if told:
+        terminalreporter.write_line(f"cases left out: {', '.join(told)}")

@@ -15,8 +15,9 @@ class Backend:
     "emulator" is the CUDA backend on the CPU: see the package of that name.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, everything: bool = False) -> None:
         self.name = name
+        self.everything = everything  # whether tests were asked to leave nothing out
 
     @property
     def is_gpu(self) -> bool:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from _support.backends import Backend
 from _support.combinations import each
 from roipool.verification.groups import LAYOUTS as LAYOUTS
 from roipool.verification.groups import in_layout as in_layout
@@ -33,6 +34,40 @@ with contextlib.suppress(ModuleNotFoundError):
 
 def _of_dtypes(*names: str) -> Any:
     return each(dtype={name: DTYPES[name] for name in names if name in DTYPES})
+
+
+# On the emulator every operation runs in float32 and in one half of the other types and layouts.
+# The operations of a kernel file have both halves between them.
+HALVES = {
+    "roi_align": 0,
+    "roi_pool": 1,
+    "roi_average_pool": 1,
+    "crop_and_resize, bilinear": 0,
+    "crop_and_resize, nearest": 1,
+    "crop_and_resize, boxes": 1,
+}
+
+
+def is_computed(operation: str, backend: Backend, dtype: np.dtype[Any], layout: str) -> bool:
+    """Return whether a backend computes an operation in this type and layout, by default."""
+    if backend.name != "emulator" or backend.everything or dtype == np.float32:
+        return True
+    number = list(DTYPES).index(dtype.name) + LAYOUTS.index(layout)
+    return number % 2 == HALVES[operation]
+
+
+def every_form(operation: str = "", dtypes: Sequence[str] = tuple(DTYPES)) -> Any:
+    """Call a test in every type and layout, those left out by `is_computed` apart.
+
+    Without an `operation`, the test's argument `name` says which it is.
+    """
+
+    def where(
+        backend: Backend, dtype: np.dtype[Any], layout: str, name: str = operation, **_: Any
+    ) -> bool:
+        return is_computed(name, backend, dtype, layout)
+
+    return each(where, layout=LAYOUTS, dtype={name: DTYPES[name] for name in dtypes})
 
 
 every_layout = each(layout=LAYOUTS)

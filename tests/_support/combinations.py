@@ -1,7 +1,7 @@
 """Loops inside a test: over element types, layouts, whatever multiplies items without a subject.
 
-``@each(layout=LAYOUTS)`` calls a test once per layout. Decorators add up to the product of their
-values. All combinations are tried, and those that fail are reported together, each by name.
+``@each(layout=LAYOUTS)`` calls a test once per layout. Decorators multiply.
+All combinations are tried, and those that fail are reported together, each by name.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -17,23 +17,31 @@ import pytest
 Test = Callable[..., None]
 
 
-def each(**values: Sequence[Any] | Mapping[str, Any]) -> Callable[[Test], Test]:
-    """Return a decorator that calls a test with each value of one argument.
+def each(
+    where: Callable[..., bool] | None = None, **values: Sequence[Any] | Mapping[str, Any]
+) -> Callable[[Test], Test]:
+    """Return a decorator that calls a test with every combination of values of its arguments.
 
-    A mapping names the values; otherwise they name themselves.
+    A mapping names the values; otherwise they name themselves. `where` is called with all arguments
+    of the test and says whether a combination is one to try; one at least must be.
     """
-    ((argument, given),) = values.items()
-    named = given if isinstance(given, Mapping) else {str(value): value for value in given}
+    named = {
+        argument: given if isinstance(given, Mapping) else {str(value): value for value in given}
+        for argument, given in values.items()
+    }
 
     def decorate(test: Test) -> Test:
-        if not named:
-            raise ValueError(f"{argument} has no values")
         body, inner = getattr(test, "_looped", (test, {}))
-        loops = {argument: named, **inner}
+        loops = {**named, **inner}
 
         @functools.wraps(body)
-        def looped(*args: Any, **kwargs: Any) -> None:
-            _call_all(functools.partial(body, *args, **kwargs), loops)
+        def looped(*itself: Any, **given: Any) -> None:
+            combinations = [
+                combination
+                for combination in itertools.product(*(loop.items() for loop in loops.values()))
+                if where is None or where(**given, **_arguments(loops, combination))
+            ]
+            _call_all(functools.partial(body, *itself, **given), loops, combinations)
 
         looped._looped = (body, loops)  # type: ignore[attr-defined]
         looped.pytestmark = getattr(test, "pytestmark", [])  # type: ignore[attr-defined]
@@ -52,16 +60,24 @@ def _without(loops: Mapping[str, Any], test: Test) -> inspect.Signature:
     return signature.replace(parameters=left)
 
 
-def _call_all(test: Test, loops: Mapping[str, Mapping[str, Any]]) -> None:
-    """Call a test with the product of all loops; raise what failed, else skip if any skipped."""
+Combination = tuple[tuple[str, Any], ...]  # the name and the value of each argument
+
+
+def _arguments(loops: Iterable[str], combination: Combination) -> dict[str, Any]:
+    return dict(zip(loops, (value for _, value in combination), strict=True))
+
+
+def _call_all(test: Test, loops: Iterable[str], combinations: Sequence[Combination]) -> None:
+    """Call a test with all combinations; raise what failed, else skip if any was skipped."""
+    if not combinations:
+        raise ValueError(f"no combination of {', '.join(loops)} to try")
     failed: list[Exception] = []
     left_out: list[str] = []
     names: list[str] = []
-    combinations = list(itertools.product(*(named.items() for named in loops.values())))
     for combination in combinations:
         name = " ".join(value_name for value_name, _ in combination)
         try:
-            test(**dict(zip(loops, (value for _, value in combination), strict=True)))
+            test(**_arguments(loops, combination))
         except pytest.skip.Exception as reason:
             left_out.append(f"{name}: {reason}")
         except Exception as error:  # noqa: BLE001 - a failed combination, whatever failed it

@@ -98,9 +98,28 @@ def every_file() -> Iterator[Text]:
         )
 
 
-def every_definition() -> Iterator[Text]:
-    """Return each file with each definition, for float32."""
+def covering() -> Iterator[tuple[int, Text]]:
+    """Return texts that hold, file by file, all values of what a text is specialised for.
+
+    Types, layouts and packs come in every combination of theirs; definitions, labels and
+    architectures take turns beside them.
+    """
     for file, definitions in FILES.items():
-        for definition in definitions:
-            pack = packs(file, "float32", "NCHW")[-1]
-            yield Text(file, "float32", "NCHW", pack, definition, labels(file)[0])
+        forms = list(dict.fromkeys(text[1:4] for text in every_type_and_layout(file, "any")))
+        for number in range(max(len(forms), len(definitions))):
+            text = Text(
+                file, *forms[number % len(forms)], definitions[number % len(definitions)],
+                labels(file)[number // 2 % len(labels(file))],
+            )  # fmt: skip
+            yield ARCHITECTURES[number % len(ARCHITECTURES)], text
+
+
+def covers(texts: list[tuple[int, Text]]) -> dict[str, set[object]]:
+    """Return what texts hold, file by file and value by value."""
+    found: dict[str, set[object]] = {}
+    for architecture, text in texts:
+        found.setdefault("architecture", set()).add((text.file, architecture))
+        found.setdefault("form", set()).add((text.file, text.dtype, text.layout, text.pack))
+        found.setdefault("definition", set()).add((text.file, text.definition))
+        found.setdefault("label", set()).add((text.file, text.label))
+    return found

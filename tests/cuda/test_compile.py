@@ -1,14 +1,13 @@
 """NVRTC takes every kernel, as CuPy would ask it to; no GPU is needed.
 
-Covered: each file in each element type, layout and pack for sm_90; each definition that a file is
-made for, for sm_75; each file for every architecture in `ARCHITECTURES`. With
-ROIPOOL_COMPILE_ALL=1: all of these together, which takes half an hour.
+Covered: each file in each element type, layout and pack, for each definition that it is made for,
+for every architecture in `ARCHITECTURES`, but not for all of these together: that is
+``pytest --everything``, and takes half an hour.
 """
 
 from __future__ import annotations
 
 import itertools
-import os
 import re
 import sys
 
@@ -19,8 +18,8 @@ from _support.cuda_texts import (
     FILES,
     MAXIMA,
     Text,
-    every_definition,
-    every_file,
+    covering,
+    covers,
     every_specialisation,
 )
 
@@ -29,15 +28,8 @@ from roipool._cuda.source import OPTIONS, flatten, kernel_folder
 OPTIONS_OF_CUPY = ("-ftz=true", "--device-as-default-execution-space")  # it adds them to ours
 
 
-def cases() -> list[tuple[int, Text]]:
-    """Return what to compile for which architecture."""
-    if os.environ.get("ROIPOOL_COMPILE_ALL"):
-        return list(itertools.product(ARCHITECTURES, every_specialisation()))
-    chosen = [(90, text) for text in every_file()]
-    chosen += [(75, text) for text in every_definition()]
-    files = {text.file: text for text in every_file()}
-    chosen += itertools.product(ARCHITECTURES, files.values())
-    return list(dict.fromkeys(chosen))
+EVERYTHING = list(itertools.product(ARCHITECTURES, every_specialisation()))
+CHOSEN = list(covering())
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -59,10 +51,14 @@ def compiled(architecture: int, text: Text) -> str:
     )
 
 
-@pytest.mark.parametrize(
-    ("architecture", "text"),
-    [pytest.param(*case, id=f"sm_{case[0]}-{case[1]}") for case in cases()],
-)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Choose the texts."""
+    if "text" in metafunc.fixturenames:
+        chosen = EVERYTHING if metafunc.config.getoption("everything") else CHOSEN
+        names = [f"sm_{architecture}-{text}" for architecture, text in chosen]
+        metafunc.parametrize(("architecture", "text"), chosen, ids=names)
+
+
 def test_kernels_compile(architecture: int, text: Text) -> None:
     ptx = compiled(architecture, text)
     entries = set(re.findall(r"\.entry (\w+)", ptx))
@@ -70,6 +66,10 @@ def test_kernels_compile(architecture: int, text: Text) -> None:
     # The decisions of the CPU are made without contraction; those of the plan have to be too.
     for plan in re.findall(r"\.entry plan_.*?\n}", ptx, re.DOTALL):
         assert re.search(r"\b(fma|mad)\.(r[nzmp]\.)?(ftz\.)?f(32|64)", plan) is None
+
+
+def test_every_value_is_compiled() -> None:
+    assert covers(CHOSEN) == covers(EVERYTHING)
 
 
 def test_every_file_is_compiled() -> None:

@@ -1,13 +1,12 @@
 """More than 2^31 elements, and sizes that cannot be had.
 
 Maps of many gigabytes are mapped but hardly touched: an operation reads only the cells under its
-boxes. ROIPOOL_LARGE_TESTS=1 adds tests that really fill 9 GB.
+boxes. ``pytest --everything`` adds tests that really fill 9 GB.
 """
 
 from __future__ import annotations
 
 import mmap
-import os
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -26,10 +25,7 @@ WINDOW = 16
 # In cells of the last 16 rows and columns; eighths, so that all positions are exact.
 BOXES = np.array([[1, 2, 9, 12], [7.5, 3.5, 15.5, 15.5], [10, 10, 18, 18], [15, 15, 16, 16]])
 
-real_memory = pytest.mark.skipif(
-    os.environ.get("ROIPOOL_LARGE_TESTS", "") in ("", "0"),
-    reason="ROIPOOL_LARGE_TESTS is not set: needs 12 GB of memory",
-)
+real_memory = pytest.mark.everything  # 12 GB
 
 
 def untouched(shape: tuple[int, ...], dtype: Any) -> Array:

@@ -14,15 +14,16 @@ from _support.catalogue import (
     Array,
     Case,
     every_dtype,
+    every_form,
     every_layout,
     in_layout,
-    real_dtypes,
     shape_in_layout,
 )
 from _support.compare import compute_type
 
 import roipool
 
+REAL = ("float32", "float64")
 SHAPE = (2, 3, 6, 7)
 ROIS = np.array(
     [
@@ -238,8 +239,7 @@ FINITE = [case for case in CASES if case.finite]
 VARIANTS = [variant for case in FINITE for variant in case.variants()]
 
 
-@every_layout
-@real_dtypes
+@every_form(dtypes=REAL)
 @pytest.mark.parametrize("case", FINITE, ids=str)
 @pytest.mark.parametrize("name", AVERAGES)
 def test_averages_are_transposed(
@@ -252,8 +252,7 @@ def test_averages_are_transposed(
     check_transpose(backend, maps, pooled, grad, back)
 
 
-@every_layout
-@real_dtypes
+@every_form("roi_align", dtypes=REAL)
 @pytest.mark.parametrize("case", VARIANTS, ids=str)
 def test_roi_align_is_transposed(
     backend: Backend, case: Case, dtype: np.dtype[Any], layout: str
@@ -274,8 +273,7 @@ def test_roi_align_is_transposed(
     check_transpose(backend, maps, pooled, grad, back)
 
 
-@every_layout
-@real_dtypes
+@every_form("roi_pool", dtypes=REAL)
 @pytest.mark.parametrize("case", FINITE, ids=str)
 def test_roi_pool_is_transposed(
     backend: Backend, case: Case, dtype: np.dtype[Any], layout: str

@@ -19,8 +19,7 @@ from _support.catalogue import (
     AVERAGES,
     CASES,
     Case,
-    every_dtype,
-    every_layout,
+    every_form,
     in_layout,
     shape_in_layout,
     to_nchw,
@@ -73,8 +72,7 @@ def pooled(case: Case, real: type) -> Answer:
     return Answer(values, np.zeros_like(values), gradient, np.zeros_like(gradient), winners)
 
 
-@every_layout
-@every_dtype
+@every_form("roi_pool")
 @every_case
 def test_roi_pool(backend: Backend, case: Case, dtype: np.dtype[Any], layout: str) -> None:
     answer = pooled(case, compute_type(dtype))
@@ -120,8 +118,7 @@ def averaged(name: str, case: Case, real: type) -> Answer:
     )  # fmt: skip
 
 
-@every_layout
-@every_dtype
+@every_form()
 @pytest.mark.parametrize(
     ("name", "case"),
     [
@@ -189,8 +186,7 @@ def values_of_samples(case: Case, numbers: Array, real: type) -> Array:
     return values
 
 
-@every_layout
-@every_dtype
+@every_form("roi_align")
 @every_variant
 def test_roi_align_maximum(backend: Backend, case: Case, dtype: np.dtype[Any], layout: str) -> None:
     real = compute_type(dtype)
@@ -226,8 +222,7 @@ def test_roi_align_maximum(backend: Backend, case: Case, dtype: np.dtype[Any], l
     assert_close(to_nchw(backend.to_host(gradient), layout), answer.gradient, answer.gradient_terms)
 
 
-@every_layout
-@every_dtype
+@every_form("roi_align")
 @pytest.mark.parametrize("pixels", ["ties", "at most zero", "constant"])
 def test_first_of_equal_samples_wins(
     backend: Backend, pixels: str, dtype: np.dtype[Any], layout: str
@@ -264,8 +259,7 @@ def largest_slope(case: Case) -> Array:
     return 2 * upstream[:, None] * np.max(size_of(case.features()), initial=0.0)
 
 
-@every_layout
-@every_dtype
+@every_form("roi_align")
 @every_variant
 def test_roi_align_box_gradient(
     backend: Backend, case: Case, dtype: np.dtype[Any], layout: str
@@ -292,8 +286,7 @@ def crop_box_gradient(case: Case, real: type) -> Array:
     )
 
 
-@every_layout
-@every_dtype
+@every_form("crop_and_resize, boxes")
 @every_case
 def test_crop_and_resize_box_gradient(
     backend: Backend, case: Case, dtype: np.dtype[Any], layout: str

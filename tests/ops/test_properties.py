@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -16,19 +19,31 @@ from roipool import reference
 
 pytest.importorskip("hypothesis")
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-# The same backend serves all examples of a test.
-many_examples = settings(
-    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+EXAMPLES = 200
+EMULATED = 50  # where the emulator computes, which is slow
 
 
-@pytest.fixture(autouse=True)
-def one_thread(same_threads_after: None) -> None:
-    """Spend no time on starting threads for tiny maps; they have tests of their own."""
-    roipool.set_num_threads(1)
+def examples(**strategies: st.SearchStrategy[Any]) -> Callable[[Callable[..., None]], Any]:
+    """Call a test with a backend and many random inputs."""
+
+    def decorate(test: Callable[..., None]) -> Any:
+        @wraps(test)
+        def run(backend: Backend) -> None:
+            def example(**drawn: Any) -> None:
+                test(backend, **drawn)
+
+            example.__name__ = test.__name__  # under which Hypothesis remembers what failed
+            few = backend.name == "emulator" and not backend.everything
+            count = settings(max_examples=EMULATED if few else EXAMPLES, deadline=None)
+            count(given(**strategies)(example))()
+
+        run.__signature__ = inspect.signature(run, follow_wrapped=False)  # type: ignore[attr-defined]
+        return run
+
+    return decorate
 
 
 @dataclass
@@ -96,8 +111,7 @@ def boxes_of(call: Draw) -> tuple[Array, Array]:
 # ---- The oracle
 
 
-@many_examples
-@given(call=draws(), dtype=dtypes)
+@examples(call=draws(), dtype=dtypes)
 def test_roi_pool_is_the_oracles(backend: Backend, call: Draw, dtype: Any) -> None:
     maps = call.maps.astype(dtype)
     expected, expected_winners = reference.roi_pool(
@@ -112,8 +126,7 @@ def test_roi_pool_is_the_oracles(backend: Backend, call: Draw, dtype: Any) -> No
     np.testing.assert_array_equal(backend.to_host(got).astype(np.float64), expected)
 
 
-@many_examples
-@given(call=draws(), dtype=dtypes)
+@examples(call=draws(), dtype=dtypes)
 def test_roi_align_is_the_oracles(backend: Backend, call: Draw, dtype: Any) -> None:
     maps, grad = call.maps.astype(dtype), call.grad.astype(dtype)
     options: dict[str, Any] = {"aligned": call.aligned}
@@ -136,8 +149,7 @@ def test_roi_align_is_the_oracles(backend: Backend, call: Draw, dtype: Any) -> N
     assert_close(backend.to_host(got), expected, terms)
 
 
-@many_examples
-@given(call=draws(), dtype=dtypes, method=st.sampled_from(["bilinear", "nearest"]))
+@examples(call=draws(), dtype=dtypes, method=st.sampled_from(["bilinear", "nearest"]))
 def test_crop_and_resize_is_the_oracles(
     backend: Backend, call: Draw, dtype: Any, method: str
 ) -> None:
@@ -209,8 +221,7 @@ def gradients_by_all(
     return {name: backend.to_host(result) for name, result in results.items()}
 
 
-@many_examples
-@given(call=draws(), dtype=dtypes)
+@examples(call=draws(), dtype=dtypes)
 def test_layouts_give_the_same_bits(backend: Backend, call: Draw, dtype: Any) -> None:
     maps, grad = call.maps.astype(dtype), call.grad.astype(dtype)
     first = pooled_by_all(backend, call, maps, call.rois)
@@ -226,8 +237,7 @@ def test_layouts_give_the_same_bits(backend: Backend, call: Draw, dtype: Any) ->
         assert_same_bits(others[name], in_layout(result, "NHWC"))
 
 
-@many_examples
-@given(call=draws(), dtype=dtypes)
+@examples(call=draws(), dtype=dtypes)
 def test_channels_are_independent(backend: Backend, call: Draw, dtype: Any) -> None:
     maps = call.maps.astype(dtype)
     together = pooled_by_all(backend, call, maps, call.rois)
@@ -244,8 +254,7 @@ def test_channels_are_independent(backend: Backend, call: Draw, dtype: Any) -> N
                 assert_same_bits(result, expected)
 
 
-@many_examples
-@given(call=draws(), dtype=dtypes, seed=st.integers(0, 2**32))
+@examples(call=draws(), dtype=dtypes, seed=st.integers(0, 2**32))
 def test_order_of_boxes_does_not_matter(
     backend: Backend, call: Draw, dtype: Any, seed: int
 ) -> None:
@@ -257,8 +266,7 @@ def test_order_of_boxes_does_not_matter(
         assert_same_bits(other_order[name], result[order])
 
 
-@many_examples
-@given(call=draws(), dtype=dtypes, seed=st.integers(0, 2**32))
+@examples(call=draws(), dtype=dtypes, seed=st.integers(0, 2**32))
 def test_order_of_images_does_not_matter(
     backend: Backend, call: Draw, dtype: Any, seed: int
 ) -> None:
@@ -285,8 +293,7 @@ def exact_draws(draw: st.DrawFn) -> Draw:
     return call
 
 
-@many_examples
-@given(call=exact_draws(), down=st.integers(0, 5), right=st.integers(0, 5))
+@examples(call=exact_draws(), down=st.integers(0, 5), right=st.integers(0, 5))
 def test_boxes_move_with_their_maps(backend: Backend, call: Draw, down: int, right: int) -> None:
     maps = call.maps.astype(np.float32)
     # A margin all around, so that moving changes nothing but the place.
@@ -308,8 +315,7 @@ def test_boxes_move_with_their_maps(backend: Backend, call: Draw, down: int, rig
         assert_same_bits(backend.to_host(here), backend.to_host(there))
 
 
-@many_examples
-@given(call=exact_draws())
+@examples(call=exact_draws())
 def test_scale_is_a_factor_of_the_boxes(backend: Backend, call: Draw) -> None:
     maps = call.maps.astype(np.float32)
     rois = call.rois * np.array([1] + [call.scale] * 4)
@@ -320,8 +326,7 @@ def test_scale_is_a_factor_of_the_boxes(backend: Backend, call: Draw) -> None:
             assert_same_bits(result, scaled[name])
 
 
-@many_examples
-@given(call=exact_draws())
+@examples(call=exact_draws())
 def test_mirrored_maps_give_mirrored_bins(backend: Backend, call: Draw) -> None:
     maps = call.maps.astype(np.float32)
     width = maps.shape[3]
@@ -343,8 +348,7 @@ def test_mirrored_maps_give_mirrored_bins(backend: Backend, call: Draw) -> None:
 # ---- Algebra
 
 
-@many_examples
-@given(call=draws(), a=st.integers(-3, 3), b=st.integers(-3, 3))
+@examples(call=draws(), a=st.integers(-3, 3), b=st.integers(-3, 3))
 def test_average_is_linear(backend: Backend, call: Draw, a: int, b: int) -> None:
     first = call.maps
     second = np.random.default_rng(first.shape).normal(size=first.shape)
@@ -359,8 +363,7 @@ def test_average_is_linear(backend: Backend, call: Draw, a: int, b: int) -> None
     assert_close(pooled(a * first + b * second), a * pooled(first) + b * pooled(second), terms, 8)
 
 
-@many_examples
-@given(call=draws(EXACT))
+@examples(call=draws(EXACT))
 def test_maximum_is_between_average_and_the_greatest_pixel(backend: Backend, call: Draw) -> None:
     results = pooled_by_all(backend, call, call.maps, call.rois)
     slack = 1e-14 * np.max(np.abs(call.maps))
@@ -368,8 +371,7 @@ def test_maximum_is_between_average_and_the_greatest_pixel(backend: Backend, cal
     assert np.all(results["maximum"] <= np.maximum(np.max(call.maps), 0) + slack)
 
 
-@many_examples
-@given(call=draws(), dtype=dtypes)
+@examples(call=draws(), dtype=dtypes)
 def test_pooled_cells_are_cells(backend: Backend, call: Draw, dtype: Any) -> None:
     maps = call.maps.astype(dtype)
     results = pooled_by_all(backend, call, maps, call.rois)
@@ -380,8 +382,7 @@ def test_pooled_cells_are_cells(backend: Backend, call: Draw, dtype: Any) -> Non
     assert_same_bits(results["pool"], np.where(winners < 0, np.zeros(1, dtype), cells))
 
 
-@many_examples
-@given(call=draws(EXACT), value=st.sampled_from([1.0, -2.5, 0.125]))
+@examples(call=draws(EXACT), value=st.sampled_from([1.0, -2.5, 0.125]))
 def test_constant_maps_stay_constant_inside(backend: Backend, call: Draw, value: float) -> None:
     n, c, h, w = call.maps.shape
     maps = np.full((n, c, h, w), value, np.float32)
