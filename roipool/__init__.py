@@ -25,6 +25,11 @@ from roipool.crop_and_resize import (
     crop_and_resize_backward_boxes,
 )
 from roipool.roi_align import roi_align, roi_align_backward, roi_align_backward_rois
+from roipool.roi_align_rotated import (
+    roi_align_rotated,
+    roi_align_rotated_backward,
+    roi_align_rotated_backward_rois,
+)
 from roipool.roi_average_pool import roi_average_pool, roi_average_pool_backward
 from roipool.roi_pool import roi_pool, roi_pool_backward
 
@@ -39,6 +44,9 @@ __all__ = [
     "roi_align",
     "roi_align_backward",
     "roi_align_backward_rois",
+    "roi_align_rotated",
+    "roi_align_rotated_backward",
+    "roi_align_rotated_backward_rois",
     "roi_average_pool",
     "roi_average_pool_backward",
     "roi_pool",

@@ -150,19 +150,28 @@ def _checked_images(array: Array, images: int, where: str) -> Array:
     return numbers
 
 
+CORNERS = ("x1", "y1", "x2", "y2")
+ROTATED = ("centre x", "centre y", "width", "height", "angle")
+
+
 def regions(
-    rois: Boxes, batch_indices: ArrayLike | None, images: int, dtype: np.dtype[Any]
+    rois: Boxes,
+    batch_indices: ArrayLike | None,
+    images: int,
+    dtype: np.dtype[Any],
+    numbers_of_box: tuple[str, ...] = CORNERS,
 ) -> Regions:
     """Return boxes and image numbers from any of the three forms of `rois`."""
+    count = len(numbers_of_box)
     if isinstance(rois, (list, tuple)) and _is_one_per_image(rois):
-        return _regions_per_image(rois, batch_indices, images, dtype)
-    columns = (5, 4) if batch_indices is None else (4, 5)
-    array = box_table("rois", rois, columns, "(K, 5) or (K, 4)")
-    if array.shape[1] == 4:
+        return _regions_per_image(rois, batch_indices, images, dtype, count)
+    columns = (count + 1, count) if batch_indices is None else (count, count + 1)
+    array = box_table("rois", rois, columns, f"(K, {count + 1}) or (K, {count})")
+    if array.shape[1] == count:
         if batch_indices is None:
             raise ValueError(
                 f"rois of shape {array.shape} need batch_indices; without it rois must have "
-                "shape (K, 5): batch index, x1, y1, x2, y2"
+                f"shape (K, {count + 1}): batch index, {', '.join(numbers_of_box)}"
             )
         numbers = check_images(
             "batch_indices", batch_indices, len(array), images, "batch_indices[{row}]"
@@ -171,14 +180,14 @@ def regions(
     if batch_indices is not None:
         raise ValueError(
             f"rois of shape {array.shape} hold batch indices already; give batch_indices only "
-            "with rois of shape (K, 4)"
+            f"with rois of shape (K, {count})"
         )
     numbers = check_images("rois", array[:, 0], len(array), images, "rois[{row}, 0]")
     return Regions(coordinates(array[:, 1:], dtype), numbers)
 
 
 def _is_one_per_image(rois: Sequence[Any]) -> bool:
-    """Tell a sequence of (L, 4) arrays from one array written as a nested sequence."""
+    """Tell a sequence of two-dimensional arrays from one array written as a nested sequence."""
     if any(rank(item) == 2 for item in rois):
         return True
     return bool(rois) and all(rank(item) == 1 and len(item) == 0 for item in rois)
@@ -194,7 +203,11 @@ def rank(item: Any) -> int:
 
 
 def _regions_per_image(
-    rois: Sequence[Any], batch_indices: ArrayLike | None, images: int, dtype: np.dtype[Any]
+    rois: Sequence[Any],
+    batch_indices: ArrayLike | None,
+    images: int,
+    dtype: np.dtype[Any],
+    count: int,
 ) -> Regions:
     if batch_indices is not None:
         raise ValueError("batch_indices must not be given with rois as one array per image")
@@ -204,9 +217,9 @@ def _regions_per_image(
         )
     parts = []
     for image, item in enumerate(rois):
-        array = box_table(f"rois[{image}]", item, (4,), "(L, 4)")
+        array = box_table(f"rois[{image}]", item, (count,), f"(L, {count})")
         parts.append(coordinates(array, dtype))
-    return Regions(*joined(parts, real_type(dtype)))
+    return Regions(*joined(parts, count, real_type(dtype)))
 
 
 def box_table(name: str, values: Any, columns: tuple[int, ...], form: str) -> Array:

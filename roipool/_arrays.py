@@ -93,17 +93,18 @@ def host_copy(array: Any) -> np.ndarray[Any, Any]:
     return array if isinstance(array, np.ndarray) else array.get()
 
 
-def joined(parts: Sequence[Any], dtype: np.dtype[Any]) -> tuple[Any, Any]:
-    """Return arrays of rows one after the other, and for each row the number of its array."""
+def joined(parts: Sequence[Any], columns: int, dtype: np.dtype[Any]) -> tuple[Any, Any]:
+    """Return arrays of rows of so many numbers one after the other, and for each row the number of its array."""
     lengths = [len(part) for part in parts]
     if not any(is_cupy(part) for part in parts):
         numbers = np.repeat(np.arange(len(parts), dtype=np.int64), lengths)
-        return np.concatenate(parts) if parts else np.empty((0, 4), dtype), numbers
+        return np.concatenate(parts) if parts else np.empty((0, columns), dtype), numbers
     cupy = sys.modules["cupy"]
     with parts[0].device:
         # Not concatenate: of more than 8 arrays it copies the addresses to the GPU, from memory
         # that is gone when a graph replays it.
-        rows, on_device = cupy.empty((sum(lengths), 4), dtype), cupy.empty(sum(lengths), np.int64)
+        rows = cupy.empty((sum(lengths), columns), dtype)
+        on_device = cupy.empty(sum(lengths), np.int64)
         end = 0
         for number, (part, length) in enumerate(zip(parts, lengths, strict=True)):
             rows[end : end + length] = part

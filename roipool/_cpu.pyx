@@ -111,6 +111,7 @@ cdef extern from "kernels/cpu/plan.h" namespace "roipool" nogil:
         double scale
         wide_int sampling[2]
         bint aligned
+        double angle_scale
         const void* boxes
         const wide_int* images
 
@@ -129,6 +130,7 @@ cdef extern from "kernels/cpu/plan.h" namespace "roipool" nogil:
     void write_entries(const Request&, const Job&, wide_int)
     void open_windows(const AxisPlan&, wide_int)
     void group_by_image(Job*)
+    void flatten_if_pointwise(Request*, Job*)
 
 
 cdef extern from "kernels/cpu/winners.h" namespace "roipool" nogil:
@@ -299,6 +301,8 @@ cdef class Call:
             self.request.scale = geometry.scale
             self.request.sampling[0], self.request.sampling[1] = geometry.sampling
             self.request.aligned = geometry.aligned
+            self.request.angle_scale = geometry.angle_scale
+            flatten_if_pointwise(&self.request, job)
         self.request.boxes = address(boxes)
         self.request.images = job.box_image
 
@@ -406,10 +410,10 @@ def average_backward(grad_output, boxes, images, geometry, input_shape, *, layou
 
 
 def average_backward_boxes(grad_output, features, boxes, images, geometry, *, layout, threads):
-    """Return the gradient of :func:`average` with respect to x1, y1, x2, y2 of each box."""
+    """Return the gradient of :func:`average` with respect to the numbers of each box."""
     cdef Call call = Call(grad_output.dtype, boxes, images, geometry, features.shape,
                           height_width(grad_output.shape, layout), layout, threads)
-    sums = np.zeros((len(boxes), 4), np.float64)
+    sums = np.zeros(boxes.shape, np.float64)
     if features.size and grad_output.size:
         call.plan(taps_with_gradient)
         call.job.grad_output = address(grad_output)

@@ -18,12 +18,15 @@ class Geometry(NamedTuple):
         Samples per bin, vertically and horizontally; 0 is adaptive.
     aligned : bool
         Whether cell 0 covers ``[-0.5, 0.5]`` rather than ``[0, 1]``.
+    angle_scale : float
+        Multiplies a box's angle to give radians, counter-clockwise.
     """
 
     definition: str
     scale: float = 1.0
     sampling: tuple[int, int] = (0, 0)
     aligned: bool = False
+    angle_scale: float = 1.0
 
 
 class Traits(NamedTuple):
@@ -32,7 +35,8 @@ class Traits(NamedTuple):
     Parameters
     ----------
     kind : str
-        How the samples of a bin lie along one axis: ``grid``, ``cells``, ``steps`` or ``crop``.
+        How the samples of a bin lie along one axis: ``grid``, ``cells``, ``steps`` or ``crop``;
+        or ``points``, for a definition of both axes together.
     samples_per_ratio : int
         Of a grid: samples of a bin for each of the sampling ratio.
     max_per_cell : int
@@ -58,4 +62,5 @@ TRAITS = {
     "caffe_roi_align": Traits("steps", 0, 1),
     "mxnet_roi_align": Traits("steps", 0, 1),
     "mxnet_roi_align_gather": Traits("steps", 0, 1),
+    "roi_align_rotated": Traits("points", 0, 0),
 }

@@ -40,7 +40,7 @@ def _boxes_per_image(boxes: Sequence[Any], images: int, dtype: np.dtype[Any]) ->
         if image >= images and len(part) > 0:
             raise ValueError(f"boxes[{image}] holds boxes, but the batch holds {images} images")
     real = real_type(dtype)
-    return Regions(*joined([check.coordinates(part, dtype) for part in parts], real))
+    return Regions(*joined([check.coordinates(part, dtype) for part in parts], 4, real))
 
 
 def _align(spatial_scale: float, sampling_ratio: int, aligned: bool) -> Geometry:
