@@ -94,7 +94,10 @@ def host_copy(array: Any) -> np.ndarray[Any, Any]:
 
 
 def joined(parts: Sequence[Any], columns: int, dtype: np.dtype[Any]) -> tuple[Any, Any]:
-    """Return arrays of rows of so many numbers one after the other, and for each row the number of its array."""
+    """Return arrays of rows one after the other, and for each row the number of its array.
+
+    A row has so many `columns`.
+    """
     lengths = [len(part) for part in parts]
     if not any(is_cupy(part) for part in parts):
         numbers = np.repeat(np.arange(len(parts), dtype=np.int64), lengths)

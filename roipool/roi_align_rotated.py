@@ -215,9 +215,7 @@ def roi_align_rotated_backward(
     array([[[[0.25, 0.25],
              [0.25, 0.25]]]], dtype=float32)
     """
-    backend = backend_of(
-        grad_output=grad_output, rois=rois, batch_indices=batch_indices, out=out
-    )
+    backend = backend_of(grad_output=grad_output, rois=rois, batch_indices=batch_indices, out=out)
     layout = check.check_layout(layout)
     gradient = check.float_array("grad_output", grad_output)
     shape = check.map_shape("input_shape", input_shape, layout)

@@ -179,7 +179,16 @@ def has_samples(case: Case) -> Array:
     return case.answers["max"] > -10000
 
 
+def rotated(inputs: Inputs) -> Any:
+    case = inputs.case
+    return roipool.roi_align_rotated(
+        inputs.features, inputs.rois, case.size, case.scale, case.sampling,
+        clockwise=case.record["clockwise"],
+    )  # fmt: skip
+
+
 CHECKS = [
+    Check("openvino", "rotated", rotated, "ulps"),
     Check("torchvision", "pool", pool, "bits"),
     Check("torchvision", "pool_argmax", pool_argmax, "bits"),
     Check("torchvision", "pool_grad", pool_grad, "bits"),
