@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import numpy as np
-from golden_data import FOLDER, Array
+from _support.golden_data import FOLDER, Array
 
 SHIPPED = Path(__file__).parents[1] / "roipool" / "verification" / "goldens"
 # Small cases that hold every kind of answer: adaptive and fixed grids, aligned and not.

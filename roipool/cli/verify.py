@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 import roipool
-from roipool import _config
+from roipool import _system_info
 
 __all__ = ["add_parser", "run"]
 
@@ -85,7 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _backends(asked: str) -> tuple[list[str], list[str]]:
     """Return the backends to verify, and why others are left out."""
-    no_gpu = None if asked == "cpu" else _config.gpu_facts()["no_gpu"]
+    no_gpu = None if asked == "cpu" else _system_info.gpu_facts()["no_gpu"]
     if asked == "cuda" and no_gpu:
         raise ValueError(f"--backend cuda: {no_gpu}")
     if asked != "all":

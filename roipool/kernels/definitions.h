@@ -1,5 +1,5 @@
 // Every definition roipool knows, by name, with its traits. A new one is a function template in a
-// header above and a row in one of these lists; _geometry.py has the same rows.
+// header above and a row in one of these lists; _definitions.py has the same rows.
 #pragma once
 #include "crop_and_resize.h"
 #include "roi_align.h"
@@ -11,21 +11,25 @@
 // is of separable definitions, which are asked about rows and columns apart (sample.h), the second
 // of pointwise ones (region.h).
 // clang-format off
-#define ROIPOOL_DEFINITIONS(ROW)            \
-  ROW(roi_pool,               cells, 0, 1)  \
-  ROW(roi_average_pool,       cells, 0, 1)  \
-  ROW(caffe_roi_pool_gather,  cells, 0, 1)  \
-  ROW(mmcv_roi_pool,          cells, 0, 1)  \
-  ROW(roi_align,              grid,  1, 2)  \
-  ROW(onnx_roi_align_max,     grid,  2, 4)  \
-  ROW(crop_bilinear,          crop,  0, 0)  \
-  ROW(crop_nearest,           crop,  0, 0)  \
-  ROW(crop_box_gradient,      crop,  0, 0)  \
-  ROW(caffe_roi_align,        steps, 0, 1)  \
-  ROW(mxnet_roi_align,        steps, 0, 1)  \
-  ROW(mxnet_roi_align_gather, steps, 0, 1)
-#define ROIPOOL_POINTWISE_DEFINITIONS(ROW)  \
-  ROW(roi_align_rotated,      points, 0, 0)
+#define ROIPOOL_DEFINITIONS(ROW)              \
+  ROW(roi_pool,                 cells, 0, 1)  \
+  ROW(roi_average_pool,         cells, 0, 1)  \
+  ROW(chainer_roi_average_pool, cells, 0, 1)  \
+  ROW(caffe_roi_pool_gather,    cells, 0, 1)  \
+  ROW(mmcv_roi_pool,            cells, 0, 1)  \
+  ROW(roi_align,                grid,  1, 2)  \
+  ROW(mmcv_roi_align,           grid,  1, 2)  \
+  ROW(onnx_roi_align_max,       grid,  2, 4)  \
+  ROW(crop_bilinear,            crop,  0, 0)  \
+  ROW(crop_nearest,             crop,  0, 0)  \
+  ROW(tensorflow_crop_bilinear, crop,  0, 0)  \
+  ROW(tensorflow_crop_nearest,  crop,  0, 0)  \
+  ROW(tensorflow_crop_gradient, crop,  0, 0)  \
+  ROW(caffe_roi_align,          steps, 0, 1)  \
+  ROW(mxnet_roi_align,          steps, 0, 1)  \
+  ROW(mxnet_roi_align_gather,   steps, 0, 1)
+#define ROIPOOL_POINTWISE_DEFINITIONS(ROW)    \
+  ROW(roi_align_rotated,        points, 0, 0)
 // clang-format on
 
 namespace roipool {

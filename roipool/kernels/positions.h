@@ -5,6 +5,12 @@
 
 namespace roipool {
 
+// The grid of a definition of that kind.
+template <typename T>
+ROIPOOL_HD SampleGrid<T> sample_grid_of(Definition definition, const Axis<T>& axis) {
+  return definition == define_mmcv_roi_align ? mmcv_sample_grid(axis) : sample_grid(axis);
+}
+
 // One axis of a box, and one of its bins there.
 template <typename T>
 struct AxisBin {
@@ -20,14 +26,14 @@ template <typename T>
 ROIPOOL_HD T position_of(const AxisBin<T>& place, wide_int number) {
   const wide_int entry = number - place.samples.first_number;
   if (entry >= 0 && entry < place.samples.count) return place.samples.sample[entry].position;
-  return sample_grid(place.axis).position(place.bin, number);
+  return sample_grid_of(place.definition, place.axis).position(place.bin, number);
 }
 
 // The distance between neighbouring samples along one axis of one box.
 template <typename T>
 ROIPOOL_HD T spacing_of(Definition definition, const Axis<T>& axis) {
   if (traits_of(definition).kind != kind_grid) return T(1);
-  const SampleGrid<T> grid = sample_grid(axis);
+  const SampleGrid<T> grid = sample_grid_of(definition, axis);
   return magnitude(grid.bin_length / T(grid.count));
 }
 

@@ -19,7 +19,7 @@ template <typename T>
 ROIPOOL_HD SampleGrid<T> centered_grid(T length, int bins, wide_int sampling, bool aligned) {
   const bool fixed_length = !aligned && length < T(1);
   if (fixed_length) length = T(1);
-  const wide_int count = sampling > 0 ? sampling : adaptive_grid(length, bins);
+  const wide_int count = sampling > 0 ? sampling : adaptive_grid(length / T(bins));
   return {-length / T(2), length / T(bins), count, fixed_length};
 }
 

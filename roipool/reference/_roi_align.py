@@ -9,7 +9,6 @@ from functools import partial
 
 import numpy as np
 
-from roipool.reference._geometry import Neighbours, _corner_slopes, _corners
 from roipool.reference._inputs import (
     Array,
     Box,
@@ -28,6 +27,7 @@ from roipool.reference._inputs import (
     _shape_nchw,
     _to_nchw,
 )
+from roipool.reference._interpolation import Neighbours, _corner_slopes, _corners
 from roipool.reference._loops import (
     Bin,
     Definition,
@@ -62,11 +62,14 @@ def _side(
     return start, end - start, False
 
 
-def _samples_per_bin(length: Scalar, bins: int, ratio: int, real: Real) -> int:
-    """Samples of a bin on one side: `ratio`; if not positive, one per map pixel, rounded up."""
+def _samples_per_bin(length: Scalar, bins: int, ratio: int, real: Real, count_real: Real) -> int:
+    """Samples of a bin on one side: `ratio`; if not positive, one per map pixel, rounded up.
+
+    The bin's length is rounded to `count_real` before it is rounded up.
+    """
     if ratio > 0:
         return ratio
-    per_bin = float(length / real(bins))
+    per_bin = float(count_real(float(length / real(bins))))
     return math.ceil(min(per_bin, ADAPTIVE_LIMIT)) if per_bin > 0 else 0
 
 
@@ -141,6 +144,7 @@ def _align_bin(
     ratio: Pair,
     aligned: bool,
     real: Real,
+    count_real: Real,
 ) -> Bin:
     """ROI align: a regular grid of samples in an unrounded bin.
 
@@ -150,8 +154,8 @@ def _align_bin(
     y_start, height, _ = _side(box[1], box[3], scale, aligned, real)
     x_start, width, _ = _side(box[0], box[2], scale, aligned, real)
     bin_h, bin_w = height / real(bins[0]), width / real(bins[1])
-    grid_h = _samples_per_bin(height, bins[0], ratio[0], real)
-    grid_w = _samples_per_bin(width, bins[1], ratio[1], real)
+    grid_h = _samples_per_bin(height, bins[0], ratio[0], real, count_real)
+    grid_w = _samples_per_bin(width, bins[1], ratio[1], real, count_real)
 
     def y_of(iy: int) -> Scalar:
         return y_start + real(ph) * bin_h + (real(iy) + real(0.5)) * bin_h / real(grid_h)
@@ -178,17 +182,18 @@ def _align(
     ratio: Size,
     aligned: bool,
     coordinate_dtype: DType,
+    count_dtype: DType | None = None,
 ) -> Definition:
     """The definition of ROI align with these options."""
-    ratios, real = _pair(ratio), _real(coordinate_dtype)
     return partial(
         _align_bin,
         bins=bins,
         size=_pair(size),
         scale=scale,
-        ratio=ratios,
+        ratio=_pair(ratio),
         aligned=aligned,
-        real=real,
+        real=_real(coordinate_dtype),
+        count_real=_real(coordinate_dtype if count_dtype is None else count_dtype),
     )
 
 
@@ -205,6 +210,7 @@ def roi_align(
     layout: str = "NCHW",
     return_argmax: bool = False,
     coordinate_dtype: DType = np.float64,
+    count_dtype: DType | None = None,
 ) -> Floats | tuple[Floats, Integers]:
     """Average or maximum of bilinear samples in every bin.
 
@@ -225,6 +231,9 @@ def roi_align(
         What is taken of a bin's samples.
     return_argmax : bool
         With mode "max", also return which sample won.
+    count_dtype : dtype, optional
+        What a bin's length is rounded to before it is rounded up to its number of samples; by
+        default `coordinate_dtype`. It is float32 in mmcv, whatever the maps.
 
     Returns
     -------
@@ -249,7 +258,13 @@ def roi_align(
     planes, bins = _to_nchw(features, layout), _pair(output_size)
     boxes = _boxes(rois, batch_indices, len(planes))
     definition = _align(
-        bins, planes.shape[2:], spatial_scale, sampling_ratio, aligned, coordinate_dtype
+        bins,
+        planes.shape[2:],
+        spatial_scale,
+        sampling_ratio,
+        aligned,
+        coordinate_dtype,
+        count_dtype,
     )
     if mode == "avg":
         return _from_nchw(_average(planes, boxes, bins, definition), layout)
@@ -273,6 +288,7 @@ def roi_align_backward(
     batch_indices: Array | None = None,
     layout: str = "NCHW",
     coordinate_dtype: DType = np.float64,
+    count_dtype: DType | None = None,
 ) -> Floats:
     """Gradient of `roi_align` for the features.
 
@@ -283,7 +299,7 @@ def roi_align_backward(
     ----------
     grad_output, input_shape, rois, spatial_scale, batch_indices, layout
         See `roipool.reference`.
-    sampling_ratio, aligned, mode, coordinate_dtype
+    sampling_ratio, aligned, mode, coordinate_dtype, count_dtype
         As for `roi_align`.
     argmax : array of integers, optional
         As `roi_align` returned it; needed with mode "max".
@@ -306,7 +322,9 @@ def roi_align_backward(
     """
     shape, upstream = _shape_nchw(input_shape, layout), _to_nchw(grad_output, layout)
     boxes, bins = _boxes(rois, batch_indices, shape[0]), _pair(upstream.shape[2:])
-    definition = _align(bins, shape[2:], spatial_scale, sampling_ratio, aligned, coordinate_dtype)
+    definition = _align(
+        bins, shape[2:], spatial_scale, sampling_ratio, aligned, coordinate_dtype, count_dtype
+    )
     if mode == "avg":
         return _from_nchw(_average_backward(upstream, boxes, shape, definition), layout)
     if mode != "max" or argmax is None:

@@ -95,7 +95,9 @@ class _Rotated:
     def _side(self, length: Scalar, bins: int, ratio: int, aligned: bool) -> _Side:
         held = not aligned and bool(length < 1)
         length = self.real(1) if held else length
-        return _Side(length, bins, _samples_per_bin(length, bins, ratio, self.real), held)
+        return _Side(
+            length, bins, _samples_per_bin(length, bins, ratio, self.real, self.real), held
+        )
 
     def bin(self, ph: int, pw: int) -> Bin:
         """Return the samples of one bin, those that lie in the map."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cli_runs import FAST, SPY, fails, save_map
+from _support.cli_runs import FAST, SPY, fails, save_map
 
 from roipool.cli import main
 

@@ -30,8 +30,8 @@ if [ "$#" -eq 0 ]; then
   awkward="inside or outside or channels or finite or NaN or wide"
   # -P keeps the source tree from hiding what is installed.
   set -- "${PYTHON:-python}" -P -m pytest -q -p no:cacheprovider \
-    tests/test_emulator.py tests/test_cuda.py tests/test_cuda_decisions.py tests/test_cuda_sizes.py \
-    tests/test_oracle.py \
-    -k "emulator and (test_emulator or test_cuda or roi_align and ($awkward))"
+    tests/emulator/test_emulator.py tests/cuda/test_arrays.py tests/cuda/test_decisions.py tests/cuda/test_sizes.py \
+    tests/ops/test_oracle.py \
+    -k "emulator and (test_emulator or test_arrays or test_decisions or test_sizes or roi_align and ($awkward))"
 fi
 exec "$@"

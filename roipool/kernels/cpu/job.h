@@ -6,6 +6,13 @@ namespace roipool {
 
 typedef long long wide_int;
 
+// Reads a number of the caller's exactly once. Another thread may change the caller's arrays during
+// a call: that may spoil values, but what was found in bounds must be what is used.
+template <typename T>
+inline T read_once(const T* place) {
+  return *static_cast<const volatile T*>(place);
+}
+
 enum Storage { float16_storage, bfloat16_storage, float32_storage, float64_storage };
 
 // Lines of at most this many taps are made equally long within a box, for engines that are
@@ -70,7 +77,7 @@ struct Job {
   // box_order[image_begin[n]] ... box_order[image_begin[n + 1] - 1].
   wide_int* box_order;
   wide_int* image_begin;
-  const wide_int* box_image;  // negative: the box reads nothing; such boxes go with image 0
+  const wide_int* box_image;  // < images; negative: the box reads nothing, and goes with image 0
 
   double empty_value;    // of a bin that has nothing to pool
   double lowest;         // where a running maximum starts

@@ -292,9 +292,9 @@ void scatter_box(const Job& job, const Block& block, wide_int box, const View<Va
       const wide_int bin = row * strides.row + column * strides.column;
       for (int lane = 0; lane < block.channels; ++lane) {
         const wide_int at = bin + lane * strides.channel;
-        if (labels[at] < 0) continue;
-        add_to_winner(job, box, row, column, labels[at], map, lane,
-                      Value(compute_value(gradients[at])));
+        const wide_int label = read_once(labels + at);
+        if (label < 0) continue;
+        add_to_winner(job, box, row, column, label, map, lane, Value(compute_value(gradients[at])));
       }
     }
   }
@@ -309,11 +309,13 @@ void scatter_cells(const Job& job, const Block& block, wide_int box, const View<
   const Storage* gradients = static_cast<const Storage*>(job.grad_output) + origin;
   const Label* labels = static_cast<const Label*>(job.argmax) + origin;
   const wide_int bins = static_cast<wide_int>(job.rows.bins) * job.columns.bins;
+  const wide_int cells = job.rows.size * job.columns.size;
   for (wide_int bin = 0; bin < bins; ++bin) {
     for (int lane = 0; lane < block.channels; ++lane) {
       const wide_int at = bin * strides.column + lane * strides.channel;
-      if (labels[at] < 0) continue;
-      map.base[labels[at] * map.column + lane] += Value(compute_value(gradients[at]));
+      const wide_int label = read_once(labels + at);
+      if (label < 0 || label >= cells) continue;
+      map.base[label * map.column + lane] += Value(compute_value(gradients[at]));
     }
   }
 }

@@ -35,7 +35,7 @@ void locate_box(const Request& request, const Job& job, wide_int box, const wide
                 T* x) {
   for_each_value<T>(
       request, job, box, [&](wide_int value, const AxisBin<T>& rows, const AxisBin<T>& columns) {
-        const wide_int number = maximum(argmax[value], 0LL);
+        const wide_int number = maximum(read_once(argmax + value), 0LL);
         const wide_int across = maximum(columns.samples.total, 1LL);
         const Point<T> point = point_of(rows, columns, {number / across, number % across});
         y[value] = point.y;

@@ -1,0 +1,50 @@
+"""Where arrays live: one test body serves every backend."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import numpy as np
+import pytest
+
+
+class Backend:
+    """Where arrays live: `to_device` brings them there, `to_host` back.
+
+    "emulator" is the CUDA backend on the CPU: see the package of that name.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    @property
+    def is_gpu(self) -> bool:
+        """Whether this is the CUDA backend, on a GPU or emulated."""
+        return self.name != "cpu"
+
+    @property
+    def module(self) -> Any:
+        """The functions of this backend."""
+        return importlib.import_module("roipool._cuda.engine" if self.is_gpu else "roipool._cpu")
+
+    def float32(self, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """Return numbers as float32 arithmetic takes and gives them: CuPy's makes tiny ones 0."""
+        with np.errstate(invalid="ignore"):
+            numbers = array.astype(np.float32)
+        tiny = np.abs(numbers) < np.finfo(np.float32).tiny
+        return np.where(tiny & self.is_gpu, np.copysign(np.float32(0), numbers), numbers)
+
+    def to_device(self, array: Any) -> Any:
+        """Return `array` as this backend's type."""
+        if not self.is_gpu:
+            return array
+        import cupy
+
+        if getattr(array, "dtype", None) == "bfloat16" and cupy.__version__.startswith("13."):
+            pytest.skip("CuPy 13 has no bfloat16")
+        return cupy.asarray(array)
+
+    def to_host(self, array: Any) -> np.ndarray[Any, Any]:
+        """Return `array` as a NumPy array, whatever it was."""
+        return array.get() if self.is_gpu else np.asarray(array)

@@ -1,0 +1,106 @@
+"""Which kernel texts there are: each file with the definitions, types and layouts it is for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from roipool._cuda.source import kernel_source
+
+ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)  # compute capabilities, times ten
+
+AVERAGES = (
+    "roi_align", "mmcv_roi_align", "roi_average_pool", "chainer_roi_average_pool", "roi_pool",
+    "caffe_roi_pool_gather", "mmcv_roi_pool", "crop_bilinear", "crop_nearest",
+    "tensorflow_crop_bilinear", "tensorflow_crop_nearest", "tensorflow_crop_gradient",
+)  # fmt: skip
+MAXIMA = (
+    "roi_align", "mmcv_roi_align", "roi_pool", "caffe_roi_pool_gather", "mmcv_roi_pool",
+    "onnx_roi_align_max",
+    "caffe_roi_align", "mxnet_roi_align", "mxnet_roi_align_gather",
+)  # fmt: skip
+FILES = {
+    "average_forward": AVERAGES,
+    "average_backward": AVERAGES,
+    "average_backward_boxes": AVERAGES,
+    "maximum_forward": MAXIMA,
+    "maximum_backward": MAXIMA,
+    "maximum_backward_cells": ("roi_pool",),
+    "winners": MAXIMA,
+}
+STORAGE = {"float16": "Float16", "bfloat16": "Bfloat16", "float32": "float", "float64": "double"}
+BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
+
+
+class Text(NamedTuple):
+    """One specialisation of a file."""
+
+    file: str
+    dtype: str
+    layout: str
+    pack: int
+    definition: str
+    label: str = ""  # how winners are numbered, where the text says so
+
+    def source(self) -> str:
+        """Return the text."""
+        defines: dict[str, str | int] = {
+            "storage": STORAGE[self.dtype],
+            "definition": self.definition,
+            "channels_last": int(self.layout == "NHWC"),
+            "pack": self.pack,
+        }
+        if self.label:
+            defines["label"] = self.label
+            defines["cells"] = int(self.definition.endswith(("roi_pool", "roi_pool_gather")))
+        return kernel_source(f"cuda/{self.file}.cu", **defines)
+
+    def __str__(self) -> str:
+        return "-".join(str(field) for field in self if field != "")
+
+
+def packs(file: str, dtype: str, layout: str) -> tuple[int, ...]:
+    """Return the numbers of channels that a thread may compute."""
+    if not file.endswith("forward"):
+        return (1,)
+    return (1, 4) if layout == "NCHW" else (1, 16 // BYTES[dtype])
+
+
+def labels(file: str) -> tuple[str, ...]:
+    """Return the types of winners' numbers."""
+    numbered = file in ("maximum_forward", "maximum_backward_cells")
+    return ("int", "wide_int") if numbered else ("",)
+
+
+def every_type_and_layout(file: str, definition: str) -> Iterator[Text]:
+    """Return the texts of a file for one of its definitions."""
+    for dtype in STORAGE:
+        for layout in ("NCHW",) if file == "winners" else ("NCHW", "NHWC"):
+            if file == "winners" and BYTES[dtype] == 2:
+                continue  # coordinates are float32 or float64
+            for pack in packs(file, dtype, layout):
+                for label in labels(file):
+                    yield Text(file, dtype, layout, pack, definition, label)
+
+
+def every_specialisation() -> Iterator[Text]:
+    """Return all texts."""
+    for file, definitions in FILES.items():
+        for definition in definitions:
+            yield from every_type_and_layout(file, definition)
+
+
+def every_file() -> Iterator[Text]:
+    """Return each file in every type and layout, for ROI align if it is made for that."""
+    for file, definitions in FILES.items():
+        yield from every_type_and_layout(
+            file, "roi_align" if "roi_align" in definitions else definitions[0]
+        )
+
+
+def every_definition() -> Iterator[Text]:
+    """Return each file with each definition, for float32."""
+    for file, definitions in FILES.items():
+        for definition in definitions:
+            pack = packs(file, "float32", "NCHW")[-1]
+            yield Text(file, "float32", "NCHW", pack, definition, labels(file)[0])

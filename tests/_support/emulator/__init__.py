@@ -1,0 +1,41 @@
+"""A stand-in for CuPy and a GPU: the same kernel texts, compiled as C++ and run on the CPU.
+
+``with active():`` makes ``import cupy`` mean the stand-in, and gives roipool a CUDA backend that
+uses it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType
+
+from . import compiler, cupy_module
+
+_backend: dict[str, ModuleType] = {}
+
+
+def why_not() -> str | None:
+    """Return what is missing, or None."""
+    return None if compiler.COMPILER else "the emulator needs a C++ compiler (CXX, g++ or c++)"
+
+
+@contextmanager
+def active() -> Iterator[ModuleType]:
+    """Put the stand-in in CuPy's place."""
+    names = ("cupy", "roipool._cuda.engine")
+    saved = {name: sys.modules.pop(name, None) for name in names}
+    sys.modules["cupy"] = cupy_module
+    if _backend:
+        sys.modules["roipool._cuda.engine"] = _backend["emulated"]
+    else:
+        _backend["emulated"] = importlib.import_module("roipool._cuda.engine")
+    try:
+        yield cupy_module
+    finally:
+        for name, module in saved.items():
+            sys.modules.pop(name, None)
+            if module is not None:
+                sys.modules[name] = module

@@ -1,0 +1,142 @@
+"""Kernel texts to kernels: the C++ compiler in place of NVRTC, one shared library per text.
+
+What runs a kernel's threads (runtime.cpp) is a library of its own, compiled once.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+
+FOLDER = Path(__file__).parent
+COMPILER = shutil.which(os.environ.get("CXX", "g++").split()[0]) or shutil.which("c++")
+FLAGS = (
+    "-std=c++17", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", "-ffp-contract=off",
+    "-fno-math-errno", "-Wno-unused", "-x", "c++",
+)  # fmt: skip
+# Options of a device compiler that FLAGS already are, or that say nothing to a C++ compiler.
+KNOWN_OPTIONS = {"-std=c++17", "-fmad=false"}
+KERNEL = re.compile(r'extern "C" __global__ void(?:\s+__launch_bounds__\([^)]*\))?\s+(\w+)\(')
+
+
+def sanitizers() -> list[str]:
+    """Return flags from ROIPOOL_EMULATOR_SANITIZE, for example "address,undefined"."""
+    names = os.environ.get("ROIPOOL_EMULATOR_SANITIZE", "")
+    if not names:
+        return []
+    # Building takes longer than running, and an optimiser drops what nobody uses: -O0.
+    return [
+        f"-fsanitize={names}", "-fno-sanitize-recover=all", "-O0", "-g1", "-fno-omit-frame-pointer",
+    ]  # fmt: skip
+
+
+def cache_folder() -> Path:
+    """Return where compiled texts are kept: ROIPOOL_EMULATOR_CACHE, or this user's own folder."""
+    chosen = os.environ.get("ROIPOOL_EMULATOR_CACHE")
+    own = Path(tempfile.gettempdir()) / f"roipool-emulator-{os.getuid()}"
+    base = Path(chosen) if chosen else own
+    base.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return base
+
+
+@cache
+def compiler_version() -> str:
+    """Return what the compiler says of itself."""
+    if COMPILER is None:
+        raise RuntimeError("the emulator needs a C++ compiler (CXX, g++ or c++)")
+    command = [COMPILER, "--version"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+@cache
+def headers() -> str:
+    """Return what sources include, which decides with them what is compiled."""
+    return "\0".join((FOLDER / name).read_text() for name in ("device.h", "runtime.h", "math.h"))
+
+
+class Kernel:
+    """One kernel of a text, compiled and loaded."""
+
+    def __init__(self, text: str, options: tuple[str, ...], name: str) -> None:
+        unknown = set(options) - KNOWN_OPTIONS
+        if unknown:
+            raise ValueError(f"the emulator does not know the options {sorted(unknown)}")
+        found = ctypes.c_char.in_dll(library(with_exports(text)), f"kernel_{name}")
+        self._kernel = ctypes.c_void_p(ctypes.addressof(found))
+        self._run = runtime().run_kernel
+        sizes = (ctypes.c_size_t * 32)()
+        self.sizes = sizes[: runtime().parameters_of(self._kernel, sizes)]
+
+    def launch(
+        self, grid: tuple[int, ...], block: tuple[int, ...], shared: int, arguments: list[int]
+    ) -> str | None:
+        """Run the kernel on arguments at these addresses; return what is wrong, or None."""
+        three = ctypes.c_uint * 3
+        pointers = (ctypes.c_void_p * len(arguments))(*arguments)
+        error: bytes | None = self._run(
+            self._kernel, three(*grid), three(*block), ctypes.c_size_t(shared), pointers
+        )
+        return error.decode() if error else None
+
+
+@cache
+def runtime() -> ctypes.CDLL:
+    """Return what runs a kernel's threads."""
+    found = library((FOLDER / "runtime.cpp").read_text())
+    found.run_kernel.restype = ctypes.c_char_p
+    return found
+
+
+def with_exports(text: str) -> str:
+    """Return a kernel text as C++ that shows its kernels to the runtime."""
+    names = KERNEL.findall(text)
+    if len(names) != text.count("__global__ void"):
+        raise ValueError("the emulator did not recognise every kernel of a text")
+    exports = "\n".join(f"ROIPOOL_EMULATE({name})" for name in names)
+    return f'#include "device.h"\n{text}\n{exports}\n'
+
+
+@cache
+def library(source: str) -> ctypes.CDLL:
+    """Compile a source, or find it compiled, and load it."""
+    flags = [*FLAGS, *sanitizers()]
+    parts = [source, headers(), compiler_version(), *flags]
+    key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
+    file = cache_folder() / f"{key}.so"
+    if not file.exists():
+        with only_process(file.with_suffix(".lock")):
+            if not file.exists():
+                build(source, flags, file)
+    return ctypes.CDLL(str(file))
+
+
+@contextmanager
+def only_process(lock: Path) -> Iterator[None]:
+    """Wait until no other process is here: tests run in several."""
+    with lock.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield
+
+
+def build(source: str, flags: list[str], file: Path) -> None:
+    """Compile a source to a shared library."""
+    with tempfile.TemporaryDirectory(dir=file.parent) as folder:
+        text, result = Path(folder) / "kernel.cu", Path(folder) / "kernel.so"
+        text.write_text(source)
+        command = [str(COMPILER), *flags, f"-I{FOLDER}", str(text), "-o", str(result)]
+        # What is preloaded for sanitizing makes the compiler itself twice as slow.
+        environment = {key: value for key, value in os.environ.items() if key != "LD_PRELOAD"}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise SyntaxError(done.stderr)
+        result.replace(file)

@@ -1,0 +1,278 @@
+"""The part of CuPy that roipool uses, on NumPy memory.
+
+It refuses what CuPy refuses: arrays of another library as kernel arguments, Python numbers whose
+width is a guess, and NumPy functions on its arrays. It also refuses what CuPy allows and roipool
+must not do: reading values back other than by ``get``, and ``get`` outside of debugging.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from . import compiler
+from .arithmetic import Arithmetic, functions, launches
+
+HostArray = np.ndarray[Any, Any]
+
+__version__ = "emulator"
+
+
+class Flags:
+    """What CuPy knows of an array's memory."""
+
+    def __init__(self, flags: Any) -> None:
+        self.c_contiguous: bool = flags.c_contiguous
+        self.f_contiguous: bool = flags.f_contiguous
+        self.owndata: bool = flags.owndata
+
+
+class MemoryPointer:
+    """Where an array begins."""
+
+    def __init__(self, address: int) -> None:
+        self.ptr = address
+
+
+class Device:
+    """The only device; entering it changes nothing but is counted."""
+
+    entered = 0
+
+    def __init__(self, number: int = 0) -> None:
+        self.id = number
+
+    def __enter__(self) -> Device:
+        Device.entered += 1
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        Device.entered -= 1
+
+
+def _host_read(name: str) -> Any:
+    def refuse(self: object, *_: object, **__: object) -> Any:
+        raise AssertionError(f"{name} of a device array waits for the GPU")
+
+    return refuse
+
+
+# Reads of values that a test may forbid: nothing waits for the GPU within `no_reads`.
+_reads_allowed = True
+
+
+@contextmanager
+def no_reads() -> Iterator[None]:
+    """Forbid ``get`` too."""
+    global _reads_allowed
+    _reads_allowed = False
+    try:
+        yield
+    finally:
+        _reads_allowed = True
+
+
+class ndarray(Arithmetic):  # noqa: N801 - CuPy's name
+    """An array in device memory."""
+
+    __module__ = "cupy"
+    __array_priority__ = 100
+    __array_ufunc__ = None
+
+    dtype = property(lambda self: self._memory.dtype)
+    shape = property(lambda self: self._memory.shape)
+    strides = property(lambda self: self._memory.strides)
+    ndim = property(lambda self: self._memory.ndim)
+    size = property(lambda self: self._memory.size)
+    nbytes = property(lambda self: self._memory.nbytes)
+    flags = property(lambda self: Flags(self._memory.flags))
+    data = property(lambda self: MemoryPointer(self._memory.ctypes.data))
+    device = property(lambda self: Device())
+
+    def __len__(self) -> int:
+        return len(self._memory)
+
+    def __getitem__(self, place: Any) -> ndarray:
+        assert not _needs_transfer(place), "indexing by a list copies it to the GPU"
+        result = self._memory[place]
+        return ndarray(np.asarray(result))
+
+    def __setitem__(self, place: Any, value: Any) -> None:
+        assert isinstance(value, (ndarray, int, float)), "NumPy values are copied to the GPU"
+        launches.append("setitem")
+        self._memory[place] = value._memory if isinstance(value, ndarray) else value
+
+    def reshape(self, *shape: Any) -> ndarray:
+        return self._seen("reshape", self._memory.reshape(*shape))
+
+    def _seen(self, name: str, result: HostArray) -> ndarray:
+        """Count a result that is a copy as a launch."""
+        if result.size and not np.may_share_memory(result, self._memory):
+            launches.append(name)
+        return ndarray(result)
+
+    def transpose(self, *axes: Any) -> ndarray:
+        return ndarray(self._memory.transpose(*axes))
+
+    def astype(self, dtype: Any, copy: bool = True) -> ndarray:
+        with np.errstate(all="ignore"):
+            return self._seen("astype", self._memory.astype(dtype, copy=copy))
+
+    def copy(self) -> ndarray:
+        return self._seen("copy", self._memory.copy())
+
+    def fill(self, value: Any) -> None:
+        launches.append("fill")
+        self._memory.fill(value)
+
+    def get(self) -> HostArray:
+        """Copy to the host, which waits for the GPU."""
+        assert _reads_allowed, "get() of a device array waits for the GPU"
+        return self._memory.copy()
+
+    def __array__(self, *_: Any, **__: Any) -> HostArray:
+        raise TypeError(
+            "Implicit conversion to a NumPy array is not allowed. "
+            "Please use `.get()` to construct a NumPy array explicitly."
+        )
+
+    __bool__ = _host_read("bool()")
+    __int__ = _host_read("int()")
+    __float__ = _host_read("float()")
+    __index__ = _host_read("index()")
+    __iter__ = _host_read("iter()")
+    __contains__ = _host_read("in")
+    item = _host_read("item()")
+    tolist = _host_read("tolist()")
+
+
+def _needs_transfer(place: Any) -> bool:
+    places = place if isinstance(place, tuple) else (place,)
+    return any(isinstance(item, (list, np.ndarray)) for item in places)
+
+
+# ---- Making arrays. Fresh memory is full of NaN, or of large negative numbers.
+
+
+def empty(shape: Any, dtype: Any = np.float64) -> ndarray:
+    memory = np.empty(shape, dtype)
+    memory.view(np.uint8).reshape(-1)[:] = 0xFF if memory.dtype.kind != "i" else 0xA5
+    return ndarray(memory)
+
+
+def zeros(shape: Any, dtype: Any = np.float64) -> ndarray:
+    launches.append("zeros")
+    return ndarray(np.zeros(shape, dtype))
+
+
+def asarray(values: Any) -> ndarray:
+    return values if isinstance(values, ndarray) else ndarray(np.array(values))
+
+
+def ascontiguousarray(array: ndarray, dtype: Any = None) -> ndarray:
+    assert isinstance(array, ndarray)
+    return array._seen("ascontiguousarray", np.ascontiguousarray(array._memory, dtype))
+
+
+def concatenate(arrays: Any, axis: int = 0) -> ndarray:
+    launches.append("concatenate")
+    return ndarray(np.concatenate([array._memory for array in arrays], axis))
+
+
+def asnumpy(array: ndarray) -> HostArray:
+    return array.get()
+
+
+globals().update(functions(ndarray))
+
+
+def may_share_memory(first: ndarray, second: ndarray) -> bool:
+    return bool(np.may_share_memory(first._memory, second._memory))
+
+
+# ---- Kernels
+
+
+class RawKernel:
+    """A kernel; compiled at its first launch."""
+
+    def __init__(self, code: str, name: str, options: tuple[str, ...] = ()) -> None:
+        assert isinstance(options, tuple)
+        self.code, self.name, self.options = code, name, options
+
+    @cached_property
+    def _compiled(self) -> compiler.Kernel:
+        return compiler.Kernel(self.code, self.options, self.name)
+
+    def __call__(
+        self, grid: tuple[int, ...], block: tuple[int, ...], args: tuple[Any, ...], *,
+        shared_mem: int = 0,
+    ) -> None:  # fmt: skip
+        assert isinstance(grid, tuple)
+        assert isinstance(block, tuple)
+        launches.append(self.name)
+        kernel = self._compiled
+        assert Device.entered > 0, "a launch must choose the arrays' device"
+        assert len(args) == len(kernel.sizes), f"{self.name} takes {len(kernel.sizes)} arguments"
+        held = [_argument(value, size) for value, size in zip(args, kernel.sizes, strict=True)]
+        addresses = [value.ctypes.data for value in held]
+        error = kernel.launch(_three(grid), _three(block), shared_mem, addresses)
+        if error:
+            raise RuntimeError(f"{self.name}: {error}")
+
+
+def _three(sizes: tuple[int, ...]) -> tuple[int, ...]:
+    assert 1 <= len(sizes) <= 3
+    assert all(type(size) is int and size > 0 for size in sizes), f"sizes of a launch: {sizes}"
+    assert sizes[0] < 2**31
+    assert math.prod(sizes[1:]) < 2**16
+    return (*sizes, 1, 1)[:3]
+
+
+def _argument(value: Any, size: int) -> HostArray:
+    """Return an argument's bytes, as a launch copies them."""
+    if isinstance(value, ndarray):
+        held = np.array(value._memory.ctypes.data, np.uintp)
+    elif isinstance(value, np.ndarray):
+        assert value.size == 1, "an array in host memory was passed to a kernel"
+        held = np.ascontiguousarray(value)
+    elif isinstance(value, np.generic):
+        held = np.array(value)
+    else:
+        raise TypeError(f"a kernel argument of type {type(value).__name__} has no certain width")
+    assert held.nbytes == size, f"an argument of {held.nbytes} bytes where {size} are taken"
+    return held
+
+
+# ---- Modules of the same names
+
+
+class runtime:  # noqa: N801
+    """``cupy.cuda.runtime``."""
+
+    @staticmethod
+    def getDeviceCount() -> int:  # noqa: N802
+        return 1
+
+    @staticmethod
+    def getDeviceProperties(number: int) -> dict[str, Any]:  # noqa: N802
+        assert number == 0
+        return {"name": b"emulator", "major": 0, "minor": 0, "totalGlobalMem": 0}
+
+    @staticmethod
+    def runtimeGetVersion() -> int:  # noqa: N802
+        return 0
+
+    driverGetVersion = runtimeGetVersion  # noqa: N815
+
+
+class cuda:  # noqa: N801
+    """``cupy.cuda``."""
+
+    Device = Device
+    runtime = runtime

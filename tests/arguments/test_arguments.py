@@ -1,0 +1,628 @@
+"""What users may pass, and what happens when they pass something else."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import types
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from _support.catalogue import DTYPES, Array
+from _support.combinations import each
+from _support.compare import assert_same_bits
+
+import roipool
+
+RNG = np.random.default_rng(0)
+FEATURES = RNG.normal(size=(2, 3, 6, 7)).astype(np.float32)
+ROIS = np.array([[0, 1.25, 0.5, 5.5, 4], [1, -2, 1, 3, 6.75], [0, 2, 2, 5, 5]])
+IMAGES = ROIS[:, 0].astype(np.int64)
+BOXES = ROIS[:, [2, 1, 4, 3]] / 6
+GRAD = RNG.normal(size=(3, 3, 2, 2)).astype(np.float32)
+_, ARGMAX = roipool.roi_pool(FEATURES, ROIS, 2, return_argmax=True)
+_, SAMPLES = roipool.roi_align(FEATURES, ROIS, 2, mode="max", return_argmax=True)
+
+nan, inf = float("nan"), float("inf")
+
+# One valid call of every operation, all arguments by name.
+CROPS = {"boxes": BOXES, "box_indices": IMAGES}
+UPSTREAM = {"grad_output": GRAD, "input_shape": FEATURES.shape}
+CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
+    "roi_pool": (roipool.roi_pool, {"features": FEATURES, "rois": ROIS, "output_size": 2}),
+    "roi_pool_backward": (roipool.roi_pool_backward, {"rois": ROIS, "argmax": ARGMAX, **UPSTREAM}),
+    "roi_average_pool": (
+        roipool.roi_average_pool,
+        {"features": FEATURES, "rois": ROIS, "output_size": 2},
+    ),
+    "roi_average_pool_backward": (roipool.roi_average_pool_backward, {"rois": ROIS, **UPSTREAM}),
+    "roi_align": (roipool.roi_align, {"features": FEATURES, "rois": ROIS, "output_size": 2}),
+    "roi_align max": (
+        roipool.roi_align,
+        {"features": FEATURES, "rois": ROIS, "output_size": 2, "mode": "max"},
+    ),
+    "roi_align_backward": (roipool.roi_align_backward, {"rois": ROIS, **UPSTREAM}),
+    "roi_align_backward max": (
+        roipool.roi_align_backward,
+        {"rois": ROIS, "mode": "max", "argmax": SAMPLES, **UPSTREAM},
+    ),
+    "roi_align_backward_rois": (
+        roipool.roi_align_backward_rois,
+        {"grad_output": GRAD, "features": FEATURES, "rois": ROIS},
+    ),
+    "crop_and_resize": (
+        roipool.crop_and_resize,
+        {"features": FEATURES, "crop_size": 2, **CROPS},
+    ),
+    "crop_and_resize_backward": (roipool.crop_and_resize_backward, {**UPSTREAM, **CROPS}),
+    "crop_and_resize_backward_boxes": (
+        roipool.crop_and_resize_backward_boxes,
+        {"grad_output": GRAD, "features": FEATURES, **CROPS},
+    ),
+}
+
+
+def read_only(array: Array) -> Array:
+    """Return a copy that cannot be written to."""
+    copy = array.copy()
+    copy.flags.writeable = False
+    return copy
+
+
+# ---- Bad values: for every argument, what each operation that has it must refuse
+
+NOT_MAPS = [
+    (FEATURES.tolist(), TypeError),
+    (None, TypeError),
+    (np.float32(1), TypeError),
+    (FEATURES.astype(np.int64), TypeError),
+    (FEATURES > 0, TypeError),
+    (FEATURES.astype(np.uint8), TypeError),
+    (FEATURES.astype(np.complex64), TypeError),
+    (FEATURES.astype(np.longdouble), TypeError),
+    (FEATURES.astype(object), TypeError),
+    (FEATURES[0], ValueError),
+    (FEATURES[None], ValueError),
+    (FEATURES.ravel(), ValueError),
+]
+NOT_SIZES = [
+    (0, ValueError),
+    (-1, ValueError),
+    ((2, 0), ValueError),
+    ((2,), ValueError),
+    ((2, 2, 2), ValueError),
+    ((), ValueError),
+    (2**31, ValueError),
+    (2**70, ValueError),
+    (2.0, TypeError),
+    ((2, 2.5), TypeError),
+    ("2", TypeError),
+    (None, TypeError),
+]
+NOT_REAL = [
+    ("1", TypeError),
+    (None, TypeError),
+    (1j, TypeError),
+    ([1.0], TypeError),
+    (np.array([1.0]), TypeError),
+    (np.array("a"), TypeError),
+]
+NOT_FLAGS = [(1, TypeError), (None, TypeError), ("True", TypeError)]
+
+BAD: dict[str, list[tuple[Any, type[Exception]]]] = {
+    "features": NOT_MAPS,
+    "grad_output": [
+        *NOT_MAPS,
+        (GRAD[:2], ValueError),
+        (GRAD[:, :2], ValueError),
+        (GRAD[:, :, :0], ValueError),
+    ],
+    "rois": [
+        (None, TypeError),
+        ("abc", TypeError),
+        (ROIS > 0, TypeError),
+        (ROIS.astype(object), TypeError),
+        (ROIS.astype(np.complex128), TypeError),
+        (ROIS[0], ValueError),
+        (ROIS[None], ValueError),
+        (ROIS[:, :3], ValueError),
+        (np.zeros((3, 6)), ValueError),
+        (np.zeros((2, 0)), ValueError),
+        ([[0, 1, 1, 2, 2], [0, 1]], ValueError),
+        ([[[0, 1], [2]], [[1, 2, 3, 4]]], ValueError),
+        ([ROIS[:, 1:]], ValueError),
+        ([ROIS[:, 1:]] * 3, ValueError),
+        ([ROIS, ROIS], ValueError),
+        ([ROIS[:, 1:], "ab"], TypeError),
+        (5, ValueError),
+    ],
+    "boxes": [
+        (None, TypeError),
+        (BOXES > 0, TypeError),
+        (BOXES.astype(object), TypeError),
+        (BOXES[0], ValueError),
+        (ROIS, ValueError),
+        ([[0, 1, 1, 2], [0, 1]], ValueError),
+    ],
+    "box_indices": [
+        (None, TypeError),
+        (IMAGES > 0, TypeError),
+        (IMAGES[:2], ValueError),
+        (IMAGES[:, None], ValueError),
+        (0, ValueError),
+        ([0, 1, 2], ValueError),
+        ([0, 1, -1], ValueError),
+        ([0, 1, 0.5], ValueError),
+        ([0, 1, nan], ValueError),
+    ],
+    "output_size": NOT_SIZES,
+    "crop_size": NOT_SIZES,
+    "spatial_scale": [*NOT_REAL, (nan, ValueError), (inf, ValueError), (10**400, ValueError)],
+    "extrapolation_value": [*NOT_REAL, (10**400, ValueError)],
+    "sampling_ratio": [
+        (-1, ValueError),
+        ((2, -1), ValueError),
+        (2**15 + 1, ValueError),
+        (2**70, ValueError),
+        ((2,), ValueError),
+        (1.5, TypeError),
+        ("2", TypeError),
+        (None, TypeError),
+    ],
+    "aligned": NOT_FLAGS,
+    "return_argmax": NOT_FLAGS,
+    "layout": [("CHWN", ValueError), ("nchw", ValueError), (None, TypeError), (1, TypeError)],
+    "mode": [
+        ("sum", ValueError),
+        ("", ValueError),
+        (np.array(["avg", "max"]), (TypeError, ValueError)),
+    ],
+    "method": [("cubic", ValueError), ("", ValueError)],
+    "input_shape": [
+        ((2, 3, 6), ValueError),
+        ((2, 3, 6, 7, 1), ValueError),
+        ((2, 3, -6, 7), ValueError),
+        ((2, 3, 6, 2**31), ValueError),
+        ((2, 3, 6.0, 7), TypeError),
+        (("2", "3", "6", "7"), TypeError),
+        (6, TypeError),
+        (None, TypeError),
+    ],
+    "out": [
+        ([0.0], TypeError),
+        (0, TypeError),
+        ("shape", ValueError),
+        ("dtype", TypeError),
+        ("integers", TypeError),
+        ("read-only", ValueError),
+    ],
+}  # fmt: skip
+BAD_ARGMAX: dict[str, list[tuple[Any, type[Exception]]]] = {
+    "roi_pool_backward": [
+        (None, TypeError),
+        (ARGMAX.tolist(), TypeError),
+        (ARGMAX.astype(np.float32), TypeError),
+        (ARGMAX[:2], ValueError),
+        (np.full_like(ARGMAX, 42), ValueError),
+        (np.full_like(ARGMAX, -2), ValueError),
+        (np.full(ARGMAX.shape, 2**40), ValueError),
+        (np.full(ARGMAX.shape, 2**64 - 1, np.uint64), ValueError),
+    ],
+    "roi_align_backward max": [
+        (None, TypeError),
+        (SAMPLES.astype(np.float32), TypeError),
+        (SAMPLES[:, :2], ValueError),
+        (np.full_like(SAMPLES, -2), ValueError),
+        (np.full_like(SAMPLES, 10**6), ValueError),
+        (np.full(SAMPLES.shape, 2**31), ValueError),
+    ],
+    "roi_align_backward": [(SAMPLES, ValueError)],
+}
+
+ROWS = [
+    (name, argument, value, error)
+    for name, (function, _) in CALLS.items()
+    for argument in inspect.signature(function).parameters
+    for value, error in BAD.get(argument, [])
+] + [(name, "argmax", value, error) for name, rows in BAD_ARGMAX.items() for value, error in rows]
+
+
+def brief(value: Any) -> str:
+    """Name a value in a test's id."""
+    if isinstance(value, np.ndarray):
+        return f"array{value.shape}{value.dtype}".replace(" ", "")
+    if isinstance(value, type):
+        return value.__name__
+    return value if isinstance(value, str) else repr(value)[:24]
+
+
+def filled_out(function: Callable[..., Any], arguments: dict[str, Any]) -> Array | None:
+    """Return an `out` full of 7 for a valid call, or None if the function has no such argument."""
+    if "out" not in inspect.signature(function).parameters:
+        return None
+    result = function(**arguments)
+    return np.full_like(result, 7)
+
+
+@pytest.mark.parametrize(("name", "argument", "value", "error"), ROWS, ids=brief)
+def test_bad_values_are_refused(name: str, argument: str, value: Any, error: Any) -> None:
+    function, arguments = CALLS[name]
+    out = filled_out(function, arguments)
+    changed = dict(arguments)
+    if out is not None:
+        changed["out"] = out
+    if argument == "out" and isinstance(value, str):
+        kinds = {
+            "shape": out[:1], "dtype": out.astype(np.float64), "integers": out.astype(np.int32),
+            "read-only": read_only(out),
+        }  # fmt: skip
+        value = out = kinds[value]
+    changed[argument] = value
+    untouched = None if out is None else out.copy()
+    with pytest.raises(error, match=rf"\b{argument}\b"):
+        function(**changed)
+    if out is not None:
+        np.testing.assert_array_equal(out, untouched)
+
+
+def test_every_argument_has_bad_values() -> None:
+    named = {argument for _, argument, _, _ in ROWS} | {"batch_indices"}
+    for function, _ in CALLS.values():
+        assert set(inspect.signature(function).parameters) <= named
+
+
+@pytest.mark.parametrize("name", [name for name, (_, call) in CALLS.items() if "rois" in call])
+class TestBatchIndices:
+    """The image of a box, in a column of its own or in an argument."""
+
+    @pytest.mark.parametrize("index", [0.5, -1, 2, nan, inf, -inf, 1e30])
+    def test_bad_index_names_its_row(self, name: str, index: float) -> None:
+        function, arguments = CALLS[name]
+        rois = ROIS.copy()
+        rois[1, 0] = index
+        with pytest.raises(ValueError, match=r"rois\[1, 0\] is .*whole numbers"):
+            function(**{**arguments, "rois": rois})
+        with pytest.raises(ValueError, match=r"batch_indices\[1\] is .*whole numbers"):
+            function(**{**arguments, "rois": rois[:, 1:], "batch_indices": rois[:, 0]})
+
+    def test_four_columns_need_indices(self, name: str) -> None:
+        function, arguments = CALLS[name]
+        with pytest.raises(ValueError, match="batch_indices"):
+            function(**{**arguments, "rois": ROIS[:, 1:]})
+
+    @pytest.mark.parametrize(
+        ("rois", "indices"),
+        [
+            (ROIS, IMAGES),
+            ([ROIS[:2, 1:], ROIS[2:, 1:]], IMAGES),
+            (ROIS[:, 1:], IMAGES[:2]),
+            (ROIS[:, 1:], IMAGES[:, None]),
+            (ROIS[:, 1:], 0),
+        ],
+        ids=["five columns", "one array per image", "too few", "two axes", "one number"],
+    )
+    def test_indices_that_do_not_fit(self, name: str, rois: Any, indices: Any) -> None:
+        function, arguments = CALLS[name]
+        with pytest.raises(ValueError, match="batch_indices"):
+            function(**{**arguments, "rois": rois, "batch_indices": indices})
+
+    @pytest.mark.parametrize("indices", ["abc", [True, False, True], [1j, 0, 0]], ids=repr)
+    def test_indices_of_another_kind(self, name: str, indices: Any) -> None:
+        function, arguments = CALLS[name]
+        with pytest.raises(TypeError, match="batch_indices"):
+            function(**{**arguments, "rois": ROIS[:, 1:], "batch_indices": indices})
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.uint8, np.bool_])
+def test_integer_features_name_the_fix(kind: type) -> None:
+    with pytest.raises(TypeError, match=r"features\.astype\(np\.float32\)"):
+        roipool.roi_pool(FEATURES.astype(kind), ROIS, 2)
+
+
+def test_average_has_no_winners() -> None:
+    with pytest.raises(ValueError, match="return_argmax"):
+        roipool.roi_align(FEATURES, ROIS, 2, return_argmax=True)
+
+
+@pytest.mark.parametrize("name", ["roi_align_backward_rois", "crop_and_resize_backward_boxes"])
+def test_gradient_and_features_of_two_types(name: str) -> None:
+    function, arguments = CALLS[name]
+    with pytest.raises(TypeError, match=r"grad_output.*features"):
+        function(**{**arguments, "grad_output": GRAD.astype(np.float64)})
+
+
+def test_more_boxes_than_images() -> None:
+    with pytest.raises(ValueError, match=r"rois\[0, 0\]"):
+        roipool.roi_pool(FEATURES[:0], ROIS, 2)
+
+
+class Foreign:
+    """An array of another library, which converts itself on request."""
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Array:
+        return FEATURES
+
+
+def test_arrays_of_other_libraries_are_refused() -> None:
+    with pytest.raises(TypeError, match=r"features must be .*Foreign"):
+        roipool.roi_align(Foreign(), ROIS, 2)
+
+
+def test_mixed_kinds_of_arrays_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    cupy = types.ModuleType("cupy")
+    cupy.ndarray = type("ndarray", (), {"__module__": "cupy"})  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    on_gpu = cupy.ndarray()  # type: ignore[attr-defined]
+    with pytest.raises(TypeError, match="features is on the GPU, rois is not"):
+        roipool.roi_align(on_gpu, ROIS, 2)
+    with pytest.raises(TypeError, match="argmax is on the GPU, grad_output, rois is not"):
+        roipool.roi_pool_backward(GRAD, on_gpu, ROIS, FEATURES.shape)
+
+
+# ---- Every form of boxes
+
+
+@pytest.mark.parametrize("name", [name for name, (_, call) in CALLS.items() if "rois" in call])
+def test_forms_of_rois(name: str) -> None:
+    function, arguments = CALLS[name]
+    # In the order of images, as one array per image must be.
+    order = np.argsort(IMAGES, kind="stable")
+    rois = ROIS[order]
+    arguments = dict(arguments)
+    for per_box in ("grad_output", "argmax"):
+        if per_box in arguments:
+            arguments[per_box] = arguments[per_box][order]
+    expected = function(**{**arguments, "rois": rois})
+    parts = [rois[rois[:, 0] == image, 1:] for image in range(2)]
+    forms: list[dict[str, Any]] = [
+        {"rois": rois.tolist()},
+        {"rois": tuple(map(tuple, rois))},
+        {"rois": list(rois)},
+        {"rois": rois[:, 1:], "batch_indices": rois[:, 0].astype(np.int32)},
+        {"rois": rois[:, 1:], "batch_indices": rois[:, 0]},
+        {"rois": rois[:, 1:].tolist(), "batch_indices": [0, 0, 1]},
+        {"rois": parts},
+        {"rois": tuple(parts)},
+        {"rois": [part.tolist() for part in parts]},
+    ]
+    for form in forms:
+        assert_same_bits(function(**{**arguments, **form}), expected)
+
+
+@pytest.mark.parametrize(
+    "rois",
+    [
+        [],
+        (),
+        np.zeros((0, 5)),
+        np.zeros(0),
+        [np.zeros((0, 4))] * 2,
+        [[], []],
+        ([], np.zeros((0, 4))),
+    ],
+    ids=["[]", "()", "(0, 5)", "(0,)", "two (0, 4)", "[[], []]", "[] and (0, 4)"],
+)
+def test_no_boxes(rois: Any) -> None:
+    assert roipool.roi_pool(FEATURES, rois, (2, 3)).shape == (0, 3, 2, 3)
+    assert roipool.roi_align(FEATURES, rois, (2, 3)).shape == (0, 3, 2, 3)
+    grad = roipool.roi_align_backward(np.zeros((0, 3, 2, 2)), rois, FEATURES.shape)
+    np.testing.assert_array_equal(grad, np.zeros(FEATURES.shape))
+    assert roipool.roi_align_backward_rois(GRAD[:0], FEATURES, rois).shape == (0, 4)
+
+
+def test_no_boxes_for_one_image() -> None:
+    expected = roipool.roi_align(FEATURES, ROIS[[1]], 2)
+    for empty in ([], np.zeros((0, 4))):
+        assert_same_bits(roipool.roi_align(FEATURES, [empty, ROIS[[1], 1:]], 2), expected)
+
+
+@pytest.mark.parametrize(
+    "dtype", ["int8", "int64", "uint16", "float16", "float32", "longdouble", ">f8", "bfloat16"]
+)
+def test_dtypes_of_boxes(dtype: str) -> None:
+    whole = np.array([[0, 1, 0, 5, 4], [1, 2, 1, 3, 6]])
+    boxes = whole.astype(DTYPES.get(dtype, dtype))
+    for op in (roipool.roi_pool, roipool.roi_align):
+        expected = op(FEATURES, whole.astype(np.float64), 2)
+        assert_same_bits(op(FEATURES, boxes, 2), expected)
+        assert_same_bits(op(FEATURES, boxes[:, 1:], 2, batch_indices=boxes[:, 0]), expected)
+    corners, images = boxes[:, 1:], boxes[:, 0]
+    assert_same_bits(
+        roipool.crop_and_resize(FEATURES, corners, images, 2),
+        roipool.crop_and_resize(FEATURES, corners.astype(np.float64), images.astype(int), 2),
+    )
+
+
+def test_boxes_of_half_maps_keep_float32() -> None:
+    # 1000.3 is 1000.5 in float16 and 1000 in bfloat16.
+    maps = np.zeros((1, 1, 1, 2000), np.float32)
+    maps[..., 1000] = 1
+    roi = [[0, 1000.3, 0, 1001.3, 1]]
+    expected = roipool.roi_align(maps, roi, 1, sampling_ratio=1)
+    for dtype in ("float16", "bfloat16"):
+        got = roipool.roi_align(maps.astype(DTYPES[dtype]), roi, 1, sampling_ratio=1)
+        assert_same_bits(got, expected.astype(DTYPES[dtype]))
+
+
+# ---- Every form of arrays
+
+
+def every_second(array: Array) -> Array:
+    """Return the array as a view with gaps."""
+    wide = np.zeros((*array.shape[:-1], 2 * array.shape[-1]), array.dtype)
+    wide[..., ::2] = array
+    return wide[..., ::2]
+
+
+def unaligned(array: Array) -> Array:
+    """Return the array at an odd address."""
+    memory = np.zeros(array.nbytes + 1, np.uint8)
+    view = memory[1:].view(array.dtype).reshape(array.shape)
+    view[...] = array
+    return view
+
+
+def byte_swapped(array: Array) -> Array:
+    """Return the array in the other byte order."""
+    return array.byteswap().view(array.dtype.newbyteorder())
+
+
+def in_dtype(arguments: dict[str, Any], dtype: str) -> dict[str, Any]:
+    """Return arguments with maps and gradients of a type."""
+    changed = {"features", "grad_output"} & set(arguments)
+    return arguments | {key: arguments[key].astype(DTYPES[dtype]) for key in changed}
+
+
+def placed(memory: Array, first: int, array: Array) -> Array:
+    """Copy an array into a part of `memory`; return the view of it."""
+    view = memory[first : first + array.size].reshape(array.shape)
+    view[...] = array
+    return view
+
+
+class Subclass(np.ndarray):
+    """An array with a name of its own."""
+
+
+FORMS: dict[str, Callable[[Array], Array]] = {
+    "every second": every_second,
+    "backwards": lambda array: array[::-1].copy()[::-1],
+    "Fortran order": np.asfortranarray,
+    "axes exchanged": lambda array: np.ascontiguousarray(array.swapaxes(0, -1)).swapaxes(0, -1),
+    "byte-swapped": byte_swapped,
+    "unaligned": unaligned,
+    "read-only": read_only,
+    "subclass": lambda array: array.copy().view(Subclass),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@each(dtype=list(DTYPES))
+@pytest.mark.parametrize("name", CALLS)
+def test_forms_of_arrays(name: str, dtype: str, form: str) -> None:
+    function, arguments = CALLS[name]
+    plain = in_dtype(arguments, dtype)
+    expected = function(**plain)
+    other = {
+        key: FORMS[form](value) if isinstance(value, np.ndarray) else value
+        for key, value in plain.items()
+    }
+    before = {key: np.copy(value) for key, value in other.items()}
+    got = function(**other)
+    assert type(got) is np.ndarray
+    assert got.flags.c_contiguous
+    assert got.dtype.isnative
+    assert_same_bits(got, expected)
+    for key, value in other.items():
+        if isinstance(value, np.ndarray):
+            np.testing.assert_array_equal(value.view(np.ndarray), before[key].view(np.ndarray))
+
+
+@pytest.mark.parametrize("form", [form for form in FORMS if form not in ("read-only", "subclass")])
+@each(dtype=list(DTYPES))
+@pytest.mark.parametrize(
+    "name", [name for name, call in CALLS.items() if filled_out(*call) is not None]
+)
+def test_forms_of_out(name: str, dtype: str, form: str) -> None:
+    function, arguments = CALLS[name]
+    arguments = in_dtype(arguments, dtype)
+    expected = function(**arguments)
+    out = FORMS[form](np.full(expected.shape, 7, expected.dtype))
+    assert function(**arguments, out=out) is out
+    assert_same_bits(out.astype(expected.dtype), expected)
+    assert_same_bits(function(**arguments), expected)
+
+
+def test_gaps_of_out_are_left_alone() -> None:
+    wide = np.full((3, 3, 2, 4), 7, np.float32)
+    roipool.roi_align(FEATURES, ROIS, 2, out=wide[..., ::2])
+    np.testing.assert_array_equal(wide[..., 1::2], 7)
+
+
+@pytest.mark.parametrize("shift", [0, 5, 40])
+@pytest.mark.parametrize("name", ["roi_pool", "roi_align", "roi_align max", "crop_and_resize"])
+def test_out_may_overlap_the_features(name: str, shift: int) -> None:
+    function, arguments = CALLS[name]
+    size = "crop_size" if name == "crop_and_resize" else "output_size"
+    arguments = {**arguments, size: (5, 6)}
+    expected = function(**arguments)
+    memory = np.zeros(FEATURES.size + expected.size + shift, np.float32)
+    features = placed(memory, 0, FEATURES)
+    out = memory[shift : shift + expected.size].reshape(expected.shape)
+    assert_same_bits(function(**{**arguments, "features": features}, out=out), expected)
+
+
+@pytest.mark.parametrize("shift", [0, 5, 20])
+@pytest.mark.parametrize(
+    "name", [name for name, call in CALLS.items() if name.split()[0].endswith("_backward")]
+)
+def test_out_may_overlap_the_gradient(name: str, shift: int) -> None:
+    function, arguments = CALLS[name]
+    expected = function(**arguments)
+    memory = np.zeros(expected.size + GRAD.size, np.float32)
+    grad = placed(memory, shift, GRAD)
+    out = memory[: expected.size].reshape(expected.shape)
+    assert_same_bits(function(**{**arguments, "grad_output": grad}, out=out), expected)
+
+
+def test_out_may_overlap_boxes_and_winners() -> None:
+    expected = roipool.roi_align(FEATURES, ROIS.astype(np.float32), 2)
+    memory = np.zeros(expected.size, np.float32)
+    rois = placed(memory, 0, ROIS)
+    out = memory.reshape(expected.shape)
+    assert_same_bits(roipool.roi_align(FEATURES, rois, 2, out=out), expected)
+
+    expected = roipool.roi_pool_backward(GRAD, ARGMAX, ROIS, FEATURES.shape)
+    memory = np.zeros(expected.size, np.float32)
+    winners = placed(memory.view(np.int32), memory.size - ARGMAX.size, ARGMAX)
+    out = memory.reshape(expected.shape)
+    assert_same_bits(
+        roipool.roi_pool_backward(GRAD, winners, ROIS, FEATURES.shape, out=out), expected
+    )
+
+
+# ---- Forms of the other arguments
+
+
+def test_forms_of_sizes_and_numbers() -> None:
+    expected = roipool.roi_align(FEATURES, ROIS, (2, 2), 0.5, (3, 3), aligned=True)
+    for size in (2, np.int8(2), [2, 2], (np.uint64(2), 2)):
+        for scale in (0.5, np.float32(0.5), np.float64(0.5), np.float16(0.5), np.array(0.5)):
+            got = roipool.roi_align(FEATURES, ROIS, size, scale, 3, aligned=np.True_)
+            assert_same_bits(got, expected)
+    assert_same_bits(roipool.roi_align(FEATURES, ROIS, 2, 0.5, [np.int16(3), 3]), expected)
+    one = roipool.roi_align(FEATURES, ROIS, 2)
+    assert_same_bits(roipool.roi_align(FEATURES, ROIS, 2, 1), one)
+    assert_same_bits(roipool.roi_align(FEATURES, ROIS, 2, spatial_scale=np.int32(1)), one)
+    shape = np.array(FEATURES.shape)
+    expected = roipool.roi_align_backward(GRAD, ROIS, FEATURES.shape)
+    assert_same_bits(roipool.roi_align_backward(GRAD, ROIS, shape), expected)
+    assert_same_bits(roipool.roi_align_backward(GRAD, ROIS, list(shape)), expected)
+
+
+@pytest.mark.parametrize("value", [0, 1.5, -inf, nan, np.float32(2), np.array(3.0)])
+def test_forms_of_extrapolation_value(value: Any) -> None:
+    crop = roipool.crop_and_resize(
+        FEATURES, [[3.0, 3.0, 4.0, 4.0]], [0], 2, extrapolation_value=value
+    )
+    np.testing.assert_array_equal(crop, np.full(crop.shape, float(value)))
+
+
+@pytest.mark.parametrize("kind", [np.int32, np.int64, np.uint8, np.uint64, np.int16])
+def test_winners_of_any_integer_type(kind: type) -> None:
+    winners = np.maximum(ARGMAX, 0).astype(kind)
+    expected = roipool.roi_pool_backward(GRAD, np.maximum(ARGMAX, 0), ROIS, FEATURES.shape)
+    got = roipool.roi_pool_backward(GRAD, winners, ROIS, FEATURES.shape)
+    assert_same_bits(got, expected)
+
+
+@pytest.mark.parametrize("function", dict.fromkeys(function for function, _ in CALLS.values()))
+def test_options_are_keywords(function: Callable[..., Any]) -> None:
+    parameters = inspect.signature(function).parameters.values()
+    assert all(
+        parameter.kind is parameter.KEYWORD_ONLY
+        for parameter in parameters
+        if parameter.name in ("batch_indices", "layout", "out", "aligned", "mode", "method")
+    )

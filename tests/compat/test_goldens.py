@@ -1,0 +1,61 @@
+"""Every compat system against what its released wheel answered (tests/data/goldens).
+
+``PYTHONPATH=tests python tests/compat/test_goldens.py`` prints how many entries agree bit for bit
+and how many within a few float32 ulps; none is on the other side of a decision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from _support.backends import Backend
+from _support.golden_data import FOLDER
+
+from roipool.verification.released import ANSWERS, Answer
+
+
+class Agreement(NamedTuple):
+    """How many entries agree: bit for bit, within ulps, and not (by a decision)."""
+
+    bits: int
+    ulps: int
+    decisions: int
+
+
+def agreement(answer: Answer, backend: Backend) -> Agreement:
+    """Count over all cases for which the system has an answer."""
+    found = [
+        answer.compare(case, backend.to_device, backend.to_host) for case in answer.cases(FOLDER)
+    ]
+    bits, wrong = sum(one.equal for one in found), sum(one.wrong for one in found)
+    return Agreement(bits, sum(one.count for one in found) - bits - wrong, wrong)
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_agrees_with_the_released_wheel(
+    name: str, backend: Backend, record_property: Callable[..., None]
+) -> None:
+    found = agreement(ANSWERS[name], backend)
+    record_property("agreement", found._asdict())
+    assert found.bits > 1000 or "box gradient" in name
+    assert found.decisions == 0
+    assert found.ulps == 0 or not ANSWERS[name].exact
+
+
+def test_every_golden_file_is_used() -> None:
+    used = {(answer.system, answer.key) for answer in ANSWERS.values()}
+    for path in FOLDER.glob("*.npz"):
+        if path.stem.endswith("inputs"):
+            continue
+        keys = {key.split("_", 1)[1] for key in np.load(path) if "_" in key}
+        assert {(path.stem, key) for key in keys} <= used
+
+
+if __name__ == "__main__":
+    print(f"{'':35}{'bit for bit':>12}{'within ulps':>12}{'decisions':>10}")
+    for title, entry in ANSWERS.items():
+        count = agreement(entry, Backend("cpu"))
+        print(f"{title:35}{count.bits:12}{count.ulps:12}{count.decisions:10}")

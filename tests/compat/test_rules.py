@@ -1,0 +1,378 @@
+"""The compat systems' own rules: quirks, bad input, names, signatures and layers."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from _support.backends import Backend
+from _support.placed import Placed
+
+from roipool.compat import (
+    caffe,
+    chainer,
+    detectron2,
+    maskrcnn_benchmark,
+    mmcv,
+    mxnet,
+    onnx,
+    roialign_pytorch,
+    tensorflow,
+    torchvision,
+)
+
+SYSTEMS = (
+    "caffe", "detectron2", "maskrcnn_benchmark", "mmcv", "mxnet", "tensorflow", "torchvision",
+)  # fmt: skip
+PROBE = np.arange(1, 26, dtype=np.float32).reshape(1, 1, 5, 5)
+
+
+@pytest.fixture
+def on_backend(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every system compute on each backend in turn."""
+    for name in SYSTEMS:
+        monkeypatch.setitem(globals(), name, Placed(globals()[name], backend))
+
+
+on_every_backend = pytest.mark.usefixtures("on_backend")
+
+
+@on_every_backend
+def test_mmcv_loses_the_gradient_of_a_winner_at_exactly_minus_one() -> None:
+    maps = np.ones((1, 1, 4, 4))
+    box = [[0, 1.0, -0.5, 2.0, -0.5]]  # aligned: every sample at y = -1, inside by a hair
+    options = (1.0, 1, "max", True)
+    pooled, y, x = mmcv.roi_align(maps, box, 1, *options, return_argmax=True)
+    assert (pooled.item(), y.item()) == (1, -1)
+    grad = np.ones((1, 1, 1, 1))
+    lost = mmcv.roi_align_backward(grad, box, y, x, maps.shape, *options)
+    kept = mmcv.roi_align_backward(grad, box, y, x, maps.shape, *options, exact_gradient=True)
+    assert (lost.sum(), kept.sum()) == (0, 1)
+
+
+@on_every_backend
+def test_mmcv_roi_pool_skips_a_box_without_extent() -> None:
+    box = [[0, 4, 4, 2, 2]]
+    pooled, argmax = mmcv.roi_pool(PROBE, box, 2, return_argmax=True)
+    np.testing.assert_array_equal(pooled, 0)
+    np.testing.assert_array_equal(argmax, 0)
+    grad = np.ones_like(pooled)
+    assert mmcv.roi_pool_backward(grad, box, argmax, PROBE.shape)[0, 0, 0, 0] == 4
+    assert mmcv.roi_pool_backward(grad, box, argmax, PROBE.shape, exact_gradient=True).sum() == 0
+
+
+@on_every_backend
+def test_mmcv_maximum_starts_at_minus_ten_thousand() -> None:
+    assert mmcv.roi_align(PROBE - 20000, [[0, 1, 1, 3, 3]], 1, pool_mode="max").item() == -10000
+    assert mmcv.roi_align(PROBE, [[0, 2, 2, 2, 2]], 1, pool_mode="max").item() == -10000
+
+
+@on_every_backend
+@pytest.mark.parametrize(
+    "pool",
+    [
+        lambda boxes: mxnet.ROIPooling(PROBE, boxes, (2, 2), 1.0),
+        lambda boxes: mxnet.contrib_ROIAlign(PROBE, boxes, (2, 2), 1.0),
+        lambda boxes: mxnet.ROIAlign(PROBE, boxes, (2, 2), 1.0),
+    ],
+)
+def test_mxnet_boxes_of_no_image_pool_to_zero(pool: Callable[[Any], np.ndarray]) -> None:
+    boxes = np.array([[-1, 0, 0, 4, 4], [1, 0, 0, 4, 4], [np.nan, 0, 0, 4, 4], [0, 0, 0, 4, 4]])
+    pooled = pool(boxes)
+    np.testing.assert_array_equal(pooled[:3], 0)
+    assert pooled[3].all()
+
+
+@on_every_backend
+def test_mxnet_boxes_of_no_image_get_no_gradient() -> None:
+    boxes = np.array([[-1, 0, 0, 4, 4], [1, 0, 0, 4, 4]], np.float32)
+    pooled, argmax = mxnet.ROIPooling(PROBE, boxes, (2, 2), 1.0, return_argmax=True)
+    grad = np.ones_like(pooled)
+    assert not mxnet.ROIPooling_backward(grad, argmax, boxes, PROBE.shape).any()
+    assert not mxnet.contrib_ROIAlign_backward(grad, boxes, PROBE.shape, 1.0).any()
+
+
+@on_every_backend
+def test_mxnet_winners_are_places_in_the_whole_array() -> None:
+    maps = np.stack([PROBE[0], PROBE[0]]).repeat(2, axis=1)
+    _, argmax = mxnet.ROIPooling(maps, [[1, 1, 1, 3, 3]], (1, 1), 1.0, return_argmax=True)
+    np.testing.assert_array_equal(argmax.ravel(), [50 + 18, 75 + 18])
+
+
+def test_batch_column_is_cut_as_in_c() -> None:
+    maps = np.stack([PROBE[0], 10 * PROBE[0]])
+    got = torchvision.roi_pool(maps, [[0.9, 1, 1, 3, 3], [1.9, 1, 1, 3, 3]], 1)
+    np.testing.assert_array_equal(np.asarray(got).ravel(), [19, 190])
+    with pytest.raises(ValueError, match=r"boxes\[0, 0\] is -0.5"):
+        torchvision.roi_align(maps, [[-0.5, 1, 1, 3, 3]], 1)
+
+
+@pytest.mark.parametrize(
+    "pool",
+    [
+        lambda boxes: torchvision.roi_align(PROBE, boxes, 2),
+        lambda boxes: torchvision.roi_pool(PROBE, boxes, 2),
+        lambda boxes: caffe.roi_pooling(PROBE, boxes, 2, 2, 1.0),
+        lambda boxes: caffe.roi_align(PROBE, boxes, 2, 2, 1.0),
+        lambda boxes: mmcv.roi_align(PROBE, boxes, 2),
+        lambda boxes: mmcv.roi_pool(PROBE, boxes, 2),
+        lambda boxes: maskrcnn_benchmark.roi_align(PROBE, boxes, 2, 1.0, 2),
+        lambda boxes: detectron2.ROIAlign(2, 1.0, 0)(PROBE, boxes),
+        lambda boxes: onnx.MaxRoiPool(PROBE, boxes, (2, 2)),
+    ],
+)
+@pytest.mark.parametrize("index", [-1, 1, np.nan, 1e30])
+def test_unknown_image_is_an_error_that_names_the_row(pool: Any, index: float) -> None:
+    with pytest.raises(ValueError, match=r"\[1, 0\] is"):
+        pool([[0, 1, 1, 3, 3], [index, 1, 1, 3, 3]])
+
+
+@on_every_backend
+def test_torchvision_takes_a_list_of_boxes_per_image() -> None:
+    maps = np.stack([PROBE[0], 10 * PROBE[0]])
+    one = np.array([[1, 1, 3, 3]], np.float32)
+    listed = torchvision.roi_align(maps, [np.zeros((0, 4), np.float32), one], 2)
+    table = torchvision.roi_align(maps, [[1, 1, 1, 3, 3]], 2)
+    np.testing.assert_array_equal(listed, table)
+    with pytest.raises(ValueError, match=r"boxes\[0\] must have shape \(L, 4\)"):
+        torchvision.roi_align(maps, [np.zeros((1, 5)), one], 2)
+
+
+@on_every_backend
+def test_maskrcnn_benchmark_takes_four_or_five_columns() -> None:
+    four = maskrcnn_benchmark.roi_align(PROBE, [[1, 1, 3, 3]], (2, 2), 1.0, 2)
+    five = maskrcnn_benchmark.ROIAlign((2, 2), 1.0, 2)(PROBE, [[0, 1, 1, 3, 3]])
+    np.testing.assert_array_equal(four, five)
+    with pytest.raises(ValueError, match="roi must have shape"):
+        maskrcnn_benchmark.roi_align(PROBE, [[1, 1, 3]], 2, 1.0, 2)
+
+
+@on_every_backend
+def test_detectron2_rounds_boxes_to_the_maps_type() -> None:
+    maps = PROBE.astype(np.float16)
+    box = np.array([[0, 1, 1, 3.0002, 3]])
+    rounded = detectron2.ROIAlign(2, 1.0, 2)(maps, box.astype(np.float16).astype(float))
+    np.testing.assert_array_equal(detectron2.ROIAlign(2, 1.0, 2)(maps, box), rounded)
+
+
+@on_every_backend
+def test_torchvision_float64_maximum_starts_at_the_least_float32() -> None:
+    maps = np.full((1, 1, 2, 2), -1e300)
+    pooled, argmax = torchvision.roi_pool(maps, [[0, 0, 0, 1, 1]], 1, return_argmax=True)
+    assert pooled.item() == np.finfo(np.float32).min
+    assert argmax.item() == -1
+
+
+@on_every_backend
+def test_caffe_scale_pred_replaces_the_scale() -> None:
+    box = [[0, 2, 2, 6, 6]]
+    halved = caffe.roi_align(PROBE, box, 2, 2, 0.5)
+    predicted = caffe.roi_align(PROBE, box, 2, 2, 1.0, scale_pred=[-0.5])
+    for ours, theirs in zip(predicted, halved, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    with pytest.raises(ValueError, match="scale_pred must hold one number"):
+        caffe.roi_align(PROBE, box, 2, 2, 1.0, scale_pred=[0.5, 0.5])
+
+
+@on_every_backend
+def test_tensorflow_takes_any_real_image_and_answers_in_float32() -> None:
+    boxes, images = [[0, 0, 1, 1], [1, 0, 0, 1]], [0, 0]
+    want = tensorflow.crop_and_resize(PROBE.reshape(1, 5, 5, 1), boxes, images, (3, 3))
+    for dtype in (np.uint8, np.int64, np.float16, np.float64):
+        image = PROBE.astype(dtype).reshape(1, 5, 5, 1)
+        got = tensorflow.crop_and_resize(image, boxes, images, (3, 3))
+        assert got.dtype == np.float32
+        np.testing.assert_array_equal(got, want)
+    np.testing.assert_array_equal(want[1], want[0, ::-1])
+    grad = tensorflow.crop_and_resize_backward(want, boxes, images, (1, 5, 5, 1), np.float64)
+    assert grad.dtype == np.float64
+    with pytest.raises(TypeError, match="T must be"):
+        tensorflow.crop_and_resize_backward(want, boxes, images, (1, 5, 5, 1), np.int32)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: mxnet.ROIPooling(PROBE, [[0, 1, 1, 3, 3]], 2, 1.0), "pooled_size must be a pair"),
+        (lambda: mxnet.ROIPooling(PROBE, [[0, 1, 1, 3, 3]], (2, 2), 1.5), "from 0 to 1"),
+        (
+            lambda: mxnet.contrib_ROIAlign(
+                PROBE, [[0, 1, 1, 3, 3]], (2, 2), 1.0, position_sensitive=True
+            ),
+            "multiple of 2 x 2 channels",
+        ),
+        (lambda: mmcv.roi_align(PROBE, [[0, 1, 1, 3, 3]], 2, pool_mode="mean"), "'max' or 'avg'"),
+        (lambda: mmcv.roi_align(PROBE, [[1, 1, 3, 3]], 2), r"rois must have shape \(K, 5\)"),
+        (lambda: onnx.RoiAlign(PROBE, [[1, 1, 3, np.inf]], [0]), "rois must be finite"),
+        (lambda: onnx.RoiAlign(PROBE, [[1, 1, 3, 3]], [0], mode="sum"), "'avg' or 'max'"),
+        (lambda: onnx.RoiAlign(PROBE, [[1, 1, 3, 3]], [0], sampling_ratio=-1), "sampling_ratio"),
+        (lambda: onnx.MaxRoiPool(PROBE, [[0, 1, 1, 3, 3]], (2, 2), 0.0), "above 0"),
+        (
+            lambda: chainer.roi_average_pooling_2d(PROBE, [[1, 1, np.nan, 3]], [0], 2, 1.0),
+            "rois must be finite",
+        ),
+        (lambda: chainer.roi_average_pooling_2d(PROBE, [[1, 1, 3, 3]], [1], 2, 1.0), "roi_indices"),
+        (lambda: chainer.roi_average_pooling_2d(PROBE, [[1, 1, 3, 3]], [0], 2, 0.0), "above 0"),
+        (
+            lambda: roialign_pytorch.crop_and_resize(PROBE, [[0, 0, 1, 1]], [9], 2, 2),
+            r"box_ind\[0\] is 9",
+        ),
+        (
+            lambda: tensorflow.crop_and_resize_backward(PROBE, [[0, 0, 1, 1]], [0], (1, 2)),
+            "image_size must be four integers",
+        ),
+        (lambda: tensorflow.crop_and_resize(PROBE, np.nan, [0], 2), "boxes must have shape"),
+        (
+            lambda: tensorflow.crop_and_resize(PROBE, [[0, 0, np.nan, 1]], [0], (3, 3)),
+            "boxes must be finite",
+        ),
+        (
+            lambda: mxnet.contrib_ROIAlign(PROBE, [[0, 1, 1, 3, 3]], (2, 2), 1.0, 1.5),
+            "sample_ratio must be an int",
+        ),
+        (
+            lambda: mxnet.contrib_ROIAlign_backward(
+                np.zeros((1, 1, 0, 2)), [[0, 1, 1, 3, 3]], PROBE.shape, 1.0, 2, True
+            ),
+            "out_grad's bins",
+        ),
+        (lambda: mmcv.roi_align(PROBE, [[0, 1, 1, 3, 3]], 2, 1e39), "finite in float32"),
+        (lambda: torchvision.roi_align(PROBE, [[[1], [2, 3]]], 2), r"boxes\[0\] must be a rect"),
+        (lambda: detectron2.ROIAlign(2, 1.0, 0)(PROBE, [[1, 1, 3, 3]]), r"rois must have shape"),
+        (lambda: roialign_pytorch.RoIAlign(0, 2), "crop_height and crop_width"),
+        (
+            lambda: caffe.roi_pooling_backward(
+                PROBE, PROBE.astype(int), [[0, 1, 1, 3, 3]], PROBE.shape, 2, 2, 1.0
+            ),
+            "top_diff must have 2 x 2 bins",
+        ),
+    ],
+)
+def test_bad_input_names_the_argument(call: Callable[[], Any], message: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
+        call()
+
+
+@pytest.mark.parametrize(
+    ("function", "signature"),
+    [
+        (caffe.roi_pooling, "bottom, rois, pooled_h, pooled_w, spatial_scale"),
+        (caffe.roi_align, "bottom, rois, pooled_h, pooled_w, spatial_scale, scale_pred=None"),
+        (
+            caffe.roi_pooling_backward,
+            "top_diff, argmax, rois, bottom_shape, pooled_h, pooled_w, spatial_scale",
+        ),
+        (
+            caffe.roi_align_backward,
+            "top_diff, argmax_x, argmax_y, rois, bottom_shape, pooled_h, pooled_w, spatial_scale",
+        ),
+        (chainer.roi_average_pooling_2d, "x, rois, roi_indices, outsize, spatial_scale"),
+        (mxnet.ROIPooling, "data, rois, pooled_size, spatial_scale"),
+        (mxnet.ROIAlign, "data, rois, pooled_size, spatial_scale"),
+        (
+            mxnet.contrib_ROIAlign,
+            (
+                "data, rois, pooled_size, spatial_scale, sample_ratio=-1, "
+                "position_sensitive=False, aligned=False"
+            ),
+        ),
+        (
+            mmcv.roi_align,
+            (
+                "input, rois, output_size, spatial_scale=1.0, sampling_ratio=0, pool_mode='avg', "
+                "aligned=True"
+            ),
+        ),
+        (mmcv.roi_pool, "input, rois, output_size, spatial_scale=1.0"),
+        (
+            mmcv.RoIAlign,
+            (
+                "output_size, spatial_scale=1.0, sampling_ratio=0, pool_mode='avg', aligned=True, "
+                "use_torchvision=False"
+            ),
+        ),
+        (mmcv.RoIPool, "output_size, spatial_scale=1.0"),
+        (maskrcnn_benchmark.roi_align, "input, roi, output_size, spatial_scale, sampling_ratio"),
+        (maskrcnn_benchmark.ROIAlign, "output_size, spatial_scale, sampling_ratio"),
+        (
+            tensorflow.crop_and_resize,
+            "image, boxes, box_indices, crop_size, method='bilinear', extrapolation_value=0.0",
+        ),
+        (roialign_pytorch.CropAndResize, "crop_height, crop_width, extrapolation_value=0"),
+        (
+            roialign_pytorch.RoIAlign,
+            "crop_height, crop_width, extrapolation_value=0, transform_fpcoor=True",
+        ),
+        (
+            torchvision.roi_align,
+            "input, boxes, output_size, spatial_scale=1.0, sampling_ratio=-1, aligned=False",
+        ),
+        (torchvision.roi_pool, "input, boxes, output_size, spatial_scale=1.0"),
+        (torchvision.RoIAlign, "output_size, spatial_scale, sampling_ratio, aligned=False"),
+        (torchvision.RoIPool, "output_size, spatial_scale"),
+        (detectron2.ROIAlign, "output_size, spatial_scale, sampling_ratio, aligned=True"),
+        (onnx.MaxRoiPool, "X, rois, pooled_shape, spatial_scale=1.0"),
+    ],
+)
+def test_signatures_are_the_systems_own(function: Any, signature: str) -> None:
+    """Positional parameters in order with their defaults; keyword-only extras may follow."""
+    parameters = inspect.signature(function).parameters.values()
+    positional = [p.replace(annotation=p.empty) for p in parameters if p.kind != p.KEYWORD_ONLY]
+    shown = ", ".join(str(p) for p in positional)
+    assert shown == signature or shown.startswith(f"{signature}, scale_pred=None")
+
+
+@pytest.mark.parametrize(
+    ("layer", "shown"),
+    [
+        (
+            torchvision.RoIAlign(7, 1.0, 2),
+            "RoIAlign(output_size=7, spatial_scale=1.0, sampling_ratio=2, aligned=False)",
+        ),
+        (torchvision.RoIPool(7, 0.5), "RoIPool(output_size=7, spatial_scale=0.5)"),
+        (
+            detectron2.ROIAlign(7, 1.0, 0),
+            "ROIAlign(output_size=7, spatial_scale=1.0, sampling_ratio=0, aligned=True)",
+        ),
+        (
+            mmcv.RoIAlign(7),
+            (
+                "RoIAlign(output_size=(7, 7), spatial_scale=1.0, sampling_ratio=0, pool_mode=avg, "
+                "aligned=True, use_torchvision=False)"
+            ),
+        ),
+        (mmcv.RoIPool((7, 7)), "RoIPool(output_size=(7, 7), spatial_scale=1.0)"),
+    ],
+)
+def test_layers_show_their_options(layer: object, shown: str) -> None:
+    assert repr(layer) == shown
+
+
+def test_layers_pool_as_their_functions() -> None:
+    box = [[0, 0.5, 1, 3, 3.5]]
+    pairs = [
+        (torchvision.RoIPool(2, 0.5)(PROBE, box), torchvision.roi_pool(PROBE, box, 2, 0.5)),
+        (
+            torchvision.RoIAlign(2, 0.5, 2, True).forward(PROBE, box),
+            torchvision.roi_align(PROBE, box, 2, 0.5, 2, True),
+        ),
+        (mmcv.RoIPool(2, 0.5)(PROBE, box), mmcv.roi_pool(PROBE, box, 2, 0.5)),
+        (
+            mmcv.RoIAlign(2, 0.5, 2, "max")(PROBE, box),
+            mmcv.roi_align(PROBE, box, 2, 0.5, 2, "max"),
+        ),
+        (
+            mmcv.RoIAlign(2, 0.5, 2, "max", use_torchvision=True)(PROBE, box),
+            mmcv.roi_align(PROBE, box, 2, 0.5, 2, "avg"),
+        ),
+    ]
+    for layer, function in pairs:
+        np.testing.assert_array_equal(layer, function)
+    grad = np.ones((1, 1, 2, 2), np.float32)
+    np.testing.assert_array_equal(
+        detectron2.ROIAlign(2, 0.5, 2).backward(grad, box, PROBE.shape),
+        torchvision.roi_align_backward(grad, box, PROBE.shape, 0.5, 2, True),
+    )

@@ -1,0 +1,367 @@
+"""What is special about CuPy arrays, on the emulator, and on a GPU where there is one.
+
+Boxes that are not checked on the host, forms of arguments, nothing read back, the edge to CuPy.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+from typing import Any
+
+import numpy as np
+import pytest
+from _support import emulator
+from _support.backends import Backend
+from _support.catalogue import (
+    every_layout,
+    in_layout,
+    shape_in_layout,
+)
+from _support.run_python import run_python
+
+import roipool
+from roipool._cuda.launch import CALL_TYPE
+from roipool._cuda.source import OPTIONS, kernel_source
+
+# ---- Boxes of no image
+
+
+BAD_IMAGES: list[tuple[Any, list[float]]] = [
+    (np.int8, [-1, 2, 7]),
+    (np.uint64, [2, 2**63]),
+    (np.float16, [-1, 2, 0.5, np.nan, np.inf]),
+    (np.int32, [-1, 2, 7]),
+    (np.int64, [-1, 2, 2**40]),
+    (np.float32, [-1, 2, 0.5, 1.5, np.nan, np.inf, 1e30]),
+    (np.float64, [-1, 2, 0.5, 1.0000001, np.nan, -np.inf, 1e300]),
+]
+
+
+@pytest.mark.parametrize(("kind", "numbers"), BAD_IMAGES, ids=lambda value: str(value))
+@every_layout
+def test_boxes_of_no_image_pool_nothing(
+    gpu: Backend, layout: str, kind: Any, numbers: list[float]
+) -> None:
+    maps = in_layout(np.ones((2, 4, 6, 7), np.float32), layout)
+    images = np.array([*numbers, 1], kind)
+    boxes = np.tile(np.array([1, 1, 4, 5], np.float32), (len(images), 1))
+    features, rois, indices = (gpu.to_device(array) for array in (maps, boxes, images))
+    options: dict[str, Any] = {"batch_indices": indices, "layout": layout}
+    whole = shape_in_layout((len(images), 4, 2, 2), layout)
+    ones = gpu.to_device(np.ones(whole, np.float32))
+    for mode in ("avg", "max"):
+        pooled = roipool.roi_align(features, rois, 2, mode=mode, **options)
+        assert not np.any(gpu.to_host(pooled)[:-1])
+        assert np.all(gpu.to_host(pooled)[-1] == 1)
+    pooled, winners = roipool.roi_pool(features, rois, 2, return_argmax=True, **options)
+    assert not np.any(gpu.to_host(pooled)[:-1])
+    assert np.all(gpu.to_host(winners)[:-1] == -1)
+    crop = roipool.crop_and_resize(
+        features, rois, indices, 2, extrapolation_value=3.0, layout=layout
+    )
+    assert np.all(gpu.to_host(crop)[:-1] == 3)
+    valid = gpu.to_device(np.zeros(whole, np.int32))
+    for gradient in (
+        roipool.roi_align_backward(ones, rois, maps.shape, **options),
+        roipool.roi_pool_backward(ones, valid, rois, maps.shape, **options),
+    ):
+        total = gpu.to_host(gradient)
+        assert not np.any(total[0])
+        assert total[1].sum() == 16
+    slopes = gpu.to_host(roipool.roi_align_backward_rois(ones, features, rois, **options))
+    assert not np.any(slopes[:-1])
+
+
+def test_winners_that_do_not_exist_get_no_gradient(gpu: Backend) -> None:
+    rois = gpu.to_device(np.array([[0, 0, 0, 3, 3]], np.float32))
+    ones = gpu.to_device(np.ones((1, 1, 2, 2), np.float32))
+    for numbers in ([-(2**31), 2**31 - 1, 36, -1], [2**62, -(2**62), 2**40, 36]):
+        argmax = gpu.to_device(np.array(numbers).reshape(1, 1, 2, 2))
+        pool = roipool.roi_pool_backward(ones, argmax, rois, (1, 1, 6, 6))
+        align = roipool.roi_align_backward(
+            ones, rois, (1, 1, 6, 6), 1.0, 2, mode="max", argmax=argmax
+        )
+        assert not np.any(gpu.to_host(pool))
+        assert not np.any(gpu.to_host(align))
+
+
+def test_debugging_checks_values(gpu: Backend) -> None:
+    maps = gpu.to_device(np.ones((2, 1, 4, 4), np.float32))
+    rois = gpu.to_device(np.array([[0, 0, 0, 3, 3], [2, 0, 0, 3, 3]], np.float32))
+    roipool.roi_pool(maps, rois, 1)
+    roipool.set_debug(True)
+    try:
+        with pytest.raises(ValueError, match=r"rois\[1, 0\] is 2\.0, but batch indices must be"):
+            roipool.roi_pool(maps, rois, 1)
+        assert roipool.roi_pool(maps, rois[:1], 1).shape == (1, 1, 1, 1)
+        argmax = gpu.to_device(np.full((1, 1, 1, 1), 16))
+        with pytest.raises(ValueError, match="argmax must be from -1 to 15"):
+            roipool.roi_pool_backward(
+                gpu.to_device(np.ones((1, 1, 1, 1), np.float32)), argmax, rois[:1], (2, 1, 4, 4)
+            )
+    finally:
+        roipool.set_debug(False)
+
+
+def test_set_debug_takes_a_bool() -> None:
+    with pytest.raises(TypeError, match="enabled must be a bool, got 1"):
+        roipool.set_debug(1)  # type: ignore[arg-type]
+
+
+# ---- Forms of arguments
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64, np.float16])
+def test_forms_of_rois(gpu: Backend, kind: Any) -> None:
+    maps = gpu.to_device(np.random.default_rng(0).normal(size=(2, 3, 9, 8)).astype(np.float32))
+    table = np.array([[0, 1, 2, 5.5, 6], [1, 0.5, 0, 7, 3], [1, 2, 2, 4, 8.25]], kind)
+    expected = gpu.to_host(roipool.roi_align(maps, gpu.to_device(table), 2))
+    on_gpu = gpu.to_device(table)
+    wide = gpu.to_device(np.repeat(np.repeat(table, 2, axis=0), 3, axis=1))[::2, ::3]
+    indices = table[:, 0].astype(np.int64)
+    forms: list[dict[str, Any]] = [
+        {"rois": wide},
+        {"rois": [on_gpu[:1, 1:], on_gpu[1:, 1:]]},
+        *(
+            {"rois": on_gpu[:, 1:], "batch_indices": gpu.to_device(indices.astype(type_))}
+            for type_ in (np.int8, np.uint16, np.int32, np.int64, np.float16, np.float32)
+        ),
+        {"rois": on_gpu[:, 1:], "batch_indices": gpu.to_device(np.repeat(indices, 2))[::2]},
+    ]
+    for form in forms:
+        got = roipool.roi_align(maps, output_size=2, **form)
+        np.testing.assert_array_equal(gpu.to_host(got), expected)
+
+
+@every_layout
+def test_any_strides_of_maps_and_out(gpu: Backend, layout: str) -> None:
+    maps = np.random.default_rng(0).normal(size=(2, 8, 9, 8)).astype(np.float32)
+    rois = gpu.to_device(np.array([[0, 1, 2, 5.5, 6], [1, 0.5, 0, 7, 3]], np.float32))
+    expected = gpu.to_host(roipool.roi_align(gpu.to_device(in_layout(maps, layout)), rois, 2,
+                                             layout=layout))  # fmt: skip
+    # An address that is not a multiple of 16 bytes, and no C order.
+    shifted = np.concatenate([np.zeros(1, np.float32), in_layout(maps, layout).ravel()])
+    odd = gpu.to_device(shifted)[1:].reshape(in_layout(maps, layout).shape)
+    back = gpu.to_device(np.ascontiguousarray(in_layout(maps, layout)[..., ::-1]))[..., ::-1]
+    for features in (odd, back):
+        for make in (
+            lambda: gpu.to_device(np.zeros(expected.shape, np.float32)),
+            lambda: gpu.to_device(np.zeros((2, *expected.shape[1:]), np.float32)[:, ::-1])[:, ::-1],
+        ):
+            out = make()
+            got = roipool.roi_align(features, rois, 2, layout=layout, out=out)
+            assert got is out
+            np.testing.assert_array_equal(gpu.to_host(got), expected)
+
+
+def test_mixed_kinds_are_refused(gpu: Backend) -> None:
+    maps = np.ones((1, 1, 4, 4), np.float32)
+    rois = np.array([[0, 0, 0, 3, 3]], np.float32)
+    with pytest.raises(TypeError, match="features is on the GPU, rois is not"):
+        roipool.roi_pool(gpu.to_device(maps), rois, 1)
+    with pytest.raises(TypeError, match="features is on the GPU, rois is not"):
+        roipool.roi_pool(gpu.to_device(maps), rois.tolist(), 1)
+    with pytest.raises(TypeError, match="rois is on the GPU, features is not"):
+        roipool.roi_pool(maps, gpu.to_device(rois), 1)
+    with pytest.raises(TypeError, match="rois is not"):
+        roipool.roi_pool(gpu.to_device(maps), [gpu.to_device(rois[:, 1:]), rois[:, 1:]], 1)
+    with pytest.raises(TypeError, match="rois is on the GPU, features, rois is not"):
+        roipool.roi_pool(maps, [rois[:, 1:], gpu.to_device(rois[:, 1:])], 1)
+    with pytest.raises(TypeError, match="out is not"):
+        roipool.roi_pool(
+            gpu.to_device(maps), gpu.to_device(rois), 1, out=np.ones((1, 1, 1, 1), np.float32)
+        )
+    with pytest.raises(TypeError, match="spatial_scale must be a real number"):
+        roipool.roi_pool(gpu.to_device(maps), gpu.to_device(rois), 1, gpu.to_device(np.float32(1)))
+
+
+def test_wrong_arguments_are_refused_as_on_the_cpu(gpu: Backend) -> None:
+    maps = gpu.to_device(np.ones((1, 1, 4, 4), np.float32))
+    rois = gpu.to_device(np.array([[0, 0, 0, 3, 3]], np.float32))
+    with pytest.raises(TypeError, match=r"features must have dtype .* got int64"):
+        roipool.roi_pool(gpu.to_device(np.ones((1, 1, 4, 4), np.int64)), rois, 1)
+    with pytest.raises(ValueError, match=r"rois must have shape .* got \(1, 3\)"):
+        roipool.roi_pool(maps, rois[:, :3], 1)
+    with pytest.raises(ValueError, match=r"batch_indices must have shape \(1,\)"):
+        roipool.roi_pool(maps, rois[:, 1:], 1, batch_indices=rois[0])
+    with pytest.raises(TypeError, match="argmax must be an integer array"):
+        roipool.roi_pool_backward(maps[:, :, :1, :1], maps[:, :, :1, :1], rois, maps.shape)
+    with pytest.raises(ValueError, match="out must have shape"):
+        roipool.roi_pool(maps, rois, 1, out=maps)
+
+
+def test_arrays_on_two_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    cupy = types.ModuleType("cupy")
+
+    class ndarray:  # noqa: N801
+        __module__ = "cupy"
+
+        def __init__(self, number: int) -> None:
+            self.device = types.SimpleNamespace(id=number)
+
+    cupy.ndarray = ndarray  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    with pytest.raises(ValueError, match="on one GPU, got features on 0, rois on 1"):
+        roipool.roi_pool(ndarray(0), ndarray(1), 1)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="on one GPU, got features on 0, rois on 0 and 1"):
+        roipool.roi_pool(ndarray(0), [ndarray(0), ndarray(1)], 1)  # type: ignore[arg-type, list-item]
+
+
+# ---- Nothing waits, nothing is launched without need
+
+
+def calls(gpu: Backend) -> dict[str, tuple[Any, list[str]]]:
+    """Return calls on float32 arrays, and what each launches."""
+    maps = gpu.to_device(np.ones((2, 4, 8, 8), np.float32))
+    rois = gpu.to_device(np.array([[0, 1, 1, 5, 6], [1, 0, 0, 7, 7]], np.float32))
+    grad = gpu.to_device(np.ones((2, 4, 2, 2), np.float32))
+    argmax = gpu.to_device(np.zeros((2, 4, 2, 2), np.int32))
+    boxes, images = rois[:, 1:], rois[:, 0]
+    shape = (2, 4, 8, 8)
+    return {
+        "roi_pool": (
+            lambda: roipool.roi_pool(maps, rois, 2, return_argmax=True),
+            ["plan_samples", "maximum_forward_winners"],
+        ),
+        "roi_pool_backward": (
+            lambda: roipool.roi_pool_backward(grad, argmax, rois, shape),
+            ["maximum_backward_cells"],
+        ),
+        "roi_align": (
+            lambda: roipool.roi_align(maps, boxes, 2, batch_indices=images),
+            ["plan_taps", "average_forward"],
+        ),
+        "roi_align max": (
+            lambda: roipool.roi_align(maps, rois, 2, mode="max"),
+            ["plan_samples", "maximum_forward"],
+        ),
+        "roi_align_backward": (
+            lambda: roipool.roi_align_backward(grad, rois, shape),
+            ["plan_taps", "average_backward"],
+        ),
+        "roi_align_backward max": (
+            lambda: roipool.roi_align_backward(grad, rois, shape, mode="max", argmax=argmax),
+            ["plan_samples", "maximum_backward"],
+        ),
+        "roi_align_backward_rois": (
+            lambda: roipool.roi_align_backward_rois(grad, maps, rois),
+            ["plan_sloped_taps", "average_backward_boxes"],
+        ),
+        "crop_and_resize": (
+            lambda: roipool.crop_and_resize(maps, boxes, images, 2),
+            ["reshape", "plan_taps", "average_forward"],
+        ),
+        "one array per image": (
+            lambda: roipool.roi_align(maps, [boxes[:1], boxes[1:]], 2),
+            ["setitem", "fill", "setitem", "fill", "plan_taps", "average_forward"],
+        ),
+    }
+
+
+def test_nothing_is_read_back_and_launches_are_few() -> None:
+    if (missing := emulator.why_not()) is not None:
+        pytest.skip(missing)
+    with emulator.active() as cupy:
+        for name, (call, expected) in calls(Backend("emulator")).items():
+            cupy.launches.clear()
+            with cupy.no_reads():
+                call()
+            assert cupy.launches == expected, name
+
+
+@pytest.mark.gpu
+def test_calls_can_be_captured_in_a_graph() -> None:
+    import cupy
+
+    def results(found: Any) -> tuple[Any, ...]:
+        return found if isinstance(found, tuple) else (found,)
+
+    for name, (call, _) in calls(Backend("cuda")).items():
+        expected = results(call())  # compiles
+        stream = cupy.cuda.Stream(non_blocking=True)
+        with stream:
+            call()  # fills the stream's part of CuPy's pool of memory
+            stream.begin_capture()
+            captured = results(call())
+            graph = stream.end_capture()
+            for result in captured:
+                result.fill(7)
+            graph.launch(stream)
+        stream.synchronize()
+        for got, wanted in zip(captured, expected, strict=True):
+            np.testing.assert_array_equal(got.get(), wanted.get(), err_msg=name)
+
+
+# ---- The edge to CuPy
+
+
+def launch_text(gpu: Backend, body: str, *arrays: Any) -> None:
+    """Run a text that includes call.h with int64 arrays a, b, c and a zeroed call."""
+    text = kernel_source(
+        "cuda/call.h", storage="float", definition="roi_pool", channels_last=0, pack=1
+    )
+    parameters = ", ".join(f"long long* {name}" for name, _ in zip("abc", arrays, strict=False))
+    text += f'extern "C" __global__ void check({parameters}, const roipool::Call call) {{'
+    kernel = sys.modules["cupy"].RawKernel(text + body + "}\n", "check", OPTIONS)
+    with arrays[0].device:  # an emulated launch also compares the sizes of all arguments
+        kernel((1,), (1,), (*arrays, np.zeros(1, CALL_TYPE)))
+
+
+def test_division_of_any_size(gpu: Backend) -> None:
+    rng = np.random.default_rng(14)
+    numbers, divisors = (rng.integers(0, 2**63, 500) >> rng.integers(0, 63, 500) for _ in range(2))
+    divisors = np.maximum(divisors, 1)
+    quotients = gpu.to_device(np.zeros(500, np.int64))
+    launch_text(
+        gpu, "for (int i = 0; i < 500; ++i) a[i] = roipool::divide(b[i], c[i]);",
+        quotients, gpu.to_device(numbers), gpu.to_device(divisors),
+    )  # fmt: skip
+    np.testing.assert_array_equal(gpu.to_host(quotients), numbers // divisors)
+
+
+def test_call_has_the_same_fields_on_both_sides(gpu: Backend) -> None:
+    fields = []
+    for name, (type_, offset) in sorted(CALL_TYPE.fields.items()):
+        inner = type_.fields or {}
+        fields += [(f"{name}.{part}", offset + at) for part, (_, at) in sorted(inner.items())]
+        if not inner:
+            fields.append((name, offset))
+    lines = [
+        f"a[{i}] = __builtin_offsetof(roipool::Call, {name});" for i, (name, _) in enumerate(fields)
+    ]
+    places = gpu.to_device(np.zeros(len(fields), np.int64))
+    launch_text(gpu, "\n".join(lines), places)
+    assert gpu.to_host(places).tolist() == [offset for _, offset in fields]
+
+
+def test_without_cupy_the_extra_is_named() -> None:
+    code = """
+        import sys
+        sys.modules["cupy"] = None
+        import roipool
+        try:
+            import roipool._cuda.engine
+        except ImportError as error:
+            print(error)
+    """
+    assert 'pip install "roipool[cuda12]"' in run_python(code).stdout
+
+
+def test_without_a_device_the_driver_is_named() -> None:
+    code = """
+        import sys, types
+        cupy = types.ModuleType("cupy")
+        def count():
+            raise RuntimeError("cudaErrorInsufficientDriver")
+        cupy.cuda = types.SimpleNamespace(runtime=types.SimpleNamespace(getDeviceCount=count))
+        sys.modules["cupy"] = cupy
+        import roipool
+        try:
+            import roipool._cuda.engine
+        except RuntimeError as error:
+            print(error)
+    """
+    found = run_python(code).stdout
+    assert "cudaErrorInsufficientDriver" in found
+    assert "roipool[cuda12]" in found

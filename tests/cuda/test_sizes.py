@@ -1,0 +1,149 @@
+"""The CUDA kernels beyond one block, one warp, one tile and 32 bits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from _support.backends import Backend
+from _support.catalogue import (
+    Array,
+    every_dtype,
+    every_layout,
+    in_layout,
+    real_dtypes,
+    shape_in_layout,
+)
+from _support.compare import compute_type
+
+import roipool
+from roipool import _cpu
+from roipool._arguments import Regions
+from roipool._cuda import launch
+from roipool._definitions import Definition
+from roipool._pooling import Pooling
+
+FEW = launch.Limits(max_blocks=3, many_boxes=1)
+
+
+@every_layout
+@every_dtype
+def test_few_blocks_do_all_the_work(gpu: Backend, dtype: Any, layout: Any) -> None:
+    rng = np.random.default_rng(9)
+    shape = shape_in_layout((2, 41, 19, 35), layout)
+    maps = rng.normal(size=shape).astype(dtype)
+    boxes = np.array([[1.5, 2, 30, 17], [3, 3, 4, 18.5], [9, 0, 22, 9]], np.float32)
+    regions = Regions(boxes.astype(compute_type(dtype)), np.array([1, 0, 1]))
+    grad = rng.normal(size=shape_in_layout((3, 41, 37, 2), layout)).astype(dtype)
+    pooling = Pooling(Definition("roi_align", aligned=True), (37, 2), layout)
+    pooled, back = np.empty_like(grad), np.empty_like(maps)
+    _cpu.average(maps, regions, pooling, pooled)
+    _cpu.average_backward(grad, regions, pooling, back)
+    by_boxes = _cpu.average_backward_boxes(grad, maps, regions, pooling)
+
+    engine, there = gpu.module, Regions(*map(gpu.to_device, regions))
+    sizes = engine.sizes_of(dtype, there, pooling, shape)._replace(limits=FEW)
+    maps, grad = gpu.to_device(maps), gpu.to_device(grad)
+    tolerance = 8 * float(np.finfo(np.float32).eps if dtype.itemsize > 2 else 2**-8)
+    for launches, inputs, expected in (
+        (launch.average(sizes, False), [maps], pooled),
+        (launch.average_backward(sizes), [grad], back),
+        (launch.average_backward_boxes(sizes), [grad, maps], by_boxes),
+    ):
+        assert launches.engine.grid.blocks <= 3
+        got = gpu.to_device(np.empty_like(expected))
+        with there.boxes.device:
+            engine.run(launches, there, *inputs, got)
+        exact = expected.astype(np.float64)
+        np.testing.assert_allclose(
+            gpu.to_host(got).astype(np.float64),
+            exact,
+            rtol=0,
+            atol=tolerance * np.abs(exact).max(),
+        )
+
+
+def check_average(gpu: Backend, shape: tuple[int, ...], rois: Array, *place: Any) -> None:
+    """Compare an average and its gradient with the CPU's."""
+    rng = np.random.default_rng(12)
+    maps = rng.normal(size=shape).astype(np.float32)
+    expected = roipool.roi_align(maps, rois, *place)
+    got = roipool.roi_align(gpu.to_device(maps), gpu.to_device(rois), *place)
+    np.testing.assert_allclose(gpu.to_host(got), expected, rtol=0, atol=4e-6)
+    grad = rng.normal(size=expected.shape).astype(np.float32)
+    expected = roipool.roi_align_backward(grad, rois, shape, *place[1:])
+    got = roipool.roi_align_backward(gpu.to_device(grad), gpu.to_device(rois), shape, *place[1:])
+    np.testing.assert_allclose(gpu.to_host(got), expected, rtol=0, atol=4e-5)
+
+
+@pytest.mark.parametrize("ratio", [0, 1])
+def test_windows_wider_than_shared_memory(gpu: Backend, ratio: int) -> None:
+    # The first has more columns than there is room for; the second reads few of its columns.
+    rois = np.array([[0, 0, 0, 399, 11], [0, 5, 1, 180, 9], [0, 3, 2, 30, 12]], np.float32)
+    check_average(gpu, (1, 9, 12, 400), rois, (3, 5), 1.0, ratio)
+
+
+def test_more_boxes_than_threads(gpu: Backend) -> None:
+    rng = np.random.default_rng(13)
+    corners = np.sort(rng.uniform(-2, 22, (700, 2, 2)), axis=1).reshape(700, 4)
+    rois = np.column_stack([rng.integers(0, 2, 700), corners]).astype(np.float32)
+    check_average(gpu, (2, 5, 19, 21), rois, (9, 11), 1.0, 2)
+
+
+@every_layout
+@real_dtypes
+@pytest.mark.parametrize("wide", [False, True])
+def test_many_winners_of_one_cell(gpu: Backend, dtype: Any, layout: str, wide: bool) -> None:
+    # More boxes than lanes, some of them of another image, and maps of several runs of cells.
+    shape, size, count = (2, 11, 110, 90), (3, 5), 70
+    rng = np.random.default_rng(15)
+    rois = np.column_stack([rng.integers(0, 2, count), np.zeros((count, 4))]).astype(np.float32)
+    cells = rng.choice([-1, 0, 17, 8189, 8190, 9899], (count, shape[1], *size))
+    argmax = in_layout(cells.astype(np.int64 if wide else np.int32), layout)
+    grad = in_layout(rng.normal(size=cells.shape).astype(dtype), layout)
+    place: dict[str, Any] = {"input_shape": shape_in_layout(shape, layout), "layout": layout}
+    got = roipool.roi_pool_backward(*map(gpu.to_device, (grad, argmax, rois)), **place)
+    expected = roipool.roi_pool_backward(grad, argmax, rois, **place)
+    np.testing.assert_array_equal(gpu.to_host(got), expected)  # the sums are in the same order
+
+
+@pytest.mark.gpu
+@every_layout
+def test_maps_beyond_32_bits(layout: str) -> None:
+    import cupy
+
+    if cupy.cuda.Device().mem_info[0] < 32 * 2**30:
+        pytest.skip("needs 32 GiB of free GPU memory")
+    side, window, channels = 8192, 192, 17
+    rng = np.random.default_rng(16)
+    near = in_layout(rng.integers(-99, 99, (1, 1, window, window)).astype(np.float16), layout)
+    rois = np.array([[0, 100, 150, 190, 191.5], [0, 180, 1, 191, 191]], np.float32)
+    moved = cupy.asarray(rois + np.array([1, *[side - window] * 4], np.float32))
+    # The last image's last channel, in the last rows and columns.
+    maps = cupy.zeros(shape_in_layout((2, channels, side, side), layout), np.float16)
+    grad = cupy.zeros(shape_in_layout((2, channels, 7, 7), layout), np.float16)
+    far = (slice(1, None), *[slice(-window, None)] * 2)
+    corner = (far[0], slice(-1, None), *far[1:]) if layout == "NCHW" else (*far, slice(-1, None))
+    last = (slice(None), slice(-1, None)) if layout == "NCHW" else (..., slice(-1, None))
+    maps[corner], grad[last] = cupy.asarray(near), 1
+
+    def everything(maps: Any, grad: Any, rois: Any) -> tuple[list[Any], list[Any]]:
+        place: dict[str, Any] = {"layout": layout}
+        pooled, cells = roipool.roi_pool(maps, rois, 7, return_argmax=True, **place)
+        highest = roipool.roi_align(maps, rois, 7, 1.0, 2, mode="max", **place)
+        average = roipool.roi_align(maps, rois, 7, **place)
+        by_cells = roipool.roi_pool_backward(grad, cells, rois, maps.shape, **place)
+        return [pooled, highest, average], [
+            by_cells, roipool.roi_align_backward(grad, rois, maps.shape, **place)
+        ]  # fmt: skip
+
+    ones = np.ones(shape_in_layout((2, 1, 7, 7), layout), np.float16)
+    for got, expected, place, atol in zip(
+        everything(maps, grad, moved), everything(near, ones, rois), (last, corner), (1, 0.1),
+        strict=True,
+    ):  # fmt: skip
+        for mine, theirs in zip(got, expected, strict=True):
+            # float32 places samples less finely there.
+            np.testing.assert_allclose(mine[place].get(), theirs, rtol=0, atol=atol)
+            assert int(cupy.count_nonzero(mine)) == int(cupy.count_nonzero(mine[place]))

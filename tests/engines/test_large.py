@@ -1,0 +1,219 @@
+"""More than 2^31 elements, and sizes that cannot be had.
+
+Maps of many gigabytes are mapped but hardly touched: an operation reads only the cells under its
+boxes. ROIPOOL_LARGE_TESTS=1 adds tests that really fill 9 GB.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from _support.catalogue import DTYPES, Array, every_layout, in_layout, shape_in_layout
+from _support.combinations import each
+from _support.compare import assert_same_bits
+
+import roipool
+
+# Coordinates up to 2^16 leave float32 fractions of 1/128, and crops divide by a power of two.
+SIDE = 2**16 + 1
+WINDOW = 16
+# In cells of the last 16 rows and columns; eighths, so that all positions are exact.
+BOXES = np.array([[1, 2, 9, 12], [7.5, 3.5, 15.5, 15.5], [10, 10, 18, 18], [15, 15, 16, 16]])
+
+real_memory = pytest.mark.skipif(
+    os.environ.get("ROIPOOL_LARGE_TESTS", "") in ("", "0"),
+    reason="ROIPOOL_LARGE_TESTS is not set: needs 12 GB of memory",
+)
+
+
+def untouched(shape: tuple[int, ...], dtype: Any) -> Array:
+    """Return zeros that take no memory until they are touched, however many there are."""
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    if sys.platform == "linux":
+        flags |= getattr(mmap, "MAP_NORESERVE", 0x4000)
+    size = int(np.prod(shape, dtype=object)) * np.dtype(dtype).itemsize
+    try:
+        memory = mmap.mmap(-1, size, flags=flags)
+    except OSError as error:
+        pytest.skip(f"the system does not map {size} bytes: {error}")
+    return np.frombuffer(memory, dtype).reshape(shape)
+
+
+def pooled(maps: Array, rois: Array, layout: str) -> dict[str, Array]:
+    """Return what every forward gives."""
+    form: dict[str, Any] = {"layout": layout}
+    height, width = maps.shape[1:3] if layout == "NHWC" else maps.shape[2:]
+    pool, cells = roipool.roi_pool(maps, rois, 2, return_argmax=True, **form)
+    greatest, samples = roipool.roi_align(
+        maps, rois, 2, 1.0, 2, mode="max", return_argmax=True, **form
+    )
+    return {
+        "pool": pool,
+        "rows": np.where(cells < 0, -1, cells // width - height),
+        "columns": np.where(cells < 0, -1, cells % width - width),
+        "average": roipool.roi_align(maps, rois, 2, 1.0, 2, **form),
+        "maximum": greatest,
+        "samples": samples,
+    }
+
+
+@every_layout
+@each(dtype=["float16", "float32", "float64"])
+@pytest.mark.parametrize("channels", [1, 5, 16])
+def test_far_corner_of_a_wide_plane(channels: int, dtype: str, layout: str) -> None:
+    # Winners are cells of the plane, beyond 2^31 here; channels are pooled in vectors from 5 on.
+    rng = np.random.default_rng(0)
+    near = in_layout(
+        rng.integers(1, 100, (1, channels, WINDOW, WINDOW)).astype(DTYPES[dtype]), layout
+    )
+    far = untouched(shape_in_layout((1, channels, SIDE, SIDE), layout), DTYPES[dtype])
+    corner = (slice(None), slice(None), slice(-WINDOW, None), slice(-WINDOW, None))
+    far[corner if layout == "NCHW" else (corner[0], *corner[2:], corner[1])] = near
+    rois = np.column_stack([np.zeros(len(BOXES)), BOXES])
+    expected = pooled(near, rois, layout)
+    moved = rois + np.array([0, *[SIDE - WINDOW] * 4])
+    for name, result in pooled(far, moved, layout).items():
+        np.testing.assert_array_equal(result, expected[name], err_msg=name)
+    wide = roipool.roi_pool(far, moved, 2, return_argmax=True, layout=layout)[1]
+    assert wide.dtype == np.int64
+
+    boxes = moved[:, [2, 1, 4, 3]] / (SIDE - 1)
+    back = rois[:, [2, 1, 4, 3]] / (WINDOW - 1)
+    crop, other = (
+        roipool.crop_and_resize(maps, corners, [0] * len(BOXES), 2, method="nearest", layout=layout)
+        for maps, corners in ((far, boxes), (near, back))
+    )
+    inside = [0, 3]  # the others' edges fall between cells, where 1/15 decides otherwise
+    assert_same_bits(crop[inside], other[inside])
+
+
+@every_layout
+@each(dtype=["float16", "float32"])
+def test_last_image_and_channel_beyond_32_bits(dtype: str, layout: str) -> None:
+    shape = shape_in_layout((3, 17, 8192, 8192), layout)
+    far = untouched(shape, DTYPES[dtype])
+    rng = np.random.default_rng(0)
+    near = rng.integers(1, 100, (1, 17, WINDOW, WINDOW)).astype(DTYPES[dtype])
+    if layout == "NHWC":
+        far[2, :WINDOW, :WINDOW] = in_layout(near, layout)[0]
+    else:
+        far[2, :, :WINDOW, :WINDOW] = near[0]
+    rois = np.array([[0, 1, 2, 9, 12], [0, 7.5, 3.5, 11.5, 11.5]])
+    expected = roipool.roi_align(in_layout(near, layout), rois, 2, 1.0, 2, layout=layout)
+    got = roipool.roi_align(far, rois + np.array([2, 0, 0, 0, 0]), 2, 1.0, 2, layout=layout)
+    assert_same_bits(got, expected)
+
+
+@every_layout
+def test_longest_axis(layout: str) -> None:
+    # Cell numbers up to 2^31 - 2; float64 coordinates tell them apart.
+    length = 2**31 - 1
+    far = untouched(shape_in_layout((1, 1, 2, length), layout), np.float64)
+    near = np.arange(1.0, 17.0).reshape(1, 1, 2, 8)
+    if layout == "NHWC":
+        far[0, :, -8:, 0] = near[0, 0]
+    else:
+        far[0, 0, :, -8:] = near[0, 0]
+    rois = np.array([[0, 2, 0, 7, 2], [0, 5.5, 0, 9.5, 1], [0, 7, 1, 7, 1]])
+    expected = pooled(in_layout(near, layout), rois, layout)
+    got = pooled(far, rois + np.array([0, length - 8, 0, length - 8, 0]), layout)
+    for name, result in got.items():
+        np.testing.assert_array_equal(result, expected[name], err_msg=name)
+
+
+# ---- Sizes that cannot be had
+
+
+FEATURES = np.ones((1, 4, 8, 8), np.float32)
+ROIS = np.tile([0, 1.0, 1, 5, 5], (1000, 1))
+IMAGES = [0] * 1000
+
+# All beyond 2^47 bytes: no setting of the system grants them.
+IMPOSSIBLE: dict[str, Callable[[Any], Any]] = {
+    "roi_pool": lambda size: roipool.roi_pool(FEATURES, ROIS, size, return_argmax=True),
+    "roi_average_pool": lambda size: roipool.roi_average_pool(FEATURES, ROIS, size),
+    "roi_align": lambda size: roipool.roi_align(FEATURES, ROIS, size),
+    "roi_align max": lambda size: roipool.roi_align(FEATURES, ROIS, size, mode="max"),
+    "crop_and_resize": lambda size: roipool.crop_and_resize(FEATURES, ROIS[:, 1:], IMAGES, size),
+}
+
+
+@pytest.mark.parametrize("size", [2**20, (16, 2**31 - 1), 2**31 - 1], ids=str)
+@pytest.mark.parametrize("name", IMPOSSIBLE)
+def test_impossible_output_is_a_memory_error(name: str, size: Any) -> None:
+    with pytest.raises(MemoryError):
+        IMPOSSIBLE[name](size)
+
+
+@pytest.mark.parametrize("boxes", [0, 1])
+@pytest.mark.parametrize(
+    "shape", [(2**45, 3, 6, 7), (2**62, 3, 6, 7), (1, 3, 2**31 - 1, 2**31 - 1)], ids=str
+)
+def test_impossible_gradient_is_a_memory_error(shape: tuple[int, ...], boxes: int) -> None:
+    grad = np.ones((boxes, 3, 2, 2), np.float32)
+    rois = np.array([[0, 1.0, 1, 5, 5]])[:boxes]
+    with pytest.raises(MemoryError):
+        roipool.roi_align_backward(grad, rois, shape)
+    with pytest.raises(MemoryError):
+        roipool.roi_pool_backward(grad, np.zeros(grad.shape, np.int64), rois, shape)
+    with pytest.raises(MemoryError):
+        roipool.crop_and_resize_backward(grad, rois[:, 1:], [0] * boxes, shape)
+
+
+def test_a_size_beyond_64_bits() -> None:
+    grad = np.ones((1, 3, 2, 2), np.float32)
+    with pytest.raises((MemoryError, ValueError), match=r"input_shape|too large"):
+        roipool.roi_align_backward(grad, [[0, 1.0, 1, 5, 5]], (2**70, 3, 6, 7))
+
+
+# ---- Really large
+
+
+@real_memory
+@every_layout
+def test_output_beyond_32_bits(layout: str) -> None:
+    boxes, side = 2100, 1024
+    maps = np.arange(16, dtype=np.float16).reshape(1, 1, 4, 4)
+    rois = np.tile([0, 0.0, 0, 4, 4], (boxes, 1))
+    rois[-1] = [0, 1, 1, 3, 3]
+    for op in (roipool.roi_pool, roipool.roi_align):
+        out = op(in_layout(maps, layout), rois, side, layout=layout)
+        assert out.size > 2**31
+        for k in (0, boxes // 2, boxes - 1):
+            assert_same_bits(
+                out[k : k + 1], op(in_layout(maps, layout), rois[[k]], side, layout=layout)
+            )
+        del out
+
+
+@real_memory
+def test_gradient_of_an_output_beyond_32_bits() -> None:
+    boxes, side = 2100, 1024
+    grad = np.zeros((boxes, 1, side, side), np.float16)
+    grad[-1] = 1
+    rois = np.tile([0, 0.0, 0, 4, 4], (boxes, 1))
+    got = roipool.roi_align_backward(grad, rois, (1, 1, 4, 4), 1.0, 1)
+    assert_same_bits(got, roipool.roi_align_backward(grad[-1:], rois[-1:], (1, 1, 4, 4), 1.0, 1))
+    assert got.any()
+
+
+@real_memory
+@every_layout
+def test_gradient_on_a_wide_plane(layout: str) -> None:
+    side = 46341  # 2^31 + 4633 cells
+    shape = shape_in_layout((1, 1, side, side), layout)
+    rois = np.array([[0, *[side - 2] * 2, *[side - 1] * 2]])
+    grad = np.ones((1, 1, 1, 1), np.float32)
+    winners = np.array([[[[side * side - 2]]]])
+    got = roipool.roi_pool_backward(grad, winners, rois, shape, layout=layout).reshape(side, side)
+    assert got[-1, -2] == 1
+    assert not got[:-1].any()
+    del got
+    got = roipool.roi_align_backward(grad, rois, shape, 1.0, 1, layout=layout).reshape(side, side)
+    np.testing.assert_array_equal(got[-3:, -3:], [[0, 0, 0], [0, 1, 0], [0, 0, 0]])

@@ -1,0 +1,279 @@
+"""Threads: the same bits for any number, from any thread, and after a fork."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from textwrap import dedent
+from typing import Any
+
+import numpy as np
+import pytest
+from _support.catalogue import Array, every_dtype, every_layout
+from _support.compare import assert_same_bits
+from _support.run_python import run_python
+
+import roipool
+from roipool import _cpu
+from roipool.verification import groups
+from roipool.verification.trials import large_trial
+
+LARGE = large_trial(np.random.default_rng(0), threads=7)
+
+pytestmark = pytest.mark.usefixtures("same_threads_after")
+
+
+def everything(dtype: Any, layout: str) -> dict[str, Array]:
+    """Return the results of every operation on maps large enough for many tasks."""
+    return groups.compute(groups.device("cpu"), LARGE, np.dtype(dtype), layout)
+
+
+@every_layout
+@every_dtype
+def test_same_bits_for_any_number_of_threads(dtype: Any, layout: str) -> None:
+    roipool.set_num_threads(1)
+    expected = everything(dtype, layout)
+    for threads in (2, 3, 7):
+        roipool.set_num_threads(threads)
+        for name, result in everything(dtype, layout).items():
+            assert_same_bits(result, expected[name])
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_same_bits_where_boxes_are_the_only_work_to_share(channels: int) -> None:
+    rng = np.random.default_rng(1)
+    maps = rng.normal(size=(1, channels, 64, 64)).astype(np.float32)
+    rois = np.column_stack([np.zeros(5000), rng.uniform(0, 64, (5000, 4))])
+    results = []
+    for threads in (1, 2, 5):
+        roipool.set_num_threads(threads)
+        results.append(roipool.roi_align(maps, rois, 7))
+    assert_same_bits(results[1], results[0])
+    assert_same_bits(results[2], results[0])
+
+
+# ---- The number of threads
+
+
+def test_number_can_be_set() -> None:
+    for threads in (1, 3, np.int64(2)):
+        roipool.set_num_threads(threads)
+        assert roipool.get_num_threads() == threads
+
+
+@pytest.mark.parametrize("number", [0, -1, 1025, 2**70])
+def test_number_out_of_range(number: int) -> None:
+    with pytest.raises(ValueError, match=r"\bn\b"):
+        roipool.set_num_threads(number)
+
+
+@pytest.mark.parametrize("number", [1.5, "2", None])
+def test_number_of_another_type(number: Any) -> None:
+    with pytest.raises(TypeError, match=r"\bn\b"):
+        roipool.set_num_threads(number)
+
+
+SMALL_CALL = """
+    import numpy as np, roipool
+    maps = np.ones((1, 64, 30, 30), np.float32)
+    rois = np.tile([0, 1, 1, 20, 20], (100, 1))
+    pooled = roipool.roi_align(maps, rois, 7)
+    assert np.allclose(pooled, 1)
+"""
+
+
+def test_largest_number_works() -> None:
+    result = run_python(SMALL_CALL.replace("maps =", "roipool.set_num_threads(1024); maps ="))
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.parametrize(("text", "threads"), [("3", 3), (" 2 ", 2), ("1", 1)])
+def test_number_from_the_environment(text: str, threads: int) -> None:
+    result = run_python(
+        "import roipool; print(roipool.get_num_threads())", ROIPOOL_NUM_THREADS=text
+    )
+    assert result.stdout.strip() == str(threads), result.stderr
+
+
+def test_set_number_wins_over_the_environment() -> None:
+    code = "import roipool; roipool.set_num_threads(2); print(roipool.get_num_threads())"
+    assert run_python(code, ROIPOOL_NUM_THREADS="5").stdout.strip() == "2"
+
+
+@pytest.mark.skipif(not _cpu.has_openmp(), reason="built without OpenMP")
+@pytest.mark.parametrize("text", ["", "  "])
+def test_otherwise_openmp_says(text: str) -> None:
+    code = "import roipool; print(roipool.get_num_threads())"
+    result = run_python(code, ROIPOOL_NUM_THREADS=text, OMP_NUM_THREADS="3")
+    assert result.stdout.strip() == "3", result.stderr
+
+
+@pytest.mark.parametrize("text", ["0", "-2", "two", "1.5", "1e3", "99999999999"])
+def test_bad_number_in_the_environment(text: str) -> None:
+    result = run_python(SMALL_CALL, ROIPOOL_NUM_THREADS=text)
+    assert result.returncode == 1
+    assert result.stderr.splitlines()[-1].startswith("ValueError: ROIPOOL_NUM_THREADS"), (
+        result.stderr
+    )
+
+
+# ---- Forks, and threads of Python's own
+
+
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+
+# OpenMP's threads do not survive a fork: waiting for them would hang until the time limit.
+FORKS = dedent(
+    """
+    import multiprocessing, os, sys, threading, warnings
+    import numpy as np, roipool
+
+    warnings.simplefilter("ignore")  # Python warns of any fork beside threads
+    roipool.set_num_threads(4)
+    maps = np.random.default_rng(0).normal(size=(2, 64, 30, 30)).astype(np.float32)
+    rois = np.column_stack([np.arange(600) % 2, np.tile([1, 2, 20, 25], (600, 1))])
+    grad = np.ones((600, 64, 7, 7), np.float32)
+
+    def work():
+        pooled = roipool.roi_align(maps, rois, 7)
+        return pooled.tobytes() + roipool.roi_align_backward(grad, rois, maps.shape).tobytes()
+
+    def threads_of_process():
+        return len(os.listdir("/proc/self/task")) if os.path.exists("/proc/self/task") else None
+
+    def check_child():
+        assert roipool.get_num_threads() == 4
+        assert work() == expected
+        assert not roipool._cpu.has_openmp() or threads_of_process() in (None, 4)
+
+    def fork(do):
+        child = os.fork()
+        if child == 0:
+            try:
+                do()
+                os._exit(0)
+            except BaseException:
+                sys.excepthook(*sys.exc_info())
+                os._exit(1)
+        assert os.waitpid(child, 0)[1] == 0
+
+    expected = work()
+    """
+)
+
+FORKED = {
+    "once": "fork(check_child)",
+    "again": "for _ in range(3): fork(check_child); check_child()",
+    "nested": "fork(lambda: (check_child(), fork(lambda: (check_child(), fork(check_child)))))",
+    "unused in between": "fork(lambda: fork(check_child))",
+    "from another thread": """
+    other = threading.Thread(target=lambda: fork(check_child))
+    other.start()
+    other.join()
+    work()""",
+    "from another thread that has its own": """
+    other = threading.Thread(target=lambda: (work(), fork(check_child), work()))
+    other.start()
+    other.join()
+    work()""",
+    "multiprocessing": """
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        assert pool.apply(work) == expected
+        assert set(pool.map(len, [expected])) == {len(expected)}""",
+    "beside calls of other threads": """
+    stop = False
+    def repeat():
+        while not stop:
+            work()
+    others = [threading.Thread(target=repeat) for _ in range(2)]
+    for other in others: other.start()
+    for _ in range(8): fork(lambda: work() == expected or os._exit(2))
+    stop = True
+    for other in others: other.join()""",
+}
+
+
+@needs_fork
+@pytest.mark.parametrize("forks", FORKED.values(), ids=FORKED)
+def test_works_after_a_fork(forks: str) -> None:
+    done = run_python(FORKS + dedent(forks) + "\nprint('done')")
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+
+
+@needs_fork
+@pytest.mark.parametrize("first", ["torch", "roipool"])
+def test_works_after_a_fork_where_torch_used_its_threads(first: str) -> None:
+    pytest.importorskip("torch")
+    forks = """
+        import torch
+
+        def use_torch():
+            return float((torch.ones(3000, 3000) + 1).sum())
+
+        torch.set_num_threads(4)
+        use_torch()
+        fork(check_child)
+        use_torch()
+        fork(lambda: (use_torch(), check_child()))
+        print("done")
+    """
+    done = run_python(f"import {first}\n" + FORKS + dedent(forks))
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+
+
+def test_many_python_threads_at_once() -> None:
+    roipool.set_num_threads(2)
+    expected = everything(np.float32, "NCHW")
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda _: everything(np.float32, "NCHW"), range(16)))
+    for results in found:
+        for name, result in results.items():
+            assert_same_bits(result, expected[name])
+
+
+def long_calls() -> dict[str, Callable[[], Any]]:
+    """Return calls that compute for tens of milliseconds on one thread."""
+    rng = np.random.default_rng(0)
+    maps = rng.normal(size=(1, 64, 100, 100)).astype(np.float32)
+    rois = np.column_stack([np.zeros(1500), rng.uniform(0, 100, (1500, 4))])
+    grad = np.ones((1500, 64, 14, 14), np.float32)
+    return {
+        "forward": lambda: roipool.roi_align(maps, rois, 14, mode="max"),
+        "backward": lambda: roipool.roi_align_backward(grad, rois, maps.shape),
+        "boxes": lambda: roipool.roi_align_backward_rois(grad, maps, rois),
+    }
+
+
+@pytest.mark.parametrize("name", long_calls())
+def test_other_python_threads_run_during_a_call(name: str) -> None:
+    call = long_calls()[name]
+    roipool.set_num_threads(1)
+    ticks, stop = 0, threading.Event()
+
+    def tick() -> None:
+        nonlocal ticks
+        while not stop.wait(1e-6):
+            ticks += 1
+
+    ticker = threading.Thread(target=tick)
+    interval = sys.getswitchinterval()
+    # From here on a thread runs only when another one gives the interpreter up by itself.
+    sys.setswitchinterval(1000)
+    try:
+        ticker.start()
+        most = 0
+        for _ in range(20):
+            before = ticks
+            call()
+            most = max(most, ticks - before)
+            if most >= 50:
+                break
+        # NumPy's own functions let a few ticks through; a call that computes, hundreds.
+        assert most >= 50
+    finally:
+        stop.set()
+        sys.setswitchinterval(interval)
+        ticker.join()

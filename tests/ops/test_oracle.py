@@ -1,0 +1,312 @@
+"""Every operation against the oracle, over the whole catalogue, in every dtype and layout.
+
+The oracle computes values in float64 and takes its decisions (floor, ceil, outside) in the
+coordinate type of the code under test. An average then has about ten roundings of half an ulp,
+each relative to the sum of the absolute terms; that sum is the oracle's answer for the absolute
+values. Maxima over whole cells round nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache, wraps
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+import pytest
+from _support.backends import Backend
+from _support.catalogue import (
+    AVERAGES,
+    CASES,
+    Case,
+    every_dtype,
+    every_layout,
+    in_layout,
+    shape_in_layout,
+    to_nchw,
+)
+from _support.compare import Array, assert_close, assert_same_bits, compute_type
+
+import roipool
+from roipool import reference
+from roipool.reference import _loops, _roi_align
+
+VARIANTS = [variant for case in CASES for variant in case.variants()]
+
+every_case = pytest.mark.parametrize("case", CASES, ids=str)
+every_variant = pytest.mark.parametrize("case", VARIANTS, ids=str)
+
+
+def size_of(maps: Array) -> Array:
+    """Absolute values, those that are not finite left out."""
+    return np.nan_to_num(np.abs(maps), nan=0.0, posinf=0.0)
+
+
+class Answer(NamedTuple):
+    """The oracle's answer, with the sums of absolute terms by which errors are measured."""
+
+    pooled: Array
+    terms: Array
+    gradient: Array
+    gradient_terms: Array
+    winners: Array | None = None
+
+
+Oracle = TypeVar("Oracle", bound=Callable[..., Any])
+
+
+def once(answer: Oracle) -> Oracle:
+    """Keep the oracle's answers; infinities of either sign meet in some of its sums."""
+    return cache(wraps(answer)(np.errstate(invalid="ignore", over="ignore")(answer)))
+
+
+# ---- ROI pooling
+
+
+@once
+def pooled(case: Case, real: type) -> Answer:
+    maps, rois = case.features(), case.table()
+    values, winners = reference.roi_pool(
+        maps, rois, case.size, case.scale, return_argmax=True, coordinate_dtype=real
+    )
+    gradient = reference.roi_pool_backward(case.gradient(), winners, rois, maps.shape)
+    return Answer(values, np.zeros_like(values), gradient, np.zeros_like(gradient), winners)
+
+
+@every_layout
+@every_dtype
+@every_case
+def test_roi_pool(backend: Backend, case: Case, dtype: np.dtype[Any], layout: str) -> None:
+    answer = pooled(case, compute_type(dtype))
+    maps = backend.to_device(in_layout(case.features().astype(dtype), layout))
+    rois = backend.to_device(case.table())
+    got, winners = roipool.roi_pool(
+        maps, rois, case.size, case.scale, layout=layout, return_argmax=True
+    )
+    assert got.dtype == dtype
+    assert winners.dtype == np.int32
+    values = to_nchw(backend.to_host(got), layout)
+    np.testing.assert_array_equal(values.astype(np.float64), answer.pooled)
+    np.testing.assert_array_equal(to_nchw(backend.to_host(winners), layout), answer.winners)
+    gradient = roipool.roi_pool_backward(
+        backend.to_device(in_layout(case.gradient().astype(dtype), layout)),
+        winners, rois, shape_in_layout(case.shape, layout), layout=layout,
+    )  # fmt: skip
+    # Sums of a few multiples of 1/16 are exact: only the storing type rounds.
+    assert gradient.dtype == dtype
+    assert_close(to_nchw(backend.to_host(gradient), layout), answer.gradient, 0.0)
+
+
+# ---- Averages
+
+
+def as_it_is(array: Array) -> Array:
+    return array
+
+
+@once
+def averaged(name: str, case: Case, real: type) -> Answer:
+    op, maps, upstream = AVERAGES[name], case.features(), case.gradient()
+
+    def forward(values: Array, options: dict[str, Any]) -> Array:
+        return op.forward(reference, values, case, as_it_is, coordinate_dtype=real, **options)
+
+    def backward(values: Array) -> Array:
+        return op.backward(reference, values, maps.shape, case, as_it_is, coordinate_dtype=real)
+
+    return Answer(
+        forward(maps, op.options), forward(size_of(maps), op.options_of_terms),
+        backward(upstream), backward(np.abs(upstream)),
+    )  # fmt: skip
+
+
+@every_layout
+@every_dtype
+@pytest.mark.parametrize(
+    ("name", "case"),
+    [
+        pytest.param(name, case, id=f"{name}: {case}")
+        for name, op in AVERAGES.items()
+        for case in (VARIANTS if op.samples else CASES)
+    ],
+)
+def test_averages(
+    backend: Backend, name: str, case: Case, dtype: np.dtype[Any], layout: str
+) -> None:
+    op, answer = AVERAGES[name], averaged(name, case, compute_type(dtype))
+    maps = backend.to_device(in_layout(case.features().astype(dtype), layout))
+    grad = backend.to_device(in_layout(case.gradient().astype(dtype), layout))
+    shape = shape_in_layout(case.shape, layout)
+    got = op.forward(roipool, maps, case, backend.to_device, layout=layout, **op.options)
+    back = op.backward(roipool, grad, shape, case, backend.to_device, layout=layout)
+    assert got.dtype == back.dtype == dtype
+    assert_close(to_nchw(backend.to_host(got), layout), answer.pooled, answer.terms, op.ulps)
+    assert_close(
+        to_nchw(backend.to_host(back), layout), answer.gradient, answer.gradient_terms, op.ulps
+    )
+
+
+# ---- ROI align
+
+
+@once
+def maximised(case: Case, real: type) -> Answer:
+    maps, rois, upstream = case.features(), case.table(), case.gradient()
+    values, winners = reference.roi_align(
+        maps, rois, case.size, case.scale, case.sampling, aligned=case.aligned, mode="max",
+        return_argmax=True, coordinate_dtype=real,
+    )  # fmt: skip
+    terms = reference.roi_align(
+        size_of(maps), rois, case.size, case.scale, case.sampling, aligned=case.aligned,
+        mode="max", coordinate_dtype=real,
+    )  # fmt: skip
+    gradient, gradient_terms = (
+        reference.roi_align_backward(
+            values, rois, maps.shape, case.scale, case.sampling, aligned=case.aligned, mode="max",
+            argmax=winners, coordinate_dtype=real,
+        )
+        for values in (upstream, np.abs(upstream))
+    )  # fmt: skip
+    return Answer(values, terms, gradient, gradient_terms, winners)
+
+
+def samples_of_bin(case: Case, real: type) -> Callable[..., Any]:
+    """Return the oracle's function from a box and a bin to its samples."""
+    size = case.shape[2:]
+    return _roi_align._align(case.size, size, case.scale, case.sampling, case.aligned, real)
+
+
+@np.errstate(invalid="ignore")
+def values_of_samples(case: Case, numbers: Array, real: type) -> Array:
+    """Return the oracle's value of sample `numbers[k, c, ph, pw]` of each bin; -inf for -1."""
+    maps, definition = case.features(), samples_of_bin(case, real)
+    values = np.full(numbers.shape, -np.inf)
+    for k, c, ph, pw in np.argwhere(numbers >= 0):
+        samples = definition(tuple(case.table()[k, 1:]), ph, pw).samples
+        pixels = {sample.number: sample.pixels for sample in samples}.get(numbers[k, c, ph, pw], [])
+        image = maps[case.box_indices()[k]]
+        values[k, c, ph, pw] = _loops._weighted_sum(image[c : c + 1], pixels)[0]
+    return values
+
+
+@every_layout
+@every_dtype
+@every_variant
+def test_roi_align_maximum(backend: Backend, case: Case, dtype: np.dtype[Any], layout: str) -> None:
+    real = compute_type(dtype)
+    answer = maximised(case, real)
+    maps = backend.to_device(in_layout(case.features().astype(dtype), layout))
+    rois = backend.to_device(case.table())
+    place = (case.size, case.scale, case.sampling)
+    options: dict[str, Any] = {"aligned": case.aligned, "mode": "max", "layout": layout}
+    got = roipool.roi_align(maps, rois, *place, **options)
+    assert got.dtype == dtype
+    assert_close(to_nchw(backend.to_host(got), layout), answer.pooled, answer.terms)
+    again, winners = roipool.roi_align(maps, rois, *place, return_argmax=True, **options)
+    assert_same_bits(backend.to_host(again), backend.to_host(got))
+    # The size of an adaptive grid cannot be read back from a GPU: its winners are always 64-bit.
+    adaptive = np.min(case.sampling) == 0
+    narrow = not adaptive if backend.is_gpu else case.numbered
+    assert winners.dtype == (np.int32 if narrow else np.int64)
+
+    numbers = to_nchw(backend.to_host(winners), layout)
+    others = np.where(numbers == answer.winners, -1, numbers)
+    if np.any(others >= 0):  # allowed only between samples that rounding alone can exchange
+        tolerance = 4 * np.finfo(real).eps * answer.terms
+        values = values_of_samples(case, others, real)
+        assert np.all((others < 0) | (values >= answer.pooled - tolerance))
+    np.testing.assert_array_equal(numbers < 0, answer.winners < 0)
+
+    winners = backend.to_device(in_layout(answer.winners, layout))
+    gradient = roipool.roi_align_backward(
+        backend.to_device(in_layout(case.gradient().astype(dtype), layout)),
+        rois, shape_in_layout(case.shape, layout), *place[1:], argmax=winners, **options,
+    )  # fmt: skip
+    assert gradient.dtype == dtype
+    assert_close(to_nchw(backend.to_host(gradient), layout), answer.gradient, answer.gradient_terms)
+
+
+@every_layout
+@every_dtype
+@pytest.mark.parametrize("pixels", ["ties", "at most zero", "constant"])
+def test_first_of_equal_samples_wins(
+    backend: Backend, pixels: str, dtype: np.dtype[Any], layout: str
+) -> None:
+    # Quarters and small whole pixels: no sample is rounded, so equal ones are equal for everybody.
+    # Many boxes reach over the border, where samples outside take part with 0.
+    rng = np.random.default_rng(5)
+    corners = rng.integers(-12, 48, (60, 4)) / 4
+    rois = np.column_stack(
+        [np.zeros(60), np.sort(corners.reshape(60, 2, 2), axis=1).reshape(60, 4)]
+    )
+    case = Case(f"equal {pixels}", rois, shape=(1, 6, 8, 9), size=(2, 2), pixels=pixels, sampling=2)
+    answer = maximised(case, compute_type(dtype))
+    maps = backend.to_device(in_layout(case.features().astype(dtype), layout))
+    got, winners = roipool.roi_align(
+        maps, backend.to_device(rois), case.size, 1.0, 2, mode="max", layout=layout,
+        return_argmax=True,
+    )  # fmt: skip
+    np.testing.assert_array_equal(to_nchw(backend.to_host(winners), layout), answer.winners)
+    assert_close(to_nchw(backend.to_host(got), layout), answer.pooled, 0.0)
+
+
+@once
+def box_gradient(case: Case, real: type) -> Array:
+    return reference.roi_align_backward_rois(
+        case.gradient(), case.features(), case.table(), case.scale, case.sampling,
+        aligned=case.aligned, coordinate_dtype=real,
+    )  # fmt: skip
+
+
+def largest_slope(case: Case) -> Array:
+    """Return, per box, a bound on the sum of absolute terms of a box gradient in map cells."""
+    upstream = np.abs(case.gradient()).sum(axis=(1, 2, 3))
+    return 2 * upstream[:, None] * np.max(size_of(case.features()), initial=0.0)
+
+
+@every_layout
+@every_dtype
+@every_variant
+def test_roi_align_box_gradient(
+    backend: Backend, case: Case, dtype: np.dtype[Any], layout: str
+) -> None:
+    real = compute_type(dtype)
+    got = roipool.roi_align_backward_rois(
+        backend.to_device(in_layout(case.gradient().astype(dtype), layout)),
+        backend.to_device(in_layout(case.features().astype(dtype), layout)),
+        backend.to_device(case.table()),
+        case.scale, case.sampling, aligned=case.aligned, layout=layout,
+    )  # fmt: skip
+    assert got.dtype == real
+    terms = case.scale * largest_slope(case)
+    assert_close(backend.to_host(got), box_gradient(case, real), terms, ulps=1)
+
+
+# ---- Crop and resize
+
+
+@once
+def crop_box_gradient(case: Case, real: type) -> Array:
+    return reference.crop_and_resize_backward_boxes(
+        case.gradient(), case.features(), case.boxes(), case.box_indices(), coordinate_dtype=real
+    )
+
+
+@every_layout
+@every_dtype
+@every_case
+def test_crop_and_resize_box_gradient(
+    backend: Backend, case: Case, dtype: np.dtype[Any], layout: str
+) -> None:
+    real = compute_type(dtype)
+    got = roipool.crop_and_resize_backward_boxes(
+        backend.to_device(in_layout(case.gradient().astype(dtype), layout)),
+        backend.to_device(in_layout(case.features().astype(dtype), layout)),
+        backend.to_device(case.boxes()),
+        backend.to_device(case.box_indices()),
+        layout=layout,
+    )
+    assert got.dtype == real
+    last = np.maximum(np.array([case.shape[2], case.shape[3]] * 2) - 1, 0)
+    terms = last * largest_slope(case)
+    assert_close(backend.to_host(got), crop_box_gradient(case, real), terms, ulps=1)

@@ -1,0 +1,415 @@
+"""Properties that hold for all input, over random shapes, boxes and options."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from _support.backends import Backend
+from _support.catalogue import DTYPES, Array, every_dtype, in_layout
+from _support.compare import assert_close, assert_same_bits, compute_type
+
+import roipool
+from roipool import reference
+
+pytest.importorskip("hypothesis")
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+# The same backend serves all examples of a test.
+many_examples = settings(
+    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+
+
+@pytest.fixture(autouse=True)
+def one_thread(same_threads_after: None) -> None:
+    """Spend no time on starting threads for tiny maps; they have tests of their own."""
+    roipool.set_num_threads(1)
+
+
+@dataclass
+class Draw:
+    """A random call: maps and their gradient in float64, boxes, options."""
+
+    maps: Array
+    rois: Array
+    size: tuple[int, int]
+    scale: float
+    ratio: int | tuple[int, int]
+    aligned: bool
+
+    @property
+    def place(self) -> tuple[Any, ...]:
+        """Where roi_align pools: output size, scale and sampling ratio."""
+        return self.size, self.scale, self.ratio
+
+    @property
+    def grad(self) -> Array:
+        """A gradient of the pooled values."""
+        shape = (len(self.rois), self.maps.shape[1], *self.size)
+        return np.random.default_rng(shape).normal(size=shape)
+
+
+COORDINATES = st.one_of(
+    st.integers(-12, 60).map(lambda quarters: quarters / 4),
+    # A GPU takes what is smaller for 0, or half of it.
+    st.floats(-20, 40, width=32).map(lambda number: number if abs(number) > 1e-30 else 0.0),
+    st.sampled_from([np.nan, np.inf, -np.inf, -1.0, 1e-30, 1e6, -1e6, 3e9]),
+)
+EXACT = st.integers(-16, 80).map(lambda eighths: eighths / 8)
+
+
+@st.composite
+def draws(draw: st.DrawFn, coordinates: st.SearchStrategy[float] = COORDINATES) -> Draw:
+    """Draw a call."""
+    images = draw(st.integers(1, 3))
+    channels = draw(st.sampled_from([1, 2, 3, 5, 8, 17, 33]))
+    height, width = draw(st.tuples(st.integers(1, 20), st.integers(1, 20)))
+    box = st.tuples(st.integers(0, images - 1), *[coordinates] * 4)
+    rois = np.array(draw(st.lists(box, max_size=5)), np.float64).reshape(-1, 5)
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    return Draw(
+        rng.normal(size=(images, channels, height, width)),
+        rois,
+        draw(st.tuples(st.integers(1, 5), st.integers(1, 5))),
+        draw(st.sampled_from([1.0, 0.5, 1 / 16, 1 / 3, 0.6, 1.7])),
+        draw(st.sampled_from([0, 1, 2, 3, (2, 3), (0, 1)])),
+        draw(st.booleans()),
+    )
+
+
+dtypes = st.sampled_from(list(DTYPES.values()))
+
+
+def boxes_of(call: Draw) -> tuple[Array, Array]:
+    """Return normalised boxes for crop_and_resize, and their images."""
+    last_x, last_y = (max(call.maps.shape[axis] - 1, 1) for axis in (3, 2))
+    x1, y1, x2, y2 = call.rois[:, 1:].T
+    boxes = np.stack([y1 / last_y, x1 / last_x, y2 / last_y, x2 / last_x], axis=1)
+    return boxes, call.rois[:, 0].astype(np.int64)
+
+
+# ---- The oracle
+
+
+@many_examples
+@given(call=draws(), dtype=dtypes)
+def test_roi_pool_is_the_oracles(backend: Backend, call: Draw, dtype: Any) -> None:
+    maps = call.maps.astype(dtype)
+    expected, expected_winners = reference.roi_pool(
+        maps, call.rois, call.size, call.scale, return_argmax=True,
+        coordinate_dtype=compute_type(dtype),
+    )  # fmt: skip
+    got, winners = roipool.roi_pool(
+        backend.to_device(maps), backend.to_device(call.rois), call.size, call.scale,
+        return_argmax=True,
+    )  # fmt: skip
+    np.testing.assert_array_equal(backend.to_host(winners), expected_winners)
+    np.testing.assert_array_equal(backend.to_host(got).astype(np.float64), expected)
+
+
+@many_examples
+@given(call=draws(), dtype=dtypes)
+def test_roi_align_is_the_oracles(backend: Backend, call: Draw, dtype: Any) -> None:
+    maps, grad = call.maps.astype(dtype), call.grad.astype(dtype)
+    options: dict[str, Any] = {"aligned": call.aligned}
+    exact = {**options, "coordinate_dtype": compute_type(dtype)}
+    rois = backend.to_device(call.rois)
+    for mode in ("avg", "max"):
+        expected, terms = (
+            reference.roi_align(values, call.rois, *call.place, mode=mode, **exact)
+            for values in (maps, np.abs(maps.astype(np.float64)))
+        )
+        got = roipool.roi_align(backend.to_device(maps), rois, *call.place, mode=mode, **options)
+        assert_close(backend.to_host(got), expected, terms)
+    expected, terms = (
+        reference.roi_align_backward(values, call.rois, maps.shape, *call.place[1:], **exact)
+        for values in (grad.astype(np.float64), np.abs(grad.astype(np.float64)))
+    )
+    got = roipool.roi_align_backward(
+        backend.to_device(grad), rois, maps.shape, *call.place[1:], **options
+    )
+    assert_close(backend.to_host(got), expected, terms)
+
+
+@many_examples
+@given(call=draws(), dtype=dtypes, method=st.sampled_from(["bilinear", "nearest"]))
+def test_crop_and_resize_is_the_oracles(
+    backend: Backend, call: Draw, dtype: Any, method: str
+) -> None:
+    maps, (boxes, images) = call.maps.astype(dtype), boxes_of(call)
+    exact = {"method": method, "coordinate_dtype": compute_type(dtype)}
+    expected = reference.crop_and_resize(
+        maps, boxes, images, call.size, extrapolation_value=-2, **exact
+    )
+    terms = reference.crop_and_resize(
+        np.abs(maps.astype(np.float64)), boxes, images, call.size, **exact
+    )
+    got = roipool.crop_and_resize(
+        backend.to_device(maps), backend.to_device(boxes), backend.to_device(images), call.size,
+        method=method, extrapolation_value=-2,
+    )  # fmt: skip
+    assert_close(backend.to_host(got), expected, terms, ulps=4 if method == "bilinear" else 0)
+
+
+# ---- Layouts, channels, images, boxes: each value depends on its own inputs only
+
+
+def pooled_by_all(backend: Backend, call: Draw, maps: Array, rois: Array, **options: Any) -> Any:
+    """Return the pooled values of every operation, by name, and the winners of the maxima."""
+    features, boxes = backend.to_device(maps), backend.to_device(rois)
+    own: dict[str, Any] = {"aligned": call.aligned, **options}
+    wanted: dict[str, Any] = {"return_argmax": True}
+    pool, pool_winners = roipool.roi_pool(
+        features, boxes, call.size, call.scale, **options, **wanted
+    )
+    greatest, winners = roipool.roi_align(features, boxes, *call.place, mode="max", **own, **wanted)
+    corners, images = boxes_of(Draw(call.maps, rois, call.size, 1.0, 0, True))
+    crop = roipool.crop_and_resize(
+        features, backend.to_device(corners), backend.to_device(images), call.size, **options
+    )
+    results = {
+        "pool": pool,
+        "pool winners": pool_winners,
+        "average pool": roipool.roi_average_pool(features, boxes, call.size, call.scale, **options),
+        "average": roipool.roi_align(features, boxes, *call.place, **own),
+        "maximum": greatest,
+        "winners": winners,
+        "crop": crop,
+    }
+    return {name: backend.to_host(result) for name, result in results.items()}
+
+
+def gradients_by_all(
+    backend: Backend, call: Draw, grad: Array, shape: tuple[int, ...], winners: Any, **options: Any
+) -> dict[str, Array]:
+    """Return the gradient of every operation for the features, by name."""
+    upstream, rois = backend.to_device(grad), backend.to_device(call.rois)
+    corners, images = (backend.to_device(array) for array in boxes_of(call))
+    place = (rois, shape, call.scale, call.ratio)
+    own: dict[str, Any] = {"aligned": call.aligned, **options}
+    pool_winners, align_winners = (
+        backend.to_device(winners[name]) for name in ("pool winners", "winners")
+    )
+    results = {
+        "pool": roipool.roi_pool_backward(upstream, pool_winners, rois, shape, **options),
+        "average pool": roipool.roi_average_pool_backward(
+            upstream, rois, shape, call.scale, **options
+        ),
+        "average": roipool.roi_align_backward(upstream, *place, **own),
+        "maximum": roipool.roi_align_backward(
+            upstream, *place, mode="max", argmax=align_winners, **own
+        ),
+        "crop": roipool.crop_and_resize_backward(upstream, corners, images, shape, **options),
+    }
+    return {name: backend.to_host(result) for name, result in results.items()}
+
+
+@many_examples
+@given(call=draws(), dtype=dtypes)
+def test_layouts_give_the_same_bits(backend: Backend, call: Draw, dtype: Any) -> None:
+    maps, grad = call.maps.astype(dtype), call.grad.astype(dtype)
+    first = pooled_by_all(backend, call, maps, call.rois)
+    last = pooled_by_all(backend, call, in_layout(maps, "NHWC"), call.rois, layout="NHWC")
+    for name, result in first.items():
+        assert_same_bits(last[name], in_layout(result, "NHWC"))
+    gradients = gradients_by_all(backend, call, grad, maps.shape, first)
+    n, c, h, w = maps.shape
+    others = gradients_by_all(
+        backend, call, in_layout(grad, "NHWC"), (n, h, w, c), last, layout="NHWC"
+    )
+    for name, result in gradients.items():
+        assert_same_bits(others[name], in_layout(result, "NHWC"))
+
+
+@many_examples
+@given(call=draws(), dtype=dtypes)
+def test_channels_are_independent(backend: Backend, call: Draw, dtype: Any) -> None:
+    maps = call.maps.astype(dtype)
+    together = pooled_by_all(backend, call, maps, call.rois)
+    sizes = pooled_by_all(backend, call, np.abs(maps), call.rois)
+    for channel in range(maps.shape[1]):
+        alone = pooled_by_all(backend, call, maps[:, channel : channel + 1].copy(), call.rois)
+        for name, result in alone.items():
+            expected = together[name][:, channel : channel + 1]
+            if name in ("average pool", "average", "crop"):
+                # The compiler may contract vectors where it does not contract single numbers.
+                terms = sizes[name][:, channel : channel + 1].astype(np.float64)
+                assert_close(result, expected.astype(np.float64), terms, ulps=2, roundings=2)
+            else:
+                assert_same_bits(result, expected)
+
+
+@many_examples
+@given(call=draws(), dtype=dtypes, seed=st.integers(0, 2**32))
+def test_order_of_boxes_does_not_matter(
+    backend: Backend, call: Draw, dtype: Any, seed: int
+) -> None:
+    maps = call.maps.astype(dtype)
+    order = np.random.default_rng(seed).permutation(len(call.rois))
+    given_order = pooled_by_all(backend, call, maps, call.rois)
+    other_order = pooled_by_all(backend, call, maps, call.rois[order])
+    for name, result in given_order.items():
+        assert_same_bits(other_order[name], result[order])
+
+
+@many_examples
+@given(call=draws(), dtype=dtypes, seed=st.integers(0, 2**32))
+def test_order_of_images_does_not_matter(
+    backend: Backend, call: Draw, dtype: Any, seed: int
+) -> None:
+    maps = call.maps.astype(dtype)
+    order = np.random.default_rng(seed).permutation(len(maps))
+    moved = call.rois.copy()
+    moved[:, 0] = np.argsort(order)[call.rois[:, 0].astype(int)]
+    given_order = pooled_by_all(backend, call, maps, call.rois)
+    other_order = pooled_by_all(backend, call, maps[order], moved)
+    for name, result in given_order.items():
+        assert_same_bits(other_order[name], result)
+
+
+# ---- Definition. Coordinates are eighths and sizes powers of two, so that positions are exact.
+
+
+@st.composite
+def exact_draws(draw: st.DrawFn) -> Draw:
+    """Draw a call whose sample positions are exact in float32."""
+    call = draw(draws(EXACT))
+    call.size = draw(st.sampled_from([(1, 1), (2, 1), (2, 4), (4, 4)]))
+    call.scale = draw(st.sampled_from([0.25, 0.5, 1.0, 2.0]))
+    call.ratio = draw(st.sampled_from([1, 2, 4, (2, 1)]))
+    return call
+
+
+@many_examples
+@given(call=exact_draws(), down=st.integers(0, 5), right=st.integers(0, 5))
+def test_boxes_move_with_their_maps(backend: Backend, call: Draw, down: int, right: int) -> None:
+    maps = call.maps.astype(np.float32)
+    # A margin all around, so that moving changes nothing but the place.
+    wide = np.pad(maps, ((0, 0), (0, 0), (2, 2), (2, 2)))
+    moved = np.pad(maps, ((0, 0), (0, 0), (2 + down, 2), (2 + right, 2)))
+    shift = np.array([0, right, down, right, down]) / call.scale
+    height, width = (size * 1.0 for size in maps.shape[2:])
+    inside = call.rois.copy()  # within the margin, whose far side no sample then reaches
+    inside[:, 1::2] = np.clip(inside[:, 1::2], 0.5, max(width + 1, 0.5)) / call.scale
+    inside[:, 2::2] = np.clip(inside[:, 2::2], 0.5, max(height + 1, 0.5)) / call.scale
+    options: dict[str, Any] = {"aligned": call.aligned}
+    for mode in ("avg", "max"):
+        here, there = (
+            roipool.roi_align(
+                backend.to_device(array), backend.to_device(rois), *call.place, mode=mode, **options
+            )
+            for array, rois in ((wide, inside), (moved, inside + shift))
+        )
+        assert_same_bits(backend.to_host(here), backend.to_host(there))
+
+
+@many_examples
+@given(call=exact_draws())
+def test_scale_is_a_factor_of_the_boxes(backend: Backend, call: Draw) -> None:
+    maps = call.maps.astype(np.float32)
+    rois = call.rois * np.array([1] + [call.scale] * 4)
+    scaled = pooled_by_all(backend, call, maps, call.rois)
+    call.scale = 1.0
+    for name, result in pooled_by_all(backend, call, maps, rois).items():
+        if name != "crop":
+            assert_same_bits(result, scaled[name])
+
+
+@many_examples
+@given(call=exact_draws())
+def test_mirrored_maps_give_mirrored_bins(backend: Backend, call: Draw) -> None:
+    maps = call.maps.astype(np.float32)
+    width = maps.shape[3]
+    mirrored = call.rois.copy()
+    mirrored[:, [1, 3]] = width / call.scale - call.rois[:, [3, 1]]
+    rois = backend.to_device(call.rois)
+    here = roipool.roi_align(backend.to_device(maps), rois, *call.place)
+    there = roipool.roi_align(
+        backend.to_device(maps[..., ::-1].copy()), backend.to_device(mirrored), *call.place
+    )
+    terms = roipool.roi_align(backend.to_device(np.abs(maps)), rois, *call.place)
+    assert_close(
+        backend.to_host(there)[..., ::-1],
+        backend.to_host(here).astype(np.float64),
+        backend.to_host(terms).astype(np.float64),
+    )
+
+
+# ---- Algebra
+
+
+@many_examples
+@given(call=draws(), a=st.integers(-3, 3), b=st.integers(-3, 3))
+def test_average_is_linear(backend: Backend, call: Draw, a: int, b: int) -> None:
+    first = call.maps
+    second = np.random.default_rng(first.shape).normal(size=first.shape)
+    rois = backend.to_device(call.rois)
+
+    def pooled(maps: Array) -> Array:
+        return backend.to_host(
+            roipool.roi_align(backend.to_device(maps), rois, *call.place, aligned=call.aligned)
+        )
+
+    terms = pooled(np.abs(a * first) + np.abs(b * second))
+    assert_close(pooled(a * first + b * second), a * pooled(first) + b * pooled(second), terms, 8)
+
+
+@many_examples
+@given(call=draws(EXACT))
+def test_maximum_is_between_average_and_the_greatest_pixel(backend: Backend, call: Draw) -> None:
+    results = pooled_by_all(backend, call, call.maps, call.rois)
+    slack = 1e-14 * np.max(np.abs(call.maps))
+    assert np.all(results["maximum"] >= results["average"] - slack)
+    assert np.all(results["maximum"] <= np.maximum(np.max(call.maps), 0) + slack)
+
+
+@many_examples
+@given(call=draws(), dtype=dtypes)
+def test_pooled_cells_are_cells(backend: Backend, call: Draw, dtype: Any) -> None:
+    maps = call.maps.astype(dtype)
+    results = pooled_by_all(backend, call, maps, call.rois)
+    winners = results["pool winners"]
+    y, x = np.divmod(np.maximum(winners, 0), maps.shape[3])
+    image = call.rois[:, 0].astype(int)[:, None, None, None]
+    cells = maps[image, np.arange(maps.shape[1])[:, None, None], y, x]
+    assert_same_bits(results["pool"], np.where(winners < 0, np.zeros(1, dtype), cells))
+
+
+@many_examples
+@given(call=draws(EXACT), value=st.sampled_from([1.0, -2.5, 0.125]))
+def test_constant_maps_stay_constant_inside(backend: Backend, call: Draw, value: float) -> None:
+    n, c, h, w = call.maps.shape
+    maps = np.full((n, c, h, w), value, np.float32)
+    x1, y1, x2, y2 = np.clip(call.rois[:, 1:], 0, [w, h, w, h]).T / call.scale
+    rois = np.stack([call.rois[:, 0], *np.sort([x1, x2], 0), *np.sort([y1, y2], 0)], axis=1)
+    rois = rois[:, [0, 1, 3, 2, 4]]
+    got = backend.to_host(
+        roipool.roi_align(
+            backend.to_device(maps), backend.to_device(rois), call.size, call.scale, 2
+        )
+    )
+    assert_close(got, np.full(got.shape, value), abs(value))
+
+
+@every_dtype
+def test_identical_boxes_share_their_gradient(backend: Backend, dtype: Any) -> None:
+    roi = [0, 1.25, 0.5, 6.75, 5.5]
+    grad = np.random.default_rng(0).integers(-8, 9, (64, 3, 2, 2)) / 8
+    total = grad.sum(axis=0, keepdims=True)
+    shape = (1, 3, 7, 8)
+    many, one = (
+        backend.to_host(
+            roipool.roi_align_backward(
+                backend.to_device(upstream.astype(dtype)),
+                backend.to_device(np.array([roi] * len(upstream))), shape, 1.0, 2,
+            )
+        )
+        for upstream in (grad, total)
+    )  # fmt: skip
+    # Positions and gradients are multiples of small powers of two: every sum is exact.
+    assert_same_bits(many, one)

@@ -1,0 +1,175 @@
+"""What was built and installed: OpenMP, files, names, signatures and docstrings."""
+
+from __future__ import annotations
+
+import importlib.resources
+import inspect
+import os
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from _support.run_python import run_python
+
+import roipool
+from roipool import _cpu
+
+REQUIRED = inspect.Parameter.empty
+KEYWORDS = "*"  # what follows is given by name only
+
+# Name, and for each argument its name and default; more may come, by name only and with a default.
+SIGNATURES: dict[str, list[Any]] = {
+    "roi_pool": [
+        "features", "rois", "output_size", ("spatial_scale", 1.0), KEYWORDS,
+        ("batch_indices", None), ("layout", "NCHW"), ("return_argmax", False), ("out", None),
+    ],
+    "roi_pool_backward": [
+        "grad_output", "argmax", "rois", "input_shape", KEYWORDS,
+        ("batch_indices", None), ("layout", "NCHW"), ("out", None),
+    ],
+    "roi_average_pool": [
+        "features", "rois", "output_size", ("spatial_scale", 1.0), KEYWORDS,
+        ("batch_indices", None), ("layout", "NCHW"), ("out", None),
+    ],
+    "roi_average_pool_backward": [
+        "grad_output", "rois", "input_shape", ("spatial_scale", 1.0), KEYWORDS,
+        ("batch_indices", None), ("layout", "NCHW"), ("out", None),
+    ],
+    "roi_align": [
+        "features", "rois", "output_size", ("spatial_scale", 1.0), ("sampling_ratio", 0), KEYWORDS,
+        ("aligned", True), ("mode", "avg"), ("batch_indices", None), ("layout", "NCHW"),
+        ("return_argmax", False), ("out", None),
+    ],
+    "roi_align_backward": [
+        "grad_output", "rois", "input_shape", ("spatial_scale", 1.0), ("sampling_ratio", 0),
+        KEYWORDS, ("aligned", True), ("mode", "avg"), ("argmax", None), ("batch_indices", None),
+        ("layout", "NCHW"), ("out", None),
+    ],
+    "roi_align_backward_rois": [
+        "grad_output", "features", "rois", ("spatial_scale", 1.0), ("sampling_ratio", 0), KEYWORDS,
+        ("aligned", True), ("batch_indices", None), ("layout", "NCHW"),
+    ],
+    "crop_and_resize": [
+        "features", "boxes", "box_indices", "crop_size", KEYWORDS, ("method", "bilinear"),
+        ("extrapolation_value", 0.0), ("layout", "NCHW"), ("out", None),
+    ],
+    "crop_and_resize_backward": [
+        "grad_output", "boxes", "box_indices", "input_shape", KEYWORDS, ("method", "bilinear"),
+        ("layout", "NCHW"), ("out", None),
+    ],
+    "crop_and_resize_backward_boxes": [
+        "grad_output", "features", "boxes", "box_indices", KEYWORDS, ("layout", "NCHW"),
+    ],
+    "set_num_threads": ["n"],
+    "get_num_threads": [],
+    "set_cache_limit": ["mebibytes"],
+    "get_cache_limit": [],
+    "free_memory": [],
+    "show_config": [],
+}  # fmt: skip
+
+FUNCTIONS = [name for name in roipool.__all__ if callable(getattr(roipool, name))]
+
+
+def test_openmp_is_built_in() -> None:
+    if os.environ.get("ROIPOOL_NO_OPENMP", "") not in ("", "0"):
+        assert not _cpu.has_openmp()
+    else:
+        assert _cpu.has_openmp(), "built without OpenMP: set ROIPOOL_NO_OPENMP=1 if that is meant"
+
+
+def test_config_tells_the_truth(capsys: pytest.CaptureFixture[str]) -> None:
+    roipool.show_config()
+    printed = capsys.readouterr().out
+    threads = f"{'yes' if _cpu.has_openmp() else 'no'}, {roipool.get_num_threads()} thread"
+    assert re.search(rf"^OpenMP +{threads}", printed, re.MULTILINE)
+    assert re.search(rf"^roipool +{re.escape(roipool.__version__)}$", printed, re.MULTILINE)
+    assert re.search(rf"^instruction set +{_cpu.instruction_set()}\b", printed, re.MULTILINE)
+
+
+def test_names() -> None:
+    assert set(SIGNATURES) <= set(FUNCTIONS)
+    for name in roipool.__all__:
+        assert hasattr(roipool, name)
+
+
+@pytest.mark.parametrize("name", SIGNATURES)
+def test_signature(name: str) -> None:
+    parameters = list(inspect.signature(getattr(roipool, name)).parameters.values())
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    expected = []
+    for item in SIGNATURES[name]:
+        if item == KEYWORDS:
+            kind = inspect.Parameter.KEYWORD_ONLY
+            continue
+        argument, default = item if isinstance(item, tuple) else (item, REQUIRED)
+        expected.append((argument, default, kind))
+    found = [(one.name, one.default, one.kind) for one in parameters]
+    by_place = [one for one in expected if one[2] is not inspect.Parameter.KEYWORD_ONLY]
+    assert found[: len(by_place)] == by_place
+    by_name = [one for one in expected if one not in by_place]
+    assert [one for one in found if one in by_name] == by_name
+    for argument, default, found_kind in found:
+        if (argument, default, found_kind) not in expected:
+            assert found_kind is inspect.Parameter.KEYWORD_ONLY
+            assert default is not REQUIRED
+
+
+def sections(function: Callable[..., Any]) -> dict[str, str]:
+    """Return the sections of a numpydoc docstring, by title."""
+    parts = re.split(r"^(\w[\w ]*)\n-+\n", inspect.getdoc(function) or "", flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_docstring(name: str) -> None:
+    function = getattr(roipool, name)
+    found = sections(function)
+    signature = inspect.signature(function)
+    assert ">>> " in found["Examples"]
+    if signature.return_annotation not in (None, "None"):
+        assert found["Returns"].strip()
+    if signature.parameters:
+        assert found["Raises"].strip()
+        titles = re.findall(r"^(\w[\w, ]*?)(?: :.*)?$", found["Parameters"], re.MULTILINE)
+        documented = [one for title in titles for one in title.split(", ")]
+        assert sorted(documented) == sorted(signature.parameters)
+
+
+@pytest.mark.parametrize(
+    "module", ["cupy", "torch", "ml_dtypes", "matplotlib", "PIL", "rich", "hypothesis"]
+)
+def test_import_is_light(module: str) -> None:
+    result = run_python(f"import sys, roipool; print({module!r} in sys.modules)")
+    assert result.stdout.strip() == "False", result.stderr
+
+
+def test_bfloat16_needs_no_import_of_ours() -> None:
+    code = """
+        import ml_dtypes, numpy as np, roipool
+        maps = np.ones((1, 1, 4, 4), ml_dtypes.bfloat16)
+        print(roipool.roi_pool(maps, [[0, 0, 0, 3, 3]], 1).dtype)
+    """
+    result = run_python(code)
+    assert result.stdout.strip() == "bfloat16", result.stderr
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        "py.typed",
+        "kernels/config.h",
+        "kernels/definitions.h",
+        "cli/compare/data/coffee.jpg",
+        "verification/goldens/cases.json",
+        "kernels/cuda/call.h",
+        "kernels/cuda/average_forward.cu",
+    ],
+)
+def test_file_is_installed(file: str) -> None:
+    assert importlib.resources.files("roipool").joinpath(file).is_file()
+
+
+def test_version() -> None:
+    assert re.fullmatch(r"\d+\.\d+\.\d+(\.dev\d+|rc\d+)?", roipool.__version__)

@@ -1,0 +1,354 @@
+"""``roipool verify``: right where all is right, and wrong for every error that is planted."""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from _support.backends import Backend
+from _support.run_python import run_python
+from ship_goldens import CASES, SHIPPED, records, selected
+
+import roipool
+from roipool import _cpu
+from roipool.cli import main
+from roipool.verification import Tally, groups
+from roipool.verification.released import ANSWERS
+from roipool.verification.tolerance import Array, compare, compare_bits
+from roipool.verification.trials import Trial, answers, exact_answers, large_trial, trials
+
+CPU = groups.device("cpu")
+OPERATIONS = {name for name in roipool.__all__ if name.startswith(("roi_", "crop_"))}
+
+
+def smaller(trial: Trial) -> Trial:
+    """Return some of the boxes and channels: enough for tests of verify itself."""
+    return replace(trial, maps=trial.maps[:, :5], rois=trial.rois[-9:], grad=trial.grad[-9:, :5])
+
+
+def with_answers(some: Iterable[Trial]) -> groups.Known:
+    return [
+        (trial, {real: exact_answers(trial, real) for real in (np.float32, np.float64)})
+        for trial in some
+    ]
+
+
+@pytest.fixture(scope="module")
+def known() -> groups.Known:
+    """Two trials, one with exact winners."""
+    first, *_, last = trials(np.random.default_rng(0))
+    return with_answers([smaller(first), smaller(last)])
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the program run on small trials."""
+    monkeypatch.setattr(groups, "trials", lambda rng: [smaller(one) for one in trials(rng)])
+    monkeypatch.setattr(groups, "large_trial", lambda rng, threads: smaller(large_trial(rng)))
+
+
+@pytest.fixture(autouse=True)
+def same_settings_after() -> Iterator[None]:
+    threads, name = roipool.get_num_threads(), _cpu.instruction_set()
+    yield
+    assert (roipool.get_num_threads(), _cpu.instruction_set()) == (threads, name)
+
+
+def tally(compared: Callable[[], groups.Comparisons]) -> Tally:
+    return groups.tally_of("a group", compared)
+
+
+# ---- Where all is right
+
+
+def test_the_program_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["verify", "--backend", "cpu", "--seed", "3"]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    first, *lines, last = out.splitlines()
+    assert first == f"roipool {roipool.__version__}, seed 3"
+    assert len(lines) == 3 * len(_cpu.instruction_sets()) + 2
+    assert all(line.endswith(" ok") and len(line) <= 80 for line in lines)
+    for name in _cpu.instruction_sets():
+        assert sum(line.startswith(f"cpu {name}: ") for line in lines) == 3
+    assert last.startswith("verified: cpu, ")
+
+
+def test_backend(backend: Backend, known: groups.Known) -> None:
+    device = groups.device("cuda" if backend.is_gpu else "cpu")
+    for group in (
+        lambda: groups.against_programs(device),
+        lambda: groups.against_oracle(device, known),
+        lambda: groups.against_transposes(device, known),
+        lambda: groups.same_again(device, known[0][0]),
+    ):
+        found = tally(group)
+        assert found.problems == []
+        assert found.count > 400
+        assert found.worst < 1
+
+
+def test_the_program_on_a_gpu(
+    gpu: Backend, small: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["verify", "--backend", "cuda"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split("  ")[0] for line in lines if line.startswith("cuda: ")] == [
+        "cuda: released programs",
+        "cuda: oracle",
+        "cuda: transposes",
+        "cuda: the same again",
+    ]
+    assert lines[-1].startswith("verified: cuda, ")
+
+
+def test_every_operation_is_called(known: groups.Known) -> None:
+    called = set()
+
+    class Recorder(SimpleNamespace):
+        def __getattr__(self, name: str) -> Any:
+            called.add(name)
+            return getattr(roipool, name)
+
+    trial, _ = known[0]
+    answers(Recorder(), trial, trial.maps, trial.grad, trial.rois, trial.boxes, trial.images)  # type: ignore[arg-type]
+    assert called == OPERATIONS
+
+
+def test_needs_nothing_but_the_package() -> None:
+    result = run_python(
+        """
+        import sys
+        for name in ("pytest", "hypothesis", "ml_dtypes", "rich", "cupy"):
+            sys.modules[name] = None
+        from roipool.cli import main
+        sys.exit(main(["verify"]))
+        """
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "not checked: bfloat16 on cpu: needs ml_dtypes\n" in result.stdout
+    assert 'not checked: cuda: CuPy is not installed: pip install "roipool' in result.stdout
+
+
+def test_shipped_goldens_are_those_of_the_tests() -> None:
+    for name, arrays in selected().items():
+        with np.load(SHIPPED / f"{name}.npz") as shipped:
+            assert set(shipped) == set(arrays)
+            for key, array in arrays.items():
+                np.testing.assert_array_equal(shipped[key], array, strict=True)
+    for prefix in CASES:
+        assert json.loads((SHIPPED / f"{prefix}cases.json").read_text()) == records(prefix)
+    assert sum(path.stat().st_size for path in SHIPPED.iterdir()) < 200_000
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_shipped_goldens_hold_every_answer(name: str) -> None:
+    assert sum(1 for _ in ANSWERS[name].cases()) >= 2
+
+
+# ---- Where something is wrong
+
+
+def off_by_little(result: Array) -> Array:
+    """Change one finite value a little more than rounding does."""
+    wrong = result.copy()
+    finite = np.flatnonzero(np.isfinite(wrong.astype(np.float64)) & (np.abs(wrong) > 0.25))
+    if finite.size:
+        place = np.unravel_index(finite[finite.size // 2], wrong.shape)
+        wrong[place] = wrong[place] * 1.0625
+    return wrong
+
+
+def another_cell(argmax: Array) -> Array:
+    """Let the first winner be its neighbour."""
+    wrong = argmax.copy()
+    wrong.flat[:1] ^= 1
+    return wrong
+
+
+PLANTED = {
+    "average": off_by_little,
+    "average_backward": off_by_little,
+    "average_backward_boxes": off_by_little,
+    "maximum": lambda result: (off_by_little(result[0]), result[1]),
+    "maximum_backward": off_by_little,
+}
+
+
+def plant(
+    monkeypatch: pytest.MonkeyPatch, name: str, spoil: Callable[..., Any], **only: Any
+) -> None:
+    """Spoil what a backend function returns, where its keywords are `only`."""
+    right = getattr(_cpu, name)
+
+    def wrong(*arguments: Any, **options: Any) -> Any:
+        result = right(*arguments, **options)
+        spoiled = all(options[key] == value for key, value in only.items())
+        return spoil(result) if spoiled else result
+
+    monkeypatch.setattr(_cpu, name, wrong)
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_an_error_of_one_number_is_found(
+    name: str, known: groups.Known, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch, name, PLANTED[name])
+    assert tally(lambda: groups.against_programs(CPU)).problems
+    found = tally(lambda: groups.against_oracle(CPU, known))
+    kinds = {problem.split(", ")[1] for problem in found.problems}
+    assert kinds == {
+        f"{dtype} {layout}" for dtype, layout in itertools.product(CPU.types, groups.LAYOUTS)
+    }
+    if name != "average_backward_boxes":  # it is no transpose
+        assert tally(lambda: groups.against_transposes(CPU, known)).problems
+
+
+def test_a_wrong_winner_is_found(known: groups.Known, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch, "maximum", lambda result: (result[0], another_cell(result[1])))
+    problems = tally(lambda: groups.against_oracle(CPU, known)).problems
+    assert {problem.split(", ")[0] for problem in problems} == {
+        "roi_pool winners",
+        "roi_align winners",
+    }
+
+
+def test_the_program_fails(
+    small: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch, "average_backward", off_by_little, layout="NHWC")
+    assert main(["verify", "--backend", "cpu"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1].startswith("FAILED: ")
+    wrong = [line for line in lines if line.endswith("WRONG")]
+    assert [line.split("  ")[0] for line in wrong if "oracle" in line] == [
+        f"cpu {name}: oracle" for name in _cpu.instruction_sets()
+    ]
+    shown = [line for line in lines if line.startswith("    ")]
+    assert any(" NHWC, " in line and "numbers are off; at (" in line for line in shown)
+    assert len(shown) <= 6 * len(wrong)
+
+
+def test_the_program_fails_on_a_gpu(
+    gpu: Backend, small: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = importlib.import_module("roipool._cuda.engine")
+    right = backend.average
+
+    def wrong(*arguments: Any, **options: Any) -> Any:
+        result = right(*arguments, **options)
+        result[:1] = 99.0
+        return result
+
+    monkeypatch.setattr(backend, "average", wrong)
+    assert main(["verify", "--backend", "cuda"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    wrong_groups = [line.split("  ")[0] for line in lines if line.endswith("WRONG")]
+    assert wrong_groups == ["cuda: released programs", "cuda: oracle", "cuda: transposes"]
+
+
+def test_another_bit_for_more_threads_is_found(
+    known: groups.Known, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def next_bit(result: Array) -> Array:
+        wrong = result.copy()
+        wrong.flat[-1:] = np.nextafter(wrong.flat[-1:], wrong.dtype.type(np.inf))
+        return wrong
+
+    plant(monkeypatch, "average", next_bit, threads=3)
+    large = large_trial(np.random.default_rng(0))
+    problems = tally(lambda: groups.same_for_threads(CPU, large)).problems
+    assert problems
+    assert all("3 threads: 1 of " in problem for problem in problems)
+    assert not tally(lambda: groups.against_oracle(CPU, known)).problems
+
+
+def test_another_bit_the_second_time_is_found(
+    known: groups.Known, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = itertools.count()
+    plant(monkeypatch, "maximum", lambda result: (result[0] + next(calls), result[1]))
+    assert tally(lambda: groups.same_again(CPU, known[0][0])).problems
+
+
+def test_an_exception_is_a_problem(
+    small: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(result: Any) -> Any:
+        raise RuntimeError("the kernel\ndoes not compile")
+
+    plant(monkeypatch, "maximum_backward", stop)
+    assert main(["verify", "--backend", "cpu"]) == 1
+    assert "    RuntimeError: the kernel does not compile" in capsys.readouterr().out
+
+
+def test_a_group_without_comparisons_is_wrong() -> None:
+    assert tally(lambda: iter(())).problems == ["nothing was compared"]
+
+
+def test_cuda_without_a_gpu(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    assert main(["verify", "--backend", "cuda"]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("roipool: error: --backend cuda: CuPy is not installed: pip install")
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--seed", "-1"], ["--seed", "x"], ["--backend", "tpu"], ["image.png"]]
+)
+def test_bad_arguments(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["verify", *arguments]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+# ---- The tolerance itself
+
+
+@pytest.mark.parametrize("name", ["float16", "bfloat16", "float32", "float64"])
+def test_tolerance_is_that_many_roundings(name: str) -> None:
+    dtype = CPU.types[name]
+    expected = np.array([1.0, -3.0, np.nan, np.inf, 0.0])
+    ulps = 4.0 * np.finfo(np.float64 if name == "float64" else np.float32).eps
+    ulps *= 4 if name == "float64" else 1
+    right = expected.astype(dtype)
+    assert compare(right, expected, 1.0).problem is None
+    if dtype.itemsize > 2:  # half types are compared by the rounding of storing
+        right[0] = 1 + ulps
+        assert compare(right, expected, 1.0).worst == pytest.approx(1)
+        right[0] = 1 + 1.5 * ulps
+    else:
+        assert compare(np.nextafter(right, dtype.type(9)), expected, 1.0).wrong >= 2
+        right[0] = 1.0625
+    found = compare(right, expected, 1.0)
+    assert (found.count, found.equal, found.wrong) == (5, 4, 1)
+    assert found.problem is not None
+    assert found.problem.startswith("1 of 5 numbers are off; at (0,)")
+
+
+@pytest.mark.parametrize(
+    "got", [[1.0, np.inf], [np.nan, np.nan], [1.0, 5.0], [np.inf, np.nan], [-np.inf, np.nan]]
+)
+def test_what_is_not_finite_must_agree(got: list[float]) -> None:
+    assert compare(np.array(got), np.array([1.0, np.nan]), np.inf).wrong == 1
+
+
+def test_shapes_and_types_must_agree() -> None:
+    one = np.ones(3, np.float32)
+    assert compare(one[:2], one, 1.0).problem == "got shape (2,), expected (3,)"
+    assert (
+        compare_bits(one, one.astype(np.float64)).problem == "got dtype float32, expected float64"
+    )
+    assert compare_bits(one, one).problem is None
+    assert compare_bits(one, np.nextafter(one, np.float32(2))).wrong == 3
