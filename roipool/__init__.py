@@ -31,6 +31,11 @@ from roipool.ops.crop_and_resize import (
     crop_and_resize_backward_boxes,
 )
 from roipool.ops.roi_align import roi_align, roi_align_backward, roi_align_backward_rois
+from roipool.ops.roi_align_rotated import (
+    roi_align_rotated,
+    roi_align_rotated_backward,
+    roi_align_rotated_backward_rois,
+)
 from roipool.ops.roi_average_pool import roi_average_pool, roi_average_pool_backward
 from roipool.ops.roi_pool import roi_pool, roi_pool_backward
 
@@ -47,6 +52,9 @@ __all__ = [
     "roi_align",
     "roi_align_backward",
     "roi_align_backward_rois",
+    "roi_align_rotated",
+    "roi_align_rotated_backward",
+    "roi_align_rotated_backward_rois",
     "roi_average_pool",
     "roi_average_pool_backward",
     "roi_pool",

@@ -212,6 +212,7 @@ class BoxNames(NamedTuple):
 
 
 CORNERS = BoxNames()
+ROTATED = BoxNames(columns=("centre x", "centre y", "width", "height", "angle"))
 CROPS = BoxNames("boxes", "box_indices", ("y1", "x1", "y2", "x2"))
 
 

@@ -116,6 +116,7 @@ cdef extern from "kernels/cpu/plan.h" namespace "roipool" nogil:
         double scale
         wide_int sampling[2]
         bint aligned
+        double angle_scale
         const void* boxes
         const wide_int* images
 
@@ -134,6 +135,7 @@ cdef extern from "kernels/cpu/plan.h" namespace "roipool" nogil:
     void write_entries(const Request&, const Job&, wide_int)
     void open_windows(const AxisPlan&, wide_int)
     void group_by_image(Job*)
+    void flatten_if_pointwise(Request*, Job*)
 
 
 cdef extern from "kernels/cpu/winners.h" namespace "roipool" nogil:
@@ -389,6 +391,8 @@ cdef class Call:
         self.request.scale = definition.scale
         self.request.sampling[0], self.request.sampling[1] = definition.sampling
         self.request.aligned = definition.aligned
+        self.request.angle_scale = definition.angle_scale
+        flatten_if_pointwise(&self.request, &self.job)
         self.request.boxes = address(boxes)
 
     cdef prepare_bins(self, Entries entries):
@@ -494,7 +498,7 @@ def average_backward(grad_output, regions, pooling, out):
 
 
 def average_backward_boxes(grad_output, features, regions, pooling):
-    """Return the gradient of an average with respect to x1, y1, x2, y2 of each box."""
+    """Return the gradient of an average with respect to each number of each box."""
     cdef Call call = planned(grad_output, features.shape, regions, pooling)
     sums = np.zeros(regions.boxes.shape, np.float64)
     if features.size and grad_output.size:

@@ -24,12 +24,15 @@ class Definition(NamedTuple):
         Samples per bin, vertically and horizontally; 0 is adaptive.
     aligned : bool
         Whether cell 0 covers ``[-0.5, 0.5]`` rather than ``[0, 1]``.
+    angle_scale : float
+        Multiplies a box's angle to give radians, counter-clockwise.
     """
 
     name: str
     scale: float = 1.0
     sampling: tuple[int, int] = (0, 0)
     aligned: bool = False
+    angle_scale: float = 1.0
 
 
 class Traits(NamedTuple):
@@ -71,6 +74,7 @@ TRAITS: dict[str, Traits] = {
     "caffe_roi_align": Traits("steps", 0, 1),
     "mxnet_roi_align": Traits("steps", 0, 1),
     "mxnet_roi_align_gather": Traits("steps", 0, 1),
+    "roi_align_rotated": Traits("points", 0, 0),
 }
 
 
@@ -149,6 +153,12 @@ OPS: dict[str, Op] = {
                 "max": Variant("roi_align", {"mode": "max"}, has_argmax=True),
             },
             placing=("spatial_scale", "sampling_ratio", "aligned"),
+        ),
+        Op(
+            "roi_align_rotated",
+            {"avg": Variant("roi_align_rotated", by_boxes="roi_align_rotated")},
+            placing=("spatial_scale", "sampling_ratio", "aligned", "clockwise", "angle_unit"),
+            columns=5,
         ),
         Op(
             "crop_and_resize",

@@ -64,10 +64,10 @@ struct NumberRange {
   wide_int last;
 };
 
-// The numbers [first, last) of a bin's samples that can lie inside the map: every inside one, and
-// a few more. Keeps a grid that is mostly outside from being walked.
+// The numbers [first, last) of a bin's samples that can lie in [low, high]: every one that does,
+// and a few more. Keeps a grid that is mostly outside from being walked.
 template <typename T>
-ROIPOOL_HD NumberRange numbers_near_map(const SampleGrid<T>& grid, int bin, wide_int size) {
+ROIPOOL_HD NumberRange numbers_between(const SampleGrid<T>& grid, int bin, T low, T high) {
   const wide_int short_grid = 16;
   const T begin = grid.start + T(bin) * grid.bin_length;
   const T step = grid.bin_length / T(grid.count);
@@ -75,9 +75,15 @@ ROIPOOL_HD NumberRange numbers_near_map(const SampleGrid<T>& grid, int bin, wide
   if (!(is_finite(begin) && is_finite(step))) return {0, 0};
   // A position is off by a few roundings of `begin`; epsilon here is generous for float32.
   const T slack = T(4) + magnitude(begin / step) * T(1e-6);
-  const wide_int first = to_wide_int(floor_of((T(-1) - begin) / step - slack));
-  const wide_int last = to_wide_int(ceil_of((T(size) - begin) / step + slack));
+  const wide_int first = to_wide_int(floor_of((low - begin) / step - slack));
+  const wide_int last = to_wide_int(ceil_of((high - begin) / step + slack));
   return {clamp(first, 0, grid.count), clamp(last, 0, grid.count)};
+}
+
+// Those that can lie inside the map.
+template <typename T>
+ROIPOOL_HD NumberRange numbers_near_map(const SampleGrid<T>& grid, int bin, wide_int size) {
+  return numbers_between(grid, bin, T(-1), T(size));
 }
 
 // Interpolation between cell centres; the outermost cells reach on for one cell (`position` in

@@ -138,7 +138,29 @@ def has_samples(case: Case) -> Array:
     return case.answers["max"] > -10000
 
 
+def rotated_terms(case: Case) -> Array:
+    """Return sums of absolute terms, and what another last bit of a sine or cosine may change.
+
+    It moves a sample by a rounding of its distance from the centre, a box's half diagonal at most.
+    """
+    rois, features = case.rois, np.abs(case.features)
+    pooled = roipool.roi_align_rotated(
+        features, rois, case.size, case.scale, case.sampling, clockwise=case.record["clockwise"]
+    )
+    reach = np.hypot(rois[:, 3], rois[:, 4]) / 2 * case.scale
+    return pooled + reach[:, None, None, None] * features.max()
+
+
+def rotated(inputs: Inputs) -> Any:
+    case = inputs.case
+    return roipool.roi_align_rotated(
+        inputs.features, inputs.rois, case.size, case.scale, case.sampling,
+        clockwise=case.record["clockwise"],
+    )  # fmt: skip
+
+
 CHECKS = [
+    Check("openvino", "rotated", rotated, "ulps", rotated_terms),
     Check("torchvision", "pool", pool, "bits"),
     Check("torchvision", "pool_argmax", pool_argmax, "bits"),
     Check("torchvision", "pool_grad", pool_grad, "bits"),

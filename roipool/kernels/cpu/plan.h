@@ -1,32 +1,8 @@
 // Geometry to plan: writes what the sinks are told into the arrays of an AxisPlan.
 #pragma once
-#include <string.h>
-
-#include "../definitions.h"
-#include "../sinks.h"
-#include "job.h"
+#include "regions.h"
 
 namespace roipool {
-
-// What an engine wants to know of each box.
-enum Entries {
-  padded_taps,         // sums: taps, as many in each bin of a box where they are few
-  turned_taps,         // their transpose: taps, and the plan turned round
-  taps_with_gradient,  // gradients of boxes: taps with their derivatives
-  listed_samples       // maxima
-};
-
-// The question that one call puts to every box.
-struct Request {
-  Definition definition;
-  bool double_precision;
-  Entries entries;
-  double scale;
-  wide_int sampling[2];  // rows, columns
-  bool aligned;
-  const void* boxes;       // [boxes, 4] x1, y1, x2, y2, as float or double
-  const wide_int* images;  // [boxes]; negative: the box reads nothing
-};
 
 template <typename T>
 Axis<T> axis_of_box(const Request& request, const AxisPlan& plan, bool vertical, wide_int box) {
@@ -38,120 +14,14 @@ Axis<T> axis_of_box(const Request& request, const AxisPlan& plan, bool vertical,
           request.aligned,  vertical};
 }
 
-// Gives each bin of a box a sink of its own: `bins` makes it, and takes what it found.
-template <typename T, typename Bins>
-struct BinByBin {
-  typedef typename Bins::Sink Sink;
-  Bins bins;
-  Sink sink;
-  int bin = -1;
-
-  explicit BinByBin(const Bins& bins) : bins(bins), sink(bins.sink_of(0)) {}
-
-  void begin_bin(int next, wide_int total) {
-    finish_bin();
-    bin = next;
-    sink = bins.sink_of(bin);
-    sink.begin_bin(bin, total);
-  }
-  void add(wide_int number, const Sample<T>& sample, const PositionGradient<T>& gradient = {}) {
-    sink.add(number, sample, gradient);
-  }
-  void tap(int cell, T weight, T by_low, T by_high) { sink.tap(cell, weight, by_low, by_high); }
-  void finish_bin() {
-    if (bin >= 0) bins.finish(bin, sink);
-  }
-};
-
-template <typename Counter>
-struct CountedBins {
-  typedef Counter Sink;
-  wide_int* entries;  // per bin
-
-  Counter sink_of(int) const { return Counter(); }
-  void finish(int bin, const Counter& counter) { entries[bin] = counter.entries(); }
-};
-
-// The taps of one bin in the arrays of a plan.
-template <typename T, bool Slopes>
-struct PlannedTaps {
-  static const bool slopes = Slopes;
-  int* cells;
-  T* weights;
-  T* low_slopes;
-  T* high_slopes;
-  int entries;
-
-  PlannedTaps(const AxisPlan& plan, wide_int begin, wide_int end)
-      : cells(plan.cell + begin),
-        weights(static_cast<T*>(plan.weight) + begin),
-        low_slopes(Slopes ? static_cast<T*>(plan.weight_by_low) + begin : nullptr),
-        high_slopes(Slopes ? static_cast<T*>(plan.weight_by_high) + begin : nullptr),
-        entries(static_cast<int>(end - begin)) {}
-
-  int& cell(int tap) { return cells[tap]; }
-  T& weight(int tap) { return weights[tap]; }
-  T& by_low(int tap) { return low_slopes[tap]; }
-  T& by_high(int tap) { return high_slopes[tap]; }
-  int room() const { return entries; }
-};
-
-template <typename T, bool Slopes>
-struct TapBins {
-  typedef TapWriter<T, PlannedTaps<T, Slopes>> Sink;
-  const AxisPlan& plan;
-  wide_int first_row;  // of the box in the per-bin arrays
-  Window window;
-
-  TapBins(const AxisPlan& plan, wide_int box) : plan(plan), first_row(box * plan.bins) {}
-
-  Sink sink_of(int bin) const {
-    return Sink({plan, plan.begin[first_row + bin], plan.begin[first_row + bin + 1]});
-  }
-  void finish(int bin, Sink& taps) {
-    taps.finish();
-    plan.count[first_row + bin] = taps.count;
-    window.include(taps.window);
-  }
-};
-
-template <typename T>
-struct SampleBins {
-  typedef SampleWriter<T> Sink;
-  const AxisPlan& plan;
-  wide_int first_row;
-  Window window;
-
-  SampleBins(const AxisPlan& plan, wide_int box) : plan(plan), first_row(box * plan.bins) {}
-
-  Sink sink_of(int bin) const {
-    const wide_int begin = plan.begin[first_row + bin], end = plan.begin[first_row + bin + 1];
-    return Sink(static_cast<Sample<T>*>(plan.sample) + begin, static_cast<int>(end - begin));
-  }
-  void finish(int bin, const Sink& samples) {
-    plan.count[first_row + bin] = samples.count;
-    plan.first_number[first_row + bin] = samples.first_number;
-    plan.total[first_row + bin] = samples.total;
-    window.include(samples.window);
-  }
-};
-
 // Tells the bins of a box what the definition answers; returns them.
 template <typename T, typename Bins>
 Bins visit_box(const Request& request, const AxisPlan& plan, bool vertical, wide_int box,
                const Bins& bins) {
-  BinByBin<T, Bins> sink(bins);
+  BinByBin<Bins> sink(bins);
   visit_bins(request.definition, axis_of_box<T>(request, plan, vertical, box), 0, plan.bins, sink);
   sink.finish_bin();
   return sink.bins;
-}
-
-// Makes room for lines that are equally long.
-inline void level_entries(wide_int* entries, int bins) {
-  wide_int longest = 0;
-  for (int bin = 0; bin < bins; ++bin) longest = maximum(longest, entries[bin]);
-  if (longest > most_padded) return;
-  for (int bin = 0; bin < bins; ++bin) entries[bin] = longest;
 }
 
 template <typename T>
@@ -163,12 +33,6 @@ void count_axis(const Request& request, const AxisPlan& plan, bool vertical, wid
   }
   visit_box<T>(request, plan, vertical, box, CountedBins<TapCounter<T>>{entries});
   if (request.entries == padded_taps) level_entries(entries, plan.bins);
-}
-
-inline int longest_of(const int* count, int lines) {
-  int longest = 0;
-  for (int line = 0; line < lines; ++line) longest = maximum(longest, count[line]);
-  return longest;
 }
 
 // Lengthens a line by cutting its greatest weight into halves, which changes no sum: a weight of 0
@@ -209,34 +73,53 @@ void pad_bins(const AxisPlan& plan, wide_int box) {
             static_cast<T*>(plan.weight));
 }
 
-// Finds, or begins, the line of a cell. Bins follow one another, so that a cell is new, or among
-// the latest.
-struct LineFinder {
-  int* cell;
-  int lines = 0;
-  int least = 0;
-  int greatest = -1;
+// A tap on its way to the line of its cell: its bin, and its number among the box's entries.
+inline wide_int moving_tap(int bin, int tap) { return static_cast<wide_int>(bin) << 32 | tap; }
+inline int bin_of(wide_int moving) { return static_cast<int>(moving >> 32); }
+inline int tap_of(wide_int moving) { return static_cast<int>(moving & 0x7fffffff); }
 
-  int line_of(int wanted) {
-    const bool is_known = wanted >= least && wanted <= greatest;
-    for (int line = lines - 1; is_known && line >= 0; --line) {
-      if (cell[line] == wanted) return line;
-    }
-    least = lines == 0 ? wanted : minimum(least, wanted);
-    greatest = lines == 0 ? wanted : maximum(greatest, wanted);
-    cell[lines] = wanted;
-    return lines++;
-  }
-};
+inline int digits_of(unsigned number) {
+  int digits = 0;
+  for (; number > 0; number >>= 1) ++digits;
+  return digits;
+}
 
-// Calls visit(bin, place of the tap in the per-entry arrays) for the taps of a box.
-template <typename Visit>
-void for_each_tap(const AxisPlan& plan, wide_int box, Visit visit) {
+// One step of a radix sort: by some binary digits of the cells' numbers in the window.
+inline void sort_by_digits(const wide_int* from, int count, const int* cell, int first_cell,
+                           int shift, int digits, wide_int* to) {
+  int begin[257] = {};
+  const unsigned mask = (1u << digits) - 1;
+  const auto key = [&](int i) {
+    return static_cast<unsigned>(cell[tap_of(from[i])] - first_cell) >> shift & mask;
+  };
+  for (int i = 0; i < count; ++i) ++begin[key(i) + 1];
+  for (unsigned k = 0; k < mask; ++k) begin[k + 1] += begin[k];
+  for (int i = 0; i < count; ++i) to[begin[key(i)]++] = from[i];
+}
+
+// The taps of a box by cell, and for each cell by bin, at `sorted`; `spare` is as long.
+inline int sort_taps(const AxisPlan& plan, wide_int box, wide_int* sorted, wide_int* spare) {
+  const wide_int origin = plan.begin[box * plan.bins];
+  const int first_cell = plan.window_first[box];
+  const int digits = digits_of(static_cast<unsigned>(plan.window_last[box] - first_cell));
+  const int steps = (digits + 7) / 8;
+  wide_int* from = steps % 2 ? spare : sorted;
+  wide_int* to = steps % 2 ? sorted : spare;
+  int taps = 0;
   for (int bin = 0; bin < plan.bins; ++bin) {
     const wide_int row = box * plan.bins + bin;
-    const wide_int end = plan.begin[row] + plan.count[row];
-    for (wide_int tap = plan.begin[row]; tap < end; ++tap) visit(bin, tap);
+    const int begin = static_cast<int>(plan.begin[row] - origin);
+    for (int tap = begin; tap < begin + plan.count[row]; ++tap) from[taps++] = moving_tap(bin, tap);
   }
+  for (int step = 0; step < steps; ++step) {
+    const int shift = 8 * step;
+    sort_by_digits(from, taps, plan.cell + origin, first_cell, shift, minimum(digits - shift, 8),
+                   to);
+    wide_int* const next = from;
+    from = to;
+    to = next;
+  }
+  return taps;
 }
 
 // Writes for each cell that a box reads the bins that read it.
@@ -245,33 +128,39 @@ void turn_box(const AxisPlan& plan, wide_int box) {
   const TurnedPlan& turned = plan.turned;
   const wide_int origin = plan.begin[box * plan.bins];
   wide_int* begin = turned.begin + origin;
+  int* cell = turned.cell + origin;
   int* count = turned.count + origin;
-  LineFinder finder = {turned.cell + origin};
-  wide_int taps = 0;
-  for_each_tap(plan, box, [&](int, wide_int tap) {
-    const int known = finder.lines;
-    const int line = turned.line[tap] = finder.line_of(plan.cell[tap]);
-    if (line == known) count[line] = 0;
-    ++count[line];
-    ++taps;
-  });
-  const int longest = longest_of(count, finder.lines);
-  const bool padded = longest <= most_padded && finder.lines * longest <= 2 * taps;
-  wide_int next = 2 * origin;
-  for (int line = 0; line < finder.lines; ++line) {
-    begin[line] = next;
-    next += padded ? longest : count[line];
-    count[line] = 0;
-  }
   T* weight = static_cast<T*>(turned.weight);
-  for_each_tap(plan, box, [&](int bin, wide_int tap) {
-    const int line = turned.line[tap];
-    const wide_int place = begin[line] + count[line]++;
-    turned.bin[place] = bin;
-    weight[place] = static_cast<const T*>(plan.weight)[tap];
-  });
-  if (padded) pad_lines(begin, count, finder.lines, longest, turned.bin, weight);
-  turned.lines[box] = finder.lines;
+  // Lines are no more than taps, and their places are known when all taps before have been read.
+  wide_int* sorted = begin;
+  const int taps =
+      sort_taps(plan, box, sorted, reinterpret_cast<wide_int*>(turned.bin + 2 * origin));
+  int lines = 0;
+  for (int i = 0; i < taps; ++i) {
+    const int now = plan.cell[origin + tap_of(sorted[i])];
+    if (lines == 0 || cell[lines - 1] != now) {
+      cell[lines] = now;
+      count[lines++] = 0;
+    }
+    ++count[lines - 1];
+  }
+  const int longest = longest_of(count, lines);
+  const bool padded =
+      longest <= most_padded && static_cast<wide_int>(lines) * longest <= 2LL * taps;
+  wide_int place = 2 * origin;
+  int next = 0;
+  for (int line = 0; line < lines; ++line) {
+    const wide_int first = place;
+    for (int i = 0; i < count[line]; ++i) {
+      const wide_int moving = sorted[next++];
+      turned.bin[first + i] = bin_of(moving);
+      weight[first + i] = static_cast<const T*>(plan.weight)[origin + tap_of(moving)];
+    }
+    place += padded ? longest : count[line];
+    begin[line] = first;
+  }
+  if (padded) pad_lines(begin, count, lines, longest, turned.bin, weight);
+  turned.lines[box] = lines;
   turned.longest[box] = padded ? longest : uneven;
 }
 
@@ -280,23 +169,24 @@ void write_bins(const Request& request, const AxisPlan& plan, bool vertical, wid
   const Window window = visit_box<T>(request, plan, vertical, box, Bins(plan, box)).window;
   plan.window_first[box] = window.first;
   plan.window_last[box] = window.last;
-  plan.longest[box] = longest_of(plan.count + box * plan.bins, plan.bins);
 }
 
 template <typename T>
 void write_axis(const Request& request, const AxisPlan& plan, bool vertical, wide_int box) {
   switch (request.entries) {
     case padded_taps:
-      write_bins<T, TapBins<T, false>>(request, plan, vertical, box);
-      pad_bins<T>(plan, box);
-      break;
-    case turned_taps:
-      write_bins<T, TapBins<T, false>>(request, plan, vertical, box);
-      turn_box<T>(plan, box);
-      break;
+    case turned_taps: write_bins<T, TapBins<T, false>>(request, plan, vertical, box); break;
     case taps_with_gradient: write_bins<T, TapBins<T, true>>(request, plan, vertical, box); break;
     case listed_samples: write_bins<T, SampleBins<T>>(request, plan, vertical, box); break;
   }
+}
+
+// What engines want beside the bins' entries.
+template <typename T>
+void finish_axis(const Request& request, const AxisPlan& plan, wide_int box) {
+  plan.longest[box] = longest_of(plan.count + box * plan.bins, plan.bins);
+  if (request.entries == padded_taps) pad_bins<T>(plan, box);
+  if (request.entries == turned_taps) turn_box<T>(plan, box);
 }
 
 // Carves arrays from one piece of memory, each at a cache line of its own; from no memory, it only
@@ -322,6 +212,9 @@ class Carver {
   wide_int used_ = 0;
 };
 
+// The derivatives that a tap may have.
+inline int slopes_of(const AxisPlan& plan) { return plan.is_pointwise ? numbers_of_region : 2; }
+
 inline void carve_bins(const Request& request, wide_int boxes, Carver* memory, AxisPlan* plan) {
   const wide_int bins = boxes * plan->bins;
   memory->take(&plan->begin, bins + 1);
@@ -333,6 +226,7 @@ inline void carve_bins(const Request& request, wide_int boxes, Carver* memory, A
     memory->take(&plan->first_number, bins);
     memory->take(&plan->total, bins);
   }
+  if (plan->is_pointwise) memory->take(&plan->bin_window, bins);
   if (request.entries == turned_taps) {
     memory->take(&plan->turned.lines, boxes);
     memory->take(&plan->turned.longest, boxes);
@@ -350,18 +244,29 @@ inline void carve_entries(const Request& request, wide_int boxes, Carver* memory
   memory->take(&plan->cell, entries);
   memory->take_bytes(&plan->weight, entries * real);
   if (request.entries == taps_with_gradient) {
-    memory->take_bytes(&plan->weight_by_low, entries * real);
-    memory->take_bytes(&plan->weight_by_high, entries * real);
+    for (int i = 0; i < slopes_of(*plan); ++i) memory->take_bytes(&plan->slope[i], entries * real);
   }
   if (request.entries == turned_taps) {
     TurnedPlan& turned = plan->turned;
-    memory->take(&turned.line, entries);
     memory->take(&turned.cell, entries);
     memory->take(&turned.begin, entries);
     memory->take(&turned.count, entries);
     memory->take(&turned.bin, 2 * entries);
     memory->take_bytes(&turned.weight, 2 * entries * real);
   }
+}
+
+// Makes one row of the cells of a map and one of the bins of a box, for a pointwise definition.
+inline void flatten_if_pointwise(Request* request, Job* job) {
+  if (traits_of(request->definition).kind != kind_points) return;
+  request->map_rows = job->rows.size;
+  request->map_columns = job->columns.size;
+  request->bins_down = job->rows.bins;
+  request->bins_across = job->columns.bins;
+  job->pointwise = job->columns.is_pointwise = true;
+  job->columns.size *= job->rows.size;
+  job->columns.bins *= job->rows.bins;
+  job->rows.size = job->rows.bins = 1;
 }
 
 // Making a plan takes four steps, so that the caller has the memory and the threads. First, arrays
@@ -376,13 +281,22 @@ inline wide_int prepare_bins(const Request& request, Job* job, char* memory) {
 }
 
 // Second: bounds the entries of one box's bins, each in the place after its own in `begin`.
+template <typename T>
+void count_box(const Request& request, const Job& job, wide_int box) {
+  if (job.pointwise) {
+    job.rows.begin[box + 1] = 1;
+    count_points<T>(request, job.columns, box);
+  } else {
+    count_axis<T>(request, job.rows, true, box);
+    count_axis<T>(request, job.columns, false, box);
+  }
+}
+
 inline void count_entries(const Request& request, const Job& job, wide_int box) {
   if (request.double_precision) {
-    count_axis<double>(request, job.rows, true, box);
-    count_axis<double>(request, job.columns, false, box);
+    count_box<double>(request, job, box);
   } else {
-    count_axis<float>(request, job.rows, true, box);
-    count_axis<float>(request, job.columns, false, box);
+    count_box<float>(request, job, box);
   }
 }
 
@@ -404,13 +318,24 @@ inline wide_int prepare_entries(const Request& request, Job* job, char* memory) 
 }
 
 // Fourth: writes the entries of one box.
+template <typename T>
+void write_box(const Request& request, const Job& job, wide_int box) {
+  if (job.pointwise) {
+    write_identity<T>(job.rows, box);
+    write_points<T>(request, job.columns, box);
+  } else {
+    write_axis<T>(request, job.rows, true, box);
+    write_axis<T>(request, job.columns, false, box);
+  }
+  finish_axis<T>(request, job.rows, box);
+  finish_axis<T>(request, job.columns, box);
+}
+
 inline void write_entries(const Request& request, const Job& job, wide_int box) {
   if (request.double_precision) {
-    write_axis<double>(request, job.rows, true, box);
-    write_axis<double>(request, job.columns, false, box);
+    write_box<double>(request, job, box);
   } else {
-    write_axis<float>(request, job.rows, true, box);
-    write_axis<float>(request, job.columns, false, box);
+    write_box<float>(request, job, box);
   }
 }
 
@@ -445,7 +370,8 @@ struct DefinitionRow {
 
 #define ROIPOOL_ROW(name, kind, samples_per_ratio, max_per_cell) \
   {#name, #kind, samples_per_ratio, max_per_cell},
-const DefinitionRow definition_rows[] = {ROIPOOL_DEFINITIONS(ROIPOOL_ROW)};
+const DefinitionRow definition_rows[definition_count] = {
+    ROIPOOL_DEFINITIONS(ROIPOOL_ROW) ROIPOOL_POINTWISE_DEFINITIONS(ROIPOOL_ROW)};
 #undef ROIPOOL_ROW
 
 // -1 where there is no definition of that name.

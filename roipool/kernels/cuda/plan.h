@@ -2,8 +2,8 @@
 // kernel of its own. One warp writes the plan of one axis of one box, a bin per lane.
 //
 // The size of a plan cannot be read back, so the host bounds it (`capacity`). Bins tile their box,
-// and entries lie inside the map: see plan_capacity in _cuda/launch.py. A plan that did not fit would
-// be cut short, never written past its end.
+// and entries lie inside the map: see plan_capacity in _cuda/launch.py. A plan that did not fit
+// would be cut short, never written past its end.
 #pragma once
 #include "../sinks.h"
 #include "call.h"
