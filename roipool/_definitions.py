@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
+
+from roipool import _cpu
 
 
 class Definition(NamedTuple):
@@ -36,7 +38,7 @@ class Definition(NamedTuple):
 
 
 class Traits(NamedTuple):
-    """What engines must know of a definition without asking it.
+    """What engines must know of a definition without asking it: its row in the header.
 
     Attributes
     ----------
@@ -51,31 +53,12 @@ class Traits(NamedTuple):
         number of bins says how many there are.
     """
 
-    kind: Literal["grid", "cells", "steps", "crop", "points"]
+    kind: str
     samples_per_ratio: int
     max_per_cell: int
 
 
-# As in kernels/definitions.h, which a test compares.
-TRAITS: dict[str, Traits] = {
-    "roi_pool": Traits("cells", 0, 1),
-    "roi_average_pool": Traits("cells", 0, 1),
-    "chainer_roi_average_pool": Traits("cells", 0, 1),
-    "caffe_roi_pool_gather": Traits("cells", 0, 1),
-    "mmcv_roi_pool": Traits("cells", 0, 1),
-    "roi_align": Traits("grid", 1, 2),
-    "mmcv_roi_align": Traits("grid", 1, 2),
-    "onnx_roi_align_max": Traits("grid", 2, 4),
-    "crop_bilinear": Traits("crop", 0, 0),
-    "crop_nearest": Traits("crop", 0, 0),
-    "tensorflow_crop_bilinear": Traits("crop", 0, 0),
-    "tensorflow_crop_nearest": Traits("crop", 0, 0),
-    "tensorflow_crop_gradient": Traits("crop", 0, 0),
-    "caffe_roi_align": Traits("steps", 0, 1),
-    "mxnet_roi_align": Traits("steps", 0, 1),
-    "mxnet_roi_align_gather": Traits("steps", 0, 1),
-    "roi_align_rotated": Traits("points", 0, 0),
-}
+TRAITS: dict[str, Traits] = {name: Traits(*row) for name, row in _cpu.definition_traits().items()}
 
 
 class Variant(NamedTuple):
@@ -153,6 +136,12 @@ OPS: dict[str, Op] = {
                 "max": Variant("roi_align", {"mode": "max"}, has_argmax=True),
             },
             placing=("spatial_scale", "sampling_ratio", "aligned"),
+        ),
+        Op(
+            "roi_align_rotated",
+            {"avg": Variant("roi_align_rotated", by_boxes="roi_align_rotated")},
+            placing=("spatial_scale", "sampling_ratio", "aligned", "clockwise", "angle_unit"),
+            columns=5,
         ),
         Op(
             "roi_align_rotated",

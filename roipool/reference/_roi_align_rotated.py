@@ -25,17 +25,24 @@ from roipool.reference._inputs import (
     _shape_nchw,
     _to_nchw,
 )
+from roipool.reference._interpolation import _corners
 from roipool.reference._loops import (
     EMPTY,
     Bin,
     Definition,
+    Pixel,
     Sample,
     _average,
     _average_backward,
     _every_bin,
     _slope,
 )
-from roipool.reference._roi_align import _align_pixels, _align_slopes, _samples_per_bin
+from roipool.reference._roi_align import (
+    _align_slopes,
+    _is_outside,
+    _neighbours,
+    _samples_per_bin,
+)
 
 FARTHEST_CENTRE = 2.0**30  # in map pixels; the largest angle in radians, too
 
@@ -99,6 +106,13 @@ class _Rotated:
             length, bins, _samples_per_bin(length, bins, ratio, self.real, self.real), held
         )
 
+    def pixels(self, y: Scalar, x: Scalar) -> list[Pixel]:
+        """Return the pixels that a sample reads: none if it is outside the map."""
+        (height, width), real = self.size, self.real
+        if _is_outside(y, height) or _is_outside(x, width):
+            return []
+        return _corners(_neighbours(y, height, real), _neighbours(x, width, real))
+
     def bin(self, ph: int, pw: int) -> Bin:
         """Return the samples of one bin, those that lie in the map."""
         if not self.exists:
@@ -111,7 +125,7 @@ class _Rotated:
                 xx = self.across.position(pw, ix, self.real)
                 y = yy * self.cosine - xx * self.sine + self.y
                 x = yy * self.sine + xx * self.cosine + self.x
-                if pixels := _align_pixels(y, x, self.size, self.real):
+                if pixels := self.pixels(y, x):
                     samples.append(Sample(iy * grid[1] + ix, float(y), float(x), pixels))
         return Bin(samples, grid)
 

@@ -12,9 +12,7 @@ from pathlib import Path
 import pytest
 from _support import nvrtc
 
-from roipool import _cpu
 from roipool._cuda.source import flatten
-from roipool._definitions import TRAITS
 
 # Those of the source tree: an installed package holds only what is read at run time.
 SOURCES = next(folder for folder in Path(__file__).parents if (folder / "pyproject.toml").exists())
@@ -129,10 +127,6 @@ def test_weights_without_samples_become_taps(tmp_path: Path) -> None:
         "3 0.75 1 2, 4 1 -0.5 0.5, 6 0 0.5 0, [3, 7)",
         "3 0.75 1 2, [3, 4)",  # what there is no room for is dropped
     ]
-
-
-def test_python_has_the_traits_of_every_definition() -> None:
-    assert {name: tuple(traits) for name, traits in TRAITS.items()} == _cpu.definition_traits()
 
 
 # ---- CUDA
