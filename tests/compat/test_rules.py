@@ -110,6 +110,29 @@ def test_batch_column_is_cut_as_in_c() -> None:
         torchvision.roi_align(maps, [[-0.5, 1, 1, 3, 3]], 1)
 
 
+@pytest.mark.parametrize("x", [-1, 5])
+def test_samples_one_cell_beyond_the_map_are_inside_in_onnx(x: float) -> None:
+    box = [[x - 1, 1, x + 1, 3]]
+    for beyond, expected in ((0, PROBE.max()), (2.0**-20, 0)):
+        moved = np.array(box) + [np.copysign(beyond, x), 0] * 2
+        for mode in ("avg", "max"):
+            pooled = onnx.RoiAlign(np.full_like(PROBE, 25), moved, [0], mode=mode, sampling_ratio=1,
+                                   coordinate_transformation_mode="output_half_pixel")  # fmt: skip
+            assert pooled.item() == expected
+
+
+@on_every_backend
+def test_a_batch_column_just_below_0_is_cut_to_0() -> None:
+    below, at = [[-0.5, 1, 1, 3, 3]], [[0, 1, 1, 3, 3]]
+    for pool in (
+        lambda box: caffe.roi_pooling(PROBE, box, 2, 2, 1.0)[0],
+        lambda box: mmcv.roi_align(PROBE, box, 2),
+        lambda box: mxnet.ROIPooling(PROBE, box, (2, 2), 1.0),
+    ):
+        assert pool(at).all()
+        np.testing.assert_array_equal(pool(below), pool(at))
+
+
 @pytest.mark.parametrize(
     "pool",
     [

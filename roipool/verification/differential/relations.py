@@ -10,6 +10,7 @@ import numpy as np
 
 import roipool
 from roipool import _cpu
+from roipool._settings import NON_TEMPORAL_BYTES
 from roipool.verification.tolerance import Comparison, compare, compare_bits
 
 from .calling import Results, run
@@ -90,6 +91,15 @@ def instruction_sets(case: Case, got: Results) -> Comparisons:
                     yield f"{what} on {name}", found
     finally:
         _cpu.use_instruction_set(chosen)
+
+
+def non_temporal_stores(case: Case, got: Results) -> Comparisons:
+    """Results written around the caches have the same bits."""
+    try:
+        _cpu.use_non_temporal_stores(0)
+        yield from _same(run(case, roipool), got)
+    finally:
+        _cpu.use_non_temporal_stores(NON_TEMPORAL_BYTES)
 
 
 def layouts(case: Case, got: Results) -> Comparisons:
@@ -241,6 +251,7 @@ def _products(maps: Array, gradient: Array) -> Array:
 RELATIONS: dict[str, Relation] = {
     "threads": threads,
     "instruction sets": instruction_sets,
+    "non-temporal stores": non_temporal_stores,
     "layouts": layouts,
     "wider type": wider_type,
     "channels apart": channels_apart,

@@ -1,0 +1,749 @@
+"""The faults that `plant.py` plants, one at a time: each a plausible slip in one place."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+KERNELS = "roipool/kernels"
+CPU_TESTS = "tests/ops tests/engines tests/compat"
+STREAMS = "tests/engines/test_streams.py"
+ORACLE = "tests/ops/test_oracle.py tests/ops/test_gradients.py"
+EMULATED = "tests/cuda tests/ops tests/compat -k emulator"
+
+
+class Fault(NamedTuple):
+    """One fault.
+
+    Attributes
+    ----------
+    name : str
+        A word or two.
+    file : str
+        Where it is planted.
+    snippet, replacement : str
+        Text that occurs once in the file, and what stands there instead.
+    slip : str
+        What somebody did wrong.
+    tests : str
+        Arguments of pytest: the tests of the subject.
+    equivalent : str
+        Why the fault changes no result, where it changes none.
+    """
+
+    name: str
+    file: str
+    snippet: str
+    replacement: str
+    slip: str
+    tests: str = CPU_TESTS
+    equivalent: str = ""
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether only the CUDA engine has it."""
+        return "cuda" in self.file
+
+
+DEFINITIONS = [
+    Fault(
+        "align: last position",
+        f"{KERNELS}/roi_align.h",
+        "position <= T(axis.size))) continue;\n      sink.add(number, replicate_border(",
+        "position < T(axis.size))) continue;\n      sink.add(number, replicate_border(",
+        "`<` for `<=`: a sample exactly at the map's end is outside",
+    ),
+    Fault(
+        "align: first position of corners",
+        f"{KERNELS}/roi_align.h",
+        "if (!(position >= T(-1) && position <= T(axis.size))) continue;\n      const Sample<T>",
+        "if (!(position > T(-1) && position <= T(axis.size))) continue;\n      const Sample<T>",
+        "`>` for `>=`: a sample at -1 is outside, in ONNX's maximum only",
+    ),
+    Fault(
+        "align: margin",
+        f"{KERNELS}/roi_align.h",
+        "const T held = maximum(position, T(0));",
+        "const T held = position;",
+        "a missing clamp: positions before the first cell extrapolate",
+    ),
+    Fault(
+        "align: slope in the margin",
+        f"{KERNELS}/roi_align.h",
+        "const T slope = position < T(0) ? T(0) : T(1);",
+        "const T slope = T(1);",
+        "the gradient of boxes forgets that the margin is flat",
+    ),
+    Fault(
+        "align: near the map",
+        f"{KERNELS}/roi_align.h",
+        "const T slack = T(4) + magnitude(begin / step) * T(1e-6);",
+        "const T slack = T(0);",
+        "no slack for rounding where samples outside the map are skipped",
+        "tests/ops tests/compat",
+    ),
+    Fault(
+        "align: largest grid",
+        f"{KERNELS}/roi_align.h",
+        "  return samples < T(largest_adaptive_grid) ? static_cast<wide_int>(samples)\n"
+        "                                            : largest_adaptive_grid;",
+        "  return to_wide_int(samples);",
+        "a missing clamp: the adaptive grid of a giant box has no limit",
+    ),
+    Fault(
+        "align: length of exactly 1",
+        f"{KERNELS}/roi_align.h",
+        "const bool fixed_length = !axis.aligned && length < T(1);",
+        "const bool fixed_length = !axis.aligned && length <= T(1);",
+        "`<=` for `<`: a box one cell long counts as one held at that length",
+        "tests/ops tests/compat",
+    ),
+    Fault(
+        "align: infinite ends",
+        f"{KERNELS}/roi_align.h",
+        "  if (!(is_finite(start) && is_finite(end))) start = (start - start) + (end - end);\n",
+        "",
+        "a missing check: an infinite end passes",
+        "tests/ops tests/compat",
+    ),
+    Fault(
+        "align: mmcv's float32",
+        f"{KERNELS}/roi_align.h",
+        "adaptive_grid(static_cast<float>(held))",
+        "adaptive_grid(held)",
+        "mmcv's count of samples in the maps' type, not in float32",
+    ),
+    Fault(
+        "pool: half to even",
+        f"{KERNELS}/config.h",
+        "return roundf(value);",
+        "return rintf(value);",
+        "half to even for half away from zero, in float32",
+    ),
+    Fault(
+        "pool: first cell",
+        f"{KERNELS}/roi_pool.h",
+        "  first = clamp(first, 0, size);\n",
+        "  first = minimum(first, size);\n",
+        "a missing clamp: bins begin before the map",
+    ),
+    Fault(
+        "pool: type of edges",
+        f"{KERNELS}/roi_pool.h",
+        "add_average_bins<double>(",
+        "add_average_bins<T>(",
+        "Chainer's bin edges in the maps' type, not in float64",
+    ),
+    Fault(
+        "pool: empty box of mmcv",
+        f"{KERNELS}/roi_pool.h",
+        "length > T(0))) {",
+        "length >= T(0))) {",
+        "`>=` for `>`: a box without extent is pooled",
+    ),
+    Fault(
+        "pool: last cell of Caffe's gather",
+        f"{KERNELS}/roi_pool.h",
+        "if (!(cell >= start && cell <= end)) return false;",
+        "if (!(cell >= start && cell < end)) return false;",
+        "`<` for `<=`: the last row and column get no gradient",
+        "tests/compat",
+    ),
+    Fault(
+        "crop: last position",
+        f"{KERNELS}/crop_and_resize.h",
+        "position <= T(axis.size - 1))) continue;\n    const int low",
+        "position < T(axis.size - 1))) continue;\n    const int low",
+        "`<` for `<=`: a sample on the last cell is outside",
+    ),
+    Fault(
+        "crop: nearest",
+        f"{KERNELS}/crop_and_resize.h",
+        "cell_at(round_half_away(position), axis.size)",
+        "cell_at(floor_of(position + T(0.5)), axis.size)",
+        "rounding by adding a half: wrong for the number just below one half",
+        "tests/ops/test_crop_ends.py tests/ops/test_oracle.py tests/ops/test_goldens.py",
+    ),
+    Fault(
+        "crop: TensorFlow's gradient",
+        f"{KERNELS}/crop_and_resize.h",
+        "  if (axis.bins > 1) grid.step = (axis.high - axis.low) * cells_per_step(axis);\n",
+        "",
+        "the gradient of boxes takes the forward's step, which rounds otherwise",
+    ),
+    Fault(
+        "crop: pinned end",
+        f"{KERNELS}/crop_and_resize.h",
+        "  grid.end_cell = axis.bins - 1;\n",
+        "",
+        "the last output cell lies where rounding puts it",
+    ),
+    Fault(
+        "step: last corner",
+        f"{KERNELS}/step_align.h",
+        "if (high >= axis.size) return",
+        "if (high > axis.size) return",
+        "`>` for `>=`: a corner one beyond the map is read",
+    ),
+    Fault(
+        "step: last sample",
+        f"{KERNELS}/step_align.h",
+        "position < range.last && number < total",
+        "position <= range.last && number < total",
+        "`<=` for `<`: a sample at the end of a bin, which is the next bin's",
+    ),
+    Fault(
+        "argmax: of two as near",
+        f"{KERNELS}/positions.h",
+        "if (away < distance || (nearest < 0 && away == distance)) {",
+        "if (away <= distance) {",
+        "`<=` for `<`: of two samples as near the second is taken",
+    ),
+    Fault(
+        "argmax: first outside",
+        f"{KERNELS}/argmax.h",
+        "return rows.end_number() * columns.total;",
+        "return rows.end_number() * columns.count;",
+        "the wrong stride: numbers of samples count those inside only",
+    ),
+    Fault(
+        "bfloat16: ties",
+        f"{KERNELS}/config.h",
+        "(bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16",
+        "(bits + 0x8000u) >> 16",
+        "half up for half to even",
+        "tests/ops/test_storage.py",
+    ),
+    Fault(
+        "rotated: last position",
+        f"{KERNELS}/roi_align_rotated.h",
+        "if (!(y >= T(-1) && y <= T(region.rows) &&",
+        "if (!(y >= T(-1) && y < T(region.rows) &&",
+        "`<` for `<=`: a sample exactly at the map's end is outside",
+        "tests/ops/test_roi_align_rotated.py",
+    ),
+    Fault(
+        "rotated: near the map",
+        f"{KERNELS}/roi_align_rotated.h",
+        "      T(sizeof(T) == 4 ? 1e-6 : 1e-14);",
+        "      T(0);",
+        "no slack for rounding where samples outside the map are skipped",
+        "tests/ops/test_roi_align_rotated.py",
+    ),
+    Fault(
+        "rotated: held at 1",
+        f"{KERNELS}/roi_align_rotated.h",
+        "  if (grid.fixed_length) return T(0);\n",
+        "",
+        "the gradient of boxes forgets that a side was held at one cell",
+        "tests/ops/test_roi_align_rotated.py",
+    ),
+]
+
+PLANS = [
+    Fault(
+        "taps: merged too rarely",
+        f"{KERNELS}/sinks.h",
+        "tap >= count - 3; --tap",
+        "tap >= count - 2; --tap",
+        "one too few: a cell is looked for among the last two taps",
+    ),
+    Fault(
+        "taps: weights of 0",
+        f"{KERNELS}/sinks.h",
+        "      if (!matters(tap)) continue;\n",
+        "",
+        "taps of weight 0 are kept: 0 * NaN spreads",
+    ),
+    Fault(
+        "window: last cell",
+        f"{KERNELS}/sinks.h",
+        "include(other.last - 1);",
+        "include(other.last);",
+        "off by one: a half-open range taken for a closed one",
+    ),
+    Fault(
+        "plan: sampling of columns",
+        f"{KERNELS}/cpu/plan.h",
+        "request.sampling[vertical ? 0 : 1]",
+        "request.sampling[0]",
+        "columns take the sampling ratio of rows",
+    ),
+    Fault(
+        "plan: padded tap",
+        f"{KERNELS}/cpu/plan.h",
+        "    weight[greatest] *= T(0.5);\n",
+        "",
+        "a padded tap counted twice: the weight is copied, not halved",
+    ),
+    Fault(
+        "plan: room for padding",
+        f"{KERNELS}/cpu/plan.h",
+        "    if (begin[bin + 1] - begin[bin] < *longest) *longest = uneven;\n",
+        "",
+        "a missing check: lines are padded into the next line's room",
+    ),
+    Fault(
+        "plan: room for the transpose",
+        f"{KERNELS}/cpu/plan.h",
+        "static_cast<wide_int>(lines) * longest <= 2LL * taps",
+        "static_cast<wide_int>(lines) * longest <= 3LL * taps",
+        "the wrong bound: the transposed plan has room for twice the taps",
+    ),
+    Fault(
+        "plan: digits of a cell",
+        f"{KERNELS}/cpu/plan.h",
+        "const int steps = (digits + 7) / 8;",
+        "const int steps = maximum(digits / 8, 1);",
+        "rounded down: cells of windows wider than 256 are sorted by their last 8 digits",
+    ),
+    Fault(
+        "plan: end of the counts",
+        f"{KERNELS}/cpu/plan.h",
+        "wide_int* entries = plan.begin + box * plan.bins + 1;",
+        "wide_int* entries = plan.begin + box * plan.bins;",
+        "off by one: counts of entries in their own places",
+    ),
+]
+
+ENGINES = [
+    Fault(
+        "average: samples far apart",
+        f"{KERNELS}/cpu/average.cpp",
+        """    for (int i = 0; i < read.count; ++i) {
+      mix_rows<Vector, Vectors, false>(map, rows, Neighbours{read.source[i], 1}, sums);
+    }
+""",
+        """    const Chosen some = {read.source, read.count};
+    mix_rows<Vector, Vectors, false>(map, rows, some, sums);
+""",
+        "the error of the first release: from the fifth row tap on, a column that a padded line "
+        "lists twice is added to twice",
+    ),
+    Fault(
+        "average: fifth tap",
+        f"{KERNELS}/cpu/average.cpp",
+        "for (int done = 4; done < rows.count; done += 4) {",
+        "for (int done = 4; done + 1 < rows.count; done += 4) {",
+        "off by one: a single tap that is left over is lost",
+    ),
+    Fault(
+        "average: 0 * NaN",
+        f"{KERNELS}/cpu/average.cpp",
+        "if (weight != Value(0)) *sum = ",
+        "*sum = ",
+        "a missing check: cells of weight 0 take part in gradients of boxes",
+    ),
+    Fault(
+        "average: bins of cells",
+        f"{KERNELS}/cpu/average.cpp",
+        "if (cell < first || cell >= last) continue;",
+        "if (cell < first || cell > last) continue;",
+        "`>` for `>=`: bins that read the row below are summed, too",
+        ORACLE,
+        equivalent="Sums along the columns of more bins than are read: there is scratch memory for "
+        "those of all bins, and the loop below takes rows of cells that the task owns, whose bins "
+        "are all among the right ones. It only costs time.",
+    ),
+    Fault(
+        "maximum: ties",
+        f"{KERNELS}/cpu/maximum.cpp",
+        "(candidate < value) == 0 : candidate > value;",
+        "(candidate < value) == 0 : candidate >= value;",
+        "`>=` for `>`: the last of equals wins",
+    ),
+    Fault(
+        "maximum: tie with a zero",
+        f"{KERNELS}/cpu/maximum.cpp",
+        "(zero > value) | ((zero == value) & (labels < label))",
+        "(zero > value)",
+        "a sample outside the map that comes before an equal one does not win",
+    ),
+    Fault(
+        "maximum: missing columns",
+        f"{KERNELS}/cpu/maximum.cpp",
+        "Count && last < i ? last : i;",
+        "Count && last < i ? 0 : i;",
+        "the first cell is taken again for columns that are missing, not the last",
+    ),
+    Fault(
+        "maximum: room for labels",
+        f"{KERNELS}/cpu/schedule.h",
+        "job.tiles = 1 + (job.argmax || job.nan_restarts) + job.streams;",
+        "job.tiles = 1 + (job.argmax != nullptr) + job.streams;",
+        "no room for labels where they are kept but not asked for",
+    ),
+    Fault(
+        "schedule: bytes of a label",
+        f"{KERNELS}/cpu/schedule.h",
+        "job.vectors * maximum<wide_int>(width * value, 8)",
+        "job.vectors * (width * value)",
+        "room for labels as wide as values: those of single channels are wider",
+    ),
+    Fault(
+        "schedule: window of a part",
+        f"{KERNELS}/cpu/schedule.h",
+        "minimum(window.bottom, last), window.left,",
+        "window.bottom, window.left,",
+        "a missing clamp: the last rows of a part are those of the image",
+        ORACLE,
+        equivalent="A larger window than a task owns, which is packed and set to 0; `unpack` "
+        "copies the task's own rows only. It costs scratch memory and time.",
+    ),
+    Fault(
+        "dispatch: below the window",
+        f"{KERNELS}/cpu/dispatch.h",
+        "if (y < window.top || y >= window.bottom) {",
+        "if (y < window.top || y > window.bottom) {",
+        "`>` for `>=`: the row below the window is copied from beyond it",
+    ),
+    Fault(
+        "lanes: last lane",
+        f"{KERNELS}/cpu/transpose.h",
+        """      for (int lane = 0; lane < lanes; ++lane) {
+        compute_values(""",
+        """      for (int lane = 0; lane < lanes - 1; ++lane) {
+        compute_values(""",
+        "a lane too few: the last channel of half types is not read",
+    ),
+    Fault(
+        "lanes: last rows of a transpose",
+        f"{KERNELS}/cpu/transpose.h",
+        "  for (; y < rows; y += side) {",
+        "  for (; y + side <= rows; y += side) {",
+        "rows that are no whole square are left out",
+    ),
+    Fault(
+        "lanes: channels left over",
+        f"{KERNELS}/cpu/lanes.h",
+        "    for (int lane = channels; lane < lanes; ++lane) to[i * lanes + lane] = Value(0);\n",
+        "",
+        "lanes without a channel are not set to 0",
+        ORACLE,
+        equivalent="Lanes know nothing of each other, and only those that have a channel are "
+        "written, or summed for the gradient of boxes: what the others hold is nobody's.",
+    ),
+    Fault(
+        "stream: first line",
+        f"{KERNELS}/cpu/stream.h",
+        "-reinterpret_cast<uintptr_t>(target) % 64",
+        "reinterpret_cast<uintptr_t>(target) % 64",
+        "the wrong sign: bytes since the last line's start, not until the next",
+        STREAMS,
+    ),
+    Fault(
+        "stream: runs side by side",
+        f"{KERNELS}/cpu/stream.h",
+        "  if (stride == count) {",
+        "  if (stride >= count) {",
+        "the wrong stride: runs that lie apart are written as one",
+        STREAMS,
+    ),
+    Fault(
+        "float16: ties",
+        f"{KERNELS}/cpu/storage.h",
+        "(magnitude - 0x38000000u + 0x0fffu + ((magnitude >> 13) & 1u)) >> 13",
+        "(magnitude - 0x38000000u + 0x1000u) >> 13",
+        "half up for half to even, where there is no instruction for it",
+        "tests/ops/test_storage.py",
+    ),
+    Fault(
+        "float16: overflow",
+        f"{KERNELS}/cpu/storage.h",
+        "magnitude >= 0x477ff000u ? 0x7c00u : half",
+        "magnitude > 0x47800000u ? 0x7c00u : half",
+        "the wrong limit: what rounds to 65536 does not become infinite",
+        "tests/ops/test_storage.py",
+    ),
+]
+
+CYTHON = [
+    Fault(
+        "call: end of batch indices",
+        "roipool/_cpu.pyx",
+        "if not (0 <= image < limit) or <wide_int>image != image:",
+        "if not (0 <= image <= limit) or <wide_int>image != image:",
+        "`<=` for `<`: the index of an image after the last passes",
+        "tests/arguments",
+    ),
+    Fault(
+        "call: cut batch indices",
+        "roipool/_cpu.pyx",
+        "        if -1 < image < limit:",
+        "        if 0 <= image < limit:",
+        "-0.5 is an error, and not cut to 0 as in C",
+        "tests/compat",
+    ),
+    Fault(
+        "call: numbers of samples",
+        "roipool/_cpu.pyx",
+        "        return argmax < rows * columns",
+        "        return argmax <= rows * columns",
+        "`<=` for `<`: the number after a bin's last sample passes",
+        "tests/arguments tests/ops",
+    ),
+    Fault(
+        "call: copy of boxes",
+        "roipool/_cpu.pyx",
+        '    return np.array(array, dtype, order="C")',
+        '    return np.asarray(array, dtype, order="C")',
+        "boxes are used where they are, though other threads may change them",
+        "tests/engines",
+    ),
+    Fault(
+        "call: no images",
+        "roipool/_cpu.pyx",
+        "        out[...] = pooling.empty_value\n        return\n    call.plan(padded_taps)",
+        "        return\n    call.plan(padded_taps)",
+        "without images the result is not written",
+    ),
+]
+
+PYTHON = [
+    Fault(
+        "arguments: highest argmax",
+        "roipool/_arguments.py",
+        "if low < -1 or high >= limit:",
+        "if low < -1 or high > limit:",
+        "`>` for `>=`: a cell after the last passes",
+        "tests/arguments tests/ops",
+    ),
+    Fault(
+        "arguments: overlapping out",
+        "roipool/_arguments.py",
+        """    return library.can_be_filled(out) and not any(
+        library_of(item) is library and library.may_share_memory(out, item) for item in inputs
+    )""",
+        "    return library.can_be_filled(out)",
+        "out is filled while it is read",
+        "tests/arguments tests/ops",
+    ),
+    Fault(
+        "arguments: arrays per image",
+        "roipool/_arguments.py",
+        "    if len(rois) != images:",
+        "    if len(rois) > images:",
+        "`>` for `!=`: images without an array of boxes pass",
+        "tests/arguments",
+    ),
+    Fault(
+        "arguments: byte order",
+        "roipool/_arguments.py",
+        'return library.contiguous(array, dtype if dtype.isnative else dtype.newbyteorder("="))',
+        "return library.contiguous(array, dtype)",
+        "bytes are not swapped",
+        "tests/arguments tests/ops",
+    ),
+    Fault(
+        "arguments: least sampling ratio",
+        "roipool/_arguments.py",
+        "if min(rows, columns) < 0 or max(rows, columns) > MAX_SAMPLING_RATIO:",
+        "if max(rows, columns) > MAX_SAMPLING_RATIO:",
+        "a missing check: a negative sampling ratio passes",
+        "tests/arguments",
+    ),
+    Fault(
+        "pooling: out",
+        "roipool/_pooling.py",
+        "    out[...] = result\n    return out",
+        "    return result",
+        "an out that engines cannot fill is not filled",
+        "tests/arguments tests/ops",
+    ),
+    Fault(
+        "pooling: cells of a map",
+        "roipool/_pooling.py",
+        "_cells(input_shape, pooling.layout) if",
+        '_cells(input_shape, "NCHW") if',
+        "the wrong axes: cells of an NHWC map are counted as of NCHW",
+        "tests/arguments tests/ops",
+    ),
+    Fault(
+        "arrays: byte order of out",
+        "roipool/_arrays/_numpy.py",
+        "flags.c_contiguous and flags.aligned and out.dtype.isnative",
+        "flags.c_contiguous and flags.aligned",
+        "results are written in native order into an out that is not",
+        "tests/arguments tests/ops",
+    ),
+    Fault(
+        "caffe: sign of the scale",
+        "roipool/compat/caffe.py",
+        'conventions.float32_number("scale_pred", abs(number))',
+        'conventions.float32_number("scale_pred", number)',
+        "a negative scale is taken as it is",
+        "tests/compat",
+    ),
+    Fault(
+        "chainer: half to even",
+        "roipool/compat/chainer.py",
+        "rounded = check.swap_xy(call.library.xp().rint(table * scale))",
+        "rounded = check.swap_xy(call.library.xp().floor(table * scale + 0.5))",
+        "half up for half to even",
+        "tests/compat",
+    ),
+    Fault(
+        "detectron2: rounded boxes",
+        "roipool/compat/detectron2.py",
+        'rounded = check.cast(check.number_array("rois", rois), dtype)',
+        'rounded = check.number_array("rois", rois)',
+        "boxes are not rounded to the maps' type",
+        "tests/compat",
+    ),
+    Fault(
+        "mmcv: row of -1",
+        "roipool/compat/mmcv.py",
+        "lost = (y == -1) & (x == -1) if exact else y == -1",
+        "lost = (y == -1) & (x == -1)",
+        "the gradient that mmcv loses is kept",
+        "tests/compat",
+    ),
+    Fault(
+        "mmcv: skipped boxes",
+        "roipool/compat/mmcv.py",
+        "((extent[:, 0] <= 0) | (extent[:, 1] <= 0))",
+        "((extent[:, 0] < 0) | (extent[:, 1] < 0))",
+        "`<` for `<=`: argmax of a box without extent",
+        "tests/compat",
+    ),
+    Fault(
+        "mxnet: planes",
+        "roipool/compat/mxnet.py",
+        "return (first * (shape[2] * shape[3]))[:, :, None, None]",
+        "return (first * (shape[2] * shape[2]))[:, :, None, None]",
+        "the wrong stride: planes of height by height",
+        "tests/compat",
+    ),
+    Fault(
+        "mxnet: parts of position-sensitive pooling",
+        "roipool/compat/mxnet.py",
+        "slice(first, first + step) for first in range(0, boxes, step)]",
+        "slice(first, first + step) for first in range(0, boxes - 1, step)]",
+        "off by one: a last part of one box is left out",
+        "tests/compat",
+    ),
+    Fault(
+        "onnx: shift by half a cell",
+        "roipool/compat/onnx.py",
+        'coordinates == "half_pixel",',
+        'coordinates == "output_half_pixel",',
+        "the two coordinate modes are exchanged",
+        "tests/compat",
+    ),
+    Fault(
+        "onnx: lowest float64",
+        "roipool/compat/onnx.py",
+        "lowest = float(np.finfo(real_dtype(dtype)).min)",
+        "lowest = float(np.finfo(np.float32).min)",
+        "a maximum of float64 starts at the lowest float32",
+        "tests/compat",
+    ),
+    Fault(
+        "tensorflow: order of the gradient",
+        "roipool/compat/tensorflow.py",
+        "return check.swap_xy(call.average_backward_boxes(gradient, maps, regions, pooling))",
+        "return call.average_backward_boxes(gradient, maps, regions, pooling)",
+        "x before y in the gradient of boxes",
+        "tests/compat",
+    ),
+    Fault(
+        "conventions: float32 scale",
+        "roipool/compat/_conventions.py",
+        "number = float(np.float32(check.real_number(name, value)))",
+        "number = check.real_number(name, value)",
+        "scales are not rounded to float32",
+        "tests/compat",
+    ),
+    Fault(
+        "roialign_pytorch: last centre",
+        "roipool/compat/roialign_pytorch.py",
+        "first + spacing * real(cells - 1) / real(size - 1)",
+        "first + spacing * real(cells) / real(size - 1)",
+        "off by one: cells, not the steps between them",
+        "tests/compat",
+    ),
+]
+
+CUDA = [
+    Fault(
+        "cuda: batch index",
+        f"{KERNELS}/cuda/call.h",
+        "return number >= 0 && number < images ? number : -1;",
+        "return number >= 0 && number <= images ? number : -1;",
+        "`<=` for `<`: an image after the last is read",
+        EMULATED,
+    ),
+    Fault(
+        "cuda: begin of entries",
+        f"{KERNELS}/cuda/plan.h",
+        "      if (other == lane) mine = begin;\n      begin += counts[other];",
+        "      begin += counts[other];\n      if (other == lane) mine = begin;",
+        "the wrong order: entries begin after their own count",
+        EMULATED,
+    ),
+    Fault(
+        "cuda: windows of lanes",
+        f"{KERNELS}/cuda/plan.h",
+        "for (int other = 1; other < warp_size; ++other) window.include(windows[other]);",
+        "for (int other = 1; other < warp_size - 1; ++other) window.include(windows[other]);",
+        "a lane too few: the window lacks the 32nd bin",
+        EMULATED,
+    ),
+    Fault(
+        "cuda: last pack",
+        f"{KERNELS}/cuda/pool.h",
+        "first(minimum(number * pack, call.channels - pack))",
+        "first(number * pack)",
+        "a missing clamp: the last pack of channels reaches beyond them",
+        EMULATED,
+    ),
+    Fault(
+        "cuda: walk through a window",
+        f"{KERNELS}/cuda/average_forward.cu",
+        "    if (column < width) return;",
+        "    if (column <= width) return;",
+        "`<=` for `<`: a column beyond the window",
+        EMULATED,
+    ),
+    Fault(
+        "cuda: tile at the border",
+        f"{KERNELS}/cuda/tiles.h",
+        "tile.right = minimum(tile.left + call.tile_columns, call.columns.size);",
+        "tile.right = tile.left + call.tile_columns;",
+        "a missing clamp: the last tile is as wide as the others",
+        EMULATED,
+    ),
+    Fault(
+        "cuda: boxes after the first batch",
+        f"{KERNELS}/cuda/tiles.h",
+        "scatter(first + warp * warp_size +",
+        "scatter(warp * warp_size +",
+        "boxes are counted from the batch's first, not from the call's",
+        EMULATED,
+    ),
+    Fault(
+        "cuda: last cell of a run",
+        f"{KERNELS}/cuda/maximum_backward_cells.cu",
+        "labels[i] >= run.begin && labels[i] < run.end;",
+        "labels[i] >= run.begin && labels[i] <= run.end;",
+        "`<=` for `<`: a cell beyond the run",
+        EMULATED,
+    ),
+    Fault(
+        "cuda: room for a plan",
+        "roipool/_cuda/launch.py",
+        "    cells = size + 4 * bins + 8\n",
+        "    cells = size + bins\n",
+        "bins that overlap by a few cells do not fit",
+        EMULATED,
+    ),
+    Fault(
+        "cuda: last tiles",
+        "roipool/_cuda/launch.py",
+        "tiles = -(-height // rows) * -(-width // columns)",
+        "tiles = -(-height // rows) * (width // columns)",
+        "rounded down: the last tile of a row is left out",
+        EMULATED,
+    ),
+]
+
+FAULTS = [*DEFINITIONS, *PLANS, *ENGINES, *CYTHON, *PYTHON, *CUDA]

@@ -1,0 +1,384 @@
+"""Plant the faults of `faults.py`, one at a time, and see what notices.
+
+A fault is planted in a copy of the working tree, which is built without optimisation for one
+instruction set. These look for it, each until it has found something:
+
+- verify: ``roipool verify --backend cpu``;
+- calls: the random calls of one seed, compared as `roipool.verification.differential` does;
+- tests: the tests of the subject, only if the others found nothing, or with ``--all``.
+
+::
+
+    python tests/faults/plant.py --check                # does every snippet occur once? (a test)
+    python tests/faults/plant.py --only "align: margin" --all
+    python tests/faults/plant.py --write                # all of them, and tests/faults/README.md
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import re
+import resource
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterable
+from datetime import date
+from pathlib import Path
+
+from faults import FAULTS, Fault
+
+ROOT = Path(__file__).resolve().parents[2]
+TABLE = Path(__file__).with_name("README.md")
+SEED = 1
+LIMIT = {"verify": 120, "calls": 200, "tests": 500}  # seconds, several times what they take
+MEMORY = 8 * 2**30
+NOTHING, NOT_ASKED = "-", ""
+CAUGHT_BY = ("verify", "calls", "tests")
+
+# setup.py, but for one instruction set and not optimised: the last -O counts.
+BUILD = """
+import runpy, setuptools
+
+real_setup = setuptools.setup
+
+def setup(*, cmdclass, **arguments):
+    class OneEngine(cmdclass["build_ext"]):
+        def usable_engines(self):
+            self.extensions[0].extra_compile_args.append("-O0")
+            for flags in super().usable_engines().values():
+                if not any("v4" in flag for flag in flags):
+                    chosen = flags
+            return {"baseline": [*chosen, "-O0"]}
+    real_setup(cmdclass={"build_ext": OneEngine}, **arguments)
+
+setuptools.setup = setup
+runpy.run_path("setup.py", run_name="__main__")
+"""
+
+# Prints the number of the first random call that differs, or nothing.
+CALLS = """
+import sys
+from roipool.verification.differential.checking import check, subjects
+from roipool.verification.differential.drawing import draw
+
+seed, count = map(int, sys.argv[1:])
+for number in range(count):
+    print("now", number, flush=True)
+    case = draw(seed, number)
+    for finding in check(case, subjects(case, number)):
+        if finding.comparison.problem is not None:
+            print("found", number, case.operation, "against", finding.subject, flush=True)
+            sys.exit()
+"""
+
+
+class Tree:
+    """A copy of the working tree, built, in which faults are planted and taken out again."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.stale = False  # the extension is built with a fault that was taken out
+        self.failed: set[str] = set()  # tests, with some fault
+        listed = subprocess.run(
+            ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+            cwd=ROOT, capture_output=True, check=True,
+        )  # fmt: skip
+        for name in filter(None, listed.stdout.decode().split("\0")):
+            source, target = ROOT / name, folder / name
+            if source.is_file():
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(source, target)
+        self.environment = {
+            **os.environ,
+            "PYTHONPATH": str(folder),
+            "PYTHONDONTWRITEBYTECODE": "1",  # two faults of one length in one second are one file
+            "ROIPOOL_EMULATOR_CACHE": str(folder / "build" / "emulator"),
+        }
+        self.build()
+
+    def run(
+        self, arguments: list[str], limit: float = 500, *, until: str = ""
+    ) -> subprocess.CompletedProcess[str]:
+        """Run Python in the tree, or until a line ends so.
+
+        A limit that is reached is a return code of -SIGXCPU.
+        """
+        process = subprocess.Popen(
+            [sys.executable, *arguments], cwd=self.folder, env=self.environment, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
+            preexec_fn=_limit_memory,
+        )  # fmt: skip
+        ended = threading.Timer(limit, os.killpg, (process.pid, signal.SIGKILL))
+        ended.daemon = True
+        ended.start()
+        output = ""
+        assert process.stdout is not None
+        for line in process.stdout:
+            output += line
+            if until and line.rstrip().endswith(until):
+                break
+        else:
+            process.wait()
+        in_time = ended.is_alive()
+        ended.cancel()
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        code = process.returncode if in_time else -signal.SIGXCPU
+        return subprocess.CompletedProcess(arguments, code, output)
+
+    def build(self) -> None:
+        """Build the extension in place."""
+        done = self.run(["-c", BUILD, "-q", "build_ext", "--inplace"])
+        if done.returncode:
+            sys.exit(f"the tree cannot be built:\n{done.stdout[-3000:]}")
+
+    def plant(self, fault: Fault, *, take_out: bool = False) -> None:
+        """Replace the snippet, or take the fault out again, and build what depends on it."""
+        place = self.folder / fault.file
+        text = (ROOT / fault.file).read_text()
+        place.write_text(text if take_out else text.replace(fault.snippet, fault.replacement))
+        is_built = not (fault.on_gpu or place.suffix == ".py")
+        if not take_out and (is_built or self.stale):
+            self.build()
+        self.stale = take_out and is_built
+
+
+def _limit_memory() -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+
+
+# ---- What looks for a fault
+
+
+def how_it_ended(done: subprocess.CompletedProcess[str]) -> str:
+    """Return what a process that did not finish shows: an error, a crash, or no end."""
+    if done.returncode == -signal.SIGXCPU:
+        return "never ends"
+    if done.returncode < 0:
+        return f"crash ({signal.Signals(-done.returncode).name})"
+    return "an error"
+
+
+def verify(tree: Tree) -> str:
+    """Return the first group of ``roipool verify`` that is wrong."""
+    command = ["-m", "roipool", "verify", "--backend", "cpu"]
+    done = tree.run(command, LIMIT["verify"], until="WRONG")
+    if done.returncode == 0:
+        return NOTHING
+    wrong = re.search(r"^cpu[^:\n]*: (.*?)  +[\d,]+ numbers .*WRONG$", done.stdout, re.MULTILINE)
+    return wrong[1] if wrong else how_it_ended(done)
+
+
+def calls(tree: Tree, count: int) -> str:
+    """Return the first random call that is wrong, and what it was compared with."""
+    done = tree.run(["-c", CALLS, str(SEED), str(count)], LIMIT["calls"])
+    found = re.search(r"^found (\d+) (.*)", done.stdout, re.MULTILINE)
+    if found:
+        return f"{int(found[1]) + 1:,} ({found[2]})"
+    if done.returncode == 0:
+        return NOTHING
+    last = re.findall(r"^now (\d+)", done.stdout, re.MULTILINE)
+    return f"{int(last[-1]) + 1:,} ({how_it_ended(done)})" if last else how_it_ended(done)
+
+
+def tests(tree: Tree, fault: Fault) -> str:
+    """Return the first test of the fault's subject that fails."""
+    # Of these only a run of everything can be right.
+    whole = ("test_every_function_is_called", "test_every_golden_file_is_used")
+    arguments = shlex.split(fault.tests)
+    if "-k" in arguments:
+        which = arguments.pop(arguments.index("-k") + 1)
+        arguments.remove("-k")
+    else:
+        which = "not emulator"
+    which = " and ".join([which, *(f"not {name}" for name in whole)])
+    done = tree.run(["-m", "pytest", "-qx", "-p", "no:cacheprovider", *arguments, "-k", which],
+                    LIMIT["tests"])  # fmt: skip
+    if done.returncode == 0:
+        return NOTHING
+    failed = re.search(r"^(?:FAILED|ERROR) (tests/(\S+?)::\S*?(\w+)(?:\[.*?\])?)(?: - .*)?$",
+                       done.stdout, re.MULTILINE)  # fmt: skip
+    if failed is None:
+        return how_it_ended(done)
+    tree.failed.add(failed[1])
+    return f"{failed[2]}: {failed[3]}"
+
+
+def examine(tree: Tree, fault: Fault, count: int, *, everything: bool) -> dict[str, str]:
+    """Plant a fault, look for it, and take it out."""
+    tree.plant(fault)
+    try:
+        found = dict.fromkeys(CAUGHT_BY, NOT_ASKED)
+        if not fault.on_gpu:
+            found["verify"], found["calls"] = verify(tree), calls(tree, count)
+        if everything or not any(map(is_caught, found.values())):
+            found["tests"] = tests(tree, fault)
+    finally:
+        tree.plant(fault, take_out=True)
+    return found
+
+
+def fail_without_a_fault(tree: Tree) -> int:
+    """Run the tests that failed again, now that all faults are out; return whether one does."""
+    tree.build()
+    done = tree.run(["-m", "pytest", "-q", "-p", "no:cacheprovider", *sorted(tree.failed)])
+    if tree.failed and done.returncode:
+        print(f"these prove nothing:\n{done.stdout[-3000:]}")
+        return 1
+    return 0
+
+
+def is_caught(found: str) -> bool:
+    """Return whether something was found."""
+    return found not in (NOTHING, NOT_ASKED)
+
+
+# ---- The table
+
+HEADER = "| fault | in | slip | verify | random call | tests |"
+ROW = re.compile(r"^\| (?P<name>[^|]+) \| `[^|]+` \| [^|]+ \|" + r"([^|]*)\|" * 3 + "$", re.M)
+
+
+def row_of(fault: Fault, found: dict[str, str]) -> str:
+    """Return a fault's line of the table."""
+    file = fault.file.removeprefix("roipool/").removeprefix("kernels/")
+    cells = [found[by] for by in CAUGHT_BY]
+    return f"| {fault.name} | `{file}` | {fault.slip} | {' | '.join(cells)} |"
+
+
+def known_rows() -> dict[str, dict[str, str]]:
+    """Return what the committed table says of each fault."""
+    text = TABLE.read_text() if TABLE.exists() else ""
+    return {
+        row["name"]: dict(zip(CAUGHT_BY, (row[n].strip() for n in (2, 3, 4)), strict=True))
+        for row in ROW.finditer(text)
+    }
+
+
+def summary(results: dict[str, dict[str, str]], count: int) -> str:
+    """Return how many faults what has found."""
+    tally: Counter[str] = Counter()
+    for fault in (fault for fault in FAULTS if fault.name in results):
+        found = results[fault.name]
+        by_verify, by_calls, by_tests = (is_caught(found[by]) for by in CAUGHT_BY)
+        tally["verify"] += by_verify
+        tally["calls"] += by_calls
+        tally["one of both"] += by_verify or by_calls
+        tally["tests on the GPU"] += by_tests and fault.on_gpu
+        tally["tests only"] += by_tests and not (by_verify or by_calls or fault.on_gpu)
+        if not (by_verify or by_calls or by_tests):
+            tally["equivalent" if fault.equivalent else "survivors"] += 1
+    on_gpu = sum(fault.on_gpu for fault in FAULTS)
+    return f"""\
+- {len(FAULTS)} faults, {on_gpu} of them in the CUDA engine alone;
+- of the others `roipool verify` finds {tally["verify"]}, {count:,} random calls {tally["calls"]},
+  one of both {tally["one of both"]};
+- the tests find {tally["tests only"]} more, and {tally["tests on the GPU"]} in the CUDA engine, on
+  the emulator;
+- {tally["equivalent"]} change no result, and {tally["survivors"]} survive."""
+
+
+def write_table(results: dict[str, dict[str, str]], count: int) -> None:
+    """Write the committed table."""
+    proofs = [f"- {fault.name}: {fault.equivalent}" for fault in FAULTS if fault.equivalent]
+    lines = [
+        "# Planted faults",
+        "",
+        "What notices plausible slips, planted one at a time. Written by",
+        f"`python tests/faults/plant.py --write --calls {count}`, which says how, on",
+        f"{date.today()}, {processor()}. The faults are in [faults.py](faults.py).",
+        "",
+        summary(results, count),
+        "",
+        "verify: the group of `roipool verify` that fails first. random call: the first of seed",
+        f"{SEED} that fails, counted from 1, with its operation and what it was compared with.",
+        "tests: the first that fails, run where nothing else found the fault. `-`: nothing found.",
+        "",
+        HEADER,
+        "|---|---|---|---|---|---|",
+        *(row_of(fault, results[fault.name]) for fault in FAULTS if fault.name in results),
+        "",
+        "## Faults that change no result",
+        "",
+        *proofs,
+        "",
+    ]
+    TABLE.write_text("\n".join(lines))
+
+
+def processor() -> str:
+    """Return the processor's name."""
+    with Path("/proc/cpuinfo").open() as facts:
+        names = [line.partition(": ")[2].strip() for line in facts if line.startswith("model name")]
+    return f"{names[0] if names else platform.machine()}, {len(names)} processors"
+
+
+# ---- The program
+
+
+def problems() -> Iterable[str]:
+    """Yield what is wrong with the faults and their table."""
+    known = known_rows()
+    for fault in FAULTS:
+        occurrences = (ROOT / fault.file).read_text().count(fault.snippet)
+        if occurrences != 1:
+            yield f"{fault.name}: its snippet occurs {occurrences} times in {fault.file}, not once"
+        if fault.name not in known:
+            yield f"{fault.name}: {TABLE.name} has no row of it"
+        elif not fault.equivalent and not any(map(is_caught, known[fault.name].values())):
+            yield f"{fault.name}: nothing finds it, and no proof says that it changes nothing"
+    names = [fault.name for fault in FAULTS]
+    yield from (f"{name}: a name of two faults" for name in set(names) if names.count(name) > 1)
+    yield from (f"{name}: in {TABLE.name} only" for name in known.keys() - set(names))
+
+
+def main() -> int:
+    """Run the program."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0], allow_abbrev=False)
+    parser.add_argument("--check", action="store_true", help="only look whether all is up to date")
+    parser.add_argument("--list", action="store_true", help="only list the faults")
+    parser.add_argument("--only", action="append", help="faults whose name this begins; repeatable")
+    parser.add_argument("--all", action="store_true", help="run the tests for every fault")
+    parser.add_argument("--calls", type=int, default=1000, help="random calls (default 1000)")
+    parser.add_argument("--write", action="store_true", help="write the table; rows of faults that "
+                        "are not examined stay")  # fmt: skip
+    arguments = parser.parse_args()
+    if arguments.check:
+        wrong = list(problems())
+        print("\n".join(wrong) or f"{len(FAULTS)} faults are up to date")
+        return int(bool(wrong))
+    prefixes = tuple(arguments.only or [""])
+    chosen = [fault for fault in FAULTS if fault.name.startswith(prefixes)]
+    if arguments.list:
+        print("\n".join(f"{fault.name}: {fault.slip} ({fault.file})" for fault in chosen))
+        return 0
+    results: dict[str, dict[str, str]] = {}
+    with tempfile.TemporaryDirectory(prefix="roipool-faults-") as folder:
+        tree = Tree(Path(folder))
+        for detector in (verify(tree), calls(tree, arguments.calls)):
+            if is_caught(detector):
+                sys.exit(f"something is found without a fault: {detector}")
+        for fault in chosen:
+            start = time.monotonic()
+            found = examine(tree, fault, arguments.calls, everything=arguments.all)
+            print(f"{row_of(fault, found)} {time.monotonic() - start:.0f} s", flush=True)
+            results[fault.name] = found
+            results = known_rows() | results
+            if arguments.write:
+                write_table(results, arguments.calls)
+        print(summary(results, arguments.calls))
+        return fail_without_a_fault(tree)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
