@@ -247,6 +247,13 @@ CASES = [
         size=(1, 1),
         samplings=(1, 2),
     ),
+    # So many are not walked outside the map; their weights are exact.
+    Case(
+        "many samples in the margin",
+        boxes_on(0, (-1.25, -1.5, 0.75, 0.5), (7.5, 6.5, 9.5, 8.5)),
+        size=(1, 1),
+        samplings=(32,),
+    ),
     Case("whole map", boxes_on(0, (0, 0, 8, 7), (0, 0, 9, 8), (-0.5, -0.5, 8.5, 7.5))),
     Case("one box per cell", boxes_on(0, (0, 0, 9, 8)), size=(8, 9), samplings=(1,)),
     Case("huge", HUGE, endless=True),

@@ -74,12 +74,12 @@ DEFINITIONS = [
         "the gradient of boxes forgets that the margin is flat",
     ),
     Fault(
-        "align: near the map",
+        "align: margin of dense samples",
         f"{KERNELS}/roi_align.h",
-        "const T slack = T(4) + magnitude(begin / step) * T(1e-6);",
-        "const T slack = T(0);",
-        "no slack for rounding where samples outside the map are skipped",
-        "tests/ops tests/compat",
+        "return numbers_between(grid, bin, T(-1), T(size));",
+        "return numbers_between(grid, bin, T(0), T(size - 1));",
+        "where samples outside the map are skipped, those before the first cell are, too",
+        "tests/ops",
     ),
     Fault(
         "align: largest grid",
