@@ -1,7 +1,8 @@
 """Registers, stack and spills of every CUDA kernel, as the assembler within NVRTC reports them.
 
 Writes ``benchmarks/cuda_resources.md``; it needs ``pip install -e . --group cuda``, and no GPU.
-Shared memory is dynamic (the host chooses it, see ``_cuda.py``), so the assembler knows of none.
+Shared memory is dynamic (the host chooses it, see ``_cuda/launch.py``), so the assembler knows of
+none.
 
     python benchmarks/cuda_resources.py             # write the tables
     python benchmarks/cuda_resources.py --check 90  # exit status 1 if those of sm_90 are others
@@ -26,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from _support import nvrtc
 from _support.cuda_texts import ARCHITECTURES, Text, every_file, every_type_and_layout
 
-from roipool._source import OPTIONS
+from roipool._cuda.source import OPTIONS
 
 RESULT = Path(__file__).with_suffix(".md")
 REPORT = re.compile(

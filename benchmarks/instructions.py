@@ -47,7 +47,7 @@ SMALL = {"boxes": 50, "channels": 16}
 
 def work() -> None:
     """Run under valgrind: every case."""
-    from roipool.cli.bench.workloads import WORKLOADS, changed, task_of
+    from harness.workloads import WORKLOADS, changed, task_of
 
     call_between_marks(
         task_of(changed(WORKLOADS[name], **SMALL | changes), dtype, backward)
@@ -57,7 +57,7 @@ def work() -> None:
 
 def call_between_marks(tasks: Iterable[Any]) -> None:
     """Call each task between two marks, when it has been called once."""
-    from roipool.cli.bench import ours
+    from harness import ours
 
     gc.disable()
     for task in tasks:

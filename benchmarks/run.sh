@@ -18,14 +18,14 @@ results=benchmarks/results
 mkdir -p "$results"
 export CUDA_VISIBLE_DEVICES=  # peers must not start a GPU
 
-bench() { "$python" -m roipool bench --repeat "$repeat" "$@"; }
+bench() { "$python" benchmarks/bench.py --repeat "$repeat" "$@"; }
 
 bench --workload 'stress-*' --threads "$most" --peers torchvision --json "$results/stress.json"
 bench --workload '*-call' --threads "$most" --peers torchvision --json "$results/calls.json"
 bench --workload "$workloads" --threads "$most" --peers none --out-reuse --json "$results/out-reuse.json"
 bench --workload 'W1a,W4a,W6a' --threads "$most" --peers none --layout NCHW,NHWC \
   --dtype float16,bfloat16,float32,float64 --json "$results/dtypes.json"
-for isa in $("$python" -c 'from roipool import _cpu; print(*_cpu.instruction_sets())'); do
+for isa in $("$python" -c 'from roipool.cli.info import facts; print(*facts()["instruction_sets"])'); do
   ROIPOOL_ISA=$isa bench --workload W1a --threads "$most" --peers none \
     --json "$results/isa-$isa.json"
 done

@@ -15,12 +15,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from harness import machine, ours
+from harness.workloads import WORKLOADS, Workload, changed, task_of
+
 import roipool
 from roipool.cli import files
-from roipool.cli.bench import machine, ours, peers
-from roipool.cli.bench.workloads import WORKLOADS, Workload, changed, task_of
+from roipool.cli.bench.timing import calls_per_turn, timed
 
-ROUND_SECONDS = 0.01
 DOUBLINGS = [1, 2, 4, 8, 16, 32]
 HEIGHT, WIDTH, STRIDE = 50, 84, 16
 BASE = WORKLOADS["fpn-box"]
@@ -69,9 +70,9 @@ def measure(steps: list[Step], backward: bool, repeat: int) -> list[float]:
     for turn in range(-1, repeat):  # one more to warm up and to see how long a call is
         for number, (step, call) in enumerate(zip(steps, calls, strict=True)):
             roipool.set_num_threads(step.threads)
-            taken = peers.timed(call, repeats[number])
+            taken = timed(call, repeats[number])
             if turn < 0:
-                repeats[number] = max(1, round(ROUND_SECONDS / taken))
+                repeats[number] = calls_per_turn(taken)
             else:
                 seconds[number].append(taken)
     return [statistics.median(rounds) for rounds in seconds]

@@ -12,9 +12,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
-from roipool.cli.bench import ours
-from roipool.cli.bench.workloads import WORKLOADS, changed, task_of
+from harness import ours
+from harness.workloads import WORKLOADS, changed, task_of
 
 NAMES = ("fpn-box", "fpn-mask", "vgg16-pool", "c4", "crop-and-resize", "small-call", "tiny-call")
 

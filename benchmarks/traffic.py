@@ -13,11 +13,11 @@ import argparse
 import json
 from typing import Any
 
+from harness import floor, machine
+from harness.workloads import WORKLOADS, task_of
 from instructions import call_between_marks, counted
 
 from roipool.cli import files
-from roipool.cli.bench import floor, machine
-from roipool.cli.bench.workloads import WORKLOADS, task_of
 
 CASES = [
     (name, backward)

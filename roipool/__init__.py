@@ -15,18 +15,29 @@ except ImportError as error:
     ) from error
 
 from roipool import compat, reference
-from roipool._config import show_config
-from roipool._debug import set_debug
-from roipool._threads import get_num_threads, set_num_threads
+from roipool._settings import (
+    free_memory,
+    get_cache_limit,
+    get_num_threads,
+    set_cache_limit,
+    set_debug,
+    set_num_threads,
+)
+from roipool._system_info import show_config
 from roipool._version import __version__
-from roipool.crop_and_resize import (
+from roipool.ops.crop_and_resize import (
     crop_and_resize,
     crop_and_resize_backward,
     crop_and_resize_backward_boxes,
 )
-from roipool.roi_align import roi_align, roi_align_backward, roi_align_backward_rois
-from roipool.roi_average_pool import roi_average_pool, roi_average_pool_backward
-from roipool.roi_pool import roi_pool, roi_pool_backward
+from roipool.ops.roi_align import roi_align, roi_align_backward, roi_align_backward_rois
+from roipool.ops.roi_align_rotated import (
+    roi_align_rotated,
+    roi_align_rotated_backward,
+    roi_align_rotated_backward_rois,
+)
+from roipool.ops.roi_average_pool import roi_average_pool, roi_average_pool_backward
+from roipool.ops.roi_pool import roi_pool, roi_pool_backward
 
 __all__ = [
     "__version__",
@@ -34,15 +45,21 @@ __all__ = [
     "crop_and_resize",
     "crop_and_resize_backward",
     "crop_and_resize_backward_boxes",
+    "free_memory",
+    "get_cache_limit",
     "get_num_threads",
     "reference",
     "roi_align",
     "roi_align_backward",
     "roi_align_backward_rois",
+    "roi_align_rotated",
+    "roi_align_rotated_backward",
+    "roi_align_rotated_backward_rois",
     "roi_average_pool",
     "roi_average_pool_backward",
     "roi_pool",
     "roi_pool_backward",
+    "set_cache_limit",
     "set_debug",
     "set_num_threads",
     "show_config",

@@ -4,103 +4,53 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from roipool._geometry import Geometry
+from roipool._arguments import Regions
+from roipool._layout import Shape4
+from roipool._pooling import Pooling
 
 Array = NDArray[Any]
-Images = NDArray[np.int64]
-Pair = tuple[int, int]
 
+def definition_traits() -> dict[str, tuple[str, int, int]]: ...
 def openmp_threads() -> int: ...
 def has_openmp() -> bool: ...
+
+MAX_THREADS: int
+
+def use_threads(number: int) -> None: ...
+def num_threads() -> int: ...
+def refuse_calls(reason: str) -> None: ...
 def instruction_sets() -> tuple[str, ...]: ...
 def instruction_set() -> str: ...
 def use_instruction_set(name: str) -> None: ...
-
-LARGE_RESULT_BYTES: int
-
-def stream_results(fewest_bytes: int) -> None: ...
-def keep_memory(mebibytes: int) -> None: ...
+def use_non_temporal_stores(min_bytes: int) -> None: ...
+def set_cache_limit(n_bytes: int) -> None: ...
+def cache_limit() -> int: ...
+def cached_bytes() -> int: ...
+def free_cached_memory() -> None: ...
 def empty_array(shape: int | Sequence[int], dtype: DTypeLike) -> Array: ...
-def image_numbers(values: Array, images: int) -> tuple[Images, int]: ...
-def average(
-    features: Array,
-    boxes: Array,
-    images: Images,
-    geometry: Geometry,
-    output_size: Pair,
-    *,
-    layout: str,
-    empty_value: float,
-    threads: int,
-    out: Array | None,
-) -> Array: ...
+def contiguous(array: Array, dtype: np.dtype[Any]) -> Array: ...
+def contiguous_copy(array: Array, dtype: np.dtype[Any]) -> Array: ...
+def whole_numbers(values: Array, end: int) -> tuple[Array, int]: ...
+def cut_numbers(values: Array, end: int) -> tuple[Array, int]: ...
+def average(features: Array, regions: Regions, pooling: Pooling, out: Array) -> None: ...
 def average_backward(
-    grad_output: Array,
-    boxes: Array,
-    images: Images,
-    geometry: Geometry,
-    input_shape: Sequence[int],
-    *,
-    layout: str,
-    threads: int,
-    out: Array | None,
-) -> Array: ...
+    grad_output: Array, regions: Regions, pooling: Pooling, out: Array
+) -> None: ...
 def average_backward_boxes(
-    grad_output: Array,
-    features: Array,
-    boxes: Array,
-    images: Images,
-    geometry: Geometry,
-    *,
-    layout: str,
-    threads: int,
+    grad_output: Array, features: Array, regions: Regions, pooling: Pooling
 ) -> Array: ...
 def maximum(
-    features: Array,
-    boxes: Array,
-    images: Images,
-    geometry: Geometry,
-    output_size: Pair,
-    *,
-    layout: str,
-    lowest: float,
-    empty_value: float,
-    winner_is_cell: bool,
-    outside_is_zero: bool,
-    return_argmax: bool,
-    threads: int,
-    out: Array | None,
-    nan_restarts: bool = ...,
-) -> tuple[Array, Array | None]: ...
+    features: Array, regions: Regions, pooling: Pooling, out: Array, *, return_argmax: bool
+) -> Array | None: ...
 def maximum_backward(
-    grad_output: Array,
-    argmax: Array,
-    boxes: Array,
-    images: Images,
-    geometry: Geometry | None,
-    input_shape: Sequence[int],
-    *,
-    layout: str,
-    winner_is_cell: bool,
-    threads: int,
-    out: Array | None,
-) -> Array: ...
-def locate(
-    argmax: Array,
-    boxes: Array,
-    images: Images,
-    geometry: Geometry,
-    input_shape: Sequence[int],
-    *,
-    threads: int,
+    grad_output: Array, argmax: Array, regions: Regions, pooling: Pooling, out: Array
+) -> None: ...
+def unpool(
+    grad_output: Array, argmax: Array, batch_indices: Array, layout: str, out: Array
+) -> None: ...
+def argmax_positions(
+    argmax: Array, regions: Regions, pooling: Pooling, input_shape: Shape4
 ) -> tuple[Array, Array]: ...
-def identify(
-    y: Array,
-    x: Array,
-    boxes: Array,
-    images: Images,
-    geometry: Geometry,
-    input_shape: Sequence[int],
-    *,
-    threads: int,
+def argmax_at(
+    y: Array, x: Array, regions: Regions, pooling: Pooling, input_shape: Shape4
 ) -> Array: ...

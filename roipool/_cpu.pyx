@@ -2,24 +2,21 @@
 # cython: language_level=3
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
 # cython: freethreading_compatible=True
-"""The backend for NumPy arrays: plans and engines run over threads with the GIL released.
+"""The CPU engine: plans are made and executed over threads, with the GIL released.
 
-Arguments are checked and converted already: boxes are (K, 4) x1, y1, x2, y2, C-contiguous, in
-float64 for float64 maps, else float32; images are (K,) int64, negative where a box reads nothing;
-maps and pooled values are C-contiguous in their layout.
+Its functions are those of ``roipool._pooling.Engine``, which says what arguments are. Boxes are (K, 4)
+x1, y1, x2, y2, C-contiguous, in float64 for float64 features, else float32; batch indices are (K,)
+int64, negative where a box reads nothing.
 """
-
-import os
 
 import numpy as np
 
-from roipool._environment import whole_number
-from roipool._layout import dtype_name, height_width, pooled_shape
+from roipool._dtypes import dtype_name
 
 cimport numpy as cnp
 from cython.parallel cimport parallel, prange, threadid
 from cpython.pycapsule cimport PyCapsule_New
-from libc.string cimport memset, strcpy
+from libc.string cimport memcpy, memset, strcpy
 
 cnp.import_array()
 
@@ -42,18 +39,26 @@ cdef extern from "numpy/arrayobject.h":
 
 
 cdef extern from "kernels/cpu/memory.h" namespace "roipool" nogil:
-    void* take_memory(size_t) noexcept
-    void give_memory(void*) noexcept
+    void* allocate(size_t) noexcept
+    void deallocate(void*) noexcept
     void* array_malloc(void*, size_t) noexcept
     void* array_calloc(void*, size_t, size_t) noexcept
     void* array_realloc(void*, void*, size_t) noexcept
     void array_free(void*, void*, size_t) noexcept
-    void limit_kept_memory(size_t) noexcept
+
+    cdef cppclass BlockCache:
+        void clear() noexcept
+        void set_limit(size_t) noexcept
+        size_t limit() noexcept
+        size_t bytes() noexcept
+
+    BlockCache& block_cache() noexcept
 
 
 cdef extern from "kernels/cpu/threads.h" namespace "roipool" nogil:
     int built_with_openmp
-    int _openmp_threads "roipool::openmp_threads" ()
+    int _openmp_threads "roipool::openmp_threads" () noexcept
+    bint prepare_for_forks() noexcept
 
 
 cdef extern from "kernels/cpu/job.h" namespace "roipool" nogil:
@@ -79,7 +84,7 @@ cdef extern from "kernels/cpu/job.h" namespace "roipool" nogil:
         const wide_int* box_image
         double empty_value
         double lowest
-        bint winner_is_cell
+        bint argmax_is_cell "winner_is_cell"
         bint nan_restarts
         bint outside_is_zero
         wide_int fewest_streamed_bytes
@@ -111,9 +116,18 @@ cdef extern from "kernels/cpu/plan.h" namespace "roipool" nogil:
         double scale
         wide_int sampling[2]
         bint aligned
+        double angle_scale
         const void* boxes
         const wide_int* images
 
+    struct DefinitionRow:
+        const char* name
+        const char* kind
+        int samples_per_ratio
+        int max_per_cell
+
+    int definition_count
+    const DefinitionRow* definition_rows
     int definition_named(const char*)
     wide_int prepare_bins(const Request&, Job*, char*)
     void count_entries(const Request&, const Job&, wide_int)
@@ -121,6 +135,7 @@ cdef extern from "kernels/cpu/plan.h" namespace "roipool" nogil:
     void write_entries(const Request&, const Job&, wide_int)
     void open_windows(const AxisPlan&, wide_int)
     void group_by_image(Job*)
+    void flatten_if_pointwise(Request*, Job*)
 
 
 cdef extern from "kernels/cpu/winners.h" namespace "roipool" nogil:
@@ -139,8 +154,10 @@ cdef extern from "kernels/cpu/engines.h" namespace "roipool" nogil:
     int usable_engines(const Engine**)
 
 
+# Settings, which `_settings` makes. Each is one word, which calls read once: a change from another
+# thread needs no guard.
 cdef const Engine* engine = NULL
-cdef wide_int fewest_streamed_bytes
+cdef wide_int min_non_temporal_bytes = 0
 
 _STORAGE = {
     "float16": float16_storage,
@@ -148,6 +165,15 @@ _STORAGE = {
     "float32": float32_storage,
     "float64": float64_storage,
 }
+
+
+def definition_traits():
+    """Return kind, samples_per_ratio and max_per_cell of each row of kernels/definitions.h."""
+    rows = {}
+    for i in range(definition_count):
+        row = definition_rows[i]
+        rows[row.name.decode()] = (row.kind.decode(), row.samples_per_ratio, row.max_per_cell)
+    return rows
 
 
 def openmp_threads():
@@ -160,6 +186,33 @@ def has_openmp():
     return built_with_openmp != 0
 
 
+# More than any machine has; OpenMP's own bookkeeping overflows the stack not far beyond.
+MAX_THREADS = 1024
+
+# The settings of ``roipool._settings``, where calls find them at once.
+cdef int chosen_threads = 0
+cdef object refusal = None
+
+
+def use_threads(int number):
+    """Set how many threads calls may use; 0: as many as OpenMP itself would."""
+    global chosen_threads
+    chosen_threads = number
+
+
+cpdef int num_threads():
+    """Return how many threads a call may use."""
+    if built_with_openmp == 0:
+        return 1
+    return chosen_threads if chosen_threads > 0 else min(_openmp_threads(), 1024)
+
+
+def refuse_calls(reason):
+    """Make every call a ValueError with this text."""
+    global refusal
+    refusal = reason
+
+
 def instruction_sets():
     """Return the names of the engines that this processor can run, best first."""
     cdef const Engine* engines[3]
@@ -168,7 +221,7 @@ def instruction_sets():
 
 
 def use_instruction_set(name):
-    """Choose an engine by name; results may differ from another's by rounding."""
+    """Choose one of :func:`instruction_sets`; results may differ by rounding."""
     global engine
     cdef const Engine* engines[3]
     cdef int count = usable_engines(engines)
@@ -176,7 +229,7 @@ def use_instruction_set(name):
         if engines[i].name.decode() == name:
             engine = engines[i]
             return
-    raise ValueError(f"ROIPOOL_ISA is {name!r}; this machine has {', '.join(instruction_sets())}")
+    raise ValueError(f"there is no instruction set {name!r} among {instruction_sets()}")
 
 
 def instruction_set():
@@ -184,10 +237,10 @@ def instruction_set():
     return engine.name.decode()
 
 
-def stream_results(fewest_bytes):
-    """Choose from how many bytes on a result goes around the caches."""
-    global fewest_streamed_bytes
-    fewest_streamed_bytes = fewest_bytes
+def use_non_temporal_stores(min_bytes):
+    """Choose from how many bytes on a result is written around the processor's caches."""
+    global min_non_temporal_bytes
+    min_non_temporal_bytes = min_bytes
 
 
 cdef void* address(array) noexcept:
@@ -204,9 +257,25 @@ handler.allocator.free = array_free
 array_memory = PyCapsule_New(&handler, "mem_handler", NULL)
 
 
-def keep_memory(mebibytes):
-    """Choose how much freed memory is kept for the next calls; 0 keeps none."""
-    limit_kept_memory(<size_t>mebibytes << 20)
+def set_cache_limit(size_t n_bytes):
+    """Choose how much freed memory is cached for the next calls; 0 caches none."""
+    block_cache().set_limit(n_bytes)
+
+
+def cache_limit():
+    """Return what :func:`set_cache_limit` chose, in bytes."""
+    return block_cache().limit()
+
+
+def cached_bytes():
+    """Return how much freed memory is cached now."""
+    return block_cache().bytes()
+
+
+def free_cached_memory():
+    """Return all cached memory to the system."""
+    with nogil:
+        block_cache().clear()
 
 
 def empty_array(shape, dtype):
@@ -225,31 +294,65 @@ cdef class Memory:
     cdef char* start
 
     def __cinit__(self, wide_int size):
-        self.start = <char*>take_memory(size)
+        self.start = <char*>allocate(size)
         if self.start == NULL:
             raise MemoryError(f"a call needs {size} bytes for its plan or scratch memory")
 
     def __dealloc__(self):
-        give_memory(self.start)
+        deallocate(self.start)
 
 
-def image_numbers(values, images):
-    """Return contiguous float64 numbers as int64, and the first row that names no image.
+def contiguous(array, dtype):
+    """Return an array in C order at an aligned address: the same one where it is so already."""
+    result = np.ascontiguousarray(array, dtype)
+    return result if cnp.PyArray_ISALIGNED(result) else result.copy()
 
-    That is -1 if all are whole numbers from 0 up to, not including, `images`.
+
+def contiguous_copy(array, dtype):
+    """Return a copy of an array in C order, aligned."""
+    return np.array(array, dtype, order="C")
+
+
+def whole_numbers(values, end):
+    """Return numbers as int64, and the first row that is not right.
+
+    That is -1 if all are whole numbers from 0 up to, not including, `end`.
     """
+    values = np.ascontiguousarray(values, np.float64)
     numbers = np.empty(len(values), np.int64)
     cdef const double* value = <const double*>address(values)
     cdef wide_int* number = <wide_int*>address(numbers)
-    cdef wide_int end = images
+    cdef wide_int limit = end
     cdef wide_int row
+    cdef double image  # read once: the caller may change it meanwhile
     for row in range(len(values)):
-        if not (0 <= value[row] < end):
+        image = value[row]
+        if not (0 <= image < limit) or <wide_int>image != image:
             return numbers, row
-        number[row] = <wide_int>value[row]
-        if number[row] != value[row]:
-            return numbers, row
+        number[row] = <wide_int>image
     return numbers, -1
+
+
+def cut_numbers(values, end):
+    """Return numbers cut to whole ones as int64, -1 where that is not in [0, end).
+
+    And the first row where it is not, or -1.
+    """
+    values = np.ascontiguousarray(values, np.float64)
+    numbers = np.empty(len(values), np.int64)
+    cdef const double* value = <const double*>address(values)
+    cdef wide_int* number = <wide_int*>address(numbers)
+    cdef wide_int limit = end
+    cdef wide_int row, wrong = -1
+    cdef double image  # read once: the caller may change it meanwhile
+    for row in range(len(values)):
+        image = value[row]
+        if -1 < image < limit:
+            number[row] = <wide_int>image
+        else:
+            number[row] = -1
+            wrong = row if wrong < 0 else wrong
+    return numbers, wrong
 
 
 cdef class Call:
@@ -257,33 +360,40 @@ cdef class Call:
     cdef Job job
     cdef Request request
     cdef int threads
-    cdef object boxes, images
+    cdef object boxes, batch_indices
     cdef Memory bins, entries
 
-    def __cinit__(self, dtype, boxes, images, geometry, map_shape, output_size, layout, threads):
+    def __cinit__(self, dtype, batch_indices, map_shape, output_size, layout):
         cdef Job* job = &self.job
+        if refusal is not None:
+            raise ValueError(refusal)
         memset(job, 0, sizeof(Job))
-        self.boxes, self.images = boxes, images
+        self.batch_indices = batch_indices
         job.storage = _STORAGE[dtype_name(dtype)]
         job.channels_last = layout == "NHWC"
-        job.boxes = boxes.shape[0]
+        job.boxes = len(batch_indices)
         job.images = map_shape[0]
         job.channels = map_shape[3] if job.channels_last else map_shape[1]
         job.rows.size, job.columns.size = map_shape[1:3] if job.channels_last else map_shape[2:]
         job.rows.bins, job.columns.bins = output_size
-        job.box_image = <wide_int*>address(images)
-        job.fewest_streamed_bytes = fewest_streamed_bytes
+        job.box_image = <wide_int*>address(batch_indices)
+        job.fewest_streamed_bytes = min_non_temporal_bytes
         # Waking a thread for less work than this costs more than it saves.
         work = job.boxes * job.channels * job.rows.bins * job.columns.bins
-        self.threads = max(1, min(threads, work // 16384))
-        if geometry is not None:
-            self.request.definition = <Definition>definition_named(geometry.definition.encode())
-            self.request.double_precision = job.storage == float64_storage
-            self.request.scale = geometry.scale
-            self.request.sampling[0], self.request.sampling[1] = geometry.sampling
-            self.request.aligned = geometry.aligned
-        self.request.boxes = address(boxes)
+        self.threads = max(1, min(num_threads(), work // 16384))
         self.request.images = job.box_image
+
+    cdef define(self, definition, boxes):
+        """Say where bins and samples lie."""
+        self.boxes = boxes
+        self.request.definition = <Definition>definition_named(definition.name.encode())
+        self.request.double_precision = self.job.storage == float64_storage
+        self.request.scale = definition.scale
+        self.request.sampling[0], self.request.sampling[1] = definition.sampling
+        self.request.aligned = definition.aligned
+        self.request.angle_scale = definition.angle_scale
+        flatten_if_pointwise(&self.request, &self.job)
+        self.request.boxes = address(boxes)
 
     cdef prepare_bins(self, Entries entries):
         self.request.entries = entries
@@ -304,8 +414,8 @@ cdef class Call:
         for box in prange(boxes, nogil=True, num_threads=threads):
             write_entries(self.request, self.job, box)
 
-    cdef plan_nothing(self):
-        """Without a plan any cell may be written."""
+    cdef use_whole_map(self):
+        """Plan nothing: any cell may be written."""
         self.prepare_bins(turned_taps)
         open_windows(self.job.rows, self.job.boxes)
         open_windows(self.job.columns, self.job.boxes)
@@ -351,48 +461,46 @@ cdef class Call:
         return cnp.PyArray_SimpleNewFromData(2, shape, cnp.NPY_INT64, plan.total)
 
 
-def average(features, boxes, images, geometry, output_size, *, layout, empty_value, threads, out):
-    """Pool by weighted averages; return the pooled values."""
-    cdef Call call = Call(features.dtype, boxes, images, geometry, features.shape, output_size,
-                          layout, threads)
-    if out is None:
-        out = empty_array(pooled_shape(len(boxes), call.job.channels, output_size, layout),
-                          features.dtype)
+cdef Call planned(features_or_gradient, map_shape, regions, pooling):
+    """Return a call that knows its definition, with nothing planned yet."""
+    cdef Call call = Call(features_or_gradient.dtype, regions.batch_indices, map_shape,
+                          pooling.output_size, pooling.layout)
+    call.define(pooling.definition, regions.boxes)
+    return call
+
+
+def average(features, regions, pooling, out):
+    """Pool by weighted averages."""
+    cdef Call call = planned(features, features.shape, regions, pooling)
     if out.size == 0:
-        return out
+        return
+    if call.job.images == 0:
+        out[...] = pooling.empty_value
+        return
     call.plan(padded_taps)
     call.job.features = address(features)
     call.job.output = address(out)
-    call.job.empty_value = empty_value
-    if call.job.images == 0:
-        out[...] = empty_value
-        return out
+    call.job.empty_value = pooling.empty_value
     schedule_forward(call.job, call.threads)
     call.run(engine.average_forward)
-    return out
 
 
-def average_backward(grad_output, boxes, images, geometry, input_shape, *, layout, threads, out):
-    """Return the gradient of :func:`average` with respect to the features."""
-    cdef Call call = Call(grad_output.dtype, boxes, images, geometry, input_shape,
-                          height_width(grad_output.shape, layout), layout, threads)
-    if out is None:
-        out = empty_array(input_shape, grad_output.dtype)
+def average_backward(grad_output, regions, pooling, out):
+    """Write the gradient of an average with respect to the features."""
+    cdef Call call = planned(grad_output, out.shape, regions, pooling)
     if out.size == 0:
-        return out
+        return
     call.plan(turned_taps)
     call.job.grad_output = address(grad_output)
     call.job.output = address(out)
     schedule_backward(call.job, call.threads, False)
     call.run(engine.average_backward)
-    return out
 
 
-def average_backward_boxes(grad_output, features, boxes, images, geometry, *, layout, threads):
-    """Return the gradient of :func:`average` with respect to x1, y1, x2, y2 of each box."""
-    cdef Call call = Call(grad_output.dtype, boxes, images, geometry, features.shape,
-                          height_width(grad_output.shape, layout), layout, threads)
-    sums = np.zeros((len(boxes), 4), np.float64)
+def average_backward_boxes(grad_output, features, regions, pooling):
+    """Return the gradient of an average with respect to each number of each box."""
+    cdef Call call = planned(grad_output, features.shape, regions, pooling)
+    sums = np.zeros(regions.boxes.shape, np.float64)
     if features.size and grad_output.size:
         call.plan(taps_with_gradient)
         call.job.grad_output = address(grad_output)
@@ -400,80 +508,80 @@ def average_backward_boxes(grad_output, features, boxes, images, geometry, *, la
         call.job.grad_boxes = <double*>address(sums)
         schedule_boxes(call.job)
         call.run(engine.average_backward_boxes)
-    return sums.astype(boxes.dtype)
+    return sums.astype(regions.boxes.dtype)
 
 
-def maximum(features, boxes, images, geometry, output_size, *, layout, lowest, empty_value,
-            winner_is_cell, outside_is_zero, return_argmax, threads, out, nan_restarts=False):
-    """Pool by maxima; return the pooled values and, if asked for, the winners (else None)."""
-    cdef Call call = Call(features.dtype, boxes, images, geometry, features.shape, output_size,
-                          layout, threads)
-    shape = pooled_shape(len(boxes), call.job.channels, output_size, layout)
-    if out is None:
-        out = empty_array(shape, features.dtype)
-    argmax = None
-    if out.size == 0:
-        return out, empty_array(shape, np.int32) if return_argmax else None
+def maximum(features, regions, pooling, out, *, return_argmax):
+    """Pool by maxima; return the argmax if it is asked for."""
+    cdef Call call = planned(features, features.shape, regions, pooling)
+    rules = pooling.rules
+    if out.size == 0 or call.job.images == 0:
+        out[...] = pooling.empty_value
+        if not return_argmax:
+            return None
+        argmax = empty_array(out.shape, np.int32)
+        argmax[...] = -1
+        return argmax
     call.plan(listed_samples)
+    argmax = None
     if return_argmax:
         cells = call.job.rows.size * call.job.columns.size
-        wide = (cells if winner_is_cell else call.largest_grid()) > np.iinfo(np.int32).max
-        argmax = empty_array(shape, np.int64 if wide else np.int32)
+        wide = (cells if rules.argmax_is_cell else call.largest_grid()) > np.iinfo(np.int32).max
+        argmax = empty_array(out.shape, np.int64 if wide else np.int32)
     call.job.features = address(features)
     call.job.output = address(out)
     call.job.argmax = address(argmax)
     call.job.wide_argmax = return_argmax and argmax.dtype == np.int64
-    call.job.empty_value = empty_value
-    call.job.lowest = lowest
-    call.job.winner_is_cell = winner_is_cell
-    call.job.nan_restarts = nan_restarts
-    call.job.outside_is_zero = outside_is_zero
-    if call.job.images == 0:
-        out[...] = empty_value
-        if return_argmax:
-            argmax[...] = -1
-        return out, argmax
+    call.job.empty_value = pooling.empty_value
+    call.job.lowest = rules.lowest
+    call.job.argmax_is_cell = rules.argmax_is_cell
+    call.job.nan_restarts = rules.nan_restarts
+    call.job.outside_is_zero = rules.outside_is_zero
     schedule_forward(call.job, call.threads)
     call.run(engine.maximum_forward)
-    return out, argmax
+    return argmax
 
 
-def maximum_backward(grad_output, argmax, boxes, images, geometry, input_shape, *, layout,
-                     winner_is_cell, threads, out):
-    """Return the gradient of :func:`maximum` with respect to the features.
-
-    Without a geometry, argmax names cells anywhere in the map and each gets the whole gradient.
-    """
-    cdef Call call = Call(grad_output.dtype, boxes, images, geometry, input_shape,
-                          height_width(grad_output.shape, layout), layout, threads)
-    if out is None:
-        out = empty_array(input_shape, grad_output.dtype)
-    if out.size == 0:
-        return out
-    if geometry is None:
-        call.plan_nothing()
-    else:
-        call.plan(listed_samples)
-        if not winner_is_cell and not np.all(call.sample_numbers_in_range(argmax)):
-            raise ValueError("argmax holds numbers beyond its bins' samples: it is not that of "
-                             "these rois, scale and sampling_ratio")
+cdef scatter_argmax(Call call, grad_output, argmax, out):
+    """Add each gradient where its argmax says."""
     call.job.grad_output = address(grad_output)
     call.job.output = address(out)
     call.job.argmax = address(argmax)
     call.job.wide_argmax = argmax.dtype == np.int64
-    call.job.winner_is_cell = winner_is_cell
     schedule_backward(call.job, call.threads, True)
     call.run(engine.maximum_backward)
-    return out
 
 
-def locate(argmax, boxes, images, geometry, input_shape, *, threads):
-    """Return the positions y and x, in map cells, of winning samples; NCHW."""
-    cdef Call call = Call(boxes.dtype, boxes, images, geometry, input_shape, argmax.shape[2:],
-                          "NCHW", threads)
+def maximum_backward(grad_output, argmax, regions, pooling, out):
+    """Write the gradient of a maximum with respect to the features."""
+    cdef Call call = planned(grad_output, out.shape, regions, pooling)
+    if out.size == 0:
+        return
+    call.plan(listed_samples)
+    call.job.argmax_is_cell = pooling.rules.argmax_is_cell
+    if not call.job.argmax_is_cell and not np.all(call.sample_numbers_in_range(argmax)):
+        raise ValueError("argmax holds numbers beyond its bins' samples: it is not that of "
+                         "these rois, scale and sampling_ratio")
+    scatter_argmax(call, grad_output, argmax, out)
+
+
+def unpool(grad_output, argmax, batch_indices, layout, out):
+    """Write the sums of all gradients at the cell of the map that their argmax names."""
+    bins = grad_output.shape[1:3] if layout == "NHWC" else grad_output.shape[2:]
+    cdef Call call = Call(grad_output.dtype, batch_indices, out.shape, bins, layout)
+    if out.size == 0:
+        return
+    call.use_whole_map()
+    call.job.argmax_is_cell = True
+    scatter_argmax(call, grad_output, argmax, out)
+
+
+def argmax_positions(argmax, regions, pooling, input_shape):
+    """Return the positions y and x, in map cells, of samples given by number; NCHW."""
+    cdef Call call = planned(regions.boxes, input_shape, regions, pooling)
     argmax = np.ascontiguousarray(argmax, np.int64)
-    y = empty_array(argmax.shape, boxes.dtype)
-    x = empty_array(argmax.shape, boxes.dtype)
+    y = empty_array(argmax.shape, regions.boxes.dtype)
+    x = empty_array(argmax.shape, regions.boxes.dtype)
     if argmax.size == 0:
         return y, x
     call.plan(listed_samples)
@@ -481,10 +589,9 @@ def locate(argmax, boxes, images, geometry, input_shape, *, threads):
     return y, x
 
 
-def identify(y, x, boxes, images, geometry, input_shape, *, threads):
-    """Return the numbers of the samples at the given positions, -1 where there is none; NCHW."""
-    cdef Call call = Call(boxes.dtype, boxes, images, geometry, input_shape, y.shape[2:], "NCHW",
-                          threads)
+def argmax_at(y, x, regions, pooling, input_shape):
+    """Return the numbers of the samples at positions, -1 where there is none; NCHW."""
+    cdef Call call = planned(regions.boxes, input_shape, regions, pooling)
     argmax = empty_array(y.shape, np.int64)
     if argmax.size == 0:
         return argmax
@@ -493,10 +600,6 @@ def identify(y, x, boxes, images, geometry, input_shape, *, threads):
     return argmax
 
 
-# Larger results are in no cache when they are read.
-LARGE_RESULT_BYTES = 2**24
-stream_results(LARGE_RESULT_BYTES)
-
-kept_mebibytes = whole_number("ROIPOOL_KEPT_MIB", 0, 2**20)
-keep_memory(1024 if kept_mebibytes is None else kept_mebibytes)
-use_instruction_set(os.environ.get("ROIPOOL_ISA") or instruction_sets()[0])
+use_instruction_set(instruction_sets()[0])
+if not prepare_for_forks():
+    raise MemoryError("there is no memory for the handlers of forks")

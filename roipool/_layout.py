@@ -1,28 +1,16 @@
-"""What the layout and the type of maps mean: which size is which, and what is computed in."""
+"""Layouts: which size of an array is which."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
-from typing import Any, Literal, TypeAlias
-
-import numpy as np
+from typing import Literal, TypeAlias
 
 Layout: TypeAlias = Literal["NCHW", "NHWC"]
 Shape4: TypeAlias = tuple[int, int, int, int]
 
-_FLOAT32, _FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 
-
-@cache
-def dtype_name(dtype: np.dtype[Any]) -> str:
-    """Return ``dtype.name``, which NumPy makes anew, and slowly, each time."""
-    return dtype.name
-
-
-def real_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the type of coordinates: float64 for float64 maps, else float32."""
-    return _FLOAT64 if dtype_name(dtype) == "float64" else _FLOAT32
+# Places of the channels, rows and columns in a shape.
+AXES: dict[str, tuple[int, int, int]] = {"NCHW": (1, 2, 3), "NHWC": (3, 1, 2)}
 
 
 def height_width(shape: Sequence[int], layout: Layout) -> tuple[int, int]:

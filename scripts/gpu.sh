@@ -68,7 +68,7 @@ about() {
   "$PYTHON" - "$(git describe --always --dirty --abbrev=40 2>/dev/null || echo unknown)" <<'PYTHON'
 import importlib.metadata, json, sys
 from datetime import UTC, datetime
-from roipool import _config
+from roipool.cli.info import facts
 
 def version(name):
     try:
@@ -80,7 +80,7 @@ peers = ("torch", "torchvision", "mmcv")
 print(json.dumps({
     "commit": sys.argv[1],
     "date": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
-    **_config.facts(),
+    **facts(),
     **{name: version(name) for name in peers},
 }, indent=2))
 PYTHON
@@ -91,7 +91,7 @@ build() {
   step build 150 "$PYTHON" -m pip install --no-build-isolation --no-deps -e . ||
     fail "the build failed: see $folder/build.log"
   about >"$folder/about.json"
-  no_gpu=$("$PYTHON" -c 'from roipool import _config; print(_config.gpu_facts()["no_gpu"] or "")')
+  no_gpu=$("$PYTHON" -c 'from roipool.cli.info import facts; print(facts()["no_gpu"] or "")')
   [ -z "$no_gpu" ] || fail "no GPU: $no_gpu"
   nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.max.sm --format=csv
 }
@@ -123,9 +123,9 @@ run_sanitizer() {
 }
 
 run_bench() {
-  step bench 400 "$PYTHON" -m roipool bench --backend cuda --workload 'W*' --peers torchvision,mmcv \
+  step bench 400 "$PYTHON" benchmarks/bench.py --backend cuda --workload 'W*' --peers torchvision,mmcv \
     --repeat 9 --json "$folder/bench.json" || true
-  step bench-float16 150 "$PYTHON" -m roipool bench --backend cuda --workload W1a,W3a,W5a \
+  step bench-float16 150 "$PYTHON" benchmarks/bench.py --backend cuda --workload W1a,W3a,W5a \
     --dtype float16 --peers torchvision --repeat 9 --json "$folder/bench-float16.json" || true
 }
 

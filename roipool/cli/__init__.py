@@ -14,6 +14,8 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
+from roipool.cli.text import printable
+
 __all__ = ["main"]
 
 # What these two log would reach the terminal; what matters to the user is said by this program.
@@ -54,6 +56,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(argv: Sequence[str] | None) -> int:
+    from roipool._settings import check_environment
+
+    check_environment()
     parser = _parser()
     try:
         arguments = parser.parse_args(argv)
@@ -95,9 +100,7 @@ def _explain(error: BaseException) -> str:
 
 
 def _one_line(text: str) -> str:
-    """Keep a message on one line and harmless to a terminal, whatever a file name contains."""
-    text = " ".join(text.split())
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return printable(" ".join(text.split()))
 
 
 def _complain(error: BaseException) -> int:

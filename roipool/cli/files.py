@@ -39,9 +39,9 @@ def check_writable(path: str) -> None:
 
 def check_outputs(
     json: str | None,
-    figure: str | None,
-    option: str,
-    formats: Collection[str],
+    figure: str | None = None,
+    option: str = "",
+    formats: Collection[str] = (),
     inputs: Iterable[str | None] = (),
 ) -> None:
     """Find out before any work what would keep a command from writing its results.

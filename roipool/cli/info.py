@@ -6,9 +6,9 @@ import argparse
 import json
 from typing import Any
 
-from roipool import _config
+from roipool import _system_info
 
-__all__ = ["add_parser", "run"]
+__all__ = ["add_parser", "facts", "run"]
 
 _DESCRIPTION = """\
 Print versions, processor, threads, instruction sets and what CuPy finds of CUDA: what a bug report
@@ -27,10 +27,15 @@ def add_parser(subparsers: Any) -> None:
     parser.set_defaults(run=run)
 
 
+def facts() -> dict[str, Any]:
+    """Return what ``roipool info --json`` prints."""
+    return _system_info.facts()
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Carry out the command; 0 also where there is no GPU."""
     if arguments.json:
-        print(json.dumps(_config.facts(), indent=2))
+        print(json.dumps(facts(), indent=2))
     else:
-        _config.show_config()
+        _system_info.show_config()
     return 0

@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 import roipool
-from roipool import _config
+from roipool import _system_info
 
 __all__ = ["add_parser", "run"]
 
@@ -16,8 +16,9 @@ _SHOWN = 5  # problems of a group
 _DESCRIPTION = """\
 Prove in less than a minute that this installation computes right on this machine: against what
 released programs answered, against the oracle and its own transposes in every type, layout and
-instruction set, and again with other numbers of threads. "error 0.31 of allowed" is the greatest
-error as a part of its tolerance, a few roundings."""
+instruction set, again with other numbers of threads, and on random calls over the whole space of
+arguments. "error 0.31 of allowed" is the greatest error as a part of its tolerance, a few
+roundings."""
 
 _EPILOG = "exit status: 0 all is right; 1 something is wrong; 2 the backend is not there."
 
@@ -85,7 +86,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _backends(asked: str) -> tuple[list[str], list[str]]:
     """Return the backends to verify, and why others are left out."""
-    no_gpu = None if asked == "cpu" else _config.gpu_facts()["no_gpu"]
+    no_gpu = None if asked == "cpu" else _system_info.gpu_facts()["no_gpu"]
     if asked == "cuda" and no_gpu:
         raise ValueError(f"--backend cuda: {no_gpu}")
     if asked != "all":

@@ -12,23 +12,26 @@ from typing import Any
 import numpy as np
 
 from roipool import _arguments as check
-from roipool._arguments import Array
-from roipool._arrays import array_module, host_copy, values_of
-from roipool._geometry import Geometry
-from roipool.compat import _steps as steps
+from roipool._arrays import Array, library_of
+from roipool._definitions import Definition
+from roipool._layout import Shape4
+from roipool._pooling import Call, Pooling
+from roipool.compat import _conventions as conventions
 
 
-def _check_bins(gradient: Array, size: tuple[Any, Any]) -> None:
-    """Check that a gradient has the bins that the call names besides."""
-    bins = check.size_pair("pooled_h and pooled_w", size)
+def _bins(
+    gradient: Array, boxes: int, bottom_shape: Shape4, pooled_h: Any, pooled_w: Any
+) -> tuple[int, int]:
+    """Check that a gradient has the bins that the call names besides; return them."""
+    bins = check.size_pair("pooled_h and pooled_w", (pooled_h, pooled_w))
     if gradient.shape[2:] != bins:
         raise ValueError(
             f"top_diff must have {bins[0]} x {bins[1]} bins (pooled_h, pooled_w), got shape "
             f"{gradient.shape}"
         )
+    return check.grad_output("top_diff", gradient, boxes, bottom_shape)
 
 
-@steps.arrays("bottom", "rois")
 def roi_pooling(
     bottom: Array, rois: Any, pooled_h: int, pooled_w: int, spatial_scale: float
 ) -> tuple[Array, Array]:
@@ -67,15 +70,17 @@ def roi_pooling(
     array([[[[12, 13],
              [17, 18]]]], dtype=int32)
     """
-    maps = check.features("bottom", bottom, "NCHW")
-    regions = steps.numbered_boxes("rois", rois, maps.shape[0], maps.dtype)
-    geometry = Geometry("roi_pool", steps.single("spatial_scale", spatial_scale))
-    size = check.size_pair("pooled_h and pooled_w", (pooled_h, pooled_w))
-    return steps.pool_maximum(maps, regions, geometry, size, winner_is_cell=True)
+    with Call(bottom=bottom, rois=rois) as call:
+        maps = check.features("bottom", bottom)
+        regions = conventions.numbered_boxes(call, "rois", rois, maps.shape[0], maps.dtype)
+        pooling = Pooling(
+            Definition("roi_pool", conventions.float32_number("spatial_scale", spatial_scale)),
+            check.size_pair("pooled_h and pooled_w", (pooled_h, pooled_w)),
+            rules=conventions.CELLS_FROM_LOWEST_FLOAT32,
+        )
+        return call.maximum(maps, regions, pooling)
 
 
-@steps.speaking_of(grad_output="top_diff")
-@steps.arrays("top_diff", "argmax", "rois")
 def roi_pooling_backward(
     top_diff: Array,
     argmax: Array,
@@ -116,26 +121,34 @@ def roi_pooling_backward(
     TypeError, ValueError
         If an argument is not as described.
     """
-    gradient = check.float_array("top_diff", top_diff)
-    shape = check.map_shape("bottom_shape", bottom_shape, "NCHW")
-    _check_bins(gradient, (pooled_h, pooled_w))
-    regions = steps.numbered_boxes("rois", rois, shape[0], gradient.dtype)
-    scale = steps.single("spatial_scale", spatial_scale)
-    exact = check.flag("exact_gradient", exact_gradient)
-    geometry = None if exact else Geometry("caffe_roi_pool_gather", scale)
-    return steps.spread_maximum(gradient, argmax, regions, geometry, shape, winner_is_cell=True)
+    with Call(top_diff=top_diff, argmax=argmax, rois=rois) as call:
+        gradient = check.float_array("top_diff", top_diff)
+        shape = check.map_shape("bottom_shape", bottom_shape)
+        regions = conventions.numbered_boxes(call, "rois", rois, shape[0], gradient.dtype)
+        size = _bins(gradient, len(regions.boxes), shape, pooled_h, pooled_w)
+        scale = conventions.float32_number("spatial_scale", spatial_scale)
+        if check.flag("exact_gradient", exact_gradient):
+            return call.unpool(gradient, argmax, regions.batch_indices, shape)
+        pooling = Pooling(
+            Definition("caffe_roi_pool_gather", scale),
+            size,
+            rules=conventions.CELLS_FROM_LOWEST_FLOAT32,
+        )
+        return call.maximum_backward(gradient, argmax, regions, pooling, shape)
 
 
 def _align_scale(spatial_scale: float, scale_pred: Any) -> float:
     if scale_pred is None:
-        return steps.single("spatial_scale", spatial_scale)
+        return conventions.float32_number("spatial_scale", spatial_scale)
     value = check.number_array("scale_pred", scale_pred)
     if value.size != 1:
         raise ValueError(f"scale_pred must hold one number, got shape {value.shape}")
-    return steps.single("scale_pred", abs(float(host_copy(value).reshape(()))))
+    library = library_of(value)
+    assert library is not None
+    number = float(library.host_copy(value).reshape(()))
+    return conventions.float32_number("scale_pred", abs(number))
 
 
-@steps.arrays("bottom", "rois")
 def roi_align(
     bottom: Array,
     rois: Any,
@@ -189,19 +202,21 @@ def roi_align(
     array([[[[52., 29.],
              [41., 22.]]]], dtype=float32)
     """
-    maps = check.features("bottom", bottom, "NCHW")
-    regions = steps.numbered_boxes("rois", rois, maps.shape[0], maps.dtype)
-    geometry = Geometry("caffe_roi_align", _align_scale(spatial_scale, scale_pred))
-    size = check.size_pair("pooled_h and pooled_w", (pooled_h, pooled_w))
-    top, argmax = steps.pool_maximum(maps, regions, geometry, size)
-    y, x = steps.winner_positions(argmax, regions, geometry, maps.shape)
-    xp, nobody, none = array_module(argmax), argmax < 0, y.dtype.type(-1)
-    argmax_x, argmax_y = (xp.where(nobody, none, at).astype(np.int32) for at in (x, y))
-    return top, argmax_x, argmax_y
+    with Call(bottom=bottom, rois=rois) as call:
+        maps = check.features("bottom", bottom)
+        regions = conventions.numbered_boxes(call, "rois", rois, maps.shape[0], maps.dtype)
+        pooling = Pooling(
+            Definition("caffe_roi_align", _align_scale(spatial_scale, scale_pred)),
+            check.size_pair("pooled_h and pooled_w", (pooled_h, pooled_w)),
+            rules=conventions.FROM_LOWEST_FLOAT32,
+        )
+        top, argmax = call.maximum(maps, regions, pooling)
+        y, x = call.argmax_positions(argmax, regions, pooling, maps.shape)
+        where, nobody, none = call.library.xp().where, argmax < 0, y.dtype.type(-1)
+        argmax_x, argmax_y = (where(nobody, none, at).astype(np.int32) for at in (x, y))
+        return top, argmax_x, argmax_y
 
 
-@steps.speaking_of(grad_output="top_diff")
-@steps.arrays("top_diff", "argmax_x", "argmax_y", "rois")
 def roi_align_backward(
     top_diff: Array,
     argmax_x: Array,
@@ -245,25 +260,35 @@ def roi_align_backward(
     TypeError, ValueError
         If an argument is not as described.
     """
-    gradient = check.float_array("top_diff", top_diff)
-    shape = check.map_shape("bottom_shape", bottom_shape, "NCHW")
-    _check_bins(gradient, (pooled_h, pooled_w))
-    regions = steps.numbered_boxes("rois", rois, shape[0], gradient.dtype)
-    geometry = Geometry("caffe_roi_align", _align_scale(spatial_scale, scale_pred))
-    x = steps.same_shape("argmax_x", argmax_x, gradient)
-    y = steps.same_shape("argmax_y", argmax_y, gradient)
-    xp, nobody = array_module(gradient), (x < 0) | (y < 0)
-    if not check.flag("exact_gradient", exact_gradient):
-        beyond = (x >= shape[3]) | (y >= shape[2])
-        known = values_of(beyond)
-        if known is not None and (known & ~host_copy(nobody)).any():
-            raise ValueError(f"argmax_x and argmax_y must lie in the map, {shape[2]} x {shape[3]}")
-        cells = xp.where(nobody | beyond, np.int64(-1), y.astype(np.int64) * shape[3] + x)
-        return steps.spread_maximum(gradient, cells, regions, None, shape, winner_is_cell=True)
-    # A cut position stands for the one sample of its bin within the cell; samples are a cell apart.
-    real = regions.boxes.dtype.type
-    centre_y, centre_x = (
-        xp.where(nobody, real(-1e6), at.astype(real) + real(0.5)) for at in (y, x)
-    )
-    numbers = steps.winner_numbers(centre_y, centre_x, regions, geometry, shape)
-    return steps.spread_maximum(gradient, numbers, regions, geometry, shape)
+    with Call(top_diff=top_diff, argmax_x=argmax_x, argmax_y=argmax_y, rois=rois) as call:
+        gradient = check.float_array("top_diff", top_diff)
+        shape = check.map_shape("bottom_shape", bottom_shape)
+        regions = conventions.numbered_boxes(call, "rois", rois, shape[0], gradient.dtype)
+        size = _bins(gradient, len(regions.boxes), shape, pooled_h, pooled_w)
+        pooling = Pooling(
+            Definition("caffe_roi_align", _align_scale(spatial_scale, scale_pred)), size
+        )
+        x = check.same_shape("argmax_x", argmax_x, gradient)
+        y = check.same_shape("argmax_y", argmax_y, gradient)
+        if not check.flag("exact_gradient", exact_gradient):
+            cells = _winning_cells(call, y, x, shape)
+            return call.unpool(gradient, cells, regions.batch_indices, shape)
+        # A cut position stands for the one sample of its bin within the cell; samples are a cell
+        # apart.
+        real, nobody = regions.boxes.dtype.type, (x < 0) | (y < 0)
+        centre_y, centre_x = (
+            call.library.xp().where(nobody, real(-1e6), at.astype(real) + real(0.5))
+            for at in (y, x)
+        )
+        numbers = call.argmax_at(centre_y, centre_x, regions, pooling, shape)
+        return call.maximum_backward(gradient, numbers, regions, pooling, shape)
+
+
+def _winning_cells(call: Call, y: Array, x: Array, shape: Shape4) -> Array:
+    """Return rows and columns of winners as cells of the map, -1 for none."""
+    nobody, beyond = (x < 0) | (y < 0), (x >= shape[3]) | (y >= shape[2])
+    checked = call.library.checked_values(beyond & ~nobody)
+    if checked is not None and checked.any():
+        raise ValueError(f"argmax_x and argmax_y must lie in the map, {shape[2]} x {shape[3]}")
+    cells = y.astype(np.int64) * shape[3] + x
+    return call.library.xp().where(nobody | beyond, np.int64(-1), cells)

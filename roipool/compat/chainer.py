@@ -1,5 +1,7 @@
 """Chainer's ``roi_average_pooling_2d``, as its CPU code computes it.
 
+Boxes are rounded half to even, and bins' edges computed in float64, for any maps. (Its GPU kernel
+rounds half away from zero, and computes edges in the maps' type: ``roipool.roi_average_pool``.)
 The original's indices outside the batch wrap around or fail, and NaN and infinite boxes fail; here
 all of these are ValueErrors.
 """
@@ -12,14 +14,22 @@ from typing import Any
 import numpy as np
 
 from roipool import _arguments as check
-from roipool._arguments import Array, Regions
-from roipool._arrays import array_module, reversed_pairs
-from roipool._geometry import Geometry
-from roipool.compat import _steps as steps
+from roipool._arguments import Regions
+from roipool._arrays import Array
+from roipool._definitions import Definition
+from roipool._pooling import Call, Pooling
+from roipool.compat import _conventions as conventions
+
+_DEFINITION = Definition("chainer_roi_average_pool")
 
 
 def _regions(
-    rois: Any, roi_indices: Any, spatial_scale: float, images: int, dtype: np.dtype[Any]
+    call: Call,
+    rois: Any,
+    roi_indices: Any,
+    spatial_scale: float,
+    images: int,
+    dtype: np.dtype[Any],
 ) -> Regions:
     """Return boxes in map cells: the product in float64, then half to even, as Python rounds."""
     scale = check.real_number("spatial_scale", spatial_scale)
@@ -28,15 +38,14 @@ def _regions(
     table = check.number_array("rois", rois).astype(np.float64)
     if table.ndim != 2 or table.shape[1] != 4:
         raise ValueError(f"rois must have shape (K, 4): y1, x1, y2, x2; got {table.shape}")
-    steps.check_finite("rois", table)
-    rounded = reversed_pairs(array_module(table).rint(table * scale))
-    numbers = check.check_images(
+    conventions.check_finite(call, "rois", table)
+    rounded = check.swap_xy(call.library.xp().rint(table * scale))
+    indices = check.batch_indices(
         "roi_indices", roi_indices, len(table), images, "roi_indices[{row}]"
     )
-    return Regions(check.coordinates(rounded, dtype), numbers)
+    return Regions(check.coordinates(rounded, dtype), indices)
 
 
-@steps.arrays("x", "rois", "roi_indices")
 def roi_average_pooling_2d(
     x: Array,
     rois: Any,
@@ -78,14 +87,13 @@ def roi_average_pooling_2d(
     array([[[[1., 2.],
              [6., 7.]]]], dtype=float32)
     """
-    maps = check.features("x", x, "NCHW")
-    regions = _regions(rois, roi_indices, spatial_scale, maps.shape[0], maps.dtype)
-    size = check.size_pair("outsize", outsize)
-    return steps.pool_average(maps, regions, Geometry("roi_average_pool"), size)
+    with Call(x=x, rois=rois, roi_indices=roi_indices) as call:
+        maps = check.features("x", x)
+        regions = _regions(call, rois, roi_indices, spatial_scale, maps.shape[0], maps.dtype)
+        pooling = Pooling(_DEFINITION, check.size_pair("outsize", outsize))
+        return call.average(maps, regions, pooling)
 
 
-@steps.speaking_of(grad_output="gy")
-@steps.arrays("gy", "rois", "roi_indices")
 def roi_average_pooling_2d_backward(
     gy: Array, rois: Any, roi_indices: Any, x_shape: Sequence[int], spatial_scale: float
 ) -> Array:
@@ -110,7 +118,8 @@ def roi_average_pooling_2d_backward(
     TypeError, ValueError
         If an argument is not as described.
     """
-    gradient = check.float_array("gy", gy)
-    shape = check.map_shape("x_shape", x_shape, "NCHW")
-    regions = _regions(rois, roi_indices, spatial_scale, shape[0], gradient.dtype)
-    return steps.spread_average(gradient, regions, Geometry("roi_average_pool"), shape)
+    with Call(gy=gy, rois=rois, roi_indices=roi_indices) as call:
+        gradient = check.float_array("gy", gy)
+        shape = check.map_shape("x_shape", x_shape)
+        regions = _regions(call, rois, roi_indices, spatial_scale, shape[0], gradient.dtype)
+        return conventions.average_backward(call, "gy", gradient, regions, _DEFINITION, shape)

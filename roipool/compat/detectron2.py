@@ -8,21 +8,24 @@ from typing import Any
 import numpy as np
 
 from roipool import _arguments as check
-from roipool._arguments import Array
-from roipool.compat import _steps as steps
+from roipool._arguments import Regions
+from roipool._arrays import Array
+from roipool._pooling import Call, Pooling
+from roipool.compat import _conventions as conventions
 from roipool.compat import torchvision
 
 
-def _rounded(rois: Any, like: Array) -> Array:
-    with np.errstate(over="ignore"):
-        return check.number_array("rois", rois).astype(like.dtype)
+def _regions(call: Call, rois: Any, images: int, dtype: np.dtype[Any]) -> Regions:
+    rounded = check.cast(check.number_array("rois", rois), dtype)
+    return torchvision.boxes_of_images(call, rounded, images, dtype, name="rois")
 
 
 class ROIAlign(torchvision.RoIAlign):
     """``detectron2.layers.ROIAlign(output_size, spatial_scale, sampling_ratio, aligned=True)``.
 
     Boxes are first rounded to the maps' type, as the original does: with float16 maps, boxes
-    lose up to half a pixel beyond 1024.
+    lose up to half a pixel beyond 1024. Cells of weight 0 are not read, NaN and infinite ones
+    included, as in :func:`roipool.compat.torchvision.roi_align`.
 
     Examples
     --------
@@ -43,18 +46,22 @@ class ROIAlign(torchvision.RoIAlign):
     ) -> None:
         super().__init__(output_size, spatial_scale, sampling_ratio, aligned)
 
-    @steps.speaking_of(boxes="rois")
-    @steps.arrays("input", "rois")
     def forward(self, input: Array, rois: Any) -> Array:
         """Pool `rois`, shape (K, 5), from `input`, shape (N, C, H, W)."""
-        maps = check.features("input", input, "NCHW")
-        return super().forward(maps, _rounded(rois, maps))
+        with Call(input=input, rois=rois) as call:
+            maps = check.features("input", input)
+            regions = _regions(call, rois, maps.shape[0], maps.dtype)
+            size = check.size_pair("output_size", self.output_size)
+            return call.average(maps, regions, Pooling(self._definition(), size))
 
     __call__ = forward
 
-    @steps.speaking_of(boxes="rois")
-    @steps.arrays("grad_output", "rois")
     def backward(self, grad_output: Array, rois: Any, input_shape: Sequence[int]) -> Array:
         """Return the gradient with respect to `input`."""
-        gradient = check.float_array("grad_output", grad_output)
-        return super().backward(gradient, _rounded(rois, gradient), input_shape)
+        with Call(grad_output=grad_output, rois=rois) as call:
+            gradient = check.float_array("grad_output", grad_output)
+            shape = check.map_shape("input_shape", input_shape)
+            regions = _regions(call, rois, shape[0], gradient.dtype)
+            return conventions.average_backward(
+                call, "grad_output", gradient, regions, self._definition(), shape
+            )

@@ -12,27 +12,29 @@ from typing import Any
 import numpy as np
 
 from roipool import _arguments as check
-from roipool._arguments import Array, Regions
-from roipool._arrays import array_module
-from roipool._geometry import Geometry
-from roipool.compat import _steps as steps
+from roipool._arguments import Regions
+from roipool._arrays import Array
+from roipool._definitions import Definition
+from roipool._pooling import Call, Pooling
+from roipool.compat import _conventions as conventions
 
 
-def _boxes(roi: Any, images: int, dtype: np.dtype[Any]) -> Regions:
+def _boxes(call: Call, roi: Any, images: int, dtype: np.dtype[Any]) -> Regions:
     table = check.number_array("roi", roi)
     if table.ndim == 2 and table.shape[1] == 4:
-        xp = array_module(table)
+        xp = call.library.xp()
         table = xp.concatenate([xp.zeros((len(table), 1), table.dtype), table], axis=1)
     elif table.ndim != 2 or table.shape[1] != 5:
         raise ValueError(f"roi must have shape (K, 5) or (K, 4), got {table.shape}")
-    return steps.numbered_boxes("roi", table, images, dtype)
+    return conventions.numbered_boxes(call, "roi", table, images, dtype)
 
 
-def _align(spatial_scale: float, sampling_ratio: int) -> Geometry:
-    return steps.align_geometry(steps.single("spatial_scale", spatial_scale), sampling_ratio)
+def _align(spatial_scale: float, sampling_ratio: int) -> Definition:
+    return conventions.roi_align_definition(
+        conventions.float32_number("spatial_scale", spatial_scale), sampling_ratio
+    )
 
 
-@steps.arrays("input", "roi")
 def roi_align(
     input: Array,
     roi: Any,
@@ -65,6 +67,14 @@ def roi_align(
     TypeError, ValueError
         If an argument is not as described.
 
+    Notes
+    -----
+    A cell whose weight in a sample is exactly 0 is not read: the next row or column of cells where
+    a sample lies exactly on cell centres along that axis, or before the map's first. The original
+    reads it times 0: where it is NaN or infinite, the average is NaN there. So it is with the
+    plane's first cell, which a sample outside the map reads times 0 there, and for NaN or infinite
+    gradients in the backward.
+
     Examples
     --------
     >>> import numpy as np
@@ -74,13 +84,13 @@ def roi_align(
     array([[[[10., 11.],
              [15., 16.]]]], dtype=float32)
     """
-    maps = check.features("input", input, "NCHW")
-    regions = _boxes(roi, maps.shape[0], maps.dtype)
-    size = check.size_pair("output_size", output_size)
-    return steps.pool_average(maps, regions, _align(spatial_scale, sampling_ratio), size)
+    with Call(input=input, roi=roi) as call:
+        maps = check.features("input", input)
+        regions = _boxes(call, roi, maps.shape[0], maps.dtype)
+        size = check.size_pair("output_size", output_size)
+        return call.average(maps, regions, Pooling(_align(spatial_scale, sampling_ratio), size))
 
 
-@steps.arrays("grad_output", "roi")
 def roi_align_backward(
     grad_output: Array,
     roi: Any,
@@ -109,10 +119,14 @@ def roi_align_backward(
     TypeError, ValueError
         If an argument is not as described.
     """
-    gradient = check.float_array("grad_output", grad_output)
-    shape = check.map_shape("input_shape", input_shape, "NCHW")
-    regions = _boxes(roi, shape[0], gradient.dtype)
-    return steps.spread_average(gradient, regions, _align(spatial_scale, sampling_ratio), shape)
+    with Call(grad_output=grad_output, roi=roi) as call:
+        gradient = check.float_array("grad_output", grad_output)
+        shape = check.map_shape("input_shape", input_shape)
+        regions = _boxes(call, roi, shape[0], gradient.dtype)
+        definition = _align(spatial_scale, sampling_ratio)
+        return conventions.average_backward(
+            call, "grad_output", gradient, regions, definition, shape
+        )
 
 
 class ROIAlign:

@@ -1,8 +1,9 @@
 """mmcv's ``roi_align`` and ``roi_pool`` (mmcv/ops).
 
 roi_align is its CPU operator's: the maximum starts at -10000. (Its CUDA operator starts at
--3.4e38.) On aligned reversed boxes, which the CPU operator refuses, it answers as CUDA does. A
-batch index outside the batch, unchecked there, is a ValueError.
+-3.4e38.) An adaptive number of samples is computed in float32 also for float64 maps, as it is
+there. On aligned reversed boxes, which the CPU operator refuses, it answers as CUDA does. A batch
+index outside the batch, unchecked there, is a ValueError.
 """
 
 from __future__ import annotations
@@ -13,22 +14,26 @@ from typing import Any
 import numpy as np
 
 from roipool import _arguments as check
-from roipool._arguments import Array
-from roipool._arrays import array_module
-from roipool._geometry import Geometry
-from roipool.compat import _steps as steps
+from roipool._arrays import Array
+from roipool._definitions import Definition
+from roipool._pooling import Call, MaxRules, Pooling
+from roipool.compat import _conventions as conventions
+from roipool.compat import torchvision
 
 _MODES = ("max", "avg")
 _LOWEST = -10000.0
+_RULES = MaxRules(lowest=_LOWEST, outside_is_zero=True)
 
 
-def _align(spatial_scale: float, sampling_ratio: int, aligned: bool) -> Geometry:
-    return steps.align_geometry(
-        steps.single("spatial_scale", spatial_scale), sampling_ratio, aligned
+def _align(spatial_scale: float, sampling_ratio: int, aligned: bool) -> Definition:
+    return conventions.roi_align_definition(
+        conventions.float32_number("spatial_scale", spatial_scale),
+        sampling_ratio,
+        aligned,
+        definition="mmcv_roi_align",
     )
 
 
-@steps.arrays("input", "rois")
 def roi_align(
     input: Array,
     rois: Any,
@@ -73,6 +78,14 @@ def roi_align(
     TypeError, ValueError
         If an argument is not as described.
 
+    Notes
+    -----
+    A cell whose weight in a sample is exactly 0 is not read: the next row or column of cells where
+    a sample lies exactly on cell centres along that axis, or before the map's first. The original
+    reads it times 0: where it is NaN or infinite, the average is NaN there. So it is with the
+    plane's first cell, which a sample outside the map reads times 0 there, and for NaN or infinite
+    gradients in the backward.
+
     Examples
     --------
     >>> import numpy as np
@@ -82,36 +95,29 @@ def roi_align(
     array([[[[ 8.5,  9.5],
              [13.5, 14.5]]]], dtype=float32)
     """
-    maps = check.features("input", input, "NCHW")
-    regions = steps.numbered_boxes("rois", rois, maps.shape[0], maps.dtype)
-    geometry = _align(spatial_scale, sampling_ratio, aligned)
-    size = check.size_pair("output_size", output_size)
-    mode = check.choice("pool_mode", pool_mode, _MODES)
-    want_argmax = check.flag("return_argmax", return_argmax)
-    if mode == "avg":
-        if want_argmax:
-            raise ValueError("return_argmax must be False with pool_mode='avg'")
-        return steps.pool_average(maps, regions, geometry, size)
-    pooled, argmax = steps.pool_maximum(
-        maps,
-        regions,
-        geometry,
-        size,
-        lowest=_LOWEST,
-        empty_value=_LOWEST,
-        outside_is_zero=True,
-        return_argmax=want_argmax,
-    )
-    if not want_argmax:
-        return pooled
-    y, x = steps.winner_positions(argmax, regions, geometry, maps.shape)
-    # No winner, unlike the zero of an outside sample, leaves the value where it started.
-    nobody = (argmax < 0) & (pooled.astype(y.dtype) < 0)
-    xp, none = array_module(argmax), y.dtype.type(-1)
-    return pooled, xp.where(nobody, none, y), xp.where(nobody, none, x)
+    with Call(input=input, rois=rois) as call:
+        maps = check.features("input", input)
+        regions = conventions.numbered_boxes(call, "rois", rois, maps.shape[0], maps.dtype)
+        definition = _align(spatial_scale, sampling_ratio, aligned)
+        size = check.size_pair("output_size", output_size)
+        mode = check.choice("pool_mode", pool_mode, _MODES)
+        want_argmax = check.flag("return_argmax", return_argmax)
+        if mode == "avg":
+            if want_argmax:
+                raise ValueError("return_argmax must be False with pool_mode='avg'")
+            return call.average(maps, regions, Pooling(definition, size))
+        pooling = Pooling(definition, size, empty_value=_LOWEST, rules=_RULES)
+        pooled, argmax = call.maximum(maps, regions, pooling, return_argmax=want_argmax)
+        if not want_argmax:
+            return pooled
+        y, x = call.argmax_positions(argmax, regions, pooling, maps.shape)
+        # Without a winner, unlike with the zero of an outside sample, the value stays where it
+        # started.
+        nobody = (argmax < 0) & (pooled.astype(y.dtype) < 0)
+        where, none = call.library.xp().where, y.dtype.type(-1)
+        return pooled, where(nobody, none, y), where(nobody, none, x)
 
 
-@steps.arrays("grad_output", "rois", "argmax_y", "argmax_x")
 def roi_align_backward(
     grad_output: Array,
     rois: Any,
@@ -151,24 +157,28 @@ def roi_align_backward(
     TypeError, ValueError
         If an argument is not as described.
     """
-    gradient = check.float_array("grad_output", grad_output)
-    shape = check.map_shape("input_shape", input_shape, "NCHW")
-    regions = steps.numbered_boxes("rois", rois, shape[0], gradient.dtype)
-    geometry = _align(spatial_scale, sampling_ratio, aligned)
-    exact = check.flag("exact_gradient", exact_gradient)
-    if check.choice("pool_mode", pool_mode, _MODES) == "avg":
-        if argmax_y is not None or argmax_x is not None:
-            raise ValueError("argmax_y and argmax_x must be None with pool_mode='avg'")
-        return steps.spread_average(gradient, regions, geometry, shape)
-    if argmax_y is None or argmax_x is None:
-        raise TypeError("argmax_y and argmax_x must be given with pool_mode='max'")
-    check.match_gradient(gradient, len(regions.boxes), shape, "NCHW")
-    y = steps.same_shape("argmax_y", argmax_y, gradient)
-    x = steps.same_shape("argmax_x", argmax_x, gradient)
-    numbers = steps.winner_numbers(y, x, regions, geometry, shape)
-    lost = (y == -1) & (x == -1) if exact else y == -1
-    kept = array_module(numbers).where(lost, numbers.dtype.type(-1), numbers)
-    return steps.spread_maximum(gradient, kept, regions, geometry, shape)
+    with Call(grad_output=grad_output, rois=rois, argmax_y=argmax_y, argmax_x=argmax_x) as call:
+        gradient = check.float_array("grad_output", grad_output)
+        shape = check.map_shape("input_shape", input_shape)
+        regions = conventions.numbered_boxes(call, "rois", rois, shape[0], gradient.dtype)
+        definition = _align(spatial_scale, sampling_ratio, aligned)
+        exact = check.flag("exact_gradient", exact_gradient)
+        if check.choice("pool_mode", pool_mode, _MODES) == "avg":
+            if argmax_y is not None or argmax_x is not None:
+                raise ValueError("argmax_y and argmax_x must be None with pool_mode='avg'")
+            return conventions.average_backward(
+                call, "grad_output", gradient, regions, definition, shape
+            )
+        if argmax_y is None or argmax_x is None:
+            raise TypeError("argmax_y and argmax_x must be given with pool_mode='max'")
+        size = check.grad_output("grad_output", gradient, len(regions.boxes), shape)
+        y = check.same_shape("argmax_y", argmax_y, gradient)
+        x = check.same_shape("argmax_x", argmax_x, gradient)
+        pooling = Pooling(definition, size, rules=_RULES)
+        numbers = call.argmax_at(y, x, regions, pooling, shape)
+        lost = (y == -1) & (x == -1) if exact else y == -1
+        numbers = call.library.xp().where(lost, numbers.dtype.type(-1), numbers)
+        return call.maximum_backward(gradient, numbers, regions, pooling, shape)
 
 
 class RoIAlign:
@@ -195,16 +205,10 @@ class RoIAlign:
 
     def forward(self, input: Array, rois: Any) -> Array:
         """Pool `rois` from `input`."""
-        mode = "avg" if self.use_torchvision else self.pool_mode
-        pooled = roi_align(
-            input,
-            rois,
-            self.output_size,
-            self.spatial_scale,
-            self.sampling_ratio,
-            mode,
-            self.aligned,
-        )
+        options = (self.output_size, self.spatial_scale, self.sampling_ratio)
+        if self.use_torchvision:
+            return torchvision.roi_align(input, rois, *options, self.aligned)
+        pooled = roi_align(input, rois, *options, self.pool_mode, self.aligned)
         assert not isinstance(pooled, tuple)
         return pooled
 
@@ -218,7 +222,6 @@ class RoIAlign:
         )
 
 
-@steps.arrays("input", "rois")
 def roi_pool(
     input: Array,
     rois: Any,
@@ -265,15 +268,21 @@ def roi_pool(
     array([[[[13., 14.],
              [18., 19.]]]], dtype=float32)
     """
-    maps = check.features("input", input, "NCHW")
-    regions = steps.numbered_boxes("rois", rois, maps.shape[0], maps.dtype)
-    geometry = Geometry("mmcv_roi_pool", steps.single("spatial_scale", spatial_scale))
-    size = check.size_pair("output_size", output_size)
-    pooled, argmax = steps.pool_maximum(maps, regions, geometry, size, winner_is_cell=True)
-    if not check.flag("return_argmax", return_argmax):
-        return pooled
-    skipped = _skipped(regions.boxes, geometry.scale)
-    return pooled, array_module(argmax).where(skipped, argmax.dtype.type(0), argmax)
+    with Call(input=input, rois=rois) as call:
+        maps = check.features("input", input)
+        regions = conventions.numbered_boxes(call, "rois", rois, maps.shape[0], maps.dtype)
+        scale = conventions.float32_number("spatial_scale", spatial_scale)
+        pooling = Pooling(
+            Definition("mmcv_roi_pool", scale),
+            check.size_pair("output_size", output_size),
+            rules=conventions.CELLS_FROM_LOWEST_FLOAT32,
+        )
+        want_argmax = check.flag("return_argmax", return_argmax)
+        pooled, argmax = call.maximum(maps, regions, pooling, return_argmax=want_argmax)
+        if not want_argmax:
+            return pooled
+        skipped = _skipped(regions.boxes, scale)
+        return pooled, call.library.xp().where(skipped, argmax.dtype.type(0), argmax)
 
 
 def _skipped(boxes: Array, scale: float) -> Array:
@@ -284,7 +293,6 @@ def _skipped(boxes: Array, scale: float) -> Array:
     return ((extent[:, 0] <= 0) | (extent[:, 1] <= 0))[:, None, None, None]
 
 
-@steps.arrays("grad_output", "rois", "argmax")
 def roi_pool_backward(
     grad_output: Array,
     rois: Any,
@@ -321,16 +329,17 @@ def roi_pool_backward(
     TypeError, ValueError
         If an argument is not as described.
     """
-    gradient = check.float_array("grad_output", grad_output)
-    shape = check.map_shape("input_shape", input_shape, "NCHW")
-    regions = steps.numbered_boxes("rois", rois, shape[0], gradient.dtype)
-    winners = steps.same_shape("argmax", argmax, gradient)
-    scale = steps.single("spatial_scale", spatial_scale)
-    if check.flag("exact_gradient", exact_gradient):
-        check.match_gradient(gradient, len(regions.boxes), shape, "NCHW")
-        skipped = _skipped(regions.boxes, scale)
-        winners = array_module(winners).where(skipped, np.int64(-1), winners)
-    return steps.spread_maximum(gradient, winners, regions, None, shape, winner_is_cell=True)
+    with Call(grad_output=grad_output, rois=rois, argmax=argmax) as call:
+        gradient = check.float_array("grad_output", grad_output)
+        shape = check.map_shape("input_shape", input_shape)
+        regions = conventions.numbered_boxes(call, "rois", rois, shape[0], gradient.dtype)
+        cells = check.same_shape("argmax", argmax, gradient)
+        check.grad_output("grad_output", gradient, len(regions.boxes), shape)
+        scale = conventions.float32_number("spatial_scale", spatial_scale)
+        if check.flag("exact_gradient", exact_gradient):
+            skipped = _skipped(regions.boxes, scale)
+            cells = call.library.xp().where(skipped, np.int64(-1), cells)
+        return call.unpool(gradient, cells, regions.batch_indices, shape)
 
 
 class RoIPool:

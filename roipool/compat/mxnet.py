@@ -13,19 +13,21 @@ from typing import Any
 import numpy as np
 
 from roipool import _arguments as check
-from roipool._arguments import Array, Regions
-from roipool._arrays import array_module, values_of
-from roipool._geometry import Geometry
-from roipool._layout import real_type
-from roipool.compat import _steps as steps
+from roipool._arguments import Regions
+from roipool._arrays import Array, Library
+from roipool._definitions import Definition
+from roipool._dtypes import real_dtype
+from roipool._layout import Shape4
+from roipool._pooling import Call, Pooling
+from roipool.compat import _conventions as conventions
 
 
-def _boxes(rois: Any, images: int, dtype: np.dtype[Any]) -> Regions:
-    return steps.numbered_boxes("rois", rois, images, dtype, unknown_image="zero")
+def _boxes(call: Call, rois: Any, images: int, dtype: np.dtype[Any]) -> Regions:
+    return conventions.numbered_boxes(call, "rois", rois, images, dtype, unknown_image="zero")
 
 
 def _scale(spatial_scale: Any) -> float:
-    scale = steps.single("spatial_scale", spatial_scale)
+    scale = conventions.float32_number("spatial_scale", spatial_scale)
     if not 0 <= scale <= 1:
         raise ValueError(f"spatial_scale must be from 0 to 1, got {spatial_scale}")
     return scale
@@ -37,21 +39,20 @@ def _pooled_size(pooled_size: Any) -> tuple[int, int]:
     return check.size_pair("pooled_size", pooled_size)
 
 
-def _absolute(argmax: Array, images: Array, shape: Sequence[int]) -> Array:
-    """Return winners as places in the whole flat array of maps."""
-    first = _first_places(images, shape)
-    return array_module(argmax).where(argmax < 0, np.int64(-1), first + argmax)
+def _absolute(library: Library, argmax: Array, indices: Array, shape: Sequence[int]) -> Array:
+    """Return argmax as places in the whole flat array of features."""
+    first = _first_places(library, indices, shape)
+    return library.xp().where(argmax < 0, np.int64(-1), first + argmax)
 
 
-def _first_places(images: Array, shape: Sequence[int]) -> Array:
-    """Return where the planes of each box's image begin in the flat maps; (K, C, 1, 1)."""
-    channels = array_module(images).arange(shape[1], dtype=np.int64)
-    with np.errstate(invalid="ignore"):  # numbers of no image are whatever they are on a GPU
-        first = images.astype(np.int64)[:, None] * shape[1] + channels
+def _first_places(library: Library, indices: Array, shape: Sequence[int]) -> Array:
+    """Return where the planes of each box's image begin in the flat features; (K, C, 1, 1)."""
+    channels = library.xp().arange(shape[1], dtype=np.int64)
+    with np.errstate(invalid="ignore"):  # indices of no image are whatever they are on a GPU
+        first = indices.astype(np.int64)[:, None] * shape[1] + channels
     return (first * (shape[2] * shape[3]))[:, :, None, None]
 
 
-@steps.arrays("data", "rois")
 def ROIPooling(  # noqa: N802 - MXNet's name
     data: Array,
     rois: Any,
@@ -94,18 +95,21 @@ def ROIPooling(  # noqa: N802 - MXNet's name
     array([[[[13., 14.],
              [18., 19.]]]], dtype=float32)
     """
-    maps = check.features("data", data, "NCHW")
-    regions = _boxes(rois, maps.shape[0], maps.dtype)
-    geometry = Geometry("roi_pool", _scale(spatial_scale))
-    size = _pooled_size(pooled_size)
-    pooled, argmax = steps.pool_maximum(maps, regions, geometry, size, winner_is_cell=True)
-    if not check.flag("return_argmax", return_argmax):
-        return pooled
-    return pooled, _absolute(argmax, regions.images, maps.shape)
+    with Call(data=data, rois=rois) as call:
+        maps = check.features("data", data)
+        regions = _boxes(call, rois, maps.shape[0], maps.dtype)
+        pooling = Pooling(
+            Definition("roi_pool", _scale(spatial_scale)),
+            _pooled_size(pooled_size),
+            rules=conventions.CELLS_FROM_LOWEST_FLOAT32,
+        )
+        want_argmax = check.flag("return_argmax", return_argmax)
+        pooled, argmax = call.maximum(maps, regions, pooling, return_argmax=want_argmax)
+        if not want_argmax:
+            return pooled
+        return pooled, _absolute(call.library, argmax, regions.batch_indices, maps.shape)
 
 
-@steps.speaking_of(grad_output="out_grad")
-@steps.arrays("out_grad", "argmax", "rois")
 def ROIPooling_backward(  # noqa: N802
     out_grad: Array, argmax: Array, rois: Any, data_shape: Sequence[int]
 ) -> Array:
@@ -132,27 +136,28 @@ def ROIPooling_backward(  # noqa: N802
     TypeError, ValueError
         If an argument is not as described.
     """
-    gradient = check.float_array("out_grad", out_grad)
-    shape = check.map_shape("data_shape", data_shape, "NCHW")
-    regions = _boxes(rois, shape[0], gradient.dtype)
-    check.match_gradient(gradient, len(regions.boxes), shape, "NCHW")
-    places = steps.same_shape("argmax", argmax, gradient)
-    if places.dtype.kind != "i":
-        raise TypeError(f"argmax must be a signed integer array, got {places.dtype}")
-    cells = places.astype(np.int64) - _first_places(regions.images, shape)
-    cells = array_module(places).where(places < 0, np.int64(-1), cells)
-    known = values_of(cells)
-    if known is not None and not np.all((known >= -1) & (known < shape[2] * shape[3])):
-        raise ValueError("argmax must name places in the planes of its boxes' images")
-    return steps.spread_maximum(gradient, cells, regions, None, shape, winner_is_cell=True)
+    with Call(out_grad=out_grad, argmax=argmax, rois=rois) as call:
+        gradient = check.float_array("out_grad", out_grad)
+        shape = check.map_shape("data_shape", data_shape)
+        regions = _boxes(call, rois, shape[0], gradient.dtype)
+        check.grad_output("out_grad", gradient, len(regions.boxes), shape)
+        places = check.same_shape("argmax", argmax, gradient)
+        if places.dtype.kind != "i":
+            raise TypeError(f"argmax must be a signed integer array, got {places.dtype}")
+        library = call.library
+        cells = places.astype(np.int64) - _first_places(library, regions.batch_indices, shape)
+        cells = library.xp().where(places < 0, np.int64(-1), cells)
+        checked = library.checked_values(cells)
+        if checked is not None and not np.all((checked >= -1) & (checked < shape[2] * shape[3])):
+            raise ValueError("argmax must name places in the planes of its boxes' images")
+        return call.unpool(gradient, cells, regions.batch_indices, shape)
 
 
-def _align(spatial_scale: float, sample_ratio: int, aligned: bool) -> Geometry:
-    return steps.align_geometry(_scale(spatial_scale), sample_ratio, aligned)
+def _align(spatial_scale: float, sample_ratio: int, aligned: bool) -> Definition:
+    scale = _scale(spatial_scale)
+    return conventions.roi_align_definition(scale, sample_ratio, aligned, name="sample_ratio")
 
 
-@steps.speaking_of(sampling_ratio="sample_ratio")
-@steps.arrays("data", "rois")
 def contrib_ROIAlign(  # noqa: N802
     data: Array,
     rois: Any,
@@ -192,6 +197,14 @@ def contrib_ROIAlign(  # noqa: N802
     TypeError, ValueError
         If an argument is not as described.
 
+    Notes
+    -----
+    A cell whose weight in a sample is exactly 0 is not read: the next row or column of cells where
+    a sample lies exactly on cell centres along that axis, or before the map's first. The original
+    reads it times 0: where it is NaN or infinite, the average is NaN there. So it is with the
+    plane's first cell, which a sample outside the map reads times 0 there, and for NaN or infinite
+    gradients in the backward.
+
     Examples
     --------
     >>> import numpy as np
@@ -201,18 +214,19 @@ def contrib_ROIAlign(  # noqa: N802
     array([[[[10., 11.],
              [15., 16.]]]], dtype=float32)
     """
-    maps = check.features("data", data, "NCHW")
-    regions = _boxes(rois, maps.shape[0], maps.dtype)
-    geometry = _align(spatial_scale, sample_ratio, aligned)
-    size = _pooled_size(pooled_size)
-    if not check.flag("position_sensitive", position_sensitive):
-        return steps.pool_average(maps, regions, geometry, size)
-    outputs = _outputs(maps.shape[1], size)
-    output = array_module(maps).empty((len(regions.boxes), outputs, *size), maps.dtype)
-    for part in _parts(len(regions.boxes), maps.shape[1], size):
-        every_bin = steps.pool_average(maps, regions.part(part), geometry, size)
-        output[part] = _own_bins(every_bin, size)
-    return output
+    with Call(data=data, rois=rois) as call:
+        maps = check.features("data", data)
+        regions = _boxes(call, rois, maps.shape[0], maps.dtype)
+        pooling = Pooling(_align(spatial_scale, sample_ratio, aligned), _pooled_size(pooled_size))
+        if not check.flag("position_sensitive", position_sensitive):
+            return call.average(maps, regions, pooling)
+        size = pooling.output_size
+        boxes, channels = len(regions.boxes), maps.shape[1]
+        output = call.library.empty((boxes, _outputs(channels, size), *size), maps.dtype)
+        for part in _parts(boxes, channels, size):
+            every_bin = call.average(maps, _some(regions, part), pooling)
+            output[part] = _own_bins(every_bin, size)
+        return output
 
 
 def _outputs(channels: int, size: tuple[int, int]) -> int:
@@ -231,6 +245,10 @@ def _parts(boxes: int, channels: int, size: tuple[int, int]) -> list[slice]:
     return [slice(first, first + step) for first in range(0, boxes, step)]
 
 
+def _some(regions: Regions, part: slice) -> Regions:
+    return Regions(regions.boxes[part], regions.batch_indices[part])
+
+
 def _own_bins(every_bin: Array, size: tuple[int, int]) -> Array:
     """View, for each input channel, the one bin that it serves; (K, outputs, rows, columns)."""
     boxes, channels = every_bin.shape[:2]
@@ -239,8 +257,6 @@ def _own_bins(every_bin: Array, size: tuple[int, int]) -> Array:
     return by_channel[:, :, :: bins + 1].reshape(boxes, channels // bins, *size)
 
 
-@steps.speaking_of(sampling_ratio="sample_ratio", grad_output="out_grad")
-@steps.arrays("out_grad", "rois")
 def contrib_ROIAlign_backward(  # noqa: N802
     out_grad: Array,
     rois: Any,
@@ -271,39 +287,38 @@ def contrib_ROIAlign_backward(  # noqa: N802
     TypeError, ValueError
         If an argument is not as described.
     """
-    gradient = check.float_array("out_grad", out_grad)
-    shape = check.map_shape("data_shape", data_shape, "NCHW")
-    regions = _boxes(rois, shape[0], gradient.dtype)
-    geometry = _align(spatial_scale, sample_ratio, aligned)
-    if check.flag("position_sensitive", position_sensitive):
+    with Call(out_grad=out_grad, rois=rois) as call:
+        gradient = check.float_array("out_grad", out_grad)
+        shape = check.map_shape("data_shape", data_shape)
+        regions = _boxes(call, rois, shape[0], gradient.dtype)
+        definition = _align(spatial_scale, sample_ratio, aligned)
+        if not check.flag("position_sensitive", position_sensitive):
+            return conventions.average_backward(
+                call, "out_grad", gradient, regions, definition, shape
+            )
         size = check.size_pair("out_grad's bins", gradient.shape[2:])
         outputs = (shape[0], _outputs(shape[1], size), shape[2], shape[3])
-        check.match_gradient(gradient, len(regions.boxes), outputs, "NCHW")
-        return _spread_own_bins(gradient, regions, geometry, shape, size)
-    return steps.spread_average(gradient, regions, geometry, shape)
+        check.grad_output("out_grad", gradient, len(regions.boxes), outputs)
+        return _own_bins_backward(call, gradient, regions, Pooling(definition, size), shape)
 
 
-def _spread_own_bins(
-    gradient: Array,
-    regions: Regions,
-    geometry: Geometry,
-    shape: tuple[int, int, int, int],
-    size: tuple[int, int],
+def _own_bins_backward(
+    call: Call, gradient: Array, regions: Regions, pooling: Pooling, shape: Shape4
 ) -> Array:
     """Sum, over parts of the boxes, the gradient of the one bin that each channel serves."""
+    size = pooling.output_size
     bins = size[0] * size[1]
-    xp = array_module(gradient)
-    total = xp.zeros(shape, real_type(gradient.dtype))
+    xp = call.library.xp()
+    total = xp.zeros(shape, real_dtype(gradient.dtype))
     for part in _parts(len(regions.boxes), shape[1], size):
         own = gradient[part]
         spread = xp.zeros((*own.shape[:2], bins * bins), total.dtype)
         spread[:, :, :: bins + 1] = own.reshape(*own.shape[:2], bins)
         every_bin = spread.reshape(len(own), shape[1], *size)
-        total += steps.spread_average(every_bin, regions.part(part), geometry, shape)
+        total += call.average_backward(every_bin, _some(regions, part), pooling, shape)
     return total.astype(gradient.dtype, copy=False)
 
 
-@steps.arrays("data", "rois")
 def ROIAlign(  # noqa: N802
     data: Array,
     rois: Any,
@@ -355,21 +370,25 @@ def ROIAlign(  # noqa: N802
     array([[[[13. , 14.5],
              [20.5, 22. ]]]], dtype=float32)
     """
-    maps = check.features("data", data, "NCHW")
-    regions = _boxes(rois, maps.shape[0], maps.dtype)
-    geometry = Geometry("mxnet_roi_align", _scale(spatial_scale))
-    pooled, argmax = steps.pool_maximum(maps, regions, geometry, _pooled_size(pooled_size))
-    if not check.flag("return_argmax", return_argmax):
-        return pooled
-    y, x = steps.winner_positions(argmax, regions, geometry, maps.shape)
-    xp, real, nobody = array_module(argmax), x.dtype.type, argmax < 0
-    of_no_image = steps.of_no_image(regions.images, maps.shape[0])[:, None, None, None]
-    nowhere = xp.where(of_no_image, real(0), real(-1))
-    return pooled, xp.where(nobody, nowhere, x), xp.where(nobody, nowhere, y)
+    with Call(data=data, rois=rois) as call:
+        maps = check.features("data", data)
+        regions = _boxes(call, rois, maps.shape[0], maps.dtype)
+        pooling = Pooling(
+            Definition("mxnet_roi_align", _scale(spatial_scale)),
+            _pooled_size(pooled_size),
+            rules=conventions.FROM_LOWEST_FLOAT32,
+        )
+        want_argmax = check.flag("return_argmax", return_argmax)
+        pooled, argmax = call.maximum(maps, regions, pooling, return_argmax=want_argmax)
+        if not want_argmax:
+            return pooled
+        y, x = call.argmax_positions(argmax, regions, pooling, maps.shape)
+        where, real, nobody = call.library.xp().where, x.dtype.type, argmax < 0
+        of_no_image = conventions.of_no_image(regions.batch_indices, maps.shape[0])
+        nowhere = where(of_no_image[:, None, None, None], real(0), real(-1))
+        return pooled, where(nobody, nowhere, x), where(nobody, nowhere, y)
 
 
-@steps.speaking_of(grad_output="out_grad")
-@steps.arrays("out_grad", "maxidx_x", "maxidx_y", "rois")
 def ROIAlign_backward(  # noqa: N802
     out_grad: Array,
     maxidx_x: Array,
@@ -408,14 +427,18 @@ def ROIAlign_backward(  # noqa: N802
     TypeError, ValueError
         If an argument is not as described.
     """
-    gradient = check.float_array("out_grad", out_grad)
-    shape = check.map_shape("data_shape", data_shape, "NCHW")
-    regions = _boxes(rois, shape[0], gradient.dtype)
-    check.match_gradient(gradient, len(regions.boxes), shape, "NCHW")
-    x = steps.same_shape("maxidx_x", maxidx_x, gradient)
-    y = steps.same_shape("maxidx_y", maxidx_y, gradient)
-    exact = check.flag("exact_gradient", exact_gradient)
-    forward = Geometry("mxnet_roi_align", _scale(spatial_scale))
-    numbers = steps.winner_numbers(y, x, regions, forward, shape)
-    geometry = forward if exact else forward._replace(definition="mxnet_roi_align_gather")
-    return steps.spread_maximum(gradient, numbers, regions, geometry, shape)
+    with Call(out_grad=out_grad, maxidx_x=maxidx_x, maxidx_y=maxidx_y, rois=rois) as call:
+        gradient = check.float_array("out_grad", out_grad)
+        shape = check.map_shape("data_shape", data_shape)
+        regions = _boxes(call, rois, shape[0], gradient.dtype)
+        size = check.grad_output("out_grad", gradient, len(regions.boxes), shape)
+        x = check.same_shape("maxidx_x", maxidx_x, gradient)
+        y = check.same_shape("maxidx_y", maxidx_y, gradient)
+        exact = check.flag("exact_gradient", exact_gradient)
+        definition = Definition("mxnet_roi_align", _scale(spatial_scale))
+        pooling = Pooling(definition, size)
+        numbers = call.argmax_at(y, x, regions, pooling, shape)
+        if not exact:
+            gather = definition._replace(name="mxnet_roi_align_gather")
+            pooling = pooling._replace(definition=gather)
+        return call.maximum_backward(gradient, numbers, regions, pooling, shape)

@@ -12,36 +12,38 @@ from typing import Any
 import numpy as np
 
 from roipool import _arguments as check
-from roipool._arguments import Array, Regions
-from roipool._geometry import Geometry
-from roipool._layout import height_width, real_type
-from roipool.compat import _steps as steps
+from roipool._arguments import Regions
+from roipool._arrays import Array
+from roipool._definitions import Definition
+from roipool._dtypes import real_dtype
+from roipool._pooling import Call, MaxRules, Pooling
+from roipool.compat import _conventions as conventions
 
 _COORDINATES = ("half_pixel", "output_half_pixel")
+_CORNERS = MaxRules(outside_is_zero=True)  # of the four corners of every sample
 
 
-def _boxes(rois: Any, batch_indices: Any, images: int, dtype: np.dtype[Any]) -> Regions:
+def _boxes(call: Call, rois: Any, batch_indices: Any, images: int, dtype: np.dtype[Any]) -> Regions:
     regions = check.regions(check.number_array("rois", rois), batch_indices, images, dtype)
-    steps.check_finite("rois", regions.boxes)
+    conventions.check_finite(call, "rois", regions.boxes)
     return regions
 
 
 def _align(
     mode: str, sampling_ratio: int, spatial_scale: float, coordinate_transformation_mode: str
-) -> Geometry:
+) -> Definition:
     coordinates = check.choice(
         "coordinate_transformation_mode", coordinate_transformation_mode, _COORDINATES
     )
-    definition = {"avg": "roi_align", "max": "onnx_roi_align_max"}
-    return Geometry(
-        definition[check.choice("mode", mode, tuple(definition))],
-        steps.single("spatial_scale", spatial_scale),
-        check.sampling_pair(sampling_ratio),
+    names = {"avg": "roi_align", "max": "onnx_roi_align_max"}
+    return Definition(
+        names[check.choice("mode", mode, tuple(names))],
+        conventions.float32_number("spatial_scale", spatial_scale),
+        check.sampling_pair("sampling_ratio", sampling_ratio),
         coordinates == "half_pixel",
     )
 
 
-@steps.arrays("X", "rois", "batch_indices")
 def RoiAlign(  # noqa: N802 - ONNX's name
     X: Array,  # noqa: N803
     rois: Any,
@@ -87,6 +89,13 @@ def RoiAlign(  # noqa: N802 - ONNX's name
     TypeError, ValueError
         If an argument is not as described.
 
+    Notes
+    -----
+    A cell whose weight in a sample is exactly 0 is not read: the next row or column of cells where
+    a sample lies exactly on cell centres along that axis, or before the map's first. ONNX Runtime
+    reads it times 0: where it is NaN or infinite, the average is NaN there. So it is with the
+    plane's first cell, which a sample outside the map reads times 0 there.
+
     Examples
     --------
     >>> import numpy as np
@@ -97,35 +106,19 @@ def RoiAlign(  # noqa: N802 - ONNX's name
     array([[[[3.9375, 4.5   ],
              [6.75  , 7.3125]]]], dtype=float32)
     """
-    maps = check.features("X", X, "NCHW")
-    regions = _boxes(rois, batch_indices, maps.shape[0], maps.dtype)
-    geometry = _align(mode, sampling_ratio, spatial_scale, coordinate_transformation_mode)
-    size = check.size_pair("output_height and output_width", (output_height, output_width))
-    if mode == "avg":
-        return steps.pool_average(maps, regions, geometry, size)
-    return _corner_maximum(maps, regions, geometry, size, return_argmax=False)[0]
+    with Call(X=X, rois=rois, batch_indices=batch_indices) as call:
+        maps = check.features("X", X)
+        regions = _boxes(call, rois, batch_indices, maps.shape[0], maps.dtype)
+        pooling = Pooling(
+            _align(mode, sampling_ratio, spatial_scale, coordinate_transformation_mode),
+            check.size_pair("output_height and output_width", (output_height, output_width)),
+            rules=_CORNERS,
+        )
+        if mode == "avg":
+            return call.average(maps, regions, pooling)
+        return call.maximum(maps, regions, pooling, return_argmax=False)[0]
 
 
-def _corner_maximum(
-    maps: Array,
-    regions: Regions,
-    geometry: Geometry,
-    size: tuple[int, int],
-    *,
-    return_argmax: bool = True,
-) -> tuple[Array, Any]:
-    return steps.pool_maximum(
-        maps,
-        regions,
-        geometry,
-        size,
-        lowest=-np.inf,
-        outside_is_zero=True,
-        return_argmax=return_argmax,
-    )
-
-
-@steps.arrays("grad_output", "X", "rois", "batch_indices")
 def RoiAlign_backward(  # noqa: N802
     grad_output: Array,
     X: Array,  # noqa: N803
@@ -156,20 +149,20 @@ def RoiAlign_backward(  # noqa: N802
     TypeError, ValueError
         If an argument is not as described.
     """
-    gradient = check.float_array("grad_output", grad_output)
-    maps = check.features("X", X, "NCHW")
-    check.same_dtype(gradient, maps)
-    regions = _boxes(rois, batch_indices, maps.shape[0], maps.dtype)
-    geometry = _align(mode, sampling_ratio, spatial_scale, coordinate_transformation_mode)
-    if mode == "avg":
-        return steps.spread_average(gradient, regions, geometry, maps.shape)
-    check.match_gradient(gradient, len(regions.boxes), maps.shape, "NCHW")
-    size = height_width(gradient.shape, "NCHW")
-    _, argmax = _corner_maximum(maps, regions, geometry, size)
-    return steps.spread_maximum(gradient, argmax, regions, geometry, maps.shape)
+    with Call(grad_output=grad_output, X=X, rois=rois, batch_indices=batch_indices) as call:
+        gradient = check.float_array("grad_output", grad_output)
+        maps = check.features("X", X)
+        check.same_dtype("grad_output", gradient, "X", maps)
+        regions = _boxes(call, rois, batch_indices, maps.shape[0], maps.dtype)
+        definition = _align(mode, sampling_ratio, spatial_scale, coordinate_transformation_mode)
+        size = check.grad_output("grad_output", gradient, len(regions.boxes), maps.shape)
+        pooling = Pooling(definition, size, rules=_CORNERS)
+        if mode == "avg":
+            return call.average_backward(gradient, regions, pooling, maps.shape)
+        _, argmax = call.maximum(maps, regions, pooling)
+        return call.maximum_backward(gradient, argmax, regions, pooling, maps.shape)
 
 
-@steps.arrays("X", "rois")
 def MaxRoiPool(  # noqa: N802
     X: Array,  # noqa: N803
     rois: Any,
@@ -211,29 +204,23 @@ def MaxRoiPool(  # noqa: N802
     array([[[[13., 14.],
              [18., 19.]]]], dtype=float32)
     """
-    return _max_roi_pool(X, rois, pooled_shape, spatial_scale)[0]
+    with Call(X=X, rois=rois) as call:
+        maps = check.features("X", X)
+        regions = conventions.numbered_boxes(call, "rois", rois, maps.shape[0], maps.dtype)
+        size = check.size_pair("pooled_shape", pooled_shape)
+        pooling = _max_roi_pool(spatial_scale, size, maps.dtype)
+        return call.maximum(maps, regions, pooling, return_argmax=False)[0]
 
 
-def _max_roi_pool(
-    X: Array,  # noqa: N803
-    rois: Any,
-    pooled_shape: Sequence[int],
-    spatial_scale: float,
-) -> tuple[Array, Array]:
-    maps = check.features("X", X, "NCHW")
-    regions = steps.numbered_boxes("rois", rois, maps.shape[0], maps.dtype)
-    scale = steps.single("spatial_scale", spatial_scale)
+def _max_roi_pool(spatial_scale: float, size: tuple[int, int], dtype: np.dtype[Any]) -> Pooling:
+    scale = conventions.float32_number("spatial_scale", spatial_scale)
     if scale <= 0:
         raise ValueError(f"spatial_scale must be above 0, got {spatial_scale}")
-    size = check.size_pair("pooled_shape", pooled_shape)
-    geometry = Geometry("roi_pool", scale)
-    lowest = float(np.finfo(real_type(maps.dtype)).min)
-    return steps.pool_maximum(
-        maps, regions, geometry, size, lowest=lowest, winner_is_cell=True, nan_restarts=True
-    )
+    lowest = float(np.finfo(real_dtype(dtype)).min)
+    rules = MaxRules(lowest=lowest, argmax_is_cell=True, nan_restarts=True)
+    return Pooling(Definition("roi_pool", scale), size, rules=rules)
 
 
-@steps.arrays("grad_output", "X", "rois")
 def MaxRoiPool_backward(  # noqa: N802
     grad_output: Array,
     X: Array,  # noqa: N803
@@ -259,10 +246,12 @@ def MaxRoiPool_backward(  # noqa: N802
     TypeError, ValueError
         If an argument is not as described.
     """
-    gradient = check.float_array("grad_output", grad_output)
-    maps = check.features("X", X, "NCHW")
-    check.same_dtype(gradient, maps)
-    regions = steps.numbered_boxes("rois", rois, maps.shape[0], maps.dtype)
-    check.match_gradient(gradient, len(regions.boxes), maps.shape, "NCHW")
-    _, argmax = _max_roi_pool(maps, rois, gradient.shape[2:], spatial_scale)
-    return steps.spread_maximum(gradient, argmax, regions, None, maps.shape, winner_is_cell=True)
+    with Call(grad_output=grad_output, X=X, rois=rois) as call:
+        gradient = check.float_array("grad_output", grad_output)
+        maps = check.features("X", X)
+        check.same_dtype("grad_output", gradient, "X", maps)
+        regions = conventions.numbered_boxes(call, "rois", rois, maps.shape[0], maps.dtype)
+        size = check.grad_output("grad_output", gradient, len(regions.boxes), maps.shape)
+        pooling = _max_roi_pool(spatial_scale, size, maps.dtype)
+        _, argmax = call.maximum(maps, regions, pooling)
+        return call.unpool(gradient, argmax, regions.batch_indices, maps.shape)

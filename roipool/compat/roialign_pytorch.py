@@ -1,6 +1,8 @@
 """RoIAlign.pytorch (longcw): TensorFlow's crop_and_resize in NCHW, and ROI align built on it.
 
-A box index outside the batch ends the process there; here it is a ValueError.
+A box index outside the batch ends the process there; here it is a ValueError. Unlike in
+:func:`roipool.crop_and_resize`, rounding can put the last row or column of a box that ends at 0 or
+1 outside the map.
 """
 
 from __future__ import annotations
@@ -11,14 +13,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-import roipool
 from roipool import _arguments as check
-from roipool._arguments import Array
-from roipool._arrays import array_module
-from roipool.compat import _steps as steps
+from roipool._arrays import Array
+from roipool._pooling import Call, Pooling
+from roipool.compat._conventions import TENSORFLOW_CROPS
+
+_NAMES = check.BoxNames("boxes", "box_ind")
+_CROP = TENSORFLOW_CROPS["bilinear"]
 
 
-@steps.speaking_of(features="image", box_indices="box_ind", crop_size="crop_height and crop_width")
 def crop_and_resize(
     image: Array,
     boxes: ArrayLike,
@@ -61,12 +64,17 @@ def crop_and_resize(
     array([[[[0., 2.],
              [6., 8.]]]], dtype=float32)
     """
-    return roipool.crop_and_resize(
-        image, boxes, box_ind, (crop_height, crop_width), extrapolation_value=extrapolation_value
-    )
+    with Call(image=image, boxes=boxes, box_ind=box_ind) as call:
+        maps = check.features("image", image)
+        pooling = Pooling(
+            _CROP,
+            check.size_pair("crop_height and crop_width", (crop_height, crop_width)),
+            empty_value=check.any_float("extrapolation_value", extrapolation_value),
+        )
+        regions = check.crop_regions(boxes, box_ind, maps.shape[0], maps.dtype, _NAMES)
+        return call.average(maps, regions, pooling)
 
 
-@steps.speaking_of(grad_output="grad_outputs", box_indices="box_ind", input_shape="image_size")
 def crop_and_resize_backward(
     grad_outputs: Array, boxes: ArrayLike, box_ind: ArrayLike, image_size: Sequence[int]
 ) -> Array:
@@ -91,7 +99,12 @@ def crop_and_resize_backward(
     TypeError, ValueError
         If an argument is not as described.
     """
-    return roipool.crop_and_resize_backward(grad_outputs, boxes, box_ind, image_size)
+    with Call(grad_outputs=grad_outputs, boxes=boxes, box_ind=box_ind) as call:
+        gradient = check.float_array("grad_outputs", grad_outputs)
+        shape = check.map_shape("image_size", image_size)
+        regions = check.crop_regions(boxes, box_ind, shape[0], gradient.dtype, _NAMES)
+        size = check.grad_output("grad_outputs", gradient, len(regions.boxes), shape)
+        return call.average_backward(gradient, regions, Pooling(_CROP, size), shape)
 
 
 class CropAndResize:
@@ -149,10 +162,12 @@ class RoIAlign:
         self.crop_height, self.crop_width = check.size_pair(
             "crop_height and crop_width", (crop_height, crop_width)
         )
-        self.extrapolation_value = check.extrapolation(extrapolation_value)
+        self.extrapolation_value = check.any_float("extrapolation_value", extrapolation_value)
         self.transform_fpcoor = check.flag("transform_fpcoor", transform_fpcoor)
 
-    def _normalised(self, boxes: Any, height: int, width: int, dtype: np.dtype[Any]) -> Array:
+    def _normalised(
+        self, call: Call, boxes: Any, height: int, width: int, dtype: np.dtype[Any]
+    ) -> Array:
         """Return y1, x1, y2, x2 as fractions, computed in the original's order."""
         table = check.coordinates(check.number_array("boxes", boxes), dtype)
         if table.size == 0:
@@ -163,7 +178,7 @@ class RoIAlign:
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             x1, x2 = self._ends(table[:, 0], table[:, 2], self.crop_width, width, real)
             y1, y2 = self._ends(table[:, 1], table[:, 3], self.crop_height, height, real)
-        return array_module(table).stack([y1, x1, y2, x2], axis=1)
+        return call.library.xp().stack([y1, x1, y2, x2], axis=1)
 
     def _ends(self, low: Array, high: Array, cells: int, size: int, real: Any) -> Any:
         if not self.transform_fpcoor:
@@ -172,18 +187,22 @@ class RoIAlign:
         first = (low + spacing / real(2) - real(0.5)) / real(size - 1)
         return first, first + spacing * real(cells - 1) / real(size - 1)
 
-    @steps.arrays("featuremap", "boxes", "box_ind")
     def forward(self, featuremap: Array, boxes: ArrayLike, box_ind: ArrayLike) -> Array:
         """Pool `boxes` from `featuremap`."""
-        maps = check.features("featuremap", featuremap, "NCHW")
-        normalised = self._normalised(boxes, maps.shape[2], maps.shape[3], maps.dtype)
-        return crop_and_resize(
-            maps, normalised, box_ind, self.crop_height, self.crop_width, self.extrapolation_value
-        )
+        with Call(featuremap=featuremap, boxes=boxes, box_ind=box_ind) as call:
+            maps = check.features("featuremap", featuremap)
+            normalised = self._normalised(call, boxes, maps.shape[2], maps.shape[3], maps.dtype)
+            return crop_and_resize(
+                maps,
+                normalised,
+                box_ind,
+                self.crop_height,
+                self.crop_width,
+                self.extrapolation_value,
+            )
 
     __call__ = forward
 
-    @steps.arrays("grad_outputs", "boxes", "box_ind")
     def backward(
         self,
         grad_outputs: Array,
@@ -192,7 +211,8 @@ class RoIAlign:
         featuremap_size: Sequence[int],
     ) -> Array:
         """Return the gradient with respect to `featuremap`, of shape `featuremap_size`."""
-        gradient = check.float_array("grad_outputs", grad_outputs)
-        shape = check.map_shape("featuremap_size", featuremap_size, "NCHW")
-        normalised = self._normalised(boxes, shape[2], shape[3], gradient.dtype)
-        return crop_and_resize_backward(gradient, normalised, box_ind, shape)
+        with Call(grad_outputs=grad_outputs, boxes=boxes, box_ind=box_ind) as call:
+            gradient = check.float_array("grad_outputs", grad_outputs)
+            shape = check.map_shape("featuremap_size", featuremap_size)
+            normalised = self._normalised(call, boxes, shape[2], shape[3], gradient.dtype)
+            return crop_and_resize_backward(gradient, normalised, box_ind, shape)

@@ -2,6 +2,9 @@
 
 TensorFlow's CPU kernels add gradients of boxes that overlap in no fixed order; here the order is
 that of the boxes. Gradients for float16 and float64 images are summed in float32 and cast once.
+
+Unlike in :func:`roipool.crop_and_resize`, rounding can put the last row or column of a box that
+ends at 0 or 1 outside the image, and its gradient by the boxes on the other side of that border.
 """
 
 from __future__ import annotations
@@ -12,13 +15,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-import roipool
 from roipool import _arguments as check
-from roipool._arguments import Array
-from roipool._arrays import is_array
-from roipool.compat import _steps as steps
+from roipool._arrays import Array, is_array
+from roipool._definitions import Definition
+from roipool._pooling import Call, Pooling
+from roipool.compat import _conventions as conventions
+from roipool.compat._conventions import TENSORFLOW_CROPS
 
-_METHODS = ("bilinear", "nearest")
+_BOX_GRADIENT = Definition("tensorflow_crop_gradient")
 _GRADIENT_TYPES = ("float16", "float32", "float64")
 
 
@@ -28,19 +32,13 @@ def _in_float32(name: str, array: Any) -> Array:
         raise TypeError(f"{name} must be a NumPy or CuPy array, got {type(array).__name__}")
     if array.dtype.kind not in "fiu":
         raise TypeError(f"{name} must hold real numbers, got dtype {array.dtype}")
-    with np.errstate(over="ignore"):
-        return array.astype(np.float32, copy=False)
+    return check.cast(array, np.dtype(np.float32))
 
 
-def _finite_boxes(boxes: ArrayLike) -> Array:
-    array = _float32_boxes(boxes)
-    if array.ndim == 2:
-        steps.check_finite("boxes", array)
-    return array
+def _definition(method: str) -> Definition:
+    return TENSORFLOW_CROPS[check.choice("method", method, tuple(TENSORFLOW_CROPS))]
 
 
-@steps.speaking_of(features="image")
-@steps.arrays("image", "boxes", "box_indices")
 def crop_and_resize(
     image: Array,
     boxes: ArrayLike,
@@ -85,19 +83,19 @@ def crop_and_resize(
     array([[[0., 2.],
             [6., 8.]]], dtype=float32)
     """
-    return roipool.crop_and_resize(
-        _in_float32("image", image),
-        _finite_boxes(boxes),
-        box_indices,
-        crop_size,
-        method=check.choice("method", method, _METHODS),
-        extrapolation_value=check.extrapolation(extrapolation_value),
-        layout="NHWC",
-    )
+    with Call(image=image, boxes=boxes, box_indices=box_indices) as call:
+        maps = check.features("image", _in_float32("image", image), "NHWC")
+        pooling = Pooling(
+            _definition(method),
+            check.size_pair("crop_size", crop_size),
+            "NHWC",
+            check.any_float("extrapolation_value", extrapolation_value),
+        )
+        regions = check.crop_regions(boxes, box_indices, maps.shape[0], maps.dtype)
+        conventions.check_finite(call, "boxes", check.swap_xy(regions.boxes))
+        return call.average(maps, regions, pooling)
 
 
-@steps.speaking_of(grad_output="grads", input_shape="image_size")
-@steps.arrays("grads", "boxes", "box_indices")
 def crop_and_resize_backward(
     grads: Array,
     boxes: ArrayLike,
@@ -135,19 +133,16 @@ def crop_and_resize_backward(
         raise TypeError(f"T must be float16, float32 or float64, got {T!r}") from None
     if dtype.name not in _GRADIENT_TYPES:
         raise TypeError(f"T must be float16, float32 or float64, got {dtype}")
-    gradient = roipool.crop_and_resize_backward(
-        _in_float32("grads", grads),
-        _float32_boxes(boxes),
-        box_indices,
-        image_size,
-        method=check.choice("method", method, _METHODS),
-        layout="NHWC",
-    )
-    return gradient.astype(dtype, copy=False)
+    with Call(grads=grads, boxes=boxes, box_indices=box_indices) as call:
+        gradient = check.float_array("grads", _in_float32("grads", grads))
+        shape = check.map_shape("image_size", image_size, "NHWC")
+        definition = _definition(method)
+        regions = check.crop_regions(boxes, box_indices, shape[0], gradient.dtype)
+        size = check.grad_output("grads", gradient, len(regions.boxes), shape, "NHWC")
+        result = call.average_backward(gradient, regions, Pooling(definition, size, "NHWC"), shape)
+        return result.astype(dtype, copy=False)
 
 
-@steps.speaking_of(grad_output="grads", features="image")
-@steps.arrays("grads", "image", "boxes", "box_indices")
 def crop_and_resize_backward_boxes(
     grads: Array, image: Array, boxes: ArrayLike, box_indices: ArrayLike, method: str = "bilinear"
 ) -> Array:
@@ -175,14 +170,10 @@ def crop_and_resize_backward_boxes(
         If an argument is not as described.
     """
     check.choice("method", method, ("bilinear",))
-    return roipool.crop_and_resize_backward_boxes(
-        _in_float32("grads", grads),
-        _in_float32("image", image),
-        _float32_boxes(boxes),
-        box_indices,
-        layout="NHWC",
-    )
-
-
-def _float32_boxes(boxes: ArrayLike) -> Array:
-    return check.coordinates(check.number_array("boxes", boxes), np.dtype(np.float32))
+    with Call(grads=grads, image=image, boxes=boxes, box_indices=box_indices) as call:
+        gradient = check.float_array("grads", _in_float32("grads", grads))
+        maps = check.features("image", _in_float32("image", image), "NHWC")
+        regions = check.crop_regions(boxes, box_indices, maps.shape[0], maps.dtype)
+        size = check.grad_output("grads", gradient, len(regions.boxes), maps.shape, "NHWC")
+        pooling = Pooling(_BOX_GRADIENT, size, "NHWC")
+        return check.swap_xy(call.average_backward_boxes(gradient, maps, regions, pooling))

@@ -1,8 +1,9 @@
 """torchvision's ``roi_align`` and ``roi_pool`` (torchvision/ops), as its CPU kernels compute them.
 
-Beyond the original: NaN and infinite boxes, which crash or leak memory there, pool to 0; a sample
-outside the map is 0 even where the plane's first cell is NaN. float16 maps are computed with
-float32 coordinates; torchvision's CPU kernel rounds those to float16 too, unlike under autocast.
+Beyond the original: NaN and infinite boxes, which crash or leak memory there, pool to 0;
+cells that a sample weighs with 0 are not read, even if NaN (see `roi_align`). float16 maps are
+computed with float32 coordinates; torchvision's CPU kernel rounds those to float16 too, unlike
+under autocast.
 """
 
 from __future__ import annotations
@@ -13,43 +14,45 @@ from typing import Any
 import numpy as np
 
 from roipool import _arguments as check
-from roipool._arguments import Array, Regions
-from roipool._arrays import joined, values_of
-from roipool._geometry import Geometry
-from roipool._layout import real_type
-from roipool.compat import _steps as steps
+from roipool._arguments import Regions
+from roipool._arrays import Array
+from roipool._definitions import Definition
+from roipool._pooling import Call, Pooling
+from roipool.compat import _conventions as conventions
 
 
-def _boxes(boxes: Any, images: int, dtype: np.dtype[Any]) -> Regions:
+def boxes_of_images(
+    call: Call, boxes: Any, images: int, dtype: np.dtype[Any], *, name: str = "boxes"
+) -> Regions:
     """Take (K, 5) boxes, or a list of (L, 4), one for each of the first images."""
     if isinstance(boxes, (list, tuple)) and any(check.rank(item) == 2 for item in boxes):
-        return _boxes_per_image(boxes, images, dtype)
-    table = check.number_array("boxes", boxes)
-    known = values_of(table)
-    if known is not None and known.ndim == 2 and known.shape[1] == 5 and (known[:, 0] < 0).any():
-        row = int(np.flatnonzero(known[:, 0] < 0)[0])
-        raise ValueError(f"boxes[{row}, 0] is {known[row, 0]}, but it must not be negative")
-    return steps.numbered_boxes("boxes", table, images, dtype)
+        return _regions_per_image(boxes, images, dtype)
+    table = check.number_array(name, boxes)
+    checked = call.library.checked_values(table)
+    if checked is not None and checked.ndim == 2 and checked.shape[1] == 5:
+        negative = np.flatnonzero(checked[:, 0] < 0)
+        if len(negative):
+            row = int(negative[0])
+            raise ValueError(f"{name}[{row}, 0] is {checked[row, 0]}, but it must not be negative")
+    return conventions.numbered_boxes(call, name, table, images, dtype)
 
 
-def _boxes_per_image(boxes: Sequence[Any], images: int, dtype: np.dtype[Any]) -> Regions:
+def _regions_per_image(boxes: Sequence[Any], images: int, dtype: np.dtype[Any]) -> Regions:
     parts = [check.number_array(f"boxes[{image}]", item) for image, item in enumerate(boxes)]
     for image, part in enumerate(parts):
         if part.ndim != 2 or part.shape[1] != 4:
             raise ValueError(f"boxes[{image}] must have shape (L, 4), got {part.shape}")
         if image >= images and len(part) > 0:
             raise ValueError(f"boxes[{image}] holds boxes, but the batch holds {images} images")
-    real = real_type(dtype)
-    return Regions(*joined([check.coordinates(part, dtype) for part in parts], real))
+    return check.joined_regions(parts, 4, dtype)
 
 
-def _align(spatial_scale: float, sampling_ratio: int, aligned: bool) -> Geometry:
-    return steps.align_geometry(
+def _align(spatial_scale: float, sampling_ratio: int, aligned: bool) -> Definition:
+    return conventions.roi_align_definition(
         check.real_number("spatial_scale", spatial_scale), sampling_ratio, aligned
     )
 
 
-@steps.arrays("input", "boxes")
 def roi_align(
     input: Array,
     boxes: Any,
@@ -86,6 +89,14 @@ def roi_align(
     TypeError, ValueError
         If an argument is not as described.
 
+    Notes
+    -----
+    A cell whose weight in a sample is exactly 0 is not read: the next row or column of cells where
+    a sample lies exactly on cell centres along that axis, or before the map's first. The original
+    reads it times 0: where it is NaN or infinite, the average is NaN there. So it is with the
+    plane's first cell, which a sample outside the map reads times 0 there, and for NaN or infinite
+    gradients in the backward.
+
     Examples
     --------
     >>> import numpy as np
@@ -95,13 +106,14 @@ def roi_align(
     array([[[[10., 11.],
              [15., 16.]]]], dtype=float32)
     """
-    maps = check.features("input", input, "NCHW")
-    regions = _boxes(boxes, maps.shape[0], maps.dtype)
-    geometry = _align(spatial_scale, sampling_ratio, aligned)
-    return steps.pool_average(maps, regions, geometry, check.size_pair("output_size", output_size))
+    with Call(input=input, boxes=boxes) as call:
+        maps = check.features("input", input)
+        regions = boxes_of_images(call, boxes, maps.shape[0], maps.dtype)
+        definition = _align(spatial_scale, sampling_ratio, aligned)
+        size = check.size_pair("output_size", output_size)
+        return call.average(maps, regions, Pooling(definition, size))
 
 
-@steps.arrays("grad_output", "boxes")
 def roi_align_backward(
     grad_output: Array,
     boxes: Any,
@@ -131,15 +143,16 @@ def roi_align_backward(
     TypeError, ValueError
         If an argument is not as described.
     """
-    gradient = check.float_array("grad_output", grad_output)
-    shape = check.map_shape("input_shape", input_shape, "NCHW")
-    regions = _boxes(boxes, shape[0], gradient.dtype)
-    return steps.spread_average(
-        gradient, regions, _align(spatial_scale, sampling_ratio, aligned), shape
-    )
+    with Call(grad_output=grad_output, boxes=boxes) as call:
+        gradient = check.float_array("grad_output", grad_output)
+        shape = check.map_shape("input_shape", input_shape)
+        regions = boxes_of_images(call, boxes, shape[0], gradient.dtype)
+        definition = _align(spatial_scale, sampling_ratio, aligned)
+        return conventions.average_backward(
+            call, "grad_output", gradient, regions, definition, shape
+        )
 
 
-@steps.arrays("input", "boxes")
 def roi_pool(
     input: Array,
     boxes: Any,
@@ -178,15 +191,19 @@ def roi_pool(
     array([[[[19., 19.],
              [19., 19.]]]], dtype=float32)
     """
-    maps = check.features("input", input, "NCHW")
-    regions = _boxes(boxes, maps.shape[0], maps.dtype)
-    geometry = Geometry("roi_pool", check.real_number("spatial_scale", spatial_scale))
-    size = check.size_pair("output_size", output_size)
-    pooled, argmax = steps.pool_maximum(maps, regions, geometry, size, winner_is_cell=True)
-    return (pooled, argmax) if check.flag("return_argmax", return_argmax) else pooled
+    with Call(input=input, boxes=boxes) as call:
+        maps = check.features("input", input)
+        regions = boxes_of_images(call, boxes, maps.shape[0], maps.dtype)
+        pooling = Pooling(
+            Definition("roi_pool", check.real_number("spatial_scale", spatial_scale)),
+            check.size_pair("output_size", output_size),
+            rules=conventions.CELLS_FROM_LOWEST_FLOAT32,
+        )
+        want_argmax = check.flag("return_argmax", return_argmax)
+        pooled, argmax = call.maximum(maps, regions, pooling, return_argmax=want_argmax)
+        return (pooled, argmax) if want_argmax else pooled
 
 
-@steps.arrays("grad_output", "argmax", "boxes")
 def roi_pool_backward(
     grad_output: Array, argmax: Array, boxes: Any, input_shape: Sequence[int]
 ) -> Array:
@@ -213,10 +230,12 @@ def roi_pool_backward(
     TypeError, ValueError
         If an argument is not as described.
     """
-    gradient = check.float_array("grad_output", grad_output)
-    shape = check.map_shape("input_shape", input_shape, "NCHW")
-    regions = _boxes(boxes, shape[0], gradient.dtype)
-    return steps.spread_maximum(gradient, argmax, regions, None, shape, winner_is_cell=True)
+    with Call(grad_output=grad_output, argmax=argmax, boxes=boxes) as call:
+        gradient = check.float_array("grad_output", grad_output)
+        shape = check.map_shape("input_shape", input_shape)
+        regions = boxes_of_images(call, boxes, shape[0], gradient.dtype)
+        check.grad_output("grad_output", gradient, len(regions.boxes), shape)
+        return call.unpool(gradient, argmax, regions.batch_indices, shape)
 
 
 class RoIAlign:
@@ -233,6 +252,10 @@ class RoIAlign:
         self.spatial_scale = spatial_scale
         self.sampling_ratio = sampling_ratio
         self.aligned = aligned
+
+    def _definition(self) -> Definition:
+        """Return the definition with these options, checked."""
+        return _align(self.spatial_scale, self.sampling_ratio, self.aligned)
 
     def forward(self, input: Array, rois: Any) -> Array:
         """Pool `rois` from `input`."""

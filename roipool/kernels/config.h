@@ -13,6 +13,14 @@
 #include <math.h>
 #endif
 
+// The CPU's engines are compiled once per instruction set and linked together. What they share with
+// the rest must not have a copy out of line, which could be another set's.
+#if defined(__CUDACC__)
+#define ROIPOOL_ENGINE_HD ROIPOOL_HD
+#else
+#define ROIPOOL_ENGINE_HD __attribute__((always_inline)) inline
+#endif
+
 namespace roipool {
 
 // Offsets into arrays and numbers of samples. At least 64 bits on every platform.
@@ -61,6 +69,14 @@ ROIPOOL_HD wide_int to_wide_int(T value) {
 
 ROIPOOL_HD wide_int clamp(wide_int value, wide_int low, wide_int high) {
   return value < low ? low : (value > high ? high : value);
+}
+
+// The upper half of a float's bits, rounded to nearest, ties to even; overflow becomes infinity and
+// NaN stays NaN.
+ROIPOOL_ENGINE_HD unsigned bfloat16_of_float_bits(unsigned bits) {
+  const bool is_nan = (bits & 0x7fffffffu) > 0x7f800000u;
+  const unsigned rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+  return is_nan ? (bits >> 16) | 0x0040u : rounded;
 }
 
 }  // namespace roipool

@@ -25,8 +25,8 @@ struct SampleGrid {
 
 // As many samples as the bin is long, rounded up, so that neighbours are at most a cell apart.
 template <typename T>
-ROIPOOL_HD wide_int adaptive_grid(T length, int bins) {
-  const T samples = ceil_of(length / T(bins));
+ROIPOOL_HD wide_int adaptive_grid(T bin_length) {
+  const T samples = ceil_of(bin_length);
   if (!(samples > T(0))) return 0;
   return samples < T(largest_adaptive_grid) ? static_cast<wide_int>(samples)
                                             : largest_adaptive_grid;
@@ -42,8 +42,21 @@ ROIPOOL_HD SampleGrid<T> sample_grid(const Axis<T>& axis) {
   T length = end - start;
   const bool fixed_length = !axis.aligned && length < T(1);
   if (fixed_length) length = T(1);
-  const wide_int count = axis.sampling > 0 ? axis.sampling : adaptive_grid(length, axis.bins);
-  return {start, length / T(axis.bins), count, fixed_length};
+  const T bin_length = length / T(axis.bins);
+  const wide_int count = axis.sampling > 0 ? axis.sampling : adaptive_grid(bin_length);
+  return {start, bin_length, count, fixed_length};
+}
+
+// mmcv rounds a bin's length to float32 before it rounds it up, in every type: a float64 bin that
+// is a little longer than whole cells has one sample less.
+template <typename T>
+ROIPOOL_HD SampleGrid<T> mmcv_sample_grid(const Axis<T>& axis) {
+  SampleGrid<T> grid = sample_grid(axis);
+  if (axis.sampling > 0) return grid;
+  // Held first: a double beyond float32 cannot be converted.
+  const T held = minimum(maximum(grid.bin_length, T(0)), T(largest_adaptive_grid));
+  grid.count = adaptive_grid(static_cast<float>(held));
+  return grid;
 }
 
 struct NumberRange {
@@ -51,10 +64,10 @@ struct NumberRange {
   wide_int last;
 };
 
-// The numbers [first, last) of a bin's samples that can lie inside the map: every inside one, and
-// a few more. Keeps a grid that is mostly outside from being walked.
+// The numbers [first, last) of a bin's samples that can lie in [low, high]: every one that does,
+// and a few more. Keeps a grid that is mostly outside from being walked.
 template <typename T>
-ROIPOOL_HD NumberRange numbers_near_map(const SampleGrid<T>& grid, int bin, wide_int size) {
+ROIPOOL_HD NumberRange numbers_between(const SampleGrid<T>& grid, int bin, T low, T high) {
   const wide_int short_grid = 16;
   const T begin = grid.start + T(bin) * grid.bin_length;
   const T step = grid.bin_length / T(grid.count);
@@ -62,9 +75,15 @@ ROIPOOL_HD NumberRange numbers_near_map(const SampleGrid<T>& grid, int bin, wide
   if (!(is_finite(begin) && is_finite(step))) return {0, 0};
   // A position is off by a few roundings of `begin`; epsilon here is generous for float32.
   const T slack = T(4) + magnitude(begin / step) * T(1e-6);
-  const wide_int first = to_wide_int(floor_of((T(-1) - begin) / step - slack));
-  const wide_int last = to_wide_int(ceil_of((T(size) - begin) / step + slack));
+  const wide_int first = to_wide_int(floor_of((low - begin) / step - slack));
+  const wide_int last = to_wide_int(ceil_of((high - begin) / step + slack));
   return {clamp(first, 0, grid.count), clamp(last, 0, grid.count)};
+}
+
+// Those that can lie inside the map.
+template <typename T>
+ROIPOOL_HD NumberRange numbers_near_map(const SampleGrid<T>& grid, int bin, wide_int size) {
+  return numbers_between(grid, bin, T(-1), T(size));
 }
 
 // Interpolation between cell centres; the outermost cells reach on for one cell (`position` in
@@ -91,19 +110,30 @@ ROIPOOL_HD PositionGradient<T> position_gradient(const SampleGrid<T>& grid, cons
   return {axis.scale * (T(1) - along), axis.scale * along};
 }
 
+// Tells the sink of the bilinear samples on a grid.
 template <typename T, typename Sink>
-ROIPOOL_HD void roi_align(const Axis<T>& axis, int first_bin, int last_bin, Sink& sink) {
-  const SampleGrid<T> grid = sample_grid(axis);
+ROIPOOL_HD void add_grid_samples(const Axis<T>& axis, const SampleGrid<T>& grid, int first_bin,
+                                 int last_bin, Sink& sink) {
   for (int bin = first_bin; bin < last_bin; ++bin) {
     sink.begin_bin(bin, grid.count);
     const NumberRange near = numbers_near_map(grid, bin, axis.size);
     for (wide_int number = near.first; number < near.last; ++number) {
       const T position = grid.position(bin, number);
       if (!(position >= T(-1) && position <= T(axis.size))) continue;
-      sink.add(number, replicate_border(position, axis.size));
-      if (Sink::wants_gradient) sink.move(position_gradient(grid, axis, bin, number));
+      sink.add(number, replicate_border(position, axis.size),
+               position_gradient(grid, axis, bin, number));
     }
   }
+}
+
+template <typename T, typename Sink>
+ROIPOOL_HD void roi_align(const Axis<T>& axis, int first_bin, int last_bin, Sink& sink) {
+  add_grid_samples(axis, sample_grid(axis), first_bin, last_bin, sink);
+}
+
+template <typename T, typename Sink>
+ROIPOOL_HD void mmcv_roi_align(const Axis<T>& axis, int first_bin, int last_bin, Sink& sink) {
+  add_grid_samples(axis, mmcv_sample_grid(axis), first_bin, last_bin, sink);
 }
 
 // ONNX's mode "max" compares the four weighted corners, not their sum: each sample is two samples

@@ -18,14 +18,15 @@ ROIPOOL_HD void add_no_cells(int first_bin, int last_bin, Sink& sink) {
   for (int bin = first_bin; bin < last_bin; ++bin) sink.begin_bin(bin, 0);
 }
 
-// A box of `length` whole cells from `start`, cut into bins whose edges are rounded outwards.
-template <typename T, typename Sink>
+// A box of `length` whole cells from `start`, cut into bins whose edges are computed in type `Edge`
+// and rounded outwards.
+template <typename Edge, typename T, typename Sink>
 ROIPOOL_HD void add_whole_cell_bins(wide_int start, wide_int length, const Axis<T>& axis,
                                     int first_bin, int last_bin, Sink& sink) {
-  const T bin_length = T(length) / T(axis.bins);
+  const Edge bin_length = Edge(length) / Edge(axis.bins);
   for (int bin = first_bin; bin < last_bin; ++bin) {
-    const wide_int first = start + to_wide_int(floor_of(T(bin) * bin_length));
-    const wide_int last = start + to_wide_int(ceil_of(T(bin + 1) * bin_length));
+    const wide_int first = start + to_wide_int(floor_of(Edge(bin) * bin_length));
+    const wide_int last = start + to_wide_int(ceil_of(Edge(bin + 1) * bin_length));
     add_cells<T>(bin, first, last, axis.size, sink);
   }
 }
@@ -42,12 +43,12 @@ ROIPOOL_HD void roi_pool(const Axis<T>& axis, int first_bin, int last_bin, Sink&
   }
   const wide_int start = to_wide_int(low);
   const wide_int length = maximum<wide_int>(to_wide_int(high) - start + 1, 1);
-  add_whole_cell_bins(start, length, axis, first_bin, last_bin, sink);
+  add_whole_cell_bins<T>(start, length, axis, first_bin, last_bin, sink);
 }
 
-// Chainer's average pooling: both ends rounded, the last not included, at least one cell long.
-template <typename T, typename Sink>
-ROIPOOL_HD void roi_average_pool(const Axis<T>& axis, int first_bin, int last_bin, Sink& sink) {
+// Average pooling: both ends rounded, the last not included, at least one cell long.
+template <typename Edge, typename T, typename Sink>
+ROIPOOL_HD void add_average_bins(const Axis<T>& axis, int first_bin, int last_bin, Sink& sink) {
   const T low = round_half_away(axis.low * axis.scale);
   const T high = round_half_away(axis.high * axis.scale);
   if (!(is_finite(low) && is_finite(high))) {
@@ -56,7 +57,20 @@ ROIPOOL_HD void roi_average_pool(const Axis<T>& axis, int first_bin, int last_bi
   }
   const wide_int start = to_wide_int(low);
   const wide_int length = maximum<wide_int>(to_wide_int(high) - start, 1);
-  add_whole_cell_bins(start, length, axis, first_bin, last_bin, sink);
+  add_whole_cell_bins<Edge>(start, length, axis, first_bin, last_bin, sink);
+}
+
+// Chainer's GPU kernel computes the bins' edges in the maps' type.
+template <typename T, typename Sink>
+ROIPOOL_HD void roi_average_pool(const Axis<T>& axis, int first_bin, int last_bin, Sink& sink) {
+  add_average_bins<T>(axis, first_bin, last_bin, sink);
+}
+
+// Its CPU code computes them with Python's floats: float64 for any maps.
+template <typename T, typename Sink>
+ROIPOOL_HD void chainer_roi_average_pool(const Axis<T>& axis, int first_bin, int last_bin,
+                                         Sink& sink) {
+  add_average_bins<double>(axis, first_bin, last_bin, sink);
 }
 
 // Caffe's backward visits, for every cell, the bins that can hold it, and looks only into boxes
@@ -73,7 +87,6 @@ ROIPOOL_HD bool caffe_gathers(wide_int start, wide_int end, int bins, int bin, w
 // Passes on the samples of whole-cell bins, with weight 0 where the gradient does not reach.
 template <typename T, typename Sink>
 struct CaffeGatherSink {
-  static const bool wants_gradient = false;
   Sink& sink;
   wide_int start;
   wide_int end;

@@ -42,12 +42,20 @@ struct PositionGradient {
 //   template <typename T, typename Sink>
 //   void NAME(const Axis<T>& axis, int first_bin, int last_bin, Sink& sink);
 //
-// It tells the sink, for every bin in [first_bin, last_bin) in turn,
-//   sink.begin_bin(bin, total)   how many samples the bin has on this axis, inside the map or not
-//                                (an average divides by it),
+// For every bin in [first_bin, last_bin) in turn it tells the sink
+//   sink.begin_bin(bin, total)   how many samples the bin has on this axis, inside the map or not:
+//                                an average divides by it,
+// and then either
 //   sink.add(number, sample)     each sample that lies inside the map, in increasing `number`,
-//                                which counts the bin's samples from 0, the outside ones included,
-// and, where Sink::wants_gradient, sink.move(gradient) right after each add.
+//                                which counts the bin's samples from 0, the outside ones included;
+//   sink.add(number, sample, gradient)
+//                                the same with a PositionGradient, if boxes have a gradient: its
+//                                computation costs nothing where the sink does not use it;
+// or, for averages whose weights come from no samples (integrals, say),
+//   sink.tap(cell, weight, by_low, by_high)
+//                                a weight and its derivatives by the ends of the box, cells in
+//                                increasing order, give or take two. A sample is one or two taps.
+//
 // It is never called for an axis without cells (size 0), and it must answer NaN and infinite
 // coordinates with bins that have no sample inside.
 

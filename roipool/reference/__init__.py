@@ -29,6 +29,11 @@ from roipool.reference._crop_and_resize import (
 from roipool.reference._mmcv import mmcv_roi_align_max, mmcv_roi_pool
 from roipool.reference._onnx import onnx_roi_align_max
 from roipool.reference._roi_align import roi_align, roi_align_backward, roi_align_backward_rois
+from roipool.reference._roi_align_rotated import (
+    roi_align_rotated,
+    roi_align_rotated_backward,
+    roi_align_rotated_backward_rois,
+)
 from roipool.reference._roi_average_pool import roi_average_pool, roi_average_pool_backward
 from roipool.reference._roi_pool import roi_pool, roi_pool_backward
 from roipool.reference._step_align import caffe_roi_align, mxnet_roi_align
@@ -45,6 +50,9 @@ __all__ = [
     "roi_align",
     "roi_align_backward",
     "roi_align_backward_rois",
+    "roi_align_rotated",
+    "roi_align_rotated_backward",
+    "roi_align_rotated_backward_rois",
     "roi_average_pool",
     "roi_average_pool_backward",
     "roi_pool",

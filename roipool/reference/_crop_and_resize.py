@@ -8,7 +8,6 @@ from functools import partial
 
 import numpy as np
 
-from roipool.reference._geometry import Neighbours, _corner_slopes, _corners, _round_half_away
 from roipool.reference._inputs import (
     Array,
     Box,
@@ -25,6 +24,7 @@ from roipool.reference._inputs import (
     _shape_nchw,
     _to_nchw,
 )
+from roipool.reference._interpolation import Neighbours, _corner_slopes, _corners, _round_half_away
 from roipool.reference._loops import (
     Bin,
     Definition,
@@ -39,16 +39,26 @@ from roipool.reference._loops import (
 
 
 def _crop_position(
-    first: float, last: float, p: int, bins: int, size: int, ratio_first: bool, real: Real
+    first: float,
+    last: float,
+    p: int,
+    bins: int,
+    size: int,
+    real: Real,
+    *,
+    pinned: bool,
+    ratio_first: bool,
 ) -> Scalar:
     """Where cell `p` of a side samples.
 
-    Cells are evenly spread from the box's first edge to its last; a single one is midway.
-    `ratio_first` multiplies in the order of TensorFlow's box gradient, which is not that of its
-    other kernels.
+    Cells are evenly spread from the box's first edge to its last; a single one is midway. The last
+    is exactly on the box's last edge if `pinned`, else where rounding puts it. `ratio_first`
+    multiplies in the order of TensorFlow's box gradient, which is not that of its other kernels.
     """
     if bins == 1:
         return real(0.5) * (real(first) + real(last)) * real(size - 1)
+    if pinned and p == bins - 1:
+        return real(last) * real(size - 1)
     length = real(last) - real(first)
     ratio = real(size - 1) / real(bins - 1)
     spacing = length * ratio if ratio_first else length * real(size - 1) / real(bins - 1)
@@ -73,11 +83,13 @@ def _crop_bin(
     size: Pair,
     method: str,
     real: Real,
+    pinned: bool,
     ratio_first: bool = False,
 ) -> Bin:
     """Crop and resize: one sample, outside once it leaves the rectangle of pixel centres."""
-    y = _crop_position(box[0], box[2], ph, bins[0], size[0], ratio_first, real)
-    x = _crop_position(box[1], box[3], pw, bins[1], size[1], ratio_first, real)
+    position = partial(_crop_position, real=real, pinned=pinned, ratio_first=ratio_first)
+    y = position(box[0], box[2], ph, bins[0], size[0])
+    x = position(box[1], box[3], pw, bins[1], size[1])
     pixels: list[Pixel] = []
     if 0 <= y <= size[0] - 1 and 0 <= x <= size[1] - 1:
         if method == "nearest":
@@ -87,12 +99,19 @@ def _crop_bin(
     return Bin([Sample(0, float(y), float(x), pixels)], (1, 1))
 
 
-def _crop(bins: Pair, size: Sequence[int], method: str, coordinate_dtype: DType) -> Definition:
+def _crop(
+    bins: Pair, size: Sequence[int], method: str, pinned: bool, coordinate_dtype: DType
+) -> Definition:
     """The definition of crop and resize with these options."""
     if method not in ("bilinear", "nearest"):
         raise ValueError(f"method must be 'bilinear' or 'nearest', got {method!r}")
     return partial(
-        _crop_bin, bins=bins, size=_pair(size), method=method, real=_real(coordinate_dtype)
+        _crop_bin,
+        bins=bins,
+        size=_pair(size),
+        method=method,
+        real=_real(coordinate_dtype),
+        pinned=pinned,
     )
 
 
@@ -105,11 +124,13 @@ def crop_and_resize(
     method: str = "bilinear",
     extrapolation_value: float = 0.0,
     layout: str = "NCHW",
+    pinned: bool = True,
     coordinate_dtype: DType = np.float64,
 ) -> Floats:
     """Crops resized by one sample per cell, corners on corners.
 
-    Source: TensorFlow's tf.image.crop_and_resize.
+    Source: TensorFlow's tf.image.crop_and_resize; for the pinned cell, OpenVINO's bilinear
+    ROIPooling and ONNX Runtime's CropAndResize.
 
     Parameters
     ----------
@@ -126,6 +147,9 @@ def crop_and_resize(
         How a sample reads the map; "nearest" takes halves away from zero.
     extrapolation_value : float
         Value of a cell whose sample is NaN, or outside the rectangle of the map's pixel centres.
+    pinned : bool
+        Whether the last cell of a side lies exactly on the box's last edge. If not, it lies where
+        rounding puts it, as in TensorFlow: perhaps just outside the map.
 
     Returns
     -------
@@ -146,7 +170,7 @@ def crop_and_resize(
     """
     planes, bins = _to_nchw(features, layout), _pair(crop_size)
     table = _boxes(boxes, box_indices, len(planes))
-    definition = _crop(bins, planes.shape[2:], method, coordinate_dtype)
+    definition = _crop(bins, planes.shape[2:], method, pinned, coordinate_dtype)
     return _from_nchw(_average(planes, table, bins, definition, extrapolation_value), layout)
 
 
@@ -158,6 +182,7 @@ def crop_and_resize_backward(
     *,
     method: str = "bilinear",
     layout: str = "NCHW",
+    pinned: bool = True,
     coordinate_dtype: DType = np.float64,
 ) -> Floats:
     """Gradient of `crop_and_resize` for the features: its transpose.
@@ -168,7 +193,7 @@ def crop_and_resize_backward(
     ----------
     grad_output, input_shape, layout
         See `roipool.reference`.
-    boxes, box_indices, method, coordinate_dtype
+    boxes, box_indices, method, pinned, coordinate_dtype
         As for `crop_and_resize`.
 
     Returns
@@ -188,7 +213,7 @@ def crop_and_resize_backward(
     [[[[0.25, 0.25], [0.25, 0.25]]]]
     """
     shape, upstream = _shape_nchw(input_shape, layout), _to_nchw(grad_output, layout)
-    definition = _crop(_pair(upstream.shape[2:]), shape[2:], method, coordinate_dtype)
+    definition = _crop(_pair(upstream.shape[2:]), shape[2:], method, pinned, coordinate_dtype)
     return _from_nchw(
         _average_backward(upstream, _boxes(boxes, box_indices, shape[0]), shape, definition), layout
     )
@@ -208,18 +233,20 @@ def crop_and_resize_backward_boxes(
     box_indices: Array,
     *,
     layout: str = "NCHW",
+    pinned: bool = True,
     coordinate_dtype: DType = np.float64,
 ) -> Floats:
     """Gradient of bilinear `crop_and_resize` for the boxes.
 
     A sample on a row of pixel centres has no slope for y, one on a column none for x, one outside
-    neither. Source: TensorFlow's CropAndResizeGradBoxes.
+    neither. Source: TensorFlow's CropAndResizeGradBoxes; without `pinned` in its own order of
+    multiplication, which is not that of its forward.
 
     Parameters
     ----------
     grad_output, features, layout
         See `roipool.reference`.
-    boxes, box_indices, coordinate_dtype
+    boxes, box_indices, pinned, coordinate_dtype
         As for `crop_and_resize`.
 
     Returns
@@ -243,7 +270,13 @@ def crop_and_resize_backward_boxes(
     bins, size, real = _pair(upstream.shape[2:]), _pair(planes.shape[2:]), _real(coordinate_dtype)
     table = _boxes(boxes, box_indices, len(planes))
     definition = partial(
-        _crop_bin, bins=bins, size=size, method="bilinear", real=real, ratio_first=True
+        _crop_bin,
+        bins=bins,
+        size=size,
+        method="bilinear",
+        real=real,
+        pinned=pinned,
+        ratio_first=not pinned,
     )
     grad = np.zeros((len(table), 4))
     for k, n, ph, pw, found in _every_bin(table, bins, definition):

@@ -46,10 +46,10 @@ def _shape_nchw(shape: Sequence[int], layout: str) -> tuple[int, int, int, int]:
     return (n, fourth, second, third) if layout == "NHWC" else (n, second, third, fourth)
 
 
-def _boxes(rois: Rois, batch_indices: Array | None, images: int) -> Boxes:
+def _boxes(rois: Rois, batch_indices: Array | None, images: int, numbers: int = 4) -> Boxes:
     """The boxes of `rois`, in any of its three forms, with their images.
 
-    An image that does not exist is an error.
+    A box has so many `numbers`. An image that does not exist is an error.
     """
     if (
         batch_indices is None
@@ -64,9 +64,10 @@ def _boxes(rois: Rois, batch_indices: Array | None, images: int) -> Boxes:
         parts = [np.asarray(part).astype(np.float64) for part in rois]
         return [(n, tuple(row.tolist())) for n, part in enumerate(parts) for row in part]
     table = np.asarray(rois).astype(np.float64)
-    if table.ndim != 2 or table.shape[1] != (5 if batch_indices is None else 4):
+    if table.ndim != 2 or table.shape[1] != numbers + (batch_indices is None):
         raise ValueError(
-            f"rois must be (K, 5), or (K, 4) with batch_indices, got shape {table.shape}"
+            f"rois must be (K, {numbers + 1}), or (K, {numbers}) with batch_indices, "
+            f"got shape {table.shape}"
         )
     batch = table[:, 0] if batch_indices is None else np.asarray(batch_indices).astype(np.float64)
     for row, n in enumerate(batch.tolist()):
@@ -74,4 +75,4 @@ def _boxes(rois: Rois, batch_indices: Array | None, images: int) -> Boxes:
             raise ValueError(
                 f"batch index of row {row} must be an integer in [0, {images}), got {n}"
             )
-    return [(int(n), tuple(row[-4:].tolist())) for n, row in zip(batch, table, strict=True)]
+    return [(int(n), tuple(row[-numbers:].tolist())) for n, row in zip(batch, table, strict=True)]

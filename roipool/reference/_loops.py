@@ -45,21 +45,16 @@ def _every_bin(
     for k, (n, box) in enumerate(boxes):
         for ph in range(bins[0]):
             for pw in range(bins[1]):
-                with np.errstate(over="ignore", invalid="ignore"):
-                    found = definition(box, ph, pw)
-                yield k, n, ph, pw, found
+                yield k, n, ph, pw, definition(box, ph, pw)
 
 
 def _weighted_sum(image: Floats, pixels: list[Pixel]) -> Floats:
     """Per channel: weight times pixel, added in the order given; 0 for no pixels."""
     if not pixels:
         return np.zeros(len(image))
-    with np.errstate(over="ignore", invalid="ignore"):
-        products = [weight * image[:, y, x] for y, x, weight in pixels]
-        total = products[0]
-        for product in products[1:]:
-            total = total + product
-    return total
+    rows, columns, weights = zip(*pixels, strict=True)
+    products = image[:, rows, columns] * np.array(weights)
+    return np.add.accumulate(products, axis=1)[:, -1]
 
 
 def _used(pixels: list[Pixel]) -> list[Pixel]:
@@ -67,6 +62,7 @@ def _used(pixels: list[Pixel]) -> list[Pixel]:
     return [pixel for pixel in pixels if pixel[2] != 0]
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def _average(
     features: Floats, boxes: Boxes, bins: Pair, definition: Definition, outside: float = 0.0
 ) -> Floats:
@@ -79,15 +75,17 @@ def _average(
     return output
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def _average_backward(
     grad_output: Floats, boxes: Boxes, shape: Sequence[int], definition: Definition
 ) -> Floats:
     """Transpose of `_average`: each pixel gets the bin's gradient, weight over count."""
     grad = np.zeros(shape)
     for k, n, ph, pw, found in _every_bin(boxes, _pair(grad_output.shape[2:]), definition):
+        upstream = grad_output[k, :, ph, pw] / max(math.prod(found.grid), 1)
         for sample in found.samples:
             for y, x, weight in _used(sample.pixels):
-                grad[n, :, y, x] += weight * grad_output[k, :, ph, pw] / math.prod(found.grid)
+                grad[n, :, y, x] += weight * upstream
     return grad
 
 
@@ -100,6 +98,7 @@ class Maxima(NamedTuple):
     x: Floats
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def _maximum(
     features: Floats,
     boxes: Boxes,
@@ -133,6 +132,7 @@ def _maximum(
     return maxima
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def _maximum_backward(
     grad_output: Floats,
     argmax: Integers,

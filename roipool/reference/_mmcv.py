@@ -10,7 +10,6 @@ from functools import partial
 
 import numpy as np
 
-from roipool.reference._geometry import _cut_bin, _whole_pixels
 from roipool.reference._inputs import (
     Array,
     Box,
@@ -26,6 +25,7 @@ from roipool.reference._inputs import (
     _real,
     _to_nchw,
 )
+from roipool.reference._interpolation import _cut_bin, _whole_pixels
 from roipool.reference._loops import EMPTY, LOWEST_FLOAT32, Bin, _maximum
 from roipool.reference._roi_align import _align
 
@@ -122,8 +122,9 @@ def mmcv_roi_align_max(
 ) -> tuple[Floats, Floats, Floats]:
     """Maximum of the samples of `roi_align`, as mmcv computes it.
 
-    Samples outside the map may win. A bin without samples, or with nothing above `start`, is
-    `start`. Source: the roi_align kernels of mmcv 2, with RoIAlign's pool_mode "max".
+    Samples outside the map may win; an adaptive number of them is computed in float32. A bin
+    without samples, or with nothing above `start`, is `start`. Source: the roi_align kernels of
+    mmcv 2, with RoIAlign's pool_mode "max".
 
     Parameters
     ----------
@@ -154,7 +155,7 @@ def mmcv_roi_align_max(
     """
     planes, bins = _to_nchw(features, "NCHW"), _pair(output_size)
     definition = _align(
-        bins, planes.shape[2:], spatial_scale, sampling_ratio, aligned, coordinate_dtype
+        bins, planes.shape[2:], spatial_scale, sampling_ratio, aligned, coordinate_dtype, np.float32
     )
     found = _maximum(
         planes, _boxes(rois, None, len(planes)), bins, definition, start, scan_all=True

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import lru_cache, partial
+from typing import NamedTuple
 
 import numpy as np
 
-from roipool.reference._geometry import Neighbours, _corner_slopes, _corners
 from roipool.reference._inputs import (
     Array,
     Box,
@@ -28,6 +28,7 @@ from roipool.reference._inputs import (
     _shape_nchw,
     _to_nchw,
 )
+from roipool.reference._interpolation import Neighbours, _corner_slopes, _corners
 from roipool.reference._loops import (
     Bin,
     Definition,
@@ -62,11 +63,14 @@ def _side(
     return start, end - start, False
 
 
-def _samples_per_bin(length: Scalar, bins: int, ratio: int, real: Real) -> int:
-    """Samples of a bin on one side: `ratio`; if not positive, one per map pixel, rounded up."""
+def _samples_per_bin(length: Scalar, bins: int, ratio: int, real: Real, count_real: Real) -> int:
+    """Samples of a bin on one side: `ratio`; if not positive, one per map pixel, rounded up.
+
+    The bin's length is rounded to `count_real` before it is rounded up.
+    """
     if ratio > 0:
         return ratio
-    per_bin = float(length / real(bins))
+    per_bin = float(count_real(float(length / real(bins))))
     return math.ceil(min(per_bin, ADAPTIVE_LIMIT)) if per_bin > 0 else 0
 
 
@@ -92,6 +96,7 @@ def _with_first_missing(numbers: list[int], count: int) -> list[int]:
     return numbers[:missing] + [missing] * (missing < count) + numbers[missing:]
 
 
+@lru_cache(maxsize=4096)
 def _neighbours(at: Scalar, size: int, real: Real) -> Neighbours:
     """The pixels before and after a position, with their weights.
 
@@ -104,19 +109,12 @@ def _neighbours(at: Scalar, size: int, real: Real) -> Neighbours:
     return low, low + 1, float(real(1) - (held - real(low))), float(held - real(low))
 
 
-def _is_outside(y: Scalar, x: Scalar, size: Pair) -> bool:
-    """Whether a point is outside the map: too far off it on any axis, or NaN.
+def _is_outside(at: Scalar, size: int) -> bool:
+    """Whether a position on an axis is outside the map: too far off it, or NaN.
 
     Too far is over one pixel ahead of the map's first pixel centre, or past its last.
     """
-    return min(size) == 0 or not (-1 <= y <= size[0] and -1 <= x <= size[1])
-
-
-def _align_pixels(y: Scalar, x: Scalar, size: Pair, real: Real) -> list[Pixel]:
-    """The pixels that a sample of ROI align reads."""
-    if _is_outside(y, x, size):
-        return []
-    return _corners(_neighbours(y, size[0], real), _neighbours(x, size[1], real))
+    return size == 0 or not -1 <= at <= size
 
 
 def _align_slopes(y: Scalar, x: Scalar, size: Pair, real: Real) -> tuple[list[Pixel], list[Pixel]]:
@@ -124,10 +122,51 @@ def _align_slopes(y: Scalar, x: Scalar, size: Pair, real: Real) -> tuple[list[Pi
 
     There are none where it is outside or held at the border.
     """
-    if _is_outside(y, x, size):
+    if _is_outside(y, size[0]) or _is_outside(x, size[1]):
         return [], []
     for_y, for_x = _corner_slopes(_neighbours(y, size[0], real), _neighbours(x, size[1], real))
     return for_y if y >= 0 else [], for_x if x >= 0 else []
+
+
+class _Line(NamedTuple):
+    """A bin's samples on one axis.
+
+    How many there are, where each lies, and of those near the map number, position and pixels, or
+    None if outside.
+    """
+
+    grid: int
+    position: Callable[[int], Scalar]
+    near: list[tuple[int, float, Neighbours | None]]
+
+
+@lru_cache(maxsize=1024)  # a row of bins has one line of rows, whatever is then done with it
+def _line(
+    first: float,
+    last: float,
+    p: int,
+    bins: int,
+    size: int,
+    scale: float,
+    ratio: int,
+    aligned: bool,
+    real: Real,
+    count_real: Real,
+) -> _Line:
+    """The samples of bin `p` of a side of a box."""
+    start, length, _ = _side(first, last, scale, aligned, real)
+    grid = _samples_per_bin(length, bins, ratio, real, count_real)
+    bin_size = length / real(bins)
+
+    def position(i: int) -> Scalar:
+        return start + real(p) * bin_size + (real(i) + real(0.5)) * bin_size / real(grid)
+
+    near = []
+    for i in _near_map(position, grid, size):
+        at = position(i)
+        pixels = None if _is_outside(at, size) else _neighbours(at, size, real)
+        near.append((i, float(at), pixels))
+    return _Line(grid, position, near)
 
 
 def _align_bin(
@@ -141,34 +180,31 @@ def _align_bin(
     ratio: Pair,
     aligned: bool,
     real: Real,
+    count_real: Real,
 ) -> Bin:
     """ROI align: a regular grid of samples in an unrounded bin.
 
-    Of the samples outside the map only the first is sure to be listed: the others add 0 to a sum
-    and cannot win a maximum. So a huge grid costs no more than the map.
+    A sample is outside the map if it is on any axis. Of the samples outside only the first is sure
+    to be listed: the others add 0 to a sum and cannot win a maximum. So a huge grid costs no more
+    than the map.
     """
-    y_start, height, _ = _side(box[1], box[3], scale, aligned, real)
-    x_start, width, _ = _side(box[0], box[2], scale, aligned, real)
-    bin_h, bin_w = height / real(bins[0]), width / real(bins[1])
-    grid_h = _samples_per_bin(height, bins[0], ratio[0], real)
-    grid_w = _samples_per_bin(width, bins[1], ratio[1], real)
-
-    def y_of(iy: int) -> Scalar:
-        return y_start + real(ph) * bin_h + (real(iy) + real(0.5)) * bin_h / real(grid_h)
-
-    def x_of(ix: int) -> Scalar:
-        return x_start + real(pw) * bin_w + (real(ix) + real(0.5)) * bin_w / real(grid_w)
-
-    near = [
-        iy * grid_w + ix
-        for iy in _near_map(y_of, grid_h, size[0])
-        for ix in _near_map(x_of, grid_w, size[1])
-    ]
+    kinds = (aligned, real, count_real)
+    rows = _line(box[1], box[3], ph, bins[0], size[0], scale, ratio[0], *kinds)
+    columns = _line(box[0], box[2], pw, bins[1], size[1], scale, ratio[1], *kinds)
+    near = {}
+    for iy, y, above_below in rows.near:
+        for ix, x, left_right in columns.near:
+            number = iy * columns.grid + ix
+            pixels = _corners(above_below, left_right) if above_below and left_right else []
+            near[number] = Sample(number, y, x, pixels)
     samples = []
-    for number in _with_first_missing(near, grid_h * grid_w):
-        y, x = y_of(number // grid_w), x_of(number % grid_w)
-        samples.append(Sample(number, float(y), float(x), _align_pixels(y, x, size, real)))
-    return Bin(samples, (grid_h, grid_w))
+    for number in _with_first_missing(list(near), rows.grid * columns.grid):
+        if number not in near:
+            y_outside = rows.position(number // columns.grid)
+            x_outside = columns.position(number % columns.grid)
+            near[number] = Sample(number, float(y_outside), float(x_outside), [])
+        samples.append(near[number])
+    return Bin(samples, (rows.grid, columns.grid))
 
 
 def _align(
@@ -178,17 +214,18 @@ def _align(
     ratio: Size,
     aligned: bool,
     coordinate_dtype: DType,
+    count_dtype: DType | None = None,
 ) -> Definition:
     """The definition of ROI align with these options."""
-    ratios, real = _pair(ratio), _real(coordinate_dtype)
     return partial(
         _align_bin,
         bins=bins,
         size=_pair(size),
         scale=scale,
-        ratio=ratios,
+        ratio=_pair(ratio),
         aligned=aligned,
-        real=real,
+        real=_real(coordinate_dtype),
+        count_real=_real(coordinate_dtype if count_dtype is None else count_dtype),
     )
 
 
@@ -205,6 +242,7 @@ def roi_align(
     layout: str = "NCHW",
     return_argmax: bool = False,
     coordinate_dtype: DType = np.float64,
+    count_dtype: DType | None = None,
 ) -> Floats | tuple[Floats, Integers]:
     """Average or maximum of bilinear samples in every bin.
 
@@ -225,6 +263,9 @@ def roi_align(
         What is taken of a bin's samples.
     return_argmax : bool
         With mode "max", also return which sample won.
+    count_dtype : dtype, optional
+        What a bin's length is rounded to before it is rounded up to its number of samples; by
+        default `coordinate_dtype`. It is float32 in mmcv, whatever the maps.
 
     Returns
     -------
@@ -249,7 +290,13 @@ def roi_align(
     planes, bins = _to_nchw(features, layout), _pair(output_size)
     boxes = _boxes(rois, batch_indices, len(planes))
     definition = _align(
-        bins, planes.shape[2:], spatial_scale, sampling_ratio, aligned, coordinate_dtype
+        bins,
+        planes.shape[2:],
+        spatial_scale,
+        sampling_ratio,
+        aligned,
+        coordinate_dtype,
+        count_dtype,
     )
     if mode == "avg":
         return _from_nchw(_average(planes, boxes, bins, definition), layout)
@@ -273,6 +320,7 @@ def roi_align_backward(
     batch_indices: Array | None = None,
     layout: str = "NCHW",
     coordinate_dtype: DType = np.float64,
+    count_dtype: DType | None = None,
 ) -> Floats:
     """Gradient of `roi_align` for the features.
 
@@ -283,7 +331,7 @@ def roi_align_backward(
     ----------
     grad_output, input_shape, rois, spatial_scale, batch_indices, layout
         See `roipool.reference`.
-    sampling_ratio, aligned, mode, coordinate_dtype
+    sampling_ratio, aligned, mode, coordinate_dtype, count_dtype
         As for `roi_align`.
     argmax : array of integers, optional
         As `roi_align` returned it; needed with mode "max".
@@ -306,7 +354,9 @@ def roi_align_backward(
     """
     shape, upstream = _shape_nchw(input_shape, layout), _to_nchw(grad_output, layout)
     boxes, bins = _boxes(rois, batch_indices, shape[0]), _pair(upstream.shape[2:])
-    definition = _align(bins, shape[2:], spatial_scale, sampling_ratio, aligned, coordinate_dtype)
+    definition = _align(
+        bins, shape[2:], spatial_scale, sampling_ratio, aligned, coordinate_dtype, count_dtype
+    )
     if mode == "avg":
         return _from_nchw(_average_backward(upstream, boxes, shape, definition), layout)
     if mode != "max" or argmax is None:
@@ -376,12 +426,13 @@ def roi_align_backward_rois(
         x1, y1, x2, y2 = boxes[k][1]
         fixed_h = _side(y1, y2, spatial_scale, aligned, real)[2]
         fixed_w = _side(x1, x2, spatial_scale, aligned, real)[2]
+        step = upstream[k, :, ph, pw] / max(grid_h * grid_w, 1)
         for sample in found.samples:
             slopes = _align_slopes(real(sample.y), real(sample.x), size, real)
-            step = upstream[k, :, ph, pw] / (grid_h * grid_w) * float(real(spatial_scale))
             dy, dx = (_slope(step, planes[n], pixels) for pixels in slopes)
             y_first, y_last = _align_share(sample.number // grid_w, grid_h, ph, bins[0], fixed_h)
             x_first, x_last = _align_share(sample.number % grid_w, grid_w, pw, bins[1], fixed_w)
             shares = ((dx, x_first), (dy, y_first), (dx, x_last), (dy, y_last))
-            grad[k] += [_by_end(slope, share) for slope, share in shares]
+            scale = float(real(spatial_scale))  # of 0: no sample moves, whatever it reads
+            grad[k] += [_by_end(slope, share * scale) for slope, share in shares]
     return grad

@@ -26,12 +26,21 @@ from roipool.reference._roi_pool import _pool_bin
 
 
 def _definition(
-    bins: Pair, size: Sequence[int], scale: float, coordinate_dtype: DType
+    bins: Pair,
+    size: Sequence[int],
+    scale: float,
+    coordinate_dtype: DType,
+    edge_dtype: DType | None,
 ) -> Definition:
     """The bins of `roi_pool`, but the last row and column do not belong to the box."""
-    real = _real(coordinate_dtype)
     return partial(
-        _pool_bin, bins=bins, size=_pair(size), scale=scale, real=real, last_belongs=False
+        _pool_bin,
+        bins=bins,
+        size=_pair(size),
+        scale=scale,
+        real=_real(coordinate_dtype),
+        edge_real=_real(coordinate_dtype if edge_dtype is None else edge_dtype),
+        last_belongs=False,
     )
 
 
@@ -44,6 +53,7 @@ def roi_average_pool(
     batch_indices: Array | None = None,
     layout: str = "NCHW",
     coordinate_dtype: DType = np.float64,
+    edge_dtype: DType | None = None,
 ) -> Floats:
     """Mean of the pixels of every bin; 0 for an empty bin.
 
@@ -51,6 +61,8 @@ def roi_average_pool(
     ----------
     features, rois, output_size, spatial_scale, batch_indices, layout, coordinate_dtype
         See `roipool.reference`.
+    edge_dtype : dtype, optional
+        What the edges of bins are computed in; by default `coordinate_dtype`.
 
     Returns
     -------
@@ -64,7 +76,8 @@ def roi_average_pool(
 
     Notes
     -----
-    Source: Chainer's ``roi_average_pooling_2d``, corners rounded half away from zero.
+    Source: Chainer's ``roi_average_pooling_2d`` on a GPU, corners rounded half away from zero. On a
+    CPU it computes the edges of bins in float64, for any maps.
 
     Examples
     --------
@@ -73,7 +86,7 @@ def roi_average_pool(
     [[[[7.0, 9.0], [17.0, 19.0]]]]
     """
     planes, bins = _to_nchw(features, layout), _pair(output_size)
-    definition = _definition(bins, planes.shape[2:], spatial_scale, coordinate_dtype)
+    definition = _definition(bins, planes.shape[2:], spatial_scale, coordinate_dtype, edge_dtype)
     boxes = _boxes(rois, batch_indices, len(planes))
     return _from_nchw(_average(planes, boxes, bins, definition), layout)
 
@@ -87,6 +100,7 @@ def roi_average_pool_backward(
     batch_indices: Array | None = None,
     layout: str = "NCHW",
     coordinate_dtype: DType = np.float64,
+    edge_dtype: DType | None = None,
 ) -> Floats:
     """Transpose of `roi_average_pool`.
 
@@ -94,6 +108,8 @@ def roi_average_pool_backward(
     ----------
     grad_output, rois, input_shape, spatial_scale, batch_indices, layout, coordinate_dtype
         See `roipool.reference`.
+    edge_dtype
+        As for `roi_average_pool`.
 
     Returns
     -------
@@ -115,6 +131,7 @@ def roi_average_pool_backward(
     [[[[0.25, 0.25, 0.0], [0.25, 0.25, 0.0]]]]
     """
     upstream, shape = _to_nchw(grad_output, layout), _shape_nchw(input_shape, layout)
-    definition = _definition(_pair(upstream.shape[2:]), shape[2:], spatial_scale, coordinate_dtype)
+    bins = _pair(upstream.shape[2:])
+    definition = _definition(bins, shape[2:], spatial_scale, coordinate_dtype, edge_dtype)
     boxes = _boxes(rois, batch_indices, shape[0])
     return _from_nchw(_average_backward(upstream, boxes, shape, definition), layout)

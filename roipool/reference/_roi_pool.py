@@ -8,7 +8,6 @@ from functools import partial
 
 import numpy as np
 
-from roipool.reference._geometry import _round_half_away, _whole_pixels
 from roipool.reference._inputs import (
     Array,
     Box,
@@ -26,6 +25,7 @@ from roipool.reference._inputs import (
     _shape_nchw,
     _to_nchw,
 )
+from roipool.reference._interpolation import _round_half_away, _whole_pixels
 from roipool.reference._loops import EMPTY, Bin, _maximum
 
 LARGEST_FLOAT64 = float(np.finfo(np.float64).max)
@@ -54,9 +54,10 @@ def _pool_bin(
     size: Pair,
     scale: float,
     real: Real,
+    edge_real: Real,
     last_belongs: bool = True,
 ) -> Bin:
-    """Both corners are rounded to pixels.
+    """Both corners are rounded to pixels; the edges of bins are computed in `edge_real`.
 
     The last row and column belong to the box as Caffe defines it, not as Chainer does.
     """
@@ -65,8 +66,8 @@ def _pool_bin(
         return EMPTY
     x1, y1, x2, y2 = (_round_half_away(coordinate) for coordinate in scaled)
     left_out = 0 if last_belongs else 1
-    rows = _pool_run(y1, y2 - left_out, ph, bins[0], size[0], real)
-    columns = _pool_run(x1, x2 - left_out, pw, bins[1], size[1], real)
+    rows = _pool_run(y1, y2 - left_out, ph, bins[0], size[0], edge_real)
+    columns = _pool_run(x1, x2 - left_out, pw, bins[1], size[1], edge_real)
     return _whole_pixels(rows, columns, size[1])
 
 
@@ -115,7 +116,9 @@ def roi_pool(
     """
     planes, bins = _to_nchw(features, layout), _pair(output_size)
     size, real = _pair(planes.shape[2:]), _real(coordinate_dtype)
-    definition = partial(_pool_bin, bins=bins, size=size, scale=spatial_scale, real=real)
+    definition = partial(
+        _pool_bin, bins=bins, size=size, scale=spatial_scale, real=real, edge_real=real
+    )
     maxima = _maximum(planes, _boxes(rois, batch_indices, len(planes)), bins, definition)
     output, argmax = _from_nchw(maxima.value, layout), _from_nchw(maxima.number, layout)
     return (output, argmax) if return_argmax else output
@@ -164,8 +167,7 @@ def roi_pool_backward(
     winners = _to_nchw(argmax, layout).astype(np.int64)
     grad = np.zeros(shape)
     for k, (n, _) in enumerate(_boxes(rois, batch_indices, shape[0])):
-        for c, ph, pw in np.ndindex(*upstream.shape[1:]):
-            if winners[k, c, ph, pw] >= 0:
-                y, x = divmod(int(winners[k, c, ph, pw]), shape[3])
-                grad[n, c, y, x] += upstream[k, c, ph, pw]
+        for c, ph, pw in np.argwhere(winners[k] >= 0):
+            y, x = divmod(int(winners[k, c, ph, pw]), shape[3])
+            grad[n, c, y, x] += upstream[k, c, ph, pw]
     return _from_nchw(grad, layout)

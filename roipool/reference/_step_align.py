@@ -10,7 +10,6 @@ from functools import partial
 
 import numpy as np
 
-from roipool.reference._geometry import Neighbours, _corners, _cut_bin
 from roipool.reference._inputs import (
     Array,
     Box,
@@ -26,6 +25,7 @@ from roipool.reference._inputs import (
     _real,
     _to_nchw,
 )
+from roipool.reference._interpolation import Neighbours, _corners, _cut_bin
 from roipool.reference._loops import LOWEST_FLOAT32, Bin, Maxima, Sample, _maximum
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 import roipool
 from roipool import _cpu
+from roipool.verification.differential import checking as differential
 from roipool.verification.released import ANSWERS, Get, Put
 from roipool.verification.tolerance import Array, Comparison, compare, compare_bits, compute_type
 from roipool.verification.trials import (
@@ -28,6 +29,7 @@ from roipool.verification.trials import (
 LAYOUTS = ("NCHW", "NHWC")
 # Of <f(x), g> = <x, gradient>: each side has the roundings of one operation.
 ULPS_OF_TRANSPOSE = 8
+RANDOM_CALLS = 300  # a few seconds
 
 
 class Device(NamedTuple):
@@ -116,6 +118,7 @@ def verify(backends: Sequence[str], seed: int = 0) -> Iterator[Tally]:
         if backend == "cpu":
             yield from _on_every_instruction_set(place, known)
             yield tally_of("cpu: any number of threads", same_for_threads, place, large)
+            yield tally_of("cpu: random calls", differential.random_calls, seed, RANDOM_CALLS)
         else:
             yield from _against_others(place, known)
         yield tally_of(f"{backend}: the same again", same_again, place, large)

@@ -27,7 +27,7 @@ class Backend:
     @property
     def module(self) -> Any:
         """The functions of this backend."""
-        return importlib.import_module("roipool._cuda" if self.is_gpu else "roipool._cpu")
+        return importlib.import_module("roipool._cuda.engine" if self.is_gpu else "roipool._cpu")
 
     def float32(self, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """Return numbers as float32 arithmetic takes and gives them: CuPy's makes tiny ones 0."""

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from roipool._source import kernel_source
+from roipool._cuda.source import kernel_source
 
 ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)  # compute capabilities, times ten
 
 AVERAGES = (
-    "roi_align", "roi_average_pool", "roi_pool", "caffe_roi_pool_gather", "mmcv_roi_pool",
-    "crop_bilinear", "crop_nearest", "crop_box_gradient",
+    "roi_align", "mmcv_roi_align", "roi_average_pool", "chainer_roi_average_pool", "roi_pool",
+    "caffe_roi_pool_gather", "mmcv_roi_pool", "crop_bilinear", "crop_nearest",
+    "tensorflow_crop_bilinear", "tensorflow_crop_nearest", "tensorflow_crop_gradient",
 )  # fmt: skip
 MAXIMA = (
-    "roi_align", "roi_pool", "caffe_roi_pool_gather", "mmcv_roi_pool", "onnx_roi_align_max",
+    "roi_align", "mmcv_roi_align", "roi_pool", "caffe_roi_pool_gather", "mmcv_roi_pool",
+    "onnx_roi_align_max",
     "caffe_roi_align", "mxnet_roi_align", "mxnet_roi_align_gather",
 )  # fmt: skip
 FILES = {

@@ -352,7 +352,7 @@ def test_arrays_of_other_libraries_are_refused() -> None:
 
 def test_mixed_kinds_of_arrays_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     cupy = types.ModuleType("cupy")
-    cupy.ndarray = type("ndarray", (), {})  # type: ignore[attr-defined]
+    cupy.ndarray = type("ndarray", (), {"__module__": "cupy"})  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "cupy", cupy)
     on_gpu = cupy.ndarray()  # type: ignore[attr-defined]
     with pytest.raises(TypeError, match="features is on the GPU, rois is not"):

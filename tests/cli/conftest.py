@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from roipool.cli.systems import SYSTEMS
+from roipool.cli.compare.systems import SYSTEMS
 
 
 @pytest.fixture(autouse=True)

@@ -1,16 +1,14 @@
-"""``roipool bench``: workloads, turns, verdicts, outputs and complaints."""
+"""``roipool bench``: workloads, calls, turns, verdicts, outputs and complaints."""
 
 from __future__ import annotations
 
 import ast
-import importlib.util
+import itertools
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,53 +16,44 @@ from _support.cli_runs import complains, names_here, strict_json
 
 import roipool
 from roipool import reference
-from roipool.cli import main
-from roipool.cli.bench import floor, measure, ours, peers
-from roipool.cli.bench.peers import PEERS, Absent, Level, Peer, Task
-from roipool.cli.bench.proposals import iou, scene
-from roipool.cli.bench.workloads import WORKLOADS, changed, choose, task_of
+from roipool.cli import bench, main
+from roipool.cli.bench.agreement import agreement
+from roipool.cli.bench.command import measure
+from roipool.cli.bench.libraries import LIBRARIES, Level, Library, Task, prepared
+from roipool.cli.bench.ours import Roipool
+from roipool.cli.bench.workloads import WORKLOADS, choose, task_of
 
-TINY = ["bench", "--boxes", "3", "--channels", "2", "--repeat", "2"]
-ONE = [*TINY, "--workload", "W4a", "--ops", "roi_pool"]
-CODES = [f"W{number}{letter}" for number in range(1, 7) for letter in "ab"]
+ONE = ["bench", "--workload", "one-box", "--repeat", "2"]
 
 pytestmark = pytest.mark.usefixtures("same_threads_after")
 
 
-@pytest.fixture(autouse=True)
-def no_great_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(floor, "_BUFFER", 1 << 16)
-
-
-class Stub(Peer):
-    """Answers as roipool does, plus an offset, and notes every call."""
+class Stub(Roipool):
+    """Answers as roipool does, plus an offset."""
 
     modules = ("numpy",)
-    operations = ("roi_align", "roi_pool", "crop_and_resize")
-    layouts = ("NCHW", "NHWC")
     offset = 0.0
-    calls: ClassVar[list[str]] = []
-
-    def __init__(self, threads: int, device: str = "cpu") -> None:
-        self.threads = threads
-
-    def prepare(self, task: Task) -> Any:
-        call = ours.prepare(task)
-
-        def noted() -> Any:
-            self.calls.append("stub")
-            return call()
-
-        return noted
 
     def arrays(self, task: Task, results: Any) -> Any:
         return [result + result.dtype.type(self.offset) for result in results]
 
 
+class Refusing(Library):
+    """Refuses everything that it is asked to do."""
+
+    modules = ("numpy",)
+
+    def level(self, task: Task, level: Level) -> Any:
+        raise RuntimeError("no kernel\nfor this")
+
+
 @pytest.fixture
 def stub(monkeypatch: pytest.MonkeyPatch) -> type[Stub]:
-    monkeypatch.setitem(PEERS, "stub", Stub)
-    monkeypatch.setattr(Stub, "calls", [])
+    """Make a library of this name, and no other, known to the program."""
+    for name in reversed(list(LIBRARIES)):  # they come back in their order
+        monkeypatch.delitem(LIBRARIES, name)
+    monkeypatch.setitem(LIBRARIES, "stub", Stub)
+    monkeypatch.setattr(Stub, "offset", 0.0)
     return Stub
 
 
@@ -77,82 +66,41 @@ def rows_of(*arguments: str) -> list[dict[str, Any]]:
 # Workloads
 
 
-def test_every_named_workload_is_there() -> None:
-    assert [w.code for w in choose("W*")] == CODES
-    assert choose("w1A, fpn-box") == [WORKLOADS["fpn-box"]]
-    assert {w.name for w in choose("stress-*")} == {n for n in WORKLOADS if "stress" in n}
-    assert len(choose("*")) == len(WORKLOADS)
+def test_choosing_workloads() -> None:
+    assert choose("*") == list(WORKLOADS)
+    assert choose("VGG16, *-head") == ["vgg16", "box-head", "mask-head"]
+    for text in ("", "box-head,", "w9"):
+        with pytest.raises(ValueError, match="there is no workload"):
+            choose(text)
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
 @pytest.mark.parametrize("backward", [False, True])
-@pytest.mark.parametrize("reuse", [False, True])
-def test_workloads_run(name: str, backward: bool, reuse: bool) -> None:
-    workload = changed(WORKLOADS[name], boxes=3, channels=2)
-    task = task_of(workload, "float32", backward)
-    assert sum(len(level.rois) for level in task.levels) == 3 * workload.images
-    call = ours.prepare(task, reuse)
-    first, again = call(), call()
-    for level, one, other in zip(task.levels, first, again, strict=True):
-        pooled = (len(level.rois), 2, *task.output_size)
-        if task.layout == "NHWC":
-            pooled = (pooled[0], *pooled[2:], pooled[1])
-        assert one.shape == (level.features.shape if backward else pooled)
-        assert (one is other) == reuse
-        assert np.array_equal(one, other)
-    assert floor.output_bytes(task) == sum(result.nbytes for result in first)
-    assert floor.compulsory_bytes(task) >= floor.output_bytes(task)
-
-
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
-def test_types_of_arrays(dtype: str) -> None:
-    pytest.importorskip("ml_dtypes")
-    task = task_of(changed(WORKLOADS["c4"], boxes=2, channels=1), dtype, True)
+def test_workloads_run(name: str, backward: bool) -> None:
+    task = task_of(WORKLOADS[name]._replace(boxes=3, channels=2), backward)
     (level,) = task.levels
-    assert {level.features.dtype.name, level.grad.dtype.name} == {dtype}
-    assert level.rois.dtype.name == ("float64" if dtype == "float64" else "float32")
-    # Libraries that want boxes in the features' type must get the same ones.
-    assert (level.rois.astype(np.float16) == level.rois).all() == (dtype == "float16")
+    (result,) = prepared(Roipool(1), task)()
+    pooled = (3, *task.output_size, 2) if task.layout == "NHWC" else (3, 2, *task.output_size)
+    assert result.shape == (level.features.shape if backward else pooled)
+    assert result.dtype == np.float32
+    assert np.count_nonzero(result) > 0
 
 
-@pytest.mark.parametrize("number", [0, 4])
-def test_training_boxes(number: int) -> None:
-    """At most a quarter on objects in one image; the mask head sees no others."""
-    drawn = scene(np.random.default_rng([0, number]), 800, 1333)
-
-    def on_object(boxes: Any) -> int:
-        return int((iou(boxes, drawn.objects).max(axis=1) >= 0.5).sum())
-
-    there = on_object(drawn.proposals) + len(drawn.objects)
-    assert (there > 128) == (number == 4)
-    for code, expected in (("W2a", min(there, 128)), ("W3b", 128)):
-        (workload,) = choose(code)
-        boxes = workload.sampler(np.random.default_rng(0), drawn, workload)
-        assert len(boxes) == workload.boxes
-        assert on_object(boxes) == pytest.approx(expected, rel=0.05)
-
-
-@pytest.mark.parametrize(
-    ("operation", "backward", "argmax", "expected"),
-    [
-        # Two channels of four bytes. Rows 0 to 2 and columns 1 to 2 are covered: 6 cells.
-        ("roi_pool", False, False, 6 * 8 + 4 * 8),
-        ("roi_pool", False, True, 6 * 8 + 4 * 16),
-        ("roi_pool", True, True, 30 * 8 + 4 * 16),
-        # Samples at rows 0.5 and 1.5 and columns 1.25 and 1.75: rows 0 to 2, columns 1 to 2.
-        ("roi_align", False, False, 6 * 8 + 4 * 8),
-        ("roi_align", True, False, 30 * 8 + 4 * 8),
-    ],
-)
-@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
-def test_compulsory_bytes_by_hand(
-    operation: str, backward: bool, argmax: bool, expected: int, layout: str
-) -> None:
-    features = np.zeros((1, 2, 5, 6) if layout == "NCHW" else (1, 5, 6, 2), np.float32)
-    rois = np.array([[0, 2, 0, 4, 4]], np.float32)
-    levels = [Level(features, rois, None, 0.5)]
-    task = Task(operation, backward, "avg", argmax, (2, 2), 1, False, layout, levels)
-    assert floor.compulsory_bytes(task) == expected
+@pytest.mark.parametrize("name", ["box-head", "vgg16", "crops"])
+def test_boxes_are_of_the_sizes_of_a_detector(name: str) -> None:
+    workload = WORKLOADS[name]._replace(boxes=1000, channels=1)
+    (level,) = task_of(workload, False).levels
+    (again,) = task_of(workload, False).levels
+    assert np.array_equal(level.rois, again.rois)
+    limit = np.array(workload.size[::-1] * 2) * workload.stride
+    boxes = level.rois[:, 1:]
+    if workload.operation == "crop_and_resize":
+        boxes = boxes[:, [1, 0, 3, 2]] * limit
+    assert np.all(boxes >= 0)
+    assert np.all(boxes <= limit * (1 + 1e-6))
+    side = np.percentile(np.sqrt(np.prod(boxes[:, 2:] - boxes[:, :2], axis=1)), [10, 50, 90])
+    assert np.all(side >= [20, 56, 135])
+    assert np.all(side <= [38, 78, 290])
 
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
@@ -182,7 +130,7 @@ def test_our_call_is_what_the_task_says(
     rois = np.concatenate([[[0], [0], [1], [1]], corners], axis=1).astype(np.float32)
     levels = [Level(x, rois, grad, 0.5)]
     task = Task(operation, backward, mode, False, (2, 4), sampling, aligned, layout, levels)
-    (found,) = ours.prepare(task)()
+    (found,) = prepared(Roipool(roipool.get_num_threads()), task)()
 
     more: dict[str, Any] = {"layout": layout}
     if operation == "crop_and_resize":
@@ -210,351 +158,163 @@ def test_our_call_is_what_the_task_says(
 # Turns and verdicts
 
 
-def test_turns_alternate(stub: type[Stub], monkeypatch: pytest.MonkeyPatch) -> None:
-    turns: list[tuple[str, int]] = []
-    times = {"roipool": iter([9.0, 0.25, 2.0, 0.5]), "stub": iter([9.0, 1.0, 1.5, 7.0])}
+def test_turns_alternate() -> None:
+    turns: list[str] = []
 
-    def clock(call: Any, repeats: int) -> float:
-        del stub.calls[:]
-        call()
-        turns.append((stub.calls[0] if stub.calls else "roipool", roipool.get_num_threads()))
-        return next(times[turns[-1][0]])
+    class Noting(Stub):
+        def __init__(self, name: str) -> None:
+            self.name = name
 
-    monkeypatch.setattr("roipool.cli.bench.devices._Cpu.clocks", {"wall": clock})
-    options = ["--peers", "stub", "--repeat", "3", "--threads", "3"]
-    first, second = rows_of(*ONE, *options)
-    # One more than asked for, to warm up.
-    assert turns == [("roipool", 3), ("stub", 3)] * 4
-    assert (first["library"], first["seconds"]) == ("roipool", [0.25, 2, 0.5])
-    assert (second["library"], second["seconds"]) == ("stub", [1, 1.5, 7])
-    assert (first["median"], first["ratio"], first["quartiles"]) == (0.5, 1, [0.375, 1.25])
-    assert (second["median"], second["ratio"]) == (1.5, 3)
-    assert first["times_floor"] == pytest.approx(0.5 / first["floor"])
-    assert first["floor"] == pytest.approx(first["compulsory_bytes"] / first["bandwidth"])
+        def prepare(self, task: Task) -> Any:
+            call = super().prepare(task)
+            return lambda: turns.append(self.name) or call()
+
+    rows = measure(WORKLOADS["one-box"], False, Noting("a"), {"b": Noting("b")}, 3)
+    # Each is prepared and warmed up before the three turns; for the verdict `a` runs once more.
+    assert "".join(name for name, _ in itertools.groupby(turns)) == "ab" * 5
+    assert [row.library for row in rows] == ["roipool", "b"]
+    assert [len(row.seconds) for row in rows] == [3, 3]
+    assert min(row.median for row in rows) > 0
 
 
-def test_short_calls_are_repeated(stub: type[Stub]) -> None:
-    settled = iter([0.001, 0.002])
-    case_rows = [measure.Row("a"), measure.Row("b", absent="not there")]
-    a = SimpleNamespace(seconds=lambda clock, repeats: next(settled))
-    assert len(list(measure._rounds([a, a], case_rows, None, 1))) == 1  # type: ignore[list-item, arg-type]
-    assert (case_rows[0].calls, case_rows[0].seconds) == (10, [0.002])
-    assert case_rows[1].absent == "not there"
+def test_numbers_and_table(stub: type[Stub], capsys: pytest.CaptureFixture[str]) -> None:
+    rows = rows_of(*ONE, "--threads", "1")
+    assert [(row["operation"], row["library"]) for row in rows] == [
+        (operation, library)
+        for operation in ("roi_align", "roi_align_backward")
+        for library in ("roipool", "stub")
+    ]
+    for ours, row in zip(rows[::2], rows[1::2], strict=True):
+        assert (ours["ratio"], ours["agrees"]) == (1, None)
+        assert row["ratio"] == row["median"] / ours["median"]
+        assert (row["agrees"], row["greatest_difference"]) == (True, 0)
+        assert len(row["seconds"]) == 2
+    content = strict_json("out.json")
+    assert content["threads"] == 1
+    assert content["machine"]["roipool"] == roipool.__version__
+    assert content["versions"] == {"stub": f"numpy {np.__version__}"}
+    out, err = capsys.readouterr()
+    assert err == ""
+    heading, first, second = out.splitlines()[-3:]
+    assert heading.split() == ["workload", "operation", "roipool", "stub"]
+    assert first.split()[:2] == ["one-box", "roi_align"]
+    assert second.split()[:2] == ["one-box", "roi_align_backward"]
+    assert first.endswith("x")
+    assert len({len(line) for line in (heading, first, second)}) == 1
 
 
-@pytest.mark.parametrize(("offset", "agrees"), [(0.0, True), (1e-7, True), (0.1, False)])
+@pytest.mark.parametrize(("offset", "agrees"), [(1e-7, True), (0.1, False)])
 def test_disagreement_is_said(
-    offset: float,
-    agrees: bool,
-    stub: type[Stub],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    offset: float, agrees: bool, stub: type[Stub], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(stub, "offset", offset)
-    monkeypatch.setattr(stub, "remarks", {"float32": "it adds something"})
-    _, row = rows_of(*ONE, "--peers", "stub")
-    assert row["agreement"]["agrees"] is agrees
-    assert row["agreement"]["greatest_difference"] == pytest.approx(offset, abs=2e-7)
-    assert row["agreement"]["share_beyond"] == (0 if agrees else 1)
+    stub.offset = offset
+    rows = rows_of(*ONE)
+    assert {row["agrees"] for row in rows if row["library"] == "stub"} == {agrees}
     out = capsys.readouterr().out
-    assert ("100 % differ by more than" in out) is not agrees
-    assert (", up to 0.1: it adds something" in out) is not agrees
+    assert ("x*" in out) is not agrees
+    assert ("* stub, one-box, roi_align: 100 % of the values differ" in out) is not agrees
 
 
 def test_comparison_of_awkward_values() -> None:
     nan, inf = np.nan, np.inf
     one = [np.array([1.0, nan, 4.0, 0.0]), np.zeros(0)]
-    same = measure.compare(one, one, 1e-6)
-    assert (same.greatest, same.holds, same.limit) == (0, True, 4e-6)
+    same = agreement(one, one)
+    assert (same.greatest, same.holds, same.limit) == (0, True, 4e-12)
     other = [np.array([1.0, nan, nan, 0.0]), np.zeros(0)]
-    apart = measure.compare(one, other, 1e-6)
+    apart = agreement(one, other)
     assert (apart.greatest, apart.beyond, apart.holds) == (inf, 0.25, False)
     half = [np.array([1, 2], np.float16)]
-    assert measure.compare(half, [np.array([1, 2.001], np.float32)], 2e-3).holds
+    assert agreement(half, [np.array([1, 2.001], np.float32)]).holds
+    with pytest.raises(ValueError, match=r"shape \(1,\), not \(2,\)"):
+        agreement(half, [np.zeros(1, np.float32)])
 
 
-def test_peers_that_drop_out(
+def test_a_library_that_refuses(
     stub: type[Stub], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def refuse(*_: Any) -> Any:
-        raise RuntimeError("no kernel\nfor this")
-
-    monkeypatch.setattr(stub, "prepare", refuse)
-    _, row = rows_of(*ONE, "--peers", "stub")
-    assert row["absent"] == "refuses this: RuntimeError: no kernel"
-    assert "stub         absent: refuses this" in capsys.readouterr().out
-
-
-def test_peers_that_drop_out_later(stub: type[Stub], monkeypatch: pytest.MonkeyPatch) -> None:
-    def vanish(*_: Any) -> Any:
-        raise Absent("its process ended")
-
-    monkeypatch.setattr("roipool.cli.bench.contenders._InProcess.seconds", vanish)
-    _, row = rows_of(*ONE, "--peers", "stub")
-    assert row["absent"] == "its process ended"
-
-
-def test_another_shape_is_no_result(stub: type[Stub], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stub, "arrays", lambda self, task, results: [r[:1] for r in results])
-    _, row = rows_of(*ONE, "--peers", "stub")
-    assert "shape (1, 2, 7, 7), not (3, 2, 7, 7)" in row["absent"]
-
-
-@pytest.mark.parametrize(
-    ("workload", "options", "reason"),
-    [
-        ("W6a", [], "has no crop_and_resize"),
-        ("W1a", ["--layout", "NHWC"], "takes NCHW only"),
-        ("stress-max-align", [], "has no roi_align that takes the maximum"),
-        ("stress-nan", [], "undefined"),
-    ],
-)
-def test_what_a_peer_does_not_have(
-    workload: str,
-    options: list[str],
-    reason: str,
-    stub: type[Stub],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(stub, "operations", Peer.operations)
-    monkeypatch.setattr(stub, "layouts", Peer.layouts)
-    monkeypatch.setattr(stub, "prepare", lambda self, task: self.check(task))
-    rows = rows_of(*TINY, "--workload", workload, "--peers", "stub", *options)
-    assert [reason in row["absent"] for row in rows if row["library"] == "stub"] == [True, True]
-    assert all(row["seconds"] for row in rows if row["library"] == "roipool")
-
-
-def test_every_peer_is_in_the_report(capsys: pytest.CaptureFixture[str]) -> None:
-    """Those installed here must agree; the others must be listed with a reason."""
-    rows = rows_of(*TINY, "--workload", "W1a,W4a,W6a")
+    monkeypatch.setitem(LIBRARIES, "refusing", Refusing)
+    rows = rows_of(*ONE)
+    assert [row["absent"] for row in rows] == [
+        None, None, "refuses this: RuntimeError: no kernel",
+    ] * 2  # fmt: skip
+    assert rows[2]["median"] is None
     out = capsys.readouterr().out
-    for row in rows:
-        assert row["library"] in ("roipool", *PEERS)
-        if row["absent"]:
-            assert f"{row['library']:<12} absent: {row['absent']}" in out
-        elif row["library"] not in ("roipool", "paddle"):  # Paddle's positions are rounded apart
-            assert row["agreement"]["agrees"], row
-    assert len(rows) == 6 * (1 + len(PEERS))
+    assert out.count("- refusing refuses this: RuntimeError: no kernel") == 1
 
 
-# Peers in processes of their own
+def test_libraries_that_are_not_installed(
+    stub: type[Stub], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Missing(Library):
+        modules = ("no_such_module_anywhere",)
+
+        def __init__(self, threads: int, device: str = "cpu") -> None:
+            raise ModuleNotFoundError("No module named 'no_such_module_anywhere'")
+
+    monkeypatch.setitem(LIBRARIES, "missing", Missing)
+    assert {row["library"] for row in rows_of(*ONE)} == {"roipool", "stub"}
+    assert "missing" not in capsys.readouterr().out
+    assert {row["library"] for row in rows_of(*ONE, "--libraries", "missing")} == {"roipool"}
+    assert "missing is not installed (ModuleNotFoundError" in capsys.readouterr().out
+    assert {row["library"] for row in rows_of(*ONE, "--libraries", "none")} == {"roipool"}
+    assert "roipool[peers]" in capsys.readouterr().out
+    assert main(["bench", "--list"]) == 0
+    assert capsys.readouterr().out.endswith("installed here: stub\nnot installed: missing\n")
 
 
-def test_the_worker_needs_little() -> None:
-    names = set()
-    for path in Path(peers.__file__).parent.glob("*.py"):
-        for node in ast.parse(path.read_text(), feature_version=(3, 8)).body:
-            if isinstance(node, ast.Import):
-                names |= {alias.name for alias in node.names}
-            elif isinstance(node, ast.ImportFrom) and not node.level:
-                names.add(node.module)
-    assert {name.partition(".")[0] for name in names} - set(sys.stdlib_module_names) == {"numpy"}
+def test_every_library_that_is_installed_agrees() -> None:
+    rows = rows_of("bench", "--workload", "few-boxes,one-box", "--repeat", "1")
+    assert [row for row in rows if row["agrees"] is False] == []
 
 
-@pytest.fixture
-def worker_python(monkeypatch: pytest.MonkeyPatch) -> str:
-    """A program that serves a stub, whatever peer it is asked for; mxnet's name is borrowed."""
-    Path("driver.py").write_text(
-        "import os, sys\n"
-        "from roipool.cli.bench import ours\n"
-        "from roipool.cli.bench.peers import libraries, serving\n"
-        "class Stub(libraries.Peer):\n"
-        "    version = os.environ['OMP_NUM_THREADS'] + ' of ' + sys.argv[2]\n"
-        "    def prepare(self, task):\n"
-        "        print('noise')\n"
-        "        call = ours.prepare(task)\n"
-        "        return lambda: os._exit(3) if os.path.exists('die') else call()\n"
-        "libraries.PEERS['mxnet'] = Stub\n"
-        "serving.serve('mxnet', int(sys.argv[2]))\n"
+def test_roipool_itself_runs_out_of_memory(
+    stub: type[Stub], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(
+        WORKLOADS, "giant", WORKLOADS["one-box"]._replace(channels=10**9, size=(10**4, 10**4))
     )
-    root = Path(roipool.__file__).parent.parent
-    program = Path("python-of-old").resolve()
-    program.write_text(
-        f'#!/bin/sh\nPYTHONPATH="{root}" exec "{sys.executable}" driver.py "$2" "$3"\n'
-    )
-    program.chmod(0o755)
-    return str(program)
-
-
-@pytest.mark.skipif(os.name == "nt", reason="the stand-in for Python is a shell script")
-def test_a_peer_in_another_environment(worker_python: str) -> None:
-    options = ["--peers", "mxnet", "--peer-python", f"mxnet={worker_python}"]
-    rows = rows_of(*TINY, "--workload", "W1a,W4b", "--threads", "1,2", *options)
-    assert len(rows) == 16
-    for ours_row, row in zip(rows[::2], rows[1::2], strict=True):
-        assert (ours_row["library"], row["library"]) == ("roipool", "mxnet")
-        assert row["version"] == f"{row['threads']} of {row['threads']}"
-        assert row["agreement"]["greatest_difference"] == 0
-        assert len(row["seconds"]) == 2
-        assert min(row["seconds"]) > 0
-    Path("die").touch()
-    assert rows_of(*ONE, *options)[1]["absent"].startswith("its process ended")
-
-
-def test_a_peer_that_is_not_in_that_environment() -> None:
-    code = "import mxnet"
-    if subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0:
-        pytest.skip("MXNet is installed here")
-    rows = rows_of(*ONE, "--peers", "mxnet", "--peer-python", f"mxnet={sys.executable}")
-    assert rows[1]["absent"].startswith("is not installed")
-
-
-def test_tasks_survive_the_way_to_another_process(tmp_path: Path) -> None:
-    task = task_of(changed(WORKLOADS["fpn-box-train"], boxes=4, channels=1), "float16", True)
-    peers.save(task, tmp_path)
-    read = peers.load(tmp_path)
-    assert read._replace(levels=[]) == task._replace(levels=[])
-    for one, other in zip(task.levels, read.levels, strict=True):
-        assert one.scale == other.scale
-        for name in ("features", "rois", "grad"):
-            np.testing.assert_array_equal(getattr(one, name), getattr(other, name), strict=True)
-
-
-# Devices
-
-
-class FakeCupy(SimpleNamespace):
-    """As much of CuPy as the benchmark uses; its arrays are NumPy's."""
-
-    def __init__(self) -> None:
-        class Error(Exception):
-            pass
-
-        runtime = SimpleNamespace(
-            CUDARuntimeError=Error,
-            getDeviceProperties=lambda number: {"name": b"Fake GPU"},
-            driverGetVersion=lambda: 13000,
-            runtimeGetVersion=lambda: 12090,
-        )
-        device = SimpleNamespace(id=0, attributes={"L2CacheSize": 64}, synchronize=lambda: None)
-        event = SimpleNamespace(record=lambda: None, synchronize=lambda: None)
-        cuda = SimpleNamespace(
-            Device=lambda: device,
-            Event=lambda: event,
-            get_elapsed_time=lambda start, end: 2.0,
-            runtime=runtime,
-        )
-        super().__init__(
-            __version__="fake",
-            ndarray=Error,
-            cuda=cuda,
-            float32=np.float32,
-            int64=np.int64,
-            RawKernel=lambda text, name: lambda grid, block, arguments: None,
-            zeros=np.zeros,
-            ones=lambda count, dtype: np.ones(count >> 20, dtype),
-            empty_like=np.empty_like,
-            copyto=np.copyto,
-            asarray=np.asarray,
-        )
-
-
-def test_cuda_clocks(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setitem(sys.modules, "cupy", FakeCupy())
-    rows = rows_of(*ONE, "--backend", "cuda", "--peers", "openvino")
-    ours_rows = [row for row in rows if row["library"] == "roipool"]
-    assert [row["clock"] for row in ours_rows] == ["cold", "warm", "launch"]
-    assert [row["median"] for row in ours_rows[:2]] == [0.002, 0.002]
-    assert ours_rows[2]["median"] > 0
-    assert strict_json("out.json")["machine"]["device"] == "Fake GPU"
-    assert "float32 NCHW, warm" in capsys.readouterr().out
-    assert "--memory" in complains(capsys, *ONE, "--backend", "cuda", "--memory")
-
-
-def test_no_cuda(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setitem(sys.modules, "cupy", None)
-    assert "needs CuPy" in complains(capsys, *ONE, "--backend", "cuda", "--json", "out.json")
-
-    def no_device() -> None:
-        raise cupy.cuda.runtime.CUDARuntimeError("no CUDA-capable device is detected")
-
-    cupy = FakeCupy()
-    cupy.cuda.Device = no_device
-    monkeypatch.setitem(sys.modules, "cupy", cupy)
-    assert "no CUDA-capable device" in complains(capsys, *ONE, "--backend", "cuda")
-
-
-def test_bandwidth_is_positive() -> None:
-    assert floor.memory_bandwidth(1) > 0
-    assert floor.memory_bandwidth(3) > 0
-
-
-@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="Linux keeps the record")
-def test_peak_memory() -> None:
-    options = ["--workload", "W5a", "--boxes", "40", "--channels", "256", "--ops", "roi_align"]
-    arguments = ["bench", *options, "--peers", "none", "--repeat", "1", "--memory"]
-    (row,) = rows_of(*arguments)
-    assert row["output_bytes"] == 40 * 256 * 14 * 14 * 4
-    assert 0.9 * row["output_bytes"] < row["peak_bytes"] < 4 * row["output_bytes"]
-    (reused,) = rows_of(*arguments, "--out-reuse")
-    assert reused["peak_bytes"] < row["peak_bytes"] - 0.9 * row["output_bytes"]
+    assert main(["bench", "--workload", "giant"]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("roipool: error: ")
+    assert err.count("\n") == 1
 
 
 # What is written
 
 
-def test_json(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*ONE, "--peers", "none", "--threads", "1,2", "--json", "out.json"]) == 0
-    content = strict_json("out.json")
-    facts = content["machine"]
-    assert facts["cpu"]
-    assert facts["cores"] >= 1
-    assert facts["instruction_set"] in ("avx512", "avx2", "baseline")
-    assert facts["roipool"] == roipool.__version__
-    assert [row["threads"] for row in content["rows"]] == [1, 2]
-    assert {row["code"] for row in content["rows"]} == {"W4a"}
-    assert content["options"]["boxes"] == 3
-    capsys.readouterr()
-    assert main([*ONE, "--peers", "none", "--json", "-"]) == 0
-    assert json.loads(capsys.readouterr().out)["rows"][0]["workload"] == "vgg16-pool"
+def test_json_on_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*ONE, "--libraries", "none", "--json", "-"]) == 0
+    assert json.loads(capsys.readouterr().out)["rows"][0]["workload"] == "one-box"
+    assert names_here() == []
 
 
-def test_both_layouts_and_all_types() -> None:
-    pytest.importorskip("ml_dtypes")
-    dtypes = ["float16", "bfloat16", "float32", "float64"]
-    options = ["--peers", "none", "--layout", "NCHW,NHWC", "--dtype", ",".join(dtypes)]
-    rows = rows_of(*ONE, *options)
-    assert [(r["layout"], r["dtype"]) for r in rows] == [
-        (layout, dtype) for layout in ("NCHW", "NHWC") for dtype in dtypes
-    ]
-
-
-@pytest.mark.parametrize("peer", ["stub", "none"])
-def test_plot(peer: str, stub: type[Stub], capsys: pytest.CaptureFixture[str]) -> None:
-    options = ["--workload", "W4a,W4b,stress-nan", "--peers", peer]
-    assert main([*TINY, *options, "--plot", "out.png"]) == 0
-    assert capsys.readouterr().err == ""
-    with pytest.importorskip("PIL.Image").open("out.png") as figure:
-        figure.load()
-        assert figure.format == "PNG"
-        assert min(figure.size) > 300
-        colours = len(np.unique(np.asarray(figure.convert("RGB")).reshape(-1, 3), axis=0))
-    assert colours > 20
-
-
-def test_progress_on_a_terminal(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    assert main([*ONE, "--peers", "none"]) == 0
-    out, err = capsys.readouterr()
-    assert "vgg16-pool (W4a) roi_pool" in err
-    assert "\x1b" not in out
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)  # without rich
-    assert main([*ONE, "--peers", "none"]) == 0
-    assert capsys.readouterr().err == ""
-
-
-def test_list_and_help(capsys: pytest.CaptureFixture[str]) -> None:
+def test_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "--list"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == list(WORKLOADS)
-    assert main(["bench", "--help"]) == 0
-    assert "--peer-python" in capsys.readouterr().out
+    assert [line.split()[0] for line in lines[: len(WORKLOADS)]] == list(WORKLOADS)
+    listed = ", ".join(lines[-2:]).replace("installed here: ", "").replace("not installed: ", "")
+    assert set(LIBRARIES) <= set(listed.split(", "))
 
 
-# Complaints
+def test_a_reader_may_stop_early() -> None:
+    program = [sys.executable, "-m", "roipool", *ONE, "--libraries", "none"]
+    process = subprocess.Popen(
+        [*program, "--json", "out.json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    process.stderr.close()
+    assert process.wait() == 0
+    assert len(strict_json("out.json")["rows"]) == 2
+
+
+def test_the_number_of_threads_stays() -> None:
+    roipool.set_num_threads(2)
+    assert main([*ONE, "--libraries", "none", "--threads", "1"]) == 0
+    assert roipool.get_num_threads() == 2
 
 
 @pytest.mark.parametrize(
@@ -562,34 +322,33 @@ def test_list_and_help(capsys: pytest.CaptureFixture[str]) -> None:
     [
         ["--workload", "W9"],
         ["--workload", ","],
-        ["--ops", "roi_align"],
-        ["--ops", ","],
-        ["--dtype", "int8"],
-        ["--layout", "NCWH"],
+        ["--libraries", "caffe"],
+        ["--libraries", ""],
         ["--threads", "0"],
-        ["--threads", "1,two"],
+        ["--threads", "two"],
         ["--threads", "9999"],
-        ["--threads", ""],
-        ["--backend", "tpu"],
-        ["--peers", "caffe"],
-        ["--peers", ""],
-        ["--peer-python", "mxnet"],
-        ["--peer-python", "caffe=/bin/sh"],
-        ["--peer-python", "mxnet=/no/such/python"],
-        ["--peer-python", "mxnet=/"],
         ["--repeat", "0"],
         ["--repeat", "1.5"],
-        ["--boxes", "-1"],
-        ["--channels", "0"],
         ["--json", "missing/out.json"],
-        ["--plot", "out.pdf"],
-        ["--plot", "missing/out.png"],
-        ["--json", "same.png", "--plot", "same.png"],
+        ["--json", "."],
         ["--no-such-option"],
     ],
 )
 def test_bad_arguments(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    complains(capsys, *TINY, "--workload", "W4a", *arguments)
+    complains(capsys, *ONE, *arguments)
+
+
+@pytest.mark.parametrize("name", ["timing.py", "libraries.py"])
+def test_what_the_harness_runs_elsewhere_needs_little(name: str) -> None:
+    path = Path(bench.__file__).with_name(name)
+    names = set()
+    for node in ast.parse(path.read_text(), feature_version=(3, 8)).body:
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names.add(node.module or ".")
+    needed = {one.partition(".")[0] for one in names} - set(sys.stdlib_module_names)
+    assert needed <= {"numpy"}
 
 
 def test_the_program_starts_without_the_benchmark() -> None:

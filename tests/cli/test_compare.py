@@ -15,7 +15,7 @@ import pytest
 from _support.cli_runs import FAST, SPY, fails, names_here, save_map, strict_json
 
 from roipool.cli import main
-from roipool.cli.systems import SYSTEMS, choose
+from roipool.cli.compare.systems import SYSTEMS, choose
 
 Image = pytest.importorskip("PIL.Image")
 
@@ -191,7 +191,9 @@ def test_a_failed_write_leaves_nothing(
         stream.write(b"half")
         raise OSError("the disk is full")
 
-    monkeypatch.setattr("roipool.cli.figure.save", lambda drawing, stream, kind: stop(stream))
+    monkeypatch.setattr(
+        "roipool.cli.compare.figure.save", lambda drawing, stream, kind: stop(stream)
+    )
     Path("figure.png").write_text("old")
     assert "the disk is full" in fails(capsys, "--save", "figure.png")
     assert Path("figure.png").read_text() == "old"

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from _support.run_python import run_python
 
 import roipool
 from roipool import _cpu
-from roipool._config import CUPY_EXTRAS
+from roipool._system_info import CUPY_EXTRAS
 from roipool.cli import main
 
 GPU = {"name": b"NVIDIA H200", "major": 9, "minor": 0, "totalGlobalMem": 150 * 2**30}
@@ -67,18 +69,54 @@ def test_cpu(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.skipif(not _cpu.has_openmp(), reason="built without OpenMP")
-def test_where_the_number_of_threads_comes_from(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("roipool._threads._chosen", None)
-    monkeypatch.delenv("ROIPOOL_NUM_THREADS", raising=False)
-    assert facts(capsys)["threads_from"] == "OpenMP's own setting"
-    monkeypatch.setenv("ROIPOOL_NUM_THREADS", "3")
-    assert lines(capsys)["OpenMP"] == "yes, 3 threads: set by ROIPOOL_NUM_THREADS"
-    monkeypatch.setattr("roipool._threads._chosen", 1)
-    assert lines(capsys)["OpenMP"] == "yes, 1 thread: set by set_num_threads"
-    monkeypatch.setattr("roipool._threads._child_of_pool", True)
-    assert facts(capsys)["threads_from"] == "OpenMP's threads do not survive a fork"
+def test_where_the_number_of_threads_comes_from(capsys: pytest.CaptureFixture[str]) -> None:
+    code = "from roipool.cli import main; main(['info'])"
+    assert re.search("^OpenMP .*: OpenMP's own setting$", run_python(code).stdout, re.MULTILINE)
+    printed = run_python(code, ROIPOOL_NUM_THREADS="3").stdout
+    assert re.search("^OpenMP +yes, 3 threads: set by ROIPOOL_NUM_THREADS$", printed, re.MULTILINE)
+    before = roipool.get_num_threads()
+    roipool.set_num_threads(1)
+    try:
+        assert lines(capsys)["OpenMP"] == "yes, 1 thread: set by set_num_threads"
+    finally:
+        roipool.set_num_threads(before)
+
+
+def test_cached_memory(capsys: pytest.CaptureFixture[str]) -> None:
+    before = roipool.get_cache_limit()
+    roipool.set_cache_limit(0)
+    try:
+        assert lines(capsys)["memory cache"] == "up to 0 MiB, 0.0 MiB now"
+        roipool.set_cache_limit(100)
+        _cpu.empty_array((50 * 2**20,), np.dtype(np.uint8))
+        found = facts(capsys)
+        assert found["cache_limit_mib"] == 100
+        assert found["cached_bytes"] >= 50 * 2**20
+    finally:
+        roipool.set_cache_limit(before)
+        roipool.free_memory()
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["info"], ["verify"], ["--version"], []])
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("ROIPOOL_CACHE_MIB", "lots"),
+        ("ROIPOOL_CACHE_MIB", "-1"),
+        ("ROIPOOL_CACHE_MIB", "9" * 5000),
+        ("ROIPOOL_ISA", "avx9"),
+        ("ROIPOOL_NUM_THREADS", "0"),
+    ],
+)
+def test_a_bad_variable_is_one_line(variable: str, value: str, arguments: list[str]) -> None:
+    done = run_python(
+        f"import sys; from roipool.cli import main; sys.exit(main({arguments}))",
+        **{variable: value},
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"roipool: error: {variable} is ")
+    assert done.stderr.count("\n") == 1
+    assert len(done.stderr) < 200
 
 
 def test_cupy_with_a_device(

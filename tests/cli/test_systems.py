@@ -9,7 +9,7 @@ import pytest
 from _support.cli_runs import fails, strict_json
 
 from roipool.cli import main
-from roipool.cli.systems import SYSTEMS, choose
+from roipool.cli.compare.systems import SYSTEMS, choose
 
 
 def answer(monkeypatch: pytest.MonkeyPatch, **outputs: Any) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from _support.backends import Backend
+from _support.golden_data import FOLDER
 from _support.placed import Placed
 
 from roipool import reference
@@ -407,3 +408,96 @@ class TestExactGradients:
             maps,
             rng,
         )
+
+
+def test_chainer_computes_edges_in_float64() -> None:
+    """Bins' edges that float32 moves: a row of cells more or less."""
+    maps = np.arange(31, dtype=np.float32).reshape(1, 1, 1, 31)
+    pooled = chainer.roi_average_pooling_2d(maps, [[0, 0, 1, 29]], [0], (1, 7), 1.0)
+    assert pooled[0, 0, 0, -1] == 26.5
+
+
+def test_what_chainer_answered_for_random_boxes() -> None:
+    with np.load(FOLDER / "chainer.npz") as arrays:
+        recorded = dict(arrays)
+    moved = 0
+    for number in range(24):
+        x, rois, images, size, scale, gy, want, want_grad = (
+            recorded[f"case{number}_{name}"]
+            for name in (
+                "x", "rois", "roi_indices", "outsize", "spatial_scale", "gy", "average",
+                "average_grad",
+            )
+        )  # fmt: skip
+        size, scale = tuple(size.tolist()), scale.item()
+        ulps = 8 * float(np.finfo(x.dtype).eps) / ULP
+        near(chainer.roi_average_pooling_2d(x, rois, images, size, scale), want, ulps)
+        got = chainer.roi_average_pooling_2d_backward(gy, rois, images, x.shape, scale)
+        sums = ulps * ULP * np.abs(gy).max().astype(np.float64) * gy.size  # they may cancel
+        np.testing.assert_allclose(got.astype(np.float64), want_grad, rtol=0, atol=sums / 8)
+        cells = np.column_stack([images, np.rint(rois.astype(np.float64) * scale)[:, [1, 0, 3, 2]]])
+        edges = [
+            reference.roi_average_pool(
+                x, cells, size, coordinate_dtype=np.float32, edge_dtype=edge_dtype
+            )
+            for edge_dtype in (np.float32, np.float64)
+        ]
+        near(want, edges[1], ulps)
+        moved += not np.array_equal(*edges)
+    assert moved >= 5
+
+
+class TestMmcvCountsSamplesInFloat32:
+    """Sides that float32 rounds to whole cells: float64 would take one sample more."""
+
+    scale = 0.1  # in float32 a little more than 1 / 10
+    boxes = np.array([[0, 0, 0, 20, 20], [1, 10, 0, 50, 60], [0, 3.5, 7.5, 23.5, 27.5]])
+    sizes = pytest.mark.parametrize("size", [(1, 1), (2, 1)])
+
+    def maps(self) -> np.ndarray:
+        return np.random.default_rng(31).standard_normal((2, 3, 9, 8))
+
+    def options(self) -> dict[str, Any]:
+        return {"spatial_scale": float(np.float32(self.scale)), "count_dtype": np.float32}
+
+    def test_the_average_of_one_box(self) -> None:
+        maps = np.arange(36.0).reshape(1, 1, 6, 6) ** 2
+        pooled = mmcv.roi_align(maps, [[0, 0, 0, 20, 20]], 1, self.scale)
+        assert pooled.item() == pytest.approx(21.5, rel=1e-6)
+
+    @sizes
+    def test_average(self, size: tuple[int, int]) -> None:
+        maps, options = self.maps(), self.options()
+        got = mmcv.roi_align(maps, self.boxes, size, self.scale)
+        want = reference.roi_align(maps, self.boxes, size, **options)
+        np.testing.assert_allclose(got, want, rtol=0, atol=1e-14)
+        options["count_dtype"] = np.float64
+        assert np.abs(want - reference.roi_align(maps, self.boxes, size, **options)).max() > 0.01
+        grad = np.random.default_rng(32).standard_normal(want.shape)
+        back = mmcv.roi_align_backward(grad, self.boxes, None, None, maps.shape, self.scale)
+        want = reference.roi_align_backward(grad, self.boxes, maps.shape, **self.options())
+        np.testing.assert_allclose(back, want, rtol=0, atol=1e-14)
+
+    @sizes
+    def test_maximum(self, size: tuple[int, int]) -> None:
+        maps, options = self.maps(), self.options()
+        got = mmcv.roi_align(maps, self.boxes, size, self.scale, 0, "max", return_argmax=True)
+        place = (self.boxes, size, options["spatial_scale"])
+        want = reference.mmcv_roi_align_max(maps, *place)
+        np.testing.assert_allclose(got[0], want[0], rtol=0, atol=1e-14)
+        all_equal(got[1:], want[1:])
+        grad = np.random.default_rng(33).standard_normal(got[0].shape)
+        back = mmcv.roi_align_backward(grad, self.boxes, *got[1:], maps.shape, self.scale, 0, "max")
+        _, argmax = reference.roi_align(
+            maps, self.boxes, size, mode="max", return_argmax=True, **options
+        )
+        want = reference.roi_align_backward(
+            grad, self.boxes, maps.shape, mode="max", argmax=argmax, **options
+        )
+        np.testing.assert_allclose(back, want, rtol=0, atol=1e-14)
+
+    def test_torchvision_counts_in_float64(self) -> None:
+        maps, boxes = self.maps(), self.boxes * np.array([1] + [10 * (1 + 1e-12)] * 4)
+        layer = mmcv.RoIAlign(1, 0.01, use_torchvision=True)
+        want = reference.roi_align(maps, boxes, 1, 0.01)
+        np.testing.assert_allclose(layer(maps, boxes), want, rtol=0, atol=1e-14)

@@ -21,7 +21,8 @@ from _support.catalogue import (
 from _support.run_python import run_python
 
 import roipool
-from roipool._source import kernel_source
+from roipool._cuda.launch import CALL_TYPE
+from roipool._cuda.source import OPTIONS, kernel_source
 
 # ---- Boxes of no image
 
@@ -194,6 +195,8 @@ def test_arrays_on_two_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -> None
     cupy = types.ModuleType("cupy")
 
     class ndarray:  # noqa: N801
+        __module__ = "cupy"
+
         def __init__(self, number: int) -> None:
             self.device = types.SimpleNamespace(id=number)
 
@@ -295,15 +298,14 @@ def test_calls_can_be_captured_in_a_graph() -> None:
 
 def launch_text(gpu: Backend, body: str, *arrays: Any) -> None:
     """Run a text that includes call.h with int64 arrays a, b, c and a zeroed call."""
-    backend = gpu.module
     text = kernel_source(
         "cuda/call.h", storage="float", definition="roi_pool", channels_last=0, pack=1
     )
     parameters = ", ".join(f"long long* {name}" for name, _ in zip("abc", arrays, strict=False))
     text += f'extern "C" __global__ void check({parameters}, const roipool::Call call) {{'
-    kernel = sys.modules["cupy"].RawKernel(text + body + "}\n", "check", backend.OPTIONS)
+    kernel = sys.modules["cupy"].RawKernel(text + body + "}\n", "check", OPTIONS)
     with arrays[0].device:  # an emulated launch also compares the sizes of all arguments
-        kernel((1,), (1,), (*arrays, np.zeros(1, backend.CALL_TYPE)))
+        kernel((1,), (1,), (*arrays, np.zeros(1, CALL_TYPE)))
 
 
 def test_division_of_any_size(gpu: Backend) -> None:
@@ -319,9 +321,8 @@ def test_division_of_any_size(gpu: Backend) -> None:
 
 
 def test_call_has_the_same_fields_on_both_sides(gpu: Backend) -> None:
-    backend = gpu.module
     fields = []
-    for name, (type_, offset) in sorted(backend.CALL_TYPE.fields.items()):
+    for name, (type_, offset) in sorted(CALL_TYPE.fields.items()):
         inner = type_.fields or {}
         fields += [(f"{name}.{part}", offset + at) for part, (_, at) in sorted(inner.items())]
         if not inner:
@@ -340,7 +341,7 @@ def test_without_cupy_the_extra_is_named() -> None:
         sys.modules["cupy"] = None
         import roipool
         try:
-            import roipool._cuda
+            import roipool._cuda.engine
         except ImportError as error:
             print(error)
     """
@@ -357,7 +358,7 @@ def test_without_a_device_the_driver_is_named() -> None:
         sys.modules["cupy"] = cupy
         import roipool
         try:
-            import roipool._cuda
+            import roipool._cuda.engine
         except RuntimeError as error:
             print(error)
     """

@@ -23,7 +23,7 @@ from _support.cuda_texts import (
     every_specialisation,
 )
 
-from roipool._source import OPTIONS, flatten, kernel_folder
+from roipool._cuda.source import OPTIONS, flatten, kernel_folder
 
 OPTIONS_OF_CUPY = ("-ftz=true", "--device-as-default-execution-space")  # it adds them to ours
 
@@ -80,6 +80,6 @@ def test_every_file_is_compiled() -> None:
 
 
 def test_every_definition_is_compiled() -> None:
-    rows = set(re.findall(r"^  ROW\((\w+)\)", flatten("geometry.h"), re.MULTILINE))
+    rows = set(re.findall(r"^  ROW\((\w+),", flatten("definitions.h"), re.MULTILINE))
     assert rows == {name for names in FILES.values() for name in names}
     assert set(MAXIMA) <= rows

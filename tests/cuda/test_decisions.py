@@ -14,9 +14,11 @@ from _support.catalogue import (
 )
 from _support.compare import compute_type
 
-from roipool import _cpu, _cuda_work
+from roipool import _cpu
 from roipool._arguments import Regions
-from roipool._geometry import Geometry
+from roipool._cuda import launch
+from roipool._definitions import Definition
+from roipool._pooling import MaxRules, Pooling
 
 
 def hostile_boxes(seed: int, count: int = 60) -> Array:
@@ -31,132 +33,137 @@ def hostile_boxes(seed: int, count: int = 60) -> Array:
 
 
 SAMPLED = [
-    Geometry("roi_align", 0.6, (ratio, ratio), aligned)
+    Definition("roi_align", 0.6, (ratio, ratio), aligned)
     for ratio in (0, 1, 2, 20)
     for aligned in (True, False)
-]
-CELLS = ["roi_pool", "roi_average_pool", "mmcv_roi_pool", "caffe_roi_pool_gather"]
+] + [Definition("mmcv_roi_align", 0.6, (ratio, ratio), True) for ratio in (0, 2)]
+CELLS = [
+    "roi_pool", "roi_average_pool", "chainer_roi_average_pool", "mmcv_roi_pool",
+    "caffe_roi_pool_gather",
+]  # fmt: skip
+CROPS = [
+    "crop_bilinear", "crop_nearest", "tensorflow_crop_bilinear", "tensorflow_crop_nearest",
+    "tensorflow_crop_gradient",
+]  # fmt: skip
 STEPS = ["caffe_roi_align", "mxnet_roi_align", "mxnet_roi_align_gather"]
 MAXIMA = [
     *SAMPLED,
-    *(Geometry("onnx_roi_align_max", 0.6, (ratio, 1), True) for ratio in (0, 2)),
-    *(Geometry(name, 0.6) for name in (*CELLS, *STEPS)),
+    *(Definition("onnx_roi_align_max", 0.6, (ratio, 1), True) for ratio in (0, 2)),
+    *(Definition(name, 0.6) for name in (*CELLS, *STEPS)),
 ]
 AVERAGES = [
     *SAMPLED,
-    *(Geometry(name, 0.6) for name in CELLS),
-    *(Geometry(name) for name in ("crop_bilinear", "crop_nearest", "crop_box_gradient")),
+    *(Definition(name, 0.6) for name in CELLS),
+    *(Definition(name) for name in CROPS),
 ]
 
 
-def regions_of(geometry: Geometry, dtype: Any, seed: int) -> Regions:
+def regions_of(definition: Definition, dtype: Any, seed: int) -> Regions:
     boxes = hostile_boxes(seed)
-    if geometry.definition.startswith("crop"):
+    if definition.name in CROPS:
         boxes = boxes / 8
     with np.errstate(over="ignore"):
         real = boxes.astype(compute_type(dtype))
     return Regions(np.ascontiguousarray(real), np.zeros(len(boxes), np.int64))
 
 
-def on(gpu: Backend, regions: Regions) -> list[Any]:
-    return [gpu.to_device(array) for array in regions]
+def on(gpu: Backend, regions: Regions) -> Regions:
+    return Regions(*map(gpu.to_device, regions))
 
 
-def each(name: str, gpu: Backend) -> tuple[Any, Any]:
-    """Return a function of both backends."""
-    return getattr(_cpu, name), getattr(gpu.module, name)
+def pooling_of(definition: Definition, cells: bool = False, **rules: Any) -> Pooling:
+    """Return a request for 3 by 2 bins; an empty one is -7."""
+    every = MaxRules(argmax_is_cell=cells, **rules)
+    return Pooling(definition, (3, 2), empty_value=-7.0, rules=every)
 
 
 @real_dtypes
-@pytest.mark.parametrize("geometry", MAXIMA, ids=str)
-def test_winners_are_the_cpus(gpu: Backend, geometry: Geometry, dtype: Any) -> None:
+@pytest.mark.parametrize("definition", MAXIMA, ids=str)
+def test_argmax_is_the_cpus(gpu: Backend, definition: Definition, dtype: Any) -> None:
     rng = np.random.default_rng(1)
     maps = np.round(rng.normal(size=(1, 3, 9, 11)) * 2).astype(dtype)  # with ties
     maps[rng.random(maps.shape) < 0.1] = np.nan
-    regions = regions_of(geometry, dtype, 2)
-    cells = geometry.definition in CELLS
-    host, device = each("maximum", gpu)
-    options: dict[str, Any] = {
-        "layout": "NCHW", "lowest": -np.inf, "empty_value": -7.0, "winner_is_cell": cells,
-        "outside_is_zero": geometry.definition == "roi_align", "return_argmax": True,
-        "threads": 1, "out": None,
-    }  # fmt: skip
+    regions = regions_of(definition, dtype, 2)
+    outside_is_zero = definition.name in ("roi_align", "mmcv_roi_align")
     for restarts in (False, True):
-        expected, winners = host(maps, *regions, geometry, (3, 2), nan_restarts=restarts, **options)
-        got, found = device(
-            gpu.to_device(maps), *on(gpu, regions), geometry, (3, 2), nan_restarts=restarts,
-            **options,
-        )  # fmt: skip
-        np.testing.assert_array_equal(gpu.to_host(found), winners)
+        pooling = pooling_of(
+            definition,
+            definition.name in CELLS,
+            outside_is_zero=outside_is_zero,
+            nan_restarts=restarts,
+        )
+        expected = np.empty((len(regions.boxes), 3, 3, 2), dtype)
+        argmax = _cpu.maximum(maps, regions, pooling, expected, return_argmax=True)
+        got = gpu.to_device(np.empty_like(expected))
+        there = on(gpu, regions)
+        with there.boxes.device:
+            found = gpu.module.maximum(gpu.to_device(maps), there, pooling, got, return_argmax=True)
+        np.testing.assert_array_equal(gpu.to_host(found), argmax)
         np.testing.assert_array_equal(gpu.to_host(got), expected)
 
 
 @real_dtypes
-@pytest.mark.parametrize("geometry", MAXIMA, ids=str)
-def test_gradients_of_winners_are_the_cpus(gpu: Backend, geometry: Geometry, dtype: Any) -> None:
-    regions = regions_of(geometry, dtype, 3)
-    shape = (1, 3, 9, 11)
+@pytest.mark.parametrize("definition", MAXIMA, ids=str)
+def test_gradients_of_maxima_are_the_cpus(gpu: Backend, definition: Definition, dtype: Any) -> None:
+    regions = regions_of(definition, dtype, 3)
     rng = np.random.default_rng(4)
-    cells = geometry.definition in CELLS
-    name = geometry.definition.removesuffix("_gather").replace("caffe_roi_pool", "roi_pool")
-    forward = geometry._replace(definition=name)
-    _, winners = _cpu.maximum(
-        rng.normal(size=shape).astype(dtype), *regions, forward, (3, 2), layout="NCHW",
-        lowest=-np.inf, empty_value=0.0, winner_is_cell=cells, outside_is_zero=False,
-        return_argmax=True, threads=1, out=None,
-    )  # fmt: skip
-    grad = rng.normal(size=winners.shape).astype(dtype)
-    options: dict[str, Any] = {
-        "layout": "NCHW", "winner_is_cell": cells, "threads": 1, "out": None
-    }  # fmt: skip
-    host, device = each("maximum_backward", gpu)
-    expected = host(grad, winners, *regions, geometry, shape, **options)
-    arrays = [gpu.to_device(array) for array in (grad, winners, *regions)]
-    got = gpu.to_host(device(*arrays, geometry, shape, **options))
-    np.testing.assert_array_equal(got, expected)
+    cells = definition.name in CELLS
+    name = definition.name.removesuffix("_gather").replace("caffe_roi_pool", "roi_pool")
+    maps = rng.normal(size=(1, 3, 9, 11)).astype(dtype)
+    grad = rng.normal(size=(len(regions.boxes), 3, 3, 2)).astype(dtype)
+    forward = pooling_of(definition._replace(name=name), cells)
+    argmax = _cpu.maximum(maps, regions, forward, np.empty_like(grad), return_argmax=True)
+    pooling = pooling_of(definition, cells)
+    expected, got = np.empty_like(maps), gpu.to_device(np.empty_like(maps))
+    _cpu.maximum_backward(grad, argmax, regions, pooling, expected)
+    arrays = [gpu.to_device(array) for array in (grad, argmax)]
+    there = on(gpu, regions)
+    with there.boxes.device:
+        gpu.module.maximum_backward(*arrays, there, pooling, got)
+    np.testing.assert_array_equal(gpu.to_host(got), expected)
 
 
 @real_dtypes
-@pytest.mark.parametrize("geometry", AVERAGES, ids=str)
-def test_averages_are_the_cpus(gpu: Backend, geometry: Geometry, dtype: Any) -> None:
+@pytest.mark.parametrize("definition", AVERAGES, ids=str)
+def test_averages_are_the_cpus(gpu: Backend, definition: Definition, dtype: Any) -> None:
     rng = np.random.default_rng(5)
     maps = rng.normal(size=(1, 3, 9, 11)).astype(dtype)
     maps[0, 2][rng.random((9, 11)) < 0.2] = np.nan  # shows which cells were read
-    regions = regions_of(geometry, dtype, 6)
-    host, device = each("average", gpu)
-    options: dict[str, Any] = {"layout": "NCHW", "empty_value": -7.0, "threads": 1, "out": None}
-    expected = host(maps, *regions, geometry, (3, 2), **options)
-    got = device(gpu.to_device(maps), *on(gpu, regions), geometry, (3, 2), **options)
+    regions, pooling = regions_of(definition, dtype, 6), pooling_of(definition)
+    expected = np.empty((len(regions.boxes), 3, 3, 2), dtype)
+    got = gpu.to_device(np.empty_like(expected))
+    _cpu.average(maps, regions, pooling, expected)
+    there = on(gpu, regions)
+    with there.boxes.device:
+        gpu.module.average(gpu.to_device(maps), there, pooling, got)
     atol = 8 * np.finfo(dtype).eps
     np.testing.assert_allclose(gpu.to_host(got), expected, rtol=0, atol=atol * 4)
-    host, device = each("average_backward", gpu)
     grad = rng.normal(size=expected.shape).astype(dtype)
-    expected = host(grad, *regions, geometry, maps.shape, layout="NCHW", threads=1, out=None)
-    got = device(
-        gpu.to_device(grad), *on(gpu, regions), geometry, maps.shape, layout="NCHW", threads=1,
-        out=None,
-    )  # fmt: skip
+    expected, got = np.empty_like(maps), gpu.to_device(np.empty_like(maps))
+    _cpu.average_backward(grad, regions, pooling, expected)
+    with there.boxes.device:
+        gpu.module.average_backward(gpu.to_device(grad), there, pooling, got)
     np.testing.assert_allclose(gpu.to_host(got), expected, rtol=0, atol=atol * 64)
 
 
 @real_dtypes
-@pytest.mark.parametrize("geometry", [*SAMPLED, *(Geometry(name, 0.6) for name in STEPS)], ids=str)
-def test_positions_of_winners_are_the_cpus(gpu: Backend, geometry: Geometry, dtype: Any) -> None:
-    regions = regions_of(geometry, dtype, 7)
-    shape = (1, 2, 9, 11)
+@pytest.mark.parametrize(
+    "definition", [*SAMPLED, *(Definition(name, 0.6) for name in STEPS)], ids=str
+)
+def test_positions_of_argmax_are_the_cpus(gpu: Backend, definition: Definition, dtype: Any) -> None:
+    regions = regions_of(definition, dtype, 7)
+    pooling, shape = pooling_of(definition, outside_is_zero=True), (1, 2, 9, 11)
     maps = np.random.default_rng(8).normal(size=shape).astype(dtype)
-    _, winners = _cpu.maximum(
-        maps, *regions, geometry, (3, 2), layout="NCHW", lowest=-np.inf, empty_value=0.0,
-        winner_is_cell=False, outside_is_zero=True, return_argmax=True, threads=1, out=None,
-    )  # fmt: skip
-    expected = _cpu.locate(winners, *regions, geometry, shape, threads=1)
+    out = np.empty((len(regions.boxes), 2, 3, 2), dtype)
+    argmax = _cpu.maximum(maps, regions, pooling, out, return_argmax=True)
+    expected = _cpu.argmax_positions(argmax, regions, pooling, shape)
     there = on(gpu, regions)
-    backend = gpu.module
-    got = backend.locate(gpu.to_device(winners), *there, geometry, shape, threads=1)
+    numbers = _cpu.argmax_at(*expected, regions, pooling, shape)
+    with there.boxes.device:
+        got = gpu.module.argmax_positions(gpu.to_device(argmax), there, pooling, shape)
+        back = gpu.module.argmax_at(*got, there, pooling, shape)
     for mine, theirs in zip(got, expected, strict=True):
         np.testing.assert_array_equal(gpu.to_host(mine), theirs)
-    numbers = _cpu.identify(*expected, *regions, geometry, shape, threads=1)
-    back = backend.identify(*got, *there, geometry, shape, threads=1)
     np.testing.assert_array_equal(gpu.to_host(back), numbers)
 
 
@@ -179,18 +186,23 @@ def far_boxes(seed: int, count: int, size: int) -> Array:
     return np.hstack([low, high])
 
 
+def with_room(*given: Any) -> int:
+    """Return more than plans are given, to see how much they would use."""
+    return 2 * launch.plan_capacity(*given) + 1000
+
+
 @pytest.mark.parametrize("bins", [1, 7, 300])
 @pytest.mark.parametrize("size", [1, 6, 130])
 @pytest.mark.parametrize(
-    ("kind", "geometry"),
+    ("kind", "definition"),
     [
-        *((_cuda_work.SAMPLES, geometry) for geometry in MAXIMA),
-        *((_cuda_work.TAPS, geometry) for geometry in AVERAGES),
+        *((launch.SAMPLES, definition) for definition in MAXIMA),
+        *((launch.TAPS, definition) for definition in AVERAGES),
     ],
     ids=lambda value: getattr(value, "kernel", str(value)),
 )
 def test_plans_fit_into_their_bound(
-    kind: _cuda_work.PlanKind, geometry: Geometry, size: int, bins: int
+    kind: launch.PlanKind, definition: Definition, size: int, bins: int
 ) -> None:
     if (missing := emulator.why_not()) is not None:
         pytest.skip(missing)
@@ -198,26 +210,22 @@ def test_plans_fit_into_their_bound(
     with np.errstate(over="ignore"):
         regions = Regions(boxes.astype(np.float32), np.zeros(len(boxes), np.int64))
     gpu = Backend("emulator")
+    file = "average_backward" if kind is launch.TAPS else "maximum_backward"
+    bin_type = BIN if kind is launch.TAPS else SAMPLE_BIN
     with emulator.active():
-        backend = gpu.module
-        there = on(gpu, regions)
-        sizes = backend.sizes_of(
-            np.dtype(np.float32), *there, geometry, (1, 1, size, size), (bins, bins), "NCHW"
-        )
-        # With more room than they are given, to see how much they would use.
-        bound = _cuda_work.plan_capacity
-        file = "average_backward" if kind is _cuda_work.TAPS else "maximum_backward"
-        bin_type = BIN if kind is _cuda_work.TAPS else SAMPLE_BIN
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(_cuda_work, "plan_capacity", lambda *given: 2 * bound(*given) + 1000)
-            work = _cuda_work.Work(file, sizes)
-            ready = backend.Prepared.of(work, kind, kind.kernel, _cuda_work.PLANNING)
-        with there[0].device:
-            memory = ready.planned(*there).get()
-        for axis in ("rows", "columns"):
-            start = int(ready.plan.call[0][axis]["bins_at"])
-            plan = memory[start : start + len(boxes) * bins * bin_type.itemsize].view(bin_type)
-            assert plan.size == len(boxes) * bins
-            used = int(np.max(plan["begin"] + plan["count"]))
-            sampling = geometry.sampling[axis == "columns"]
-            assert used < bound(kind, geometry.definition, sampling, size, bins)
+        engine, there = gpu.module, on(gpu, regions)
+        pooling = Pooling(definition, (bins, bins))
+        sizes = engine.sizes_of(np.dtype(np.float32), there, pooling, (1, 1, size, size))
+        launches = launch.planned(
+            sizes, kind, file, kind.kernel, launch.call_of(sizes), launch.Grid(0, (1,)),
+            capacity=with_room,
+        )  # fmt: skip
+        with there.boxes.device:
+            memory = engine.plan(launches, there).get()
+    for axis in ("rows", "columns"):
+        start = getattr(launches.plan.call, axis).bins_at
+        plan = memory[start : start + len(boxes) * bins * bin_type.itemsize].view(bin_type)
+        assert plan.size == len(boxes) * bins
+        used = int(np.max(plan["begin"] + plan["count"]))
+        sampling = definition.sampling[axis == "columns"]
+        assert used < launch.plan_capacity(kind, definition.name, sampling, size, bins)

@@ -15,42 +15,52 @@ from _support.catalogue import (
     real_dtypes,
     shape_in_layout,
 )
+from _support.compare import compute_type
 
 import roipool
-from roipool import _cuda_work
+from roipool import _cpu
+from roipool._arguments import Regions
+from roipool._cuda import launch
+from roipool._definitions import Definition
+from roipool._pooling import Pooling
+
+FEW = launch.Limits(max_blocks=3, many_boxes=1)
 
 
 @every_layout
 @every_dtype
-def test_few_blocks_do_all_the_work(
-    gpu: Backend, monkeypatch: pytest.MonkeyPatch, dtype: Any, layout: str
-) -> None:
-    monkeypatch.setattr(gpu.module, "LARGEST_GRID", 3)
-    monkeypatch.setattr(_cuda_work, "MANY_BOXES", 1)
+def test_few_blocks_do_all_the_work(gpu: Backend, dtype: Any, layout: Any) -> None:
     rng = np.random.default_rng(9)
-    shape = (2, 41, 19, 35)
-    maps = in_layout(rng.normal(size=shape).astype(dtype), layout)
-    rois = np.array([[1, 1.5, 2, 30, 17], [0, 3, 3, 4, 18.5], [1, 9, 0, 22, 9]], np.float32)
-    grad = in_layout(rng.normal(size=(3, 41, 37, 2)).astype(dtype), layout)
-    place = {"layout": layout}
-    device_rois = gpu.to_device(rois)
-    got = roipool.roi_align(gpu.to_device(maps), device_rois, (37, 2), **place)
-    back = roipool.roi_align_backward(
-        gpu.to_device(grad), device_rois, shape_in_layout(shape, layout), **place
-    )
-    by_rois = roipool.roi_align_backward_rois(
-        gpu.to_device(grad), gpu.to_device(maps), device_rois, **place
-    )
+    shape = shape_in_layout((2, 41, 19, 35), layout)
+    maps = rng.normal(size=shape).astype(dtype)
+    boxes = np.array([[1.5, 2, 30, 17], [3, 3, 4, 18.5], [9, 0, 22, 9]], np.float32)
+    regions = Regions(boxes.astype(compute_type(dtype)), np.array([1, 0, 1]))
+    grad = rng.normal(size=shape_in_layout((3, 41, 37, 2), layout)).astype(dtype)
+    pooling = Pooling(Definition("roi_align", aligned=True), (37, 2), layout)
+    pooled, back = np.empty_like(grad), np.empty_like(maps)
+    _cpu.average(maps, regions, pooling, pooled)
+    _cpu.average_backward(grad, regions, pooling, back)
+    by_boxes = _cpu.average_backward_boxes(grad, maps, regions, pooling)
+
+    engine, there = gpu.module, Regions(*map(gpu.to_device, regions))
+    sizes = engine.sizes_of(dtype, there, pooling, shape)._replace(limits=FEW)
+    maps, grad = gpu.to_device(maps), gpu.to_device(grad)
     tolerance = 8 * float(np.finfo(np.float32).eps if dtype.itemsize > 2 else 2**-8)
-    for mine, theirs in (
-        (got, roipool.roi_align(maps, rois, (37, 2), **place)),
-        (back, roipool.roi_align_backward(grad, rois, shape_in_layout(shape, layout), **place)),
-        (by_rois, roipool.roi_align_backward_rois(grad, maps, rois, **place)),
+    for launches, inputs, expected in (
+        (launch.average(sizes, False), [maps], pooled),
+        (launch.average_backward(sizes), [grad], back),
+        (launch.average_backward_boxes(sizes), [grad, maps], by_boxes),
     ):
-        expected = theirs.astype(np.float64)
-        scale = np.abs(expected).max()
+        assert launches.engine.grid.blocks <= 3
+        got = gpu.to_device(np.empty_like(expected))
+        with there.boxes.device:
+            engine.run(launches, there, *inputs, got)
+        exact = expected.astype(np.float64)
         np.testing.assert_allclose(
-            gpu.to_host(mine).astype(np.float64), expected, rtol=0, atol=tolerance * scale
+            gpu.to_host(got).astype(np.float64),
+            exact,
+            rtol=0,
+            atol=tolerance * np.abs(exact).max(),
         )
 
 

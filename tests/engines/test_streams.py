@@ -11,7 +11,7 @@ import pytest
 from _support.catalogue import every_dtype, every_layout
 from _support.compare import assert_same_bits
 
-from roipool import _cpu
+from roipool import _cpu, _settings
 from roipool.verification import groups
 from roipool.verification.trials import Trial, large_trial, trials
 
@@ -24,7 +24,7 @@ def same_settings_after() -> Iterator[None]:
     before = _cpu.instruction_set()
     yield
     _cpu.use_instruction_set(before)
-    _cpu.stream_results(_cpu.LARGE_RESULT_BYTES)
+    _cpu.use_non_temporal_stores(_settings.NON_TEMPORAL_BYTES)
 
 
 def several() -> list[Trial]:
@@ -45,8 +45,8 @@ def test_same_bits(name: str, dtype: Any, layout: str) -> None:
     _cpu.use_instruction_set(name)
     device = groups.device("cpu")
     for trial in several():
-        _cpu.stream_results(NEVER)
+        _cpu.use_non_temporal_stores(NEVER)
         expected = groups.compute(device, trial, np.dtype(dtype), layout)
-        _cpu.stream_results(0)
+        _cpu.use_non_temporal_stores(0)
         for which, result in groups.compute(device, trial, np.dtype(dtype), layout).items():
             assert_same_bits(result, expected[which])

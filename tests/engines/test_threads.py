@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from textwrap import dedent
 from typing import Any
 
 import numpy as np
@@ -122,49 +123,105 @@ def test_bad_number_in_the_environment(text: str) -> None:
 # ---- Forks, and threads of Python's own
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
-@pytest.mark.parametrize("generations", [1, 2])
-def test_works_after_a_fork(generations: int) -> None:
-    # OpenMP's threads do not survive a fork: waiting for them would hang until the time limit.
-    code = f"""
-        import os, sys, warnings
-        import numpy as np, roipool
-        warnings.simplefilter("ignore")
-        roipool.set_num_threads(4)
-        maps = np.random.default_rng(0).normal(size=(2, 64, 30, 30)).astype(np.float32)
-        rois = np.column_stack([np.arange(100) % 2, np.tile([1, 2, 20, 25], (100, 1))])
-        grad = np.ones((100, 64, 7, 7), np.float32)
-        def work():
-            pooled = roipool.roi_align(maps, rois, 7)
-            return pooled.tobytes() + roipool.roi_align_backward(grad, rois, maps.shape).tobytes()
-        expected = work()
-        for generation in range({generations}):
-            child = os.fork()
-            if child:
-                status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-                os._exit(status)
-        roipool.set_num_threads(4)
-        assert roipool.get_num_threads() == 1
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+
+# OpenMP's threads do not survive a fork: waiting for them would hang until the time limit.
+FORKS = dedent(
+    """
+    import multiprocessing, os, sys, threading, warnings
+    import numpy as np, roipool
+
+    warnings.simplefilter("ignore")  # Python warns of any fork beside threads
+    roipool.set_num_threads(4)
+    maps = np.random.default_rng(0).normal(size=(2, 64, 30, 30)).astype(np.float32)
+    rois = np.column_stack([np.arange(600) % 2, np.tile([1, 2, 20, 25], (600, 1))])
+    grad = np.ones((600, 64, 7, 7), np.float32)
+
+    def work():
+        pooled = roipool.roi_align(maps, rois, 7)
+        return pooled.tobytes() + roipool.roi_align_backward(grad, rois, maps.shape).tobytes()
+
+    def threads_of_process():
+        return len(os.listdir("/proc/self/task")) if os.path.exists("/proc/self/task") else None
+
+    def check_child():
+        assert roipool.get_num_threads() == 4
         assert work() == expected
-        sys.stdout.write("done")
-        sys.stdout.flush()
-        os._exit(0)
+        assert not roipool._cpu.has_openmp() or threads_of_process() in (None, 4)
+
+    def fork(do):
+        child = os.fork()
+        if child == 0:
+            try:
+                do()
+                os._exit(0)
+            except BaseException:
+                sys.excepthook(*sys.exc_info())
+                os._exit(1)
+        assert os.waitpid(child, 0)[1] == 0
+
+    expected = work()
     """
-    result = run_python(code)
-    assert (result.returncode, result.stdout) == (0, "done"), result.stderr
+)
+
+FORKED = {
+    "once": "fork(check_child)",
+    "again": "for _ in range(3): fork(check_child); check_child()",
+    "nested": "fork(lambda: (check_child(), fork(lambda: (check_child(), fork(check_child)))))",
+    "unused in between": "fork(lambda: fork(check_child))",
+    "from another thread": """
+    other = threading.Thread(target=lambda: fork(check_child))
+    other.start()
+    other.join()
+    work()""",
+    "from another thread that has its own": """
+    other = threading.Thread(target=lambda: (work(), fork(check_child), work()))
+    other.start()
+    other.join()
+    work()""",
+    "multiprocessing": """
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        assert pool.apply(work) == expected
+        assert set(pool.map(len, [expected])) == {len(expected)}""",
+    "beside calls of other threads": """
+    stop = False
+    def repeat():
+        while not stop:
+            work()
+    others = [threading.Thread(target=repeat) for _ in range(2)]
+    for other in others: other.start()
+    for _ in range(8): fork(lambda: work() == expected or os._exit(2))
+    stop = True
+    for other in others: other.join()""",
+}
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
-def test_fork_before_the_first_call_keeps_threads() -> None:
-    code = """
-        import os, roipool
-        roipool.set_num_threads(3)
-        if os.fork() == 0:
-            print(roipool.get_num_threads(), flush=True)
-            os._exit(0)
-        os.wait()
+@needs_fork
+@pytest.mark.parametrize("forks", FORKED.values(), ids=FORKED)
+def test_works_after_a_fork(forks: str) -> None:
+    done = run_python(FORKS + dedent(forks) + "\nprint('done')")
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+
+
+@needs_fork
+@pytest.mark.parametrize("first", ["torch", "roipool"])
+def test_works_after_a_fork_where_torch_used_its_threads(first: str) -> None:
+    pytest.importorskip("torch")
+    forks = """
+        import torch
+
+        def use_torch():
+            return float((torch.ones(3000, 3000) + 1).sum())
+
+        torch.set_num_threads(4)
+        use_torch()
+        fork(check_child)
+        use_torch()
+        fork(lambda: (use_torch(), check_child()))
+        print("done")
     """
-    assert run_python(code).stdout.strip() == "3"
+    done = run_python(f"import {first}\n" + FORKS + dedent(forks))
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
 
 
 def test_many_python_threads_at_once() -> None:

@@ -280,7 +280,7 @@ def test_order_of_images_does_not_matter(
         assert_same_bits(other_order[name], result)
 
 
-# ---- Geometry. Coordinates are eighths and sizes powers of two, so that positions are exact.
+# ---- Definition. Coordinates are eighths and sizes powers of two, so that positions are exact.
 
 
 @st.composite

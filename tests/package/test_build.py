@@ -63,6 +63,9 @@ SIGNATURES: dict[str, list[Any]] = {
     ],
     "set_num_threads": ["n"],
     "get_num_threads": [],
+    "set_cache_limit": ["mebibytes"],
+    "get_cache_limit": [],
+    "free_memory": [],
     "show_config": [],
 }  # fmt: skip
 
@@ -157,8 +160,9 @@ def test_bfloat16_needs_no_import_of_ours() -> None:
     [
         "py.typed",
         "kernels/config.h",
-        "kernels/geometry.h",
-        "kernels/cpu/plan.h",
+        "kernels/definitions.h",
+        "cli/compare/data/coffee.jpg",
+        "verification/goldens/cases.json",
         "kernels/cuda/call.h",
         "kernels/cuda/average_forward.cu",
     ],

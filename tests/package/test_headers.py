@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.resources
 import os
 import re
 import shutil
@@ -13,9 +12,11 @@ from pathlib import Path
 import pytest
 from _support import nvrtc
 
-from roipool._source import flatten
+from roipool._cuda.source import flatten
 
-KERNELS = Path(str(importlib.resources.files("roipool") / "kernels"))
+# Those of the source tree: an installed package holds only what is read at run time.
+SOURCES = next(folder for folder in Path(__file__).parents if (folder / "pyproject.toml").exists())
+KERNELS = SOURCES / "roipool" / "kernels"
 GEOMETRY = sorted(path.name for path in KERNELS.glob("*.h"))
 ENGINE = sorted(f"cpu/{path.name}" for path in (KERNELS / "cpu").iterdir())
 
@@ -40,7 +41,7 @@ def complaints(source: str, folder: Path, *options: str) -> str:
 
 
 def test_headers_are_there() -> None:
-    assert {"config.h", "sample.h", "geometry.h", "roi_pool.h", "roi_align.h"} <= set(GEOMETRY)
+    assert {"config.h", "sample.h", "definitions.h", "roi_pool.h", "roi_align.h"} <= set(GEOMETRY)
     assert {"cpu/average.cpp", "cpu/maximum.cpp", "cpu/plan.h"} <= set(ENGINE)
 
 
@@ -57,6 +58,75 @@ def test_engine_file_compiles_alone(file: str, tmp_path: Path) -> None:
 
 def test_a_bad_header_would_not_compile(tmp_path: Path) -> None:
     assert "no_such_name" in complaints('#include "sample.h"\nint a = no_such_name;\n', tmp_path)
+
+
+TAPPED = """
+#include <stdio.h>
+#include <initializer_list>
+#include "sinks.h"
+using namespace roipool;
+
+struct Taps {
+  static const bool slopes = true;
+  struct { int cell; double weight, by_low, by_high; } all[9];
+  int entries;
+
+  int& cell(int tap) { return all[tap].cell; }
+  double& weight(int tap) { return all[tap].weight; }
+  double& by_low(int tap) { return all[tap].by_low; }
+  double& by_high(int tap) { return all[tap].by_high; }
+  int room() const { return entries; }
+};
+
+// Weights that come from no samples: a cell told twice, one that cancels out, one whose weight is 0
+// but whose derivative is not.
+template <typename Sink>
+void integral(Sink& sink) {
+  sink.begin_bin(0, 2);
+  sink.tap(3, 1, 0, 4);
+  sink.tap(4, 2, -1, 1);
+  sink.tap(3, 0.5, 2, 0);
+  sink.tap(5, 1, 1, 1);
+  sink.tap(5, -1, -1, -1);
+  sink.tap(6, 0, 1, 0);
+}
+
+int main() {
+  TapCounter<double> counter;
+  integral(counter);
+  SampleCounter<double> samples;
+  integral(samples);
+  printf("%lld %lld\\n", counter.entries(), samples.entries());
+  for (int room : {4, 1}) {
+    Taps taps = {};
+    taps.entries = room;
+    TapWriter<double, Taps> writer(taps);
+    integral(writer);
+    writer.finish();
+    for (int tap = 0; tap < writer.count; ++tap) {
+      const auto& one = writer.taps.all[tap];
+      printf("%d %g %g %g, ", one.cell, one.weight, one.by_low, one.by_high);
+    }
+    printf("[%d, %d)\\n", writer.window.first, writer.window.last);
+  }
+}
+"""
+
+
+def test_weights_without_samples_become_taps(tmp_path: Path) -> None:
+    if COMPILER is None:
+        pytest.skip("there is no C++ compiler (CXX, g++ or c++)")
+    source, program = tmp_path / "source.cpp", tmp_path / "program"
+    source.write_text(TAPPED)
+    subprocess.run(
+        [COMPILER, "-std=c++17", f"-I{KERNELS}", str(source), "-o", str(program)], check=True
+    )
+    printed = subprocess.run([str(program)], capture_output=True, text=True, check=True).stdout
+    assert printed.splitlines() == [
+        "4 0",
+        "3 0.75 1 2, 4 1 -0.5 0.5, 6 0 0.5 0, [3, 7)",
+        "3 0.75 1 2, [3, 4)",  # what there is no room for is dropped
+    ]
 
 
 # ---- CUDA
@@ -78,15 +148,14 @@ KERNEL = """
 namespace {
 template <typename T, bool Gradient>
 struct Store {
-  static const bool wants_gradient = Gradient;
   T* taps;
 
   __device__ void begin_bin(int bin, roipool::wide_int total) { *taps++ = T(bin) + T(total); }
-  __device__ void add(roipool::wide_int number, const roipool::Sample<T>& sample) {
+  __device__ void add(roipool::wide_int number, const roipool::Sample<T>& sample,
+                      const roipool::PositionGradient<T>& gradient = {}) {
     *taps++ = T(number) + sample.first_weight * T(sample.first);
     *taps++ = sample.second_weight * T(sample.second) + sample.slope + sample.position;
-  }
-  __device__ void move(roipool::PositionGradient<T> gradient) {
+    if (!Gradient) return;
     *taps++ = gradient.by_low;
     *taps++ = gradient.by_high;
   }
@@ -119,7 +188,7 @@ def test_geometry_compiles_for_gpus(architecture: int, compiler: None) -> None:
     if architecture not in nvrtc.architectures():
         pytest.skip(f"this version of NVRTC does not know sm_{architecture}")
     options = (f"--gpu-architecture=sm_{architecture}", "--std=c++17", "-fmad=false", "-ftz=true")
-    ptx = nvrtc.compile_cuda(flatten("geometry.h") + KERNEL, *options)
+    ptx = nvrtc.compile_cuda(flatten("definitions.h") + KERNEL, *options)
     assert "store_float" in ptx
     assert "store_double" in ptx
     # The CPU's decisions are made without contraction; these have to be too.
@@ -132,7 +201,7 @@ def test_geometry_header_compiles_alone_for_gpus(header: str, compiler: None) ->
 
 
 def test_contraction_would_be_seen(compiler: None) -> None:
-    ptx = nvrtc.compile_cuda(flatten("geometry.h") + KERNEL, "--std=c++17", "-fmad=true")
+    ptx = nvrtc.compile_cuda(flatten("definitions.h") + KERNEL, "--std=c++17", "-fmad=true")
     assert re.search(r"\bfma\.rn\.f32", ptx)
 
 
@@ -143,4 +212,4 @@ def test_errors_name_the_header_and_its_line(compiler: None, tmp_path: Path) -> 
     lines = broken.read_text().splitlines()
     broken.write_text("\n".join([*lines, "no_such_type x;"]))
     with pytest.raises(SyntaxError, match=rf"roi_pool\.h\({len(lines) + 1}\)"):
-        nvrtc.compile_cuda(flatten("geometry.h", tmp_path), "--std=c++17")
+        nvrtc.compile_cuda(flatten("definitions.h", tmp_path), "--std=c++17")

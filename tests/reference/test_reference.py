@@ -253,7 +253,9 @@ def test_crop_and_resize_as_tensorflow_computes_it(method: str) -> None:
     for case in goldens("tensorflow", method):
         maps, grad = (np.moveaxis(values, 1, -1) for values in (case.features, case.grad))
         boxes, images = case.boxes, case.rois[:, 0].astype(int)
-        chosen: dict[str, Any] = {"layout": "NHWC", "coordinate_dtype": np.float32}
+        chosen: dict[str, Any] = {
+            "layout": "NHWC", "pinned": False, "coordinate_dtype": np.float32
+        }  # fmt: skip
         found = reference.crop_and_resize(
             maps, boxes, images, case.size, method=method, extrapolation_value=0.5, **chosen
         )

@@ -75,7 +75,7 @@ def test_the_program_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     assert err == ""
     first, *lines, last = out.splitlines()
     assert first == f"roipool {roipool.__version__}, seed 3"
-    assert len(lines) == 3 * len(_cpu.instruction_sets()) + 2
+    assert len(lines) == 3 * len(_cpu.instruction_sets()) + 3
     assert all(line.endswith(" ok") and len(line) <= 80 for line in lines)
     for name in _cpu.instruction_sets():
         assert sum(line.startswith(f"cpu {name}: ") for line in lines) == 3
@@ -240,7 +240,7 @@ def test_the_program_fails(
 def test_the_program_fails_on_a_gpu(
     gpu: Backend, small: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    backend = importlib.import_module("roipool._cuda")
+    backend = importlib.import_module("roipool._cuda.engine")
     right = backend.average
 
     def wrong(*arguments: Any, **options: Any) -> Any:

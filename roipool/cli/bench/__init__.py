@@ -1,4 +1,4 @@
-"""``roipool bench``: time roipool and other libraries side by side on named workloads."""
+"""``roipool bench``: time roipool beside the libraries installed with it."""
 
 from __future__ import annotations
 
@@ -8,20 +8,18 @@ from typing import Any
 __all__ = ["add_parser", "run"]
 
 _DESCRIPTION = """\
-Time roipool and the libraries installed beside it, in turns, on boxes as a detector proposes them,
-and say whether their results agree."""
+Time roipool on this machine, beside the libraries that are installed in the same environment, in
+turns, on boxes of the sizes that a detector proposes, and say whether their results agree."""
 
 _EPILOG = """\
-workloads: --list shows them with their sizes.
-
-In a round everyone has one turn. The ratio is a library's median over roipool's. The memory's time
-is that of the bytes that must move, at the bandwidth that NumPy reaches in the same run.
+In a turn each library makes a call that returns fresh arrays of float32. The columns of libraries
+say how many times as long as roipool they take; a star marks results that differ, and a dash what
+a library does not have.
 
 examples:
   roipool bench
-  roipool bench --workload 'W*' --threads 1,2 --json bench.json --plot bench.png
-  roipool bench --workload c4 --ops '*_backward' --peers torchvision
-  roipool bench --peer-python mxnet=/opt/mxnet/bin/python
+  roipool bench --workload box-head,vgg16 --threads 1
+  roipool bench --libraries torchvision --json bench.json
 
 exit status: 0 done; 2 bad input."""
 
@@ -30,7 +28,7 @@ def add_parser(subparsers: Any) -> None:
     """Add the ``bench`` command to the program's subparsers."""
     parser = subparsers.add_parser(
         "bench",
-        help="time roipool beside other libraries",
+        help="time roipool beside the libraries installed here",
         description=_DESCRIPTION,
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -38,60 +36,21 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.set_defaults(run=run)
     add = parser.add_argument
-    add("--list", action="store_true", help="show the workloads and stop")
+    add("--list", action="store_true", help="show the workloads and the libraries, and stop")
     add(
         "--workload",
-        default="fpn-box",
-        metavar="A,B,...",
-        help="names, codes or patterns, such as W1a, 'W*' or 'stress-*' (default: fpn-box)",
-    )
-    add(
-        "--ops",
         default="*",
         metavar="A,B,...",
-        help="of the workloads' operations, only these, such as roi_align or '*_backward'",
+        help="names or patterns, such as box-head or '*-boxes' (default: all)",
     )
     add(
-        "--dtype",
-        type=_listed,
-        default=["float32"],
+        "--libraries",
         metavar="A,B,...",
-        help="float16, bfloat16, float32, float64 (default: float32)",
+        help="the libraries to compare with, or none (default: all that are installed)",
     )
-    add(
-        "--layout",
-        type=_listed,
-        metavar="A,B",
-        help="NCHW, NHWC (default: NHWC for crop_and_resize, otherwise NCHW)",
-    )
-    add(
-        "--threads",
-        type=_counts,
-        metavar="1,2,...",
-        help="how many each library may use (default: as roipool)",
-    )
-    add("--backend", choices=("cpu", "cuda"), default="cpu", help="default: cpu")
-    add(
-        "--peers",
-        default="auto",
-        metavar="auto|none|A,B,...",
-        help="the libraries to compare with; auto: all, those not installed are listed as absent",
-    )
-    add(
-        "--peer-python",
-        type=_peer_python,
-        action="append",
-        default=[],
-        metavar="PEER=FILE",
-        help="run this peer with the Python of another environment; may be repeated",
-    )
-    add("--out-reuse", action="store_true", help="give roipool the same out= at every call")
-    add("--repeat", type=_count, default=9, metavar="N", help="rounds (default: 9)")
-    add("--boxes", type=_count, metavar="N", help="boxes for each image, other than the workload's")
-    add("--channels", type=_count, metavar="N", help="channels, other than the workload's")
-    add("--memory", action="store_true", help="measure roipool's peak memory, in a fresh process")
+    add("--threads", type=_count, metavar="N", help="for each library (default: as roipool)")
+    add("--repeat", type=_count, default=5, metavar="N", help="turns of each (default: 5)")
     add("--json", metavar="FILE", help="write every number as JSON; - prints it in place of tables")
-    add("--plot", metavar="FILE.png", help="draw the ratios")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -101,22 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
     return command.run(arguments)
 
 
-def _listed(text: str) -> list[str]:
-    return [part.strip() for part in text.split(",") if part.strip()]
-
-
 def _count(text: str) -> int:
     if not text.isascii() or not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 1 or more")
     return int(text)
-
-
-def _counts(text: str) -> list[int]:
-    return [_count(part) for part in _listed(text) or [text]]
-
-
-def _peer_python(text: str) -> tuple[str, str]:
-    name, equals, path = text.partition("=")
-    if not (name and equals and path):
-        raise argparse.ArgumentTypeError(f"{text!r} is not of the form mxnet=/path/to/python")
-    return name.strip(), path

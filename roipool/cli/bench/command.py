@@ -5,26 +5,41 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib.util
-import os
+import math
+import statistics
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator
-from fnmatch import fnmatchcase
-from itertools import product
-from pathlib import Path
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import roipool
-from roipool._threads import MOST_THREADS
 from roipool.cli import files
-from roipool.cli.bench import machine, report
-from roipool.cli.bench.devices import open_device
-from roipool.cli.bench.measure import TOLERANCES, Case, Plan, measure, rounds
-from roipool.cli.bench.peers import PEERS
-from roipool.cli.bench.workloads import WORKLOADS, Workload, changed, choose
+from roipool.cli.bench.agreement import Agreement, agreement
+from roipool.cli.bench.libraries import LIBRARIES, Absent, Library, opened, prepared
+from roipool.cli.bench.ours import Roipool
+from roipool.cli.bench.timing import calls_per_turn, timed
+from roipool.cli.bench.workloads import WORKLOADS, Workload, choose, task_of
+from roipool.cli.info import facts
+from roipool.cli.text import as_strict_json, short
 
 __all__ = ["run"]
 
-_LAYOUTS = ("NCHW", "NHWC")
+_MACHINE = ("roipool", "python", "numpy", "platform", "processor", "instruction_set")
+
+
+@dataclass
+class Row:
+    """One library's part in a case: the seconds of its turns, or why there are none."""
+
+    library: str
+    absent: str = ""
+    agreement: Agreement | None = None
+    seconds: list[float] = field(default_factory=list)
+
+    @property
+    def median(self) -> float:
+        """Seconds of one call; NaN if it is absent."""
+        return statistics.median(self.seconds) if self.seconds else math.nan
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -42,154 +57,188 @@ def run(arguments: argparse.Namespace) -> int:
 
     Raises
     ------
-    ValueError, OSError, ImportError
+    ValueError, OSError
         For bad input, before anything is measured or written.
     """
     if arguments.list:
-        _say(report.listed(workload) for workload in WORKLOADS.values())
+        _say(f"{name:<10} {_described(workload)}" for name, workload in WORKLOADS.items())
+        installed = [name for name in LIBRARIES if _is_installed(name)]
+        missing = [name for name in LIBRARIES if name not in installed]
+        _say(["", f"installed here: {', '.join(installed) or 'none'}"])
+        _say([f"not installed: {', '.join(missing) or 'none'}"])
         return 0
-    if arguments.memory and arguments.backend != "cpu":
-        raise ValueError("--memory is measured with --backend cpu only")
-    plan = _plan(arguments)
-    _check_outputs(arguments)
-    device = open_device(arguments.backend)
-    about = {"machine": {**machine.facts(), **device.facts()}, "options": _options(arguments)}
-    to_stdout = arguments.json in files.STDOUT
-    cases = []
-    if not to_stdout:
-        _say(f"{name:<16} {value}" for name, value in about["machine"].items())
-    with _progress(rounds(plan, device)) as tick:
-        for case in measure(plan, device, tick):
-            cases.append(case)
-            if not to_stdout:
-                _say(["", *report.lines(case)])
-    _write(arguments, cases, about)
+    names, chosen = choose(arguments.workload), _libraries(arguments.libraries)
+    files.check_outputs(arguments.json)
+    before = roipool.get_num_threads()
+    try:
+        threads = _set_threads(arguments.threads)
+        _measure_all(arguments, names, chosen, threads)
+    finally:
+        roipool.set_num_threads(before)
     return 0
 
 
-def _plan(arguments: argparse.Namespace) -> Plan:
-    workloads = [
-        changed(workload, layout=layout, boxes=arguments.boxes, channels=arguments.channels)
-        for workload, layout in product(choose(arguments.workload), _layouts(arguments.layout))
-    ]
-    return Plan(
-        items=_items(workloads, arguments.ops),
-        dtypes=_dtypes(arguments.dtype),
-        threads=_threads(arguments.threads),
-        peers=_peers(arguments.peers),
-        pythons=_pythons(arguments.peer_python),
-        repeat=arguments.repeat,
-        out_reuse=arguments.out_reuse,
-        memory=arguments.memory,
+def _libraries(text: str | None) -> list[str]:
+    """Return the names of libraries to import: those asked for, or those that are installed."""
+    if text is None:
+        return [name for name in LIBRARIES if _is_installed(name)]
+    if text == "none":
+        return []
+    names = list(dict.fromkeys(name.strip() for name in text.split(",")))
+    for name in names:
+        if name not in LIBRARIES:
+            raise ValueError(f"--libraries must be of {', '.join(LIBRARIES)}, got {name!r}")
+    return names
+
+
+def _is_installed(name: str) -> bool:
+    return all(importlib.util.find_spec(module) for module in LIBRARIES[name].modules)
+
+
+def _set_threads(asked: int | None) -> int:
+    if asked is not None:
+        try:
+            roipool.set_num_threads(asked)
+        except ValueError as error:
+            raise ValueError(f"--threads {asked}: {error}") from error
+    return roipool.get_num_threads()
+
+
+def _measure_all(
+    arguments: argparse.Namespace, names: list[str], chosen: list[str], threads: int
+) -> None:
+    ours, peers, absent = Roipool(threads), {}, {}
+    for name in chosen:
+        try:
+            peers[name] = opened(LIBRARIES[name], threads)
+        except Absent as reason:
+            absent[name] = str(reason)
+    machine = {key: value for key, value in facts().items() if key in _MACHINE}
+    versions = {name: library.version for name, library in peers.items()}
+    to_stdout = arguments.json in files.STDOUT
+    if not to_stdout:
+        _say(_heading(machine, versions, absent, threads))
+    entries: list[dict[str, Any]] = []
+    notes: dict[str, None] = {}  # each once, in their order
+    for name in names:
+        for backward in (False, True):
+            rows = measure(WORKLOADS[name], backward, ours, peers, arguments.repeat)
+            entries += [_entry(name, backward, rows[0], row) for row in rows]
+            notes |= dict.fromkeys(_notes(name, backward, rows))
+            if not to_stdout:
+                _say([_line(name, backward, rows)])
+    if not to_stdout and notes:
+        _say(["", *notes])
+    about = {"machine": machine, "threads": threads, "versions": versions, "absent": absent}
+    _write(arguments.json, as_strict_json({"format": 2, **about, "rows": entries}))
+
+
+def measure(
+    workload: Workload, backward: bool, ours: Library, peers: dict[str, Library], repeat: int
+) -> list[Row]:
+    """Time one operation of a workload for every library, in turns; the first row is roipool's."""
+    task = task_of(workload, backward)
+    calls, rows = {"roipool": ours.prepare(task)}, {"roipool": Row("roipool")}
+    expected = calls["roipool"]()
+    for name, library in peers.items():
+        rows[name] = Row(name)
+        try:
+            calls[name] = prepared(library, task)
+            rows[name].agreement = agreement(expected, library.arrays(task, calls[name]()))
+        except (Absent, ValueError) as reason:
+            rows[name].absent = str(reason)
+    taking_part = [(calls[name], row) for name, row in rows.items() if not row.absent]
+    repeats = [calls_per_turn(timed(call, 1)) for call, _ in taking_part]  # warms up, too
+    for _ in range(repeat):
+        for (call, row), times in zip(taking_part, repeats, strict=True):
+            row.seconds.append(timed(call, times))
+    return list(rows.values())
+
+
+def _heading(
+    machine: dict[str, Any], versions: dict[str, str], absent: dict[str, str], threads: int
+) -> Iterable[str]:
+    yield f"roipool {machine['roipool']}: {machine['processor']}, {machine['instruction_set']}"
+    yield f"{threads} thread{'' if threads == 1 else 's'} each, float32, fresh outputs"
+    yield from versions.values()
+    for name, reason in absent.items():
+        yield f"{name} {reason}"
+    if not versions:
+        yield 'no other library takes part: pip install "roipool[peers]" brings some'
+    columns = "".join(f" {name:>12}" for name in versions)
+    yield f"\n{'workload':<10} {'operation':<24} {'roipool':>9}{columns}"
+
+
+def _line(name: str, backward: bool, rows: list[Row]) -> str:
+    cells = "".join(f" {_ratio(rows[0], row):>12}" for row in rows[1:])
+    return f"{name:<10} {_operation(name, backward):<24} {_time(rows[0].median):>9}{cells}"
+
+
+def _ratio(ours: Row, row: Row) -> str:
+    if row.absent:
+        return "-"
+    star = "" if row.agreement is None or row.agreement.holds else "*"
+    return f"{short(row.median / ours.median)}x{star}"
+
+
+def _notes(name: str, backward: bool, rows: list[Row]) -> Iterator[str]:
+    """Say of each dash what is missing, and of each star how far the results lie apart."""
+    for row in rows:
+        if row.absent:
+            yield f"- {row.library} {row.absent}"
+        elif row.agreement is not None and not row.agreement.holds:
+            apart = row.agreement
+            yield (
+                f"* {row.library}, {name}, {_operation(name, backward)}: "
+                f"{short(100 * apart.beyond)} % of the values differ by more than "
+                f"{short(apart.limit, 2)}, up to {short(apart.greatest, 2)}"
+            )
+
+
+def _entry(name: str, backward: bool, ours: Row, row: Row) -> dict[str, Any]:
+    apart = row.agreement
+    return {
+        "workload": name,
+        "operation": _operation(name, backward),
+        "library": row.library,
+        "absent": row.absent or None,
+        "median": row.median,
+        "seconds": row.seconds,
+        "ratio": row.median / ours.median,
+        "agrees": None if apart is None else apart.holds,
+        "greatest_difference": None if apart is None else apart.greatest,
+    }
+
+
+def _operation(name: str, backward: bool) -> str:
+    return WORKLOADS[name].operation + "_backward" * backward
+
+
+def _described(workload: Workload) -> str:
+    rows, columns = workload.size
+    boxes = f"{workload.boxes} box{'' if workload.boxes == 1 else 'es'}"
+    return (
+        f"{workload.about}: {workload.operation}, {boxes}, {workload.output_size} x "
+        f"{workload.output_size} bins, {workload.layout}, {workload.channels} x {rows} x {columns}"
     )
 
 
-def _items(workloads: list[Workload], wanted: str) -> list[tuple[Workload, bool]]:
-    patterns = [part.strip() for part in wanted.split(",") if part.strip()]
-    there = {name for workload in workloads for name in workload.operations}
-    if not patterns:
-        raise ValueError("--ops names no operation")
-    for pattern in patterns:
-        if not any(fnmatchcase(name, pattern) for name in there):
-            raise ValueError(
-                f"--ops {pattern!r} fits none of these workloads; they have: "
-                f"{', '.join(sorted(there))}"
-            )
-    return [
-        (workload, bool(backward))
-        for workload in workloads
-        for backward, name in enumerate(workload.operations)
-        if any(fnmatchcase(name, pattern) for pattern in patterns)
-    ]
-
-
-def _layouts(names: list[str] | None) -> list[str | None]:
-    """Return the layouts asked for; None stands for the workload's own."""
-    if names is None:
-        return [None]
-    return [_one_of("--layout", name, _LAYOUTS) for name in names]
-
-
-def _dtypes(names: list[str]) -> list[str]:
-    if "bfloat16" in names:
-        try:
-            importlib.import_module("ml_dtypes")
-        except ImportError:
-            raise ValueError("--dtype bfloat16 needs the package ml_dtypes") from None
-    return [_one_of("--dtype", name, TOLERANCES) for name in names]
-
-
-def _threads(counts: list[int] | None) -> list[int]:
-    if counts is None:
-        return [roipool.get_num_threads()]
-    for count in counts:
-        if count > MOST_THREADS:
-            raise ValueError(f"--threads must be at most {MOST_THREADS}, got {count}")
-    return counts
-
-
-def _peers(text: str) -> list[str]:
-    if text == "none":
-        return []
-    if text == "auto":
-        return list(PEERS)
-    return [_one_of("--peers", name.strip(), PEERS) for name in text.split(",")]
-
-
-def _pythons(pairs: list[tuple[str, str]]) -> dict[str, str]:
-    for name, path in pairs:
-        _one_of("--peer-python", name, PEERS)
-        if not os.access(path, os.X_OK) or Path(path).is_dir():
-            raise ValueError(f"--peer-python {name}: {path} is not a program")
-    return dict(pairs)
-
-
-def _one_of(option: str, name: str, allowed: Collection[str]) -> str:
-    if name not in allowed:
-        raise ValueError(f"{option} must be of {', '.join(allowed)}, got {name!r}")
-    return name
-
-
-def _check_outputs(arguments: argparse.Namespace) -> None:
-    """Find out before the work what would spoil its end."""
-    files.check_outputs(arguments.json, arguments.plot, "--plot", (".png",))
-
-
-def _write(arguments: argparse.Namespace, cases: list[Case], about: dict[str, Any]) -> None:
-    content = report.as_json(cases, about)
-    if arguments.json in files.STDOUT:
-        with contextlib.suppress(BrokenPipeError):
-            sys.stdout.write(content)
-    elif arguments.json is not None:
-        with files.replacing(arguments.json) as stream:
-            stream.write(content.encode("ascii"))
-    if arguments.plot is not None:
-        from roipool.cli.bench import plot
-
-        with files.replacing(arguments.plot) as stream:
-            plot.save(plot.draw(cases, about["machine"]), stream)
-
-
-def _options(arguments: argparse.Namespace) -> dict[str, Any]:
-    names = ("repeat", "out_reuse", "boxes", "channels", "backend")
-    return {name: getattr(arguments, name) for name in names}
+def _time(seconds: float) -> str:
+    if seconds < 1e-3:
+        return f"{short(seconds * 1e6)} us"
+    return f"{short(seconds * 1e3)} ms" if seconds < 1 else f"{short(seconds)} s"
 
 
 def _say(lines: Iterable[str]) -> None:
-    # A reader that stops early must not keep the files from being written.
+    # A reader that stops early must not keep the file from being written.
     with contextlib.suppress(BrokenPipeError):
         print(*lines, sep="\n", flush=True)
 
 
-@contextlib.contextmanager
-def _progress(total: int) -> Iterator[Callable[[str], None]]:
-    """Show a bar on a terminal, if rich is installed, and nothing elsewhere."""
-    if not sys.stderr.isatty() or importlib.util.find_spec("rich") is None:
-        yield lambda label: None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=total)
-        yield lambda label: bar.update(task, advance=1, description=label)
+def _write(path: str | None, content: str) -> None:
+    if path in files.STDOUT:
+        with contextlib.suppress(BrokenPipeError):
+            sys.stdout.write(content)
+    elif path is not None:
+        with files.replacing(path) as stream:
+            stream.write(content.encode("ascii"))

@@ -198,6 +198,19 @@ inline void sum_squares(const View<const Value>& map, const Taps<Value>& rows,
   }
 }
 
+// The weighted sum of source rows in the columns that bins read. One column at a time, because a
+// padded line lists a column twice: all its rows are summed anew, and not added to what is there.
+template <typename Vector, int Vectors, typename Value>
+inline void mix_read_columns(const View<const Value>& map, const Taps<Value>& rows,
+                             const Lines<Value>& columns, const Line<Value>& sums) {
+  for (int bin = 0; bin < columns.count; ++bin) {
+    const Taps<Value> read = columns.taps_of(bin);
+    for (int i = 0; i < read.count; ++i) {
+      mix_rows<Vector, Vectors, false>(map, rows, Neighbours{read.source[i], 1}, sums);
+    }
+  }
+}
+
 // Rows [first, last) of the bins of one box. Map rows are summed first, then columns of the sums:
 // neighbouring bins share most of the first step.
 template <typename Vector, int Vectors, bool Stream, typename Value>
@@ -224,19 +237,15 @@ void pool_rows(const Job& job, wide_int box, const View<const Value>& map, int f
       sum_squares<Vector, Vectors, Stream>(map, taps, columns, empty, target);
       continue;
     }
-    if (!sparse) {
+    Line<const Value> from = {sums.base, width};
+    if (taps.count == 1 && taps.weight[0] == Value(1)) {  // a row of the map itself
+      from = {map.line(taps.source[0]), map.column};
+    } else if (!sparse) {
       mix_rows<Vector, Vectors, false>(map, taps, Neighbours{window.left, window.width()}, sums);
+    } else {
+      mix_read_columns<Vector, Vectors>(map, taps, columns, sums);
     }
-    for (int bin = 0; sparse && bin < columns.count; ++bin) {
-      // One column at a time, because a padded line lists a column twice: all its rows are summed
-      // anew, and not added to what is there.
-      const Taps<Value> read = columns.taps_of(bin);
-      for (int i = 0; i < read.count; ++i) {
-        mix_rows<Vector, Vectors, false>(map, taps, Neighbours{read.source[i], 1}, sums);
-      }
-    }
-    sum_row<Vector, Vectors, Stream, Value>({sums.base, width}, columns, map.vectors, empty,
-                                            target);
+    sum_row<Vector, Vectors, Stream, Value>(from, columns, map.vectors, empty, target);
   }
 }
 
@@ -422,10 +431,10 @@ struct AverageBackward {
   }
 };
 
-// Derivatives of the pooled value of one bin by the box's ends, dotted with the bin's gradient.
+// Derivatives of the pooled values by the numbers of their box, dotted with the bins' gradients.
 template <typename Vector>
 struct BoxGradient {
-  Vector by_x1 = {}, by_y1 = {}, by_x2 = {}, by_y2 = {};
+  Vector by[5] = {};  // x1, y1, x2, y2; or centre x, centre y, width, height, angle
 };
 
 // Adds weight * value only where the weight counts, so that 0 * NaN adds nothing.
@@ -441,10 +450,10 @@ void add_bin_gradient(const Job& job, wide_int box, int row, int column,
   const Taps<Value> columns = bins_from_cells<Value>(job.columns, box).taps_of(column);
   const wide_int first_row = rows.weight - static_cast<const Value*>(job.rows.weight);
   const wide_int first_column = columns.weight - static_cast<const Value*>(job.columns.weight);
-  const Value* by_y1 = static_cast<const Value*>(job.rows.weight_by_low) + first_row;
-  const Value* by_y2 = static_cast<const Value*>(job.rows.weight_by_high) + first_row;
-  const Value* by_x1 = static_cast<const Value*>(job.columns.weight_by_low) + first_column;
-  const Value* by_x2 = static_cast<const Value*>(job.columns.weight_by_high) + first_column;
+  const Value* by_y1 = static_cast<const Value*>(job.rows.slope[0]) + first_row;
+  const Value* by_y2 = static_cast<const Value*>(job.rows.slope[1]) + first_row;
+  const Value* by_x1 = static_cast<const Value*>(job.columns.slope[0]) + first_column;
+  const Value* by_x2 = static_cast<const Value*>(job.columns.slope[1]) + first_column;
   BoxGradient<Vector> bin;
   for (int j = 0; j < rows.count; ++j) {
     Vector value = {}, left = {}, right = {};
@@ -454,15 +463,30 @@ void add_bin_gradient(const Job& job, wide_int box, int row, int column,
       add_weighted(by_x1[i], cell, &left);
       add_weighted(by_x2[i], cell, &right);
     }
-    add_weighted(rows.weight[j], left, &bin.by_x1);
-    add_weighted(rows.weight[j], right, &bin.by_x2);
-    add_weighted(by_y1[j], value, &bin.by_y1);
-    add_weighted(by_y2[j], value, &bin.by_y2);
+    add_weighted(rows.weight[j], left, &bin.by[0]);
+    add_weighted(rows.weight[j], right, &bin.by[2]);
+    add_weighted(by_y1[j], value, &bin.by[1]);
+    add_weighted(by_y2[j], value, &bin.by[3]);
   }
-  sums->by_x1 = multiply_add(gradient, bin.by_x1, sums->by_x1);
-  sums->by_y1 = multiply_add(gradient, bin.by_y1, sums->by_y1);
-  sums->by_x2 = multiply_add(gradient, bin.by_x2, sums->by_x2);
-  sums->by_y2 = multiply_add(gradient, bin.by_y2, sums->by_y2);
+  for (int end = 0; end < 4; ++end) {
+    sums->by[end] = multiply_add(gradient, bin.by[end], sums->by[end]);
+  }
+}
+
+// The same where both axes are one.
+template <typename Vector, typename Value>
+void add_point_gradient(const Job& job, wide_int box, int bin, const View<const Value>& map,
+                        Vector gradient, BoxGradient<Vector>* sums) {
+  const Taps<Value> taps = bins_from_cells<Value>(job.columns, box).taps_of(bin);
+  const wide_int first = taps.weight - static_cast<const Value*>(job.columns.weight);
+  for (int number = 0; number < 5; ++number) {
+    const Value* slope = static_cast<const Value*>(job.columns.slope[number]) + first;
+    Vector sum = {};
+    for (int i = 0; i < taps.count; ++i) {
+      add_weighted(slope[i], load<Vector>(map.at(0, taps.source[i])), &sum);
+    }
+    sums->by[number] = multiply_add(gradient, sum, sums->by[number]);
+  }
 }
 
 template <typename Vector>
@@ -492,15 +516,18 @@ struct AverageBackwardBoxes {
       for (int row = first; row < last; ++row) {
         for (int column = 0; column < bins; ++column) {
           const Value* bin = tile + ((row - first) * bins + column) * lanes;
-          add_bin_gradient(job, part.box, row, column, map, load<Vector>(bin), &sums);
+          if (job.pointwise) {
+            add_point_gradient(job, part.box, column, map, load<Vector>(bin), &sums);
+          } else {
+            add_bin_gradient(job, part.box, row, column, map, load<Vector>(bin), &sums);
+          }
         }
       }
     });
-    double* result = job.grad_boxes + 4 * part.box;
-    result[0] += sum_of_lanes(sums.by_x1, block.channels);
-    result[1] += sum_of_lanes(sums.by_y1, block.channels);
-    result[2] += sum_of_lanes(sums.by_x2, block.channels);
-    result[3] += sum_of_lanes(sums.by_y2, block.channels);
+    const int numbers = job.pointwise ? 5 : 4;
+    for (int number = 0; number < numbers; ++number) {
+      job.grad_boxes[numbers * part.box + number] += sum_of_lanes(sums.by[number], block.channels);
+    }
   }
 };
 

@@ -6,6 +6,13 @@ namespace roipool {
 
 typedef long long wide_int;
 
+// Reads a number of the caller's exactly once. Another thread may change the caller's arrays during
+// a call: that may spoil values, but what was found in bounds must be what is used.
+template <typename T>
+inline T read_once(const T* place) {
+  return *static_cast<const volatile T*>(place);
+}
+
 enum Storage { float16_storage, bfloat16_storage, float32_storage, float64_storage };
 
 // Lines of at most this many taps are made equally long within a box, for engines that are
@@ -16,7 +23,6 @@ const int uneven = 1 << 30;  // the length of lines that are not padded
 // A plan turned round, for backwards: each line is a cell and lists the bins that read it. The
 // lines of box k are at the places of its entries in the plan, its taps at twice those.
 struct TurnedPlan {
-  int* line;        // per entry of the plan: the line that it went to
   int* lines;       // per box
   int* longest;     // per box: taps of each line, or `uneven`
   int* cell;        // per line
@@ -26,11 +32,14 @@ struct TurnedPlan {
   void* weight;     // per tap
 };
 
+struct BinWindow;
+
 // The plans of all boxes along one axis. Bin b of box k is row k * bins + b of the per-bin arrays;
 // its entries are begin[row] ... begin[row] + count[row] - 1 of the per-entry arrays. Real numbers
 // are double for float64 maps, else float. Arrays that a plan does not need are null.
 struct AxisPlan {
   int bins;
+  bool is_pointwise;  // of both axes together: see Job
   wide_int size;      // cells of the map along this axis
   wide_int* begin;    // per bin, and one more
   int* count;         // per bin
@@ -40,8 +49,9 @@ struct AxisPlan {
   // For averages: taps, merged over the bin's samples, the division by their number included.
   int* cell;
   void* weight;
-  void* weight_by_low;  // d(weight) / d(box's low end); for the gradient of boxes
-  void* weight_by_high;
+  void* slope[5];  // d(weight) / d(a number of the box), for the gradient of boxes: by its low and
+                   // high end, or for a pointwise definition by all numbers
+  BinWindow* bin_window;  // per bin, for a pointwise definition: where its taps are added up
   TurnedPlan turned;
   // For maxima: samples.
   void* sample;            // Sample<T>
@@ -60,13 +70,14 @@ struct Job {
   void* output;        // pooled values, or maps in a backward
   void* argmax;        // winners, or null
   bool wide_argmax;    // int64 rather than int32
-  double* grad_boxes;  // [boxes, 4]: by x1, y1, x2, y2
+  double* grad_boxes;  // [boxes, 4]: by x1, y1, x2, y2; or, if pointwise, [boxes, 5]
+  bool pointwise;      // maps are one row of all cells, pooled values one row of all bins
 
   // Boxes grouped by image, in their given order: those of image n are
   // box_order[image_begin[n]] ... box_order[image_begin[n + 1] - 1].
   wide_int* box_order;
   wide_int* image_begin;
-  const wide_int* box_image;  // negative: the box reads nothing; such boxes go with image 0
+  const wide_int* box_image;  // < images; negative: the box reads nothing, and goes with image 0
 
   double empty_value;    // of a bin that has nothing to pool
   double lowest;         // where a running maximum starts

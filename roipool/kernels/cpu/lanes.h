@@ -1,5 +1,6 @@
 // Blocks of channels side by side in one vector, and the copies that bring them there and back.
 #pragma once
+#include "../strides.h"
 #include "job.h"
 #include "transpose.h"
 
@@ -150,19 +151,8 @@ inline Block block_of_task(const Job& job, wide_int task, int lanes) {
   return {image, last, 1, 1, true};
 }
 
-// Distances between neighbours in an array of maps or of pooled values, in elements.
-struct Strides {
-  wide_int outer;  // images, or boxes
-  wide_int channel;
-  wide_int row;
-  wide_int column;
-};
-
 inline Strides strides_of(const Job& job, wide_int height, wide_int width) {
-  if (job.channels_last) {
-    return {height * width * job.channels, 1, width * job.channels, job.channels};
-  }
-  return {job.channels * height * width, height * width, width, 1};
+  return strides_of_array(job.channels_last, job.channels, height, width);
 }
 
 // A rectangle of map cells: rows [top, bottom), columns [left, right).

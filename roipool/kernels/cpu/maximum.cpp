@@ -1,22 +1,14 @@
 // The maximum engine: the greatest of a bin's samples and which one it was (forward), and the
 // gradient of that sample (backward). Built once per instruction set, without contraction: a
 // sample's value is rounded as in the systems that define it, so that ties are theirs too.
-#include "../sample.h"
+#include "../argmax.h"
 #include "dispatch.h"
 
 namespace roipool {
 namespace ROIPOOL_ISA {
 
-// The samples of one bin along one axis, and where they stand in the bin's whole grid.
 template <typename Value>
-struct Samples {
-  const Sample<Value>* sample;
-  int count;
-  wide_int first_number;
-  wide_int total;
-
-  wide_int end_number() const { return first_number + count; }
-};
+using Samples = BinSamples<Value>;
 
 template <typename Value>
 inline Samples<Value> samples_of(const AxisPlan& plan, wide_int box, int bin) {
@@ -45,17 +37,6 @@ inline Vector value_of_sample(const View<const Value>& map, const Sample<Value>&
     }
   }
   return sum;
-}
-
-// The number of the first sample, in row-major order, that lies outside the map; -1 if none does.
-template <typename Value>
-inline wide_int first_outside(const Samples<Value>& rows, const Samples<Value>& columns) {
-  if (rows.total <= 0 || columns.total <= 0) return -1;
-  if (rows.count == 0 || columns.count == 0) return 0;
-  if (rows.first_number > 0 || columns.first_number > 0) return 0;
-  if (columns.end_number() < columns.total) return columns.end_number();
-  if (rows.end_number() < rows.total) return rows.end_number() * columns.total;
-  return -1;
 }
 
 // What a maximum keeps track of, known to the compiler.
@@ -311,9 +292,9 @@ void scatter_box(const Job& job, const Block& block, wide_int box, const View<Va
       const wide_int bin = row * strides.row + column * strides.column;
       for (int lane = 0; lane < block.channels; ++lane) {
         const wide_int at = bin + lane * strides.channel;
-        if (labels[at] < 0) continue;
-        add_to_winner(job, box, row, column, labels[at], map, lane,
-                      Value(compute_value(gradients[at])));
+        const wide_int label = read_once(labels + at);
+        if (label < 0) continue;
+        add_to_winner(job, box, row, column, label, map, lane, Value(compute_value(gradients[at])));
       }
     }
   }
@@ -328,11 +309,13 @@ void scatter_cells(const Job& job, const Block& block, wide_int box, const View<
   const Storage* gradients = static_cast<const Storage*>(job.grad_output) + origin;
   const Label* labels = static_cast<const Label*>(job.argmax) + origin;
   const wide_int bins = static_cast<wide_int>(job.rows.bins) * job.columns.bins;
+  const wide_int cells = job.rows.size * job.columns.size;
   for (wide_int bin = 0; bin < bins; ++bin) {
     for (int lane = 0; lane < block.channels; ++lane) {
       const wide_int at = bin * strides.column + lane * strides.channel;
-      if (labels[at] < 0) continue;
-      map.base[labels[at] * map.column + lane] += Value(compute_value(gradients[at]));
+      const wide_int label = read_once(labels + at);
+      if (label < 0 || label >= cells) continue;
+      map.base[label * map.column + lane] += Value(compute_value(gradients[at]));
     }
   }
 }

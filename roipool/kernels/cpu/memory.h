@@ -1,193 +1,261 @@
 // Memory that is used again. The kernel clears each page before it hands it out, which for a large
-// result costs more than the pooling itself, and allocators give large blocks back at once.
+// result costs more than the pooling itself, and allocators return large blocks at once.
 //
-// Freed blocks are kept for the next call, up to a limit. Those that are not among the latest are
-// offered to the kernel, which may take their pages when it runs short of memory; only then must it
-// clear them again.
+// Freed blocks go to a cache. An allocation of about the same size takes one from there. A block
+// returns to the system when the cache would exceed its limit (the oldest first), or when
+// `max_age` allocations, of whatever size, did not need it. There is no timer: a process that makes
+// no more calls keeps what is cached, at most the limit, until it is told to free it.
+//
+// Nothing here throws: NumPy calls it through C function pointers.
 #pragma once
+#include <stdint.h>
 #include <stdlib.h>
-
-#include <algorithm>
-#include <cstring>
-#include <mutex>
-#include <vector>
-#if defined(__unix__) || defined(__APPLE__)
+#include <string.h>
 #include <sys/mman.h>
-#endif
+#include <unistd.h>
+
+#include <atomic>
+#include <mutex>
+#include <new>
 
 namespace roipool {
 
 const size_t cache_line = 64;
-const size_t page = size_t(1) << 12;
 const size_t huge_page = size_t(1) << 21;
-const size_t smallest_kept = size_t(1) << 16;  // malloc is quick enough with less
-const size_t most_kept_blocks = 32;
-const size_t most_withheld_bytes = size_t(1) << 28;  // an offer interrupts every core
+const size_t min_cached_bytes = size_t(1) << 16;  // malloc is quick enough with less
+const int max_cached_blocks = 32;
+const uint64_t max_age = 256;  // allocations; a pooling call makes about five
+const uint64_t allocations_per_check = 64;
 
-// A cache line in front of the memory that is handed out.
+inline size_t page_bytes() noexcept {
+  static const size_t bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  return bytes;
+}
+
+// ---- Blocks: the memory that is handed out, with a cache line in front of it. Large ones are
+// mappings of their own, so that advice to the kernel and unmapping never reach another's memory.
+
 struct BlockHead {
   size_t capacity;  // bytes, this line included
 };
 
-inline size_t capacity_for(size_t bytes) {
-  const size_t step = bytes < huge_page ? cache_line : page;
-  return (bytes + cache_line + step - 1) / step * step;
+inline size_t round_up(size_t bytes, size_t step) noexcept {
+  return (bytes + step - 1) / step * step;
 }
 
-inline void advise_huge_pages(char* start, size_t capacity) {
+// The capacity of a block for so many bytes: whole pages where it is a mapping of its own.
+inline size_t block_capacity(size_t bytes, size_t page) noexcept {
+  const size_t size = bytes + cache_line;
+  return round_up(size, size < huge_page ? cache_line : page);
+}
+
+inline bool is_mapping(size_t capacity) noexcept { return capacity >= huge_page; }
+
+// How a mapping is trimmed to a block that begins at a huge page: pages before and after it.
+struct Trim {
+  size_t before;
+  size_t after;
+};
+
+inline size_t mapping_alignment(size_t page) noexcept {
+  return page > huge_page ? page : huge_page;
+}
+
+// A mapping of these bytes holds an aligned block wherever it begins.
+inline size_t mapped_bytes(size_t capacity, size_t page) noexcept {
+  return capacity + mapping_alignment(page) - page;
+}
+
+inline Trim trim_mapping(uintptr_t start, size_t capacity, size_t page) noexcept {
+  const size_t before = round_up(start, mapping_alignment(page)) - start;
+  return {before, mapped_bytes(capacity, page) - before - capacity};
+}
+
+inline char* map_block(size_t capacity) noexcept {
+  const size_t page = page_bytes();
+  void* mapping = mmap(nullptr, mapped_bytes(capacity, page), PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (mapping == MAP_FAILED) return nullptr;
+  const Trim trim = trim_mapping(reinterpret_cast<uintptr_t>(mapping), capacity, page);
+  char* start = static_cast<char*>(mapping) + trim.before;
+  if (trim.before > 0) munmap(mapping, trim.before);
+  if (trim.after > 0) munmap(start + capacity, trim.after);
 #ifdef MADV_HUGEPAGE
-  if (capacity >= huge_page) madvise(start, capacity, MADV_HUGEPAGE);
+  madvise(start, capacity, MADV_HUGEPAGE);
 #endif
+  return start;
 }
 
-inline void offer_to_kernel(char* start, size_t capacity) {
-#ifdef MADV_FREE
-  if (capacity >= huge_page) madvise(start, capacity, MADV_FREE);
-#endif
+// A block from the system, or null.
+inline char* system_allocate(size_t capacity) noexcept {
+  if (is_mapping(capacity)) return map_block(capacity);
+  void* start = nullptr;
+  return posix_memalign(&start, cache_line, capacity) == 0 ? static_cast<char*>(start) : nullptr;
 }
 
-class FreedBlocks {
+inline void system_free(char* start, size_t capacity) noexcept {
+  if (is_mapping(capacity)) {
+    munmap(start, capacity);
+  } else {
+    free(start);
+  }
+}
+
+// ---- The cache
+
+class BlockCache {
  public:
-  // The smallest block that serves without wasting half of it, or none.
-  char* take(size_t capacity, size_t* found) {
-    const std::lock_guard<std::mutex> guard(lock_);
-    auto best = blocks_.end();
-    for (auto block = blocks_.begin(); block != blocks_.end(); ++block) {
-      const bool fits = block->capacity >= capacity && block->capacity / 2 <= capacity;
-      if (fits && (best == blocks_.end() || block->capacity <= best->capacity)) best = block;
+  // The smallest block that serves without wasting half of it, or null.
+  char* allocate(size_t capacity, size_t* found) noexcept {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    int best = -1;
+    for (int i = 0; i < count_; ++i) {
+      const size_t size = blocks_[i].capacity;
+      const bool fits = size >= capacity && size / 2 <= capacity;
+      if (fits && (best < 0 || size <= blocks_[best].capacity)) best = i;
     }
-    if (best == blocks_.end()) return nullptr;
-    char* start = best->start;
-    *found = best->capacity;
+    if (best < 0) return nullptr;
+    char* start = blocks_[best].start;
+    *found = blocks_[best].capacity;
     remove(best);
     return start;
   }
 
-  // Keeps a block; the oldest ones go where that is too much.
-  void keep(char* start, size_t capacity) {
-    const std::lock_guard<std::mutex> guard(lock_);
-    blocks_.push_back({start, capacity, false});
+  void free(char* start, size_t capacity) noexcept {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    if (capacity > limit_) {
+      system_free(start, capacity);
+      return;
+    }
+    shrink(limit_ - capacity, max_cached_blocks - 1);
+    blocks_[count_++] = {start, capacity, allocations_.load(std::memory_order_relaxed)};
     bytes_ += capacity;
-    release_beyond(limit_);
-    offer_beyond(most_withheld_bytes);
   }
 
-  // Sets how many bytes may be kept.
-  void set_limit(size_t bytes) {
-    const std::lock_guard<std::mutex> guard(lock_);
+  // To be called for each allocation, cached or not.
+  void count_allocation() noexcept {
+    const uint64_t now = 1 + allocations_.fetch_add(1, std::memory_order_relaxed);
+    if (now % allocations_per_check != 0) return;
+    const std::lock_guard<std::mutex> guard(mutex_);
+    while (count_ > 0 && now - blocks_[0].freed_at >= max_age) release_oldest();
+  }
+
+  void clear() noexcept {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    shrink(0, 0);
+  }
+
+  void set_limit(size_t bytes) noexcept {
+    const std::lock_guard<std::mutex> guard(mutex_);
     limit_ = bytes;
-    release_beyond(limit_);
+    shrink(limit_, max_cached_blocks);
   }
 
-  void release_all() {
-    const std::lock_guard<std::mutex> guard(lock_);
-    release_beyond(0);
+  size_t limit() noexcept {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    return limit_;
   }
+
+  size_t bytes() noexcept {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    return bytes_;
+  }
+
+  // Around a fork, so that the child does not inherit a mutex that a thread holds which it lacks.
+  void lock() noexcept { mutex_.lock(); }
+  void unlock() noexcept { mutex_.unlock(); }
 
  private:
   struct Block {
     char* start;
     size_t capacity;
-    bool offered;
+    uint64_t freed_at;  // number of the latest allocation then
   };
 
-  void offer_beyond(size_t bytes) {
-    size_t later = 0;
-    for (auto block = blocks_.rbegin(); block != blocks_.rend(); ++block) {
-      later += block->capacity;
-      if (later <= bytes || block->offered) continue;
-      offer_to_kernel(block->start, block->capacity);
-      block->offered = true;
-    }
+  void shrink(size_t bytes, int blocks) noexcept {
+    while (bytes_ > bytes || count_ > blocks) release_oldest();
   }
 
-  void release_beyond(size_t bytes) {
-    while (bytes_ > bytes || blocks_.size() > most_kept_blocks) {
-      free(blocks_.front().start);
-      remove(blocks_.begin());
-    }
+  void release_oldest() noexcept {
+    system_free(blocks_[0].start, blocks_[0].capacity);
+    remove(0);
   }
 
-  void remove(std::vector<Block>::iterator block) {
-    bytes_ -= block->capacity;
-    blocks_.erase(block);
+  void remove(int index) noexcept {
+    bytes_ -= blocks_[index].capacity;
+    --count_;
+    for (int i = index; i < count_; ++i) blocks_[i] = blocks_[i + 1];
   }
 
-  std::mutex lock_;
-  std::vector<Block> blocks_;  // the oldest first
+  std::mutex mutex_;
+  std::atomic<uint64_t> allocations_{0};
+  Block blocks_[max_cached_blocks];  // the oldest first
+  int count_ = 0;
   size_t bytes_ = 0;
   size_t limit_ = 0;
 };
 
 // It is never destroyed: arrays may outlive everything else at the interpreter's end.
-inline FreedBlocks& freed_blocks() {
-  static FreedBlocks* blocks = new FreedBlocks;
-  return *blocks;
+inline BlockCache& block_cache() noexcept {
+  alignas(BlockCache) static char memory[sizeof(BlockCache)];
+  static BlockCache* cache = new (memory) BlockCache;
+  return *cache;
 }
 
-inline char* aligned_block(size_t capacity) {
-  const size_t alignment = capacity >= huge_page ? huge_page : cache_line;
-  void* start = nullptr;
-  return posix_memalign(&start, alignment, capacity) == 0 ? static_cast<char*>(start) : nullptr;
-}
-
-inline char* new_block(size_t capacity) {
-  char* start = aligned_block(capacity);
-  if (start == nullptr) {
-    freed_blocks().release_all();
-    start = aligned_block(capacity);
-  }
-  if (start != nullptr) advise_huge_pages(start, capacity);
-  return start;
-}
+// ---- What calls and arrays use
 
 // Uninitialised memory at a cache line's start, or null.
-inline void* take_memory(size_t bytes) {
+inline void* allocate(size_t bytes) noexcept {
   if (bytes > SIZE_MAX / 2) return nullptr;
-  size_t capacity = capacity_for(bytes);
+  BlockCache& cache = block_cache();
+  cache.count_allocation();
+  size_t capacity = block_capacity(bytes, page_bytes());
   char* start = nullptr;
-  if (capacity >= smallest_kept) start = freed_blocks().take(capacity, &capacity);
-  if (start == nullptr) start = new_block(capacity);
+  if (capacity >= min_cached_bytes) start = cache.allocate(capacity, &capacity);
+  if (start == nullptr) start = system_allocate(capacity);
+  if (start == nullptr) {
+    cache.clear();
+    start = system_allocate(capacity);
+  }
   if (start == nullptr) return nullptr;
   reinterpret_cast<BlockHead*>(start)->capacity = capacity;
   return start + cache_line;
 }
 
-inline size_t memory_size(const void* memory) {
+inline size_t usable_bytes(const void* memory) noexcept {
   const char* start = static_cast<const char*>(memory) - cache_line;
   return reinterpret_cast<const BlockHead*>(start)->capacity - cache_line;
 }
 
-inline void give_memory(void* memory) {
+inline void deallocate(void* memory) noexcept {
   if (memory == nullptr) return;
-  const size_t capacity = memory_size(memory) + cache_line;
+  const size_t capacity = usable_bytes(memory) + cache_line;
   char* start = static_cast<char*>(memory) - cache_line;
-  if (capacity < smallest_kept) {
-    free(start);
-    return;
+  if (capacity < min_cached_bytes) {
+    system_free(start, capacity);
+  } else {
+    block_cache().free(start, capacity);
   }
-  freed_blocks().keep(start, capacity);
 }
 
-inline void limit_kept_memory(size_t bytes) { freed_blocks().set_limit(bytes); }
-
 // The same for NumPy's arrays, which free their memory themselves.
-inline void* array_malloc(void*, size_t bytes) { return take_memory(bytes); }
+inline void* array_malloc(void*, size_t bytes) noexcept { return allocate(bytes); }
 
-inline void* array_calloc(void*, size_t count, size_t size) {
+inline void* array_calloc(void*, size_t count, size_t size) noexcept {
   if (size != 0 && count > SIZE_MAX / size) return nullptr;
-  void* memory = take_memory(count * size);
+  void* memory = allocate(count * size);
   if (memory != nullptr) memset(memory, 0, count * size);
   return memory;
 }
 
-inline void array_free(void*, void* memory, size_t) { give_memory(memory); }
+inline void array_free(void*, void* memory, size_t) noexcept { deallocate(memory); }
 
-inline void* array_realloc(void*, void* old, size_t bytes) {
-  void* memory = take_memory(bytes);
+inline void* array_realloc(void*, void* old, size_t bytes) noexcept {
+  void* memory = allocate(bytes);
   if (memory == nullptr || old == nullptr) return memory;
-  memcpy(memory, old, std::min(bytes, memory_size(old)));
-  give_memory(old);
+  const size_t before = usable_bytes(old);
+  memcpy(memory, old, bytes < before ? bytes : before);
+  deallocate(old);
   return memory;
 }
 

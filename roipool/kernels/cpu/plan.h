@@ -1,31 +1,8 @@
 // Geometry to plan: writes what the sinks are told into the arrays of an AxisPlan.
 #pragma once
-#include <string.h>
-
-#include "../geometry.h"
-#include "job.h"
+#include "regions.h"
 
 namespace roipool {
-
-// What an engine wants to know of each box.
-enum Entries {
-  padded_taps,         // sums: taps, as many in each bin of a box where they are few
-  turned_taps,         // their transpose: taps, and the plan turned round
-  taps_with_gradient,  // gradients of boxes: taps with their derivatives
-  listed_samples       // maxima
-};
-
-// The question that one call puts to every box.
-struct Request {
-  Definition definition;
-  bool double_precision;
-  Entries entries;
-  double scale;
-  wide_int sampling[2];  // rows, columns
-  bool aligned;
-  const void* boxes;       // [boxes, 4] x1, y1, x2, y2, as float or double
-  const wide_int* images;  // [boxes]; negative: the box reads nothing
-};
 
 template <typename T>
 Axis<T> axis_of_box(const Request& request, const AxisPlan& plan, bool vertical, wide_int box) {
@@ -37,183 +14,25 @@ Axis<T> axis_of_box(const Request& request, const AxisPlan& plan, bool vertical,
           request.aligned,  vertical};
 }
 
-// The cells that a box reads along one axis, as a half-open range.
-struct Window {
-  int first = 0;
-  int last = 0;
-
-  void include(int cell) {
-    if (cell < 0) return;
-    if (first == last) {
-      first = cell;
-      last = cell + 1;
-    }
-    if (cell < first) first = cell;
-    if (cell >= last) last = cell + 1;
-  }
-};
-
-// An upper bound of every bin's entries.
-template <typename T, bool Taps>
-struct EntryCounter {
-  static const bool wants_gradient = false;
-  wide_int* entries;  // per bin
-  int bin = 0;
-  wide_int samples = 0;
-  Window reach;
-
-  explicit EntryCounter(wide_int* entries) : entries(entries) {}
-
-  void begin_bin(int next, wide_int) {
-    bin = next;
-    samples = 0;
-    reach = Window();
-    entries[bin] = 0;
-  }
-  void add(wide_int, const Sample<T>& sample) {
-    ++samples;
-    if (!Taps) {
-      entries[bin] = samples;
-      return;
-    }
-    reach.include(sample.first);
-    reach.include(sample.second);
-    entries[bin] = minimum<wide_int>(2 * samples, reach.last - reach.first);
-  }
-  void move(PositionGradient<T>) {}
-};
-
-// Merges the samples of each bin into taps: one weight per cell, divided by the number of samples.
-// Cells whose weight is 0 are left out, so that a NaN there does not spread.
-template <typename T, bool Gradient>
-struct TapWriter {
-  static const bool wants_gradient = Gradient;
-  const AxisPlan& plan;
-  wide_int first_row;  // of this box in the per-bin arrays
-  Window window;
-  wide_int row = -1;
-  wide_int begin = 0;
-  wide_int total = 0;
-  int taps = 0;
-  Sample<T> latest = {};
-
-  TapWriter(const AxisPlan& plan, wide_int box) : plan(plan), first_row(box * plan.bins) {}
-
-  T* weight() { return static_cast<T*>(plan.weight) + begin; }
-  T* by_low() { return static_cast<T*>(plan.weight_by_low) + begin; }
-  T* by_high() { return static_cast<T*>(plan.weight_by_high) + begin; }
-
-  void begin_bin(int bin, wide_int samples) {
-    finish_bin();
-    row = first_row + bin;
-    begin = plan.begin[row];
-    total = samples;
-    taps = 0;
-  }
-  void add(wide_int, const Sample<T>& sample) {
-    weight()[tap_of(sample.first)] += sample.first_weight;
-    if (sample.second != no_cell) weight()[tap_of(sample.second)] += sample.second_weight;
-    latest = sample;
-  }
-  void move(PositionGradient<T> gradient) {
-    add_slope(latest.first, -latest.slope, gradient);
-    if (latest.second != no_cell) add_slope(latest.second, latest.slope, gradient);
-  }
-  void add_slope(int cell, T slope, PositionGradient<T> gradient) {
-    const int tap = tap_of(cell);
-    by_low()[tap] += slope * gradient.by_low;
-    by_high()[tap] += slope * gradient.by_high;
-  }
-  // Samples come in order, so a cell that is there already is among the last few taps.
-  int tap_of(int cell) {
-    int* cells = plan.cell + begin;
-    for (int tap = taps - 1; tap >= 0 && tap >= taps - 3; --tap) {
-      if (cells[tap] == cell) return tap;
-    }
-    cells[taps] = cell;
-    weight()[taps] = T(0);
-    if (Gradient) by_low()[taps] = by_high()[taps] = T(0);
-    return taps++;
-  }
-  void finish_bin() {
-    if (row < 0) return;
-    int* cells = plan.cell + begin;
-    int kept = 0;
-    for (int tap = 0; tap < taps; ++tap) {
-      const bool used =
-          weight()[tap] != T(0) || (Gradient && (by_low()[tap] != T(0) || by_high()[tap] != T(0)));
-      if (!used) continue;
-      cells[kept] = cells[tap];
-      weight()[kept] = weight()[tap] / T(total);
-      if (Gradient) {
-        by_low()[kept] = by_low()[tap] / T(total);
-        by_high()[kept] = by_high()[tap] / T(total);
-      }
-      window.include(cells[kept]);
-      ++kept;
-    }
-    plan.count[row] = kept;
-  }
-};
-
-// Lists the samples of each bin.
-template <typename T>
-struct SampleWriter {
-  static const bool wants_gradient = false;
-  const AxisPlan& plan;
-  wide_int first_row;
-  Window window;
-  wide_int row = -1;
-
-  SampleWriter(const AxisPlan& plan, wide_int box) : plan(plan), first_row(box * plan.bins) {}
-
-  void begin_bin(int bin, wide_int samples) {
-    row = first_row + bin;
-    plan.count[row] = 0;
-    plan.first_number[row] = 0;
-    plan.total[row] = samples;
-  }
-  void add(wide_int number, const Sample<T>& sample) {
-    if (plan.count[row] == 0) plan.first_number[row] = number;
-    static_cast<Sample<T>*>(plan.sample)[plan.begin[row] + plan.count[row]++] = sample;
-    window.include(sample.first);
-    window.include(sample.second);
-  }
-  void move(PositionGradient<T>) {}
-  void finish_bin() {}
-};
-
-template <typename T, typename Sink>
-void visit_box(const Request& request, const AxisPlan& plan, bool vertical, wide_int box,
-               Sink& sink) {
+// Tells the bins of a box what the definition answers; returns them.
+template <typename T, typename Bins>
+Bins visit_box(const Request& request, const AxisPlan& plan, bool vertical, wide_int box,
+               const Bins& bins) {
+  BinByBin<Bins> sink(bins);
   visit_bins(request.definition, axis_of_box<T>(request, plan, vertical, box), 0, plan.bins, sink);
-}
-
-// Makes room for lines that are equally long.
-inline void level_entries(wide_int* entries, int bins) {
-  wide_int longest = 0;
-  for (int bin = 0; bin < bins; ++bin) longest = maximum(longest, entries[bin]);
-  if (longest > most_padded) return;
-  for (int bin = 0; bin < bins; ++bin) entries[bin] = longest;
+  sink.finish_bin();
+  return sink.bins;
 }
 
 template <typename T>
 void count_axis(const Request& request, const AxisPlan& plan, bool vertical, wide_int box) {
   wide_int* entries = plan.begin + box * plan.bins + 1;
   if (request.entries == listed_samples) {
-    EntryCounter<T, false> counter(entries);
-    visit_box<T>(request, plan, vertical, box, counter);
+    visit_box<T>(request, plan, vertical, box, CountedBins<SampleCounter<T>>{entries});
     return;
   }
-  EntryCounter<T, true> counter(entries);
-  visit_box<T>(request, plan, vertical, box, counter);
+  visit_box<T>(request, plan, vertical, box, CountedBins<TapCounter<T>>{entries});
   if (request.entries == padded_taps) level_entries(entries, plan.bins);
-}
-
-inline int longest_of(const int* count, int lines) {
-  int longest = 0;
-  for (int line = 0; line < lines; ++line) longest = maximum(longest, count[line]);
-  return longest;
 }
 
 // Lengthens a line by cutting its greatest weight into halves, which changes no sum: a weight of 0
@@ -254,34 +73,53 @@ void pad_bins(const AxisPlan& plan, wide_int box) {
             static_cast<T*>(plan.weight));
 }
 
-// Finds, or begins, the line of a cell. Bins follow one another, so that a cell is new, or among
-// the latest.
-struct LineFinder {
-  int* cell;
-  int lines = 0;
-  int least = 0;
-  int greatest = -1;
+// A tap on its way to the line of its cell: its bin, and its number among the box's entries.
+inline wide_int moving_tap(int bin, int tap) { return static_cast<wide_int>(bin) << 32 | tap; }
+inline int bin_of(wide_int moving) { return static_cast<int>(moving >> 32); }
+inline int tap_of(wide_int moving) { return static_cast<int>(moving & 0x7fffffff); }
 
-  int line_of(int wanted) {
-    const bool is_known = wanted >= least && wanted <= greatest;
-    for (int line = lines - 1; is_known && line >= 0; --line) {
-      if (cell[line] == wanted) return line;
-    }
-    least = lines == 0 ? wanted : minimum(least, wanted);
-    greatest = lines == 0 ? wanted : maximum(greatest, wanted);
-    cell[lines] = wanted;
-    return lines++;
-  }
-};
+inline int digits_of(unsigned number) {
+  int digits = 0;
+  for (; number > 0; number >>= 1) ++digits;
+  return digits;
+}
 
-// Calls visit(bin, place of the tap in the per-entry arrays) for the taps of a box.
-template <typename Visit>
-void for_each_tap(const AxisPlan& plan, wide_int box, Visit visit) {
+// One step of a radix sort: by some binary digits of the cells' numbers in the window.
+inline void sort_by_digits(const wide_int* from, int count, const int* cell, int first_cell,
+                           int shift, int digits, wide_int* to) {
+  int begin[257] = {};
+  const unsigned mask = (1u << digits) - 1;
+  const auto key = [&](int i) {
+    return static_cast<unsigned>(cell[tap_of(from[i])] - first_cell) >> shift & mask;
+  };
+  for (int i = 0; i < count; ++i) ++begin[key(i) + 1];
+  for (unsigned k = 0; k < mask; ++k) begin[k + 1] += begin[k];
+  for (int i = 0; i < count; ++i) to[begin[key(i)]++] = from[i];
+}
+
+// The taps of a box by cell, and for each cell by bin, at `sorted`; `spare` is as long.
+inline int sort_taps(const AxisPlan& plan, wide_int box, wide_int* sorted, wide_int* spare) {
+  const wide_int origin = plan.begin[box * plan.bins];
+  const int first_cell = plan.window_first[box];
+  const int digits = digits_of(static_cast<unsigned>(plan.window_last[box] - first_cell));
+  const int steps = (digits + 7) / 8;
+  wide_int* from = steps % 2 ? spare : sorted;
+  wide_int* to = steps % 2 ? sorted : spare;
+  int taps = 0;
   for (int bin = 0; bin < plan.bins; ++bin) {
     const wide_int row = box * plan.bins + bin;
-    const wide_int end = plan.begin[row] + plan.count[row];
-    for (wide_int tap = plan.begin[row]; tap < end; ++tap) visit(bin, tap);
+    const int begin = static_cast<int>(plan.begin[row] - origin);
+    for (int tap = begin; tap < begin + plan.count[row]; ++tap) from[taps++] = moving_tap(bin, tap);
   }
+  for (int step = 0; step < steps; ++step) {
+    const int shift = 8 * step;
+    sort_by_digits(from, taps, plan.cell + origin, first_cell, shift, minimum(digits - shift, 8),
+                   to);
+    wide_int* const next = from;
+    from = to;
+    to = next;
+  }
+  return taps;
 }
 
 // Writes for each cell that a box reads the bins that read it.
@@ -290,60 +128,65 @@ void turn_box(const AxisPlan& plan, wide_int box) {
   const TurnedPlan& turned = plan.turned;
   const wide_int origin = plan.begin[box * plan.bins];
   wide_int* begin = turned.begin + origin;
+  int* cell = turned.cell + origin;
   int* count = turned.count + origin;
-  LineFinder finder = {turned.cell + origin};
-  wide_int taps = 0;
-  for_each_tap(plan, box, [&](int, wide_int tap) {
-    const int known = finder.lines;
-    const int line = turned.line[tap] = finder.line_of(plan.cell[tap]);
-    if (line == known) count[line] = 0;
-    ++count[line];
-    ++taps;
-  });
-  const int longest = longest_of(count, finder.lines);
-  const bool padded = longest <= most_padded && finder.lines * longest <= 2 * taps;
-  wide_int next = 2 * origin;
-  for (int line = 0; line < finder.lines; ++line) {
-    begin[line] = next;
-    next += padded ? longest : count[line];
-    count[line] = 0;
-  }
   T* weight = static_cast<T*>(turned.weight);
-  for_each_tap(plan, box, [&](int bin, wide_int tap) {
-    const int line = turned.line[tap];
-    const wide_int place = begin[line] + count[line]++;
-    turned.bin[place] = bin;
-    weight[place] = static_cast<const T*>(plan.weight)[tap];
-  });
-  if (padded) pad_lines(begin, count, finder.lines, longest, turned.bin, weight);
-  turned.lines[box] = finder.lines;
+  // Lines are no more than taps, and their places are known when all taps before have been read.
+  wide_int* sorted = begin;
+  const int taps =
+      sort_taps(plan, box, sorted, reinterpret_cast<wide_int*>(turned.bin + 2 * origin));
+  int lines = 0;
+  for (int i = 0; i < taps; ++i) {
+    const int now = plan.cell[origin + tap_of(sorted[i])];
+    if (lines == 0 || cell[lines - 1] != now) {
+      cell[lines] = now;
+      count[lines++] = 0;
+    }
+    ++count[lines - 1];
+  }
+  const int longest = longest_of(count, lines);
+  const bool padded =
+      longest <= most_padded && static_cast<wide_int>(lines) * longest <= 2LL * taps;
+  wide_int place = 2 * origin;
+  int next = 0;
+  for (int line = 0; line < lines; ++line) {
+    const wide_int first = place;
+    for (int i = 0; i < count[line]; ++i) {
+      const wide_int moving = sorted[next++];
+      turned.bin[first + i] = bin_of(moving);
+      weight[first + i] = static_cast<const T*>(plan.weight)[origin + tap_of(moving)];
+    }
+    place += padded ? longest : count[line];
+    begin[line] = first;
+  }
+  if (padded) pad_lines(begin, count, lines, longest, turned.bin, weight);
+  turned.lines[box] = lines;
   turned.longest[box] = padded ? longest : uneven;
 }
 
-template <typename T, typename Writer>
-void write_with(const Request& request, const AxisPlan& plan, bool vertical, wide_int box) {
-  Writer writer(plan, box);
-  visit_box<T>(request, plan, vertical, box, writer);
-  writer.finish_bin();
-  plan.window_first[box] = writer.window.first;
-  plan.window_last[box] = writer.window.last;
-  plan.longest[box] = longest_of(plan.count + box * plan.bins, plan.bins);
+template <typename T, typename Bins>
+void write_bins(const Request& request, const AxisPlan& plan, bool vertical, wide_int box) {
+  const Window window = visit_box<T>(request, plan, vertical, box, Bins(plan, box)).window;
+  plan.window_first[box] = window.first;
+  plan.window_last[box] = window.last;
 }
 
 template <typename T>
 void write_axis(const Request& request, const AxisPlan& plan, bool vertical, wide_int box) {
   switch (request.entries) {
     case padded_taps:
-      write_with<T, TapWriter<T, false>>(request, plan, vertical, box);
-      pad_bins<T>(plan, box);
-      break;
-    case turned_taps:
-      write_with<T, TapWriter<T, false>>(request, plan, vertical, box);
-      turn_box<T>(plan, box);
-      break;
-    case taps_with_gradient: write_with<T, TapWriter<T, true>>(request, plan, vertical, box); break;
-    case listed_samples: write_with<T, SampleWriter<T>>(request, plan, vertical, box); break;
+    case turned_taps: write_bins<T, TapBins<T, false>>(request, plan, vertical, box); break;
+    case taps_with_gradient: write_bins<T, TapBins<T, true>>(request, plan, vertical, box); break;
+    case listed_samples: write_bins<T, SampleBins<T>>(request, plan, vertical, box); break;
   }
+}
+
+// What engines want beside the bins' entries.
+template <typename T>
+void finish_axis(const Request& request, const AxisPlan& plan, wide_int box) {
+  plan.longest[box] = longest_of(plan.count + box * plan.bins, plan.bins);
+  if (request.entries == padded_taps) pad_bins<T>(plan, box);
+  if (request.entries == turned_taps) turn_box<T>(plan, box);
 }
 
 // Carves arrays from one piece of memory, each at a cache line of its own; from no memory, it only
@@ -369,6 +212,9 @@ class Carver {
   wide_int used_ = 0;
 };
 
+// The derivatives that a tap may have.
+inline int slopes_of(const AxisPlan& plan) { return plan.is_pointwise ? numbers_of_region : 2; }
+
 inline void carve_bins(const Request& request, wide_int boxes, Carver* memory, AxisPlan* plan) {
   const wide_int bins = boxes * plan->bins;
   memory->take(&plan->begin, bins + 1);
@@ -380,6 +226,7 @@ inline void carve_bins(const Request& request, wide_int boxes, Carver* memory, A
     memory->take(&plan->first_number, bins);
     memory->take(&plan->total, bins);
   }
+  if (plan->is_pointwise) memory->take(&plan->bin_window, bins);
   if (request.entries == turned_taps) {
     memory->take(&plan->turned.lines, boxes);
     memory->take(&plan->turned.longest, boxes);
@@ -397,18 +244,29 @@ inline void carve_entries(const Request& request, wide_int boxes, Carver* memory
   memory->take(&plan->cell, entries);
   memory->take_bytes(&plan->weight, entries * real);
   if (request.entries == taps_with_gradient) {
-    memory->take_bytes(&plan->weight_by_low, entries * real);
-    memory->take_bytes(&plan->weight_by_high, entries * real);
+    for (int i = 0; i < slopes_of(*plan); ++i) memory->take_bytes(&plan->slope[i], entries * real);
   }
   if (request.entries == turned_taps) {
     TurnedPlan& turned = plan->turned;
-    memory->take(&turned.line, entries);
     memory->take(&turned.cell, entries);
     memory->take(&turned.begin, entries);
     memory->take(&turned.count, entries);
     memory->take(&turned.bin, 2 * entries);
     memory->take_bytes(&turned.weight, 2 * entries * real);
   }
+}
+
+// Makes one row of the cells of a map and one of the bins of a box, for a pointwise definition.
+inline void flatten_if_pointwise(Request* request, Job* job) {
+  if (traits_of(request->definition).kind != kind_points) return;
+  request->map_rows = job->rows.size;
+  request->map_columns = job->columns.size;
+  request->bins_down = job->rows.bins;
+  request->bins_across = job->columns.bins;
+  job->pointwise = job->columns.is_pointwise = true;
+  job->columns.size *= job->rows.size;
+  job->columns.bins *= job->rows.bins;
+  job->rows.size = job->rows.bins = 1;
 }
 
 // Making a plan takes four steps, so that the caller has the memory and the threads. First, arrays
@@ -423,13 +281,22 @@ inline wide_int prepare_bins(const Request& request, Job* job, char* memory) {
 }
 
 // Second: bounds the entries of one box's bins, each in the place after its own in `begin`.
+template <typename T>
+void count_box(const Request& request, const Job& job, wide_int box) {
+  if (job.pointwise) {
+    job.rows.begin[box + 1] = 1;
+    count_points<T>(request, job.columns, box);
+  } else {
+    count_axis<T>(request, job.rows, true, box);
+    count_axis<T>(request, job.columns, false, box);
+  }
+}
+
 inline void count_entries(const Request& request, const Job& job, wide_int box) {
   if (request.double_precision) {
-    count_axis<double>(request, job.rows, true, box);
-    count_axis<double>(request, job.columns, false, box);
+    count_box<double>(request, job, box);
   } else {
-    count_axis<float>(request, job.rows, true, box);
-    count_axis<float>(request, job.columns, false, box);
+    count_box<float>(request, job, box);
   }
 }
 
@@ -451,13 +318,24 @@ inline wide_int prepare_entries(const Request& request, Job* job, char* memory) 
 }
 
 // Fourth: writes the entries of one box.
+template <typename T>
+void write_box(const Request& request, const Job& job, wide_int box) {
+  if (job.pointwise) {
+    write_identity<T>(job.rows, box);
+    write_points<T>(request, job.columns, box);
+  } else {
+    write_axis<T>(request, job.rows, true, box);
+    write_axis<T>(request, job.columns, false, box);
+  }
+  finish_axis<T>(request, job.rows, box);
+  finish_axis<T>(request, job.columns, box);
+}
+
 inline void write_entries(const Request& request, const Job& job, wide_int box) {
   if (request.double_precision) {
-    write_axis<double>(request, job.rows, true, box);
-    write_axis<double>(request, job.columns, false, box);
+    write_box<double>(request, job, box);
   } else {
-    write_axis<float>(request, job.rows, true, box);
-    write_axis<float>(request, job.columns, false, box);
+    write_box<float>(request, job, box);
   }
 }
 
@@ -482,12 +360,25 @@ inline void group_by_image(Job* job) {
   }
 }
 
+// The rows of definitions.h as text, for Python.
+struct DefinitionRow {
+  const char* name;
+  const char* kind;
+  int samples_per_ratio;
+  int max_per_cell;
+};
+
+#define ROIPOOL_ROW(name, kind, samples_per_ratio, max_per_cell) \
+  {#name, #kind, samples_per_ratio, max_per_cell},
+const DefinitionRow definition_rows[definition_count] = {
+    ROIPOOL_DEFINITIONS(ROIPOOL_ROW) ROIPOOL_POINTWISE_DEFINITIONS(ROIPOOL_ROW)};
+#undef ROIPOOL_ROW
+
 // -1 where there is no definition of that name.
 inline int definition_named(const char* name) {
-#define ROIPOOL_COMPARE(row) \
-  if (strcmp(name, #row) == 0) return define_##row;
-  ROIPOOL_DEFINITIONS(ROIPOOL_COMPARE)
-#undef ROIPOOL_COMPARE
+  for (int row = 0; row < definition_count; ++row) {
+    if (strcmp(name, definition_rows[row].name) == 0) return row;
+  }
   return -1;
 }
 

@@ -6,6 +6,7 @@
 #include <immintrin.h>
 #endif
 
+#include "../config.h"
 #include "job.h"
 
 namespace roipool {
@@ -55,10 +56,7 @@ inline void store_value(float value, float* place) { *place = value; }
 inline void store_value(double value, double* place) { *place = value; }
 inline void store_value(int32_t value, int32_t* place) { *place = value; }
 inline void store_value(float value, Bfloat16* place) {
-  const uint32_t bits = bits_of<uint32_t>(value);
-  const bool is_nan = (bits & 0x7fffffffu) > 0x7f800000u;
-  const uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
-  place->bits = static_cast<uint16_t>(is_nan ? (bits >> 16) | 0x0040u : rounded);
+  place->bits = static_cast<uint16_t>(bfloat16_of_float_bits(bits_of<uint32_t>(value)));
 }
 inline void store_value(float value, Float16* place) {
   const uint32_t bits = bits_of<uint32_t>(value);

@@ -1,17 +1,43 @@
-// OpenMP, where the build has it.
+// OpenMP, where the build has it, and what a fork needs.
 #pragma once
 #ifdef _OPENMP
 #include <omp.h>
 #endif
+#include <pthread.h>
+
+#include "memory.h"
 
 namespace roipool {
 
 #ifdef _OPENMP
 const int built_with_openmp = 1;
-inline int openmp_threads() { return omp_get_max_threads(); }
+inline int openmp_threads() noexcept { return omp_get_max_threads(); }
 #else
 const int built_with_openmp = 0;
-inline int openmp_threads() { return 1; }
+inline int openmp_threads() noexcept { return 1; }
 #endif
+
+// GNU's OpenMP keeps the threads that a thread has used, whoever used them (PyTorch and others
+// share the library), and in a forked child waits forever for those that the child lacks. If they
+// end before the fork, parent and child start new ones when they need them. Other implementations
+// of OpenMP take care of forks themselves.
+inline void end_idle_threads() noexcept {
+#if defined(_OPENMP) && defined(__GNUC__) && !defined(__clang__)
+  omp_pause_resource_all(omp_pause_hard);
+#endif
+}
+
+inline void before_fork() noexcept {
+  end_idle_threads();
+  block_cache().lock();
+}
+
+inline void after_fork() noexcept { block_cache().unlock(); }
+
+// Makes forks safe, also those that Python knows nothing of; to be called once. Returns whether
+// that was possible.
+inline bool prepare_for_forks() noexcept {
+  return pthread_atfork(before_fork, after_fork, after_fork) == 0;
+}
 
 }  // namespace roipool

@@ -3,7 +3,8 @@
 // ROIPOOL_PACK. All shared memory is dynamic: the host states its size. Some of it is read by 16
 // bytes at a time.
 #pragma once
-#include "../geometry.h"
+#include "../definitions.h"
+#include "../strides.h"
 #include "storage.h"
 
 alignas(16) extern __shared__ double roipool_shared_memory[];
@@ -27,7 +28,7 @@ struct AxisCall {
   wide_int windows_at;
 };
 
-// The one argument beside the arrays; _cuda_work.py has the same fields in the same order.
+// The one argument beside the arrays; _cuda/launch.py has the same fields in the same order.
 struct Call {
   wide_int images, channels, boxes;
   // Elements from one box to the next, from one coordinate to the next, from one box's image
@@ -103,26 +104,12 @@ __device__ inline wide_int image_of_box(const void* images, const Call& call, wi
   }
 }
 
-// Distances, in elements, in an array of maps or of pooled values.
-struct Strides {
-  wide_int outer;  // from one image, or box, to the next
-  wide_int channel;
-  wide_int row;
-  wide_int column;
-};
-
-__device__ inline Strides strides_of(const Call& call, wide_int rows, wide_int columns) {
-  const wide_int outer = call.channels * rows * columns;
-  if (channels_last) return {outer, 1, columns * call.channels, call.channels};
-  return {outer, rows * columns, columns, 1};
-}
-
 __device__ inline Strides strides_of_maps(const Call& call) {
-  return strides_of(call, call.rows.size, call.columns.size);
+  return strides_of_array(channels_last, call.channels, call.rows.size, call.columns.size);
 }
 
 __device__ inline Strides strides_of_pooled(const Call& call) {
-  return strides_of(call, call.rows.bins, call.columns.bins);
+  return strides_of_array(channels_last, call.channels, call.rows.bins, call.columns.bins);
 }
 
 }  // namespace roipool

@@ -38,15 +38,15 @@ __device__ inline WinnerPlace place_of_label(wide_int label, wide_int across, wi
 }
 
 // The place of a winner among the samples that the plan lists for its bin.
-__device__ inline WinnerPlace place_in_plan(const Call& call, const BinSamples& rows,
-                                            const BinSamples& columns, wide_int label) {
-  if (rows.bin.count == 0 || columns.bin.count == 0) return {-1, -1};
+__device__ inline WinnerPlace place_in_plan(const Call& call, const BinSamples<Value>& rows,
+                                            const BinSamples<Value>& columns, wide_int label) {
+  if (rows.count == 0 || columns.count == 0) return {-1, -1};
   if (call.winner_is_cell) {
     return place_of_label(label, call.columns.size, rows.sample->first, columns.sample->first,
-                          rows.bin.count, columns.bin.count);
+                          rows.count, columns.count);
   }
-  return place_of_label(label, columns.bin.total, rows.bin.first_number, columns.bin.first_number,
-                        rows.bin.count, columns.bin.count);
+  return place_of_label(label, columns.total, rows.first_number, columns.first_number, rows.count,
+                        columns.count);
 }
 
 // Adds the gradient of one value to the cells of its winner, as the plan weighs them.
@@ -93,21 +93,21 @@ extern "C" __global__ void __launch_bounds__(256, 6)
             [&](wide_int at, const Chunk& chunk, int bin, int place) {
               const Division row = divide_with_rest(bin, chunk.columns());
               staged.places[place] =
-                  place_in_plan(call, BinSamples(plans.rows, box, chunk.first_row + row.quotient),
-                                BinSamples(plans.columns, box, chunk.first_column + row.rest),
+                  place_in_plan(call, samples_of(plans.rows, box, chunk.first_row + row.quotient),
+                                samples_of(plans.columns, box, chunk.first_column + row.rest),
                                 load_label(call, argmax, at));
               staged.gradients[place] = compute_value(grad_output[at]);
             },
             [&](const Chunk& chunk) {
               int place = tile.lane;
               for (wide_int row = chunk.first_row; row < chunk.last_row; ++row) {
-                const BinSamples rows(plans.rows, box, row);
+                const BinSamples<Value> rows = samples_of(plans.rows, box, row);
                 for (wide_int column = chunk.first_column; column < chunk.last_column; ++column) {
                   const WinnerPlace winner = staged.places[place];
                   const Value gradient = staged.gradients[place];
                   place += tile.pitch;
                   if (winner.row < 0) continue;
-                  const BinSamples columns(plans.columns, box, column);
+                  const BinSamples<Value> columns = samples_of(plans.columns, box, column);
                   add_to_winner(rows.sample[winner.row], columns.sample[winner.column], gradient,
                                 tile);
                 }

@@ -46,16 +46,6 @@ struct SampleValues {
   }
 };
 
-// The number of the first sample, in row-major order, that lies outside the map; -1 if none does.
-__device__ inline wide_int first_outside(const BinSamples& rows, const BinSamples& columns) {
-  if (rows.bin.total <= 0 || columns.bin.total <= 0) return -1;
-  if (rows.bin.count == 0 || columns.bin.count == 0) return 0;
-  if (rows.bin.first_number > 0 || columns.bin.first_number > 0) return 0;
-  if (columns.end_number() < columns.bin.total) return columns.end_number();
-  if (rows.end_number() < rows.bin.total) return rows.end_number() * columns.bin.total;
-  return -1;
-}
-
 // The greatest so far of a pack of channels.
 template <Tracking Track>
 struct Winners {
@@ -90,27 +80,28 @@ struct Winners {
 
 template <Tracking Track>
 __device__ inline Winners<Track> pool_bin(const Call& call, const SampleValues& values,
-                                          const BinSamples& rows, const BinSamples& columns) {
+                                          const BinSamples<Value>& rows,
+                                          const BinSamples<Value>& columns) {
   const wide_int outside = call.outside_is_zero ? first_outside(rows, columns) : -1;
-  if (rows.bin.count == 0 || columns.bin.count == 0) {
+  if (rows.count == 0 || columns.count == 0) {
     return Winners<Track>(outside >= 0 ? Value(0) : static_cast<Value>(call.empty_value));
   }
   Winners<Track> winners(static_cast<Value>(call.lowest));
   Value candidates[pack];
   if (winner_is_cell) {  // whole cells, which lie side by side
     const int top = rows.sample->first, left = columns.sample->first;
-    for (int y = top; y < top + rows.bin.count; ++y) {
-      for (int x = left; x < left + columns.bin.count; ++x) {
+    for (int y = top; y < top + rows.count; ++y) {
+      for (int x = left; x < left + columns.count; ++x) {
         values.load(y, x, candidates);
         winners.challenge(candidates, Label(y) * Label(call.columns.size) + x);
       }
     }
   } else {
-    for (int j = 0; j < rows.bin.count; ++j) {
+    for (int j = 0; j < rows.count; ++j) {
       const Sample<Value> y = rows.sample[j];
-      const Label label = static_cast<Label>((rows.bin.first_number + j) * columns.bin.total +
-                                             columns.bin.first_number);
-      for (int i = 0; i < columns.bin.count; ++i) {
+      const Label label =
+          static_cast<Label>((rows.first_number + j) * columns.total + columns.first_number);
+      for (int i = 0; i < columns.count; ++i) {
         values.interpolate(y, columns.sample[i], candidates);
         winners.challenge(candidates, label + i);
       }
@@ -131,8 +122,8 @@ __device__ inline void pool_boxes(const Storage* __restrict__ features,
     const wide_int image = maximum<wide_int>(plans.images[box], 0);
     const SampleValues values = {features + image * maps.outer + channels.first * maps.channel,
                                  maps};
-    const Winners<Track> winners = pool_bin<Track>(call, values, BinSamples(plans.rows, box, row),
-                                                   BinSamples(plans.columns, box, column));
+    const Winners<Track> winners = pool_bin<Track>(call, values, samples_of(plans.rows, box, row),
+                                                   samples_of(plans.columns, box, column));
     const wide_int at = box * pooled.outer + channels.first * pooled.channel + row * pooled.row +
                         column * pooled.column;
     Channels::store(winners.value, output + at, pooled.channel);

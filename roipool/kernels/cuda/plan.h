@@ -2,9 +2,10 @@
 // kernel of its own. One warp writes the plan of one axis of one box, a bin per lane.
 //
 // The size of a plan cannot be read back, so the host bounds it (`capacity`). Bins tile their box,
-// and entries lie inside the map: see plan_capacity in _cuda_work.py. A plan that did not fit would
-// be cut short, never written past its end.
+// and entries lie inside the map: see plan_capacity in _cuda/launch.py. A plan that did not fit
+// would be cut short, never written past its end.
 #pragma once
+#include "../sinks.h"
 #include "call.h"
 
 namespace roipool {
@@ -36,167 +37,53 @@ struct alignas(16) SampleBin {
   int count;
 };
 
-// The cells that a box reads along one axis, as a half-open range.
-struct Window {
-  int first;
-  int last;
-
-  __device__ void include(int cell) {
-    if (cell < 0) return;
-    if (first == last) {
-      first = cell;
-      last = cell + 1;
-    }
-    first = minimum(first, cell);
-    last = maximum(last, cell + 1);
-  }
-  __device__ void include(const Window& other) {
-    if (other.first == other.last) return;
-    include(other.first);
-    include(other.last - 1);
-  }
-  __device__ bool meets(wide_int begin, wide_int end) const {
-    return first < last && first < end && last > begin;
-  }
-};
-
-// An upper bound of a bin's taps.
-struct TapCounter {
-  static const bool wants_gradient = false;
-  wide_int samples = 0;
-  Window reach = {0, 0};
-
-  __device__ void begin_bin(int, wide_int) {}
-  __device__ void add(wide_int, const Sample<Value>& sample) {
-    ++samples;
-    reach.include(sample.first);
-    reach.include(sample.second);
-  }
-  __device__ void move(PositionGradient<Value>) {}
-  __device__ wide_int entries() const {
-    return minimum<wide_int>(2 * samples, reach.last - reach.first);
-  }
-};
-
-struct SampleCounter {
-  static const bool wants_gradient = false;
-  wide_int samples = 0;
-
-  __device__ void begin_bin(int, wide_int) {}
-  __device__ void add(wide_int, const Sample<Value>&) { ++samples; }
-  __device__ void move(PositionGradient<Value>) {}
-  __device__ wide_int entries() const { return samples; }
-};
-
-__device__ inline void clear(Tap& tap) { tap.weight = Value(0); }
-__device__ inline void clear(SlopedTap& tap) { tap.weight = tap.by_low = tap.by_high = Value(0); }
-__device__ inline bool counts(const Tap& tap) { return tap.weight != Value(0); }
-__device__ inline bool counts(const SlopedTap& tap) {
-  return tap.weight != Value(0) || tap.by_low != Value(0) || tap.by_high != Value(0);
-}
-__device__ inline void divide_by(Tap& tap, Value total) { tap.weight /= total; }
-__device__ inline void divide_by(SlopedTap& tap, Value total) {
-  tap.weight /= total;
-  tap.by_low /= total;
-  tap.by_high /= total;
-}
-__device__ inline void add_slope(Tap&, Value, PositionGradient<Value>) {}
-__device__ inline void add_slope(SlopedTap& tap, Value slope, PositionGradient<Value> gradient) {
-  tap.by_low += slope * gradient.by_low;
-  tap.by_high += slope * gradient.by_high;
-}
-
-// Merges the samples of a bin into taps. Cells whose weight is 0 are left out, so that a NaN there
-// does not spread.
-template <typename Entry, bool Gradient>
-struct TapWriter {
-  static const bool wants_gradient = Gradient;
+// The taps of one bin in a plan.
+template <typename Entry, bool Slopes>
+struct PlannedTaps {
+  static const bool slopes = Slopes;
   Entry* taps;
-  int room;
-  Entry* spare;  // takes what there is no room for
-  int count = 0;
-  wide_int total = 0;
-  Sample<Value> latest = {};
-  Window window = {0, 0};
+  int entries;
+  Entry* spare;  // stands for the tap that there is no room for
 
-  __device__ TapWriter(Entry* taps, int room, Entry* spare)
-      : taps(taps), room(room), spare(spare) {}
-
-  __device__ void begin_bin(int, wide_int samples) { total = samples; }
-  __device__ void add(wide_int, const Sample<Value>& sample) {
-    tap_of(sample.first).weight += sample.first_weight;
-    if (sample.second != no_cell) tap_of(sample.second).weight += sample.second_weight;
-    latest = sample;
-  }
-  __device__ void move(PositionGradient<Value> gradient) {
-    add_slope(tap_of(latest.first), -latest.slope, gradient);
-    if (latest.second != no_cell) add_slope(tap_of(latest.second), latest.slope, gradient);
-  }
-  // Samples come in order, so a cell that is there already is among the last few taps.
-  __device__ Entry& tap_of(int cell) {
-    for (int tap = count - 1; tap >= 0 && tap >= count - 3; --tap) {
-      if (taps[tap].cell == cell) return taps[tap];
-    }
-    Entry& tap = count < room ? taps[count++] : *spare;
-    tap.cell = cell;
-    clear(tap);
-    return tap;
-  }
-  __device__ TapBin finish(wide_int begin) {
-    int kept = 0;
-    for (int tap = 0; tap < count; ++tap) {
-      if (!counts(taps[tap])) continue;
-      taps[kept] = taps[tap];
-      divide_by(taps[kept], Value(total));
-      window.include(taps[kept].cell);
-      ++kept;
-    }
-    return {begin, kept};
-  }
-};
-
-struct SampleWriter {
-  static const bool wants_gradient = false;
-  Sample<Value>* samples;
-  int room;
-  int count = 0;
-  wide_int first_number = 0;
-  wide_int total = 0;
-  Window window = {0, 0};
-
-  __device__ SampleWriter(Sample<Value>* samples, int room, Sample<Value>*)
-      : samples(samples), room(room) {}
-
-  __device__ void begin_bin(int, wide_int all) { total = all; }
-  __device__ void add(wide_int number, const Sample<Value>& sample) {
-    if (count >= room) return;
-    if (count == 0) first_number = number;
-    samples[count++] = sample;
-    window.include(sample.first);
-    window.include(sample.second);
-  }
-  __device__ void move(PositionGradient<Value>) {}
-  __device__ SampleBin finish(wide_int begin) const { return {begin, first_number, total, count}; }
+  __device__ Entry& at(int tap) { return tap < entries ? taps[tap] : *spare; }
+  __device__ int& cell(int tap) { return at(tap).cell; }
+  __device__ Value& weight(int tap) { return at(tap).weight; }
+  __device__ Value& by_low(int tap) { return at(tap).by_low; }
+  __device__ Value& by_high(int tap) { return at(tap).by_high; }
+  __device__ int room() const { return entries; }
 };
 
 // What a kernel's plans consist of.
-struct Taps {
+template <typename TapType, bool Slopes>
+struct KindOfTaps {
   typedef TapBin Bin;
-  typedef Tap Entry;
-  typedef TapCounter Counter;
-  typedef TapWriter<Tap, false> Writer;
+  typedef TapType Entry;
+  typedef TapCounter<Value> Counter;
+  typedef TapWriter<Value, PlannedTaps<Entry, Slopes>> Writer;
+
+  static __device__ Writer writer(Entry* entries, int room, Entry* spare) {
+    return Writer({entries, room, spare});
+  }
+  static __device__ Bin finish(Writer& writer, wide_int begin) {
+    writer.finish();
+    return {begin, writer.count};
+  }
 };
-struct SlopedTaps {
-  typedef TapBin Bin;
-  typedef SlopedTap Entry;
-  typedef TapCounter Counter;
-  typedef TapWriter<SlopedTap, true> Writer;
-};
+typedef KindOfTaps<Tap, false> Taps;
+typedef KindOfTaps<SlopedTap, true> SlopedTaps;
+
 struct Samples {
   typedef SampleBin Bin;
   typedef Sample<Value> Entry;
-  typedef SampleCounter Counter;
-  typedef SampleWriter Writer;
+  typedef SampleCounter<Value> Counter;
+  typedef SampleWriter<Value> Writer;
+
+  static __device__ Writer writer(Entry* entries, int room, Entry*) {
+    return Writer(entries, room);
+  }
+  static __device__ Bin finish(const Writer& writer, wide_int begin) {
+    return {begin, writer.first_number, writer.total, writer.count};
+  }
 };
 
 // The plans of all boxes along one axis.
@@ -267,7 +154,7 @@ __device__ inline void write_axis(const Axis<Value>& axis, const AxisPlan<Kind>&
   wide_int* counts = reinterpret_cast<wide_int*>(roipool_shared_memory);
   Window* windows = reinterpret_cast<Window*>(counts + warp_size);
   const int lane = threadIdx.x;
-  Window window = {0, 0};
+  Window window;
   wide_int begin = 0;
   for (wide_int first = 0; first < plan.bins; first += warp_size) {
     const wide_int bin = first + lane;
@@ -286,9 +173,10 @@ __device__ inline void write_axis(const Axis<Value>& axis, const AxisPlan<Kind>&
     const wide_int last = plan.capacity - 1;
     mine = minimum(mine, last);
     const wide_int room = minimum(counter.entries(), last - mine);
-    typename Kind::Writer writer(entries + mine, static_cast<int>(room), entries + last);
+    typename Kind::Writer writer =
+        Kind::writer(entries + mine, static_cast<int>(room), entries + last);
     visit_bin(axis, static_cast<int>(bin), writer);
-    plan.bin(box, bin) = writer.finish(mine);
+    plan.bin(box, bin) = Kind::finish(writer, mine);
     window.include(writer.window);
   }
   windows[lane] = window;

@@ -1,17 +1,14 @@
 // Plans for maxima, as engines read them.
 #pragma once
+#include "../argmax.h"
 #include "plan.h"
 
 namespace roipool {
 
-// The samples of one bin along one axis.
-struct BinSamples {
-  SampleBin bin;
-  const Sample<Value>* sample;
-
-  __device__ BinSamples(const AxisPlan<Samples>& plan, wide_int box, wide_int number)
-      : bin(plan.bin(box, number)), sample(plan.entries(box, bin)) {}
-  __device__ wide_int end_number() const { return bin.first_number + bin.count; }
-};
+__device__ inline BinSamples<Value> samples_of(const AxisPlan<Samples>& plan, wide_int box,
+                                               wide_int number) {
+  const SampleBin& bin = plan.bin(box, number);
+  return {plan.entries(box, bin), bin.count, bin.first_number, bin.total};
+}
 
 }  // namespace roipool

@@ -52,10 +52,7 @@ ROIPOOL_HD float compute_value(Bfloat16 value) {
 ROIPOOL_HD void store_value(float value, float* place) { *place = value; }
 ROIPOOL_HD void store_value(double value, double* place) { *place = value; }
 ROIPOOL_HD void store_value(float value, Bfloat16* place) {
-  const unsigned bits = bits_of_float(value);
-  const bool is_nan = (bits & 0x7fffffffu) > 0x7f800000u;
-  const unsigned rounded = is_nan ? bits | 0x00400000u : bits + 0x7fffu + ((bits >> 16) & 1u);
-  place->bits = static_cast<unsigned short>(rounded >> 16);
+  place->bits = static_cast<unsigned short>(bfloat16_of_float_bits(bits_of_float(value)));
 }
 
 // One instruction each on a GPU, without a CUDA header, and not touched by -ftz.

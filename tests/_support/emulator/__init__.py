@@ -25,13 +25,13 @@ def why_not() -> str | None:
 @contextmanager
 def active() -> Iterator[ModuleType]:
     """Put the stand-in in CuPy's place."""
-    names = ("cupy", "roipool._cuda")
+    names = ("cupy", "roipool._cuda.engine")
     saved = {name: sys.modules.pop(name, None) for name in names}
     sys.modules["cupy"] = cupy_module
     if _backend:
-        sys.modules["roipool._cuda"] = _backend["emulated"]
+        sys.modules["roipool._cuda.engine"] = _backend["emulated"]
     else:
-        _backend["emulated"] = importlib.import_module("roipool._cuda")
+        _backend["emulated"] = importlib.import_module("roipool._cuda.engine")
     try:
         yield cupy_module
     finally:

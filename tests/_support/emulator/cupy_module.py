@@ -80,6 +80,7 @@ def no_reads() -> Iterator[None]:
 class ndarray(Arithmetic):  # noqa: N801 - CuPy's name
     """An array in device memory."""
 
+    __module__ = "cupy"
     __array_priority__ = 100
     __array_ufunc__ = None
 

@@ -1,0 +1,135 @@
+"""Time roipool and other libraries side by side on named workloads: the benchmark harness.
+
+    python benchmarks/bench.py --help
+
+What a user runs is ``roipool bench``; this measures what benchmarks/README.md shows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from harness import command
+
+__all__ = ["main"]
+
+_DESCRIPTION = """\
+Time roipool and the libraries installed beside it, in turns, on boxes as a detector proposes them,
+and say whether their results agree."""
+
+_EPILOG = """\
+workloads: --list shows them with their sizes.
+
+In a round everyone has one turn. The ratio is a library's median over roipool's. The memory's time
+is that of the bytes that must move, at the bandwidth that NumPy reaches in the same run.
+
+examples:
+  python benchmarks/bench.py
+  python benchmarks/bench.py --workload 'W*' --threads 1,2 --json bench.json --plot bench.png
+  python benchmarks/bench.py --workload c4 --ops '*_backward' --peers torchvision
+  python benchmarks/bench.py --peer-python mxnet=/opt/mxnet/bin/python
+
+exit status: 0 done; 2 bad input."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Read the arguments and carry them out; 0 when done, 2 for bad input."""
+    parser = _parser()
+    arguments = parser.parse_args(argv)
+    try:
+        return command.run(arguments)
+    except (ValueError, OSError, ImportError) as error:
+        parser.error(str(error))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="bench.py",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("--list", action="store_true", help="show the workloads and stop")
+    add(
+        "--workload",
+        default="fpn-box",
+        metavar="A,B,...",
+        help="names, codes or patterns, such as W1a, 'W*' or 'stress-*' (default: fpn-box)",
+    )
+    add(
+        "--ops",
+        default="*",
+        metavar="A,B,...",
+        help="of the workloads' operations, only these, such as roi_align or '*_backward'",
+    )
+    add(
+        "--dtype",
+        type=_listed,
+        default=["float32"],
+        metavar="A,B,...",
+        help="float16, bfloat16, float32, float64 (default: float32)",
+    )
+    add(
+        "--layout",
+        type=_listed,
+        metavar="A,B",
+        help="NCHW, NHWC (default: NHWC for crop_and_resize, otherwise NCHW)",
+    )
+    add(
+        "--threads",
+        type=_counts,
+        metavar="1,2,...",
+        help="how many each library may use (default: as roipool)",
+    )
+    add("--backend", choices=("cpu", "cuda"), default="cpu", help="default: cpu")
+    add(
+        "--peers",
+        default="auto",
+        metavar="auto|none|A,B,...",
+        help="the libraries to compare with; auto: all, those not installed are listed as absent",
+    )
+    add(
+        "--peer-python",
+        type=_peer_python,
+        action="append",
+        default=[],
+        metavar="PEER=FILE",
+        help="run this peer with the Python of another environment; may be repeated",
+    )
+    add("--out-reuse", action="store_true", help="give roipool the same out= at every call")
+    add("--repeat", type=_count, default=9, metavar="N", help="rounds (default: 9)")
+    add("--boxes", type=_count, metavar="N", help="boxes for each image, other than the workload's")
+    add("--channels", type=_count, metavar="N", help="channels, other than the workload's")
+    add("--memory", action="store_true", help="measure roipool's peak memory, in a fresh process")
+    add("--json", metavar="FILE", help="write every number as JSON; - prints it in place of tables")
+    add("--plot", metavar="FILE.png", help="draw the ratios")
+    return parser
+
+
+def _listed(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _count(text: str) -> int:
+    if not text.isascii() or not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 1 or more")
+    return int(text)
+
+
+def _counts(text: str) -> list[int]:
+    return [_count(part) for part in _listed(text) or [text]]
+
+
+def _peer_python(text: str) -> tuple[str, str]:
+    name, equals, path = text.partition("=")
+    if not (name and equals and path):
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form mxnet=/path/to/python")
+    return name.strip(), path
+
+
+if __name__ == "__main__":
+    sys.exit(main())

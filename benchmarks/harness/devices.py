@@ -1,0 +1,144 @@
+"""Where arrays lie and how time is told there: the CPU, and a CUDA device through CuPy."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from harness import floor
+from harness.contenders import Call, Clock
+from roipool.cli.bench.timing import timed
+
+__all__ = ["Device", "open_device"]
+
+# Keeps a device busy, about 0.3 ms, while the host issues the call that is timed.
+_HOLD = """
+extern "C" __global__ void hold(long long cycles) {
+  const long long start = clock64();
+  while (clock64() - start < cycles) {}
+}
+"""
+_HOLD_CYCLES = 500_000
+
+
+class Device(Protocol):
+    """What the measurement asks of a device."""
+
+    name: str
+    clocks: Mapping[str, Clock]
+
+    def move(self, array: Any) -> Any:
+        """Bring a NumPy array there."""
+
+    def bandwidth(self, threads: int) -> float:
+        """Measure its memory; bytes per second."""
+
+    def facts(self) -> dict[str, str]:
+        """Say what it is."""
+
+
+class _Cpu:
+    """Time on the wall, with the threads of every pool asleep before the first call."""
+
+    name = "cpu"
+    clocks: Mapping[str, Clock] = {"wall": timed}
+
+    def move(self, array: Any) -> Any:
+        return array
+
+    def bandwidth(self, threads: int) -> float:
+        return floor.memory_bandwidth(threads)
+
+    def facts(self) -> dict[str, str]:
+        return {}
+
+
+class _Cuda:
+    """Time between CUDA events on the current stream, which torch's operators use as well.
+
+    ``cold`` finds nothing of the arrays in the second-level cache: a buffer twice its size is
+    read first, which leaves no lines to be written back. ``warm`` follows at once upon the same
+    call. In both the device is held up while the call is issued, so that only its own time counts,
+    unless the host needs longer. ``launch`` is what the host spends until the call returns.
+
+    Raises
+    ------
+    ValueError
+        If there is no CuPy or no device.
+    """
+
+    name = "cuda"
+
+    def __init__(self) -> None:
+        try:
+            import cupy
+        except ImportError as error:
+            raise ValueError(
+                f"--backend cuda needs CuPy, which cannot be imported: {error}"
+            ) from error
+        try:
+            self._device = cupy.cuda.Device()
+            attributes = self._device.attributes
+        except cupy.cuda.runtime.CUDARuntimeError as error:
+            raise ValueError(f"--backend cuda needs a CUDA device: {error}") from error
+        self._cupy = cupy
+        self._flush = cupy.zeros(2 * attributes["L2CacheSize"] // 4, cupy.float32)
+        self._hold = cupy.RawKernel(_HOLD, "hold")
+        self.clocks: Mapping[str, Clock] = {
+            "cold": self._clock(lambda call: self._flush.sum()),
+            "warm": self._clock(lambda call: call()),
+            "launch": self._launch,
+        }
+
+    def move(self, array: Any) -> Any:
+        return self._cupy.asarray(array)
+
+    def bandwidth(self, threads: int) -> float:
+        source = self._cupy.ones(1 << 28, self._cupy.float32)
+        target = self._cupy.empty_like(source)
+        copy = self.clocks["warm"]
+        seconds = min(copy(lambda: [self._cupy.copyto(target, source)], 3) for _ in range(5))
+        return 2 * source.nbytes / seconds
+
+    def facts(self) -> dict[str, str]:
+        runtime = self._cupy.cuda.runtime
+        return {
+            "device": runtime.getDeviceProperties(self._device.id)["name"].decode(),
+            "driver": str(runtime.driverGetVersion()),
+            "cuda": str(runtime.runtimeGetVersion()),
+            "cupy": self._cupy.__version__,
+        }
+
+    def _clock(self, before: Callable[[Call], object]) -> Clock:
+        def seconds(call: Call, repeats: int) -> float:
+            start, end = self._cupy.cuda.Event(), self._cupy.cuda.Event()
+            total = 0.0
+            for _ in range(repeats):
+                before(call)
+                self._hold((1,), (1,), (self._cupy.int64(_HOLD_CYCLES),))
+                start.record()
+                result = call()
+                end.record()
+                end.synchronize()
+                del result
+                total += self._cupy.cuda.get_elapsed_time(start, end) / 1e3
+            return total / repeats
+
+        return seconds
+
+    def _launch(self, call: Call, repeats: int) -> float:
+        total = 0.0
+        for _ in range(repeats):
+            self._device.synchronize()
+            start = time.perf_counter()
+            result = call()
+            total += time.perf_counter() - start
+            del result
+        self._device.synchronize()
+        return total / repeats
+
+
+def open_device(backend: str) -> Device:
+    """Return the device for ``cpu`` or ``cuda``."""
+    return _Cuda() if backend == "cuda" else _Cpu()

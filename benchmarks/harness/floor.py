@@ -1,0 +1,124 @@
+"""The least that a task can cost: bytes that must move, over the memory's measured speed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from multiprocessing.pool import ThreadPool
+
+import numpy as np
+from numpy.typing import NDArray
+
+import roipool
+from roipool.cli.bench.libraries import Level, Task
+
+__all__ = ["compulsory_bytes", "memory_bandwidth", "output_bytes"]
+
+IntArray = NDArray[np.int64]
+
+_BUFFER = 256 << 20
+_ROUNDS = 7
+_WINNER_BYTES = 4
+# Images, rows and columns.
+_CELL_AXES = {"NCHW": (0, 2, 3), "NHWC": (0, 1, 2)}
+
+
+def compulsory_bytes(task: Task) -> int:
+    """Return the bytes that any implementation moves between memory and processor.
+
+    A forward reads the map cells that some bin needs, once, and writes its output. A backward reads
+    the gradient of the output and writes the whole gradient of the map. Winners count where the
+    operation writes or reads them.
+    """
+    return sum(_level_bytes(task, level) for level in task.levels)
+
+
+def output_bytes(task: Task) -> int:
+    """Return the bytes of the arrays that one call returns."""
+    if task.backward:
+        return sum(level.features.nbytes for level in task.levels)
+    return sum(_pooled_cells(task, level) * _cell_bytes(task, level) for level in task.levels)
+
+
+def memory_bandwidth(threads: int) -> float:
+    """Measure the memory's speed as NumPy reaches it.
+
+    Each thread works on its part of two arrays of 256 MiB; NumPy holds no lock meanwhile.
+
+    Parameters
+    ----------
+    threads : int
+        How many may work at once.
+
+    Returns
+    -------
+    float
+        Bytes per second: the best of reading (``np.bitwise_or.reduce``) and copying (each byte
+        counts twice), with one thread and with all, in several rounds.
+    """
+    source, target = np.ones(_BUFFER // 8, np.int64), np.zeros(_BUFFER // 8, np.int64)
+    target.fill(1)  # zeros are not in memory before they are written
+    return max(_bandwidth(source, target, count) for count in {1, threads})
+
+
+def _bandwidth(source: IntArray, target: IntArray, threads: int) -> float:
+    parts = list(zip(np.array_split(source, threads), np.array_split(target, threads), strict=True))
+    with ThreadPool(threads) as pool:
+
+        def seconds(work: Callable[..., object]) -> float:
+            start = time.perf_counter()
+            pool.starmap(work, parts, chunksize=1)
+            return time.perf_counter() - start
+
+        copying = min(seconds(lambda a, b: np.copyto(b, a)) for _ in range(_ROUNDS))
+        reading = min(seconds(lambda a, b: np.bitwise_or.reduce(a)) for _ in range(_ROUNDS))
+    return source.nbytes * max(2 / copying, 1 / reading)
+
+
+def _level_bytes(task: Task, level: Level) -> int:
+    pooled = _pooled_cells(task, level)
+    winners = task.operation == "roi_pool" and (task.argmax or task.backward)
+    size = _cell_bytes(task, level)
+    map_bytes = level.features.nbytes if task.backward else _touched_cells(task, level) * size
+    channels = size // level.features.itemsize
+    return map_bytes + pooled * (size + channels * _WINNER_BYTES * winners)
+
+
+def _pooled_cells(task: Task, level: Level) -> int:
+    return len(level.rois) * task.output_size[0] * task.output_size[1]
+
+
+def _cell_bytes(task: Task, level: Level) -> int:
+    """Return the bytes of all channels of one cell."""
+    return int(level.features.shape[1 if task.layout == "NCHW" else 3] * level.features.itemsize)
+
+
+def _touched_cells(task: Task, level: Level) -> int:
+    """Count the map cells that the boxes need.
+
+    For averages they are those to which a gradient of ones flows: weights are positive. A maximum
+    over samples needs the same ones.
+    """
+    count, height, width = (level.features.shape[axis] for axis in _CELL_AXES[task.layout])
+    if task.operation == "roi_pool":
+        return _covered_cells(level, count, height, width)
+    shape = (count, 1, height, width)
+    ones = np.ones((len(level.rois), 1, *task.output_size), np.float32)
+    rois = level.rois.astype(np.float32)
+    if task.operation == "crop_and_resize":
+        images = rois[:, 0].astype(np.int32)
+        grad = roipool.crop_and_resize_backward(ones, rois[:, 1:], images, shape)
+    else:
+        grad = roipool.roi_align_backward(
+            ones, rois, shape, level.scale, task.sampling_ratio, aligned=task.aligned
+        )
+    return int(np.count_nonzero(grad))
+
+
+def _covered_cells(level: Level, count: int, height: int, width: int) -> int:
+    """Count the whole cells under boxes with rounded corners, ends included."""
+    covered = np.zeros((count, height, width), bool)
+    corners = np.maximum(np.round(level.rois[:, 1:] * level.scale).astype(int), 0)
+    for image, (x1, y1, x2, y2) in zip(level.rois[:, 0].astype(int), corners, strict=True):
+        covered[image, y1 : y2 + 1, x1 : x2 + 1] = True
+    return int(covered.sum())

@@ -1,0 +1,144 @@
+"""Array libraries: one object each, which knows all that differs between them.
+
+A library is a module here with the functions of :class:`Library`. An array's type chooses it, by
+the name of the module that defines the type, so that no library is imported that the caller has
+not imported.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from types import ModuleType
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from roipool._arrays import _numpy
+
+Array: TypeAlias = NDArray[Any]
+
+
+class Library(Protocol):
+    """What roipool asks of the library of an array. `dtype` is always a NumPy dtype."""
+
+    name: str
+
+    def xp(self) -> ModuleType:
+        """Return the library's namespace, whose functions are named as NumPy's."""
+
+    def engine(self) -> Any:
+        """Return the engine that computes on its arrays: see ``roipool._pooling.Engine``."""
+
+    def device(self, array: Any) -> AbstractContextManager[Any]:
+        """Return a context in which the library works on the device of `array`."""
+
+    def device_number(self, array: Any) -> int:
+        """Return which of several devices holds `array`."""
+
+    def empty(self, shape: Sequence[int], dtype: np.dtype[Any]) -> Any:
+        """Return a new array, not initialised; one that cannot be had is a MemoryError."""
+
+    def contiguous(self, array: Any, dtype: np.dtype[Any]) -> Any:
+        """Return an array in C order at an aligned address: the same one where it is so already."""
+
+    def table(self, array: Any, dtype: np.dtype[Any]) -> Any:
+        """Return rows of numbers as engines take them, never the caller's own memory on a host."""
+
+    def checked_values(self, array: Any) -> Array | None:
+        """Return an array's values on the host where they are to be checked, else None."""
+
+    def host_copy(self, array: Any) -> Array:
+        """Return an array's values on the host, whatever it costs."""
+
+    def concatenate(self, parts: Sequence[Any], columns: int, dtype: Any) -> tuple[Any, Any]:
+        """Return tables one below the other, and for each row the number of its table."""
+
+    def may_share_memory(self, first: Any, second: Any) -> bool:
+        """Return whether two arrays may overlap."""
+
+    def can_be_filled(self, out: Any) -> bool:
+        """Return whether engines can write to `out` as it is; read-only memory is a ValueError."""
+
+
+# Where the types of a library's arrays are defined, and the module here that serves them.
+_MODULES = {("numpy", "ndarray"): "_numpy", ("cupy", "ndarray"): "_cupy"}
+NUMPY: Library = _numpy
+_by_type: dict[type, Library] = {np.ndarray: NUMPY}  # a cache: two threads may both fill it
+
+
+def library_of(value: Any) -> Library | None:
+    """Return the library whose array `value` is, or None if it is no array."""
+    return _by_type.get(type(value)) or _find_library(type(value))
+
+
+def _find_library(kind: type) -> Library | None:
+    for base in kind.__mro__:
+        module = _MODULES.get((base.__module__.partition(".")[0], base.__name__))
+        if module is not None:
+            library: Library = importlib.import_module(f"roipool._arrays.{module}")
+            _by_type[kind] = library
+            return library
+    return None
+
+
+def is_array(value: Any) -> bool:
+    """Return whether a value is an array of a library that roipool knows."""
+    return library_of(value) is not None
+
+
+def common_library(values: Mapping[str, Any]) -> tuple[Library, Any]:
+    """Return the one library of all arrays among arguments, and one array that is on its device.
+
+    Anything that is no array, such as a list of numbers, is NumPy's; None is nobody's.
+
+    Raises
+    ------
+    TypeError
+        If the arrays are of two kinds; the message says which is where.
+    ValueError
+        If they are on two GPUs.
+    """
+    on_gpu: dict[str, list[Any]] = {}
+    for name, value in values.items():
+        if type(value) is np.ndarray or value is None:
+            continue
+        parts = value if isinstance(value, (list, tuple)) else (value,)
+        arrays = [part for part in parts if library_of(part) not in (None, NUMPY)]
+        if arrays:
+            on_gpu[name] = arrays
+    if not on_gpu:
+        return NUMPY, None
+    return _common_gpu(values, on_gpu)
+
+
+def _common_gpu(values: Mapping[str, Any], on_gpu: Mapping[str, list[Any]]) -> tuple[Library, Any]:
+    elsewhere = [name for name, value in values.items() if not _is_all_on_gpu(value, on_gpu, name)]
+    if elsewhere:
+        raise TypeError(
+            f"arrays must all be NumPy or all be CuPy: {', '.join(on_gpu)} is on the GPU, "
+            f"{', '.join(elsewhere)} is not"
+        )
+    first = next(iter(on_gpu.values()))[0]
+    library = library_of(first)
+    assert library is not None
+    devices = {
+        name: sorted({library.device_number(array) for array in arrays})
+        for name, arrays in on_gpu.items()
+    }
+    if len({number for numbers in devices.values() for number in numbers}) > 1:
+        places = ", ".join(
+            f"{name} on {' and '.join(map(str, numbers))}" for name, numbers in devices.items()
+        )
+        raise ValueError(f"arrays must all be on one GPU, got {places}")
+    return library, first
+
+
+def _is_all_on_gpu(value: Any, on_gpu: Mapping[str, list[Any]], name: str) -> bool:
+    """Return whether an argument is absent, or wholly on a GPU."""
+    if value is None:
+        return True
+    parts = len(value) if isinstance(value, (list, tuple)) else 1
+    return len(on_gpu.get(name, ())) == parts

@@ -1,0 +1,63 @@
+"""NumPy: arrays on the host. Its functions are those of ``roipool._arrays.Library``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from roipool import _cpu
+
+Array = NDArray[Any]
+
+name = "NumPy"
+empty = _cpu.empty_array
+contiguous = _cpu.contiguous
+table = _cpu.contiguous_copy  # nobody else can change it during a call
+may_share_memory = np.may_share_memory
+
+
+def xp() -> ModuleType:
+    """Return NumPy."""
+    return np
+
+
+def engine() -> Any:
+    """Return the CPU engine."""
+    return _cpu
+
+
+def device(array: Any) -> AbstractContextManager[Any]:
+    """Return a context that changes nothing."""
+    return nullcontext()
+
+
+def device_number(array: Any) -> int:
+    """Return 0: there is one host."""
+    return 0
+
+
+def checked_values(array: Any) -> Array:
+    """Return the array: its values are always checked."""
+    return array
+
+
+host_copy = checked_values
+
+
+def concatenate(parts: Sequence[Any], columns: int, dtype: Any) -> tuple[Array, Array]:
+    """Return tables one below the other, and for each row the number of its table."""
+    numbers = np.repeat(np.arange(len(parts), dtype=np.int64), [len(part) for part in parts])
+    return np.concatenate([np.empty((0, columns), dtype), *parts]), numbers
+
+
+def can_be_filled(out: Any) -> bool:
+    """Return whether engines can write to `out` as it is; read-only memory is a ValueError."""
+    flags = out.flags
+    if not flags.writeable:
+        raise ValueError("out must be writeable, got a read-only array")
+    return bool(flags.c_contiguous and flags.aligned and out.dtype.isnative)

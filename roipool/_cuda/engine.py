@@ -1,0 +1,192 @@
+"""The CUDA engine: plans and engines as kernels, launched on the current stream.
+
+Its functions are those of ``roipool._pooling.Engine``, which says what arguments are. Boxes and
+batch indices may be columns of one table and are not checked: kernels skip boxes that name no
+image. Nothing is read back and nothing waits for the GPU, so that calls can be captured in a graph.
+
+A call launches two kernels. The first writes the plan of every box into scratch memory; the second
+executes the plans. Both are compiled when first needed, for one element type, layout and
+definition, and CuPy keeps what was compiled on disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from roipool._arguments import Regions
+from roipool._cuda import launch
+from roipool._cuda.launch import Defines, LaunchConfig, Launches, Sizes
+from roipool._cuda.source import OPTIONS, kernel_source
+from roipool._definitions import Definition
+from roipool._layout import Layout, height_width
+from roipool._pooling import Pooling
+from roipool._system_info import CUPY_EXTRAS
+
+try:
+    import cupy
+except ImportError as error:
+    raise ImportError(
+        f"roipool computes on GPUs through CuPy, which is missing: {CUPY_EXTRAS}"
+    ) from error
+
+try:
+    cupy.cuda.runtime.getDeviceCount()
+except Exception as error:
+    raise RuntimeError(
+        f"CuPy finds no CUDA device ({error}). roipool on GPUs needs an NVIDIA driver and a CuPy "
+        f"made for its CUDA version: {CUPY_EXTRAS}"
+    ) from error
+
+Array = Any
+
+
+# ---- Launching
+
+
+@cache
+def kernel(file: str, name: str, defines: Defines) -> Any:
+    """Return a kernel of one specialised file; it is compiled at its first launch."""
+    return cupy.RawKernel(kernel_source(file, **dict(defines)), name, OPTIONS)
+
+
+@launch.remembered
+def call_argument(call: launch.Call) -> np.ndarray[Any, Any]:
+    """Return the structure that a kernel is told of its call."""
+    return np.array([call], launch.CALL_TYPE)
+
+
+def launch_kernel(config: LaunchConfig, *arrays: Any) -> None:
+    """Launch a kernel, unless there is nothing to do."""
+    blocks, threads, shared = config.grid
+    if blocks > 0:
+        function = kernel(config.file, config.name, config.defines)
+        arguments = (*arrays, call_argument(config.call))
+        function((blocks,), threads, arguments, shared_mem=shared)
+
+
+def plan(launches: Launches, regions: Regions) -> Array:
+    """Launch the planning of all boxes; return the plans."""
+    plans = cupy.empty(launches.scratch, np.uint8)
+    launch_kernel(launches.plan, *regions, plans)
+    return plans
+
+
+def run(launches: Launches, regions: Regions, *arrays: Any) -> None:
+    """Plan all boxes, and execute the plans."""
+    launch_kernel(launches.engine, *arrays, plan(launches, regions))
+
+
+def are_aligned(*arrays: Array) -> bool:
+    """Return whether all begin at a multiple of 16 bytes."""
+    return all(array.data.ptr % 16 == 0 for array in arrays)
+
+
+def sizes_of(
+    dtype: np.dtype[Any], regions: Regions, pooling: Pooling, map_shape: Sequence[int]
+) -> Sizes:
+    """Return what the launches of a call depend on."""
+    boxes, indices = regions
+    return Sizes(
+        dtype, len(boxes), boxes.strides, indices.dtype, indices.strides[0], pooling,
+        tuple(map_shape),
+    )  # fmt: skip
+
+
+# ---- The functions of an engine
+
+
+def average(features: Array, regions: Regions, pooling: Pooling, out: Array) -> None:
+    """Pool by weighted averages."""
+    if out.size:
+        sizes = sizes_of(features.dtype, regions, pooling, features.shape)
+        run(launch.average(sizes, are_aligned(features, out)), regions, features, out)
+
+
+def average_backward(grad_output: Array, regions: Regions, pooling: Pooling, out: Array) -> None:
+    """Write the gradient of an average with respect to the features."""
+    if out.size:
+        sizes = sizes_of(grad_output.dtype, regions, pooling, out.shape)
+        run(launch.average_backward(sizes), regions, grad_output, out)
+
+
+def average_backward_boxes(
+    grad_output: Array, features: Array, regions: Regions, pooling: Pooling
+) -> Array:
+    """Return the gradient of an average with respect to each number of each box."""
+    boxes = regions.boxes
+    if not features.size or not grad_output.size:
+        return cupy.zeros(boxes.shape, boxes.dtype)
+    out = cupy.empty(boxes.shape, boxes.dtype)
+    sizes = sizes_of(grad_output.dtype, regions, pooling, features.shape)
+    run(launch.average_backward_boxes(sizes), regions, grad_output, features, out)
+    return out
+
+
+def maximum(
+    features: Array, regions: Regions, pooling: Pooling, out: Array, *, return_argmax: bool
+) -> Array | None:
+    """Pool by maxima; return the argmax if it is asked for."""
+    sizes = sizes_of(features.dtype, regions, pooling, features.shape)
+    argmax = cupy.empty(out.shape, launch.argmax_dtype(sizes)) if return_argmax else None
+    if out.size:
+        outputs = [out]
+        if return_argmax or pooling.rules.nan_restarts:
+            outputs.append(np.uintp(0) if argmax is None else argmax)
+        launches = launch.maximum(sizes, return_argmax, are_aligned(features, out))
+        run(launches, regions, features, *outputs)
+    return argmax
+
+
+def maximum_backward(
+    grad_output: Array, argmax: Array, regions: Regions, pooling: Pooling, out: Array
+) -> None:
+    """Write the gradient of a maximum with respect to the features."""
+    if out.size:
+        sizes = sizes_of(grad_output.dtype, regions, pooling, out.shape)
+        launches = launch.maximum_backward(sizes, argmax.dtype == np.int64)
+        run(launches, regions, grad_output, argmax, out)
+
+
+def unpool(
+    grad_output: Array, argmax: Array, batch_indices: Array, layout: Layout, out: Array
+) -> None:
+    """Write the sums of all gradients at the cell of the map that their argmax names."""
+    if out.size:
+        # No box is looked at, so that any definition will do.
+        size = height_width(grad_output.shape, layout)
+        sizes = Sizes(
+            grad_output.dtype, len(batch_indices), (0, 0), batch_indices.dtype,
+            batch_indices.strides[0], Pooling(Definition("roi_pool"), size, layout), out.shape,
+        )  # fmt: skip
+        config = launch.unpool(sizes, argmax.dtype == np.int64)
+        launch_kernel(config, grad_output, argmax, out, batch_indices)
+
+
+def argmax_positions(
+    argmax: Array, regions: Regions, pooling: Pooling, input_shape: Sequence[int]
+) -> tuple[Array, Array]:
+    """Return the positions y and x, in map cells, of samples given by number; NCHW."""
+    boxes = regions.boxes
+    y, x = cupy.empty(argmax.shape, boxes.dtype), cupy.empty(argmax.shape, boxes.dtype)
+    if argmax.size:
+        sizes = sizes_of(boxes.dtype, regions, pooling, input_shape)
+        numbers = cupy.ascontiguousarray(argmax, np.int64)
+        launches = launch.argmax_kernel(sizes, "locate_winners", argmax.size)
+        run(launches, regions, boxes, numbers, y, x)
+    return y, x
+
+
+def argmax_at(
+    y: Array, x: Array, regions: Regions, pooling: Pooling, input_shape: Sequence[int]
+) -> Array:
+    """Return the numbers of the samples at positions, -1 where there is none; NCHW."""
+    argmax = cupy.empty(y.shape, np.int64)
+    if argmax.size:
+        sizes = sizes_of(regions.boxes.dtype, regions, pooling, input_shape)
+        launches = launch.argmax_kernel(sizes, "identify_winners", y.size)
+        run(launches, regions, regions.boxes, y, x, argmax)
+    return argmax

@@ -1,0 +1,167 @@
+"""The definitions, what is known of each, and the operations that users call by them.
+
+One table each, which tests, ``roipool verify``, ``roipool compare`` and the CUDA sources read, so
+that no list of definitions or operations is written twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from roipool import _cpu
+
+
+class Definition(NamedTuple):
+    """A definition and the options that place its bins and samples.
+
+    Attributes
+    ----------
+    name : str
+        A row of ``kernels/definitions.h``.
+    scale : float
+        Multiplies box coordinates to give map cells.
+    sampling : tuple of int
+        Samples per bin, vertically and horizontally; 0 is adaptive.
+    aligned : bool
+        Whether cell 0 covers ``[-0.5, 0.5]`` rather than ``[0, 1]``.
+    angle_scale : float
+        Multiplies a box's angle to give radians, counter-clockwise.
+    """
+
+    name: str
+    scale: float = 1.0
+    sampling: tuple[int, int] = (0, 0)
+    aligned: bool = False
+    angle_scale: float = 1.0
+
+
+class Traits(NamedTuple):
+    """What engines must know of a definition without asking it: its row in the header.
+
+    Attributes
+    ----------
+    kind : {"grid", "cells", "steps", "crop", "points"}
+        How its samples lie: on a regular grid in each bin; on every cell of a bin; one cell apart
+        from the bin's start; one to a bin; or anywhere, so that rows and columns cannot be planned
+        apart.
+    samples_per_ratio : int
+        Of a grid: samples of a bin along one axis for each of the sampling ratio.
+    max_per_cell : int
+        Samples along one axis for each map cell at most, where neither a sampling ratio nor the
+        number of bins says how many there are.
+    """
+
+    kind: str
+    samples_per_ratio: int
+    max_per_cell: int
+
+
+TRAITS: dict[str, Traits] = {name: Traits(*row) for name, row in _cpu.definition_traits().items()}
+
+
+class Variant(NamedTuple):
+    """One of the things that an operation can compute.
+
+    Attributes
+    ----------
+    definition : str
+        The definition of its forward.
+    options : mapping
+        The arguments that choose it.
+    has_argmax : bool
+        Whether it is a maximum: then the forward takes ``return_argmax``, and the backward needs
+        the argmax. Otherwise it is an average, linear in the features.
+    by_boxes : str or None
+        The definition of its gradient with respect to the boxes, where it has one.
+    """
+
+    definition: str
+    options: Mapping[str, Any] = {}
+    has_argmax: bool = False
+    by_boxes: str | None = None
+
+
+@dataclass(frozen=True)
+class Op:
+    """One operation: its public functions by name, and the names of their arguments.
+
+    Attributes
+    ----------
+    forward, backward : str
+        Public functions: pooled values, and the gradient with respect to the features.
+    backward_boxes : str or None
+        The gradient with respect to the boxes.
+    variants : mapping of str to Variant
+        What it can compute, by a name for people.
+    boxes, indices, size : str
+        Names of the arguments with one row per box, that name each box's image, and that give the
+        bins of the output.
+    columns : int
+        Numbers of a box.
+    placing : tuple of str
+        The other arguments that place bins and samples; forward and gradients share them.
+    filling : str or None
+        The argument that gives the value of bins outside the map; the gradients lack it.
+    """
+
+    forward: str
+    variants: Mapping[str, Variant]
+    placing: tuple[str, ...] = ("spatial_scale",)
+    boxes: str = "rois"
+    indices: str = "batch_indices"
+    size: str = "output_size"
+    columns: int = 4
+    filling: str | None = None
+    backward: str = field(init=False)
+    backward_boxes: str | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        by_boxes = any(variant.by_boxes for variant in self.variants.values())
+        backward = f"{self.forward}_backward"
+        object.__setattr__(self, "backward", backward)
+        object.__setattr__(self, "backward_boxes", f"{backward}_{self.boxes}" if by_boxes else None)
+
+
+OPS: dict[str, Op] = {
+    op.forward: op
+    for op in (
+        Op("roi_pool", {"max": Variant("roi_pool", has_argmax=True)}),
+        Op("roi_average_pool", {"avg": Variant("roi_average_pool")}),
+        Op(
+            "roi_align",
+            {
+                "avg": Variant("roi_align", {"mode": "avg"}, by_boxes="roi_align"),
+                "max": Variant("roi_align", {"mode": "max"}, has_argmax=True),
+            },
+            placing=("spatial_scale", "sampling_ratio", "aligned"),
+        ),
+        Op(
+            "roi_align_rotated",
+            {"avg": Variant("roi_align_rotated", by_boxes="roi_align_rotated")},
+            placing=("spatial_scale", "sampling_ratio", "aligned", "clockwise", "angle_unit"),
+            columns=5,
+        ),
+        Op(
+            "roi_align_rotated",
+            {"avg": Variant("roi_align_rotated", by_boxes="roi_align_rotated")},
+            placing=("spatial_scale", "sampling_ratio", "aligned", "clockwise", "angle_unit"),
+            columns=5,
+        ),
+        Op(
+            "crop_and_resize",
+            {
+                "bilinear": Variant(
+                    "crop_bilinear", {"method": "bilinear"}, by_boxes="crop_bilinear"
+                ),
+                "nearest": Variant("crop_nearest", {"method": "nearest"}),
+            },
+            placing=(),
+            boxes="boxes",
+            indices="box_indices",
+            size="crop_size",
+            filling="extrapolation_value",
+        ),
+    )
+}

@@ -1,0 +1,24 @@
+"""The dtypes of features and pooled values, and what each is computed in."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+
+_FLOAT32, _FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
+
+
+@cache
+def dtype_name(dtype: np.dtype[Any]) -> str:
+    """Return ``dtype.name``, which NumPy makes anew, and slowly, each time."""
+    return dtype.name
+
+
+@cache
+def real_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the dtype of coordinates and sums: float64 for float64 features, else float32."""
+    return _FLOAT64 if dtype == _FLOAT64 else _FLOAT32

@@ -1,0 +1,281 @@
+"""One call: what is asked of an engine, and the only place that asks it."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from roipool import _arguments as check
+from roipool._arguments import Regions
+from roipool._arrays import Array, Library, common_library
+from roipool._definitions import Definition
+from roipool._layout import AXES, Layout, Shape4
+
+
+class MaxRules(NamedTuple):
+    """What kinds of maxima differ by.
+
+    Attributes
+    ----------
+    lowest : float
+        Where the running maximum starts.
+    argmax_is_cell : bool
+        Whether argmax is the cell ``y * W + x`` rather than the number of a sample in its bin.
+    outside_is_zero : bool
+        Whether a sample outside the map takes part, as 0.
+    nan_restarts : bool
+        Whether a NaN takes the maximum's place, and the next sample the NaN's.
+    """
+
+    lowest: float = -np.inf
+    argmax_is_cell: bool = False
+    outside_is_zero: bool = False
+    nan_restarts: bool = False
+
+
+class Pooling(NamedTuple):
+    """All that is asked of an engine besides arrays.
+
+    Attributes
+    ----------
+    definition : Definition
+        Where bins and samples lie.
+    output_size : tuple of int
+        Bins: rows and columns.
+    layout : str
+        "NCHW" or "NHWC", of features and pooled values.
+    empty_value : float
+        Of a bin that has nothing to pool.
+    rules : MaxRules
+        Of a maximum.
+    """
+
+    definition: Definition
+    output_size: tuple[int, int]
+    layout: Layout = "NCHW"
+    empty_value: float = 0.0
+    rules: MaxRules = MaxRules()
+
+
+class Engine(Protocol):
+    """What computes on one kind of device: a module with these functions.
+
+    Arguments are checked and converted: arrays are C-contiguous, in native byte order, on one
+    device; on a host the regions are the call's own, so that nobody changes them between the steps
+    of a plan; `out` is of the right shape and dtype and overlaps nothing. A box whose batch index
+    is negative pools nothing and gets no gradient; on a GPU so does one whose index names no image.
+    """
+
+    def average(self, features: Array, regions: Regions, pooling: Pooling, out: Array) -> None:
+        """Pool by weighted averages."""
+
+    def average_backward(
+        self, grad_output: Array, regions: Regions, pooling: Pooling, out: Array
+    ) -> None:
+        """Write the gradient of an average with respect to the features."""
+
+    def average_backward_boxes(
+        self, grad_output: Array, features: Array, regions: Regions, pooling: Pooling
+    ) -> Array:
+        """Return the gradient of an average with respect to each number of each box."""
+
+    def maximum(
+        self,
+        features: Array,
+        regions: Regions,
+        pooling: Pooling,
+        out: Array,
+        *,
+        return_argmax: bool,
+    ) -> Array | None:
+        """Pool by maxima; return the argmax if it is asked for."""
+
+    def maximum_backward(
+        self,
+        grad_output: Array,
+        argmax: Array,
+        regions: Regions,
+        pooling: Pooling,
+        out: Array,
+    ) -> None:
+        """Write the gradient of a maximum with respect to the features."""
+
+    def unpool(
+        self, grad_output: Array, argmax: Array, batch_indices: Array, layout: str, out: Array
+    ) -> None:
+        """Write the sums of all gradients at the cell of the map that their argmax names."""
+
+    def argmax_positions(
+        self, argmax: Array, regions: Regions, pooling: Pooling, input_shape: Shape4
+    ) -> tuple[Array, Array]:
+        """Return the positions y and x, in map cells, of samples given by number; NCHW."""
+
+    def argmax_at(
+        self, y: Array, x: Array, regions: Regions, pooling: Pooling, input_shape: Shape4
+    ) -> Array:
+        """Return the numbers of the samples at positions, -1 where there is none; NCHW."""
+
+
+class Call:
+    """A call on arrays of one library: finds it once, works on their device, asks its engine.
+
+    Parameters
+    ----------
+    **arrays
+        Every argument that may be an array, by name.
+    """
+
+    __slots__ = ("_device", "engine", "library")
+
+    engine: Engine
+    library: Library
+
+    def __init__(self, **arrays: Any) -> None:
+        self.library, array = common_library(arrays)
+        self.engine = self.library.engine()
+        self._device = None if array is None else self.library.device(array)
+
+    def __enter__(self) -> Call:
+        if self._device is not None:
+            self._device.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        if self._device is not None:
+            self._device.__exit__(*error)
+
+    def average(
+        self,
+        features: Array,
+        regions: Regions,
+        pooling: Pooling,
+        *,
+        out: Any = None,
+        inputs: tuple[Any, ...] = (),
+    ) -> Array:
+        """Average forward; `inputs` are what `out` may overlap."""
+        shape = _pooled_shape(features, regions, pooling)
+        result = self._result(out, shape, features.dtype, inputs)
+        self.engine.average(features, regions, pooling, result)
+        return _handed_over(result, out)
+
+    def average_backward(
+        self,
+        grad_output: Array,
+        regions: Regions,
+        pooling: Pooling,
+        input_shape: Shape4,
+        *,
+        out: Any = None,
+        inputs: tuple[Any, ...] = (),
+    ) -> Array:
+        """Average backward."""
+        result = self._result(out, input_shape, grad_output.dtype, inputs)
+        self.engine.average_backward(grad_output, regions, pooling, result)
+        return _handed_over(result, out)
+
+    def average_backward_boxes(
+        self, grad_output: Array, features: Array, regions: Regions, pooling: Pooling
+    ) -> Array:
+        """Average backward with respect to the boxes."""
+        return self.engine.average_backward_boxes(grad_output, features, regions, pooling)
+
+    def maximum(
+        self,
+        features: Array,
+        regions: Regions,
+        pooling: Pooling,
+        *,
+        return_argmax: bool = True,
+        out: Any = None,
+        inputs: tuple[Any, ...] = (),
+    ) -> tuple[Array, Any]:
+        """Maximum forward: pooled values, and the argmax, or None without `return_argmax`."""
+        shape = _pooled_shape(features, regions, pooling)
+        result = self._result(out, shape, features.dtype, inputs)
+        argmax = self.engine.maximum(
+            features, regions, pooling, result, return_argmax=return_argmax
+        )
+        return _handed_over(result, out), argmax
+
+    def maximum_backward(
+        self,
+        grad_output: Array,
+        argmax: Any,
+        regions: Regions,
+        pooling: Pooling,
+        input_shape: Shape4,
+        *,
+        name: str = "argmax",
+        out: Any = None,
+        inputs: tuple[Any, ...] = (),
+    ) -> Array:
+        """Maximum backward: each gradient goes to the cells of its sample, weighted as these."""
+        cells = _cells(input_shape, pooling.layout) if pooling.rules.argmax_is_cell else None
+        numbers = check.argmax(self.library, name, argmax, grad_output.shape, cells)
+        result = self._result(out, input_shape, grad_output.dtype, inputs)
+        self.engine.maximum_backward(grad_output, numbers, regions, pooling, result)
+        return _handed_over(result, out)
+
+    def unpool(
+        self,
+        grad_output: Array,
+        argmax: Any,
+        batch_indices: Array,
+        input_shape: Shape4,
+        *,
+        layout: Layout = "NCHW",
+        name: str = "argmax",
+        out: Any = None,
+        inputs: tuple[Any, ...] = (),
+    ) -> Array:
+        """Maximum backward where argmax names cells: each gets the whole gradient."""
+        cells = check.argmax(
+            self.library, name, argmax, grad_output.shape, _cells(input_shape, layout)
+        )
+        result = self._result(out, input_shape, grad_output.dtype, inputs)
+        self.engine.unpool(grad_output, cells, batch_indices, layout, result)
+        return _handed_over(result, out)
+
+    def _result(
+        self, out: Any, shape: Shape4, dtype: np.dtype[Any], inputs: tuple[Any, ...]
+    ) -> Array:
+        """Return what the engine fills: the caller's `out`, or a new array if it cannot be that."""
+        if out is not None and check.output(self.library, out, shape, dtype, inputs):
+            return out
+        return self.library.empty(shape, dtype)
+
+    def argmax_positions(
+        self, argmax: Array, regions: Regions, pooling: Pooling, input_shape: Shape4
+    ) -> tuple[Array, Array]:
+        """Return y and x, in map cells, of samples given by number."""
+        return self.engine.argmax_positions(argmax, regions, pooling, input_shape)
+
+    def argmax_at(
+        self, y: Array, x: Array, regions: Regions, pooling: Pooling, input_shape: Shape4
+    ) -> Array:
+        """Return the numbers of the samples nearest to y and x; -1 where there is none."""
+        real = regions.boxes.dtype
+        y, x = (self.library.contiguous(array, real) for array in (y, x))
+        return self.engine.argmax_at(y, x, regions, pooling, input_shape)
+
+
+def _handed_over(result: Array, out: Any) -> Array:
+    """Return the caller's `out`, filled, or the result where there is none."""
+    if out is None or out is result:
+        return result
+    out[...] = result
+    return out
+
+
+def _pooled_shape(features: Array, regions: Regions, pooling: Pooling) -> Shape4:
+    boxes, (rows, columns) = len(regions.boxes), pooling.output_size
+    if pooling.layout == "NHWC":
+        return boxes, rows, columns, features.shape[3]
+    return boxes, features.shape[1], rows, columns
+
+
+def _cells(input_shape: Shape4, layout: Layout) -> int:
+    _, height, width = AXES[layout]
+    return input_shape[height] * input_shape[width]

@@ -1,0 +1,150 @@
+"""What this installation is and can do: for bug reports, and for results that say where."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import platform
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from roipool import _cpu
+from roipool._settings import MIB, get_cache_limit, get_num_threads, threads_source
+from roipool._version import __version__
+
+CUPY_EXTRAS = 'pip install "roipool[cuda12]" or "roipool[cuda13]", to match the CUDA driver'
+
+_CPUINFO = Path("/proc/cpuinfo")
+
+
+def show_config() -> None:
+    """Print what this installation can do, as ``roipool info`` does.
+
+    Versions, processor, threads, instruction sets and cached memory; then what CuPy, if it is
+    installed, finds of CUDA (it is imported for this), or why there is no GPU.
+
+    Examples
+    --------
+    >>> import roipool
+    >>> roipool.show_config()  # doctest: +ELLIPSIS
+    roipool ...
+    """
+    for label, text in described(facts()):
+        print(f"{label:<16} {text}")
+
+
+def facts() -> dict[str, Any]:
+    """Return what is known, as JSON can hold it; None where something is not there."""
+    return {
+        "roipool": __version__,
+        "python": f"{platform.python_version()} ({platform.python_implementation()})",
+        "numpy": np.__version__,
+        "platform": platform.platform(),
+        "processor": processor(),
+        "processors_usable": usable_processors(),
+        "openmp": _cpu.has_openmp(),
+        "threads": get_num_threads(),
+        "threads_from": threads_source(),
+        "instruction_sets": list(_cpu.instruction_sets()),
+        "instruction_set": _cpu.instruction_set(),
+        "cache_limit_mib": get_cache_limit(),
+        "cached_bytes": _cpu.cached_bytes(),
+        "ROIPOOL_ISA": os.environ.get("ROIPOOL_ISA") or None,
+        **gpu_facts(),
+    }
+
+
+def gpu_facts() -> dict[str, Any]:
+    """Return CuPy's part of the facts; `no_gpu` says in one line why there are no devices."""
+    found: dict[str, Any] = dict.fromkeys(
+        ("cupy", "cuda_runtime", "cuda_driver", "kernel_cache", "no_gpu")
+    )
+    found["devices"] = []
+    try:
+        cupy = importlib.import_module("cupy")
+        found["cupy"] = cupy.__version__
+        found["kernel_cache"] = os.environ.get("CUPY_CACHE_DIR") or str(
+            Path("~/.cupy/kernel_cache").expanduser()
+        )
+        runtime = cupy.cuda.runtime
+        found["cuda_runtime"] = _version(runtime.runtimeGetVersion())
+        found["cuda_driver"] = _version(runtime.driverGetVersion())
+        found["devices"] = [
+            _device(runtime.getDeviceProperties(number))
+            for number in range(runtime.getDeviceCount())
+        ]
+        if not found["devices"]:
+            found["no_gpu"] = "CUDA finds no device"
+    except ModuleNotFoundError as error:
+        missing = (
+            f"CuPy is not installed: {CUPY_EXTRAS}"
+            if error.name == "cupy"
+            else f"CuPy cannot be imported: {error}"
+        )
+        found["no_gpu"] = _one_line(missing)
+    except Exception as error:  # noqa: BLE001 - broken installations raise whatever they like
+        found["no_gpu"] = _one_line(f"CuPy finds no CUDA device: {error}")
+    return found
+
+
+def described(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the facts as labels and texts for people."""
+    yield "roipool", found["roipool"]
+    yield "Python", found["python"]
+    yield "NumPy", found["numpy"]
+    yield "platform", found["platform"]
+    yield "processor", f"{found['processor']}, {found['processors_usable']} CPUs usable"
+    openmp = "yes" if found["openmp"] else "no"
+    plural = "" if found["threads"] == 1 else "s"
+    yield "OpenMP", f"{openmp}, {found['threads']} thread{plural}: {found['threads_from']}"
+    sets = ", ".join(found["instruction_sets"])
+    forced = ", forced by ROIPOOL_ISA" if found["ROIPOOL_ISA"] else ""
+    yield "instruction set", f"{found['instruction_set']}{forced}; usable: {sets}"
+    cached = found["cached_bytes"] / MIB
+    yield "memory cache", f"up to {found['cache_limit_mib']} MiB, {cached:.1f} MiB now"
+    if found["cupy"]:
+        yield "CuPy", found["cupy"]
+        yield "CUDA runtime", found["cuda_runtime"] or "none"
+        yield "CUDA driver", found["cuda_driver"] or "none"
+        yield "kernel cache", found["kernel_cache"]
+    for number, device in enumerate(found["devices"]):
+        capability, size = device["compute_capability"], device["memory_bytes"] / 2**30
+        yield f"GPU {number}", f"{device['name']}, compute capability {capability}, {size:.1f} GiB"
+    if found["no_gpu"]:
+        yield "GPU", f"none: {found['no_gpu']}"
+
+
+def processor() -> str:
+    """Return the processor's name; Linux tells it in a file only."""
+    if _CPUINFO.exists():
+        for line in _CPUINFO.read_text(errors="replace").splitlines():
+            if line.startswith("model name"):
+                return _one_line(line.partition(":")[2])
+    return platform.processor() or platform.machine()
+
+
+def usable_processors() -> int:
+    """Return how many processors this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _version(number: int) -> str | None:
+    """Return CUDA's 12040 as 12.4; 0 means that there is none."""
+    return f"{number // 1000}.{number % 1000 // 10}" if number else None
+
+
+def _device(properties: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "name": properties["name"].decode(),
+        "compute_capability": f"{properties['major']}.{properties['minor']}",
+        "memory_bytes": properties["totalGlobalMem"],
+    }
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

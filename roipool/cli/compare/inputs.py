@@ -1,0 +1,261 @@
+"""Reading pictures and feature maps, and choosing boxes where the user gave none."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from roipool.cli.compare import box_files
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+__all__ = ["Boxes", "FeatureMap", "read_array", "read_boxes", "read_features"]
+
+FloatArray = NDArray[np.float32]
+
+_PICTURE = "coffee.jpg"
+_BOXES = "boxes.csv"
+_GRID = 3
+
+
+@dataclass(frozen=True)
+class FeatureMap:
+    """The map to pool from.
+
+    Attributes
+    ----------
+    name : str
+        What to call it in reports.
+    values : (N, C, H, W) float32 ndarray
+        The map itself.
+    size : tuple of float
+        Width and height in image pixels, the unit of box coordinates.
+    picture : (H, W, 3) float32 ndarray or None
+        The picture at its full size, where the map was made from one.
+    built_in : bool
+        Whether it is the picture that comes with the package.
+    """
+
+    name: str
+    values: FloatArray
+    size: tuple[float, float]
+    picture: FloatArray | None = None
+    built_in: bool = False
+
+
+@dataclass(frozen=True)
+class Boxes:
+    """The boxes to pool: ``rois`` (K, 5) in float32, and what to call them in reports."""
+
+    name: str
+    rois: FloatArray
+
+
+def read_features(path: str | None, spatial_scale: float = 1.0) -> FeatureMap:
+    """Read a picture or a feature map.
+
+    Parameters
+    ----------
+    path : str or None
+        An ``.npy`` or ``.npz`` file is a feature map and taken as it is: ``(H, W)``,
+        ``(C, H, W)`` or ``(N, C, H, W)``. Anything else is a picture: turned upright, converted
+        to RGB in [0, 1] with transparent parts white, and resized by `spatial_scale`.
+        None is the picture that comes with the package.
+    spatial_scale : float
+        Size of the map relative to the picture.
+
+    Returns
+    -------
+    FeatureMap
+        The map and what is known about it.
+
+    Raises
+    ------
+    ValueError, OSError
+        If the file cannot be read or is not what its name says.
+    """
+    if path is None:
+        content = io.BytesIO(_built_in(_PICTURE))
+        return _from_picture(f"built-in picture {_PICTURE}", content, spatial_scale, True)
+    if Path(path).suffix.lower() in (".npy", ".npz"):
+        return _from_array(path, spatial_scale)
+    with Path(path).open("rb") as stream:
+        return _from_picture(path, stream, spatial_scale, False)
+
+
+def read_boxes(path: str | None, features: FeatureMap) -> Boxes:
+    """Read a file of boxes, or choose boxes that suit the map.
+
+    Parameters
+    ----------
+    path : str or None
+        CSV, JSON, COCO JSON or ``.npy``. None means the built-in boxes for the built-in picture;
+        for any other, the whole of it and its 3 x 3 parts.
+    features : FeatureMap
+        What the boxes are for.
+
+    Returns
+    -------
+    Boxes
+        Rows ``[batch_index, x1, y1, x2, y2]`` in float32.
+
+    Raises
+    ------
+    ValueError, OSError
+        If the file cannot be read, or its contents are no boxes for this map.
+    """
+    images = len(features.values)
+    if path is not None:
+        return Boxes(path, box_files.to_rois(_read_table(path, features), images))
+    if features.built_in:
+        table = box_files.from_csv(_built_in(_BOXES).decode(), _BOXES)
+        return Boxes("built-in boxes", box_files.to_rois(table, images))
+    if images == 0:
+        raise ValueError(f"{features.name}: holds no image to pool from")
+    name = f"no --boxes given: the whole {_kind(features)} and its {_GRID} x {_GRID} parts"
+    return Boxes(name, _whole_and_parts(*features.size))
+
+
+def _read_table(path: str, features: FeatureMap) -> box_files.Table:
+    suffix = Path(path).suffix.lower()
+    if suffix in (".npy", ".npz"):
+        return box_files.from_array(read_array(path, "boxes"), path)
+    if suffix == ".json":
+        image = None if features.built_in else features.name
+        return box_files.from_json(_text(path), path, image)
+    return box_files.from_csv(_text(path), path)
+
+
+def read_array(path: str, key: str) -> NDArray[Any]:
+    """Read a real numeric array from ``.npy``, or from ``.npz`` under `key` or as its only one."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            loaded = np.load(path, allow_pickle=False)
+            if isinstance(loaded, np.lib.npyio.NpzFile):
+                with loaded:
+                    loaded = loaded[_array_name(key, loaded.files)]
+    except (FileNotFoundError, IsADirectoryError, PermissionError, MemoryError):
+        raise
+    except Exception as error:  # zip, header and pickle errors come in many classes
+        raise ValueError(f"{path}: not an array that NumPy can read ({error})") from error
+    if loaded.dtype.kind not in "biuf":
+        raise ValueError(f"{path}: needs real numbers, but the array is of type {loaded.dtype}")
+    array: NDArray[Any] = loaded
+    return array
+
+
+def _array_name(key: str, names: list[str]) -> str:
+    if key in names:
+        return key
+    if len(names) == 1:
+        return names[0]
+    listed = ", ".join(names) or "no array"
+    raise ValueError(f"needs an array named {key!r} or only one array, but it holds {listed}")
+
+
+def _kind(features: FeatureMap) -> str:
+    return "map" if features.picture is None else "picture"
+
+
+def _built_in(name: str) -> bytes:
+    return files("roipool.cli.compare").joinpath("data", name).read_bytes()
+
+
+def _text(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: not a text file in UTF-8") from error
+
+
+def _whole_and_parts(width: float, height: float) -> FloatArray:
+    x, y = (np.linspace(0, length, _GRID + 1, dtype=np.float32) for length in (width, height))
+    parts = [(0, x[j], y[i], x[j + 1], y[i + 1]) for i in range(_GRID) for j in range(_GRID)]
+    return np.array([(0, 0, 0, width, height), *parts], dtype=np.float32)
+
+
+def _from_array(path: str, spatial_scale: float) -> FeatureMap:
+    array = read_array(path, "features")
+    if not 2 <= array.ndim <= 4:
+        raise ValueError(
+            f"{path}: needs shape (H, W), (C, H, W) or (N, C, H, W), but it is {array.shape}"
+        )
+    with np.errstate(over="ignore", invalid="ignore"):
+        values = np.ascontiguousarray(array, dtype=np.float32)
+    values = values.reshape((1,) * (4 - values.ndim) + values.shape)
+    size = (values.shape[3] / spatial_scale, values.shape[2] / spatial_scale)
+    return FeatureMap(path, values, size)
+
+
+def _from_picture(name: str, stream: Any, spatial_scale: float, built_in: bool) -> FeatureMap:
+    picture = _decode(name, stream)
+    height, width = picture.shape[:2]
+    planes = np.ascontiguousarray(picture.transpose(2, 0, 1))
+    if spatial_scale != 1:
+        planes = _resize(name, planes, spatial_scale)
+    return FeatureMap(name, planes[np.newaxis], (width, height), picture, built_in)
+
+
+def _decode(name: str, stream: Any) -> FloatArray:
+    from PIL import Image, ImageOps, UnidentifiedImageError
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with Image.open(stream) as image:
+                return _to_rgb(ImageOps.exif_transpose(image))
+    except UnidentifiedImageError:
+        raise ValueError(f"{name}: not a picture that Pillow can read") from None
+    except MemoryError:
+        raise
+    except Exception as error:  # damaged pictures raise nearly anything, SyntaxError included
+        raise ValueError(f"{name}: damaged or unsupported picture ({error})") from error
+
+
+def _to_rgb(image: Image.Image) -> FloatArray:
+    """Convert a picture of any mode to (H, W, 3) in [0, 1]."""
+    if image.mode.startswith(("I", "F")):
+        grey = _deep_grey(np.asarray(image, dtype=np.float64))
+        return np.repeat(grey[:, :, np.newaxis], 3, axis=2)
+    if "A" in image.getbands() or "transparency" in image.info:
+        from PIL import Image
+
+        image = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
+    return np.asarray(image.convert("RGB"), dtype=np.float32) / np.float32(255)
+
+
+def _deep_grey(values: NDArray[np.float64]) -> FloatArray:
+    """Bring grey values of more than 8 bits to [0, 1]."""
+    finite = values[np.isfinite(values)]
+    low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
+    if low >= 0 and high <= 1:
+        return values.astype(np.float32)
+    if low >= 0 and high <= 65535:
+        return (values / 65535).astype(np.float32)
+    # No range is agreed for deeper pictures: use the one this picture has.
+    return ((values - low) / max(high - low, np.finfo(np.float64).tiny)).astype(np.float32)
+
+
+def _resize(name: str, planes: FloatArray, scale: float) -> FloatArray:
+    from PIL import Image
+
+    height, width = planes.shape[1:]
+    size = (max(round(width * scale), 1), max(round(height * scale), 1))
+    # Pillow widens this filter when it shrinks, so nothing aliases.
+    smooth = Image.Resampling.BILINEAR
+    try:
+        return np.stack([np.asarray(Image.fromarray(p).resize(size, smooth)) for p in planes])
+    except (ValueError, OverflowError, MemoryError) as error:
+        raise ValueError(
+            f"{name}: cannot be resized to {size[0]} x {size[1]} pixels ({error})"
+        ) from error

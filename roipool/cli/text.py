@@ -1,0 +1,38 @@
+"""Writing results for people and for programs."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+__all__ = ["as_strict_json", "printable", "short"]
+
+
+def short(value: float, digits: int = 3) -> str:
+    """Write a number with few digits and as short an exponent as can be: 1.5e7, not 1.5e+07."""
+    if math.isnan(value):
+        return "-"
+    mantissa, mark, exponent = f"{value:.{digits}g}".partition("e")
+    return mantissa + mark + (str(int(exponent)) if mark else "")
+
+
+def printable(text: str) -> str:
+    """Escape what would steer a terminal, whatever a file name contains."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def as_strict_json(content: dict[str, Any]) -> str:
+    """Express `content` as JSON in pure ASCII, ended by a newline; NaN and infinities are null."""
+    return json.dumps(_finite(content), indent=1, allow_nan=False) + "\n"
+
+
+def _finite(value: Any) -> Any:
+    """Replace NaN and infinities, which strict JSON has no literal for."""
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

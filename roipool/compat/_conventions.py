@@ -1,0 +1,112 @@
+"""Conventions that several systems share: boxes with a batch column, scales and gradients in C."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+import numpy as np
+
+from roipool import _arguments as check
+from roipool import _cpu
+from roipool._arguments import Regions
+from roipool._arrays import Array
+from roipool._definitions import Definition
+from roipool._layout import Shape4
+from roipool._pooling import Call, MaxRules, Pooling
+
+# Most systems' running maximum starts here, in every type they compute in.
+FROM_LOWEST_FLOAT32 = MaxRules(lowest=float(np.finfo(np.float32).min))
+CELLS_FROM_LOWEST_FLOAT32 = FROM_LOWEST_FLOAT32._replace(argmax_is_cell=True)
+
+
+# Unlike the core's, their last cell lies where rounding puts it.
+TENSORFLOW_CROPS = {
+    "bilinear": Definition("tensorflow_crop_bilinear"),
+    "nearest": Definition("tensorflow_crop_nearest"),
+}
+
+
+def float32_number(name: str, value: Any) -> float:
+    """Return a number that the system keeps in float32 whatever the dtype of the features."""
+    with np.errstate(over="ignore"):
+        number = float(np.float32(check.real_number(name, value)))
+    if not math.isfinite(number):
+        raise ValueError(f"{name} must be finite in float32, got {value}")
+    return number
+
+
+def adaptive_if_not_positive(name: str, value: Any) -> tuple[int, int]:
+    """Return a sampling ratio where the system takes any number below 1 as adaptive."""
+    if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
+        value = max(int(value), 0)
+    return check.sampling_pair(name, value)
+
+
+def roi_align_definition(
+    scale: float,
+    sampling_ratio: Any,
+    aligned: Any = False,
+    *,
+    name: str = "sampling_ratio",
+    definition: str = "roi_align",
+) -> Definition:
+    """Return ROI align as the systems of Caffe2's family ask for it; `name` is the ratio's."""
+    samples = adaptive_if_not_positive(name, sampling_ratio)
+    return Definition(definition, scale, samples, check.flag("aligned", aligned))
+
+
+def numbered_boxes(
+    call: Call,
+    name: str,
+    rois: Any,
+    images: int,
+    dtype: np.dtype[Any],
+    *,
+    unknown_image: Literal["error", "zero"] = "error",
+) -> Regions:
+    """Return boxes of shape (K, 5) whose batch column is cut to a whole number, as in C.
+
+    A box of an image that does not exist is an error, or pools to nothing and has no gradient; on
+    a GPU, where batch indices are not checked, always the latter.
+    """
+    library = call.library
+    table = check.box_table(name, rois, (5,), "(K, 5): batch index, x1, y1, x2, y2")
+    indices = table[:, 0]
+    checked = library.checked_values(indices)
+    if checked is not None:
+        numbers, row = _cpu.cut_numbers(checked, images)
+        if row >= 0 and unknown_image == "error":
+            raise ValueError(
+                f"{name}[{row}, 0] is {checked[row]}, but the batch holds {images} images"
+            )
+        if checked is indices:
+            return Regions(check.coordinates(table[:, 1:], dtype), numbers)
+    cut = library.xp().trunc(indices.astype(np.float64))
+    return Regions(check.coordinates(table[:, 1:], dtype), cut)
+
+
+def check_finite(call: Call, name: str, table: Array) -> None:
+    """Check that coordinates are finite, where values are checked."""
+    checked = call.library.checked_values(table)
+    if checked is not None and not np.isfinite(checked).all():
+        row = int(np.argwhere(~np.isfinite(checked))[0][0])
+        raise ValueError(f"{name} must be finite, got {checked[row]} in row {row}")
+
+
+def of_no_image(indices: Array, images: int) -> Array:
+    """Return which batch indices name none of the batch's images."""
+    return ~((indices >= 0) & (indices < images))
+
+
+def average_backward(
+    call: Call,
+    name: str,
+    gradient: Array,
+    regions: Regions,
+    definition: Definition,
+    input_shape: Shape4,
+) -> Array:
+    """Return the gradient of an average over NCHW features; `name` is the gradient's."""
+    size = check.grad_output(name, gradient, len(regions.boxes), input_shape)
+    return call.average_backward(gradient, regions, Pooling(definition, size), input_shape)

@@ -1,0 +1,106 @@
+// Every definition roipool knows, by name, with its traits. A new one is a function template in a
+// header above and a row in one of these lists; _definitions.py has the same rows.
+#pragma once
+#include "crop_and_resize.h"
+#include "roi_align.h"
+#include "roi_align_rotated.h"
+#include "roi_pool.h"
+#include "step_align.h"
+
+// ROW(name, kind, samples_per_ratio, max_per_cell), whose columns `Traits` explains. The first list
+// is of separable definitions, which are asked about rows and columns apart (sample.h), the second
+// of pointwise ones (region.h).
+// clang-format off
+#define ROIPOOL_DEFINITIONS(ROW)              \
+  ROW(roi_pool,                 cells, 0, 1)  \
+  ROW(roi_average_pool,         cells, 0, 1)  \
+  ROW(chainer_roi_average_pool, cells, 0, 1)  \
+  ROW(caffe_roi_pool_gather,    cells, 0, 1)  \
+  ROW(mmcv_roi_pool,            cells, 0, 1)  \
+  ROW(roi_align,                grid,  1, 2)  \
+  ROW(mmcv_roi_align,           grid,  1, 2)  \
+  ROW(onnx_roi_align_max,       grid,  2, 4)  \
+  ROW(crop_bilinear,            crop,  0, 0)  \
+  ROW(crop_nearest,             crop,  0, 0)  \
+  ROW(tensorflow_crop_bilinear, crop,  0, 0)  \
+  ROW(tensorflow_crop_nearest,  crop,  0, 0)  \
+  ROW(tensorflow_crop_gradient, crop,  0, 0)  \
+  ROW(caffe_roi_align,          steps, 0, 1)  \
+  ROW(mxnet_roi_align,          steps, 0, 1)  \
+  ROW(mxnet_roi_align_gather,   steps, 0, 1)
+#define ROIPOOL_POINTWISE_DEFINITIONS(ROW)    \
+  ROW(roi_align_rotated,        points, 0, 0)
+// clang-format on
+
+namespace roipool {
+
+#define ROIPOOL_ENUMERATOR(name, kind, samples_per_ratio, max_per_cell) define_##name,
+enum Definition {
+  ROIPOOL_DEFINITIONS(ROIPOOL_ENUMERATOR) ROIPOOL_POINTWISE_DEFINITIONS(ROIPOOL_ENUMERATOR)
+      definition_count
+};
+#undef ROIPOOL_ENUMERATOR
+
+// How the samples of a bin lie along one axis.
+enum DefinitionKind {
+  kind_grid,   // sampling_ratio in number, evenly spaced; those outside the map are numbered too
+  kind_cells,  // whole cells, side by side
+  kind_steps,  // a cell apart
+  kind_crop,   // one
+  kind_points  // pointwise: anywhere in the plane
+};
+
+// What callers must know of a definition beforehand, such as to bound the size of its plans.
+struct Traits {
+  DefinitionKind kind;
+  int samples_per_ratio;  // of a grid: samples of a bin for each of sampling_ratio
+  int max_per_cell;       // samples inside the map for each of its cells, where neither
+                          // sampling_ratio nor the number of bins says how many there are
+};
+
+ROIPOOL_HD Traits traits_of(Definition definition) {
+  switch (definition) {
+#define ROIPOOL_TRAITS(name, kind, samples_per_ratio, max_per_cell) \
+  case define_##name: return {kind_##kind, samples_per_ratio, max_per_cell};
+    ROIPOOL_DEFINITIONS(ROIPOOL_TRAITS)
+    ROIPOOL_POINTWISE_DEFINITIONS(ROIPOOL_TRAITS)
+#undef ROIPOOL_TRAITS
+    default: return {kind_cells, 0, 0};
+  }
+}
+
+// Tells the sink of the bins [first_bin, last_bin) of one axis of one box.
+template <typename T, typename Sink>
+ROIPOOL_HD void visit_bins(Definition definition, const Axis<T>& axis, int first_bin, int last_bin,
+                           Sink& sink) {
+  if (axis.size == 0) {
+    for (int bin = first_bin; bin < last_bin; ++bin) sink.begin_bin(bin, 0);
+    return;
+  }
+  switch (definition) {
+#define ROIPOOL_CASE(name, kind, samples_per_ratio, max_per_cell) \
+  case define_##name: name(axis, first_bin, last_bin, sink); return;
+    ROIPOOL_DEFINITIONS(ROIPOOL_CASE)
+#undef ROIPOOL_CASE
+    default: return;
+  }
+}
+
+// The same for a whole box and a pointwise definition.
+template <typename T, typename Sink>
+ROIPOOL_HD void visit_region(Definition definition, const Region<T>& region, Sink& sink) {
+  const int bins = region.bins_down * region.bins_across;
+  if (region.rows == 0 || region.columns == 0) {
+    for (int bin = 0; bin < bins; ++bin) sink.begin_bin(bin, 0);
+    return;
+  }
+  switch (definition) {
+#define ROIPOOL_CASE(name, kind, samples_per_ratio, max_per_cell) \
+  case define_##name: name(region, 0, bins, sink); return;
+    ROIPOOL_POINTWISE_DEFINITIONS(ROIPOOL_CASE)
+#undef ROIPOOL_CASE
+    default: return;
+  }
+}
+
+}  // namespace roipool

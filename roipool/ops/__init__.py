@@ -1,0 +1,1 @@
+"""The operations: one file each, with its public functions."""

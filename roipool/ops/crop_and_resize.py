@@ -1,0 +1,212 @@
+"""Crop and resize: one interpolated sample per output cell, corners on corners."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from numpy.typing import ArrayLike
+
+from roipool import _arguments as check
+from roipool._arrays import Array
+from roipool._definitions import Definition
+from roipool._pooling import Call, Pooling
+
+METHODS = {"bilinear": Definition("crop_bilinear"), "nearest": Definition("crop_nearest")}
+
+
+def crop_and_resize(
+    features: Array,
+    boxes: ArrayLike,
+    box_indices: ArrayLike,
+    crop_size: int | Sequence[int],
+    *,
+    method: str = "bilinear",
+    extrapolation_value: float = 0.0,
+    layout: str = "NCHW",
+    out: Array | None = None,
+) -> Array:
+    """Cut each box out of its map and resize it to a fixed grid.
+
+    The first and last output cells lie exactly on the box's edges, a single one midway between
+    them; coordinates 0 and 1 are the centres of the map's first and last cells. A reversed box
+    gives a mirrored crop.
+
+    Parameters
+    ----------
+    features : ndarray
+        Maps, shape (N, C, H, W) or, with ``layout="NHWC"``, (N, H, W, C); float16, bfloat16,
+        float32 or float64.
+    boxes : array_like
+        Shape (K, 4), rows y1, x1, y2, x2 as fractions of the map, 0 to 1 from the first cell to
+        the last; they may reach beyond.
+    box_indices : array_like of int
+        Shape (K,): the image of each box.
+    crop_size : int or pair of int
+        Cells of the output, (rows, columns); one int for both.
+    method : {"bilinear", "nearest"}
+        How to interpolate; nearest rounds half away from zero.
+    extrapolation_value : float
+        Value of output cells that lie outside the map, however little.
+    layout : {"NCHW", "NHWC"}
+        Order of the axes of `features` and of the result.
+    out : ndarray, optional
+        Where to put the crops; of the result's shape and dtype.
+
+    Returns
+    -------
+    ndarray
+        Shape (K, C, rows, columns), or (K, rows, columns, C) for NHWC, in the features' dtype.
+
+    Raises
+    ------
+    TypeError
+        If an argument is of the wrong type, for example integer features.
+    ValueError
+        If a shape, a box index or a value is not as described.
+
+    Notes
+    -----
+    Output cells at NaN or infinite coordinates are outside. Definition: TensorFlow's
+    ``tf.image.crop_and_resize``, but the last row and column of cells lie exactly on the box's
+    edge, as in OpenVINO's bilinear ROIPooling and ONNX Runtime's CropAndResize. TensorFlow adds up
+    steps to get there: rounding can put a box's last cell a hair off its edge, and for some boxes
+    that end at 0 or 1 outside the map, where it takes the extrapolation value.
+    ``roipool.compat.tensorflow`` does so too.
+
+    Examples
+    --------
+    >>> import numpy as np, roipool
+    >>> features = np.arange(9, dtype=np.float32).reshape(1, 1, 3, 3)
+    >>> roipool.crop_and_resize(features, [[0, 0, 1, 1]], [0], crop_size=2)
+    array([[[[0., 2.],
+             [6., 8.]]]], dtype=float32)
+    """
+    with Call(features=features, boxes=boxes, box_indices=box_indices, out=out) as call:
+        layout = check.layout(layout)
+        maps = check.features("features", features, layout)
+        pooling = Pooling(
+            METHODS[check.choice("method", method, tuple(METHODS))],
+            check.size_pair("crop_size", crop_size),
+            layout,
+            check.any_float("extrapolation_value", extrapolation_value),
+        )
+        regions = check.crop_regions(boxes, box_indices, maps.shape[0], maps.dtype)
+        return call.average(maps, regions, pooling, out=out, inputs=(features, boxes))
+
+
+def crop_and_resize_backward(
+    grad_output: Array,
+    boxes: ArrayLike,
+    box_indices: ArrayLike,
+    input_shape: Sequence[int],
+    *,
+    method: str = "bilinear",
+    layout: str = "NCHW",
+    out: Array | None = None,
+) -> Array:
+    """Return the gradient of :func:`crop_and_resize` with respect to the features.
+
+    Parameters
+    ----------
+    grad_output : ndarray
+        Gradient of the crops, shape (K, C, rows, columns) or (K, rows, columns, C); float16,
+        bfloat16, float32 or float64.
+    boxes, box_indices, method
+        As in :func:`crop_and_resize`.
+    input_shape : sequence of int
+        Shape of the features, in the order of `layout`.
+    layout : {"NCHW", "NHWC"}
+        Order of the axes.
+    out : ndarray, optional
+        Where to put the gradient: of `input_shape` and grad_output's dtype. It is overwritten.
+
+    Returns
+    -------
+    ndarray
+        Shape `input_shape`, in grad_output's dtype; the same bits for any number of threads.
+
+    Raises
+    ------
+    TypeError
+        If an argument is of the wrong type.
+    ValueError
+        If a shape, a box index or a value is not as described.
+
+    Examples
+    --------
+    >>> import numpy as np, roipool
+    >>> grad_output = np.ones((1, 1, 1, 1), np.float32)
+    >>> roipool.crop_and_resize_backward(grad_output, [[0, 0, 1, 1]], [0], (1, 1, 2, 2))
+    array([[[[0.25, 0.25],
+             [0.25, 0.25]]]], dtype=float32)
+    """
+    with Call(grad_output=grad_output, boxes=boxes, box_indices=box_indices, out=out) as call:
+        layout = check.layout(layout)
+        gradient = check.float_array("grad_output", grad_output)
+        shape = check.map_shape("input_shape", input_shape, layout)
+        placed = METHODS[check.choice("method", method, tuple(METHODS))]
+        regions = check.crop_regions(boxes, box_indices, shape[0], gradient.dtype)
+        size = check.grad_output("grad_output", gradient, len(regions.boxes), shape, layout)
+        return call.average_backward(
+            gradient,
+            regions,
+            Pooling(placed, size, layout),
+            shape,
+            out=out,
+            inputs=(grad_output, boxes),
+        )
+
+
+def crop_and_resize_backward_boxes(
+    grad_output: Array,
+    features: Array,
+    boxes: ArrayLike,
+    box_indices: ArrayLike,
+    *,
+    layout: str = "NCHW",
+) -> Array:
+    """Return the gradient of bilinear :func:`crop_and_resize` with respect to the boxes.
+
+    Parameters
+    ----------
+    grad_output : ndarray
+        Gradient of the crops, shape (K, C, rows, columns) or (K, rows, columns, C).
+    features : ndarray
+        The maps, in grad_output's dtype.
+    boxes, box_indices
+        As in :func:`crop_and_resize`.
+    layout : {"NCHW", "NHWC"}
+        Order of the axes.
+
+    Returns
+    -------
+    ndarray
+        Shape (K, 4): the gradient by y1, x1, y2, x2; float64 for float64 maps, else float32.
+        Cells outside the map, and positions on a map cell along that axis, give none.
+
+    Raises
+    ------
+    TypeError
+        If an argument is of the wrong type.
+    ValueError
+        If a shape, a box index or a value is not as described.
+
+    Examples
+    --------
+    >>> import numpy as np, roipool
+    >>> features = np.tile(np.arange(4.0), (1, 1, 4, 1))  # rises by 1 per column
+    >>> roipool.crop_and_resize_backward_boxes(
+    ...     np.ones((1, 1, 1, 1)), features, [[0.0, 0.0, 1.0, 1.0]], [0])
+    array([[0. , 1.5, 0. , 1.5]])
+    """
+    with Call(
+        grad_output=grad_output, features=features, boxes=boxes, box_indices=box_indices
+    ) as call:
+        layout = check.layout(layout)
+        gradient = check.float_array("grad_output", grad_output)
+        maps = check.features("features", features, layout)
+        check.same_dtype("grad_output", gradient, "features", maps)
+        regions = check.crop_regions(boxes, box_indices, maps.shape[0], maps.dtype)
+        size = check.grad_output("grad_output", gradient, len(regions.boxes), maps.shape, layout)
+        pooling = Pooling(METHODS["bilinear"], size, layout)
+        return check.swap_xy(call.average_backward_boxes(gradient, maps, regions, pooling))

@@ -1,0 +1,320 @@
+"""ROI align: bilinear samples in each bin, averaged or maximised."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, overload
+
+from numpy.typing import ArrayLike
+
+from roipool import _arguments as check
+from roipool._arguments import Boxes
+from roipool._arrays import Array
+from roipool._definitions import Definition
+from roipool._pooling import Call, MaxRules, Pooling
+
+MODES = ("avg", "max")
+# A sample outside the map takes part in a maximum, as in mmcv.
+RULES = MaxRules(outside_is_zero=True)
+
+
+def definition(
+    spatial_scale: float, sampling_ratio: int | Sequence[int], aligned: bool
+) -> Definition:
+    """Return the definition with these options, checked."""
+    return Definition(
+        "roi_align",
+        check.real_number("spatial_scale", spatial_scale),
+        check.sampling_pair("sampling_ratio", sampling_ratio),
+        check.flag("aligned", aligned),
+    )
+
+
+@overload
+def roi_align(
+    features: Array,
+    rois: Boxes,
+    output_size: int | Sequence[int],
+    spatial_scale: float = ...,
+    sampling_ratio: int | Sequence[int] = ...,
+    *,
+    aligned: bool = ...,
+    mode: str = ...,
+    batch_indices: ArrayLike | None = ...,
+    layout: str = ...,
+    return_argmax: Literal[False] = ...,
+    out: Array | None = ...,
+) -> Array: ...
+@overload
+def roi_align(
+    features: Array,
+    rois: Boxes,
+    output_size: int | Sequence[int],
+    spatial_scale: float = ...,
+    sampling_ratio: int | Sequence[int] = ...,
+    *,
+    aligned: bool = ...,
+    mode: str = ...,
+    batch_indices: ArrayLike | None = ...,
+    layout: str = ...,
+    return_argmax: Literal[True],
+    out: Array | None = ...,
+) -> tuple[Array, Array]: ...
+def roi_align(
+    features: Array,
+    rois: Boxes,
+    output_size: int | Sequence[int],
+    spatial_scale: float = 1.0,
+    sampling_ratio: int | Sequence[int] = 0,
+    *,
+    aligned: bool = True,
+    mode: str = "avg",
+    batch_indices: ArrayLike | None = None,
+    layout: str = "NCHW",
+    return_argmax: bool = False,
+    out: Array | None = None,
+) -> Array | tuple[Array, Array]:
+    """Pool each box to a fixed grid from bilinear samples, without rounding the box.
+
+    Each bin holds a regular grid of samples; each sample interpolates between the four nearest
+    map cells. Cells at the border reach one cell further out; samples beyond that count as 0.
+
+    Parameters
+    ----------
+    features : ndarray
+        Maps, shape (N, C, H, W) or, with ``layout="NHWC"``, (N, H, W, C); float16, bfloat16,
+        float32 or float64.
+    rois : array_like
+        Boxes in image pixels: shape (K, 5) with rows batch index, x1, y1, x2, y2; or (K, 4) with
+        rows x1, y1, x2, y2 and `batch_indices`; or a sequence of N arrays of shape (L, 4), one
+        for each image.
+    output_size : int or pair of int
+        Bins of the output, (rows, columns); one int for both.
+    spatial_scale : float
+        Map cells per image pixel, for example 1/16.
+    sampling_ratio : int or pair of int
+        Samples per bin, (vertical, horizontal); 0 takes as many as the bin is long in map cells,
+        rounded up (at most 2**22).
+    aligned : bool
+        Shift boxes by half a cell, so that cell centres lie at whole coordinates plus one half
+        (right since detectron2). False is the older convention, which also makes boxes at least
+        one cell long.
+    mode : {"avg", "max"}
+        What to take over a bin's samples.
+    batch_indices : array_like of int, optional
+        Shape (K,): the image of each box, with `rois` of shape (K, 4).
+    layout : {"NCHW", "NHWC"}
+        Order of the axes of `features` and of the result.
+    return_argmax : bool
+        With ``mode="max"``: also return the winners; a backward needs them.
+    out : ndarray, optional
+        Where to put the pooled values; of the result's shape and dtype.
+
+    Returns
+    -------
+    pooled : ndarray
+        Shape (K, C, rows, columns), or (K, rows, columns, C) for NHWC, in the features' dtype.
+        A bin without samples (an adaptive box without extent) is 0.
+    argmax : ndarray of int32
+        Only with `return_argmax`. Same shape: the winning sample's number in the bin's grid, row
+        by row; the first of equals; -1 where no sample lies inside the map. int64 where an adaptive
+        grid has more than 2**31 - 1 samples; for CuPy arrays, whose boxes are not read, wherever
+        it could have.
+
+    Raises
+    ------
+    TypeError
+        If an argument is of the wrong type, for example integer features.
+    ValueError
+        If a shape, a batch index or a value is not as described, or `return_argmax` is asked of
+        an average.
+
+    Notes
+    -----
+    Samples at NaN or infinite coordinates are outside. Reversed boxes are as in torchvision:
+    mirrored with a fixed `sampling_ratio`, 0 with an adaptive one (1 by 1 if not `aligned`). In
+    ``mode="max"`` a sample outside the map takes part as 0, as in mmcv. float16 and bfloat16 maps
+    are computed in float32 and rounded once. Definition: He et al., "Mask R-CNN" (2017), as in
+    Caffe2, torchvision, mmcv, detectron2 and ONNX.
+
+    Examples
+    --------
+    >>> import numpy as np, roipool
+    >>> features = np.arange(1, 26, dtype=np.float32).reshape(1, 1, 5, 5)
+    >>> roipool.roi_align(features, [[0, 1, 1, 3, 3]], output_size=2, sampling_ratio=2)
+    array([[[[ 7.,  8.],
+             [12., 13.]]]], dtype=float32)
+    """
+    with Call(features=features, rois=rois, batch_indices=batch_indices, out=out) as call:
+        layout = check.layout(layout)
+        maps = check.features("features", features, layout)
+        pooling = Pooling(
+            definition(spatial_scale, sampling_ratio, aligned),
+            check.size_pair("output_size", output_size),
+            layout,
+            rules=RULES,
+        )
+        mode = check.choice("mode", mode, MODES)
+        want_argmax = check.flag("return_argmax", return_argmax)
+        regions = check.regions(rois, batch_indices, maps.shape[0], maps.dtype)
+        inputs = (features, rois)
+        if mode == "avg":
+            if want_argmax:
+                raise ValueError("return_argmax must be False with mode='avg': an average has none")
+            return call.average(maps, regions, pooling, out=out, inputs=inputs)
+        pooled, argmax = call.maximum(
+            maps, regions, pooling, return_argmax=want_argmax, out=out, inputs=inputs
+        )
+        return (pooled, argmax) if want_argmax else pooled
+
+
+def roi_align_backward(
+    grad_output: Array,
+    rois: Boxes,
+    input_shape: Sequence[int],
+    spatial_scale: float = 1.0,
+    sampling_ratio: int | Sequence[int] = 0,
+    *,
+    aligned: bool = True,
+    mode: str = "avg",
+    argmax: Array | None = None,
+    batch_indices: ArrayLike | None = None,
+    layout: str = "NCHW",
+    out: Array | None = None,
+) -> Array:
+    """Return the gradient of :func:`roi_align` with respect to the features.
+
+    It is the transpose of the forward; boxes are taken in layout, so that the result is the same
+    bits for any number of threads. The average is linear in the features: the gradient of this
+    gradient is :func:`roi_align` itself.
+
+    Parameters
+    ----------
+    grad_output : ndarray
+        Gradient of the pooled values, shape (K, C, rows, columns) or (K, rows, columns, C);
+        float16, bfloat16, float32 or float64.
+    rois : array_like
+        The boxes, in any form of :func:`roi_align`.
+    input_shape : sequence of int
+        Shape of the features, in the order of `layout`.
+    spatial_scale, sampling_ratio, aligned, mode
+        As in the forward.
+    argmax : ndarray of int, optional
+        With ``mode="max"``: the winners that :func:`roi_align` returned.
+    batch_indices : array_like of int, optional
+        As in the forward.
+    layout : {"NCHW", "NHWC"}
+        Order of the axes.
+    out : ndarray, optional
+        Where to put the gradient: of `input_shape` and grad_output's dtype. It is overwritten.
+
+    Returns
+    -------
+    ndarray
+        Shape `input_shape`, in grad_output's dtype, summed in float32 (float64 for float64).
+
+    Raises
+    ------
+    TypeError
+        If an argument is of the wrong type, or `argmax` is missing with ``mode="max"``.
+    ValueError
+        If a shape, a batch index or a value is not as described, or `argmax` is given for an
+        average or names a sample that its bin does not have.
+
+    Examples
+    --------
+    >>> import numpy as np, roipool
+    >>> grad_output = np.ones((1, 1, 1, 1), np.float32)
+    >>> roipool.roi_align_backward(grad_output, [[0, 1, 1, 2, 2]], (1, 1, 3, 3), aligned=False)
+    array([[[[0.  , 0.  , 0.  ],
+             [0.  , 0.25, 0.25],
+             [0.  , 0.25, 0.25]]]], dtype=float32)
+    """
+    with Call(
+        grad_output=grad_output, argmax=argmax, rois=rois, batch_indices=batch_indices, out=out
+    ) as call:
+        layout = check.layout(layout)
+        gradient = check.float_array("grad_output", grad_output)
+        shape = check.map_shape("input_shape", input_shape, layout)
+        placed = definition(spatial_scale, sampling_ratio, aligned)
+        mode = check.choice("mode", mode, MODES)
+        regions = check.regions(rois, batch_indices, shape[0], gradient.dtype)
+        size = check.grad_output("grad_output", gradient, len(regions.boxes), shape, layout)
+        pooling = Pooling(placed, size, layout, rules=RULES)
+        inputs = (grad_output, argmax, rois)
+        if mode == "avg":
+            if argmax is not None:
+                raise ValueError("argmax must not be given with mode='avg': an average has none")
+            return call.average_backward(gradient, regions, pooling, shape, out=out, inputs=inputs)
+        if argmax is None:
+            raise TypeError("argmax must be given with mode='max': roi_align returns it")
+        return call.maximum_backward(
+            gradient, argmax, regions, pooling, shape, out=out, inputs=inputs
+        )
+
+
+def roi_align_backward_rois(
+    grad_output: Array,
+    features: Array,
+    rois: Boxes,
+    spatial_scale: float = 1.0,
+    sampling_ratio: int | Sequence[int] = 0,
+    *,
+    aligned: bool = True,
+    batch_indices: ArrayLike | None = None,
+    layout: str = "NCHW",
+) -> Array:
+    """Return the gradient of averaging :func:`roi_align` with respect to the boxes.
+
+    The derivative of every sample's interpolation by its position, times that of the position by
+    the box's corners. The adaptive number of samples counts as constant, as does a side held at
+    one cell (``aligned=False``); at a whole coordinate the derivative is the one to the right.
+
+    Parameters
+    ----------
+    grad_output : ndarray
+        Gradient of the pooled values, shape (K, C, rows, columns) or (K, rows, columns, C).
+    features : ndarray
+        The maps, as in :func:`roi_align`, in grad_output's dtype.
+    rois : array_like
+        The boxes, in any form of :func:`roi_align`.
+    spatial_scale, sampling_ratio, aligned
+        As in the forward.
+    batch_indices : array_like of int, optional
+        As in the forward.
+    layout : {"NCHW", "NHWC"}
+        Order of the axes.
+
+    Returns
+    -------
+    ndarray
+        Shape (K, 4): the gradient by x1, y1, x2, y2 in image pixels; float64 for float64 maps,
+        else float32. With `rois` as one array per image: in their layout, one after the other.
+
+    Raises
+    ------
+    TypeError
+        If an argument is of the wrong type.
+    ValueError
+        If a shape, a batch index or a value is not as described.
+
+    Examples
+    --------
+    On a map that rises by 1 per column, moving the box to the right by 1 adds 1:
+
+    >>> import numpy as np, roipool
+    >>> features = np.tile(np.arange(5.0), (1, 1, 5, 1))
+    >>> roipool.roi_align_backward_rois(np.ones((1, 1, 1, 1)), features, [[0, 1, 1, 3, 3]])
+    array([[0.5, 0. , 0.5, 0. ]])
+    """
+    with Call(
+        grad_output=grad_output, features=features, rois=rois, batch_indices=batch_indices
+    ) as call:
+        layout = check.layout(layout)
+        gradient = check.float_array("grad_output", grad_output)
+        maps = check.features("features", features, layout)
+        check.same_dtype("grad_output", gradient, "features", maps)
+        placed = definition(spatial_scale, sampling_ratio, aligned)
+        regions = check.regions(rois, batch_indices, maps.shape[0], maps.dtype)
+        size = check.grad_output("grad_output", gradient, len(regions.boxes), maps.shape, layout)
+        return call.average_backward_boxes(gradient, maps, regions, Pooling(placed, size, layout))

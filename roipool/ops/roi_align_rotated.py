@@ -1,0 +1,285 @@
+"""ROI align of rotated boxes: bilinear samples on a turned grid, averaged."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from roipool import _arguments as check
+from roipool._arguments import Boxes
+from roipool._arrays import Array
+from roipool._definitions import Definition
+from roipool._layout import height_width
+from roipool._pooling import Call, Pooling
+
+RADIANS = {"radians": 1.0, "degrees": math.pi / 180}
+
+
+def definition(
+    spatial_scale: float,
+    sampling_ratio: int | Sequence[int],
+    aligned: bool,
+    clockwise: bool,
+    angle_unit: str,
+) -> Definition:
+    """Return the definition with these options, checked."""
+    turn = RADIANS[check.choice("angle_unit", angle_unit, tuple(RADIANS))]
+    return Definition(
+        "roi_align_rotated",
+        check.real_number("spatial_scale", spatial_scale),
+        check.sampling_pair("sampling_ratio", sampling_ratio),
+        check.flag("aligned", aligned),
+        -turn if check.flag("clockwise", clockwise) else turn,
+    )
+
+
+def _check_sizes(name: str, shape: Sequence[int], bins: str, pooling: Pooling) -> None:
+    """Refuse maps whose cells, or outputs whose bins, 32 bits do not number."""
+    limit = np.iinfo(np.int32).max
+    cells = height_width(shape, pooling.layout)
+    for what, sizes, units in ((name, cells, "cells"), (bins, pooling.output_size, "bins")):
+        if math.prod(sizes) > limit:
+            raise ValueError(
+                f"{what} has {sizes[0]} x {sizes[1]} {units}; rotated boxes allow at most {limit}"
+            )
+
+
+def roi_align_rotated(
+    features: Array,
+    rois: Boxes,
+    output_size: int | Sequence[int],
+    spatial_scale: float = 1.0,
+    sampling_ratio: int | Sequence[int] = 0,
+    *,
+    aligned: bool = True,
+    clockwise: bool = False,
+    angle_unit: str = "radians",
+    batch_indices: ArrayLike | None = None,
+    layout: str = "NCHW",
+    out: Array | None = None,
+) -> Array:
+    """Pool each rotated box to a fixed grid of averages of bilinear samples.
+
+    The grid of samples of :func:`roi_align` is laid around the origin, turned, and moved to the
+    box's centre. Samples that lie more than one cell beyond the outermost cell centres count as 0.
+
+    Parameters
+    ----------
+    features : ndarray
+        Maps, shape (N, C, H, W) or, with ``layout="NHWC"``, (N, H, W, C); float16, bfloat16,
+        float32 or float64. H * W is at most 2**31 - 1.
+    rois : array_like
+        Boxes, centre and sides in image pixels: shape (K, 6) with rows batch index, centre x,
+        centre y, width, height, angle; or (K, 5) without the batch index and with
+        `batch_indices`; or a sequence of N arrays of shape (L, 5), one for each image.
+    output_size : int or pair of int
+        Bins of the output, (rows, columns); one int for both. At most 2**31 - 1 bins.
+    spatial_scale : float
+        Map cells per image pixel, for example 1/16.
+    sampling_ratio : int or pair of int
+        Samples per bin, (along the height, along the width); 0 takes as many as the bin is long
+        in map cells, rounded up (at most 2**22).
+    aligned : bool
+        Shift centres by half a cell, so that cell centres lie at whole coordinates plus one half.
+        False is the older convention, which also makes sides at least one cell long.
+    clockwise : bool
+        Whether angles grow clockwise as the image is shown (y pointing down); by default they grow
+        counter-clockwise.
+    angle_unit : {"radians", "degrees"}
+        The unit of angles.
+    batch_indices : array_like of int, optional
+        Shape (K,): the image of each box, with `rois` of shape (K, 5).
+    layout : {"NCHW", "NHWC"}
+        Order of the axes of `features` and of the result.
+    out : ndarray, optional
+        Where to put the pooled values; of the result's shape and dtype.
+
+    Returns
+    -------
+    ndarray
+        Shape (K, C, rows, columns), or (K, rows, columns, C) for NHWC, in the features' dtype.
+        A bin without samples is 0.
+
+    Raises
+    ------
+    TypeError
+        If an argument is of the wrong type, for example integer features.
+    ValueError
+        If a shape, a batch index or a value is not as described.
+
+    Notes
+    -----
+    A box with NaN or infinite numbers is 0, and so is one whose centre lies beyond 2**30 cells or
+    whose angle is beyond 2**30 radians. Sides of negative length mirror the box with a fixed
+    `sampling_ratio`, and give 0 with an adaptive one. Definition: Ma et al., "Arbitrary-Oriented
+    Scene Text Detection via Rotation Proposals" (2018), as in mmcv's ``RoIAlignRotated``.
+    detectron2's ``ROIAlignRotated`` is ``angle_unit="degrees"``; OpenVINO's ``ROIAlignRotated-15``
+    has `clockwise`.
+
+    Examples
+    --------
+    A quarter turn counter-clockwise: the box's upper edge becomes the left one.
+
+    >>> import numpy as np, roipool
+    >>> features = np.arange(1, 26, dtype=np.float32).reshape(1, 1, 5, 5)
+    >>> box = [[0, 2, 2, 2, 2, 90]]
+    >>> roipool.roi_align_rotated(
+    ...     features, box, output_size=2, sampling_ratio=2, angle_unit="degrees"
+    ... )
+    array([[[[12.,  7.],
+             [13.,  8.]]]], dtype=float32)
+    """
+    with Call(features=features, rois=rois, batch_indices=batch_indices, out=out) as call:
+        layout = check.layout(layout)
+        maps = check.features("features", features, layout)
+        placed = definition(spatial_scale, sampling_ratio, aligned, clockwise, angle_unit)
+        pooling = Pooling(placed, check.size_pair("output_size", output_size), layout)
+        _check_sizes("features", maps.shape, "output_size", pooling)
+        regions = check.regions(rois, batch_indices, maps.shape[0], maps.dtype, check.ROTATED)
+        return call.average(maps, regions, pooling, out=out, inputs=(features, rois))
+
+
+def roi_align_rotated_backward(
+    grad_output: Array,
+    rois: Boxes,
+    input_shape: Sequence[int],
+    spatial_scale: float = 1.0,
+    sampling_ratio: int | Sequence[int] = 0,
+    *,
+    aligned: bool = True,
+    clockwise: bool = False,
+    angle_unit: str = "radians",
+    batch_indices: ArrayLike | None = None,
+    layout: str = "NCHW",
+    out: Array | None = None,
+) -> Array:
+    """Return the gradient of :func:`roi_align_rotated` with respect to the features.
+
+    It is the transpose of the forward; boxes are taken in order, so that the result is bitwise
+    identical for any number of threads.
+
+    Parameters
+    ----------
+    grad_output : ndarray
+        Gradient of the pooled values, shape (K, C, rows, columns) or (K, rows, columns, C);
+        float16, bfloat16, float32 or float64.
+    rois : array_like
+        The boxes, in any form of :func:`roi_align_rotated`.
+    input_shape : sequence of int
+        Shape of the features, in the order of `layout`.
+    spatial_scale, sampling_ratio, aligned, clockwise, angle_unit
+        As in the forward.
+    batch_indices : array_like of int, optional
+        As in the forward.
+    layout : {"NCHW", "NHWC"}
+        Order of the axes.
+    out : ndarray, optional
+        Where to put the gradient: of `input_shape` and grad_output's dtype. It is overwritten.
+
+    Returns
+    -------
+    ndarray
+        Shape `input_shape`, in grad_output's dtype, summed in float32 (float64 for float64).
+
+    Raises
+    ------
+    TypeError
+        If an argument is of the wrong type.
+    ValueError
+        If a shape, a batch index or a value is not as described.
+
+    Examples
+    --------
+    >>> import numpy as np, roipool
+    >>> grad_output, box = np.ones((1, 1, 1, 1), np.float32), [[0, 1, 1, 1, 1, 0.5]]
+    >>> roipool.roi_align_rotated_backward(grad_output, box, (1, 1, 2, 2))
+    array([[[[0.25, 0.25],
+             [0.25, 0.25]]]], dtype=float32)
+    """
+    with Call(grad_output=grad_output, rois=rois, batch_indices=batch_indices, out=out) as call:
+        layout = check.layout(layout)
+        gradient = check.float_array("grad_output", grad_output)
+        shape = check.map_shape("input_shape", input_shape, layout)
+        placed = definition(spatial_scale, sampling_ratio, aligned, clockwise, angle_unit)
+        regions = check.regions(rois, batch_indices, shape[0], gradient.dtype, check.ROTATED)
+        size = check.grad_output("grad_output", gradient, len(regions.boxes), shape, layout)
+        pooling = Pooling(placed, size, layout)
+        _check_sizes("input_shape", shape, "grad_output", pooling)
+        inputs = (grad_output, rois)
+        return call.average_backward(gradient, regions, pooling, shape, out=out, inputs=inputs)
+
+
+def roi_align_rotated_backward_rois(
+    grad_output: Array,
+    features: Array,
+    rois: Boxes,
+    spatial_scale: float = 1.0,
+    sampling_ratio: int | Sequence[int] = 0,
+    *,
+    aligned: bool = True,
+    clockwise: bool = False,
+    angle_unit: str = "radians",
+    batch_indices: ArrayLike | None = None,
+    layout: str = "NCHW",
+) -> Array:
+    """Return the gradient of :func:`roi_align_rotated` with respect to the boxes.
+
+    The derivative of every sample's interpolation by its position, times that of the position by
+    the box's numbers. The adaptive number of samples counts as constant, as does a side held at
+    one cell (``aligned=False``); at a whole coordinate the derivative is the one to the right.
+
+    Parameters
+    ----------
+    grad_output : ndarray
+        Gradient of the pooled values, shape (K, C, rows, columns) or (K, rows, columns, C).
+    features : ndarray
+        The maps, as in :func:`roi_align_rotated`, in grad_output's dtype.
+    rois : array_like
+        The boxes, in any form of :func:`roi_align_rotated`.
+    spatial_scale, sampling_ratio, aligned, clockwise, angle_unit
+        As in the forward.
+    batch_indices : array_like of int, optional
+        As in the forward.
+    layout : {"NCHW", "NHWC"}
+        Order of the axes.
+
+    Returns
+    -------
+    ndarray
+        Shape (K, 5): the gradient by centre x, centre y, width and height in image pixels, and by
+        the angle in its unit; float64 for float64 maps, else float32. With `rois` as one array per
+        image: in their order, one after the other.
+
+    Raises
+    ------
+    TypeError
+        If an argument is of the wrong type.
+    ValueError
+        If a shape, a batch index or a value is not as described.
+
+    Examples
+    --------
+    On a map that rises by 1 per column, moving the box to the right by 1 adds 1:
+
+    >>> import numpy as np, roipool
+    >>> features = np.tile(np.arange(5.0), (1, 1, 5, 1))
+    >>> box = [[0, 2.5, 2.5, 2, 2, 0]]
+    >>> roipool.roi_align_rotated_backward_rois(np.ones((1, 1, 1, 1)), features, box)
+    array([[1., 0., 0., 0., 0.]])
+    """
+    with Call(
+        grad_output=grad_output, features=features, rois=rois, batch_indices=batch_indices
+    ) as call:
+        layout = check.layout(layout)
+        gradient = check.float_array("grad_output", grad_output)
+        maps = check.features("features", features, layout)
+        check.same_dtype("grad_output", gradient, "features", maps)
+        placed = definition(spatial_scale, sampling_ratio, aligned, clockwise, angle_unit)
+        regions = check.regions(rois, batch_indices, maps.shape[0], maps.dtype, check.ROTATED)
+        size = check.grad_output("grad_output", gradient, len(regions.boxes), maps.shape, layout)
+        pooling = Pooling(placed, size, layout)
+        _check_sizes("features", maps.shape, "grad_output", pooling)
+        return call.average_backward_boxes(gradient, maps, regions, pooling)

@@ -1,0 +1,151 @@
+"""ROI average pooling: the mean of the whole cells of each bin."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from numpy.typing import ArrayLike
+
+from roipool import _arguments as check
+from roipool._arguments import Boxes
+from roipool._arrays import Array
+from roipool._definitions import Definition
+from roipool._pooling import Call, Pooling
+
+
+def roi_average_pool(
+    features: Array,
+    rois: Boxes,
+    output_size: int | Sequence[int],
+    spatial_scale: float = 1.0,
+    *,
+    batch_indices: ArrayLike | None = None,
+    layout: str = "NCHW",
+    out: Array | None = None,
+) -> Array:
+    """Pool each box to a fixed grid by the mean of whole map cells.
+
+    Box corners are scaled and rounded to map cells (half away from zero); the last row and column
+    do not belong to the box, unlike in :func:`roi_pool`; it is at least one cell long. The edges
+    of bins are rounded outwards, so that neighbouring bins may share cells.
+
+    Parameters
+    ----------
+    features : ndarray
+        Maps, shape (N, C, H, W) or, with ``layout="NHWC"``, (N, H, W, C); float16, bfloat16,
+        float32 or float64.
+    rois : array_like
+        Boxes in image pixels: shape (K, 5) with rows batch index, x1, y1, x2, y2; or (K, 4) with
+        rows x1, y1, x2, y2 and `batch_indices`; or a sequence of N arrays of shape (L, 4), one
+        for each image.
+    output_size : int or pair of int
+        Bins of the output, (rows, columns); one int for both.
+    spatial_scale : float
+        Map cells per image pixel, for example 1/16.
+    batch_indices : array_like of int, optional
+        Shape (K,): the image of each box, with `rois` of shape (K, 4).
+    layout : {"NCHW", "NHWC"}
+        Order of the axes of `features` and of the result.
+    out : ndarray, optional
+        Where to put the pooled values; of the result's shape and dtype.
+
+    Returns
+    -------
+    ndarray
+        Shape (K, C, rows, columns), or (K, rows, columns, C) for NHWC, in the features' dtype.
+        0 for a bin without cells, and for NaN and infinite coordinates.
+
+    Raises
+    ------
+    TypeError
+        If an argument is of the wrong type, for example integer features.
+    ValueError
+        If a shape, a batch index or a value is not as described.
+
+    Notes
+    -----
+    Definition: Chainer's ``roi_average_pooling_2d`` as its GPU kernel rounds: bins' edges in the
+    maps' type (float32 for 16-bit maps). (Its CPU code rounds boxes half to even and computes
+    bins' edges in float64 for any maps: ``roipool.compat.chainer``.)
+
+    Examples
+    --------
+    >>> import numpy as np, roipool
+    >>> features = np.arange(1, 26, dtype=np.float32).reshape(1, 1, 5, 5)
+    >>> roipool.roi_average_pool(features, [[0, 0, 0, 4, 4]], output_size=2)
+    array([[[[ 4.,  6.],
+             [14., 16.]]]], dtype=float32)
+    """
+    with Call(features=features, rois=rois, batch_indices=batch_indices, out=out) as call:
+        layout = check.layout(layout)
+        maps = check.features("features", features, layout)
+        pooling = Pooling(
+            Definition("roi_average_pool", check.real_number("spatial_scale", spatial_scale)),
+            check.size_pair("output_size", output_size),
+            layout,
+        )
+        regions = check.regions(rois, batch_indices, maps.shape[0], maps.dtype)
+        return call.average(maps, regions, pooling, out=out, inputs=(features, rois))
+
+
+def roi_average_pool_backward(
+    grad_output: Array,
+    rois: Boxes,
+    input_shape: Sequence[int],
+    spatial_scale: float = 1.0,
+    *,
+    batch_indices: ArrayLike | None = None,
+    layout: str = "NCHW",
+    out: Array | None = None,
+) -> Array:
+    """Return the gradient of :func:`roi_average_pool` with respect to the features.
+
+    Parameters
+    ----------
+    grad_output : ndarray
+        Gradient of the pooled values, shape (K, C, rows, columns) or (K, rows, columns, C);
+        float16, bfloat16, float32 or float64.
+    rois, spatial_scale, batch_indices
+        As in the forward.
+    input_shape : sequence of int
+        Shape of the features, in the order of `layout`.
+    layout : {"NCHW", "NHWC"}
+        Order of the axes.
+    out : ndarray, optional
+        Where to put the gradient: of `input_shape` and grad_output's dtype. It is overwritten.
+
+    Returns
+    -------
+    ndarray
+        Shape `input_shape`, in grad_output's dtype; the same bits for any number of threads.
+
+    Raises
+    ------
+    TypeError
+        If an argument is of the wrong type.
+    ValueError
+        If a shape, a batch index or a value is not as described.
+
+    Examples
+    --------
+    >>> import numpy as np, roipool
+    >>> grad_output = np.ones((1, 1, 1, 1), np.float32)
+    >>> roipool.roi_average_pool_backward(grad_output, [[0, 0, 0, 2, 2]], (1, 1, 2, 3))
+    array([[[[0.25, 0.25, 0.  ],
+             [0.25, 0.25, 0.  ]]]], dtype=float32)
+    """
+    with Call(grad_output=grad_output, rois=rois, batch_indices=batch_indices, out=out) as call:
+        layout = check.layout(layout)
+        gradient = check.float_array("grad_output", grad_output)
+        shape = check.map_shape("input_shape", input_shape, layout)
+        placed = Definition("roi_average_pool", check.real_number("spatial_scale", spatial_scale))
+        regions = check.regions(rois, batch_indices, shape[0], gradient.dtype)
+        size = check.grad_output("grad_output", gradient, len(regions.boxes), shape, layout)
+        return call.average_backward(
+            gradient,
+            regions,
+            Pooling(placed, size, layout),
+            shape,
+            out=out,
+            inputs=(grad_output, rois),
+        )

@@ -1,0 +1,201 @@
+"""ROI pooling: the maximum over the whole cells of each bin."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, overload
+
+from numpy.typing import ArrayLike
+
+from roipool import _arguments as check
+from roipool._arguments import Boxes
+from roipool._arrays import Array
+from roipool._definitions import Definition
+from roipool._pooling import Call, MaxRules, Pooling
+
+RULES = MaxRules(argmax_is_cell=True)
+
+
+@overload
+def roi_pool(
+    features: Array,
+    rois: Boxes,
+    output_size: int | Sequence[int],
+    spatial_scale: float = ...,
+    *,
+    batch_indices: ArrayLike | None = ...,
+    layout: str = ...,
+    return_argmax: Literal[False] = ...,
+    out: Array | None = ...,
+) -> Array: ...
+@overload
+def roi_pool(
+    features: Array,
+    rois: Boxes,
+    output_size: int | Sequence[int],
+    spatial_scale: float = ...,
+    *,
+    batch_indices: ArrayLike | None = ...,
+    layout: str = ...,
+    return_argmax: Literal[True],
+    out: Array | None = ...,
+) -> tuple[Array, Array]: ...
+def roi_pool(
+    features: Array,
+    rois: Boxes,
+    output_size: int | Sequence[int],
+    spatial_scale: float = 1.0,
+    *,
+    batch_indices: ArrayLike | None = None,
+    layout: str = "NCHW",
+    return_argmax: bool = False,
+    out: Array | None = None,
+) -> Array | tuple[Array, Array]:
+    """Pool each box to a fixed grid by the maximum over whole map cells.
+
+    This is Fast R-CNN's ROI pooling as Caffe computes it: box corners are scaled and rounded to
+    map cells (half away from zero), both ends belong to the box, which is at least one cell long,
+    and the edges of bins are rounded outwards, so that neighbouring bins may share cells.
+
+    Parameters
+    ----------
+    features : ndarray
+        Maps, shape (N, C, H, W) or, with ``layout="NHWC"``, (N, H, W, C); float16, bfloat16,
+        float32 or float64.
+    rois : array_like
+        Boxes in image pixels: shape (K, 5) with rows batch index, x1, y1, x2, y2; or (K, 4) with
+        rows x1, y1, x2, y2 and `batch_indices`; or a sequence of N arrays of shape (L, 4), one
+        for each image.
+    output_size : int or pair of int
+        Bins of the output, (rows, columns); one int for both.
+    spatial_scale : float
+        Map cells per image pixel, for example 1/16.
+    batch_indices : array_like of int, optional
+        Shape (K,): the image of each box, with `rois` of shape (K, 4).
+    layout : {"NCHW", "NHWC"}
+        Order of the axes of `features` and of the result.
+    return_argmax : bool
+        Also return the winners; a backward needs them.
+    out : ndarray, optional
+        Where to put the pooled values; of the result's shape and dtype.
+
+    Returns
+    -------
+    pooled : ndarray
+        Shape (K, C, rows, columns), or (K, rows, columns, C) for NHWC, in the features' dtype.
+        0 for a bin without cells. A NaN cell is ignored; a bin of nothing else gives -inf.
+    argmax : ndarray
+        Only with `return_argmax`. Same shape, int32 (int64 where H*W exceeds 2**31 - 1): the
+        winner's place ``y * W + x``, the first of equals in row order; -1 where there is none.
+
+    Raises
+    ------
+    TypeError
+        If an argument is of the wrong type, for example integer features.
+    ValueError
+        If a shape, a batch index or a value is not as described.
+
+    Notes
+    -----
+    NaN and infinite coordinates give 0 and -1. Definition: Girshick, "Fast R-CNN" (2015), and
+    Caffe's ``roi_pooling_layer``; torchvision, MXNet, ONNX Runtime and Paddle agree with it.
+
+    Examples
+    --------
+    >>> import numpy as np, roipool
+    >>> features = np.arange(1, 26, dtype=np.float32).reshape(1, 1, 5, 5)
+    >>> roipool.roi_pool(features, [[0, 1, 1, 3, 3]], output_size=2)
+    array([[[[13., 14.],
+             [18., 19.]]]], dtype=float32)
+    """
+    with Call(features=features, rois=rois, batch_indices=batch_indices, out=out) as call:
+        layout = check.layout(layout)
+        maps = check.features("features", features, layout)
+        pooling = Pooling(
+            Definition("roi_pool", check.real_number("spatial_scale", spatial_scale)),
+            check.size_pair("output_size", output_size),
+            layout,
+            rules=RULES,
+        )
+        want_argmax = check.flag("return_argmax", return_argmax)
+        regions = check.regions(rois, batch_indices, maps.shape[0], maps.dtype)
+        pooled, argmax = call.maximum(
+            maps, regions, pooling, return_argmax=want_argmax, out=out, inputs=(features, rois)
+        )
+        return (pooled, argmax) if want_argmax else pooled
+
+
+def roi_pool_backward(
+    grad_output: Array,
+    argmax: Array,
+    rois: Boxes,
+    input_shape: Sequence[int],
+    *,
+    batch_indices: ArrayLike | None = None,
+    layout: str = "NCHW",
+    out: Array | None = None,
+) -> Array:
+    """Return the gradient of :func:`roi_pool` with respect to the features.
+
+    Each pooled value's gradient goes to the cell that won; boxes are taken in layout, so that the
+    result is the same bits for any number of threads.
+
+    Parameters
+    ----------
+    grad_output : ndarray
+        Gradient of the pooled values, shape (K, C, rows, columns) or (K, rows, columns, C);
+        float16, bfloat16, float32 or float64.
+    argmax : ndarray of int
+        Same shape: the winners that :func:`roi_pool` returned.
+    rois : array_like
+        The boxes, as in :func:`roi_pool`; only their images matter here.
+    input_shape : sequence of int
+        Shape of the features, in the order of `layout`.
+    batch_indices : array_like of int, optional
+        As in :func:`roi_pool`.
+    layout : {"NCHW", "NHWC"}
+        Order of the axes.
+    out : ndarray, optional
+        Where to put the gradient: of `input_shape` and grad_output's dtype. It is overwritten.
+
+    Returns
+    -------
+    ndarray
+        Shape `input_shape`, in grad_output's dtype, summed in float32 (float64 for float64).
+
+    Raises
+    ------
+    TypeError
+        If an argument is of the wrong type.
+    ValueError
+        If a shape or a batch index is not as described, or argmax names a cell that the map does
+        not have.
+
+    Examples
+    --------
+    >>> import numpy as np, roipool
+    >>> features = np.arange(9, dtype=np.float32).reshape(1, 1, 3, 3)
+    >>> rois = [[0, 0, 0, 1, 1]]
+    >>> pooled, argmax = roipool.roi_pool(features, rois, 1, return_argmax=True)
+    >>> roipool.roi_pool_backward(np.ones_like(pooled), argmax, rois, features.shape)
+    array([[[[0., 0., 0.],
+             [0., 1., 0.],
+             [0., 0., 0.]]]], dtype=float32)
+    """
+    with Call(
+        grad_output=grad_output, argmax=argmax, rois=rois, batch_indices=batch_indices, out=out
+    ) as call:
+        layout = check.layout(layout)
+        gradient = check.float_array("grad_output", grad_output)
+        shape = check.map_shape("input_shape", input_shape, layout)
+        regions = check.regions(rois, batch_indices, shape[0], gradient.dtype)
+        check.grad_output("grad_output", gradient, len(regions.boxes), shape, layout)
+        return call.unpool(
+            gradient,
+            argmax,
+            regions.batch_indices,
+            shape,
+            layout=layout,
+            out=out,
+            inputs=(grad_output, argmax, rois),
+        )

@@ -1,0 +1,140 @@
+"""Calls of public functions, with arguments by name."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from .case import STORAGES, Array, Case, dtypes
+from .operations import OPERATIONS, Operation
+
+Results: TypeAlias = dict[str, Array]
+
+
+class Call(NamedTuple):
+    """One call of a function: its name below roipool, its arguments, and names for its results."""
+
+    function: str
+    arguments: dict[str, Any]
+    returns: tuple[str, ...]
+
+
+def run(
+    case: Case,
+    library: Any,
+    operation: Operation | None = None,
+    *,
+    calls: list[Call] | None = None,
+    **more: Any,
+) -> Results:
+    """Call an operation's functions.
+
+    Parameters
+    ----------
+    case : Case
+        What to call them with.
+    library : module
+        `roipool`, or something whose functions have the same arguments.
+    operation : Operation, optional
+        By default the case's.
+    calls : list, optional
+        Where to put the calls that are made.
+    **more
+        Arguments that come before the case's own: `argmax`, for example.
+
+    Returns
+    -------
+    dict
+        Arrays in NCHW and native byte order: "pooled", "gradient", and, where there are,
+        "box_gradient" and winners.
+    """
+    operation = operation or OPERATIONS[case.operation]
+    known = {**known_arguments(case), **operation.boxes(case), **operation.fixed, **case.options}
+    results: Results = {}
+
+    def call(function: str, returns: tuple[str, ...], out_shape: tuple[int, ...]) -> None:
+        if not function or more.get(function, True) is None:
+            return
+        arguments = _arguments_of(library, function, known | more, operation.names)
+        if "out" in arguments:
+            arguments["out"] = _result_array(case, out_shape)
+        if calls is not None:
+            calls.append(Call(function, arguments, returns))
+        found = _function(library, function)(**arguments)
+        found = found if isinstance(found, tuple) else (found,)
+        if arguments.get("out") is not None and found[0] is not arguments["out"]:
+            raise AssertionError(f"{function} does not return its out")
+        known.update(zip(returns[1:], found[1:], strict=True))
+        results.update(zip(returns, found, strict=True))
+
+    pooled_shape = in_layout_shape(case.grad.shape, case.layout)
+    call(operation.forward, operation.returns, pooled_shape)
+    call(operation.backward, ("gradient",), known["input_shape"])
+    call(operation.box_gradient, ("box_gradient",), ())
+    return {
+        name: to_nchw(array.astype(array.dtype.newbyteorder("="), copy=False), case.layout)
+        for name, array in results.items()
+    }
+
+
+def known_arguments(case: Case) -> dict[str, Any]:
+    """Return the arguments that every operation may have, apart from boxes and options."""
+    store, dtype = STORAGES[case.storage].store, dtypes()[case.dtype]
+    rows, columns = case.size
+    return {
+        "features": store(in_layout(case.maps.astype(dtype), case.layout)),
+        "grad_output": store(in_layout(case.grad.astype(dtype), case.layout)),
+        "input_shape": in_layout_shape(case.maps.shape, case.layout),
+        "output_size": (rows, columns),
+        "crop_size": (rows, columns),
+        **dict.fromkeys(("pooled_h", "output_height", "crop_height"), rows),
+        **dict.fromkeys(("pooled_w", "output_width", "crop_width"), columns),
+        "layout": case.layout,
+        "out": None,
+    }
+
+
+def _function(library: Any, name: str) -> Any:
+    for part in name.split("."):
+        library = getattr(library, part)
+    return library
+
+
+@cache
+def _parameters(function: Any) -> tuple[str, ...]:
+    return tuple(inspect.signature(function).parameters)
+
+
+def _arguments_of(
+    library: Any, function: str, known: Mapping[str, Any], names: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return those arguments that the function has."""
+    parameters = _parameters(_function(library, function))
+    wanted = ((own, names.get(own, own)) for own in parameters)
+    return {own: known[name] for own, name in wanted if name in known}
+
+
+def _result_array(case: Case, shape: tuple[int, ...]) -> Array | None:
+    """Return what is passed as `out`, full of something."""
+    if case.out == "new":
+        return None
+    return STORAGES[case.out].store(np.full(shape, np.nan, dtypes()[case.dtype]))
+
+
+def in_layout(array: Array, layout: str) -> Array:
+    """Return an NCHW array in `layout`, contiguous."""
+    return np.ascontiguousarray(np.moveaxis(array, 1, -1) if layout == "NHWC" else array)
+
+
+def in_layout_shape(shape: tuple[int, ...], layout: str) -> tuple[int, ...]:
+    """Return an NCHW shape in `layout`."""
+    return (shape[0], *shape[2:], shape[1]) if layout == "NHWC" else tuple(shape)
+
+
+def to_nchw(array: Array, layout: str) -> Array:
+    """Return an array of `layout` as NCHW; gradients of boxes have no layout."""
+    return np.moveaxis(array, -1, 1) if layout == "NHWC" and array.ndim == 4 else array

@@ -1,0 +1,109 @@
+"""What one call depends on, and how its arrays lie in memory."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array: TypeAlias = NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """A call of one operation, forward and backward.
+
+    Attributes
+    ----------
+    operation : str
+        A row of `OPERATIONS`.
+    dtype : str
+        Type of the maps.
+    maps, grad : ndarray of float64
+        Shapes (N, C, H, W) and (K, C, rows, columns); `dtype` holds them exactly.
+    rois : ndarray of float64
+        Shape (K, 5): image, then x1, y1, x2, y2 in image pixels.
+    options : dict
+        Keyword arguments of the operation.
+    layout : str
+        Of the arrays that are passed.
+    form : str
+        One of `FORMS`: how boxes are passed.
+    storage, out : str
+        Of `STORAGES`: how maps and gradients lie in memory, and results; `out` may be "new".
+    threads : int
+        How many compute.
+    large : bool
+        Too large for the oracle.
+    """
+
+    operation: str
+    maps: Array
+    grad: Array
+    rois: Array
+    dtype: str = "float32"
+    options: dict[str, Any] = field(default_factory=dict)
+    layout: str = "NCHW"
+    form: str = "table"
+    storage: str = "plain"
+    out: str = "new"
+    threads: int = 1
+    large: bool = False
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Bins: rows and columns."""
+        rows, columns = self.grad.shape[2:]
+        return rows, columns
+
+    @property
+    def images(self) -> NDArray[np.int64]:
+        """The image of each box."""
+        return self.rois[:, 0].astype(np.int64)
+
+    @property
+    def real(self) -> type[np.floating[Any]]:
+        """Type of coordinates and sums."""
+        return np.float64 if self.dtype == "float64" else np.float32
+
+
+class Storage(NamedTuple):
+    """How an array may lie in memory: a function that stores it so, and the same as Python text."""
+
+    store: Callable[[Array], Array]
+    text: str
+
+
+def _unaligned(array: Array) -> Array:
+    return np.frombuffer(b"0" + array.tobytes(), array.dtype, offset=1).reshape(array.shape)
+
+
+STORAGES = {
+    "plain": Storage(np.ascontiguousarray, "{}"),
+    "strided": Storage(lambda a: np.repeat(a, 2, -1)[..., ::2], "np.repeat({}, 2, -1)[..., ::2]"),
+    "reversed": Storage(lambda a: a[::-1].copy()[::-1], "{}[::-1].copy()[::-1]"),
+    "Fortran": Storage(np.asfortranarray, "np.asfortranarray({})"),
+    "swapped": Storage(
+        lambda a: a.astype(a.dtype.newbyteorder()),
+        "(lambda a: a.astype(a.dtype.newbyteorder()))({})",
+    ),
+    "read-only, unaligned": Storage(
+        _unaligned,
+        "(lambda a: np.frombuffer(b'0' + a.tobytes(), a.dtype, offset=1).reshape(a.shape))({})",
+    ),
+}  # fmt: skip
+WRITABLE = [name for name in STORAGES if not name.startswith("read-only")]
+FORMS = ("table", "nested lists", "batch indices", "one array per image")
+
+
+def dtypes() -> dict[str, np.dtype[Any]]:
+    """Return the types of maps by name; bfloat16 needs ml_dtypes."""
+    known = {name: np.dtype(name) for name in ("float32", "float16", "float64")}
+    with contextlib.suppress(ModuleNotFoundError):
+        known["bfloat16"] = np.dtype(importlib.import_module("ml_dtypes").bfloat16)
+    return known

@@ -1,0 +1,244 @@
+"""Random calls, over the whole space of arguments."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from .case import FORMS, STORAGES, WRITABLE, Array, Case, dtypes
+from .operations import OPERATIONS, Operation, Random
+
+# What the oracle may visit on average (samples of bins), and at most.
+USUAL_WORK, GREATEST_WORK = 40, 12_000
+CHECKED_BY_ORACLE = 0.95  # of the calls; the others are too large for it
+MOST_NUMBERS = {"small": 30_000, "large": 80_000}  # in the maps, and in the pooled values
+
+Option = TypeVar("Option")
+
+
+class Geometry(NamedTuple):
+    """Sizes and boxes: shape of the maps (N, C, H, W), bins, and rows image, x1, y1, x2, y2."""
+
+    shape: tuple[int, int, int, int]
+    size: tuple[int, int]
+    table: Array
+
+
+def draw(seed: int, number: int, operations: Sequence[str] = tuple(OPERATIONS)) -> Case:
+    """Return call `number` of a seed, which depends on nothing else.
+
+    Parameters
+    ----------
+    seed, number : int
+        Not negative.
+    operations : sequence of str
+        The rows of `OPERATIONS` to draw from; those of the core are drawn more often.
+
+    Returns
+    -------
+    Case
+    """
+    rng = np.random.default_rng((seed, number))
+    name = _pick(rng, [name for name in operations for _ in range(1 if "." in name else 3)])
+    operation = OPERATIONS[name]
+    dtype = _pick(rng, [one for one in operation.dtypes if one in dtypes()])
+    real = np.float64 if dtype == "float64" else np.float32
+    large = rng.random() > CHECKED_BY_ORACLE
+    geometry = None
+    while geometry is None:
+        options = {option: value(rng) for option, value in operation.options.items()}
+        drawn = _geometry(rng, operation, options, real, large)
+        geometry = (
+            drawn if large else _with_fewer_boxes(rng, drawn, _work(operation, options, drawn))
+        )
+    form = _pick(rng, FORMS)
+    table = geometry.table
+    if form == "one array per image":
+        table = table[np.argsort(table[:, 0], kind="stable")]
+    return Case(
+        name,
+        _numbers(rng, geometry.shape, dtype, pixels=True),
+        _numbers(rng, (len(table), geometry.shape[1], *geometry.size), dtype, pixels=False),
+        table,
+        dtype,
+        options,
+        _pick(rng, operation.layouts),
+        form,
+        storage=_pick(rng, list(STORAGES)) if rng.random() < 0.3 else "plain",
+        out=_pick(rng, WRITABLE) if rng.random() < 0.3 else "new",
+        threads=int(rng.integers(2, 6)) if rng.random() < 0.1 else 1,
+        large=large,
+    )
+
+
+def _pick(rng: Random, options: Sequence[Option]) -> Option:
+    return options[int(rng.integers(len(options)))]
+
+
+def _log_uniform(rng: Random, least: int, most: int) -> int:
+    """Return a number from `least` to `most`; each doubling is as likely as another."""
+    return int(math.exp(rng.uniform(math.log(least), math.log(most + 1))))
+
+
+def _geometry(
+    rng: Random,
+    operation: Operation,
+    options: Mapping[str, Any],
+    real: type[np.floating[Any]],
+    large: bool,
+) -> Geometry:
+    images, channels = _log_uniform(rng, 1, 3), _channels(rng, large)
+    height, width = (_extent(rng, 250 if large else 70) for _ in range(2))
+    boxes = _log_uniform(rng, 1, 150 if large else 40)
+    size = _bins(rng)
+    numbers = MOST_NUMBERS["large" if large else "small"]
+    images = max(1, min(images, numbers // (height * width)))
+    channels = max(1, min(channels, numbers // (images * height * width)))
+    boxes = max(1, min(boxes, numbers // (channels * math.prod(size))))
+    if rng.random() < 0.03:  # none of something
+        sizes = [images, channels, height, width, boxes]
+        sizes[rng.integers(5)] = 0
+        images, channels, height, width, boxes = sizes
+    table = np.empty((boxes if images else 0, 5))
+    table[:, 0] = rng.integers(0, max(images, 1), len(table))
+    scale = float(options.get("spatial_scale", 1.0))
+    for row in table:
+        row[[1, 3]] = _side(rng, width, scale, real, operation.finite)
+        row[[2, 4]] = _side(rng, height, scale, real, operation.finite)
+    if len(table) and rng.random() < 0.05:
+        table[:] = table[0]
+    return Geometry((images, channels, height, width), size, table)
+
+
+def _extent(rng: Random, most: int) -> int:
+    return int(rng.integers(1, most + 1)) if rng.random() < 0.5 else _log_uniform(rng, 1, most)
+
+
+def _bins(rng: Random) -> tuple[int, int]:
+    """Return bins each way; often few of them one way, so that there may be many the other."""
+    rows, columns = int(rng.integers(1, 18)), _log_uniform(rng, 1, 17)
+    if rng.random() < 0.7:
+        columns = int(rng.integers(1, 3))
+    return (columns, rows) if rng.random() < 0.7 else (rows, columns)
+
+
+def _channels(rng: Random, large: bool) -> int:
+    """Return few channels, any number of them, or a multiple of what vectors hold."""
+    kind = rng.integers(4)
+    if kind == 0:
+        return 16 * _pick(rng, (1, 2, 4, 8, 16, 32) if large else (1, 2))
+    if kind == 1:
+        return int(rng.integers(1, 520 if large else 71))
+    return _log_uniform(rng, 1, 70 if large else 9)
+
+
+def _side(
+    rng: Random, size: int, scale: float, real: type[np.floating[Any]], finite: bool
+) -> tuple[float, float]:
+    """Return both ends of a box on one axis, in image pixels."""
+    first, last = _ends(rng, size)
+    snap = rng.integers(6)
+    if snap < 3:  # on cells, halves and quarters
+        first, last = (round(end * 2**snap) / 2**snap for end in (first, last))
+    if scale > 0:
+        first, last = first / scale, last / scale
+    if rng.random() < 0.12:
+        first, last = (_neighbour(rng, end, real) for end in (first, last))
+    if not finite and rng.random() < 0.01:
+        bad = _pick(rng, (math.nan, math.inf, -math.inf))
+        first, last = (bad, last) if rng.random() < 0.5 else (first, bad)
+    return first, last
+
+
+_KINDS = (
+    ["inside"] * 5 + ["anywhere"] * 7 + ["around"] * 5
+    + ["the map", "the map", "reversed", "reversed", "empty", "before", "behind"]
+)  # fmt: skip
+
+
+def _ends(rng: Random, size: int) -> tuple[float, float]:
+    """Return both ends of a box on one axis, in cells."""
+    if rng.random() < 0.01:
+        reach = 10 ** rng.uniform(2, 11)
+        return rng.uniform(-reach, reach), rng.uniform(-reach, reach)
+    low = rng.uniform(-2, size + 1)
+    length = rng.uniform(0, 2 * size) if rng.random() < 0.5 else rng.uniform(0, 4)
+    match _pick(rng, _KINDS):
+        case "inside":
+            inside = rng.uniform(0, size, 2)
+            return float(inside.min()), float(inside.max())
+        case "around":
+            return rng.uniform(-size - 3, 1), rng.uniform(size - 1, 2 * size + 3)
+        case "the map":  # its edges, or the centres of its first and last cells
+            return 0, size - int(rng.integers(2))
+        case "reversed":
+            return low + length, low
+        case "empty":
+            return low, low
+        case "before":
+            return -length - rng.uniform(0, 4), -rng.uniform(0, 4)
+        case "behind":
+            return size + rng.uniform(-1, 4), size + 4 + length
+        case _:
+            return low, low + length
+
+
+def _neighbour(rng: Random, value: float, real: type[np.floating[Any]]) -> float:
+    """Return a coordinate in its computing type, or the next number of the type up or down."""
+    toward = _pick(rng, (-math.inf, value, math.inf))
+    return float(np.nextafter(real(value), real(toward)))
+
+
+def _numbers(rng: Random, shape: tuple[int, ...], dtype: str, *, pixels: bool) -> Array:
+    """Return numbers that `dtype` holds exactly, as float64; pixels may be tied or not finite."""
+    numbers = rng.integers(-128, 128, shape) / 16
+    kind = rng.integers(12)
+    if kind < 4:
+        numbers = rng.standard_normal(shape)
+    elif kind == 4:
+        numbers = np.round(numbers / 8)
+    elif kind == 5:
+        numbers = np.minimum(np.round(numbers / 8), 0)
+    elif kind == 6:
+        numbers = np.full(shape, 1.5)
+    if pixels and rng.random() < 0.15:
+        low, high = _pick(rng, ((math.nan, math.nan), (math.inf, -math.inf), (math.nan, math.inf)))
+        places, share = rng.random(shape), _pick(rng, (0.02, 0.2, 0.5))
+        numbers[places < share / 2], numbers[places > 1 - share / 2] = low, high
+    return numbers.astype(dtypes()[dtype]).astype(np.float64)
+
+
+def _with_fewer_boxes(rng: Random, geometry: Geometry, work: Array) -> Geometry | None:
+    """Return the first boxes, as many as the oracle has time for; None if it has for none.
+
+    The time that it has is drawn, so that calls of all sizes occur, larger ones less often.
+    """
+    time = min(USUAL_WORK / rng.random() ** 0.7, GREATEST_WORK)
+    if not len(work):
+        return geometry
+    count = int(np.searchsorted(np.cumsum(work), time, side="right"))
+    return geometry._replace(table=geometry.table[:count]) if count else None
+
+
+def _work(operation: Operation, options: Mapping[str, Any], geometry: Geometry) -> Array:
+    """Estimate how many samples, or cells, the oracle visits for each box."""
+    ratios = options.get("sampling_ratio", 0)
+    ratios = (ratios, ratios) if isinstance(ratios, int) else ratios
+    scale = options.get("spatial_scale", 1.0)
+    total = np.ones(len(geometry.table))
+    for axis, (low, high) in enumerate(((2, 4), (1, 3))):
+        size, bins, ratio = geometry.shape[2 + axis], geometry.size[axis], ratios[axis]
+        with np.errstate(all="ignore"):
+            ends = np.nan_to_num(geometry.table[:, [low, high]] * scale)
+            inside = 1 + np.ptp(np.clip(ends, -1, size), axis=1)
+            length = 1 + np.ptp(ends, axis=1)
+        if operation.samples == "one":
+            total *= bins
+        elif operation.samples == "grid" and ratio > 0:
+            total *= bins + bins * ratio * inside / length
+        else:
+            total *= inside + bins
+    return total

@@ -1,0 +1,238 @@
+"""The table of operations: an operation is a row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from .case import Case
+
+Random: TypeAlias = np.random.Generator
+
+
+class Operation(NamedTuple):
+    """Public functions, by their names in roipool, and how their arguments are drawn.
+
+    Arguments are passed by name: each function gets those of `known_arguments` that it has, after
+    `names` has translated its own.
+
+    Attributes
+    ----------
+    forward, backward, box_gradient : str
+        The functions; "" if there is none.
+    options : dict
+        For each option that is drawn, a function from a random generator to its value.
+    fixed : dict
+        Options that are always the same.
+    returns : tuple of str
+        What the forward returns; all but "pooled" is passed to the backward, too.
+    samples : str
+        What a bin holds: a "grid" of samples, "cells", or "one" sample.
+    boxes : function
+        From a case to the arguments that hold the boxes.
+    names : dict
+        Names of arguments that are the operation's own.
+    dtypes, layouts : tuple of str
+        Those that it takes.
+    finite : bool
+        Whether boxes that are not finite are an error.
+    """
+
+    forward: str
+    backward: str = ""
+    box_gradient: str = ""
+    options: Mapping[str, Callable[[Random], Any]] = {}
+    fixed: Mapping[str, Any] = {}
+    returns: tuple[str, ...] = ("pooled",)
+    samples: str = "cells"
+    boxes: Callable[[Case], dict[str, Any]] = lambda case: {"rois": case.rois}
+    names: Mapping[str, str] = {}
+    dtypes: tuple[str, ...] = ("float32", "float16", "bfloat16", "float64")
+    layouts: tuple[str, ...] = ("NCHW",)
+    finite: bool = False
+
+
+def _scale(rng: Random) -> float:
+    usual = (1.0, 1.0, 0.5, 1 / 16, 1 / 3, 0.6, 1 / 32, 2.0, rng.uniform(0.02, 3))
+    return float(usual[rng.integers(len(usual))])
+
+
+def _any_scale(rng: Random) -> float:
+    return 0.0 if rng.random() < 0.03 else _scale(rng)
+
+
+def _scale_to_one(rng: Random) -> float:
+    return float(rng.choice((1.0, 1.0, 0.5, 1 / 16, 1 / 3, 0.6, rng.uniform(0.02, 1))))
+
+
+def _one_sampling(rng: Random) -> int:
+    usual = (0, 0, 1, 1, 2, 3)
+    return usual[rng.integers(6)] if rng.random() < 0.6 else int(rng.integers(10))
+
+
+def _sampling(rng: Random) -> int | tuple[int, int]:
+    return _one_sampling(rng) if rng.random() < 0.5 else (_one_sampling(rng), _one_sampling(rng))
+
+
+def _flag(rng: Random) -> bool:
+    return bool(rng.integers(2))
+
+
+def _outside(rng: Random) -> float:
+    return float(rng.choice((0.0, 0.5, -3.0, np.nan, np.inf)))
+
+
+def _half_pixel(rng: Random) -> str:
+    return str(rng.choice(("half_pixel", "output_half_pixel")))
+
+
+def _boxes_in_any_form(case: Case) -> dict[str, Any]:
+    """Return boxes as the core takes them."""
+    if case.form == "batch indices":
+        return {"rois": case.rois[:, 1:], "batch_indices": case.images}
+    if case.form == "nested lists":
+        return {"rois": case.rois.tolist()}
+    if case.form == "one array per image":
+        return {"rois": [case.rois[case.images == n, 1:] for n in range(len(case.maps))]}
+    return {"rois": case.rois}
+
+
+def _boxes_with_indices(case: Case) -> dict[str, Any]:
+    return {"rois": case.rois[:, 1:], "batch_indices": case.images}
+
+
+def _boxes_from_y(case: Case) -> dict[str, Any]:
+    return {"rois": case.rois[:, [2, 1, 4, 3]], "batch_indices": case.images}
+
+
+def _fractions(case: Case) -> dict[str, Any]:
+    """Return boxes as crops take them: fractions of the map, from its first cell to its last."""
+    last_y, last_x = (max(size - 1, 1) for size in case.maps.shape[2:])
+    boxes = case.rois[:, [2, 1, 4, 3]] / np.array([last_y, last_x, last_y, last_x])
+    return {"boxes": boxes, "box_indices": case.images}
+
+
+_CORE: dict[str, Any] = {"layouts": ("NCHW", "NHWC"), "boxes": _boxes_in_any_form}
+_CROP: dict[str, Any] = {
+    "options": {"extrapolation_value": _outside},
+    "samples": "one",
+    "boxes": _fractions,
+}
+_SCALED = {"spatial_scale": _any_scale}
+_RATIO = {"spatial_scale": _any_scale, "sampling_ratio": _one_sampling}
+_ALIGN = {"spatial_scale": _any_scale, "sampling_ratio": _sampling, "aligned": _flag}
+_ARGMAX = {"return_argmax": True}
+_CAFFE = {"bottom": "features", "top_diff": "grad_output", "bottom_shape": "input_shape"}
+_MXNET = {
+    "data": "features",
+    "out_grad": "grad_output",
+    "data_shape": "input_shape",
+    "pooled_size": "output_size",
+    "sample_ratio": "sampling_ratio",
+}
+_TORCHVISION = {"input": "features", "boxes": "rois"}
+
+OPERATIONS = {
+    "roi_pool": Operation(
+        "roi_pool", "roi_pool_backward", options=_SCALED, fixed=_ARGMAX,
+        returns=("pooled", "argmax"), **_CORE,
+    ),
+    "roi_average_pool": Operation(
+        "roi_average_pool", "roi_average_pool_backward", options=_SCALED, **_CORE
+    ),
+    "roi_align": Operation(
+        "roi_align", "roi_align_backward", "roi_align_backward_rois", options=_ALIGN,
+        samples="grid", **_CORE,
+    ),
+    "roi_align max": Operation(
+        "roi_align", "roi_align_backward", options=_ALIGN, fixed={"mode": "max", **_ARGMAX},
+        returns=("pooled", "argmax"), samples="grid", **_CORE,
+    ),
+    "crop_and_resize": Operation(
+        "crop_and_resize", "crop_and_resize_backward", "crop_and_resize_backward_boxes",
+        layouts=("NCHW", "NHWC"), **_CROP,
+    ),
+    "crop_and_resize nearest": Operation(
+        "crop_and_resize", "crop_and_resize_backward", fixed={"method": "nearest"},
+        layouts=("NCHW", "NHWC"), **_CROP,
+    ),
+    "caffe.roi_pooling": Operation(
+        "compat.caffe.roi_pooling", "compat.caffe.roi_pooling_backward", options=_SCALED,
+        fixed={"exact_gradient": True}, returns=("pooled", "argmax"), names=_CAFFE,
+    ),
+    "caffe.roi_align": Operation(
+        "compat.caffe.roi_align", options=_SCALED, returns=("pooled", "argmax_x", "argmax_y"),
+        names=_CAFFE,
+    ),
+    "chainer.roi_average_pooling_2d": Operation(
+        "compat.chainer.roi_average_pooling_2d", "compat.chainer.roi_average_pooling_2d_backward",
+        options={"spatial_scale": _scale}, boxes=_boxes_from_y, finite=True,
+        names={"x": "features", "gy": "grad_output", "x_shape": "input_shape",
+               "outsize": "output_size", "roi_indices": "batch_indices"},
+    ),
+    "maskrcnn_benchmark.roi_align": Operation(
+        "compat.maskrcnn_benchmark.roi_align", "compat.maskrcnn_benchmark.roi_align_backward",
+        options=_RATIO, samples="grid", names={"input": "features", "roi": "rois"},
+    ),
+    "mmcv.roi_align": Operation(
+        "compat.mmcv.roi_align", "compat.mmcv.roi_align_backward", samples="grid",
+        options={**_RATIO, "aligned": _flag}, fixed={"argmax_y": None, "argmax_x": None},
+        names={"input": "features"},
+    ),
+    "mmcv.roi_align max": Operation(
+        "compat.mmcv.roi_align", options={**_RATIO, "aligned": _flag}, samples="grid",
+        fixed={"pool_mode": "max", **_ARGMAX}, returns=("pooled", "argmax_y", "argmax_x"),
+        names={"input": "features"},
+    ),
+    "mmcv.roi_pool": Operation(
+        "compat.mmcv.roi_pool", options=_SCALED, fixed=_ARGMAX, returns=("pooled", "argmax"),
+        names={"input": "features"},
+    ),
+    "mxnet.ROIPooling": Operation(
+        "compat.mxnet.ROIPooling", options={"spatial_scale": _scale_to_one}, names=_MXNET
+    ),
+    "mxnet.ROIAlign": Operation(
+        "compat.mxnet.ROIAlign", options={"spatial_scale": _scale_to_one}, fixed=_ARGMAX,
+        returns=("pooled", "argmax_x", "argmax_y"), names=_MXNET,
+    ),
+    "mxnet.contrib_ROIAlign": Operation(
+        "compat.mxnet.contrib_ROIAlign", "compat.mxnet.contrib_ROIAlign_backward", samples="grid",
+        options={**_RATIO, "spatial_scale": _scale_to_one, "aligned": _flag}, names=_MXNET,
+    ),
+    "onnx.RoiAlign": Operation(
+        "compat.onnx.RoiAlign", "compat.onnx.RoiAlign_backward", samples="grid", finite=True,
+        options={**_RATIO, "coordinate_transformation_mode": _half_pixel},
+        boxes=_boxes_with_indices, names={"X": "features"},
+    ),
+    "onnx.RoiAlign max": Operation(
+        "compat.onnx.RoiAlign", fixed={"mode": "max"}, samples="grid", finite=True,
+        options={**_RATIO, "coordinate_transformation_mode": _half_pixel},
+        boxes=_boxes_with_indices, names={"X": "features"},
+    ),
+    "onnx.MaxRoiPool": Operation(
+        "compat.onnx.MaxRoiPool", options={"spatial_scale": _scale},
+        names={"X": "features", "pooled_shape": "output_size"},
+    ),
+    "roialign_pytorch.crop_and_resize": Operation(
+        "compat.roialign_pytorch.crop_and_resize",
+        "compat.roialign_pytorch.crop_and_resize_backward", **_CROP,
+        names={"image": "features", "box_ind": "box_indices", "grad_outputs": "grad_output",
+               "image_size": "input_shape"},
+    ),
+    "tensorflow.crop_and_resize": Operation(
+        "compat.tensorflow.crop_and_resize", "compat.tensorflow.crop_and_resize_backward",
+        "compat.tensorflow.crop_and_resize_backward_boxes", layouts=("NHWC",), **_CROP,
+        dtypes=("float32",), finite=True,
+        names={"image": "features", "grads": "grad_output", "image_size": "input_shape"},
+    ),
+    "torchvision.roi_align": Operation(
+        "compat.torchvision.roi_align", "compat.torchvision.roi_align_backward", samples="grid",
+        options={**_RATIO, "aligned": _flag}, names=_TORCHVISION,
+    ),
+    "torchvision.roi_pool": Operation(
+        "compat.torchvision.roi_pool", "compat.torchvision.roi_pool_backward", options=_SCALED,
+        fixed=_ARGMAX, returns=("pooled", "argmax"), names=_TORCHVISION,
+    ),
+}  # fmt: skip

@@ -1,0 +1,285 @@
+"""What the oracle answers to a call, and how close the call's results must be.
+
+Averages, and gradients, are compared by roundings of the sum of their absolute terms, which is the
+oracle's answer for absolute values; maxima over cells, copies and their winners bit for bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from roipool import reference
+from roipool.reference import _loops, _roi_align
+from roipool.verification.tolerance import Comparison, compare
+
+from .calling import Results, run
+from .case import Array, Case, dtypes
+from .operations import OPERATIONS, Operation
+
+LOWEST_FLOAT32 = float(np.finfo(np.float32).min)
+SAMPLE_WINNERS = ("roi_align max",)  # whose argmax is the number of a sample
+
+
+class Oracle(NamedTuple):
+    """How the oracle answers an operation that it does not have under the same name.
+
+    Attributes
+    ----------
+    operation : Operation
+        The functions of `roipool.reference`.
+    prepare : function
+        From the case to the one that the oracle gets.
+    finish : function
+        From the case and the oracle's results to those of the operation.
+    """
+
+    operation: Operation
+    prepare: Callable[[Case], Case]
+    finish: Callable[[Case, Results], Results] = lambda case, found: found
+
+
+def _as_it_is(case: Case) -> Case:
+    return case
+
+
+def _single_scale(case: Case) -> Case:
+    """Round the scale to float32, where a system keeps it so."""
+    scale = float(np.float32(case.options.get("spatial_scale", 1.0)))
+    return replace(case, options=case.options | {"spatial_scale": scale})
+
+
+def _not_aligned(case: Case) -> Case:
+    case = _single_scale(case)
+    return replace(case, options={"aligned": False} | case.options)
+
+
+def _of_onnx(case: Case) -> Case:
+    case = _single_scale(case)
+    aligned = case.options["coordinate_transformation_mode"] == "half_pixel"
+    return replace(case, options=case.options | {"aligned": aligned})
+
+
+def _of_chainer(case: Case) -> Case:
+    """Round boxes as Python does, half to even."""
+    table = case.rois.copy()
+    table[:, 1:] = np.rint(table[:, 1:] * case.options["spatial_scale"])
+    return replace(case, rois=table, options={})
+
+
+def _from_lowest(case: Case, found: Results) -> Results:
+    """Let running maxima start from the lowest float32."""
+    nobody = np.isneginf(found["pooled"])
+    return found | {"pooled": np.where(nobody, LOWEST_FLOAT32, found["pooled"])}
+
+
+def _from_own_lowest(case: Case, found: Results) -> Results:
+    lowest = float(np.finfo(case.real).min)
+    nobody = np.isneginf(found["pooled"])
+    return {"pooled": np.where(nobody, lowest, found["pooled"])}
+
+
+def _alone(forward: str, *returns: str) -> Operation:
+    return Operation(forward, returns=returns)
+
+
+_POOL, _ALIGN = OPERATIONS["roi_pool"], OPERATIONS["roi_align"]
+_CROP, _NOT_PINNED = OPERATIONS["crop_and_resize"], {"pinned": False}
+ORACLES = {
+    "caffe.roi_pooling": Oracle(_POOL, _single_scale, _from_lowest),
+    "caffe.roi_align": Oracle(
+        _alone("caffe_roi_align", "pooled", "argmax_x", "argmax_y"), _single_scale
+    ),
+    "chainer.roi_average_pooling_2d": Oracle(
+        OPERATIONS["roi_average_pool"]._replace(fixed={"edge_dtype": np.float64}), _of_chainer
+    ),
+    "maskrcnn_benchmark.roi_align": Oracle(_ALIGN, _not_aligned),
+    "mmcv.roi_align": Oracle(_ALIGN._replace(fixed={"count_dtype": np.float32}), _single_scale),
+    "mmcv.roi_align max": Oracle(
+        _alone("mmcv_roi_align_max", "pooled", "argmax_y", "argmax_x"), _single_scale
+    ),
+    "mmcv.roi_pool": Oracle(_alone("mmcv_roi_pool", "pooled", "argmax"), _single_scale),
+    "mxnet.ROIPooling": Oracle(_POOL._replace(backward=""), _single_scale, _from_lowest),
+    "mxnet.ROIAlign": Oracle(
+        _alone("mxnet_roi_align", "pooled", "argmax_x", "argmax_y"), _single_scale
+    ),
+    "mxnet.contrib_ROIAlign": Oracle(_ALIGN, _single_scale),
+    "onnx.RoiAlign": Oracle(_ALIGN, _of_onnx),
+    "onnx.RoiAlign max": Oracle(_alone("onnx_roi_align_max", "pooled"), _of_onnx),
+    "onnx.MaxRoiPool": Oracle(_POOL._replace(backward=""), _single_scale, _from_own_lowest),
+    "roialign_pytorch.crop_and_resize": Oracle(_CROP._replace(fixed=_NOT_PINNED), _as_it_is),
+    "tensorflow.crop_and_resize": Oracle(_CROP._replace(fixed=_NOT_PINNED), _as_it_is),
+    "torchvision.roi_align": Oracle(_ALIGN, _as_it_is),
+    "torchvision.roi_pool": Oracle(_POOL, _as_it_is, _from_lowest),
+}
+
+
+def against_oracle(case: Case, got: Results) -> Iterator[tuple[str, Comparison]]:
+    """Compare a call's results with the oracle's.
+
+    Parameters
+    ----------
+    case : Case
+        The call.
+    got : dict
+        What `run` returned for it.
+
+    Yields
+    ------
+    (str, Comparison)
+        The name of each result and how it compares.
+    """
+    if case.operation == "onnx.MaxRoiPool" and np.isnan(case.maps).any():
+        return  # a NaN starts it anew, which the oracle does not know
+    if case.operation == "mmcv.roi_align max" and 0 in case.maps.shape[2:]:
+        return  # mmcv reads beyond a map without cells
+    expected, terms = _expected(case, got)
+    winners = [name for name in expected if name.startswith("argmax") and name in got]
+    for name in winners:
+        if case.operation in SAMPLE_WINNERS:
+            yield name, _compare_samples(case, got[name], expected, terms)
+        elif OPERATIONS[case.operation].samples == "grid" or "_" in name:
+            yield f"{name} < 0", _compare_nobody(got[name], expected[name])
+        else:
+            yield name, compare(got[name].astype(np.float64), expected[name], 0.0, 0)
+    if case.operation in _AVERAGES:
+        terms["pooled"] = terms["pooled"] * (length_of_sums(case) / 8)[:, None, None, None]
+    if "gradient" in terms:
+        terms["gradient"] = terms["gradient"] * (length_of_gradient_sums(case) / 8)
+    if "box_gradient" in expected and "box_gradient" in got:
+        # A slope between infinite cells has no value, and sums of it depend on what is merged.
+        nothing = np.isnan(expected["box_gradient"])
+        expected["box_gradient"] = np.where(nothing, got["box_gradient"], expected["box_gradient"])
+    copies = case.operation in _COPIES
+    for name in set(expected) & set(got) - set(winners):
+        ulps = {"pooled": 0 if copies else 4, "gradient": 4, "box_gradient": 1}[name]
+        yield name, compare(got[name], expected[name], terms[name], ulps)
+
+
+_COPIES = {name for name, one in OPERATIONS.items() if one.samples == "cells"} - {
+    "roi_average_pool", "chainer.roi_average_pooling_2d", "caffe.roi_align", "mxnet.ROIAlign",
+} | {"crop_and_resize nearest"}  # fmt: skip
+
+
+_AVERAGES = [
+    name for name, one in OPERATIONS.items()
+    if len(one.returns) == 1 and "max" not in name.lower() and one.samples != "one"
+    and name != "mxnet.ROIPooling"
+]  # fmt: skip
+
+
+def length_of_sums(case: Case) -> Array:
+    """Return how many cells a bin of each box may read down and along, 8 at least.
+
+    So many products are added one after the other, each with half a rounding: 4 roundings for the
+    usual 8, and more for bins that average much of a map.
+    """
+    cells = np.zeros(len(case.rois))
+    for axis, (low, high) in enumerate(((2, 4), (1, 3))):
+        size = case.maps.shape[2 + axis]
+        with np.errstate(all="ignore"):
+            ends = np.nan_to_num(case.rois[:, [low, high]] * case.options.get("spatial_scale", 1.0))
+            reach = np.maximum(np.ptp(np.clip(ends, -1e9, 1e9), axis=1), 1.0)
+        cells += np.minimum(size, reach / case.size[axis] + 2)
+    return np.maximum(cells, 8)
+
+
+def length_of_gradient_sums(case: Case) -> int:
+    """Return how many products a cell's gradient may add up one after the other, 8 at least.
+
+    They are those of the rows, and of the columns, of a box's bins, and then those of the boxes.
+    """
+    return max(8, sum(case.size) + len(case.rois))
+
+
+def _expected(case: Case, got: Results) -> tuple[Results, Results]:
+    """Return the oracle's results and their sums of absolute terms: one run for both."""
+    oracle = ORACLES.get(case.operation, Oracle(OPERATIONS[case.operation], _as_it_is))
+    real, finish = case.real, partial(oracle.finish, case)
+    case = replace(
+        oracle.prepare(case), dtype="float64", layout="NCHW", form="table", storage="plain"
+    )
+    twice = replace(case, maps=_and_size(case.maps), grad=_and_size(case.grad))
+    more: dict[str, Any] = {"coordinate_dtype": real}
+    if "argmax" in got and oracle.operation.backward:
+        more["argmax"] = np.concatenate([got["argmax"]] * 2, axis=1).astype(np.int64)
+    linear = oracle.operation._replace(box_gradient="")
+    with np.errstate(all="ignore"):
+        both = run(twice, reference, linear, **more)
+        channels = case.maps.shape[1]
+        expected = {name: array[:, :channels] for name, array in both.items()}
+        terms = {name: array[:, channels:] for name, array in both.items()}
+        if "box_gradient" in got:
+            slopes = oracle.operation._replace(
+                forward=oracle.operation.box_gradient, backward="", box_gradient="",
+                returns=("box_gradient",),
+            )  # fmt: skip
+            expected |= run(case, reference, slopes, coordinate_dtype=real)
+            terms["box_gradient"] = _terms_of_box_gradient(case)
+    expected = finish(expected)
+    expected["pooled"] = _stored(expected["pooled"], got["pooled"].dtype)
+    return expected, terms
+
+
+def _stored(pooled: Array, dtype: np.dtype[Any]) -> Array:
+    """Return values with the lowest float32, where a maximum found nothing, as a type stores it."""
+    with np.errstate(over="ignore"):
+        return np.where(pooled == LOWEST_FLOAT32, np.float64(dtype.type(LOWEST_FLOAT32)), pooled)
+
+
+def _and_size(numbers: Array) -> Array:
+    """Return channels followed by their absolute values; 0 for what is not finite."""
+    size = np.nan_to_num(np.abs(numbers), nan=0.0, posinf=0.0)
+    return np.concatenate([numbers, size], axis=1)
+
+
+def _terms_of_box_gradient(case: Case) -> Array:
+    """Return, for each box and coordinate, a bound on the sum of absolute terms."""
+    upstream = np.abs(case.grad).sum(axis=(1, 2, 3))[:, None]
+    sizes = np.abs(case.maps)[np.isfinite(case.maps)]
+    slopes = 2 * upstream * np.max(sizes, initial=0.0)
+    if OPERATIONS[case.operation].samples == "one":
+        return np.array([max(size - 1, 0) for size in case.maps.shape[2:]] * 2) * slopes
+    return np.abs(float(case.options["spatial_scale"])) * np.tile(slopes, 4)
+
+
+def _compare_nobody(got: Array, expected: Array) -> Comparison:
+    return compare((got < 0).astype(np.float64), (expected < 0).astype(np.float64), 0.0, 0)
+
+
+def _compare_samples(case: Case, got: Array, expected: Results, terms: Results) -> Comparison:
+    """Compare winning samples: others than the oracle's may win by no more than rounding."""
+    numbers, winners = got.astype(np.int64), expected["argmax"]
+    others = np.argwhere((numbers != winners) & (numbers >= 0))
+    values, best = np.where(winners < 0, -1.0, 0.0), np.where(numbers < 0, -1.0, 0.0)
+    allowed = np.zeros(values.shape)
+    definition = _roi_align._align(
+        case.size, case.maps.shape[2:], case.options["spatial_scale"],
+        case.options["sampling_ratio"], case.options["aligned"], case.real,
+    )  # fmt: skip
+    for k, c, ph, pw in others:
+        with np.errstate(all="ignore"):
+            samples = definition(tuple(case.rois[k, 1:].tolist()), int(ph), int(pw)).samples
+            pixels = {sample.number: sample.pixels for sample in samples}.get(
+                int(numbers[k, c, ph, pw]), []
+            )
+            image = case.maps[case.images[k], c : c + 1]
+            values[k, c, ph, pw] = _loops._weighted_sum(image, pixels)[0]
+        best[k, c, ph, pw] = expected["pooled"][k, c, ph, pw]
+        allowed[k, c, ph, pw] = terms["pooled"][k, c, ph, pw]
+    return compare(values.astype(case.real), best, allowed, 4)
+
+
+def problem_of_types(case: Case, got: Results) -> str | None:
+    """Return what is wrong with the results' types, if something is."""
+    for name, array in got.items():
+        wanted = dtypes()[case.dtype]
+        if name == "box_gradient":
+            wanted = np.dtype(case.real)
+        if not name.startswith("argmax") and array.dtype.newbyteorder("=") != wanted:
+            return f"{name} has dtype {array.dtype}, not {wanted}"
+    return None

@@ -1,0 +1,252 @@
+"""What must hold between calls, whatever the numbers are: no oracle, so that sizes are free."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+import numpy as np
+
+import roipool
+from roipool import _cpu
+from roipool.verification.tolerance import Comparison, compare, compare_bits
+
+from .calling import Results, run
+from .case import Array, Case, dtypes
+from .operations import OPERATIONS, Operation
+from .oracle import length_of_gradient_sums, length_of_sums
+
+Comparisons: TypeAlias = Iterator[tuple[str, Comparison]]
+Relation: TypeAlias = Callable[[Case, Results], Comparisons]
+ULPS = 4  # of one call's sums, each relative to the sum of absolute terms
+ULPS_OF_TRANSPOSE = 8  # of <f(x), g> = <x, gradient>: each side has the roundings of one operation
+STEP = 2.0**-20  # of box coordinates, in image pixels
+
+
+def _same(got: Results, expected: Results) -> Comparisons:
+    for name, array in got.items():
+        yield name, compare_bits(array, expected[name])
+
+
+def _close(case: Case, got: Results, expected: Results, rounded: int = 2) -> Comparisons:
+    """Compare sums that are added up in another order; all else is the same.
+
+    Rounding may exchange winners among samples, and with them who has the gradient.
+    """
+    sizes = run(_absolute(case), roipool, **_winners(case, expected))
+    winners = _winners(case, got)
+    if _has_sample_winners(case) and not all(
+        np.array_equal(got[name], expected[name]) for name in winners
+    ):
+        got = {name: array for name, array in got.items() if name != "gradient"}
+    for name, array in got.items():
+        if name == "gradient" or (name == "pooled" and _is_average(case)):
+            terms = sizes[name].astype(np.float64)
+            if name == "pooled":
+                terms *= (length_of_sums(case) / 8)[:, None, None, None]
+            else:
+                terms *= length_of_gradient_sums(case) / 8
+            yield name, compare(array, expected[name].astype(np.float64), terms, 2 * ULPS, rounded)
+        elif name != "box_gradient" and not _has_sample_winners(case):
+            yield name, compare_bits(array, expected[name])
+
+
+def _absolute(case: Case) -> Case:
+    return replace(
+        case, maps=np.nan_to_num(np.abs(case.maps), nan=0.0, posinf=0.0), grad=np.abs(case.grad),
+        out="new",
+    )  # fmt: skip
+
+
+def _is_average(case: Case) -> bool:
+    operation = OPERATIONS[case.operation]
+    return len(operation.returns) == 1 and "max" not in case.operation.lower()
+
+
+def _has_sample_winners(case: Case) -> bool:
+    operation = OPERATIONS[case.operation]
+    return operation.samples == "grid" and len(operation.returns) > 1
+
+
+def threads(case: Case, got: Results) -> Comparisons:
+    """Any number of threads gives the same bits."""
+    others = (1, 2, 3) if case.threads != 1 else (2, 5)
+    for number in others:
+        roipool.set_num_threads(number)
+        for name, found in _same(run(case, roipool), got):
+            yield f"{name} with {number} threads", found
+    roipool.set_num_threads(case.threads)
+
+
+def instruction_sets(case: Case, got: Results) -> Comparisons:
+    """Every instruction set takes the same decisions, and sums as exactly."""
+    chosen = _cpu.instruction_set()
+    try:
+        for name in _cpu.instruction_sets():
+            if name != chosen:
+                _cpu.use_instruction_set(name)
+                for what, found in _close(case, run(case, roipool), got):
+                    yield f"{what} on {name}", found
+    finally:
+        _cpu.use_instruction_set(chosen)
+
+
+def layouts(case: Case, got: Results) -> Comparisons:
+    """The other layout gives as exact numbers, and the same maxima."""
+    others = [one for one in OPERATIONS[case.operation].layouts if one != case.layout]
+    for layout in others:
+        for what, found in _close(case, run(replace(case, layout=layout), roipool), got):
+            yield f"{what} in {layout}", found
+
+
+def wider_type(case: Case, got: Results) -> Comparisons:
+    """Half types compute as float32 does, and round once."""
+    dtype = dtypes()[case.dtype]
+    if dtype.itemsize == 2:
+        more: dict[str, Any] = {"argmax": got["argmax"]} if "argmax" in got else {}
+        if more and case.layout == "NHWC":
+            more["argmax"] = np.ascontiguousarray(np.moveaxis(got["argmax"], 1, -1))
+        wide = run(replace(case, dtype="float32"), roipool, **more)
+        with np.errstate(over="ignore"):
+            rounded = {
+                name: array.astype(dtype) if name in ("pooled", "gradient") else array
+                for name, array in wide.items()
+            }
+        yield from _same(got, rounded)
+
+
+def channels_apart(case: Case, got: Results) -> Comparisons:
+    """Channels know nothing of each other; how many there are may change how sums are rounded."""
+    count = case.maps.shape[1]
+    if count > 1:
+        cut = max(1, count * 3 // 8)
+        for part in (slice(0, cut), slice(cut, count)):
+            some = replace(case, maps=case.maps[:, part], grad=case.grad[:, part])
+            found = run(some, roipool)
+            found.pop("box_gradient", None)
+            whole = {name: got[name][:, part] for name in found}
+            for name, comparison in _close(some, found, whole):
+                yield f"{name} of channels {part.start} to {part.stop}", comparison
+
+
+def boxes_apart(case: Case, got: Results) -> Comparisons:
+    """Boxes know nothing of each other: one at a time, in whatever order."""
+    if case.form == "one array per image":
+        case = replace(case, form="table")
+    count = len(case.rois)
+    some = range(count) if count < 6 else range(0, count, count // 5)
+    for k in some:
+        part = slice(k, k + 1)
+        found = run(replace(case, rois=case.rois[part], grad=case.grad[part]), roipool)
+        found.pop("gradient", None)
+        whole = {name: got[name][part] for name in found}
+        for name, comparison in _same(found, whole):
+            yield f"{name} of box {k}", comparison
+
+
+def boxes_reversed(case: Case, got: Results) -> Comparisons:
+    """The order of boxes matters to nothing but the order of sums."""
+    if case.form == "one array per image":
+        case = replace(case, form="table")
+    found = run(replace(case, rois=case.rois[::-1], grad=case.grad[::-1]), roipool)
+    turned = {name: array if name == "gradient" else array[::-1] for name, array in found.items()}
+    gradient = turned.pop("gradient", None)
+    yield from _same(turned, got)
+    if gradient is not None and not _has_sample_winners(case):
+        yield from _close(case, {"gradient": gradient}, got)
+
+
+def images_apart(case: Case, got: Results) -> Comparisons:
+    """Images know nothing of each other."""
+    for n in range(len(case.maps)):
+        own = case.images == n
+        table = case.rois[own]
+        table[:, 0] = 0
+        alone = replace(case, maps=case.maps[n : n + 1], rois=table, grad=case.grad[own])
+        found = run(alone, roipool)
+        whole = {
+            name: got[name][n : n + 1] if name == "gradient" else got[name][own] for name in found
+        }
+        for name, comparison in _same(found, whole):
+            yield f"{name} of image {n}", comparison
+
+
+def transposes(case: Case, got: Results) -> Comparisons:
+    """<f(x), g> = <x, gradient of f at g>, in each image and channel."""
+    half = dtypes()[case.dtype].itemsize == 2
+    if "gradient" not in got or half or not np.isfinite(case.maps).all():
+        return
+    if case.options.get("extrapolation_value"):
+        case = replace(case, options=case.options | {"extrapolation_value": 0.0})
+        got = run(case, roipool)
+    absolute = _absolute(case)
+    sizes = run(absolute, roipool, **_winners(case, got))
+    pooled = np.where(np.isfinite(got["pooled"]), got["pooled"].astype(np.float64), 0.0)
+    pooled[np.abs(pooled) > 1e30] = 0.0  # maxima of nothing
+    forward = np.zeros(case.maps.shape[:2])
+    np.add.at(forward, case.images, _products(case.grad, pooled))
+    backward = _products(case.maps, got["gradient"])
+    terms = _products(absolute.maps, sizes["gradient"])
+    terms *= max(np.max(length_of_sums(case), initial=8), length_of_gradient_sums(case)) / 8
+    yield (
+        "pooled and gradient",
+        compare(forward.astype(got["pooled"].dtype), backward, terms, ULPS_OF_TRANSPOSE),
+    )
+
+
+def differences(case: Case, got: Results) -> Comparisons:
+    """The gradient of boxes is what small steps make of the pooled values.
+
+    They are linear between kinks, where samples pass from cell to cell; there the differences to
+    both sides are not the same, and nothing is compared.
+    """
+    exact = case.dtype == "float64" and np.isfinite(case.maps).all()
+    if not exact or "box_gradient" not in got or "boxes" in OPERATIONS[case.operation].boxes(case):
+        return
+    alone = OPERATIONS[case.operation]._replace(backward="", box_gradient="")
+    here = _weighted(case, alone, 0, 0.0)[:, None]
+    low = np.stack([_weighted(case, alone, column, -STEP) for column in range(4)], axis=1)
+    high = np.stack([_weighted(case, alone, column, STEP) for column in range(4)], axis=1)
+    sizes = np.abs(case.grad).sum(axis=(1, 2, 3)) * np.max(np.abs(case.maps), initial=0.0)
+    reach = 1 + np.max(np.nan_to_num(np.abs(case.rois[:, 1:]), posinf=0.0), axis=1, initial=0.0)
+    rounding = (2.0**-46 * sizes * reach / STEP)[:, None]
+    with np.errstate(invalid="ignore"):
+        smooth = np.abs(high - 2 * here + low) <= rounding * STEP
+        slope = (high - low) / (2 * STEP)
+        error = np.where(smooth, np.abs(slope - got["box_gradient"]), 0.0)
+    allowed = np.broadcast_to(rounding / np.finfo(np.float64).eps / 16, error.shape)
+    yield "box_gradient", compare(error, np.zeros(error.shape), allowed, 4)
+
+
+def _weighted(case: Case, forward: Operation, column: int, step: float) -> Array:
+    """Return, for each box, its pooled values times their gradients, one coordinate moved."""
+    table = case.rois.copy()
+    table[:, 1 + column] += step
+    pooled = run(replace(case, rois=table, out="new"), roipool, forward)["pooled"]
+    return (pooled * case.grad).sum(axis=(1, 2, 3))
+
+
+def _winners(case: Case, got: Results) -> dict[str, Any]:
+    """Return winners as an argument, in the case's layout."""
+    names = [name for name in got if name.startswith("argmax")]
+    turn = case.layout == "NHWC"
+    return {name: np.moveaxis(got[name], 1, -1) if turn else got[name] for name in names}
+
+
+def _products(maps: Array, gradient: Array) -> Array:
+    return (maps * gradient.astype(np.float64)).sum(axis=(2, 3))
+
+
+RELATIONS: dict[str, Relation] = {
+    "threads": threads,
+    "instruction sets": instruction_sets,
+    "layouts": layouts,
+    "wider type": wider_type,
+    "channels apart": channels_apart,
+    "boxes apart": boxes_apart,
+    "boxes reversed": boxes_reversed,
+    "images apart": images_apart,
+    "transposes": transposes,
+    "differences": differences,
+}

@@ -1,0 +1,25 @@
+"""Compiles and runs a small C++ program that uses the kernel headers."""
+
+from __future__ import annotations
+
+import importlib.resources
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+COMPILER = shutil.which(os.environ.get("CXX", "g++").split()[0]) or shutil.which("c++")
+
+
+def run_cpp(source: str, folder: Path) -> str:
+    """Return what the program prints; skip where there is no compiler."""
+    if COMPILER is None:
+        pytest.skip("there is no C++ compiler (CXX, g++ or c++)")
+    kernels = importlib.resources.files("roipool") / "kernels"
+    program, file = folder / "program", folder / "program.cpp"
+    file.write_text(source)
+    command = [COMPILER, "-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", f"-I{kernels}"]
+    subprocess.run([*command, str(file), "-o", str(program), "-pthread"], check=True)
+    return subprocess.run([program], capture_output=True, text=True, check=False).stdout

@@ -1,0 +1,554 @@
+"""The benchmark harness: workloads, turns, verdicts, outputs and complaints."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import bench
+import numpy as np
+import pytest
+from _support.cli_runs import names_here, strict_json
+from harness import elsewhere, floor, measure, ours
+from harness.peers import PEERS
+from harness.proposals import iou, scene
+from harness.workloads import WORKLOADS, changed, choose, task_of
+
+import roipool
+from roipool.cli.bench.libraries import Absent, Level, Library, Task
+
+TINY = ["--boxes", "3", "--channels", "2", "--repeat", "2"]
+ONE = [*TINY, "--workload", "W4a", "--ops", "roi_pool"]
+CODES = [f"W{number}{letter}" for number in range(1, 7) for letter in "ab"]
+
+pytestmark = pytest.mark.usefixtures("same_threads_after")
+
+
+@pytest.fixture(autouse=True)
+def no_great_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(floor, "_BUFFER", 1 << 16)
+
+
+class Stub(Library):
+    """Answers as roipool does, plus an offset, and notes every call."""
+
+    modules = ("numpy",)
+    operations = ("roi_align", "roi_pool", "crop_and_resize")
+    layouts = ("NCHW", "NHWC")
+    offset = 0.0
+    calls: ClassVar[list[str]] = []
+
+    def __init__(self, threads: int, device: str = "cpu") -> None:
+        self.threads = threads
+
+    def prepare(self, task: Task) -> Any:
+        call = ours.prepare(task)
+
+        def noted() -> Any:
+            self.calls.append("stub")
+            return call()
+
+        return noted
+
+    def arrays(self, task: Task, results: Any) -> Any:
+        return [result + result.dtype.type(self.offset) for result in results]
+
+
+@pytest.fixture
+def stub(monkeypatch: pytest.MonkeyPatch) -> type[Stub]:
+    monkeypatch.setitem(PEERS, "stub", Stub)
+    monkeypatch.setattr(Stub, "calls", [])
+    return Stub
+
+
+def complains(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """Run, expect a complaint and no new file, and return the complaint."""
+    before = names_here()
+    with pytest.raises(SystemExit) as stopped:
+        bench.main(list(arguments))
+    out, err = capsys.readouterr()
+    assert stopped.value.code == 2
+    assert out == ""
+    assert names_here() == before
+    message: str = err.rpartition("bench.py: error: ")[2]
+    assert message.count("\n") == 1
+    return message
+
+
+def rows_of(*arguments: str) -> list[dict[str, Any]]:
+    assert bench.main([*arguments, "--json", "out.json"]) == 0
+    rows: list[dict[str, Any]] = strict_json("out.json")["rows"]
+    return rows
+
+
+# Workloads
+
+
+def test_every_named_workload_is_there() -> None:
+    assert [w.code for w in choose("W*")] == CODES
+    assert choose("w1A, fpn-box") == [WORKLOADS["fpn-box"]]
+    assert {w.name for w in choose("stress-*")} == {n for n in WORKLOADS if "stress" in n}
+    assert len(choose("*")) == len(WORKLOADS)
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+@pytest.mark.parametrize("backward", [False, True])
+@pytest.mark.parametrize("reuse", [False, True])
+def test_workloads_run(name: str, backward: bool, reuse: bool) -> None:
+    workload = changed(WORKLOADS[name], boxes=3, channels=2)
+    task = task_of(workload, "float32", backward)
+    assert sum(len(level.rois) for level in task.levels) == 3 * workload.images
+    call = ours.prepare(task, reuse)
+    first, again = call(), call()
+    for level, one, other in zip(task.levels, first, again, strict=True):
+        pooled = (len(level.rois), 2, *task.output_size)
+        if task.layout == "NHWC":
+            pooled = (pooled[0], *pooled[2:], pooled[1])
+        assert one.shape == (level.features.shape if backward else pooled)
+        assert (one is other) == reuse
+        assert np.array_equal(one, other)
+    assert floor.output_bytes(task) == sum(result.nbytes for result in first)
+    assert floor.compulsory_bytes(task) >= floor.output_bytes(task)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_types_of_arrays(dtype: str) -> None:
+    pytest.importorskip("ml_dtypes")
+    task = task_of(changed(WORKLOADS["c4"], boxes=2, channels=1), dtype, True)
+    (level,) = task.levels
+    assert {level.features.dtype.name, level.grad.dtype.name} == {dtype}
+    assert level.rois.dtype.name == ("float64" if dtype == "float64" else "float32")
+    # Libraries that want boxes in the features' type must get the same ones.
+    assert (level.rois.astype(np.float16) == level.rois).all() == (dtype == "float16")
+
+
+@pytest.mark.parametrize("number", [0, 4])
+def test_training_boxes(number: int) -> None:
+    """At most a quarter on objects in one image; the mask head sees no others."""
+    drawn = scene(np.random.default_rng([0, number]), 800, 1333)
+
+    def on_object(boxes: Any) -> int:
+        return int((iou(boxes, drawn.objects).max(axis=1) >= 0.5).sum())
+
+    there = on_object(drawn.proposals) + len(drawn.objects)
+    assert (there > 128) == (number == 4)
+    for code, expected in (("W2a", min(there, 128)), ("W3b", 128)):
+        (workload,) = choose(code)
+        boxes = workload.sampler(np.random.default_rng(0), drawn, workload)
+        assert len(boxes) == workload.boxes
+        assert on_object(boxes) == pytest.approx(expected, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("operation", "backward", "argmax", "expected"),
+    [
+        # Two channels of four bytes. Rows 0 to 2 and columns 1 to 2 are covered: 6 cells.
+        ("roi_pool", False, False, 6 * 8 + 4 * 8),
+        ("roi_pool", False, True, 6 * 8 + 4 * 16),
+        ("roi_pool", True, True, 30 * 8 + 4 * 16),
+        # Samples at rows 0.5 and 1.5 and columns 1.25 and 1.75: rows 0 to 2, columns 1 to 2.
+        ("roi_align", False, False, 6 * 8 + 4 * 8),
+        ("roi_align", True, False, 30 * 8 + 4 * 8),
+    ],
+)
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_compulsory_bytes_by_hand(
+    operation: str, backward: bool, argmax: bool, expected: int, layout: str
+) -> None:
+    features = np.zeros((1, 2, 5, 6) if layout == "NCHW" else (1, 5, 6, 2), np.float32)
+    rois = np.array([[0, 2, 0, 4, 4]], np.float32)
+    levels = [Level(features, rois, None, 0.5)]
+    task = Task(operation, backward, "avg", argmax, (2, 2), 1, False, layout, levels)
+    assert floor.compulsory_bytes(task) == expected
+
+
+# Turns and verdicts
+
+
+def test_turns_alternate(stub: type[Stub], monkeypatch: pytest.MonkeyPatch) -> None:
+    turns: list[tuple[str, int]] = []
+    times = {"roipool": iter([9.0, 0.25, 2.0, 0.5]), "stub": iter([9.0, 1.0, 1.5, 7.0])}
+
+    def clock(call: Any, repeats: int) -> float:
+        del stub.calls[:]
+        call()
+        turns.append((stub.calls[0] if stub.calls else "roipool", roipool.get_num_threads()))
+        return next(times[turns[-1][0]])
+
+    monkeypatch.setattr("harness.devices._Cpu.clocks", {"wall": clock})
+    options = ["--peers", "stub", "--repeat", "3", "--threads", "3"]
+    first, second = rows_of(*ONE, *options)
+    # One more than asked for, to warm up.
+    assert turns == [("roipool", 3), ("stub", 3)] * 4
+    assert (first["library"], first["seconds"]) == ("roipool", [0.25, 2, 0.5])
+    assert (second["library"], second["seconds"]) == ("stub", [1, 1.5, 7])
+    assert (first["median"], first["ratio"], first["quartiles"]) == (0.5, 1, [0.375, 1.25])
+    assert (second["median"], second["ratio"]) == (1.5, 3)
+    assert first["times_floor"] == pytest.approx(0.5 / first["floor"])
+    assert first["floor"] == pytest.approx(first["compulsory_bytes"] / first["bandwidth"])
+
+
+def test_short_calls_are_repeated(stub: type[Stub]) -> None:
+    settled = iter([0.001, 0.002])
+    case_rows = [measure.Row("a"), measure.Row("b", absent="not there")]
+    a = SimpleNamespace(seconds=lambda clock, repeats: next(settled))
+    assert len(list(measure._rounds([a, a], case_rows, None, 1))) == 1  # type: ignore[list-item, arg-type]
+    assert (case_rows[0].calls, case_rows[0].seconds) == (10, [0.002])
+    assert case_rows[1].absent == "not there"
+
+
+@pytest.mark.parametrize(("offset", "agrees"), [(0.0, True), (1e-7, True), (0.1, False)])
+def test_disagreement_is_said(
+    offset: float,
+    agrees: bool,
+    stub: type[Stub],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(stub, "offset", offset)
+    monkeypatch.setattr(stub, "remarks", {"float32": "it adds something"})
+    _, row = rows_of(*ONE, "--peers", "stub")
+    assert row["agreement"]["agrees"] is agrees
+    assert row["agreement"]["greatest_difference"] == pytest.approx(offset, abs=2e-7)
+    assert row["agreement"]["share_beyond"] == (0 if agrees else 1)
+    out = capsys.readouterr().out
+    assert ("100 % differ by more than" in out) is not agrees
+    assert (", up to 0.1: it adds something" in out) is not agrees
+
+
+def test_peers_that_drop_out(
+    stub: type[Stub], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*_: Any) -> Any:
+        raise RuntimeError("no kernel\nfor this")
+
+    monkeypatch.setattr(stub, "prepare", refuse)
+    _, row = rows_of(*ONE, "--peers", "stub")
+    assert row["absent"] == "refuses this: RuntimeError: no kernel"
+    assert "stub         absent: refuses this" in capsys.readouterr().out
+
+
+def test_peers_that_drop_out_later(stub: type[Stub], monkeypatch: pytest.MonkeyPatch) -> None:
+    def vanish(*_: Any) -> Any:
+        raise Absent("its process ended")
+
+    monkeypatch.setattr("harness.contenders._InProcess.seconds", vanish)
+    _, row = rows_of(*ONE, "--peers", "stub")
+    assert row["absent"] == "its process ended"
+
+
+def test_another_shape_is_no_result(stub: type[Stub], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stub, "arrays", lambda self, task, results: [r[:1] for r in results])
+    _, row = rows_of(*ONE, "--peers", "stub")
+    assert "shape (1, 2, 7, 7), not (3, 2, 7, 7)" in row["absent"]
+
+
+@pytest.mark.parametrize(
+    ("workload", "options", "reason"),
+    [
+        ("W6a", [], "has no crop_and_resize"),
+        ("W1a", ["--layout", "NHWC"], "takes NCHW only"),
+        ("stress-max-align", [], "has no roi_align that takes the maximum"),
+        ("stress-nan", [], "undefined"),
+    ],
+)
+def test_what_a_peer_does_not_have(
+    workload: str,
+    options: list[str],
+    reason: str,
+    stub: type[Stub],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(stub, "operations", Library.operations)
+    monkeypatch.setattr(stub, "layouts", Library.layouts)
+    monkeypatch.setattr(stub, "prepare", lambda self, task: self.check(task))
+    rows = rows_of(*TINY, "--workload", workload, "--peers", "stub", *options)
+    assert [reason in row["absent"] for row in rows if row["library"] == "stub"] == [True, True]
+    assert all(row["seconds"] for row in rows if row["library"] == "roipool")
+
+
+def test_every_peer_is_in_the_report(capsys: pytest.CaptureFixture[str]) -> None:
+    """Those installed here must agree; the others must be listed with a reason."""
+    rows = rows_of(*TINY, "--workload", "W1a,W4a,W6a")
+    out = capsys.readouterr().out
+    for row in rows:
+        assert row["library"] in ("roipool", *PEERS)
+        if row["absent"]:
+            assert f"{row['library']:<12} absent: {row['absent']}" in out
+        elif row["library"] not in ("roipool", "paddle"):  # Paddle's positions are rounded apart
+            assert row["agreement"]["agrees"], row
+    assert len(rows) == 6 * (1 + len(PEERS))
+
+
+# Peers in processes of their own
+
+
+def test_the_worker_needs_little() -> None:
+    names = set()
+    for path in Path(elsewhere.__file__).parent.glob("*.py"):
+        for node in ast.parse(path.read_text(), feature_version=(3, 8)).body:
+            if isinstance(node, ast.Import):
+                names |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                names.add(node.module)
+    assert {name.partition(".")[0] for name in names} - set(sys.stdlib_module_names) == {"numpy"}
+
+
+@pytest.fixture
+def worker_python(monkeypatch: pytest.MonkeyPatch) -> str:
+    """A program that serves a stub, whatever peer it is asked for; mxnet's name is borrowed."""
+    Path("driver.py").write_text(
+        "import os, sys\n"
+        "from harness.elsewhere import libraries, serving\n"
+        "from roipool.cli.bench.ours import Roipool\n"
+        "class Stub(Roipool):\n"
+        "    version = os.environ['OMP_NUM_THREADS'] + ' of ' + sys.argv[2]\n"
+        "    def prepare(self, task):\n"
+        "        print('noise')\n"
+        "        call = super().prepare(task)\n"
+        "        return lambda: os._exit(3) if os.path.exists('die') else call()\n"
+        "libraries.ELSEWHERE['mxnet'] = Stub\n"
+        "serving.serve('mxnet', int(sys.argv[2]))\n"
+    )
+    paths = f"{Path(roipool.__file__).parents[1]}:{Path(bench.__file__).parent}"
+    program = Path("python-of-old").resolve()
+    program.write_text(
+        f'#!/bin/sh\nPYTHONPATH="{paths}" exec "{sys.executable}" driver.py "$2" "$3"\n'
+    )
+    program.chmod(0o755)
+    return str(program)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="the stand-in for Python is a shell script")
+def test_a_peer_in_another_environment(worker_python: str) -> None:
+    options = ["--peers", "mxnet", "--peer-python", f"mxnet={worker_python}"]
+    rows = rows_of(*TINY, "--workload", "W1a,W4b", "--threads", "1,2", *options)
+    assert len(rows) == 16
+    for ours_row, row in zip(rows[::2], rows[1::2], strict=True):
+        assert (ours_row["library"], row["library"]) == ("roipool", "mxnet")
+        assert row["version"] == f"{row['threads']} of {row['threads']}"
+        assert row["agreement"]["greatest_difference"] == 0
+        assert len(row["seconds"]) == 2
+        assert min(row["seconds"]) > 0
+    Path("die").touch()
+    assert rows_of(*ONE, *options)[1]["absent"].startswith("its process ended")
+
+
+def test_a_peer_that_is_not_in_that_environment() -> None:
+    code = "import mxnet"
+    if subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0:
+        pytest.skip("MXNet is installed here")
+    rows = rows_of(*ONE, "--peers", "mxnet", "--peer-python", f"mxnet={sys.executable}")
+    assert rows[1]["absent"].startswith("is not installed")
+
+
+def test_tasks_survive_the_way_to_another_process(tmp_path: Path) -> None:
+    task = task_of(changed(WORKLOADS["fpn-box-train"], boxes=4, channels=1), "float16", True)
+    elsewhere.save(task, tmp_path)
+    read = elsewhere.load(tmp_path)
+    assert set(vars(read)) == set(task._fields)
+    for name in set(task._fields) - {"levels"}:
+        assert getattr(read, name) == getattr(task, name)
+    for one, other in zip(task.levels, read.levels, strict=True):
+        assert one.scale == other.scale
+        for name in ("features", "rois", "grad"):
+            np.testing.assert_array_equal(getattr(one, name), getattr(other, name), strict=True)
+
+
+# Devices
+
+
+class FakeCupy(SimpleNamespace):
+    """As much of CuPy as the benchmark uses; its arrays are NumPy's."""
+
+    def __init__(self) -> None:
+        class Error(Exception):
+            pass
+
+        runtime = SimpleNamespace(
+            CUDARuntimeError=Error,
+            getDeviceProperties=lambda number: {"name": b"Fake GPU"},
+            driverGetVersion=lambda: 13000,
+            runtimeGetVersion=lambda: 12090,
+        )
+        device = SimpleNamespace(id=0, attributes={"L2CacheSize": 64}, synchronize=lambda: None)
+        event = SimpleNamespace(record=lambda: None, synchronize=lambda: None)
+        cuda = SimpleNamespace(
+            Device=lambda: device,
+            Event=lambda: event,
+            get_elapsed_time=lambda start, end: 2.0,
+            runtime=runtime,
+        )
+        super().__init__(
+            __version__="fake",
+            ndarray=Error,
+            cuda=cuda,
+            float32=np.float32,
+            int64=np.int64,
+            RawKernel=lambda text, name: lambda grid, block, arguments: None,
+            zeros=np.zeros,
+            ones=lambda count, dtype: np.ones(count >> 20, dtype),
+            empty_like=np.empty_like,
+            copyto=np.copyto,
+            asarray=np.asarray,
+        )
+
+
+def test_cuda_clocks(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setitem(sys.modules, "cupy", FakeCupy())
+    rows = rows_of(*ONE, "--backend", "cuda", "--peers", "openvino")
+    ours_rows = [row for row in rows if row["library"] == "roipool"]
+    assert [row["clock"] for row in ours_rows] == ["cold", "warm", "launch"]
+    assert [row["median"] for row in ours_rows[:2]] == [0.002, 0.002]
+    assert ours_rows[2]["median"] > 0
+    assert strict_json("out.json")["machine"]["device"] == "Fake GPU"
+    assert "float32 NCHW, warm" in capsys.readouterr().out
+    assert "--memory" in complains(capsys, *ONE, "--backend", "cuda", "--memory")
+
+
+def test_no_cuda(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    assert "needs CuPy" in complains(capsys, *ONE, "--backend", "cuda", "--json", "out.json")
+
+    def no_device() -> None:
+        raise cupy.cuda.runtime.CUDARuntimeError("no CUDA-capable device is detected")
+
+    cupy = FakeCupy()
+    cupy.cuda.Device = no_device
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    assert "no CUDA-capable device" in complains(capsys, *ONE, "--backend", "cuda")
+
+
+def test_bandwidth_is_positive() -> None:
+    assert floor.memory_bandwidth(1) > 0
+    assert floor.memory_bandwidth(3) > 0
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="Linux keeps the record")
+def test_peak_memory() -> None:
+    options = ["--workload", "W5a", "--boxes", "40", "--channels", "256", "--ops", "roi_align"]
+    arguments = [*options, "--peers", "none", "--repeat", "1", "--memory"]
+    (row,) = rows_of(*arguments)
+    assert row["output_bytes"] == 40 * 256 * 14 * 14 * 4
+    assert 0.9 * row["output_bytes"] < row["peak_bytes"] < 4 * row["output_bytes"]
+    (reused,) = rows_of(*arguments, "--out-reuse")
+    assert reused["peak_bytes"] < row["peak_bytes"] - 0.9 * row["output_bytes"]
+
+
+# What is written
+
+
+def test_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert bench.main([*ONE, "--peers", "none", "--threads", "1,2", "--json", "out.json"]) == 0
+    content = strict_json("out.json")
+    facts = content["machine"]
+    assert facts["cpu"]
+    assert facts["cores"] >= 1
+    assert facts["instruction_set"] in ("avx512", "avx2", "baseline")
+    assert facts["roipool"] == roipool.__version__
+    assert [row["threads"] for row in content["rows"]] == [1, 2]
+    assert {row["code"] for row in content["rows"]} == {"W4a"}
+    assert content["options"]["boxes"] == 3
+    capsys.readouterr()
+    assert bench.main([*ONE, "--peers", "none", "--json", "-"]) == 0
+    assert json.loads(capsys.readouterr().out)["rows"][0]["workload"] == "vgg16-pool"
+
+
+def test_both_layouts_and_all_types() -> None:
+    pytest.importorskip("ml_dtypes")
+    dtypes = ["float16", "bfloat16", "float32", "float64"]
+    options = ["--peers", "none", "--layout", "NCHW,NHWC", "--dtype", ",".join(dtypes)]
+    rows = rows_of(*ONE, *options)
+    assert [(r["layout"], r["dtype"]) for r in rows] == [
+        (layout, dtype) for layout in ("NCHW", "NHWC") for dtype in dtypes
+    ]
+
+
+@pytest.mark.parametrize("peer", ["stub", "none"])
+def test_plot(peer: str, stub: type[Stub], capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--workload", "W4a,W4b,stress-nan", "--peers", peer]
+    assert bench.main([*TINY, *options, "--plot", "out.png"]) == 0
+    assert capsys.readouterr().err == ""
+    with pytest.importorskip("PIL.Image").open("out.png") as figure:
+        figure.load()
+        assert figure.format == "PNG"
+        assert min(figure.size) > 300
+        colours = len(np.unique(np.asarray(figure.convert("RGB")).reshape(-1, 3), axis=0))
+    assert colours > 20
+
+
+def test_progress_on_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert bench.main([*ONE, "--peers", "none"]) == 0
+    out, err = capsys.readouterr()
+    assert "vgg16-pool (W4a) roi_pool" in err
+    assert "\x1b" not in out
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)  # without rich
+    assert bench.main([*ONE, "--peers", "none"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_list_and_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert bench.main(["--list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == list(WORKLOADS)
+    with pytest.raises(SystemExit):
+        bench.main(["--help"])
+    assert "--peer-python" in capsys.readouterr().out
+
+
+# Complaints
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--workload", "W9"],
+        ["--workload", ","],
+        ["--ops", "roi_align"],
+        ["--ops", ","],
+        ["--dtype", "int8"],
+        ["--layout", "NCWH"],
+        ["--threads", "0"],
+        ["--threads", "1,two"],
+        ["--threads", "9999"],
+        ["--threads", ""],
+        ["--backend", "tpu"],
+        ["--peers", "caffe"],
+        ["--peers", ""],
+        ["--peer-python", "mxnet"],
+        ["--peer-python", "caffe=/bin/sh"],
+        ["--peer-python", "mxnet=/no/such/python"],
+        ["--peer-python", "mxnet=/"],
+        ["--repeat", "0"],
+        ["--repeat", "1.5"],
+        ["--boxes", "-1"],
+        ["--channels", "0"],
+        ["--json", "missing/out.json"],
+        ["--plot", "out.pdf"],
+        ["--plot", "missing/out.png"],
+        ["--json", "same.png", "--plot", "same.png"],
+        ["--no-such-option"],
+    ],
+)
+def test_bad_arguments(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    complains(capsys, *TINY, "--workload", "W4a", *arguments)
+
+
+def test_roipool_never_imports_the_harness() -> None:
+    for path in Path(roipool.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            assert not {"benchmarks", "harness"} & {name.partition(".")[0] for name in names}, path

@@ -1,0 +1,165 @@
+"""Random calls against the oracle and one another; and what the program does with a failure."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from functools import wraps
+from typing import Any
+
+import numpy as np
+import pytest
+
+import roipool
+from roipool.verification.differential.calling import run
+from roipool.verification.differential.case import FORMS, STORAGES, Case
+from roipool.verification.differential.checking import CALL, ORACLE, Finding, check, subjects
+from roipool.verification.differential.digest import digest
+from roipool.verification.differential.drawing import draw
+from roipool.verification.differential.operations import OPERATIONS
+from roipool.verification.differential.relations import RELATIONS
+from roipool.verification.differential.shrinking import first_failure, line_of, shrink
+
+CASE = Case(
+    "roi_align",
+    maps=np.arange(24.0).reshape(1, 2, 3, 4),
+    grad=np.ones((2, 2, 1, 2)),
+    rois=np.array([[0, 0.5, 0.25, 3, 2], [0, 1, 1, 2, 9]]),
+    options={"spatial_scale": 1.0, "sampling_ratio": 2, "aligned": True},
+)
+
+
+@pytest.mark.parametrize("first", range(0, 600, 100))
+def test_random_calls(first: int) -> None:
+    for number in range(first, first + 100):
+        case = draw(9, number)
+        for finding in check(case, subjects(case, number)):
+            assert finding.comparison.problem is None, (
+                f"python -m roipool.verification.differential --seed 9 --first {number} --calls 1: "
+                f"{case.operation}, {finding}"
+            )
+
+
+def test_a_call_depends_on_its_seed_and_number_only() -> None:
+    first, again, other = draw(3, 7), draw(3, 7), draw(4, 7)
+    assert repr(first) == repr(again)
+    assert repr(first) != repr(other)
+
+
+def test_every_public_function_is_called() -> None:
+    called = {
+        function
+        for one in OPERATIONS.values()
+        for function in (one.forward, one.backward, one.box_gradient)
+    }
+    public = {name for name in roipool.__all__ if name.startswith(("roi_", "crop_"))}
+    assert public <= called
+
+
+@pytest.fixture(scope="module")
+def drawn() -> list[Case]:
+    return [draw(0, number) for number in range(1500)]
+
+
+def test_the_whole_space_is_drawn(drawn: list[Case]) -> None:
+    assert {case.operation for case in drawn} == set(OPERATIONS)
+    assert {case.form for case in drawn} == set(FORMS)
+    assert {case.storage for case in drawn} == set(STORAGES)
+    assert {case.layout for case in drawn} == {"NCHW", "NHWC"}
+    assert {case.size[0] for case in drawn} >= set(range(1, 18))
+    assert {case.size[1] for case in drawn} >= set(range(1, 18))
+    extents = {size for case in drawn for size in case.maps.shape[2:]}
+    assert extents >= set(range(71))
+    channels = {case.maps.shape[1] for case in drawn}
+    assert {0, 1, 16, 17, 32, 33} <= channels
+    ratios = [case.options["sampling_ratio"] for case in drawn if "sampling_ratio" in case.options]
+    assert set(ratios) >= set(range(10))
+    assert any(isinstance(ratio, tuple) for ratio in ratios)
+    boxes = np.concatenate([case.rois[:, 1:] for case in drawn])
+    assert np.isnan(boxes).any()
+    assert np.isinf(boxes).any()
+    assert np.abs(boxes[np.isfinite(boxes)]).max() > 1e6
+    assert any(case.large for case in drawn)
+
+
+@pytest.fixture
+def wrong_average(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An average that is wrong in bins of maps wider than 3 cells."""
+    right = roipool.roi_align
+
+    @wraps(right)  # arguments are chosen by its signature
+    def wrong(features: Any, *args: Any, **kwargs: Any) -> Any:
+        pooled = right(features, *args, **kwargs)
+        if features.shape[3] > 3:
+            pooled[..., -1:] *= 1.25
+        return pooled
+
+    monkeypatch.setattr(roipool, "roi_align", wrong)
+
+
+def found_in(case: Case, subject: str) -> Finding:
+    return next(one for one in check(case, (CALL, subject)) if one.comparison.problem)
+
+
+def test_a_failure_is_made_small(wrong_average: None) -> None:
+    maps = np.random.default_rng(0).integers(1, 99, (2, 5, 9, 11)) / 16
+    rois = np.array([[1, 0.1, 0.3, 7.7, 8], [0, 1, 1, 2, 9], [1, 1, 1, 1, 1]])
+    grad = np.ones((3, 5, 3, 4))
+    case = replace(CASE, maps=maps, grad=grad, rois=rois, storage="strided", threads=2)
+    small, failure = shrink(case, found_in(case, ORACLE))
+    assert failure.what == "pooled"
+    assert small.maps.shape == (1, 1, 1, 4)
+    assert small.grad.shape == (1, 1, 1, 1)
+    assert (small.storage, small.threads, small.options["aligned"]) == ("plain", 1, False)
+    assert np.all(small.maps == 1)
+
+
+def test_the_line_repeats_the_call(capsys: pytest.CaptureFixture[str]) -> None:
+    problem = next(iter(check(CASE, (ORACLE,))))  # right, but printed as if it were not
+    for case in (CASE, replace(CASE, storage="swapped", form="one array per image")):
+        exec(line_of(case, problem._replace(what="pooled")), {})
+        assert capsys.readouterr().out.strip() == str(run(case, roipool)["pooled"]).strip()
+    for name in RELATIONS:
+        exec(line_of(CASE, Finding(name, "pooled", problem.comparison)), {})
+        assert capsys.readouterr().out == "None\n"
+
+
+def test_every_comparison_sees_a_wrong_average(wrong_average: None) -> None:
+    assert found_in(CASE, ORACLE).what == "pooled"
+    assert found_in(CASE, "transposes")
+    assert first_failure(CASE, "threads", "pooled") is None  # the same for any number of threads
+
+
+def test_differences_see_a_wrong_box_gradient() -> None:
+    case = replace(CASE, dtype="float64")
+    got = run(case, roipool)
+    wrong = got | {"box_gradient": got["box_gradient"] * 1.001}
+    assert [found.problem for _, found in RELATIONS["differences"](case, got)] == [None]
+    assert [found.wrong > 1 for _, found in RELATIONS["differences"](case, wrong)] == [True]
+
+
+def test_an_exception_is_a_failure() -> None:
+    case = replace(CASE, options=CASE.options | {"sampling_ratio": -1})
+    assert "ValueError: sampling_ratio" in str(found_in(case, ORACLE).comparison.problem)
+
+
+def test_digests_depend_on_results() -> None:
+    case = draw(2, 5)
+    assert digest(case, roipool) == digest(case, roipool)
+    assert digest(CASE, roipool) == digest(replace(CASE, layout="NHWC", storage="swapped"), roipool)
+    other = replace(CASE, maps=CASE.maps + 1)
+    assert digest(CASE, roipool) != digest(other, roipool)
+
+
+def test_the_program(tmp_path: Any) -> None:
+    module = "roipool.verification.differential"
+    command = [sys.executable, "-m", module, "--calls", "60", "--jobs", "2"]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert result.stdout.splitlines()[-1].startswith("60 calls, ")
+    assert result.stdout.splitlines()[-1].endswith("failed: none")
+    output = tmp_path / "digests.txt"
+    command = [sys.executable, "-m", f"{module}.digest", "--calls", "5", "--output", str(output)]
+    subprocess.run(command, check=True)
+    assert len(output.read_text().splitlines()) == 5
