@@ -129,6 +129,7 @@ OPS: dict[str, Op] = {
     for op in (
         Op("roi_pool", {"max": Variant("roi_pool", has_argmax=True)}),
         Op("roi_average_pool", {"avg": Variant("roi_average_pool")}),
+        Op("precise_roi_pool", {"avg": Variant("precise_roi_pool", by_boxes="precise_roi_pool")}),
         Op(
             "roi_align",
             {

@@ -2,6 +2,7 @@
 // header above and a row in one of these lists; _definitions.py has the same rows.
 #pragma once
 #include "crop_and_resize.h"
+#include "precise_roi_pool.h"
 #include "roi_align.h"
 #include "roi_align_rotated.h"
 #include "roi_pool.h"
@@ -27,7 +28,8 @@
   ROW(tensorflow_crop_gradient, crop,  0, 0)  \
   ROW(caffe_roi_align,          steps, 0, 1)  \
   ROW(mxnet_roi_align,          steps, 0, 1)  \
-  ROW(mxnet_roi_align_gather,   steps, 0, 1)
+  ROW(mxnet_roi_align_gather,   steps, 0, 1)  \
+  ROW(precise_roi_pool,         cells, 0, 1)
 #define ROIPOOL_POINTWISE_DEFINITIONS(ROW)    \
   ROW(roi_align_rotated,        points, 0, 0)
 // clang-format on

@@ -42,6 +42,7 @@ HALVES = {
     "roi_align": 0,
     "roi_pool": 1,
     "roi_average_pool": 1,
+    "precise_roi_pool": 0,
     "crop_and_resize, bilinear": 0,
     "crop_and_resize, nearest": 1,
     "crop_and_resize, boxes": 1,
@@ -397,6 +398,14 @@ AVERAGES = {
             maps, put(case.table()), case.size, case.scale, **o
         ),
         lambda lib, grad, shape, case, put, **o: lib.roi_average_pool_backward(
+            grad, put(case.table()), shape, case.scale, **o
+        ),
+    ),
+    "precise_roi_pool": Average(
+        lambda lib, maps, case, put, **o: lib.precise_roi_pool(
+            maps, put(case.table()), case.size, case.scale, **o
+        ),
+        lambda lib, grad, shape, case, put, **o: lib.precise_roi_pool_backward(
             grad, put(case.table()), shape, case.scale, **o
         ),
     ),

@@ -237,8 +237,10 @@ def _work(operation: Operation, options: Mapping[str, Any], geometry: Geometry) 
             length = 1 + np.ptp(ends, axis=1)
         if operation.samples == "one":
             total *= bins
+        elif operation.samples == "points":  # the oracle visits those outside, too
+            total *= bins * ratio if ratio > 0 else bins + length
         elif operation.samples == "grid" and ratio > 0:
             total *= bins + bins * ratio * inside / length
         else:
             total *= inside + bins
-    return total
+    return 8 * total if operation.samples == "area" else total  # in exact fractions

@@ -29,7 +29,8 @@ class Operation(NamedTuple):
     returns : tuple of str
         What the forward returns; all but "pooled" is passed to the backward, too.
     samples : str
-        What a bin holds: a "grid" of samples, "cells", or "one" sample.
+        What a bin holds: a "grid" of samples, such a grid turned ("points"), whole "cells", its
+        "area", or "one" sample.
     boxes : function
         From a case to the arguments that hold the boxes.
     names : dict
@@ -114,6 +115,16 @@ def _fractions(case: Case) -> dict[str, Any]:
     return {"boxes": boxes, "box_indices": case.images}
 
 
+def _rotated(case: Case) -> dict[str, Any]:
+    """Return boxes with their centres and sides, turned by quarters or by any angle."""
+    x1, y1, x2, y2 = case.rois[:, 1:].T
+    with np.errstate(all="ignore"):
+        by_place = 7.3 * x1 + 1.9 * y2
+        angle = np.where(by_place % 3 < 1, np.round(by_place) % 8 * (np.pi / 4), by_place % 9)
+        columns = (case.rois[:, 0], (x1 + x2) / 2, (y1 + y2) / 2, x2 - x1, y2 - y1, angle)
+    return {"rois": np.stack(columns, axis=1)}
+
+
 _CORE: dict[str, Any] = {"layouts": ("NCHW", "NHWC"), "boxes": _boxes_in_any_form}
 _CROP: dict[str, Any] = {
     "options": {"extrapolation_value": _outside},
@@ -149,6 +160,16 @@ OPERATIONS = {
     "roi_align max": Operation(
         "roi_align", "roi_align_backward", options=_ALIGN, fixed={"mode": "max", **_ARGMAX},
         returns=("pooled", "argmax"), samples="grid", **_CORE,
+    ),
+    "precise_roi_pool": Operation(
+        "precise_roi_pool", "precise_roi_pool_backward", "precise_roi_pool_backward_rois",
+        options=_SCALED, samples="area", **_CORE,
+    ),
+    "roi_align_rotated": Operation(
+        "roi_align_rotated", "roi_align_rotated_backward",
+        options={**_ALIGN, "clockwise": _flag}, samples="points", boxes=_rotated,
+        layouts=("NCHW", "NHWC"),
+        dtypes=("float32", "float16", "bfloat16"),  # float64 sees the last bit of sine and cosine
     ),
     "crop_and_resize": Operation(
         "crop_and_resize", "crop_and_resize_backward", "crop_and_resize_backward_boxes",

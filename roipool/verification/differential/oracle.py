@@ -6,6 +6,7 @@ oracle's answer for absolute values; maxima over cells, copies and their winners
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -175,16 +176,20 @@ _AVERAGES = [
 def length_of_sums(case: Case) -> Array:
     """Return how many cells a bin of each box may read down and along, 8 at least.
 
+    Where rows and columns are not apart, each cell counts.
+
     So many products are added one after the other, each with half a rounding: 4 roundings for the
     usual 8, and more for bins that average much of a map.
     """
-    cells = np.zeros(len(case.rois))
+    turned = OPERATIONS[case.operation].samples == "points"
+    cells = np.full(len(case.rois), float(turned))
     for axis, (low, high) in enumerate(((2, 4), (1, 3))):
         size = case.maps.shape[2 + axis]
         with np.errstate(all="ignore"):
             ends = np.nan_to_num(case.rois[:, [low, high]] * case.options.get("spatial_scale", 1.0))
             reach = np.maximum(np.ptp(np.clip(ends, -1e9, 1e9), axis=1), 1.0)
-        cells += np.minimum(size, reach / case.size[axis] + 2)
+        along = np.minimum(size, reach / case.size[axis] + 2)
+        cells = cells * along if turned else cells + along
     return np.maximum(cells, 8)
 
 
@@ -193,7 +198,8 @@ def length_of_gradient_sums(case: Case) -> int:
 
     They are those of the rows, and of the columns, of a box's bins, and then those of the boxes.
     """
-    return max(8, sum(case.size) + len(case.rois))
+    turned = OPERATIONS[case.operation].samples == "points"
+    return max(8, (math.prod(case.size) if turned else sum(case.size)) + len(case.rois))
 
 
 def _expected(case: Case, got: Results) -> tuple[Results, Results]:
