@@ -3,11 +3,16 @@
 
 namespace roipool {
 
+// Samples between which sums are brought together in double: a bin of a large box has millions.
+const int samples_of_sum = 16;
+
 struct AveragedBin {
   const Storage* map;
   Strides strides;
+  double totals[pack] = {};
   Value sums[pack] = {};
   Value part = 0;
+  int samples = 0;
   bool is_empty = true;
 
   __device__ AveragedBin(const Storage* map, const Strides& strides) : map(map), strides(strides) {}
@@ -21,6 +26,17 @@ struct AveragedBin {
       for (int c = 0; c < pack; ++c) sums[c] = multiply_add(weight, cells[c], sums[c]);
       is_empty = false;
     });
+    if (++samples % samples_of_sum == 0) bring_together();
+  }
+  __device__ void bring_together() {
+    for (int c = 0; c < pack; ++c) {
+      totals[c] += static_cast<double>(sums[c]);
+      sums[c] = Value(0);
+    }
+  }
+  __device__ void finish(Value empty) {
+    bring_together();
+    for (int c = 0; c < pack; ++c) sums[c] = is_empty ? empty : static_cast<Value>(totals[c]);
   }
 };
 
@@ -39,9 +55,7 @@ extern "C" __global__ void __launch_bounds__(256)
     if (planned.image >= 0 && call.rows.size > 0 && call.columns.size > 0) {
       visit_bin_of_region(planned.region, row * call.columns.bins + column, bin);
     }
-    for (int c = 0; bin.is_empty && c < pack; ++c) {
-      bin.sums[c] = static_cast<Value>(call.empty_value);
-    }
+    bin.finish(static_cast<Value>(call.empty_value));
     Channels::store(bin.sums,
                     output + box * pooled.outer + channels.first * pooled.channel +
                         row * pooled.row + column * pooled.column,
