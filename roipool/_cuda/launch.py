@@ -47,6 +47,7 @@ class Call(NamedTuple):
     scale: float = 0.0
     empty_value: float = 0.0
     lowest: float = 0.0
+    angle_scale: float = 1.0
     tasks: int = 0
     parts: int = 1
     share: int = 0
@@ -66,7 +67,7 @@ class Call(NamedTuple):
 _AXIS_TYPE = np.dtype([(name, np.int64) for name in AxisCall._fields])
 _FIELD_TYPES = {
     **dict.fromkeys(("rows", "columns"), _AXIS_TYPE),
-    **dict.fromkeys(("scale", "empty_value", "lowest"), np.dtype(np.float64)),
+    **dict.fromkeys(("scale", "empty_value", "lowest", "angle_scale"), np.dtype(np.float64)),
     **dict.fromkeys(Call._fields[-5:], np.dtype(np.int32)),
 }
 CALL_TYPE = np.dtype(
@@ -98,6 +99,7 @@ SLOPED_TAPS = PlanKind("plan_sloped_taps", 16, {4: 16, 8: 32})
 SAMPLES = PlanKind("plan_samples", 32, {4: 24, 8: 40})
 BYTES_OF_WINDOW = BYTES_OF_IMAGE = BYTES_OF_HITS = BYTES_OF_PLACE = 8
 BYTES_OF_LANE = 4
+BYTES_OF_REGION = 160  # of a box of a pointwise definition, and its image
 
 
 Capacity = Callable[[PlanKind, str, int, int, int], int]
@@ -225,6 +227,7 @@ def call_of(sizes: Sizes, **fields: Any) -> Call:
         rows=AxisCall(sizes.map_shape[row], pooling.output_size[0], definition.sampling[0]),
         columns=AxisCall(sizes.map_shape[column], pooling.output_size[1], definition.sampling[1]),
         scale=definition.scale,
+        angle_scale=definition.angle_scale,
         image_kind=IMAGE_KINDS[dtype_name(sizes.index_type)],
         aligned=definition.aligned,
     )
@@ -293,6 +296,26 @@ def planned(
         config_of(sizes, file, kind.kernel, call, warps, **defines),
         config_of(sizes, file, name, call, grid, **defines),
     )
+
+
+def placed(
+    sizes: Sizes, file: str, name: str, call: Call, grid: Grid, **defines: str | int
+) -> Launches:
+    """Return the launches of a pointwise definition, whose engines ask it themselves.
+
+    Only what its boxes are is worked out before, by a thread for each.
+    """
+    threads = Grid(-(-call.boxes // WARP), (WARP,))
+    return Launches(
+        call.boxes * BYTES_OF_REGION,
+        config_of(sizes, file, "plan_regions", call, threads, **defines),
+        config_of(sizes, file, name, call, grid, **defines),
+    )
+
+
+def is_pointwise(sizes: Sizes) -> bool:
+    """Return whether rows and columns cannot be planned apart."""
+    return TRAITS[sizes.pooling.definition.name].kind == "points"
 
 
 def channel_pack(sizes: Sizes, channels: int, aligned: bool) -> int:
@@ -392,6 +415,10 @@ def average(sizes: Sizes, aligned: bool) -> Launches:
     """Return the launches of an average forward; `aligned`: to 16 bytes."""
     call = call_of(sizes, empty_value=sizes.pooling.empty_value)
     pack = channel_pack(sizes, call.channels, aligned)
+    if is_pointwise(sizes):
+        call, grid = divide_values(call, sizes, pack)
+        file = "points_forward"
+        return placed(sizes, file, file, call, grid, pack=pack)
     divide = divide_values if sizes.channels_last else divide_planes
     call, grid = divide(call, sizes, pack)
     return planned(sizes, TAPS, "average_forward", "average_forward", call, grid, pack=pack)
@@ -401,6 +428,8 @@ def average(sizes: Sizes, aligned: bool) -> Launches:
 def average_backward(sizes: Sizes) -> Launches:
     """Return the launches of an average backward."""
     call, grid = divide_maps(call_of(sizes), sizes, sizes.real.itemsize)
+    if is_pointwise(sizes):
+        return placed(sizes, "points_backward", "points_backward", call, grid)
     return planned(sizes, TAPS, "average_backward", "average_backward", call, grid)
 
 
@@ -408,6 +437,8 @@ def average_backward(sizes: Sizes) -> Launches:
 def average_backward_boxes(sizes: Sizes) -> Launches:
     """Return the launches of an average's gradient with respect to the boxes."""
     call, grid = divide_boxes(call_of(sizes), sizes)
+    if is_pointwise(sizes):
+        return placed(sizes, "points_backward_boxes", "points_backward_boxes", call, grid)
     file = "average_backward_boxes"
     return planned(sizes, SLOPED_TAPS, file, file, call, grid)
 

@@ -13,7 +13,7 @@ template <typename T>
 struct HatPiece {
   T length;
   T height;    // of the hat, on average
-  T from_low;  // distance from the bin's lower edge, on average
+  T from_low;  // twice the distance from the bin's lower edge, on average
   T to_high;   // and to its upper edge
 };
 
@@ -23,7 +23,7 @@ ROIPOOL_HD HatPiece<T> hat_piece(T low, T high, T foot, T cell) {
   const T begin = maximum(low, minimum(foot, cell)), end = minimum(high, maximum(foot, cell));
   if (!(end > begin)) return {T(0), T(0), T(0), T(0)};
   return {end - begin, T(0.5) * (magnitude(begin - foot) + magnitude(end - foot)),
-          T(0.5) * ((begin - low) + (end - low)), T(0.5) * ((high - begin) + (high - end))};
+          (begin - low) + (end - low), (high - begin) + (high - end)};
 }
 
 // Tells the sink of the cells of one bin. A mean over [low, high] changes with an edge by the slope
@@ -44,11 +44,12 @@ ROIPOOL_HD void add_hats(const Axis<T>& axis, T low, T high, T low_share, T high
     const HatPiece<T> up = hat_piece(low, high, cell - T(1), cell);
     const HatPiece<T> down = hat_piece(low, high, cell + T(1), cell);
     const T rising = up.length / length, falling = down.length / length;
+    const T half_scale = T(0.5) * axis.scale;
     const T mean = rising * up.height + falling * down.height;
     const T by_low =
-        (rising * (up.to_high / length) - falling * (down.to_high / length)) * axis.scale;
+        (rising * (up.to_high / length) - falling * (down.to_high / length)) * half_scale;
     const T by_high =
-        (rising * (up.from_low / length) - falling * (down.from_low / length)) * axis.scale;
+        (rising * (up.from_low / length) - falling * (down.from_low / length)) * half_scale;
     sink.tap(static_cast<int>(number), mean,
              by_low * (T(1) - low_share) + by_high * (T(1) - high_share),
              by_low * low_share + by_high * high_share);

@@ -19,6 +19,7 @@ MAXIMA = (
     "onnx_roi_align_max",
     "caffe_roi_align", "mxnet_roi_align", "mxnet_roi_align_gather",
 )  # fmt: skip
+POINTWISE = ("roi_align_rotated",)
 FILES = {
     "average_forward": AVERAGES,
     "average_backward": AVERAGES,
@@ -26,6 +27,9 @@ FILES = {
     "maximum_forward": MAXIMA,
     "maximum_backward": MAXIMA,
     "maximum_backward_cells": ("roi_pool",),
+    "points_forward": POINTWISE,
+    "points_backward": POINTWISE,
+    "points_backward_boxes": POINTWISE,
     "winners": MAXIMA,
 }
 STORAGE = {"float16": "Float16", "bfloat16": "Bfloat16", "float32": "float", "float64": "double"}

@@ -39,6 +39,7 @@ struct Call {
   double scale;
   double empty_value;  // of a bin that has nothing to pool
   double lowest;       // where a running maximum starts
+  double angle_scale;  // multiplies a box's angle to give radians, counter-clockwise
   // Work: `tasks` are dealt to blocks in turn. Forward: `parts` tasks per box, each of `share`
   // channel packs (NCHW) or bins (NHWC). Backward: one task per tile of one image's cells and
   // `lanes` channels; or `parts` tasks per plane, each of `share` cells and `lanes` channels.
