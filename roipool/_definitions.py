@@ -145,12 +145,6 @@ OPS: dict[str, Op] = {
             columns=5,
         ),
         Op(
-            "roi_align_rotated",
-            {"avg": Variant("roi_align_rotated", by_boxes="roi_align_rotated")},
-            placing=("spatial_scale", "sampling_ratio", "aligned", "clockwise", "angle_unit"),
-            columns=5,
-        ),
-        Op(
             "crop_and_resize",
             {
                 "bilinear": Variant(
