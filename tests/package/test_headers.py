@@ -159,6 +159,12 @@ struct Store {
     *taps++ = gradient.by_low;
     *taps++ = gradient.by_high;
   }
+  __device__ void tap(int cell, T weight, T by_low, T by_high) {
+    *taps++ = T(cell) + weight;
+    if (!Gradient) return;
+    *taps++ = by_low;
+    *taps++ = by_high;
+  }
 };
 template <typename T>
 __device__ void store_all(const roipool::Axis<T>* axes, T* taps) {
