@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -67,9 +68,9 @@ class BuildWithEngines(build_ext):
         engines = self.usable_engines()
         if len(engines) > 1:
             ext.define_macros.append(("ROIPOOL_X86_ENGINES", None))
-        for isa, flags in engines.items():
-            for engine in ENGINES:
-                ext.extra_objects.append(self.build_engine(engine, isa, flags))
+        jobs = [(engine, isa, flags) for isa, flags in engines.items() for engine in ENGINES]
+        with ThreadPoolExecutor(os.cpu_count()) as pool:  # each waits for a compiler
+            ext.extra_objects += pool.map(self.build_engine, *zip(*jobs, strict=True))
         super().build_extension(ext)
 
     def build_engine(self, engine: str, isa: str, flags: list[str]) -> str:

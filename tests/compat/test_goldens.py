@@ -48,7 +48,7 @@ def test_agrees_with_the_released_wheel(
 # Goldens with inputs of their own, and the tests that read them.
 ELSEWHERE = {
     "chainer": "compat/test_compat.py",
-    "openvino": "ops/test_roi_align_rotated.py",
+    "openvino": "ops/test_goldens.py",
     "pinned_crops": "ops/test_crop_ends.py",
 }
 
