@@ -250,7 +250,14 @@ def _terms_of_box_gradient(case: Case) -> Array:
     slopes = 2 * upstream * np.max(sizes, initial=0.0)
     if OPERATIONS[case.operation].samples == "one":
         return np.array([max(size - 1, 0) for size in case.maps.shape[2:]] * 2) * slopes
-    return np.abs(float(case.options["spatial_scale"])) * np.tile(slopes, 4)
+    scale = np.abs(float(case.options["spatial_scale"]))
+    if OPERATIONS[case.operation].samples != "points":
+        return scale * np.tile(slopes, 4)
+    with np.errstate(all="ignore"):  # the angle moves a sample by its distance from the centre
+        sides = np.abs(case.rois[:, 3:] - case.rois[:, 1:3]) * scale
+        reach = np.maximum(np.nan_to_num(sides), 1).sum(axis=1, keepdims=True) / 2
+    unit = np.pi / 180 if case.options["angle_unit"] == "degrees" else 1.0
+    return np.hstack([scale * np.tile(slopes, 4), unit * reach * slopes])
 
 
 def _compare_nobody(got: Array, expected: Array) -> Comparison:
