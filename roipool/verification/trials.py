@@ -62,7 +62,7 @@ class Trial:
         Options of ROI align; the scale is for all that have one.
     exact : bool
         Whether samples are exact in every type, so that equal ones are equal for everybody and
-        even winners among samples are bound to agree.
+        even the argmax among samples is bound to agree.
     """
 
     name: str
