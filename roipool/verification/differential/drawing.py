@@ -14,6 +14,7 @@ from .operations import OPERATIONS, Operation, Random
 # What the oracle may visit on average (samples of bins), and at most.
 USUAL_WORK, GREATEST_WORK = 40, 12_000
 CHECKED_BY_ORACLE = 0.95  # of the calls; the others are too large for it
+FAR = 1e30  # stands for infinity, so that work is finite
 
 Option = TypeVar("Option")
 
@@ -246,7 +247,7 @@ def _work(operation: Operation, options: Mapping[str, Any], geometry: Geometry) 
     for axis, (low, high) in enumerate(((2, 4), (1, 3))):
         size, bins, ratio = geometry.shape[2 + axis], geometry.size[axis], ratios[axis]
         with np.errstate(all="ignore"):
-            ends = np.nan_to_num(geometry.table[:, [low, high]] * scale)
+            ends = np.nan_to_num(geometry.table[:, [low, high]] * scale, posinf=FAR, neginf=-FAR)
             inside = 1 + np.ptp(np.clip(ends, -1, size), axis=1)
             length = 1 + np.ptp(ends, axis=1)
         if operation.samples == "one":

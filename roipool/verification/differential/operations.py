@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -85,6 +86,10 @@ def _outside(rng: Random) -> float:
     return float(rng.choice((0.0, 0.5, -3.0, np.nan, np.inf)))
 
 
+def _angle_unit(rng: Random) -> str:
+    return str(rng.choice(("radians", "degrees")))
+
+
 def _half_pixel(rng: Random) -> str:
     return str(rng.choice(("half_pixel", "output_half_pixel")))
 
@@ -115,14 +120,16 @@ def _fractions(case: Case) -> dict[str, Any]:
     return {"boxes": boxes, "box_indices": case.images}
 
 
-def _rotated(case: Case) -> dict[str, Any]:
-    """Return boxes with their centres and sides, turned by quarters or by any angle."""
+def _rotated_boxes(case: Case) -> dict[str, Any]:
+    """Return boxes with centres and sides, turned by eighths or by any angle, in any form."""
     x1, y1, x2, y2 = case.rois[:, 1:].T
+    unit = 180 / np.pi if case.options["angle_unit"] == "degrees" else 1.0
     with np.errstate(all="ignore"):
         by_place = 7.3 * x1 + 1.9 * y2
         angle = np.where(by_place % 3 < 1, np.round(by_place) % 8 * (np.pi / 4), by_place % 9)
-        columns = (case.rois[:, 0], (x1 + x2) / 2, (y1 + y2) / 2, x2 - x1, y2 - y1, angle)
-    return {"rois": np.stack(columns, axis=1)}
+        columns = ((x1 + x2) / 2, (y1 + y2) / 2, x2 - x1, y2 - y1, angle * unit)
+    rois = np.column_stack([case.rois[:, 0], *columns])
+    return _boxes_in_any_form(replace(case, rois=rois))
 
 
 _CORE: dict[str, Any] = {"layouts": ("NCHW", "NHWC"), "boxes": _boxes_in_any_form}
@@ -166,9 +173,9 @@ OPERATIONS = {
         options=_SCALED, samples="area", **_CORE,
     ),
     "roi_align_rotated": Operation(
-        "roi_align_rotated", "roi_align_rotated_backward",
-        options={**_ALIGN, "clockwise": _flag}, samples="points", boxes=_rotated,
-        layouts=("NCHW", "NHWC"),
+        "roi_align_rotated", "roi_align_rotated_backward", "roi_align_rotated_backward_rois",
+        options={**_ALIGN, "clockwise": _flag, "angle_unit": _angle_unit}, samples="points",
+        layouts=("NCHW", "NHWC"), boxes=_rotated_boxes,
         dtypes=("float32", "float16", "bfloat16"),  # float64 sees the last bit of sine and cosine
     ),
     "crop_and_resize": Operation(

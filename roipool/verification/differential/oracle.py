@@ -144,7 +144,7 @@ def against_oracle(case: Case, got: Results) -> Iterator[tuple[str, Comparison]]
         if case.operation in SAMPLE_WINNERS:
             yield name, _compare_samples(case, got[name], expected, terms)
         elif OPERATIONS[case.operation].samples == "grid" or "_" in name:
-            yield f"{name} < 0", _compare_nobody(got[name], expected[name])
+            yield f"{name} == -1", _compare_nobody(got[name], expected[name])
         else:
             yield name, compare(got[name].astype(np.float64), expected[name], 0.0, 0)
     if case.operation in _AVERAGES:
@@ -250,11 +250,18 @@ def _terms_of_box_gradient(case: Case) -> Array:
     slopes = 2 * upstream * np.max(sizes, initial=0.0)
     if OPERATIONS[case.operation].samples == "one":
         return np.array([max(size - 1, 0) for size in case.maps.shape[2:]] * 2) * slopes
-    return np.abs(float(case.options["spatial_scale"])) * np.tile(slopes, 4)
+    scale = np.abs(float(case.options["spatial_scale"]))
+    if OPERATIONS[case.operation].samples != "points":
+        return scale * np.tile(slopes, 4)
+    with np.errstate(all="ignore"):  # the angle moves a sample by its distance from the centre
+        sides = np.abs(case.rois[:, 3:] - case.rois[:, 1:3]) * scale
+        reach = np.maximum(np.nan_to_num(sides), 1).sum(axis=1, keepdims=True) / 2
+    unit = np.pi / 180 if case.options["angle_unit"] == "degrees" else 1.0
+    return np.hstack([scale * np.tile(slopes, 4), unit * reach * slopes])
 
 
 def _compare_nobody(got: Array, expected: Array) -> Comparison:
-    return compare((got < 0).astype(np.float64), (expected < 0).astype(np.float64), 0.0, 0)
+    return compare((got == -1).astype(np.float64), (expected == -1).astype(np.float64), 0.0, 0)
 
 
 def _compare_samples(case: Case, got: Array, expected: Results, terms: Results) -> Comparison:
