@@ -84,10 +84,10 @@ cdef extern from "kernels/cpu/job.h" namespace "roipool" nogil:
         const wide_int* box_image
         double empty_value
         double lowest
-        bint argmax_is_cell "winner_is_cell"
+        bint argmax_is_cell
         bint nan_restarts
         bint outside_is_zero
-        wide_int fewest_streamed_bytes
+        wide_int min_non_temporal_bytes
         wide_int tasks
         wide_int scratch_bytes
 
@@ -107,7 +107,7 @@ cdef extern from "kernels/cpu/plan.h" namespace "roipool" nogil:
         pass
 
     cdef enum Entries:
-        padded_taps, turned_taps, taps_with_gradient, listed_samples
+        padded_taps, transposed_taps, taps_with_gradient, listed_samples
 
     cdef struct Request:
         Definition definition
@@ -133,18 +133,18 @@ cdef extern from "kernels/cpu/plan.h" namespace "roipool" nogil:
     void count_entries(const Request&, const Job&, wide_int)
     wide_int prepare_entries(const Request&, Job*, char*)
     void write_entries(const Request&, const Job&, wide_int)
-    void open_windows(const AxisPlan&, wide_int)
+    void set_whole_map_windows(const AxisPlan&, wide_int)
     void group_by_image(Job*)
     void flatten_if_pointwise(Request*, Job*)
 
 
-cdef extern from "kernels/cpu/winners.h" namespace "roipool" nogil:
-    void locate_winners(const Request&, const Job&, wide_int, const wide_int*, void*, void*)
-    void identify_winners(const Request&, const Job&, wide_int, const void*, const void*,
+cdef extern from "kernels/cpu/argmax_positions.h" namespace "roipool" nogil:
+    void locate_argmax(const Request&, const Job&, wide_int, const wide_int*, void*, void*)
+    void identify_argmax(const Request&, const Job&, wide_int, const void*, const void*,
                           wide_int*)
 
 
-cdef extern from "kernels/cpu/schedule.h" namespace "roipool::ROIPOOL_ISA" nogil:
+cdef extern from "kernels/cpu/schedule.h" namespace "roipool::ROIPOOL_ENGINE" nogil:
     void schedule_forward(Job&, int)
     void schedule_backward(Job&, int, bint)
     void schedule_boxes(Job&)
@@ -377,7 +377,7 @@ cdef class Call:
         job.rows.size, job.columns.size = map_shape[1:3] if job.channels_last else map_shape[2:]
         job.rows.bins, job.columns.bins = output_size
         job.box_image = <wide_int*>address(batch_indices)
-        job.fewest_streamed_bytes = min_non_temporal_bytes
+        job.min_non_temporal_bytes = min_non_temporal_bytes
         # Waking a thread for less work than this costs more than it saves.
         work = job.boxes * job.channels * job.rows.bins * job.columns.bins
         self.threads = max(1, min(num_threads(), work // 16384))
@@ -416,9 +416,9 @@ cdef class Call:
 
     cdef use_whole_map(self):
         """Plan nothing: any cell may be written."""
-        self.prepare_bins(turned_taps)
-        open_windows(self.job.rows, self.job.boxes)
-        open_windows(self.job.columns, self.job.boxes)
+        self.prepare_bins(transposed_taps)
+        set_whole_map_windows(self.job.rows, self.job.boxes)
+        set_whole_map_windows(self.job.columns, self.job.boxes)
 
     cdef run(self, Runner runner):
         """Run the tasks."""
@@ -435,14 +435,14 @@ cdef class Call:
     cdef locate(self, const wide_int* argmax, void* y, void* x):
         cdef wide_int box
         for box in prange(self.job.boxes, nogil=True, num_threads=self.threads):
-            locate_winners(self.request, self.job, box, argmax, y, x)
+            locate_argmax(self.request, self.job, box, argmax, y, x)
 
     cdef identify(self, const void* y, const void* x, wide_int* argmax):
         cdef wide_int box
         for box in prange(self.job.boxes, nogil=True, num_threads=self.threads):
-            identify_winners(self.request, self.job, box, y, x, argmax)
+            identify_argmax(self.request, self.job, box, y, x, argmax)
 
-    def largest_grid(self):
+    def max_samples_per_bin(self):
         """Return the greatest number of samples that any bin has."""
         rows, columns = self.totals(self.job.rows), self.totals(self.job.columns)
         return int((rows.max(axis=1) * columns.max(axis=1)).max())
@@ -490,7 +490,7 @@ def average_backward(grad_output, regions, pooling, out):
     cdef Call call = planned(grad_output, out.shape, regions, pooling)
     if out.size == 0:
         return
-    call.plan(turned_taps)
+    call.plan(transposed_taps)
     call.job.grad_output = address(grad_output)
     call.job.output = address(out)
     schedule_backward(call.job, call.threads, False)
@@ -526,7 +526,7 @@ def maximum(features, regions, pooling, out, *, return_argmax):
     argmax = None
     if return_argmax:
         cells = call.job.rows.size * call.job.columns.size
-        wide = (cells if rules.argmax_is_cell else call.largest_grid()) > np.iinfo(np.int32).max
+        wide = (cells if rules.argmax_is_cell else call.max_samples_per_bin()) > np.iinfo(np.int32).max
         argmax = empty_array(out.shape, np.int64 if wide else np.int32)
     call.job.features = address(features)
     call.job.output = address(out)

@@ -45,7 +45,7 @@ __device__ inline WinnerPlace place_in_plan(const Call& call, const BinSamples<V
     return place_of_label(label, call.columns.size, rows.sample->first, columns.sample->first,
                           rows.count, columns.count);
   }
-  return place_of_label(label, columns.total, rows.first_number, columns.first_number, rows.count,
+  return place_of_label(label, columns.total, rows.first_index, columns.first_index, rows.count,
                         columns.count);
 }
 

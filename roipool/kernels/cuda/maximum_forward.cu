@@ -100,7 +100,7 @@ __device__ inline Winners<Track> pool_bin(const Call& call, const SampleValues& 
     for (int j = 0; j < rows.count; ++j) {
       const Sample<Value> y = rows.sample[j];
       const Label label =
-          static_cast<Label>((rows.first_number + j) * columns.total + columns.first_number);
+          static_cast<Label>((rows.first_index + j) * columns.total + columns.first_index);
       for (int i = 0; i < columns.count; ++i) {
         values.interpolate(y, columns.sample[i], candidates);
         winners.challenge(candidates, label + i);

@@ -32,8 +32,8 @@ struct alignas(16) TapBin {
 // For maxima: samples.
 struct alignas(16) SampleBin {
   wide_int begin;
-  wide_int first_number;  // number of its first listed sample
-  wide_int total;         // samples, those outside the map included
+  wide_int first_index;  // number of its first listed sample
+  wide_int total;        // samples, those outside the map included
   int count;
 };
 
@@ -82,7 +82,7 @@ struct Samples {
     return Writer(entries, room);
   }
   static __device__ Bin finish(const Writer& writer, wide_int begin) {
-    return {begin, writer.first_number, writer.total, writer.count};
+    return {begin, writer.first_index, writer.total, writer.count};
   }
 };
 

@@ -66,6 +66,6 @@ extern "C" __global__ void __launch_bounds__(256)
     const Place place = place_of_value(call, value);
     const auto rows = place_of_bin(boxes, call, plans, true, place.box, place.row);
     const auto columns = place_of_bin(boxes, call, plans, false, place.box, place.column);
-    argmax[value] = number_at(rows, columns, {y[value], x[value]});
+    argmax[value] = sample_index_at(rows, columns, {y[value], x[value]});
   }
 }
