@@ -1,6 +1,6 @@
 """The CUDA engine: plans and engines as kernels, launched on the current stream.
 
-Its functions are those of ``roipool._pooling.Engine``, which says what arguments are. Boxes and
+Its functions are those of ``roipool._pooling.Engine``, which documents their arguments. Boxes and
 batch indices may be columns of one table and are not checked: kernels skip boxes that name no
 image. Nothing is read back and nothing waits for the GPU, so that calls can be captured in a graph.
 
