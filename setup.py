@@ -78,7 +78,7 @@ class BuildWithEngines(build_ext):
         (obj,) = self.compiler.compile(
             [str(KERNELS / "cpu" / f"{engine}.cpp")],
             output_dir=str(Path(self.build_temp) / isa),
-            macros=[("ROIPOOL_ISA", isa)],
+            macros=[("ROIPOOL_ENGINE", isa)],
             extra_postargs=[*GEOMETRY_FLAGS, CONTRACTION[engine], *flags],
             depends=[str(header) for header in KERNELS.rglob("*.h")],
         )
@@ -141,7 +141,7 @@ extension = Extension(
     define_macros=[
         ("NPY_NO_DEPRECATED_API", "NPY_2_0_API_VERSION"),
         ("NPY_TARGET_VERSION", "NPY_2_0_API_VERSION"),
-        ("ROIPOOL_ISA", "shared"),
+        ("ROIPOOL_ENGINE", "shared"),
     ],
     depends=[str(source) for suffix in ("h", "cpp") for source in KERNELS.rglob(f"*.{suffix}")],
     language="c++",

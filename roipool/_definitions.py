@@ -1,4 +1,4 @@
-"""The definitions, what is known of each, and the operations that users call by them.
+"""The definitions, the traits of each, and the operations that users call by them.
 
 One table each, which tests, ``roipool verify``, ``roipool compare`` and the CUDA sources read, so
 that no list of definitions or operations is written twice.
@@ -38,7 +38,7 @@ class Definition(NamedTuple):
 
 
 class Traits(NamedTuple):
-    """What engines must know of a definition without asking it: its row in the header.
+    """What engines need of a definition without evaluating it: its row in the header.
 
     Attributes
     ----------

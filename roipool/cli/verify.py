@@ -15,10 +15,10 @@ _BACKENDS = ("cpu", "cuda", "all")
 _SHOWN = 5  # problems of a group
 
 _DESCRIPTION = """\
-Prove in less than a minute that this installation computes right on this machine: against what
-released programs answered, against the oracle and its own transposes in every type, layout and
-instruction set, again with other numbers of threads, and on random calls over the whole space of
-arguments. "error 0.31 of allowed" is the greatest error as a part of its tolerance, a few
+Prove in less than a minute that this installation computes right on this machine: against the
+answers of released implementations, against the oracle and its own transposes in every type, layout
+and instruction set, again with other numbers of threads, and on random calls over the whole space
+of arguments. "error 0.31 of allowed" is the greatest error as a part of its tolerance, a few
 roundings."""
 
 _EPILOG = "exit status: 0 all is right; 1 something is wrong; 2 the backend is not there."

@@ -141,12 +141,12 @@ def roi_pool(
     input, boxes, output_size, spatial_scale
         As in :func:`roi_align`.
     return_argmax : bool
-        Also return the winners (``y * W + x``, -1 for none), which the backward needs.
+        Also return the argmax (``y * W + x``, -1 for none), which the backward needs.
 
     Returns
     -------
     ndarray or (ndarray, ndarray)
-        Shape (K, C, rows, columns); the winners are int32.
+        Shape (K, C, rows, columns); the argmax is int32.
 
     Raises
     ------
@@ -185,7 +185,7 @@ def roi_pool_backward(
     grad_output : ndarray
         Shape (K, C, rows, columns).
     argmax : ndarray of int
-        The winners from the forward.
+        The argmax from the forward.
     boxes : array_like
         As in the forward.
     input_shape : sequence of int

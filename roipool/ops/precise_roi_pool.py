@@ -119,7 +119,7 @@ def precise_roi_pool_backward(
     Returns
     -------
     ndarray
-        Shape `input_shape`, in grad_output's dtype; the same bits for any number of threads.
+        Shape `input_shape`, in grad_output's dtype; bitwise identical for any number of threads.
 
     Raises
     ------

@@ -222,11 +222,11 @@ def calls(gpu: Backend) -> dict[str, tuple[Any, list[str]]]:
     return {
         "roi_pool": (
             lambda: roipool.roi_pool(maps, rois, 2, return_argmax=True),
-            ["plan_samples", "maximum_forward_winners"],
+            ["plan_samples", "maximum_forward_argmax"],
         ),
         "roi_pool_backward": (
             lambda: roipool.roi_pool_backward(grad, argmax, rois, shape),
-            ["maximum_backward_cells"],
+            ["unpool"],
         ),
         "roi_align": (
             lambda: roipool.roi_align(maps, boxes, 2, batch_indices=images),

@@ -52,7 +52,7 @@ def test_geometry_header_compiles_alone(header: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("file", ENGINE)
 def test_engine_file_compiles_alone(file: str, tmp_path: Path) -> None:
-    options = ("-DROIPOOL_ISA=test", "-Wno-psabi")
+    options = ("-DROIPOOL_ENGINE=test", "-Wno-psabi")
     assert complaints(f'#include "{file}"\n', tmp_path, *options) == ""
 
 

@@ -1,5 +1,5 @@
 // Pointwise definitions: engines ask them bin by bin, since a plan of every box would need more
-// memory than the host could bound. What is worked out before, once for each box, is its Region.
+// memory than the host could bound. Only its Region is computed before, once for each box.
 #pragma once
 #include "pool.h"
 

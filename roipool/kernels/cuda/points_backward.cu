@@ -55,14 +55,14 @@ extern "C" __global__ void __launch_bounds__(256)
         const Region<Value> region = region_in_tile(region_at(scratch, box).region, tile);
         for_each_chunk(
             call, box, tile,
-            [&](wide_int at, const Chunk&, int, int place) {
-              gradients[place] = compute_value(grad_output[at]);
+            [&](wide_int at, const Chunk&, int, int offset) {
+              gradients[offset] = compute_value(grad_output[at]);
             },
             [&](const Chunk& chunk) {
               for (wide_int row = chunk.first_row; row < chunk.last_row; ++row) {
                 for (wide_int column = chunk.first_column; column < chunk.last_column; ++column) {
-                  const int place = chunk.place(row, column) * tile.pitch + tile.lane;
-                  ScatteredBin bin(tile, gradients[place]);
+                  const int offset = chunk.bin_index(row, column) * tile.pitch + tile.lane;
+                  ScatteredBin bin(tile, gradients[offset]);
                   visit_bin_of_region(region, row * call.columns.bins + column, bin);
                 }
               }

@@ -48,14 +48,14 @@ extern "C" __global__ void __launch_bounds__(256)
     Value sums[numbers_of_region] = {};
     for (wide_int bin = share.bins.first; planned.image >= 0 && bin < share.bins.last;
          bin += share.bins.step) {
-      const Division place = divide_with_rest(bin, call.columns.bins);
+      const Division position = divide_with_rest(bin, call.columns.bins);
       for (wide_int channel = share.packs.first; channel < share.packs.last;
            channel += share.packs.step) {
         SlopedBin value(features + planned.image * maps.outer + channel * maps.channel, maps);
         visit_bin_of_region(planned.region, bin, value);
-        const Value gradient =
-            compute_value(grad_output[box * pooled.outer + channel * pooled.channel +
-                                      place.quotient * pooled.row + place.rest * pooled.column]);
+        const Value gradient = compute_value(
+            grad_output[box * pooled.outer + channel * pooled.channel +
+                        position.quotient * pooled.row + position.rest * pooled.column]);
         for (int i = 0; i < numbers_of_region; ++i) {
           sums[i] = multiply_add(gradient, value.slopes[i], sums[i]);
         }
