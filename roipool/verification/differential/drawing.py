@@ -253,8 +253,7 @@ def _work(operation: Operation, options: Mapping[str, Any], geometry: Geometry) 
         if operation.samples == "one":
             total *= bins
         elif operation.samples == "points":  # the oracle visits those outside, too
-            with np.errstate(over="ignore"):
-                total *= bins * ratio if ratio > 0 else bins + length
+            total *= bins * ratio if ratio > 0 else bins + length
         elif operation.samples == "grid" and ratio > 0:
             total *= bins + bins * ratio * inside / length
         else:
