@@ -157,7 +157,9 @@ def against_oracle(case: Case, got: Results) -> Iterator[tuple[str, Comparison]]
         expected["box_gradient"] = np.where(nothing, got["box_gradient"], expected["box_gradient"])
     copies = case.operation in _COPIES
     for name in set(expected) & set(got) - set(winners):
-        ulps = {"pooled": 0 if copies else 4, "gradient": 4, "box_gradient": 1}[name]
+        # The bound for boxes is generous, but few samples of a rotated one can reach it.
+        by_boxes = 4 if OPERATIONS[case.operation].samples == "points" else 1
+        ulps = {"pooled": 0 if copies else 4, "gradient": 4, "box_gradient": by_boxes}[name]
         yield name, compare(got[name], expected[name], terms[name], ulps)
 
 
