@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from fractions import Fraction
+from functools import lru_cache
 
 import numpy as np
 
@@ -38,6 +39,7 @@ from roipool.reference._loops import (
 Edges = tuple[Fraction, Fraction]  # exact: short bins lose no digits
 
 
+@lru_cache(maxsize=1024)  # bins of a row share their rows
 def _edges(
     first: float, last: float, p: int, bins: int, scale: float, dtype: DType
 ) -> Edges | None:
@@ -64,6 +66,7 @@ def _hat_up_to(distance: Fraction) -> Fraction:
     return 1 - _hat(distance) ** 2 / 2
 
 
+@lru_cache(maxsize=1024)
 def _means(edges: Edges, size: int) -> dict[int, Fraction]:
     """For every pixel near a bin its mean contribution; at a point, for edges that are one."""
     low, high = edges
@@ -73,6 +76,7 @@ def _means(edges: Edges, size: int) -> dict[int, Fraction]:
     return {i: (_hat_up_to(high - i) - _hat_up_to(low - i)) / (high - low) for i in near}
 
 
+@lru_cache(maxsize=1024)
 def _slopes(edges: Edges, size: int) -> tuple[dict[int, Fraction], dict[int, Fraction]]:
     """The derivatives of those means by the lower and by the upper edge."""
     (low, high), means = edges, _means(edges, size)
