@@ -15,6 +15,7 @@ from roipool.reference._inputs import (
     DType,
     Floats,
     Pair,
+    Real,
     Rois,
     Size,
     _boxes,
@@ -40,11 +41,8 @@ Edges = tuple[Fraction, Fraction]  # exact: short bins lose no digits
 
 
 @lru_cache(maxsize=1024)  # bins of a row share their rows
-def _edges(
-    first: float, last: float, p: int, bins: int, scale: float, dtype: DType
-) -> Edges | None:
+def _edges(first: float, last: float, p: int, bins: int, scale: float, real: Real) -> Edges | None:
     """The two edges of a bin in map pixels; None for a side that has no length, or no end."""
-    real = _real(dtype)
     with np.errstate(over="ignore", invalid="ignore"):
         start = real(first) * real(scale)
         length = (real(last) * real(scale) - start) / real(bins)
@@ -97,11 +95,11 @@ def _products(rows: dict[int, Fraction], columns: dict[int, Fraction]) -> list[P
 
 def _precise(bins: Pair, size: Sequence[int], scale: float, dtype: DType) -> Definition:
     """The definition: each bin is one sample, of all the pixels that contribute to it."""
-    height, width = _pair(size)
+    (height, width), real = _pair(size), _real(dtype)
 
     def definition(box: Box, ph: int, pw: int) -> Bin:
-        rows = _edges(box[1], box[3], ph, bins[0], scale, dtype)
-        columns = _edges(box[0], box[2], pw, bins[1], scale, dtype)
+        rows = _edges(box[1], box[3], ph, bins[0], scale, real)
+        columns = _edges(box[0], box[2], pw, bins[1], scale, real)
         if rows is None or columns is None:
             return EMPTY
         pixels = _products(_means(rows, height), _means(columns, width))
@@ -240,14 +238,15 @@ def precise_roi_pool_backward_rois(
     bins, (height, width) = _pair(upstream.shape[2:]), _pair(planes.shape[2:])
     boxes = _boxes(rois, batch_indices, len(planes))
     definition = _precise(bins, (height, width), spatial_scale, coordinate_dtype)
-    scale = float(_real(coordinate_dtype)(spatial_scale))
+    real = _real(coordinate_dtype)
+    scale = float(real(spatial_scale))
     grad = np.zeros((len(boxes), 4))
     for k, n, ph, pw, found in _every_bin(boxes, bins, definition):
         if not found.samples:
             continue
         x1, y1, x2, y2 = boxes[k][1]
-        rows = _edges(y1, y2, ph, bins[0], spatial_scale, coordinate_dtype)
-        columns = _edges(x1, x2, pw, bins[1], spatial_scale, coordinate_dtype)
+        rows = _edges(y1, y2, ph, bins[0], spatial_scale, real)
+        columns = _edges(x1, x2, pw, bins[1], spatial_scale, real)
         assert rows is not None
         assert columns is not None
         down, across = _means(rows, height), _means(columns, width)

@@ -102,7 +102,7 @@ class Case:
 
     @property
     def numbered(self) -> bool:
-        """Whether 32 bits number the samples of a bin of ROI align, and so the winners."""
+        """Whether sample indices of a bin of ROI align, and so the argmax, fit into 32 bits."""
         return not (self.endless and self.sampling == 0)
 
     def __str__(self) -> str:

@@ -13,6 +13,7 @@ AVERAGES = (
     "roi_align", "mmcv_roi_align", "roi_average_pool", "chainer_roi_average_pool", "roi_pool",
     "caffe_roi_pool_gather", "mmcv_roi_pool", "crop_bilinear", "crop_nearest",
     "tensorflow_crop_bilinear", "tensorflow_crop_nearest", "tensorflow_crop_gradient",
+    "precise_roi_pool",
 )  # fmt: skip
 MAXIMA = (
     "roi_align", "mmcv_roi_align", "roi_pool", "caffe_roi_pool_gather", "mmcv_roi_pool",
