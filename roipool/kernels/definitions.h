@@ -10,7 +10,8 @@
 
 // ROW(name, kind, samples_per_ratio, max_per_cell), whose columns `Traits` explains. The first list
 // is of separable definitions, which are evaluated for rows and columns apart (sample.h), the
-// second of pointwise ones (region.h). clang-format off
+// second of pointwise ones (region.h).
+// clang-format off
 #define ROIPOOL_DEFINITIONS(ROW)              \
   ROW(roi_pool,                 cells, 0, 1)  \
   ROW(roi_average_pool,         cells, 0, 1)  \
@@ -51,7 +52,7 @@ enum DefinitionKind {
   kind_points  // pointwise: anywhere in the plane
 };
 
-// What callers need of a definition without evaluating it, such as a bound of the size of its plans.
+// What callers need of a definition without evaluating it, for example to bound its plans.
 struct Traits {
   DefinitionKind kind;
   int samples_per_ratio;  // of a grid: samples of a bin for each of sampling_ratio
