@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -67,9 +68,9 @@ class BuildWithEngines(build_ext):
         engines = self.usable_engines()
         if len(engines) > 1:
             ext.define_macros.append(("ROIPOOL_X86_ENGINES", None))
-        for isa, flags in engines.items():
-            for engine in ENGINES:
-                ext.extra_objects.append(self.build_engine(engine, isa, flags))
+        jobs = [(engine, isa, flags) for isa, flags in engines.items() for engine in ENGINES]
+        with ThreadPoolExecutor(os.cpu_count()) as pool:  # each waits for a compiler
+            ext.extra_objects += pool.map(self.build_engine, *zip(*jobs, strict=True))
         super().build_extension(ext)
 
     def build_engine(self, engine: str, isa: str, flags: list[str]) -> str:
@@ -77,7 +78,7 @@ class BuildWithEngines(build_ext):
         (obj,) = self.compiler.compile(
             [str(KERNELS / "cpu" / f"{engine}.cpp")],
             output_dir=str(Path(self.build_temp) / isa),
-            macros=[("ROIPOOL_ISA", isa)],
+            macros=[("ROIPOOL_ENGINE", isa)],
             extra_postargs=[*GEOMETRY_FLAGS, CONTRACTION[engine], *flags],
             depends=[str(header) for header in KERNELS.rglob("*.h")],
         )
@@ -140,7 +141,7 @@ extension = Extension(
     define_macros=[
         ("NPY_NO_DEPRECATED_API", "NPY_2_0_API_VERSION"),
         ("NPY_TARGET_VERSION", "NPY_2_0_API_VERSION"),
-        ("ROIPOOL_ISA", "shared"),
+        ("ROIPOOL_ENGINE", "shared"),
     ],
     depends=[str(source) for suffix in ("h", "cpp") for source in KERNELS.rglob(f"*.{suffix}")],
     language="c++",

@@ -72,7 +72,7 @@ class Found(NamedTuple):
     def specialisation(self) -> tuple[str, ...]:
         """Return what the kernel is made for; a plan, for a definition and element type alone."""
         text = self.text
-        others = (text.layout, str(text.pack), text.label)
+        others = (text.layout, str(text.pack), text.argmax_type)
         if self.kernel.startswith("plan_"):
             others = ("", "", "")
         return self.kernel, text.definition, text.dtype, *others
@@ -81,7 +81,7 @@ class Found(NamedTuple):
 def texts() -> list[Text]:
     """Return every file in every type and layout, and the maxima of whole cells."""
     cells = every_type_and_layout("maximum_forward", "roi_pool")
-    return [*every_file(), *(text for text in cells if text.label == "int")]
+    return [*every_file(), *(text for text in cells if text.argmax_type == "int")]
 
 
 def resources(text: Text, architecture: int) -> Iterator[Found]:
@@ -117,7 +117,7 @@ def page(architectures: Sequence[int]) -> str:
     with ThreadPoolExecutor() as pool:
         done = pool.map(lambda job: list(resources(*job)), work)
         found = list(itertools.chain.from_iterable(done))
-    made_for = ["kernel", "definition", "type", "layout", "channels per thread", "winners"]
+    made_for = ["kernel", "definition", "type", "layout", "channels per thread", "argmax"]
     return PAGE.format(
         version=version(nvrtc.PACKAGE),
         options=" ".join(OPTIONS),

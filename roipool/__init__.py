@@ -30,6 +30,11 @@ from roipool.ops.crop_and_resize import (
     crop_and_resize_backward,
     crop_and_resize_backward_boxes,
 )
+from roipool.ops.precise_roi_pool import (
+    precise_roi_pool,
+    precise_roi_pool_backward,
+    precise_roi_pool_backward_rois,
+)
 from roipool.ops.roi_align import roi_align, roi_align_backward, roi_align_backward_rois
 from roipool.ops.roi_align_rotated import (
     roi_align_rotated,
@@ -48,6 +53,9 @@ __all__ = [
     "free_memory",
     "get_cache_limit",
     "get_num_threads",
+    "precise_roi_pool",
+    "precise_roi_pool_backward",
+    "precise_roi_pool_backward_rois",
     "reference",
     "roi_align",
     "roi_align_backward",

@@ -27,12 +27,12 @@ MAX_AXIS = 2**31 - 1
 MAX_ELEMENTS = 2**59
 # A bin's samples are numbered in 32 bits: 2^15 by 2^15 of them.
 MAX_SAMPLING_RATIO = 2**15
-# What batch indices on a GPU may be stored as: its kernels read them where they are.
+# What batch indices on a GPU may be stored as: its kernels read them without a copy.
 DEVICE_INDEX_TYPES = ("int32", "int64", "float32", "float64")
 
 
 class Regions(NamedTuple):
-    """Boxes as engines take them: (K, 4) x1, y1, x2, y2, and the batch index of each.
+    """Boxes as engines read them: (K, 4) x1, y1, x2, y2, and the batch index of each.
 
     On a GPU both may be columns of one table, and batch indices are not checked.
     """

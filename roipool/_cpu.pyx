@@ -2,11 +2,11 @@
 # cython: language_level=3
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
 # cython: freethreading_compatible=True
-"""The CPU engine: plans are made and executed over threads, with the GIL released.
+"""The CPU engine: makes and executes plans over threads, with the GIL released.
 
-Its functions are those of ``roipool._pooling.Engine``, which says what arguments are. Boxes are (K, 4)
-x1, y1, x2, y2, C-contiguous, in float64 for float64 features, else float32; batch indices are (K,)
-int64, negative where a box reads nothing.
+Its functions are those of ``roipool._pooling.Engine``, which documents their arguments. Boxes are
+(K, 4) x1, y1, x2, y2, or (K, 5) with an angle, C-contiguous, in float64 for float64 features, else
+float32; batch indices are (K,) int64, negative where a box reads nothing.
 """
 
 import numpy as np
@@ -16,7 +16,7 @@ from roipool._dtypes import dtype_name
 cimport numpy as cnp
 from cython.parallel cimport parallel, prange, threadid
 from cpython.pycapsule cimport PyCapsule_New
-from libc.string cimport memcpy, memset, strcpy
+from libc.string cimport memset, strcpy
 
 cnp.import_array()
 
@@ -84,10 +84,10 @@ cdef extern from "kernels/cpu/job.h" namespace "roipool" nogil:
         const wide_int* box_image
         double empty_value
         double lowest
-        bint argmax_is_cell "winner_is_cell"
+        bint argmax_is_cell
         bint nan_restarts
         bint outside_is_zero
-        wide_int fewest_streamed_bytes
+        wide_int min_non_temporal_bytes
         wide_int tasks
         wide_int scratch_bytes
 
@@ -107,7 +107,7 @@ cdef extern from "kernels/cpu/plan.h" namespace "roipool" nogil:
         pass
 
     cdef enum Entries:
-        padded_taps, turned_taps, taps_with_gradient, listed_samples
+        padded_taps, transposed_taps, taps_with_gradient, listed_samples
 
     cdef struct Request:
         Definition definition
@@ -133,18 +133,18 @@ cdef extern from "kernels/cpu/plan.h" namespace "roipool" nogil:
     void count_entries(const Request&, const Job&, wide_int)
     wide_int prepare_entries(const Request&, Job*, char*)
     void write_entries(const Request&, const Job&, wide_int)
-    void open_windows(const AxisPlan&, wide_int)
+    void set_whole_map_windows(const AxisPlan&, wide_int)
     void group_by_image(Job*)
     void flatten_if_pointwise(Request*, Job*)
 
 
-cdef extern from "kernels/cpu/winners.h" namespace "roipool" nogil:
-    void locate_winners(const Request&, const Job&, wide_int, const wide_int*, void*, void*)
-    void identify_winners(const Request&, const Job&, wide_int, const void*, const void*,
-                          wide_int*)
+cdef extern from "kernels/cpu/argmax_positions.h" namespace "roipool" nogil:
+    void locate_argmax(const Request&, const Job&, wide_int, const wide_int*, void*, void*)
+    void identify_argmax(const Request&, const Job&, wide_int, const void*, const void*,
+                         wide_int*)
 
 
-cdef extern from "kernels/cpu/schedule.h" namespace "roipool::ROIPOOL_ISA" nogil:
+cdef extern from "kernels/cpu/schedule.h" namespace "roipool::ROIPOOL_ENGINE" nogil:
     void schedule_forward(Job&, int)
     void schedule_backward(Job&, int, bint)
     void schedule_boxes(Job&)
@@ -238,7 +238,7 @@ def instruction_set():
 
 
 def use_non_temporal_stores(min_bytes):
-    """Choose from how many bytes on a result is written around the processor's caches."""
+    """Choose from how many bytes on a result is written by non-temporal stores."""
     global min_non_temporal_bytes
     min_non_temporal_bytes = min_bytes
 
@@ -279,7 +279,7 @@ def free_cached_memory():
 
 
 def empty_array(shape, dtype):
-    """Return uninitialised memory; any size that cannot be had is a MemoryError."""
+    """Return uninitialised memory; MemoryError if it cannot be allocated."""
     before = PyDataMem_SetHandler(array_memory)
     try:
         return np.empty(shape, dtype)
@@ -377,14 +377,14 @@ cdef class Call:
         job.rows.size, job.columns.size = map_shape[1:3] if job.channels_last else map_shape[2:]
         job.rows.bins, job.columns.bins = output_size
         job.box_image = <wide_int*>address(batch_indices)
-        job.fewest_streamed_bytes = min_non_temporal_bytes
+        job.min_non_temporal_bytes = min_non_temporal_bytes
         # Waking a thread for less work than this costs more than it saves.
         work = job.boxes * job.channels * job.rows.bins * job.columns.bins
         self.threads = max(1, min(num_threads(), work // 16384))
         self.request.images = job.box_image
 
     cdef define(self, definition, boxes):
-        """Say where bins and samples lie."""
+        """Set the definition and its options, and the boxes."""
         self.boxes = boxes
         self.request.definition = <Definition>definition_named(definition.name.encode())
         self.request.double_precision = self.job.storage == float64_storage
@@ -415,10 +415,10 @@ cdef class Call:
             write_entries(self.request, self.job, box)
 
     cdef use_whole_map(self):
-        """Plan nothing: any cell may be written."""
-        self.prepare_bins(turned_taps)
-        open_windows(self.job.rows, self.job.boxes)
-        open_windows(self.job.columns, self.job.boxes)
+        """Without a plan: any cell may be written."""
+        self.prepare_bins(transposed_taps)
+        set_whole_map_windows(self.job.rows, self.job.boxes)
+        set_whole_map_windows(self.job.columns, self.job.boxes)
 
     cdef run(self, Runner runner):
         """Run the tasks."""
@@ -435,20 +435,20 @@ cdef class Call:
     cdef locate(self, const wide_int* argmax, void* y, void* x):
         cdef wide_int box
         for box in prange(self.job.boxes, nogil=True, num_threads=self.threads):
-            locate_winners(self.request, self.job, box, argmax, y, x)
+            locate_argmax(self.request, self.job, box, argmax, y, x)
 
     cdef identify(self, const void* y, const void* x, wide_int* argmax):
         cdef wide_int box
         for box in prange(self.job.boxes, nogil=True, num_threads=self.threads):
-            identify_winners(self.request, self.job, box, y, x, argmax)
+            identify_argmax(self.request, self.job, box, y, x, argmax)
 
-    def largest_grid(self):
-        """Return the greatest number of samples that any bin has."""
+    def max_samples_per_bin(self):
+        """Return the maximum number of samples of a bin."""
         rows, columns = self.totals(self.job.rows), self.totals(self.job.columns)
         return int((rows.max(axis=1) * columns.max(axis=1)).max())
 
-    def sample_numbers_in_range(self, argmax):
-        """Return whether each number is below its bin's number of samples."""
+    def sample_indices_in_range(self, argmax):
+        """Return whether each index is below its bin's number of samples."""
         rows = self.totals(self.job.rows)[:, None, :, None]
         columns = self.totals(self.job.columns)[:, None, None, :]
         if self.job.channels_last:
@@ -461,8 +461,8 @@ cdef class Call:
         return cnp.PyArray_SimpleNewFromData(2, shape, cnp.NPY_INT64, plan.total)
 
 
-cdef Call planned(features_or_gradient, map_shape, regions, pooling):
-    """Return a call that knows its definition, with nothing planned yet."""
+cdef Call defined_call(features_or_gradient, map_shape, regions, pooling):
+    """Return a call with its definition set, and no plan yet."""
     cdef Call call = Call(features_or_gradient.dtype, regions.batch_indices, map_shape,
                           pooling.output_size, pooling.layout)
     call.define(pooling.definition, regions.boxes)
@@ -471,7 +471,7 @@ cdef Call planned(features_or_gradient, map_shape, regions, pooling):
 
 def average(features, regions, pooling, out):
     """Pool by weighted averages."""
-    cdef Call call = planned(features, features.shape, regions, pooling)
+    cdef Call call = defined_call(features, features.shape, regions, pooling)
     if out.size == 0:
         return
     if call.job.images == 0:
@@ -487,10 +487,10 @@ def average(features, regions, pooling, out):
 
 def average_backward(grad_output, regions, pooling, out):
     """Write the gradient of an average with respect to the features."""
-    cdef Call call = planned(grad_output, out.shape, regions, pooling)
+    cdef Call call = defined_call(grad_output, out.shape, regions, pooling)
     if out.size == 0:
         return
-    call.plan(turned_taps)
+    call.plan(transposed_taps)
     call.job.grad_output = address(grad_output)
     call.job.output = address(out)
     schedule_backward(call.job, call.threads, False)
@@ -499,7 +499,7 @@ def average_backward(grad_output, regions, pooling, out):
 
 def average_backward_boxes(grad_output, features, regions, pooling):
     """Return the gradient of an average with respect to each number of each box."""
-    cdef Call call = planned(grad_output, features.shape, regions, pooling)
+    cdef Call call = defined_call(grad_output, features.shape, regions, pooling)
     sums = np.zeros(regions.boxes.shape, np.float64)
     if features.size and grad_output.size:
         call.plan(taps_with_gradient)
@@ -513,7 +513,7 @@ def average_backward_boxes(grad_output, features, regions, pooling):
 
 def maximum(features, regions, pooling, out, *, return_argmax):
     """Pool by maxima; return the argmax if it is asked for."""
-    cdef Call call = planned(features, features.shape, regions, pooling)
+    cdef Call call = defined_call(features, features.shape, regions, pooling)
     rules = pooling.rules
     if out.size == 0 or call.job.images == 0:
         out[...] = pooling.empty_value
@@ -526,7 +526,8 @@ def maximum(features, regions, pooling, out, *, return_argmax):
     argmax = None
     if return_argmax:
         cells = call.job.rows.size * call.job.columns.size
-        wide = (cells if rules.argmax_is_cell else call.largest_grid()) > np.iinfo(np.int32).max
+        indices = cells if rules.argmax_is_cell else call.max_samples_per_bin()
+        wide = indices > np.iinfo(np.int32).max
         argmax = empty_array(out.shape, np.int64 if wide else np.int32)
     call.job.features = address(features)
     call.job.output = address(out)
@@ -543,7 +544,7 @@ def maximum(features, regions, pooling, out, *, return_argmax):
 
 
 cdef scatter_argmax(Call call, grad_output, argmax, out):
-    """Add each gradient where its argmax says."""
+    """Add each gradient to the cells of its argmax."""
     call.job.grad_output = address(grad_output)
     call.job.output = address(out)
     call.job.argmax = address(argmax)
@@ -554,12 +555,12 @@ cdef scatter_argmax(Call call, grad_output, argmax, out):
 
 def maximum_backward(grad_output, argmax, regions, pooling, out):
     """Write the gradient of a maximum with respect to the features."""
-    cdef Call call = planned(grad_output, out.shape, regions, pooling)
+    cdef Call call = defined_call(grad_output, out.shape, regions, pooling)
     if out.size == 0:
         return
     call.plan(listed_samples)
     call.job.argmax_is_cell = pooling.rules.argmax_is_cell
-    if not call.job.argmax_is_cell and not np.all(call.sample_numbers_in_range(argmax)):
+    if not call.job.argmax_is_cell and not np.all(call.sample_indices_in_range(argmax)):
         raise ValueError("argmax holds numbers beyond its bins' samples: it is not that of "
                          "these rois, scale and sampling_ratio")
     scatter_argmax(call, grad_output, argmax, out)
@@ -577,8 +578,8 @@ def unpool(grad_output, argmax, batch_indices, layout, out):
 
 
 def argmax_positions(argmax, regions, pooling, input_shape):
-    """Return the positions y and x, in map cells, of samples given by number; NCHW."""
-    cdef Call call = planned(regions.boxes, input_shape, regions, pooling)
+    """Return the positions y and x, in map cells, of samples given by index; NCHW."""
+    cdef Call call = defined_call(regions.boxes, input_shape, regions, pooling)
     argmax = np.ascontiguousarray(argmax, np.int64)
     y = empty_array(argmax.shape, regions.boxes.dtype)
     x = empty_array(argmax.shape, regions.boxes.dtype)
@@ -590,8 +591,8 @@ def argmax_positions(argmax, regions, pooling, input_shape):
 
 
 def argmax_at(y, x, regions, pooling, input_shape):
-    """Return the numbers of the samples at positions, -1 where there is none; NCHW."""
-    cdef Call call = planned(regions.boxes, input_shape, regions, pooling)
+    """Return the indices of the samples at positions, -1 where there is none; NCHW."""
+    cdef Call call = defined_call(regions.boxes, input_shape, regions, pooling)
     argmax = empty_array(y.shape, np.int64)
     if argmax.size == 0:
         return argmax

@@ -1,4 +1,4 @@
-"""The definitions, what is known of each, and the operations that users call by them.
+"""The definitions, the traits of each, and the operations that users call by them.
 
 One table each, which tests, ``roipool verify``, ``roipool compare`` and the CUDA sources read, so
 that no list of definitions or operations is written twice.
@@ -38,7 +38,7 @@ class Definition(NamedTuple):
 
 
 class Traits(NamedTuple):
-    """What engines must know of a definition without asking it: its row in the header.
+    """What engines need of a definition without evaluating it: its row in the header.
 
     Attributes
     ----------
@@ -129,6 +129,7 @@ OPS: dict[str, Op] = {
     for op in (
         Op("roi_pool", {"max": Variant("roi_pool", has_argmax=True)}),
         Op("roi_average_pool", {"avg": Variant("roi_average_pool")}),
+        Op("precise_roi_pool", {"avg": Variant("precise_roi_pool", by_boxes="precise_roi_pool")}),
         Op(
             "roi_align",
             {
@@ -136,12 +137,6 @@ OPS: dict[str, Op] = {
                 "max": Variant("roi_align", {"mode": "max"}, has_argmax=True),
             },
             placing=("spatial_scale", "sampling_ratio", "aligned"),
-        ),
-        Op(
-            "roi_align_rotated",
-            {"avg": Variant("roi_align_rotated", by_boxes="roi_align_rotated")},
-            placing=("spatial_scale", "sampling_ratio", "aligned", "clockwise", "angle_unit"),
-            columns=5,
         ),
         Op(
             "roi_align_rotated",

@@ -9,7 +9,7 @@ Layout: TypeAlias = Literal["NCHW", "NHWC"]
 Shape4: TypeAlias = tuple[int, int, int, int]
 
 
-# Places of the channels, rows and columns in a shape.
+# Axes of the channels, rows and columns in a shape.
 AXES: dict[str, tuple[int, int, int]] = {"NCHW": (1, 2, 3), "NHWC": (3, 1, 2)}
 
 

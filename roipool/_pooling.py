@@ -1,4 +1,4 @@
-"""One call: what is asked of an engine, and the only place that asks it."""
+"""One call: the request to an engine, and the only caller of engines."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from roipool._layout import AXES, Layout, Shape4
 
 
 class MaxRules(NamedTuple):
-    """What kinds of maxima differ by.
+    """The options of a maximum.
 
     Attributes
     ----------
     lowest : float
         Where the running maximum starts.
     argmax_is_cell : bool
-        Whether argmax is the cell ``y * W + x`` rather than the number of a sample in its bin.
+        Whether argmax is the cell ``y * W + x`` rather than the index of a sample in its bin.
     outside_is_zero : bool
         Whether a sample outside the map takes part, as 0.
     nan_restarts : bool
-        Whether a NaN takes the maximum's place, and the next sample the NaN's.
+        Whether a NaN replaces the maximum, and the next sample replaces the NaN.
     """
 
     lowest: float = -np.inf
@@ -35,7 +35,7 @@ class MaxRules(NamedTuple):
 
 
 class Pooling(NamedTuple):
-    """All that is asked of an engine besides arrays.
+    """All arguments of an engine besides arrays.
 
     Attributes
     ----------
@@ -62,8 +62,8 @@ class Engine(Protocol):
     """What computes on one kind of device: a module with these functions.
 
     Arguments are checked and converted: arrays are C-contiguous, in native byte order, on one
-    device; on a host the regions are the call's own, so that nobody changes them between the steps
-    of a plan; `out` is of the right shape and dtype and overlaps nothing. A box whose batch index
+    device; on a host the regions are the call's own, so that no thread changes them while plans are
+    made; `out` is of the right shape and dtype and overlaps nothing. A box whose batch index
     is negative pools nothing and gets no gradient; on a GPU so does one whose index names no image.
     """
 
@@ -109,16 +109,16 @@ class Engine(Protocol):
     def argmax_positions(
         self, argmax: Array, regions: Regions, pooling: Pooling, input_shape: Shape4
     ) -> tuple[Array, Array]:
-        """Return the positions y and x, in map cells, of samples given by number; NCHW."""
+        """Return the positions y and x, in map cells, of samples given by index; NCHW."""
 
     def argmax_at(
         self, y: Array, x: Array, regions: Regions, pooling: Pooling, input_shape: Shape4
     ) -> Array:
-        """Return the numbers of the samples at positions, -1 where there is none; NCHW."""
+        """Return the indices of the samples at positions, -1 where there is none; NCHW."""
 
 
 class Call:
-    """A call on arrays of one library: finds it once, works on their device, asks its engine.
+    """A call on arrays of one library: finds it once, works on their device, calls its engine.
 
     Parameters
     ----------
@@ -158,7 +158,7 @@ class Call:
         shape = _pooled_shape(features, regions, pooling)
         result = self._result(out, shape, features.dtype, inputs)
         self.engine.average(features, regions, pooling, result)
-        return _handed_over(result, out)
+        return _filled(result, out)
 
     def average_backward(
         self,
@@ -173,7 +173,7 @@ class Call:
         """Average backward."""
         result = self._result(out, input_shape, grad_output.dtype, inputs)
         self.engine.average_backward(grad_output, regions, pooling, result)
-        return _handed_over(result, out)
+        return _filled(result, out)
 
     def average_backward_boxes(
         self, grad_output: Array, features: Array, regions: Regions, pooling: Pooling
@@ -197,7 +197,7 @@ class Call:
         argmax = self.engine.maximum(
             features, regions, pooling, result, return_argmax=return_argmax
         )
-        return _handed_over(result, out), argmax
+        return _filled(result, out), argmax
 
     def maximum_backward(
         self,
@@ -211,12 +211,12 @@ class Call:
         out: Any = None,
         inputs: tuple[Any, ...] = (),
     ) -> Array:
-        """Maximum backward: each gradient goes to the cells of its sample, weighted as these."""
+        """Maximum backward: each gradient goes to the cells of its sample, with their weights."""
         cells = _cells(input_shape, pooling.layout) if pooling.rules.argmax_is_cell else None
-        numbers = check.argmax(self.library, name, argmax, grad_output.shape, cells)
+        indices = check.argmax(self.library, name, argmax, grad_output.shape, cells)
         result = self._result(out, input_shape, grad_output.dtype, inputs)
-        self.engine.maximum_backward(grad_output, numbers, regions, pooling, result)
-        return _handed_over(result, out)
+        self.engine.maximum_backward(grad_output, indices, regions, pooling, result)
+        return _filled(result, out)
 
     def unpool(
         self,
@@ -236,7 +236,7 @@ class Call:
         )
         result = self._result(out, input_shape, grad_output.dtype, inputs)
         self.engine.unpool(grad_output, cells, batch_indices, layout, result)
-        return _handed_over(result, out)
+        return _filled(result, out)
 
     def _result(
         self, out: Any, shape: Shape4, dtype: np.dtype[Any], inputs: tuple[Any, ...]
@@ -249,19 +249,19 @@ class Call:
     def argmax_positions(
         self, argmax: Array, regions: Regions, pooling: Pooling, input_shape: Shape4
     ) -> tuple[Array, Array]:
-        """Return y and x, in map cells, of samples given by number."""
+        """Return y and x, in map cells, of samples given by index."""
         return self.engine.argmax_positions(argmax, regions, pooling, input_shape)
 
     def argmax_at(
         self, y: Array, x: Array, regions: Regions, pooling: Pooling, input_shape: Shape4
     ) -> Array:
-        """Return the numbers of the samples nearest to y and x; -1 where there is none."""
+        """Return the indices of the samples nearest to y and x; -1 where there is none."""
         real = regions.boxes.dtype
         y, x = (self.library.contiguous(array, real) for array in (y, x))
         return self.engine.argmax_at(y, x, regions, pooling, input_shape)
 
 
-def _handed_over(result: Array, out: Any) -> Array:
+def _filled(result: Array, out: Any) -> Array:
     """Return the caller's `out`, filled, or the result where there is none."""
     if out is None or out is result:
         return result

@@ -210,7 +210,7 @@ def free_memory() -> None:
 
 
 def set_debug(enabled: bool) -> None:
-    """Choose whether calls on CuPy arrays check the values of boxes and winners.
+    """Choose whether calls on CuPy arrays check the values of boxes and of argmax.
 
     Reading from a GPU waits for all work that is queued on it, so by default a call checks shapes
     and types only: a box whose batch index names no image pools nothing and gets no gradient.

@@ -37,7 +37,7 @@ def show_config() -> None:
 
 
 def facts() -> dict[str, Any]:
-    """Return what is known, as JSON can hold it; None where something is not there."""
+    """Return the facts as JSON can hold them; None where something is missing."""
     return {
         "roipool": __version__,
         "python": f"{platform.python_version()} ({platform.python_implementation()})",
@@ -59,62 +59,62 @@ def facts() -> dict[str, Any]:
 
 def gpu_facts() -> dict[str, Any]:
     """Return CuPy's part of the facts; `no_gpu` says in one line why there are no devices."""
-    found: dict[str, Any] = dict.fromkeys(
+    report: dict[str, Any] = dict.fromkeys(
         ("cupy", "cuda_runtime", "cuda_driver", "kernel_cache", "no_gpu")
     )
-    found["devices"] = []
+    report["devices"] = []
     try:
         cupy = importlib.import_module("cupy")
-        found["cupy"] = cupy.__version__
-        found["kernel_cache"] = os.environ.get("CUPY_CACHE_DIR") or str(
+        report["cupy"] = cupy.__version__
+        report["kernel_cache"] = os.environ.get("CUPY_CACHE_DIR") or str(
             Path("~/.cupy/kernel_cache").expanduser()
         )
         runtime = cupy.cuda.runtime
-        found["cuda_runtime"] = _version(runtime.runtimeGetVersion())
-        found["cuda_driver"] = _version(runtime.driverGetVersion())
-        found["devices"] = [
+        report["cuda_runtime"] = _version(runtime.runtimeGetVersion())
+        report["cuda_driver"] = _version(runtime.driverGetVersion())
+        report["devices"] = [
             _device(runtime.getDeviceProperties(number))
             for number in range(runtime.getDeviceCount())
         ]
-        if not found["devices"]:
-            found["no_gpu"] = "CUDA finds no device"
+        if not report["devices"]:
+            report["no_gpu"] = "CUDA finds no device"
     except ModuleNotFoundError as error:
         missing = (
             f"CuPy is not installed: {CUPY_EXTRAS}"
             if error.name == "cupy"
             else f"CuPy cannot be imported: {error}"
         )
-        found["no_gpu"] = _one_line(missing)
+        report["no_gpu"] = _one_line(missing)
     except Exception as error:  # noqa: BLE001 - broken installations raise whatever they like
-        found["no_gpu"] = _one_line(f"CuPy finds no CUDA device: {error}")
-    return found
+        report["no_gpu"] = _one_line(f"CuPy finds no CUDA device: {error}")
+    return report
 
 
-def described(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def described(report: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield the facts as labels and texts for people."""
-    yield "roipool", found["roipool"]
-    yield "Python", found["python"]
-    yield "NumPy", found["numpy"]
-    yield "platform", found["platform"]
-    yield "processor", f"{found['processor']}, {found['processors_usable']} CPUs usable"
-    openmp = "yes" if found["openmp"] else "no"
-    plural = "" if found["threads"] == 1 else "s"
-    yield "OpenMP", f"{openmp}, {found['threads']} thread{plural}: {found['threads_from']}"
-    sets = ", ".join(found["instruction_sets"])
-    forced = ", forced by ROIPOOL_ISA" if found["ROIPOOL_ISA"] else ""
-    yield "instruction set", f"{found['instruction_set']}{forced}; usable: {sets}"
-    cached = found["cached_bytes"] / MIB
-    yield "memory cache", f"up to {found['cache_limit_mib']} MiB, {cached:.1f} MiB now"
-    if found["cupy"]:
-        yield "CuPy", found["cupy"]
-        yield "CUDA runtime", found["cuda_runtime"] or "none"
-        yield "CUDA driver", found["cuda_driver"] or "none"
-        yield "kernel cache", found["kernel_cache"]
-    for number, device in enumerate(found["devices"]):
+    yield "roipool", report["roipool"]
+    yield "Python", report["python"]
+    yield "NumPy", report["numpy"]
+    yield "platform", report["platform"]
+    yield "processor", f"{report['processor']}, {report['processors_usable']} CPUs usable"
+    openmp = "yes" if report["openmp"] else "no"
+    plural = "" if report["threads"] == 1 else "s"
+    yield "OpenMP", f"{openmp}, {report['threads']} thread{plural}: {report['threads_from']}"
+    sets = ", ".join(report["instruction_sets"])
+    forced = ", forced by ROIPOOL_ISA" if report["ROIPOOL_ISA"] else ""
+    yield "instruction set", f"{report['instruction_set']}{forced}; usable: {sets}"
+    cached = report["cached_bytes"] / MIB
+    yield "memory cache", f"up to {report['cache_limit_mib']} MiB, {cached:.1f} MiB now"
+    if report["cupy"]:
+        yield "CuPy", report["cupy"]
+        yield "CUDA runtime", report["cuda_runtime"] or "none"
+        yield "CUDA driver", report["cuda_driver"] or "none"
+        yield "kernel cache", report["kernel_cache"]
+    for number, device in enumerate(report["devices"]):
         capability, size = device["compute_capability"], device["memory_bytes"] / 2**30
         yield f"GPU {number}", f"{device['name']}, compute capability {capability}, {size:.1f} GiB"
-    if found["no_gpu"]:
-        yield "GPU", f"none: {found['no_gpu']}"
+    if report["no_gpu"]:
+        yield "GPU", f"none: {report['no_gpu']}"
 
 
 def processor() -> str:

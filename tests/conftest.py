@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -89,6 +90,17 @@ def pytest_report_header(config: pytest.Config) -> str | None:
     return "one process: with pytest-xdist (of the extra `test`) there would be several"
 
 
+def one_after_the_other(items: list[pytest.Item]) -> None:
+    """Let a case's backends follow each other: a process then computes the oracle's answer once."""
+    places: dict[str, int] = {}
+
+    def place(item: pytest.Item) -> int:
+        case = re.sub(r"\[(cpu|emulator|cuda)\b-?", "[", item.nodeid)
+        return places.setdefault(case, len(places))
+
+    items.sort(key=place)
+
+
 # ---- What is left out is no skip: it is counted, in one line
 
 WAYS = {"gpu": "-m gpu", "everything": "--everything"}  # mark, and how to run what has it
@@ -96,7 +108,8 @@ LEFT_OUT = pytest.StashKey[dict[str, int]]()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what needs much; pyproject.toml's ``-m "not gpu"`` leaves out GPU cases."""
+    """Order cases, and leave out what needs much; ``-m "not gpu"`` leaves out GPU cases."""
+    one_after_the_other(items)
     large = [item for item in items if item.get_closest_marker("everything")]
     if large and not config.getoption("everything"):
         items[:] = [item for item in items if item not in large]

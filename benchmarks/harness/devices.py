@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from harness import floor
-from harness.contenders import Call, Clock
+from harness.implementations import Call, Clock
 from roipool.cli.bench.timing import timed
 
 __all__ = ["Device", "open_device"]

@@ -18,7 +18,7 @@ IntArray = NDArray[np.int64]
 
 _BUFFER = 256 << 20
 _ROUNDS = 7
-_WINNER_BYTES = 4
+_ARGMAX_BYTES = 4
 # Images, rows and columns.
 _CELL_AXES = {"NCHW": (0, 2, 3), "NHWC": (0, 1, 2)}
 
@@ -27,7 +27,7 @@ def compulsory_bytes(task: Task) -> int:
     """Return the bytes that any implementation moves between memory and processor.
 
     A forward reads the map cells that some bin needs, once, and writes its output. A backward reads
-    the gradient of the output and writes the whole gradient of the map. Winners count where the
+    the gradient of the output and writes the whole gradient of the map. Argmax counts where the
     operation writes or reads them.
     """
     return sum(_level_bytes(task, level) for level in task.levels)
@@ -77,11 +77,11 @@ def _bandwidth(source: IntArray, target: IntArray, threads: int) -> float:
 
 def _level_bytes(task: Task, level: Level) -> int:
     pooled = _pooled_cells(task, level)
-    winners = task.operation == "roi_pool" and (task.argmax or task.backward)
+    has_argmax = task.operation == "roi_pool" and (task.argmax or task.backward)
     size = _cell_bytes(task, level)
     map_bytes = level.features.nbytes if task.backward else _touched_cells(task, level) * size
     channels = size // level.features.itemsize
-    return map_bytes + pooled * (size + channels * _WINNER_BYTES * winners)
+    return map_bytes + pooled * (size + channels * _ARGMAX_BYTES * has_argmax)
 
 
 def _pooled_cells(task: Task, level: Level) -> int:

@@ -1,4 +1,4 @@
-"""The measurement: contenders in turns, and what comes of it."""
+"""The measurement: implementations in turns, and what comes of it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from harness import floor, memory
-from harness.contenders import Clock, Contender, open_ours, open_peer
 from harness.devices import Device
+from harness.implementations import Clock, Implementation, open_ours, open_peer
 from harness.workloads import Workload, task_of
 from roipool.cli.bench.agreement import Agreement, agreement
 from roipool.cli.bench.libraries import Absent, Task
@@ -32,7 +32,7 @@ class Plan:
     dtypes : sequence of str
         Of the features.
     threads : sequence of int
-        How many each contender may use.
+        How many each implementation may use.
     peers : sequence of str
         Names of libraries.
     pythons : dict
@@ -125,15 +125,15 @@ def measure(plan: Plan, device: Device, tick: Callable[[str], None]) -> Iterator
     """
     for threads in plan.threads:
         bandwidth = device.bandwidth(threads)
-        with _contenders(plan, device, threads) as contenders:
+        with _implementations(plan, device, threads) as implementations:
             for (workload, backward), dtype in itertools.product(plan.items, plan.dtypes):
                 task = task_of(workload, dtype, backward)
                 sizes = floor.compulsory_bytes(task), floor.output_bytes(task), bandwidth
-                rows = [_introduced(c, workload, task, contenders[0]) for c in contenders]
+                rows = [_introduced(c, workload, task, implementations[0]) for c in implementations]
                 for name, clock in device.clocks.items():
                     case = Case(workload, backward, dtype, threads, name, *sizes, _fresh(rows))
                     label = f"{workload.title} {case.operation}, {threads} threads"
-                    for _ in _rounds(contenders, case.rows, clock, plan.repeat):
+                    for _ in _rounds(implementations, case.rows, clock, plan.repeat):
                         tick(label)
                     if plan.memory:
                         case.peak_bytes = memory.peak_bytes(
@@ -149,25 +149,27 @@ def rounds(plan: Plan, device: Device) -> int:
 
 
 @contextlib.contextmanager
-def _contenders(plan: Plan, device: Device, threads: int) -> Iterator[list[Contender]]:
+def _implementations(plan: Plan, device: Device, threads: int) -> Iterator[list[Implementation]]:
     """Open roipool, which comes first, and its peers."""
     with contextlib.ExitStack() as opened:
-        contenders: list[Contender] = [open_ours(threads, plan.out_reuse, device.move)]
+        implementations: list[Implementation] = [open_ours(threads, plan.out_reuse, device.move)]
         for name in plan.peers:
-            contenders.append(open_peer(name, threads, device.name, plan.pythons))
-            opened.callback(contenders[-1].close)
-        yield contenders
+            implementations.append(open_peer(name, threads, device.name, plan.pythons))
+            opened.callback(implementations[-1].close)
+        yield implementations
 
 
-def _introduced(contender: Contender, workload: Workload, task: Task, first: Contender) -> Row:
-    """Make a contender ready for a task, and compare its results with the first one's."""
-    row = Row(contender.name, contender.version)
+def _introduced(
+    implementation: Implementation, workload: Workload, task: Task, first: Implementation
+) -> Row:
+    """Make an implementation ready for a task, and compare its results with the first one's."""
+    row = Row(implementation.name, implementation.version)
     try:
-        if contender is not first and not workload.peers:
+        if implementation is not first and not workload.peers:
             raise Absent("not asked: what it does with such boxes is undefined")
-        contender.prepare(task)
-        if contender is not first:
-            row.agreement = agreement(first.results(), contender.results())
+        implementation.prepare(task)
+        if implementation is not first:
+            row.agreement = agreement(first.results(), implementation.results())
     except (Absent, ValueError) as reason:
         row.absent = str(reason)
     return row
@@ -178,23 +180,23 @@ def _fresh(rows: list[Row]) -> list[Row]:
 
 
 def _rounds(
-    contenders: list[Contender], rows: list[Row], clock: Clock, repeat: int
+    implementations: list[Implementation], rows: list[Row], clock: Clock, repeat: int
 ) -> Iterator[None]:
     """Run round after round, in which everyone has a turn; stop for a moment after each."""
-    for row, contender in zip(rows, contenders, strict=True):
-        seconds = _turn(contender, row, clock)  # warms up, too
+    for row, implementation in zip(rows, implementations, strict=True):
+        seconds = _turn(implementation, row, clock)  # warms up, too
         row.calls = 1 if row.absent else calls_per_turn(seconds)
     for _ in range(repeat):
-        for row, contender in zip(rows, contenders, strict=True):
-            row.seconds.append(_turn(contender, row, clock))
+        for row, implementation in zip(rows, implementations, strict=True):
+            row.seconds.append(_turn(implementation, row, clock))
         yield
 
 
-def _turn(contender: Contender, row: Row, clock: Clock) -> float:
-    """Run one contender; NaN if it is absent or drops out."""
+def _turn(implementation: Implementation, row: Row, clock: Clock) -> float:
+    """Run one implementation; NaN if it is absent or drops out."""
     if not row.absent:
         try:
-            return contender.seconds(clock, row.calls)
+            return implementation.seconds(clock, row.calls)
         except Absent as reason:
             row.absent = str(reason)
     return math.nan

@@ -1,4 +1,4 @@
-"""Array libraries: one object each, which knows all that differs between them.
+"""Array libraries: one object each, which holds all that differs between them.
 
 A library is a module here with the functions of :class:`Library`. An array's type chooses it, by
 the name of the module that defines the type, so that no library is imported that the caller has
@@ -22,7 +22,7 @@ Array: TypeAlias = NDArray[Any]
 
 
 class Library(Protocol):
-    """What roipool asks of the library of an array. `dtype` is always a NumPy dtype."""
+    """What roipool needs of the library of an array. `dtype` is always a NumPy dtype."""
 
     name: str
 
@@ -39,13 +39,13 @@ class Library(Protocol):
         """Return which of several devices holds `array`."""
 
     def empty(self, shape: Sequence[int], dtype: np.dtype[Any]) -> Any:
-        """Return a new array, not initialised; one that cannot be had is a MemoryError."""
+        """Return a new, uninitialised array; MemoryError if it cannot be allocated."""
 
     def contiguous(self, array: Any, dtype: np.dtype[Any]) -> Any:
         """Return an array in C order at an aligned address: the same one where it is so already."""
 
     def table(self, array: Any, dtype: np.dtype[Any]) -> Any:
-        """Return rows of numbers as engines take them, never the caller's own memory on a host."""
+        """Return rows of numbers as engines read them, never the caller's own memory on a host."""
 
     def checked_values(self, array: Any) -> Array | None:
         """Return an array's values on the host where they are to be checked, else None."""
@@ -54,7 +54,7 @@ class Library(Protocol):
         """Return an array's values on the host, whatever it costs."""
 
     def concatenate(self, parts: Sequence[Any], columns: int, dtype: Any) -> tuple[Any, Any]:
-        """Return tables one below the other, and for each row the number of its table."""
+        """Return tables one below the other, and for each row the index of its table."""
 
     def may_share_memory(self, first: Any, second: Any) -> bool:
         """Return whether two arrays may overlap."""
@@ -74,18 +74,18 @@ def library_of(value: Any) -> Library | None:
     return _by_type.get(type(value)) or _find_library(type(value))
 
 
-def _find_library(kind: type) -> Library | None:
-    for base in kind.__mro__:
+def _find_library(array_type: type) -> Library | None:
+    for base in array_type.__mro__:
         module = _MODULES.get((base.__module__.partition(".")[0], base.__name__))
         if module is not None:
             library: Library = importlib.import_module(f"roipool._arrays.{module}")
-            _by_type[kind] = library
+            _by_type[array_type] = library
             return library
     return None
 
 
 def is_array(value: Any) -> bool:
-    """Return whether a value is an array of a library that roipool knows."""
+    """Return whether a value is an array of a supported library."""
     return library_of(value) is not None
 
 

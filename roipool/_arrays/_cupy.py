@@ -43,7 +43,7 @@ def device_number(array: Any) -> int:
 
 
 def empty(shape: Sequence[int], dtype: np.dtype[Any]) -> Any:
-    """Return a new array, not initialised."""
+    """Return a new, uninitialised array."""
     return xp().empty(shape, dtype)
 
 
@@ -55,7 +55,7 @@ def contiguous(array: Any, dtype: np.dtype[Any]) -> Any:
 
 
 def table(array: Any, dtype: np.dtype[Any]) -> Any:
-    """Return rows of numbers; kernels read any strides where they lie."""
+    """Return rows of numbers; kernels read any strides without a copy."""
     return array.astype(dtype, copy=False)
 
 
@@ -71,7 +71,7 @@ def host_copy(array: Any) -> np.ndarray[Any, Any]:
 
 
 def concatenate(parts: Sequence[Any], columns: int, dtype: Any) -> tuple[Any, Any]:
-    """Return tables one below the other, and for each row the number of its table."""
+    """Return tables one below the other, and for each row the index of its table."""
     # Not CuPy's concatenate: of more than 8 arrays it copies the addresses to the GPU, from memory
     # that is gone when a graph replays it.
     rows = sum(len(part) for part in parts)

@@ -17,7 +17,7 @@ Array = NDArray[Any]
 name = "NumPy"
 empty = _cpu.empty_array
 contiguous = _cpu.contiguous
-table = _cpu.contiguous_copy  # nobody else can change it during a call
+table = _cpu.contiguous_copy  # so that no other thread can change it during a call
 may_share_memory = np.may_share_memory
 
 
@@ -50,7 +50,7 @@ host_copy = checked_values
 
 
 def concatenate(parts: Sequence[Any], columns: int, dtype: Any) -> tuple[Array, Array]:
-    """Return tables one below the other, and for each row the number of its table."""
+    """Return tables one below the other, and for each row the index of its table."""
     numbers = np.repeat(np.arange(len(parts), dtype=np.int64), [len(part) for part in parts])
     return np.concatenate([np.empty((0, columns), dtype), *parts]), numbers
 

@@ -1,6 +1,6 @@
 """The CUDA engine: plans and engines as kernels, launched on the current stream.
 
-Its functions are those of ``roipool._pooling.Engine``, which says what arguments are. Boxes and
+Its functions are those of ``roipool._pooling.Engine``, which documents their arguments. Boxes and
 batch indices may be columns of one table and are not checked: kernels skip boxes that name no
 image. Nothing is read back and nothing waits for the GPU, so that calls can be captured in a graph.
 
@@ -53,9 +53,9 @@ def kernel(file: str, name: str, defines: Defines) -> Any:
     return cupy.RawKernel(kernel_source(file, **dict(defines)), name, OPTIONS)
 
 
-@launch.remembered
+@launch.cached
 def call_argument(call: launch.Call) -> np.ndarray[Any, Any]:
-    """Return the structure that a kernel is told of its call."""
+    """Return a kernel's argument as the structure that it expects."""
     return np.array([call], launch.CALL_TYPE)
 
 
@@ -80,8 +80,8 @@ def run(launches: Launches, regions: Regions, *arrays: Any) -> None:
     launch_kernel(launches.engine, *arrays, plan(launches, regions))
 
 
-def are_aligned(*arrays: Array) -> bool:
-    """Return whether all begin at a multiple of 16 bytes."""
+def are_vector_aligned(*arrays: Array) -> bool:
+    """Return whether all begin at a multiple of 16 bytes, for vector loads."""
     return all(array.data.ptr % 16 == 0 for array in arrays)
 
 
@@ -103,7 +103,7 @@ def average(features: Array, regions: Regions, pooling: Pooling, out: Array) -> 
     """Pool by weighted averages."""
     if out.size:
         sizes = sizes_of(features.dtype, regions, pooling, features.shape)
-        run(launch.average(sizes, are_aligned(features, out)), regions, features, out)
+        run(launch.average(sizes, are_vector_aligned(features, out)), regions, features, out)
 
 
 def average_backward(grad_output: Array, regions: Regions, pooling: Pooling, out: Array) -> None:
@@ -136,7 +136,7 @@ def maximum(
         outputs = [out]
         if return_argmax or pooling.rules.nan_restarts:
             outputs.append(np.uintp(0) if argmax is None else argmax)
-        launches = launch.maximum(sizes, return_argmax, are_aligned(features, out))
+        launches = launch.maximum(sizes, return_argmax, are_vector_aligned(features, out))
         run(launches, regions, features, *outputs)
     return argmax
 
@@ -156,7 +156,7 @@ def unpool(
 ) -> None:
     """Write the sums of all gradients at the cell of the map that their argmax names."""
     if out.size:
-        # No box is looked at, so that any definition will do.
+        # No box is read, so that any definition will do.
         size = height_width(grad_output.shape, layout)
         sizes = Sizes(
             grad_output.dtype, len(batch_indices), (0, 0), batch_indices.dtype,
@@ -169,24 +169,24 @@ def unpool(
 def argmax_positions(
     argmax: Array, regions: Regions, pooling: Pooling, input_shape: Sequence[int]
 ) -> tuple[Array, Array]:
-    """Return the positions y and x, in map cells, of samples given by number; NCHW."""
+    """Return the positions y and x, in map cells, of samples given by index; NCHW."""
     boxes = regions.boxes
     y, x = cupy.empty(argmax.shape, boxes.dtype), cupy.empty(argmax.shape, boxes.dtype)
     if argmax.size:
         sizes = sizes_of(boxes.dtype, regions, pooling, input_shape)
-        numbers = cupy.ascontiguousarray(argmax, np.int64)
-        launches = launch.argmax_kernel(sizes, "locate_winners", argmax.size)
-        run(launches, regions, boxes, numbers, y, x)
+        indices = cupy.ascontiguousarray(argmax, np.int64)
+        launches = launch.argmax_kernel(sizes, "locate_argmax", argmax.size)
+        run(launches, regions, boxes, indices, y, x)
     return y, x
 
 
 def argmax_at(
     y: Array, x: Array, regions: Regions, pooling: Pooling, input_shape: Sequence[int]
 ) -> Array:
-    """Return the numbers of the samples at positions, -1 where there is none; NCHW."""
+    """Return the indices of the samples at positions, -1 where there is none; NCHW."""
     argmax = cupy.empty(y.shape, np.int64)
     if argmax.size:
         sizes = sizes_of(regions.boxes.dtype, regions, pooling, input_shape)
-        launches = launch.argmax_kernel(sizes, "identify_winners", y.size)
+        launches = launch.argmax_kernel(sizes, "identify_argmax", y.size)
         run(launches, regions, regions.boxes, y, x, argmax)
     return argmax

@@ -1,7 +1,6 @@
-"""How kernels are launched, and what they are told, from sizes alone.
+"""Launch configurations and kernel arguments, computed from sizes alone.
 
-Plain arithmetic on immutable values: ``engine`` compiles and launches. Every function gives the
-same for the same sizes, so that it is worked out once for each.
+Pure functions of immutable values, so that results are cached; ``engine`` compiles and launches.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from roipool._dtypes import dtype_name, real_dtype
 from roipool._layout import AXES
 from roipool._pooling import Pooling
 
-# ---- What kernels are told. The fields are those of kernels/cuda/call.h, in their order.
+# ---- Kernel arguments. The fields are those of kernels/cuda/call.h, in their order.
 
 
 class AxisCall(NamedTuple):
@@ -47,6 +46,7 @@ class Call(NamedTuple):
     scale: float = 0.0
     empty_value: float = 0.0
     lowest: float = 0.0
+    angle_scale: float = 1.0
     tasks: int = 0
     parts: int = 1
     share: int = 0
@@ -58,7 +58,7 @@ class Call(NamedTuple):
     stage_columns: int = 1
     image_kind: int = 0
     aligned: int = 0
-    winner_is_cell: int = 0
+    argmax_is_cell: int = 0
     outside_is_zero: int = 0
     wide_argmax: int = 0
 
@@ -66,7 +66,7 @@ class Call(NamedTuple):
 _AXIS_TYPE = np.dtype([(name, np.int64) for name in AxisCall._fields])
 _FIELD_TYPES = {
     **dict.fromkeys(("rows", "columns"), _AXIS_TYPE),
-    **dict.fromkeys(("scale", "empty_value", "lowest"), np.dtype(np.float64)),
+    **dict.fromkeys(("scale", "empty_value", "lowest", "angle_scale"), np.dtype(np.float64)),
     **dict.fromkeys(Call._fields[-5:], np.dtype(np.int32)),
 }
 CALL_TYPE = np.dtype(
@@ -96,8 +96,9 @@ class PlanKind(NamedTuple):
 TAPS = PlanKind("plan_taps", 16, {4: 8, 8: 16})
 SLOPED_TAPS = PlanKind("plan_sloped_taps", 16, {4: 16, 8: 32})
 SAMPLES = PlanKind("plan_samples", 32, {4: 24, 8: 40})
-BYTES_OF_WINDOW = BYTES_OF_IMAGE = BYTES_OF_HITS = BYTES_OF_PLACE = 8
+BYTES_OF_WINDOW = BYTES_OF_IMAGE = BYTES_OF_HITS = BYTES_OF_LISTED_SAMPLE = 8
 BYTES_OF_LANE = 4
+BYTES_OF_REGION = 160  # of a box of a pointwise definition, and its image
 
 
 Capacity = Callable[[PlanKind, str, int, int, int], int]
@@ -196,7 +197,7 @@ class LaunchConfig(NamedTuple):
 
     file: str
     name: str
-    defines: Defines  # what its text is specialised for
+    defines: Defines  # macros that specialise its source
     grid: Grid
     call: Call
 
@@ -210,7 +211,7 @@ class Launches(NamedTuple):
 
 
 def call_of(sizes: Sizes, **fields: Any) -> Call:
-    """Return what every kernel is told of a call, and `fields` besides."""
+    """Return the argument of every kernel of a call, with `fields` set."""
     pooling, definition = sizes.pooling, sizes.pooling.definition
     channel, row, column = AXES[pooling.layout]
     box_stride, coordinate_stride = (stride // sizes.real.itemsize for stride in sizes.box_strides)
@@ -225,6 +226,7 @@ def call_of(sizes: Sizes, **fields: Any) -> Call:
         rows=AxisCall(sizes.map_shape[row], pooling.output_size[0], definition.sampling[0]),
         columns=AxisCall(sizes.map_shape[column], pooling.output_size[1], definition.sampling[1]),
         scale=definition.scale,
+        angle_scale=definition.angle_scale,
         image_kind=IMAGE_KINDS[dtype_name(sizes.index_type)],
         aligned=definition.aligned,
     )
@@ -252,24 +254,26 @@ def with_plan(
     """Lay out the plans in scratch memory; return the call that says where, and their size."""
     size, real = 0, sizes.real.itemsize
 
-    def place(bytes_of_box: int) -> int:
+    def allocate(bytes_of_box: int) -> int:
         nonlocal size
         start = size
         size = _up(start + call.boxes * bytes_of_box, 16)
         return start
 
-    def placed(axis: AxisCall) -> AxisCall:
+    def with_offsets(axis: AxisCall) -> AxisCall:
         name = sizes.pooling.definition.name
         entries = capacity(kind, name, axis.sampling, axis.size, axis.bins)
         return axis._replace(
             capacity=entries,
-            bins_at=place(axis.bins * kind.bin),
-            entries_at=place(entries * kind.entry[real]),
-            windows_at=place(BYTES_OF_WINDOW),
+            bins_at=allocate(axis.bins * kind.bin),
+            entries_at=allocate(entries * kind.entry[real]),
+            windows_at=allocate(BYTES_OF_WINDOW),
         )
 
     call = call._replace(
-        rows=placed(call.rows), columns=placed(call.columns), images_at=place(BYTES_OF_IMAGE)
+        rows=with_offsets(call.rows),
+        columns=with_offsets(call.columns),
+        images_at=allocate(BYTES_OF_IMAGE),
     )
     return call, size
 
@@ -295,7 +299,27 @@ def planned(
     )
 
 
-def channel_pack(sizes: Sizes, channels: int, aligned: bool) -> int:
+def pointwise(
+    sizes: Sizes, file: str, name: str, call: Call, grid: Grid, **defines: str | int
+) -> Launches:
+    """Return the launches of a pointwise definition, whose engines ask it themselves.
+
+    Only the regions of its boxes are computed before, by a thread for each.
+    """
+    threads = Grid(-(-call.boxes // WARP), (WARP,))
+    return Launches(
+        call.boxes * BYTES_OF_REGION,
+        config_of(sizes, file, "plan_regions", call, threads, **defines),
+        config_of(sizes, file, name, call, grid, **defines),
+    )
+
+
+def is_pointwise(sizes: Sizes) -> bool:
+    """Return whether rows and columns cannot be planned apart."""
+    return TRAITS[sizes.pooling.definition.name].kind == "points"
+
+
+def channel_pack(sizes: Sizes, channels: int, vector_aligned: bool) -> int:
     """Return how many channels of a bin one thread computes.
 
     For NHWC they are read and written as one piece of 16 bytes, where all are aligned to it.
@@ -303,7 +327,7 @@ def channel_pack(sizes: Sizes, channels: int, aligned: bool) -> int:
     if not sizes.channels_last:
         return 4 if channels >= 4 else 1
     whole = 16 // sizes.dtype.itemsize
-    return whole if aligned and channels % whole == 0 else 1
+    return whole if vector_aligned and channels % whole == 0 else 1
 
 
 def divide_values(call: Call, sizes: Sizes, pack: int) -> tuple[Call, Grid]:
@@ -382,39 +406,47 @@ def divide_runs(call: Call, sizes: Sizes) -> tuple[Call, Grid]:
     return call, Grid(call.tasks, (lanes * WARP,), shared)
 
 
-# ---- The launches of each function of the engine. A network asks the same of every batch.
+# ---- The launches of each function of the engine. A network makes the same call for every batch.
 
-remembered = lru_cache(maxsize=256)
+cached = lru_cache(maxsize=256)
 
 
-@remembered
-def average(sizes: Sizes, aligned: bool) -> Launches:
-    """Return the launches of an average forward; `aligned`: to 16 bytes."""
+@cached
+def average(sizes: Sizes, vector_aligned: bool) -> Launches:
+    """Return the launches of an average forward; `vector_aligned`: to 16 bytes."""
     call = call_of(sizes, empty_value=sizes.pooling.empty_value)
-    pack = channel_pack(sizes, call.channels, aligned)
+    pack = channel_pack(sizes, call.channels, vector_aligned)
+    if is_pointwise(sizes):
+        call, grid = divide_values(call, sizes, pack)
+        file = "points_forward"
+        return pointwise(sizes, file, file, call, grid, pack=pack)
     divide = divide_values if sizes.channels_last else divide_planes
     call, grid = divide(call, sizes, pack)
     return planned(sizes, TAPS, "average_forward", "average_forward", call, grid, pack=pack)
 
 
-@remembered
+@cached
 def average_backward(sizes: Sizes) -> Launches:
     """Return the launches of an average backward."""
     call, grid = divide_maps(call_of(sizes), sizes, sizes.real.itemsize)
+    if is_pointwise(sizes):
+        return pointwise(sizes, "points_backward", "points_backward", call, grid)
     return planned(sizes, TAPS, "average_backward", "average_backward", call, grid)
 
 
-@remembered
+@cached
 def average_backward_boxes(sizes: Sizes) -> Launches:
     """Return the launches of an average's gradient with respect to the boxes."""
     call, grid = divide_boxes(call_of(sizes), sizes)
+    if is_pointwise(sizes):
+        return pointwise(sizes, "points_backward_boxes", "points_backward_boxes", call, grid)
     file = "average_backward_boxes"
     return planned(sizes, SLOPED_TAPS, file, file, call, grid)
 
 
-@remembered
-def maximum(sizes: Sizes, return_argmax: bool, aligned: bool) -> Launches:
-    """Return the launches of a maximum forward; `aligned`: to 16 bytes."""
+@cached
+def maximum(sizes: Sizes, return_argmax: bool, vector_aligned: bool) -> Launches:
+    """Return the launches of a maximum forward; `vector_aligned`: to 16 bytes."""
     rules = sizes.pooling.rules
     call = call_of(
         sizes,
@@ -422,21 +454,21 @@ def maximum(sizes: Sizes, return_argmax: bool, aligned: bool) -> Launches:
         empty_value=sizes.pooling.empty_value,
         outside_is_zero=rules.outside_is_zero,
     )
-    pack = channel_pack(sizes, call.channels, aligned)
+    pack = channel_pack(sizes, call.channels, vector_aligned)
     call, grid = divide_values(call, sizes, pack)
     wide = return_argmax and argmax_dtype(sizes) == np.int64
     name = "maximum_forward"
     if rules.nan_restarts:
         name = "maximum_forward_nan_restarts"
     elif return_argmax:
-        name = "maximum_forward_winners"
+        name = "maximum_forward_argmax"
     return planned(
         sizes, SAMPLES, "maximum_forward", name, call, grid,
-        pack=pack, cells=int(rules.argmax_is_cell), label=ARGMAX_TYPES[wide],
+        pack=pack, argmax_is_cell=int(rules.argmax_is_cell), argmax_type=ARGMAX_TYPES[wide],
     )  # fmt: skip
 
 
-@remembered
+@cached
 def argmax_dtype(sizes: Sizes) -> np.dtype[Any]:
     """Return the dtype of argmax; the host does not know how many samples an adaptive grid has."""
     definition = sizes.pooling.definition
@@ -455,25 +487,26 @@ def argmax_dtype(sizes: Sizes) -> np.dtype[Any]:
     return np.dtype(np.int32 if numbers <= np.iinfo(np.int32).max else np.int64)
 
 
-@remembered
+@cached
 def maximum_backward(sizes: Sizes, wide: bool) -> Launches:
     """Return the launches of a maximum backward; `wide`: argmax is int64."""
     is_cell = sizes.pooling.rules.argmax_is_cell
-    call = call_of(sizes, winner_is_cell=is_cell, wide_argmax=wide)
-    call, grid = divide_maps(call, sizes, BYTES_OF_PLACE + sizes.real.itemsize)
+    call = call_of(sizes, argmax_is_cell=is_cell, wide_argmax=wide)
+    call, grid = divide_maps(call, sizes, BYTES_OF_LISTED_SAMPLE + sizes.real.itemsize)
     return planned(sizes, SAMPLES, "maximum_backward", "maximum_backward", call, grid)
 
 
-@remembered
+@cached
 def unpool(sizes: Sizes, wide: bool) -> LaunchConfig:
     """Return the launch that adds gradients to cells that argmax names; nothing is planned."""
     call, grid = divide_runs(call_of(sizes), sizes)
-    file = "maximum_backward_cells"
-    return config_of(sizes, file, file, call, grid, label=ARGMAX_TYPES[wide])
+    file = "unpool"
+    return config_of(sizes, file, file, call, grid, argmax_type=ARGMAX_TYPES[wide])
 
 
-@remembered
+@cached
 def argmax_kernel(sizes: Sizes, name: str, values: int) -> Launches:
     """Return the launches that turn an argmax into positions, or back: a thread for each value."""
     call = call_of(sizes, tasks=values)
-    return planned(sizes, SAMPLES, "winners", name, call, Grid(-(-values // THREADS), (THREADS,)))
+    grid = Grid(-(-values // THREADS), (THREADS,))
+    return planned(sizes, SAMPLES, "argmax_positions", name, call, grid)

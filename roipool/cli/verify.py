@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import roipool
 from roipool import _system_info
 
-__all__ = ["add_parser", "run"]
+__all__ = ["add_parser", "report", "run"]
 
 _BACKENDS = ("cpu", "cuda", "all")
 _SHOWN = 5  # problems of a group
 
 _DESCRIPTION = """\
-Prove in less than a minute that this installation computes right on this machine: against what
-released programs answered, against the oracle and its own transposes in every type, layout and
-instruction set, again with other numbers of threads, and on random calls over the whole space of
-arguments. "error 0.31 of allowed" is the greatest error as a part of its tolerance, a few
+Prove in less than a minute that this installation computes right on this machine: against the
+answers of released implementations, against the oracle and its own transposes in every type, layout
+and instruction set, again with other numbers of threads, and on random calls over the whole space
+of arguments. "error 0.31 of allowed" is the greatest error as a part of its tolerance, a few
 roundings."""
 
 _EPILOG = "exit status: 0 all is right; 1 something is wrong; 2 the backend is not there."
@@ -71,8 +72,26 @@ def run(arguments: argparse.Namespace) -> int:
     print(f"roipool {roipool.__version__}, seed {arguments.seed}")
     for reason in left_out:
         print(f"not checked: {reason}")
+    return report(verification.verify(backends, arguments.seed), backends)
+
+
+def report(tallies: Iterable[Any], backends: Sequence[str]) -> int:
+    """Print what groups found, each when it is done, and a verdict.
+
+    Parameters
+    ----------
+    tallies : iterable of Tally
+        What `roipool.verification.verify` yields.
+    backends : sequence of str
+        Where it was computed.
+
+    Returns
+    -------
+    int
+        1 if anything is wrong, else 0.
+    """
     wrong, groups, count = 0, 0, 0
-    for tally in verification.verify(backends, arguments.seed):
+    for tally in tallies:
         groups += 1
         count += tally.count
         wrong += bool(tally.problems)

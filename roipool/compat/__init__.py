@@ -7,7 +7,7 @@ where the original's gradient is not the derivative of its own forward, ``exact_
 gives the derivative.
 
 CuPy arrays give CuPy arrays, computed on their device without waiting for it. What needs values
-(a batch index that names no image, coordinates that must be finite, winners that must lie in the
+(a batch index that names no image, coordinates that must be finite, an argmax that must lie in the
 map) is checked for NumPy arrays only, unless :func:`roipool.set_debug` asks for it: on a GPU such a
 box pools to nothing and has no gradient.
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -84,6 +85,32 @@ def numbered_boxes(
             return Regions(check.coordinates(table[:, 1:], dtype), numbers)
     cut = library.xp().trunc(indices.astype(np.float64))
     return Regions(check.coordinates(table[:, 1:], dtype), cut)
+
+
+def boxes_of_images(
+    call: Call, boxes: Any, images: int, dtype: np.dtype[Any], *, name: str = "boxes"
+) -> Regions:
+    """Return boxes as torchvision takes them: (K, 5), or a list of (L, 4) for the first images."""
+    if isinstance(boxes, (list, tuple)) and any(check.rank(item) == 2 for item in boxes):
+        return _regions_per_image(boxes, images, dtype)
+    table = check.number_array(name, boxes)
+    checked = call.library.checked_values(table)
+    if checked is not None and checked.ndim == 2 and checked.shape[1] == 5:
+        negative = np.flatnonzero(checked[:, 0] < 0)
+        if len(negative):
+            row = int(negative[0])
+            raise ValueError(f"{name}[{row}, 0] is {checked[row, 0]}, but it must not be negative")
+    return numbered_boxes(call, name, table, images, dtype)
+
+
+def _regions_per_image(boxes: Sequence[Any], images: int, dtype: np.dtype[Any]) -> Regions:
+    parts = [check.number_array(f"boxes[{image}]", item) for image, item in enumerate(boxes)]
+    for image, part in enumerate(parts):
+        if part.ndim != 2 or part.shape[1] != 4:
+            raise ValueError(f"boxes[{image}] must have shape (L, 4), got {part.shape}")
+        if image >= images and len(part) > 0:
+            raise ValueError(f"boxes[{image}] holds boxes, but the batch holds {images} images")
+    return check.joined_regions(parts, 4, dtype)
 
 
 def check_finite(call: Call, name: str, table: Array) -> None:

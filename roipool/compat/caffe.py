@@ -53,7 +53,7 @@ def roi_pooling(
     top : ndarray
         Shape (K, C, pooled_h, pooled_w). A bin of NaN only gives -3.4e38.
     argmax : ndarray of int32
-        The winners, ``y * W + x``; -1 for none.
+        The argmax, ``y * W + x``; -1 for none.
 
     Raises
     ------
@@ -95,7 +95,7 @@ def roi_pooling_backward(
     """Return the gradient of :func:`roi_pooling` by `bottom`, as Caffe's backward gathers it.
 
     Caffe visits the bins that can hold a cell, and only boxes whose rounded ends enclose it: a
-    reversed box, which the forward pools as one cell, gets no gradient, nor does a winner one cell
+    reversed box, which the forward pools as one cell, gets no gradient, nor does an argmax one cell
     beyond the box (bin edges are rounded outwards in floating point).
 
     Parameters
@@ -103,13 +103,13 @@ def roi_pooling_backward(
     top_diff : ndarray
         Shape (K, C, pooled_h, pooled_w).
     argmax : ndarray of int
-        The winners from the forward.
+        The argmax from the forward.
     rois, pooled_h, pooled_w, spatial_scale
         As in the forward.
     bottom_shape : sequence of int
         (N, C, H, W).
     exact_gradient : bool
-        Give every winner its gradient: the derivative of the forward.
+        Give every argmax its gradient: the derivative of the forward.
 
     Returns
     -------
@@ -230,7 +230,7 @@ def roi_align_backward(
     *,
     exact_gradient: bool = False,
 ) -> Array:
-    """Return the gradient of :func:`roi_align` by `bottom`: all of it to the winner's cell.
+    """Return the gradient of :func:`roi_align` by `bottom`: all of it to the cell of the argmax.
 
     The original gives the whole gradient to the cell (argmax_y, argmax_x), whatever the weights
     of the forward. Its loops also reach one bin too far, where they read other boxes' values or
@@ -242,13 +242,13 @@ def roi_align_backward(
     top_diff : ndarray
         Shape (K, C, pooled_h, pooled_w).
     argmax_x, argmax_y : ndarray of int
-        The winners from the forward.
+        The argmax from the forward.
     rois, pooled_h, pooled_w, spatial_scale, scale_pred
         As in the forward.
     bottom_shape : sequence of int
         (N, C, H, W).
     exact_gradient : bool
-        Weigh the winner's corners as the forward did: the derivative of the forward.
+        Weigh the sample's corners as the forward did: the derivative of the forward.
 
     Returns
     -------
@@ -285,7 +285,7 @@ def roi_align_backward(
 
 
 def _winning_cells(call: Call, y: Array, x: Array, shape: Shape4) -> Array:
-    """Return rows and columns of winners as cells of the map, -1 for none."""
+    """Return rows and columns of an argmax as cells of the map, -1 for none."""
     nobody, beyond = (x < 0) | (y < 0), (x >= shape[3]) | (y >= shape[2])
     checked = call.library.checked_values(beyond & ~nobody)
     if checked is not None and checked.any():

@@ -17,7 +17,7 @@ from roipool.compat import torchvision
 
 def _regions(call: Call, rois: Any, images: int, dtype: np.dtype[Any]) -> Regions:
     rounded = check.cast(check.number_array("rois", rois), dtype)
-    return torchvision.boxes_of_images(call, rounded, images, dtype, name="rois")
+    return conventions.boxes_of_images(call, rounded, images, dtype, name="rois")
 
 
 class ROIAlign(torchvision.RoIAlign):

@@ -111,11 +111,11 @@ def roi_align(
         if not want_argmax:
             return pooled
         y, x = call.argmax_positions(argmax, regions, pooling, maps.shape)
-        # Without a winner, unlike with the zero of an outside sample, the value stays where it
+        # Without an argmax, unlike with the zero of an outside sample, the value stays where it
         # started.
-        nobody = (argmax < 0) & (pooled.astype(y.dtype) < 0)
+        no_argmax = (argmax < 0) & (pooled.astype(y.dtype) < 0)
         where, none = call.library.xp().where, y.dtype.type(-1)
-        return pooled, where(nobody, none, y), where(nobody, none, x)
+        return pooled, where(no_argmax, none, y), where(no_argmax, none, x)
 
 
 def roi_align_backward(
@@ -140,11 +140,11 @@ def roi_align_backward(
     rois, spatial_scale, sampling_ratio, pool_mode, aligned
         As in the forward.
     argmax_y, argmax_x : ndarray or None
-        The winners' coordinates from the forward; None with ``pool_mode="avg"``.
+        The positions of the argmax from the forward; None with ``pool_mode="avg"``.
     input_shape : sequence of int
         (N, C, H, W).
     exact_gradient : bool
-        The original loses the gradient of a winner at exactly y = -1, its mark for none; with
+        The original loses the gradient of an argmax at exactly y = -1, its mark for none; with
         this it is kept.
 
     Returns
@@ -232,8 +232,8 @@ def roi_pool(
 ) -> Array | tuple[Array, Array]:
     """Max ROI pooling as ``mmcv.ops.roi_pool`` (CUDA only there).
 
-    Unlike Caffe's, it rounds no coordinates, only the edges of bins, and skips a box without
-    extent: its values stay 0, and so do its winners.
+    Unlike Caffe's, it rounds no coordinates, only the edges of bins, and skips an empty
+    box: its values stay 0, and so does its argmax.
 
     Parameters
     ----------
@@ -246,12 +246,12 @@ def roi_pool(
     spatial_scale : float
         Map cells per image pixel, kept in float32.
     return_argmax : bool
-        Also return the winners, which the backward needs.
+        Also return the argmax, which the backward needs.
 
     Returns
     -------
     ndarray or (ndarray, ndarray)
-        Shape (K, C, rows, columns); the winners are int32 ``y * W + x``, -1 for an empty bin,
+        Shape (K, C, rows, columns); the argmax is int32 ``y * W + x``, -1 for an empty bin,
         0 throughout a box that was skipped.
 
     Raises
@@ -304,7 +304,7 @@ def roi_pool_backward(
 ) -> Array:
     """Return the gradient of :func:`roi_pool` by `input`.
 
-    As in the original, a skipped box, whose winners read 0, adds its gradient to cell 0.
+    As in the original, a skipped box, whose argmax is 0, adds its gradient to cell 0.
 
     Parameters
     ----------
@@ -313,7 +313,7 @@ def roi_pool_backward(
     rois, spatial_scale
         As in the forward.
     argmax : ndarray of int
-        The winners from the forward.
+        The argmax from the forward.
     input_shape : sequence of int
         (N, C, H, W).
     exact_gradient : bool

@@ -79,7 +79,7 @@ def ROIPooling(  # noqa: N802 - MXNet's name
     Returns
     -------
     ndarray or (ndarray, ndarray)
-        Shape (K, C, rows, columns). The winners are int64 places in the flat `data`; -1 for none.
+        Shape (K, C, rows, columns). The argmax is int64, indices of the flat `data`; -1 for none.
 
     Raises
     ------
@@ -120,7 +120,7 @@ def ROIPooling_backward(  # noqa: N802
     out_grad : ndarray
         Shape (K, C, rows, columns).
     argmax : ndarray of int
-        The winners from the forward: places in the flat data.
+        The argmax from the forward: indices of the flat data.
     rois : array_like
         As in the forward.
     data_shape : sequence of int
@@ -185,7 +185,7 @@ def contrib_ROIAlign(  # noqa: N802
         Bin (row, column) of output channel c reads input channel
         ``(c * rows + row) * columns + column``.
     aligned : bool
-        Shift by half a cell. (The original aborts on a box without extent then.)
+        Shift by half a cell. (The original aborts on an empty box then.)
 
     Returns
     -------
@@ -312,9 +312,9 @@ def _own_bins_backward(
     total = xp.zeros(shape, real_dtype(gradient.dtype))
     for part in _parts(len(regions.boxes), shape[1], size):
         own = gradient[part]
-        spread = xp.zeros((*own.shape[:2], bins * bins), total.dtype)
-        spread[:, :, :: bins + 1] = own.reshape(*own.shape[:2], bins)
-        every_bin = spread.reshape(len(own), shape[1], *size)
+        expanded = xp.zeros((*own.shape[:2], bins * bins), total.dtype)
+        expanded[:, :, :: bins + 1] = own.reshape(*own.shape[:2], bins)
+        every_bin = expanded.reshape(len(own), shape[1], *size)
         total += call.average_backward(every_bin, _some(regions, part), pooling, shape)
     return total.astype(gradient.dtype, copy=False)
 
@@ -402,20 +402,20 @@ def ROIAlign_backward(  # noqa: N802
     """Return the gradient of :func:`ROIAlign` by `data`, as the original gathers it.
 
     The original visits bins by cell, in a box that it rounds outwards first: its bins are not the
-    forward's, and the gradient of winners in bins that it does not visit is lost.
+    forward's, and the gradient of an argmax in bins that it does not visit is lost.
 
     Parameters
     ----------
     out_grad : ndarray
         Shape (K, C, rows, columns).
     maxidx_x, maxidx_y : ndarray
-        The winners' coordinates from the forward.
+        The positions of the argmax from the forward.
     rois, spatial_scale
         As in the forward.
     data_shape : sequence of int
         (N, C, H, W).
     exact_gradient : bool
-        Give every winner's corners their share: the derivative of the forward.
+        Give the corners of every argmax their share: the derivative of the forward.
 
     Returns
     -------

@@ -11,40 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from roipool import _arguments as check
-from roipool._arguments import Regions
 from roipool._arrays import Array
 from roipool._definitions import Definition
 from roipool._pooling import Call, Pooling
 from roipool.compat import _conventions as conventions
-
-
-def boxes_of_images(
-    call: Call, boxes: Any, images: int, dtype: np.dtype[Any], *, name: str = "boxes"
-) -> Regions:
-    """Take (K, 5) boxes, or a list of (L, 4), one for each of the first images."""
-    if isinstance(boxes, (list, tuple)) and any(check.rank(item) == 2 for item in boxes):
-        return _regions_per_image(boxes, images, dtype)
-    table = check.number_array(name, boxes)
-    checked = call.library.checked_values(table)
-    if checked is not None and checked.ndim == 2 and checked.shape[1] == 5:
-        negative = np.flatnonzero(checked[:, 0] < 0)
-        if len(negative):
-            row = int(negative[0])
-            raise ValueError(f"{name}[{row}, 0] is {checked[row, 0]}, but it must not be negative")
-    return conventions.numbered_boxes(call, name, table, images, dtype)
-
-
-def _regions_per_image(boxes: Sequence[Any], images: int, dtype: np.dtype[Any]) -> Regions:
-    parts = [check.number_array(f"boxes[{image}]", item) for image, item in enumerate(boxes)]
-    for image, part in enumerate(parts):
-        if part.ndim != 2 or part.shape[1] != 4:
-            raise ValueError(f"boxes[{image}] must have shape (L, 4), got {part.shape}")
-        if image >= images and len(part) > 0:
-            raise ValueError(f"boxes[{image}] holds boxes, but the batch holds {images} images")
-    return check.joined_regions(parts, 4, dtype)
 
 
 def _align(spatial_scale: float, sampling_ratio: int, aligned: bool) -> Definition:
@@ -108,7 +79,7 @@ def roi_align(
     """
     with Call(input=input, boxes=boxes) as call:
         maps = check.features("input", input)
-        regions = boxes_of_images(call, boxes, maps.shape[0], maps.dtype)
+        regions = conventions.boxes_of_images(call, boxes, maps.shape[0], maps.dtype)
         definition = _align(spatial_scale, sampling_ratio, aligned)
         size = check.size_pair("output_size", output_size)
         return call.average(maps, regions, Pooling(definition, size))
@@ -146,7 +117,7 @@ def roi_align_backward(
     with Call(grad_output=grad_output, boxes=boxes) as call:
         gradient = check.float_array("grad_output", grad_output)
         shape = check.map_shape("input_shape", input_shape)
-        regions = boxes_of_images(call, boxes, shape[0], gradient.dtype)
+        regions = conventions.boxes_of_images(call, boxes, shape[0], gradient.dtype)
         definition = _align(spatial_scale, sampling_ratio, aligned)
         return conventions.average_backward(
             call, "grad_output", gradient, regions, definition, shape
@@ -170,12 +141,12 @@ def roi_pool(
     input, boxes, output_size, spatial_scale
         As in :func:`roi_align`.
     return_argmax : bool
-        Also return the winners (``y * W + x``, -1 for none), which the backward needs.
+        Also return the argmax (``y * W + x``, -1 for none), which the backward needs.
 
     Returns
     -------
     ndarray or (ndarray, ndarray)
-        Shape (K, C, rows, columns); the winners are int32.
+        Shape (K, C, rows, columns); the argmax is int32.
 
     Raises
     ------
@@ -193,7 +164,7 @@ def roi_pool(
     """
     with Call(input=input, boxes=boxes) as call:
         maps = check.features("input", input)
-        regions = boxes_of_images(call, boxes, maps.shape[0], maps.dtype)
+        regions = conventions.boxes_of_images(call, boxes, maps.shape[0], maps.dtype)
         pooling = Pooling(
             Definition("roi_pool", check.real_number("spatial_scale", spatial_scale)),
             check.size_pair("output_size", output_size),
@@ -214,7 +185,7 @@ def roi_pool_backward(
     grad_output : ndarray
         Shape (K, C, rows, columns).
     argmax : ndarray of int
-        The winners from the forward.
+        The argmax from the forward.
     boxes : array_like
         As in the forward.
     input_shape : sequence of int
@@ -233,7 +204,7 @@ def roi_pool_backward(
     with Call(grad_output=grad_output, argmax=argmax, boxes=boxes) as call:
         gradient = check.float_array("grad_output", grad_output)
         shape = check.map_shape("input_shape", input_shape)
-        regions = boxes_of_images(call, boxes, shape[0], gradient.dtype)
+        regions = conventions.boxes_of_images(call, boxes, shape[0], gradient.dtype)
         check.grad_output("grad_output", gradient, len(regions.boxes), shape)
         return call.unpool(gradient, argmax, regions.batch_indices, shape)
 

@@ -1,4 +1,4 @@
-// The samples of a bin as a maximum numbers them: row by row over the bin's whole grid, those
+// The samples of a bin as an argmax counts them: row by row over the bin's whole grid, those
 // outside the map included. Engines include this: see ROIPOOL_ENGINE_HD.
 #pragma once
 #include "sample.h"
@@ -10,20 +10,20 @@ template <typename T>
 struct BinSamples {
   const Sample<T>* sample;
   int count;
-  wide_int first_number;
+  wide_int first_index;
   wide_int total;  // samples, those outside the map included
 
-  ROIPOOL_ENGINE_HD wide_int end_number() const { return first_number + count; }
+  ROIPOOL_ENGINE_HD wide_int end_index() const { return first_index + count; }
 };
 
-// The number of the first sample, in row-major order, that lies outside the map; -1 if none does.
+// The index of the first sample, in row-major order, that lies outside the map; -1 if none does.
 template <typename T>
 ROIPOOL_ENGINE_HD wide_int first_outside(const BinSamples<T>& rows, const BinSamples<T>& columns) {
   if (rows.total <= 0 || columns.total <= 0) return -1;
   if (rows.count == 0 || columns.count == 0) return 0;
-  if (rows.first_number > 0 || columns.first_number > 0) return 0;
-  if (columns.end_number() < columns.total) return columns.end_number();
-  if (rows.end_number() < rows.total) return rows.end_number() * columns.total;
+  if (rows.first_index > 0 || columns.first_index > 0) return 0;
+  if (columns.end_index() < columns.total) return columns.end_index();
+  if (rows.end_index() < rows.total) return rows.end_index() * columns.total;
   return -1;
 }
 

@@ -1,15 +1,16 @@
-// Every definition roipool knows, by name, with its traits. A new one is a function template in a
-// header above and a row in one of these lists; _definitions.py has the same rows.
+// All definitions, by name, with their traits. A new one is a function template in a header above
+// and a row in one of these lists, which _definitions.py reads through _cpu.
 #pragma once
 #include "crop_and_resize.h"
+#include "precise_roi_pool.h"
 #include "roi_align.h"
 #include "roi_align_rotated.h"
 #include "roi_pool.h"
 #include "step_align.h"
 
 // ROW(name, kind, samples_per_ratio, max_per_cell), whose columns `Traits` explains. The first list
-// is of separable definitions, which are asked about rows and columns apart (sample.h), the second
-// of pointwise ones (region.h).
+// is of separable definitions, which are evaluated for rows and columns apart (sample.h), the
+// second of pointwise ones (region.h).
 // clang-format off
 #define ROIPOOL_DEFINITIONS(ROW)              \
   ROW(roi_pool,                 cells, 0, 1)  \
@@ -27,7 +28,8 @@
   ROW(tensorflow_crop_gradient, crop,  0, 0)  \
   ROW(caffe_roi_align,          steps, 0, 1)  \
   ROW(mxnet_roi_align,          steps, 0, 1)  \
-  ROW(mxnet_roi_align_gather,   steps, 0, 1)
+  ROW(mxnet_roi_align_gather,   steps, 0, 1)  \
+  ROW(precise_roi_pool,         cells, 0, 1)
 #define ROIPOOL_POINTWISE_DEFINITIONS(ROW)    \
   ROW(roi_align_rotated,        points, 0, 0)
 // clang-format on
@@ -43,14 +45,14 @@ enum Definition {
 
 // How the samples of a bin lie along one axis.
 enum DefinitionKind {
-  kind_grid,   // sampling_ratio in number, evenly spaced; those outside the map are numbered too
+  kind_grid,   // sampling_ratio in number, evenly spaced; those outside the map are counted too
   kind_cells,  // whole cells, side by side
   kind_steps,  // a cell apart
   kind_crop,   // one
   kind_points  // pointwise: anywhere in the plane
 };
 
-// What callers must know of a definition beforehand, such as to bound the size of its plans.
+// What callers need of a definition without evaluating it, for example to bound its plans.
 struct Traits {
   DefinitionKind kind;
   int samples_per_ratio;  // of a grid: samples of a bin for each of sampling_ratio

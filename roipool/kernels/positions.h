@@ -1,4 +1,4 @@
-// An argmax as coordinates, the form in which mmcv, Caffe and MXNet keep it, and back.
+// An argmax as positions, the form in which mmcv, Caffe and MXNet return it, and back.
 #pragma once
 #include "argmax.h"
 #include "definitions.h"
@@ -20,13 +20,13 @@ struct AxisBin {
   BinSamples<T> samples;
 };
 
-// The position of sample `number` of a bin, inside the map or not: only a grid has samples that are
+// The position of sample `index` of a bin, inside the map or not: only a grid has samples that are
 // not listed.
 template <typename T>
-ROIPOOL_HD T position_of(const AxisBin<T>& place, wide_int number) {
-  const wide_int entry = number - place.samples.first_number;
-  if (entry >= 0 && entry < place.samples.count) return place.samples.sample[entry].position;
-  return sample_grid_of(place.definition, place.axis).position(place.bin, number);
+ROIPOOL_HD T position_of(const AxisBin<T>& axis_bin, wide_int index) {
+  const wide_int entry = index - axis_bin.samples.first_index;
+  if (entry >= 0 && entry < axis_bin.samples.count) return axis_bin.samples.sample[entry].position;
+  return sample_grid_of(axis_bin.definition, axis_bin.axis).position(axis_bin.bin, index);
 }
 
 // The distance between neighbouring samples along one axis of one box.
@@ -37,18 +37,18 @@ ROIPOOL_HD T spacing_of(Definition definition, const Axis<T>& axis) {
   return magnitude(grid.bin_length / T(grid.count));
 }
 
-// The listed sample nearest to a position, by number, the first of two as near; -1 where none is
-// within half the spacing: then a sample outside the map was meant.
+// The index of the listed sample nearest to a position, the first of two as near; -1 where none is
+// within half the spacing: that is the position of a sample outside the map.
 template <typename T>
-ROIPOOL_HD wide_int number_near(const AxisBin<T>& place, T position) {
-  const BinSamples<T>& samples = place.samples;
+ROIPOOL_HD wide_int nearest_sample(const AxisBin<T>& axis_bin, T position) {
+  const BinSamples<T>& samples = axis_bin.samples;
   wide_int nearest = -1;
-  T distance = spacing_of(place.definition, place.axis) / T(2);
+  T distance = spacing_of(axis_bin.definition, axis_bin.axis) / T(2);
   for (int entry = 0; entry < samples.count; ++entry) {
     const T away = magnitude(samples.sample[entry].position - position);
     if (away < distance || (nearest < 0 && away == distance)) {
       distance = away;
-      nearest = samples.first_number + entry;
+      nearest = samples.first_index + entry;
     }
   }
   return nearest;
@@ -60,23 +60,24 @@ struct Point {
   T x;
 };
 
-// A sample's place in its bin's grid.
-struct GridPlace {
+// A sample's row and column in its bin's grid.
+struct GridIndex {
   wide_int row;
   wide_int column;
 };
 
-// Where the sample at `place` lies; -1, -1 where the bin has no samples at all.
+// The position of a sample; -1, -1 where the bin has no samples at all.
 template <typename T>
-ROIPOOL_HD Point<T> point_of(const AxisBin<T>& rows, const AxisBin<T>& columns, GridPlace place) {
+ROIPOOL_HD Point<T> point_of(const AxisBin<T>& rows, const AxisBin<T>& columns, GridIndex sample) {
   if (columns.samples.total <= 0 || rows.samples.total <= 0) return {T(-1), T(-1)};
-  return {position_of(rows, place.row), position_of(columns, place.column)};
+  return {position_of(rows, sample.row), position_of(columns, sample.column)};
 }
 
-// The number of the sample at a point; -1 where it names no sample inside the map.
+// The index of the sample at a point; -1 where there is none inside the map.
 template <typename T>
-ROIPOOL_HD wide_int number_at(const AxisBin<T>& rows, const AxisBin<T>& columns, Point<T> point) {
-  const wide_int row = number_near(rows, point.y), column = number_near(columns, point.x);
+ROIPOOL_HD wide_int sample_index_at(const AxisBin<T>& rows, const AxisBin<T>& columns,
+                                    Point<T> point) {
+  const wide_int row = nearest_sample(rows, point.y), column = nearest_sample(columns, point.x);
   return row >= 0 && column >= 0 ? row * columns.samples.total + column : -1;
 }
 

@@ -57,6 +57,9 @@ struct PointGradient {
 //   sink.begin_bin(bin, total)            how many samples the bin has, inside the map or not,
 //   sink.add(number, y, x, gradient)      each sample inside the map, in increasing `number`: its
 //                                         value is the sum over the cells of y by those of x.
+// Beside it stands NAME_reach(Region<T>* region), which narrows top, bottom, left and right to the
+// cells that the box can read, or to a few more.
+//
 // It is never called for a map without cells, and it must answer NaN and infinite numbers with bins
 // that have no sample inside.
 

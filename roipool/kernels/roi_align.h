@@ -7,7 +7,7 @@ namespace roipool {
 
 // An adaptive grid is never finer along one axis, so that a box of any size costs no more than the
 // map. float32 could not tell more samples of one bin apart.
-const wide_int largest_adaptive_grid = 1LL << 22;
+const wide_int max_adaptive_grid = 1LL << 22;
 
 // Where the samples of a box lie along one axis.
 template <typename T>
@@ -28,8 +28,7 @@ template <typename T>
 ROIPOOL_HD wide_int adaptive_grid(T bin_length) {
   const T samples = ceil_of(bin_length);
   if (!(samples > T(0))) return 0;
-  return samples < T(largest_adaptive_grid) ? static_cast<wide_int>(samples)
-                                            : largest_adaptive_grid;
+  return samples < T(max_adaptive_grid) ? static_cast<wide_int>(samples) : max_adaptive_grid;
 }
 
 template <typename T>
@@ -54,7 +53,7 @@ ROIPOOL_HD SampleGrid<T> mmcv_sample_grid(const Axis<T>& axis) {
   SampleGrid<T> grid = sample_grid(axis);
   if (axis.sampling > 0) return grid;
   // Held first: a double beyond float32 cannot be converted.
-  const T held = minimum(maximum(grid.bin_length, T(0)), T(largest_adaptive_grid));
+  const T held = minimum(maximum(grid.bin_length, T(0)), T(max_adaptive_grid));
   grid.count = adaptive_grid(static_cast<float>(held));
   return grid;
 }

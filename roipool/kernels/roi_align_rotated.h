@@ -101,6 +101,26 @@ ROIPOOL_HD T share_of_length(const SampleGrid<T>& grid, int bins, int bin, wide_
   return (T(bin) + (T(number) + T(0.5)) / T(grid.count)) / T(bins) - T(0.5);
 }
 
+// Narrows the region's cells to those that the box can read.
+template <typename T>
+ROIPOOL_HD void roi_align_rotated_reach(Region<T>* region) {
+  const RotatedGrid<T> grid = rotated_grid(*region);
+  if (!is_placed(grid, *region)) {
+    region->bottom = region->top;
+    return;
+  }
+  const T down = magnitude(grid.down.start), across = magnitude(grid.across.start);
+  const T cosine = magnitude(region->cosine), sine = magnitude(region->sine);
+  // A cell around the samples, one for a sample that is held at the border, and the roundings.
+  const T rest = T(2) + grid.slack + (down + across) * T(sizeof(T) == 4 ? 1e-6 : 1e-14);
+  const T half_height = down * cosine + across * sine + rest;
+  const T half_width = down * sine + across * cosine + rest;
+  region->top = clamp(to_wide_int(grid.center_y - half_height), 0, region->rows);
+  region->bottom = clamp(to_wide_int(grid.center_y + half_height) + 1, 0, region->rows);
+  region->left = clamp(to_wide_int(grid.center_x - half_width), 0, region->columns);
+  region->right = clamp(to_wide_int(grid.center_x + half_width) + 1, 0, region->columns);
+}
+
 // y and x move with centre x, centre y, width, height, angle.
 template <typename T>
 ROIPOOL_HD PointGradient<T> rotated_gradient(const Region<T>& region, T down, T across,

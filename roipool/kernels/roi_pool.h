@@ -112,7 +112,7 @@ ROIPOOL_HD void caffe_roi_pool_gather(const Axis<T>& axis, int first_bin, int la
   roi_pool(axis, first_bin, last_bin, gather);
 }
 
-// mmcv's RoIPool rounds nothing but the bins' edges, and skips a box without extent.
+// mmcv's RoIPool rounds only the bins' edges, and skips an empty box.
 template <typename T, typename Sink>
 ROIPOOL_HD void mmcv_roi_pool(const Axis<T>& axis, int first_bin, int last_bin, Sink& sink) {
   const T start = axis.low * axis.scale;

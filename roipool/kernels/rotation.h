@@ -28,7 +28,10 @@ ROIPOOL_HD double short_cosine(double angle) {
 // the nearest 64 radians only.
 ROIPOOL_HD Rotation rotation_by(double angle) {
   const double largest = 1073741824.0;
-  if (!(magnitude(angle) <= largest)) return {NAN, NAN};
+  if (!(magnitude(angle) <= largest)) {
+    const double nan = 0.0 / (angle - angle);
+    return {nan, nan};
+  }
   // pi / 2 in parts of 23 bits, so that multiples of the first three are exact.
   const double quarters = round_half_away(angle * 0x1.45f306dc9c883p-1);
   const double rest = (((angle - quarters * 0x1.921fb4p+0) - quarters * 0x1.4442dp-24) -

@@ -42,7 +42,7 @@ struct PositionGradient {
 //   template <typename T, typename Sink>
 //   void NAME(const Axis<T>& axis, int first_bin, int last_bin, Sink& sink);
 //
-// For every bin in [first_bin, last_bin) in turn it tells the sink
+// For every bin in [first_bin, last_bin) in turn it calls
 //   sink.begin_bin(bin, total)   how many samples the bin has on this axis, inside the map or not:
 //                                an average divides by it,
 // and then either

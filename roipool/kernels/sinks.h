@@ -1,6 +1,6 @@
-// What definitions tell their visitors: counters, and the writers of taps and of samples. They are
-// templates over how a plan stores its entries, so that the CPU and CUDA share every line that
-// decides a weight. Each serves one bin.
+// The sinks of definitions: counters, and writers of taps and of samples. They are templates over
+// how a plan stores its entries, so that the CPU and CUDA share every line that decides a weight.
+// Each serves one bin.
 #pragma once
 #include "sample.h"
 
@@ -59,10 +59,11 @@ struct SampleCounter {
   ROIPOOL_HD wide_int entries() const { return samples; }
 };
 
-// Merges what a bin is told into taps: one weight per cell, divided by the number of samples. Cells
-// whose weight is 0 are left out, so that a NaN there does not spread. `Taps` is where they go:
+// Merges a bin's samples into taps: one weight per cell, divided by the number of samples. Cells
+// whose weight is 0 are left out, so that a NaN there does not propagate. `Taps` is where they are
+// stored:
 //   cell(tap), weight(tap)      references
-//   by_low(tap), by_high(tap)   the same, if `slopes`: derivatives are wanted
+//   by_low(tap), by_high(tap)   the same, if `slopes`: derivatives are needed
 //   room()                      how many it holds; what comes after goes to tap number room(),
 //                               which is not kept
 template <typename T, typename Taps>
@@ -90,7 +91,7 @@ struct TapWriter {
       taps.by_high(tap) += by_high;
     }
   }
-  // Cells come in order, so one that is there already is among the last few taps.
+  // Cells come in order, so a cell that has a tap already has one of the last few.
   ROIPOOL_HD int tap_of(int cell) {
     for (int tap = count - 1; tap >= 0 && tap >= count - 3; --tap) {
       if (taps.cell(tap) == cell) return tap;
@@ -131,7 +132,7 @@ struct SampleWriter {
   Sample<T>* samples;
   int room;
   int count = 0;
-  wide_int first_number = 0;
+  wide_int first_index = 0;
   wide_int total = 0;
   Window window;
 
@@ -140,12 +141,12 @@ struct SampleWriter {
   ROIPOOL_HD void begin_bin(int, wide_int all) { total = all; }
   ROIPOOL_HD void add(wide_int number, const Sample<T>& sample, const PositionGradient<T>& = {}) {
     if (count >= room) return;
-    if (count == 0) first_number = number;
+    if (count == 0) first_index = number;
     samples[count++] = sample;
     window.include(sample.first);
     window.include(sample.second);
   }
-  // A weight without samples has nothing that could be the greatest.
+  // A weight without a sample has no maximum.
   ROIPOOL_HD void tap(int, T, T, T) {}
 };
 

@@ -76,7 +76,7 @@ ROIPOOL_HD void mxnet_roi_align(const Axis<T>& axis, int first_bin, int last_bin
 }
 
 // The samples as MXNet's older backward weighs them. It visits bins by cell, as Caffe's does, and
-// rounds the box outwards first: its bins are not the forward's, and some winners are never found.
+// rounds the box outwards first: its bins are not the forward's, and it never finds some argmax.
 template <typename T, typename Sink>
 ROIPOOL_HD void mxnet_roi_align_gather(const Axis<T>& axis, int first_bin, int last_bin,
                                        Sink& sink) {

@@ -1,5 +1,4 @@
-// How arrays of maps and of pooled values lie in memory. Engines include this: see
-// ROIPOOL_ENGINE_HD.
+// The memory layout of features and of pooled values. Engines include this: see ROIPOOL_ENGINE_HD.
 #pragma once
 #include "config.h"
 

@@ -123,7 +123,7 @@ def crop_and_resize_backward(
     Returns
     -------
     ndarray
-        Shape `input_shape`, in grad_output's dtype; the same bits for any number of threads.
+        Shape `input_shape`, in grad_output's dtype; bitwise identical for any number of threads.
 
     Raises
     ------

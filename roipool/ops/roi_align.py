@@ -106,7 +106,7 @@ def roi_align(
     layout : {"NCHW", "NHWC"}
         Order of the axes of `features` and of the result.
     return_argmax : bool
-        With ``mode="max"``: also return the winners; a backward needs them.
+        With ``mode="max"``: also return the argmax; a backward needs it.
     out : ndarray, optional
         Where to put the pooled values; of the result's shape and dtype.
 
@@ -114,7 +114,7 @@ def roi_align(
     -------
     pooled : ndarray
         Shape (K, C, rows, columns), or (K, rows, columns, C) for NHWC, in the features' dtype.
-        A bin without samples (an adaptive box without extent) is 0.
+        A bin without samples (an empty box with an adaptive grid) is 0.
     argmax : ndarray of int32
         Only with `return_argmax`. Same shape: the winning sample's number in the bin's grid, row
         by row; the first of equals; -1 where no sample lies inside the map. int64 where an adaptive
@@ -200,7 +200,7 @@ def roi_align_backward(
     spatial_scale, sampling_ratio, aligned, mode
         As in the forward.
     argmax : ndarray of int, optional
-        With ``mode="max"``: the winners that :func:`roi_align` returned.
+        With ``mode="max"``: the argmax that :func:`roi_align` returned.
     batch_indices : array_like of int, optional
         As in the forward.
     layout : {"NCHW", "NHWC"}

@@ -117,7 +117,7 @@ def roi_average_pool_backward(
     Returns
     -------
     ndarray
-        Shape `input_shape`, in grad_output's dtype; the same bits for any number of threads.
+        Shape `input_shape`, in grad_output's dtype; bitwise identical for any number of threads.
 
     Raises
     ------

@@ -75,7 +75,7 @@ def roi_pool(
     layout : {"NCHW", "NHWC"}
         Order of the axes of `features` and of the result.
     return_argmax : bool
-        Also return the winners; a backward needs them.
+        Also return the argmax; a backward needs it.
     out : ndarray, optional
         Where to put the pooled values; of the result's shape and dtype.
 
@@ -86,7 +86,8 @@ def roi_pool(
         0 for a bin without cells. A NaN cell is ignored; a bin of nothing else gives -inf.
     argmax : ndarray
         Only with `return_argmax`. Same shape, int32 (int64 where H*W exceeds 2**31 - 1): the
-        winner's place ``y * W + x``, the first of equals in row order; -1 where there is none.
+        index ``y * W + x`` of the maximum, of equals the first in row order; -1 where there is no
+        cell.
 
     Raises
     ------
@@ -138,7 +139,7 @@ def roi_pool_backward(
     """Return the gradient of :func:`roi_pool` with respect to the features.
 
     Each pooled value's gradient goes to the cell that won; boxes are taken in layout, so that the
-    result is the same bits for any number of threads.
+    result is bitwise identical for any number of threads.
 
     Parameters
     ----------
@@ -146,7 +147,7 @@ def roi_pool_backward(
         Gradient of the pooled values, shape (K, C, rows, columns) or (K, rows, columns, C);
         float16, bfloat16, float32 or float64.
     argmax : ndarray of int
-        Same shape: the winners that :func:`roi_pool` returned.
+        Same shape: the argmax that :func:`roi_pool` returned.
     rois : array_like
         The boxes, as in :func:`roi_pool`; only their images matter here.
     input_shape : sequence of int

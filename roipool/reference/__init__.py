@@ -28,6 +28,11 @@ from roipool.reference._crop_and_resize import (
 )
 from roipool.reference._mmcv import mmcv_roi_align_max, mmcv_roi_pool
 from roipool.reference._onnx import onnx_roi_align_max
+from roipool.reference._precise_roi_pool import (
+    precise_roi_pool,
+    precise_roi_pool_backward,
+    precise_roi_pool_backward_rois,
+)
 from roipool.reference._roi_align import roi_align, roi_align_backward, roi_align_backward_rois
 from roipool.reference._roi_align_rotated import (
     roi_align_rotated,
@@ -47,6 +52,9 @@ __all__ = [
     "mmcv_roi_pool",
     "mxnet_roi_align",
     "onnx_roi_align_max",
+    "precise_roi_pool",
+    "precise_roi_pool_backward",
+    "precise_roi_pool_backward_rois",
     "roi_align",
     "roi_align_backward",
     "roi_align_backward_rois",

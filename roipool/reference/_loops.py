@@ -110,7 +110,7 @@ def _maximum(
     """Running maximum of every bin from `start`: the first of equal samples wins, NaN never does.
 
     A sample outside the map takes part with value 0. A bin without any sample inside the map is 0
-    and has no winner, unless `scan_all`: then it is scanned like the others.
+    and has no argmax, unless `scan_all`: then it is scanned like the others.
     """
     shape = (len(boxes), features.shape[1], *bins)
     maxima = Maxima(
@@ -118,7 +118,7 @@ def _maximum(
     )
     for k, n, ph, pw, found in _every_bin(boxes, bins, definition):
         if scan_all or any(sample.pixels for sample in found.samples):
-            maximum, number, y, x = (kept[k, :, ph, pw] for kept in maxima)  # views
+            maximum, number, y, x = (array[k, :, ph, pw] for array in maxima)  # views
             maximum[:] = start
             for sample in found.samples:
                 value = _weighted_sum(features[n], sample.pixels)

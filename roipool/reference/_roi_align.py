@@ -272,7 +272,7 @@ def roi_align(
     output : float64
         The averages or maxima.
     argmax : int64
-        ``iy * grid_w + ix`` of the winner in the bin's grid of samples; -1 where the bin has no
+        ``iy * grid_w + ix`` of the maximum in the bin's grid of samples; -1 where the bin has no
         samples, none inside the map, or none above -inf. Only with `return_argmax`.
 
     Raises
@@ -361,8 +361,8 @@ def roi_align_backward(
         return _from_nchw(_average_backward(upstream, boxes, shape, definition), layout)
     if mode != "max" or argmax is None:
         raise ValueError(f"mode must be 'avg', or 'max' with argmax, got {mode!r}")
-    winners = _to_nchw(argmax, layout).astype(np.int64)
-    return _from_nchw(_maximum_backward(upstream, winners, boxes, shape, definition), layout)
+    indices = _to_nchw(argmax, layout).astype(np.int64)
+    return _from_nchw(_maximum_backward(upstream, indices, boxes, shape, definition), layout)
 
 
 def _align_share(i: int, grid: int, p: int, bins: int, fixed_length: bool) -> tuple[float, float]:

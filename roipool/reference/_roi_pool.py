@@ -164,10 +164,10 @@ def roi_pool_backward(
     [[[[0.0, 0.0], [0.0, 0.5]]]]
     """
     shape, upstream = _shape_nchw(input_shape, layout), _to_nchw(grad_output, layout)
-    winners = _to_nchw(argmax, layout).astype(np.int64)
+    indices = _to_nchw(argmax, layout).astype(np.int64)
     grad = np.zeros(shape)
     for k, (n, _) in enumerate(_boxes(rois, batch_indices, shape[0])):
-        for c, ph, pw in np.argwhere(winners[k] >= 0):
-            y, x = divmod(int(winners[k, c, ph, pw]), shape[3])
+        for c, ph, pw in np.argwhere(indices[k] >= 0):
+            y, x = divmod(int(indices[k, c, ph, pw]), shape[3])
             grad[n, c, y, x] += upstream[k, c, ph, pw]
     return _from_nchw(grad, layout)

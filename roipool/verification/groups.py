@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -14,16 +14,19 @@ import numpy as np
 import roipool
 from roipool import _cpu
 from roipool.verification.differential import checking as differential
-from roipool.verification.released import ANSWERS, Get, Put
+from roipool.verification.released import ANSWERS, Answer, Get, Put
 from roipool.verification.tolerance import Array, Comparison, compare, compare_bits, compute_type
 from roipool.verification.trials import (
-    ULPS,
+    SAMPLE_ARGMAX,
     Answers,
     Trial,
     answers,
+    argmax_of,
+    as_it_is,
     exact_answers,
     large_trial,
     trials,
+    ulps_of,
 )
 
 LAYOUTS = ("NCHW", "NHWC")
@@ -33,12 +36,25 @@ RANDOM_CALLS = 300  # a few seconds
 
 
 class Device(NamedTuple):
-    """Where to compute: how to bring arrays there and back, and which types it has, by name."""
+    """Where to compute, and with what.
+
+    Attributes
+    ----------
+    name : str
+        For people.
+    put, get : callable
+        Bring arrays there and back.
+    types : dict
+        The types that it has, by name.
+    library : module
+        What is verified: `roipool`, or an object with functions of the same names.
+    """
 
     name: str
     put: Put
     get: Get
     types: dict[str, np.dtype[Any]]
+    library: Any = roipool
 
 
 @dataclass
@@ -74,12 +90,19 @@ Comparisons = Iterator[tuple[str, Comparison]]
 Known = Sequence[tuple[Trial, Mapping[Any, tuple[Answers, Answers]]]]
 
 
-def device(backend: str) -> Device:
+class Inputs(NamedTuple):
+    """What operations compute on: small trials with the oracle's answers, and a large one."""
+
+    known: Known
+    large: Trial
+
+
+def device(backend: str, library: Any = roipool) -> Device:
     """Return the device of "cpu" or "cuda"."""
     if backend == "cpu":
-        return Device(backend, as_it_is, np.asarray, _float_types(as_it_is))
+        return Device(backend, as_it_is, np.asarray, _float_types(as_it_is), library)
     cupy = importlib.import_module("cupy")
-    return Device(backend, cupy.asarray, cupy.asnumpy, _float_types(cupy.asarray))
+    return Device(backend, cupy.asarray, cupy.asnumpy, _float_types(cupy.asarray), library)
 
 
 def _float_types(put: Put) -> dict[str, np.dtype[Any]]:
@@ -92,7 +115,27 @@ def _float_types(put: Put) -> dict[str, np.dtype[Any]]:
     return names
 
 
-def verify(backends: Sequence[str], seed: int = 0) -> Iterator[Tally]:
+def with_answers(some: Iterable[Trial]) -> Known:
+    """Return trials with the oracle's answers, by type of coordinates."""
+    return [
+        (trial, {real: exact_answers(trial, real) for real in (np.float32, np.float64)})
+        for trial in some
+    ]
+
+
+def random_inputs(seed: int) -> Inputs:
+    """Return the inputs of a seed."""
+    rng = np.random.default_rng(seed)
+    return Inputs(with_answers(trials(rng)), large_trial(rng, roipool.get_num_threads()))
+
+
+def verify(
+    backends: Sequence[str],
+    seed: int = 0,
+    *,
+    inputs: Inputs | None = None,
+    library: Any = roipool,
+) -> Iterator[Tally]:
     """Run every group, and yield each when it is done.
 
     Parameters
@@ -100,25 +143,26 @@ def verify(backends: Sequence[str], seed: int = 0) -> Iterator[Tally]:
     backends : sequence of str
         "cpu", "cuda" or both.
     seed : int
-        Of the random trials.
+        Of the random trials and calls.
+    inputs : Inputs, optional
+        By default those of the seed.
+    library : module
+        What is verified: `roipool`, or an object with functions of the same names.
 
     Yields
     ------
     Tally
         An exception in the middle of a group is one of its problems.
     """
-    rng = np.random.default_rng(seed)
-    known = [
-        (trial, {real: exact_answers(trial, real) for real in (np.float32, np.float64)})
-        for trial in trials(rng)
-    ]
-    large = large_trial(rng, roipool.get_num_threads())
+    known, large = random_inputs(seed) if inputs is None else inputs
     for backend in backends:
-        place = device(backend)
+        place = device(backend, library)
         if backend == "cpu":
             yield from _on_every_instruction_set(place, known)
             yield tally_of("cpu: any number of threads", same_for_threads, place, large)
-            yield tally_of("cpu: random calls", differential.random_calls, seed, RANDOM_CALLS)
+            yield tally_of(
+                "cpu: random calls", differential.random_calls, seed, RANDOM_CALLS, library
+            )
         else:
             yield from _against_others(place, known)
         yield tally_of(f"{backend}: the same again", same_again, place, large)
@@ -132,11 +176,6 @@ def _on_every_instruction_set(cpu: Device, known: Known) -> Iterator[Tally]:
             yield from _against_others(cpu._replace(name=f"cpu {name}"), known)
     finally:
         _cpu.use_instruction_set(chosen)
-
-
-def as_it_is(array: Any) -> Any:
-    """Return the array."""
-    return array
 
 
 def _against_others(device: Device, known: Known) -> Iterator[Tally]:
@@ -158,9 +197,9 @@ def tally_of(name: str, compared: Callable[..., Comparisons], *arguments: Any) -
     return tally
 
 
-def against_programs(device: Device) -> Comparisons:
+def against_programs(device: Device, programs: Mapping[str, Answer] = ANSWERS) -> Comparisons:
     """Compare compat with what the programs answered, as far as the package has it."""
-    for name, answer in ANSWERS.items():
+    for name, answer in programs.items():
         for case in answer.cases():
             yield f"{name}, case {case.number}", answer.compare(case, device.put, device.get)
 
@@ -169,28 +208,24 @@ def against_oracle(device: Device, known: Known) -> Comparisons:
     """Compare every operation in every type and layout with the oracle."""
     for (trial, by_type), (dtype_name, dtype), layout in _combinations(device, known):
         exact, terms = by_type[compute_type(dtype)]
-        winners = (exact["roi_pool winners"], exact["roi_align winners"])
-        got = compute(device, trial, dtype, layout, winners)
+        got = compute(device, trial, dtype, layout, argmax_of(exact))
         for name, result in got.items():
-            if name == "roi_align winners" and not trial.exact:
-                continue  # rounding may exchange winners; transposes tell whether they are right
+            if name in SAMPLE_ARGMAX and not trial.exact:
+                continue  # transposes tell whether they are right
             yield (
                 f"{name}, {dtype_name} {layout}, {trial.name}",
-                compare(
-                    result, np.asarray(exact[name], np.float64), terms[name], ULPS.get(name, 4)
-                ),
+                compare(result, np.asarray(exact[name], np.float64), terms[name], ulps_of(name)),
             )
 
 
 def against_transposes(device: Device, known: Known) -> Comparisons:
-    """Compare <f(x), g> with <x, gradient of f at g>; for a maximum, with its own winners."""
+    """Compare <f(x), g> with <x, gradient of f at g>; for a maximum, with its own argmax."""
     for (trial, _), (dtype_name, dtype), layout in _combinations(device, known):
         if dtype.itemsize == 2 or not np.isfinite(trial.maps).all():
             continue  # half types round each result once more
         got = compute(device, trial, dtype, layout, outside=0.0)
-        winners = (got["roi_pool winners"], got["roi_align winners"])
         sizes_of = trial.absolute()
-        sizes = compute(device, sizes_of, dtype, layout, winners, outside=0.0)
+        sizes = compute(device, sizes_of, dtype, layout, argmax_of(got), outside=0.0)
         for name, values in got.items():
             gradient = got.get(f"{name} gradient")
             if gradient is not None:
@@ -217,19 +252,20 @@ def products_by_image(pooled: Array, trial: Trial) -> Array:
 
 def same_for_threads(device: Device, trial: Trial) -> Comparisons:
     """Compare the bits that different numbers of threads give."""
-    before = roipool.get_num_threads()
+    library = device.library
+    before = library.get_num_threads()
     try:
         for dtype_name, dtype, layout in _types_and_layouts(device):
-            roipool.set_num_threads(1)
+            library.set_num_threads(1)
             expected = compute(device, trial, dtype, layout)
             for threads in sorted({2, 3, before}):
-                roipool.set_num_threads(threads)
+                library.set_num_threads(threads)
                 got = compute(device, trial, dtype, layout)
                 for name, result in got.items():
                     what = f"{name}, {dtype_name} {layout}, {threads} threads"
                     yield what, compare_bits(result, expected[name])
     finally:
-        roipool.set_num_threads(before)
+        library.set_num_threads(before)
 
 
 def same_again(device: Device, trial: Trial) -> Comparisons:
@@ -245,19 +281,18 @@ def compute(
     trial: Trial,
     dtype: np.dtype[Any],
     layout: str,
-    winners: tuple[Any, Any] = (None, None),
+    argmax: Mapping[str, Any] | None = None,
     outside: float = 0.5,
 ) -> Answers:
-    """Return the library's answers as NumPy arrays in NCHW; `winners` are NCHW too."""
+    """Return the library's answers as NumPy arrays in NCHW; `argmax` by variant is NCHW too."""
 
     def put(array: Any) -> Any:
         return device.put(in_layout(array, layout))
 
-    cells, samples = (None if array is None else put(array) for array in winners)
     found = answers(
-        roipool, trial, put(trial.maps.astype(dtype)), put(trial.grad.astype(dtype)),
-        device.put(trial.rois), device.put(trial.boxes), device.put(trial.images),
-        cells=cells, samples=samples, outside=outside, layout=layout,
+        device.library, trial, put(trial.maps.astype(dtype)), put(trial.grad.astype(dtype)),
+        put=device.put, argmax={name: put(array) for name, array in (argmax or {}).items()},
+        outside=outside, layout=layout,
     )  # fmt: skip
     return {name: to_nchw(device.get(result), layout) for name, result in found.items()}
 

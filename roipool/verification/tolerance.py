@@ -76,7 +76,9 @@ def compare(
     finite = np.isfinite(expected)
     if got.dtype == np.float64:
         ulps *= 4  # what is expected was itself added up in float64, sample by sample
-    computing = ulps * np.finfo(compute_type(got.dtype)).eps * np.where(finite, terms, 0.0)
+    real = np.finfo(compute_type(got.dtype))
+    # The smallest number of the type, too: below it a rounding is no part of what it rounds.
+    computing = ulps * (real.eps * np.where(finite, terms, 0.0) + float(real.smallest_subnormal))
     storing = np.zeros_like(computing)
     if got.dtype.name in _STORED and roundings:
         wanted = np.where(finite, np.abs(expected), 0.0)

@@ -2,30 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import inspect
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from roipool import reference
+from roipool._definitions import OPS, TRAITS, Op, Variant
 from roipool.verification.tolerance import Array
 
 Answers = dict[str, Any]
 
-# Roundings allowed where it is not 4, each relative to the sum of absolute terms. Sums of a few
-# multiples of 1/16, and copies of them, are exact; box gradients have a generous sum of terms.
-ULPS = {
-    "roi_pool": 0,
-    "roi_pool winners": 0,
-    "roi_pool gradient": 0,
-    "roi_align winners": 0,
-    "roi_align box gradient": 1,
-    "crop_and_resize nearest": 0,
-    "crop_and_resize nearest gradient": 0,
-    "crop_and_resize box gradient": 1,
+# Every variant of every operation by name; an operation's first is called as the operation.
+VARIANTS: dict[str, tuple[Op, Variant]] = {
+    f"{op.forward} {key}" if number else op.forward: (op, variant)
+    for op in OPS.values()
+    for number, (key, variant) in enumerate(op.variants.items())
 }
+# Argmax that number samples: rounding may exchange samples that are nearly equal.
+SAMPLE_ARGMAX = {
+    f"{name} argmax"
+    for name, (_, variant) in VARIANTS.items()
+    if variant.has_argmax and TRAITS[variant.definition].kind != "cells"
+}
+# Results that are copies of numbers, or sums of a few multiples of 1/16: exact.
+EXACT = {
+    f"{name}{result}"
+    for name in ("roi_pool", "crop_and_resize nearest")
+    for result in ("", " gradient")
+}
+MAX_ROTATED_SIDE = 8  # cells: the oracle visits every sample of a rotated box
+
+
+def ulps_of(result: str) -> float:
+    """Return how many roundings are allowed, each relative to the sum of absolute terms.
+
+    Gradients of upright boxes have a generous sum of terms; those of rotated ones can reach it.
+    """
+    if result in EXACT or result.endswith(" argmax"):
+        return 0
+    name = result.removesuffix(" box gradient")
+    return 1 if name != result and VARIANTS[name][0].columns == 4 else 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +63,7 @@ class Trial:
         Options of ROI align; the scale is for all that have one.
     exact : bool
         Whether samples are exact in every type, so that equal ones are equal for everybody and
-        even winners among samples are bound to agree.
+        even the argmax among samples is bound to agree.
     """
 
     name: str
@@ -63,11 +82,43 @@ class Trial:
         return rows, columns
 
     @property
-    def boxes(self) -> Array:
+    def options(self) -> dict[str, Any]:
+        """Options of operations, by the names of their arguments; each takes those that it has."""
+        return {
+            "spatial_scale": self.scale,
+            "sampling_ratio": self.sampling,
+            "aligned": self.aligned,
+            "clockwise": not self.aligned,
+        }
+
+    @property
+    def fractions(self) -> Array:
         """The boxes as crop_and_resize takes them: y1, x1, y2, x2 as fractions of the map."""
         height, width = self.maps.shape[2:]
         x1, y1, x2, y2 = self.rois[:, 1:].T * self.scale
         return np.stack([y1, x1, y2, x2], axis=1) / np.array([height - 1, width - 1] * 2)
+
+    @property
+    def rotated(self) -> Array:
+        """The boxes as roi_align_rotated takes them, (K, 6), with sides of bounded length."""
+        low, high = self.rois[:, 1:3], self.rois[:, 3:]
+        longest = MAX_ROTATED_SIDE / self.scale
+        sides = np.clip(high - low, -longest, longest)
+        angles = 0.7 * np.arange(len(self.rois))
+        return np.column_stack([self.images, (low + high) / 2, sides, angles])
+
+    def boxes(self, op: Op) -> dict[str, Array]:
+        """Return the arguments of an operation that hold the boxes and their images."""
+        if op.boxes == "rois":
+            return {"rois": self.rotated if op.columns == 5 else self.rois}
+        return {op.boxes: self.fractions, op.indices: self.images}
+
+    def cells_per_unit(self, op: Op) -> Array:
+        """Return how many cells a sample moves at most, as each number of a box grows by one."""
+        if op.boxes == "rois":
+            return np.array([self.scale] * 4 + [MAX_ROTATED_SIDE] * (op.columns - 4))
+        height, width = self.maps.shape[2:]
+        return np.array([height - 1, width - 1] * 2)
 
     def absolute(self) -> Trial:
         """Return the trial with the absolute values of maps and gradient, 0 for NaN."""
@@ -131,90 +182,104 @@ def _awkward_boxes(rng: np.random.Generator, width: int, height: int) -> Array:
     return boxes
 
 
+def as_it_is(array: Any) -> Any:
+    """Return the array."""
+    return array
+
+
 def answers(
-    lib: ModuleType,
+    library: Any,
     trial: Trial,
     maps: Any,
     grad: Any,
-    rois: Any,
-    boxes: Any,
-    images: Any,
     *,
-    cells: Any = None,
-    samples: Any = None,
+    put: Callable[[Array], Any] = as_it_is,
+    argmax: Mapping[str, Any] | None = None,
     outside: float = 0.5,
-    layout: str = "NCHW",
+    box_gradients: bool = True,
     **options: Any,
 ) -> Answers:
     """Return what every operation of roipool or of its oracle makes of a trial, by name.
 
     Parameters
     ----------
-    lib : module
-        `roipool` or `roipool.reference`.
+    library : module
+        `roipool`, `roipool.reference`, or an object with functions of the same names.
     trial : Trial
-        Gives the options.
-    maps, grad, rois, boxes, images : array
+        Gives boxes and options.
+    maps, grad : array
         The trial's arrays, in the type and layout and on the device to compute with.
-    cells, samples : array, optional
-        The winners whose gradients are taken; by default those that `lib` finds.
+    put : callable
+        Brings boxes to that device.
+    argmax : mapping of str to array, optional
+        By variant, the argmax whose gradients are taken; by default those that `library` finds.
     outside : float
-        Value of crops outside the map.
-    layout : str
-        Of maps and grad.
+        Value of bins outside the map, for operations that have it as an argument.
+    box_gradients : bool
+        Whether to compute the gradients of boxes.
     **options
-        `coordinate_dtype` of the oracle.
+        `layout` of maps and grad, and `coordinate_dtype` of the oracle.
+
+    Returns
+    -------
+    dict
+        Arrays by "roi_align", "roi_align gradient", "roi_align box gradient", "roi_align max",
+        "roi_align max argmax" and so on.
     """
-    every: dict[str, Any] = {"layout": layout, **options}
-    place = {"spatial_scale": trial.scale, **every}
-    align = {"sampling_ratio": trial.sampling, "aligned": trial.aligned, **place}
-    shape = tuple(maps.shape)
-    pooled, own_cells = lib.roi_pool(maps, rois, trial.size, return_argmax=True, **place)
-    greatest, own_samples = lib.roi_align(
-        maps, rois, trial.size, mode="max", return_argmax=True, **align
-    )
-    cells = own_cells if cells is None else cells
-    samples = own_samples if samples is None else samples
-    found = {
-        "roi_pool": pooled,
-        "roi_pool winners": own_cells,
-        "roi_pool gradient": lib.roi_pool_backward(grad, cells, rois, shape, layout=layout),
-        "roi_average_pool": lib.roi_average_pool(maps, rois, trial.size, **place),
-        "roi_average_pool gradient": lib.roi_average_pool_backward(grad, rois, shape, **place),
-        "roi_align": lib.roi_align(maps, rois, trial.size, **align),
-        "roi_align gradient": lib.roi_align_backward(grad, rois, shape, **align),
-        "roi_align box gradient": lib.roi_align_backward_rois(grad, maps, rois, **align),
-        "roi_align max": greatest,
-        "roi_align winners": own_samples,
-        "roi_align max gradient": lib.roi_align_backward(
-            grad, rois, shape, mode="max", argmax=samples, **align
-        ),
-        "crop_and_resize box gradient": lib.crop_and_resize_backward_boxes(
-            grad, maps, boxes, images, **every
-        ),
-    }
-    for method in ("bilinear", "nearest"):
-        found[f"crop_and_resize {method}"] = lib.crop_and_resize(
-            maps, boxes, images, trial.size, method=method, extrapolation_value=outside, **every
-        )
-        found[f"crop_and_resize {method} gradient"] = lib.crop_and_resize_backward(
-            grad, boxes, images, shape, method=method, **every
-        )
+    found: Answers = {}
+    for name, (op, variant) in VARIANTS.items():
+        boxes = {key: put(array) for key, array in trial.boxes(op).items()}
+        known = {
+            "features": maps, "grad_output": grad, "input_shape": tuple(maps.shape),
+            op.size: trial.size, "return_argmax": variant.has_argmax,
+            **trial.options, **boxes, **variant.options, **options,
+        }  # fmt: skip
+        if op.filling is not None:
+            known[op.filling] = outside
+        pooled = _call(library, op.forward, known)
+        if variant.has_argmax:
+            pooled, found[f"{name} argmax"] = pooled
+            known["argmax"] = (argmax or {}).get(name, found[f"{name} argmax"])
+        found[name] = pooled
+        found[f"{name} gradient"] = _call(library, op.backward, known)
+        if variant.by_boxes and op.backward_boxes and box_gradients:
+            found[f"{name} box gradient"] = _call(library, op.backward_boxes, known)
     return found
+
+
+def _call(library: Any, name: str, known: Mapping[str, Any]) -> Any:
+    """Call a function with those arguments that it has."""
+    function = getattr(library, name)
+    parameters = inspect.signature(function).parameters
+    return function(**{key: value for key, value in known.items() if key in parameters})
+
+
+def argmax_of(found: Answers) -> dict[str, Any]:
+    """Return the argmax among answers, by variant."""
+    ending = " argmax"
+    return {
+        name.removesuffix(ending): array for name, array in found.items() if name.endswith(ending)
+    }
 
 
 def exact_answers(trial: Trial, real: type[np.floating[Any]]) -> tuple[Answers, Answers]:
     """Return the oracle's answers, and the sums of absolute terms by which errors are measured."""
     sizes = trial.absolute()
-    where = (trial.rois, trial.boxes, trial.images)
-    exact = answers(reference, trial, trial.maps, trial.grad, *where, coordinate_dtype=real)
+    exact = answers(reference, trial, trial.maps, trial.grad, coordinate_dtype=real)
     terms = answers(
-        reference, trial, sizes.maps, sizes.grad, *where,
-        cells=exact["roi_pool winners"], samples=exact["roi_align winners"],
-        outside=0.0, coordinate_dtype=real,
+        reference, trial, sizes.maps, sizes.grad, argmax=argmax_of(exact), outside=0.0,
+        box_gradients=False, coordinate_dtype=real,
     )  # fmt: skip
     slopes = 2 * sizes.grad.sum(axis=(1, 2, 3))[:, None] * sizes.maps.max()
-    height, width = trial.maps.shape[2:]
-    terms["roi_align box gradient"] = trial.scale * slopes
-    terms["crop_and_resize box gradient"] = np.array([height - 1, width - 1] * 2) * slopes
+    for name, (op, variant) in VARIANTS.items():
+        by_boxes = slopes * trial.cells_per_unit(op) if variant.by_boxes else None
+        if op.columns == 5 and real is np.float64:
+            # The last bit of a float64 sine or cosine is not the same everywhere (in float32 it is:
+            # both are rounded from float64). A sample moves by as many roundings as it is cells
+            # away from the centre; numbers of the trial differ by 16 at most.
+            for result in (name, f"{name} gradient"):
+                terms[result] = terms[result] + 16 * MAX_ROTATED_SIDE
+            by_boxes = None if by_boxes is None else by_boxes * (1 + MAX_ROTATED_SIDE)
+        if by_boxes is not None:
+            terms[f"{name} box gradient"] = by_boxes
     return exact, terms

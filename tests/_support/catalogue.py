@@ -42,6 +42,7 @@ HALVES = {
     "roi_align": 0,
     "roi_pool": 1,
     "roi_average_pool": 1,
+    "precise_roi_pool": 0,
     "crop_and_resize, bilinear": 0,
     "crop_and_resize, nearest": 1,
     "crop_and_resize, boxes": 1,
@@ -101,7 +102,7 @@ class Case:
 
     @property
     def numbered(self) -> bool:
-        """Whether 32 bits number the samples of a bin of ROI align, and so the winners."""
+        """Whether sample indices of a bin of ROI align, and so the argmax, fit into 32 bits."""
         return not (self.endless and self.sampling == 0)
 
     def __str__(self) -> str:
@@ -404,6 +405,14 @@ AVERAGES = {
             maps, put(case.table()), case.size, case.scale, **o
         ),
         lambda lib, grad, shape, case, put, **o: lib.roi_average_pool_backward(
+            grad, put(case.table()), shape, case.scale, **o
+        ),
+    ),
+    "precise_roi_pool": Average(
+        lambda lib, maps, case, put, **o: lib.precise_roi_pool(
+            maps, put(case.table()), case.size, case.scale, **o
+        ),
+        lambda lib, grad, shape, case, put, **o: lib.precise_roi_pool_backward(
             grad, put(case.table()), shape, case.scale, **o
         ),
     ),

@@ -13,20 +13,25 @@ AVERAGES = (
     "roi_align", "mmcv_roi_align", "roi_average_pool", "chainer_roi_average_pool", "roi_pool",
     "caffe_roi_pool_gather", "mmcv_roi_pool", "crop_bilinear", "crop_nearest",
     "tensorflow_crop_bilinear", "tensorflow_crop_nearest", "tensorflow_crop_gradient",
+    "precise_roi_pool",
 )  # fmt: skip
 MAXIMA = (
     "roi_align", "mmcv_roi_align", "roi_pool", "caffe_roi_pool_gather", "mmcv_roi_pool",
     "onnx_roi_align_max",
     "caffe_roi_align", "mxnet_roi_align", "mxnet_roi_align_gather",
 )  # fmt: skip
+POINTWISE = ("roi_align_rotated",)
 FILES = {
     "average_forward": AVERAGES,
     "average_backward": AVERAGES,
     "average_backward_boxes": AVERAGES,
     "maximum_forward": MAXIMA,
     "maximum_backward": MAXIMA,
-    "maximum_backward_cells": ("roi_pool",),
-    "winners": MAXIMA,
+    "unpool": ("roi_pool",),
+    "points_forward": POINTWISE,
+    "points_backward": POINTWISE,
+    "points_backward_boxes": POINTWISE,
+    "argmax_positions": MAXIMA,
 }
 STORAGE = {"float16": "Float16", "bfloat16": "Bfloat16", "float32": "float", "float64": "double"}
 BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
@@ -40,7 +45,7 @@ class Text(NamedTuple):
     layout: str
     pack: int
     definition: str
-    label: str = ""  # how winners are numbered, where the text says so
+    argmax_type: str = ""  # of files that are specialised for it
 
     def source(self) -> str:
         """Return the text."""
@@ -50,9 +55,11 @@ class Text(NamedTuple):
             "channels_last": int(self.layout == "NHWC"),
             "pack": self.pack,
         }
-        if self.label:
-            defines["label"] = self.label
-            defines["cells"] = int(self.definition.endswith(("roi_pool", "roi_pool_gather")))
+        if self.argmax_type:
+            defines["argmax_type"] = self.argmax_type
+            defines["argmax_is_cell"] = int(
+                self.definition.endswith(("roi_pool", "roi_pool_gather"))
+            )
         return kernel_source(f"cuda/{self.file}.cu", **defines)
 
     def __str__(self) -> str:
@@ -66,21 +73,21 @@ def packs(file: str, dtype: str, layout: str) -> tuple[int, ...]:
     return (1, 4) if layout == "NCHW" else (1, 16 // BYTES[dtype])
 
 
-def labels(file: str) -> tuple[str, ...]:
-    """Return the types of winners' numbers."""
-    numbered = file in ("maximum_forward", "maximum_backward_cells")
-    return ("int", "wide_int") if numbered else ("",)
+def argmax_types(file: str) -> tuple[str, ...]:
+    """Return the types of an argmax."""
+    has_argmax = file in ("maximum_forward", "unpool")
+    return ("int", "wide_int") if has_argmax else ("",)
 
 
 def every_type_and_layout(file: str, definition: str) -> Iterator[Text]:
     """Return the texts of a file for one of its definitions."""
     for dtype in STORAGE:
-        for layout in ("NCHW",) if file == "winners" else ("NCHW", "NHWC"):
-            if file == "winners" and BYTES[dtype] == 2:
-                continue  # coordinates are float32 or float64
+        for layout in ("NCHW",) if file == "argmax_positions" else ("NCHW", "NHWC"):
+            if file == "argmax_positions" and BYTES[dtype] == 2:
+                continue  # positions are float32 or float64
             for pack in packs(file, dtype, layout):
-                for label in labels(file):
-                    yield Text(file, dtype, layout, pack, definition, label)
+                for argmax_type in argmax_types(file):
+                    yield Text(file, dtype, layout, pack, definition, argmax_type)
 
 
 def every_specialisation() -> Iterator[Text]:
@@ -101,7 +108,7 @@ def every_file() -> Iterator[Text]:
 def covering() -> Iterator[tuple[int, Text]]:
     """Return texts that hold, file by file, all values of what a text is specialised for.
 
-    Types, layouts and packs come in every combination of theirs; definitions, labels and
+    Types, layouts and packs come in every combination of theirs; definitions, types of argmax and
     architectures take turns beside them.
     """
     for file, definitions in FILES.items():
@@ -109,7 +116,7 @@ def covering() -> Iterator[tuple[int, Text]]:
         for number in range(max(len(forms), len(definitions))):
             text = Text(
                 file, *forms[number % len(forms)], definitions[number % len(definitions)],
-                labels(file)[number // 2 % len(labels(file))],
+                argmax_types(file)[number // 2 % len(argmax_types(file))],
             )  # fmt: skip
             yield ARCHITECTURES[number % len(ARCHITECTURES)], text
 
@@ -121,5 +128,5 @@ def covers(texts: list[tuple[int, Text]]) -> dict[str, set[object]]:
         found.setdefault("architecture", set()).add((text.file, architecture))
         found.setdefault("form", set()).add((text.file, text.dtype, text.layout, text.pack))
         found.setdefault("definition", set()).add((text.file, text.definition))
-        found.setdefault("label", set()).add((text.file, text.label))
+        found.setdefault("argmax type", set()).add((text.file, text.argmax_type))
     return found

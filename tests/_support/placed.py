@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import wraps
 from typing import Any
 
@@ -10,21 +12,39 @@ import numpy as np
 
 from _support.backends import Backend
 
+_current: ContextVar[Backend] = ContextVar("backend")
+
+
+@contextmanager
+def computing_on(backend: Backend) -> Iterator[None]:
+    """Let everything that is `Placed` compute on a backend."""
+    token = _current.set(backend)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
 
 class Placed:
     """A module or an object: its functions take and give NumPy arrays, and compute on a backend.
 
-    Lists are arrays too. Tuples are sizes and shapes, and stay as they are.
+    The backend is that of `computing_on`; without one, this is the module itself. Lists are arrays
+    too. Tuples are sizes and shapes, and stay as they are.
     """
 
-    def __init__(self, wrapped: Any, backend: Backend) -> None:
+    def __init__(self, wrapped: Any) -> None:
         self._wrapped = wrapped
-        self._backend = backend
+
+    @property
+    def _backend(self) -> Backend:
+        return _current.get()
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._wrapped, name)
+        if _current.get(None) is None:
+            return found
         if isinstance(found, type):  # a layer
-            return lambda *args, **kwargs: Placed(found(*args, **kwargs), self._backend)
+            return lambda *args, **kwargs: Placed(found(*args, **kwargs))
         return self._placed(found) if callable(found) else found
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

@@ -321,7 +321,7 @@ def test_integer_features_name_the_fix(kind: type) -> None:
         roipool.roi_pool(FEATURES.astype(kind), ROIS, 2)
 
 
-def test_average_has_no_winners() -> None:
+def test_average_has_no_argmax() -> None:
     with pytest.raises(ValueError, match="return_argmax"):
         roipool.roi_align(FEATURES, ROIS, 2, return_argmax=True)
 
@@ -567,7 +567,7 @@ def test_out_may_overlap_the_gradient(name: str, shift: int) -> None:
     assert_same_bits(function(**{**arguments, "grad_output": grad}, out=out), expected)
 
 
-def test_out_may_overlap_boxes_and_winners() -> None:
+def test_out_may_overlap_boxes_and_argmax() -> None:
     expected = roipool.roi_align(FEATURES, ROIS.astype(np.float32), 2)
     memory = np.zeros(expected.size, np.float32)
     rois = placed(memory, 0, ROIS)
@@ -576,10 +576,10 @@ def test_out_may_overlap_boxes_and_winners() -> None:
 
     expected = roipool.roi_pool_backward(GRAD, ARGMAX, ROIS, FEATURES.shape)
     memory = np.zeros(expected.size, np.float32)
-    winners = placed(memory.view(np.int32), memory.size - ARGMAX.size, ARGMAX)
+    argmax = placed(memory.view(np.int32), memory.size - ARGMAX.size, ARGMAX)
     out = memory.reshape(expected.shape)
     assert_same_bits(
-        roipool.roi_pool_backward(GRAD, winners, ROIS, FEATURES.shape, out=out), expected
+        roipool.roi_pool_backward(GRAD, argmax, ROIS, FEATURES.shape, out=out), expected
     )
 
 
@@ -611,10 +611,10 @@ def test_forms_of_extrapolation_value(value: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", [np.int32, np.int64, np.uint8, np.uint64, np.int16])
-def test_winners_of_any_integer_type(kind: type) -> None:
-    winners = np.maximum(ARGMAX, 0).astype(kind)
+def test_argmax_of_any_integer_type(kind: type) -> None:
+    argmax = np.maximum(ARGMAX, 0).astype(kind)
     expected = roipool.roi_pool_backward(GRAD, np.maximum(ARGMAX, 0), ROIS, FEATURES.shape)
-    got = roipool.roi_pool_backward(GRAD, winners, ROIS, FEATURES.shape)
+    got = roipool.roi_pool_backward(GRAD, argmax, ROIS, FEATURES.shape)
     assert_same_bits(got, expected)
 
 

@@ -239,7 +239,7 @@ def test_peers_that_drop_out_later(stub: type[Stub], monkeypatch: pytest.MonkeyP
     def vanish(*_: Any) -> Any:
         raise Absent("its process ended")
 
-    monkeypatch.setattr("harness.contenders._InProcess.seconds", vanish)
+    monkeypatch.setattr("harness.implementations._InProcess.seconds", vanish)
     _, row = rows_of(*ONE, "--peers", "stub")
     assert row["absent"] == "its process ended"
 

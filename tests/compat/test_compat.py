@@ -4,19 +4,23 @@ plain loops written from the original's description, and finite differences.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 from _support.backends import Backend
 from _support.golden_data import FOLDER
-from _support.placed import Placed
+from _support.placed import Placed, computing_on
 
-from roipool import reference
-from roipool.compat import caffe, chainer, mmcv, mxnet, onnx, roialign_pytorch
+from roipool import compat, reference
 
-SYSTEMS = ("caffe", "chainer", "mmcv", "mxnet", "onnx", "roialign_pytorch")
+caffe = Placed(compat.caffe)
+chainer = Placed(compat.chainer)
+mmcv = Placed(compat.mmcv)
+mxnet = Placed(compat.mxnet)
+onnx = Placed(compat.onnx)
+roialign_pytorch = Placed(compat.roialign_pytorch)
 PROBE = np.arange(1, 26, dtype=np.float32).reshape(1, 1, 5, 5)
 ULP = 2.0**-23
 SIZES = ((2, 2), (3, 5), (1, 1))
@@ -24,10 +28,10 @@ SCALES = (1.0, 0.5, 0.3)
 
 
 @pytest.fixture(autouse=True)
-def on_backend(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+def on_backend(backend: Backend) -> Iterator[None]:
     """Let every system compute on each backend in turn."""
-    for name in SYSTEMS:
-        monkeypatch.setitem(globals(), name, Placed(globals()[name], backend))
+    with computing_on(backend):
+        yield
 
 
 def some_maps(rng: np.random.Generator, dtype: Any = np.float32) -> np.ndarray:

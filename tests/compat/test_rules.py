@@ -3,38 +3,32 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 from _support.backends import Backend
-from _support.placed import Placed
+from _support.placed import Placed, computing_on
 
-from roipool.compat import (
-    caffe,
-    chainer,
-    detectron2,
-    maskrcnn_benchmark,
-    mmcv,
-    mxnet,
-    onnx,
-    roialign_pytorch,
-    tensorflow,
-    torchvision,
-)
+from roipool import compat
+from roipool.compat import chainer, onnx, roialign_pytorch
 
-SYSTEMS = (
-    "caffe", "detectron2", "maskrcnn_benchmark", "mmcv", "mxnet", "tensorflow", "torchvision",
-)  # fmt: skip
+caffe = Placed(compat.caffe)
+detectron2 = Placed(compat.detectron2)
+maskrcnn_benchmark = Placed(compat.maskrcnn_benchmark)
+mmcv = Placed(compat.mmcv)
+mxnet = Placed(compat.mxnet)
+tensorflow = Placed(compat.tensorflow)
+torchvision = Placed(compat.torchvision)
 PROBE = np.arange(1, 26, dtype=np.float32).reshape(1, 1, 5, 5)
 
 
 @pytest.fixture
-def on_backend(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+def on_backend(backend: Backend) -> Iterator[None]:
     """Let every system compute on each backend in turn."""
-    for name in SYSTEMS:
-        monkeypatch.setitem(globals(), name, Placed(globals()[name], backend))
+    with computing_on(backend):
+        yield
 
 
 on_every_backend = pytest.mark.usefixtures("on_backend")

@@ -54,9 +54,9 @@ def test_boxes_of_no_image_pool_nothing(
         pooled = roipool.roi_align(features, rois, 2, mode=mode, **options)
         assert not np.any(gpu.to_host(pooled)[:-1])
         assert np.all(gpu.to_host(pooled)[-1] == 1)
-    pooled, winners = roipool.roi_pool(features, rois, 2, return_argmax=True, **options)
+    pooled, argmax = roipool.roi_pool(features, rois, 2, return_argmax=True, **options)
     assert not np.any(gpu.to_host(pooled)[:-1])
-    assert np.all(gpu.to_host(winners)[:-1] == -1)
+    assert np.all(gpu.to_host(argmax)[:-1] == -1)
     crop = roipool.crop_and_resize(
         features, rois, indices, 2, extrapolation_value=3.0, layout=layout
     )
@@ -73,7 +73,7 @@ def test_boxes_of_no_image_pool_nothing(
     assert not np.any(slopes[:-1])
 
 
-def test_winners_that_do_not_exist_get_no_gradient(gpu: Backend) -> None:
+def test_argmax_that_does_not_exist_gets_no_gradient(gpu: Backend) -> None:
     rois = gpu.to_device(np.array([[0, 0, 0, 3, 3]], np.float32))
     ones = gpu.to_device(np.ones((1, 1, 2, 2), np.float32))
     for numbers in ([-(2**31), 2**31 - 1, 36, -1], [2**62, -(2**62), 2**40, 36]):
@@ -222,11 +222,11 @@ def calls(gpu: Backend) -> dict[str, tuple[Any, list[str]]]:
     return {
         "roi_pool": (
             lambda: roipool.roi_pool(maps, rois, 2, return_argmax=True),
-            ["plan_samples", "maximum_forward_winners"],
+            ["plan_samples", "maximum_forward_argmax"],
         ),
         "roi_pool_backward": (
             lambda: roipool.roi_pool_backward(grad, argmax, rois, shape),
-            ["maximum_backward_cells"],
+            ["unpool"],
         ),
         "roi_align": (
             lambda: roipool.roi_align(maps, boxes, 2, batch_indices=images),

@@ -55,6 +55,7 @@ AVERAGES = [
     *SAMPLED,
     *(Definition(name, 0.6) for name in CELLS),
     *(Definition(name) for name in CROPS),
+    Definition("precise_roi_pool", 0.6),
 ]
 
 

@@ -94,7 +94,7 @@ def test_more_boxes_than_threads(gpu: Backend) -> None:
 @every_layout
 @real_dtypes
 @pytest.mark.parametrize("wide", [False, True])
-def test_many_winners_of_one_cell(gpu: Backend, dtype: Any, layout: str, wide: bool) -> None:
+def test_many_bins_with_one_argmax(gpu: Backend, dtype: Any, layout: str, wide: bool) -> None:
     # More boxes than lanes, some of them of another image, and maps of several runs of cells.
     shape, size, count = (2, 11, 110, 90), (3, 5), 70
     rng = np.random.default_rng(15)

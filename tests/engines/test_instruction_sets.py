@@ -41,7 +41,7 @@ def same_set_after() -> Iterator[None]:
 
 
 def maxima(case: Case, dtype: Any, layout: str) -> dict[str, Array]:
-    """Return values, winners and gradients of both maxima."""
+    """Return values, argmax and gradients of both maxima."""
     maps, grad = (
         in_layout(values.astype(dtype), layout) for values in (case.features(), case.gradient())
     )
@@ -56,10 +56,10 @@ def maxima(case: Case, dtype: Any, layout: str) -> dict[str, Array]:
     )
     return {
         "pool": pool,
-        "pool winners": cells,
+        "pool argmax": cells,
         "pool gradient": roipool.roi_pool_backward(grad, cells, rois, maps.shape, **form),
         "maximum": greatest,
-        "winners": samples,
+        "argmax": samples,
         "gradient": roipool.roi_align_backward(
             grad, rois, maps.shape, *place, argmax=samples, **options
         ),

@@ -63,7 +63,7 @@ def pooled(maps: Array, rois: Array, layout: str) -> dict[str, Array]:
 @each(dtype=["float16", "float32", "float64"])
 @pytest.mark.parametrize("channels", [1, 5, 16])
 def test_far_corner_of_a_wide_plane(channels: int, dtype: str, layout: str) -> None:
-    # Winners are cells of the plane, beyond 2^31 here; channels are pooled in vectors from 5 on.
+    # An argmax is a cell of the plane, beyond 2^31 here; channels are pooled in vectors from 5 on.
     rng = np.random.default_rng(0)
     near = in_layout(
         rng.integers(1, 100, (1, channels, WINDOW, WINDOW)).astype(DTYPES[dtype]), layout
@@ -206,8 +206,8 @@ def test_gradient_on_a_wide_plane(layout: str) -> None:
     shape = shape_in_layout((1, 1, side, side), layout)
     rois = np.array([[0, *[side - 2] * 2, *[side - 1] * 2]])
     grad = np.ones((1, 1, 1, 1), np.float32)
-    winners = np.array([[[[side * side - 2]]]])
-    got = roipool.roi_pool_backward(grad, winners, rois, shape, layout=layout).reshape(side, side)
+    argmax = np.array([[[[side * side - 2]]]])
+    got = roipool.roi_pool_backward(grad, argmax, rois, shape, layout=layout).reshape(side, side)
     assert got[-1, -2] == 1
     assert not got[:-1].any()
     del got

@@ -1,4 +1,4 @@
-"""Threads: the same bits for any number, from any thread, and after a fork."""
+"""Threads: results are bitwise identical for any number, from any thread, and after a fork."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 KERNELS = "roipool/kernels"
 CPU_TESTS = "tests/ops tests/engines tests/compat"
-STREAMS = "tests/engines/test_streams.py"
+NON_TEMPORAL = "tests/engines/test_non_temporal.py"
 ORACLE = "tests/ops/test_oracle.py tests/ops/test_gradients.py"
 EMULATED = "tests/cuda tests/ops -k emulator"
 
@@ -85,9 +85,8 @@ DEFINITIONS = [
     Fault(
         "align: largest grid",
         f"{KERNELS}/roi_align.h",
-        "  return samples < T(largest_adaptive_grid) ? static_cast<wide_int>(samples)\n"
-        "                                            : largest_adaptive_grid;",
-        "  return to_wide_int(samples);",
+        "samples < T(max_adaptive_grid) ? static_cast<wide_int>(samples) : max_adaptive_grid;",
+        "to_wide_int(samples);",
         "a missing clamp: the adaptive grid of a giant box has no limit",
         ORACLE,
     ),
@@ -206,8 +205,8 @@ DEFINITIONS = [
     Fault(
         "argmax: first outside",
         f"{KERNELS}/argmax.h",
-        "return rows.end_number() * columns.total;",
-        "return rows.end_number() * columns.count;",
+        "return rows.end_index() * columns.total;",
+        "return rows.end_index() * columns.count;",
         "the wrong stride: numbers of samples count those inside only",
     ),
     Fault(
@@ -217,6 +216,14 @@ DEFINITIONS = [
         "(bits + 0x8000u) >> 16",
         "half up for half to even",
         "tests/ops/test_storage.py",
+    ),
+    Fault(
+        "precise: last cell",
+        f"{KERNELS}/precise_roi_pool.h",
+        "clamp(to_wide_int(ceil_of(high)) + 1, 0, axis.size);",
+        "clamp(to_wide_int(ceil_of(high)), 0, axis.size);",
+        "off by one: the last cell whose hat reaches into a bin is left out",
+        ORACLE,
     ),
     Fault(
         "rotated: last position",
@@ -276,7 +283,7 @@ PLANS = [
     Fault(
         "plan: padded tap",
         f"{KERNELS}/cpu/plan.h",
-        "    weight[greatest] *= T(0.5);\n",
+        "    weight[max_tap] *= T(0.5);\n",
         "",
         "a padded tap counted twice: the weight is copied, not halved",
     ),
@@ -315,11 +322,11 @@ ENGINES = [
         "average: samples far apart",
         f"{KERNELS}/cpu/average.cpp",
         """    for (int i = 0; i < read.count; ++i) {
-      mix_rows<Vector, Vectors, false>(map, rows, Neighbours{read.source[i], 1}, sums);
+      add_all_rows<Vector, Vectors, false>(map, rows, ColumnRange{read.source[i], 1}, sums);
     }
 """,
-        """    const Chosen some = {read.source, read.count};
-    mix_rows<Vector, Vectors, false>(map, rows, some, sums);
+        """    const ColumnList some = {read.source, read.count};
+    add_all_rows<Vector, Vectors, false>(map, rows, some, sums);
 """,
         "the error of the first release: from the fifth row tap on, a column that a padded line "
         "lists twice is added to twice",
@@ -360,7 +367,7 @@ ENGINES = [
     Fault(
         "maximum: tie with a zero",
         f"{KERNELS}/cpu/maximum.cpp",
-        "(zero > value) | ((zero == value) & (labels < label))",
+        "(zero > value) | ((zero == value) & (candidates < index))",
         "(zero > value)",
         "a sample outside the map that comes before an equal one does not win",
     ),
@@ -372,18 +379,18 @@ ENGINES = [
         "the first cell is taken again for columns that are missing, not the last",
     ),
     Fault(
-        "maximum: room for labels",
+        "maximum: room for indices",
         f"{KERNELS}/cpu/schedule.h",
-        "job.tiles = 1 + (job.argmax || job.nan_restarts) + job.streams;",
-        "job.tiles = 1 + (job.argmax != nullptr) + job.streams;",
-        "no room for labels where they are kept but not asked for",
+        "job.tiles = 1 + (job.argmax || job.nan_restarts) + job.non_temporal;",
+        "job.tiles = 1 + (job.argmax != nullptr) + job.non_temporal;",
+        "no room for indices where they are kept but not asked for",
     ),
     Fault(
-        "schedule: bytes of a label",
+        "schedule: bytes of an index",
         f"{KERNELS}/cpu/schedule.h",
         "job.vectors * maximum<wide_int>(width * value, 8)",
         "job.vectors * (width * value)",
-        "room for labels as wide as values: those of single channels are wider",
+        "room for indices as wide as values: those of single channels are wider",
     ),
     Fault(
         "schedule: window of a part",
@@ -429,20 +436,20 @@ ENGINES = [
         "written, or summed for the gradient of boxes: what the others hold is nobody's.",
     ),
     Fault(
-        "stream: first line",
-        f"{KERNELS}/cpu/stream.h",
+        "non-temporal: first line",
+        f"{KERNELS}/cpu/non_temporal.h",
         "-reinterpret_cast<uintptr_t>(target) % 64",
         "reinterpret_cast<uintptr_t>(target) % 64",
         "the wrong sign: bytes since the last line's start, not until the next",
-        STREAMS,
+        NON_TEMPORAL,
     ),
     Fault(
-        "stream: runs side by side",
-        f"{KERNELS}/cpu/stream.h",
+        "non-temporal: runs side by side",
+        f"{KERNELS}/cpu/non_temporal.h",
         "  if (stride == count) {",
         "  if (stride >= count) {",
         "the wrong stride: runs that lie apart are written as one",
-        STREAMS,
+        NON_TEMPORAL,
     ),
     Fault(
         "float16: ties",
@@ -729,9 +736,9 @@ CUDA = [
     ),
     Fault(
         "cuda: last cell of a run",
-        f"{KERNELS}/cuda/maximum_backward_cells.cu",
-        "labels[i] >= run.begin && labels[i] < run.end;",
-        "labels[i] >= run.begin && labels[i] <= run.end;",
+        f"{KERNELS}/cuda/unpool.cu",
+        "indices[i] >= run.begin && indices[i] < run.end;",
+        "indices[i] >= run.begin && indices[i] <= run.end;",
         "`<=` for `<`: a cell beyond the run",
         EMULATED,
         "tests/cuda/test_sizes.py tests/compat -k emulator",

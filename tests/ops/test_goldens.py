@@ -1,6 +1,6 @@
 """The core operations against what released versions of other systems answered.
 
-Every entry of every answer is counted: the same bits, or within a few ulps of the sum of its
+Every entry of every answer is counted: bitwise identical, or within a few ulps of the sum of its
 absolute terms, or neither, which would be another floor, ceil or outside decision. There are none.
 ``PYTHONPATH=tests python tests/ops/test_goldens.py`` prints the counts.
 

@@ -51,11 +51,11 @@ def test_roi_pool(backend: Backend, layout: str) -> None:
     shape = shape_in_layout(SHAPE, layout)
     rois = backend.to_device(ROIS)
     maps = backend.to_device(numbers(*shape))
-    _, winners = roipool.roi_pool(maps, rois, (2, 3), layout=layout, return_argmax=True)
+    _, argmax = roipool.roi_pool(maps, rois, (2, 3), layout=layout, return_argmax=True)
     check_features(
         backend,
         lambda values: roipool.roi_pool(values, rois, (2, 3), layout=layout),
-        lambda upstream: roipool.roi_pool_backward(upstream, winners, rois, shape, layout=layout),
+        lambda upstream: roipool.roi_pool_backward(upstream, argmax, rois, shape, layout=layout),
         shape,
         step=1e-5,
     )
@@ -98,12 +98,12 @@ def test_roi_align_maximum(backend: Backend, aligned: bool, ratio: Any, layout: 
     options: dict[str, Any] = {"aligned": aligned, "layout": layout, "mode": "max"}
     rois = backend.to_device(ROIS)
     maps = backend.to_device(numbers(*shape))
-    _, winners = roipool.roi_align(maps, rois, (2, 3), 0.9, ratio, return_argmax=True, **options)
+    _, argmax = roipool.roi_align(maps, rois, (2, 3), 0.9, ratio, return_argmax=True, **options)
     check_features(
         backend,
         lambda values: roipool.roi_align(values, rois, (2, 3), 0.9, ratio, **options),
         lambda grad: roipool.roi_align_backward(
-            grad, rois, shape, 0.9, ratio, argmax=winners, **options
+            grad, rois, shape, 0.9, ratio, argmax=argmax, **options
         ),
         shape,
         step=1e-5,
@@ -231,10 +231,8 @@ def test_roi_align_is_transposed(
     back = roipool.roi_align_backward(grad, rois, maps.shape, *place, **options)
     check_transpose(backend, maps, pooled, grad, back)
     options["mode"] = "max"
-    pooled, winners = roipool.roi_align(
-        maps, rois, case.size, *place, return_argmax=True, **options
-    )
-    back = roipool.roi_align_backward(grad, rois, maps.shape, *place, argmax=winners, **options)
+    pooled, argmax = roipool.roi_align(maps, rois, case.size, *place, return_argmax=True, **options)
+    back = roipool.roi_align_backward(grad, rois, maps.shape, *place, argmax=argmax, **options)
     # A sample outside the map that wins is 0 here and gives no gradient there.
     check_transpose(backend, maps, pooled, grad, back)
 
@@ -246,10 +244,10 @@ def test_roi_pool_is_transposed(
 ) -> None:
     maps, grad = inputs(backend, case, dtype, layout)
     rois = backend.to_device(case.table())
-    pooled, winners = roipool.roi_pool(
+    pooled, argmax = roipool.roi_pool(
         maps, rois, case.size, case.scale, layout=layout, return_argmax=True
     )
-    back = roipool.roi_pool_backward(grad, winners, rois, maps.shape, layout=layout)
+    back = roipool.roi_pool_backward(grad, argmax, rois, maps.shape, layout=layout)
     check_transpose(backend, maps, pooled, grad, back)
 
 

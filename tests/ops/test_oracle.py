@@ -48,7 +48,7 @@ class Answer(NamedTuple):
     terms: Array
     gradient: Array
     gradient_terms: Array
-    winners: Array | None = None
+    argmax: Array | None = None
 
 
 Oracle = TypeVar("Oracle", bound=Callable[..., Any])
@@ -65,11 +65,11 @@ def once(answer: Oracle) -> Oracle:
 @once
 def pooled(case: Case, real: type) -> Answer:
     maps, rois = case.features(), case.table()
-    values, winners = reference.roi_pool(
+    values, argmax = reference.roi_pool(
         maps, rois, case.size, case.scale, return_argmax=True, coordinate_dtype=real
     )
-    gradient = reference.roi_pool_backward(case.gradient(), winners, rois, maps.shape)
-    return Answer(values, np.zeros_like(values), gradient, np.zeros_like(gradient), winners)
+    gradient = reference.roi_pool_backward(case.gradient(), argmax, rois, maps.shape)
+    return Answer(values, np.zeros_like(values), gradient, np.zeros_like(gradient), argmax)
 
 
 @every_form("roi_pool")
@@ -78,17 +78,17 @@ def test_roi_pool(backend: Backend, case: Case, dtype: np.dtype[Any], layout: st
     answer = pooled(case, compute_type(dtype))
     maps = backend.to_device(in_layout(case.features().astype(dtype), layout))
     rois = backend.to_device(case.table())
-    got, winners = roipool.roi_pool(
+    got, argmax = roipool.roi_pool(
         maps, rois, case.size, case.scale, layout=layout, return_argmax=True
     )
     assert got.dtype == dtype
-    assert winners.dtype == np.int32
+    assert argmax.dtype == np.int32
     values = to_nchw(backend.to_host(got), layout)
     np.testing.assert_array_equal(values.astype(np.float64), answer.pooled)
-    np.testing.assert_array_equal(to_nchw(backend.to_host(winners), layout), answer.winners)
+    np.testing.assert_array_equal(to_nchw(backend.to_host(argmax), layout), answer.argmax)
     gradient = roipool.roi_pool_backward(
         backend.to_device(in_layout(case.gradient().astype(dtype), layout)),
-        winners, rois, shape_in_layout(case.shape, layout), layout=layout,
+        argmax, rois, shape_in_layout(case.shape, layout), layout=layout,
     )  # fmt: skip
     # Sums of a few multiples of 1/16 are exact: only the storing type rounds.
     assert gradient.dtype == dtype
@@ -149,7 +149,7 @@ def test_averages(
 @once
 def maximised(case: Case, real: type) -> Answer:
     maps, rois, upstream = case.features(), case.table(), case.gradient()
-    values, winners = reference.roi_align(
+    values, argmax = reference.roi_align(
         maps, rois, case.size, case.scale, case.sampling, aligned=case.aligned, mode="max",
         return_argmax=True, coordinate_dtype=real,
     )  # fmt: skip
@@ -160,11 +160,11 @@ def maximised(case: Case, real: type) -> Answer:
     gradient, gradient_terms = (
         reference.roi_align_backward(
             values, rois, maps.shape, case.scale, case.sampling, aligned=case.aligned, mode="max",
-            argmax=winners, coordinate_dtype=real,
+            argmax=argmax, coordinate_dtype=real,
         )
         for values in (upstream, np.abs(upstream))
     )  # fmt: skip
-    return Answer(values, terms, gradient, gradient_terms, winners)
+    return Answer(values, terms, gradient, gradient_terms, argmax)
 
 
 def samples_of_bin(case: Case, real: type) -> Callable[..., Any]:
@@ -198,25 +198,25 @@ def test_roi_align_maximum(backend: Backend, case: Case, dtype: np.dtype[Any], l
     got = roipool.roi_align(maps, rois, *place, **options)
     assert got.dtype == dtype
     assert_close(to_nchw(backend.to_host(got), layout), answer.pooled, answer.terms)
-    again, winners = roipool.roi_align(maps, rois, *place, return_argmax=True, **options)
+    again, argmax = roipool.roi_align(maps, rois, *place, return_argmax=True, **options)
     assert_same_bits(backend.to_host(again), backend.to_host(got))
-    # The size of an adaptive grid cannot be read back from a GPU: its winners are always 64-bit.
+    # The size of an adaptive grid cannot be read back from a GPU: its argmax is always 64-bit.
     adaptive = np.min(case.sampling) == 0
     narrow = not adaptive if backend.is_gpu else case.numbered
-    assert winners.dtype == (np.int32 if narrow else np.int64)
+    assert argmax.dtype == (np.int32 if narrow else np.int64)
 
-    numbers = to_nchw(backend.to_host(winners), layout)
-    others = np.where(numbers == answer.winners, -1, numbers)
+    numbers = to_nchw(backend.to_host(argmax), layout)
+    others = np.where(numbers == answer.argmax, -1, numbers)
     if np.any(others >= 0):  # allowed only between samples that rounding alone can exchange
         tolerance = 4 * np.finfo(real).eps * answer.terms
         values = values_of_samples(case, others, real)
         assert np.all((others < 0) | (values >= answer.pooled - tolerance))
-    np.testing.assert_array_equal(numbers < 0, answer.winners < 0)
+    np.testing.assert_array_equal(numbers < 0, answer.argmax < 0)
 
-    winners = backend.to_device(in_layout(answer.winners, layout))
+    argmax = backend.to_device(in_layout(answer.argmax, layout))
     gradient = roipool.roi_align_backward(
         backend.to_device(in_layout(case.gradient().astype(dtype), layout)),
-        rois, shape_in_layout(case.shape, layout), *place[1:], argmax=winners, **options,
+        rois, shape_in_layout(case.shape, layout), *place[1:], argmax=argmax, **options,
     )  # fmt: skip
     assert gradient.dtype == dtype
     assert_close(to_nchw(backend.to_host(gradient), layout), answer.gradient, answer.gradient_terms)
@@ -237,11 +237,11 @@ def test_first_of_equal_samples_wins(
     case = Case(f"equal {pixels}", rois, shape=(1, 6, 8, 9), size=(2, 2), pixels=pixels, sampling=2)
     answer = maximised(case, compute_type(dtype))
     maps = backend.to_device(in_layout(case.features().astype(dtype), layout))
-    got, winners = roipool.roi_align(
+    got, argmax = roipool.roi_align(
         maps, backend.to_device(rois), case.size, 1.0, 2, mode="max", layout=layout,
         return_argmax=True,
     )  # fmt: skip
-    np.testing.assert_array_equal(to_nchw(backend.to_host(winners), layout), answer.winners)
+    np.testing.assert_array_equal(to_nchw(backend.to_host(argmax), layout), answer.argmax)
     assert_close(to_nchw(backend.to_host(got), layout), answer.pooled, 0.0)
 
 

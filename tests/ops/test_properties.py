@@ -114,15 +114,15 @@ def boxes_of(call: Draw) -> tuple[Array, Array]:
 @examples(call=draws(), dtype=dtypes)
 def test_roi_pool_is_the_oracles(backend: Backend, call: Draw, dtype: Any) -> None:
     maps = call.maps.astype(dtype)
-    expected, expected_winners = reference.roi_pool(
+    expected, expected_argmax = reference.roi_pool(
         maps, call.rois, call.size, call.scale, return_argmax=True,
         coordinate_dtype=compute_type(dtype),
     )  # fmt: skip
-    got, winners = roipool.roi_pool(
+    got, argmax = roipool.roi_pool(
         backend.to_device(maps), backend.to_device(call.rois), call.size, call.scale,
         return_argmax=True,
     )  # fmt: skip
-    np.testing.assert_array_equal(backend.to_host(winners), expected_winners)
+    np.testing.assert_array_equal(backend.to_host(argmax), expected_argmax)
     np.testing.assert_array_equal(backend.to_host(got).astype(np.float64), expected)
 
 
@@ -172,49 +172,49 @@ def test_crop_and_resize_is_the_oracles(
 
 
 def pooled_by_all(backend: Backend, call: Draw, maps: Array, rois: Array, **options: Any) -> Any:
-    """Return the pooled values of every operation, by name, and the winners of the maxima."""
+    """Return the pooled values of every operation, by name, and the argmax of the maxima."""
     features, boxes = backend.to_device(maps), backend.to_device(rois)
     own: dict[str, Any] = {"aligned": call.aligned, **options}
     wanted: dict[str, Any] = {"return_argmax": True}
-    pool, pool_winners = roipool.roi_pool(
+    pool, pool_argmax = roipool.roi_pool(
         features, boxes, call.size, call.scale, **options, **wanted
     )
-    greatest, winners = roipool.roi_align(features, boxes, *call.place, mode="max", **own, **wanted)
+    greatest, argmax = roipool.roi_align(features, boxes, *call.place, mode="max", **own, **wanted)
     corners, images = boxes_of(Draw(call.maps, rois, call.size, 1.0, 0, True))
     crop = roipool.crop_and_resize(
         features, backend.to_device(corners), backend.to_device(images), call.size, **options
     )
     results = {
         "pool": pool,
-        "pool winners": pool_winners,
+        "pool argmax": pool_argmax,
         "average pool": roipool.roi_average_pool(features, boxes, call.size, call.scale, **options),
         "average": roipool.roi_align(features, boxes, *call.place, **own),
         "maximum": greatest,
-        "winners": winners,
+        "argmax": argmax,
         "crop": crop,
     }
     return {name: backend.to_host(result) for name, result in results.items()}
 
 
 def gradients_by_all(
-    backend: Backend, call: Draw, grad: Array, shape: tuple[int, ...], winners: Any, **options: Any
+    backend: Backend, call: Draw, grad: Array, shape: tuple[int, ...], argmax: Any, **options: Any
 ) -> dict[str, Array]:
     """Return the gradient of every operation for the features, by name."""
     upstream, rois = backend.to_device(grad), backend.to_device(call.rois)
     corners, images = (backend.to_device(array) for array in boxes_of(call))
     place = (rois, shape, call.scale, call.ratio)
     own: dict[str, Any] = {"aligned": call.aligned, **options}
-    pool_winners, align_winners = (
-        backend.to_device(winners[name]) for name in ("pool winners", "winners")
+    pool_argmax, align_argmax = (
+        backend.to_device(argmax[name]) for name in ("pool argmax", "argmax")
     )
     results = {
-        "pool": roipool.roi_pool_backward(upstream, pool_winners, rois, shape, **options),
+        "pool": roipool.roi_pool_backward(upstream, pool_argmax, rois, shape, **options),
         "average pool": roipool.roi_average_pool_backward(
             upstream, rois, shape, call.scale, **options
         ),
         "average": roipool.roi_align_backward(upstream, *place, **own),
         "maximum": roipool.roi_align_backward(
-            upstream, *place, mode="max", argmax=align_winners, **own
+            upstream, *place, mode="max", argmax=align_argmax, **own
         ),
         "crop": roipool.crop_and_resize_backward(upstream, corners, images, shape, **options),
     }
@@ -375,11 +375,11 @@ def test_maximum_is_between_average_and_the_greatest_pixel(backend: Backend, cal
 def test_pooled_cells_are_cells(backend: Backend, call: Draw, dtype: Any) -> None:
     maps = call.maps.astype(dtype)
     results = pooled_by_all(backend, call, maps, call.rois)
-    winners = results["pool winners"]
-    y, x = np.divmod(np.maximum(winners, 0), maps.shape[3])
+    argmax = results["pool argmax"]
+    y, x = np.divmod(np.maximum(argmax, 0), maps.shape[3])
     image = call.rois[:, 0].astype(int)[:, None, None, None]
     cells = maps[image, np.arange(maps.shape[1])[:, None, None], y, x]
-    assert_same_bits(results["pool"], np.where(winners < 0, np.zeros(1, dtype), cells))
+    assert_same_bits(results["pool"], np.where(argmax < 0, np.zeros(1, dtype), cells))
 
 
 @examples(call=draws(EXACT), value=st.sampled_from([1.0, -2.5, 0.125]))

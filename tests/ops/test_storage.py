@@ -65,12 +65,12 @@ def test_every_number_passes(identity: str, dtype: Any, layout: str, channels: i
 def test_every_number_passes_maxima(dtype: Any, channels: int) -> None:
     numbers = np.repeat(every_number(dtype), channels, axis=1)
     cells = as_float(numbers)
-    got, winners = roipool.roi_pool(numbers, WHOLE, 256, return_argmax=True)
+    got, argmax = roipool.roi_pool(numbers, WHOLE, 256, return_argmax=True)
     nothing = np.isnan(cells) | (cells == -np.inf)  # neither is above where a maximum starts
     np.testing.assert_array_equal(as_float(got), np.where(nothing, -np.inf, cells))
     places = np.arange(2**16).reshape(1, 1, 256, 256)
-    np.testing.assert_array_equal(winners, np.where(nothing, -1, places))
-    back = roipool.roi_pool_backward(numbers, winners, WHOLE, numbers.shape)
+    np.testing.assert_array_equal(argmax, np.where(nothing, -1, places))
+    back = roipool.roi_pool_backward(numbers, argmax, WHOLE, numbers.shape)
     np.testing.assert_array_equal(as_float(back), np.where(nothing, 0, cells))
 
 

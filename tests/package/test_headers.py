@@ -52,7 +52,7 @@ def test_geometry_header_compiles_alone(header: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("file", ENGINE)
 def test_engine_file_compiles_alone(file: str, tmp_path: Path) -> None:
-    options = ("-DROIPOOL_ISA=test", "-Wno-psabi")
+    options = ("-DROIPOOL_ENGINE=test", "-Wno-psabi")
     assert complaints(f'#include "{file}"\n', tmp_path, *options) == ""
 
 
@@ -158,6 +158,12 @@ struct Store {
     if (!Gradient) return;
     *taps++ = gradient.by_low;
     *taps++ = gradient.by_high;
+  }
+  __device__ void tap(int cell, T weight, T by_low, T by_high) {
+    *taps++ = T(cell) + weight;
+    if (!Gradient) return;
+    *taps++ = by_low;
+    *taps++ = by_high;
   }
 };
 template <typename T>

@@ -14,7 +14,6 @@ from roipool import _cpu, reference
 from roipool._arrays import Library, _cupy, _numpy
 from roipool._definitions import OPS, TRAITS
 from roipool._pooling import Engine
-from roipool.verification.differential.operations import OPERATIONS
 
 
 def functions_of(protocol: type) -> dict[str, Any]:
@@ -92,14 +91,3 @@ def test_definitions_of_operations_are_in_the_header(name: str) -> None:
     for variant in OPS[name].variants.values():
         assert variant.definition in TRAITS
         assert variant.by_boxes is None or variant.by_boxes in TRAITS
-
-
-def test_random_calls_draw_every_operation() -> None:
-    drawn = {(each.forward, *sorted(each.fixed.items())) for each in OPERATIONS.values()}
-    for op in OPS.values():
-        for variant in op.variants.values():
-            options = set(variant.options.items())
-            assert any(
-                forward == op.forward and (options <= set(fixed) or not variant.has_argmax)
-                for forward, *fixed in drawn
-            ), (op.forward, options)

@@ -100,9 +100,9 @@ def test_maximum_by_hand(real: type) -> None:
     np.testing.assert_array_equal(corners, [3.9375, 4.5, 6.75, 7.3125])
 
 
-def test_mmcv_roi_pool_marks_skipped_boxes_with_winner_0() -> None:
-    _, winners = reference.mmcv_roi_pool(PROBE, [[0, *REVERSED], [0, 9, 9, 9, 9]], 2)
-    np.testing.assert_array_equal(winners.reshape(2, 4), [[0] * 4, [-1] * 4])
+def test_mmcv_roi_pool_marks_skipped_boxes_with_argmax_0() -> None:
+    _, argmax = reference.mmcv_roi_pool(PROBE, [[0, *REVERSED], [0, 9, 9, 9, 9]], 2)
+    np.testing.assert_array_equal(argmax.reshape(2, 4), [[0] * 4, [-1] * 4])
 
 
 def test_mmcv_maximum_starts_at_minus_10000() -> None:
@@ -187,17 +187,17 @@ def test_average_as_others_compute_it(system: str, name: str, aligned: bool | No
 )
 def test_roi_pool_as_others_compute_it(system: str, name: str) -> None:
     for case in goldens(system, name):
-        found, winners = reference.roi_pool(
+        found, argmax = reference.roi_pool(
             case.features, case.rois, case.size, case.scale, return_argmax=True,
             coordinate_dtype=np.float32,
         )  # fmt: skip
         np.testing.assert_array_equal(found, case.answers[name])
         if f"{name}_argmax" in case.answers:
-            np.testing.assert_array_equal(winners, case.answers[f"{name}_argmax"])
+            np.testing.assert_array_equal(argmax, case.answers[f"{name}_argmax"])
         if f"{name}_grad" in case.answers:
             shape = case.features.shape
-            found = reference.roi_pool_backward(case.grad, winners, case.rois, shape)
-            terms = reference.roi_pool_backward(np.abs(case.grad), winners, case.rois, shape)
+            found = reference.roi_pool_backward(case.grad, argmax, case.rois, shape)
+            terms = reference.roi_pool_backward(np.abs(case.grad), argmax, case.rois, shape)
             assert_close(case.answers[f"{name}_grad"], found, terms)
 
 
@@ -223,14 +223,14 @@ def test_maximum_as_mmcv_computes_it() -> None:
         assert_close(case.answers["max"], found, np.maximum(terms, np.abs(found)))
         np.testing.assert_array_equal(y, case.answers["max_y"])
         np.testing.assert_array_equal(x, case.answers["max_x"])
-        core, winners = reference.roi_align(
+        core, argmax = reference.roi_align(
             case.features, *place, mode="max", return_argmax=True, **chosen
         )
         sampled = found > -10000
         assert_close(case.answers["max"][sampled], core[sampled], terms[sampled])
         back = (case.rois, case.features.shape, case.scale, case.sampling)
         found, terms = (
-            reference.roi_align_backward(grad, *back, mode="max", argmax=winners, **chosen)
+            reference.roi_align_backward(grad, *back, mode="max", argmax=argmax, **chosen)
             for grad in (case.grad, np.abs(case.grad))
         )
         assert_close(case.answers["max_grad"], found, terms)

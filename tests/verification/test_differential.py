@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
 from dataclasses import replace
-from functools import wraps
 from typing import Any
 
 import numpy as np
 import pytest
+from _support.faulty import Faulty
 
 import roipool
+from roipool._definitions import OPS
 from roipool.verification.differential.calling import run
 from roipool.verification.differential.case import FORMS, STORAGES, Case
 from roipool.verification.differential.checking import CALL, ORACLE, Finding, check, subjects
@@ -20,6 +22,7 @@ from roipool.verification.differential.drawing import draw
 from roipool.verification.differential.operations import OPERATIONS
 from roipool.verification.differential.relations import RELATIONS
 from roipool.verification.differential.shrinking import first_failure, line_of, shrink
+from roipool.verification.trials import VARIANTS
 
 CASE = Case(
     "roi_align",
@@ -47,14 +50,31 @@ def test_a_call_depends_on_its_seed_and_number_only() -> None:
     assert repr(first) != repr(other)
 
 
+@pytest.mark.parametrize("name", VARIANTS)
+def test_every_operation_has_a_row(name: str) -> None:
+    op, variant = VARIANTS[name]
+    row = OPERATIONS[name]
+    assert row.forward == op.forward
+    assert row.backward == op.backward
+    assert row.box_gradient == (op.backward_boxes if variant.by_boxes else "")
+    assert ("argmax" in row.returns) == variant.has_argmax
+    forward = inspect.signature(getattr(roipool, op.forward)).parameters
+    for option, value in variant.options.items():
+        assert row.fixed.get(option, forward[option].default) == value
+    assert set(row.options) == {*op.placing, op.filling} - {None}
+    assert row.layouts == ("NCHW", "NHWC")
+
+
 def test_every_public_function_is_called() -> None:
     called = {
         function
         for one in OPERATIONS.values()
         for function in (one.forward, one.backward, one.box_gradient)
     }
-    public = {name for name in roipool.__all__ if name.startswith(("roi_", "crop_"))}
-    assert public <= called
+    public = {
+        function for op in OPS.values() for function in (op.forward, op.backward, op.backward_boxes)
+    }
+    assert public - {None} <= called
 
 
 @pytest.fixture(scope="module")
@@ -83,31 +103,28 @@ def test_the_whole_space_is_drawn(drawn: list[Case]) -> None:
     assert any(case.large for case in drawn)
 
 
-@pytest.fixture
-def wrong_average(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An average that is wrong in bins of maps wider than 3 cells."""
-    right = roipool.roi_align
-
-    @wraps(right)  # arguments are chosen by its signature
-    def wrong(features: Any, *args: Any, **kwargs: Any) -> Any:
-        pooled = right(features, *args, **kwargs)
-        if features.shape[3] > 3:
-            pooled[..., -1:] *= 1.25
-        return pooled
-
-    monkeypatch.setattr(roipool, "roi_align", wrong)
+def wrong_in_wide_maps(pooled: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    pooled[..., -1:] *= 1.25
+    return pooled
 
 
-def found_in(case: Case, subject: str) -> Finding:
-    return next(one for one in check(case, (CALL, subject)) if one.comparison.problem)
+# Its averages are wrong in bins of maps wider than 3 cells.
+WRONG = Faulty(
+    wrong_in_wide_maps, "roi_align", when=lambda arguments: arguments["features"].shape[3] > 3
+)
 
 
-def test_a_failure_is_made_small(wrong_average: None) -> None:
+def found_in(case: Case, subject: str, library: Any = roipool) -> Finding:
+    checked = check(case, (CALL, subject), library)
+    return next(one for one in checked if one.comparison.problem)
+
+
+def test_a_failure_is_made_small() -> None:
     maps = np.random.default_rng(0).integers(1, 99, (2, 5, 9, 11)) / 16
     rois = np.array([[1, 0.1, 0.3, 7.7, 8], [0, 1, 1, 2, 9], [1, 1, 1, 1, 1]])
     grad = np.ones((3, 5, 3, 4))
     case = replace(CASE, maps=maps, grad=grad, rois=rois, storage="strided", threads=2)
-    small, failure = shrink(case, found_in(case, ORACLE))
+    small, failure = shrink(case, found_in(case, ORACLE, WRONG), WRONG)
     assert failure.what == "pooled"
     assert small.maps.shape == (1, 1, 1, 4)
     assert small.grad.shape == (1, 1, 1, 1)
@@ -125,18 +142,22 @@ def test_the_line_repeats_the_call(capsys: pytest.CaptureFixture[str]) -> None:
         assert capsys.readouterr().out == "None\n"
 
 
-def test_every_comparison_sees_a_wrong_average(wrong_average: None) -> None:
-    assert found_in(CASE, ORACLE).what == "pooled"
-    assert found_in(CASE, "transposes")
-    assert first_failure(CASE, "threads", "pooled") is None  # the same for any number of threads
+def test_every_comparison_sees_a_wrong_average() -> None:
+    assert found_in(CASE, ORACLE, WRONG).what == "pooled"
+    assert found_in(CASE, "transposes", WRONG)
+    assert (
+        first_failure(CASE, "threads", "pooled", WRONG) is None
+    )  # the same for any number of threads
 
 
 def test_differences_see_a_wrong_box_gradient() -> None:
     case = replace(CASE, dtype="float64")
     got = run(case, roipool)
     wrong = got | {"box_gradient": got["box_gradient"] * 1.001}
-    assert [found.problem for _, found in RELATIONS["differences"](case, got)] == [None]
-    assert [found.wrong > 1 for _, found in RELATIONS["differences"](case, wrong)] == [True]
+    assert [found.problem for _, found in RELATIONS["differences"](case, got, roipool)] == [None]
+    assert [found.wrong > 1 for _, found in RELATIONS["differences"](case, wrong, roipool)] == [
+        True
+    ]
 
 
 def test_an_exception_is_a_failure() -> None:

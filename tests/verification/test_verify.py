@@ -2,31 +2,37 @@
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from _support.backends import Backend
+from _support.faulty import Faulty
 from _support.run_python import run_python
 from ship_goldens import CASES, SHIPPED, records, selected
 
 import roipool
 from roipool import _cpu
+from roipool._definitions import OPS
 from roipool.cli import main
+from roipool.cli.verify import report
 from roipool.verification import Tally, groups
 from roipool.verification.released import ANSWERS
 from roipool.verification.tolerance import Array, compare, compare_bits
-from roipool.verification.trials import Trial, answers, exact_answers, large_trial, trials
+from roipool.verification.trials import VARIANTS, Trial, answers, large_trial, trials
 
 CPU = groups.device("cpu")
-OPERATIONS = {name for name in roipool.__all__ if name.startswith(("roi_", "crop_"))}
+FUNCTIONS = {
+    function: op
+    for op in OPS.values()
+    for function in (op.forward, op.backward, op.backward_boxes)
+    if function is not None
+}
 
 
 def smaller(trial: Trial) -> Trial:
@@ -34,25 +40,16 @@ def smaller(trial: Trial) -> Trial:
     return replace(trial, maps=trial.maps[:, :5], rois=trial.rois[-9:], grad=trial.grad[-9:, :5])
 
 
-def with_answers(some: Iterable[Trial]) -> groups.Known:
-    return [
-        (trial, {real: exact_answers(trial, real) for real in (np.float32, np.float64)})
-        for trial in some
-    ]
+@pytest.fixture(scope="module")
+def known() -> groups.Known:
+    """Two trials, one with exact argmax."""
+    first, *_, last = trials(np.random.default_rng(0))
+    return groups.with_answers([smaller(first), smaller(last)])
 
 
 @pytest.fixture(scope="module")
-def known() -> groups.Known:
-    """Two trials, one with exact winners."""
-    first, *_, last = trials(np.random.default_rng(0))
-    return with_answers([smaller(first), smaller(last)])
-
-
-@pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the program run on small trials."""
-    monkeypatch.setattr(groups, "trials", lambda rng: [smaller(one) for one in trials(rng)])
-    monkeypatch.setattr(groups, "large_trial", lambda rng, threads: smaller(large_trial(rng)))
+def inputs(known: groups.Known) -> groups.Inputs:
+    return groups.Inputs(known, smaller(large_trial(np.random.default_rng(0))))
 
 
 @pytest.fixture(autouse=True)
@@ -97,9 +94,9 @@ def test_backend(backend: Backend, known: groups.Known) -> None:
 
 
 def test_the_program_on_a_gpu(
-    gpu: Backend, small: None, capsys: pytest.CaptureFixture[str]
+    gpu: Backend, inputs: groups.Inputs, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["verify", "--backend", "cuda"]) == 0
+    assert report(groups.verify(["cuda"], inputs=inputs), ["cuda"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split("  ")[0] for line in lines if line.startswith("cuda: ")] == [
         "cuda: released programs",
@@ -113,14 +110,14 @@ def test_the_program_on_a_gpu(
 def test_every_operation_is_called(known: groups.Known) -> None:
     called = set()
 
-    class Recorder(SimpleNamespace):
+    class Recorder:
         def __getattr__(self, name: str) -> Any:
             called.add(name)
             return getattr(roipool, name)
 
     trial, _ = known[0]
-    answers(Recorder(), trial, trial.maps, trial.grad, trial.rois, trial.boxes, trial.images)  # type: ignore[arg-type]
-    assert called == OPERATIONS
+    answers(Recorder(), trial, trial.maps, trial.grad)
+    assert called == set(FUNCTIONS)
 
 
 def test_needs_nothing_but_the_package() -> None:
@@ -167,126 +164,111 @@ def off_by_little(result: Array) -> Array:
     return wrong
 
 
-def another_cell(argmax: Array) -> Array:
-    """Let the first winner be its neighbour."""
-    wrong = argmax.copy()
+def of_pooled(spoil: Callable[[Array], Array]) -> Callable[[Any], Any]:
+    """Return what spoils pooled values, with an argmax or without."""
+    return lambda found: (spoil(found[0]), *found[1:]) if isinstance(found, tuple) else spoil(found)
+
+
+def another_index(found: tuple[Array, Array]) -> tuple[Array, Array]:
+    """Let the first argmax be its neighbour."""
+    wrong = found[1].copy()
     wrong.flat[:1] ^= 1
-    return wrong
+    return found[0], wrong
 
 
-PLANTED = {
-    "average": off_by_little,
-    "average_backward": off_by_little,
-    "average_backward_boxes": off_by_little,
-    "maximum": lambda result: (off_by_little(result[0]), result[1]),
-    "maximum_backward": off_by_little,
-}
-
-
-def plant(
-    monkeypatch: pytest.MonkeyPatch, name: str, spoil: Callable[..., Any], **only: Any
-) -> None:
-    """Spoil what a backend function returns, where its keywords are `only`."""
-    right = getattr(_cpu, name)
-
-    def wrong(*arguments: Any, **options: Any) -> Any:
-        result = right(*arguments, **options)
-        spoiled = all(options[key] == value for key, value in only.items())
-        return spoil(result) if spoiled else result
-
-    monkeypatch.setattr(_cpu, name, wrong)
-
-
-@pytest.mark.parametrize("name", PLANTED)
-def test_an_error_of_one_number_is_found(
-    name: str, known: groups.Known, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plant(monkeypatch, name, PLANTED[name])
-    assert tally(lambda: groups.against_programs(CPU)).problems
-    found = tally(lambda: groups.against_oracle(CPU, known))
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_an_error_of_one_number_is_found(name: str, known: groups.Known) -> None:
+    wrong = groups.device("cpu", Faulty(of_pooled(off_by_little), name))
+    found = tally(lambda: groups.against_oracle(wrong, known))
     kinds = {problem.split(", ")[1] for problem in found.problems}
     assert kinds == {
         f"{dtype} {layout}" for dtype, layout in itertools.product(CPU.types, groups.LAYOUTS)
     }
-    if name != "average_backward_boxes":  # it is no transpose
-        assert tally(lambda: groups.against_transposes(CPU, known)).problems
+    variants = {each for each, (op, _) in VARIANTS.items() if op is FUNCTIONS[name]}
+    assert all(
+        any(problem.startswith(variant) for variant in variants) for problem in found.problems
+    )
+    if name != FUNCTIONS[name].backward_boxes:  # it is no transpose
+        assert tally(lambda: groups.against_transposes(wrong, known)).problems
 
 
-def test_a_wrong_winner_is_found(known: groups.Known, monkeypatch: pytest.MonkeyPatch) -> None:
-    plant(monkeypatch, "maximum", lambda result: (result[0], another_cell(result[1])))
-    problems = tally(lambda: groups.against_oracle(CPU, known)).problems
-    assert {problem.split(", ")[0] for problem in problems} == {
-        "roi_pool winners",
-        "roi_align winners",
-    }
+@pytest.mark.parametrize("name", ANSWERS)
+def test_an_error_of_one_number_of_a_program_is_found(name: str) -> None:
+    right = ANSWERS[name]
+    spoiled = right._replace(compute=lambda case: off_by_little(np.asarray(right.compute(case))))
+    (problem, *_) = tally(lambda: groups.against_programs(CPU, {name: spoiled})).problems
+    assert problem.startswith(f"{name}, case ")
 
 
-def test_the_program_fails(
-    small: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plant(monkeypatch, "average_backward", off_by_little, layout="NHWC")
-    assert main(["verify", "--backend", "cpu"]) == 1
+@pytest.mark.parametrize("name", ["roi_pool", "roi_align"])
+def test_a_wrong_argmax_is_found(name: str, known: groups.Known) -> None:
+    wrong = Faulty(another_index, name, when=lambda arguments: arguments["return_argmax"])
+    device = groups.device("cpu", wrong)
+    problems = tally(lambda: groups.against_oracle(device, known)).problems
+    variant = {"roi_pool": "roi_pool", "roi_align": "roi_align max"}[name]
+    assert {problem.split(", ")[0] for problem in problems} == {f"{variant} argmax"}
+
+
+def test_the_program_fails(inputs: groups.Inputs, capsys: pytest.CaptureFixture[str]) -> None:
+    wrong = Faulty(
+        off_by_little, "roi_align_backward", when=lambda arguments: arguments["layout"] == "NHWC"
+    )
+    assert report(groups.verify(["cpu"], inputs=inputs, library=wrong), ["cpu"]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert lines[-1].startswith("FAILED: ")
-    wrong = [line for line in lines if line.endswith("WRONG")]
-    assert [line.split("  ")[0] for line in wrong if "oracle" in line] == [
+    failed = [line for line in lines if line.endswith("WRONG")]
+    assert [line.split("  ")[0] for line in failed if "oracle" in line] == [
         f"cpu {name}: oracle" for name in _cpu.instruction_sets()
     ]
+    assert any(line.startswith("cpu: random calls") for line in failed)
     shown = [line for line in lines if line.startswith("    ")]
     assert any(" NHWC, " in line and "numbers are off; at (" in line for line in shown)
-    assert len(shown) <= 6 * len(wrong)
+    assert len(shown) <= 6 * len(failed)
 
 
 def test_the_program_fails_on_a_gpu(
-    gpu: Backend, small: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    gpu: Backend, inputs: groups.Inputs, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    backend = importlib.import_module("roipool._cuda.engine")
-    right = backend.average
+    def one_box(pooled: Any) -> Any:
+        pooled[:1] = 99.0
+        return pooled
 
-    def wrong(*arguments: Any, **options: Any) -> Any:
-        result = right(*arguments, **options)
-        result[:1] = 99.0
-        return result
-
-    monkeypatch.setattr(backend, "average", wrong)
-    assert main(["verify", "--backend", "cuda"]) == 1
+    wrong = Faulty(one_box, "roi_average_pool")
+    assert report(groups.verify(["cuda"], inputs=inputs, library=wrong), ["cuda"]) == 1
     lines = capsys.readouterr().out.splitlines()
-    wrong_groups = [line.split("  ")[0] for line in lines if line.endswith("WRONG")]
-    assert wrong_groups == ["cuda: released programs", "cuda: oracle", "cuda: transposes"]
+    failed = [line.split("  ")[0] for line in lines if line.endswith("WRONG")]
+    assert failed == ["cuda: oracle", "cuda: transposes"]
 
 
-def test_another_bit_for_more_threads_is_found(
-    known: groups.Known, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_bit_for_more_threads_is_found(inputs: groups.Inputs) -> None:
     def next_bit(result: Array) -> Array:
         wrong = result.copy()
         wrong.flat[-1:] = np.nextafter(wrong.flat[-1:], wrong.dtype.type(np.inf))
         return wrong
 
-    plant(monkeypatch, "average", next_bit, threads=3)
-    large = large_trial(np.random.default_rng(0))
-    problems = tally(lambda: groups.same_for_threads(CPU, large)).problems
+    library = Faulty(next_bit, "roi_average_pool", when=lambda _: roipool.get_num_threads() == 3)
+    device = groups.device("cpu", library)
+    problems = tally(lambda: groups.same_for_threads(device, inputs.large)).problems
     assert problems
     assert all("3 threads: 1 of " in problem for problem in problems)
-    assert not tally(lambda: groups.against_oracle(CPU, known)).problems
+    assert not tally(lambda: groups.against_oracle(device, inputs.known)).problems
 
 
-def test_another_bit_the_second_time_is_found(
-    known: groups.Known, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_bit_the_second_time_is_found(known: groups.Known) -> None:
     calls = itertools.count()
-    plant(monkeypatch, "maximum", lambda result: (result[0] + next(calls), result[1]))
-    assert tally(lambda: groups.same_again(CPU, known[0][0])).problems
+    library = Faulty(of_pooled(lambda pooled: pooled + next(calls)), "roi_pool")
+    device = groups.device("cpu", library)
+    assert tally(lambda: groups.same_again(device, known[0][0])).problems
 
 
 def test_an_exception_is_a_problem(
-    small: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    inputs: groups.Inputs, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def stop(result: Any) -> Any:
         raise RuntimeError("the kernel\ndoes not compile")
 
-    plant(monkeypatch, "maximum_backward", stop)
-    assert main(["verify", "--backend", "cpu"]) == 1
+    library = Faulty(stop, "roi_pool_backward")
+    assert report(groups.verify(["cpu"], inputs=inputs, library=library), ["cpu"]) == 1
     assert "    RuntimeError: the kernel does not compile" in capsys.readouterr().out
 
 

@@ -95,12 +95,12 @@ def _is_installed(name: str) -> bool:
     return all(importlib.util.find_spec(module) for module in LIBRARIES[name].modules)
 
 
-def _set_threads(asked: int | None) -> int:
-    if asked is not None:
+def _set_threads(threads: int | None) -> int:
+    if threads is not None:
         try:
-            roipool.set_num_threads(asked)
+            roipool.set_num_threads(threads)
         except ValueError as error:
-            raise ValueError(f"--threads {asked}: {error}") from error
+            raise ValueError(f"--threads {threads}: {error}") from error
     return roipool.get_num_threads()
 
 

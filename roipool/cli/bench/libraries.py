@@ -53,7 +53,7 @@ class Task(NamedTuple):
     mode : {"avg", "max"}
         Of roi_align.
     argmax : bool
-        Whether roi_pool's forward must also give the winners, as training needs them.
+        Whether roi_pool's forward must also return the argmax, as training needs it.
     output_size : tuple of int
         Rows and columns of bins.
     sampling_ratio : int

@@ -188,10 +188,10 @@ def _choose_systems(arguments: argparse.Namespace) -> tuple[list[str], str | Non
     if arguments.reference is None:
         reference = None
     else:
-        found = choose(arguments.reference)
-        if len(found) > 1:
-            raise ValueError(f"--reference fits several systems: {', '.join(found)}")
-        reference = found[0]
+        matches = choose(arguments.reference)
+        if len(matches) > 1:
+            raise ValueError(f"--reference fits several systems: {', '.join(matches)}")
+        reference = matches[0]
         if reference not in names:
             names = [reference, *names]
     if arguments.check and len(names) < 2:

@@ -251,14 +251,14 @@ def _letter(index: int) -> str:
     return letters
 
 
-def _reference(results: list[Result], wanted: str | None) -> str:
+def _reference(results: list[Result], name: str | None) -> str:
     ran = [result.name for result in results if result.error is None]
     failed = {result.name: result.error for result in results if result.error is not None}
     if not ran:
         first = results[0]
         raise ValueError(f"no system accepts this input; {first.name}: {first.error}")
-    if wanted in failed:
-        raise ValueError(f"the reference {wanted} does not accept this input: {failed[wanted]}")
-    if wanted is not None:
-        return wanted
+    if name in failed:
+        raise ValueError(f"the reference {name} does not accept this input: {failed[name]}")
+    if name is not None:
+        return name
     return "roipool.roi_align" if "roipool.roi_align" in ran else ran[0]

@@ -1,4 +1,4 @@
-"""Telling the user the result: tables for the terminal, JSON for programs."""
+"""The report: tables for the terminal, JSON for programs."""
 
 from __future__ import annotations
 

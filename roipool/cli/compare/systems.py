@@ -229,18 +229,18 @@ def choose(text: str | None) -> list[str]:
 
 
 def _matches(part: str) -> list[str]:
-    wanted = part.lower()
-    exact = [name for name in SYSTEMS if name.lower() == wanted]
+    lowered = part.lower()
+    exact = [name for name in SYSTEMS if name.lower() == lowered]
     if exact:
         return exact
-    if "*" in wanted or "?" in wanted:
+    if "*" in lowered or "?" in lowered:
         # Square brackets belong to the names, so they must not open a character class.
-        pattern = wanted.replace("[", "[[]")
-        found = [name for name in SYSTEMS if fnmatchcase(name.lower(), pattern)]
+        pattern = lowered.replace("[", "[[]")
+        matches = [name for name in SYSTEMS if fnmatchcase(name.lower(), pattern)]
     else:
-        found = [name for name in SYSTEMS if name.lower().startswith(wanted)]
-        if len(found) > 1:
-            raise ValueError(f"{part!r} fits several systems: {', '.join(found)}")
-    if not found:
+        matches = [name for name in SYSTEMS if name.lower().startswith(lowered)]
+        if len(matches) > 1:
+            raise ValueError(f"{part!r} fits several systems: {', '.join(matches)}")
+    if not matches:
         raise ValueError(f"there is no system {part!r}; there are: {', '.join(SYSTEMS)}")
-    return found
+    return matches

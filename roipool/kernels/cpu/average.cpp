@@ -4,7 +4,7 @@
 #include "dispatch.h"
 
 namespace roipool {
-namespace ROIPOOL_ISA {
+namespace ROIPOOL_ENGINE {
 
 // The taps of one line: of one bin, or in a backward of one cell.
 template <typename Value>
@@ -46,40 +46,41 @@ inline Lines<Value> bins_from_cells(const AxisPlan& plan, wide_int box) {
 
 template <typename Value>
 inline Lines<Value> cells_from_bins(const AxisPlan& plan, wide_int box) {
-  const TurnedPlan& turned = plan.turned;
+  const TransposedPlan& transposed = plan.transposed;
   const wide_int line = plan.begin[box * plan.bins];
-  return {turned.lines[box],
-          turned.longest[box],
-          turned.cell + line,
-          turned.begin + line,
-          turned.count + line,
-          turned.bin,
-          static_cast<const Value*>(turned.weight)};
+  return {transposed.lines[box],
+          transposed.longest[box],
+          transposed.cell + line,
+          transposed.begin + line,
+          transposed.count + line,
+          transposed.bin,
+          static_cast<const Value*>(transposed.weight)};
 }
 
-// Numbers of columns: neighbours, or some.
-struct Neighbours {
+// Indices of columns: a range, or a list.
+struct ColumnRange {
   wide_int first;
   wide_int count;
   wide_int operator[](wide_int i) const { return first + i; }
 };
-struct Chosen {
+struct ColumnList {
   const int* column;
   wide_int count;
   wide_int operator[](wide_int i) const { return column[i]; }
 };
 
-// Cells of one row: number x is at `base` + x * `column`. The inner loops take this and its like by
-// value: what they store could be a part of anything that they were given by reference.
+// Cells of one row: cell x is at `base` + x * `column`. The inner loops receive such structures by
+// value: a store could change whatever is read through a reference.
 template <typename Value>
 struct Line {
   Value* base;
   wide_int column;
 };
 
-// to[x] = the weighted sum of up to four source rows, or that added to it, for x of `columns`.
-template <typename Vector, int Vectors, int Rows, bool Add, typename Value, typename Columns>
-inline void mix_some(const View<const Value>& source, const int* row, const Value* weights,
+// to[x] = the weighted sum of up to four source rows for x of `columns`; with Accumulate it is
+// added to to[x].
+template <typename Vector, int Vectors, int Rows, bool Accumulate, typename Value, typename Columns>
+inline void add_rows(const View<const Value>& source, const int* row, const Value* weights,
                      const Columns columns, const Line<Value> to) {
   const int lanes = Lanes<Vector>::count;
   const int width = (Vectors ? Vectors : source.vectors) * lanes;
@@ -88,15 +89,15 @@ inline void mix_some(const View<const Value>& source, const int* row, const Valu
   Vector weight[Rows];
   for (int j = 0; j < Rows; ++j) {
     line[j] = source.line(row[j]);
-    weight[j] = spread<Vector>(weights[j]);
+    weight[j] = broadcast<Vector>(weights[j]);
   }
   for (wide_int i = 0; i < columns.count; ++i) {
     const wide_int from = columns[i] * stride;
     Value* target = to.base + columns[i] * to.column;
     for (int lane = 0; lane < width; lane += lanes) {
       const Vector first = load<Vector>(line[0] + from + lane);
-      Vector sum =
-          Add ? multiply_add(weight[0], first, load<Vector>(target + lane)) : weight[0] * first;
+      Vector sum = Accumulate ? multiply_add(weight[0], first, load<Vector>(target + lane))
+                              : weight[0] * first;
       for (int j = 1; j < Rows; ++j) {
         sum = multiply_add(weight[j], load<Vector>(line[j] + from + lane), sum);
       }
@@ -105,29 +106,32 @@ inline void mix_some(const View<const Value>& source, const int* row, const Valu
   }
 }
 
-template <typename Vector, int Vectors, bool Add, typename Value, typename Columns>
-inline void mix_upto_four(const View<const Value>& source, int rows, const int* row,
-                          const Value* weight, const Columns& columns, const Line<Value>& to) {
+template <typename Vector, int Vectors, bool Accumulate, typename Value, typename Columns>
+inline void add_up_to_four_rows(const View<const Value>& source, int rows, const int* row,
+                                const Value* weight, const Columns& columns,
+                                const Line<Value>& to) {
   switch (rows) {
-    case 1: mix_some<Vector, Vectors, 1, Add>(source, row, weight, columns, to); break;
-    case 2: mix_some<Vector, Vectors, 2, Add>(source, row, weight, columns, to); break;
-    case 3: mix_some<Vector, Vectors, 3, Add>(source, row, weight, columns, to); break;
-    default: mix_some<Vector, Vectors, 4, Add>(source, row, weight, columns, to); break;
+    case 1: add_rows<Vector, Vectors, 1, Accumulate>(source, row, weight, columns, to); break;
+    case 2: add_rows<Vector, Vectors, 2, Accumulate>(source, row, weight, columns, to); break;
+    case 3: add_rows<Vector, Vectors, 3, Accumulate>(source, row, weight, columns, to); break;
+    default: add_rows<Vector, Vectors, 4, Accumulate>(source, row, weight, columns, to); break;
   }
 }
 
-// to[x] = the weighted sum of source rows, or that added to it.
-template <typename Vector, int Vectors, bool Add, typename Value, typename Columns>
-inline void mix_rows(const View<const Value>& source, const Taps<Value>& rows,
-                     const Columns& columns, const Line<Value>& to) {
-  mix_upto_four<Vector, Vectors, Add>(source, rows.count, rows.source, rows.weight, columns, to);
+// The same for any number of source rows.
+template <typename Vector, int Vectors, bool Accumulate, typename Value, typename Columns>
+inline void add_all_rows(const View<const Value>& source, const Taps<Value>& rows,
+                         const Columns& columns, const Line<Value>& to) {
+  add_up_to_four_rows<Vector, Vectors, Accumulate>(source, rows.count, rows.source, rows.weight,
+                                                   columns, to);
   for (int done = 4; done < rows.count; done += 4) {
-    mix_upto_four<Vector, Vectors, true>(source, rows.count - done, rows.source + done,
-                                         rows.weight + done, columns, to);
+    add_up_to_four_rows<Vector, Vectors, true>(source, rows.count - done, rows.source + done,
+                                               rows.weight + done, columns, to);
   }
 }
 
-// The weighted sum of cells of one row. Count is the number of taps, or 0: taps.count.
+// The weighted sum of cells of one row. Count is the number of taps if known at compile time, else
+// 0.
 template <typename Vector, int Count, typename Value>
 inline Vector sum_taps(const Line<const Value> from, const Taps<Value> taps, int lane) {
   const int count = Count ? Count : taps.count;
@@ -135,13 +139,13 @@ inline Vector sum_taps(const Line<const Value> from, const Taps<Value> taps, int
   Vector sum = taps.weight[0] * load<Vector>(cells + taps.source[0] * from.column);
   for (int i = 1; i < count; ++i) {
     const Vector cell = load<Vector>(cells + taps.source[i] * from.column);
-    sum = multiply_add(spread<Vector>(taps.weight[i]), cell, sum);
+    sum = multiply_add(broadcast<Vector>(taps.weight[i]), cell, sum);
   }
   return sum;
 }
 
 // to[target] = the weighted sum of its taps, or `empty` where it has none, for all targets.
-template <typename Vector, int Vectors, bool Stream, int Count, typename Value>
+template <typename Vector, int Vectors, bool NonTemporal, int Count, typename Value>
 inline void sum_columns(const Line<const Value> from, const Lines<Value> columns, int vectors,
                         Value empty, const Line<Value> to) {
   const int lanes = Lanes<Vector>::count;
@@ -151,33 +155,33 @@ inline void sum_columns(const Line<const Value> from, const Lines<Value> columns
     Value* target = to.base + columns.target_of(line) * to.column;
     for (int lane = 0; lane < width; lane += lanes) {
       const Vector sum =
-          taps.count > 0 ? sum_taps<Vector, Count>(from, taps, lane) : spread<Vector>(empty);
-      store_to_line<Stream>(sum, target + lane);
+          taps.count > 0 ? sum_taps<Vector, Count>(from, taps, lane) : broadcast<Vector>(empty);
+      store_line<NonTemporal>(sum, target + lane);
     }
   }
 }
 
-template <typename Vector, int Vectors, bool Stream, typename Value>
+template <typename Vector, int Vectors, bool NonTemporal, typename Value>
 inline void sum_row(const Line<const Value>& from, const Lines<Value>& columns, int vectors,
                     Value empty, const Line<Value>& to) {
   switch (columns.longest) {
-    case 1: sum_columns<Vector, Vectors, Stream, 1>(from, columns, vectors, empty, to); break;
-    case 2: sum_columns<Vector, Vectors, Stream, 2>(from, columns, vectors, empty, to); break;
-    case 3: sum_columns<Vector, Vectors, Stream, 3>(from, columns, vectors, empty, to); break;
-    case 4: sum_columns<Vector, Vectors, Stream, 4>(from, columns, vectors, empty, to); break;
-    default: sum_columns<Vector, Vectors, Stream, 0>(from, columns, vectors, empty, to); break;
+    case 1: sum_columns<Vector, Vectors, NonTemporal, 1>(from, columns, vectors, empty, to); break;
+    case 2: sum_columns<Vector, Vectors, NonTemporal, 2>(from, columns, vectors, empty, to); break;
+    case 3: sum_columns<Vector, Vectors, NonTemporal, 3>(from, columns, vectors, empty, to); break;
+    case 4: sum_columns<Vector, Vectors, NonTemporal, 4>(from, columns, vectors, empty, to); break;
+    default: sum_columns<Vector, Vectors, NonTemporal, 0>(from, columns, vectors, empty, to); break;
   }
 }
 
-// to[bin] = the weighted sum of two by two cells, for all bins of a row; as elsewhere the rows of
-// each column are summed first.
-template <typename Vector, int Vectors, bool Stream, typename Value>
-inline void sum_squares(const View<const Value>& map, const Taps<Value>& rows,
-                        const Lines<Value> columns, Value empty, const Line<Value> to) {
+// to[bin] = the weighted sum of 2 x 2 cells, for all bins of a row; as elsewhere the rows of each
+// column are summed first.
+template <typename Vector, int Vectors, bool NonTemporal, typename Value>
+inline void pool_2x2(const View<const Value>& map, const Taps<Value>& rows,
+                     const Lines<Value> columns, Value empty, const Line<Value> to) {
   const int lanes = Lanes<Vector>::count;
   const int width = (Vectors ? Vectors : map.vectors) * lanes;
   const Value *upper = map.line(rows.source[0]), *lower = map.line(rows.source[1]);
-  const Vector above = spread<Vector>(rows.weight[0]), below = spread<Vector>(rows.weight[1]);
+  const Vector above = broadcast<Vector>(rows.weight[0]), below = broadcast<Vector>(rows.weight[1]);
   for (int bin = 0; bin < columns.count; ++bin) {
     const Taps<Value> taps = columns.taps_of(bin);
     Value* target = to.base + bin * to.column;
@@ -192,35 +196,35 @@ inline void sum_squares(const View<const Value>& map, const Taps<Value>& rows,
       const Vector second = multiply_add(below, load<Vector>(lower + right + lane),
                                          above * load<Vector>(upper + right + lane));
       const Vector sum =
-          multiply_add(spread<Vector>(taps.weight[1]), second, taps.weight[0] * first);
-      store_to_line<Stream>(sum, target + lane);
+          multiply_add(broadcast<Vector>(taps.weight[1]), second, taps.weight[0] * first);
+      store_line<NonTemporal>(sum, target + lane);
     }
   }
 }
 
 // The weighted sum of source rows in the columns that bins read. One column at a time, because a
-// padded line lists a column twice: all its rows are summed anew, and not added to what is there.
+// padded line lists a column twice: all its rows are summed anew, without accumulation.
 template <typename Vector, int Vectors, typename Value>
-inline void mix_read_columns(const View<const Value>& map, const Taps<Value>& rows,
-                             const Lines<Value>& columns, const Line<Value>& sums) {
+inline void add_rows_in_read_columns(const View<const Value>& map, const Taps<Value>& rows,
+                                     const Lines<Value>& columns, const Line<Value>& sums) {
   for (int bin = 0; bin < columns.count; ++bin) {
     const Taps<Value> read = columns.taps_of(bin);
     for (int i = 0; i < read.count; ++i) {
-      mix_rows<Vector, Vectors, false>(map, rows, Neighbours{read.source[i], 1}, sums);
+      add_all_rows<Vector, Vectors, false>(map, rows, ColumnRange{read.source[i], 1}, sums);
     }
   }
 }
 
 // Rows [first, last) of the bins of one box. Map rows are summed first, then columns of the sums:
 // neighbouring bins share most of the first step.
-template <typename Vector, int Vectors, bool Stream, typename Value>
+template <typename Vector, int Vectors, bool NonTemporal, typename Value>
 void pool_rows(const Job& job, wide_int box, const View<const Value>& map, int first, int last,
-               Value* mixed, const View<Value>& to) {
+               Value* row_sums, const View<Value>& to) {
   const Lines<Value> rows = bins_from_cells<Value>(job.rows, box);
   const Lines<Value> columns = bins_from_cells<Value>(job.columns, box);
   const Rectangle window = window_of_box(job, box);
   const wide_int width = map.vectors * Lanes<Vector>::count;
-  const Line<Value> sums = {mixed - window.left * width, width};
+  const Line<Value> sums = {row_sums - window.left * width, width};
   // Samples far apart leave cells between them that no bin reads.
   const bool sparse = columns.longest != uneven && columns.count * columns.longest < window.width();
   const Value empty = static_cast<Value>(job.empty_value);
@@ -234,18 +238,19 @@ void pool_rows(const Job& job, wide_int box, const View<const Value>& map, int f
       continue;
     }
     if (rows.longest == 2 && columns.longest == 2) {
-      sum_squares<Vector, Vectors, Stream>(map, taps, columns, empty, target);
+      pool_2x2<Vector, Vectors, NonTemporal>(map, taps, columns, empty, target);
       continue;
     }
     Line<const Value> from = {sums.base, width};
     if (taps.count == 1 && taps.weight[0] == Value(1)) {  // a row of the map itself
       from = {map.line(taps.source[0]), map.column};
     } else if (!sparse) {
-      mix_rows<Vector, Vectors, false>(map, taps, Neighbours{window.left, window.width()}, sums);
+      add_all_rows<Vector, Vectors, false>(map, taps, ColumnRange{window.left, window.width()},
+                                           sums);
     } else {
-      mix_read_columns<Vector, Vectors>(map, taps, columns, sums);
+      add_rows_in_read_columns<Vector, Vectors>(map, taps, columns, sums);
     }
-    sum_row<Vector, Vectors, Stream, Value>(from, columns, map.vectors, empty, target);
+    sum_row<Vector, Vectors, NonTemporal, Value>(from, columns, map.vectors, empty, target);
   }
 }
 
@@ -258,24 +263,24 @@ void pool_box(const Job& job, const Block& block, wide_int box, const View<const
   Storage* output = static_cast<Storage*>(job.output) + box * strides.outer +
                     block.first_channel * strides.channel;
   const int width = block.vectors * lanes;
-  Value* mixed = reinterpret_cast<Value*>(scratch);
+  Value* row_sums = reinterpret_cast<Value*>(scratch);
   if (is_direct(job, block, lanes)) {
     const View<Value> to = {reinterpret_cast<Value*>(output), strides.row, strides.column,
                             block.vectors};
-    if (Vectors == 0 && job.streams && consists_of_lines(output, strides)) {
-      pool_rows<Vector, Vectors, Vectors == 0>(job, box, map, 0, job.rows.bins, mixed, to);
+    if (Vectors == 0 && job.non_temporal && consists_of_lines(output, strides)) {
+      pool_rows<Vector, Vectors, Vectors == 0>(job, box, map, 0, job.rows.bins, row_sums, to);
     } else {
-      pool_rows<Vector, Vectors, false>(job, box, map, 0, job.rows.bins, mixed, to);
+      pool_rows<Vector, Vectors, false>(job, box, map, 0, job.rows.bins, row_sums, to);
     }
     return;
   }
   Value* tile = reinterpret_cast<Value*>(tile_of(job, scratch));
   for_each_tile(job, [&](int first, int last) {
     const wide_int count = wide_int(last - first) * bins;
-    if (!job.streams) {
-      expect<true>(output + first * strides.row, strides, block.channels, count);
+    if (!job.non_temporal) {
+      prefetch_for_write(output + first * strides.row, strides, block.channels, count);
     }
-    pool_rows<Vector, Vectors, false>(job, box, map, first, last, mixed,
+    pool_rows<Vector, Vectors, false>(job, box, map, first, last, row_sums,
                                       packed_view(tile, first, 0, bins, width));
     write_lanes(job, tile, width, count, block.channels, output + first * strides.row, strides,
                 scratch);
@@ -314,9 +319,10 @@ inline BinRange bins_of_cells(const Lines<Value>& cells, wide_int first, wide_in
   return bins;
 }
 
-// Whether most bins of a box have two by two cells to themselves.
-inline bool has_squares(const Job& job, wide_int box) {
-  const wide_int cells = wide_int(job.rows.turned.lines[box]) * job.columns.turned.lines[box];
+// Whether most bins of a box read 2 x 2 cells that no other bin reads.
+inline bool reads_mostly_2x2(const Job& job, wide_int box) {
+  const wide_int cells =
+      wide_int(job.rows.transposed.lines[box]) * job.columns.transposed.lines[box];
   return job.rows.longest[box] <= 2 && job.columns.longest[box] <= 2 &&
          cells > 2 * job.rows.bins * job.columns.bins;
 }
@@ -327,10 +333,10 @@ inline void add_to_cells(Value row_weight, const Taps<Value> columns, const Valu
                          const View<Value>& map, Value* line) {
   const int lanes = Lanes<Vector>::count;
   const int width = (Vectors ? Vectors : map.vectors) * lanes;
-  const Vector weight = spread<Vector>(row_weight);
+  const Vector weight = broadcast<Vector>(row_weight);
   for (int i = 0; i < columns.count; ++i) {
     Value* target = line + columns.source[i] * map.column;
-    const Vector share = spread<Vector>(columns.weight[i]);
+    const Vector share = broadcast<Vector>(columns.weight[i]);
     for (int lane = 0; lane < width; lane += lanes) {
       const Vector part = share * load<Vector>(gradient + lane);
       store(multiply_add(weight, part, load<Vector>(target + lane)), target + lane);
@@ -340,8 +346,8 @@ inline void add_to_cells(Value row_weight, const Taps<Value> columns, const Valu
 
 // Adds the gradients of a box, bin by bin, to rows [owned.top, owned.bottom) of the map.
 template <typename Vector, int Vectors, typename Value>
-void scatter_squares(const Job& job, wide_int box, const View<const Value>& gradients,
-                     const Rectangle& owned, const View<Value>& map) {
+void scatter_2x2(const Job& job, wide_int box, const View<const Value>& gradients,
+                 const Rectangle& owned, const View<Value>& map) {
   const Lines<Value> rows = bins_from_cells<Value>(job.rows, box);
   const Lines<Value> columns = bins_from_cells<Value>(job.columns, box);
   for (int row = 0; row < rows.count; ++row) {
@@ -360,16 +366,16 @@ void scatter_squares(const Job& job, wide_int box, const View<const Value>& grad
 // Adds the gradients of a box to rows [owned.top, owned.bottom) of the map: columns are summed
 // first, then rows of the sums, so that cells are added to once, side by side.
 template <typename Vector, int Vectors, typename Value>
-void scatter_rows(const Job& job, wide_int box, const View<const Value>& gradients, Value* mixed,
+void scatter_rows(const Job& job, wide_int box, const View<const Value>& gradients, Value* row_sums,
                   const Rectangle& owned, const View<Value>& map) {
-  if (has_squares(job, box)) {
-    scatter_squares<Vector, Vectors>(job, box, gradients, owned, map);
+  if (reads_mostly_2x2(job, box)) {
+    scatter_2x2<Vector, Vectors>(job, box, gradients, owned, map);
     return;
   }
   const Lines<Value> rows = cells_from_bins<Value>(job.rows, box);
   const Lines<Value> columns = cells_from_bins<Value>(job.columns, box);
   const View<Value> sums =
-      packed_view(mixed, 0, owned.left, owned.width(), Lanes<Vector>::count, map.vectors);
+      packed_view(row_sums, 0, owned.left, owned.width(), Lanes<Vector>::count, map.vectors);
   const BinRange bins = bins_of_cells(rows, owned.top, owned.bottom);
   for (int bin = bins.first; bin < bins.last; ++bin) {
     sum_row<Vector, Vectors, false, Value>({gradients.line(bin), gradients.column}, columns,
@@ -382,11 +388,11 @@ void scatter_rows(const Job& job, wide_int box, const View<const Value>& gradien
     const Taps<Value> taps = rows.taps_of(line);
     const Line<Value> target = {map.line(y), map.column};
     if (columns.count == owned.width()) {
-      const Neighbours all = {owned.left, owned.width()};
-      mix_rows<Vector, Vectors, true>(source, taps, all, target);
+      const ColumnRange all = {owned.left, owned.width()};
+      add_all_rows<Vector, Vectors, true>(source, taps, all, target);
     } else {
-      const Chosen some = {columns.target, columns.count};
-      mix_rows<Vector, Vectors, true>(source, taps, some, target);
+      const ColumnList some = {columns.target, columns.count};
+      add_all_rows<Vector, Vectors, true>(source, taps, some, target);
     }
   }
 }
@@ -408,8 +414,8 @@ void scatter_box(const Job& job, const Block& block, wide_int index, const View<
   const wide_int next = job.box_order[index + 1 < job.boxes ? index + 1 : index];
   const Strides strides = strides_of(job, job.rows.bins, bins);
   const Storage* gradients = gradients_of<Storage>(job, block, box);
-  expect<false>(gradients_of<Storage>(job, block, next), strides, block.channels,
-                wide_int(job.rows.bins) * bins);
+  prefetch_for_read(gradients_of<Storage>(job, block, next), strides, block.channels,
+                    wide_int(job.rows.bins) * bins);
   View<const Value> source = {reinterpret_cast<const Value*>(gradients), strides.row,
                               strides.column, block.vectors};
   if (!is_direct(job, block, lanes)) {
@@ -431,16 +437,17 @@ struct AverageBackward {
   }
 };
 
-// Derivatives of the pooled values by the numbers of their box, dotted with the bins' gradients.
+// Derivatives of the pooled values with respect to the parameters of their box, times the bins'
+// gradients, summed.
 template <typename Vector>
 struct BoxGradient {
   Vector by[5] = {};  // x1, y1, x2, y2; or centre x, centre y, width, height, angle
 };
 
-// Adds weight * value only where the weight counts, so that 0 * NaN adds nothing.
+// Adds weight * value unless the weight is 0, so that 0 * NaN adds nothing.
 template <typename Vector, typename Value>
 inline void add_weighted(Value weight, Vector value, Vector* sum) {
-  if (weight != Value(0)) *sum = multiply_add(spread<Vector>(weight), value, *sum);
+  if (weight != Value(0)) *sum = multiply_add(broadcast<Vector>(weight), value, *sum);
 }
 
 template <typename Vector, typename Value>
@@ -548,5 +555,5 @@ void average_backward_boxes(const Job& job, wide_int box, char* scratch) {
   }
 }
 
-}  // namespace ROIPOOL_ISA
+}  // namespace ROIPOOL_ENGINE
 }  // namespace roipool

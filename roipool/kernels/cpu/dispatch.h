@@ -1,12 +1,12 @@
-// What both engines share: from a task to the types it computes with, and the walk over the boxes
-// of an image with their maps at hand.
+// What both engines share: the choice of a task's types, and the loop over the boxes of an image
+// with their features.
 #pragma once
 #include <type_traits>
 
 #include "schedule.h"
 
 namespace roipool {
-namespace ROIPOOL_ISA {
+namespace ROIPOOL_ENGINE {
 
 // What an operation is run on besides its block.
 struct Part {
@@ -16,7 +16,7 @@ struct Part {
 };
 
 inline char* tile_of(const Job& job, char* scratch, int number = 0) {
-  return scratch + job.mixed_bytes + number * job.tile_bytes;
+  return scratch + job.row_sum_bytes + number * job.tile_bytes;
 }
 inline char* packed_of(const Job& job, char* scratch) { return tile_of(job, scratch, job.tiles); }
 
@@ -24,15 +24,15 @@ inline char* packed_of(const Job& job, char* scratch) { return tile_of(job, scra
 template <typename Storage, typename Value>
 inline void write_lanes(const Job& job, const Value* from, int lanes, wide_int count, int channels,
                         Storage* to, const Strides& strides, char* scratch) {
-  if (job.streams && strides.column == 1) {
-    Storage* turned = reinterpret_cast<Storage*>(tile_of(job, scratch, job.tiles - 1));
-    lanes_to_rows(from, lanes, count, channels, turned, count);
-    stream_runs(turned, channels, count, to, strides.channel);
+  if (job.non_temporal && strides.column == 1) {
+    Storage* transposed = reinterpret_cast<Storage*>(tile_of(job, scratch, job.tiles - 1));
+    lanes_to_rows(from, lanes, count, channels, transposed, count);
+    copy_runs_non_temporal(transposed, channels, count, to, strides.channel);
     return;
   }
   if constexpr (std::is_same<Storage, Value>::value) {
-    if (job.streams && channels == lanes) {
-      stream_runs(from, count, channels, to, strides.column);
+    if (job.non_temporal && channels == lanes) {
+      copy_runs_non_temporal(from, count, channels, to, strides.column);
       return;
     }
   }
@@ -69,10 +69,10 @@ void run_block(const Job& job, wide_int number, const Part& part) {
 template <typename Operation>
 void run_task(const Job& job, wide_int task, char* scratch) {
   run_block<Operation>(job, task / job.parts, {task % job.parts, -1, scratch});
-  if (job.streams) finish_streams();
+  if (job.non_temporal) finish_non_temporal_stores();
 }
 
-// Where a block's maps begin, and how they lie.
+// The features of a block's channels: their address and strides.
 template <typename Storage>
 struct Maps {
   Storage* first;
@@ -89,13 +89,13 @@ inline Maps<Storage> maps_of(const Job& job, const Block& block, Pointer array) 
   return {maps + block.first_channel * strides.channel, strides, block.channels};
 }
 
-// Maps used where they are. Called only if is_direct, that is, where Storage is the computed type.
+// Features used in place. Called only if is_direct, that is, where Storage is the computed type.
 template <typename Value, typename Storage>
 inline View<Value> view_in_place(const Maps<Storage>& maps, int vectors) {
   return {reinterpret_cast<Value*>(maps.first), maps.strides.row, maps.strides.column, vectors};
 }
 
-// A window of a block's maps: copied, unless it can be used where it is.
+// A window of a block's features: copied, unless it can be used in place.
 template <typename Vector, typename Storage>
 View<const typename Lanes<Vector>::Value> map_of_window(const Job& job, const Block& block,
                                                         const Rectangle& window, char* scratch) {
@@ -132,7 +132,7 @@ void visit_maps(const Job& job, const Block& block, const Part& part, Visit visi
   }
 }
 
-// Copies what was added up in a window to rows [first, last) of the maps, zero outside it.
+// Copies the sums of a window to rows [first, last) of the output, which is zero outside it.
 template <typename Storage, typename Value>
 void unpack(const Job& job, const Maps<Storage>& maps, const View<Value>& sums,
             const Rectangle& window, wide_int first, wide_int last, int lanes, char* scratch) {
@@ -142,8 +142,8 @@ void unpack(const Job& job, const Maps<Storage>& maps, const View<Value>& sums,
       clear_cells(maps.at(y, 0), maps.strides, maps.channels, width);
       continue;
     }
-    if (!job.streams) {
-      expect<true>(maps.at(y + 1, window.left), maps.strides, maps.channels, window.width());
+    if (!job.non_temporal) {
+      prefetch_for_write(maps.at(y + 1, window.left), maps.strides, maps.channels, window.width());
     }
     clear_cells(maps.at(y, 0), maps.strides, maps.channels, window.left);
     write_lanes(job, sums.at(y, window.left), lanes, window.width(), maps.channels,
@@ -152,8 +152,8 @@ void unpack(const Job& job, const Maps<Storage>& maps, const View<Value>& sums,
   }
 }
 
-// The backward's walk: visit(position in box_order, map, rows) adds to rows of maps that this task
-// alone owns, and that start at zero; in the end they are in the output, each cell written.
+// The loop of a backward: visit(index in box_order, map, rows) adds to rows that this task alone
+// owns, and that start at zero. Then they are written to the output, every cell.
 template <typename Vector, typename Storage, typename Visit>
 void own_maps(const Job& job, const Block& block, const Part& part, Visit visit) {
   typedef typename Lanes<Vector>::Value Value;
@@ -164,7 +164,7 @@ void own_maps(const Job& job, const Block& block, const Part& part, Visit visit)
   const BoxRange range = boxes_of_image(job, block.image);
   const Rectangle window = rows_of_part(job, reach_of(job, range).window, part.number);
   const Maps<Storage> maps = maps_of<Storage>(job, block, job.output);
-  const bool in_place = is_direct(job, block, lanes) && (block.single || !job.streams);
+  const bool in_place = is_direct(job, block, lanes) && (block.single || !job.non_temporal);
   View<Value> map = view_in_place<Value>(maps, block.vectors);
   if (in_place) {
     for (wide_int y = first; y < last; ++y) {
@@ -184,5 +184,5 @@ void own_maps(const Job& job, const Block& block, const Part& part, Visit visit)
   if (!in_place) unpack(job, maps, map, window, first, last, block.vectors * lanes, part.scratch);
 }
 
-}  // namespace ROIPOOL_ISA
+}  // namespace ROIPOOL_ENGINE
 }  // namespace roipool

@@ -6,23 +6,23 @@ namespace roipool {
 
 typedef long long wide_int;
 
-// Reads a number of the caller's exactly once. Another thread may change the caller's arrays during
-// a call: that may spoil values, but what was found in bounds must be what is used.
+// Reads an element of the caller's array exactly once. Another thread may change the array during a
+// call: that may spoil values, but the value that was checked must be the one that is used.
 template <typename T>
-inline T read_once(const T* place) {
-  return *static_cast<const volatile T*>(place);
+inline T read_once(const T* address) {
+  return *static_cast<const volatile T*>(address);
 }
 
 enum Storage { float16_storage, bfloat16_storage, float32_storage, float64_storage };
 
 // Lines of at most this many taps are made equally long within a box, for engines that are
 // compiled for each length: a branch that is mispredicted costs more than a few taps.
-const int most_padded = 6;
+const int max_padded_taps = 6;
 const int uneven = 1 << 30;  // the length of lines that are not padded
 
-// A plan turned round, for backwards: each line is a cell and lists the bins that read it. The
-// lines of box k are at the places of its entries in the plan, its taps at twice those.
-struct TurnedPlan {
+// A transposed plan, for backwards: each line is a cell and lists the bins that read it. The lines
+// of box k have the offsets of its entries in the plan, its taps twice those.
+struct TransposedPlan {
   int* lines;       // per box
   int* longest;     // per box: taps of each line, or `uneven`
   int* cell;        // per line
@@ -36,7 +36,7 @@ struct BinWindow;
 
 // The plans of all boxes along one axis. Bin b of box k is row k * bins + b of the per-bin arrays;
 // its entries are begin[row] ... begin[row] + count[row] - 1 of the per-entry arrays. Real numbers
-// are double for float64 maps, else float. Arrays that a plan does not need are null.
+// are double for float64 features, else float. Arrays that a plan does not need are null.
 struct AxisPlan {
   int bins;
   bool is_pointwise;  // of both axes together: see Job
@@ -52,26 +52,26 @@ struct AxisPlan {
   void* slope[5];  // d(weight) / d(a number of the box), for the gradient of boxes: by its low and
                    // high end, or for a pointwise definition by all numbers
   BinWindow* bin_window;  // per bin, for a pointwise definition: where its taps are added up
-  TurnedPlan turned;
+  TransposedPlan transposed;
   // For maxima: samples.
-  void* sample;            // Sample<T>
-  wide_int* first_number;  // per bin: number of its first listed sample
-  wide_int* total;         // per bin: samples, those outside the map included
+  void* sample;           // Sample<T>
+  wide_int* first_index;  // per bin: index of its first listed sample
+  wide_int* total;        // per bin: samples, those outside the map included
 };
 
 struct Job {
-  Storage storage;     // of maps and pooled values
+  Storage storage;     // of features and pooled values
   bool channels_last;  // NHWC rather than NCHW
   wide_int images, channels, boxes;
   AxisPlan rows, columns;
 
-  const void* features;  // maps that are read
+  const void* features;
   const void* grad_output;
-  void* output;        // pooled values, or maps in a backward
-  void* argmax;        // winners, or null
+  void* output;        // pooled values, or in a backward the gradient of features
+  void* argmax;        // or null
   bool wide_argmax;    // int64 rather than int32
   double* grad_boxes;  // [boxes, 4]: by x1, y1, x2, y2; or, if pointwise, [boxes, 5]
-  bool pointwise;      // maps are one row of all cells, pooled values one row of all bins
+  bool pointwise;      // a map is one row of all cells, pooled values are one row of all bins
 
   // Boxes grouped by image, in their given order: those of image n are
   // box_order[image_begin[n]] ... box_order[image_begin[n + 1] - 1].
@@ -81,23 +81,24 @@ struct Job {
 
   double empty_value;    // of a bin that has nothing to pool
   double lowest;         // where a running maximum starts
-  bool winner_is_cell;   // argmax holds y * width + x rather than the number of a sample
-  bool nan_restarts;     // a NaN takes the maximum's place, and the next sample takes the NaN's
+  bool argmax_is_cell;   // argmax is y * width + x rather than the index of a sample
+  bool nan_restarts;     // a NaN replaces the maximum, and the next sample replaces the NaN
   bool outside_is_zero;  // a sample outside the map takes part in a maximum, as 0
 
-  wide_int fewest_streamed_bytes;  // smaller results go through the caches
+  wide_int min_non_temporal_bytes;  // smaller results are stored normally
 
   // How the work is cut; the engine's `schedule` fills these in.
   bool narrow;         // one channel at a time
   int vectors;         // of channels in a whole block
   bool pack_each_box;  // copy each box's window rather than the image's
   wide_int parts;      // pieces that one image is cut into: of its boxes, or of its rows (backward)
-  bool streams;        // results go around the caches
+  bool non_temporal;   // results are written by non-temporal stores
   wide_int tile_rows;  // rows of bins that are computed before they are written
   int tiles;           // of bins, or in a backward of a row of cells
-  wide_int mixed_bytes;  // scratch memory of a thread: a row of sums, then tiles of this size each,
-  wide_int tile_bytes;   //   then packed cells; `scratch_bytes` in all
-  wide_int scratch_bytes;
+  // Scratch memory of a thread: a row of sums, then tiles, then packed cells.
+  wide_int row_sum_bytes;
+  wide_int tile_bytes;     // of each tile
+  wide_int scratch_bytes;  // in all
   wide_int tasks;
 };
 

@@ -5,43 +5,43 @@
 #include "transpose.h"
 
 namespace roipool {
-namespace ROIPOOL_ISA {
+namespace ROIPOOL_ENGINE {
 
 // One cache line of channels: 16 float or 8 double. GCC and Clang split the vector where registers
 // are shorter. A "vector" of one value is the plain number, and the same loops serve it.
 typedef float FloatLanes __attribute__((vector_size(64)));
 typedef double DoubleLanes __attribute__((vector_size(64)));
-typedef int32_t FloatLabels __attribute__((vector_size(64)));
-typedef int64_t DoubleLabels __attribute__((vector_size(64)));
+typedef int32_t FloatIndices __attribute__((vector_size(64)));
+typedef int64_t DoubleIndices __attribute__((vector_size(64)));
 
 template <typename Vector>
 struct Lanes;
 template <>
 struct Lanes<FloatLanes> {
   typedef float Value;
-  typedef FloatLabels Labels;
-  typedef int32_t Label;
+  typedef FloatIndices Indices;
+  typedef int32_t Index;
   static const int count = 16;
 };
 template <>
 struct Lanes<DoubleLanes> {
   typedef double Value;
-  typedef DoubleLabels Labels;
-  typedef int64_t Label;
+  typedef DoubleIndices Indices;
+  typedef int64_t Index;
   static const int count = 8;
 };
 template <>
 struct Lanes<float> {
   typedef float Value;
-  typedef int64_t Labels;
-  typedef int64_t Label;
+  typedef int64_t Indices;
+  typedef int64_t Index;
   static const int count = 1;
 };
 template <>
 struct Lanes<double> {
   typedef double Value;
-  typedef int64_t Labels;
-  typedef int64_t Label;
+  typedef int64_t Indices;
+  typedef int64_t Index;
   static const int count = 1;
 };
 
@@ -55,26 +55,27 @@ struct VectorOf<double> {
 };
 
 template <typename Vector, typename Value>
-inline Vector load(const Value* place) {
+inline Vector load(const Value* address) {
   Vector vector;
-  memcpy(&vector, place, sizeof(vector));
+  memcpy(&vector, address, sizeof(vector));
   return vector;
 }
 template <typename Vector, typename Value>
-inline void store(Vector vector, Value* place) {
-  memcpy(place, &vector, sizeof(vector));
+inline void store(Vector vector, Value* address) {
+  memcpy(address, &vector, sizeof(vector));
 }
 template <typename Vector>
-inline Vector spread(typename Lanes<Vector>::Value value) {
+inline Vector broadcast(typename Lanes<Vector>::Value value) {
   return Vector{} + value;
 }
 template <typename Vector, typename Value>
-inline void fill(Value value, int vectors, Value* place) {
-  for (int v = 0; v < vectors; ++v) store(spread<Vector>(value), place + v * Lanes<Vector>::count);
+inline void fill(Value value, int vectors, Value* address) {
+  for (int v = 0; v < vectors; ++v)
+    store(broadcast<Vector>(value), address + v * Lanes<Vector>::count);
 }
 template <typename Vector>
-inline typename Lanes<Vector>::Labels spread_label(wide_int label) {
-  return typename Lanes<Vector>::Labels{} + static_cast<typename Lanes<Vector>::Label>(label);
+inline typename Lanes<Vector>::Indices broadcast_index(wide_int index) {
+  return typename Lanes<Vector>::Indices{} + static_cast<typename Lanes<Vector>::Index>(index);
 }
 
 // a * b + c, rounded once where the instruction set has the operation. Spelled out for plain
@@ -98,13 +99,13 @@ inline bool is_computed_type(const Job& job) {
   return job.storage == float32_storage || job.storage == float64_storage;
 }
 
-// Whether channels lie side by side in the computed type, so that maps and pooled values need no
-// copies.
+// Whether channels lie side by side in the computed type, so that features and pooled values need
+// no copies.
 inline bool works_in_place(const Job& job) { return job.channels_last && is_computed_type(job); }
 
-// Vectors of neighbouring channels that a task takes together where they lie side by side in
-// memory: long runs are what memory is fast at.
-const int most_vectors = 16;
+// Vectors of neighbouring channels that a task computes together where they lie side by side in
+// memory: memory is fast at long runs.
+const int max_vectors = 16;
 
 // A run of channels that one task computes together.
 struct Block {
@@ -116,9 +117,9 @@ struct Block {
 };
 
 // Fewer channels than this at the end are computed one by one rather than in a padded vector.
-const int fewest_padded_channels = 5;
+const int min_padded_channels = 5;
 
-// How the channels of an image fall into blocks: groups of vectors, vectors, what is left over.
+// How the channels of an image are divided into blocks: groups of vectors, vectors, the rest.
 struct Blocks {
   int lanes;
   int group;  // channels
@@ -133,7 +134,7 @@ inline Blocks blocks_of_image(const Job& job, int lanes) {
   const int group = lanes * job.vectors;
   const wide_int left = job.channels % group;
   const wide_int rest = left % lanes;
-  return {lanes, group, job.channels / group, left / lanes, rest, rest >= fewest_padded_channels};
+  return {lanes, group, job.channels / group, left / lanes, rest, rest >= min_padded_channels};
 }
 
 inline Block block_of_task(const Job& job, wide_int task, int lanes) {
@@ -211,18 +212,31 @@ inline void from_lanes(const Value* from, int lanes, wide_int count, int channel
   }
 }
 
-// Asks for the cache lines of `count` neighbours of each channel, to read or to write them soon:
-// memory is slow to begin and quick to go on. GCC takes a function that only prefetches for one
-// without effect, and drops calls of it that are not inlined early.
+// Prefetches the cache lines of `count` neighbours of each channel: latency, not bandwidth, is the
+// bottleneck. GCC takes a function that only prefetches for one without effect, and drops calls of
+// it that are not inlined early.
 template <bool ToWrite, typename Storage>
-__attribute__((always_inline)) inline void expect(const Storage* cells, const Strides& strides,
-                                                  int channels, wide_int count) {
+__attribute__((always_inline)) inline void prefetch_cells(const Storage* cells,
+                                                          const Strides& strides, int channels,
+                                                          wide_int count) {
   if (strides.column != 1) return;
   for (int lane = 0; lane < channels; ++lane) {
     const char* line = reinterpret_cast<const char*>(cells + lane * strides.channel);
     const char* end = line + count * sizeof(Storage);
     for (; line < end; line += 64) __builtin_prefetch(line, ToWrite);
   }
+}
+template <typename Storage>
+__attribute__((always_inline)) inline void prefetch_for_read(const Storage* cells,
+                                                             const Strides& strides, int channels,
+                                                             wide_int count) {
+  prefetch_cells<false>(cells, strides, channels, count);
+}
+template <typename Storage>
+__attribute__((always_inline)) inline void prefetch_for_write(const Storage* cells,
+                                                              const Strides& strides, int channels,
+                                                              wide_int count) {
+  prefetch_cells<true>(cells, strides, channels, count);
 }
 
 template <typename Storage>
@@ -247,5 +261,5 @@ inline void for_each_tile(const Job& job, Visit visit) {
   }
 }
 
-}  // namespace ROIPOOL_ISA
+}  // namespace ROIPOOL_ENGINE
 }  // namespace roipool

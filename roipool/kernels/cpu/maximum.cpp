@@ -1,11 +1,11 @@
-// The maximum engine: the greatest of a bin's samples and which one it was (forward), and the
-// gradient of that sample (backward). Built once per instruction set, without contraction: a
-// sample's value is rounded as in the systems that define it, so that ties are theirs too.
+// The maximum engine: the maximum of a bin's samples and its argmax (forward), and the gradient of
+// that sample (backward). Built once per instruction set, without contraction: a sample's value is
+// rounded as in the implementations that define it, so that ties are resolved as there.
 #include "../argmax.h"
 #include "dispatch.h"
 
 namespace roipool {
-namespace ROIPOOL_ISA {
+namespace ROIPOOL_ENGINE {
 
 template <typename Value>
 using Samples = BinSamples<Value>;
@@ -14,7 +14,7 @@ template <typename Value>
 inline Samples<Value> samples_of(const AxisPlan& plan, wide_int box, int bin) {
   const wide_int row = box * plan.bins + bin;
   return {static_cast<const Sample<Value>*>(plan.sample) + plan.begin[row], plan.count[row],
-          plan.first_number[row], plan.total[row]};
+          plan.first_index[row], plan.total[row]};
 }
 
 // The value of a sample: up to four corners, summed in the order row by row.
@@ -39,77 +39,79 @@ inline Vector value_of_sample(const View<const Value>& map, const Sample<Value>&
   return sum;
 }
 
-// What a maximum keeps track of, known to the compiler.
+// What is tracked beside the maximum, known at compile time.
 enum Tracking {
-  value_only,  // no winners asked for
-  value_and_label,
-  nan_restarts  // both; a NaN wins, and then loses to whatever follows it
+  value_only,  // no argmax
+  value_and_argmax,
+  nan_restarts  // both; a NaN replaces the maximum, and whatever follows replaces the NaN
 };
 
 template <typename Vector, Tracking Track>
-struct Winner {
+struct RunningMaximum {
   Vector value;
-  typename Lanes<Vector>::Labels label;
+  typename Lanes<Vector>::Indices index;
 
-  // Strictly greater: the first of equals stays, and a NaN never wins. With nan_restarts not less:
-  // the last of equals stays.
-  void challenge(Vector candidate, wide_int number) {
+  // Strictly greater: of equals the first is the argmax, and a NaN never is. With nan_restarts, not
+  // less: of equals the last is.
+  void update(Vector candidate, wide_int candidate_index) {
     const auto better = Track == nan_restarts ? (candidate < value) == 0 : candidate > value;
     value = better ? candidate : value;
-    if (Track != value_only) label = better ? spread_label<Vector>(number) : label;
+    if (Track != value_only) index = better ? broadcast_index<Vector>(candidate_index) : index;
   }
-  // A zero from sample `number`, which may stand before the present winner.
-  void challenge_with_zero(wide_int number) {
+  // A zero from the sample `candidate`, which may come before the present argmax.
+  void update_with_zero(wide_int candidate) {
     const Vector zero = {};
-    const auto labels = spread_label<Vector>(number);
-    const auto better = (zero > value) | ((zero == value) & (labels < label));
+    const auto candidates = broadcast_index<Vector>(candidate);
+    const auto better = (zero > value) | ((zero == value) & (candidates < index));
     value = better ? zero : value;
-    label = better ? labels : label;
+    index = better ? candidates : index;
   }
 };
 
-// Where the values of a tile and their labels go.
+// The values of a tile and their argmax.
 template <typename Vector>
 struct Results {
   typename Lanes<Vector>::Value* values;
-  typename Lanes<Vector>::Label* labels;
+  typename Lanes<Vector>::Index* indices;
 
   template <Tracking Track>
-  void put(wide_int place, const Winner<Vector, Track>& winner) const {
-    store(winner.value, values + place);
-    if (Track != value_only) store(winner.label, labels + place);
+  void store_at(wide_int offset, const RunningMaximum<Vector, Track>& running) const {
+    store(running.value, values + offset);
+    if (Track != value_only) store(running.index, indices + offset);
   }
 };
 
-// The greatest whole cells, which lie side by side, of a row of bins. Count is a number of columns
-// that each bin has at most, for a loop that the compiler knows: the last cell is taken again for
-// those that are missing, which changes nothing. 0: the bin's own number. What the loops need is
-// at hand in variables: a store could change whatever is read through a reference.
+// The maxima of a row of bins over whole, adjacent cells. Count is the maximum number of columns of
+// a bin, known at compile time: bins with fewer read their last cell again, which changes nothing.
+// 0: the number of columns of each bin. The arguments are copies, because a store could change
+// whatever is read through a reference.
 template <typename Vector, Tracking Track, int Count, typename Value>
 void pool_cells(const Job& job, wide_int box, const View<const Value> map,
                 const Samples<Value> rows, const Results<Vector> to) {
   const int lanes = Lanes<Vector>::count, bins = job.columns.bins;
   const wide_int size = job.columns.size;
   const wide_int top = rows.count > 0 ? rows.sample->first : 0, bottom = top + rows.count;
-  const auto none = spread_label<Vector>(-1);
-  const Winner<Vector, Track> empty = {spread<Vector>(static_cast<Value>(job.empty_value)), none};
-  const Winner<Vector, Track> start = {spread<Vector>(static_cast<Value>(job.lowest)), none};
-  wide_int place = 0;
+  const auto none = broadcast_index<Vector>(-1);
+  const RunningMaximum<Vector, Track> empty = {
+      broadcast<Vector>(static_cast<Value>(job.empty_value)), none};
+  const RunningMaximum<Vector, Track> start = {broadcast<Vector>(static_cast<Value>(job.lowest)),
+                                               none};
+  wide_int offset = 0;
   for (int bin = 0; bin < bins; ++bin) {
     const Samples<Value> columns = samples_of<Value>(job.columns, box, bin);
     const bool is_empty = rows.count == 0 || columns.count == 0;
     const wide_int left = is_empty ? 0 : columns.sample->first;
     const wide_int last = columns.count - 1, count = Count ? Count : columns.count;
-    for (int v = 0; v < map.vectors; ++v, place += lanes) {
-      Winner<Vector, Track> winner = is_empty ? empty : start;
+    for (int v = 0; v < map.vectors; ++v, offset += lanes) {
+      RunningMaximum<Vector, Track> running = is_empty ? empty : start;
       for (wide_int y = top; !is_empty && y < bottom; ++y) {
         const Value* cell = map.at(y, left) + v * lanes;
         for (wide_int i = 0; i < count; ++i) {
           const wide_int at = Count && last < i ? last : i;
-          winner.challenge(load<Vector>(cell + at * map.column), y * size + left + at);
+          running.update(load<Vector>(cell + at * map.column), y * size + left + at);
         }
       }
-      to.put(place, winner);
+      to.store_at(offset, running);
     }
   }
 }
@@ -127,106 +129,108 @@ inline void pool_row_of_cells(const Job& job, wide_int box, const View<const Val
 }
 
 template <typename Vector, Tracking Track, typename Value>
-inline void challenge_samples(const View<const Value>& map, const Samples<Value>& rows,
-                              const Samples<Value>& columns, Winner<Vector, Track>* winner) {
+inline void update_with_samples(const View<const Value>& map, const Samples<Value>& rows,
+                                const Samples<Value>& columns,
+                                RunningMaximum<Vector, Track>* running) {
   for (int j = 0; j < rows.count; ++j) {
-    const wide_int label = (rows.first_number + j) * columns.total + columns.first_number;
+    const wide_int index = (rows.first_index + j) * columns.total + columns.first_index;
     for (int i = 0; i < columns.count; ++i) {
-      winner->challenge(value_of_sample<Vector>(map, rows.sample[j], columns.sample[i]), label + i);
+      running->update(value_of_sample<Vector>(map, rows.sample[j], columns.sample[i]), index + i);
     }
   }
 }
 
 template <typename Vector, Tracking Track, typename Value>
-Winner<Vector, Track> pool_samples(const Job& job, const View<const Value>& map,
-                                   const Samples<Value>& rows, const Samples<Value>& columns) {
+RunningMaximum<Vector, Track> pool_samples(const Job& job, const View<const Value>& map,
+                                           const Samples<Value>& rows,
+                                           const Samples<Value>& columns) {
   const wide_int outside = job.outside_is_zero ? first_outside(rows, columns) : -1;
   if (rows.count == 0 || columns.count == 0) {
     const Value value = outside >= 0 ? Value(0) : static_cast<Value>(job.empty_value);
-    return {spread<Vector>(value), spread_label<Vector>(-1)};
+    return {broadcast<Vector>(value), broadcast_index<Vector>(-1)};
   }
-  Winner<Vector, Track> winner = {spread<Vector>(static_cast<Value>(job.lowest)),
-                                  spread_label<Vector>(-1)};
-  challenge_samples(map, rows, columns, &winner);
-  if (outside >= 0) winner.challenge_with_zero(outside);
-  return winner;
+  RunningMaximum<Vector, Track> running = {broadcast<Vector>(static_cast<Value>(job.lowest)),
+                                           broadcast_index<Vector>(-1)};
+  update_with_samples(map, rows, columns, &running);
+  if (outside >= 0) running.update_with_zero(outside);
+  return running;
 }
 
 template <typename Vector, Tracking Track, typename Value>
 void pool_row_of_samples(const Job& job, wide_int box, const View<const Value>& map,
                          const Samples<Value>& rows, const Results<Vector>& to) {
   const int lanes = Lanes<Vector>::count;
-  wide_int place = 0;
+  wide_int offset = 0;
   for (int bin = 0; bin < job.columns.bins; ++bin) {
     const Samples<Value> columns = samples_of<Value>(job.columns, box, bin);
-    for (int v = 0; v < map.vectors; ++v, place += lanes) {
+    for (int v = 0; v < map.vectors; ++v, offset += lanes) {
       const View<const Value> part = {map.base + v * lanes, map.row, map.column, 1};
-      to.put(place, pool_samples<Vector, Track>(job, part, rows, columns));
+      to.store_at(offset, pool_samples<Vector, Track>(job, part, rows, columns));
     }
   }
 }
 
-template <typename Stored, typename Label>
-void write_labels(const Job&, const Label* labels, int lanes, wide_int bins, Stored* to,
-                  const Strides& strides, int channels, char*) {
+template <typename Stored, typename Index>
+void write_indices(const Job&, const Index* indices, int lanes, wide_int bins, Stored* to,
+                   const Strides& strides, int channels, char*) {
   for (int lane = 0; lane < channels; ++lane) {
     for (wide_int bin = 0; bin < bins; ++bin) {
       to[lane * strides.channel + bin * strides.column] =
-          static_cast<Stored>(labels[bin * lanes + lane]);
+          static_cast<Stored>(indices[bin * lanes + lane]);
     }
   }
 }
 
-// Labels of a float vector are as wide as its values, and move as they do.
-inline void write_labels(const Job& job, const int32_t* labels, int lanes, wide_int bins,
-                         int32_t* to, const Strides& strides, int channels, char* scratch) {
-  write_lanes(job, labels, lanes, bins, channels, to, strides, scratch);
+// Indices of a float vector are as wide as its values, and are copied as they are.
+inline void write_indices(const Job& job, const int32_t* indices, int lanes, wide_int bins,
+                          int32_t* to, const Strides& strides, int channels, char* scratch) {
+  write_lanes(job, indices, lanes, bins, channels, to, strides, scratch);
 }
 
-template <typename Label>
-void write_argmax(const Job& job, const Label* labels, int lanes, wide_int bins, wide_int at,
+template <typename Index>
+void write_argmax(const Job& job, const Index* indices, int lanes, wide_int bins, wide_int at,
                   const Strides& strides, int channels, char* scratch) {
   if (!job.argmax) return;
   if (job.wide_argmax) {
     int64_t* to = static_cast<int64_t*>(job.argmax) + at;
-    write_labels(job, labels, lanes, bins, to, strides, channels, scratch);
+    write_indices(job, indices, lanes, bins, to, strides, channels, scratch);
   } else {
     int32_t* to = static_cast<int32_t*>(job.argmax) + at;
-    write_labels(job, labels, lanes, bins, to, strides, channels, scratch);
+    write_indices(job, indices, lanes, bins, to, strides, channels, scratch);
   }
 }
 
 template <typename Vector, Tracking Track, typename Storage, typename Value>
 void pool_box(const Job& job, const Block& block, wide_int box, const View<const Value>& map,
               char* scratch) {
-  typedef typename Lanes<Vector>::Label Label;
+  typedef typename Lanes<Vector>::Index Index;
   const int lanes = Lanes<Vector>::count;
   const int width = map.vectors * lanes;
   const int bins = job.columns.bins;
   const Strides strides = strides_of(job, job.rows.bins, bins);
   const wide_int origin = box * strides.outer + block.first_channel * strides.channel;
   Value* tile = reinterpret_cast<Value*>(tile_of(job, scratch));
-  Label* labels = reinterpret_cast<Label*>(tile_of(job, scratch, 1));
+  Index* indices = reinterpret_cast<Index*>(tile_of(job, scratch, 1));
   for_each_tile(job, [&](int first, int last) {
     const wide_int at = origin + first * strides.row;
     const wide_int count = wide_int(last - first) * bins;
     Storage* output = static_cast<Storage*>(job.output) + at;
-    if (!job.streams) expect<true>(output, strides, block.channels, count);
-    if (!job.streams && job.argmax && !job.wide_argmax) {
-      expect<true>(static_cast<int32_t*>(job.argmax) + at, strides, block.channels, count);
+    if (!job.non_temporal) prefetch_for_write(output, strides, block.channels, count);
+    if (!job.non_temporal && job.argmax && !job.wide_argmax) {
+      prefetch_for_write(static_cast<int32_t*>(job.argmax) + at, strides, block.channels, count);
     }
     for (int row = first; row < last; ++row) {
       const Samples<Value> rows = samples_of<Value>(job.rows, box, row);
-      const wide_int place = wide_int(row - first) * bins * width;
-      const Results<Vector> to = {tile + place, labels + place};
-      if (job.winner_is_cell) {
+      const wide_int offset = wide_int(row - first) * bins * width;
+      const Results<Vector> to = {tile + offset, indices + offset};
+      if (job.argmax_is_cell) {
         pool_row_of_cells<Vector, Track>(job, box, map, rows, to);
       } else {
         pool_row_of_samples<Vector, Track>(job, box, map, rows, to);
       }
     }
     write_lanes(job, tile, width, count, block.channels, output, strides, scratch);
-    write_argmax(job, labels, width, count, at, strides, block.channels, scratch);
+    write_argmax(job, indices, width, count, at, strides, block.channels, scratch);
   });
 }
 
@@ -244,7 +248,7 @@ struct MaximumForward {
     if (job.nan_restarts) {
       forward<Vector, nan_restarts, Storage>(job, block, part);
     } else if (job.argmax) {
-      forward<Vector, value_and_label, Storage>(job, block, part);
+      forward<Vector, value_and_argmax, Storage>(job, block, part);
     } else {
       forward<Vector, value_only, Storage>(job, block, part);
     }
@@ -265,72 +269,72 @@ inline void add_to_sample(const View<Value>& map, int lane, const Sample<Value>&
   }
 }
 
-// Adds the gradient of one pooled value to the cells of its winner, as the plan weighs them.
+// Adds the gradient of one pooled value to the cells of its argmax, with the weights of the plan.
 template <typename Value>
-inline void add_to_winner(const Job& job, wide_int box, int row, int column, wide_int label,
+inline void add_to_argmax(const Job& job, wide_int box, int row, int column, wide_int index,
                           const View<Value>& map, int lane, Value gradient) {
   const Samples<Value> rows = samples_of<Value>(job.rows, box, row);
   const Samples<Value> columns = samples_of<Value>(job.columns, box, column);
   if (rows.count == 0 || columns.count == 0) return;
-  const wide_int across = job.winner_is_cell ? job.columns.size : columns.total;
-  const wide_int top = job.winner_is_cell ? rows.sample->first : rows.first_number;
-  const wide_int left = job.winner_is_cell ? columns.sample->first : columns.first_number;
-  const wide_int j = label / across - top;
-  const wide_int i = label % across - left;
+  const wide_int across = job.argmax_is_cell ? job.columns.size : columns.total;
+  const wide_int top = job.argmax_is_cell ? rows.sample->first : rows.first_index;
+  const wide_int left = job.argmax_is_cell ? columns.sample->first : columns.first_index;
+  const wide_int j = index / across - top;
+  const wide_int i = index % across - left;
   if (j < 0 || j >= rows.count || i < 0 || i >= columns.count) return;  // outside the map
   add_to_sample(map, lane, rows.sample[j], columns.sample[i], gradient);
 }
 
-template <typename Label, typename Storage, typename Value>
+template <typename Index, typename Storage, typename Value>
 void scatter_box(const Job& job, const Block& block, wide_int box, const View<Value>& map) {
   const Strides strides = strides_of(job, job.rows.bins, job.columns.bins);
   const wide_int origin = box * strides.outer + block.first_channel * strides.channel;
   const Storage* gradients = static_cast<const Storage*>(job.grad_output) + origin;
-  const Label* labels = static_cast<const Label*>(job.argmax) + origin;
+  const Index* indices = static_cast<const Index*>(job.argmax) + origin;
   for (int row = 0; row < job.rows.bins; ++row) {
     for (int column = 0; column < job.columns.bins; ++column) {
       const wide_int bin = row * strides.row + column * strides.column;
       for (int lane = 0; lane < block.channels; ++lane) {
         const wide_int at = bin + lane * strides.channel;
-        const wide_int label = read_once(labels + at);
-        if (label < 0) continue;
-        add_to_winner(job, box, row, column, label, map, lane, Value(compute_value(gradients[at])));
+        const wide_int index = read_once(indices + at);
+        if (index < 0) continue;
+        add_to_argmax(job, box, row, column, index, map, lane, Value(compute_value(gradients[at])));
       }
     }
   }
 }
 
-// Without a plan every cell of the map may win, with its whole weight. The maps are whole then,
-// and a label times the distance of neighbours is its place.
-template <typename Label, typename Storage, typename Value>
+// Without a plan any cell of the map may be an argmax, with weight 1. The whole map is there then,
+// and the offset of a cell is its index times the column stride.
+template <typename Index, typename Storage, typename Value>
 void scatter_cells(const Job& job, const Block& block, wide_int box, const View<Value>& map) {
   const Strides strides = strides_of(job, job.rows.bins, job.columns.bins);
   const wide_int origin = box * strides.outer + block.first_channel * strides.channel;
   const Storage* gradients = static_cast<const Storage*>(job.grad_output) + origin;
-  const Label* labels = static_cast<const Label*>(job.argmax) + origin;
+  const Index* indices = static_cast<const Index*>(job.argmax) + origin;
   const wide_int bins = static_cast<wide_int>(job.rows.bins) * job.columns.bins;
   const wide_int cells = job.rows.size * job.columns.size;
   for (wide_int bin = 0; bin < bins; ++bin) {
     for (int lane = 0; lane < block.channels; ++lane) {
       const wide_int at = bin * strides.column + lane * strides.channel;
-      const wide_int label = read_once(labels + at);
-      if (label < 0 || label >= cells) continue;
-      map.base[label * map.column + lane] += Value(compute_value(gradients[at]));
+      const wide_int index = read_once(indices + at);
+      if (index < 0 || index >= cells) continue;
+      map.base[index * map.column + lane] += Value(compute_value(gradients[at]));
     }
   }
 }
 
-template <typename Label, typename Storage, typename Value>
+template <typename Index, typename Storage, typename Value>
 void scatter(const Job& job, const Block& block, wide_int box, const View<Value>& map) {
   if (job.rows.sample) {
-    scatter_box<Label, Storage>(job, block, box, map);
+    scatter_box<Index, Storage>(job, block, box, map);
   } else {
-    scatter_cells<Label, Storage>(job, block, box, map);
+    scatter_cells<Index, Storage>(job, block, box, map);
   }
 }
 
 template <typename Storage, typename Value>
-void scatter_winners(const Job& job, const Block& block, wide_int box, const View<Value>& map) {
+void scatter_argmax(const Job& job, const Block& block, wide_int box, const View<Value>& map) {
   if (job.wide_argmax) {
     scatter<int64_t, Storage>(job, block, box, map);
   } else {
@@ -338,8 +342,8 @@ void scatter_winners(const Job& job, const Block& block, wide_int box, const Vie
   }
 }
 
-// Planes used in place, one channel of a box after the other: winners differ from channel to
-// channel, so that vectors gain nothing, but a box's gradients are read as they lie.
+// Planes used in place, one channel of a box after the other: an argmax differs from channel to
+// channel, so that vectors gain nothing, but a box's gradients are read in memory order.
 template <typename Value>
 void own_some_planes(const Job& job, const Block& block) {
   const Strides strides = strides_of(job, job.rows.size, job.columns.size);
@@ -351,7 +355,7 @@ void own_some_planes(const Job& job, const Block& block) {
     for (int lane = 0; lane < block.channels; ++lane) {
       const Block channel = {block.image, block.first_channel + lane, 1, 1, true};
       const View<Value> plane = {planes + lane * strides.channel, strides.row, strides.column, 1};
-      scatter_winners<Value>(job, channel, job.box_order[index], plane);
+      scatter_argmax<Value>(job, channel, job.box_order[index], plane);
     }
   }
 }
@@ -360,9 +364,9 @@ void own_some_planes(const Job& job, const Block& block) {
 template <typename Value>
 void own_planes(const Job& job, const Block& block) {
   const wide_int plane = job.rows.size * job.columns.size * static_cast<wide_int>(sizeof(Value));
-  const int most = static_cast<int>(clamp(largest_part_bytes / plane, 1, block.channels));
-  for (int lane = 0; lane < block.channels; lane += most) {
-    const int channels = minimum(most, block.channels - lane);
+  const int max_channels = static_cast<int>(clamp(max_part_bytes / plane, 1, block.channels));
+  for (int lane = 0; lane < block.channels; lane += max_channels) {
+    const int channels = minimum(max_channels, block.channels - lane);
     own_some_planes<Value>(job, {block.image, block.first_channel + lane, channels, 1, true});
   }
 }
@@ -377,7 +381,7 @@ struct MaximumBackward {
     }
     own_maps<Vector, Storage>(job, block, part,
                               [&](wide_int index, const View<Value>& map, const Rectangle&) {
-                                scatter_winners<Storage>(job, block, job.box_order[index], map);
+                                scatter_argmax<Storage>(job, block, job.box_order[index], map);
                               });
   }
 };
@@ -390,5 +394,5 @@ void maximum_backward(const Job& job, wide_int task, char* scratch) {
   run_task<MaximumBackward>(job, task, scratch);
 }
 
-}  // namespace ROIPOOL_ISA
+}  // namespace ROIPOOL_ENGINE
 }  // namespace roipool

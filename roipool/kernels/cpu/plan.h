@@ -14,7 +14,7 @@ Axis<T> axis_of_box(const Request& request, const AxisPlan& plan, bool vertical,
           request.aligned,  vertical};
 }
 
-// Tells the bins of a box what the definition answers; returns them.
+// Evaluates the definition for the bins of a box; returns these.
 template <typename T, typename Bins>
 Bins visit_box(const Request& request, const AxisPlan& plan, bool vertical, wide_int box,
                const Bins& bins) {
@@ -35,37 +35,37 @@ void count_axis(const Request& request, const AxisPlan& plan, bool vertical, wid
   if (request.entries == padded_taps) level_entries(entries, plan.bins);
 }
 
-// Lengthens a line by cutting its greatest weight into halves, which changes no sum: a weight of 0
-// would make NaN of an infinite value.
+// Pads a line by halving its largest weight, which changes no sum: a weight of 0 would make NaN of
+// an infinite value.
 template <typename T>
 void pad_line(int* source, T* weight, int* count, int length) {
   if (*count == 0) return;
-  int greatest = 0;
+  int max_tap = 0;
   for (int tap = 1; tap < *count; ++tap) {
-    if (magnitude(weight[tap]) > magnitude(weight[greatest])) greatest = tap;
+    if (magnitude(weight[tap]) > magnitude(weight[max_tap])) max_tap = tap;
   }
   for (; *count < length; ++*count) {
-    weight[greatest] *= T(0.5);
-    source[*count] = source[greatest];
-    weight[*count] = weight[greatest];
+    weight[max_tap] *= T(0.5);
+    source[*count] = source[max_tap];
+    weight[*count] = weight[max_tap];
   }
 }
 
 template <typename T>
 void pad_lines(const wide_int* begin, int* count, int lines, int length, int* source, T* weight) {
-  if (length > most_padded) return;
+  if (length > max_padded_taps) return;
   for (int line = 0; line < lines; ++line) {
     pad_line(source + begin[line], weight + begin[line], count + line, length);
   }
 }
 
-// Pads the bins of a box where there is room, which is not known to be so where a bin might have
-// had more taps than are padded.
+// Pads the bins of a box where all have memory for it: a bin that could have had more taps than are
+// padded may not.
 template <typename T>
 void pad_bins(const AxisPlan& plan, wide_int box) {
   const wide_int* begin = plan.begin + box * plan.bins;
   int* longest = plan.longest + box;
-  if (*longest > most_padded) *longest = uneven;
+  if (*longest > max_padded_taps) *longest = uneven;
   for (int bin = 0; bin < plan.bins; ++bin) {
     if (begin[bin + 1] - begin[bin] < *longest) *longest = uneven;
   }
@@ -73,10 +73,10 @@ void pad_bins(const AxisPlan& plan, wide_int box) {
             static_cast<T*>(plan.weight));
 }
 
-// A tap on its way to the line of its cell: its bin, and its number among the box's entries.
-inline wide_int moving_tap(int bin, int tap) { return static_cast<wide_int>(bin) << 32 | tap; }
-inline int bin_of(wide_int moving) { return static_cast<int>(moving >> 32); }
-inline int tap_of(wide_int moving) { return static_cast<int>(moving & 0x7fffffff); }
+// A tap to be sorted, as one integer: its bin, and its index among the box's entries.
+inline wide_int pack_tap(int bin, int tap) { return static_cast<wide_int>(bin) << 32 | tap; }
+inline int bin_of(wide_int packed) { return static_cast<int>(packed >> 32); }
+inline int tap_of(wide_int packed) { return static_cast<int>(packed & 0x7fffffff); }
 
 inline int digits_of(unsigned number) {
   int digits = 0;
@@ -84,7 +84,7 @@ inline int digits_of(unsigned number) {
   return digits;
 }
 
-// One step of a radix sort: by some binary digits of the cells' numbers in the window.
+// One step of a radix sort: by some binary digits of the cells' offsets in the window.
 inline void sort_by_digits(const wide_int* from, int count, const int* cell, int first_cell,
                            int shift, int digits, wide_int* to) {
   int begin[257] = {};
@@ -109,7 +109,7 @@ inline int sort_taps(const AxisPlan& plan, wide_int box, wide_int* sorted, wide_
   for (int bin = 0; bin < plan.bins; ++bin) {
     const wide_int row = box * plan.bins + bin;
     const int begin = static_cast<int>(plan.begin[row] - origin);
-    for (int tap = begin; tap < begin + plan.count[row]; ++tap) from[taps++] = moving_tap(bin, tap);
+    for (int tap = begin; tap < begin + plan.count[row]; ++tap) from[taps++] = pack_tap(bin, tap);
   }
   for (int step = 0; step < steps; ++step) {
     const int shift = 8 * step;
@@ -122,19 +122,20 @@ inline int sort_taps(const AxisPlan& plan, wide_int box, wide_int* sorted, wide_
   return taps;
 }
 
-// Writes for each cell that a box reads the bins that read it.
+// Transposes the plan of a box: writes for each cell that the box reads the bins that read it.
 template <typename T>
-void turn_box(const AxisPlan& plan, wide_int box) {
-  const TurnedPlan& turned = plan.turned;
+void transpose_box(const AxisPlan& plan, wide_int box) {
+  const TransposedPlan& transposed = plan.transposed;
   const wide_int origin = plan.begin[box * plan.bins];
-  wide_int* begin = turned.begin + origin;
-  int* cell = turned.cell + origin;
-  int* count = turned.count + origin;
-  T* weight = static_cast<T*>(turned.weight);
-  // Lines are no more than taps, and their places are known when all taps before have been read.
+  wide_int* begin = transposed.begin + origin;
+  int* cell = transposed.cell + origin;
+  int* count = transposed.count + origin;
+  T* weight = static_cast<T*>(transposed.weight);
+  // There are no more lines than taps, so that sorted taps can be overwritten by the offsets of
+  // lines.
   wide_int* sorted = begin;
   const int taps =
-      sort_taps(plan, box, sorted, reinterpret_cast<wide_int*>(turned.bin + 2 * origin));
+      sort_taps(plan, box, sorted, reinterpret_cast<wide_int*>(transposed.bin + 2 * origin));
   int lines = 0;
   for (int i = 0; i < taps; ++i) {
     const int now = plan.cell[origin + tap_of(sorted[i])];
@@ -146,22 +147,22 @@ void turn_box(const AxisPlan& plan, wide_int box) {
   }
   const int longest = longest_of(count, lines);
   const bool padded =
-      longest <= most_padded && static_cast<wide_int>(lines) * longest <= 2LL * taps;
-  wide_int place = 2 * origin;
+      longest <= max_padded_taps && static_cast<wide_int>(lines) * longest <= 2LL * taps;
+  wide_int offset = 2 * origin;
   int next = 0;
   for (int line = 0; line < lines; ++line) {
-    const wide_int first = place;
+    const wide_int first = offset;
     for (int i = 0; i < count[line]; ++i) {
-      const wide_int moving = sorted[next++];
-      turned.bin[first + i] = bin_of(moving);
-      weight[first + i] = static_cast<const T*>(plan.weight)[origin + tap_of(moving)];
+      const wide_int packed = sorted[next++];
+      transposed.bin[first + i] = bin_of(packed);
+      weight[first + i] = static_cast<const T*>(plan.weight)[origin + tap_of(packed)];
     }
-    place += padded ? longest : count[line];
+    offset += padded ? longest : count[line];
     begin[line] = first;
   }
-  if (padded) pad_lines(begin, count, lines, longest, turned.bin, weight);
-  turned.lines[box] = lines;
-  turned.longest[box] = padded ? longest : uneven;
+  if (padded) pad_lines(begin, count, lines, longest, transposed.bin, weight);
+  transposed.lines[box] = lines;
+  transposed.longest[box] = padded ? longest : uneven;
 }
 
 template <typename T, typename Bins>
@@ -175,34 +176,34 @@ template <typename T>
 void write_axis(const Request& request, const AxisPlan& plan, bool vertical, wide_int box) {
   switch (request.entries) {
     case padded_taps:
-    case turned_taps: write_bins<T, TapBins<T, false>>(request, plan, vertical, box); break;
+    case transposed_taps: write_bins<T, TapBins<T, false>>(request, plan, vertical, box); break;
     case taps_with_gradient: write_bins<T, TapBins<T, true>>(request, plan, vertical, box); break;
     case listed_samples: write_bins<T, SampleBins<T>>(request, plan, vertical, box); break;
   }
 }
 
-// What engines want beside the bins' entries.
+// What engines need besides the bins' entries.
 template <typename T>
 void finish_axis(const Request& request, const AxisPlan& plan, wide_int box) {
   plan.longest[box] = longest_of(plan.count + box * plan.bins, plan.bins);
   if (request.entries == padded_taps) pad_bins<T>(plan, box);
-  if (request.entries == turned_taps) turn_box<T>(plan, box);
+  if (request.entries == transposed_taps) transpose_box<T>(plan, box);
 }
 
-// Carves arrays from one piece of memory, each at a cache line of its own; from no memory, it only
-// counts the bytes.
-class Carver {
+// Allocates arrays one after the other in one piece of memory, each at the start of a cache line.
+// Without memory it only counts the bytes.
+class BumpAllocator {
  public:
-  explicit Carver(char* memory) : memory_(memory) {}
+  explicit BumpAllocator(char* memory) : memory_(memory) {}
 
   template <typename T>
-  void take(T** array, wide_int count) {
+  void allocate(T** array, wide_int count) {
     *array = reinterpret_cast<T*>(memory_ ? memory_ + used_ : nullptr);
     used_ += (count * static_cast<wide_int>(sizeof(T)) + 63) / 64 * 64;
   }
-  void take_bytes(void** array, wide_int count) {
+  void allocate_bytes(void** array, wide_int count) {
     char* bytes;
-    take(&bytes, count);
+    allocate(&bytes, count);
     *array = bytes;
   }
   wide_int used() const { return used_; }
@@ -215,44 +216,48 @@ class Carver {
 // The derivatives that a tap may have.
 inline int slopes_of(const AxisPlan& plan) { return plan.is_pointwise ? numbers_of_region : 2; }
 
-inline void carve_bins(const Request& request, wide_int boxes, Carver* memory, AxisPlan* plan) {
+inline void allocate_bins(const Request& request, wide_int boxes, BumpAllocator* memory,
+                          AxisPlan* plan) {
   const wide_int bins = boxes * plan->bins;
-  memory->take(&plan->begin, bins + 1);
-  memory->take(&plan->count, bins);
-  memory->take(&plan->longest, boxes);
-  memory->take(&plan->window_first, boxes);
-  memory->take(&plan->window_last, boxes);
+  memory->allocate(&plan->begin, bins + 1);
+  memory->allocate(&plan->count, bins);
+  memory->allocate(&plan->longest, boxes);
+  memory->allocate(&plan->window_first, boxes);
+  memory->allocate(&plan->window_last, boxes);
   if (request.entries == listed_samples) {
-    memory->take(&plan->first_number, bins);
-    memory->take(&plan->total, bins);
+    memory->allocate(&plan->first_index, bins);
+    memory->allocate(&plan->total, bins);
   }
-  if (plan->is_pointwise) memory->take(&plan->bin_window, bins);
-  if (request.entries == turned_taps) {
-    memory->take(&plan->turned.lines, boxes);
-    memory->take(&plan->turned.longest, boxes);
+  if (plan->is_pointwise) memory->allocate(&plan->bin_window, bins);
+  if (request.entries == transposed_taps) {
+    memory->allocate(&plan->transposed.lines, boxes);
+    memory->allocate(&plan->transposed.longest, boxes);
   }
 }
 
-inline void carve_entries(const Request& request, wide_int boxes, Carver* memory, AxisPlan* plan) {
+inline void allocate_entries(const Request& request, wide_int boxes, BumpAllocator* memory,
+                             AxisPlan* plan) {
   const wide_int entries = plan->begin[boxes * plan->bins];
   const wide_int real = request.double_precision ? sizeof(double) : sizeof(float);
   if (request.entries == listed_samples) {
-    memory->take_bytes(&plan->sample, entries * (request.double_precision ? sizeof(Sample<double>)
-                                                                          : sizeof(Sample<float>)));
+    memory->allocate_bytes(
+        &plan->sample,
+        entries * (request.double_precision ? sizeof(Sample<double>) : sizeof(Sample<float>)));
     return;
   }
-  memory->take(&plan->cell, entries);
-  memory->take_bytes(&plan->weight, entries * real);
+  memory->allocate(&plan->cell, entries);
+  memory->allocate_bytes(&plan->weight, entries * real);
   if (request.entries == taps_with_gradient) {
-    for (int i = 0; i < slopes_of(*plan); ++i) memory->take_bytes(&plan->slope[i], entries * real);
+    for (int i = 0; i < slopes_of(*plan); ++i)
+      memory->allocate_bytes(&plan->slope[i], entries * real);
   }
-  if (request.entries == turned_taps) {
-    TurnedPlan& turned = plan->turned;
-    memory->take(&turned.cell, entries);
-    memory->take(&turned.begin, entries);
-    memory->take(&turned.count, entries);
-    memory->take(&turned.bin, 2 * entries);
-    memory->take_bytes(&turned.weight, 2 * entries * real);
+  if (request.entries == transposed_taps) {
+    TransposedPlan& transposed = plan->transposed;
+    memory->allocate(&transposed.cell, entries);
+    memory->allocate(&transposed.begin, entries);
+    memory->allocate(&transposed.count, entries);
+    memory->allocate(&transposed.bin, 2 * entries);
+    memory->allocate_bytes(&transposed.weight, 2 * entries * real);
   }
 }
 
@@ -270,17 +275,17 @@ inline void flatten_if_pointwise(Request* request, Job* job) {
 }
 
 // Making a plan takes four steps, so that the caller has the memory and the threads. First, arrays
-// whose size is known; returns their bytes, and carves them if there is memory.
+// whose size is known; returns their bytes, and allocates them if there is memory.
 inline wide_int prepare_bins(const Request& request, Job* job, char* memory) {
-  Carver carver(memory);
-  carver.take(&job->box_order, job->boxes);
-  carver.take(&job->image_begin, job->images + 3);
-  carve_bins(request, job->boxes, &carver, &job->rows);
-  carve_bins(request, job->boxes, &carver, &job->columns);
-  return carver.used();
+  BumpAllocator allocator(memory);
+  allocator.allocate(&job->box_order, job->boxes);
+  allocator.allocate(&job->image_begin, job->images + 3);
+  allocate_bins(request, job->boxes, &allocator, &job->rows);
+  allocate_bins(request, job->boxes, &allocator, &job->columns);
+  return allocator.used();
 }
 
-// Second: bounds the entries of one box's bins, each in the place after its own in `begin`.
+// Second: bounds the entries of one box's bins, each in the element after its own in `begin`.
 template <typename T>
 void count_box(const Request& request, const Job& job, wide_int box) {
   if (job.pointwise) {
@@ -311,10 +316,10 @@ inline wide_int prepare_entries(const Request& request, Job* job, char* memory) 
     sum_entries(job->rows, job->boxes);
     sum_entries(job->columns, job->boxes);
   }
-  Carver carver(memory);
-  carve_entries(request, job->boxes, &carver, &job->rows);
-  carve_entries(request, job->boxes, &carver, &job->columns);
-  return carver.used();
+  BumpAllocator allocator(memory);
+  allocate_entries(request, job->boxes, &allocator, &job->rows);
+  allocate_entries(request, job->boxes, &allocator, &job->columns);
+  return allocator.used();
 }
 
 // Fourth: writes the entries of one box.
@@ -339,9 +344,9 @@ inline void write_entries(const Request& request, const Job& job, wide_int box) 
   }
 }
 
-// Without a plan any cell may be written: the window of each box is the whole map. To be called in
-// place of the second step and those after it.
-inline void open_windows(const AxisPlan& plan, wide_int boxes) {
+// Without a plan any cell may be written: the window of each box is the whole map. To be called
+// instead of the second and later steps.
+inline void set_whole_map_windows(const AxisPlan& plan, wide_int boxes) {
   for (wide_int box = 0; box < boxes; ++box) {
     plan.window_first[box] = 0;
     plan.window_last[box] = static_cast<int>(plan.size);

@@ -1,5 +1,5 @@
-// What a call asks of definitions, and the sinks that write their answers into the arrays of an
-// AxisPlan.
+// What a call asks of definitions, and the sinks that write bins, taps and samples into the arrays
+// of an AxisPlan.
 #pragma once
 #include <string.h>
 
@@ -9,15 +9,15 @@
 
 namespace roipool {
 
-// What an engine wants to know of each box.
+// What an engine needs of each box.
 enum Entries {
   padded_taps,         // sums: taps, as many in each bin of a box where they are few
-  turned_taps,         // their transpose: taps, and the plan turned round
+  transposed_taps,     // their transpose: taps, and the transposed plan
   taps_with_gradient,  // gradients of boxes: taps with their derivatives
   listed_samples       // maxima
 };
 
-// The question that one call puts to every box.
+// What one call asks of the definition, for every box.
 struct Request {
   Definition definition;
   bool double_precision;
@@ -34,7 +34,7 @@ struct Request {
   int bins_down, bins_across;
 };
 
-// Gives each bin of a box a sink of its own: `bins` makes it, and takes what it found.
+// Uses a new sink for each bin of a box: `bins` makes it, and stores its result.
 template <typename Bins>
 struct BinByBin {
   typedef typename Bins::Sink Sink;
@@ -130,17 +130,17 @@ struct SampleBins {
   }
   void finish(int bin, const Sink& samples) {
     plan.count[first_row + bin] = samples.count;
-    plan.first_number[first_row + bin] = samples.first_number;
+    plan.first_index[first_row + bin] = samples.first_index;
     plan.total[first_row + bin] = samples.total;
     window.include(samples.window);
   }
 };
 
-// Makes room for lines that are equally long.
+// Makes the lines of a box equally long where they are short.
 inline void level_entries(wide_int* entries, int bins) {
   wide_int longest = 0;
   for (int bin = 0; bin < bins; ++bin) longest = maximum(longest, entries[bin]);
-  if (longest > most_padded) return;
+  if (longest > max_padded_taps) return;
   for (int bin = 0; bin < bins; ++bin) entries[bin] = longest;
 }
 

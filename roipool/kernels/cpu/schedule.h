@@ -1,17 +1,18 @@
-// How the work of a call is cut into tasks, and how much scratch memory a thread needs for one.
+// How the work of a call is divided into tasks, and how much scratch memory a thread needs for one.
 // Runs once per call, before the parallel part.
 #pragma once
 #include "../config.h"
-#include "stream.h"
+#include "non_temporal.h"
 
 namespace roipool {
-namespace ROIPOOL_ISA {
+namespace ROIPOOL_ENGINE {
 
-// A thread may take this much for vectors of channels; beyond it channels go one by one.
-const wide_int largest_scratch_bytes = 1LL << 29;
+// A thread may allocate this much for vectors of channels; beyond it channels are computed one by
+// one.
+const wide_int max_scratch_bytes = 1LL << 29;
 
-// Half of what a core has nearby.
-const wide_int largest_part_bytes = 1LL << 20;
+// Half of a core's own (L2) cache.
+const wide_int max_part_bytes = 1LL << 20;
 
 // Bins that are computed before they are written: few enough for the nearest cache.
 const wide_int bins_of_tile = 256;
@@ -39,8 +40,8 @@ inline BoxRange boxes_of_part(const Job& job, wide_int image, wide_int part) {
   return {all.begin + count * part / job.parts, all.begin + count * (part + 1) / job.parts};
 }
 
-// Where a part of a backward adds to the maps of an image: the rows of `window`, the window of the
-// image's boxes, that are its own.
+// Where a part of a backward adds to the features of an image: the rows of `window`, the window of
+// the image's boxes, that are its own.
 inline Rectangle rows_of_part(const Job& job, const Rectangle& window, wide_int part) {
   const wide_int height = job.rows.size;
   const wide_int first = height * part / job.parts, last = height * (part + 1) / job.parts;
@@ -53,8 +54,8 @@ inline Rectangle rows_of_part(const Job& job, const Rectangle& window, wide_int 
 struct Reach {
   Rectangle window = {0, 0, 0, 0};  // around all of them
   wide_int cells = 0;               // sum of their own windows,
-  wide_int largest = 0;             //   and the largest
-  wide_int widest = 0;              // columns
+  wide_int max_cells = 0;           //   and the largest of them
+  wide_int max_width = 0;           // columns
 
   void add(const Rectangle& box) {
     if (box.cells() == 0) return;
@@ -64,8 +65,8 @@ struct Reach {
     window.left = minimum(window.left, box.left);
     window.right = maximum(window.right, box.right);
     cells += box.cells();
-    largest = maximum(largest, box.cells());
-    widest = maximum(widest, box.width());
+    max_cells = maximum(max_cells, box.cells());
+    max_width = maximum(max_width, box.width());
   }
 };
 
@@ -83,11 +84,11 @@ inline wide_int bytes_of_stored(const Job& job) {
 }
 inline int lanes_of(const Job& job) { return static_cast<int>(64 / bytes_of_value(job)); }
 
-// Whether the winners' gradients are added to the planes of the output where they are.
+// Whether a maximum's gradients are added directly to the planes of the output.
 inline bool owns_planes(const Job& job) { return is_computed_type(job) && !job.channels_last; }
 
-// Whether a block's maps can be used where they are: already in the computed type, channels of a
-// cell side by side.
+// Whether a block's features can be used in place: already in the computed type, channels of a cell
+// side by side.
 inline bool is_direct(const Job& job, const Block& block, int lanes) {
   return is_computed_type(job) &&
          (block.single || (job.channels_last && block.channels % lanes == 0));
@@ -95,36 +96,37 @@ inline bool is_direct(const Job& job, const Block& block, int lanes) {
 
 inline wide_int whole_lines(wide_int bytes) { return (bytes + 63) / 64 * 64; }
 
-// Whether a result of so many values in each channel goes around the caches.
-inline bool streams_result(const Job& job, wide_int values) {
-  return can_stream && values * job.channels * bytes_of_stored(job) >= job.fewest_streamed_bytes;
+// Whether a result of so many values in each channel is written by non-temporal stores.
+inline bool uses_non_temporal_stores(const Job& job, wide_int values) {
+  return has_non_temporal_stores &&
+         values * job.channels * bytes_of_stored(job) >= job.min_non_temporal_bytes;
 }
 
-// Sets narrow, the sizes of scratch memory, and tasks: for each thread a row of up to `mixed` sums,
-// tiles of `tile` bins, and `packed` cells.
-inline void size_tasks(Job& job, wide_int mixed, wide_int tile, wide_int packed) {
+// Sets narrow, the sizes of scratch memory, and tasks: for each thread a row of up to `row_sums`
+// sums, tiles of `tile` bins, and `packed` cells.
+inline void size_tasks(Job& job, wide_int row_sums, wide_int tile, wide_int packed) {
   const int lanes = lanes_of(job);
   const wide_int value = bytes_of_value(job);
-  // A vector's labels are 32-bit beside float; a single channel's are 64-bit.
-  const wide_int vectors = (packed + mixed + tile) * job.vectors;
-  job.narrow = job.wide_argmax || vectors * lanes * value > largest_scratch_bytes;
+  // A vector's indices are 32-bit beside float; a single channel's are 64-bit.
+  const wide_int vectors = (packed + row_sums + tile) * job.vectors;
+  job.narrow = job.wide_argmax || vectors * lanes * value > max_scratch_bytes;
   const wide_int width = job.narrow ? 1 : lanes;
   const bool never_packs = job.narrow && is_computed_type(job);
-  job.mixed_bytes = whole_lines(mixed * job.vectors * width * value);
-  // Values, labels of winners, and what is turned round before it is streamed.
-  job.tiles = 1 + (job.argmax || job.nan_restarts) + job.streams;
+  job.row_sum_bytes = whole_lines(row_sums * job.vectors * width * value);
+  // Values, argmax, and what is transposed before it is written by non-temporal stores.
+  job.tiles = 1 + (job.argmax || job.nan_restarts) + job.non_temporal;
   job.tile_bytes = whole_lines(tile * job.vectors * maximum<wide_int>(width * value, 8));
-  job.scratch_bytes = job.mixed_bytes + job.tiles * job.tile_bytes;
+  job.scratch_bytes = job.row_sum_bytes + job.tiles * job.tile_bytes;
   if (!never_packs) job.scratch_bytes += whole_lines(packed * job.vectors * width * value);
   job.tasks = job.images * blocks_of_image(job, lanes).count() * job.parts;
 }
 
-// Pieces of an image that give every thread a few tasks, of at least `fewest` units each.
-inline wide_int parts_for(const Job& job, int threads, wide_int units, wide_int fewest) {
+// Parts of an image that give every thread a few tasks, of at least `min_units` units each.
+inline wide_int parts_for(const Job& job, int threads, wide_int units, wide_int min_units) {
   const wide_int blocks = job.images * blocks_of_image(job, lanes_of(job)).count();
-  const wide_int wanted = threads > 1 ? 4 * threads : 1;
-  const wide_int parts = blocks > 0 ? (wanted + blocks - 1) / blocks : 1;
-  return maximum<wide_int>(1, minimum<wide_int>(parts, units / fewest));
+  const wide_int target_tasks = threads > 1 ? 4 * threads : 1;
+  const wide_int parts = blocks > 0 ? (target_tasks + blocks - 1) / blocks : 1;
+  return maximum<wide_int>(1, minimum<wide_int>(parts, units / min_units));
 }
 
 inline wide_int bins_of_boxes(const Job& job) {
@@ -139,50 +141,50 @@ inline void size_tile(Job& job) {
 
 inline int vectors_of_block(const Job& job) {
   if (!works_in_place(job)) return 1;
-  return static_cast<int>(clamp(job.channels / lanes_of(job), 1, most_vectors));
+  return static_cast<int>(clamp(job.channels / lanes_of(job), 1, max_vectors));
 }
 
 // Forward: pack either the window of an image's boxes once per channel block or each box's own,
-// whichever copies less; cut an image's boxes where there are too few blocks for all threads.
+// whichever copies less; divide an image's boxes where there are too few blocks for all threads.
 inline void schedule_forward(Job& job, int threads) {
   job.vectors = vectors_of_block(job);
   size_tile(job);
-  job.streams = streams_result(job, bins_of_boxes(job));
+  job.non_temporal = uses_non_temporal_stores(job, bins_of_boxes(job));
   Reach boxes;
-  wide_int image_cells = 0, largest_image = 0;
+  wide_int image_cells = 0, max_image_cells = 0;
   for (wide_int image = 0; image < job.images; ++image) {
     const Reach reach = reach_of(job, boxes_of_image(job, image));
     image_cells += reach.window.cells();
-    largest_image = maximum(largest_image, reach.window.cells());
+    max_image_cells = maximum(max_image_cells, reach.window.cells());
     boxes.cells += reach.cells;
-    boxes.largest = maximum(boxes.largest, reach.largest);
-    boxes.widest = maximum(boxes.widest, reach.widest);
+    boxes.max_cells = maximum(boxes.max_cells, reach.max_cells);
+    boxes.max_width = maximum(boxes.max_width, reach.max_width);
   }
   job.pack_each_box = boxes.cells < image_cells;
   job.parts = parts_for(job, threads, job.boxes, 16);
-  const wide_int packed = job.pack_each_box ? boxes.largest : largest_image;
-  size_tasks(job, boxes.widest, bins_of_rows(job), packed);
+  const wide_int packed = job.pack_each_box ? boxes.max_cells : max_image_cells;
+  size_tasks(job, boxes.max_width, bins_of_rows(job), packed);
 }
 
 // Many channels together are added up in parts of the maps that stay in a core's own cache. With
-// few channels it costs more to take boxes again that lie in several parts.
+// few channels it costs more to visit boxes again that lie in several parts.
 inline wide_int parts_of_backward(const Job& job, int threads) {
   const wide_int parts = parts_for(job, threads, job.rows.size, 16);
-  if (!works_in_place(job) || !job.streams) return parts;
+  if (!works_in_place(job) || !job.non_temporal) return parts;
   const wide_int bytes = job.rows.size * job.columns.size * job.vectors * 64;
-  return maximum(parts, minimum(job.rows.size, bytes / largest_part_bytes));
+  return maximum(parts, minimum(job.rows.size, bytes / max_part_bytes));
 }
 
 // Backward: a task owns rows of the maps of its block, so that nothing is added by two threads.
 inline void schedule_backward(Job& job, int threads, bool of_maximum) {
   job.vectors = vectors_of_block(job);
   job.tile_rows = job.rows.bins;
-  job.streams = streams_result(job, job.images * job.rows.size * job.columns.size);
+  job.non_temporal = uses_non_temporal_stores(job, job.images * job.rows.size * job.columns.size);
   job.parts = of_maximum ? 1 : parts_of_backward(job, threads);
-  wide_int packed = 0, widest = 0;
+  wide_int packed = 0, max_width = 0;
   for (wide_int image = 0; image < job.images; ++image) {
     const Reach reach = reach_of(job, boxes_of_image(job, image));
-    widest = maximum(widest, reach.widest);
+    max_width = maximum(max_width, reach.max_width);
     for (wide_int part = 0; part < job.parts; ++part) {
       packed = maximum(packed, rows_of_part(job, reach.window, part).cells());
     }
@@ -191,7 +193,7 @@ inline void schedule_backward(Job& job, int threads, bool of_maximum) {
   if (of_maximum) {
     size_tasks(job, 0, row, owns_planes(job) ? 0 : packed);
   } else {
-    size_tasks(job, job.rows.bins * widest, maximum(row, bins_of_rows(job)), packed);
+    size_tasks(job, job.rows.bins * max_width, maximum(row, bins_of_rows(job)), packed);
   }
 }
 
@@ -201,9 +203,9 @@ inline void schedule_boxes(Job& job) {
   size_tile(job);
   job.parts = 1;
   job.pack_each_box = true;
-  size_tasks(job, 0, bins_of_rows(job), reach_of(job, {0, job.boxes}).largest);
+  size_tasks(job, 0, bins_of_rows(job), reach_of(job, {0, job.boxes}).max_cells);
   job.tasks = job.boxes;
 }
 
-}  // namespace ROIPOOL_ISA
+}  // namespace ROIPOOL_ENGINE
 }  // namespace roipool

@@ -10,7 +10,7 @@
 #include "job.h"
 
 namespace roipool {
-namespace ROIPOOL_ISA {
+namespace ROIPOOL_ENGINE {
 
 template <typename To, typename From>
 inline To bits_of(From value) {
@@ -38,7 +38,7 @@ struct ComputeOf<double> {
 
 inline float compute_value(float value) { return value; }
 inline double compute_value(double value) { return value; }
-inline int32_t compute_value(int32_t value) { return value; }  // winners move as values do
+inline int32_t compute_value(int32_t value) { return value; }  // an argmax moves as values do
 inline float compute_value(Bfloat16 value) {
   return bits_of<float>(static_cast<uint32_t>(value.bits) << 16);
 }
@@ -52,13 +52,13 @@ inline float compute_value(Float16 value) {
 }
 
 // Rounding to nearest, ties to even; overflow becomes infinity and NaN stays NaN.
-inline void store_value(float value, float* place) { *place = value; }
-inline void store_value(double value, double* place) { *place = value; }
-inline void store_value(int32_t value, int32_t* place) { *place = value; }
-inline void store_value(float value, Bfloat16* place) {
-  place->bits = static_cast<uint16_t>(bfloat16_of_float_bits(bits_of<uint32_t>(value)));
+inline void store_value(float value, float* address) { *address = value; }
+inline void store_value(double value, double* address) { *address = value; }
+inline void store_value(int32_t value, int32_t* address) { *address = value; }
+inline void store_value(float value, Bfloat16* address) {
+  address->bits = static_cast<uint16_t>(bfloat16_of_float_bits(bits_of<uint32_t>(value)));
 }
-inline void store_value(float value, Float16* place) {
+inline void store_value(float value, Float16* address) {
   const uint32_t bits = bits_of<uint32_t>(value);
   const uint32_t sign = (bits >> 16) & 0x8000u;
   const uint32_t magnitude = bits & 0x7fffffffu;
@@ -69,7 +69,7 @@ inline void store_value(float value, Float16* place) {
   uint32_t half = magnitude < 0x38800000u ? subnormal : normal;  // below 2^-14
   half = magnitude >= 0x477ff000u ? 0x7c00u : half;              // rounds to 65536 or more
   half = magnitude > 0x7f800000u ? nan : half;
-  place->bits = static_cast<uint16_t>(sign | half);
+  address->bits = static_cast<uint16_t>(sign | half);
 }
 
 // The same for neighbours. The loops have no branches, so that compilers make vectors of them.
@@ -101,5 +101,5 @@ inline void store_values(const float* from, wide_int count, Float16* to) {
 }
 #endif
 
-}  // namespace ROIPOOL_ISA
+}  // namespace ROIPOOL_ENGINE
 }  // namespace roipool

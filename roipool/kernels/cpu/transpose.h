@@ -1,6 +1,6 @@
-// Values of one channel after the other to channels side by side, and back. Pieces of 16 bytes are
-// brought together in registers and turned round there: loads and stores, of which a core can do
-// two or three at a time, do half of the work, and shuffles, mostly one at a time, the rest.
+// Planes of channels to channels side by side, and back. Pieces of 16 bytes are loaded into
+// registers and transposed there: loads and stores, of which a core can do two or three at a time,
+// do half of the work, and shuffles, mostly one at a time, the rest.
 #pragma once
 #include <type_traits>
 #if defined(__AVX2__)
@@ -11,15 +11,15 @@
 #include "storage.h"
 
 namespace roipool {
-namespace ROIPOOL_ISA {
+namespace ROIPOOL_ENGINE {
 
 const int piece_bytes = 16;
 #if defined(__AVX512F__)
-const int most_pieces = 4;
+const int max_pieces = 4;
 #elif defined(__AVX2__)
-const int most_pieces = 2;
+const int max_pieces = 2;
 #else
-const int most_pieces = 1;
+const int max_pieces = 1;
 #endif
 
 // A register of some pieces, the one at `from` and those `step` bytes apart; how it falls into
@@ -103,14 +103,14 @@ struct Register<4> {
 #endif
 #undef ROIPOOL_SHUFFLE
 
-// Within each piece of 16 bytes: turns 4 registers of 4 words round, or 2 of 2 long words.
+// Within each piece of 16 bytes: transposes 4 registers of 4 words, or 2 of 2 long words.
 template <int Bytes>
 struct Squares;
 template <>
 struct Squares<4> {
   static const int side = 4;
   template <typename Register>
-  static void turn(typename Register::Words* rows) {
+  static void transpose(typename Register::Words* rows) {
     typedef typename Register::Words Words;
     typedef typename Register::Longs Longs;
     const Longs a = reinterpret_cast<Longs>(Register::low(rows[0], rows[1]));
@@ -127,7 +127,7 @@ template <>
 struct Squares<8> {
   static const int side = 2;
   template <typename Register>
-  static void turn(typename Register::Words* rows) {
+  static void transpose(typename Register::Words* rows) {
     typedef typename Register::Words Words;
     typedef typename Register::Longs Longs;
     const Longs a = reinterpret_cast<Longs>(rows[0]), b = reinterpret_cast<Longs>(rows[1]);
@@ -140,8 +140,8 @@ struct Squares<8> {
 // `columns` is at least the side of a square; the last square begins where it ends with the last
 // column, so that some columns may be done twice.
 template <int Pieces, typename Value>
-inline void turn_rows(const Value* from, wide_int stride, wide_int columns, Value* to,
-                      wide_int to_stride) {
+inline void transpose_rows(const Value* from, wide_int stride, wide_int columns, Value* to,
+                           wide_int to_stride) {
   typedef Squares<sizeof(Value)> Square;
   const int side = Square::side;
   const wide_int step = side * stride * sizeof(Value);
@@ -151,7 +151,7 @@ inline void turn_rows(const Value* from, wide_int stride, wide_int columns, Valu
     for (int i = 0; i < side; ++i) {
       rows[i] = Register<Pieces>::join(reinterpret_cast<const char*>(from + i * stride + x), step);
     }
-    Square::template turn<Register<Pieces>>(rows);
+    Square::template transpose<Register<Pieces>>(rows);
     for (int i = 0; i < side; ++i) memcpy(to + (x + i) * to_stride, &rows[i], sizeof(rows[i]));
   }
 }
@@ -161,26 +161,26 @@ template <typename Value>
 inline void transpose(const Value* from, wide_int stride, wide_int rows, wide_int columns,
                       Value* to, wide_int to_stride) {
   const int side = Squares<sizeof(Value)>::side;
-  const int width = side * most_pieces;
+  const int width = side * max_pieces;
   wide_int y = 0;
   for (; y + width <= rows; y += width) {
-    turn_rows<most_pieces>(from + y * stride, stride, columns, to + y, to_stride);
+    transpose_rows<max_pieces>(from + y * stride, stride, columns, to + y, to_stride);
   }
   for (; y < rows; y += side) {
     const wide_int first = y + side <= rows ? y : rows - side;
-    turn_rows<1>(from + first * stride, stride, columns, to + first, to_stride);
+    transpose_rows<1>(from + first * stride, stride, columns, to + first, to_stride);
   }
 }
 
 template <typename Value>
-inline bool turns_in_registers(int channels, wide_int count, int lanes) {
+inline bool transposes_in_registers(int channels, wide_int count, int lanes) {
   const int side = Squares<sizeof(Value)>::side;
   return channels == lanes && lanes % side == 0 && count >= side;
 }
 
-// Stored numbers that are converted on the way pass through a buffer of up to so many columns.
+// Stored numbers that must be converted pass through a buffer of up to so many columns.
 const int columns_of_buffer = 32;
-const int most_lanes = 16;
+const int max_lanes = 16;
 
 // Calls visit(first) for groups of `size` numbers below `count`, the last of which ends with it.
 template <typename Visit>
@@ -198,7 +198,7 @@ inline int columns_at_once(wide_int count) {
 template <typename Storage, typename Value>
 inline void rows_to_lanes(const Storage* from, wide_int stride, int channels, wide_int count,
                           int lanes, Value* to) {
-  if (!turns_in_registers<Value>(channels, count, lanes)) {
+  if (!transposes_in_registers<Value>(channels, count, lanes)) {
     for (wide_int i = 0; i < count; ++i) {
       for (int lane = 0; lane < lanes; ++lane) {
         to[i * lanes + lane] =
@@ -208,7 +208,7 @@ inline void rows_to_lanes(const Storage* from, wide_int stride, int channels, wi
   } else if constexpr (std::is_same<Storage, Value>::value) {
     transpose(from, stride, lanes, count, to, lanes);
   } else {
-    Value buffer[most_lanes * columns_of_buffer];
+    Value buffer[max_lanes * columns_of_buffer];
     const int columns = columns_at_once(count);
     for_each_group(count, columns, [&](wide_int first) {
       for (int lane = 0; lane < lanes; ++lane) {
@@ -222,7 +222,7 @@ inline void rows_to_lanes(const Storage* from, wide_int stride, int channels, wi
 template <typename Storage, typename Value>
 inline void lanes_to_rows(const Value* from, int lanes, wide_int count, int channels, Storage* to,
                           wide_int stride) {
-  if (!turns_in_registers<Value>(channels, count, lanes)) {
+  if (!transposes_in_registers<Value>(channels, count, lanes)) {
     for (wide_int i = 0; i < count; ++i) {
       for (int lane = 0; lane < channels; ++lane) {
         store_value(from[i * lanes + lane], to + lane * stride + i);
@@ -231,7 +231,7 @@ inline void lanes_to_rows(const Value* from, int lanes, wide_int count, int chan
   } else if constexpr (std::is_same<Storage, Value>::value) {
     transpose(from, lanes, count, lanes, to, stride);
   } else {
-    Value buffer[most_lanes * columns_of_buffer];
+    Value buffer[max_lanes * columns_of_buffer];
     const int columns = columns_at_once(count);
     for_each_group(count, columns, [&](wide_int first) {
       transpose(from + first * lanes, lanes, columns, lanes, buffer, columns_of_buffer);
@@ -242,5 +242,5 @@ inline void lanes_to_rows(const Value* from, int lanes, wide_int count, int chan
   }
 }
 
-}  // namespace ROIPOOL_ISA
+}  // namespace ROIPOOL_ENGINE
 }  // namespace roipool

@@ -13,7 +13,7 @@ __device__ inline void scatter_chunk(const Plans<Taps>& plans, wide_int box, con
     for (int j = 0; j < row_bin.count; ++j) {
       const Tap down = rows[j];
       if (!tile.has_row(down.cell)) continue;
-      const Value* gradient = gradients + chunk.place(row, chunk.first_column) * tile.pitch;
+      const Value* gradient = gradients + chunk.bin_index(row, chunk.first_column) * tile.pitch;
       Value* sums = &tile.at(down.cell, tile.left);
 #pragma unroll 1
       for (wide_int column = chunk.first_column; column < chunk.last_column; ++column) {
@@ -58,8 +58,8 @@ extern "C" __global__ void __launch_bounds__(256, 6)
         Value* gradients = reinterpret_cast<Value*>(tile.stage);
         for_each_chunk(
             call, box, tile,
-            [&](wide_int at, const Chunk&, int, int place) {
-              gradients[place] = compute_value(grad_output[at]);
+            [&](wide_int at, const Chunk&, int, int offset) {
+              gradients[offset] = compute_value(grad_output[at]);
             },
             [&](const Chunk& chunk) {
               scatter_chunk(plans, box, chunk, gradients + tile.lane, tile);

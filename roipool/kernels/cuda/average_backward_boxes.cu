@@ -1,4 +1,5 @@
 // The derivative of the average engine by the boxes: a block per box, sums in a fixed order.
+#include "block_sum.h"
 #include "pool.h"
 
 namespace roipool {
@@ -29,21 +30,6 @@ __device__ inline void slopes_of_bin(const Storage* map, const Strides& strides,
     add_weighted(row.weight, right, &slopes[2]);
     add_weighted(row.by_high, value, &slopes[3]);
   }
-}
-
-// Sums one number per thread, always in the same order; the threads are a power of two.
-__device__ inline double sum_of_block(double mine) {
-  double* sums = roipool_shared_memory;
-  const int thread = static_cast<int>(threadIdx.x + threadIdx.y * blockDim.x);
-  sums[thread] = mine;
-  for (int half = static_cast<int>(blockDim.x * blockDim.y) / 2; half > 0; half /= 2) {
-    __syncthreads();
-    if (thread < half) sums[thread] += sums[thread + half];
-  }
-  __syncthreads();
-  const double sum = sums[0];
-  __syncthreads();
-  return sum;
 }
 
 }  // namespace roipool

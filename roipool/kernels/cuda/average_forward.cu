@@ -1,5 +1,5 @@
 // The average engine: weighted sums of map cells. A bin is summed down its columns first, then
-// along its rows, whichever of the two paths is taken: they give the same bits.
+// along its rows, in both of the two paths: they are bitwise identical.
 #include "pool.h"
 
 namespace roipool {
@@ -17,7 +17,7 @@ __device__ inline void sum_column(const Storage* column, const Strides& strides,
   }
 }
 
-// What all threads of a block know of the call.
+// The call, as all threads of a block see it.
 struct Average {
   const Storage* features;
   Storage* output;

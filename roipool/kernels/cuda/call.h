@@ -1,7 +1,7 @@
 // What the host asks of a kernel, and the helpers that every kernel needs. A text that includes
 // this begins with its #defines: ROIPOOL_STORAGE, ROIPOOL_DEFINITION, ROIPOOL_CHANNELS_LAST and
-// ROIPOOL_PACK. All shared memory is dynamic: the host states its size. Some of it is read by 16
-// bytes at a time.
+// ROIPOOL_PACK. All shared memory is dynamic: the host states its size. Some of it is read 16 bytes
+// at a time.
 #pragma once
 #include "../definitions.h"
 #include "../strides.h"
@@ -17,7 +17,7 @@ const Definition definition = ROIPOOL_JOIN(define_, ROIPOOL_DEFINITION);
 const bool channels_last = ROIPOOL_CHANNELS_LAST;  // NHWC rather than NCHW
 const int pack = ROIPOOL_PACK;  // channels of one bin that a thread of a forward computes
 
-// One axis of the call. Places are byte offsets into the scratch memory that holds the plans.
+// One axis of the call. Fields `_at` are byte offsets into the scratch memory that holds the plans.
 struct AxisCall {
   wide_int size;      // cells of the map
   wide_int bins;      // bins of the output
@@ -39,6 +39,7 @@ struct Call {
   double scale;
   double empty_value;  // of a bin that has nothing to pool
   double lowest;       // where a running maximum starts
+  double angle_scale;  // multiplies a box's angle to give radians, counter-clockwise
   // Work: `tasks` are dealt to blocks in turn. Forward: `parts` tasks per box, each of `share`
   // channel packs (NCHW) or bins (NHWC). Backward: one task per tile of one image's cells and
   // `lanes` channels; or `parts` tasks per plane, each of `share` cells and `lanes` channels.
@@ -49,7 +50,7 @@ struct Call {
   wide_int stage, stage_rows, stage_columns;
   int image_kind;  // what image numbers are stored as: an ImageKind
   int aligned;
-  int winner_is_cell;   // argmax holds y * width + x rather than the number of a sample
+  int argmax_is_cell;   // argmax is y * width + x rather than the index of a sample
   int outside_is_zero;  // a sample outside the map takes part in a maximum, as 0
   int wide_argmax;      // int64 rather than int32
 };
@@ -83,10 +84,12 @@ __device__ inline Division divide_with_rest(wide_int number, wide_int by) {
   return {quotient, number - quotient * by};
 }
 
-// The image of a box, or -1 if it names none: it then pools nothing and gets no gradient.
+// The image of a box, or -1 if its batch index is out of range: it then pools nothing and gets no
+// gradient.
 __device__ inline wide_int checked_image(double number, wide_int images) {
-  const bool known = number >= 0 && number < static_cast<double>(images) && number == floor(number);
-  return known ? static_cast<wide_int>(number) : -1;
+  const bool is_valid =
+      number >= 0 && number < static_cast<double>(images) && number == floor(number);
+  return is_valid ? static_cast<wide_int>(number) : -1;
 }
 __device__ inline wide_int checked_image(wide_int number, wide_int images) {
   return number >= 0 && number < images ? number : -1;

@@ -1,56 +1,57 @@
-// The gradient of a maximum: that of the sample that won.
+// The gradient of a maximum: it goes to the argmax.
 #include "samples.h"
 #include "tiles.h"
 
 namespace roipool {
 
-__device__ inline wide_int load_label(const Call& call, const void* argmax, wide_int at) {
+__device__ inline wide_int load_index(const Call& call, const void* argmax, wide_int at) {
   return call.wide_argmax ? static_cast<const wide_int*>(argmax)[at]
                           : static_cast<const int*>(argmax)[at];
 }
 
-// A value's winner: a row and a column of the map, or numbers of samples among those that its bin
-// lists; negative where there is none.
-struct WinnerPlace {
+// A value's argmax, as a row and a column among the samples that the plan lists for its bin;
+// negative where there is none.
+struct ListedSample {
   int row;
   int column;
 };
 
 // Where a chunk's values are staged.
 struct Staged {
-  WinnerPlace* places;
+  ListedSample* samples;
   Value* gradients;
 
   __device__ Staged(const Call& call, const Tile& tile)
-      : places(reinterpret_cast<WinnerPlace*>(tile.stage)),
-        gradients(reinterpret_cast<Value*>(places + call.stage * tile.pitch)) {}
+      : samples(reinterpret_cast<ListedSample*>(tile.stage)),
+        gradients(reinterpret_cast<Value*>(samples + call.stage * tile.pitch)) {}
 };
 
-// The place of a label among rows and columns that begin at `top` and `left`.
-__device__ inline WinnerPlace place_of_label(wide_int label, wide_int across, wide_int top,
-                                             wide_int left, wide_int rows, wide_int columns) {
-  if (label < 0 || across <= 0) return {-1, -1};
-  const Division number = divide_with_rest(label, across);
+// The listed sample with an index, where the lists begin at `top` and `left`.
+__device__ inline ListedSample listed_sample_of_index(wide_int index, wide_int across, wide_int top,
+                                                      wide_int left, wide_int rows,
+                                                      wide_int columns) {
+  if (index < 0 || across <= 0) return {-1, -1};
+  const Division number = divide_with_rest(index, across);
   const wide_int row = number.quotient - top;
   const wide_int column = number.rest - left;
   if (row < 0 || row >= rows || column < 0 || column >= columns) return {-1, -1};
   return {static_cast<int>(row), static_cast<int>(column)};
 }
 
-// The place of a winner among the samples that the plan lists for its bin.
-__device__ inline WinnerPlace place_in_plan(const Call& call, const BinSamples<Value>& rows,
-                                            const BinSamples<Value>& columns, wide_int label) {
+// The listed sample with an index, in either meaning of an argmax.
+__device__ inline ListedSample listed_sample(const Call& call, const BinSamples<Value>& rows,
+                                             const BinSamples<Value>& columns, wide_int index) {
   if (rows.count == 0 || columns.count == 0) return {-1, -1};
-  if (call.winner_is_cell) {
-    return place_of_label(label, call.columns.size, rows.sample->first, columns.sample->first,
-                          rows.count, columns.count);
+  if (call.argmax_is_cell) {
+    return listed_sample_of_index(index, call.columns.size, rows.sample->first,
+                                  columns.sample->first, rows.count, columns.count);
   }
-  return place_of_label(label, columns.total, rows.first_number, columns.first_number, rows.count,
-                        columns.count);
+  return listed_sample_of_index(index, columns.total, rows.first_index, columns.first_index,
+                                rows.count, columns.count);
 }
 
-// Adds the gradient of one value to the cells of its winner, as the plan weighs them.
-__device__ inline void add_to_winner(const Sample<Value>& y, const Sample<Value>& x, Value gradient,
+// Adds the gradient of one value to the cells of its argmax, with the weights of the plan.
+__device__ inline void add_to_argmax(const Sample<Value>& y, const Sample<Value>& x, Value gradient,
                                      const Tile& tile) {
 #pragma unroll
   for (int corner = 0; corner < 4; ++corner) {
@@ -90,25 +91,25 @@ extern "C" __global__ void __launch_bounds__(256, 6)
         const Staged staged(call, tile);
         for_each_chunk(
             call, box, tile,
-            [&](wide_int at, const Chunk& chunk, int bin, int place) {
+            [&](wide_int at, const Chunk& chunk, int bin, int offset) {
               const Division row = divide_with_rest(bin, chunk.columns());
-              staged.places[place] =
-                  place_in_plan(call, samples_of(plans.rows, box, chunk.first_row + row.quotient),
+              staged.samples[offset] =
+                  listed_sample(call, samples_of(plans.rows, box, chunk.first_row + row.quotient),
                                 samples_of(plans.columns, box, chunk.first_column + row.rest),
-                                load_label(call, argmax, at));
-              staged.gradients[place] = compute_value(grad_output[at]);
+                                load_index(call, argmax, at));
+              staged.gradients[offset] = compute_value(grad_output[at]);
             },
             [&](const Chunk& chunk) {
-              int place = tile.lane;
+              int offset = tile.lane;
               for (wide_int row = chunk.first_row; row < chunk.last_row; ++row) {
                 const BinSamples<Value> rows = samples_of(plans.rows, box, row);
                 for (wide_int column = chunk.first_column; column < chunk.last_column; ++column) {
-                  const WinnerPlace winner = staged.places[place];
-                  const Value gradient = staged.gradients[place];
-                  place += tile.pitch;
-                  if (winner.row < 0) continue;
+                  const ListedSample sample = staged.samples[offset];
+                  const Value gradient = staged.gradients[offset];
+                  offset += tile.pitch;
+                  if (sample.row < 0) continue;
                   const BinSamples<Value> columns = samples_of(plans.columns, box, column);
-                  add_to_winner(rows.sample[winner.row], columns.sample[winner.column], gradient,
+                  add_to_argmax(rows.sample[sample.row], columns.sample[sample.column], gradient,
                                 tile);
                 }
               }

@@ -1,21 +1,21 @@
-// The maximum engine: the greatest of a bin's samples and which one it was. A sample's corners are
-// summed in the order of the systems that define it, without contraction, so that ties are theirs
-// too.
+// The maximum engine: the maximum of a bin's samples and its argmax. A sample's corners are summed
+// in the order of the implementations that define it, without contraction, so that ties are
+// resolved as there.
 #include "pool.h"
 #include "samples.h"
 
 namespace roipool {
 
-// This file's own #defines: the type of winners' numbers, int or wide_int, and whether they are the
-// places y * width + x of whole cells rather than the numbers of samples.
-typedef ROIPOOL_LABEL Label;
-const bool winner_is_cell = ROIPOOL_CELLS;
+// This file's own #defines: the type of an argmax, int or wide_int, and whether it is the index y *
+// width + x of a cell rather than the index of a sample.
+typedef ROIPOOL_ARGMAX_TYPE Index;
+const bool argmax_is_cell = ROIPOOL_ARGMAX_IS_CELL;
 
-// What a maximum keeps track of, known to the compiler.
+// What is tracked beside the maximum, known at compile time.
 enum Tracking {
-  value_only,  // no winners asked for
-  value_and_label,
-  nan_restarts  // both; a NaN wins, and then loses to whatever follows it
+  value_only,  // no argmax
+  value_and_argmax,
+  nan_restarts  // both; a NaN replaces the maximum, and whatever follows replaces the NaN
 };
 
 // The values of a sample for a pack of channels: up to four corners, row by row.
@@ -46,69 +46,69 @@ struct SampleValues {
   }
 };
 
-// The greatest so far of a pack of channels.
+// The maxima so far of a pack of channels.
 template <Tracking Track>
-struct Winners {
+struct RunningMaxima {
   Value value[pack];
-  Label label[pack];
+  Index index[pack];
 
-  __device__ explicit Winners(Value start) {
+  __device__ explicit RunningMaxima(Value start) {
     for (int c = 0; c < pack; ++c) {
       value[c] = start;
-      label[c] = -1;
+      index[c] = -1;
     }
   }
-  // Strictly greater: the first of equals stays, and a NaN never wins. With nan_restarts not less:
-  // the last of equals stays.
-  __device__ void challenge(const Value* candidates, Label number) {
+  // Strictly greater: of equals the first is the argmax, and a NaN never is. With nan_restarts, not
+  // less: of equals the last is.
+  __device__ void update(const Value* candidates, Index candidate_index) {
     for (int c = 0; c < pack; ++c) {
       const bool better =
           Track == nan_restarts ? !(candidates[c] < value[c]) : candidates[c] > value[c];
       value[c] = better ? candidates[c] : value[c];
-      if (Track != value_only) label[c] = better ? number : label[c];
+      if (Track != value_only) index[c] = better ? candidate_index : index[c];
     }
   }
-  // A zero from sample `number`, which may stand before the present winner.
-  __device__ void challenge_with_zero(Label number) {
+  // A zero from sample `candidate`, which may come before the present argmax.
+  __device__ void update_with_zero(Index candidate) {
     for (int c = 0; c < pack; ++c) {
-      const bool better = Value(0) > value[c] || (Value(0) == value[c] && number < label[c]);
+      const bool better = Value(0) > value[c] || (Value(0) == value[c] && candidate < index[c]);
       value[c] = better ? Value(0) : value[c];
-      label[c] = better ? number : label[c];
+      index[c] = better ? candidate : index[c];
     }
   }
 };
 
 template <Tracking Track>
-__device__ inline Winners<Track> pool_bin(const Call& call, const SampleValues& values,
-                                          const BinSamples<Value>& rows,
-                                          const BinSamples<Value>& columns) {
+__device__ inline RunningMaxima<Track> pool_bin(const Call& call, const SampleValues& values,
+                                                const BinSamples<Value>& rows,
+                                                const BinSamples<Value>& columns) {
   const wide_int outside = call.outside_is_zero ? first_outside(rows, columns) : -1;
   if (rows.count == 0 || columns.count == 0) {
-    return Winners<Track>(outside >= 0 ? Value(0) : static_cast<Value>(call.empty_value));
+    return RunningMaxima<Track>(outside >= 0 ? Value(0) : static_cast<Value>(call.empty_value));
   }
-  Winners<Track> winners(static_cast<Value>(call.lowest));
+  RunningMaxima<Track> running(static_cast<Value>(call.lowest));
   Value candidates[pack];
-  if (winner_is_cell) {  // whole cells, which lie side by side
+  if (argmax_is_cell) {  // whole cells, which lie side by side
     const int top = rows.sample->first, left = columns.sample->first;
     for (int y = top; y < top + rows.count; ++y) {
       for (int x = left; x < left + columns.count; ++x) {
         values.load(y, x, candidates);
-        winners.challenge(candidates, Label(y) * Label(call.columns.size) + x);
+        running.update(candidates, Index(y) * Index(call.columns.size) + x);
       }
     }
   } else {
     for (int j = 0; j < rows.count; ++j) {
       const Sample<Value> y = rows.sample[j];
-      const Label label =
-          static_cast<Label>((rows.first_number + j) * columns.total + columns.first_number);
+      const Index index =
+          static_cast<Index>((rows.first_index + j) * columns.total + columns.first_index);
       for (int i = 0; i < columns.count; ++i) {
         values.interpolate(y, columns.sample[i], candidates);
-        winners.challenge(candidates, label + i);
+        running.update(candidates, index + i);
       }
     }
   }
-  if (outside >= 0) winners.challenge_with_zero(static_cast<Label>(outside));
-  return winners;
+  if (outside >= 0) running.update_with_zero(static_cast<Index>(outside));
+  return running;
 }
 
 template <Tracking Track>
@@ -122,14 +122,14 @@ __device__ inline void pool_boxes(const Storage* __restrict__ features,
     const wide_int image = maximum<wide_int>(plans.images[box], 0);
     const SampleValues values = {features + image * maps.outer + channels.first * maps.channel,
                                  maps};
-    const Winners<Track> winners = pool_bin<Track>(call, values, samples_of(plans.rows, box, row),
-                                                   samples_of(plans.columns, box, column));
+    const RunningMaxima<Track> running = pool_bin<Track>(
+        call, values, samples_of(plans.rows, box, row), samples_of(plans.columns, box, column));
     const wide_int at = box * pooled.outer + channels.first * pooled.channel + row * pooled.row +
                         column * pooled.column;
-    Channels::store(winners.value, output + at, pooled.channel);
+    Channels::store(running.value, output + at, pooled.channel);
     if (Track == value_only || argmax == nullptr) return;
     for (int c = 0; c < pack; ++c) {
-      static_cast<Label*>(argmax)[at + c * pooled.channel] = winners.label[c];
+      static_cast<Index*>(argmax)[at + c * pooled.channel] = running.index[c];
     }
   });
 }
@@ -149,9 +149,9 @@ extern "C" __global__ void __launch_bounds__(256, 2)
 }
 
 extern "C" __global__ void __launch_bounds__(256, 2)
-    maximum_forward_winners(const roipool::Storage* features, roipool::Storage* output,
-                            void* argmax, char* scratch, const roipool::Call call) {
-  roipool::pool_boxes<roipool::value_and_label>(features, output, argmax, scratch, call);
+    maximum_forward_argmax(const roipool::Storage* features, roipool::Storage* output, void* argmax,
+                           char* scratch, const roipool::Call call) {
+  roipool::pool_boxes<roipool::value_and_argmax>(features, output, argmax, scratch, call);
 }
 
 extern "C" __global__ void __launch_bounds__(256, 2)

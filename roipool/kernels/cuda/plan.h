@@ -1,9 +1,9 @@
-// Plans: what the definition answered for each box, in scratch memory, computed once per call by a
-// kernel of its own. One warp writes the plan of one axis of one box, a bin per lane.
+// Plans: the taps or samples of each box, in scratch memory, computed once per call by a kernel of
+// its own. One warp writes the plan of one axis of one box, a bin per lane.
 //
 // The size of a plan cannot be read back, so the host bounds it (`capacity`). Bins tile their box,
 // and entries lie inside the map: see plan_capacity in _cuda/launch.py. A plan that did not fit
-// would be cut short, never written past its end.
+// would be truncated, never written past its end.
 #pragma once
 #include "../sinks.h"
 #include "call.h"
@@ -32,8 +32,8 @@ struct alignas(16) TapBin {
 // For maxima: samples.
 struct alignas(16) SampleBin {
   wide_int begin;
-  wide_int first_number;  // number of its first listed sample
-  wide_int total;         // samples, those outside the map included
+  wide_int first_index;  // index of its first listed sample
+  wide_int total;        // samples, those outside the map included
   int count;
 };
 
@@ -82,7 +82,7 @@ struct Samples {
     return Writer(entries, room);
   }
   static __device__ Bin finish(const Writer& writer, wide_int begin) {
-    return {begin, writer.first_number, writer.total, writer.count};
+    return {begin, writer.first_index, writer.total, writer.count};
   }
 };
 
@@ -146,8 +146,8 @@ __device__ inline void visit_bin(const Axis<Value>& axis, int bin, Sink& sink) {
   }
 }
 
-// Every lane takes a bin, learns where its entries begin from the counts of the lanes before it,
-// and writes them.
+// Every lane has a bin: it sums the counts of the lanes before it, which is where its entries
+// begin, and writes them.
 template <typename Kind>
 __device__ inline void write_axis(const Axis<Value>& axis, const AxisPlan<Kind>& plan,
                                   wide_int box) {

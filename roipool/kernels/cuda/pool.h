@@ -1,5 +1,5 @@
-// How a forward shares out the values of a box among the threads of its blocks: neighbouring
-// threads write neighbouring values, and a thread keeps its bin for several channels.
+// How a forward divides the values of a box among the threads of its blocks: neighbouring threads
+// write neighbouring values, and a thread computes several channels of one bin.
 #pragma once
 #include "plan.h"
 
@@ -43,21 +43,21 @@ struct Channels {
   __device__ Channels(const Call& call, wide_int number)
       : first(minimum(number * pack, call.channels - pack)) {}
 
-  static __device__ void load(const Storage* place, wide_int stride, Value* values) {
+  static __device__ void load(const Storage* address, wide_int stride, Value* values) {
     if (channels_last) {
-      const Packed<Storage> items = *reinterpret_cast<const Packed<Storage>*>(place);
+      const Packed<Storage> items = *reinterpret_cast<const Packed<Storage>*>(address);
       for (int c = 0; c < pack; ++c) values[c] = compute_value(items.item[c]);
     } else {
-      for (int c = 0; c < pack; ++c) values[c] = compute_value(place[c * stride]);
+      for (int c = 0; c < pack; ++c) values[c] = compute_value(address[c * stride]);
     }
   }
-  static __device__ void store(const Value* values, Storage* place, wide_int stride) {
+  static __device__ void store(const Value* values, Storage* address, wide_int stride) {
     if (channels_last) {
       Packed<Storage> items;
       for (int c = 0; c < pack; ++c) store_value(values[c], &items.item[c]);
-      *reinterpret_cast<Packed<Storage>*>(place) = items;
+      *reinterpret_cast<Packed<Storage>*>(address) = items;
     } else {
-      for (int c = 0; c < pack; ++c) store_value(values[c], place + c * stride);
+      for (int c = 0; c < pack; ++c) store_value(values[c], address + c * stride);
     }
   }
 };

@@ -8,7 +8,7 @@ namespace roipool {
 __device__ inline BinSamples<Value> samples_of(const AxisPlan<Samples>& plan, wide_int box,
                                                wide_int number) {
   const SampleBin& bin = plan.bin(box, number);
-  return {plan.entries(box, bin), bin.count, bin.first_number, bin.total};
+  return {plan.entries(box, bin), bin.count, bin.first_index, bin.total};
 }
 
 }  // namespace roipool

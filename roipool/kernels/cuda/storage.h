@@ -49,10 +49,10 @@ ROIPOOL_HD float compute_value(Bfloat16 value) {
 }
 
 // Rounding to nearest, ties to even; overflow becomes infinity and NaN stays NaN.
-ROIPOOL_HD void store_value(float value, float* place) { *place = value; }
-ROIPOOL_HD void store_value(double value, double* place) { *place = value; }
-ROIPOOL_HD void store_value(float value, Bfloat16* place) {
-  place->bits = static_cast<unsigned short>(bfloat16_of_float_bits(bits_of_float(value)));
+ROIPOOL_HD void store_value(float value, float* address) { *address = value; }
+ROIPOOL_HD void store_value(double value, double* address) { *address = value; }
+ROIPOOL_HD void store_value(float value, Bfloat16* address) {
+  address->bits = static_cast<unsigned short>(bfloat16_of_float_bits(bits_of_float(value)));
 }
 
 // One instruction each on a GPU, without a CUDA header, and not touched by -ftz.
@@ -62,12 +62,12 @@ __device__ inline float compute_value(Float16 value) {
   asm("cvt.f32.f16 %0, %1;" : "=f"(result) : "h"(value.bits));
   return result;
 }
-__device__ inline void store_value(float value, Float16* place) {
-  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(place->bits) : "f"(value));
+__device__ inline void store_value(float value, Float16* address) {
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(address->bits) : "f"(value));
 }
 #else
 inline float compute_value(Float16 value) { return float_of_half(value.bits); }
-inline void store_value(float value, Float16* place) { place->bits = half_of_float(value); }
+inline void store_value(float value, Float16* address) { address->bits = half_of_float(value); }
 #endif
 
 ROIPOOL_HD float multiply_add(float a, float b, float c) { return fmaf(a, b, c); }

@@ -1,10 +1,11 @@
-// How a backward owns the maps: a block has one tile of cells of one image for a few channels,
-// walks the boxes of that image in their order, adds up in shared memory, and writes every cell
-// once. No two threads add to one number: a thread has one channel (its lane) and some of the
-// tile's rows. The result is therefore the same bits every time.
+// Backwards: a block owns one tile of cells of one image for a few channels, visits the boxes of
+// that image in their order, adds up in shared memory, and writes every cell once. No two threads
+// add to one sum: a thread has one channel (its lane) and some of the tile's rows. The result is
+// therefore bitwise reproducible.
 //
-// What a box's bins give is first brought to shared memory, some bins at a time (a chunk), by all
-// threads of the block: neighbouring threads read neighbouring numbers, and all owners share them.
+// The gradients of a box's bins are first staged in shared memory, some bins at a time (a chunk),
+// by all threads of the block: neighbouring threads read neighbouring elements, and all owners
+// share them.
 #pragma once
 #include "plan.h"
 
@@ -84,14 +85,14 @@ struct Chunk {
 
   __device__ int columns() const { return static_cast<int>(last_column - first_column); }
   __device__ int bins() const { return static_cast<int>(last_row - first_row) * columns(); }
-  __device__ int place(wide_int row, wide_int column) const {
+  __device__ int bin_index(wide_int row, wide_int column) const {
     return static_cast<int>(row - first_row) * columns() + static_cast<int>(column - first_column);
   }
 };
 
-// For each chunk of a box's bins: `stage(at, chunk, bin, place)` for every value of the tile's
-// channels, where `at` is its place in arrays of pooled values, `bin` counts in the chunk, and
-// `place` is where it goes in staged arrays; then `use(chunk)`.
+// For each chunk of a box's bins: `stage(at, chunk, bin, offset)` for every value of the tile's
+// channels, where `at` is its offset in arrays of pooled values, `bin` counts in the chunk, and
+// `offset` is that in staged arrays; then `use(chunk)`.
 template <typename Stage, typename Use>
 __device__ inline void for_each_chunk(const Call& call, wide_int box, const Tile& tile, Stage stage,
                                       Use use) {
@@ -126,7 +127,7 @@ __device__ inline void for_each_chunk(const Call& call, wide_int box, const Tile
   }
 }
 
-// Writes the block's sums, neighbouring threads neighbouring numbers.
+// Writes the block's sums, neighbouring threads neighbouring elements.
 __device__ inline void write_tile(const Call& call, const Tile& tile, Storage* maps) {
   const Strides strides = strides_of_maps(call);
   const int lanes = static_cast<int>(call.lanes);

@@ -26,7 +26,7 @@ def main() -> int:
     first = arguments.first
     tasks = [
         Task(arguments.seed, start, min(start + CALLS_OF_A_TASK, first + arguments.calls),
-             operations, arguments.instruction_set)
+             operations, arguments.instruction_set, arguments.tiny)
         for start in range(first, first + arguments.calls, CALLS_OF_A_TASK)
     ]  # fmt: skip
     total, start, told = Report(), time.monotonic(), time.monotonic()
@@ -54,6 +54,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--instruction-set", choices=_cpu.instruction_sets(), default=_cpu.instruction_set()
+    )
+    parser.add_argument(
+        "--tiny", action="store_true", help="tiny maps and few boxes: several times as many calls"
     )
     parser.add_argument("--jobs", type=int, default=usable_processors(), help="processes")
     parser.add_argument("--every", type=float, default=60, help="seconds between progress lines")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -35,16 +35,16 @@ def subjects(case: Case, number: int) -> tuple[str, ...]:
     return CALL, ORACLE, names[number % len(names)]
 
 
-def random_calls(seed: int, count: int) -> Iterator[tuple[str, Comparison]]:
+def random_calls(seed: int, count: int, library: Any = roipool) -> Iterator[tuple[str, Comparison]]:
     """Yield the comparisons of the first calls of a seed, each with the call's number."""
     for number in range(count):
         case = draw(seed, number)
-        for finding in check(case, subjects(case, number)):
+        for finding in check(case, subjects(case, number), library):
             what = f"call {number}, {case.operation}, {finding.subject}, {finding.what}"
             yield what, finding.comparison
 
 
-def check(case: Case, with_what: Sequence[str]) -> Iterator[Finding]:
+def check(case: Case, with_what: Sequence[str], library: Any = roipool) -> Iterator[Finding]:
     """Make a call and compare.
 
     Parameters
@@ -53,6 +53,8 @@ def check(case: Case, with_what: Sequence[str]) -> Iterator[Finding]:
         The call.
     with_what : sequence of str
         `CALL`, `ORACLE`, and names of `RELATIONS`.
+    library : module
+        `roipool`, or an object with functions of the same names.
 
     Yields
     ------
@@ -60,18 +62,18 @@ def check(case: Case, with_what: Sequence[str]) -> Iterator[Finding]:
         An exception is one with a problem.
     """
     subject = CALL
-    before = roipool.get_num_threads()
-    roipool.set_num_threads(case.threads)
+    before = library.get_num_threads()
+    library.set_num_threads(case.threads)
     calls: list[Call] = []
     try:
-        got = run(case, roipool, calls=calls)
+        got = run(case, library, calls=calls)
         if CALL in with_what:
             yield Finding(CALL, "types and arguments", _verdict(_misuse(case, got, calls)))
         for subject in with_what:
             if subject == ORACLE:
                 found = against_oracle(case, got)
             elif subject != CALL:
-                found = RELATIONS[subject](case, got)
+                found = RELATIONS[subject](case, got, library)
             else:
                 continue
             for what, comparison in found:
@@ -80,7 +82,7 @@ def check(case: Case, with_what: Sequence[str]) -> Iterator[Finding]:
         problem = f"{type(error).__name__}: {' '.join(str(error).split())}"
         yield Finding(subject, "exception", _verdict(problem))
     finally:
-        roipool.set_num_threads(before)
+        library.set_num_threads(before)
 
 
 def _verdict(problem: str | None) -> Comparison:

@@ -14,9 +14,20 @@ from .operations import OPERATIONS, Operation, Random
 # What the oracle may visit on average (samples of bins), and at most.
 USUAL_WORK, GREATEST_WORK = 40, 12_000
 CHECKED_BY_ORACLE = 0.95  # of the calls; the others are too large for it
-MOST_NUMBERS = {"small": 30_000, "large": 80_000}  # in the maps, and in the pooled values
+FAR = 1e30  # stands for infinity, so that work is finite
 
 Option = TypeVar("Option")
+
+
+class Limits(NamedTuple):
+    """How large a call may be: cells along an axis, boxes, and numbers in maps or pooled values."""
+
+    side: int
+    boxes: int
+    numbers: int
+
+
+TINY, SMALL, LARGE = Limits(12, 3, 1_500), Limits(70, 40, 30_000), Limits(250, 150, 80_000)
 
 
 class Geometry(NamedTuple):
@@ -27,7 +38,9 @@ class Geometry(NamedTuple):
     table: Array
 
 
-def draw(seed: int, number: int, operations: Sequence[str] = tuple(OPERATIONS)) -> Case:
+def draw(
+    seed: int, number: int, operations: Sequence[str] = tuple(OPERATIONS), *, tiny: bool = False
+) -> Case:
     """Return call `number` of a seed, which depends on nothing else.
 
     Parameters
@@ -36,6 +49,8 @@ def draw(seed: int, number: int, operations: Sequence[str] = tuple(OPERATIONS)) 
         Not negative.
     operations : sequence of str
         The rows of `OPERATIONS` to draw from; those of the core are drawn more often.
+    tiny : bool
+        Whether all calls are on tiny maps, with few boxes: many more of them in the same time.
 
     Returns
     -------
@@ -46,11 +61,12 @@ def draw(seed: int, number: int, operations: Sequence[str] = tuple(OPERATIONS)) 
     operation = OPERATIONS[name]
     dtype = _pick(rng, [one for one in operation.dtypes if one in dtypes()])
     real = np.float64 if dtype == "float64" else np.float32
-    large = rng.random() > CHECKED_BY_ORACLE
+    large = not tiny and rng.random() > CHECKED_BY_ORACLE
+    limits = TINY if tiny else LARGE if large else SMALL
     geometry = None
     while geometry is None:
         options = {option: value(rng) for option, value in operation.options.items()}
-        drawn = _geometry(rng, operation, options, real, large)
+        drawn = _geometry(rng, operation, options, real, limits)
         geometry = (
             drawn if large else _with_fewer_boxes(rng, drawn, _work(operation, options, drawn))
         )
@@ -88,16 +104,15 @@ def _geometry(
     operation: Operation,
     options: Mapping[str, Any],
     real: type[np.floating[Any]],
-    large: bool,
+    limits: Limits,
 ) -> Geometry:
-    images, channels = _log_uniform(rng, 1, 3), _channels(rng, large)
-    height, width = (_extent(rng, 250 if large else 70) for _ in range(2))
-    boxes = _log_uniform(rng, 1, 150 if large else 40)
+    images, channels = _log_uniform(rng, 1, 3), _channels(rng, limits is LARGE)
+    height, width = (_extent(rng, limits.side) for _ in range(2))
+    boxes = _log_uniform(rng, 1, limits.boxes)
     size = _bins(rng)
-    numbers = MOST_NUMBERS["large" if large else "small"]
-    images = max(1, min(images, numbers // (height * width)))
-    channels = max(1, min(channels, numbers // (images * height * width)))
-    boxes = max(1, min(boxes, numbers // (channels * math.prod(size))))
+    images = max(1, min(images, limits.numbers // (height * width)))
+    channels = max(1, min(channels, limits.numbers // (images * height * width)))
+    boxes = max(1, min(boxes, limits.numbers // (channels * math.prod(size))))
     if rng.random() < 0.03:  # none of something
         sizes = [images, channels, height, width, boxes]
         sizes[rng.integers(5)] = 0
@@ -232,13 +247,15 @@ def _work(operation: Operation, options: Mapping[str, Any], geometry: Geometry) 
     for axis, (low, high) in enumerate(((2, 4), (1, 3))):
         size, bins, ratio = geometry.shape[2 + axis], geometry.size[axis], ratios[axis]
         with np.errstate(all="ignore"):
-            ends = np.nan_to_num(geometry.table[:, [low, high]] * scale)
+            ends = np.nan_to_num(geometry.table[:, [low, high]] * scale, posinf=FAR, neginf=-FAR)
             inside = 1 + np.ptp(np.clip(ends, -1, size), axis=1)
             length = 1 + np.ptp(ends, axis=1)
         if operation.samples == "one":
             total *= bins
+        elif operation.samples == "points":  # the oracle visits those outside, too
+            total *= bins * ratio if ratio > 0 else bins + length
         elif operation.samples == "grid" and ratio > 0:
             total *= bins + bins * ratio * inside / length
         else:
             total *= inside + bins
-    return total
+    return 8 * total if operation.samples == "area" else total  # in exact fractions

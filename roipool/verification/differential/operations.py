@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -29,7 +30,8 @@ class Operation(NamedTuple):
     returns : tuple of str
         What the forward returns; all but "pooled" is passed to the backward, too.
     samples : str
-        What a bin holds: a "grid" of samples, "cells", or "one" sample.
+        What a bin holds: a "grid" of samples, such a grid turned ("points"), whole "cells", its
+        "area", or "one" sample.
     boxes : function
         From a case to the arguments that hold the boxes.
     names : dict
@@ -84,6 +86,10 @@ def _outside(rng: Random) -> float:
     return float(rng.choice((0.0, 0.5, -3.0, np.nan, np.inf)))
 
 
+def _angle_unit(rng: Random) -> str:
+    return str(rng.choice(("radians", "degrees")))
+
+
 def _half_pixel(rng: Random) -> str:
     return str(rng.choice(("half_pixel", "output_half_pixel")))
 
@@ -112,6 +118,18 @@ def _fractions(case: Case) -> dict[str, Any]:
     last_y, last_x = (max(size - 1, 1) for size in case.maps.shape[2:])
     boxes = case.rois[:, [2, 1, 4, 3]] / np.array([last_y, last_x, last_y, last_x])
     return {"boxes": boxes, "box_indices": case.images}
+
+
+def _rotated_boxes(case: Case) -> dict[str, Any]:
+    """Return boxes with centres and sides, turned by eighths or by any angle, in any form."""
+    x1, y1, x2, y2 = case.rois[:, 1:].T
+    unit = 180 / np.pi if case.options["angle_unit"] == "degrees" else 1.0
+    with np.errstate(all="ignore"):
+        by_place = 7.3 * x1 + 1.9 * y2
+        angle = np.where(by_place % 3 < 1, np.round(by_place) % 8 * (np.pi / 4), by_place % 9)
+        columns = ((x1 + x2) / 2, (y1 + y2) / 2, x2 - x1, y2 - y1, angle * unit)
+    rois = np.column_stack([case.rois[:, 0], *columns])
+    return _boxes_in_any_form(replace(case, rois=rois))
 
 
 _CORE: dict[str, Any] = {"layouts": ("NCHW", "NHWC"), "boxes": _boxes_in_any_form}
@@ -149,6 +167,16 @@ OPERATIONS = {
     "roi_align max": Operation(
         "roi_align", "roi_align_backward", options=_ALIGN, fixed={"mode": "max", **_ARGMAX},
         returns=("pooled", "argmax"), samples="grid", **_CORE,
+    ),
+    "precise_roi_pool": Operation(
+        "precise_roi_pool", "precise_roi_pool_backward", "precise_roi_pool_backward_rois",
+        options=_SCALED, samples="area", **_CORE,
+    ),
+    "roi_align_rotated": Operation(
+        "roi_align_rotated", "roi_align_rotated_backward", "roi_align_rotated_backward_rois",
+        options={**_ALIGN, "clockwise": _flag, "angle_unit": _angle_unit}, samples="points",
+        layouts=("NCHW", "NHWC"), boxes=_rotated_boxes,
+        dtypes=("float32", "float16", "bfloat16"),  # float64 sees the last bit of sine and cosine
     ),
     "crop_and_resize": Operation(
         "crop_and_resize", "crop_and_resize_backward", "crop_and_resize_backward_boxes",

@@ -6,6 +6,7 @@ oracle's answer for absolute values; maxima over cells, copies and their winners
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -143,7 +144,7 @@ def against_oracle(case: Case, got: Results) -> Iterator[tuple[str, Comparison]]
         if case.operation in SAMPLE_WINNERS:
             yield name, _compare_samples(case, got[name], expected, terms)
         elif OPERATIONS[case.operation].samples == "grid" or "_" in name:
-            yield f"{name} < 0", _compare_nobody(got[name], expected[name])
+            yield f"{name} == -1", _compare_nobody(got[name], expected[name])
         else:
             yield name, compare(got[name].astype(np.float64), expected[name], 0.0, 0)
     if case.operation in _AVERAGES:
@@ -156,7 +157,9 @@ def against_oracle(case: Case, got: Results) -> Iterator[tuple[str, Comparison]]
         expected["box_gradient"] = np.where(nothing, got["box_gradient"], expected["box_gradient"])
     copies = case.operation in _COPIES
     for name in set(expected) & set(got) - set(winners):
-        ulps = {"pooled": 0 if copies else 4, "gradient": 4, "box_gradient": 1}[name]
+        # The bound for boxes is generous, but few samples of a rotated one can reach it.
+        by_boxes = 4 if OPERATIONS[case.operation].samples == "points" else 1
+        ulps = {"pooled": 0 if copies else 4, "gradient": 4, "box_gradient": by_boxes}[name]
         yield name, compare(got[name], expected[name], terms[name], ulps)
 
 
@@ -175,16 +178,20 @@ _AVERAGES = [
 def length_of_sums(case: Case) -> Array:
     """Return how many cells a bin of each box may read down and along, 8 at least.
 
+    Where rows and columns are not apart, each cell counts.
+
     So many products are added one after the other, each with half a rounding: 4 roundings for the
     usual 8, and more for bins that average much of a map.
     """
-    cells = np.zeros(len(case.rois))
+    turned = OPERATIONS[case.operation].samples == "points"
+    cells = np.full(len(case.rois), float(turned))
     for axis, (low, high) in enumerate(((2, 4), (1, 3))):
         size = case.maps.shape[2 + axis]
         with np.errstate(all="ignore"):
             ends = np.nan_to_num(case.rois[:, [low, high]] * case.options.get("spatial_scale", 1.0))
             reach = np.maximum(np.ptp(np.clip(ends, -1e9, 1e9), axis=1), 1.0)
-        cells += np.minimum(size, reach / case.size[axis] + 2)
+        along = np.minimum(size, reach / case.size[axis] + 2)
+        cells = cells * along if turned else cells + along
     return np.maximum(cells, 8)
 
 
@@ -193,7 +200,8 @@ def length_of_gradient_sums(case: Case) -> int:
 
     They are those of the rows, and of the columns, of a box's bins, and then those of the boxes.
     """
-    return max(8, sum(case.size) + len(case.rois))
+    turned = OPERATIONS[case.operation].samples == "points"
+    return max(8, (math.prod(case.size) if turned else sum(case.size)) + len(case.rois))
 
 
 def _expected(case: Case, got: Results) -> tuple[Results, Results]:
@@ -244,11 +252,18 @@ def _terms_of_box_gradient(case: Case) -> Array:
     slopes = 2 * upstream * np.max(sizes, initial=0.0)
     if OPERATIONS[case.operation].samples == "one":
         return np.array([max(size - 1, 0) for size in case.maps.shape[2:]] * 2) * slopes
-    return np.abs(float(case.options["spatial_scale"])) * np.tile(slopes, 4)
+    scale = np.abs(float(case.options["spatial_scale"]))
+    if OPERATIONS[case.operation].samples != "points":
+        return scale * np.tile(slopes, 4)
+    with np.errstate(all="ignore"):  # the angle moves a sample by its distance from the centre
+        sides = np.abs(case.rois[:, 3:] - case.rois[:, 1:3]) * scale
+        reach = np.maximum(np.nan_to_num(sides), 1).sum(axis=1, keepdims=True) / 2
+    unit = np.pi / 180 if case.options["angle_unit"] == "degrees" else 1.0
+    return np.hstack([scale * np.tile(slopes, 4), unit * reach * slopes])
 
 
 def _compare_nobody(got: Array, expected: Array) -> Comparison:
-    return compare((got < 0).astype(np.float64), (expected < 0).astype(np.float64), 0.0, 0)
+    return compare((got == -1).astype(np.float64), (expected == -1).astype(np.float64), 0.0, 0)
 
 
 def _compare_samples(case: Case, got: Array, expected: Results, terms: Results) -> Comparison:

@@ -8,7 +8,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-import roipool
 from roipool import _cpu
 from roipool._settings import NON_TEMPORAL_BYTES
 from roipool.verification.tolerance import Comparison, compare, compare_bits
@@ -19,7 +18,8 @@ from .operations import OPERATIONS, Operation
 from .oracle import length_of_gradient_sums, length_of_sums
 
 Comparisons: TypeAlias = Iterator[tuple[str, Comparison]]
-Relation: TypeAlias = Callable[[Case, Results], Comparisons]
+# The last argument is roipool, or an object with functions of the same names.
+Relation: TypeAlias = Callable[[Case, Results, Any], Comparisons]
 ULPS = 4  # of one call's sums, each relative to the sum of absolute terms
 ULPS_OF_TRANSPOSE = 8  # of <f(x), g> = <x, gradient>: each side has the roundings of one operation
 STEP = 2.0**-20  # of box coordinates, in image pixels
@@ -30,12 +30,12 @@ def _same(got: Results, expected: Results) -> Comparisons:
         yield name, compare_bits(array, expected[name])
 
 
-def _close(case: Case, got: Results, expected: Results, rounded: int = 2) -> Comparisons:
+def _close(case: Case, got: Results, expected: Results, library: Any) -> Comparisons:
     """Compare sums that are added up in another order; all else is the same.
 
     Rounding may exchange winners among samples, and with them who has the gradient.
     """
-    sizes = run(_absolute(case), roipool, **_winners(case, expected))
+    sizes = run(_absolute(case), library, **_winners(case, expected))
     winners = _winners(case, got)
     if _has_sample_winners(case) and not all(
         np.array_equal(got[name], expected[name]) for name in winners
@@ -48,7 +48,10 @@ def _close(case: Case, got: Results, expected: Results, rounded: int = 2) -> Com
                 terms *= (length_of_sums(case) / 8)[:, None, None, None]
             else:
                 terms *= length_of_gradient_sums(case) / 8
-            yield name, compare(array, expected[name].astype(np.float64), terms, 2 * ULPS, rounded)
+            yield (
+                name,
+                compare(array, expected[name].astype(np.float64), terms, 2 * ULPS, roundings=2),
+            )
         elif name != "box_gradient" and not _has_sample_winners(case):
             yield name, compare_bits(array, expected[name])
 
@@ -70,54 +73,54 @@ def _has_sample_winners(case: Case) -> bool:
     return operation.samples == "grid" and len(operation.returns) > 1
 
 
-def threads(case: Case, got: Results) -> Comparisons:
+def threads(case: Case, got: Results, library: Any) -> Comparisons:
     """Any number of threads gives the same bits."""
     others = (1, 2, 3) if case.threads != 1 else (2, 5)
     for number in others:
-        roipool.set_num_threads(number)
-        for name, found in _same(run(case, roipool), got):
+        library.set_num_threads(number)
+        for name, found in _same(run(case, library), got):
             yield f"{name} with {number} threads", found
-    roipool.set_num_threads(case.threads)
+    library.set_num_threads(case.threads)
 
 
-def instruction_sets(case: Case, got: Results) -> Comparisons:
+def instruction_sets(case: Case, got: Results, library: Any) -> Comparisons:
     """Every instruction set takes the same decisions, and sums as exactly."""
     chosen = _cpu.instruction_set()
     try:
         for name in _cpu.instruction_sets():
             if name != chosen:
                 _cpu.use_instruction_set(name)
-                for what, found in _close(case, run(case, roipool), got):
+                for what, found in _close(case, run(case, library), got, library):
                     yield f"{what} on {name}", found
     finally:
         _cpu.use_instruction_set(chosen)
 
 
-def non_temporal_stores(case: Case, got: Results) -> Comparisons:
-    """Results written around the caches have the same bits."""
+def non_temporal_stores(case: Case, got: Results, library: Any) -> Comparisons:
+    """Results written around the caches are bitwise identical."""
     try:
         _cpu.use_non_temporal_stores(0)
-        yield from _same(run(case, roipool), got)
+        yield from _same(run(case, library), got)
     finally:
         _cpu.use_non_temporal_stores(NON_TEMPORAL_BYTES)
 
 
-def layouts(case: Case, got: Results) -> Comparisons:
+def layouts(case: Case, got: Results, library: Any) -> Comparisons:
     """The other layout gives as exact numbers, and the same maxima."""
     others = [one for one in OPERATIONS[case.operation].layouts if one != case.layout]
     for layout in others:
-        for what, found in _close(case, run(replace(case, layout=layout), roipool), got):
+        for what, found in _close(case, run(replace(case, layout=layout), library), got, library):
             yield f"{what} in {layout}", found
 
 
-def wider_type(case: Case, got: Results) -> Comparisons:
+def wider_type(case: Case, got: Results, library: Any) -> Comparisons:
     """Half types compute as float32 does, and round once."""
     dtype = dtypes()[case.dtype]
     if dtype.itemsize == 2:
         more: dict[str, Any] = {"argmax": got["argmax"]} if "argmax" in got else {}
         if more and case.layout == "NHWC":
             more["argmax"] = np.ascontiguousarray(np.moveaxis(got["argmax"], 1, -1))
-        wide = run(replace(case, dtype="float32"), roipool, **more)
+        wide = run(replace(case, dtype="float32"), library, **more)
         with np.errstate(over="ignore"):
             rounded = {
                 name: array.astype(dtype) if name in ("pooled", "gradient") else array
@@ -126,21 +129,21 @@ def wider_type(case: Case, got: Results) -> Comparisons:
         yield from _same(got, rounded)
 
 
-def channels_apart(case: Case, got: Results) -> Comparisons:
+def channels_apart(case: Case, got: Results, library: Any) -> Comparisons:
     """Channels know nothing of each other; how many there are may change how sums are rounded."""
     count = case.maps.shape[1]
     if count > 1:
         cut = max(1, count * 3 // 8)
         for part in (slice(0, cut), slice(cut, count)):
             some = replace(case, maps=case.maps[:, part], grad=case.grad[:, part])
-            found = run(some, roipool)
+            found = run(some, library)
             found.pop("box_gradient", None)
             whole = {name: got[name][:, part] for name in found}
-            for name, comparison in _close(some, found, whole):
+            for name, comparison in _close(some, found, whole, library):
                 yield f"{name} of channels {part.start} to {part.stop}", comparison
 
 
-def boxes_apart(case: Case, got: Results) -> Comparisons:
+def boxes_apart(case: Case, got: Results, library: Any) -> Comparisons:
     """Boxes know nothing of each other: one at a time, in whatever order."""
     if case.form == "one array per image":
         case = replace(case, form="table")
@@ -148,33 +151,33 @@ def boxes_apart(case: Case, got: Results) -> Comparisons:
     some = range(count) if count < 6 else range(0, count, count // 5)
     for k in some:
         part = slice(k, k + 1)
-        found = run(replace(case, rois=case.rois[part], grad=case.grad[part]), roipool)
+        found = run(replace(case, rois=case.rois[part], grad=case.grad[part]), library)
         found.pop("gradient", None)
         whole = {name: got[name][part] for name in found}
         for name, comparison in _same(found, whole):
             yield f"{name} of box {k}", comparison
 
 
-def boxes_reversed(case: Case, got: Results) -> Comparisons:
+def boxes_reversed(case: Case, got: Results, library: Any) -> Comparisons:
     """The order of boxes matters to nothing but the order of sums."""
     if case.form == "one array per image":
         case = replace(case, form="table")
-    found = run(replace(case, rois=case.rois[::-1], grad=case.grad[::-1]), roipool)
+    found = run(replace(case, rois=case.rois[::-1], grad=case.grad[::-1]), library)
     turned = {name: array if name == "gradient" else array[::-1] for name, array in found.items()}
     gradient = turned.pop("gradient", None)
     yield from _same(turned, got)
     if gradient is not None and not _has_sample_winners(case):
-        yield from _close(case, {"gradient": gradient}, got)
+        yield from _close(case, {"gradient": gradient}, got, library)
 
 
-def images_apart(case: Case, got: Results) -> Comparisons:
+def images_apart(case: Case, got: Results, library: Any) -> Comparisons:
     """Images know nothing of each other."""
     for n in range(len(case.maps)):
         own = case.images == n
         table = case.rois[own]
         table[:, 0] = 0
         alone = replace(case, maps=case.maps[n : n + 1], rois=table, grad=case.grad[own])
-        found = run(alone, roipool)
+        found = run(alone, library)
         whole = {
             name: got[name][n : n + 1] if name == "gradient" else got[name][own] for name in found
         }
@@ -182,16 +185,16 @@ def images_apart(case: Case, got: Results) -> Comparisons:
             yield f"{name} of image {n}", comparison
 
 
-def transposes(case: Case, got: Results) -> Comparisons:
+def transposes(case: Case, got: Results, library: Any) -> Comparisons:
     """<f(x), g> = <x, gradient of f at g>, in each image and channel."""
     half = dtypes()[case.dtype].itemsize == 2
     if "gradient" not in got or half or not np.isfinite(case.maps).all():
         return
     if case.options.get("extrapolation_value"):
         case = replace(case, options=case.options | {"extrapolation_value": 0.0})
-        got = run(case, roipool)
+        got = run(case, library)
     absolute = _absolute(case)
-    sizes = run(absolute, roipool, **_winners(case, got))
+    sizes = run(absolute, library, **_winners(case, got))
     pooled = np.where(np.isfinite(got["pooled"]), got["pooled"].astype(np.float64), 0.0)
     pooled[np.abs(pooled) > 1e30] = 0.0  # maxima of nothing
     forward = np.zeros(case.maps.shape[:2])
@@ -205,7 +208,7 @@ def transposes(case: Case, got: Results) -> Comparisons:
     )
 
 
-def differences(case: Case, got: Results) -> Comparisons:
+def differences(case: Case, got: Results, library: Any) -> Comparisons:
     """The gradient of boxes is what small steps make of the pooled values.
 
     They are linear between kinks, where samples pass from cell to cell; there the differences to
@@ -215,9 +218,9 @@ def differences(case: Case, got: Results) -> Comparisons:
     if not exact or "box_gradient" not in got or "boxes" in OPERATIONS[case.operation].boxes(case):
         return
     alone = OPERATIONS[case.operation]._replace(backward="", box_gradient="")
-    here = _weighted(case, alone, 0, 0.0)[:, None]
-    low = np.stack([_weighted(case, alone, column, -STEP) for column in range(4)], axis=1)
-    high = np.stack([_weighted(case, alone, column, STEP) for column in range(4)], axis=1)
+    here = _weighted(case, library, alone, 0, 0.0)[:, None]
+    low = np.stack([_weighted(case, library, alone, column, -STEP) for column in range(4)], axis=1)
+    high = np.stack([_weighted(case, library, alone, column, STEP) for column in range(4)], axis=1)
     sizes = np.abs(case.grad).sum(axis=(1, 2, 3)) * np.max(np.abs(case.maps), initial=0.0)
     reach = 1 + np.max(np.nan_to_num(np.abs(case.rois[:, 1:]), posinf=0.0), axis=1, initial=0.0)
     rounding = (2.0**-46 * sizes * reach / STEP)[:, None]
@@ -229,11 +232,11 @@ def differences(case: Case, got: Results) -> Comparisons:
     yield "box_gradient", compare(error, np.zeros(error.shape), allowed, 4)
 
 
-def _weighted(case: Case, forward: Operation, column: int, step: float) -> Array:
+def _weighted(case: Case, library: Any, forward: Operation, column: int, step: float) -> Array:
     """Return, for each box, its pooled values times their gradients, one coordinate moved."""
     table = case.rois.copy()
     table[:, 1 + column] += step
-    pooled = run(replace(case, rois=table, out="new"), roipool, forward)["pooled"]
+    pooled = run(replace(case, rois=table, out="new"), library, forward)["pooled"]
     return (pooled * case.grad).sum(axis=(1, 2, 3))
 
 

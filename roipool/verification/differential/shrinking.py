@@ -19,7 +19,9 @@ from .operations import OPERATIONS
 SECONDS = 10.0  # that shrinking may take
 
 
-def shrink(case: Case, finding: Finding, seconds: float = SECONDS) -> tuple[Case, Finding]:
+def shrink(
+    case: Case, finding: Finding, library: Any = roipool, seconds: float = SECONDS
+) -> tuple[Case, Finding]:
     """Return the smallest case found that fails in comparison with the same, and how it fails."""
     end = time.monotonic() + seconds
     changed = True
@@ -29,16 +31,16 @@ def shrink(case: Case, finding: Finding, seconds: float = SECONDS) -> tuple[Case
             for smaller in change(case):
                 if time.monotonic() > end:
                     return case, finding
-                failure = first_failure(smaller, finding.subject, finding.what.split()[0])
+                failure = first_failure(smaller, finding.subject, finding.what.split()[0], library)
                 if failure is not None:
                     case, finding, changed = smaller, failure, True
                     break
     return case, finding
 
 
-def first_failure(case: Case, subject: str, result: str) -> Finding | None:
+def first_failure(case: Case, subject: str, result: str, library: Any = roipool) -> Finding | None:
     """Return the first comparison of a result with `subject` that fails, if one does."""
-    for finding in check(case, (subject,)):
+    for finding in check(case, (subject,), library):
         if finding.comparison.problem and finding.what.startswith(result):
             return finding
     return None

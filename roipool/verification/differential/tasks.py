@@ -43,6 +43,7 @@ class Task:
     last: int
     operations: tuple[str, ...]
     instruction_set: str
+    tiny: bool = False
 
 
 def run_task(task: Task) -> Report:
@@ -50,7 +51,7 @@ def run_task(task: Task) -> Report:
     _cpu.use_instruction_set(task.instruction_set)
     report = Report()
     for number in range(task.first, task.last):
-        case = draw(task.seed, number, task.operations)
+        case = draw(task.seed, number, task.operations, tiny=task.tiny)
         kind = (case.operation, case.dtype)
         report.calls[kind] += 1
         for finding in check(case, subjects(case, number)):

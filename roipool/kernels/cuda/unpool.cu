@@ -1,14 +1,14 @@
-// The gradient of a maximum whose winners may be any cells of the map, each with its whole weight.
-// A warp owns one channel of a run of an image's cells: it walks the winners of all boxes of that
-// image in their order, 32 at a time, adds up in shared memory, and every cell is written once.
-// Lanes whose winners are one cell take turns. The result is therefore the same bits every time.
+// Unpooling: the gradient of a maximum whose argmax may be any cell of the map, with weight 1. A
+// warp owns one channel of a run of an image's cells: it reads the argmax of all boxes of that
+// image in their order, 32 at a time, adds up in shared memory, and writes every cell once. Lanes
+// with the same cell take turns. The result is therefore bitwise reproducible.
 #include "plan.h"
 
 namespace roipool {
 
-typedef ROIPOOL_LABEL Label;  // int or wide_int; this file's own #define
+typedef ROIPOOL_ARGMAX_TYPE Index;  // int or wide_int; this file's own #define
 
-// Winners that a lane loads before it looks at the first, so that it waits for memory once.
+// Indices that a lane loads before it uses the first, so that it waits for memory once.
 const int loads_at_once = 8;
 
 // A run of cells of one image, for as many channels as a block has warps.
@@ -32,7 +32,7 @@ __device__ inline Run run_of_task(const Call& call, wide_int task) {
 __device__ inline int lane_of_thread() { return static_cast<int>(threadIdx.x) % warp_size; }
 __device__ inline unsigned lanes_before() { return (1u << lane_of_thread()) - 1; }
 
-// Adds each lane's number to its cell, if that is not negative.
+// Adds each lane's value to its cell, if that is not negative.
 __device__ inline void add_in_turn(int cell, Value number, Value* sums) {
   const int turn = __popc(__match_any_sync(~0u, cell) & lanes_before());
   for (int now = 0; __any_sync(~0u, cell >= 0 && turn >= now); ++now) {
@@ -41,11 +41,11 @@ __device__ inline void add_in_turn(int cell, Value number, Value* sums) {
   }
 }
 
-// Adds the gradients of the winners within the run, in one channel. `found` has room for a number
-// per lane.
-__device__ inline void add_winners(const Call& call, const Storage* grad_output,
-                                   const Label* argmax, const void* images, const Run& run,
-                                   wide_int channel, Value* sums, int* found) {
+// Adds the gradients whose argmax lies in the run, in one channel. `lanes_of_boxes` is shared
+// memory for an int per lane: the lanes whose boxes are of the run's image.
+__device__ inline void add_gradients(const Call& call, const Storage* grad_output,
+                                     const Index* argmax, const void* images, const Run& run,
+                                     wide_int channel, Value* sums, int* lanes_of_boxes) {
   const Strides strides = strides_of_pooled(call);
   const wide_int bins = call.rows.bins * call.columns.bins;
   const int lane = lane_of_thread();
@@ -53,34 +53,34 @@ __device__ inline void add_winners(const Call& call, const Storage* grad_output,
     const wide_int box = first + lane;
     const bool is_ours = box < call.boxes && image_of_box(images, call, box) == run.image;
     const unsigned ours = __ballot_sync(~0u, is_ours);
-    if (is_ours) found[__popc(ours & lanes_before())] = lane;
+    if (is_ours) lanes_of_boxes[__popc(ours & lanes_before())] = lane;
     __syncwarp();
     const wide_int values = __popc(ours) * bins;
     for (wide_int value = lane; value < values + lane; value += loads_at_once * warp_size) {
-      Label labels[loads_at_once];
+      Index indices[loads_at_once];
       Storage gradients[loads_at_once] = {};
 #pragma unroll
       for (int i = 0; i < loads_at_once; ++i) {
-        labels[i] = -1;
+        indices[i] = -1;
         if (value + i * warp_size >= values) continue;
         const Division bin = divide_with_rest(value + i * warp_size, bins);
-        const wide_int at = (first + found[bin.quotient]) * strides.outer +
+        const wide_int at = (first + lanes_of_boxes[bin.quotient]) * strides.outer +
                             channel * strides.channel + bin.rest * strides.column;
-        labels[i] = argmax[at];
+        indices[i] = argmax[at];
         gradients[i] = grad_output[at];
       }
 #pragma unroll
       for (int i = 0; i < loads_at_once; ++i) {
-        const bool is_inside = labels[i] >= run.begin && labels[i] < run.end;
-        const int cell = is_inside ? static_cast<int>(labels[i] - run.begin) : -1;
+        const bool is_inside = indices[i] >= run.begin && indices[i] < run.end;
+        const int cell = is_inside ? static_cast<int>(indices[i] - run.begin) : -1;
         add_in_turn(cell, compute_value(gradients[i]), sums);
       }
     }
-    __syncwarp();  // all have read what was found
+    __syncwarp();  // all have read lanes_of_boxes
   }
 }
 
-// Writes the block's sums, neighbouring threads neighbouring numbers.
+// Writes the block's sums, neighbouring threads neighbouring elements.
 __device__ inline void write_run(const Call& call, const Run& run, const Value* sums, int pitch,
                                  Storage* maps) {
   const Strides strides = strides_of_maps(call);
@@ -99,22 +99,21 @@ __device__ inline void write_run(const Call& call, const Run& run, const Value* 
 
 // Blocks of as many warps as `lanes`.
 extern "C" __global__ void __launch_bounds__(256, 4)
-    maximum_backward_cells(const roipool::Storage* __restrict__ grad_output,
-                           const roipool::Label* __restrict__ argmax,
-                           roipool::Storage* __restrict__ grad_features,
-                           const void* __restrict__ images, const roipool::Call call) {
+    unpool(const roipool::Storage* __restrict__ grad_output,
+           const roipool::Index* __restrict__ argmax, roipool::Storage* __restrict__ grad_features,
+           const void* __restrict__ images, const roipool::Call call) {
   using namespace roipool;
   const int pitch = static_cast<int>(call.share) | 1;  // odd, for different banks
   const int warp = static_cast<int>(threadIdx.x) / warp_size;
   Value* all_sums = reinterpret_cast<Value*>(roipool_shared_memory);
   Value* sums = all_sums + warp * pitch;
-  int* found = reinterpret_cast<int*>(all_sums + call.lanes * pitch) + warp * warp_size;
+  int* lanes_of_boxes = reinterpret_cast<int*>(all_sums + call.lanes * pitch) + warp * warp_size;
   for (wide_int task = blockIdx.x; task < call.tasks; task += gridDim.x) {
     const Run run = run_of_task(call, task);
     for (int cell = lane_of_thread(); cell < run.cells(); cell += warp_size) sums[cell] = Value(0);
     const wide_int channel = run.first_channel + warp;
     if (channel < call.channels) {
-      add_winners(call, grad_output, argmax, images, run, channel, sums, found);
+      add_gradients(call, grad_output, argmax, images, run, channel, sums, lanes_of_boxes);
     }
     __syncthreads();
     write_run(call, run, all_sums, pitch, grad_features);

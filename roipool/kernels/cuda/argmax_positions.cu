@@ -1,25 +1,25 @@
-// Winners of a maximum as coordinates, the form in which mmcv, Caffe and MXNet keep them. Values
-// are [boxes, channels, rows, columns].
+// An argmax as positions, the form in which mmcv, Caffe and MXNet return it. Arrays are [boxes,
+// channels, rows, columns].
 #include "../positions.h"
 #include "samples.h"
 
 namespace roipool {
 
-__device__ inline AxisBin<Value> place_of_bin(const Value* boxes, const Call& call,
-                                              const Plans<Samples>& plans, bool vertical,
-                                              wide_int box, wide_int bin) {
+__device__ inline AxisBin<Value> axis_bin(const Value* boxes, const Call& call,
+                                          const Plans<Samples>& plans, bool vertical, wide_int box,
+                                          wide_int bin) {
   return {definition, axis_of_box(boxes, call, vertical, box, plans.images[box]),
           static_cast<int>(bin), samples_of(vertical ? plans.rows : plans.columns, box, bin)};
 }
 
-// One value: which box, channel and bin it is.
-struct Place {
+// The box and the bin of one pooled value.
+struct ValueBin {
   wide_int box;
   wide_int row;
   wide_int column;
 };
 
-__device__ inline Place place_of_value(const Call& call, wide_int value) {
+__device__ inline ValueBin bin_of_value(const Call& call, wide_int value) {
   const Division by_column = divide_with_rest(value, call.columns.bins);
   const Division by_row = divide_with_rest(by_column.quotient, call.rows.bins);
   return {divide(by_row.quotient, call.channels), by_row.rest, by_column.rest};
@@ -33,19 +33,19 @@ extern "C" __global__ void __launch_bounds__(32)
   roipool::write_plans<roipool::Samples>(boxes, images, scratch, call);
 }
 
-// Sample numbers to coordinates. Where no sample lies inside the map (-1) they are those of the
+// Sample indices to positions. Where no sample lies inside the map (-1), it is the position of the
 // bin's first sample.
 extern "C" __global__ void __launch_bounds__(256)
-    locate_winners(const roipool::Value* boxes, const roipool::wide_int* argmax, roipool::Value* y,
-                   roipool::Value* x, char* scratch, const roipool::Call call) {
+    locate_argmax(const roipool::Value* boxes, const roipool::wide_int* argmax, roipool::Value* y,
+                  roipool::Value* x, char* scratch, const roipool::Call call) {
   using namespace roipool;
   const Plans<Samples> plans(scratch, call);
   const wide_int step = static_cast<wide_int>(gridDim.x) * blockDim.x;
   for (wide_int value = static_cast<wide_int>(blockIdx.x) * blockDim.x + threadIdx.x;
        value < call.tasks; value += step) {
-    const Place place = place_of_value(call, value);
-    const auto rows = place_of_bin(boxes, call, plans, true, place.box, place.row);
-    const auto columns = place_of_bin(boxes, call, plans, false, place.box, place.column);
+    const ValueBin bin = bin_of_value(call, value);
+    const auto rows = axis_bin(boxes, call, plans, true, bin.box, bin.row);
+    const auto columns = axis_bin(boxes, call, plans, false, bin.box, bin.column);
     const Division of_grid = divide_with_rest(maximum<wide_int>(argmax[value], 0),
                                               maximum<wide_int>(columns.samples.total, 1));
     const Point<Value> point = point_of(rows, columns, {of_grid.quotient, of_grid.rest});
@@ -54,18 +54,18 @@ extern "C" __global__ void __launch_bounds__(256)
   }
 }
 
-// Coordinates back to sample numbers; -1 where they name no sample inside the map.
+// Positions back to sample indices; -1 where there is no sample inside the map.
 extern "C" __global__ void __launch_bounds__(256)
-    identify_winners(const roipool::Value* boxes, const roipool::Value* y, const roipool::Value* x,
-                     roipool::wide_int* argmax, char* scratch, const roipool::Call call) {
+    identify_argmax(const roipool::Value* boxes, const roipool::Value* y, const roipool::Value* x,
+                    roipool::wide_int* argmax, char* scratch, const roipool::Call call) {
   using namespace roipool;
   const Plans<Samples> plans(scratch, call);
   const wide_int step = static_cast<wide_int>(gridDim.x) * blockDim.x;
   for (wide_int value = static_cast<wide_int>(blockIdx.x) * blockDim.x + threadIdx.x;
        value < call.tasks; value += step) {
-    const Place place = place_of_value(call, value);
-    const auto rows = place_of_bin(boxes, call, plans, true, place.box, place.row);
-    const auto columns = place_of_bin(boxes, call, plans, false, place.box, place.column);
-    argmax[value] = number_at(rows, columns, {y[value], x[value]});
+    const ValueBin bin = bin_of_value(call, value);
+    const auto rows = axis_bin(boxes, call, plans, true, bin.box, bin.row);
+    const auto columns = axis_bin(boxes, call, plans, false, bin.box, bin.column);
+    argmax[value] = sample_index_at(rows, columns, {y[value], x[value]});
   }
 }

@@ -1,4 +1,4 @@
-"""Results that go around the caches have the same bits as those that go through them."""
+"""Results written by non-temporal stores are bitwise identical to those written normally."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def several() -> list[Trial]:
 @every_layout
 @every_dtype
 @pytest.mark.parametrize("name", _cpu.instruction_sets())
-def test_same_bits(name: str, dtype: Any, layout: str) -> None:
+def test_bitwise_identical(name: str, dtype: Any, layout: str) -> None:
     _cpu.use_instruction_set(name)
     device = groups.device("cpu")
     for trial in several():

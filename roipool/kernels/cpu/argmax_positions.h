@@ -1,4 +1,4 @@
-// Winners of a maximum as coordinates, the form in which mmcv, Caffe and MXNet keep them.
+// An argmax as positions, the form in which mmcv, Caffe and MXNet return it.
 #pragma once
 #include "../positions.h"
 #include "plan.h"
@@ -6,14 +6,14 @@
 namespace roipool {
 
 template <typename T>
-AxisBin<T> place_of_bin(const Request& request, const AxisPlan& plan, bool vertical, wide_int box,
-                        int bin) {
+AxisBin<T> axis_bin(const Request& request, const AxisPlan& plan, bool vertical, wide_int box,
+                    int bin) {
   const wide_int row = box * plan.bins + bin;
   return {request.definition,
           axis_of_box<T>(request, plan, vertical, box),
           bin,
           {static_cast<const Sample<T>*>(plan.sample) + plan.begin[row], plan.count[row],
-           plan.first_number[row], plan.total[row]}};
+           plan.first_index[row], plan.total[row]}};
 }
 
 // Calls visit(value, rows, columns) for all values [channels, rows, columns] of one box.
@@ -23,33 +23,33 @@ void for_each_value(const Request& request, const Job& job, wide_int box, Visit 
   for (wide_int value = 0; value < job.channels * values; ++value) {
     const int row = static_cast<int>(value % values / job.columns.bins);
     const int column = static_cast<int>(value % job.columns.bins);
-    visit(value, place_of_bin<T>(request, job.rows, true, box, row),
-          place_of_bin<T>(request, job.columns, false, box, column));
+    visit(value, axis_bin<T>(request, job.rows, true, box, row),
+          axis_bin<T>(request, job.columns, false, box, column));
   }
 }
 
-// Sample numbers to coordinates. Where no sample lies inside the map (-1) they are those of the
+// Sample indices to positions. Where no sample lies inside the map (-1), it is the position of the
 // bin's first sample.
 template <typename T>
 void locate_box(const Request& request, const Job& job, wide_int box, const wide_int* argmax, T* y,
                 T* x) {
   for_each_value<T>(
       request, job, box, [&](wide_int value, const AxisBin<T>& rows, const AxisBin<T>& columns) {
-        const wide_int number = maximum(read_once(argmax + value), 0LL);
+        const wide_int index = maximum(read_once(argmax + value), 0LL);
         const wide_int across = maximum(columns.samples.total, 1LL);
-        const Point<T> point = point_of(rows, columns, {number / across, number % across});
+        const Point<T> point = point_of(rows, columns, {index / across, index % across});
         y[value] = point.y;
         x[value] = point.x;
       });
 }
 
-// Coordinates back to sample numbers; -1 where they name no sample inside the map.
+// Positions back to sample indices; -1 where there is no sample inside the map.
 template <typename T>
 void identify_box(const Request& request, const Job& job, wide_int box, const T* y, const T* x,
                   wide_int* argmax) {
   for_each_value<T>(request, job, box,
                     [&](wide_int value, const AxisBin<T>& rows, const AxisBin<T>& columns) {
-                      argmax[value] = number_at(rows, columns, {y[value], x[value]});
+                      argmax[value] = sample_index_at(rows, columns, {y[value], x[value]});
                     });
 }
 
@@ -58,8 +58,8 @@ inline wide_int values_per_box(const Job& job) {
   return job.channels * job.rows.bins * job.columns.bins;
 }
 
-inline void locate_winners(const Request& request, const Job& job, wide_int box,
-                           const wide_int* argmax, void* y, void* x) {
+inline void locate_argmax(const Request& request, const Job& job, wide_int box,
+                          const wide_int* argmax, void* y, void* x) {
   const wide_int first = box * values_per_box(job);
   if (request.double_precision) {
     locate_box(request, job, box, argmax + first, static_cast<double*>(y) + first,
@@ -70,8 +70,8 @@ inline void locate_winners(const Request& request, const Job& job, wide_int box,
   }
 }
 
-inline void identify_winners(const Request& request, const Job& job, wide_int box, const void* y,
-                             const void* x, wide_int* argmax) {
+inline void identify_argmax(const Request& request, const Job& job, wide_int box, const void* y,
+                            const void* x, wide_int* argmax) {
   const wide_int first = box * values_per_box(job);
   if (request.double_precision) {
     identify_box(request, job, box, static_cast<const double*>(y) + first,

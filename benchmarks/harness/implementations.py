@@ -1,7 +1,7 @@
-"""Who takes part in a round: roipool and its peers, in this process or in one of their own.
+"""The implementations of a round: roipool and its peers, each in this process or in one of its own.
 
-Only one contender computes at a time, and none is disturbed by the threads of another: whoever has
-run waits until its own pool sleeps.
+Only one computes at a time, and the threads of another do not disturb it: whichever has run waits
+until its own pool sleeps.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from harness import elsewhere, ours
 from harness.peers import OWN_PROCESS, PEERS
 from roipool.cli.bench.libraries import Absent, Library, Task, opened, prepared
 
-__all__ = ["Call", "Clock", "Contender", "open_ours", "open_peer"]
+__all__ = ["Call", "Clock", "Implementation", "open_ours", "open_peer"]
 
 Call = Callable[[], list[Any]]
 Clock = Callable[[Call, int], float]
 
 
-class Contender(Protocol):
+class Implementation(Protocol):
     """What takes part in a round."""
 
     name: str
@@ -204,8 +204,8 @@ class _Worker:
         return answer
 
 
-def open_ours(threads: int, out_reuse: bool, move: Callable[[Any], Any]) -> Contender:
-    """Return roipool as a contender.
+def open_ours(threads: int, out_reuse: bool, move: Callable[[Any], Any]) -> Implementation:
+    """Return roipool as an implementation.
 
     Parameters
     ----------
@@ -219,7 +219,7 @@ def open_ours(threads: int, out_reuse: bool, move: Callable[[Any], Any]) -> Cont
     return _Ours(threads, out_reuse, move)
 
 
-def open_peer(name: str, threads: int, device: str, pythons: dict[str, str]) -> Contender:
+def open_peer(name: str, threads: int, device: str, pythons: dict[str, str]) -> Implementation:
     """Open a peer in this process, or in its own where it needs one.
 
     Parameters
@@ -235,7 +235,7 @@ def open_peer(name: str, threads: int, device: str, pythons: dict[str, str]) -> 
 
     Returns
     -------
-    Contender
+    Implementation
         Ready to `prepare`; one that always raises `Absent` if the peer cannot be had.
     """
     try:

@@ -1,0 +1,64 @@
+// Averages of pointwise definitions: a thread adds up the samples of a bin for a pack of channels.
+#include "points.h"
+
+namespace roipool {
+
+// Samples between which sums are brought together in double: a bin of a large box has millions.
+const int samples_of_sum = 16;
+
+struct AveragedBin {
+  const Storage* map;
+  Strides strides;
+  double totals[pack] = {};
+  Value sums[pack] = {};
+  Value part = 0;
+  int samples = 0;
+  bool is_empty = true;
+
+  __device__ AveragedBin(const Storage* map, const Strides& strides) : map(map), strides(strides) {}
+
+  __device__ void begin_bin(int, wide_int total) { part = Value(1) / Value(total); }
+  __device__ void add(wide_int, const Sample<Value>& y, const Sample<Value>& x,
+                      const PointGradient<Value>&) {
+    for_each_corner(y, x, part, [&](int row, int column, Value weight) {
+      Value cells[pack];
+      Channels::load(map + row * strides.row + column * strides.column, strides.channel, cells);
+      for (int c = 0; c < pack; ++c) sums[c] = multiply_add(weight, cells[c], sums[c]);
+      is_empty = false;
+    });
+    if (++samples % samples_of_sum == 0) bring_together();
+  }
+  __device__ void bring_together() {
+    for (int c = 0; c < pack; ++c) {
+      totals[c] += static_cast<double>(sums[c]);
+      sums[c] = Value(0);
+    }
+  }
+  __device__ void finish(Value empty) {
+    bring_together();
+    for (int c = 0; c < pack; ++c) sums[c] = is_empty ? empty : static_cast<Value>(totals[c]);
+  }
+};
+
+}  // namespace roipool
+
+extern "C" __global__ void __launch_bounds__(256)
+    points_forward(const roipool::Storage* __restrict__ features,
+                   roipool::Storage* __restrict__ output, char* __restrict__ scratch,
+                   const roipool::Call call) {
+  using namespace roipool;
+  const Strides maps = strides_of_maps(call), pooled = strides_of_pooled(call);
+  for_each_value(call, [&](wide_int box, wide_int row, wide_int column, const Channels& channels) {
+    const PlannedRegion& planned = region_at(scratch, box);
+    const wide_int image = maximum<wide_int>(planned.image, 0);
+    AveragedBin bin(features + image * maps.outer + channels.first * maps.channel, maps);
+    if (planned.image >= 0 && call.rows.size > 0 && call.columns.size > 0) {
+      visit_bin_of_region(planned.region, row * call.columns.bins + column, bin);
+    }
+    bin.finish(static_cast<Value>(call.empty_value));
+    Channels::store(bin.sums,
+                    output + box * pooled.outer + channels.first * pooled.channel +
+                        row * pooled.row + column * pooled.column,
+                    pooled.channel);
+  });
+}

@@ -1,0 +1,216 @@
+"""Precise ROI pooling: the mean of the interpolated map over each bin, exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from numpy.typing import ArrayLike
+
+from roipool import _arguments as check
+from roipool._arguments import Boxes
+from roipool._arrays import Array
+from roipool._definitions import Definition
+from roipool._pooling import Call, Pooling
+
+
+def precise_roi_pool(
+    features: Array,
+    rois: Boxes,
+    output_size: int | Sequence[int],
+    spatial_scale: float = 1.0,
+    *,
+    batch_indices: ArrayLike | None = None,
+    layout: str = "NCHW",
+    out: Array | None = None,
+) -> Array:
+    """Pool each box to a fixed grid by the exact mean of the interpolated map over each bin.
+
+    The map is interpolated bilinearly between its cells, which lie at whole coordinates, and fades
+    to 0 within one cell beyond the outermost ones. A bin is the integral of that surface over its
+    area, divided by the area: nothing is rounded, and there are no samples, so that the result
+    follows the box smoothly.
+
+    Parameters
+    ----------
+    features : ndarray
+        Maps, shape (N, C, H, W) or, with ``layout="NHWC"``, (N, H, W, C); float16, bfloat16,
+        float32 or float64.
+    rois : array_like
+        Boxes in image pixels: shape (K, 5) with rows batch index, x1, y1, x2, y2; or (K, 4) with
+        rows x1, y1, x2, y2 and `batch_indices`; or a sequence of N arrays of shape (L, 4), one
+        for each image.
+    output_size : int or pair of int
+        Bins of the output, (rows, columns); one int for both.
+    spatial_scale : float
+        Map cells per image pixel, for example 1/16.
+    batch_indices : array_like of int, optional
+        Shape (K,): the image of each box, with `rois` of shape (K, 4).
+    layout : {"NCHW", "NHWC"}
+        Order of the axes of `features` and of the result.
+    out : ndarray, optional
+        Where to put the pooled values; of the result's shape and dtype.
+
+    Returns
+    -------
+    ndarray
+        Shape (K, C, rows, columns), or (K, rows, columns, C) for NHWC, in the features' dtype.
+        0 for a box without area, or reversed, and for NaN and infinite coordinates.
+
+    Raises
+    ------
+    TypeError
+        If an argument is of the wrong type, for example integer features.
+    ValueError
+        If a shape, a batch index or a value is not as described.
+
+    Notes
+    -----
+    Definition: Jiang et al., "Acquisition of Localization Confidence for Accurate Object Detection"
+    (2018). float16 and bfloat16 features are computed in float32 and rounded once.
+
+    Examples
+    --------
+    On a map that rises evenly, a bin's mean is the value at its middle:
+
+    >>> import numpy as np, roipool
+    >>> features = np.arange(25, dtype=np.float32).reshape(1, 1, 5, 5)
+    >>> roipool.precise_roi_pool(features, [[0, 1, 1, 3, 3]], output_size=2)
+    array([[[[ 9., 10.],
+             [14., 15.]]]], dtype=float32)
+    """
+    with Call(features=features, rois=rois, batch_indices=batch_indices, out=out) as call:
+        layout = check.layout(layout)
+        maps = check.features("features", features, layout)
+        pooling = Pooling(
+            Definition("precise_roi_pool", check.real_number("spatial_scale", spatial_scale)),
+            check.size_pair("output_size", output_size),
+            layout,
+        )
+        regions = check.regions(rois, batch_indices, maps.shape[0], maps.dtype)
+        return call.average(maps, regions, pooling, out=out, inputs=(features, rois))
+
+
+def precise_roi_pool_backward(
+    grad_output: Array,
+    rois: Boxes,
+    input_shape: Sequence[int],
+    spatial_scale: float = 1.0,
+    *,
+    batch_indices: ArrayLike | None = None,
+    layout: str = "NCHW",
+    out: Array | None = None,
+) -> Array:
+    """Return the gradient of :func:`precise_roi_pool` with respect to the features.
+
+    Parameters
+    ----------
+    grad_output : ndarray
+        Gradient of the pooled values, shape (K, C, rows, columns) or (K, rows, columns, C);
+        float16, bfloat16, float32 or float64.
+    rois, spatial_scale, batch_indices
+        As in the forward.
+    input_shape : sequence of int
+        Shape of the features, in the order of `layout`.
+    layout : {"NCHW", "NHWC"}
+        Order of the axes.
+    out : ndarray, optional
+        Where to put the gradient: of `input_shape` and grad_output's dtype. It is overwritten.
+
+    Returns
+    -------
+    ndarray
+        Shape `input_shape`, in grad_output's dtype; bitwise identical for any number of threads.
+
+    Raises
+    ------
+    TypeError
+        If an argument is of the wrong type.
+    ValueError
+        If a shape, a batch index or a value is not as described.
+
+    Examples
+    --------
+    >>> import numpy as np, roipool
+    >>> grad_output = np.ones((1, 1, 1, 1), np.float32)
+    >>> roipool.precise_roi_pool_backward(grad_output, [[0, 0, 0, 1, 1]], (1, 1, 2, 3))
+    array([[[[0.25, 0.25, 0.  ],
+             [0.25, 0.25, 0.  ]]]], dtype=float32)
+    """
+    with Call(grad_output=grad_output, rois=rois, batch_indices=batch_indices, out=out) as call:
+        layout = check.layout(layout)
+        gradient = check.float_array("grad_output", grad_output)
+        shape = check.map_shape("input_shape", input_shape, layout)
+        placed = Definition("precise_roi_pool", check.real_number("spatial_scale", spatial_scale))
+        regions = check.regions(rois, batch_indices, shape[0], gradient.dtype)
+        size = check.grad_output("grad_output", gradient, len(regions.boxes), shape, layout)
+        return call.average_backward(
+            gradient,
+            regions,
+            Pooling(placed, size, layout),
+            shape,
+            out=out,
+            inputs=(grad_output, rois),
+        )
+
+
+def precise_roi_pool_backward_rois(
+    grad_output: Array,
+    features: Array,
+    rois: Boxes,
+    spatial_scale: float = 1.0,
+    *,
+    batch_indices: ArrayLike | None = None,
+    layout: str = "NCHW",
+) -> Array:
+    """Return the gradient of :func:`precise_roi_pool` with respect to the boxes.
+
+    It is the derivative of the forward wherever that has one: a box's edges move those of its bins.
+
+    Parameters
+    ----------
+    grad_output : ndarray
+        Gradient of the pooled values, shape (K, C, rows, columns) or (K, rows, columns, C).
+    features : ndarray
+        The maps, as in :func:`precise_roi_pool`, in grad_output's dtype.
+    rois : array_like
+        The boxes, in any form of :func:`precise_roi_pool`.
+    spatial_scale
+        As in the forward.
+    batch_indices : array_like of int, optional
+        As in the forward.
+    layout : {"NCHW", "NHWC"}
+        Order of the axes.
+
+    Returns
+    -------
+    ndarray
+        Shape (K, 4): the gradient by x1, y1, x2, y2 in image pixels; float64 for float64 maps,
+        else float32. With `rois` as one array per image: in their layout, one after the other.
+
+    Raises
+    ------
+    TypeError
+        If an argument is of the wrong type.
+    ValueError
+        If a shape, a batch index or a value is not as described.
+
+    Examples
+    --------
+    On a map that rises by 1 per column, moving the box to the right by 1 adds 1:
+
+    >>> import numpy as np, roipool
+    >>> features = np.tile(np.arange(5.0), (1, 1, 5, 1))
+    >>> roipool.precise_roi_pool_backward_rois(np.ones((1, 1, 1, 1)), features, [[0, 1, 1, 3, 3]])
+    array([[0.5, 0. , 0.5, 0. ]])
+    """
+    with Call(
+        grad_output=grad_output, features=features, rois=rois, batch_indices=batch_indices
+    ) as call:
+        layout = check.layout(layout)
+        gradient = check.float_array("grad_output", grad_output)
+        maps = check.features("features", features, layout)
+        check.same_dtype("grad_output", gradient, "features", maps)
+        placed = Definition("precise_roi_pool", check.real_number("spatial_scale", spatial_scale))
+        regions = check.regions(rois, batch_indices, maps.shape[0], maps.dtype)
+        size = check.grad_output("grad_output", gradient, len(regions.boxes), maps.shape, layout)
+        return call.average_backward_boxes(gradient, maps, regions, Pooling(placed, size, layout))
