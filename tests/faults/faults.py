@@ -201,6 +201,7 @@ DEFINITIONS = [
         "if (away < distance || (nearest < 0 && away == distance)) {",
         "if (away <= distance) {",
         "`<=` for `<`: of two samples as near the second is taken",
+        "tests/compat tests/cuda/test_decisions.py",
     ),
     Fault(
         "argmax: first outside",
@@ -208,6 +209,7 @@ DEFINITIONS = [
         "return rows.end_index() * columns.total;",
         "return rows.end_index() * columns.count;",
         "the wrong stride: numbers of samples count those inside only",
+        "tests/compat tests/ops",
     ),
     Fault(
         "bfloat16: ties",
@@ -293,6 +295,7 @@ PLANS = [
         "    if (begin[bin + 1] - begin[bin] < *longest) *longest = uneven;\n",
         "",
         "a missing check: lines are padded into the next line's room",
+        "tests/ops tests/compat",
     ),
     Fault(
         "plan: room for the transpose",

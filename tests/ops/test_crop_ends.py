@@ -42,6 +42,15 @@ def recorded() -> Iterator[tuple[int, dict[str, Array]]]:
         yield number, {k.removeprefix(start): every[k] for k in every if k.startswith(start)}
 
 
+def test_a_position_just_below_one_half_is_nearest_to_the_first_cell(backend: Backend) -> None:
+    below = np.nextafter(np.float32(0.5), np.float32(0))  # with 0.5 added it rounds to 1
+    maps = backend.to_device(np.array([0, 1], np.float32).reshape(1, 1, 2, 1))
+    boxes = backend.to_device(np.array([[below, 0, 1, 0], [0.5, 0, 1, 0]], np.float32))
+    images = backend.to_device(np.zeros(2, int))
+    crops = roipool.crop_and_resize(maps, boxes, images, (2, 1), method="nearest")
+    assert backend.to_host(crops).ravel().tolist() == [0, 1, 1, 1]
+
+
 @methods
 def test_the_last_row_is_not_lost(backend: Backend, method: str) -> None:
     maps = backend.to_device(np.ones((1, 1, 50, 50), np.float32))
