@@ -4,8 +4,8 @@ Writes ``benchmarks/cuda_resources.md``; it needs ``pip install -e . --group cud
 Shared memory is dynamic (the host chooses it, see ``_cuda/launch.py``), so the assembler knows of
 none.
 
-    python benchmarks/cuda_resources.py             # write the tables
-    python benchmarks/cuda_resources.py --check 90  # exit status 1 if those of sm_90 are others
+    python benchmarks/cuda_resources.py          # write the tables
+    python benchmarks/cuda_resources.py --check  # exit status 1 if they are others
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ from typing import NamedTuple
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 from _support import nvrtc
-from _support.cuda_texts import ARCHITECTURES, Text, every_file, every_type_and_layout
+from _support.cuda_texts import Text, every_file, every_type_and_layout
 
 from roipool._cuda.source import OPTIONS
 
+ARCHITECTURE = 90  # compute capability, times ten
 RESULT = Path(__file__).with_suffix(".md")
 REPORT = re.compile(
     r"Compiling entry function '(\w+)'.*?(\d+) bytes stack frame, (\d+) bytes spill stores, "
@@ -126,32 +127,19 @@ def page(architectures: Sequence[int]) -> str:
     )
 
 
-def column(text: str, architecture: int) -> str:
-    """Return a page with one architecture's column alone."""
-    count, place = len(ARCHITECTURES), ARCHITECTURES.index(architecture)
-    lines = []
-    for line in text.splitlines():
-        *cells, end = line.split("|")
-        if cells:
-            line = "|".join([*cells[:-count], cells[place - count], end])
-        lines.append(line)
-    return "\n".join(lines) + "\n"
-
-
 def main() -> int:
-    """Write the page, or compare one architecture's part of it."""
+    """Write the page, or compare it with what NVRTC reports now."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--check", type=int, choices=ARCHITECTURES)
-    architecture = parser.parse_args().check
-    if architecture is None:
-        RESULT.write_text(page(ARCHITECTURES))
+    parser.add_argument("--check", action="store_true", help="compare, and exit 1 on a difference")
+    check, found = parser.parse_args().check, page([ARCHITECTURE])
+    if not check:
+        RESULT.write_text(found)
         return 0
-    committed, found = column(RESULT.read_text(), architecture), page([architecture])
-    lines = [text.splitlines(keepends=True) for text in (committed, found)]
+    lines = [text.splitlines(keepends=True) for text in (RESULT.read_text(), found)]
     sys.stdout.writelines(difflib.unified_diff(*lines, str(RESULT), "what NVRTC reports now", n=0))
-    if committed == found:
-        print(f"sm_{architecture}: what {RESULT.name} says")
-    return int(committed != found)
+    if lines[0] == lines[1]:
+        print(f"sm_{ARCHITECTURE}: what {RESULT.name} says")
+    return int(lines[0] != lines[1])
 
 
 if __name__ == "__main__":
