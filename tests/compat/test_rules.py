@@ -48,8 +48,9 @@ def test_mmcv_loses_the_gradient_of_a_winner_at_exactly_minus_one() -> None:
 
 
 @on_every_backend
-def test_mmcv_roi_pool_skips_a_box_without_extent() -> None:
-    box = [[0, 4, 4, 2, 2]]
+@pytest.mark.parametrize("corners", [(4, 4, 2, 2), (2.5, 1.5, 1.5, 0.5)])  # below 0, and exactly
+def test_mmcv_roi_pool_skips_a_box_without_extent(corners: tuple[float, ...]) -> None:
+    box = [[0, *corners]]
     pooled, argmax = mmcv.roi_pool(PROBE, box, 2, return_argmax=True)
     np.testing.assert_array_equal(pooled, 0)
     np.testing.assert_array_equal(argmax, 0)
@@ -102,6 +103,21 @@ def test_batch_column_is_cut_as_in_c() -> None:
     np.testing.assert_array_equal(np.asarray(got).ravel(), [19, 190])
     with pytest.raises(ValueError, match=r"boxes\[0, 0\] is -0.5"):
         torchvision.roi_align(maps, [[-0.5, 1, 1, 3, 3]], 1)
+
+
+@on_every_backend
+@pytest.mark.parametrize("corners", [(1, 1, 3, 3), (0, 0, 2, 4)])
+def test_caffes_winner_on_a_cell_is_that_cells_sample(corners: tuple[int, ...]) -> None:
+    # The cell's middle is as near to the next sample.
+    maps = np.random.default_rng(0).permutation(25).reshape(PROBE.shape).astype(np.float64)
+    where = ([[0, *corners]], 2, 2, 1.0)
+    top, x, y = caffe.roi_align(maps, *where)
+    for place in np.ndindex(top.shape):
+        grad = np.zeros_like(top)
+        grad[place] = 1
+        (rois, *rest) = where
+        by_map = caffe.roi_align_backward(grad, x, y, rois, maps.shape, *rest, exact_gradient=True)
+        assert (by_map * maps).sum() == top[place]
 
 
 @pytest.mark.parametrize("x", [-1, 5])

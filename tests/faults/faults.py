@@ -236,11 +236,11 @@ DEFINITIONS = [
         "tests/ops/test_roi_align_rotated.py",
     ),
     Fault(
-        "rotated: near the map",
+        "rotated: margin of dense samples",
         f"{KERNELS}/roi_align_rotated.h",
-        "      T(sizeof(T) == 4 ? 1e-6 : 1e-14);",
-        "      T(0);",
-        "no slack for rounding where samples outside the map are skipped",
+        "return {T(first) - T(1) - slack, T(last) + slack};",
+        "return {T(first) - slack, T(last) - T(1) + slack};",
+        "where samples outside the map are skipped, those beyond the outermost cells are, too",
         "tests/ops/test_roi_align_rotated.py",
     ),
     Fault(
@@ -568,8 +568,8 @@ PYTHON = [
     Fault(
         "pooling: cells of a map",
         "roipool/_pooling.py",
-        "_cells(input_shape, pooling.layout) if",
-        '_cells(input_shape, "NCHW") if',
+        "argmax, grad_output.shape, _cells(input_shape, layout)",
+        'argmax, grad_output.shape, _cells(input_shape, "NCHW")',
         "the wrong axes: cells of an NHWC map are counted as of NCHW",
         "tests/arguments tests/ops",
     ),

@@ -60,6 +60,8 @@ CASES = [
     Case("two samples", PLAIN, sampling=2),
     Case("uneven samples", PLAIN, sampling=(3, 1)),
     Case("many samples", PLAIN, sampling=20),
+    Case("many samples in the margin", [(0, 4, -0.25, 2, 1.5, 0), (1, 9.25, 4, 1.5, 2, 0)],
+         size=(1, 1), sampling=32),
     Case("clockwise", PLAIN, options={"clockwise": True}),
     Case("not aligned", PLAIN, options={"aligned": False}),
     Case("held at one cell", [(0, 4, 4, 0.3, 5, 0.7), (1, 4, 4, 0, 0, 1)], sampling=2,
@@ -184,6 +186,19 @@ def test_without_an_angle_it_is_roi_align(backend: Backend, sampling: int, angle
     expected = roipool.roi_align(maps, backend.to_device(corners), 7, 0.5, sampling)
     got, expected = backend.to_host(got), backend.to_host(expected)
     np.testing.assert_allclose(got, expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("aligned", [True, False])
+@pytest.mark.parametrize(("place", "inside"), [(-1, 1), (5, 1), (-1.000001, 0), (5.000001, 0)])
+def test_samples_one_cell_beyond_the_map_are_inside(
+    backend: Backend, place: float, inside: int, aligned: bool
+) -> None:
+    half = 0.5 * aligned
+    beyond, middle = place + half, 2 + half
+    rois = np.array([[0, beyond, middle, 1, 1, 0], [0, middle, beyond, 1, 1, 0]])
+    maps = backend.to_device(np.ones((1, 1, 5, 5), np.float32))
+    pooled = roipool.roi_align_rotated(maps, backend.to_device(rois), 1, 1.0, 1, aligned=aligned)
+    assert backend.to_host(pooled).ravel().tolist() == [inside, inside]
 
 
 @pytest.mark.parametrize("side", [50.0, 1e6, 1e8])
