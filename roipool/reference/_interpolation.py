@@ -47,11 +47,16 @@ def _corners(rows: Neighbours, columns: Neighbours) -> list[Pixel]:
     """The four pixels around a point with their bilinear weights."""
     (y0, y1, above, below), (x0, x1, left, right) = rows, columns
     return [
-        (y0, x0, above * left),
-        (y0, x1, above * right),
-        (y1, x0, below * left),
-        (y1, x1, below * right),
+        (y0, x0, _product(above, left)),
+        (y0, x1, _product(above, right)),
+        (y1, x0, _product(below, left)),
+        (y1, x1, _product(below, right)),
     ]
+
+
+def _product(down: float, across: float) -> float:
+    """The product of two weights: 0 only if one of them is, or else a NaN would not be read."""
+    return down * across or min(down, across)
 
 
 def _corner_slopes(rows: Neighbours, columns: Neighbours) -> tuple[list[Pixel], list[Pixel]]:
