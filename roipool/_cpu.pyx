@@ -16,7 +16,9 @@ from roipool._dtypes import dtype_name
 cimport numpy as cnp
 from cython.parallel cimport parallel, prange, threadid
 from cpython.pycapsule cimport PyCapsule_New
+from libc.stdint cimport INT32_MAX
 from libc.string cimport memset, strcpy
+from libcpp.vector cimport vector
 
 cnp.import_array()
 
@@ -39,8 +41,6 @@ cdef extern from "numpy/arrayobject.h":
 
 
 cdef extern from "kernels/cpu/memory.h" namespace "roipool" nogil:
-    void* allocate(size_t) noexcept
-    void deallocate(void*) noexcept
     void* array_malloc(void*, size_t) noexcept
     void* array_calloc(void*, size_t, size_t) noexcept
     void* array_realloc(void*, void*, size_t) noexcept
@@ -61,14 +61,13 @@ cdef extern from "kernels/cpu/threads.h" namespace "roipool" nogil:
     bint prepare_for_forks() noexcept
 
 
-cdef extern from "kernels/cpu/job.h" namespace "roipool" nogil:
+cdef extern from "kernels/cpu/call.h" namespace "roipool" nogil:
     cdef enum Storage:
         float16_storage, bfloat16_storage, float32_storage, float64_storage
 
     cdef struct AxisPlan:
         int bins
         wide_int size
-        wide_int* total
 
     cdef struct Job:
         Storage storage
@@ -81,38 +80,22 @@ cdef extern from "kernels/cpu/job.h" namespace "roipool" nogil:
         void* argmax
         bint wide_argmax
         double* grad_boxes
+        void* positions[2]
         const wide_int* box_image
+        const wide_int* box_row
         double empty_value
         double lowest
         bint argmax_is_cell
         bint nan_restarts
         bint outside_is_zero
         wide_int min_non_temporal_bytes
-        wide_int tasks
-        wide_int scratch_bytes
 
-    ctypedef void (*Runner "roipool::Runner")(const Job&, wide_int, char*) noexcept nogil
-
-    cdef struct Engine:
-        const char* name
-        Runner average_forward
-        Runner average_backward
-        Runner average_backward_boxes
-        Runner maximum_forward
-        Runner maximum_backward
-
-
-cdef extern from "kernels/cpu/plan.h" namespace "roipool" nogil:
     cdef cppclass Definition:
         pass
-
-    cdef enum Entries:
-        padded_taps, transposed_taps, taps_with_gradient, listed_samples
 
     cdef struct Request:
         Definition definition
         bint double_precision
-        Entries entries
         double scale
         wide_int sampling[2]
         bint aligned
@@ -129,25 +112,51 @@ cdef extern from "kernels/cpu/plan.h" namespace "roipool" nogil:
     int definition_count
     const DefinitionRow* definition_rows
     int definition_named(const char*)
-    wide_int prepare_bins(const Request&, Job*, char*)
-    void count_entries(const Request&, const Job&, wide_int)
-    wide_int prepare_entries(const Request&, Job*, char*)
-    void write_entries(const Request&, const Job&, wide_int)
-    void set_whole_map_windows(const AxisPlan&, wide_int)
-    void group_by_image(Job*)
     void flatten_if_pointwise(Request*, Job*)
 
+    cdef enum Operation:
+        op_average, op_average_backward, op_average_backward_boxes, op_maximum
+        op_maximum_backward, op_unpool, op_argmax_positions, op_argmax_at
 
-cdef extern from "kernels/cpu/argmax_positions.h" namespace "roipool" nogil:
-    void locate_argmax(const Request&, const Job&, wide_int, const wide_int*, void*, void*)
-    void identify_argmax(const Request&, const Job&, wide_int, const void*, const void*,
-                         wide_int*)
+    cdef enum Status:
+        status_done, status_no_memory, status_wide_argmax, status_wrong_argmax, status_interrupted
+
+    cdef struct Engine:
+        const char* name
+
+    cdef struct Level:
+        Request request
+        Job job
+
+    cdef struct Call:
+        Operation operation
+        const Engine* engine
+        int threads
+        Level* levels
+        int level_count
+        wide_int boxes
+        wide_int tasks
+        wide_int bytes
+        bint is_wrong
+        bint is_interrupted
+
+    bint needs_plan(const Call&)
+    Status begin_plan(Call*)
+    void count_entries_of(const Call&, wide_int)
+    Status begin_entries(Call*)
+    void write_entries_of(const Call&, wide_int)
+    Status check_argmax_width(const Call&)
+    bint checks_argmax(const Call&)
+    void check_argmax_of(Call*, wide_int)
+    Status begin_tasks(Call*)
+    void run_task_of(const Call&, wide_int, int)
+    void free_memory_of(Call*)
+    const double seconds_between_polls
+    double seconds_now()
 
 
-cdef extern from "kernels/cpu/schedule.h" namespace "roipool::ROIPOOL_ENGINE" nogil:
-    void schedule_forward(Job&, int)
-    void schedule_backward(Job&, int, bint)
-    void schedule_boxes(Job&)
+cdef extern from "Python.h":
+    int PyErr_CheckSignals() noexcept
 
 
 cdef extern from "kernels/cpu/engines.h" namespace "roipool" nogil:
@@ -289,19 +298,6 @@ def empty_array(shape, dtype):
         PyDataMem_SetHandler(before)
 
 
-cdef class Memory:
-    """Uninitialised bytes of one call, at a cache line's start."""
-    cdef char* start
-
-    def __cinit__(self, wide_int size):
-        self.start = <char*>allocate(size)
-        if self.start == NULL:
-            raise MemoryError(f"a call needs {size} bytes for its plan or scratch memory")
-
-    def __dealloc__(self):
-        deallocate(self.start)
-
-
 def contiguous(array, dtype):
     """Return an array in C order at an aligned address: the same one where it is so already."""
     result = np.ascontiguousarray(array, dtype)
@@ -355,250 +351,294 @@ def cut_numbers(values, end):
     return numbers, wrong
 
 
-cdef class Call:
-    """One call's job, its plans, and the memory that holds them."""
-    cdef Job job
-    cdef Request request
+# ---- A call without Python: its levels are described, then executed with the GIL released. This is
+# what front ends call that have neither NumPy's types nor the GIL.
+
+cdef Status execute(Call* call, bint polls) noexcept nogil:
+    """Plan and run a call; its memory is freed in every case."""
+    cdef Status status = plan(call)
+    if status == status_done:
+        status = run(call, polls)
+    free_memory_of(call)
+    return status
+
+
+cdef Status plan(Call* call) noexcept nogil:
+    cdef wide_int box
     cdef int threads
-    cdef object boxes, batch_indices
-    cdef Memory bins, entries
-
-    def __cinit__(self, dtype, batch_indices, map_shape, output_size, layout):
-        cdef Job* job = &self.job
-        if refusal is not None:
-            raise ValueError(refusal)
-        memset(job, 0, sizeof(Job))
-        self.batch_indices = batch_indices
-        job.storage = _STORAGE[dtype_name(dtype)]
-        job.channels_last = layout == "NHWC"
-        job.boxes = len(batch_indices)
-        job.images = map_shape[0]
-        job.channels = map_shape[3] if job.channels_last else map_shape[1]
-        job.rows.size, job.columns.size = map_shape[1:3] if job.channels_last else map_shape[2:]
-        job.rows.bins, job.columns.bins = output_size
-        job.box_image = <wide_int*>address(batch_indices)
-        job.min_non_temporal_bytes = min_non_temporal_bytes
-        # Waking a thread for less work than this costs more than it saves.
-        work = job.boxes * job.channels * job.rows.bins * job.columns.bins
-        self.threads = max(1, min(num_threads(), work // 16384))
-        self.request.images = job.box_image
-
-    cdef define(self, definition, boxes):
-        """Set the definition and its options, and the boxes."""
-        self.boxes = boxes
-        self.request.definition = <Definition>definition_named(definition.name.encode())
-        self.request.double_precision = self.job.storage == float64_storage
-        self.request.scale = definition.scale
-        self.request.sampling[0], self.request.sampling[1] = definition.sampling
-        self.request.aligned = definition.aligned
-        self.request.angle_scale = definition.angle_scale
-        flatten_if_pointwise(&self.request, &self.job)
-        self.request.boxes = address(boxes)
-
-    cdef prepare_bins(self, Entries entries):
-        self.request.entries = entries
-        self.bins = Memory(prepare_bins(self.request, &self.job, NULL))
-        prepare_bins(self.request, &self.job, self.bins.start)
-        group_by_image(&self.job)
-
-    cdef plan(self, Entries entries):
-        cdef wide_int box
-        cdef wide_int boxes = self.job.boxes
-        # A parallel region costs the wait for its slowest thread: planning must be worth that.
-        cdef int threads = max(1, min(self.threads, boxes // 256))
-        self.prepare_bins(entries)
-        for box in prange(boxes, nogil=True, num_threads=threads):
-            count_entries(self.request, self.job, box)
-        self.entries = Memory(prepare_entries(self.request, &self.job, NULL))
-        prepare_entries(self.request, &self.job, self.entries.start)
-        for box in prange(boxes, nogil=True, num_threads=threads):
-            write_entries(self.request, self.job, box)
-
-    cdef use_whole_map(self):
-        """Without a plan: any cell may be written."""
-        self.prepare_bins(transposed_taps)
-        set_whole_map_windows(self.job.rows, self.job.boxes)
-        set_whole_map_windows(self.job.columns, self.job.boxes)
-
-    cdef run(self, Runner runner):
-        """Run the tasks."""
-        cdef wide_int task
-        cdef Job* job = &self.job
-        cdef char* mine = NULL
-        cdef int threads = max(1, min(self.threads, job.tasks))
-        cdef Memory scratch = Memory(job.scratch_bytes * threads)
-        with nogil, parallel(num_threads=threads):
-            mine = scratch.start + threadid() * job.scratch_bytes
-            for task in prange(job.tasks, schedule="dynamic", chunksize=1):
-                runner(job[0], task, mine)
-
-    cdef locate(self, const wide_int* argmax, void* y, void* x):
-        cdef wide_int box
-        for box in prange(self.job.boxes, nogil=True, num_threads=self.threads):
-            locate_argmax(self.request, self.job, box, argmax, y, x)
-
-    cdef identify(self, const void* y, const void* x, wide_int* argmax):
-        cdef wide_int box
-        for box in prange(self.job.boxes, nogil=True, num_threads=self.threads):
-            identify_argmax(self.request, self.job, box, y, x, argmax)
-
-    def max_samples_per_bin(self):
-        """Return the maximum number of samples of a bin."""
-        rows, columns = self.totals(self.job.rows), self.totals(self.job.columns)
-        return int((rows.max(axis=1) * columns.max(axis=1)).max())
-
-    def sample_indices_in_range(self, argmax):
-        """Return whether each index is below its bin's number of samples."""
-        rows = self.totals(self.job.rows)[:, None, :, None]
-        columns = self.totals(self.job.columns)[:, None, None, :]
-        if self.job.channels_last:
-            rows, columns = np.moveaxis(rows, 1, 3), np.moveaxis(columns, 1, 3)
-        return argmax < rows * columns
-
-    cdef totals(self, AxisPlan plan):
-        cdef cnp.npy_intp shape[2]
-        shape[0], shape[1] = self.job.boxes, plan.bins
-        return cnp.PyArray_SimpleNewFromData(2, shape, cnp.NPY_INT64, plan.total)
+    cdef Status status = begin_plan(call)
+    if status != status_done or not needs_plan(call[0]):
+        return status
+    # A parallel region costs the wait for its slowest thread: planning must be worth that.
+    threads = <int>max(1, min(call.threads, call.boxes // 256))
+    for box in prange(call.boxes, num_threads=threads):
+        count_entries_of(call[0], box)
+    status = begin_entries(call)
+    if status != status_done:
+        return status
+    for box in prange(call.boxes, num_threads=threads):
+        write_entries_of(call[0], box)
+    if checks_argmax(call[0]):
+        for box in prange(call.boxes, num_threads=threads):
+            check_argmax_of(call, box)
+        if call.is_wrong:
+            return status_wrong_argmax
+    return check_argmax_width(call[0])
 
 
-cdef Call defined_call(features_or_gradient, map_shape, regions, pooling):
-    """Return a call with its definition set, and no plan yet."""
-    cdef Call call = Call(features_or_gradient.dtype, regions.batch_indices, map_shape,
-                          pooling.output_size, pooling.layout)
-    call.define(pooling.definition, regions.boxes)
-    return call
+cdef Status run(Call* call, bint polls) noexcept nogil:
+    cdef wide_int task
+    cdef double polled = seconds_now()
+    cdef Status status = begin_tasks(call)
+    if status != status_done:
+        return status
+    with parallel(num_threads=call.threads):
+        for task in prange(call.tasks, schedule="dynamic", chunksize=1):
+            if not call.is_interrupted:
+                run_task_of(call[0], task, threadid())
+                # Only the thread that called may ask Python; the others see what it found.
+                if polls and threadid() == 0:
+                    poll(call, &polled)
+    return status_interrupted if call.is_interrupted else status_done
+
+
+cdef void poll(Call* call, double* polled) noexcept nogil:
+    """Let Python's signal handlers run once in a while: one that raises ends the call."""
+    if seconds_now() - polled[0] < seconds_between_polls:
+        return
+    with gil:
+        call.is_interrupted = PyErr_CheckSignals() != 0
+    polled[0] = seconds_now()
+
+
+cdef Status run_levels(Operation operation, Level* levels, int count, Call* call) except *:
+    """Execute a call that is described; raise what went wrong, apart from a narrow argmax."""
+    cdef Status status
+    cdef wide_int work = 0
+    if refusal is not None:
+        raise ValueError(refusal)
+    memset(call, 0, sizeof(Call))
+    call.operation, call.engine = operation, engine
+    call.levels, call.level_count = levels, count
+    for i in range(count):
+        work += (levels[i].job.boxes * levels[i].job.channels * levels[i].job.rows.bins
+                 * levels[i].job.columns.bins)
+    # Waking a thread for less work than this costs more than it saves.
+    call.threads = <int>max(1, min(num_threads(), work // 16384))
+    with nogil:
+        status = execute(call, True)
+    if status == status_no_memory:
+        raise MemoryError(f"a call needs {call.bytes} bytes for its plan or scratch memory")
+    if status == status_wrong_argmax:
+        raise ValueError("argmax holds numbers beyond its bins' samples: it is not that of "
+                         "these rois, scale and sampling_ratio")
+    if status == status_interrupted:
+        raise_pending()
+    return status
+
+
+cdef int raise_pending() except -1:
+    """Raise what a signal handler raised."""
+    return -1
+
+
+cdef Status run_level(Operation operation, Level* level) except *:
+    cdef Call call
+    return run_levels(operation, level, 1, &call)
+
+
+cdef describe_maps(Level* level, dtype, map_shape, batch_indices, output_size, layout):
+    """Set what every call has: the maps, the bins, and each box's image."""
+    cdef Job* job = &level.job
+    memset(level, 0, sizeof(Level))
+    job.storage = _STORAGE[dtype_name(dtype)]
+    job.channels_last = layout == "NHWC"
+    job.boxes = len(batch_indices)
+    job.images = map_shape[0]
+    job.channels = map_shape[3] if job.channels_last else map_shape[1]
+    job.rows.size, job.columns.size = map_shape[1:3] if job.channels_last else map_shape[2:]
+    job.rows.bins, job.columns.bins = output_size
+    job.box_image = <wide_int*>address(batch_indices)
+    job.min_non_temporal_bytes = min_non_temporal_bytes
+
+
+cdef describe(Level* level, dtype, map_shape, regions, pooling):
+    """Set the maps, the boxes and the definition with its options."""
+    cdef Request* request = &level.request
+    definition = pooling.definition
+    describe_maps(level, dtype, map_shape, regions.batch_indices, pooling.output_size,
+                  pooling.layout)
+    request.definition = <Definition>definition_named(definition.name.encode())
+    request.double_precision = level.job.storage == float64_storage
+    request.scale = definition.scale
+    request.sampling[0], request.sampling[1] = definition.sampling
+    request.aligned = definition.aligned
+    request.angle_scale = definition.angle_scale
+    request.boxes = address(regions.boxes)
+    request.images = level.job.box_image
+    level.job.box_row = <wide_int*>address(regions.rows)
+    flatten_if_pointwise(request, &level.job)
 
 
 def average(features, regions, pooling, out):
     """Pool by weighted averages."""
-    cdef Call call = defined_call(features, features.shape, regions, pooling)
-    if out.size == 0:
-        return
-    if call.job.images == 0:
-        out[...] = pooling.empty_value
-        return
-    call.plan(padded_taps)
-    call.job.features = address(features)
-    call.job.output = address(out)
-    call.job.empty_value = pooling.empty_value
-    schedule_forward(call.job, call.threads)
-    call.run(engine.average_forward)
+    average_levels([(features, regions, pooling)], out)
+
+
+def average_levels(levels, out):
+    """Pool by weighted averages from several maps of every image."""
+    cdef vector[Level] level = vector[Level](len(levels))
+    cdef Call call
+    for i, (features, regions, pooling) in enumerate(levels):
+        if out.size == 0:
+            return
+        if len(features) == 0:
+            out[...] = pooling.empty_value
+            return
+        describe(&level[i], features.dtype, features.shape, regions, pooling)
+        level[i].job.features = address(features)
+        level[i].job.output = address(out)
+        level[i].job.empty_value = pooling.empty_value
+    run_levels(op_average, level.data(), level.size(), &call)
 
 
 def average_backward(grad_output, regions, pooling, out):
     """Write the gradient of an average with respect to the features."""
-    cdef Call call = defined_call(grad_output, out.shape, regions, pooling)
-    if out.size == 0:
-        return
-    call.plan(transposed_taps)
-    call.job.grad_output = address(grad_output)
-    call.job.output = address(out)
-    schedule_backward(call.job, call.threads, False)
-    call.run(engine.average_backward)
+    average_levels_backward(grad_output, [(regions, pooling, out)])
+
+
+def average_levels_backward(grad_output, levels):
+    """Write the gradients of an average with respect to the features of each level."""
+    cdef vector[Level] level
+    cdef Level one
+    cdef Call call
+    for regions, pooling, out in levels:
+        if out.size:
+            describe(&one, grad_output.dtype, out.shape, regions, pooling)
+            one.job.grad_output = address(grad_output)
+            one.job.output = address(out)
+            level.push_back(one)
+    if level.size():
+        run_levels(op_average_backward, level.data(), level.size(), &call)
 
 
 def average_backward_boxes(grad_output, features, regions, pooling):
     """Return the gradient of an average with respect to each number of each box."""
-    cdef Call call = defined_call(grad_output, features.shape, regions, pooling)
-    sums = np.zeros(regions.boxes.shape, np.float64)
-    if features.size and grad_output.size:
-        call.plan(taps_with_gradient)
-        call.job.grad_output = address(grad_output)
-        call.job.features = address(features)
-        call.job.grad_boxes = <double*>address(sums)
-        schedule_boxes(call.job)
-        call.run(engine.average_backward_boxes)
-    return sums.astype(regions.boxes.dtype)
+    return average_levels_backward_boxes(grad_output, [(features, regions, pooling)])
+
+
+def average_levels_backward_boxes(grad_output, levels):
+    """Return the gradient with respect to the boxes of all levels, in their rows."""
+    cdef vector[Level] level
+    cdef Level one
+    cdef Call call
+    rows = len(grad_output)
+    numbers, dtype = levels[0][1].boxes.shape[1], levels[0][1].boxes.dtype
+    sums = np.zeros((rows, numbers), np.float64)
+    for features, regions, pooling in levels:
+        if features.size and grad_output.size:
+            describe(&one, grad_output.dtype, features.shape, regions, pooling)
+            one.job.grad_output = address(grad_output)
+            one.job.features = address(features)
+            one.job.grad_boxes = <double*>address(sums)
+            level.push_back(one)
+    if level.size():
+        run_levels(op_average_backward_boxes, level.data(), level.size(), &call)
+    return sums.astype(dtype)
 
 
 def maximum(features, regions, pooling, out, *, return_argmax):
     """Pool by maxima; return the argmax if it is asked for."""
-    cdef Call call = defined_call(features, features.shape, regions, pooling)
+    cdef Level level
     rules = pooling.rules
-    if out.size == 0 or call.job.images == 0:
+    if out.size == 0 or len(features) == 0:
         out[...] = pooling.empty_value
         if not return_argmax:
             return None
         argmax = empty_array(out.shape, np.int32)
         argmax[...] = -1
         return argmax
-    call.plan(listed_samples)
-    argmax = None
-    if return_argmax:
-        cells = call.job.rows.size * call.job.columns.size
-        indices = cells if rules.argmax_is_cell else call.max_samples_per_bin()
-        wide = indices > np.iinfo(np.int32).max
-        argmax = empty_array(out.shape, np.int64 if wide else np.int32)
-    call.job.features = address(features)
-    call.job.output = address(out)
-    call.job.argmax = address(argmax)
-    call.job.wide_argmax = return_argmax and argmax.dtype == np.int64
-    call.job.empty_value = pooling.empty_value
-    call.job.lowest = rules.lowest
-    call.job.argmax_is_cell = rules.argmax_is_cell
-    call.job.nan_restarts = rules.nan_restarts
-    call.job.outside_is_zero = rules.outside_is_zero
-    schedule_forward(call.job, call.threads)
-    call.run(engine.maximum_forward)
+    describe(&level, features.dtype, features.shape, regions, pooling)
+    level.job.features = address(features)
+    level.job.output = address(out)
+    level.job.empty_value = pooling.empty_value
+    level.job.lowest = rules.lowest
+    level.job.argmax_is_cell = rules.argmax_is_cell
+    level.job.nan_restarts = rules.nan_restarts
+    level.job.outside_is_zero = rules.outside_is_zero
+    if not return_argmax:
+        run_level(op_maximum, &level)
+        return None
+    cells = level.job.rows.size * level.job.columns.size
+    wide = rules.argmax_is_cell and cells > INT32_MAX
+    argmax = argmax_of(&level, out.shape, wide)
+    if run_level(op_maximum, &level) == status_wide_argmax:
+        argmax = argmax_of(&level, out.shape, True)
+        run_level(op_maximum, &level)
     return argmax
 
 
-cdef scatter_argmax(Call call, grad_output, argmax, out):
+cdef argmax_of(Level* level, shape, wide):
+    """Return what a maximum's argmax is written to."""
+    argmax = empty_array(shape, np.int64 if wide else np.int32)
+    level.job.argmax, level.job.wide_argmax = address(argmax), wide
+    return argmax
+
+
+cdef scatter_argmax(Operation operation, Level* level, grad_output, argmax, out):
     """Add each gradient to the cells of its argmax."""
-    call.job.grad_output = address(grad_output)
-    call.job.output = address(out)
-    call.job.argmax = address(argmax)
-    call.job.wide_argmax = argmax.dtype == np.int64
-    schedule_backward(call.job, call.threads, True)
-    call.run(engine.maximum_backward)
+    level.job.grad_output = address(grad_output)
+    level.job.output = address(out)
+    level.job.argmax = address(argmax)
+    level.job.wide_argmax = argmax.dtype == np.int64
+    run_level(operation, level)
 
 
 def maximum_backward(grad_output, argmax, regions, pooling, out):
     """Write the gradient of a maximum with respect to the features."""
-    cdef Call call = defined_call(grad_output, out.shape, regions, pooling)
-    if out.size == 0:
-        return
-    call.plan(listed_samples)
-    call.job.argmax_is_cell = pooling.rules.argmax_is_cell
-    if not call.job.argmax_is_cell and not np.all(call.sample_indices_in_range(argmax)):
-        raise ValueError("argmax holds numbers beyond its bins' samples: it is not that of "
-                         "these rois, scale and sampling_ratio")
-    scatter_argmax(call, grad_output, argmax, out)
+    cdef Level level
+    if out.size:
+        describe(&level, grad_output.dtype, out.shape, regions, pooling)
+        level.job.argmax_is_cell = pooling.rules.argmax_is_cell
+        scatter_argmax(op_maximum_backward, &level, grad_output, argmax, out)
 
 
 def unpool(grad_output, argmax, batch_indices, layout, out):
     """Write the sums of all gradients at the cell of the map that their argmax names."""
+    cdef Level level
     bins = grad_output.shape[1:3] if layout == "NHWC" else grad_output.shape[2:]
-    cdef Call call = Call(grad_output.dtype, batch_indices, out.shape, bins, layout)
-    if out.size == 0:
-        return
-    call.use_whole_map()
-    call.job.argmax_is_cell = True
-    scatter_argmax(call, grad_output, argmax, out)
+    if out.size:
+        describe_maps(&level, grad_output.dtype, out.shape, batch_indices, bins, layout)
+        level.job.argmax_is_cell = True
+        scatter_argmax(op_unpool, &level, grad_output, argmax, out)
 
 
 def argmax_positions(argmax, regions, pooling, input_shape):
     """Return the positions y and x, in map cells, of samples given by index; NCHW."""
-    cdef Call call = defined_call(regions.boxes, input_shape, regions, pooling)
+    cdef Level level
     argmax = np.ascontiguousarray(argmax, np.int64)
     y = empty_array(argmax.shape, regions.boxes.dtype)
     x = empty_array(argmax.shape, regions.boxes.dtype)
-    if argmax.size == 0:
-        return y, x
-    call.plan(listed_samples)
-    call.locate(<const wide_int*>address(argmax), address(y), address(x))
+    if argmax.size:
+        describe(&level, regions.boxes.dtype, input_shape, regions, pooling)
+        convert_argmax(op_argmax_positions, &level, argmax, y, x)
     return y, x
 
 
 def argmax_at(y, x, regions, pooling, input_shape):
     """Return the indices of the samples at positions, -1 where there is none; NCHW."""
-    cdef Call call = defined_call(regions.boxes, input_shape, regions, pooling)
+    cdef Level level
     argmax = empty_array(y.shape, np.int64)
-    if argmax.size == 0:
-        return argmax
-    call.plan(listed_samples)
-    call.identify(address(y), address(x), <wide_int*>address(argmax))
+    if argmax.size:
+        describe(&level, regions.boxes.dtype, input_shape, regions, pooling)
+        convert_argmax(op_argmax_at, &level, argmax, y, x)
     return argmax
+
+
+cdef convert_argmax(Operation operation, Level* level, argmax, y, x):
+    level.job.argmax = address(argmax)
+    level.job.positions[0], level.job.positions[1] = address(y), address(x)
+    run_level(operation, level)
 
 
 use_instruction_set(instruction_sets()[0])

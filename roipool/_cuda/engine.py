@@ -71,7 +71,7 @@ def launch_kernel(config: LaunchConfig, *arrays: Any) -> None:
 def plan(launches: Launches, regions: Regions) -> Array:
     """Launch the planning of all boxes; return the plans."""
     plans = cupy.empty(launches.scratch, np.uint8)
-    launch_kernel(launches.plan, *regions, plans)
+    launch_kernel(launches.plan, regions.boxes, regions.batch_indices, plans)
     return plans
 
 
@@ -89,7 +89,7 @@ def sizes_of(
     dtype: np.dtype[Any], regions: Regions, pooling: Pooling, map_shape: Sequence[int]
 ) -> Sizes:
     """Return what the launches of a call depend on."""
-    boxes, indices = regions
+    boxes, indices = regions.boxes, regions.batch_indices
     return Sizes(
         dtype, len(boxes), boxes.strides, indices.dtype, indices.strides[0], pooling,
         tuple(map_shape),

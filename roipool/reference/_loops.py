@@ -80,13 +80,14 @@ def _average_backward(
     grad_output: Floats, boxes: Boxes, shape: Sequence[int], definition: Definition
 ) -> Floats:
     """Transpose of `_average`: each pixel gets the bin's gradient, weight over count."""
-    grad = np.zeros(shape)
+    # Dense samples add up hundreds of terms, whose roundings would outweigh an engine's.
+    grad = np.zeros(shape, np.longdouble)
     for k, n, ph, pw, found in _every_bin(boxes, _pair(grad_output.shape[2:]), definition):
         upstream = grad_output[k, :, ph, pw] / max(math.prod(found.grid), 1)
         for sample in found.samples:
             for y, x, weight in _used(sample.pixels):
                 grad[n, :, y, x] += weight * upstream
-    return grad
+    return grad.astype(np.float64)
 
 
 class Maxima(NamedTuple):

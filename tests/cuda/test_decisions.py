@@ -69,7 +69,7 @@ def regions_of(definition: Definition, dtype: Any, seed: int) -> Regions:
 
 
 def on(gpu: Backend, regions: Regions) -> Regions:
-    return Regions(*map(gpu.to_device, regions))
+    return Regions(*map(gpu.to_device, regions[:2]))
 
 
 def pooling_of(definition: Definition, cells: bool = False, **rules: Any) -> Pooling:

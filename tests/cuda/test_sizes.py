@@ -42,7 +42,7 @@ def test_few_blocks_do_all_the_work(gpu: Backend, dtype: Any, layout: Any) -> No
     _cpu.average_backward(grad, regions, pooling, back)
     by_boxes = _cpu.average_backward_boxes(grad, maps, regions, pooling)
 
-    engine, there = gpu.module, Regions(*map(gpu.to_device, regions))
+    engine, there = gpu.module, Regions(*map(gpu.to_device, regions[:2]))
     sizes = engine.sizes_of(dtype, there, pooling, shape)._replace(limits=FEW)
     maps, grad = gpu.to_device(maps), gpu.to_device(grad)
     tolerance = 8 * float(np.finfo(np.float32).eps if dtype.itemsize > 2 else 2**-8)

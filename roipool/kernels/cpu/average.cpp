@@ -260,7 +260,7 @@ void pool_box(const Job& job, const Block& block, wide_int box, const View<const
   const int lanes = Lanes<Vector>::count;
   const int bins = job.columns.bins;
   const Strides strides = strides_of(job, job.rows.bins, bins);
-  Storage* output = static_cast<Storage*>(job.output) + box * strides.outer +
+  Storage* output = static_cast<Storage*>(job.output) + row_of_box(job, box) * strides.outer +
                     block.first_channel * strides.channel;
   const int width = block.vectors * lanes;
   Value* row_sums = reinterpret_cast<Value*>(scratch);
@@ -400,7 +400,7 @@ void scatter_rows(const Job& job, wide_int box, const View<const Value>& gradien
 template <typename Storage>
 inline const Storage* gradients_of(const Job& job, const Block& block, wide_int box) {
   const Strides strides = strides_of(job, job.rows.bins, job.columns.bins);
-  return static_cast<const Storage*>(job.grad_output) + box * strides.outer +
+  return static_cast<const Storage*>(job.grad_output) + row_of_box(job, box) * strides.outer +
          block.first_channel * strides.channel;
 }
 
@@ -532,8 +532,9 @@ struct AverageBackwardBoxes {
       }
     });
     const int numbers = job.pointwise ? 5 : 4;
+    const wide_int row = row_of_box(job, part.box);
     for (int number = 0; number < numbers; ++number) {
-      job.grad_boxes[numbers * part.box + number] += sum_of_lanes(sums.by[number], block.channels);
+      job.grad_boxes[numbers * row + number] += sum_of_lanes(sums.by[number], block.channels);
     }
   }
 };

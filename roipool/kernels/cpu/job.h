@@ -71,6 +71,7 @@ struct Job {
   void* argmax;        // or null
   bool wide_argmax;    // int64 rather than int32
   double* grad_boxes;  // [boxes, 4]: by x1, y1, x2, y2; or, if pointwise, [boxes, 5]
+  void* positions[2];  // y and x of argmax in map cells, where one is turned into the other
   bool pointwise;      // a map is one row of all cells, pooled values are one row of all bins
 
   // Boxes grouped by image, in their given order: those of image n are
@@ -78,6 +79,8 @@ struct Job {
   wide_int* box_order;
   wide_int* image_begin;
   const wide_int* box_image;  // < images; negative: the box reads nothing, and goes with image 0
+  const wide_int* box_row;    // which row of pooled values, argmax and gradients of boxes is each
+                              // box's own; null: its number
 
   double empty_value;    // of a bin that has nothing to pool
   double lowest;         // where a running maximum starts
@@ -101,6 +104,10 @@ struct Job {
   wide_int scratch_bytes;  // in all
   wide_int tasks;
 };
+
+inline wide_int row_of_box(const Job& job, wide_int box) {
+  return job.box_row ? job.box_row[box] : box;
+}
 
 // Runs one task of a job; `scratch` is the calling thread's own memory.
 typedef void (*Runner)(const Job&, wide_int task, char* scratch);

@@ -208,7 +208,8 @@ void pool_box(const Job& job, const Block& block, wide_int box, const View<const
   const int width = map.vectors * lanes;
   const int bins = job.columns.bins;
   const Strides strides = strides_of(job, job.rows.bins, bins);
-  const wide_int origin = box * strides.outer + block.first_channel * strides.channel;
+  const wide_int origin =
+      row_of_box(job, box) * strides.outer + block.first_channel * strides.channel;
   Value* tile = reinterpret_cast<Value*>(tile_of(job, scratch));
   Index* indices = reinterpret_cast<Index*>(tile_of(job, scratch, 1));
   for_each_tile(job, [&](int first, int last) {
@@ -288,7 +289,8 @@ inline void add_to_argmax(const Job& job, wide_int box, int row, int column, wid
 template <typename Index, typename Storage, typename Value>
 void scatter_box(const Job& job, const Block& block, wide_int box, const View<Value>& map) {
   const Strides strides = strides_of(job, job.rows.bins, job.columns.bins);
-  const wide_int origin = box * strides.outer + block.first_channel * strides.channel;
+  const wide_int origin =
+      row_of_box(job, box) * strides.outer + block.first_channel * strides.channel;
   const Storage* gradients = static_cast<const Storage*>(job.grad_output) + origin;
   const Index* indices = static_cast<const Index*>(job.argmax) + origin;
   for (int row = 0; row < job.rows.bins; ++row) {
@@ -309,7 +311,8 @@ void scatter_box(const Job& job, const Block& block, wide_int box, const View<Va
 template <typename Index, typename Storage, typename Value>
 void scatter_cells(const Job& job, const Block& block, wide_int box, const View<Value>& map) {
   const Strides strides = strides_of(job, job.rows.bins, job.columns.bins);
-  const wide_int origin = box * strides.outer + block.first_channel * strides.channel;
+  const wide_int origin =
+      row_of_box(job, box) * strides.outer + block.first_channel * strides.channel;
   const Storage* gradients = static_cast<const Storage*>(job.grad_output) + origin;
   const Index* indices = static_cast<const Index*>(job.argmax) + origin;
   const wide_int bins = static_cast<wide_int>(job.rows.bins) * job.columns.bins;

@@ -1,0 +1,268 @@
+// A whole call in plain C++: several levels are planned and executed together, without Python. The
+// loops over threads, and who may call this, are in `_cpu.pyx`.
+#pragma once
+#include <stdint.h>
+
+#include <chrono>
+
+#include "argmax_positions.h"
+#include "engines.h"
+#include "memory.h"
+#include "plan.h"
+#include "schedule.h"
+
+namespace roipool {
+
+enum Operation {
+  op_average,
+  op_average_backward,
+  op_average_backward_boxes,
+  op_maximum,
+  op_maximum_backward,
+  op_unpool,
+  op_argmax_positions,
+  op_argmax_at
+};
+
+enum Status {
+  status_done,
+  status_no_memory,
+  status_wide_argmax,   // a bin has more samples than 32-bit indices can count
+  status_wrong_argmax,  // an index is not below its bin's samples
+  status_interrupted
+};
+
+// A map of every image, and the boxes that are pooled from it. Most calls have one level; a feature
+// pyramid's have one for each of its maps.
+struct Level {
+  Request request;
+  Job job;
+  // What `execute` adds.
+  void* bin_memory;
+  void* entry_memory;
+  wide_int first_box;  // boxes and tasks of the levels before it
+  wide_int first_task;
+};
+
+struct Call {
+  Operation operation;
+  const Engine* engine;
+  int threads;
+  Level* levels;
+  int level_count;
+  // What `execute` adds.
+  wide_int boxes;
+  wide_int tasks;
+  wide_int scratch_bytes;  // of each thread
+  void* scratch;
+  wide_int bytes;  // of the latest allocation
+  // Set by any thread, for all.
+  volatile bool is_wrong;
+  volatile bool is_interrupted;
+};
+
+inline Entries entries_of(Operation operation) {
+  switch (operation) {
+    case op_average: return padded_taps;
+    case op_average_backward:
+    case op_unpool: return transposed_taps;
+    case op_average_backward_boxes: return taps_with_gradient;
+    default: return listed_samples;
+  }
+}
+
+inline bool needs_plan(const Call& call) { return call.operation != op_unpool; }
+
+inline void* allocate_for(Call* call, wide_int bytes) {
+  call->bytes = bytes;
+  return allocate(static_cast<size_t>(bytes));
+}
+
+// Calls visit(level, number in it) for a number that counts through the levels.
+template <typename Visit>
+inline void visit_numbered(const Call& call, wide_int number, wide_int Level::* first,
+                           Visit visit) {
+  int level = call.level_count - 1;
+  while (number < call.levels[level].*first) --level;
+  visit(call.levels[level], number - call.levels[level].*first);
+}
+
+// First step of four: whatever a plan needs before the entries of its bins are counted.
+inline Status begin_plan(Call* call) {
+  call->boxes = 0;
+  for (int i = 0; i < call->level_count; ++i) {
+    Level& level = call->levels[i];
+    level.request.entries = entries_of(call->operation);
+    level.first_box = call->boxes;
+    call->boxes += level.job.boxes;
+    level.bin_memory = allocate_for(call, prepare_bins(level.request, &level.job, nullptr));
+    if (!level.bin_memory) return status_no_memory;
+    prepare_bins(level.request, &level.job, static_cast<char*>(level.bin_memory));
+    group_by_image(&level.job);
+    if (!needs_plan(*call)) {
+      set_whole_map_windows(level.job.rows, level.job.boxes);
+      set_whole_map_windows(level.job.columns, level.job.boxes);
+    }
+  }
+  return status_done;
+}
+
+// For each box.
+inline void count_entries_of(const Call& call, wide_int number) {
+  visit_numbered(call, number, &Level::first_box, [](const Level& level, wide_int box) {
+    count_entries(level.request, level.job, box);
+  });
+}
+
+// Second: the memory of the entries.
+inline Status begin_entries(Call* call) {
+  for (int i = 0; i < call->level_count; ++i) {
+    Level& level = call->levels[i];
+    level.entry_memory = allocate_for(call, prepare_entries(level.request, &level.job, nullptr));
+    if (!level.entry_memory) return status_no_memory;
+    prepare_entries(level.request, &level.job, static_cast<char*>(level.entry_memory));
+  }
+  return status_done;
+}
+
+// For each box.
+inline void write_entries_of(const Call& call, wide_int number) {
+  visit_numbered(call, number, &Level::first_box, [](const Level& level, wide_int box) {
+    write_entries(level.request, level.job, box);
+  });
+}
+
+// ---- The argmax of a maximum
+
+inline wide_int max_samples(const AxisPlan& plan, wide_int box) {
+  wide_int most = 0;
+  for (int bin = 0; bin < plan.bins; ++bin) most = maximum(most, plan.total[box * plan.bins + bin]);
+  return most;
+}
+
+// Whether a bin of some box may have more samples than 32-bit indices can count.
+inline bool needs_wide_argmax(const Job& job) {
+  for (wide_int box = 0; box < job.boxes; ++box) {
+    const wide_int down = max_samples(job.rows, box), across = max_samples(job.columns, box);
+    if (down > 0 && across > INT32_MAX / down) return true;
+  }
+  return false;
+}
+
+// Once there is a plan.
+inline Status check_argmax_width(const Call& call) {
+  if (call.operation != op_maximum) return status_done;
+  for (int i = 0; i < call.level_count; ++i) {
+    const Job& job = call.levels[i].job;
+    if (!job.argmax || job.wide_argmax || job.argmax_is_cell) continue;
+    if (needs_wide_argmax(job)) return status_wide_argmax;
+  }
+  return status_done;
+}
+
+inline bool checks_argmax(const Call& call) {
+  return call.operation == op_maximum_backward && !call.levels[0].job.argmax_is_cell;
+}
+
+// Whether the indices of a box are below their bins' numbers of samples.
+template <typename Index>
+bool has_right_argmax(const Job& job, wide_int box) {
+  const wide_int bins = static_cast<wide_int>(job.rows.bins) * job.columns.bins;
+  const Index* argmax =
+      static_cast<const Index*>(job.argmax) + row_of_box(job, box) * job.channels * bins;
+  for (wide_int bin = 0; bin < bins; ++bin) {
+    const wide_int samples = job.rows.total[box * job.rows.bins + bin / job.columns.bins] *
+                             job.columns.total[box * job.columns.bins + bin % job.columns.bins];
+    for (wide_int channel = 0; channel < job.channels; ++channel) {
+      const wide_int at = job.channels_last ? bin * job.channels + channel : channel * bins + bin;
+      if (read_once(argmax + at) >= samples) return false;
+    }
+  }
+  return true;
+}
+
+// For each box.
+inline void check_argmax_of(Call* call, wide_int number) {
+  visit_numbered(*call, number, &Level::first_box, [call](const Level& level, wide_int box) {
+    const bool right = level.job.wide_argmax ? has_right_argmax<int64_t>(level.job, box)
+                                             : has_right_argmax<int32_t>(level.job, box);
+    if (!right) call->is_wrong = true;
+  });
+}
+
+// ---- Tasks
+
+inline void schedule(const Call& call, Job* job) {
+  switch (call.operation) {
+    case op_average:
+    case op_maximum: ROIPOOL_ENGINE::schedule_forward(*job, call.threads); break;
+    case op_average_backward: ROIPOOL_ENGINE::schedule_backward(*job, call.threads, false); break;
+    case op_maximum_backward:
+    case op_unpool: ROIPOOL_ENGINE::schedule_backward(*job, call.threads, true); break;
+    case op_average_backward_boxes: ROIPOOL_ENGINE::schedule_boxes(*job); break;
+    case op_argmax_positions:
+    case op_argmax_at: job->tasks = job->boxes; break;
+  }
+}
+
+// Third: cuts the work into tasks.
+inline Status begin_tasks(Call* call) {
+  call->tasks = call->scratch_bytes = 0;
+  for (int i = 0; i < call->level_count; ++i) {
+    Level& level = call->levels[i];
+    schedule(*call, &level.job);
+    level.first_task = call->tasks;
+    call->tasks += level.job.tasks;
+    call->scratch_bytes = maximum(call->scratch_bytes, level.job.scratch_bytes);
+  }
+  call->threads = static_cast<int>(maximum(minimum<wide_int>(call->threads, call->tasks), 1LL));
+  call->scratch = allocate_for(call, call->scratch_bytes * call->threads);
+  return call->scratch ? status_done : status_no_memory;
+}
+
+inline Runner runner_of(const Call& call) {
+  switch (call.operation) {
+    case op_average: return call.engine->average_forward;
+    case op_average_backward: return call.engine->average_backward;
+    case op_average_backward_boxes: return call.engine->average_backward_boxes;
+    case op_maximum: return call.engine->maximum_forward;
+    default: return call.engine->maximum_backward;
+  }
+}
+
+// Fourth: for each task, on one of the threads.
+inline void run_task_of(const Call& call, wide_int number, int thread) {
+  char* scratch = static_cast<char*>(call.scratch) + thread * call.scratch_bytes;
+  visit_numbered(call, number, &Level::first_task, [&](const Level& level, wide_int task) {
+    const Job& job = level.job;
+    switch (call.operation) {
+      case op_argmax_positions:
+        locate_argmax(level.request, job, task, static_cast<const wide_int*>(job.argmax),
+                      job.positions[0], job.positions[1]);
+        break;
+      case op_argmax_at:
+        identify_argmax(level.request, job, task, job.positions[0], job.positions[1],
+                        static_cast<wide_int*>(job.argmax));
+        break;
+      default: runner_of(call)(job, task, scratch);
+    }
+  });
+}
+
+// How often a call lets Python's signal handlers run, so that Ctrl-C ends it: seldom, since that
+// takes the GIL.
+const double seconds_between_polls = 0.1;
+
+inline double seconds_now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+inline void free_memory_of(Call* call) {
+  for (int i = 0; i < call->level_count; ++i) {
+    deallocate(call->levels[i].bin_memory);
+    deallocate(call->levels[i].entry_memory);
+  }
+  deallocate(call->scratch);
+}
+
+}  // namespace roipool
