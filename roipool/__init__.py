@@ -30,6 +30,12 @@ from roipool.ops.crop_and_resize import (
     crop_and_resize_backward,
     crop_and_resize_backward_boxes,
 )
+from roipool.ops.multilevel_roi_align import (
+    assign_levels,
+    multilevel_roi_align,
+    multilevel_roi_align_backward,
+    multilevel_roi_align_backward_rois,
+)
 from roipool.ops.precise_roi_pool import (
     precise_roi_pool,
     precise_roi_pool_backward,
@@ -46,6 +52,7 @@ from roipool.ops.roi_pool import roi_pool, roi_pool_backward
 
 __all__ = [
     "__version__",
+    "assign_levels",
     "compat",
     "crop_and_resize",
     "crop_and_resize_backward",
@@ -53,6 +60,9 @@ __all__ = [
     "free_memory",
     "get_cache_limit",
     "get_num_threads",
+    "multilevel_roi_align",
+    "multilevel_roi_align_backward",
+    "multilevel_roi_align_backward_rois",
     "precise_roi_pool",
     "precise_roi_pool_backward",
     "precise_roi_pool_backward_rois",

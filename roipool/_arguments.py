@@ -124,6 +124,18 @@ def same_dtype(name: str, gradient: Array, features_name: str, maps: Array) -> N
         )
 
 
+def maps_of_one_pyramid(name: str, shapes: Sequence[Shape4], layout: Layout) -> None:
+    """Check that maps differ in height and width only, and that there are some."""
+    if not shapes:
+        raise ValueError(f"{name} must hold one map at least, got none")
+    for i, shape in enumerate(shapes):
+        if (shape[0], channels(shape, layout)) != (shapes[0][0], channels(shapes[0], layout)):
+            raise ValueError(
+                f"{name} must have equal numbers of images and channels, got {shapes[0]} and, at "
+                f"{i}, {shape}"
+            )
+
+
 def same_shape(name: str, array: Any, gradient: Array) -> Array:
     """Return an array that holds one number for each pooled value."""
     values = number_array(name, array)
@@ -203,6 +215,24 @@ def batch_indices(name: str, values: Any, boxes: int, images: int, where: str) -
     if dtype_name(array.dtype) in DEVICE_INDEX_TYPES:
         return array
     return library.table(array, np.dtype(np.int64 if array.dtype.kind in "iu" else np.float32))
+
+
+def levels(name: str, values: Any, boxes: int, maps: int) -> Array:
+    """Return for each box the place of its map as int64; on a GPU they are not checked."""
+    array = number_array(name, values)
+    if array.shape != (boxes,):
+        raise ValueError(f"{name} must have shape ({boxes},), got {array.shape}")
+    if array.dtype.kind not in "iu" and array.size:
+        raise TypeError(f"{name} must hold integers, got dtype {array.dtype}")
+    library = library_of(array) or NUMPY
+    numbers: Array = library.table(array, np.dtype(np.int64))
+    checked = library.checked_values(numbers)
+    if checked is not None and checked.size and not 0 <= checked.min() <= checked.max() < maps:
+        raise ValueError(
+            f"{name} must be from 0 to {maps - 1}, the last map, got values from {checked.min()} "
+            f"to {checked.max()}"
+        )
+    return numbers
 
 
 class BoxNames(NamedTuple):
@@ -319,6 +349,23 @@ def swap_xy(boxes: Array) -> Array:
 
 
 # ---- Numbers and choices
+
+
+def sequence(name: str, values: Any) -> list[Any]:
+    """Return the items of a list or tuple; an array is no sequence of maps or shapes."""
+    if not isinstance(values, (list, tuple)):
+        raise TypeError(f"{name} must be a list or tuple, got {type(values).__name__}")
+    return list(values)
+
+
+def whole_number(name: str, value: Any) -> int:
+    """Return an int."""
+    try:
+        if isinstance(value, (bool, np.bool_)):
+            raise TypeError
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} must be an int, got {value!r}") from None
 
 
 def size_pair(name: str, value: Any) -> tuple[int, int]:

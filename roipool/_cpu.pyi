@@ -39,6 +39,27 @@ def average_backward(
 def average_backward_boxes(
     grad_output: Array, features: Array, regions: Regions, pooling: Pooling
 ) -> Array: ...
+def average_levels(
+    features: Sequence[Array],
+    regions: Regions,
+    levels: Array,
+    poolings: Sequence[Pooling],
+    out: Array,
+) -> None: ...
+def average_levels_backward(
+    grad_output: Array,
+    regions: Regions,
+    levels: Array,
+    poolings: Sequence[Pooling],
+    outs: Sequence[Array],
+) -> None: ...
+def average_levels_backward_boxes(
+    grad_output: Array,
+    features: Sequence[Array],
+    regions: Regions,
+    levels: Array,
+    poolings: Sequence[Pooling],
+) -> Array: ...
 def maximum(
     features: Array, regions: Regions, pooling: Pooling, out: Array, *, return_argmax: bool
 ) -> Array | None: ...

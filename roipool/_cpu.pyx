@@ -411,13 +411,25 @@ cdef void poll(Call* call, double* polled) noexcept nogil:
     polled[0] = seconds_now()
 
 
-cdef Status run_levels(Operation operation, Level* levels, int count, Call* call) except *:
-    """Execute a call that is described; raise what went wrong, apart from a narrow argmax."""
+cdef Status run_level(Operation operation, Level* level) except *:
+    """Execute a call of one level."""
+    return run_described(operation, level, 1)
+
+
+cdef run_levels(Operation operation, vector[Level]& levels):
+    """Execute a call of several levels, or of none."""
+    if levels.size():
+        run_described(operation, levels.data(), <int>levels.size())
+
+
+cdef Status run_described(Operation operation, Level* levels, int count) except *:
+    """Execute a call; raise what went wrong, apart from a narrow argmax."""
+    cdef Call call
     cdef Status status
     cdef wide_int work = 0
     if refusal is not None:
         raise ValueError(refusal)
-    memset(call, 0, sizeof(Call))
+    memset(&call, 0, sizeof(Call))
     call.operation, call.engine = operation, engine
     call.levels, call.level_count = levels, count
     for i in range(count):
@@ -426,7 +438,7 @@ cdef Status run_levels(Operation operation, Level* levels, int count, Call* call
     # Waking a thread for less work than this costs more than it saves.
     call.threads = <int>max(1, min(num_threads(), work // 16384))
     with nogil:
-        status = execute(call, True)
+        status = execute(&call, True)
     if status == status_no_memory:
         raise MemoryError(f"a call needs {call.bytes} bytes for its plan or scratch memory")
     if status == status_wrong_argmax:
@@ -440,11 +452,6 @@ cdef Status run_levels(Operation operation, Level* levels, int count, Call* call
 cdef int raise_pending() except -1:
     """Raise what a signal handler raised."""
     return -1
-
-
-cdef Status run_level(Operation operation, Level* level) except *:
-    cdef Call call
-    return run_levels(operation, level, 1, &call)
 
 
 cdef describe_maps(Level* level, dtype, map_shape, batch_indices, output_size, layout):
@@ -482,69 +489,101 @@ cdef describe(Level* level, dtype, map_shape, regions, pooling):
 
 def average(features, regions, pooling, out):
     """Pool by weighted averages."""
-    average_levels([(features, regions, pooling)], out)
+    cdef Level level
+    if is_filled(features, pooling, out):
+        return
+    describe_average(&level, features, regions, pooling, out)
+    run_level(op_average, &level)
 
 
-def average_levels(levels, out):
-    """Pool by weighted averages from several maps of every image."""
-    cdef vector[Level] level = vector[Level](len(levels))
-    cdef Call call
-    for i, (features, regions, pooling) in enumerate(levels):
-        if out.size == 0:
-            return
-        if len(features) == 0:
-            out[...] = pooling.empty_value
-            return
-        describe(&level[i], features.dtype, features.shape, regions, pooling)
-        level[i].job.features = address(features)
-        level[i].job.output = address(out)
-        level[i].job.empty_value = pooling.empty_value
-    run_levels(op_average, level.data(), level.size(), &call)
+cdef bint is_filled(features, pooling, out):
+    """Return whether nothing is left to do, without results or images."""
+    if len(features) == 0:
+        out[...] = pooling.empty_value
+    return len(features) == 0 or out.size == 0
+
+
+cdef describe_average(Level* level, features, regions, pooling, out):
+    describe(level, features.dtype, features.shape, regions, pooling)
+    level.job.features = address(features)
+    level.job.output = address(out)
+    level.job.empty_value = pooling.empty_value
 
 
 def average_backward(grad_output, regions, pooling, out):
     """Write the gradient of an average with respect to the features."""
-    average_levels_backward(grad_output, [(regions, pooling, out)])
+    cdef Level level
+    if out.size:
+        describe_average_backward(&level, grad_output, regions, pooling, out)
+        run_level(op_average_backward, &level)
 
 
-def average_levels_backward(grad_output, levels):
-    """Write the gradients of an average with respect to the features of each level."""
-    cdef vector[Level] level
-    cdef Level one
-    cdef Call call
-    for regions, pooling, out in levels:
-        if out.size:
-            describe(&one, grad_output.dtype, out.shape, regions, pooling)
-            one.job.grad_output = address(grad_output)
-            one.job.output = address(out)
-            level.push_back(one)
-    if level.size():
-        run_levels(op_average_backward, level.data(), level.size(), &call)
+cdef describe_average_backward(Level* level, grad_output, regions, pooling, out):
+    describe(level, grad_output.dtype, out.shape, regions, pooling)
+    level.job.grad_output = address(grad_output)
+    level.job.output = address(out)
 
 
 def average_backward_boxes(grad_output, features, regions, pooling):
     """Return the gradient of an average with respect to each number of each box."""
-    return average_levels_backward_boxes(grad_output, [(features, regions, pooling)])
+    cdef Level level
+    sums = np.zeros(regions.boxes.shape, np.float64)
+    if features.size and grad_output.size:
+        describe_average_backward_boxes(&level, grad_output, features, regions, pooling, sums)
+        run_level(op_average_backward_boxes, &level)
+    return sums.astype(regions.boxes.dtype)
 
 
-def average_levels_backward_boxes(grad_output, levels):
-    """Return the gradient with respect to the boxes of all levels, in their rows."""
-    cdef vector[Level] level
-    cdef Level one
-    cdef Call call
-    rows = len(grad_output)
-    numbers, dtype = levels[0][1].boxes.shape[1], levels[0][1].boxes.dtype
-    sums = np.zeros((rows, numbers), np.float64)
-    for features, regions, pooling in levels:
-        if features.size and grad_output.size:
-            describe(&one, grad_output.dtype, features.shape, regions, pooling)
-            one.job.grad_output = address(grad_output)
-            one.job.features = address(features)
-            one.job.grad_boxes = <double*>address(sums)
-            level.push_back(one)
-    if level.size():
-        run_levels(op_average_backward_boxes, level.data(), level.size(), &call)
-    return sums.astype(dtype)
+cdef describe_average_backward_boxes(Level* level, grad_output, features, regions, pooling, sums):
+    describe(level, grad_output.dtype, features.shape, regions, pooling)
+    level.job.grad_output = address(grad_output)
+    level.job.features = address(features)
+    level.job.grad_boxes = <double*>address(sums)
+
+
+cdef list regions_of_levels(regions, levels, count):
+    """Return the regions of each level, with the rows of their pooled values."""
+    every = (np.flatnonzero(levels == level) for level in range(count))
+    return [type(regions)(regions.boxes[rows], regions.batch_indices[rows], rows)
+            for rows in every]
+
+
+def average_levels(features, regions, levels, poolings, out):
+    """Pool each box by averages from one of several maps; `levels` says which."""
+    cdef vector[Level] every = vector[Level](len(features))
+    if is_filled(features[0], poolings[0], out):
+        return
+    parts = regions_of_levels(regions, levels, len(features))
+    for i in range(len(features)):
+        describe_average(&every[i], features[i], parts[i], poolings[i], out)
+    run_levels(op_average, every)
+
+
+def average_levels_backward(grad_output, regions, levels, poolings, outs):
+    """Write the gradients of that with respect to each of the maps."""
+    cdef vector[Level] every
+    cdef Level level
+    parts = regions_of_levels(regions, levels, len(outs))
+    for i in range(len(outs)):
+        if outs[i].size:
+            describe_average_backward(&level, grad_output, parts[i], poolings[i], outs[i])
+            every.push_back(level)
+    run_levels(op_average_backward, every)
+
+
+def average_levels_backward_boxes(grad_output, features, regions, levels, poolings):
+    """Return the gradient of that with respect to each number of each box."""
+    cdef vector[Level] every
+    cdef Level level
+    sums = np.zeros(regions.boxes.shape, np.float64)
+    parts = regions_of_levels(regions, levels, len(features))
+    for i in range(len(features)):
+        if features[i].size and grad_output.size:
+            describe_average_backward_boxes(&level, grad_output, features[i], parts[i],
+                                            poolings[i], sums)
+            every.push_back(level)
+    run_levels(op_average_backward_boxes, every)
+    return sums.astype(regions.boxes.dtype)
 
 
 def maximum(features, regions, pooling, out, *, return_argmax):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -79,6 +80,36 @@ class Engine(Protocol):
         self, grad_output: Array, features: Array, regions: Regions, pooling: Pooling
     ) -> Array:
         """Return the gradient of an average with respect to each number of each box."""
+
+    def average_levels(
+        self,
+        features: Sequence[Array],
+        regions: Regions,
+        levels: Array,
+        poolings: Sequence[Pooling],
+        out: Array,
+    ) -> None:
+        """Pool each box by averages from one of several maps; `levels` says which."""
+
+    def average_levels_backward(
+        self,
+        grad_output: Array,
+        regions: Regions,
+        levels: Array,
+        poolings: Sequence[Pooling],
+        outs: Sequence[Array],
+    ) -> None:
+        """Write the gradients of that with respect to each of the maps."""
+
+    def average_levels_backward_boxes(
+        self,
+        grad_output: Array,
+        features: Sequence[Array],
+        regions: Regions,
+        levels: Array,
+        poolings: Sequence[Pooling],
+    ) -> Array:
+        """Return the gradient of that with respect to each number of each box."""
 
     def maximum(
         self,
@@ -180,6 +211,48 @@ class Call:
     ) -> Array:
         """Average backward with respect to the boxes."""
         return self.engine.average_backward_boxes(grad_output, features, regions, pooling)
+
+    def average_levels(
+        self,
+        features: Sequence[Array],
+        regions: Regions,
+        levels: Array,
+        poolings: Sequence[Pooling],
+        *,
+        out: Any = None,
+        inputs: tuple[Any, ...] = (),
+    ) -> Array:
+        """Average forward from several maps, each box from that of its level."""
+        shape = _pooled_shape(features[0], regions, poolings[0])
+        result = self._result(out, shape, features[0].dtype, inputs)
+        self.engine.average_levels(features, regions, levels, poolings, result)
+        return _filled(result, out)
+
+    def average_levels_backward(
+        self,
+        grad_output: Array,
+        regions: Regions,
+        levels: Array,
+        poolings: Sequence[Pooling],
+        input_shapes: Sequence[Shape4],
+    ) -> list[Array]:
+        """Average backward to several maps."""
+        results = [self.library.empty(shape, grad_output.dtype) for shape in input_shapes]
+        self.engine.average_levels_backward(grad_output, regions, levels, poolings, results)
+        return results
+
+    def average_levels_backward_boxes(
+        self,
+        grad_output: Array,
+        features: Sequence[Array],
+        regions: Regions,
+        levels: Array,
+        poolings: Sequence[Pooling],
+    ) -> Array:
+        """Average backward from several maps with respect to the boxes."""
+        return self.engine.average_levels_backward_boxes(
+            grad_output, features, regions, levels, poolings
+        )
 
     def maximum(
         self,

@@ -126,6 +126,68 @@ def average_backward_boxes(
     return out
 
 
+# Of several levels each is a launch of its own, over all boxes: which box is whose is known to the
+# GPU alone. Those of other levels are boxes of no image there.
+
+
+def regions_of_level(regions: Regions, levels: Array, level: int) -> Regions:
+    """Return the regions with the boxes of other levels in no image."""
+    own = cupy.where(levels == level, regions.batch_indices.astype(np.int64), -1)
+    return Regions(regions.boxes, own)
+
+
+def level_sizes(regions: Regions, pooling: Pooling, maps: Array) -> Sizes:
+    """Return what the launches of one level depend on."""
+    return sizes_of(maps.dtype, regions, pooling, maps.shape)._replace(skips=True)
+
+
+def average_levels(
+    features: Sequence[Array],
+    regions: Regions,
+    levels: Array,
+    poolings: Sequence[Pooling],
+    out: Array,
+) -> None:
+    """Pool each box by averages from one of several maps; `levels` says which."""
+    out.fill(poolings[0].empty_value)
+    for level, (maps, pooling) in enumerate(zip(features, poolings, strict=True)):
+        if out.size:
+            own = regions_of_level(regions, levels, level)
+            launches = launch.average(
+                level_sizes(own, pooling, maps), are_vector_aligned(maps, out)
+            )
+            run(launches, own, maps, out)
+
+
+def average_levels_backward(
+    grad_output: Array,
+    regions: Regions,
+    levels: Array,
+    poolings: Sequence[Pooling],
+    outs: Sequence[Array],
+) -> None:
+    """Write the gradients of that with respect to each of the maps."""
+    for level, (out, pooling) in enumerate(zip(outs, poolings, strict=True)):
+        average_backward(grad_output, regions_of_level(regions, levels, level), pooling, out)
+
+
+def average_levels_backward_boxes(
+    grad_output: Array,
+    features: Sequence[Array],
+    regions: Regions,
+    levels: Array,
+    poolings: Sequence[Pooling],
+) -> Array:
+    """Return the gradient of that with respect to each number of each box."""
+    out = cupy.zeros(regions.boxes.shape, regions.boxes.dtype)
+    for level, (maps, pooling) in enumerate(zip(features, poolings, strict=True)):
+        if maps.size and grad_output.size:
+            own = regions_of_level(regions, levels, level)
+            launches = launch.average_backward_boxes(level_sizes(own, pooling, maps))
+            run(launches, own, grad_output, maps, out)
+    return out
+
+
 def maximum(
     features: Array, regions: Regions, pooling: Pooling, out: Array, *, return_argmax: bool
 ) -> Array | None:

@@ -61,13 +61,14 @@ class Call(NamedTuple):
     argmax_is_cell: int = 0
     outside_is_zero: int = 0
     wide_argmax: int = 0
+    skips: int = 0
 
 
 _AXIS_TYPE = np.dtype([(name, np.int64) for name in AxisCall._fields])
 _FIELD_TYPES = {
     **dict.fromkeys(("rows", "columns"), _AXIS_TYPE),
     **dict.fromkeys(("scale", "empty_value", "lowest", "angle_scale"), np.dtype(np.float64)),
-    **dict.fromkeys(Call._fields[-5:], np.dtype(np.int32)),
+    **dict.fromkeys(Call._fields[-6:], np.dtype(np.int32)),
 }
 CALL_TYPE = np.dtype(
     [(name, _FIELD_TYPES.get(name, np.dtype(np.int64))) for name in Call._fields], align=True
@@ -168,6 +169,7 @@ class Sizes(NamedTuple):
     index_stride: int
     pooling: Pooling
     map_shape: tuple[int, ...]
+    skips: bool = False  # boxes of no image, which another level has
     limits: Limits = Limits()
 
     @property
@@ -229,6 +231,7 @@ def call_of(sizes: Sizes, **fields: Any) -> Call:
         angle_scale=definition.angle_scale,
         image_kind=IMAGE_KINDS[dtype_name(sizes.index_type)],
         aligned=definition.aligned,
+        skips=sizes.skips,
     )
     return call._replace(**fields)
 

@@ -27,6 +27,12 @@ from roipool.reference._crop_and_resize import (
     crop_and_resize_backward_boxes,
 )
 from roipool.reference._mmcv import mmcv_roi_align_max, mmcv_roi_pool
+from roipool.reference._multilevel_roi_align import (
+    assign_levels,
+    multilevel_roi_align,
+    multilevel_roi_align_backward,
+    multilevel_roi_align_backward_rois,
+)
 from roipool.reference._onnx import onnx_roi_align_max
 from roipool.reference._precise_roi_pool import (
     precise_roi_pool,
@@ -44,12 +50,16 @@ from roipool.reference._roi_pool import roi_pool, roi_pool_backward
 from roipool.reference._step_align import caffe_roi_align, mxnet_roi_align
 
 __all__ = [
+    "assign_levels",
     "caffe_roi_align",
     "crop_and_resize",
     "crop_and_resize_backward",
     "crop_and_resize_backward_boxes",
     "mmcv_roi_align_max",
     "mmcv_roi_pool",
+    "multilevel_roi_align",
+    "multilevel_roi_align_backward",
+    "multilevel_roi_align_backward_rois",
     "mxnet_roi_align",
     "onnx_roi_align_max",
     "precise_roi_pool",

@@ -51,6 +51,7 @@ extern "C" __global__ void __launch_bounds__(256, 3)
   const Strides pooled = strides_of_pooled(call);
   const int thread = static_cast<int>(threadIdx.x + threadIdx.y * blockDim.x);
   for (wide_int box = blockIdx.x; box < call.boxes; box += gridDim.x) {
+    if (is_skipped(call, plans.images[box])) continue;
     const Share share = share_of_thread(call, 0);
     Value sums[4] = {};
     for (wide_int bin = share.bins.first; bin < share.bins.last; bin += share.bins.step) {

@@ -155,6 +155,7 @@ __device__ inline void pool_planes(const Average& average) {
   Sums* down = reinterpret_cast<Sums*>(roipool_shared_memory) + threadIdx.y * room;
   for (wide_int task = blockIdx.x; task < call.tasks; task += gridDim.x) {
     const Division box = divide_with_rest(task, call.parts);
+    if (is_skipped(call, average.plans.images[box.quotient])) continue;
     const Window window = average.plans.columns.windows[box.quotient];
     const int width = window.last - window.first;
     const bool dense = width <= room && is_dense(average.plans.columns, box.quotient, width);
@@ -198,6 +199,7 @@ extern "C" __global__ void __launch_bounds__(256, 4)
   if (channels_last) {
     for_each_value(call,
                    [&](wide_int box, wide_int row, wide_int column, const Channels& channels) {
+                     if (is_skipped(call, average.plans.images[box])) return;
                      average.pool(box, row, column, channels);
                    });
   } else {

@@ -53,6 +53,7 @@ struct Call {
   int argmax_is_cell;   // argmax is y * width + x rather than the index of a sample
   int outside_is_zero;  // a sample outside the map takes part in a maximum, as 0
   int wide_argmax;      // int64 rather than int32
+  int skips;            // boxes of no image keep what is in the output: another level has them
 };
 
 enum ImageKind { int32_images, int64_images, float32_images, float64_images };
@@ -105,6 +106,11 @@ __device__ inline wide_int image_of_box(const void* images, const Call& call, wi
       return checked_image(double(static_cast<const float*>(images)[at]), call.images);
     default: return checked_image(static_cast<const double*>(images)[at], call.images);
   }
+}
+
+// Whether a box of this image is left to others.
+__device__ inline bool is_skipped(const Call& call, wide_int image) {
+  return call.skips && image < 0;
 }
 
 __device__ inline Strides strides_of_maps(const Call& call) {

@@ -45,6 +45,7 @@ extern "C" __global__ void __launch_bounds__(256)
   for (wide_int box = blockIdx.x; box < call.boxes; box += gridDim.x) {
     const Share share = share_of_thread(call, 0);
     const PlannedRegion& planned = region_at(scratch, box);
+    if (is_skipped(call, planned.image)) continue;
     Value sums[numbers_of_region] = {};
     for (wide_int bin = share.bins.first; planned.image >= 0 && bin < share.bins.last;
          bin += share.bins.step) {

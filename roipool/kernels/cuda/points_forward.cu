@@ -50,6 +50,7 @@ extern "C" __global__ void __launch_bounds__(256)
   const Strides maps = strides_of_maps(call), pooled = strides_of_pooled(call);
   for_each_value(call, [&](wide_int box, wide_int row, wide_int column, const Channels& channels) {
     const PlannedRegion& planned = region_at(scratch, box);
+    if (is_skipped(call, planned.image)) return;
     const wide_int image = maximum<wide_int>(planned.image, 0);
     AveragedBin bin(features + image * maps.outer + channels.first * maps.channel, maps);
     if (planned.image >= 0 && call.rows.size > 0 && call.columns.size > 0) {

@@ -12,7 +12,7 @@ from roipool import _cpu
 from roipool._settings import NON_TEMPORAL_BYTES
 from roipool.verification.tolerance import Comparison, compare, compare_bits
 
-from .calling import Results, run
+from .calling import Results, known_arguments, run, to_nchw
 from .case import Array, Case, dtypes
 from .operations import OPERATIONS, Operation
 from .oracle import length_of_gradient_sums, length_of_sums
@@ -232,6 +232,38 @@ def differences(case: Case, got: Results, library: Any) -> Comparisons:
     yield "box_gradient", compare(error, np.zeros(error.shape), allowed, 4)
 
 
+def pyramids(case: Case, got: Results, library: Any) -> Comparisons:
+    """One call over several maps gives each box what a call on its own map gives it."""
+    if case.operation != "roi_align":
+        return
+    height, width = case.maps.shape[2:]
+    maps = (case.maps, case.maps[:, :, ::-1, : width // 2 + 1], case.maps[:, :, : height // 3 + 1])
+    levels = np.arange(len(case.rois)) % len(maps)
+    options = {key: case.options[key] for key in ("sampling_ratio", "aligned")}
+    scales = [case.options["spatial_scale"] * share for share in (1.0, 0.5, 1.25)]
+    parts = [
+        replace(
+            case, maps=one, rois=case.rois[levels == level], grad=case.grad[levels == level],
+            form="table", out="new", options=case.options | {"spatial_scale": scales[level]},
+        )
+        for level, one in enumerate(maps)
+    ]  # fmt: skip
+    alone = [run(part, library) for part in parts]
+    given = [known_arguments(part) for part in parts]
+    features = [one["features"] for one in given]
+    grad = known_arguments(case)["grad_output"]
+    shared: dict[str, Any] = {"levels": levels, "layout": case.layout, **options}
+    shapes = [one["input_shape"] for one in given]
+    pooled = library.multilevel_roi_align(features, case.rois, case.size, scales, **shared)
+    gradients = library.multilevel_roi_align_backward(grad, case.rois, shapes, scales, **shared)
+    boxes = library.multilevel_roi_align_backward_rois(grad, features, case.rois, scales, **shared)
+    for level, own in enumerate(alone):
+        rows = levels == level
+        yield from _same({"pooled": to_nchw(pooled, case.layout)[rows]}, own)
+        yield from _same({"gradient": to_nchw(gradients[level], case.layout)}, own)
+        yield from _same({"box_gradient": boxes[rows]}, own)
+
+
 def _weighted(case: Case, library: Any, forward: Operation, column: int, step: float) -> Array:
     """Return, for each box, its pooled values times their gradients, one coordinate moved."""
     table = case.rois.copy()
@@ -263,4 +295,5 @@ RELATIONS: dict[str, Relation] = {
     "images apart": images_apart,
     "transposes": transposes,
     "differences": differences,
+    "pyramids": pyramids,
 }

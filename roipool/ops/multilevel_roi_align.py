@@ -1,0 +1,338 @@
+"""ROI align over the maps of a feature pyramid, each box from one of them, in one call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from roipool import _arguments as check
+from roipool._arguments import Boxes
+from roipool._arrays import NUMPY, Array, library_of
+from roipool._layout import Layout
+from roipool._pooling import Call, Pooling
+from roipool.ops.roi_align import definition
+
+USUAL_SIZE = 224.0  # in image pixels: of the pictures that backbones were trained on
+
+
+def assign_levels(
+    rois: ArrayLike,
+    min_level: int,
+    max_level: int,
+    canonical_size: float = USUAL_SIZE,
+    canonical_level: int = 4,
+) -> Array:
+    """Choose a level of a feature pyramid for each box, by its size.
+
+    A box of `canonical_size` squared pixels gets `canonical_level`, one of twice the side the next
+    level, whose map is half as fine; those beyond the pyramid its first or last level.
+
+    Parameters
+    ----------
+    rois : array_like
+        Boxes in image pixels: shape (K, 5) with rows batch index, x1, y1, x2, y2; or (K, 4) with
+        rows x1, y1, x2, y2.
+    min_level, max_level : int
+        The pyramid's first and last level: level k has 2**-k map cells per image pixel.
+    canonical_size : float
+        Side of a square box that is pooled from `canonical_level`, in image pixels.
+    canonical_level : int
+        The level of such a box.
+
+    Returns
+    -------
+    ndarray of int64
+        Shape (K,): for each box the place of its level's map in the sequence of the pyramid's
+        maps, 0 for `min_level`. 0 for boxes without an area, reversed ones and NaN.
+
+    Raises
+    ------
+    TypeError
+        If an argument is of the wrong type.
+    ValueError
+        If a shape or a value is not as described.
+
+    Notes
+    -----
+    Definition: Lin et al., "Feature Pyramid Networks" (2017), equation 1,
+    ``floor(canonical_level + log2(sqrt(width * height) / canonical_size))``, by comparing areas in
+    float64: a box exactly twice as long is on the next level, whatever a logarithm rounds to.
+    torchvision and detectron2 take the logarithm in float32 and add a small number:
+    :class:`roipool.compat.torchvision.MultiScaleRoIAlign`,
+    :class:`roipool.compat.detectron2.ROIPooler`.
+
+    Examples
+    --------
+    >>> import roipool
+    >>> roipool.assign_levels([[0, 0, 112, 112], [0, 0, 223, 224], [0, 0, 500, 500]], 2, 5)
+    array([1, 1, 3])
+    """
+    table = check.box_table("rois", rois, (5, 4), "(K, 5) or (K, 4)")
+    first, last = (
+        check.whole_number("min_level", min_level),
+        check.whole_number("max_level", max_level),
+    )
+    usual = check.whole_number("canonical_level", canonical_level)
+    size = check.real_number("canonical_size", canonical_size)
+    if last < first:
+        raise ValueError(f"max_level must be at least min_level, {first}, got {last}")
+    if size <= 0:
+        raise ValueError(f"canonical_size must be more than 0, got {size}")
+    library = library_of(table) or NUMPY
+    with np.errstate(over="ignore", invalid="ignore"):
+        corners = table[:, -4:].astype(np.float64)
+        width, height = corners[:, 2] - corners[:, 0], corners[:, 3] - corners[:, 1]
+        area = library.xp().where(width > 0, width * height, 0.0)
+        levels = library.xp().zeros(len(table), np.int64)
+        for level in range(first + 1, last + 1):
+            levels = levels + (area >= size * size * 4.0 ** (level - usual))
+    return levels
+
+
+def multilevel_roi_align(
+    features: Sequence[Array],
+    rois: Boxes,
+    output_size: int | Sequence[int],
+    spatial_scales: Sequence[float],
+    sampling_ratio: int | Sequence[int] = 0,
+    *,
+    levels: ArrayLike | None = None,
+    aligned: bool = True,
+    batch_indices: ArrayLike | None = None,
+    layout: str = "NCHW",
+    out: Array | None = None,
+) -> Array:
+    """Pool each box from one map of a feature pyramid, as averaging :func:`roi_align` does.
+
+    One call plans all boxes together and writes each result where its box stands, so that nothing
+    is gathered or scattered.
+
+    Parameters
+    ----------
+    features : sequence of ndarray
+        The pyramid's maps, of each image: shape (N, C, H, W) or, with ``layout="NHWC"``,
+        (N, H, W, C), with heights and widths of their own; float16, bfloat16, float32 or float64.
+    rois : array_like
+        Boxes in image pixels, in any form of :func:`roi_align`.
+    output_size : int or pair of int
+        Bins of the output, (rows, columns); one int for both.
+    spatial_scales : sequence of float
+        Map cells per image pixel of each map, for example (1/4, 1/8, 1/16, 1/32).
+    sampling_ratio : int or pair of int
+        Samples per bin, (vertical, horizontal); 0 takes as many as the bin is long in map cells.
+    levels : array_like of int, optional
+        Shape (K,): the place in `features` of each box's map. By default
+        ``assign_levels(rois, first, last)`` where ``spatial_scales[0]`` is ``2**-first``, of boxes
+        in float64 for float64 maps, else float32.
+    aligned : bool
+        Shift boxes by half a cell.
+    batch_indices : array_like of int, optional
+        Shape (K,): the image of each box, with `rois` of shape (K, 4).
+    layout : {"NCHW", "NHWC"}
+        Order of the axes of `features` and of the result.
+    out : ndarray, optional
+        Where to put the pooled values; of the result's shape and dtype.
+
+    Returns
+    -------
+    ndarray
+        Shape (K, C, rows, columns), or (K, rows, columns, C) for NHWC, in the boxes' order and the
+        features' dtype. On a GPU, where levels are not read, a box whose level is none pools 0.
+
+    Raises
+    ------
+    TypeError
+        If an argument is of the wrong type, for example one map instead of a sequence.
+    ValueError
+        If a shape, a batch index, a level or a value is not as described.
+
+    Notes
+    -----
+    Bit for bit what :func:`roi_align` gives for the boxes of each level. Definition: Lin et al.,
+    "Feature Pyramid Networks" (2017), with :func:`roi_align` in place of its ROI pooling.
+
+    Examples
+    --------
+    >>> import numpy as np, roipool
+    >>> fine, coarse = np.ones((1, 1, 64, 64), np.float32), np.full((1, 1, 32, 32), 2, np.float32)
+    >>> rois = [[0, 0, 0, 300, 300], [0, 0, 0, 50, 50]]
+    >>> roipool.multilevel_roi_align([fine, coarse], rois, 1, (1 / 8, 1 / 16), 2).ravel()
+    array([2., 1.], dtype=float32)
+    """
+    with _call(features, rois=rois, batch_indices=batch_indices, levels=levels, out=out) as call:
+        layout = check.layout(layout)
+        maps = _maps(features, layout)
+        size = check.size_pair("output_size", output_size)
+        poolings = _poolings(len(maps), spatial_scales, sampling_ratio, aligned, size, layout)
+        regions = check.regions(rois, batch_indices, maps[0].shape[0], maps[0].dtype)
+        numbers = _levels(levels, regions.boxes, poolings)
+        inputs = (*features, rois)
+        return call.average_levels(maps, regions, numbers, poolings, out=out, inputs=inputs)
+
+
+def multilevel_roi_align_backward(
+    grad_output: Array,
+    rois: Boxes,
+    input_shapes: Sequence[Sequence[int]],
+    spatial_scales: Sequence[float],
+    sampling_ratio: int | Sequence[int] = 0,
+    *,
+    levels: ArrayLike | None = None,
+    aligned: bool = True,
+    batch_indices: ArrayLike | None = None,
+    layout: str = "NCHW",
+) -> list[Array]:
+    """Return the gradients of :func:`multilevel_roi_align` with respect to the features.
+
+    Parameters
+    ----------
+    grad_output : ndarray
+        Gradient of the pooled values, shape (K, C, rows, columns) or (K, rows, columns, C).
+    rois : array_like
+        The boxes, in any form of :func:`roi_align`.
+    input_shapes : sequence of sequence of int
+        Shape of each map, in the order of `layout`.
+    spatial_scales, sampling_ratio, levels, aligned, batch_indices, layout
+        As in the forward.
+
+    Returns
+    -------
+    list of ndarray
+        One for each map, of its shape, in grad_output's dtype.
+
+    Raises
+    ------
+    TypeError
+        If an argument is of the wrong type.
+    ValueError
+        If a shape, a batch index, a level or a value is not as described.
+
+    Examples
+    --------
+    >>> import numpy as np, roipool
+    >>> grad_output = np.ones((1, 1, 1, 1), np.float32)
+    >>> shapes = [(1, 1, 2, 2), (1, 1, 1, 1)]
+    >>> roipool.multilevel_roi_align_backward(grad_output, [[0, 0, 0, 2, 2]], shapes, (1, 1 / 2))
+    [array([[[[0.25, 0.25],
+             [0.25, 0.25]]]], dtype=float32), array([[[[0.]]]], dtype=float32)]
+    """
+    with Call(
+        grad_output=grad_output, rois=rois, batch_indices=batch_indices, levels=levels
+    ) as call:
+        layout = check.layout(layout)
+        gradient = check.float_array("grad_output", grad_output)
+        shapes = [
+            check.map_shape(f"input_shapes[{i}]", shape, layout)
+            for i, shape in enumerate(check.sequence("input_shapes", input_shapes))
+        ]
+        check.maps_of_one_pyramid("input_shapes", shapes, layout)
+        regions = check.regions(rois, batch_indices, shapes[0][0], gradient.dtype)
+        size = check.grad_output("grad_output", gradient, len(regions.boxes), shapes[0], layout)
+        poolings = _poolings(len(shapes), spatial_scales, sampling_ratio, aligned, size, layout)
+        numbers = _levels(levels, regions.boxes, poolings)
+        return call.average_levels_backward(gradient, regions, numbers, poolings, shapes)
+
+
+def multilevel_roi_align_backward_rois(
+    grad_output: Array,
+    features: Sequence[Array],
+    rois: Boxes,
+    spatial_scales: Sequence[float],
+    sampling_ratio: int | Sequence[int] = 0,
+    *,
+    levels: ArrayLike | None = None,
+    aligned: bool = True,
+    batch_indices: ArrayLike | None = None,
+    layout: str = "NCHW",
+) -> Array:
+    """Return the gradient of :func:`multilevel_roi_align` with respect to the boxes.
+
+    A box's level counts as constant.
+
+    Parameters
+    ----------
+    grad_output : ndarray
+        Gradient of the pooled values, shape (K, C, rows, columns) or (K, rows, columns, C).
+    features : sequence of ndarray
+        The maps, as in the forward, in grad_output's dtype.
+    rois : array_like
+        The boxes, in any form of :func:`roi_align`.
+    spatial_scales, sampling_ratio, levels, aligned, batch_indices, layout
+        As in the forward.
+
+    Returns
+    -------
+    ndarray
+        Shape (K, 4): the gradient by x1, y1, x2, y2 in image pixels; float64 for float64 maps,
+        else float32.
+
+    Raises
+    ------
+    TypeError
+        If an argument is of the wrong type.
+    ValueError
+        If a shape, a batch index, a level or a value is not as described.
+
+    Examples
+    --------
+    >>> import numpy as np, roipool
+    >>> features = [np.tile(np.arange(5.0), (1, 1, 5, 1)), np.zeros((1, 1, 3, 3))]
+    >>> grad_output, box = np.ones((1, 1, 1, 1)), [[0, 1, 1, 3, 3]]
+    >>> roipool.multilevel_roi_align_backward_rois(grad_output, features, box, (1, 1 / 2))
+    array([[0.5, 0. , 0.5, 0. ]])
+    """
+    with _call(
+        features, grad_output=grad_output, rois=rois, batch_indices=batch_indices, levels=levels
+    ) as call:
+        layout = check.layout(layout)
+        gradient = check.float_array("grad_output", grad_output)
+        maps = _maps(features, layout)
+        check.same_dtype("grad_output", gradient, "features[0]", maps[0])
+        regions = check.regions(rois, batch_indices, maps[0].shape[0], maps[0].dtype)
+        size = check.grad_output("grad_output", gradient, len(regions.boxes), maps[0].shape, layout)
+        poolings = _poolings(len(maps), spatial_scales, sampling_ratio, aligned, size, layout)
+        numbers = _levels(levels, regions.boxes, poolings)
+        return call.average_levels_backward_boxes(gradient, maps, regions, numbers, poolings)
+
+
+def _call(features: Any, **arrays: Any) -> Call:
+    return Call(features=check.sequence("features", features), **arrays)
+
+
+def _maps(features: Sequence[Array], layout: Layout) -> list[Array]:
+    maps = [check.features(f"features[{i}]", one, layout) for i, one in enumerate(features)]
+    check.maps_of_one_pyramid("features", [one.shape for one in maps], layout)
+    for i, one in enumerate(maps[1:], 1):
+        check.same_dtype(f"features[{i}]", one, "features[0]", maps[0])
+    return maps
+
+
+def _poolings(
+    maps: int,
+    spatial_scales: Sequence[float],
+    sampling_ratio: int | Sequence[int],
+    aligned: bool,
+    size: tuple[int, int],
+    layout: Layout,
+) -> list[Pooling]:
+    scales = check.sequence("spatial_scales", spatial_scales)
+    if len(scales) != maps:
+        raise ValueError(
+            f"spatial_scales must hold one number per map: got {len(scales)} for {maps}"
+        )
+    numbers = [check.real_number(f"spatial_scales[{i}]", one) for i, one in enumerate(scales)]
+    return [Pooling(definition(scale, sampling_ratio, aligned), size, layout) for scale in numbers]
+
+
+def _levels(levels: ArrayLike | None, boxes: Array, poolings: Sequence[Pooling]) -> Array:
+    """Return the place of each box's map."""
+    if levels is not None:
+        return check.levels("levels", levels, len(boxes), len(poolings))
+    scale = poolings[0].definition.scale
+    if scale <= 0:
+        raise ValueError(f"spatial_scales[0] must be more than 0 without levels, got {scale}")
+    first = -round(float(np.log2(scale)))
+    return assign_levels(boxes, first, first + len(poolings) - 1)

@@ -1,0 +1,207 @@
+"""ROI align over a pyramid: each box from its own map, in one call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from _support.backends import Backend
+from _support.catalogue import every_layout, in_layout, real_dtypes
+from _support.compare import compute_type
+
+import roipool
+from roipool import reference
+
+SHAPES = ((2, 5, 17, 23), (2, 5, 9, 12), (2, 5, 5, 6), (2, 5, 1, 1))
+SCALES = (1 / 2, 1 / 4, 1 / 8, 1 / 16)
+
+
+def pyramid(dtype: Any, layout: str) -> list[np.ndarray[Any, Any]]:
+    """Return maps of every level."""
+    rng = np.random.default_rng(3)
+    return [in_layout(rng.integers(-64, 64, shape) / 8, layout).astype(dtype) for shape in SHAPES]
+
+
+def table(count: int = 19) -> np.ndarray[Any, Any]:
+    """Return boxes of all sizes, some reversed or outside, and their images."""
+    rng = np.random.default_rng(4)
+    starts = rng.uniform(-9, 40, (count, 2))
+    sides = 100 ** rng.uniform(-0.2, 1, (count, 2)) * rng.choice((1, 1, 1, -1), (count, 2))
+    return np.column_stack([rng.integers(0, 2, count), starts, starts + sides])
+
+
+@real_dtypes
+@every_layout
+@pytest.mark.parametrize("ratio", [0, 2])
+def test_each_box_is_pooled_from_its_map(
+    backend: Backend, layout: str, dtype: str, ratio: int
+) -> None:
+    boxes = table()
+    levels = np.arange(len(boxes)) % 3  # the last map has no box
+    options: dict[str, Any] = {"layout": layout, "aligned": False}
+    maps = pyramid(dtype, layout)
+    real = compute_type(maps[0].dtype)
+    there = [backend.to_device(one) for one in maps]
+    rois, own = backend.to_device(boxes.astype(real)), backend.to_device(levels)
+    pooled = roipool.multilevel_roi_align(there, rois, (2, 3), SCALES, ratio, levels=own, **options)
+    grad = np.random.default_rng(5).integers(-8, 8, pooled.shape).astype(dtype)
+    upstream = backend.to_device(grad)
+    shapes = [one.shape for one in maps]
+    grads = roipool.multilevel_roi_align_backward(
+        upstream, rois, shapes, SCALES, ratio, levels=own, **options
+    )
+    by_boxes = roipool.multilevel_roi_align_backward_rois(
+        upstream, there, rois, SCALES, ratio, levels=own, **options
+    )
+    for level, scale in enumerate(SCALES):
+        rows = np.flatnonzero(levels == level)
+        part, part_grad = (backend.to_device(one[rows]) for one in (boxes.astype(real), grad))
+        alone = roipool.roi_align(there[level], part, (2, 3), scale, ratio, **options)
+        np.testing.assert_array_equal(
+            backend.to_host(pooled)[rows], backend.to_host(alone), strict=True
+        )
+        gradient = roipool.roi_align_backward(
+            part_grad, part, shapes[level], scale, ratio, **options
+        )
+        np.testing.assert_array_equal(
+            backend.to_host(grads[level]), backend.to_host(gradient), strict=True
+        )
+        slopes = roipool.roi_align_backward_rois(
+            part_grad, there[level], part, scale, ratio, **options
+        )
+        np.testing.assert_array_equal(
+            backend.to_host(by_boxes)[rows], backend.to_host(slopes), strict=True
+        )
+
+
+def test_the_oracle(backend: Backend) -> None:
+    boxes, maps = table(), pyramid(np.float64, "NCHW")
+    levels = reference.assign_levels(boxes, 1, 4, 10, 2)
+    assert set(levels.tolist()) == {0, 1, 2, 3}
+    rois, there = backend.to_device(boxes), [backend.to_device(one) for one in maps]
+    own = roipool.assign_levels(rois, 1, 4, 10, 2)
+    np.testing.assert_array_equal(backend.to_host(own), levels)
+    pooled = roipool.multilevel_roi_align(there, rois, 2, SCALES, 2, levels=own)
+    expected = reference.multilevel_roi_align(maps, boxes, 2, SCALES, 2, levels=levels)
+    np.testing.assert_allclose(backend.to_host(pooled), expected, rtol=0, atol=1e-12)
+    ones = np.ones(expected.shape)
+    upstream = backend.to_device(ones)
+    grads = roipool.multilevel_roi_align_backward(
+        upstream, rois, [one.shape for one in maps], SCALES, 2, levels=own
+    )
+    oracle = reference.multilevel_roi_align_backward(
+        ones, boxes, [one.shape for one in maps], SCALES, 2, levels=levels
+    )
+    for mine, other in zip(grads, oracle, strict=True):
+        np.testing.assert_allclose(backend.to_host(mine), other, rtol=0, atol=1e-12)
+    slopes = roipool.multilevel_roi_align_backward_rois(
+        upstream, there, rois, SCALES, 2, levels=own
+    )
+    oracle_slopes = reference.multilevel_roi_align_backward_rois(
+        ones, maps, boxes, SCALES, 2, levels=levels
+    )
+    np.testing.assert_allclose(backend.to_host(slopes), oracle_slopes, rtol=0, atol=1e-9)
+
+
+def test_levels_by_size_are_the_default(backend: Backend) -> None:
+    boxes = np.array([[0, 0, 0, 500, 500], [0, 0, 0, 200, 230], [1, 0, 0, 30, 30]], np.float32)
+    maps = [
+        backend.to_device(np.full((2, 1, 160 >> level, 160 >> level), level, np.float32))
+        for level in range(4)
+    ]
+    rois = backend.to_device(boxes)
+    pooled = roipool.multilevel_roi_align(maps, rois, 1, (1 / 4, 1 / 8, 1 / 16, 1 / 32), 2)
+    assert backend.to_host(pooled).ravel().tolist() == [3, 1, 0]
+
+
+def test_areas_not_logarithms_decide() -> None:
+    real = np.float32
+    side = real(224)
+    below = np.nextafter(side, real(0))
+    boxes = [[0, 0, side, side], [0, 0, below, below], [0, 0, 2 * side, 2 * side],
+             [5, 5, 3, 3], [0, 0, np.nan, 9], [0, 0, np.inf, np.inf], [0, 0, 0, 0]]  # fmt: skip
+    assert roipool.assign_levels(boxes, 2, 5).tolist() == [2, 1, 3, 0, 0, 3, 0]
+
+
+def test_a_level_that_is_none_pools_nothing_on_a_gpu(gpu: Backend) -> None:
+    maps = [gpu.to_device(np.ones((1, 1, 4, 4), np.float32))] * 2
+    rois = gpu.to_device(np.array([[0, 0, 0, 2, 2]] * 3, np.float32))
+    levels = gpu.to_device(np.array([0, 2, -1]))
+    pooled = roipool.multilevel_roi_align(maps, rois, 1, (1, 1), 1, levels=levels)
+    assert gpu.to_host(pooled).ravel().tolist() == [1, 0, 0]
+
+
+def test_out_and_no_boxes(backend: Backend) -> None:
+    maps = [backend.to_device(one) for one in pyramid(np.float32, "NCHW")]
+    none = backend.to_device(np.zeros((0, 5), np.float32))
+    assert roipool.multilevel_roi_align(maps, none, 2, SCALES).shape == (0, 5, 2, 2)
+    upstream = backend.to_device(np.zeros((0, 5, 2, 2), np.float32))
+    shapes = [one.shape for one in maps]
+    for grad in roipool.multilevel_roi_align_backward(upstream, none, shapes, SCALES):
+        assert not backend.to_host(grad).any()
+    rois = backend.to_device(table().astype(np.float32))
+    out = backend.to_device(np.empty((19, 5, 2, 2), np.float32))
+    assert roipool.multilevel_roi_align(maps, rois, 2, SCALES, out=out) is out
+    again = roipool.multilevel_roi_align(maps, rois, 2, SCALES)
+    np.testing.assert_array_equal(backend.to_host(out), backend.to_host(again))
+
+
+def test_any_number_of_threads(same_threads_after: None) -> None:
+    maps, boxes = pyramid(np.float32, "NCHW"), np.tile(table(), (60, 1))
+    maps = [np.tile(one, (1, 8, 1, 1)) for one in maps]
+    shapes = [one.shape for one in maps]
+    results = []
+    for threads in (1, 2, 3):
+        roipool.set_num_threads(threads)
+        pooled = roipool.multilevel_roi_align(maps, boxes, 7, SCALES, 2)
+        grads = roipool.multilevel_roi_align_backward(pooled, boxes, shapes, SCALES, 2)
+        slopes = roipool.multilevel_roi_align_backward_rois(pooled, maps, boxes, SCALES, 2)
+        results.append([pooled, *grads, slopes])
+    for more in results[1:]:
+        for one, other in zip(results[0], more, strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+MAPS = [np.ones((1, 1, 4, 4), np.float32), np.ones((1, 1, 2, 2), np.float32)]
+BOX = [[0, 0, 0, 2, 2]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"features": MAPS[0]}, TypeError, "features must be a list or tuple, got ndarray"),
+        ({"features": []}, ValueError, "features must hold one map at least"),
+        ({"features": [MAPS[0], np.ones((1, 2, 2, 2), np.float32)]}, ValueError, "equal numbers"),
+        ({"features": [MAPS[0], MAPS[1].astype(float)]}, TypeError, r"features\[1\] must have the"),
+        ({"features": [MAPS[0], "x"]}, TypeError, r"features\[1\] must be a NumPy or CuPy array"),
+        ({"spatial_scales": (1.0,)}, ValueError, "one number per map: got 1 for 2"),
+        ({"spatial_scales": 1.0}, TypeError, "spatial_scales must be a list or tuple"),
+        ({"spatial_scales": (1.0, np.inf)}, ValueError, r"spatial_scales\[1\] must be finite"),
+        ({"spatial_scales": (0.0, 1.0)}, ValueError, r"spatial_scales\[0\] must be more than 0"),
+        ({"levels": [2]}, ValueError, "levels must be from 0 to 1, the last map"),
+        ({"levels": [0, 0]}, ValueError, r"levels must have shape \(1,\)"),
+        ({"levels": [0.0]}, TypeError, "levels must hold integers"),
+        ({"rois": [[1, 0, 0, 2, 2]]}, ValueError, "batch indices"),
+    ],
+)
+def test_errors(arguments: dict[str, Any], error: type[Exception], message: str) -> None:
+    usual = {"features": MAPS, "rois": BOX, "output_size": 1, "spatial_scales": (1.0, 0.5)}
+    with pytest.raises(error, match=message):
+        roipool.multilevel_roi_align(**usual | arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"min_level": 2.0}, TypeError, "min_level must be an int, got 2.0"),
+        ({"max_level": 1}, ValueError, "max_level must be at least min_level, 2, got 1"),
+        ({"canonical_size": 0}, ValueError, "canonical_size must be more than 0"),
+        ({"canonical_level": True}, TypeError, "canonical_level must be an int"),
+        ({"rois": [1, 2, 3, 4]}, ValueError, r"rois must have shape \(K, 5\) or \(K, 4\)"),
+    ],
+)
+def test_errors_of_levels(arguments: dict[str, Any], error: type, message: str) -> None:
+    usual = {"rois": BOX, "min_level": 2, "max_level": 5}
+    with pytest.raises(error, match=message):
+        roipool.assign_levels(**usual | arguments)
