@@ -554,6 +554,8 @@ def average_levels(features, regions, levels, poolings, out):
     if is_filled(features[0], poolings[0], out):
         return
     parts = regions_of_levels(regions, levels, len(features))
+    if sum(len(part.rows) for part in parts) < len(levels):
+        out[...] = poolings[0].empty_value
     for i in range(len(features)):
         describe_average(&every[i], features[i], parts[i], poolings[i], out)
     run_levels(op_average, every)

@@ -89,7 +89,10 @@ class Engine(Protocol):
         poolings: Sequence[Pooling],
         out: Array,
     ) -> None:
-        """Pool each box by averages from one of several maps; `levels` says which."""
+        """Pool each box by averages from one of several maps; `levels` says which.
+
+        A box whose level is none of the maps pools nothing and gets no gradient.
+        """
 
     def average_levels_backward(
         self,

@@ -113,6 +113,43 @@ def _regions_per_image(boxes: Sequence[Any], images: int, dtype: np.dtype[Any]) 
     return check.joined_regions(parts, 4, dtype)
 
 
+def level_by_logarithm(
+    call: Call,
+    areas: Array,
+    levels: tuple[int, int],
+    canonical: tuple[float, int],
+    *,
+    add_to_ratio: float = 0.0,
+    add_to_level: float = 0.0,
+) -> Array:
+    """Return the place of each box's map as frameworks compute it, in the areas' type.
+
+    Parameters
+    ----------
+    call : Call
+        Whose library the areas are of.
+    areas : ndarray
+        Of the boxes, in image pixels, float32 or float64.
+    levels : pair of int
+        The pyramid's first and last.
+    canonical : (float, int)
+        Side of a box, and its level.
+    add_to_ratio, add_to_level : float
+        What is added to the ratio of sides and to its logarithm, against rounding.
+    """
+    xp, real = call.library.xp(), areas.dtype.type
+    size, level = canonical
+    first, last = levels
+    with np.errstate(invalid="ignore", divide="ignore"):
+        ratio = xp.sqrt(areas) / real(size) + real(add_to_ratio)
+        found = xp.floor(real(level) + xp.log2(ratio) + real(add_to_level))
+    # Of an area below zero, which has no root, and of NaN: no map.
+    known = xp.where(
+        found == found, xp.clip(found, real(first), real(last)) - real(first), -real(1)
+    )
+    return known.astype(np.int64)
+
+
 def check_finite(call: Call, name: str, table: Array) -> None:
     """Check that coordinates are finite, where values are checked."""
     checked = call.library.checked_values(table)

@@ -1,7 +1,9 @@
-"""detectron2's ``ROIAlign`` layer: torchvision's operator, aligned by default."""
+"""detectron2's ``ROIAlign`` layer, aligned by default, and its ``ROIPooler`` over a pyramid."""
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +12,8 @@ import numpy as np
 from roipool import _arguments as check
 from roipool._arguments import Regions
 from roipool._arrays import Array
+from roipool._definitions import Definition
+from roipool._dtypes import real_dtype
 from roipool._pooling import Call, Pooling
 from roipool.compat import _conventions as conventions
 from roipool.compat import torchvision
@@ -65,3 +69,175 @@ class ROIAlign(torchvision.RoIAlign):
             return conventions.average_backward(
                 call, "grad_output", gradient, regions, self._definition(), shape
             )
+
+
+# By the name of a pooler: the definition, whether it is aligned, and the numbers of a box.
+_POOLERS = {
+    "ROIAlign": ("roi_align", False, 4),
+    "ROIAlignV2": ("roi_align", True, 4),
+    "ROIAlignRotated": ("roi_align_rotated", True, 5),
+}
+
+
+class ROIPooler:
+    """``detectron2.modeling.poolers.ROIPooler``: each box from a map of the pyramid, by its size.
+
+    All maps are pooled in one call.
+
+    Parameters
+    ----------
+    output_size : int or (int, int)
+        Bins: rows and columns.
+    scales : sequence of float
+        Map cells per image pixel of each map: powers of two, each half of the one before.
+    sampling_ratio : int
+        Samples per bin and axis; 0 is adaptive.
+    pooler_type : {"ROIAlignV2", "ROIAlign", "ROIAlignRotated"}
+        Aligned, not aligned, or of rotated boxes. "ROIPool", which takes maxima, is not offered:
+        pool its levels by :func:`roipool.compat.torchvision.roi_pool`.
+    canonical_box_size : float
+        Side of a box that is pooled from `canonical_level`, in image pixels.
+    canonical_level : int
+        Its level: level k has 2**-k map cells per image pixel.
+
+    Notes
+    -----
+    A box with an area below zero, or NaN, pools to 0; in the original its level is that of an
+    undefined conversion. Levels come from logarithms in the boxes' type, of ratios plus 1e-8.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from roipool.compat import detectron2
+    >>> maps = [np.zeros((1, 1, 64, 64)), np.ones((1, 1, 32, 32))]
+    >>> pooler = detectron2.ROIPooler(1, (1 / 8, 1 / 16), 0, "ROIAlignV2")
+    >>> pooler(maps, [np.array([[0.0, 0, 50, 50], [0, 0, 250, 250]])]).ravel()
+    array([0., 1.])
+    """
+
+    def __init__(
+        self,
+        output_size: int | Sequence[int],
+        scales: Sequence[float],
+        sampling_ratio: int,
+        pooler_type: str,
+        canonical_box_size: float = 224,
+        canonical_level: int = 4,
+    ) -> None:
+        self.output_size = check.size_pair("output_size", output_size)
+        self.scales = _powers_of_two(scales)
+        self.sampling_ratio = sampling_ratio
+        self.pooler_type = check.choice("pooler_type", pooler_type, tuple(_POOLERS))
+        self.canonical_box_size = canonical_box_size
+        self.canonical_level = canonical_level
+
+    def forward(self, x: Sequence[Array], box_lists: Sequence[Any]) -> Array:
+        """Pool boxes from a pyramid.
+
+        Parameters
+        ----------
+        x : sequence of ndarray
+            Maps, shape (N, C, H, W) each, as many as there are scales.
+        box_lists : sequence of ndarray
+            For each image, shape (L, 4): x1, y1, x2, y2 in image pixels; rotated: (L, 5), centre x,
+            centre y, width, height and the angle in degrees, counter-clockwise.
+
+        Returns
+        -------
+        ndarray
+            Shape (K, C, rows, columns), in the order of the boxes.
+        """
+        with Call(x=check.sequence("x", x), box_lists=box_lists) as call:
+            maps = [check.features(f"x[{i}]", one) for i, one in enumerate(x)]
+            check.maps_of_one_pyramid("x", [one.shape for one in maps], "NCHW")
+            regions, levels = self._regions(call, box_lists, maps[0].shape[0], maps[0].dtype)
+            return call.average_levels(maps, regions, levels, self._poolings(len(maps)))
+
+    __call__ = forward
+
+    def backward(
+        self,
+        grad_output: Array,
+        input_shapes: Sequence[Sequence[int]],
+        box_lists: Sequence[Any],
+    ) -> list[Array]:
+        """Return the gradients with respect to the maps.
+
+        Parameters
+        ----------
+        grad_output : ndarray
+            Shape (K, C, rows, columns).
+        input_shapes : sequence of sequence of int
+            (N, C, H, W) of each map.
+        box_lists
+            As in the forward.
+
+        Returns
+        -------
+        list of ndarray
+            Of the maps' shapes.
+        """
+        with Call(grad_output=grad_output, box_lists=box_lists) as call:
+            gradient = check.float_array("grad_output", grad_output)
+            shapes = [
+                check.map_shape(f"input_shapes[{i}]", shape)
+                for i, shape in enumerate(check.sequence("input_shapes", input_shapes))
+            ]
+            check.maps_of_one_pyramid("input_shapes", shapes, "NCHW")
+            regions, levels = self._regions(call, box_lists, shapes[0][0], gradient.dtype)
+            check.grad_output("grad_output", gradient, len(regions.boxes), shapes[0])
+            poolings = self._poolings(len(shapes))
+            return call.average_levels_backward(gradient, regions, levels, poolings, shapes)
+
+    def _poolings(self, maps: int) -> list[Pooling]:
+        if maps != len(self.scales):
+            raise ValueError(f"x must hold one map for each of {len(self.scales)} scales: {maps}")
+        name, aligned, _ = _POOLERS[self.pooler_type]
+        samples = conventions.adaptive_if_not_positive("sampling_ratio", self.sampling_ratio)
+        return [
+            Pooling(Definition(name, scale, samples, aligned, math.pi / 180), self.output_size)
+            for scale in self.scales
+        ]
+
+    def _regions(
+        self, call: Call, box_lists: Sequence[Any], images: int, dtype: np.dtype[Any]
+    ) -> tuple[Regions, Array]:
+        """Return the boxes, rounded to the maps' type, and the place of each one's map."""
+        columns = _POOLERS[self.pooler_type][2]
+        tables = [
+            check.box_table(f"box_lists[{i}]", table, (columns,), f"(L, {columns})")
+            for i, table in enumerate(check.sequence("box_lists", box_lists))
+        ]
+        if len(tables) != images:
+            raise ValueError(f"box_lists must hold one table per image: {len(tables)} for {images}")
+        exact = check.joined_regions(tables, columns, np.dtype(np.float64))
+        boxes = exact.boxes.astype(real_dtype(dtype))
+        sides = boxes[:, 2:4] if columns == 5 else boxes[:, 2:4] - boxes[:, 0:2]
+        areas = sides[:, 0] * sides[:, 1]
+        regions = Regions(check.coordinates(check.cast(boxes, dtype), dtype), exact.batch_indices)
+        if len(self.scales) == 1:
+            return regions, exact.batch_indices * 0
+        first = -round(math.log2(self.scales[0]))
+        levels = conventions.level_by_logarithm(
+            call, areas, (first, first + len(self.scales) - 1),
+            (self.canonical_box_size, self.canonical_level), add_to_ratio=1e-8,
+        )  # fmt: skip
+        return regions, levels
+
+    def __repr__(self) -> str:
+        return (
+            f"ROIPooler(output_size={self.output_size}, scales={self.scales}, "
+            f"sampling_ratio={self.sampling_ratio}, pooler_type={self.pooler_type!r})"
+        )
+
+
+def _powers_of_two(scales: Sequence[float]) -> tuple[float, ...]:
+    """Return a pyramid's scales, checked."""
+    numbers = tuple(
+        check.real_number(f"scales[{i}]", scale)
+        for i, scale in enumerate(check.sequence("scales", scales))
+    )
+    halves = all(later == first / 2 for first, later in itertools.pairwise(numbers))
+    if not numbers or numbers[0] <= 0 or math.frexp(numbers[0])[0] != 0.5 or not halves:
+        raise ValueError(f"scales must be powers of two, each half of the one before: {scales}")
+    return numbers

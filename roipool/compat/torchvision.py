@@ -8,10 +8,14 @@ under autocast.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from roipool import _arguments as check
+from roipool._arguments import Regions
 from roipool._arrays import Array
 from roipool._definitions import Definition
 from roipool._pooling import Call, Pooling
@@ -267,3 +271,165 @@ class RoIPool:
 
     def __repr__(self) -> str:
         return f"RoIPool(output_size={self.output_size}, spatial_scale={self.spatial_scale})"
+
+
+class MultiScaleRoIAlign:
+    """``torchvision.ops.MultiScaleRoIAlign``: each box from a map of the pyramid, by its size.
+
+    All maps are pooled in one call. Scales are those of the first call, as in the original: powers
+    of two nearest to the maps' sizes over the largest picture's.
+
+    Parameters
+    ----------
+    featmap_names : sequence of str
+        Which of the maps are pooled.
+    output_size : int or (int, int)
+        Bins: rows and columns.
+    sampling_ratio : int
+        Samples per bin and axis; 0 or less is adaptive.
+    canonical_scale : float
+        Side of a box that is pooled from `canonical_level`, in image pixels.
+    canonical_level : int
+        Its level: level k has 2**-k map cells per image pixel.
+
+    Notes
+    -----
+    A box with an area below zero, or NaN, pools to 0; in the original its level is that of an
+    undefined conversion. Levels come from logarithms in the boxes' type plus 1e-6, as there.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from roipool.compat import torchvision
+    >>> maps = {"fine": np.zeros((1, 1, 64, 64)), "coarse": np.ones((1, 1, 32, 32))}
+    >>> pooler = torchvision.MultiScaleRoIAlign(["fine", "coarse"], 1, 2)
+    >>> boxes = [np.array([[0.0, 0, 50, 50], [0, 0, 250, 250]])]
+    >>> pooler(maps, boxes, [(512, 512)]).ravel()
+    array([0., 1.])
+    """
+
+    def __init__(
+        self,
+        featmap_names: Sequence[str],
+        output_size: int | Sequence[int],
+        sampling_ratio: int,
+        *,
+        canonical_scale: float = 224,
+        canonical_level: int = 4,
+    ) -> None:
+        self.featmap_names = list(featmap_names)
+        self.output_size = check.size_pair("output_size", output_size)
+        self.sampling_ratio = sampling_ratio
+        self.canonical_scale = canonical_scale
+        self.canonical_level = canonical_level
+        self.scales: list[float] | None = None
+
+    def forward(
+        self, x: Mapping[str, Array], boxes: Sequence[Any], image_shapes: Sequence[tuple[int, int]]
+    ) -> Array:
+        """Pool boxes from a pyramid.
+
+        Parameters
+        ----------
+        x : mapping of str to ndarray
+            Maps, shape (N, C, H, W) each, the finest first.
+        boxes : sequence of ndarray
+            For each image, shape (L, 4): x1, y1, x2, y2 in image pixels.
+        image_shapes : sequence of (int, int)
+            Height and width of each picture, in pixels.
+
+        Returns
+        -------
+        ndarray
+            Shape (K, C, rows, columns), in the order of the boxes.
+        """
+        maps, names = self._maps(x), self._names(x)
+        with Call(x=maps, boxes=boxes) as call:
+            checked = [
+                check.features(f"x[{name!r}]", one) for name, one in zip(names, maps, strict=True)
+            ]
+            check.maps_of_one_pyramid("x", [one.shape for one in checked], "NCHW")
+            poolings = self._poolings([one.shape for one in checked], image_shapes)
+            regions = conventions.boxes_of_images(
+                call, boxes, checked[0].shape[0], checked[0].dtype
+            )
+            levels = self._levels(call, regions, poolings)
+            return call.average_levels(checked, regions, levels, poolings)
+
+    __call__ = forward
+
+    def backward(
+        self,
+        grad_output: Array,
+        input_shapes: Mapping[str, Sequence[int]],
+        boxes: Sequence[Any],
+        image_shapes: Sequence[tuple[int, int]],
+    ) -> dict[str, Array]:
+        """Return the gradients with respect to the maps, by name.
+
+        Parameters
+        ----------
+        grad_output : ndarray
+            Shape (K, C, rows, columns).
+        input_shapes : mapping of str to sequence of int
+            (N, C, H, W) of each map, in the order of the maps.
+        boxes, image_shapes
+            As in the forward.
+
+        Returns
+        -------
+        dict of str to ndarray
+            Of the pooled maps' shapes.
+        """
+        names = self._names(input_shapes)
+        shapes = [check.map_shape(f"input_shapes[{n!r}]", input_shapes[n]) for n in names]
+        check.maps_of_one_pyramid("input_shapes", shapes, "NCHW")
+        with Call(grad_output=grad_output, boxes=boxes) as call:
+            gradient = check.float_array("grad_output", grad_output)
+            poolings = self._poolings(shapes, image_shapes)
+            regions = conventions.boxes_of_images(call, boxes, shapes[0][0], gradient.dtype)
+            check.grad_output("grad_output", gradient, len(regions.boxes), shapes[0])
+            levels = self._levels(call, regions, poolings)
+            found = call.average_levels_backward(gradient, regions, levels, poolings, shapes)
+            return dict(zip(names, found, strict=True))
+
+    def _names(self, x: Mapping[str, Any]) -> list[str]:
+        if not isinstance(x, Mapping):
+            raise TypeError(f"x must be a dict of maps by name, got {type(x).__name__}")
+        names = [name for name in x if name in self.featmap_names]
+        if not names:
+            raise ValueError(f"x has none of the maps {self.featmap_names}, but {list(x)}")
+        return names
+
+    def _maps(self, x: Mapping[str, Array]) -> list[Array]:
+        return [x[name] for name in self._names(x)]
+
+    def _poolings(
+        self, shapes: Sequence[Sequence[int]], image_shapes: Sequence[tuple[int, int]]
+    ) -> list[Pooling]:
+        if self.scales is None:
+            if not len(image_shapes):
+                raise ValueError("image_shapes must hold one picture at least, got none")
+            height = max(shape[0] for shape in image_shapes)
+            self.scales = [2.0 ** round(math.log2(shape[2] / height)) for shape in shapes]
+        return [
+            Pooling(_align(scale, self.sampling_ratio, False), self.output_size)
+            for scale in self.scales
+        ]
+
+    def _levels(self, call: Call, regions: Regions, poolings: Sequence[Pooling]) -> Array:
+        ends = [-round(math.log2(pooling.definition.scale)) for pooling in poolings]
+        boxes = regions.boxes
+        areas = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
+        canonical = (self.canonical_scale, self.canonical_level)
+        if len(poolings) == 1:  # whatever the size
+            return areas.astype(np.int64) * 0
+        return conventions.level_by_logarithm(
+            call, areas, (ends[0], ends[-1]), canonical, add_to_level=1e-6
+        )
+
+    def __repr__(self) -> str:
+        return (
+            f"MultiScaleRoIAlign(featmap_names={self.featmap_names}, "
+            f"output_size={self.output_size}, sampling_ratio={self.sampling_ratio})"
+        )

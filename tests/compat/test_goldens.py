@@ -50,6 +50,7 @@ ELSEWHERE = {
     "chainer": "compat/test_compat.py",
     "openvino": "ops/test_goldens.py",
     "pinned_crops": "ops/test_crop_ends.py",
+    "torchvision_multiscale": "compat/test_pyramids.py",
 }
 
 

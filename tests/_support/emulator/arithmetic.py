@@ -66,8 +66,9 @@ def functions(kind: type[Arithmetic]) -> dict[str, Any]:
         launches.append("arange")
         return kind(np.arange(*limits, dtype=dtype))
 
+    names = ("where", "trunc", "rint", "floor", "sqrt", "log2", "clip")
     return {
-        **{name: elementwise(getattr(np, name)) for name in ("where", "trunc", "rint")},
+        **{name: elementwise(getattr(np, name)) for name in names},
         "stack": stack,
         "arange": arange,
     }

@@ -1,0 +1,150 @@
+"""torchvision's MultiScaleRoIAlign and detectron2's ROIPooler: a pyramid's maps in one call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from _support.backends import Backend
+from _support.golden_data import FOLDER
+
+import roipool
+from roipool.compat import detectron2, torchvision
+
+Arrays = dict[str, Any]
+
+
+def recorded() -> Iterator[Arrays]:
+    """Yield what torchvision 0.27.0 was given and what it answered."""
+    with np.load(FOLDER / "torchvision_multiscale.npz") as arrays:
+        every = dict(arrays)
+    cases = {int(key.partition("_")[0].removeprefix("case")) for key in every}
+    for number in sorted(cases):
+        start = f"case{number}_"
+        yield {key.removeprefix(start): every[key] for key in every if key.startswith(start)}
+
+
+def numbered(case: Arrays, start: str) -> Arrays:
+    """Return the arrays whose names begin so, by the rest of their names."""
+    return {key.removeprefix(start): case[key] for key in case if key[len(start) :].isdigit()
+            and key.startswith(start)}  # fmt: skip
+
+
+def test_torchvision_answers_the_same(backend: Backend) -> None:
+    count = 0
+    for case in recorded():
+        maps = numbered(case, "map")
+        boxes = [backend.to_device(table) for table in numbered(case, "boxes").values()]
+        pictures = [tuple(case["picture"].tolist())] * len(boxes)
+        names, ratio = case["names"].tolist(), int(case["ratio"])
+        pooler = torchvision.MultiScaleRoIAlign(names, (3, 2), ratio)
+        there = {name: backend.to_device(one) for name, one in maps.items()}
+        pooled = backend.to_host(pooler(there, boxes, pictures))
+        np.testing.assert_allclose(pooled, case["pooled"], rtol=0, atol=64 * 2.0**-21)
+        shapes = {name: one.shape for name, one in maps.items()}
+        upstream = backend.to_device(case["grad"])
+        grads = pooler.backward(upstream, shapes, boxes, pictures)
+        assert list(grads) == names
+        for name, grad in grads.items():
+            expected = case[f"grad{name}"]
+            np.testing.assert_allclose(backend.to_host(grad), expected, rtol=0, atol=16 * 2.0**-20)
+        count += pooled.size
+    assert count > 1000
+
+
+MAPS = [np.full((2, 3, 64 >> level, 64 >> level), level, np.float32) for level in range(4)]
+SCALES = (1 / 4, 1 / 8, 1 / 16, 1 / 32)
+TABLES = [
+    np.array([[0, 0, 30, 30], [5, 5, 205, 230], [9, 9, 2, 2]], np.float32),
+    np.array([[0, 0, 224, 224], [3, 2, 460, 470]], np.float32),
+]
+
+
+@pytest.mark.parametrize("kind", ["ROIAlign", "ROIAlignV2"])
+def test_detectron2_pools_each_box_from_its_map(backend: Backend, kind: str) -> None:
+    rng = np.random.default_rng(8)
+    maps = [rng.integers(-9, 9, one.shape).astype(np.float32) for one in MAPS]
+    there = [backend.to_device(one) for one in maps]
+    tables = [backend.to_device(table) for table in TABLES]
+    pooler = detectron2.ROIPooler((2, 3), SCALES, 0, kind)
+    pooled = pooler(there, tables)
+    rows = [np.column_stack([np.full(len(one), i), one]) for i, one in enumerate(TABLES)]
+    table = np.vstack(rows).astype(np.float32)
+    levels = np.array([0, 1, 0, 2, 3])
+    assert (table[:, 0] == [0, 0, 0, 1, 1]).all()
+    expected = roipool.multilevel_roi_align(
+        maps, table, (2, 3), SCALES, levels=levels, aligned=kind == "ROIAlignV2"
+    )
+    np.testing.assert_allclose(backend.to_host(pooled), expected, rtol=0, atol=1e-5)
+    shapes = [one.shape for one in maps]
+    grads = pooler.backward(backend.to_device(np.ones_like(expected)), shapes, tables)
+    assert [grad.shape for grad in grads] == shapes
+    total = sum(float(backend.to_host(grad).sum()) for grad in grads)
+    inside = roipool.multilevel_roi_align(
+        [np.ones_like(one) for one in maps], table, (2, 3), SCALES, levels=levels,
+        aligned=kind == "ROIAlignV2",
+    )  # fmt: skip
+    assert total == pytest.approx(float(inside.sum()), rel=1e-5)
+
+
+def test_detectron2_rotated(backend: Backend) -> None:
+    boxes = np.array([[60, 60, 30, 20, 30], [120, 120, 230, 230, -45]], np.float32)
+    there = [backend.to_device(one) for one in MAPS]
+    pooler = detectron2.ROIPooler(2, SCALES, 2, "ROIAlignRotated")
+    tables = [backend.to_device(boxes), backend.to_device(boxes[:0])]
+    pooled = backend.to_host(pooler(there, tables))
+    alone = [
+        roipool.roi_align_rotated(
+            MAPS[level], np.column_stack([[0], boxes[k : k + 1]]), 2, SCALES[level], 2,
+            angle_unit="degrees",
+        )
+        for k, level in enumerate((0, 2))
+    ]  # fmt: skip
+    np.testing.assert_allclose(pooled, np.concatenate(alone), rtol=0, atol=1e-6)
+
+
+def test_one_map_takes_boxes_of_all_sizes(backend: Backend) -> None:
+    there = backend.to_device(MAPS[2] + 1)
+    tables = [backend.to_device(table[:2]) for table in TABLES]
+    one = detectron2.ROIPooler(1, SCALES[2:3], 2, "ROIAlignV2")
+    assert backend.to_host(one([there], tables)).min() > 0
+    other = torchvision.MultiScaleRoIAlign(["only"], 1, 2)
+    assert backend.to_host(other({"only": there}, tables, [(256, 256)])).min() > 0
+    assert other.scales == [1 / 16]
+
+
+def test_boxes_without_a_level_pool_nothing(backend: Backend) -> None:
+    reversed_one = backend.to_device(np.array([[9, 9, 30, 2], [0, 0, 20, 20]], np.float32))
+    none = backend.to_device(np.zeros((0, 4), np.float32))
+    there = [backend.to_device(one + 1) for one in MAPS]
+    pooled = detectron2.ROIPooler(1, SCALES, 2, "ROIAlignV2")(there, [reversed_one, none])
+    assert backend.to_host(pooled)[:, 0].ravel().tolist() == [0, 1]
+    pooler = torchvision.MultiScaleRoIAlign([str(i) for i in range(4)], 1, 2)
+    named = {str(i): one for i, one in enumerate(there)}
+    pooled = pooler(named, [reversed_one, none], [(256, 256)])
+    assert backend.to_host(pooled)[:, 0].ravel().tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: detectron2.ROIPooler(1, (1 / 3,), 0, "ROIAlign"), ValueError, "powers of two"),
+        (lambda: detectron2.ROIPooler(1, (1, 1 / 4), 0, "ROIAlign"), ValueError, "powers of two"),
+        (lambda: detectron2.ROIPooler(1, SCALES, 0, "ROIPool"), ValueError, "pooler_type must be"),
+        (lambda: detectron2.ROIPooler(1, SCALES, 0, "ROIAlign")(MAPS[:2], TABLES), ValueError,
+         "one map for each of 4 scales"),
+        (lambda: detectron2.ROIPooler(1, SCALES, 0, "ROIAlign")(MAPS, TABLES[:1]), ValueError,
+         "box_lists must hold one table per image"),
+        (lambda: torchvision.MultiScaleRoIAlign(["a"], 1, 0)(MAPS, TABLES, [(9, 9)]), TypeError,
+         "x must be a dict"),
+        (lambda: torchvision.MultiScaleRoIAlign(["a"], 1, 0)({"b": MAPS[0]}, TABLES, [(9, 9)]),
+         ValueError, "x has none of the maps"),
+        (lambda: torchvision.MultiScaleRoIAlign(["a"], 1, 0)({"a": MAPS[0]}, TABLES, []),
+         ValueError, "image_shapes must hold one picture"),
+    ],
+)  # fmt: skip
+def test_errors(call: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        call()
