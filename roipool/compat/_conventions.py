@@ -142,7 +142,7 @@ def level_by_logarithm(
     first, last = levels
     with np.errstate(invalid="ignore", divide="ignore"):
         ratio = xp.sqrt(areas) / real(size) + real(add_to_ratio)
-        found = xp.floor(real(level) + xp.log2(ratio) + real(add_to_level))
+        found = xp.floor(xp.log2(ratio) + real(level) + real(add_to_level))
     # Of an area below zero, which has no root, and of NaN: no map.
     known = xp.where(
         found == found, xp.clip(found, real(first), real(last)) - real(first), -real(1)
