@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from _support.backends import Backend
-from _support.catalogue import every_layout, in_layout, real_dtypes
+from _support.catalogue import CASES, every_layout, in_layout, real_dtypes
 from _support.compare import compute_type
 
 import roipool
@@ -73,6 +73,35 @@ def test_each_box_is_pooled_from_its_map(
         np.testing.assert_array_equal(
             backend.to_host(by_boxes)[rows], backend.to_host(slopes), strict=True
         )
+
+
+def test_every_case_of_the_catalogue() -> None:
+    """The map of each case and a part of it, the boxes from one and the other in turn."""
+    for case in CASES:
+        maps, boxes = case.features(), case.table()
+        pair = [maps, np.ascontiguousarray(maps[:, :, : maps.shape[2] // 2 + 1])]
+        levels, scales = np.arange(len(boxes)) % 2, (case.scale, case.scale / 2)
+        grad = case.gradient()
+        for variant in case.variants():
+            options: dict[str, Any] = {"levels": levels, "aligned": variant.aligned}
+            pooled = roipool.multilevel_roi_align(
+                pair, boxes, case.size, scales, variant.sampling, **options
+            )
+            shapes = [one.shape for one in pair]
+            grads = roipool.multilevel_roi_align_backward(
+                grad, boxes, shapes, scales, variant.sampling, **options
+            )
+            for level in (0, 1):
+                part: list[Any] = [boxes[levels == level], scales[level], variant.sampling]
+                alone = roipool.roi_align(
+                    pair[level], part[0], case.size, *part[1:], aligned=variant.aligned
+                )
+                np.testing.assert_array_equal(pooled[levels == level], alone)
+                gradient = roipool.roi_align_backward(
+                    grad[levels == level], part[0], shapes[level], *part[1:],
+                    aligned=variant.aligned,
+                )  # fmt: skip
+                np.testing.assert_array_equal(grads[level], gradient)
 
 
 def test_the_oracle(backend: Backend) -> None:
