@@ -15,6 +15,7 @@ except ImportError as error:
     ) from error
 
 from roipool import compat, reference
+from roipool._front_ends import load_front_ends
 from roipool._settings import (
     free_memory,
     get_cache_limit,
@@ -82,3 +83,5 @@ __all__ = [
     "set_num_threads",
     "show_config",
 ]
+
+load_front_ends()

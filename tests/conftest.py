@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -15,6 +16,13 @@ from _support.backends import Backend
 import roipool
 
 GPUS = ["emulator", pytest.param("cuda", marks=pytest.mark.gpu)]
+
+
+# ---- Tests of front ends, for libraries that are installed
+
+FRONT_ENDS = ["torch"]
+ABSENT = [library for library in FRONT_ENDS if find_spec(library) is None]
+collect_ignore_glob = [f"front_ends/test_{library}_*.py" for library in ABSENT]
 
 
 # ---- Fixtures
@@ -83,11 +91,12 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
         config.option.numprocesses = "auto"
 
 
-def pytest_report_header(config: pytest.Config) -> str | None:
-    """Say how it would be faster."""
-    if config.pluginmanager.hasplugin("xdist") or (os.cpu_count() or 1) == 1:
-        return None
-    return "one process: with pytest-xdist (of the extra `test`) there would be several"
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    """Say what is not there, and how it would be faster."""
+    lines = [f"no tests of roipool.{library}: {library} is not installed" for library in ABSENT]
+    if not config.pluginmanager.hasplugin("xdist") and (os.cpu_count() or 1) > 1:
+        lines.append("one process: with pytest-xdist (of the extra `test`) there would be several")
+    return lines
 
 
 def one_after_the_other(items: list[pytest.Item]) -> None:

@@ -9,11 +9,18 @@ from numpy.typing import ArrayLike
 from roipool import _arguments as check
 from roipool._arrays import Array
 from roipool._definitions import Definition
+from roipool._front_ends import by_front_end
 from roipool._pooling import Call, Pooling
 
 METHODS = {"bilinear": Definition("crop_bilinear"), "nearest": Definition("crop_nearest")}
 
 
+def definition(method: str) -> Definition:
+    """Return the definition with this option, checked."""
+    return METHODS[check.choice("method", method, tuple(METHODS))]
+
+
+@by_front_end
 def crop_and_resize(
     features: Array,
     boxes: ArrayLike,
@@ -85,7 +92,7 @@ def crop_and_resize(
         layout = check.layout(layout)
         maps = check.features("features", features, layout)
         pooling = Pooling(
-            METHODS[check.choice("method", method, tuple(METHODS))],
+            definition(method),
             check.size_pair("crop_size", crop_size),
             layout,
             check.any_float("extrapolation_value", extrapolation_value),
@@ -94,6 +101,7 @@ def crop_and_resize(
         return call.average(maps, regions, pooling, out=out, inputs=(features, boxes))
 
 
+@by_front_end
 def crop_and_resize_backward(
     grad_output: Array,
     boxes: ArrayLike,
@@ -144,7 +152,7 @@ def crop_and_resize_backward(
         layout = check.layout(layout)
         gradient = check.float_array("grad_output", grad_output)
         shape = check.map_shape("input_shape", input_shape, layout)
-        placed = METHODS[check.choice("method", method, tuple(METHODS))]
+        placed = definition(method)
         regions = check.crop_regions(boxes, box_indices, shape[0], gradient.dtype)
         size = check.grad_output("grad_output", gradient, len(regions.boxes), shape, layout)
         return call.average_backward(
@@ -157,6 +165,7 @@ def crop_and_resize_backward(
         )
 
 
+@by_front_end
 def crop_and_resize_backward_boxes(
     grad_output: Array,
     features: Array,
@@ -208,5 +217,5 @@ def crop_and_resize_backward_boxes(
         check.same_dtype("grad_output", gradient, "features", maps)
         regions = check.crop_regions(boxes, box_indices, maps.shape[0], maps.dtype)
         size = check.grad_output("grad_output", gradient, len(regions.boxes), maps.shape, layout)
-        pooling = Pooling(METHODS["bilinear"], size, layout)
+        pooling = Pooling(definition("bilinear"), size, layout)
         return check.swap_xy(call.average_backward_boxes(gradient, maps, regions, pooling))

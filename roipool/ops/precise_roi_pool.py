@@ -10,9 +10,16 @@ from roipool import _arguments as check
 from roipool._arguments import Boxes
 from roipool._arrays import Array
 from roipool._definitions import Definition
+from roipool._front_ends import by_front_end
 from roipool._pooling import Call, Pooling
 
 
+def definition(spatial_scale: float) -> Definition:
+    """Return the definition with this option, checked."""
+    return Definition("precise_roi_pool", check.real_number("spatial_scale", spatial_scale))
+
+
+@by_front_end
 def precise_roi_pool(
     features: Array,
     rois: Boxes,
@@ -82,7 +89,7 @@ def precise_roi_pool(
         layout = check.layout(layout)
         maps = check.features("features", features, layout)
         pooling = Pooling(
-            Definition("precise_roi_pool", check.real_number("spatial_scale", spatial_scale)),
+            definition(spatial_scale),
             check.size_pair("output_size", output_size),
             layout,
         )
@@ -90,6 +97,7 @@ def precise_roi_pool(
         return call.average(maps, regions, pooling, out=out, inputs=(features, rois))
 
 
+@by_front_end
 def precise_roi_pool_backward(
     grad_output: Array,
     rois: Boxes,
@@ -140,7 +148,7 @@ def precise_roi_pool_backward(
         layout = check.layout(layout)
         gradient = check.float_array("grad_output", grad_output)
         shape = check.map_shape("input_shape", input_shape, layout)
-        placed = Definition("precise_roi_pool", check.real_number("spatial_scale", spatial_scale))
+        placed = definition(spatial_scale)
         regions = check.regions(rois, batch_indices, shape[0], gradient.dtype)
         size = check.grad_output("grad_output", gradient, len(regions.boxes), shape, layout)
         return call.average_backward(
@@ -153,6 +161,7 @@ def precise_roi_pool_backward(
         )
 
 
+@by_front_end
 def precise_roi_pool_backward_rois(
     grad_output: Array,
     features: Array,
@@ -210,7 +219,7 @@ def precise_roi_pool_backward_rois(
         gradient = check.float_array("grad_output", grad_output)
         maps = check.features("features", features, layout)
         check.same_dtype("grad_output", gradient, "features", maps)
-        placed = Definition("precise_roi_pool", check.real_number("spatial_scale", spatial_scale))
+        placed = definition(spatial_scale)
         regions = check.regions(rois, batch_indices, maps.shape[0], maps.dtype)
         size = check.grad_output("grad_output", gradient, len(regions.boxes), maps.shape, layout)
         return call.average_backward_boxes(gradient, maps, regions, Pooling(placed, size, layout))

@@ -11,6 +11,7 @@ from roipool import _arguments as check
 from roipool._arguments import Boxes
 from roipool._arrays import Array
 from roipool._definitions import Definition
+from roipool._front_ends import by_front_end
 from roipool._pooling import Call, MaxRules, Pooling
 
 MODES = ("avg", "max")
@@ -60,6 +61,7 @@ def roi_align(
     return_argmax: Literal[True],
     out: Array | None = ...,
 ) -> tuple[Array, Array]: ...
+@by_front_end
 def roi_align(
     features: Array,
     rois: Boxes,
@@ -168,6 +170,7 @@ def roi_align(
         return (pooled, argmax) if want_argmax else pooled
 
 
+@by_front_end
 def roi_align_backward(
     grad_output: Array,
     rois: Boxes,
@@ -253,6 +256,7 @@ def roi_align_backward(
         )
 
 
+@by_front_end
 def roi_align_backward_rois(
     grad_output: Array,
     features: Array,

@@ -12,6 +12,7 @@ from roipool import _arguments as check
 from roipool._arguments import Boxes
 from roipool._arrays import Array
 from roipool._definitions import Definition
+from roipool._front_ends import by_front_end
 from roipool._layout import height_width
 from roipool._pooling import Call, Pooling
 
@@ -36,7 +37,7 @@ def definition(
     )
 
 
-def _check_sizes(name: str, shape: Sequence[int], bins: str, pooling: Pooling) -> None:
+def check_sizes(name: str, shape: Sequence[int], bins: str, pooling: Pooling) -> None:
     """Refuse maps whose cells, or outputs whose bins, 32 bits do not number."""
     limit = np.iinfo(np.int32).max
     cells = height_width(shape, pooling.layout)
@@ -47,6 +48,7 @@ def _check_sizes(name: str, shape: Sequence[int], bins: str, pooling: Pooling) -
             )
 
 
+@by_front_end
 def roi_align_rotated(
     features: Array,
     rois: Boxes,
@@ -137,11 +139,12 @@ def roi_align_rotated(
         maps = check.features("features", features, layout)
         placed = definition(spatial_scale, sampling_ratio, aligned, clockwise, angle_unit)
         pooling = Pooling(placed, check.size_pair("output_size", output_size), layout)
-        _check_sizes("features", maps.shape, "output_size", pooling)
+        check_sizes("features", maps.shape, "output_size", pooling)
         regions = check.regions(rois, batch_indices, maps.shape[0], maps.dtype, check.ROTATED)
         return call.average(maps, regions, pooling, out=out, inputs=(features, rois))
 
 
+@by_front_end
 def roi_align_rotated_backward(
     grad_output: Array,
     rois: Boxes,
@@ -207,11 +210,12 @@ def roi_align_rotated_backward(
         regions = check.regions(rois, batch_indices, shape[0], gradient.dtype, check.ROTATED)
         size = check.grad_output("grad_output", gradient, len(regions.boxes), shape, layout)
         pooling = Pooling(placed, size, layout)
-        _check_sizes("input_shape", shape, "grad_output", pooling)
+        check_sizes("input_shape", shape, "grad_output", pooling)
         inputs = (grad_output, rois)
         return call.average_backward(gradient, regions, pooling, shape, out=out, inputs=inputs)
 
 
+@by_front_end
 def roi_align_rotated_backward_rois(
     grad_output: Array,
     features: Array,
@@ -281,5 +285,5 @@ def roi_align_rotated_backward_rois(
         regions = check.regions(rois, batch_indices, maps.shape[0], maps.dtype, check.ROTATED)
         size = check.grad_output("grad_output", gradient, len(regions.boxes), maps.shape, layout)
         pooling = Pooling(placed, size, layout)
-        _check_sizes("features", maps.shape, "grad_output", pooling)
+        check_sizes("features", maps.shape, "grad_output", pooling)
         return call.average_backward_boxes(gradient, maps, regions, pooling)

@@ -10,9 +10,16 @@ from roipool import _arguments as check
 from roipool._arguments import Boxes
 from roipool._arrays import Array
 from roipool._definitions import Definition
+from roipool._front_ends import by_front_end
 from roipool._pooling import Call, Pooling
 
 
+def definition(spatial_scale: float) -> Definition:
+    """Return the definition with this option, checked."""
+    return Definition("roi_average_pool", check.real_number("spatial_scale", spatial_scale))
+
+
+@by_front_end
 def roi_average_pool(
     features: Array,
     rois: Boxes,
@@ -80,7 +87,7 @@ def roi_average_pool(
         layout = check.layout(layout)
         maps = check.features("features", features, layout)
         pooling = Pooling(
-            Definition("roi_average_pool", check.real_number("spatial_scale", spatial_scale)),
+            definition(spatial_scale),
             check.size_pair("output_size", output_size),
             layout,
         )
@@ -88,6 +95,7 @@ def roi_average_pool(
         return call.average(maps, regions, pooling, out=out, inputs=(features, rois))
 
 
+@by_front_end
 def roi_average_pool_backward(
     grad_output: Array,
     rois: Boxes,
@@ -138,7 +146,7 @@ def roi_average_pool_backward(
         layout = check.layout(layout)
         gradient = check.float_array("grad_output", grad_output)
         shape = check.map_shape("input_shape", input_shape, layout)
-        placed = Definition("roi_average_pool", check.real_number("spatial_scale", spatial_scale))
+        placed = definition(spatial_scale)
         regions = check.regions(rois, batch_indices, shape[0], gradient.dtype)
         size = check.grad_output("grad_output", gradient, len(regions.boxes), shape, layout)
         return call.average_backward(

@@ -11,9 +11,15 @@ from roipool import _arguments as check
 from roipool._arguments import Boxes
 from roipool._arrays import Array
 from roipool._definitions import Definition
+from roipool._front_ends import by_front_end
 from roipool._pooling import Call, MaxRules, Pooling
 
 RULES = MaxRules(argmax_is_cell=True)
+
+
+def definition(spatial_scale: float) -> Definition:
+    """Return the definition with this option, checked."""
+    return Definition("roi_pool", check.real_number("spatial_scale", spatial_scale))
 
 
 @overload
@@ -40,6 +46,7 @@ def roi_pool(
     return_argmax: Literal[True],
     out: Array | None = ...,
 ) -> tuple[Array, Array]: ...
+@by_front_end
 def roi_pool(
     features: Array,
     rois: Boxes,
@@ -113,7 +120,7 @@ def roi_pool(
         layout = check.layout(layout)
         maps = check.features("features", features, layout)
         pooling = Pooling(
-            Definition("roi_pool", check.real_number("spatial_scale", spatial_scale)),
+            definition(spatial_scale),
             check.size_pair("output_size", output_size),
             layout,
             rules=RULES,
@@ -126,6 +133,7 @@ def roi_pool(
         return (pooled, argmax) if want_argmax else pooled
 
 
+@by_front_end
 def roi_pool_backward(
     grad_output: Array,
     argmax: Array,

@@ -1,0 +1,73 @@
+"""Front ends: packages of roipool that serve the arrays of a library with gradients of its own.
+
+A library of ``roipool._arrays`` is only memory and an engine. A front end has the public operations
+themselves, because its library differentiates, traces or batches calls. An array's type chooses it,
+by the name of the module that defines the type, so that no library is imported that the caller has
+not imported.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import sys
+from collections.abc import Callable, Iterable
+from types import ModuleType
+from typing import Any, TypeVar
+
+import numpy as np
+
+# Where the types of a library's arrays are defined, and the package here that serves them.
+_PACKAGES = {("torch", "Tensor"): "roipool.torch"}
+
+# A cache, which two threads may both fill; None: NumPy's, CuPy's or no array at all.
+_by_type: dict[type, ModuleType | None] = {np.ndarray: None, int: None, float: None, str: None}
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def by_front_end(function: Function) -> Function:
+    """Let a public operation be computed by the front end of its arrays, where they have one."""
+    name = function.__name__
+
+    @functools.wraps(function)
+    def operation(*args: Any, **kwargs: Any) -> Any:
+        front_end = _front_end_among(args) or _front_end_among(kwargs.values())
+        if front_end is None:
+            return function(*args, **kwargs)
+        return getattr(front_end, name)(*args, **kwargs)
+
+    return operation  # type: ignore[return-value]
+
+
+def _front_end_among(values: Iterable[Any]) -> ModuleType | None:
+    for value in values:
+        if isinstance(value, (list, tuple)):
+            value = value[0] if value else None
+        array_type = type(value)
+        front_end = _by_type[array_type] if array_type in _by_type else _find(array_type)
+        if front_end is not None:
+            return front_end
+    return None
+
+
+def _find(array_type: type) -> ModuleType | None:
+    for base in array_type.__mro__:
+        package = _PACKAGES.get((base.__module__.partition(".")[0], base.__name__))
+        if package is not None:
+            _by_type[array_type] = importlib.import_module(package)
+            return _by_type[array_type]
+    _by_type[array_type] = None
+    return None
+
+
+def load_front_ends() -> None:
+    """Import the front ends of libraries that are imported already.
+
+    A compiler that traces a call cannot import one.
+    """
+    for (library, _), package in _PACKAGES.items():
+        if library in sys.modules:
+            with contextlib.suppress(ImportError):  # too old: its first array says so
+                importlib.import_module(package)

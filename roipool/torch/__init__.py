@@ -1,0 +1,23 @@
+"""PyTorch: the operations of roipool for tensors, with derivatives.
+
+``roipool.roi_align(tensor, ...)`` and the others call the functions of this package, which have the
+same arguments, `out` apart. Importing it registers the operators ``torch.ops.roipool``, which
+compiled and exported programs call: import it before such a program is loaded or traced.
+"""
+
+from __future__ import annotations
+
+import importlib
+
+from roipool._definitions import OPS
+from roipool.torch._operations import public_functions
+
+_public = {
+    name: function
+    for op in OPS.values()
+    for name, function in vars(importlib.import_module(f"roipool.ops.{op.forward}")).items()
+    if name in (op.forward, op.backward, op.backward_boxes)
+}
+globals().update(public_functions(_public))
+
+__all__ = list(_public)

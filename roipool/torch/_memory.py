@@ -1,0 +1,98 @@
+"""Tensors as the arrays of an engine: their memory, never a copy where one is not needed.
+
+A bridge is what differs between devices: :class:`Bridge`. There is one for the CPU here, and one
+for CUDA in ``_cuda``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from roipool import _cpu
+
+CHANNELS_FIRST, CHANNELS_LAST = torch.contiguous_format, torch.channels_last
+
+# What features may be; boxes may be of any of these, or integers.
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+
+
+class Bridge(Protocol):
+    """From the tensors of one kind of device to the engine that computes on them."""
+
+    def engine(self) -> Any:
+        """Return the engine: see ``roipool._pooling.Engine``."""
+
+    def array(self, tensor: Tensor) -> Any:
+        """Return a tensor's memory as an array of the engine's library."""
+
+    def tensor(self, array: Any) -> Tensor:
+        """Return an engine's array as a tensor, without a copy."""
+
+
+class Host:
+    """CPU tensors, as NumPy arrays."""
+
+    def engine(self) -> Any:
+        """Return the CPU engine."""
+        return _cpu
+
+    def array(self, tensor: Tensor) -> NDArray[Any]:
+        """Return a tensor's memory as a NumPy array."""
+        return host_array(tensor)
+
+    def tensor(self, array: NDArray[Any]) -> Tensor:
+        """Return a NumPy array as a tensor."""
+        return torch.from_numpy(array)
+
+
+HOST = Host()
+
+
+def host_array(tensor: Tensor) -> NDArray[Any]:
+    """Return the memory of a CPU tensor as a NumPy array; bfloat16 needs ml_dtypes."""
+    if tensor.requires_grad:
+        tensor = tensor.detach()
+    if tensor.dtype is torch.bfloat16:
+        return tensor.view(torch.int16).numpy().view(_numpy_bfloat16())
+    return tensor.numpy()
+
+
+def _numpy_bfloat16() -> np.dtype[Any]:
+    try:
+        import ml_dtypes
+    except ImportError:
+        raise ImportError(
+            "bfloat16 tensors on a CPU need ml_dtypes: pip install ml_dtypes"
+        ) from None
+    return np.dtype(ml_dtypes.bfloat16)
+
+
+def is_channels_last(tensor: Tensor) -> bool:
+    """Return whether maps are stored channels last, and not also channels first."""
+    return not tensor.is_contiguous() and tensor.is_contiguous(memory_format=CHANNELS_LAST)
+
+
+def empty_maps(shape: Sequence[int], like: Tensor, channels_last: bool) -> Tensor:
+    """Return new maps, (N, C, H, W), with the dtype and on the device of `like`."""
+    return torch.empty(
+        shape, dtype=like.dtype, device=like.device,
+        memory_format=CHANNELS_LAST if channels_last else CHANNELS_FIRST,
+    )  # fmt: skip
+
+
+def map_array(bridge: Bridge, tensor: Tensor, channels_last: bool) -> Any:
+    """Return maps as an engine reads and fills them: (N, C, H, W), or (N, H, W, C) as stored."""
+    if channels_last:
+        stored = tensor.contiguous(memory_format=CHANNELS_LAST).permute(0, 2, 3, 1)
+    else:
+        stored = tensor.contiguous()
+    if stored.data_ptr() % stored.element_size():  # of a buffer at an odd address
+        stored = stored.clone()
+    return bridge.array(stored)
