@@ -19,7 +19,10 @@ from typing import Any, TypeVar
 import numpy as np
 
 # Where the types of a library's arrays are defined, and the package here that serves them.
-_PACKAGES = {("torch", "Tensor"): "roipool.torch"}
+_PACKAGES = {("torch", "Tensor"): "roipool.torch", ("dask", "Array"): "roipool.dask"}
+
+# Libraries that trace calls: within a trace nothing can be imported.
+_TRACING = ("torch",)
 
 # A cache, which two threads may both fill; None: NumPy's, CuPy's or no array at all.
 _by_type: dict[type, ModuleType | None] = {np.ndarray: None, int: None, float: None, str: None}
@@ -63,11 +66,8 @@ def _find(array_type: type) -> ModuleType | None:
 
 
 def load_front_ends() -> None:
-    """Import the front ends of libraries that are imported already.
-
-    A compiler that traces a call cannot import one.
-    """
+    """Import the front ends of tracing libraries that are imported already."""
     for (library, _), package in _PACKAGES.items():
-        if library in sys.modules:
+        if library in _TRACING and library in sys.modules:
             with contextlib.suppress(ImportError):  # too old: its first array says so
                 importlib.import_module(package)

@@ -316,12 +316,12 @@ void scatter_cells(const Job& job, const Block& block, wide_int box, const View<
   const Storage* gradients = static_cast<const Storage*>(job.grad_output) + origin;
   const Index* indices = static_cast<const Index*>(job.argmax) + origin;
   const wide_int bins = static_cast<wide_int>(job.rows.bins) * job.columns.bins;
-  const wide_int cells = job.rows.size * job.columns.size;
+  const uint64_t cells = static_cast<uint64_t>(job.rows.size * job.columns.size);
   for (wide_int bin = 0; bin < bins; ++bin) {
     for (int lane = 0; lane < block.channels; ++lane) {
       const wide_int at = bin * strides.column + lane * strides.channel;
       const wide_int index = read_once(indices + at);
-      if (index < 0 || index >= cells) continue;
+      if (static_cast<uint64_t>(index) >= cells) continue;  // -1, too
       map.base[index * map.column + lane] += Value(compute_value(gradients[at]));
     }
   }
