@@ -10,9 +10,16 @@ import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 
-# The text of a module that stands for one that is not installed.
+# Texts of modules that stand in for others: one that is not installed, and arrays of CuPy.
 NOT_INSTALLED = """
 raise ModuleNotFoundError(f"No module named {__name__!r}", name=__name__)
+"""
+ONLY_ARRAYS = """
+import types
+
+class ndarray:
+    def __init__(self, number=0):
+        self.device = types.SimpleNamespace(id=number)
 """
 
 
@@ -26,7 +33,8 @@ def run_python(
     """Run `code` with variables added to the environment.
 
     `modules` are the texts of modules that stand in for others, by name; `path` is a folder from
-    which modules may be imported, too. A minute is far more than it needs. ``-P`` keeps the
+    which modules may be imported, too. Ten minutes are for
+    what hangs: nothing needs a tenth of them, on a busy machine. ``-P`` keeps the
     current folder, which may be a source tree, from hiding what is installed.
     """
     without = {key: value for key, value in os.environ.items() if not key.startswith("ROIPOOL_")}
@@ -39,6 +47,6 @@ def run_python(
             env={**without, "PYTHONPATH": os.pathsep.join(filter(None, places)), **environment},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=600,
             check=False,
         )

@@ -1,13 +1,13 @@
 """NVRTC takes every kernel, as CuPy would ask it to; no GPU is needed.
 
-Covered: each file in each element type, layout and pack, for each definition that it is made for,
-for every architecture in `ARCHITECTURES`, but not for all of these together: that is
-``pytest --everything``, and takes half an hour.
+Covered: each file in each element type, layout and pack, and for each definition that it is made
+for, but not for all of these together. No text asks for its architecture: the oldest shows, as a
+virtual one, that NVRTC understands a text; each file is also compiled to machine code, for the
+newest. All texts for every architecture are ``pytest --everything``, and take half an hour.
 """
 
 from __future__ import annotations
 
-import itertools
 import re
 import sys
 
@@ -20,6 +20,7 @@ from _support.cuda_texts import (
     Text,
     covering,
     covers,
+    every_file,
     every_specialisation,
 )
 
@@ -28,8 +29,15 @@ from roipool._cuda.source import OPTIONS, flatten, kernel_folder
 OPTIONS_OF_CUPY = ("-ftz=true", "--device-as-default-execution-space")  # it adds them to ours
 
 
-EVERYTHING = list(itertools.product(ARCHITECTURES, every_specialisation()))
-CHOSEN = list(covering())
+EVERY_TEXT, COVERING = list(every_specialisation()), list(covering())
+EVERYTHING = [(f"sm_{number}", text) for number in ARCHITECTURES for text in EVERY_TEXT]
+CHOSEN = [
+    *((f"compute_{ARCHITECTURES[0]}", text) for text in COVERING),
+    *(
+        (f"sm_{ARCHITECTURES[-1]}", text)
+        for text in {text.file: text for text in every_file()}.values()
+    ),
+]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -43,11 +51,11 @@ def compiler() -> None:
         pytest.skip(f"{error}: it exists for Linux and Windows only")
 
 
-def compiled(architecture: int, text: Text) -> str:
-    if architecture not in nvrtc.architectures():
-        pytest.skip(f"this version of NVRTC does not know sm_{architecture}")
+def compiled(architecture: str, text: Text) -> str:
+    if int(architecture.partition("_")[2]) not in nvrtc.architectures():
+        pytest.skip(f"this version of NVRTC does not know {architecture}")
     return nvrtc.compile_cuda(
-        text.source(), f"--gpu-architecture=sm_{architecture}", *OPTIONS, *OPTIONS_OF_CUPY
+        text.source(), f"--gpu-architecture={architecture}", *OPTIONS, *OPTIONS_OF_CUPY
     )
 
 
@@ -55,11 +63,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Choose the texts."""
     if "text" in metafunc.fixturenames:
         chosen = EVERYTHING if metafunc.config.getoption("everything") else CHOSEN
-        names = [f"sm_{architecture}-{text}" for architecture, text in chosen]
+        names = [f"{architecture}-{text}" for architecture, text in chosen]
         metafunc.parametrize(("architecture", "text"), chosen, ids=names)
 
 
-def test_kernels_compile(architecture: int, text: Text) -> None:
+def test_kernels_compile(architecture: str, text: Text) -> None:
     ptx = compiled(architecture, text)
     entries = set(re.findall(r"\.entry (\w+)", ptx))
     assert entries == set(re.findall(r"\s(\w+)\(const roipool::", text.source())) - {"roipool"}
@@ -69,7 +77,9 @@ def test_kernels_compile(architecture: int, text: Text) -> None:
 
 
 def test_every_value_is_compiled() -> None:
-    assert covers(CHOSEN) == covers(EVERYTHING)
+    assert covers(COVERING) == covers(EVERY_TEXT)
+    assert {text.file for name, text in CHOSEN if name.startswith("sm_")} == set(FILES)
+    assert not re.search("__CUDA_ARCH", "".join(text.source() for text in COVERING))
 
 
 def test_every_file_is_compiled() -> None:
