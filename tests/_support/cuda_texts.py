@@ -105,25 +105,27 @@ def every_file() -> Iterator[Text]:
         )
 
 
-def covering() -> Iterator[Text]:
+def covering() -> Iterator[tuple[int, Text]]:
     """Return texts that hold, file by file, all values of what a text is specialised for.
 
-    Types, layouts and packs come in every combination of theirs; definitions and types of argmax
-    take turns beside them.
+    Types, layouts and packs come in every combination of theirs; definitions, types of argmax and
+    architectures take turns beside them.
     """
     for file, definitions in FILES.items():
         forms = list(dict.fromkeys(text[1:4] for text in every_type_and_layout(file, "any")))
         for number in range(max(len(forms), len(definitions))):
-            yield Text(
+            text = Text(
                 file, *forms[number % len(forms)], definitions[number % len(definitions)],
                 argmax_types(file)[number // 2 % len(argmax_types(file))],
             )  # fmt: skip
+            yield ARCHITECTURES[number % len(ARCHITECTURES)], text
 
 
-def covers(texts: list[Text]) -> dict[str, set[object]]:
+def covers(texts: list[tuple[int, Text]]) -> dict[str, set[object]]:
     """Return what texts hold, file by file and value by value."""
     found: dict[str, set[object]] = {}
-    for text in texts:
+    for architecture, text in texts:
+        found.setdefault("architecture", set()).add((text.file, architecture))
         found.setdefault("form", set()).add((text.file, text.dtype, text.layout, text.pack))
         found.setdefault("definition", set()).add((text.file, text.definition))
         found.setdefault("argmax type", set()).add((text.file, text.argmax_type))

@@ -1,13 +1,14 @@
 """NVRTC takes every kernel, as CuPy would ask it to; no GPU is needed.
 
-Covered: each file in each element type, layout and pack, and for each definition that it is made
-for, but not for all of these together. No text asks for its architecture: the oldest shows, as a
-virtual one, that NVRTC understands a text; each file is also compiled to machine code, for the
-newest. All texts for every architecture are ``pytest --everything``, and take half an hour.
+Covered: each file in each element type, layout and pack, for each definition that it is made for,
+for every architecture in `ARCHITECTURES`, but not for all of these together. PTX is what shows that
+NVRTC understands a text; the newest architecture also assembles each file to machine code. All
+texts as machine code for every architecture are ``pytest --everything``, and take half an hour.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 import sys
 
@@ -20,7 +21,6 @@ from _support.cuda_texts import (
     Text,
     covering,
     covers,
-    every_file,
     every_specialisation,
 )
 
@@ -29,15 +29,9 @@ from roipool._cuda.source import OPTIONS, flatten, kernel_folder
 OPTIONS_OF_CUPY = ("-ftz=true", "--device-as-default-execution-space")  # it adds them to ours
 
 
-EVERY_TEXT, COVERING = list(every_specialisation()), list(covering())
-EVERYTHING = [(f"sm_{number}", text) for number in ARCHITECTURES for text in EVERY_TEXT]
-CHOSEN = [
-    *((f"compute_{ARCHITECTURES[0]}", text) for text in COVERING),
-    *(
-        (f"sm_{ARCHITECTURES[-1]}", text)
-        for text in {text.file: text for text in every_file()}.values()
-    ),
-]
+EVERYTHING = list(itertools.product(ARCHITECTURES, every_specialisation()))
+COVERING = list(covering())
+ASSEMBLED = {text.file: text for _, text in COVERING}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -62,7 +56,12 @@ def compiled(architecture: str, text: Text) -> str:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Choose the texts."""
     if "text" in metafunc.fixturenames:
-        chosen = EVERYTHING if metafunc.config.getoption("everything") else CHOSEN
+        chosen = [
+            *((f"compute_{architecture}", text) for architecture, text in COVERING),
+            *((f"sm_{ARCHITECTURES[-1]}", text) for text in ASSEMBLED.values()),
+        ]
+        if metafunc.config.getoption("everything"):
+            chosen = [(f"sm_{architecture}", text) for architecture, text in EVERYTHING]
         names = [f"{architecture}-{text}" for architecture, text in chosen]
         metafunc.parametrize(("architecture", "text"), chosen, ids=names)
 
@@ -77,9 +76,8 @@ def test_kernels_compile(architecture: str, text: Text) -> None:
 
 
 def test_every_value_is_compiled() -> None:
-    assert covers(COVERING) == covers(EVERY_TEXT)
-    assert {text.file for name, text in CHOSEN if name.startswith("sm_")} == set(FILES)
-    assert not re.search("__CUDA_ARCH", "".join(text.source() for text in COVERING))
+    assert covers(COVERING) == covers(EVERYTHING)
+    assert set(ASSEMBLED) == set(FILES)
 
 
 def test_every_file_is_compiled() -> None:
