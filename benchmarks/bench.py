@@ -9,9 +9,13 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from harness import command
+from harness.devices import Device, open_device
+from harness.peers import PEERS
+
+from roipool.cli.bench.libraries import Library
 
 __all__ = ["main"]
 
@@ -34,12 +38,19 @@ examples:
 exit status: 0 done; 2 bad input."""
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Read the arguments and carry them out; 0 when done, 2 for bad input."""
+def main(
+    argv: Sequence[str] | None = None,
+    peers: Mapping[str, type[Library]] = PEERS,
+    device: Callable[[str], Device] = open_device,
+) -> int:
+    """Read the arguments and carry them out; 0 when done, 2 for bad input.
+
+    `peers` are the libraries that there are, and `device` opens "cpu" or "cuda".
+    """
     parser = _parser()
     arguments = parser.parse_args(argv)
     try:
-        return command.run(arguments)
+        return command.run(arguments, peers, device)
     except (ValueError, OSError, ImportError) as error:
         parser.error(str(error))
 

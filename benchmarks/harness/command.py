@@ -7,7 +7,7 @@ import contextlib
 import importlib.util
 import os
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from itertools import product
 from pathlib import Path
@@ -15,25 +15,33 @@ from typing import Any
 
 import roipool
 from harness import machine, output
-from harness.devices import open_device
+from harness.devices import Device
 from harness.measure import Case, Plan, measure, rounds
-from harness.peers import PEERS
 from harness.workloads import WORKLOADS, Workload, changed, choose
 from roipool.cli import files
 from roipool.cli.bench.agreement import TOLERANCES
+from roipool.cli.bench.libraries import Library
 
 __all__ = ["run"]
 
 _LAYOUTS = ("NCHW", "NHWC")
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(
+    arguments: argparse.Namespace,
+    peers: Mapping[str, type[Library]],
+    open_device: Callable[[str], Device],
+) -> int:
     """Carry out the command.
 
     Parameters
     ----------
     arguments : argparse.Namespace
         What the parser made of the command line.
+    peers : mapping
+        The libraries that may be named.
+    open_device : callable
+        From ``cpu`` or ``cuda`` to the device.
 
     Returns
     -------
@@ -50,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     if arguments.memory and arguments.backend != "cpu":
         raise ValueError("--memory is measured with --backend cpu only")
-    plan = _plan(arguments)
+    plan = _plan(arguments, peers)
     _check_outputs(arguments)
     device = open_device(arguments.backend)
     about = {"machine": {**machine.facts(), **device.facts()}, "options": _options(arguments)}
@@ -63,11 +71,11 @@ def run(arguments: argparse.Namespace) -> int:
             cases.append(case)
             if not to_stdout:
                 _say(["", *output.lines(case)])
-    _write(arguments, cases, about)
+    _write(arguments, cases, about, list(peers))
     return 0
 
 
-def _plan(arguments: argparse.Namespace) -> Plan:
+def _plan(arguments: argparse.Namespace, peers: Mapping[str, type[Library]]) -> Plan:
     workloads = [
         changed(workload, layout=layout, boxes=arguments.boxes, channels=arguments.channels)
         for workload, layout in product(choose(arguments.workload), _layouts(arguments.layout))
@@ -76,8 +84,8 @@ def _plan(arguments: argparse.Namespace) -> Plan:
         items=_items(workloads, arguments.ops),
         dtypes=_dtypes(arguments.dtype),
         threads=_threads(arguments.threads),
-        peers=_peers(arguments.peers),
-        pythons=_pythons(arguments.peer_python),
+        peers=_chosen(arguments.peers, peers),
+        pythons=_pythons(arguments.peer_python, peers),
         repeat=arguments.repeat,
         out_reuse=arguments.out_reuse,
         memory=arguments.memory,
@@ -133,17 +141,18 @@ def _threads(counts: list[int] | None) -> list[int]:
     return counts
 
 
-def _peers(text: str) -> list[str]:
+def _chosen(text: str, peers: Mapping[str, type[Library]]) -> Mapping[str, type[Library]]:
     if text == "none":
-        return []
+        return {}
     if text == "auto":
-        return list(PEERS)
-    return [_one_of("--peers", name.strip(), PEERS) for name in text.split(",")]
+        return peers
+    names = [_one_of("--peers", name.strip(), peers) for name in text.split(",")]
+    return {name: peers[name] for name in names}
 
 
-def _pythons(pairs: list[tuple[str, str]]) -> dict[str, str]:
+def _pythons(pairs: list[tuple[str, str]], peers: Collection[str]) -> dict[str, str]:
     for name, path in pairs:
-        _one_of("--peer-python", name, PEERS)
+        _one_of("--peer-python", name, peers)
         if not os.access(path, os.X_OK) or Path(path).is_dir():
             raise ValueError(f"--peer-python {name}: {path} is not a program")
     return dict(pairs)
@@ -160,7 +169,9 @@ def _check_outputs(arguments: argparse.Namespace) -> None:
     files.check_outputs(arguments.json, arguments.plot, "--plot", (".png",))
 
 
-def _write(arguments: argparse.Namespace, cases: list[Case], about: dict[str, Any]) -> None:
+def _write(
+    arguments: argparse.Namespace, cases: list[Case], about: dict[str, Any], peers: list[str]
+) -> None:
     content = output.as_json(cases, about)
     if arguments.json in files.STDOUT:
         with contextlib.suppress(BrokenPipeError):
@@ -172,7 +183,7 @@ def _write(arguments: argparse.Namespace, cases: list[Case], about: dict[str, An
         from harness import plot
 
         with files.replacing(arguments.plot) as stream:
-            plot.save(plot.draw(cases, about["machine"]), stream)
+            plot.save(plot.draw(cases, about["machine"], peers), stream)
 
 
 def _options(arguments: argparse.Namespace) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from harness import floor
 from harness.implementations import Call, Clock
 from roipool.cli.bench.timing import timed
 
-__all__ = ["Device", "open_device"]
+__all__ = ["Cpu", "Cuda", "Device", "open_device"]
 
 # Keeps a device busy, about 0.3 ms, while the host issues the call that is timed.
 _HOLD = """
@@ -38,23 +38,28 @@ class Device(Protocol):
         """Say what it is."""
 
 
-class _Cpu:
+class Cpu:
     """Time on the wall, with the threads of every pool asleep before the first call."""
 
     name = "cpu"
-    clocks: Mapping[str, Clock] = {"wall": timed}
+
+    def __init__(self) -> None:
+        self.clocks: Mapping[str, Clock] = {"wall": timed}
 
     def move(self, array: Any) -> Any:
+        """Return a NumPy array as it is."""
         return array
 
     def bandwidth(self, threads: int) -> float:
+        """Measure the memory; bytes per second."""
         return floor.memory_bandwidth(threads)
 
     def facts(self) -> dict[str, str]:
+        """Return nothing: the processor is a fact of the machine."""
         return {}
 
 
-class _Cuda:
+class Cuda:
     """Time between CUDA events on the current stream, which torch's operators use as well.
 
     ``cold`` finds nothing of the arrays in the second-level cache: a buffer twice its size is
@@ -62,21 +67,20 @@ class _Cuda:
     call. In both the device is held up while the call is issued, so that only its own time counts,
     unless the host needs longer. ``launch`` is what the host spends until the call returns.
 
+    Parameters
+    ----------
+    cupy : module
+        CuPy.
+
     Raises
     ------
     ValueError
-        If there is no CuPy or no device.
+        If there is no device.
     """
 
     name = "cuda"
 
-    def __init__(self) -> None:
-        try:
-            import cupy
-        except ImportError as error:
-            raise ValueError(
-                f"--backend cuda needs CuPy, which cannot be imported: {error}"
-            ) from error
+    def __init__(self, cupy: Any) -> None:
         try:
             self._device = cupy.cuda.Device()
             attributes = self._device.attributes
@@ -92,9 +96,11 @@ class _Cuda:
         }
 
     def move(self, array: Any) -> Any:
+        """Copy a NumPy array to the device."""
         return self._cupy.asarray(array)
 
     def bandwidth(self, threads: int) -> float:
+        """Measure a copy of 1 GiB; bytes per second, each counted twice."""
         source = self._cupy.ones(1 << 28, self._cupy.float32)
         target = self._cupy.empty_like(source)
         copy = self.clocks["warm"]
@@ -102,6 +108,7 @@ class _Cuda:
         return 2 * source.nbytes / seconds
 
     def facts(self) -> dict[str, str]:
+        """Return the names and versions of device, driver and CuPy."""
         runtime = self._cupy.cuda.runtime
         return {
             "device": runtime.getDeviceProperties(self._device.id)["name"].decode(),
@@ -140,5 +147,11 @@ class _Cuda:
 
 
 def open_device(backend: str) -> Device:
-    """Return the device for ``cpu`` or ``cuda``."""
-    return _Cuda() if backend == "cuda" else _Cpu()
+    """Return the device for ``cpu`` or ``cuda``; a ValueError says why there is none."""
+    if backend == "cpu":
+        return Cpu()
+    try:
+        import cupy
+    except ImportError as error:
+        raise ValueError(f"--backend cuda needs CuPy, which cannot be imported: {error}") from error
+    return Cuda(cupy)

@@ -16,7 +16,6 @@ __all__ = ["compulsory_bytes", "memory_bandwidth", "output_bytes"]
 
 IntArray = NDArray[np.int64]
 
-_BUFFER = 256 << 20
 _ROUNDS = 7
 _ARGMAX_BYTES = 4
 # Images, rows and columns.
@@ -40,15 +39,17 @@ def output_bytes(task: Task) -> int:
     return sum(_pooled_cells(task, level) * _cell_bytes(task, level) for level in task.levels)
 
 
-def memory_bandwidth(threads: int) -> float:
+def memory_bandwidth(threads: int, buffer_bytes: int = 256 << 20) -> float:
     """Measure the memory's speed as NumPy reaches it.
 
-    Each thread works on its part of two arrays of 256 MiB; NumPy holds no lock meanwhile.
+    Each thread works on its part of two arrays; NumPy holds no lock meanwhile.
 
     Parameters
     ----------
     threads : int
         How many may work at once.
+    buffer_bytes : int
+        Size of either array: many times that of the caches.
 
     Returns
     -------
@@ -56,7 +57,7 @@ def memory_bandwidth(threads: int) -> float:
         Bytes per second: the best of reading (``np.bitwise_or.reduce``) and copying (each byte
         counts twice), with one thread and with all, in several rounds.
     """
-    source, target = np.ones(_BUFFER // 8, np.int64), np.zeros(_BUFFER // 8, np.int64)
+    source, target = (make(buffer_bytes // 8, np.int64) for make in (np.ones, np.zeros))
     target.fill(1)  # zeros are not in memory before they are written
     return max(_bandwidth(source, target, count) for count in {1, threads})
 

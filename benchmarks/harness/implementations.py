@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any, Protocol, cast
 
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 import roipool
 from harness import elsewhere, ours
-from harness.peers import OWN_PROCESS, PEERS
+from harness.peers import OWN_PROCESS
 from roipool.cli.bench.libraries import Absent, Library, Task, opened, prepared
 
 __all__ = ["Call", "Clock", "Implementation", "open_ours", "open_peer"]
@@ -35,6 +35,7 @@ class Implementation(Protocol):
 
     name: str
     version: str
+    remarks: Mapping[str, str]  # why results of a type differ, if that is known
 
     def prepare(self, task: Task) -> None:
         """Make ready for a task and run it once; raises `Absent` where it cannot."""
@@ -54,6 +55,7 @@ class _Ours:
 
     name = "roipool"
     version = roipool.__version__
+    remarks: Mapping[str, str] = {}
 
     def __init__(self, threads: int, out_reuse: bool, move: Callable[[Any], Any]) -> None:
         self._threads, self._out_reuse, self._move = threads, out_reuse, move
@@ -77,6 +79,7 @@ class _Missing:
     """A peer that cannot be had; it says why whenever it is asked."""
 
     version = ""
+    remarks: Mapping[str, str] = {}
 
     def __init__(self, name: str, reason: Absent) -> None:
         self.name, self._reason = name, reason
@@ -97,9 +100,10 @@ class _Missing:
 class _InProcess:
     """A peer imported into this process."""
 
-    def __init__(self, name: str, threads: int, device: str) -> None:
+    def __init__(self, name: str, library: type[Library], threads: int, device: str) -> None:
         self.name = name
-        self._peer: Library = opened(PEERS[name], threads, device)
+        self.remarks: Mapping[str, str] = library.remarks
+        self._peer: Library = opened(library, threads, device)
         self.version = self._peer.version
 
     def prepare(self, task: Task) -> None:
@@ -122,7 +126,9 @@ class _Worker:
     Parameters
     ----------
     name : str
-        Key of `PEERS`.
+        By which `elsewhere` knows it.
+    library : type
+        What it offers.
     threads : int
         How many it may use.
     python : str
@@ -134,8 +140,10 @@ class _Worker:
         If it cannot be started there.
     """
 
-    def __init__(self, name: str, threads: int, python: str) -> None:
+    def __init__(self, name: str, library: type[Library], threads: int, python: str) -> None:
         self.name = name
+        self.remarks: Mapping[str, str] = library.remarks
+        self._check = library.check
         self._files = contextlib.ExitStack()
         self._folder = Path(self._files.enter_context(tempfile.TemporaryDirectory()))
         self._complaints = self._files.enter_context((self._folder / "stderr").open("w+"))
@@ -164,7 +172,7 @@ class _Worker:
             raise
 
     def prepare(self, task: Task) -> None:
-        PEERS[self.name].check(task)
+        self._check(task)
         for old in self._folder.glob("*.npy"):
             old.unlink()
         elsewhere.save(task, self._folder)
@@ -219,19 +227,23 @@ def open_ours(threads: int, out_reuse: bool, move: Callable[[Any], Any]) -> Impl
     return _Ours(threads, out_reuse, move)
 
 
-def open_peer(name: str, threads: int, device: str, pythons: dict[str, str]) -> Implementation:
+def open_peer(
+    name: str, library: type[Library], threads: int, device: str, python: str | None
+) -> Implementation:
     """Open a peer in this process, or in its own where it needs one.
 
     Parameters
     ----------
     name : str
-        Key of `PEERS`.
+        The library's.
+    library : type
+        What it offers.
     threads : int
         How many it may use.
     device : {"cpu", "cuda"}
         Where its arrays lie.
-    pythons : dict
-        The interpreters of peers that live in another environment, by name.
+    python : str or None
+        The interpreter of the environment that it lives in, if not this one.
 
     Returns
     -------
@@ -239,9 +251,9 @@ def open_peer(name: str, threads: int, device: str, pythons: dict[str, str]) -> 
         Ready to `prepare`; one that always raises `Absent` if the peer cannot be had.
     """
     try:
-        if name in pythons or (name in OWN_PROCESS and device == "cpu"):
-            return _Worker(name, threads, pythons.get(name, sys.executable))
-        return _InProcess(name, threads, device)
+        if python or (name in OWN_PROCESS and device == "cpu"):
+            return _Worker(name, library, threads, python or sys.executable)
+        return _InProcess(name, library, threads, device)
     except Absent as reason:
         return _Missing(name, reason)
 

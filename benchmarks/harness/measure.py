@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -15,7 +15,7 @@ from harness.devices import Device
 from harness.implementations import Clock, Implementation, open_ours, open_peer
 from harness.workloads import Workload, task_of
 from roipool.cli.bench.agreement import Agreement, agreement
-from roipool.cli.bench.libraries import Absent, Task
+from roipool.cli.bench.libraries import Absent, Library, Task
 from roipool.cli.bench.timing import calls_per_turn
 
 __all__ = ["Case", "Plan", "Row", "measure", "rounds"]
@@ -33,8 +33,8 @@ class Plan:
         Of the features.
     threads : sequence of int
         How many each implementation may use.
-    peers : sequence of str
-        Names of libraries.
+    peers : mapping
+        Libraries by name.
     pythons : dict
         Interpreters of peers that live in other environments.
     repeat : int
@@ -48,7 +48,7 @@ class Plan:
     items: Sequence[tuple[Workload, bool]]
     dtypes: Sequence[str]
     threads: Sequence[int]
-    peers: Sequence[str]
+    peers: Mapping[str, type[Library]]
     pythons: dict[str, str]
     repeat: int
     out_reuse: bool
@@ -63,6 +63,7 @@ class Row:
     version: str = ""
     absent: str = ""
     agreement: Agreement | None = None
+    remark: str = ""  # why its results differ, if that is known
     calls: int = 1
     seconds: list[float] = field(default_factory=list)
 
@@ -153,8 +154,9 @@ def _implementations(plan: Plan, device: Device, threads: int) -> Iterator[list[
     """Open roipool, which comes first, and its peers."""
     with contextlib.ExitStack() as opened:
         implementations: list[Implementation] = [open_ours(threads, plan.out_reuse, device.move)]
-        for name in plan.peers:
-            implementations.append(open_peer(name, threads, device.name, plan.pythons))
+        for name, peer in plan.peers.items():
+            python = plan.pythons.get(name)
+            implementations.append(open_peer(name, peer, threads, device.name, python))
             opened.callback(implementations[-1].close)
         yield implementations
 
@@ -170,6 +172,7 @@ def _introduced(
         implementation.prepare(task)
         if implementation is not first:
             row.agreement = agreement(first.results(), implementation.results())
+            row.remark = implementation.remarks.get(task.levels[0].features.dtype.name, "")
     except (Absent, ValueError) as reason:
         row.absent = str(reason)
     return row

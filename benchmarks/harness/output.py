@@ -7,7 +7,6 @@ import math
 from typing import Any
 
 from harness.measure import Case, Row
-from harness.peers import PEERS
 from harness.workloads import Workload
 from roipool.cli.text import short
 
@@ -88,13 +87,8 @@ def _results(case: Case, row: Row) -> str:
     if row.agreement.holds:
         return f"equal within {apart}" if row.agreement.greatest else "equal"
     share, limit = short(100 * row.agreement.beyond), short(row.agreement.limit, 2)
-    why = _remark(case, row)
-    return f"{share} % differ by more than {limit}, up to {apart}{why and ': ' + why}"
-
-
-def _remark(case: Case, row: Row) -> str:
-    """Return why a library's results differ, if that is known."""
-    return PEERS[row.library].remarks.get(case.dtype, "")
+    why = row.remark and f": {row.remark}"
+    return f"{share} % differ by more than {limit}, up to {apart}{why}"
 
 
 def _entry(case: Case, row: Row) -> dict[str, Any]:
@@ -119,7 +113,7 @@ def _entry(case: Case, row: Row) -> dict[str, Any]:
         "limit": row.agreement.limit,
         "share_beyond": row.agreement.beyond,
         "agrees": row.agreement.holds,
-        "remark": "" if row.agreement.holds else _remark(case, row),
+        "remark": "" if row.agreement.holds else row.remark,
     }
     return {
         **common,

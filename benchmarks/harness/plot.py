@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 
 from harness.measure import Case, Row
-from harness.peers import PEERS
 from roipool.cli.text import short
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ _BOTTOM = 0.85
 _RIGHT = 0.5
 
 
-def draw(cases: list[Case], machine: dict[str, Any]) -> Figure:
+def draw(cases: list[Case], machine: dict[str, Any], peers: list[str]) -> Figure:
     """Draw the ratios on a logarithmic axis.
 
     Parameters
@@ -44,6 +43,8 @@ def draw(cases: list[Case], machine: dict[str, Any]) -> Figure:
         The result.
     machine : dict
         The facts that stand below the figure.
+    peers : list of str
+        All libraries that there are; a library's place decides its colour.
 
     Returns
     -------
@@ -54,22 +55,26 @@ def draw(cases: list[Case], machine: dict[str, Any]) -> Figure:
     from matplotlib.figure import Figure
 
     rows = _rows(cases)
-    libraries = [name for name in PEERS if any(_row(case, name) for case in cases)]
+    colours = {
+        name: _COLOURS[place % len(_COLOURS)]
+        for place, name in enumerate(peers)
+        if any(_row(case, name) for case in cases)
+    }
     heights = [_BAR * max(_bars(pair), _LEAST_BARS) + _ROW_GAP for pair in rows.values()]
     width = _LABELS + 2 * _PANEL + _PANEL_GAP + _RIGHT
     height = _TOP + sum(heights) + _BOTTOM
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         figure = Figure(figsize=(width, height), facecolor="white")
-        ratios = [c.ratio(row) for c in cases for name in libraries if (row := _row(c, name))]
+        ratios = [c.ratio(row) for c in cases for name in colours if (row := _row(c, name))]
         limits = min([0.5, *ratios]) * 0.9, max([5, *ratios]) * 2
         for side, title in enumerate(("forward", "backward")):
             left = _LABELS + side * (_PANEL + _PANEL_GAP)
             place = (left / width, _BOTTOM / height, _PANEL / width, sum(heights) / height)
             axes = figure.add_axes(place)
-            _draw_panel(axes, [pair[side] for pair in rows.values()], heights, libraries)
+            _draw_panel(axes, [pair[side] for pair in rows.values()], heights, colours)
             _dress(axes, title, list(rows) if side == 0 else [], heights, limits)
-        _write_around(figure, cases, libraries, machine)
+        _write_around(figure, cases, colours, machine)
     return figure
 
 
@@ -105,23 +110,19 @@ def _bars(pair: list[Case | None]) -> int:
     return max(sum(not row.absent for row in case.rows[1:]) if case else 0 for case in pair)
 
 
-def _colour(library: str) -> str:
-    return _COLOURS[list(PEERS).index(library) % len(_COLOURS)]
-
-
 def _draw_panel(
-    axes: Axes, cases: list[Case | None], heights: list[float], libraries: list[str]
+    axes: Axes, cases: list[Case | None], heights: list[float], colours: dict[str, str]
 ) -> None:
     """Draw the bars of each row from its top down; those of absent libraries take no place."""
     tops = np.concatenate([[0], np.cumsum(heights)[:-1]])
     for case, top in zip(cases, tops, strict=True):
         middle = top + (_ROW_GAP + _BAR) / 2
-        for library in libraries:
+        for library, colour in colours.items():
             row = _row(case, library)
             if case is None or row is None:
                 continue
             ratio = case.ratio(row)
-            axes.barh(middle, ratio - 1, 0.85 * _BAR, left=1, color=_colour(library))
+            axes.barh(middle, ratio - 1, 0.85 * _BAR, left=1, color=colour)
             axes.annotate(
                 short(ratio, 2 if ratio < 10 else 3) + _star(row),
                 (max(ratio, 1), middle),
@@ -160,7 +161,7 @@ def _dress(
 
 
 def _write_around(
-    figure: Figure, cases: list[Case], libraries: list[str], machine: dict[str, Any]
+    figure: Figure, cases: list[Case], colours: dict[str, str], machine: dict[str, Any]
 ) -> None:
     """Put the title and the legend above, the machine and the versions below."""
     width, height = figure.get_size_inches()
@@ -173,10 +174,9 @@ def _write_around(
         va="top",
     )
     place = left
-    if not libraries:
+    if not colours:
         figure.text(place, 1 - 0.58 / height, "no other library took part", fontsize=9, va="top")
-    for library in libraries:
-        colour = _colour(library)
+    for library, colour in colours.items():
         figure.text(place, 1 - 0.58 / height, "\u25a0", color=colour, fontsize=11, va="top")
         figure.text(place + 0.16 / width, 1 - 0.6 / height, library, fontsize=9, va="top")
         place += (0.35 + 0.085 * len(library)) / width

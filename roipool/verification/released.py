@@ -2,7 +2,7 @@
 
 A folder of goldens holds inputs and answers of several programs for cases that are awkward on
 purpose; its README says from which releases. `ANSWERS` says how to compute each one here. Choices
-(maxima, nearest cells, winners) agree bit for bit, sums within a few float32 ulps of the greatest
+(maxima, nearest cells, argmax) agree bit for bit, sums within a few float32 ulps of the greatest
 value: only the order of summation differs. A sample on the other side of a floor, ceil or outside
 decision would show as a larger difference.
 """

@@ -60,12 +60,12 @@ def is_computed(operation: str, backend: Backend, dtype: np.dtype[Any], layout: 
 def every_form(operation: str = "", dtypes: Sequence[str] = tuple(DTYPES)) -> Any:
     """Call a test in every type and layout, those left out by `is_computed` apart.
 
-    Without an `operation`, the test's argument `name` says which it is.
+    Without an `operation`, the test's argument `name` says which it is. The test's backend is the
+    fixture `backend` or `gpu`.
     """
 
-    def where(
-        backend: Backend, dtype: np.dtype[Any], layout: str, name: str = operation, **_: Any
-    ) -> bool:
+    def where(dtype: np.dtype[Any], layout: str, name: str = operation, **fixtures: Any) -> bool:
+        backend = fixtures["gpu"] if "gpu" in fixtures else fixtures["backend"]
         return is_computed(name, backend, dtype, layout)
 
     return each(where, layout=LAYOUTS, dtype={name: DTYPES[name] for name in dtypes})

@@ -5,20 +5,48 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 import textwrap
+from collections.abc import Mapping
+from pathlib import Path
+
+# Texts of modules that stand in for others: one that is not installed, and arrays of CuPy.
+NOT_INSTALLED = """
+raise ModuleNotFoundError(f"No module named {__name__!r}", name=__name__)
+"""
+ONLY_ARRAYS = """
+import types
+
+class ndarray:
+    def __init__(self, number=0):
+        self.device = types.SimpleNamespace(id=number)
+"""
 
 
-def run_python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run `code` with variables added to the environment; a minute is far more than it needs.
+def run_python(
+    code: str,
+    *,
+    modules: Mapping[str, str] | None = None,
+    path: Path | None = None,
+    **environment: str,
+) -> subprocess.CompletedProcess[str]:
+    """Run `code` with variables added to the environment.
 
-    ``-P`` keeps the current folder, which may be a source tree, from hiding what is installed.
+    `modules` are the texts of modules that stand in for others, by name; `path` is a folder from
+    which modules may be imported, too. Ten minutes are for
+    what hangs: nothing needs a tenth of them, on a busy machine. ``-P`` keeps the
+    current folder, which may be a source tree, from hiding what is installed.
     """
     without = {key: value for key, value in os.environ.items() if not key.startswith("ROIPOOL_")}
-    return subprocess.run(
-        [sys.executable, "-P", "-c", textwrap.dedent(code)],
-        env={**without, **environment},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    with tempfile.TemporaryDirectory() as folder:
+        for name, text in (modules or {}).items():
+            Path(folder, f"{name}.py").write_text(textwrap.dedent(text))
+        places = [folder, str(path or ""), os.environ.get("PYTHONPATH", "")]
+        return subprocess.run(
+            [sys.executable, "-P", "-c", textwrap.dedent(code)],
+            env={**without, "PYTHONPATH": os.pathsep.join(filter(None, places)), **environment},
+            capture_output=True,
+            text=True,
+            timeout=600,
+            check=False,
+        )

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import sys
-import types
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +11,7 @@ import pytest
 from _support.catalogue import DTYPES, Array
 from _support.combinations import each
 from _support.compare import assert_same_bits
+from _support.run_python import ONLY_ARRAYS, run_python
 
 import roipool
 
@@ -350,15 +349,25 @@ def test_arrays_of_other_libraries_are_refused() -> None:
         roipool.roi_align(Foreign(), ROIS, 2)
 
 
-def test_mixed_kinds_of_arrays_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    cupy = types.ModuleType("cupy")
-    cupy.ndarray = type("ndarray", (), {"__module__": "cupy"})  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "cupy", cupy)
-    on_gpu = cupy.ndarray()  # type: ignore[attr-defined]
-    with pytest.raises(TypeError, match="features is on the GPU, rois is not"):
-        roipool.roi_align(on_gpu, ROIS, 2)
-    with pytest.raises(TypeError, match="argmax is on the GPU, grad_output, rois is not"):
-        roipool.roi_pool_backward(GRAD, on_gpu, ROIS, FEATURES.shape)
+def test_mixed_kinds_of_arrays_are_refused() -> None:
+    code = """
+        import cupy, roipool
+        import numpy as np
+        on_gpu, rois, grad = cupy.ndarray(), np.ones((2, 5)), np.ones((2, 1, 2, 2))
+        for call in (
+            lambda: roipool.roi_align(on_gpu, rois, 2),
+            lambda: roipool.roi_pool_backward(grad, on_gpu, rois, (1, 1, 4, 4)),
+        ):
+            try:
+                call()
+            except TypeError as error:
+                print(error)
+    """
+    done = run_python(code, modules={"cupy": ONLY_ARRAYS})
+    assert done.stderr == ""
+    first, second = done.stdout.splitlines()
+    assert "features is on the GPU, rois is not" in first
+    assert "argmax is on the GPU, grad_output, rois is not" in second
 
 
 # ---- Every form of boxes

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
+import contextlib
+import io
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -16,7 +18,9 @@ import bench
 import numpy as np
 import pytest
 from _support.cli_runs import names_here, strict_json
+from _support.run_python import NOT_INSTALLED, run_python
 from harness import elsewhere, floor, measure, ours
+from harness.devices import Cpu, Cuda, Device
 from harness.peers import PEERS
 from harness.proposals import iou, scene
 from harness.workloads import WORKLOADS, changed, choose, task_of
@@ -31,48 +35,46 @@ CODES = [f"W{number}{letter}" for number in range(1, 7) for letter in "ab"]
 pytestmark = pytest.mark.usefixtures("same_threads_after")
 
 
-@pytest.fixture(autouse=True)
-def no_great_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(floor, "_BUFFER", 1 << 16)
+class Here(Cpu):
+    """The CPU; its memory is measured with small buffers."""
+
+    def bandwidth(self, threads: int) -> float:
+        return floor.memory_bandwidth(threads, 1 << 16)
+
+
+def run_bench(
+    *arguments: str,
+    stub: type[Library] | None = None,
+    device: Callable[[str], Device] = lambda backend: Here(),
+) -> int:
+    """Run the program; a stub is one library more."""
+    return bench.main(arguments, PEERS if stub is None else {**PEERS, "stub": stub}, device)
 
 
 class Stub(Library):
-    """Answers as roipool does, plus an offset, and notes every call."""
+    """Answers as roipool does, plus an offset."""
 
     modules = ("numpy",)
     operations = ("roi_align", "roi_pool", "crop_and_resize")
     layouts = ("NCHW", "NHWC")
     offset = 0.0
-    calls: ClassVar[list[str]] = []
+    remarks: ClassVar[dict[str, str]] = {"float32": "it adds something"}
 
     def __init__(self, threads: int, device: str = "cpu") -> None:
         self.threads = threads
 
     def prepare(self, task: Task) -> Any:
-        call = ours.prepare(task)
-
-        def noted() -> Any:
-            self.calls.append("stub")
-            return call()
-
-        return noted
+        return ours.prepare(task)
 
     def arrays(self, task: Task, results: Any) -> Any:
         return [result + result.dtype.type(self.offset) for result in results]
 
 
-@pytest.fixture
-def stub(monkeypatch: pytest.MonkeyPatch) -> type[Stub]:
-    monkeypatch.setitem(PEERS, "stub", Stub)
-    monkeypatch.setattr(Stub, "calls", [])
-    return Stub
-
-
-def complains(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+def complains(capsys: pytest.CaptureFixture[str], *arguments: str, **options: Any) -> str:
     """Run, expect a complaint and no new file, and return the complaint."""
     before = names_here()
     with pytest.raises(SystemExit) as stopped:
-        bench.main(list(arguments))
+        run_bench(*arguments, **options)
     out, err = capsys.readouterr()
     assert stopped.value.code == 2
     assert out == ""
@@ -82,8 +84,8 @@ def complains(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return message
 
 
-def rows_of(*arguments: str) -> list[dict[str, Any]]:
-    assert bench.main([*arguments, "--json", "out.json"]) == 0
+def rows_of(*arguments: str, **options: Any) -> list[dict[str, Any]]:
+    assert run_bench(*arguments, "--json", "out.json", **options) == 0
     rows: list[dict[str, Any]] = strict_json("out.json")["rows"]
     return rows
 
@@ -172,19 +174,28 @@ def test_compulsory_bytes_by_hand(
 # Turns and verdicts
 
 
-def test_turns_alternate(stub: type[Stub], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_turns_alternate() -> None:
     turns: list[tuple[str, int]] = []
     times = {"roipool": iter([9.0, 0.25, 2.0, 0.5]), "stub": iter([9.0, 1.0, 1.5, 7.0])}
+    calls: list[str] = []
 
-    def clock(call: Any, repeats: int) -> float:
-        del stub.calls[:]
-        call()
-        turns.append((stub.calls[0] if stub.calls else "roipool", roipool.get_num_threads()))
-        return next(times[turns[-1][0]])
+    class Noting(Stub):
+        def prepare(self, task: Task) -> Any:
+            call = super().prepare(task)
+            return lambda: [calls.append("stub"), *call()][1:]
 
-    monkeypatch.setattr("harness.devices._Cpu.clocks", {"wall": clock})
+    class Clock(Here):
+        def __init__(self) -> None:
+            self.clocks = {"wall": self.seconds}
+
+        def seconds(self, call: Any, repeats: int) -> float:
+            del calls[:]
+            call()
+            turns.append((calls[0] if calls else "roipool", roipool.get_num_threads()))
+            return next(times[turns[-1][0]])
+
     options = ["--peers", "stub", "--repeat", "3", "--threads", "3"]
-    first, second = rows_of(*ONE, *options)
+    first, second = rows_of(*ONE, *options, stub=Noting, device=lambda backend: Clock())
     # One more than asked for, to warm up.
     assert turns == [("roipool", 3), ("stub", 3)] * 4
     assert (first["library"], first["seconds"]) == ("roipool", [0.25, 2, 0.5])
@@ -195,7 +206,7 @@ def test_turns_alternate(stub: type[Stub], monkeypatch: pytest.MonkeyPatch) -> N
     assert first["floor"] == pytest.approx(first["compulsory_bytes"] / first["bandwidth"])
 
 
-def test_short_calls_are_repeated(stub: type[Stub]) -> None:
+def test_short_calls_are_repeated() -> None:
     settled = iter([0.001, 0.002])
     case_rows = [measure.Row("a"), measure.Row("b", absent="not there")]
     a = SimpleNamespace(seconds=lambda clock, repeats: next(settled))
@@ -206,15 +217,10 @@ def test_short_calls_are_repeated(stub: type[Stub]) -> None:
 
 @pytest.mark.parametrize(("offset", "agrees"), [(0.0, True), (1e-7, True), (0.1, False)])
 def test_disagreement_is_said(
-    offset: float,
-    agrees: bool,
-    stub: type[Stub],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    offset: float, agrees: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(stub, "offset", offset)
-    monkeypatch.setattr(stub, "remarks", {"float32": "it adds something"})
-    _, row = rows_of(*ONE, "--peers", "stub")
+    adding = type("Adding", (Stub,), {"offset": offset})
+    _, row = rows_of(*ONE, "--peers", "stub", stub=adding)
     assert row["agreement"]["agrees"] is agrees
     assert row["agreement"]["greatest_difference"] == pytest.approx(offset, abs=2e-7)
     assert row["agreement"]["share_beyond"] == (0 if agrees else 1)
@@ -223,30 +229,38 @@ def test_disagreement_is_said(
     assert (", up to 0.1: it adds something" in out) is not agrees
 
 
-def test_peers_that_drop_out(
-    stub: type[Stub], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def refuse(*_: Any) -> Any:
-        raise RuntimeError("no kernel\nfor this")
+def test_peers_that_drop_out(capsys: pytest.CaptureFixture[str]) -> None:
+    class Refusing(Stub):
+        def prepare(self, task: Task) -> Any:
+            raise RuntimeError("no kernel\nfor this")
 
-    monkeypatch.setattr(stub, "prepare", refuse)
-    _, row = rows_of(*ONE, "--peers", "stub")
+    _, row = rows_of(*ONE, "--peers", "stub", stub=Refusing)
     assert row["absent"] == "refuses this: RuntimeError: no kernel"
     assert "stub         absent: refuses this" in capsys.readouterr().out
 
 
-def test_peers_that_drop_out_later(stub: type[Stub], monkeypatch: pytest.MonkeyPatch) -> None:
-    def vanish(*_: Any) -> Any:
-        raise Absent("its process ended")
+def test_peers_that_drop_out_later() -> None:
+    class Vanishing(Stub):
+        def prepare(self, task: Task) -> Any:
+            calls = iter([super().prepare(task)] * 3)  # to prepare, to compare, to warm up
 
-    monkeypatch.setattr("harness.implementations._InProcess.seconds", vanish)
-    _, row = rows_of(*ONE, "--peers", "stub")
+            def call() -> Any:
+                if (computing := next(calls, None)) is None:
+                    raise Absent("its process ended")
+                return computing()
+
+            return call
+
+    _, row = rows_of(*ONE, "--peers", "stub", stub=Vanishing)
     assert row["absent"] == "its process ended"
 
 
-def test_another_shape_is_no_result(stub: type[Stub], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stub, "arrays", lambda self, task, results: [r[:1] for r in results])
-    _, row = rows_of(*ONE, "--peers", "stub")
+def test_another_shape_is_no_result() -> None:
+    class Shortening(Stub):
+        def arrays(self, task: Task, results: Any) -> Any:
+            return [result[:1] for result in results]
+
+    _, row = rows_of(*ONE, "--peers", "stub", stub=Shortening)
     assert "shape (1, 2, 7, 7), not (3, 2, 7, 7)" in row["absent"]
 
 
@@ -259,17 +273,15 @@ def test_another_shape_is_no_result(stub: type[Stub], monkeypatch: pytest.Monkey
         ("stress-nan", [], "undefined"),
     ],
 )
-def test_what_a_peer_does_not_have(
-    workload: str,
-    options: list[str],
-    reason: str,
-    stub: type[Stub],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(stub, "operations", Library.operations)
-    monkeypatch.setattr(stub, "layouts", Library.layouts)
-    monkeypatch.setattr(stub, "prepare", lambda self, task: self.check(task))
-    rows = rows_of(*TINY, "--workload", workload, "--peers", "stub", *options)
+def test_what_a_peer_does_not_have(workload: str, options: list[str], reason: str) -> None:
+    class Plain(Stub):
+        operations = Library.operations
+        layouts = Library.layouts
+
+        def prepare(self, task: Task) -> Any:
+            return self.check(task)
+
+    rows = rows_of(*TINY, "--workload", workload, "--peers", "stub", *options, stub=Plain)
     assert [reason in row["absent"] for row in rows if row["library"] == "stub"] == [True, True]
     assert all(row["seconds"] for row in rows if row["library"] == "roipool")
 
@@ -302,7 +314,7 @@ def test_the_worker_needs_little() -> None:
 
 
 @pytest.fixture
-def worker_python(monkeypatch: pytest.MonkeyPatch) -> str:
+def worker_python() -> str:
     """A program that serves a stub, whatever peer it is asked for; mxnet's name is borrowed."""
     Path("driver.py").write_text(
         "import os, sys\n"
@@ -401,9 +413,9 @@ class FakeCupy(SimpleNamespace):
         )
 
 
-def test_cuda_clocks(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setitem(sys.modules, "cupy", FakeCupy())
-    rows = rows_of(*ONE, "--backend", "cuda", "--peers", "openvino")
+def test_cuda_clocks(capsys: pytest.CaptureFixture[str]) -> None:
+    options = [*ONE, "--backend", "cuda", "--peers", "openvino"]
+    rows = rows_of(*options, device=lambda backend: Cuda(FakeCupy()))
     ours_rows = [row for row in rows if row["library"] == "roipool"]
     assert [row["clock"] for row in ours_rows] == ["cold", "warm", "launch"]
     assert [row["median"] for row in ours_rows[:2]] == [0.002, 0.002]
@@ -413,22 +425,31 @@ def test_cuda_clocks(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
     assert "--memory" in complains(capsys, *ONE, "--backend", "cuda", "--memory")
 
 
-def test_no_cuda(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setitem(sys.modules, "cupy", None)
-    assert "needs CuPy" in complains(capsys, *ONE, "--backend", "cuda", "--json", "out.json")
+def test_no_cupy() -> None:
+    code = """
+        import bench
+        bench.main(["--backend", "cuda", "--json", "out.json"])
+    """
+    done = run_python(code, modules={"cupy": NOT_INSTALLED}, path=Path(bench.__file__).parent)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "needs CuPy" in done.stderr
+    assert names_here() == []
 
+
+def test_no_cuda(capsys: pytest.CaptureFixture[str]) -> None:
     def no_device() -> None:
         raise cupy.cuda.runtime.CUDARuntimeError("no CUDA-capable device is detected")
 
     cupy = FakeCupy()
     cupy.cuda.Device = no_device
-    monkeypatch.setitem(sys.modules, "cupy", cupy)
-    assert "no CUDA-capable device" in complains(capsys, *ONE, "--backend", "cuda")
+    options = [*ONE, "--backend", "cuda"]
+    complaint = complains(capsys, *options, device=lambda backend: Cuda(cupy))
+    assert "no CUDA-capable device" in complaint
 
 
 def test_bandwidth_is_positive() -> None:
-    assert floor.memory_bandwidth(1) > 0
-    assert floor.memory_bandwidth(3) > 0
+    assert floor.memory_bandwidth(1, 1 << 16) > 0
+    assert floor.memory_bandwidth(3, 1 << 16) > 0
 
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="Linux keeps the record")
@@ -446,7 +467,7 @@ def test_peak_memory() -> None:
 
 
 def test_json(capsys: pytest.CaptureFixture[str]) -> None:
-    assert bench.main([*ONE, "--peers", "none", "--threads", "1,2", "--json", "out.json"]) == 0
+    assert run_bench(*ONE, "--peers", "none", "--threads", "1,2", "--json", "out.json") == 0
     content = strict_json("out.json")
     facts = content["machine"]
     assert facts["cpu"]
@@ -457,7 +478,7 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert {row["code"] for row in content["rows"]} == {"W4a"}
     assert content["options"]["boxes"] == 3
     capsys.readouterr()
-    assert bench.main([*ONE, "--peers", "none", "--json", "-"]) == 0
+    assert run_bench(*ONE, "--peers", "none", "--json", "-") == 0
     assert json.loads(capsys.readouterr().out)["rows"][0]["workload"] == "vgg16-pool"
 
 
@@ -472,9 +493,9 @@ def test_both_layouts_and_all_types() -> None:
 
 
 @pytest.mark.parametrize("peer", ["stub", "none"])
-def test_plot(peer: str, stub: type[Stub], capsys: pytest.CaptureFixture[str]) -> None:
+def test_plot(peer: str, capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--workload", "W4a,W4b,stress-nan", "--peers", peer]
-    assert bench.main([*TINY, *options, "--plot", "out.png"]) == 0
+    assert run_bench(*TINY, *options, "--plot", "out.png", stub=Stub) == 0
     assert capsys.readouterr().err == ""
     with pytest.importorskip("PIL.Image").open("out.png") as figure:
         figure.load()
@@ -484,26 +505,46 @@ def test_plot(peer: str, stub: type[Stub], capsys: pytest.CaptureFixture[str]) -
     assert colours > 20
 
 
+class Terminal(io.StringIO):
+    """A stream that says it is one."""
+
+    def isatty(self) -> bool:
+        return True
+
+
 def test_progress_on_a_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     monkeypatch.setenv("FORCE_COLOR", "1")
-    assert bench.main([*ONE, "--peers", "none"]) == 0
+    with contextlib.redirect_stderr(Terminal()) as terminal:
+        assert run_bench(*ONE, "--peers", "none") == 0
+    assert "vgg16-pool (W4a) roi_pool" in terminal.getvalue()
     out, err = capsys.readouterr()
-    assert "vgg16-pool (W4a) roi_pool" in err
     assert "\x1b" not in out
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)  # without rich
-    assert bench.main([*ONE, "--peers", "none"]) == 0
-    assert capsys.readouterr().err == ""
+    assert err == ""
+
+
+def test_no_progress_without_rich() -> None:
+    code = """
+        import io, sys
+        sys.modules["rich"] = None
+        sys.stderr = io.StringIO()
+        sys.stderr.isatty = lambda: True
+        from harness import command
+        with command._progress(1) as tick:
+            tick("label")
+        print(repr(sys.stderr.getvalue()))
+    """
+    done = run_python(code, path=Path(bench.__file__).parent)
+    assert done.stdout == "''\n", done.stderr
 
 
 def test_list_and_help(capsys: pytest.CaptureFixture[str]) -> None:
-    assert bench.main(["--list"]) == 0
+    assert run_bench("--list") == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == list(WORKLOADS)
     with pytest.raises(SystemExit):
-        bench.main(["--help"])
+        run_bench("--help")
     assert "--peer-python" in capsys.readouterr().out
 
 

@@ -4,38 +4,39 @@ from __future__ import annotations
 
 import json
 import re
-import sys
-from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from _support.run_python import run_python
+from _support.run_python import NOT_INSTALLED, run_python
 
 import roipool
 from roipool import _cpu
 from roipool._system_info import CUPY_EXTRAS
 from roipool.cli import main
 
-GPU = {"name": b"NVIDIA H200", "major": 9, "minor": 0, "totalGlobalMem": 150 * 2**30}
+# A module that answers as CuPy does.
+CUPY = """
+__version__ = "14.2.0"
+driver, devices = 13000, 1
 
+class cuda:
+    class runtime:
+        runtimeGetVersion = lambda: 12090
+        driverGetVersion = lambda: driver
+        getDeviceCount = lambda: devices
+        getDeviceProperties = lambda number: {
+            "name": b"NVIDIA H200", "major": 9, "minor": 0, "totalGlobalMem": 150 * 2**30
+        }
+"""
+NO_DRIVER = """
+driver = 0
 
-def cupy_that(**runtime: Any) -> ModuleType:
-    """Return a module that answers as CuPy does."""
-    cupy = ModuleType("cupy")
-    cupy.__version__ = "14.2.0"
-    answers = {
-        "runtimeGetVersion": lambda: 12090,
-        "driverGetVersion": lambda: 13000,
-        "getDeviceCount": lambda: 1,
-        "getDeviceProperties": lambda number: GPU,
-    }
-    cupy.cuda = SimpleNamespace(runtime=SimpleNamespace(**answers | runtime))
-    return cupy
+def fail():
+    raise RuntimeError("cudaErrorInsufficientDriver: CUDA driver version\\nis insufficient")
 
-
-def fail(*_: Any) -> Any:
-    raise RuntimeError("cudaErrorInsufficientDriver: CUDA driver version\nis insufficient")
+cuda.runtime.getDeviceCount = fail
+"""
 
 
 def facts(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
@@ -48,7 +49,20 @@ def lines(capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
     assert main(["info"]) == 0
     out, err = capsys.readouterr()
     assert err == ""
+    return labelled(out)
+
+
+def labelled(out: str) -> dict[str, str]:
     return {line[:16].strip(): line[17:] for line in out.splitlines()}
+
+
+def info_with(cupy: str, **environment: str) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the facts, and the lines, that a process tells where this text is CuPy."""
+    code = "from roipool.cli import main; main(['info', '--json']); print('--'); main(['info'])"
+    done = run_python(code, modules={"cupy": cupy}, **environment)
+    assert (done.returncode, done.stderr) == (0, "")
+    as_json, _, out = done.stdout.partition("--\n")
+    return json.loads(as_json), labelled(out)
 
 
 def test_cpu(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,15 +111,15 @@ def test_cached_memory(capsys: pytest.CaptureFixture[str]) -> None:
         roipool.free_memory()
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["info"], ["verify"], ["--version"], []])
 @pytest.mark.parametrize(
-    ("variable", "value"),
+    ("variable", "value", "arguments"),
     [
-        ("ROIPOOL_CACHE_MIB", "lots"),
-        ("ROIPOOL_CACHE_MIB", "-1"),
-        ("ROIPOOL_CACHE_MIB", "9" * 5000),
-        ("ROIPOOL_ISA", "avx9"),
-        ("ROIPOOL_NUM_THREADS", "0"),
+        ("ROIPOOL_CACHE_MIB", "lots", ["--help"]),
+        ("ROIPOOL_CACHE_MIB", "-1", ["info"]),
+        ("ROIPOOL_CACHE_MIB", "9" * 5000, ["verify"]),
+        ("ROIPOOL_ISA", "avx9", ["--version"]),
+        ("ROIPOOL_NUM_THREADS", "0", []),
+        ("ROIPOOL_NUM_THREADS", "0", ["info"]),
     ],
 )
 def test_a_bad_variable_is_one_line(variable: str, value: str, arguments: list[str]) -> None:
@@ -119,17 +133,12 @@ def test_a_bad_variable_is_one_line(variable: str, value: str, arguments: list[s
     assert len(done.stderr) < 200
 
 
-def test_cupy_with_a_device(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "cupy", cupy_that())
-    monkeypatch.setenv("CUPY_CACHE_DIR", "/var/cache/cupy")
-    found = facts(capsys)
+def test_cupy_with_a_device() -> None:
+    found, printed = info_with(CUPY, CUPY_CACHE_DIR="/var/cache/cupy")
     assert found["no_gpu"] is None
     assert found["devices"] == [
         {"name": "NVIDIA H200", "compute_capability": "9.0", "memory_bytes": 150 * 2**30}
     ]
-    printed = lines(capsys)
     assert printed["CuPy"] == "14.2.0"
     assert (printed["CUDA runtime"], printed["CUDA driver"]) == ("12.9", "13.0")
     assert printed["kernel cache"] == "/var/cache/cupy"
@@ -139,21 +148,19 @@ def test_cupy_with_a_device(
 @pytest.mark.parametrize(
     ("cupy", "reason"),
     [
-        (None, f"CuPy is not installed: {CUPY_EXTRAS}"),
+        (NOT_INSTALLED, f"CuPy is not installed: {CUPY_EXTRAS}"),
         (
-            cupy_that(driverGetVersion=lambda: 0, getDeviceCount=fail),
+            CUPY + NO_DRIVER,
             "CuPy finds no CUDA device: cudaErrorInsufficientDriver: CUDA driver version is",
         ),
-        (cupy_that(getDeviceCount=lambda: 0), "CUDA finds no device"),
-        (ModuleType("cupy"), "CuPy finds no CUDA device: module 'cupy' has no attribute"),
+        (CUPY + "devices = 0", "CUDA finds no device"),
+        ("", "CuPy finds no CUDA device: module 'cupy' has no attribute"),
     ],
 )
-def test_why_there_is_no_gpu(
-    cupy: Any, reason: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "cupy", cupy)  # None: an import finds no such module
-    assert facts(capsys)["devices"] == []
-    assert lines(capsys)["GPU"].startswith(f"none: {reason}")
+def test_why_there_is_no_gpu(cupy: str, reason: str) -> None:
+    found, printed = info_with(cupy)
+    assert found["devices"] == []
+    assert printed["GPU"].startswith(f"none: {reason}")
 
 
 def test_show_config_prints_the_same(capsys: pytest.CaptureFixture[str]) -> None:

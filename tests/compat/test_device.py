@@ -190,12 +190,12 @@ def test_boxes_of_no_image_pool_to_nothing(gpu: Backend, pool: Callable[[Any, An
 
 def test_boxes_of_no_image_have_no_gradient(gpu: Backend) -> None:
     ones, cells = np.ones((3, 8, 2, 2), np.float32), np.zeros((3, 8, 2, 2), np.int32)
-    grad, rois, winners = map(gpu.to_device, (ones, UNKNOWN, cells))
+    grad, rois, argmax = map(gpu.to_device, (ones, UNKNOWN, cells))
     for gradient in (
         torchvision.roi_align_backward(grad, rois, SHAPE),
-        torchvision.roi_pool_backward(grad, winners, rois, SHAPE),
-        mxnet.ROIPooling_backward(grad, winners, rois, SHAPE),
-        caffe.roi_align_backward(grad, winners, winners, rois, SHAPE, 2, 2, 1.0),
+        torchvision.roi_pool_backward(grad, argmax, rois, SHAPE),
+        mxnet.ROIPooling_backward(grad, argmax, rois, SHAPE),
+        caffe.roi_align_backward(grad, argmax, argmax, rois, SHAPE, 2, 2, 1.0),
     ):
         np.testing.assert_array_equal(gpu.to_host(gradient), 0)
 

@@ -35,7 +35,7 @@ on_every_backend = pytest.mark.usefixtures("on_backend")
 
 
 @on_every_backend
-def test_mmcv_loses_the_gradient_of_a_winner_at_exactly_minus_one() -> None:
+def test_mmcv_loses_the_gradient_of_an_argmax_at_exactly_minus_one() -> None:
     maps = np.ones((1, 1, 4, 4))
     box = [[0, 1.0, -0.5, 2.0, -0.5]]  # aligned: every sample at y = -1, inside by a hair
     options = (1.0, 1, "max", True)
@@ -91,7 +91,7 @@ def test_mxnet_boxes_of_no_image_get_no_gradient() -> None:
 
 
 @on_every_backend
-def test_mxnet_winners_are_places_in_the_whole_array() -> None:
+def test_mxnet_argmax_counts_through_the_whole_array() -> None:
     maps = np.stack([PROBE[0], PROBE[0]]).repeat(2, axis=1)
     _, argmax = mxnet.ROIPooling(maps, [[1, 1, 1, 3, 3]], (1, 1), 1.0, return_argmax=True)
     np.testing.assert_array_equal(argmax.ravel(), [50 + 18, 75 + 18])
@@ -107,7 +107,7 @@ def test_batch_column_is_cut_as_in_c() -> None:
 
 @on_every_backend
 @pytest.mark.parametrize("corners", [(1, 1, 3, 3), (0, 0, 2, 4)])
-def test_caffes_winner_on_a_cell_is_that_cells_sample(corners: tuple[int, ...]) -> None:
+def test_caffes_argmax_on_a_cell_is_that_cells_sample(corners: tuple[int, ...]) -> None:
     # The cell's middle is as near to the next sample.
     maps = np.random.default_rng(0).permutation(25).reshape(PROBE.shape).astype(np.float64)
     where = ([[0, *corners]], 2, 2, 1.0)

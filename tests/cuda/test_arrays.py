@@ -6,7 +6,6 @@ Boxes that are not checked on the host, forms of arguments, nothing read back, t
 from __future__ import annotations
 
 import sys
-import types
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from _support.catalogue import (
     in_layout,
     shape_in_layout,
 )
-from _support.run_python import run_python
+from _support.run_python import NOT_INSTALLED, ONLY_ARRAYS, run_python
 
 import roipool
 from roipool._cuda.launch import CALL_TYPE
@@ -191,21 +190,21 @@ def test_wrong_arguments_are_refused_as_on_the_cpu(gpu: Backend) -> None:
         roipool.roi_pool(maps, rois, 1, out=maps)
 
 
-def test_arrays_on_two_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    cupy = types.ModuleType("cupy")
-
-    class ndarray:  # noqa: N801
-        __module__ = "cupy"
-
-        def __init__(self, number: int) -> None:
-            self.device = types.SimpleNamespace(id=number)
-
-    cupy.ndarray = ndarray  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "cupy", cupy)
-    with pytest.raises(ValueError, match="on one GPU, got features on 0, rois on 1"):
-        roipool.roi_pool(ndarray(0), ndarray(1), 1)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="on one GPU, got features on 0, rois on 0 and 1"):
-        roipool.roi_pool(ndarray(0), [ndarray(0), ndarray(1)], 1)  # type: ignore[arg-type, list-item]
+def test_arrays_on_two_gpus_are_refused() -> None:
+    code = """
+        import roipool
+        from cupy import ndarray
+        for rois in (ndarray(1), [ndarray(0), ndarray(1)]):
+            try:
+                roipool.roi_pool(ndarray(0), rois, 1)
+            except ValueError as error:
+                print(error)
+    """
+    done = run_python(code, modules={"cupy": ONLY_ARRAYS})
+    assert done.stderr == ""
+    first, second = done.stdout.splitlines()
+    assert first.endswith("on one GPU, got features on 0, rois on 1")
+    assert second.endswith("on one GPU, got features on 0, rois on 0 and 1")
 
 
 # ---- Nothing waits, nothing is launched without need
@@ -337,31 +336,28 @@ def test_call_has_the_same_fields_on_both_sides(gpu: Backend) -> None:
 
 def test_without_cupy_the_extra_is_named() -> None:
     code = """
-        import sys
-        sys.modules["cupy"] = None
-        import roipool
         try:
             import roipool._cuda.engine
         except ImportError as error:
             print(error)
     """
-    assert 'pip install "roipool[cuda12]"' in run_python(code).stdout
+    printed = run_python(code, modules={"cupy": NOT_INSTALLED}).stdout
+    assert 'pip install "roipool[cuda12]"' in printed
 
 
 def test_without_a_device_the_driver_is_named() -> None:
+    cupy = """
+        class cuda:
+            class runtime:
+                def getDeviceCount():
+                    raise RuntimeError("cudaErrorInsufficientDriver")
+    """
     code = """
-        import sys, types
-        cupy = types.ModuleType("cupy")
-        def count():
-            raise RuntimeError("cudaErrorInsufficientDriver")
-        cupy.cuda = types.SimpleNamespace(runtime=types.SimpleNamespace(getDeviceCount=count))
-        sys.modules["cupy"] = cupy
-        import roipool
         try:
             import roipool._cuda.engine
         except RuntimeError as error:
             print(error)
     """
-    found = run_python(code).stdout
+    found = run_python(code, modules={"cupy": cupy}).stdout
     assert "cudaErrorInsufficientDriver" in found
     assert "roipool[cuda12]" in found

@@ -1,8 +1,9 @@
 """NVRTC takes every kernel, as CuPy would ask it to; no GPU is needed.
 
 Covered: each file in each element type, layout and pack, for each definition that it is made for,
-for every architecture in `ARCHITECTURES`, but not for all of these together: that is
-``pytest --everything``, and takes half an hour.
+for every architecture in `ARCHITECTURES`, but not for all of these together. PTX is what shows that
+NVRTC understands a text; the newest architecture also assembles each file to machine code. All
+texts as machine code for every architecture are ``pytest --everything``, and take half an hour.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ OPTIONS_OF_CUPY = ("-ftz=true", "--device-as-default-execution-space")  # it add
 
 
 EVERYTHING = list(itertools.product(ARCHITECTURES, every_specialisation()))
-CHOSEN = list(covering())
+COVERING = list(covering())
+ASSEMBLED = {text.file: text for _, text in COVERING}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -43,23 +45,28 @@ def compiler() -> None:
         pytest.skip(f"{error}: it exists for Linux and Windows only")
 
 
-def compiled(architecture: int, text: Text) -> str:
-    if architecture not in nvrtc.architectures():
-        pytest.skip(f"this version of NVRTC does not know sm_{architecture}")
+def compiled(architecture: str, text: Text) -> str:
+    if int(architecture.partition("_")[2]) not in nvrtc.architectures():
+        pytest.skip(f"this version of NVRTC does not know {architecture}")
     return nvrtc.compile_cuda(
-        text.source(), f"--gpu-architecture=sm_{architecture}", *OPTIONS, *OPTIONS_OF_CUPY
+        text.source(), f"--gpu-architecture={architecture}", *OPTIONS, *OPTIONS_OF_CUPY
     )
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Choose the texts."""
     if "text" in metafunc.fixturenames:
-        chosen = EVERYTHING if metafunc.config.getoption("everything") else CHOSEN
-        names = [f"sm_{architecture}-{text}" for architecture, text in chosen]
+        chosen = [
+            *((f"compute_{architecture}", text) for architecture, text in COVERING),
+            *((f"sm_{ARCHITECTURES[-1]}", text) for text in ASSEMBLED.values()),
+        ]
+        if metafunc.config.getoption("everything"):
+            chosen = [(f"sm_{architecture}", text) for architecture, text in EVERYTHING]
+        names = [f"{architecture}-{text}" for architecture, text in chosen]
         metafunc.parametrize(("architecture", "text"), chosen, ids=names)
 
 
-def test_kernels_compile(architecture: int, text: Text) -> None:
+def test_kernels_compile(architecture: str, text: Text) -> None:
     ptx = compiled(architecture, text)
     entries = set(re.findall(r"\.entry (\w+)", ptx))
     assert entries == set(re.findall(r"\s(\w+)\(const roipool::", text.source())) - {"roipool"}
@@ -69,7 +76,8 @@ def test_kernels_compile(architecture: int, text: Text) -> None:
 
 
 def test_every_value_is_compiled() -> None:
-    assert covers(CHOSEN) == covers(EVERYTHING)
+    assert covers(COVERING) == covers(EVERYTHING)
+    assert set(ASSEMBLED) == set(FILES)
 
 
 def test_every_file_is_compiled() -> None:

@@ -9,7 +9,7 @@ import pytest
 from _support.backends import Backend
 from _support.catalogue import (
     Array,
-    every_dtype,
+    every_form,
     every_layout,
     in_layout,
     real_dtypes,
@@ -27,8 +27,7 @@ from roipool._pooling import Pooling
 FEW = launch.Limits(max_blocks=3, many_boxes=1)
 
 
-@every_layout
-@every_dtype
+@every_form("roi_align")
 def test_few_blocks_do_all_the_work(gpu: Backend, dtype: Any, layout: Any) -> None:
     rng = np.random.default_rng(9)
     shape = shape_in_layout((2, 41, 19, 35), layout)

@@ -33,7 +33,7 @@ CASE = Case(
 )
 
 
-@pytest.mark.parametrize("first", range(0, 600, 100))
+@pytest.mark.parametrize("first", range(0, 200, 100))  # `.ci/run` makes 20,000
 def test_random_calls(first: int) -> None:
     for number in range(first, first + 100):
         case = draw(9, number)

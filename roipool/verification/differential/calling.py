@@ -50,7 +50,7 @@ def run(
     -------
     dict
         Arrays in NCHW and native byte order: "pooled", "gradient", and, where there are,
-        "box_gradient" and winners.
+        "box_gradient" and the argmax or its positions.
     """
     operation = operation or OPERATIONS[case.operation]
     known = {**known_arguments(case), **operation.boxes(case), **operation.fixed, **case.options}

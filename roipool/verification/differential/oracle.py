@@ -1,7 +1,7 @@
 """What the oracle answers to a call, and how close the call's results must be.
 
 Averages, and gradients, are compared by roundings of the sum of their absolute terms, which is the
-oracle's answer for absolute values; maxima over cells, copies and their winners bit for bit.
+oracle's answer for absolute values; maxima over cells, copies and every argmax bit for bit.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .case import Array, Case, dtypes
 from .operations import OPERATIONS, Operation
 
 LOWEST_FLOAT32 = float(np.finfo(np.float32).min)
-SAMPLE_WINNERS = ("roi_align max",)  # whose argmax is the number of a sample
+SAMPLE_ARGMAX = ("roi_align max",)  # whose argmax is the index of a sample
 
 
 class Oracle(NamedTuple):
@@ -139,9 +139,9 @@ def against_oracle(case: Case, got: Results) -> Iterator[tuple[str, Comparison]]
     if case.operation == "mmcv.roi_align max" and 0 in case.maps.shape[2:]:
         return  # mmcv reads beyond a map without cells
     expected, terms = _expected(case, got)
-    winners = [name for name in expected if name.startswith("argmax") and name in got]
-    for name in winners:
-        if case.operation in SAMPLE_WINNERS:
+    argmax_names = [name for name in expected if name.startswith("argmax") and name in got]
+    for name in argmax_names:
+        if case.operation in SAMPLE_ARGMAX:
             yield name, _compare_samples(case, got[name], expected, terms)
         elif OPERATIONS[case.operation].samples == "grid" or "_" in name:
             yield f"{name} == -1", _compare_nobody(got[name], expected[name])
@@ -158,7 +158,7 @@ def against_oracle(case: Case, got: Results) -> Iterator[tuple[str, Comparison]]
             nothing |= _decided_by_rounding(case, got["box_gradient"], expected["box_gradient"])
         expected["box_gradient"] = np.where(nothing, got["box_gradient"], expected["box_gradient"])
     copies = case.operation in _COPIES
-    for name in set(expected) & set(got) - set(winners):
+    for name in set(expected) & set(got) - set(argmax_names):
         # The bound for boxes is generous, but few samples of a rotated one can reach it.
         by_boxes = 4 if OPERATIONS[case.operation].samples == "points" else 1
         ulps = {"pooled": 0 if copies else 4, "gradient": 4, "box_gradient": by_boxes}[name]
@@ -284,10 +284,10 @@ def _compare_nobody(got: Array, expected: Array) -> Comparison:
 
 
 def _compare_samples(case: Case, got: Array, expected: Results, terms: Results) -> Comparison:
-    """Compare winning samples: others than the oracle's may win by no more than rounding."""
-    numbers, winners = got.astype(np.int64), expected["argmax"]
-    others = np.argwhere((numbers != winners) & (numbers >= 0))
-    values, best = np.where(winners < 0, -1.0, 0.0), np.where(numbers < 0, -1.0, 0.0)
+    """Compare indices of samples: one that is not the oracle's must have its value, rounded."""
+    indices, argmax = got.astype(np.int64), expected["argmax"]
+    others = np.argwhere((indices != argmax) & (indices >= 0))
+    values, best = np.where(argmax < 0, -1.0, 0.0), np.where(indices < 0, -1.0, 0.0)
     allowed = np.zeros(values.shape)
     definition = _roi_align._align(
         case.size, case.maps.shape[2:], case.options["spatial_scale"],
@@ -297,7 +297,7 @@ def _compare_samples(case: Case, got: Array, expected: Results, terms: Results) 
         with np.errstate(all="ignore"):
             samples = definition(tuple(case.rois[k, 1:].tolist()), int(ph), int(pw)).samples
             pixels = {sample.number: sample.pixels for sample in samples}.get(
-                int(numbers[k, c, ph, pw]), []
+                int(indices[k, c, ph, pw]), []
             )
             image = case.maps[case.images[k], c : c + 1]
             values[k, c, ph, pw] = _loops._weighted_sum(image, pixels)[0]

@@ -33,12 +33,11 @@ def _same(got: Results, expected: Results) -> Comparisons:
 def _close(case: Case, got: Results, expected: Results, library: Any) -> Comparisons:
     """Compare sums that are added up in another order; all else is the same.
 
-    Rounding may exchange winners among samples, and with them who has the gradient.
+    Rounding may make another sample the argmax, and give it the gradient.
     """
-    sizes = run(_absolute(case), library, **_winners(case, expected))
-    winners = _winners(case, got)
-    if _has_sample_winners(case) and not all(
-        np.array_equal(got[name], expected[name]) for name in winners
+    sizes = run(_absolute(case), library, **_argmax_of(case, expected))
+    if _has_sample_argmax(case) and not all(
+        np.array_equal(got[name], expected[name]) for name in _argmax_of(case, got)
     ):
         got = {name: array for name, array in got.items() if name != "gradient"}
     for name, array in got.items():
@@ -52,7 +51,7 @@ def _close(case: Case, got: Results, expected: Results, library: Any) -> Compari
                 name,
                 compare(array, expected[name].astype(np.float64), terms, 2 * ULPS, roundings=2),
             )
-        elif name != "box_gradient" and not _has_sample_winners(case):
+        elif name != "box_gradient" and not _has_sample_argmax(case):
             yield name, compare_bits(array, expected[name])
 
 
@@ -68,7 +67,7 @@ def _is_average(case: Case) -> bool:
     return len(operation.returns) == 1 and "max" not in case.operation.lower()
 
 
-def _has_sample_winners(case: Case) -> bool:
+def _has_sample_argmax(case: Case) -> bool:
     operation = OPERATIONS[case.operation]
     return operation.samples == "grid" and len(operation.returns) > 1
 
@@ -166,7 +165,7 @@ def boxes_reversed(case: Case, got: Results, library: Any) -> Comparisons:
     turned = {name: array if name == "gradient" else array[::-1] for name, array in found.items()}
     gradient = turned.pop("gradient", None)
     yield from _same(turned, got)
-    if gradient is not None and not _has_sample_winners(case):
+    if gradient is not None and not _has_sample_argmax(case):
         yield from _close(case, {"gradient": gradient}, got, library)
 
 
@@ -194,7 +193,7 @@ def transposes(case: Case, got: Results, library: Any) -> Comparisons:
         case = replace(case, options=case.options | {"extrapolation_value": 0.0})
         got = run(case, library)
     absolute = _absolute(case)
-    sizes = run(absolute, library, **_winners(case, got))
+    sizes = run(absolute, library, **_argmax_of(case, got))
     pooled = np.where(np.isfinite(got["pooled"]), got["pooled"].astype(np.float64), 0.0)
     pooled[np.abs(pooled) > 1e30] = 0.0  # maxima of nothing
     forward = np.zeros(case.maps.shape[:2])
@@ -272,8 +271,8 @@ def _weighted(case: Case, library: Any, forward: Operation, column: int, step: f
     return (pooled * case.grad).sum(axis=(1, 2, 3))
 
 
-def _winners(case: Case, got: Results) -> dict[str, Any]:
-    """Return winners as an argument, in the case's layout."""
+def _argmax_of(case: Case, got: Results) -> dict[str, Any]:
+    """Return the argmax, or its positions, as arguments in the case's layout."""
     names = [name for name in got if name.startswith("argmax")]
     turn = case.layout == "NHWC"
     return {name: np.moveaxis(got[name], 1, -1) if turn else got[name] for name in names}
