@@ -12,6 +12,7 @@ Array = NDArray[Any]
 
 # Stored bits of the significand and the least normal exponent of the types that are only stored.
 _STORED = {"float16": (10, -14), "bfloat16": (7, -126)}
+TINY_PRODUCTS = 16  # that may be added up for one number
 
 
 @dataclass(frozen=True)
@@ -77,8 +78,9 @@ def compare(
     if got.dtype == np.float64:
         ulps *= 4  # what is expected was itself added up in float64, sample by sample
     real = np.finfo(compute_type(got.dtype))
-    # The smallest number of the type, too: below it a rounding is no part of what it rounds.
-    computing = ulps * (real.eps * np.where(finite, terms, 0.0) + float(real.smallest_subnormal))
+    # Products as small as the type's smallest number, too: their roundings are no part of them.
+    tiny = TINY_PRODUCTS * float(real.smallest_subnormal)
+    computing = ulps * (real.eps * np.where(finite, terms, 0.0) + tiny)
     storing = np.zeros_like(computing)
     if got.dtype.name in _STORED and roundings:
         wanted = np.where(finite, np.abs(expected), 0.0)
