@@ -270,6 +270,7 @@ CASES = [
     Case("whole map", boxes_on(0, (0, 0, 8, 7), (0, 0, 9, 8), (-0.5, -0.5, 8.5, 7.5))),
     Case("one box per cell", boxes_on(0, (0, 0, 9, 8)), size=(8, 9), samplings=(1,)),
     Case("huge", HUGE, endless=True),
+    Case("huge, many bins", HUGE, size=(5, 7), samplings=(0,), endless=True),  # wide indices
     Case("long", LONG),
     Case(
         "beyond float32",

@@ -376,7 +376,8 @@ ENGINES = [
         ORACLE,
         equivalent="Sums along the columns of more bins than are read: there is scratch memory for "
         "those of all bins, and the loop below takes rows of cells that the task owns, whose bins "
-        "are all among the right ones. It only costs time.",
+        "are all among the right ones. It costs a row of sums, where parts of a map cut a box: "
+        "instructions of a backward on several threads (callgrind).",
     ),
     Fault(
         "maximum: ties",
@@ -424,7 +425,8 @@ ENGINES = [
         "a missing clamp: the last rows of a part are those of the image",
         ORACLE,
         equivalent="A larger window than a task owns, which is packed and set to 0; `unpack` "
-        "copies the task's own rows only. It costs scratch memory and time.",
+        "copies the task's own rows only. It costs scratch memory, and instructions that clear it, "
+        "of a backward on several threads (callgrind).",
     ),
     Fault(
         "dispatch: below the window",
@@ -773,15 +775,27 @@ CUDA = [
         "indices[i] >= run.begin && indices[i] < run.end;",
         "indices[i] >= run.begin && indices[i] <= run.end;",
         "`<=` for `<`: a cell beyond the run",
-        "tests/cuda/test_sizes.py tests/compat -k emulator",
+        "tests/cuda/test_sizes.py -k emulator",
     ),
     Fault(
-        "cuda: room for a plan",
+        "cuda: bins in a plan",
+        "roipool/_cuda/launch.py",
+        "    cells = size + 4 * bins + 8\n",
+        "    cells = size + 8\n",
+        "the bound forgets that neighbouring bins share cells",
+        "tests/cuda/test_decisions.py -k plans_fit",
+    ),
+    Fault(
+        "cuda: margin of a plan",
         "roipool/_cuda/launch.py",
         "    cells = size + 4 * bins + 8\n",
         "    cells = size + bins\n",
-        "bins that overlap by a few cells do not fit",
-        EMULATED,
+        "the bound without its margin",
+        "tests/cuda/test_decisions.py -k plans_fit",
+        equivalent="Plans still fit. Neighbouring bins share two cells at most: fewer taps than "
+        "`size + 2 * bins`. Samples inside the map are half a cell apart at least, and rounding of "
+        "far coordinates adds half as many as there are bins at most, because a grid has at most "
+        "2**22 samples of a bin. test_plans_fit_into_their_bound measures plans of such boxes.",
     ),
     Fault(
         "cuda: last tiles",
@@ -789,7 +803,7 @@ CUDA = [
         "tiles = -(-height // rows) * -(-width // columns)",
         "tiles = -(-height // rows) * (width // columns)",
         "rounded down: the last tile of a row is left out",
-        EMULATED,
+        "tests/cuda/test_sizes.py -k emulator",
     ),
 ]
 

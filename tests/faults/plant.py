@@ -385,10 +385,9 @@ def main() -> int:
             found = examine(tree, fault, arguments.calls, when=arguments.tests)
             print(f"{row_of(fault, found)} {time.monotonic() - start:.0f} s", flush=True)
             results[fault.name] = found
-            results = known_rows() | results
             if arguments.write:
-                write_table(results, arguments.calls)
-        print(summary(results, arguments.calls))
+                write_table(known_rows() | results, arguments.calls)
+        print(summary(known_rows() | results, arguments.calls))
         return fail_without_a_fault(tree)
 
 
