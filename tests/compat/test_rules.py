@@ -82,6 +82,15 @@ def test_mxnet_boxes_of_no_image_pool_to_zero(pool: Callable[[Any], np.ndarray])
 
 
 @on_every_backend
+@pytest.mark.parametrize("pool", [mxnet.ROIPooling, mxnet.contrib_ROIAlign, mxnet.ROIAlign])
+def test_mxnet_boxes_pool_to_zero_where_there_is_no_image(pool: Callable[..., np.ndarray]) -> None:
+    pooled = pool(PROBE, [[0, 1, 1, 4, 4]], (2, 2), 1.0)
+    assert pooled.all()
+    del pooled  # its memory may be the next result's
+    np.testing.assert_array_equal(pool(PROBE[:0], [[-1, 1, 1, 4, 4]], (2, 2), 1.0), 0)
+
+
+@on_every_backend
 def test_mxnet_boxes_of_no_image_get_no_gradient() -> None:
     boxes = np.array([[-1, 0, 0, 4, 4], [1, 0, 0, 4, 4]], np.float32)
     pooled, argmax = mxnet.ROIPooling(PROBE, boxes, (2, 2), 1.0, return_argmax=True)
