@@ -306,6 +306,7 @@ def write_table(results: dict[str, dict[str, str]], count: int) -> None:
         "verify: the group of `roipool verify` that fails first. random call: the first of seed",
         f"{SEED} that fails, counted from 1, with its operation and what it was compared with.",
         "tests: the first that fails, run where nothing else found the fault. `-`: nothing found.",
+        "Empty: not tried.",
         "",
         HEADER,
         "|---|---|---|---|---|---|",
