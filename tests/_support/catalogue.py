@@ -255,9 +255,22 @@ CASES = [
         size=(1, 1),
         samplings=(32,),
     ),
+    # In float32 half of them round to -1, and to H and W; the others are one rounding outside.
+    Case(
+        "many samples within a rounding of the margin",
+        boxes_on(
+            0,
+            (-0.5 - 2.0**-23, -0.5 - 2.0**-23, -0.5, -0.5),
+            (9.5, 8.5, 9.5 + 2.0**-20, 8.5 + 2.0**-20),
+        ),
+        size=(1, 1),
+        samplings=(32,),
+        alignments=(True,),
+    ),
     Case("whole map", boxes_on(0, (0, 0, 8, 7), (0, 0, 9, 8), (-0.5, -0.5, 8.5, 7.5))),
     Case("one box per cell", boxes_on(0, (0, 0, 9, 8)), size=(8, 9), samplings=(1,)),
     Case("huge", HUGE, endless=True),
+    Case("huge, many bins", HUGE, size=(5, 7), samplings=(0,), endless=True),  # wide indices
     Case("long", LONG),
     Case(
         "beyond float32",
@@ -308,6 +321,14 @@ CASES = [
         shape=(1, 3, 20, 31),
         size=(2, 3),
         samplings=(3, (3, 1), (1, 3), (9, 2)),
+    ),
+    # Samples on cells: the last bin has as many taps as are padded, and the room for one more; the
+    # bin before it lies half outside the map, with fewer taps and less room.
+    Case(
+        "bins of unequal room",
+        boxes_on(0, (-5, -5, 7, 7), (-5.5, -5.5, 6.5, 6.5)),
+        size=(2, 2),
+        samplings=(6,),
     ),
     Case("1 row", shape=(1, 2, 1, 9)),
     Case("1 column", shape=(1, 2, 8, 1)),

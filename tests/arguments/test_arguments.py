@@ -619,6 +619,19 @@ def test_forms_of_extrapolation_value(value: Any) -> None:
     np.testing.assert_array_equal(crop, np.full(crop.shape, float(value)))
 
 
+def test_a_bins_last_sample_is_its_number_of_samples_less_one() -> None:
+    call, arguments = CALLS["roi_align_backward max"]
+    for last, allowed in ((7, True), (8, False)):
+        argmax = np.full_like(SAMPLES, -1)
+        argmax[0, 0, 1, 1] = last
+        given = {**arguments, "sampling_ratio": (2, 4), "argmax": argmax}
+        if allowed:
+            assert call(**given).any()
+        else:
+            with pytest.raises(ValueError, match="argmax"):
+                call(**given)
+
+
 @pytest.mark.parametrize("kind", [np.int32, np.int64, np.uint8, np.uint64, np.int16])
 def test_argmax_of_any_integer_type(kind: type) -> None:
     argmax = np.maximum(ARGMAX, 0).astype(kind)

@@ -197,6 +197,19 @@ def test_onnx_max_roi_pool_forgets_at_a_nan() -> None:
     assert onnx.MaxRoiPool(falling, [[0, 0, 0, 1, 1]], (1, 1)).item() == 5
 
 
+def test_onnx_max_roi_pool_walks_through_a_bin_once() -> None:
+    rng = np.random.default_rng(0)
+    maps = np.where(rng.random((3, 4, 7)) < 0.4, np.nan, rng.integers(0, 3, (3, 4, 7)))
+    columns = [slice(0, 2), slice(1, 4), slice(3, 6), slice(5, 7)]  # a fourth of 7, outwards
+    expected = np.full((3, 2, 4), -np.inf)
+    for c, row, column in np.ndindex(expected.shape):
+        for value in maps[c, 2 * row : 2 * row + 2, columns[column]].ravel():
+            if not value < expected[c, row, column]:
+                expected[c, row, column] = value
+    pooled = onnx.MaxRoiPool(maps[None].astype(np.float32), [[0, 0, 0, 6, 3]], (2, 4))
+    np.testing.assert_array_equal(pooled[0], expected)
+
+
 def gather_loop(
     grad: np.ndarray,
     boxes: np.ndarray,

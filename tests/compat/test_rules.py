@@ -82,6 +82,15 @@ def test_mxnet_boxes_of_no_image_pool_to_zero(pool: Callable[[Any], np.ndarray])
 
 
 @on_every_backend
+@pytest.mark.parametrize("pool", [mxnet.ROIPooling, mxnet.contrib_ROIAlign, mxnet.ROIAlign])
+def test_mxnet_boxes_pool_to_zero_where_there_is_no_image(pool: Callable[..., np.ndarray]) -> None:
+    pooled = pool(PROBE, [[0, 1, 1, 4, 4]], (2, 2), 1.0)
+    assert pooled.all()
+    del pooled  # its memory may be the next result's
+    np.testing.assert_array_equal(pool(PROBE[:0], [[-1, 1, 1, 4, 4]], (2, 2), 1.0), 0)
+
+
+@on_every_backend
 def test_mxnet_boxes_of_no_image_get_no_gradient() -> None:
     boxes = np.array([[-1, 0, 0, 4, 4], [1, 0, 0, 4, 4]], np.float32)
     pooled, argmax = mxnet.ROIPooling(PROBE, boxes, (2, 2), 1.0, return_argmax=True)
@@ -92,9 +101,20 @@ def test_mxnet_boxes_of_no_image_get_no_gradient() -> None:
 
 @on_every_backend
 def test_mxnet_argmax_counts_through_the_whole_array() -> None:
-    maps = np.stack([PROBE[0], PROBE[0]]).repeat(2, axis=1)
-    _, argmax = mxnet.ROIPooling(maps, [[1, 1, 1, 3, 3]], (1, 1), 1.0, return_argmax=True)
-    np.testing.assert_array_equal(argmax.ravel(), [50 + 18, 75 + 18])
+    maps = np.random.default_rng(0).permutation(168).reshape(2, 3, 4, 7).astype(np.float32)
+    boxes = [[1, 1, 1, 3, 3], [0, 2, 0, 6, 3]]
+    pooled, argmax = mxnet.ROIPooling(maps, boxes, (2, 3), 1.0, return_argmax=True)
+    np.testing.assert_array_equal(maps.ravel()[argmax], pooled)
+
+
+@pytest.mark.parametrize("boxes", [1, 2])
+@pytest.mark.parametrize("bins", [3, 64])  # 64: so many that each box is pooled apart
+def test_mxnet_position_sensitive_bins_have_channels_of_their_own(bins: int, boxes: int) -> None:
+    maps = np.arange(bins**2, dtype=np.float32).reshape(1, bins**2, 1, 1)
+    pooled = mxnet.contrib_ROIAlign(
+        maps, [[0, 0, 0, 1, 1]] * boxes, (bins, bins), 1.0, 1, position_sensitive=True
+    )
+    np.testing.assert_array_equal(pooled, [maps.reshape(1, bins, bins)] * boxes)
 
 
 def test_batch_column_is_cut_as_in_c() -> None:
@@ -185,10 +205,11 @@ def test_maskrcnn_benchmark_takes_four_or_five_columns() -> None:
 
 @on_every_backend
 def test_detectron2_rounds_boxes_to_the_maps_type() -> None:
-    maps = PROBE.astype(np.float16)
-    box = np.array([[0, 1, 1, 3.0002, 3]])
-    rounded = detectron2.ROIAlign(2, 1.0, 2)(maps, box.astype(np.float16).astype(float))
-    np.testing.assert_array_equal(detectron2.ROIAlign(2, 1.0, 2)(maps, box), rounded)
+    # A bin in the map's middle, where it is 0: float16 can hold what less rounding would leave.
+    box = np.array([[0, 1.5, 1.5, 3.5004, 3.5]])
+    for dtype, exact in ((np.float16, True), (np.float32, False)):
+        pooled = detectron2.ROIAlign(1, 1.0, 2)((PROBE - 13).astype(dtype), box)
+        assert (pooled.item() == 0) == exact
 
 
 @on_every_backend

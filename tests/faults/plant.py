@@ -306,6 +306,7 @@ def write_table(results: dict[str, dict[str, str]], count: int) -> None:
         "verify: the group of `roipool verify` that fails first. random call: the first of seed",
         f"{SEED} that fails, counted from 1, with its operation and what it was compared with.",
         "tests: the first that fails, run where nothing else found the fault. `-`: nothing found.",
+        "Empty: not tried.",
         "",
         HEADER,
         "|---|---|---|---|---|---|",
@@ -385,10 +386,9 @@ def main() -> int:
             found = examine(tree, fault, arguments.calls, when=arguments.tests)
             print(f"{row_of(fault, found)} {time.monotonic() - start:.0f} s", flush=True)
             results[fault.name] = found
-            results = known_rows() | results
             if arguments.write:
-                write_table(results, arguments.calls)
-        print(summary(results, arguments.calls))
+                write_table(known_rows() | results, arguments.calls)
+        print(summary(known_rows() | results, arguments.calls))
         return fail_without_a_fault(tree)
 
 
