@@ -129,7 +129,6 @@ OPS: dict[str, Op] = {
     for op in (
         Op("roi_pool", {"max": Variant("roi_pool", has_argmax=True)}),
         Op("roi_average_pool", {"avg": Variant("roi_average_pool")}),
-        Op("precise_roi_pool", {"avg": Variant("precise_roi_pool", by_boxes="precise_roi_pool")}),
         Op(
             "roi_align",
             {
@@ -138,6 +137,7 @@ OPS: dict[str, Op] = {
             },
             placing=("spatial_scale", "sampling_ratio", "aligned"),
         ),
+        Op("precise_roi_pool", {"avg": Variant("precise_roi_pool", by_boxes="precise_roi_pool")}),
         Op(
             "roi_align_rotated",
             {"avg": Variant("roi_align_rotated", by_boxes="roi_align_rotated")},

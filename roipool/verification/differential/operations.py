@@ -8,6 +8,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from roipool._definitions import OPS, TRAITS, Op, Variant
+
 from .case import Case
 
 Random: TypeAlias = np.random.Generator
@@ -132,7 +134,6 @@ def _rotated_boxes(case: Case) -> dict[str, Any]:
     return _boxes_in_any_form(replace(case, rois=rois))
 
 
-_CORE: dict[str, Any] = {"layouts": ("NCHW", "NHWC"), "boxes": _boxes_in_any_form}
 _CROP: dict[str, Any] = {
     "options": {"extrapolation_value": _outside},
     "samples": "one",
@@ -140,8 +141,50 @@ _CROP: dict[str, Any] = {
 }
 _SCALED = {"spatial_scale": _any_scale}
 _RATIO = {"spatial_scale": _any_scale, "sampling_ratio": _one_sampling}
-_ALIGN = {"spatial_scale": _any_scale, "sampling_ratio": _sampling, "aligned": _flag}
 _ARGMAX = {"return_argmax": True}
+
+# ---- The core's operations, from the table of operations
+
+_DRAWN = {
+    "spatial_scale": _any_scale,
+    "sampling_ratio": _sampling,
+    "aligned": _flag,
+    "clockwise": _flag,
+    "angle_unit": _angle_unit,
+    "extrapolation_value": _outside,
+}
+_SAMPLES = {"grid": "grid", "steps": "grid", "cells": "cells", "crop": "one", "points": "points"}
+_BOXES = {("rois", 4): _boxes_in_any_form, ("rois", 5): _rotated_boxes, ("boxes", 4): _fractions}
+_EXCEPTIONS: dict[str, dict[str, Any]] = {
+    "precise_roi_pool": {"samples": "area"},
+    # float64 sees the last bit of sine and cosine
+    "roi_align_rotated": {"dtypes": ("float32", "float16", "bfloat16")},
+}
+
+
+def _of_core(op: Op, variant: Variant) -> Operation:
+    names = [*op.placing, *filter(None, (op.filling,))]
+    return Operation(
+        op.forward, op.backward, (variant.by_boxes and op.backward_boxes) or "",
+        options={name: _DRAWN[name] for name in names},
+        fixed={**variant.options, **(_ARGMAX if variant.has_argmax else {})},
+        returns=("pooled", "argmax") if variant.has_argmax else ("pooled",),
+        samples=_SAMPLES[TRAITS[variant.definition].kind],
+        boxes=_BOXES[op.boxes, op.columns], layouts=("NCHW", "NHWC"),
+    )._replace(**_EXCEPTIONS.get(op.forward, {}))  # fmt: skip
+
+
+def _core() -> dict[str, Operation]:
+    """Return a row for each variant: the first of an operation has the operation's name."""
+    return {
+        op.forward if first == 0 else f"{op.forward} {name}": _of_core(op, variant)
+        for op in OPS.values()
+        for first, (name, variant) in enumerate(op.variants.items())
+    }
+
+
+# ---- Those of compat
+
 _CAFFE = {"bottom": "features", "top_diff": "grad_output", "bottom_shape": "input_shape"}
 _MXNET = {
     "data": "features",
@@ -153,39 +196,7 @@ _MXNET = {
 _TORCHVISION = {"input": "features", "boxes": "rois"}
 
 OPERATIONS = {
-    "roi_pool": Operation(
-        "roi_pool", "roi_pool_backward", options=_SCALED, fixed=_ARGMAX,
-        returns=("pooled", "argmax"), **_CORE,
-    ),
-    "roi_average_pool": Operation(
-        "roi_average_pool", "roi_average_pool_backward", options=_SCALED, **_CORE
-    ),
-    "roi_align": Operation(
-        "roi_align", "roi_align_backward", "roi_align_backward_rois", options=_ALIGN,
-        samples="grid", **_CORE,
-    ),
-    "roi_align max": Operation(
-        "roi_align", "roi_align_backward", options=_ALIGN, fixed={"mode": "max", **_ARGMAX},
-        returns=("pooled", "argmax"), samples="grid", **_CORE,
-    ),
-    "precise_roi_pool": Operation(
-        "precise_roi_pool", "precise_roi_pool_backward", "precise_roi_pool_backward_rois",
-        options=_SCALED, samples="area", **_CORE,
-    ),
-    "roi_align_rotated": Operation(
-        "roi_align_rotated", "roi_align_rotated_backward", "roi_align_rotated_backward_rois",
-        options={**_ALIGN, "clockwise": _flag, "angle_unit": _angle_unit}, samples="points",
-        layouts=("NCHW", "NHWC"), boxes=_rotated_boxes,
-        dtypes=("float32", "float16", "bfloat16"),  # float64 sees the last bit of sine and cosine
-    ),
-    "crop_and_resize": Operation(
-        "crop_and_resize", "crop_and_resize_backward", "crop_and_resize_backward_boxes",
-        layouts=("NCHW", "NHWC"), **_CROP,
-    ),
-    "crop_and_resize nearest": Operation(
-        "crop_and_resize", "crop_and_resize_backward", fixed={"method": "nearest"},
-        layouts=("NCHW", "NHWC"), **_CROP,
-    ),
+    **_core(),
     "caffe.roi_pooling": Operation(
         "compat.caffe.roi_pooling", "compat.caffe.roi_pooling_backward", options=_SCALED,
         fixed={"exact_gradient": True}, returns=("pooled", "argmax"), names=_CAFFE,
