@@ -64,6 +64,8 @@ class BuildWithEngines(build_ext):
         """Add what this compiler can do to `ext` and build it."""
         if os.environ.get("ROIPOOL_NO_OPENMP", "") in ("", "0"):
             self.add_openmp(ext)
+        else:
+            ext.define_macros.append(("ROIPOOL_ONE_THREAD", None))
         ext.extra_compile_args += GEOMETRY_FLAGS
         engines = self.usable_engines()
         if len(engines) > 1:
@@ -104,7 +106,10 @@ class BuildWithEngines(build_ext):
             return True
 
     def add_openmp(self, ext: Extension) -> None:
-        """Add OpenMP's flags if a program built with them runs; warn and go on if none does."""
+        """Add OpenMP's flags if a program built with them runs; warn and go on if none does.
+
+        pip does not show the warning: the first call repeats it.
+        """
         for compile_flags, link_flags in openmp_candidates():
             if self.openmp_runs(compile_flags, link_flags):
                 ext.extra_compile_args += compile_flags

@@ -9,6 +9,8 @@ Its functions are those of ``roipool._pooling.Engine``, which documents their ar
 float32; batch indices are (K,) int64, negative where a box reads nothing.
 """
 
+import threading
+
 import numpy as np
 
 from roipool._dtypes import dtype_name
@@ -57,6 +59,7 @@ cdef extern from "kernels/cpu/memory.h" namespace "roipool" nogil:
 
 cdef extern from "kernels/cpu/threads.h" namespace "roipool" nogil:
     int built_with_openmp
+    int one_thread_chosen
     int _openmp_threads "roipool::openmp_threads" () noexcept
     bint prepare_for_forks() noexcept
 
@@ -70,7 +73,13 @@ cdef extern from "kernels/cpu/job.h" namespace "roipool" nogil:
         wide_int size
         wide_int* total
 
+    cdef struct Watch:
+        pass
+
+    bint is_interrupted(const Job&) noexcept
+
     cdef struct Job:
+        Watch* watch
         Storage storage
         bint channels_last
         wide_int images, channels, boxes
@@ -100,6 +109,12 @@ cdef extern from "kernels/cpu/job.h" namespace "roipool" nogil:
         Runner average_backward_boxes
         Runner maximum_forward
         Runner maximum_backward
+
+
+cdef extern from "kernels/cpu/interrupts.h" namespace "roipool":
+    void set_main_thread(unsigned long) noexcept
+    void start_watch(Watch*) noexcept
+    int raise_if_interrupted(const Watch*) except -1
 
 
 cdef extern from "kernels/cpu/plan.h" namespace "roipool" nogil:
@@ -184,6 +199,11 @@ def openmp_threads():
 def has_openmp():
     """Return whether this build runs on several threads."""
     return built_with_openmp != 0
+
+
+def lacks_openmp():
+    """Return whether this build runs on one thread because no OpenMP was found."""
+    return built_with_openmp == 0 and one_thread_chosen == 0
 
 
 # More than any machine has; OpenMP's own bookkeeping overflows the stack not far beyond.
@@ -358,6 +378,7 @@ def cut_numbers(values, end):
 cdef class Call:
     """One call's job, its plans, and the memory that holds them."""
     cdef Job job
+    cdef Watch watch
     cdef Request request
     cdef int threads
     cdef object boxes, batch_indices
@@ -368,6 +389,8 @@ cdef class Call:
         if refusal is not None:
             raise ValueError(refusal)
         memset(job, 0, sizeof(Job))
+        start_watch(&self.watch)
+        job.watch = &self.watch
         self.batch_indices = batch_indices
         job.storage = _STORAGE[dtype_name(dtype)]
         job.channels_last = layout == "NHWC"
@@ -408,11 +431,15 @@ cdef class Call:
         cdef int threads = max(1, min(self.threads, boxes // 256))
         self.prepare_bins(entries)
         for box in prange(boxes, nogil=True, num_threads=threads):
-            count_entries(self.request, self.job, box)
+            if not is_interrupted(self.job):
+                count_entries(self.request, self.job, box)
+        raise_if_interrupted(&self.watch)
         self.entries = Memory(prepare_entries(self.request, &self.job, NULL))
         prepare_entries(self.request, &self.job, self.entries.start)
         for box in prange(boxes, nogil=True, num_threads=threads):
-            write_entries(self.request, self.job, box)
+            if not is_interrupted(self.job):
+                write_entries(self.request, self.job, box)
+        raise_if_interrupted(&self.watch)
 
     cdef use_whole_map(self):
         """Without a plan: any cell may be written."""
@@ -430,17 +457,23 @@ cdef class Call:
         with nogil, parallel(num_threads=threads):
             mine = scratch.start + threadid() * job.scratch_bytes
             for task in prange(job.tasks, schedule="dynamic", chunksize=1):
-                runner(job[0], task, mine)
+                if not is_interrupted(job[0]):
+                    runner(job[0], task, mine)
+        raise_if_interrupted(&self.watch)
 
     cdef locate(self, const wide_int* argmax, void* y, void* x):
         cdef wide_int box
         for box in prange(self.job.boxes, nogil=True, num_threads=self.threads):
-            locate_argmax(self.request, self.job, box, argmax, y, x)
+            if not is_interrupted(self.job):
+                locate_argmax(self.request, self.job, box, argmax, y, x)
+        raise_if_interrupted(&self.watch)
 
     cdef identify(self, const void* y, const void* x, wide_int* argmax):
         cdef wide_int box
         for box in prange(self.job.boxes, nogil=True, num_threads=self.threads):
-            identify_argmax(self.request, self.job, box, y, x, argmax)
+            if not is_interrupted(self.job):
+                identify_argmax(self.request, self.job, box, y, x, argmax)
+        raise_if_interrupted(&self.watch)
 
     def max_samples_per_bin(self):
         """Return the maximum number of samples of a bin."""
@@ -602,5 +635,6 @@ def argmax_at(y, x, regions, pooling, input_shape):
 
 
 use_instruction_set(instruction_sets()[0])
+set_main_thread(threading.main_thread().ident)
 if not prepare_for_forks():
     raise MemoryError("there is no memory for the handlers of forks")

@@ -1,6 +1,7 @@
 // What one call asks of an engine: plain pointers and sizes, so that the geometry (compiled once,
 // without contraction) and the engines (compiled once per instruction set) meet only here.
 #pragma once
+#include <atomic>
 
 namespace roipool {
 
@@ -59,7 +60,15 @@ struct AxisPlan {
   wide_int* total;        // per bin: samples, those outside the map included
 };
 
+// Whether a call is to end early; see interrupts.h. All threads of a call read it.
+struct Watch {
+  std::atomic<bool> is_interrupted;
+  wide_int next_check;                  // in milliseconds; the main thread's
+  bool (*run_signal_handlers)(Watch*);  // returns whether one has raised an exception
+};
+
 struct Job {
+  Watch* watch;
   Storage storage;     // of features and pooled values
   bool channels_last;  // NHWC rather than NCHW
   wide_int images, channels, boxes;
@@ -101,6 +110,15 @@ struct Job {
   wide_int scratch_bytes;  // in all
   wide_int tasks;
 };
+
+// Whether the rest of a call's work is to be left undone: its results are dropped.
+inline bool is_interrupted(const Job& job) {
+  Watch& watch = *job.watch;
+  if (watch.is_interrupted.load(std::memory_order_relaxed)) return true;
+  if (!watch.run_signal_handlers(&watch)) return false;
+  watch.is_interrupted.store(true, std::memory_order_relaxed);
+  return true;
+}
 
 // Runs one task of a job; `scratch` is the calling thread's own memory.
 typedef void (*Runner)(const Job&, wide_int task, char* scratch);
