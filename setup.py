@@ -5,8 +5,10 @@ Everything else about the package is in pyproject.toml.
 
 from __future__ import annotations
 
+import atexit
 import os
 import platform
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -152,4 +154,19 @@ extension = Extension(
     language="c++",
 )
 
-setup(ext_modules=cythonize([extension]), cmdclass={"build_ext": BuildWithEngines})
+
+def options_for_read_only_tree() -> dict[str, dict[str, str]]:
+    """Return options that build outside a source tree that cannot be written, else none."""
+    if os.access(".", os.W_OK):
+        return {}
+    folder = tempfile.mkdtemp(prefix="roipool-build-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return {"egg_info": {"egg_base": folder}, "build": {"build_base": folder}}
+
+
+options = options_for_read_only_tree()
+setup(
+    ext_modules=cythonize([extension], build_dir=options.get("build", {}).get("build_base")),
+    cmdclass={"build_ext": BuildWithEngines},
+    options=options,
+)
