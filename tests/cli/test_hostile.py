@@ -10,7 +10,6 @@ import subprocess
 import sys
 import zipfile
 import zlib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -48,12 +47,17 @@ def test_only_some_formats_are_opened(kind: str, capsys: pytest.CaptureFixture[s
     assert "not a picture in one of the formats BMP, " in fails(capsys, "picture.png")
 
 
+def chunk(kind: bytes, content: bytes) -> bytes:
+    """Return a piece of a PNG file."""
+    check = struct.pack(">I", zlib.crc32(kind + content))
+    return struct.pack(">I", len(content)) + kind + content + check
+
+
 @pytest.mark.parametrize(("size", "pixels"), [(8000, "8000 x 8000"), (14000, "196000000")])
 def test_decompression_bombs(size: int, pixels: str, capsys: pytest.CaptureFixture[str]) -> None:
     """A picture beyond the limit, and one that Pillow itself refuses."""
-    header = b"IHDR" + struct.pack(">IIBBBBB", size, size, 1, 0, 0, 0, 0)
-    checked = struct.pack(">I", 13) + header + struct.pack(">I", zlib.crc32(header))
-    Path("bomb.png").write_bytes(b"\x89PNG\r\n\x1a\n" + checked)
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", size, size, 1, 0, 0, 0, 0))
+    Path("bomb.png").write_bytes(b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", b""))
     line = fails(capsys, "bomb.png")
     assert "bomb.png: has more than 50,000,000 pixels" in line
     assert pixels in line
@@ -109,7 +113,6 @@ def test_archives_of_something_else(capsys: pytest.CaptureFixture[str]) -> None:
     ("name", "text", "message"),
     [
         ("lines.csv", "1,2,3,4\n" * (box_files.MAX_BOXES + 2), "more than 1,000,000 lines"),
-        ("comments.csv", "#\n" * (box_files.MAX_BOXES + 2), "more than 1,000,000 lines"),
         ("list.json", f"[{'0,' * box_files.MAX_BOXES}0]", "more than 1,000,000 boxes"),
         ("field.csv", f"1,2,3,{'4' * 140_000}\n", "line 1: has more than 100,000 characters"),
         ("large.csv", " " * (2**26 + 1), "larger than 64 MiB"),
@@ -139,11 +142,16 @@ def test_results_are_bounded(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_name_that_is_not_utf8() -> None:
     name = os.fsdecode(b"caf\xe9.npy")
     Path(name).write_bytes(Path(save_map()).read_bytes())
-    run = run_program("compare", name, *FAST, "--save", "figure.png", "--json", "out.json")
+    run = run_program("compare", name, *FAST, "--json", "out.json")
     assert (run.returncode, run.stderr) == (0, "")
     assert "caf\\udce9.npy" in run.stdout
     assert strict_json("out.json")["input"]["features"] == name
-    assert "caf\\udce9.csv" in one_line(run_program("compare", "--boxes", name[:-3] + "csv"))
+
+
+def test_a_figure_of_a_name_that_is_not_utf8() -> None:
+    name = os.fsdecode(b"caf\xe9.npy")
+    Path(name).write_bytes(Path(save_map()).read_bytes())
+    assert main(["compare", name, *FAST, "--save", "figure.svg"]) == 0
 
 
 def test_a_message_is_short(capsys: pytest.CaptureFixture[str]) -> None:
@@ -165,9 +173,8 @@ def test_what_nobody_foresaw_is_no_failed_check(
 # ---- Standard output
 
 
-@pytest.mark.parametrize("arguments", [["info"], ["compare", *FAST, "--json", "-"], ["--help"]])
-def test_standard_output_is_closed(arguments: list[str]) -> None:
-    run = run_program(*arguments, stdout=None, preexec_fn=lambda: os.close(1))
+def test_standard_output_is_closed() -> None:
+    run = run_program("compare", "--json", "-", stdout=None, preexec_fn=lambda: os.close(1))
     assert "standard output is closed" in one_line(run)
 
 
@@ -176,14 +183,12 @@ def test_both_are_closed() -> None:
     assert run.returncode == 2
 
 
-@pytest.mark.parametrize(
-    ("arguments", "unbuffered"), [(["info"], ""), (["info"], "1"), (["verify"], "1")]
-)
-def test_a_closed_pipe_is_no_error(arguments: list[str], unbuffered: str) -> None:
+@pytest.mark.parametrize(("command", "unbuffered"), [("info", ""), ("verify", "1")])
+def test_a_closed_pipe_is_no_error(command: str, unbuffered: str) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
-    run = run_program(*arguments, stdout=writer, env=environment)
+    run = run_program(command, stdout=writer, env=environment)
     os.close(writer)
     assert run.stderr == ""
     assert run.returncode in (0, 141)
@@ -209,23 +214,16 @@ def limit_files() -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 
 
-@pytest.mark.parametrize(
-    ("option", "name", "before"),
-    [
-        ("--json", "out.json", limit_files),
-        ("--save", "out.png", limit_files),
-        ("--json", "/sys/out.json", None),
-    ],
-)
-def test_a_disk_that_is_full_or_read_only(
-    option: str, name: str, before: Callable[[], None] | None
-) -> None:
-    for old in ("out.json", "out.png"):
-        Path(old).write_text("old")
-    run = run_program("compare", *FAST, option, name, preexec_fn=before)
-    assert f"error: {name}: " in one_line(run)
-    assert names_here() == ["out.json", "out.png"]
-    assert Path("out.json").read_text() == Path("out.png").read_text() == "old"
+def test_a_full_disk() -> None:
+    Path("out.json").write_text("old")
+    run = run_program("compare", *FAST, "--json", "out.json", preexec_fn=limit_files)
+    assert "error: out.json: " in one_line(run)
+    assert names_here() == ["out.json"]
+    assert Path("out.json").read_text() == "old"
+
+
+def test_a_disk_that_is_read_only(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "error: /sys/out.json: " in fails(capsys, "--json", "/sys/out.json")
 
 
 def test_another_name_of_an_input(capsys: pytest.CaptureFixture[str]) -> None:
@@ -247,7 +245,7 @@ def test_a_bad_variable_that_is_not_utf8() -> None:
 
 def test_hostile_files() -> None:
     program = Path(__file__).parents[1] / "faults" / "hostile_files.py"
-    command = [sys.executable, str(program), "--calls", "80", "--seed", "3"]
+    command = [sys.executable, str(program), "--calls", "50", "--seed", "3"]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
-    assert "80 calls from 0 of seed 3, 0 failures" in run.stdout
+    assert "50 calls from 0 of seed 3, 0 failures" in run.stdout
