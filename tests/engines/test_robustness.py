@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import resource
 import sys
@@ -56,9 +57,8 @@ CALLS = {
 
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
-@pytest.mark.parametrize("threads", [1, 2])
-def test_a_long_call_is_interrupted(call: str, threads: int) -> None:
-    done = run_python(ENDLESS.format(call=call, threads=threads))
+def test_a_long_call_is_interrupted(call: str) -> None:
+    done = run_python(ENDLESS.format(call=call, threads=2))
     assert (done.returncode, done.stdout) == (0, "stopped 16.0\n"), done.stderr
 
 
@@ -179,7 +179,7 @@ def test_32_python_threads_share_their_input() -> None:
 
 @needs_linux
 def test_calls_leave_nothing_behind() -> None:
-    """Of objects and of memory; `benchmarks/leaks.py` makes a hundred times as many calls."""
+    """Of objects and of memory; `tests/faults/leaks.py` makes a hundred times as many calls."""
     functions = calls()
     del functions["an error"]
 
@@ -187,6 +187,7 @@ def test_calls_leave_nothing_behind() -> None:
         for _ in range(times):
             for function in functions.values():
                 function()
+        gc.collect()  # empties Python's own lists of freed objects, too
         pages = int(Path("/proc/self/statm").read_text().split()[1])
         return sys.getallocatedblocks(), pages * resource.getpagesize()
 
@@ -240,13 +241,13 @@ def test_too_little_memory_is_an_error_and_nothing_more() -> None:
         roipool.set_cache_limit(0)
         roipool.set_num_threads(1)
         maps = np.ones((1, 16, 60, 60), np.float32)
-        rois = np.tile([0.0, 1, 1, 50, 50], (3000, 1))
+        rois = np.tile([0.0, 1, 1, 9, 9], (3000, 1))
         small = lambda: roipool.roi_align(maps, rois[:1], 2).sum()
         expected, grad = small(), np.ones((3000, 16, 7, 7), np.float32)
         soft, hard = resource.getrlimit(resource.RLIMIT_AS)
         used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
         failed = done = 0
-        for mebibytes in range(0, 40, 2):
+        for mebibytes in range(0, 40, 4):
             for call in (
                 lambda: roipool.roi_align(maps, rois, 7),
                 lambda: roipool.roi_align(maps, rois, 7, mode="max", return_argmax=True),
@@ -271,7 +272,7 @@ def test_wrong_arguments() -> None:
     program = Path(__file__).parents[1] / "faults" / "hostile_arguments.py"
     done = run_python(
         f"import subprocess, sys; sys.exit(subprocess.run([sys.executable, {str(program)!r}, "
-        "'--calls', '150', '--seed', '3']).returncode)"
+        "'--calls', '100', '--seed', '3']).returncode)"
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "150 calls from 0 of seed 3, 0 failures" in done.stdout
+    assert "100 calls from 0 of seed 3, 0 failures" in done.stdout
