@@ -5,8 +5,10 @@ Everything else about the package is in pyproject.toml.
 
 from __future__ import annotations
 
+import atexit
 import os
 import platform
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -64,6 +66,8 @@ class BuildWithEngines(build_ext):
         """Add what this compiler can do to `ext` and build it."""
         if os.environ.get("ROIPOOL_NO_OPENMP", "") in ("", "0"):
             self.add_openmp(ext)
+        else:
+            ext.define_macros.append(("ROIPOOL_ONE_THREAD", None))
         ext.extra_compile_args += GEOMETRY_FLAGS
         engines = self.usable_engines()
         if len(engines) > 1:
@@ -104,7 +108,10 @@ class BuildWithEngines(build_ext):
             return True
 
     def add_openmp(self, ext: Extension) -> None:
-        """Add OpenMP's flags if a program built with them runs; warn and go on if none does."""
+        """Add OpenMP's flags if a program built with them runs; warn and go on if none does.
+
+        pip does not show the warning: the first call repeats it.
+        """
         for compile_flags, link_flags in openmp_candidates():
             if self.openmp_runs(compile_flags, link_flags):
                 ext.extra_compile_args += compile_flags
@@ -147,4 +154,19 @@ extension = Extension(
     language="c++",
 )
 
-setup(ext_modules=cythonize([extension]), cmdclass={"build_ext": BuildWithEngines})
+
+def options_for_read_only_tree() -> dict[str, dict[str, str]]:
+    """Return options that build outside a source tree that cannot be written, else none."""
+    if os.access(".", os.W_OK):
+        return {}
+    folder = tempfile.mkdtemp(prefix="roipool-build-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return {"egg_info": {"egg_base": folder}, "build": {"build_base": folder}}
+
+
+options = options_for_read_only_tree()
+setup(
+    ext_modules=cythonize([extension], build_dir=options.get("build", {}).get("build_base")),
+    cmdclass={"build_ext": BuildWithEngines},
+    options=options,
+)

@@ -6,6 +6,7 @@ checks of a call have passed.
 
 from __future__ import annotations
 
+import itertools
 import math
 import operator
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ from roipool import _cpu
 from roipool._arrays import NUMPY, Array, Library, is_array, library_of
 from roipool._dtypes import FLOATS, dtype_name, real_dtype
 from roipool._layout import AXES, Layout, Shape4, channels, height_width, pooled_shape
+from roipool._messages import shortened, shown
 
 Boxes: TypeAlias = ArrayLike | Sequence[ArrayLike]
 
@@ -51,7 +53,7 @@ def layout(value: str) -> Layout:
         return "NHWC"
     if not isinstance(value, str):
         raise TypeError(f"layout must be a str, got {type(value).__name__}")
-    raise ValueError(f"layout must be 'NCHW' or 'NHWC', got {value!r}")
+    raise ValueError(f"layout must be 'NCHW' or 'NHWC', got {shown(value)}")
 
 
 def float_array(name: str, array: Any, ndim: int = 4) -> Array:
@@ -59,10 +61,11 @@ def float_array(name: str, array: Any, ndim: int = 4) -> Array:
     library = library_of(array)
     if library is None:
         raise TypeError(f"{name} must be a NumPy or CuPy array, got {type(array).__name__}")
+    array = library.plain(array)
     dtype = array.dtype
     if dtype_name(dtype) not in FLOATS:
         raise TypeError(
-            f"{name} must have dtype {', '.join(FLOATS)}, got {dtype}; "
+            f"{name} must have dtype {', '.join(FLOATS)}, got {shortened(str(dtype))}; "
             f"convert it, for example {name}.astype(np.float32)"
         )
     if array.ndim != ndim:
@@ -80,16 +83,16 @@ def features(name: str, array: Any, layout: Layout = "NCHW") -> Array:
 def map_shape(name: str, shape: Any, layout: Layout = "NCHW") -> Shape4:
     """Return four non-negative sizes; `name` says whose they are."""
     try:
-        sizes = tuple(operator.index(size) for size in shape)
-    except TypeError:
-        raise TypeError(f"{name} must be four integers, got {shape!r}") from None
+        sizes = tuple(operator.index(size) for size in itertools.islice(shape, 5))
+    except (TypeError, NotImplementedError):  # the latter is a memoryview's of several dimensions
+        raise TypeError(f"{name} must be four integers, got {shown(shape)}") from None
     if len(sizes) != 4:
-        raise ValueError(f"{name} must be four integers in {layout} order, got {sizes}")
+        raise ValueError(f"{name} must be four integers in {layout} order, got {shown(shape)}")
     if min(sizes) < 0:
-        raise ValueError(f"{name} must not have negative sizes, got {sizes}")
+        raise ValueError(f"{name} must not have negative sizes, got {shown(sizes)}")
     _check_axes(name, sizes, layout)
     if math.prod(size for size in sizes if size) > MAX_ELEMENTS:
-        raise MemoryError(f"{name} {sizes} is more than any memory holds")
+        raise MemoryError(f"{name} {shown(sizes)} is more than any memory holds")
     return sizes
 
 
@@ -97,7 +100,7 @@ def _check_axes(name: str, shape: Sequence[int], layout: Layout) -> None:
     """Check that 32 bits number the cells along each axis of a map."""
     _, height, width = AXES[layout]
     if shape[height] > MAX_AXIS or shape[width] > MAX_AXIS:
-        raise ValueError(f"{name}: height and width must be at most {MAX_AXIS}, got {shape}")
+        raise ValueError(f"{name}: height and width must be at most {MAX_AXIS}, got {shown(shape)}")
 
 
 def grad_output(
@@ -151,8 +154,9 @@ def same_shape(name: str, array: Any, gradient: Array) -> Array:
 
 def number_array(name: str, values: Any) -> Array:
     """Return real numbers as an array; text, booleans, objects and complex numbers are errors."""
-    if type(values) is np.ndarray or is_array(values):
-        array = values
+    library = library_of(values)
+    if library is not None:
+        array = library.plain(values)
     else:
         try:
             array = np.asarray(values)
@@ -161,7 +165,7 @@ def number_array(name: str, values: Any) -> Array:
         if array.size == 0:
             return array.astype(np.float64)
     if array.dtype.kind not in "fiu" and dtype_name(array.dtype) != "bfloat16":
-        raise TypeError(f"{name} must hold real numbers, got dtype {array.dtype}")
+        raise TypeError(f"{name} must hold real numbers, got dtype {shortened(str(array.dtype))}")
     return array
 
 
@@ -291,12 +295,16 @@ def _is_one_per_image(rois: Sequence[Any]) -> bool:
 
 
 def rank(item: Any) -> int:
-    """Return how deeply sequences are nested, by their first items."""
-    if is_array(item):
-        return int(item.ndim)
-    if isinstance(item, (list, tuple)):
-        return 1 + (rank(item[0]) if item else 0)
-    return int(np.ndim(item))
+    """Return how deeply sequences are nested, by their first items; 3 for any more than 2."""
+    for depth in range(3):
+        if is_array(item):
+            return depth + int(item.ndim)
+        if not isinstance(item, (list, tuple)):
+            return depth + int(np.ndim(item))
+        if not item:
+            return depth + 1
+        item = item[0]
+    return 3
 
 
 def _regions_per_image(
@@ -372,7 +380,7 @@ def size_pair(name: str, value: Any) -> tuple[int, int]:
     """Return (rows, columns), each at least 1, from an int or a pair."""
     rows, columns = _pair(name, value)
     if min(rows, columns) < 1 or max(rows, columns) > MAX_AXIS:
-        raise ValueError(f"{name} must be from 1 to {MAX_AXIS} each way, got {value!r}")
+        raise ValueError(f"{name} must be from 1 to {MAX_AXIS} each way, got {shown(value)}")
     return rows, columns
 
 
@@ -380,7 +388,9 @@ def sampling_pair(name: str, value: Any) -> tuple[int, int]:
     """Return samples per bin (vertical, horizontal); 0 is adaptive."""
     rows, columns = _pair(name, value)
     if min(rows, columns) < 0 or max(rows, columns) > MAX_SAMPLING_RATIO:
-        raise ValueError(f"{name} must be from 0 (adaptive) to {MAX_SAMPLING_RATIO}, got {value!r}")
+        raise ValueError(
+            f"{name} must be from 0 (adaptive) to {MAX_SAMPLING_RATIO}, got {shown(value)}"
+        )
     return rows, columns
 
 
@@ -389,13 +399,13 @@ def _pair(name: str, value: Any) -> tuple[int, int]:
         return value, value
     items = tuple(value) if isinstance(value, (tuple, list)) else (value, value)
     if len(items) != 2:
-        raise ValueError(f"{name} must be an int or a pair of ints, got {value!r}")
+        raise ValueError(f"{name} must be an int or a pair of ints, got {shown(value)}")
     try:
         if any(isinstance(item, bool) for item in items):
             raise TypeError
         return operator.index(items[0]), operator.index(items[1])
     except TypeError:
-        raise TypeError(f"{name} must be an int or a pair of ints, got {value!r}") from None
+        raise TypeError(f"{name} must be an int or a pair of ints, got {shown(value)}") from None
 
 
 def real_number(name: str, value: Any) -> float:
@@ -411,10 +421,10 @@ def any_float(name: str, value: Any) -> float:
     try:
         scalar = np.asarray(value)
     except (TypeError, ValueError):
-        raise TypeError(f"{name} must be a real number, got {value!r}") from None
+        raise TypeError(f"{name} must be a real number, got {shown(value)}") from None
     numeric = scalar.dtype.kind in "fiu" or dtype_name(scalar.dtype) == "bfloat16"
     if scalar.ndim != 0 or not (numeric or isinstance(value, int)) or isinstance(value, bool):
-        raise TypeError(f"{name} must be a real number, got {value!r}")
+        raise TypeError(f"{name} must be a real number, got {shown(value)}")
     try:
         return float(value)  # beyond float32 it becomes infinite there
     except OverflowError:
@@ -424,7 +434,7 @@ def any_float(name: str, value: Any) -> float:
 def flag(name: str, value: Any) -> bool:
     """Return a bool."""
     if not isinstance(value, (bool, np.bool_)):
-        raise TypeError(f"{name} must be a bool, got {value!r}")
+        raise TypeError(f"{name} must be a bool, got {shown(value)}")
     return bool(value)
 
 
@@ -432,7 +442,7 @@ def choice(name: str, value: Any, allowed: tuple[str, ...]) -> str:
     """Return `value` if it is one of the allowed strings."""
     if not isinstance(value, str) or value not in allowed:
         options = " or ".join(repr(option) for option in allowed)
-        raise ValueError(f"{name} must be {options}, got {value!r}")
+        raise ValueError(f"{name} must be {options}, got {shown(value)}")
     return value
 
 
@@ -443,9 +453,11 @@ def argmax(
     library: Library, name: str, array: Any, shape: tuple[int, ...], cells: int | None = None
 ) -> Array:
     """Return a checked argmax as int32 or int64; `cells` bounds it where it names map cells."""
-    if not is_array(array) or array.dtype.kind not in "iu":
-        got = array.dtype if is_array(array) else type(array).__name__
-        raise TypeError(f"{name} must be an integer array, got {got}")
+    if not is_array(array):
+        raise TypeError(f"{name} must be an integer array, got {type(array).__name__}")
+    array = library.plain(array)
+    if array.dtype.kind not in "iu":
+        raise TypeError(f"{name} must be an integer array, got {shortened(str(array.dtype))}")
     if array.shape != shape:
         raise ValueError(f"{name} must have grad_output's shape {shape}, got {array.shape}")
     checked = library.checked_values(array)
@@ -465,14 +477,17 @@ def output(
     shape: tuple[int, ...],
     dtype: np.dtype[Any],
     inputs: tuple[Any, ...],
-) -> bool:
-    """Check `out`; return whether engines can fill it: not if it overlaps one of the inputs."""
+) -> Array | None:
+    """Check `out`; return what engines can fill: None if it overlaps one of the inputs."""
     if not is_array(out):
         raise TypeError(f"out must be a NumPy or CuPy array or None, got {type(out).__name__}")
+    out = library.plain(out)
     if dtype_name(out.dtype) != dtype_name(dtype):
-        raise TypeError(f"out must have dtype {dtype}, got {out.dtype}")
+        raise TypeError(f"out must have dtype {dtype}, got {shortened(str(out.dtype))}")
     if out.shape != shape:
         raise ValueError(f"out must have shape {shape}, got {out.shape}")
-    return library.can_be_filled(out) and not any(
+    if not library.can_be_filled(out) or any(
         library_of(item) is library and library.may_share_memory(out, item) for item in inputs
-    )
+    ):
+        return None
+    return out

@@ -9,6 +9,8 @@ Its functions are those of ``roipool._pooling.Engine``, which documents their ar
 float32; batch indices are (K,) int64, negative where a box reads nothing.
 """
 
+import threading
+
 import numpy as np
 
 from roipool._dtypes import dtype_name
@@ -57,6 +59,7 @@ cdef extern from "kernels/cpu/memory.h" namespace "roipool" nogil:
 
 cdef extern from "kernels/cpu/threads.h" namespace "roipool" nogil:
     int built_with_openmp
+    int one_thread_chosen
     int _openmp_threads "roipool::openmp_threads" () noexcept
     bint prepare_for_forks() noexcept
 
@@ -68,6 +71,11 @@ cdef extern from "kernels/cpu/call.h" namespace "roipool" nogil:
     cdef struct AxisPlan:
         int bins
         wide_int size
+
+    cdef struct Watch:
+        pass
+
+    bint is_interrupted(Watch*)
 
     cdef struct Job:
         Storage storage
@@ -137,9 +145,10 @@ cdef extern from "kernels/cpu/call.h" namespace "roipool" nogil:
         wide_int boxes
         wide_int tasks
         wide_int bytes
+        Watch* watch
         bint is_wrong
-        bint is_interrupted
 
+    void begin_call(Call*, Operation, const Engine*, Level*, int, Watch*)
     bint needs_plan(const Call&)
     Status begin_plan(Call*)
     void count_entries_of(const Call&, wide_int)
@@ -151,12 +160,12 @@ cdef extern from "kernels/cpu/call.h" namespace "roipool" nogil:
     Status begin_tasks(Call*)
     void run_task_of(const Call&, wide_int, int)
     void free_memory_of(Call*)
-    const double seconds_between_polls
-    double seconds_now()
 
 
-cdef extern from "Python.h":
-    int PyErr_CheckSignals() noexcept
+cdef extern from "kernels/cpu/interrupts.h" namespace "roipool":
+    void set_main_thread(unsigned long) noexcept
+    void start_watch(Watch*) noexcept
+    int raise_if_interrupted(const Watch*) except -1
 
 
 cdef extern from "kernels/cpu/engines.h" namespace "roipool" nogil:
@@ -193,6 +202,11 @@ def openmp_threads():
 def has_openmp():
     """Return whether this build runs on several threads."""
     return built_with_openmp != 0
+
+
+def lacks_openmp():
+    """Return whether this build runs on one thread because no OpenMP was found."""
+    return built_with_openmp == 0 and one_thread_chosen == 0
 
 
 # More than any machine has; OpenMP's own bookkeeping overflows the stack not far beyond.
@@ -354,13 +368,13 @@ def cut_numbers(values, end):
 # ---- A call without Python: its levels are described, then executed with the GIL released. This is
 # what front ends call that have neither NumPy's types nor the GIL.
 
-cdef Status execute(Call* call, bint polls) noexcept nogil:
+cdef Status execute(Call* call) noexcept nogil:
     """Plan and run a call; its memory is freed in every case."""
     cdef Status status = plan(call)
     if status == status_done:
-        status = run(call, polls)
+        status = run(call)
     free_memory_of(call)
-    return status
+    return status_interrupted if is_interrupted(call.watch) else status
 
 
 cdef Status plan(Call* call) noexcept nogil:
@@ -372,12 +386,18 @@ cdef Status plan(Call* call) noexcept nogil:
     # A parallel region costs the wait for its slowest thread: planning must be worth that.
     threads = <int>max(1, min(call.threads, call.boxes // 256))
     for box in prange(call.boxes, num_threads=threads):
-        count_entries_of(call[0], box)
+        if not is_interrupted(call.watch):
+            count_entries_of(call[0], box)
+    if is_interrupted(call.watch):
+        return status_interrupted  # what was not counted has no number
     status = begin_entries(call)
     if status != status_done:
         return status
     for box in prange(call.boxes, num_threads=threads):
-        write_entries_of(call[0], box)
+        if not is_interrupted(call.watch):
+            write_entries_of(call[0], box)
+    if is_interrupted(call.watch):
+        return status_interrupted
     if checks_argmax(call[0]):
         for box in prange(call.boxes, num_threads=threads):
             check_argmax_of(call, box)
@@ -386,29 +406,16 @@ cdef Status plan(Call* call) noexcept nogil:
     return check_argmax_width(call[0])
 
 
-cdef Status run(Call* call, bint polls) noexcept nogil:
+cdef Status run(Call* call) noexcept nogil:
     cdef wide_int task
-    cdef double polled = seconds_now()
     cdef Status status = begin_tasks(call)
     if status != status_done:
         return status
     with parallel(num_threads=call.threads):
         for task in prange(call.tasks, schedule="dynamic", chunksize=1):
-            if not call.is_interrupted:
+            if not is_interrupted(call.watch):
                 run_task_of(call[0], task, threadid())
-                # Only the thread that called may ask Python; the others see what it found.
-                if polls and threadid() == 0:
-                    poll(call, &polled)
-    return status_interrupted if call.is_interrupted else status_done
-
-
-cdef void poll(Call* call, double* polled) noexcept nogil:
-    """Let Python's signal handlers run once in a while: one that raises ends the call."""
-    if seconds_now() - polled[0] < seconds_between_polls:
-        return
-    with gil:
-        call.is_interrupted = PyErr_CheckSignals() != 0
-    polled[0] = seconds_now()
+    return status_done
 
 
 cdef Status run_level(Operation operation, Level* level) except *:
@@ -425,33 +432,27 @@ cdef run_levels(Operation operation, vector[Level]& levels):
 cdef Status run_described(Operation operation, Level* levels, int count) except *:
     """Execute a call; raise what went wrong, apart from a narrow argmax."""
     cdef Call call
+    cdef Watch watch
     cdef Status status
     cdef wide_int work = 0
     if refusal is not None:
         raise ValueError(refusal)
-    memset(&call, 0, sizeof(Call))
-    call.operation, call.engine = operation, engine
-    call.levels, call.level_count = levels, count
+    start_watch(&watch)
+    begin_call(&call, operation, engine, levels, count, &watch)
     for i in range(count):
         work += (levels[i].job.boxes * levels[i].job.channels * levels[i].job.rows.bins
                  * levels[i].job.columns.bins)
     # Waking a thread for less work than this costs more than it saves.
     call.threads = <int>max(1, min(num_threads(), work // 16384))
     with nogil:
-        status = execute(&call, True)
+        status = execute(&call)
     if status == status_no_memory:
         raise MemoryError(f"a call needs {call.bytes} bytes for its plan or scratch memory")
     if status == status_wrong_argmax:
         raise ValueError("argmax holds numbers beyond its bins' samples: it is not that of "
                          "these rois, scale and sampling_ratio")
-    if status == status_interrupted:
-        raise_pending()
+    raise_if_interrupted(&watch)
     return status
-
-
-cdef int raise_pending() except -1:
-    """Raise what a signal handler raised."""
-    return -1
 
 
 cdef describe_maps(Level* level, dtype, map_shape, batch_indices, output_size, layout):
@@ -683,5 +684,6 @@ cdef convert_argmax(Operation operation, Level* level, argmax, y, x):
 
 
 use_instruction_set(instruction_sets()[0])
+set_main_thread(threading.main_thread().ident)
 if not prepare_for_forks():
     raise MemoryError("there is no memory for the handlers of forks")

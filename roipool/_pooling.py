@@ -9,7 +9,7 @@ import numpy as np
 
 from roipool import _arguments as check
 from roipool._arguments import Regions
-from roipool._arrays import Array, Library, common_library
+from roipool._arrays import NUMPY, Array, Library, common_library
 from roipool._definitions import Definition
 from roipool._layout import AXES, Layout, Shape4
 
@@ -191,8 +191,9 @@ class Call:
         """Average forward; `inputs` are what `out` may overlap."""
         shape = _pooled_shape(features, regions, pooling)
         result = self._result(out, shape, features.dtype, inputs)
+        features, regions = self._one_of_alike(features, regions)
         self.engine.average(features, regions, pooling, result)
-        return _filled(result, out)
+        return self._filled(result, out)
 
     def average_backward(
         self,
@@ -207,7 +208,7 @@ class Call:
         """Average backward."""
         result = self._result(out, input_shape, grad_output.dtype, inputs)
         self.engine.average_backward(grad_output, regions, pooling, result)
-        return _filled(result, out)
+        return self._filled(result, out)
 
     def average_backward_boxes(
         self, grad_output: Array, features: Array, regions: Regions, pooling: Pooling
@@ -229,7 +230,7 @@ class Call:
         shape = _pooled_shape(features[0], regions, poolings[0])
         result = self._result(out, shape, features[0].dtype, inputs)
         self.engine.average_levels(features, regions, levels, poolings, result)
-        return _filled(result, out)
+        return self._filled(result, out)
 
     def average_levels_backward(
         self,
@@ -270,10 +271,11 @@ class Call:
         """Maximum forward: pooled values, and the argmax, or None without `return_argmax`."""
         shape = _pooled_shape(features, regions, pooling)
         result = self._result(out, shape, features.dtype, inputs)
+        features, regions = self._one_of_alike(features, regions)
         argmax = self.engine.maximum(
             features, regions, pooling, result, return_argmax=return_argmax
         )
-        return _filled(result, out), argmax
+        return self._filled(result, out), argmax
 
     def maximum_backward(
         self,
@@ -292,7 +294,7 @@ class Call:
         indices = check.argmax(self.library, name, argmax, grad_output.shape, cells)
         result = self._result(out, input_shape, grad_output.dtype, inputs)
         self.engine.maximum_backward(grad_output, indices, regions, pooling, result)
-        return _filled(result, out)
+        return self._filled(result, out)
 
     def unpool(
         self,
@@ -312,15 +314,31 @@ class Call:
         )
         result = self._result(out, input_shape, grad_output.dtype, inputs)
         self.engine.unpool(grad_output, cells, batch_indices, layout, result)
-        return _filled(result, out)
+        return self._filled(result, out)
 
     def _result(
         self, out: Any, shape: Shape4, dtype: np.dtype[Any], inputs: tuple[Any, ...]
     ) -> Array:
         """Return what the engine fills: the caller's `out`, or a new array if it cannot be that."""
-        if out is not None and check.output(self.library, out, shape, dtype, inputs):
-            return out
-        return self.library.empty(shape, dtype)
+        filled = None
+        if out is not None:
+            filled = check.output(self.library, out, shape, dtype, inputs)
+        return self.library.empty(shape, dtype) if filled is None else filled
+
+    def _one_of_alike(self, features: Array, regions: Regions) -> tuple[Array, Regions]:
+        """Return one image for many without cells: a plan on a host has an entry for each."""
+        if features.size > 0 or self.library is not NUMPY or features.shape[0] <= 1:
+            return features, regions
+        return features[:1], Regions(regions.boxes, np.minimum(regions.batch_indices, 0))
+
+    def _filled(self, result: Array, out: Any) -> Array:
+        """Return the caller's `out`, filled, or the result where there is none."""
+        if out is None or out is result:
+            return result
+        plain = self.library.plain(out)
+        if not self.library.may_share_memory(result, plain):
+            plain[...] = result
+        return out
 
     def argmax_positions(
         self, argmax: Array, regions: Regions, pooling: Pooling, input_shape: Shape4
@@ -335,14 +353,6 @@ class Call:
         real = regions.boxes.dtype
         y, x = (self.library.contiguous(array, real) for array in (y, x))
         return self.engine.argmax_at(y, x, regions, pooling, input_shape)
-
-
-def _filled(result: Array, out: Any) -> Array:
-    """Return the caller's `out`, filled, or the result where there is none."""
-    if out is None or out is result:
-        return result
-    out[...] = result
-    return out
 
 
 def _pooled_shape(features: Array, regions: Regions, pooling: Pooling) -> Shape4:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from roipool import _cpu
+from roipool._messages import shown
 
 MIB = 2**20
 DEFAULT_CACHE_MIB = 128
@@ -30,7 +31,7 @@ def read_environment(variables: Mapping[str, str]) -> Environment:
     name = variables.get("ROIPOOL_ISA", "").strip() or None
     if name is not None and name not in _cpu.instruction_sets():
         raise ValueError(
-            f"ROIPOOL_ISA is {name!r}; this machine has {', '.join(_cpu.instruction_sets())}"
+            f"ROIPOOL_ISA is {shown(name)}; this machine has {', '.join(_cpu.instruction_sets())}"
         )
     return Environment(
         num_threads=_whole_number(variables, "ROIPOOL_NUM_THREADS", 1, _cpu.MAX_THREADS),
@@ -48,9 +49,8 @@ def _whole_number(
     # More digits than any allowed number has are not read: int() refuses thousands of them.
     digits = text.lstrip("0") or "0"
     if not text.isdecimal() or len(digits) > 9 or not smallest <= int(text) <= largest:
-        shown = text if len(text) <= 40 else f"{text[:40]}..."
         raise ValueError(
-            f"{variable} is {shown!r}; it must be a whole number from {smallest} to {largest}"
+            f"{variable} is {shown(text)}; it must be a whole number from {smallest} to {largest}"
         )
     return int(digits)
 
@@ -235,7 +235,7 @@ def set_debug(enabled: bool) -> None:
     """
     global _debug
     if not isinstance(enabled, bool):
-        raise TypeError(f"enabled must be a bool, got {enabled!r}")
+        raise TypeError(f"enabled must be a bool, got {shown(enabled)}")
     _debug = enabled
 
 
@@ -252,7 +252,7 @@ def _integer(name: str, value: Any, smallest: int, largest: int) -> int:
     except TypeError:
         raise TypeError(f"{name} must be an int, got {type(value).__name__}") from None
     if not smallest <= number <= largest:
-        raise ValueError(f"{name} must be from {smallest} to {largest}, got {number}")
+        raise ValueError(f"{name} must be from {smallest} to {largest}, got {shown(number)}")
     return number
 
 

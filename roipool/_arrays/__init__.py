@@ -41,6 +41,9 @@ class Library(Protocol):
     def empty(self, shape: Sequence[int], dtype: np.dtype[Any]) -> Any:
         """Return a new, uninitialised array; MemoryError if it cannot be allocated."""
 
+    def plain(self, array: Any) -> Any:
+        """Return an array as its library's own type, which a subclass cannot misrepresent."""
+
     def contiguous(self, array: Any, dtype: np.dtype[Any]) -> Any:
         """Return an array in C order at an aligned address: the same one where it is so already."""
 

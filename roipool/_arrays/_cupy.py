@@ -47,6 +47,11 @@ def empty(shape: Sequence[int], dtype: np.dtype[Any]) -> Any:
     return xp().empty(shape, dtype)
 
 
+def plain(array: Any) -> Any:
+    """Return the array: nothing on the host reads its memory."""
+    return array
+
+
 def contiguous(array: Any, dtype: np.dtype[Any]) -> Any:
     """Return an array in C order: the same one where it is so already."""
     if array.dtype == dtype and array.flags.c_contiguous:

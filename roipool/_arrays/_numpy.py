@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from types import ModuleType
@@ -16,6 +17,7 @@ Array = NDArray[Any]
 
 name = "NumPy"
 empty = _cpu.empty_array
+plain = np.asarray
 contiguous = _cpu.contiguous
 table = _cpu.contiguous_copy  # so that no other thread can change it during a call
 may_share_memory = np.may_share_memory
@@ -26,8 +28,21 @@ def xp() -> ModuleType:
     return np
 
 
+_is_to_warn = _cpu.lacks_openmp()  # bound anew once; two threads may both warn
+
+
 def engine() -> Any:
     """Return the CPU engine."""
+    global _is_to_warn
+    if _is_to_warn:
+        _is_to_warn = False
+        warnings.warn(
+            "roipool uses one thread, because no OpenMP was found when it was built: install your "
+            "compiler's OpenMP and build it again, or build it with ROIPOOL_NO_OPENMP=1 to have no "
+            "warning",
+            RuntimeWarning,
+            stacklevel=4,  # of who calls a public function
+        )
     return _cpu
 
 

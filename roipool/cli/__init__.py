@@ -11,7 +11,9 @@ import contextlib
 import logging
 import os
 import sys
+import traceback
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NoReturn
 
 from roipool.cli.text import printable
@@ -24,6 +26,8 @@ for _library in ("PIL", "matplotlib"):
 
 _BAD_INPUT = 2
 _INTERRUPTED = 130
+_BROKEN_PIPE = 141  # as a shell reports a program that SIGPIPE ended
+_MAX_MESSAGE = 1000  # characters: a message may repeat an argument of any length
 _OPTIONAL = {"PIL": "Pillow", "rich": "rich", "matplotlib": "matplotlib"}
 
 
@@ -45,19 +49,28 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        0 when all went well, 1 when a check failed, 2 for bad input, 130 when interrupted.
+        0 when all went well, 1 when a check failed, 2 for bad input, 130 when interrupted, 141
+        when the reader of standard output stopped before the command was done.
     """
     try:
         return _finish(_run(argv))
     except KeyboardInterrupt:
         return _INTERRUPTED
-    except (ValueError, OSError, ImportError, MemoryError) as error:
-        return _finish(_complain(error))
+    except BrokenPipeError:
+        _abandon_stdout()
+        return _BROKEN_PIPE
+    except (ValueError, OSError, ImportError, MemoryError, RecursionError) as error:
+        return _finish(_complain(_explain(error)))
+    except Exception as error:  # noqa: BLE001 - Python's own status, 1, means a failed check
+        return _finish(_complain(_bug_report(error)))
 
 
 def _run(argv: Sequence[str] | None) -> int:
     from roipool._settings import check_environment
 
+    # The next file to be opened would get its number, and whatever is printed.
+    if sys.stdout is None:
+        raise ValueError("standard output is closed")
     check_environment()
     parser = _parser()
     try:
@@ -96,15 +109,27 @@ def _explain(error: BaseException) -> str:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     if isinstance(error, MemoryError):
         return str(error) or "out of memory"
+    if isinstance(error, RecursionError):
+        return "the input is nested too deeply"
     return str(error) or type(error).__name__
 
 
+def _bug_report(error: BaseException) -> str:
+    """Say where a failure that nobody foresaw was raised."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    where = f"{Path(frame.filename).name}, line {frame.lineno}"
+    return f"a bug in roipool: {type(error).__name__} in {where}: {error}"
+
+
 def _one_line(text: str) -> str:
-    return printable(" ".join(text.split()))
+    line = printable(" ".join(text.split()))
+    return line if len(line) <= _MAX_MESSAGE else f"{line[:_MAX_MESSAGE]}..."
 
 
-def _complain(error: BaseException) -> int:
-    print(f"roipool: error: {_one_line(_explain(error))}", file=sys.stderr)
+def _complain(message: str) -> int:
+    with contextlib.suppress(OSError):
+        if sys.stderr is not None:  # print() would take standard output for it
+            print(f"roipool: error: {_one_line(message)}", file=sys.stderr)
     return _BAD_INPUT
 
 
@@ -117,7 +142,7 @@ def _finish(status: int) -> int:
         _abandon_stdout()
         # A reader that stops early, such as head, is no error.
         if not isinstance(error, BrokenPipeError) and status != _BAD_INPUT:
-            return _complain(error)
+            return _complain(_explain(error))
     return status
 
 

@@ -6,6 +6,7 @@ import contextlib
 import importlib
 import os
 import secrets
+import shutil
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -67,7 +68,7 @@ def check_outputs(
     outputs = [path for path in (json, figure) if path is not None and path not in STDOUT]
     for path in outputs:
         check_writable(path)
-        if any(name is not None and _target(name) == _target(path) for name in inputs):
+        if any(name is not None and _is_same(name, path) for name in inputs):
             raise ValueError(f"{path}: would overwrite the input")
     if len({_target(path) for path in outputs}) < len(outputs):
         raise ValueError(f"{figure}: both --json and {option} would write it")
@@ -82,8 +83,9 @@ def replacing(path: str) -> Iterator[BinaryIO]:
     """Open a file for writing that takes the name ``path`` only once it is complete.
 
     The data go to a temporary file in the same folder, which is renamed at the end and removed
-    if anything fails. It is created as any new file is, so the usual permissions apply. A link
-    is followed; a device or a pipe is written directly, for it must not be replaced by a file.
+    if anything fails. It gets the permissions of the file that it replaces, or those of any new
+    file. A link is followed; a device or a pipe is written directly, for it must not be replaced by
+    a file.
 
     Parameters
     ----------
@@ -94,16 +96,36 @@ def replacing(path: str) -> Iterator[BinaryIO]:
     ------
     binary file
         Where to write.
+
+    Raises
+    ------
+    OSError
+        Naming `path`, if it cannot be written.
     """
-    target = _target(path)
+    try:
+        with _replacing(path, _target(path)) as stream:
+            yield stream
+    except OSError as error:
+        if error.errno is None:
+            raise
+        raise OSError(error.errno, error.strerror, path) from error
+
+
+@contextlib.contextmanager
+def _replacing(path: str, target: Path) -> Iterator[BinaryIO]:
     if _is_device(path, target):
         with target.open("wb") as stream:
             yield stream
         return
     temporary = target.with_name(f".roipool-{secrets.token_hex(8)}.tmp")
     try:
-        with temporary.open("xb") as stream:
-            yield stream
+        if target.exists():
+            with open(temporary, "xb", opener=_open_private) as stream:
+                shutil.copymode(target, temporary)
+                yield stream
+        else:
+            with temporary.open("xb") as stream:
+                yield stream
         temporary.replace(target)
     except BaseException:
         with contextlib.suppress(OSError):
@@ -111,8 +133,20 @@ def replacing(path: str) -> Iterator[BinaryIO]:
         raise
 
 
+def _open_private(path: str, flags: int) -> int:
+    """Open a file that nobody else can open, before it has its permissions."""
+    return os.open(path, flags, 0o600)
+
+
 def _target(path: str) -> Path:
     return Path(os.path.realpath(path))
+
+
+def _is_same(first: str, second: str) -> bool:
+    """Return whether two names are of one file, such as names with and without capitals."""
+    with contextlib.suppress(OSError):
+        return Path(first).samefile(second)
+    return _target(first) == _target(second)
 
 
 def _is_device(path: str, target: Path) -> bool:

@@ -14,6 +14,7 @@ from roipool._arguments import Regions
 from roipool._arrays import Array
 from roipool._definitions import Definition
 from roipool._layout import Shape4
+from roipool._messages import shown
 from roipool._pooling import Call, MaxRules, Pooling
 
 # Most systems' running maximum starts here, in every type they compute in.
@@ -33,7 +34,7 @@ def float32_number(name: str, value: Any) -> float:
     with np.errstate(over="ignore"):
         number = float(np.float32(check.real_number(name, value)))
     if not math.isfinite(number):
-        raise ValueError(f"{name} must be finite in float32, got {value}")
+        raise ValueError(f"{name} must be finite in float32, got {shown(value)}")
     return number
 
 

@@ -18,6 +18,7 @@ from roipool._arrays import Array, Library
 from roipool._definitions import Definition
 from roipool._dtypes import real_dtype
 from roipool._layout import Shape4
+from roipool._messages import shown
 from roipool._pooling import Call, Pooling
 from roipool.compat import _conventions as conventions
 
@@ -35,7 +36,7 @@ def _scale(spatial_scale: Any) -> float:
 
 def _pooled_size(pooled_size: Any) -> tuple[int, int]:
     if not isinstance(pooled_size, (tuple, list)):
-        raise TypeError(f"pooled_size must be a pair of ints, got {pooled_size!r}")
+        raise TypeError(f"pooled_size must be a pair of ints, got {shown(pooled_size)}")
     return check.size_pair("pooled_size", pooled_size)
 
 

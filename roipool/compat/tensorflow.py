@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, DTypeLike
 from roipool import _arguments as check
 from roipool._arrays import Array, is_array
 from roipool._definitions import Definition
+from roipool._messages import shown
 from roipool._pooling import Call, Pooling
 from roipool.compat import _conventions as conventions
 from roipool.compat._conventions import TENSORFLOW_CROPS
@@ -130,7 +131,7 @@ def crop_and_resize_backward(
     try:
         dtype = np.dtype(T)
     except TypeError:
-        raise TypeError(f"T must be float16, float32 or float64, got {T!r}") from None
+        raise TypeError(f"T must be float16, float32 or float64, got {shown(T)}") from None
     if dtype.name not in _GRADIENT_TYPES:
         raise TypeError(f"T must be float16, float32 or float64, got {dtype}")
     with Call(grads=grads, boxes=boxes, box_indices=box_indices) as call:

@@ -21,7 +21,7 @@ LOSING = np.array([[0.248046786, 0, 1, 0.471333951]], np.float32)
 methods = pytest.mark.parametrize("method", ["bilinear", "nearest"])
 
 
-def crops_at_the_border(real: type, count: int = 40) -> Iterator[tuple[Array, Array, Any]]:
+def crops_at_the_border(real: type, count: int = 60) -> Iterator[tuple[Array, Array, Any]]:
     """Yield maps, boxes with ends at 0 and 1, some reversed, and crop sizes."""
     rng = np.random.default_rng(6)
     for _ in range(count):

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import sysconfig
 import sys
 from pathlib import Path
 
@@ -52,7 +53,8 @@ def test_geometry_header_compiles_alone(header: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("file", ENGINE)
 def test_engine_file_compiles_alone(file: str, tmp_path: Path) -> None:
-    options = ("-DROIPOOL_ENGINE=test", "-Wno-psabi")
+    python = sysconfig.get_path("include")  # of the one that looks for Ctrl-C
+    options = ("-DROIPOOL_ENGINE=test", "-Wno-psabi", f"-I{python}")
     assert complaints(f'#include "{file}"\n', tmp_path, *options) == ""
 
 

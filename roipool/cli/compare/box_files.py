@@ -3,6 +3,8 @@
 Every reader returns a `Table`: columns ``x1, y1, x2, y2``, with a batch index before them where
 the source has one, and the place in the source that each row came from. Coordinates may be NaN or
 infinite, since pooling defines what becomes of such boxes; text that is no number is an error.
+A file costs memory and time in proportion to its size, which `MAX_BOXES` and the reader of the file
+bound.
 """
 
 from __future__ import annotations
@@ -17,9 +19,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Table", "from_array", "from_csv", "from_json", "to_rois"]
+__all__ = ["MAX_BOXES", "Table", "from_array", "from_csv", "from_json", "to_rois"]
 
 FloatArray = NDArray[np.float32]
+
+MAX_BOXES = 1_000_000  # of a file, of all its images
+_MAX_LINE = 100_000  # characters
 
 _COLUMNS = ("batch_index", "x1", "y1", "x2", "y2")
 _ALIASES = {
@@ -81,9 +86,10 @@ def to_rois(table: Table, images: int) -> FloatArray:
 def from_array(array: NDArray[Any], name: str) -> Table:
     """Take boxes from an array of shape (K, 4) or (K, 5)."""
     if array.size == 0:
-        return _table([], [])
+        return _table([], [], name)
     if array.ndim != 2 or array.shape[1] not in (4, 5):
         raise ValueError(f"{name}: needs shape (K, 4) or (K, 5), but it is {array.shape}")
+    _check_count(len(array), name)
     return Table(array.astype(np.float64), lambda row: f"{name}, row {row + 1}")
 
 
@@ -108,20 +114,17 @@ def from_csv(text: str, name: str) -> Table:
     ValueError
         Naming the line, if it is not as described.
     """
-    lines, comments = _lines(text)
+    lines, comments = _lines(text, name)
     if not lines:
-        return _table([], [])
+        return _table([], [], name)
     split = _splitter(lines[0][1])
     columns = _commented_heading(comments, split)
     if not any(_is_number(field) for field in split(lines[0][1])):
         columns = _heading(split(lines[0][1]), f"{name}, line {lines[0][0]}")
         lines = lines[1:]
-    places = [f"{name}, line {number}" for number, _ in lines]
-    rows = [
-        _csv_row(split(line), columns, place)
-        for (_, line), place in zip(lines, places, strict=True)
-    ]
-    return _table(rows, places)
+    where = f"{name}, line"
+    rows = [_csv_row(split(line), columns, f"{where} {number}") for number, line in lines]
+    return _table(rows, [number for number, _ in lines], where)
 
 
 def from_json(text: str, name: str, image: str | None = None) -> Table:
@@ -163,13 +166,19 @@ def from_json(text: str, name: str, image: str | None = None) -> Table:
     return _json_table(_list(content, f"{name}: the boxes"), name, "box", None)
 
 
-def _table(rows: Sequence[Sequence[float]], places: Sequence[str]) -> Table:
+def _table(rows: Sequence[Sequence[float]], numbers: Sequence[int], where: str) -> Table:
+    """Make a table of rows, each at ``where`` with its number."""
     width = len(rows[0]) if rows else 4
-    for row, place in zip(rows, places, strict=True):
+    for row, number in zip(rows, numbers, strict=True):
         if len(row) != width:
-            raise ValueError(f"{place}: {len(row)} numbers, but the first box has {width}")
+            raise ValueError(f"{where} {number}: {len(row)} numbers, but the first box has {width}")
     array = np.array(rows, dtype=np.float64).reshape(-1, width)
-    return Table(array, lambda row: places[row])
+    return Table(array, lambda row: f"{where} {numbers[row]}")
+
+
+def _check_count(count: int, name: str, what: str = "boxes") -> None:
+    if count > MAX_BOXES:
+        raise ValueError(f"{name}: holds more than {MAX_BOXES:,} {what}")
 
 
 def _numbered(images: int) -> str:
@@ -187,26 +196,34 @@ def _number(value: object, place: str) -> float:
             return float(value)
         except ValueError:
             pass
-    raise ValueError(f"{place}: {value!r} is not a number")
+    raise ValueError(f"{place}: {_shown(value)} is not a number")
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:60]}..."
 
 
 # CSV
 
 
-def _lines(text: str) -> tuple[list[tuple[int, str]], list[str]]:
+def _lines(text: str, name: str) -> tuple[list[tuple[int, str]], list[str]]:
     """Separate the numbered lines from the comments."""
     lines, comments = [], []
     for number, line in enumerate(text.splitlines(), start=1):
+        if len(line) > _MAX_LINE:
+            raise ValueError(f"{name}, line {number}: has more than {_MAX_LINE:,} characters")
         line = line.strip()
         if line.startswith("#"):
             comments.append(line.lstrip("# \t"))
         elif line:
             lines.append((number, line))
+        _check_count(len(lines) + len(comments) - 1, name, "lines")  # one may be a heading
     return lines, comments
 
 
 def _splitter(line: str) -> Callable[[str], list[str]]:
-    """Choose how to cut lines from the look of one of them."""
+    """Choose how to split lines from the look of one of them."""
     for delimiter in (";", "\t", ","):
         if delimiter in line:
             return lambda text: _cut(text, delimiter)
@@ -276,26 +293,28 @@ def _list(value: object, what: str) -> list[Any]:
 
 def _json_type(value: object) -> str:
     names = {dict: "an object", list: "a list", str: "a text", type(None): "null"}
-    return names.get(type(value), f"{value!r}")
+    return names.get(type(value)) or _shown(value)
 
 
 def _json_table(items: list[Any], name: str, noun: str, image_id: object) -> Table:
-    rows, places = [], []
+    rows, numbers = [], []
+    where = f"{name}, {noun}"
     seen = image_id
+    _check_count(len(items), name)
     for number, item in enumerate(items, start=1):
-        place = f"{name}, {noun} {number}"
+        place = f"{where} {number}"
         if isinstance(item, dict) and "image_id" in item:
             if image_id is not None and item["image_id"] != image_id:
                 continue
             seen = item["image_id"] if seen is None else seen
             if item["image_id"] != seen:
                 raise ValueError(
-                    f"{place}: has image_id {item['image_id']!r}, earlier ones {seen!r}, and no "
-                    "list of images tells which one is meant"
+                    f"{place}: has image_id {_shown(item['image_id'])}, earlier ones "
+                    f"{_shown(seen)}, and no list of images tells which one is meant"
                 )
         rows.append(_json_row(item, noun, place))
-        places.append(place)
-    return _table(rows, places)
+        numbers.append(number)
+    return _table(rows, numbers, where)
 
 
 def _json_row(item: Any, noun: str, place: str) -> list[float]:
@@ -327,13 +346,14 @@ def _json_object_row(item: dict[str, Any], place: str) -> list[float]:
 def _numbers(values: Iterable[object], place: str) -> list[float]:
     for value in values:
         if isinstance(value, str):
-            raise ValueError(f"{place}: {value!r} is a text, not a number")
+            raise ValueError(f"{place}: {_shown(value)} is a text, not a number")
     return [_number(value, place) for value in values]
 
 
 def _coco_image(content: dict[str, Any], name: str, image: str | None) -> object:
     """Find the image_id whose boxes are wanted; None where every box belongs to one image."""
-    images = [entry for entry in content.get("images") or [] if isinstance(entry, dict)]
+    listed = _list(content.get("images") or [], f"{name}: 'images'")
+    images = [entry for entry in listed if isinstance(entry, dict)]
     if len(images) < 2:
         return None
     if image is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib
+import io
 import math
 import sys
 from pathlib import Path
@@ -15,9 +16,11 @@ from roipool.cli import files
 from roipool.cli.compare import inputs, report
 from roipool.cli.compare.differences import Comparison, compare
 from roipool.cli.compare.systems import SYSTEMS, Options, choose
+from roipool.cli.text import printable
 
 __all__ = ["add_parser", "run"]
 
+_MAX_VALUES = 2**25
 _FIGURE_FORMATS = (".png", ".pdf", ".svg")
 
 _DESCRIPTION = """\
@@ -71,6 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
     _check_outputs(arguments)
     features = inputs.read_features(arguments.image, arguments.spatial_scale)
     boxes = inputs.read_boxes(arguments.boxes, features)
+    _check_size(arguments, features, boxes)
     comparison = compare(
         names,
         features.values,
@@ -206,25 +210,39 @@ def _check_outputs(arguments: argparse.Namespace) -> None:
     files.check_outputs(arguments.json, arguments.save, "--save", _FIGURE_FORMATS, read)
 
 
+def _check_size(
+    arguments: argparse.Namespace, features: inputs.FeatureMap, boxes: inputs.Boxes
+) -> None:
+    """Bound the memory: a result of every group of systems is kept until the end."""
+    rows, columns = arguments.output_size
+    values = len(boxes.rois) * features.values.shape[1] * rows * columns
+    if values > _MAX_VALUES:
+        raise ValueError(
+            f"each result would hold {values:,} numbers, more than {_MAX_VALUES:,}: give fewer "
+            "boxes, channels or bins"
+        )
+
+
 def _write_files(
     arguments: argparse.Namespace,
     features: inputs.FeatureMap,
     boxes: inputs.Boxes,
     comparison: Comparison,
 ) -> None:
-    drawing = None
+    picture = io.BytesIO()
     if arguments.save is not None:
         from roipool.cli.compare import figure
 
-        title = f"{Path(features.name).name}: {_described(arguments)}"
+        title = f"{printable(Path(features.name).name)}: {_described(arguments)}"
         drawing = figure.draw(comparison, features, boxes.rois, title)
+        figure.save(drawing, picture, Path(arguments.save).suffix.lower()[1:])
     if arguments.json not in (None, *files.STDOUT):
         content = report.as_json(comparison, _about(arguments, features, boxes))
         with files.replacing(arguments.json) as stream:
             stream.write(content.encode("ascii"))
-    if drawing is not None:
+    if arguments.save is not None:
         with files.replacing(arguments.save) as stream:
-            figure.save(drawing, stream, Path(arguments.save).suffix.lower()[1:])
+            stream.write(picture.getbuffer())
 
 
 def _about(

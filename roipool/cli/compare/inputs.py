@@ -1,13 +1,19 @@
-"""Reading pictures and feature maps, and choosing boxes where the user gave none."""
+"""Reading pictures and feature maps, and choosing boxes where the user gave none.
+
+Whatever a file declares, its reader needs bounded memory: the limits below are checked before
+anything is decoded.
+"""
 
 from __future__ import annotations
 
 import io
+import math
 import warnings
+import zipfile
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +30,13 @@ FloatArray = NDArray[np.float32]
 _PICTURE = "coffee.jpg"
 _BOXES = "boxes.csv"
 _GRID = 3
+
+# What cameras and screenshots use. Pillow knows many more formats: one runs another program (EPS),
+# and few are tested as well as these.
+_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+_MAX_PIXELS = 50_000_000
+_MAX_ELEMENTS = 2**27  # of an array
+_MAX_TEXT_BYTES = 2**26
 
 
 @dataclass(frozen=True)
@@ -137,19 +150,44 @@ def _read_table(path: str, features: FeatureMap) -> box_files.Table:
 def read_array(path: str, key: str) -> NDArray[Any]:
     """Read a real numeric array from ``.npy``, or from ``.npz`` under `key` or as its only one."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            loaded = np.load(path, allow_pickle=False)
-            if isinstance(loaded, np.lib.npyio.NpzFile):
-                with loaded:
-                    loaded = loaded[_array_name(key, loaded.files)]
-    except (FileNotFoundError, IsADirectoryError, PermissionError, MemoryError):
+        with Path(path).open("rb") as stream:
+            if not zipfile.is_zipfile(stream):
+                stream.seek(0)
+                return _read_npy(stream)
+            with zipfile.ZipFile(stream) as archive, _open_member(archive, key) as member:
+                return _read_npy(member)
+    except (OSError, MemoryError):
         raise
     except Exception as error:  # zip, header and pickle errors come in many classes
-        raise ValueError(f"{path}: not an array that NumPy can read ({error})") from error
-    if loaded.dtype.kind not in "biuf":
-        raise ValueError(f"{path}: needs real numbers, but the array is of type {loaded.dtype}")
-    array: NDArray[Any] = loaded
+        raise ValueError(f"{path}: not an array that can be read ({error})") from error
+
+
+def _open_member(archive: zipfile.ZipFile, key: str) -> IO[bytes]:
+    """Open the array that is meant, as NumPy wrote it."""
+    names = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
+    name = _array_name(key, names)
+    info = archive.getinfo(f"{name}.npy")
+    if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise ValueError(f"{name} is compressed as NumPy does not compress")
+    return archive.open(info)
+
+
+def _read_npy(stream: IO[bytes]) -> NDArray[Any]:
+    """Read an array whose header says that it is one of real numbers, and not too large."""
+    npy = np.lib.format
+    readers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+    version = npy.read_magic(stream)
+    if version not in readers:
+        raise ValueError(f"version {version} of the format is not for arrays of numbers")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        shape, _, dtype = readers[version](stream)
+    if dtype.kind not in "biuf":
+        raise ValueError(f"needs real numbers, but the array is of type {dtype}")
+    if math.prod(shape) > _MAX_ELEMENTS:
+        raise ValueError(f"the array has shape {shape}: more than {_MAX_ELEMENTS:,} numbers")
+    stream.seek(0)
+    array: NDArray[Any] = npy.read_array(stream, allow_pickle=False)
     return array
 
 
@@ -171,8 +209,14 @@ def _built_in(name: str) -> bytes:
 
 
 def _text(path: str) -> str:
+    with Path(path).open("rb") as stream:
+        content = stream.read(_MAX_TEXT_BYTES + 1)
+    if len(content) > _MAX_TEXT_BYTES:
+        raise ValueError(
+            f"{path}: larger than {_MAX_TEXT_BYTES // 2**20} MiB; give the boxes of one picture"
+        )
     try:
-        return Path(path).read_text(encoding="utf-8-sig")
+        return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: not a text file in UTF-8") from error
 
@@ -211,10 +255,15 @@ def _decode(name: str, stream: Any) -> FloatArray:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            with Image.open(stream) as image:
+            with Image.open(stream, formats=_FORMATS) as image:
+                if image.width * image.height > _MAX_PIXELS:
+                    raise Image.DecompressionBombError(f"{image.width} x {image.height}")
                 return _to_rgb(ImageOps.exif_transpose(image))
     except UnidentifiedImageError:
-        raise ValueError(f"{name}: not a picture that Pillow can read") from None
+        formats = ", ".join(_FORMATS)
+        raise ValueError(f"{name}: not a picture in one of the formats {formats}") from None
+    except Image.DecompressionBombError as error:
+        raise ValueError(f"{name}: has more than {_MAX_PIXELS:,} pixels ({error})") from error
     except MemoryError:
         raise
     except Exception as error:  # damaged pictures raise nearly anything, SyntaxError included
@@ -231,7 +280,9 @@ def _to_rgb(image: Image.Image) -> FloatArray:
 
         image = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
-    return np.asarray(image.convert("RGB"), dtype=np.float32) / np.float32(255)
+    picture = np.array(image.convert("RGB"), dtype=np.float32)
+    picture /= np.float32(255)
+    return picture
 
 
 def _deep_grey(values: NDArray[np.float64]) -> FloatArray:
@@ -249,13 +300,12 @@ def _deep_grey(values: NDArray[np.float64]) -> FloatArray:
 def _resize(name: str, planes: FloatArray, scale: float) -> FloatArray:
     from PIL import Image
 
-    height, width = planes.shape[1:]
-    size = (max(round(width * scale), 1), max(round(height * scale), 1))
+    height, width = (max(length * scale, 1.0) for length in planes.shape[1:])
+    if width * height > _MAX_PIXELS:
+        raise ValueError(
+            f"{name}: resized by {scale:g} it would have more than {_MAX_PIXELS:,} pixels"
+        )
+    size = (round(width), round(height))
     # Pillow widens this filter when it shrinks, so nothing aliases.
     smooth = Image.Resampling.BILINEAR
-    try:
-        return np.stack([np.asarray(Image.fromarray(p).resize(size, smooth)) for p in planes])
-    except (ValueError, OverflowError, MemoryError) as error:
-        raise ValueError(
-            f"{name}: cannot be resized to {size[0]} x {size[1]} pixels ({error})"
-        ) from error
+    return np.stack([np.asarray(Image.fromarray(p).resize(size, smooth)) for p in planes])

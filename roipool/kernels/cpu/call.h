@@ -3,7 +3,7 @@
 #pragma once
 #include <stdint.h>
 
-#include <chrono>
+#include <atomic>
 
 #include "argmax_positions.h"
 #include "engines.h"
@@ -50,16 +50,30 @@ struct Call {
   int threads;
   Level* levels;
   int level_count;
+  Watch* watch;  // null: the call cannot be interrupted
   // What `execute` adds.
   wide_int boxes;
   wide_int tasks;
   wide_int scratch_bytes;  // of each thread
   void* scratch;
-  wide_int bytes;  // of the latest allocation
-  // Set by any thread, for all.
-  volatile bool is_wrong;
-  volatile bool is_interrupted;
+  wide_int bytes;              // of the latest allocation
+  std::atomic<bool> is_wrong;  // set by any thread
 };
+
+inline void begin_call(Call* call, Operation operation, const Engine* engine, Level* levels,
+                       int level_count, Watch* watch) {
+  call->operation = operation;
+  call->engine = engine;
+  call->levels = levels;
+  call->level_count = level_count;
+  call->watch = watch;
+  call->threads = 1;
+  call->scratch = nullptr;
+  call->is_wrong.store(false, std::memory_order_relaxed);
+  for (int i = 0; i < level_count; ++i) {
+    levels[i].bin_memory = levels[i].entry_memory = nullptr;
+  }
+}
 
 inline Entries entries_of(Operation operation) {
   switch (operation) {
@@ -93,6 +107,7 @@ inline Status begin_plan(Call* call) {
   for (int i = 0; i < call->level_count; ++i) {
     Level& level = call->levels[i];
     level.request.entries = entries_of(call->operation);
+    level.job.watch = call->watch;
     level.first_box = call->boxes;
     call->boxes += level.job.boxes;
     level.bin_memory = allocate_for(call, prepare_bins(level.request, &level.job, nullptr));
@@ -186,7 +201,7 @@ inline void check_argmax_of(Call* call, wide_int number) {
   visit_numbered(*call, number, &Level::first_box, [call](const Level& level, wide_int box) {
     const bool right = level.job.wide_argmax ? has_right_argmax<int64_t>(level.job, box)
                                              : has_right_argmax<int32_t>(level.job, box);
-    if (!right) call->is_wrong = true;
+    if (!right) call->is_wrong.store(true, std::memory_order_relaxed);
   });
 }
 
@@ -247,14 +262,6 @@ inline void run_task_of(const Call& call, wide_int number, int thread) {
       default: runner_of(call)(job, task, scratch);
     }
   });
-}
-
-// How often a call lets Python's signal handlers run, so that Ctrl-C ends it: seldom, since that
-// takes the GIL.
-const double seconds_between_polls = 0.1;
-
-inline double seconds_now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 inline void free_memory_of(Call* call) {

@@ -122,7 +122,7 @@ void visit_maps(const Job& job, const Block& block, const Part& part, Visit visi
     const Rectangle window = reach_of(job, range).window;
     map = map_of_window<Vector, Storage>(job, block, window, part.scratch);
   }
-  for (wide_int index = range.begin; index < range.end; ++index) {
+  for (wide_int index = range.begin; index < range.end && !is_interrupted(job); ++index) {
     const wide_int box = job.box_order[index];
     if (job.pack_each_box) {
       const Rectangle window = window_of_box(job, box);
@@ -175,7 +175,7 @@ void own_maps(const Job& job, const Block& block, const Part& part, Visit visit)
     memset(packed, 0, window.cells() * block.vectors * lanes * sizeof(Value));
     map = packed_view(packed, window.top, window.left, window.width(), lanes, block.vectors);
   }
-  for (wide_int index = range.begin; index < range.end; ++index) {
+  for (wide_int index = range.begin; index < range.end && !is_interrupted(job); ++index) {
     Rectangle owned = window_of_box(job, job.box_order[index]);
     owned.top = maximum(owned.top, first);
     owned.bottom = minimum(owned.bottom, last);

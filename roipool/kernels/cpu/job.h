@@ -1,6 +1,7 @@
 // What one call asks of an engine: plain pointers and sizes, so that the geometry (compiled once,
 // without contraction) and the engines (compiled once per instruction set) meet only here.
 #pragma once
+#include <atomic>
 
 namespace roipool {
 
@@ -59,7 +60,15 @@ struct AxisPlan {
   wide_int* total;        // per bin: samples, those outside the map included
 };
 
+// Whether a call is to end early; see interrupts.h. All threads of a call read it.
+struct Watch {
+  std::atomic<bool> is_interrupted;
+  wide_int next_check;                  // in milliseconds; the main thread's
+  bool (*run_signal_handlers)(Watch*);  // returns whether one has raised an exception
+};
+
 struct Job {
+  Watch* watch;        // null: the call cannot be interrupted
   Storage storage;     // of features and pooled values
   bool channels_last;  // NHWC rather than NCHW
   wide_int images, channels, boxes;
@@ -108,6 +117,16 @@ struct Job {
 inline wide_int row_of_box(const Job& job, wide_int box) {
   return job.box_row ? job.box_row[box] : box;
 }
+
+// Whether the rest of a call's work is to be left undone: its results are dropped.
+inline bool is_interrupted(Watch* watch) {
+  if (!watch) return false;
+  if (watch->is_interrupted.load(std::memory_order_relaxed)) return true;
+  if (!watch->run_signal_handlers(watch)) return false;
+  watch->is_interrupted.store(true, std::memory_order_relaxed);
+  return true;
+}
+inline bool is_interrupted(const Job& job) { return is_interrupted(job.watch); }
 
 // Runs one task of a job; `scratch` is the calling thread's own memory.
 typedef void (*Runner)(const Job&, wide_int task, char* scratch);

@@ -129,10 +129,12 @@ inline void pool_row_of_cells(const Job& job, wide_int box, const View<const Val
 }
 
 template <typename Vector, Tracking Track, typename Value>
-inline void update_with_samples(const View<const Value>& map, const Samples<Value>& rows,
-                                const Samples<Value>& columns,
+inline void update_with_samples(const Job& job, const View<const Value>& map,
+                                const Samples<Value>& rows, const Samples<Value>& columns,
                                 RunningMaximum<Vector, Track>* running) {
   for (int j = 0; j < rows.count; ++j) {
+    // A single bin of dense samples takes seconds.
+    if (columns.count > 1024 && is_interrupted(job)) return;
     const wide_int index = (rows.first_index + j) * columns.total + columns.first_index;
     for (int i = 0; i < columns.count; ++i) {
       running->update(value_of_sample<Vector>(map, rows.sample[j], columns.sample[i]), index + i);
@@ -151,7 +153,7 @@ RunningMaximum<Vector, Track> pool_samples(const Job& job, const View<const Valu
   }
   RunningMaximum<Vector, Track> running = {broadcast<Vector>(static_cast<Value>(job.lowest)),
                                            broadcast_index<Vector>(-1)};
-  update_with_samples(map, rows, columns, &running);
+  update_with_samples(job, map, rows, columns, &running);
   if (outside >= 0) running.update_with_zero(outside);
   return running;
 }
@@ -354,7 +356,7 @@ void own_some_planes(const Job& job, const Block& block) {
                   block.first_channel * strides.channel;
   memset(static_cast<void*>(planes), 0, block.channels * strides.channel * sizeof(Value));
   const BoxRange range = boxes_of_image(job, block.image);
-  for (wide_int index = range.begin; index < range.end; ++index) {
+  for (wide_int index = range.begin; index < range.end && !is_interrupted(job); ++index) {
     for (int lane = 0; lane < block.channels; ++lane) {
       const Block channel = {block.image, block.first_channel + lane, 1, 1, true};
       const View<Value> plane = {planes + lane * strides.channel, strides.row, strides.column, 1};

@@ -5,6 +5,7 @@
 #endif
 #include <pthread.h>
 
+#include "interrupts.h"
 #include "memory.h"
 
 namespace roipool {
@@ -15,6 +16,13 @@ inline int openmp_threads() noexcept { return omp_get_max_threads(); }
 #else
 const int built_with_openmp = 0;
 inline int openmp_threads() noexcept { return 1; }
+#endif
+
+// Whether whoever built this asked for one thread.
+#ifdef ROIPOOL_ONE_THREAD
+const int one_thread_chosen = 1;
+#else
+const int one_thread_chosen = 0;
 #endif
 
 // GNU's OpenMP keeps the threads that a thread has used, whoever used them (PyTorch and others
@@ -33,11 +41,15 @@ inline void before_fork() noexcept {
 }
 
 inline void after_fork() noexcept { block_cache().unlock(); }
+inline void after_fork_in_child() noexcept {
+  after_fork();
+  main_thread() = pthread_self();
+}
 
 // Makes forks safe, also those that Python knows nothing of; to be called once. Returns whether
 // that was possible.
 inline bool prepare_for_forks() noexcept {
-  return pthread_atfork(before_fork, after_fork, after_fork) == 0;
+  return pthread_atfork(before_fork, after_fork, after_fork_in_child) == 0;
 }
 
 }  // namespace roipool

@@ -1,0 +1,278 @@
+"""Long calls can be interrupted, many threads and calls leave nothing behind, exits are clean."""
+
+from __future__ import annotations
+
+import gc
+import os
+import resource
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from _support.compare import assert_same_bits
+from _support.run_python import run_python
+
+import roipool
+from roipool import _cpu
+
+pytestmark = pytest.mark.usefixtures("same_threads_after")
+
+needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="this system is not Linux")
+
+# ---- Interrupts
+
+# Calls that would compute for minutes. A signal comes while they do.
+ENDLESS = """
+    import os, signal, sys, threading, time
+    import numpy as np, roipool
+
+    class Stop(Exception):
+        pass
+
+    def stop(*_):
+        raise Stop
+
+    roipool.set_num_threads({threads})
+    signal.signal(signal.SIGALRM, stop)
+    maps = np.ones((1, 16, 20, 20), np.float32)
+    boxes = np.tile([0.0, 1, 1, 15, 15], (10**6, 1))
+    few = np.broadcast_to(np.float32(1), (10**6, 16, 1, 1))
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    try:
+        {call}
+    except Stop:
+        print("stopped", roipool.roi_pool(maps, boxes[:1], 1).sum())
+"""
+CALLS = {
+    "a bin of dense samples": "roipool.roi_align(maps, boxes[:1], 1, 1.0, 2**15, mode='max')",
+    "samples of a plan": "roipool.roi_align(maps, boxes, 7, 1.0, 2**15)",
+    "boxes": "while True: roipool.roi_align(maps, boxes[:10**5], 7)",
+    "boxes backward": "while True: roipool.roi_align_backward(few, boxes, maps.shape)",
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_a_long_call_is_interrupted(call: str) -> None:
+    done = run_python(ENDLESS.format(call=call, threads=2))
+    assert (done.returncode, done.stdout) == (0, "stopped 16.0\n"), done.stderr
+
+
+INTERRUPTED = """
+    import os, signal, sys, threading
+    import numpy as np, roipool
+
+    maps = np.ones((1, 16, 20, 20), np.float32)
+    def call():
+        roipool.roi_align(maps, [[0, 1, 1, 15, 15]], 1, 1.0, 2**15, mode="max")
+    def interrupt():
+        os.kill(os.getpid(), signal.SIGINT)
+"""
+
+
+def test_ctrl_c() -> None:
+    done = run_python(
+        INTERRUPTED
+        + """
+    threading.Timer(0.3, interrupt).start()
+    try:
+        call()
+    except KeyboardInterrupt:
+        print("interrupted")
+    """
+    )
+    assert (done.returncode, done.stdout) == (0, "interrupted\n"), done.stderr
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_ctrl_c_in_a_child_of_another_thread() -> None:
+    """The thread that forks is the child's main thread."""
+    done = run_python(
+        INTERRUPTED
+        + """
+    def fork():
+        child = os.fork()
+        if child:
+            print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+            return
+        threading.Timer(0.3, interrupt).start()
+        try:
+            call()
+        except KeyboardInterrupt:
+            os._exit(7)
+        os._exit(0)
+
+    thread = threading.Thread(target=fork)
+    thread.start()
+    thread.join()
+    """
+    )
+    assert (done.returncode, done.stdout) == (0, "7\n"), done.stderr
+
+
+def test_a_call_of_a_daemon_thread_does_not_disturb_the_exit() -> None:
+    done = run_python(
+        INTERRUPTED
+        + """
+    import time
+    threading.Thread(target=call, daemon=True).start()
+    time.sleep(0.3)
+    print("done")
+    """
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
+
+
+# ---- Many threads, many calls
+
+
+def calls() -> dict[str, Callable[[], Any]]:
+    """Return small calls of every engine function, on shared input."""
+    rng = np.random.default_rng(0)
+    maps = rng.normal(size=(2, 20, 16, 18)).astype(np.float32)
+    rois = np.column_stack([np.arange(50) % 2, rng.uniform(-2, 20, (50, 4))]).astype(np.float32)
+    pooled, argmax = roipool.roi_pool(maps, rois, 3, return_argmax=True)
+    return {
+        "average": lambda: roipool.roi_align(maps, rois, 3),
+        "average backward": lambda: roipool.roi_align_backward(pooled, rois, maps.shape),
+        "boxes": lambda: roipool.roi_align_backward_rois(pooled, maps, rois),
+        "maximum": lambda: roipool.roi_align(maps, rois, 3, mode="max"),
+        "maximum backward": lambda: roipool.roi_pool_backward(pooled, argmax, rois, maps.shape),
+        "rotated": lambda: roipool.roi_align_rotated(maps, rois[:, [0, 1, 2, 3, 4, 1]], 3),
+        "positions": lambda: roipool.compat.mmcv.roi_align(
+            maps, rois, 3, pool_mode="max", return_argmax=True
+        )[1],
+        "an error": lambda: failing(maps, rois),
+    }
+
+
+def failing(maps: np.ndarray, rois: np.ndarray) -> np.ndarray:
+    """Return the text of an error, as an array."""
+    with pytest.raises(ValueError, match="batch indices") as caught:
+        roipool.roi_align(maps, rois + 9, 3)
+    return np.array([str(caught.value)])
+
+
+def test_32_python_threads_share_their_input() -> None:
+    roipool.set_num_threads(2)
+    functions = calls()
+    expected = {name: function() for name, function in functions.items()}
+    names = list(functions) * 32
+    barrier = threading.Barrier(32)
+
+    def work(first: int) -> None:
+        barrier.wait()
+        for name in names[first : first + 16]:
+            found = functions[name]()
+            if name == "an error":
+                assert found == expected[name]
+            else:
+                assert_same_bits(found, expected[name])
+
+    with ThreadPoolExecutor(32) as pool:
+        list(pool.map(work, range(32)))
+
+
+@needs_linux
+def test_calls_leave_nothing_behind() -> None:
+    """Of objects and of memory; `tests/faults/leaks.py` makes a hundred times as many calls."""
+    functions = calls()
+    del functions["an error"]
+
+    def work(times: int) -> tuple[int, int]:
+        for _ in range(times):
+            for function in functions.values():
+                function()
+        gc.collect()  # empties Python's own lists of freed objects, too
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        return sys.getallocatedblocks(), pages * resource.getpagesize()
+
+    work(20)
+    blocks, resident = work(20)
+    more_blocks, more_resident = work(120)
+    assert more_blocks - blocks < 100
+    assert more_resident - resident < 2**20
+
+
+# ---- What the system allows
+
+
+@needs_linux
+@pytest.mark.skipif(not _cpu.has_openmp(), reason="built without OpenMP")
+def test_affinity_is_respected() -> None:
+    code = """
+        import os
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+        import roipool
+        print(roipool.get_num_threads())
+    """
+    assert run_python(code).stdout == "1\n"
+
+
+def test_spawned_processes() -> None:
+    code = """
+        import multiprocessing, sys
+        import numpy as np, roipool
+
+        if __name__ == "__main__":
+            maps = np.ones((1, 64, 30, 30), np.float32)
+            call = (maps, [[0, 1, 1, 20, 20]] * 400, 7)
+            expected = roipool.roi_align(*call)
+            with multiprocessing.get_context("spawn").Pool(2) as pool:
+                for found in pool.starmap(roipool.roi_align, [call] * 4):
+                    assert np.array_equal(found, expected)
+            print("done")
+    """
+    done = run_python(code)
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+
+
+@needs_linux
+def test_too_little_memory_is_an_error_and_nothing_more() -> None:
+    """Results, plans and scratch memory are refused in turn, as addresses run out."""
+    code = """
+        import resource
+        import numpy as np, roipool
+
+        roipool.set_cache_limit(0)
+        roipool.set_num_threads(1)
+        maps = np.ones((1, 16, 60, 60), np.float32)
+        rois = np.tile([0.0, 1, 1, 9, 9], (3000, 1))
+        small = lambda: roipool.roi_align(maps, rois[:1], 2).sum()
+        expected, grad = small(), np.ones((3000, 16, 7, 7), np.float32)
+        soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+        used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+        failed = done = 0
+        for mebibytes in range(0, 40, 4):
+            for call in (
+                lambda: roipool.roi_align(maps, rois, 7),
+                lambda: roipool.roi_align(maps, rois, 7, mode="max", return_argmax=True),
+                lambda: roipool.roi_align_backward(grad, rois, maps.shape),
+                lambda: roipool.roi_align_backward_rois(grad, maps, rois),
+            ):
+                resource.setrlimit(resource.RLIMIT_AS, (used + mebibytes * 2**20, hard))
+                try:
+                    call()
+                    done += 1
+                except MemoryError:
+                    failed += 1
+                resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+                assert small() == expected
+        print(failed > 10, done > 10)
+    """
+    done = run_python(code)
+    assert (done.returncode, done.stdout) == (0, "True True\n"), done.stderr
+
+
+def test_wrong_arguments() -> None:
+    program = Path(__file__).parents[1] / "faults" / "hostile_arguments.py"
+    done = run_python(
+        f"import subprocess, sys; sys.exit(subprocess.run([sys.executable, {str(program)!r}, "
+        "'--calls', '100', '--seed', '3']).returncode)"
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "100 calls from 0 of seed 3, 0 failures" in done.stdout

@@ -1,0 +1,206 @@
+"""Random wrong arguments for every public function, those of compat included.
+
+A call that random calls draw (roipool.verification.differential) gets a wrong argument or two: of
+another type, shape, stride or size, or an object that misbehaves. It may end in a result,
+TypeError, ValueError or MemoryError, with a short message; all else is a failure.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import sys
+import warnings
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from _support.hostile import CUT_SHORT, Outcome, TimeIsUpError, limit_memory, main, time_limit
+
+import roipool
+from roipool.verification.differential.calling import Call, run
+from roipool.verification.differential.drawing import draw
+
+Random = np.random.Generator
+MEBIBYTES = 1024
+SECONDS = 5.0
+MAX_MESSAGE = 2000
+
+
+class LyingShape(np.ndarray):
+    """An array that says it is larger."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:  # type: ignore[override]
+        return tuple(2 * size + 1 for size in np.asarray(self).shape)
+
+
+class LyingType(np.ndarray):
+    """An array that says it is of another type."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:  # type: ignore[override]
+        return np.dtype(np.float64)
+
+
+class HugeIndex:
+    """A number without end."""
+
+    def __index__(self) -> int:
+        return 10**5000
+
+
+class Refusing:
+    """Refuses whatever is asked of it, a picture of itself included."""
+
+    def __index__(self) -> int:
+        raise ValueError("refused")
+
+    __float__ = __len__ = __repr__ = __iter__ = __bool__ = __index__  # type: ignore[assignment]
+
+
+def itself() -> list[Any]:
+    """Return a list that holds itself."""
+    items: list[Any] = []
+    items.append(items)
+    return items
+
+
+def deep() -> list[Any]:
+    """Return a list nested beyond what Python recurses into."""
+    items: list[Any] = []
+    for _ in range(5000):
+        items = [items]
+    return items
+
+
+def structured() -> np.ndarray:
+    """Return an array whose type takes a megabyte to print."""
+    return np.zeros((1, 1, 1, 1), [(f"field{number}", "f4") for number in range(20_000)])
+
+
+NUMBERS: list[Any] = [
+    0, 1, -1, 2, 7, 2**15, 2**15 + 1, 2**31 - 1, 2**31, 2**40, 2**63, 2**64, 10**5000, -(10**5000),
+    0.5, -0.0, math.nan, math.inf, -math.inf, 1e308, 1e-320, 1j, True, False,
+    np.int8(3), np.uint64(2**64 - 1), np.float16(1), np.longdouble(2), Fraction(1, 3),
+]  # fmt: skip
+OTHERS: list[Callable[[], Any]] = [
+    lambda: None, lambda: "", lambda: "7", lambda: "x" * 10**6, lambda: b"xx", lambda: "NCHW",
+    list, lambda: [[]], lambda: [[], []], itself, deep, lambda: [1, [2, 3]], dict, set, object,
+    lambda: range(10**6), itertools.count, lambda: iter([1, 2]), lambda: [0] * 10**5,
+    lambda: memoryview(bytes(4)), lambda: memoryview(np.ones((2, 2))), lambda: int, lambda: len,
+    HugeIndex, Refusing, lambda: [Refusing()] * 4, lambda: (HugeIndex(),) * 4, lambda: ...,
+    lambda: slice(3), lambda: (-1, 2, 3, 4), lambda: (2**40,) * 4, lambda: (0, 0, 0, 0),
+    lambda: (2**28, 1, 0, 1), lambda: (1, 2), lambda: (3, 5), lambda: (2**31, 1), lambda: (1.5, 2),
+    lambda: np.empty((2**40, 0, 3, 3), np.float32), lambda: np.empty((2**28, 1, 0, 1), np.float32),
+    lambda: np.broadcast_to(np.float32(1), (2**15, 2**10, 3, 3)), lambda: np.zeros((1,) * 60),
+    lambda: np.array(3.0), lambda: np.empty((0, 5)), lambda: np.empty((0, 4)), structured,
+    lambda: np.array([[None] * 5]), lambda: np.array("text"), lambda: np.zeros((3, 5), "M8[s]"),
+    lambda: np.full((3, 5), 1e300), lambda: np.full((3, 5), 2**62),
+]  # fmt: skip
+
+
+def unaligned(array: np.ndarray) -> np.ndarray:
+    """Return a copy that begins at an odd address."""
+    memory = np.empty(array.nbytes + 1, np.uint8)[1:]
+    copy = np.frombuffer(memory, array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy
+
+
+def read_only(array: np.ndarray) -> np.ndarray:
+    """Return a copy that cannot be written."""
+    copy = array.copy()
+    copy.flags.writeable = False
+    return copy
+
+
+DTYPES = ("?", "i1", "u8", "i8", "f2", "f4", "f8", "g", "c8", ">f4", ">f8", "O", "U9", "S9", "V4")
+CHANGES: list[Callable[[Random, np.ndarray], Any]] = [
+    lambda rng, a: a.astype(DTYPES[rng.integers(len(DTYPES))]),
+    lambda rng, a: a.astype(DTYPES[rng.integers(len(DTYPES))]),
+    lambda rng, a: a.T,
+    lambda rng, a: a[::-1],
+    lambda rng, a: a[..., ::-2],
+    lambda rng, a: a[:0],
+    lambda rng, a: a[..., :0],
+    lambda rng, a: a[:1],
+    lambda rng, a: a.reshape(-1),
+    lambda rng, a: a[None],
+    lambda rng, a: np.concatenate([a, a]),
+    lambda rng, a: np.broadcast_to(a.ravel()[:1].sum(), a.shape),
+    lambda rng, a: np.full_like(a, rng.choice([0, 1, 3, 100])),
+    lambda rng, a: a * 1e30,
+    lambda rng, a: a * math.nan,
+    lambda rng, a: -a,
+    lambda rng, a: a.view(LyingShape),
+    lambda rng, a: a.view(LyingType),
+    lambda rng, a: np.ma.masked_less(a, 1),
+    lambda rng, a: unaligned(a),
+    lambda rng, a: read_only(a),
+    lambda rng, a: a.tolist(),
+    lambda rng, a: [a, a],
+    lambda rng, a: memoryview(np.ascontiguousarray(a)),
+]
+
+
+def wrong(rng: Random, value: Any) -> Any:
+    """Return something in place of an argument."""
+    way = rng.random()
+    if isinstance(value, np.ndarray) and way < 0.6:
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            return CHANGES[rng.integers(len(CHANGES))](rng, value)
+    if way < 0.8:
+        return NUMBERS[rng.integers(len(NUMBERS))]
+    return OTHERS[rng.integers(len(OTHERS))]()
+
+
+def drawn_call(seed: int, number: int) -> Call:
+    """Return a call of a public function, all right."""
+    calls: list[Call] = []
+    run(draw(seed, number, tiny=True), roipool, calls=calls)
+    return calls[number % len(calls)]
+
+
+def try_call(seed: int, number: int) -> Outcome:
+    """Make one call with wrong arguments."""
+    rng = np.random.default_rng((seed, number, 1))
+    name, arguments, _ = drawn_call(seed, number)
+    chosen = rng.choice(
+        list(arguments), size=min(rng.choice([1, 1, 1, 2]), len(arguments)), replace=False
+    )
+    for argument in chosen:
+        try:
+            arguments[str(argument)] = wrong(rng, arguments[str(argument)])
+        except (TypeError, ValueError, OverflowError):  # this array cannot be changed so
+            arguments[str(argument)] = None
+    function: Any = roipool
+    for part in name.split("."):
+        function = getattr(function, part)
+    label = f"{name} with another {', '.join(map(str, chosen))}"
+    try:
+        with time_limit(SECONDS):
+            function(**arguments)
+    except TimeIsUpError:
+        return Outcome(CUT_SHORT)
+    except (TypeError, ValueError, MemoryError) as error:
+        message = "".join(map(str, error.args))
+        fault = f"{label}: {len(message)} characters" if len(message) > MAX_MESSAGE else ""
+        return Outcome(type(error).__name__, fault)
+    except Exception as error:  # noqa: BLE001 - that is what this program looks for
+        return Outcome("another error", f"{label}: {type(error).__name__}: {error}"[:MAX_MESSAGE])
+    return Outcome("a result")
+
+
+if __name__ == "__main__":
+    if "--worker" in sys.argv:
+        warnings.simplefilter("error")
+        roipool.set_num_threads(2)
+        limit_memory(MEBIBYTES)
+    sys.exit(main(__file__, __doc__ or "", try_call))

@@ -1,0 +1,233 @@
+"""Random hostile files and options for ``roipool compare``.
+
+Pictures, arrays and lists of boxes are damaged: bytes changed, cut off, repeated, numbers replaced.
+Options are drawn from right and wrong ones. The program may end with status 0 and its outputs, or
+with status 2, one line on standard error and nothing written; its inputs stay as they are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from _support.hostile import CUT_SHORT, Outcome, TimeIsUpError, limit_memory, main, time_limit
+
+from roipool import cli
+
+Random = np.random.Generator
+MEBIBYTES = 4096
+SECONDS = 30.0
+MAX_LINE = 1100
+PIXELS = np.random.default_rng(0).integers(0, 255, (24, 32, 3), np.uint8)
+
+
+# ---- Files as they should be
+
+
+def picture(kind: str, mode: str = "RGB") -> bytes:
+    """Return a picture of this format."""
+    stream = io.BytesIO()
+    Image.fromarray(PIXELS).convert(mode).save(stream, kind)
+    return stream.getvalue()
+
+
+def npy(array: np.ndarray) -> bytes:
+    """Return an array as NumPy stores it; one of objects is pickled."""
+    stream = io.BytesIO()
+    np.save(stream, array, allow_pickle=True)
+    return stream.getvalue()
+
+
+def npz(compressed: bool, **arrays: np.ndarray) -> bytes:
+    """Return several arrays as NumPy stores them."""
+    stream = io.BytesIO()
+    (np.savez_compressed if compressed else np.savez)(stream, **arrays)
+    return stream.getvalue()
+
+
+BOXES = [[0, 1, 2, 20, 18], [0, 0.5, 0, 9.25, 13], [0, 30, 20, 4, 2]]
+MAP = np.arange(480, dtype=np.float32).reshape(1, 2, 12, 20)
+COCO = {
+    "images": [{"id": 1, "file_name": "input.png"}, {"id": 2, "file_name": "b.png"}],
+    "annotations": [{"image_id": 1, "bbox": [1, 2, 9, 8], "score": 0.5}],
+}
+INPUTS: dict[str, list[bytes]] = {
+    ".png": [picture("PNG"), picture("PNG", "P"), picture("PNG", "LA"), picture("PNG", "I;16")],
+    ".jpg": [picture("JPEG"), picture("JPEG", "CMYK")],
+    ".gif": [picture("GIF")],
+    ".bmp": [picture("BMP")],
+    ".tiff": [picture("TIFF"), picture("TIFF", "F"), picture("TIFF", "1")],
+    ".webp": [picture("WEBP")],
+    ".ppm": [picture("PPM")],
+    ".eps": [picture("EPS"), picture("PDF"), picture("ICO")],
+    ".npy": [npy(MAP), npy(MAP.astype("c8")), npy(np.array([{}, None])), npy(MAP[0, 0] > 9)],
+    ".npz": [npz(True, features=MAP), npz(False, a=MAP, b=MAP), npz(True, one=np.zeros((9, 9)))],
+}
+LISTS: dict[str, list[bytes]] = {
+    ".csv": [
+        "\n".join(",".join(map(str, box)) for box in BOXES).encode(),
+        b"x1;y1;x2;y2;label\n1;2;3;4;cup\n",
+        b'# x1 y1 x2 y2\n1 2 "3" 4\n',
+        b"1,2,3,4\n" * 500,
+    ],
+    ".json": [
+        json.dumps(content).encode()
+        for content in (BOXES, {"boxes": BOXES}, COCO, [{"x1": 1, "y1": 2, "x2": 3, "y2": 4}])
+    ],
+    ".npy": [npy(np.array(BOXES)), npy(np.array(BOXES)[:, 1:].astype("f2")), npy(np.zeros(0))],
+    ".npz": [npz(True, boxes=np.array(BOXES))],
+}
+
+# ---- Damage
+
+WORDS = (
+    b"1e999", b"nan", b"-1", b"null", b"true", b'"', b"[", b"{}", b"\xff\xfe", b"\0", b"\n", b",",
+    b"999999999999999999999", b"1_0", b"\r", b"#", b'"images":5,', b"(1,2,-3)", b"'O'", b"PK\3\4",
+    b"\xe2\x80\xa8", b"[" * 3000, b"9" * 5000, b"a" * 150_000, b"\xff\xff\xff\x7f",
+)  # fmt: skip
+
+
+def put(rng: Random, content: bytes, piece: bytes, replaced: int = 0) -> bytes:
+    """Put a piece anywhere, in place of so many bytes."""
+    at = int(rng.integers(len(content) + 1))
+    return content[:at] + piece + content[at + replaced :]
+
+
+DAMAGES: list[Callable[[Random, bytes], bytes]] = [
+    lambda rng, c: c[: rng.integers(len(c) + 1)],
+    lambda rng, c: put(rng, c, bytes(rng.integers(0, 256, 1, np.uint8)), 1),
+    lambda rng, c: put(rng, c, bytes(rng.integers(0, 256, 4, np.uint8)), 4),
+    lambda rng, c: put(rng, c, b"\xff\xff\xff\xff", 4),
+    lambda rng, c: put(rng, c, b"", int(rng.integers(1, 40))),
+    lambda rng, c: put(rng, c, WORDS[rng.integers(len(WORDS))]),
+    lambda rng, c: put(rng, c, WORDS[rng.integers(len(WORDS))], int(rng.integers(1, 9))),
+    lambda rng, c: put(rng, c, c[rng.integers(len(c) + 1) :]),
+    lambda rng, c: bytes(rng.integers(0, 256, 200, np.uint8)),
+]
+
+
+def damaged(rng: Random, content: bytes) -> bytes:
+    """Damage a file none to three times."""
+    for _ in range(rng.choice([0, 0, 1, 1, 2, 3])):
+        content = DAMAGES[rng.integers(len(DAMAGES))](rng, content)
+    return content
+
+
+def drawn_file(rng: Random, kinds: dict[str, list[bytes]], stem: str) -> str:
+    """Write a file, at times with another file's content or an odd name; return its name."""
+    suffix = str(rng.choice(list(kinds)))
+    source = suffix if rng.random() < 0.95 else str(rng.choice(list(kinds)))
+    content = damaged(rng, kinds[source][rng.integers(len(kinds[source]))])
+    name = os.fsdecode(rng.choice([stem.encode()] * 9 + [b"caf\xe9", b"a\n\x1b[31m", b"$x$"]))
+    Path(name + suffix).write_bytes(content)
+    return name + suffix
+
+
+# ---- Options
+
+VALUES: dict[str, list[str]] = {
+    "--spatial-scale": ["1", "1/16", "0.5", "1e308", "1e-320", "nan", "1/0", "-1", "1e-9", "9e3"],
+    "--output-size": ["2", "1x3", "0", "7x", "99999", "9" * 30, "9" * 5000, "1x1x1", "100x100"],
+    "--sampling-ratio": ["0", "-1", "3", "64", "1e3", str(10**12)],
+    "--systems": ["roipool.*", "caffe*", "*", "nothing", ",", "[", "tensorflow*", "x" * 10**5],
+    "--reference": ["roipool.roi_align", "mxnet.ROIAlign", "*", ""],
+    "--rtol": ["0", "1e-5", "inf", "x"],
+    "--json": ["out.json", "-", "no/where.json", ".", "", "input.png", "/dev/null", "a\0b"],
+    "--save": ["out.png", "out.svg", "out.bmp", "/proc/self/mem.png"],
+}
+RARE = {"--save": 0.03}  # it takes a second
+
+
+def drawn_options(rng: Random) -> list[str]:
+    """Return options, right and wrong."""
+    options = ["--systems", "roipool.roi_pool,onnx.MaxRoiPool", "--output-size", "2"]
+    for name, values in VALUES.items():
+        if rng.random() < RARE.get(name, 0.08):
+            options += [name, values[rng.integers(len(values))]]
+    return [*options, "--check"] if rng.random() < 0.1 else options
+
+
+# ---- Calls
+
+
+def contents() -> dict[str, bytes]:
+    """Return the files here."""
+    return {path.name: path.read_bytes() for path in Path().iterdir()}
+
+
+def run_here(arguments: list[str]) -> tuple[int, str, str]:
+    """Run the program; return its status and what it printed."""
+    streams = [io.TextIOWrapper(io.BytesIO(), "ascii", "surrogateescape") for _ in range(2)]
+    streams[1].reconfigure(errors="backslashreplace")
+    with contextlib.redirect_stdout(streams[0]), contextlib.redirect_stderr(streams[1]):
+        status = cli.main(arguments)
+    texts = []
+    for stream in streams:
+        stream.flush()
+        texts.append(stream.buffer.getvalue().decode("ascii", "surrogateescape"))  # type: ignore[attr-defined]
+    return status, texts[0], texts[1]
+
+
+def fault_of(
+    arguments: list[str], status: int, out: str, err: str, before: dict[str, bytes]
+) -> str:
+    """Say what is wrong with how the program ended."""
+    after = contents()
+    if any(after.get(name) != content for name, content in before.items()):
+        return "an input has changed"
+    new = sorted(set(after) - set(before))
+    if status == 2:
+        if out or new:
+            return f"printed {len(out)} characters, wrote {new}"
+        if err.count("\n") != 1 or not err.startswith("roipool: error: ") or len(err) > MAX_LINE:
+            return f"no one short line: {err[:MAX_LINE]}"
+        return err if "a bug in roipool" in err else ""
+    if status not in (0, 1) or err:
+        return f"status {status}: {err[:MAX_LINE]}"
+    unexpected = [name for name in new if name not in arguments]
+    return f"left {unexpected}" if unexpected else ""
+
+
+def try_call(seed: int, number: int) -> Outcome:
+    """Run the program once, in a folder of its own."""
+    rng = np.random.default_rng((seed, number))
+    home, folder = Path.cwd(), tempfile.mkdtemp()
+    os.chdir(folder)
+    try:
+        arguments = ["compare", drawn_file(rng, INPUTS, "input")]
+        if rng.random() < 0.7:
+            arguments += ["--boxes", drawn_file(rng, LISTS, "boxes")]
+        arguments += drawn_options(rng)
+        before = contents()
+        try:
+            with time_limit(SECONDS):
+                status, out, err = run_here(arguments)
+        except TimeIsUpError:
+            return Outcome(CUT_SHORT)
+        fault = fault_of(arguments, status, out, err, before)
+        return Outcome(f"status {status}", f"{arguments}: {fault}" if fault else "")
+    finally:
+        os.chdir(home)
+        shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    if "--worker" in sys.argv:
+        # Now: an import that the time limit cuts short leaves a broken module.
+        for module in ("rich.table", "matplotlib.backends.backend_agg", "matplotlib.figure"):
+            importlib.import_module(module)
+        limit_memory(MEBIBYTES)
+    sys.exit(main(str(Path(__file__).resolve()), __doc__ or "", try_call))
