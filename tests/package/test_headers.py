@@ -6,8 +6,8 @@ import os
 import re
 import shutil
 import subprocess
-import sysconfig
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
