@@ -526,10 +526,11 @@ PYTHON = [
     Fault(
         "arguments: overlapping out",
         "roipool/_arguments.py",
-        """    return library.can_be_filled(out) and not any(
+        """    if not library.can_be_filled(out) or any(
         library_of(item) is library and library.may_share_memory(out, item) for item in inputs
-    )""",
-        "    return library.can_be_filled(out)",
+    ):
+""",
+        "    if not library.can_be_filled(out):\n",
         "out is filled while it is read",
         "tests/arguments tests/ops",
     ),
@@ -560,8 +561,8 @@ PYTHON = [
     Fault(
         "pooling: out",
         "roipool/_pooling.py",
-        "    out[...] = result\n    return out",
-        "    return result",
+        "            plain[...] = result\n",
+        "            plain[...] = plain\n",
         "an out that engines cannot fill is not filled",
         "tests/arguments tests/ops",
     ),
