@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -52,7 +53,8 @@ def test_geometry_header_compiles_alone(header: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("file", ENGINE)
 def test_engine_file_compiles_alone(file: str, tmp_path: Path) -> None:
-    options = ("-DROIPOOL_ENGINE=test", "-Wno-psabi")
+    python = f"-isystem{sysconfig.get_path('include')}"  # signals are Python's
+    options = ("-DROIPOOL_ENGINE=test", "-Wno-psabi", python)
     assert complaints(f'#include "{file}"\n', tmp_path, *options) == ""
 
 
