@@ -1,6 +1,8 @@
 // The maximum engine: the maximum of a bin's samples and its argmax (forward), and the gradient of
 // that sample (backward). Built once per instruction set, without contraction: a sample's value is
 // rounded as in the implementations that define it, so that ties are resolved as there.
+#include <limits>
+
 #include "../argmax.h"
 #include "dispatch.h"
 
@@ -133,13 +135,132 @@ inline void update_with_samples(const Job& job, const View<const Value>& map,
                                 const Samples<Value>& rows, const Samples<Value>& columns,
                                 RunningMaximum<Vector, Track>* running) {
   for (int j = 0; j < rows.count; ++j) {
-    // A single bin of dense samples takes seconds.
+    // A single bin may have 2^32 samples.
     if (columns.count > 1024 && is_interrupted(job)) return;
     const wide_int index = (rows.first_index + j) * columns.total + columns.first_index;
     for (int i = 0; i < columns.count; ++i) {
       running->update(value_of_sample<Vector>(map, rows.sample[j], columns.sample[i]), index + i);
     }
   }
+}
+
+// The end of the samples from number `begin` on that interpolate between the same cells.
+template <typename Value>
+int end_of_run(const Samples<Value>& samples, int begin) {
+  const Sample<Value>& first = samples.sample[begin];
+  int last = begin, limit = samples.count - 1;
+  while (last < limit) {
+    const int middle = last + (limit - last + 1) / 2;
+    const Sample<Value>& sample = samples.sample[middle];
+    if (sample.first == first.first && sample.second == first.second) {
+      last = middle;
+    } else {
+      limit = middle - 1;
+    }
+  }
+  return last + 1;
+}
+
+// A lane of a comparison's result.
+inline bool lane_of(int condition, int) { return condition != 0; }  // of one channel
+template <typename Mask>
+inline bool lane_of(const Mask& mask, int lane) {
+  return mask[lane] != 0;
+}
+
+// A bin with dozens of samples or more between neighbouring cells, where most cannot be its
+// maximum. Along a row of samples between the same cells the value is linear, so that only
+// roundings lift it above that of both ends. Samples are left out by that bound; those that remain
+// are visited in their order, and the result is that of all of them, bit for bit.
+template <typename Vector, Tracking Track, typename Value>
+struct DenseBin {
+  const Job& job;
+  const View<const Value>& map;
+  const Samples<Value>& rows;
+  const Samples<Value>& columns;
+  RunningMaximum<Vector, Track>* running;
+  Vector attained;  // the maximum of some of the samples
+
+  Vector value_at(int row, int column) const {
+    return value_of_sample<Vector>(map, rows.sample[row], columns.sample[column]);
+  }
+  static Vector larger(Vector a, Vector b) { return a > b ? a : b; }
+  static Vector magnitude_of(Vector a) { return larger(a, -a); }
+
+  // Not below any sample from `begin` to `last` in a row, which lie between the same cells. A value
+  // is the sum of four products of three numbers, each rounded: 32 roundings are several times what
+  // can happen. NaN or infinite if a cell is.
+  Vector bound(int row, int begin, int last) const {
+    const Sample<Value>& y = rows.sample[row];
+    const Sample<Value>& x = columns.sample[begin];
+    const Vector top = larger(magnitude_of(load<Vector>(map.at(y.first, x.first))),
+                              magnitude_of(load<Vector>(map.at(y.first, x.second))));
+    const Vector bottom = larger(magnitude_of(load<Vector>(map.at(y.second, x.first))),
+                                 magnitude_of(load<Vector>(map.at(y.second, x.second))));
+    const Vector zero = {}, smallest = zero + std::numeric_limits<Value>::min();
+    const Value slack = 32 * std::numeric_limits<Value>::epsilon();
+    const Vector size = y.first_weight * top + y.second_weight * bottom;
+    // Without the last term, products that underflow might be beyond; of zeros all products are 0.
+    return larger(value_at(row, begin), value_at(row, last)) + slack * size +
+           (size == zero ? zero : smallest);
+  }
+
+  bool can_be_maximum(Vector bound) const {
+    const auto hopeless = (bound <= running->value) | (bound < attained);
+    for (int lane = 0; lane < Lanes<Vector>::count; ++lane) {
+      if (!lane_of(hopeless, lane)) return true;
+    }
+    return false;
+  }
+
+  // Corners of the rectangles between the same cells: without roundings one is the maximum.
+  void visit_corners() {
+    for (int row = 0, row_end; row < rows.count; row = row_end) {
+      row_end = end_of_run(rows, row);
+      for (int column = 0, end; column < columns.count; column = end) {
+        end = end_of_run(columns, column);
+        attained = larger(value_at(row, column), attained);
+        attained = larger(value_at(row, end - 1), attained);
+        attained = larger(value_at(row_end - 1, column), attained);
+        attained = larger(value_at(row_end - 1, end - 1), attained);
+      }
+    }
+  }
+
+  void visit_run(int row, int begin, int end) {
+    const int few = 32;
+    if (end - begin > few) {
+      if (!can_be_maximum(bound(row, begin, end - 1))) return;
+      const int middle = begin + (end - begin) / 2;
+      visit_run(row, begin, middle);
+      visit_run(row, middle, end);
+      return;
+    }
+    const wide_int index = (rows.first_index + row) * columns.total + columns.first_index;
+    for (int i = begin; i < end; ++i) running->update(value_at(row, i), index + i);
+  }
+
+  void visit() {
+    visit_corners();
+    for (int row = 0; row < rows.count && !is_interrupted(job); ++row) {
+      for (int column = 0, end; column < columns.count; column = end) {
+        end = end_of_run(columns, column);
+        visit_run(row, column, end);
+      }
+    }
+  }
+};
+
+// Whether many of a bin's samples interpolate between the same cells.
+template <typename Value>
+bool is_dense(const Samples<Value>& rows, const Samples<Value>& columns) {
+  const int min_samples = 1024, min_samples_per_cell = 64;
+  if (columns.count < min_samples || columns.sample->second == no_cell ||
+      rows.sample->second == no_cell) {
+    return false;
+  }
+  const int across = columns.sample[columns.count - 1].first - columns.sample->first;
+  return columns.count / (1 + (across < 0 ? -across : across)) >= min_samples_per_cell;
 }
 
 template <typename Vector, Tracking Track, typename Value>
@@ -153,7 +274,11 @@ RunningMaximum<Vector, Track> pool_samples(const Job& job, const View<const Valu
   }
   RunningMaximum<Vector, Track> running = {broadcast<Vector>(static_cast<Value>(job.lowest)),
                                            broadcast_index<Vector>(-1)};
-  update_with_samples(job, map, rows, columns, &running);
+  if (Track != nan_restarts && is_dense(rows, columns)) {
+    DenseBin<Vector, Track, Value>{job, map, rows, columns, &running, running.value}.visit();
+  } else {
+    update_with_samples(job, map, rows, columns, &running);
+  }
   if (outside >= 0) running.update_with_zero(outside);
   return running;
 }
