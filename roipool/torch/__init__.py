@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import importlib
 
+import torch
+
+from roipool import _front_ends
 from roipool._definitions import OPS
 from roipool.torch._operations import public_functions
 
@@ -19,5 +22,7 @@ _public = {
     if name in (op.forward, op.backward, op.backward_boxes)
 }
 globals().update(public_functions(_public))
+
+_front_ends.serve((torch.Tensor, torch.nn.Parameter), __name__)
 
 __all__ = list(_public)

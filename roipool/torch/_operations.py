@@ -192,12 +192,12 @@ _cached_settings = functools.lru_cache(maxsize=1024, typed=True)(
 
 def settings(name: str, size: Any, values: Settings, filling: Any = 0.0) -> Settings:
     """Return what an operator of a family takes besides tensors, checked."""
-    if torch.compiler.is_compiling():
-        return _constant_settings(name, size, values, filling)
     if isinstance(size, list):
         size = tuple(size)
     if any(isinstance(each, Tensor) for each in (size, *values, filling)):
         raise TypeError(f"{name}: only maps, boxes and indices may be tensors")
+    if torch.compiler.is_compiling():
+        return _constant_settings(name, size, values, filling)
     return _cached_settings(name, size, values, filling)
 
 
