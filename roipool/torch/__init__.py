@@ -13,7 +13,9 @@ import torch
 
 from roipool import _front_ends
 from roipool._definitions import OPS
+from roipool.torch._onnx import onnx_translations
 from roipool.torch._operations import public_functions
+from roipool.torch._torchvision import override_torchvision
 
 _public = {
     name: function
@@ -25,4 +27,6 @@ globals().update(public_functions(_public))
 
 _front_ends.serve((torch.Tensor, torch.nn.Parameter), __name__)
 
-__all__ = list(_public)
+__all__ = ["nn", "onnx_translations", "override_torchvision", *_public]
+
+from roipool.torch import nn  # noqa: E402  # its modules call the functions above

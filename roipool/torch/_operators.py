@@ -339,6 +339,9 @@ def _pooling(family: Family, channels_last: bool, settings: Settings) -> Pooling
 
 # ---- Registration
 
+# By torch's name of the kind of device.
+BRIDGES: dict[str, Bridge] = {"CPU": HOST}
+
 
 def schemas(family: Family) -> dict[str, str]:
     """Return the operators of a family: what each computes, and its schema."""
@@ -375,7 +378,8 @@ def _register(family: Family) -> None:
     for what, schema in schemas(family).items():
         name = schema.partition("(")[0]
         LIBRARY.define(schema, tags=tags)
-        LIBRARY.impl(name, functools.partial(getattr(family, what), HOST), "CPU")
+        for device, bridge in BRIDGES.items():
+            LIBRARY.impl(name, functools.partial(getattr(family, what), bridge), device)
         fake = getattr(family, f"fake_{what}")
         torch.library.register_fake(f"roipool::{name}", fake, lib=LIBRARY)
         family.overloads[what] = getattr(torch.ops.roipool, name).default
