@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import inspect
 import pickle
+import runpy
 import threading
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,11 +26,17 @@ ALIGN = next(case for case in CASES if case.op.forward == "roi_align")
 ROIS = torch.tensor([[0, 1, 1, 4, 4.0], [1, 0, 2, 5.5, 7]], dtype=torch.float64)
 
 
+def check_program(code: str) -> None:
+    """Run a program of its own, which asserts."""
+    result = run_python(code)
+    assert result.returncode == 0, result.stderr
+
+
 # ---- Imports
 
 
 def test_roipool_never_imports_torch() -> None:
-    run_python(
+    check_program(
         """
         import sys, numpy as np, roipool
         roipool.roi_align(np.ones((1, 1, 4, 4)), [[0, 0, 0, 2, 2]], 2)
@@ -40,7 +48,7 @@ def test_roipool_never_imports_torch() -> None:
 
 def test_torch_imported_first_is_served_at_once() -> None:
     """A compiler cannot import: the operators must be there before it traces."""
-    run_python(
+    check_program(
         """
         import sys, torch, roipool
         assert "roipool.torch" in sys.modules
@@ -49,7 +57,7 @@ def test_torch_imported_first_is_served_at_once() -> None:
 
 
 def test_torch_imported_later_is_served_by_its_first_tensor() -> None:
-    run_python(
+    check_program(
         """
         import sys, roipool, torch
         assert "roipool.torch" not in sys.modules
@@ -196,7 +204,7 @@ def test_no_grad_and_inference_mode() -> None:
 
 def test_threads_of_torch_are_obeyed(same_threads_after: None) -> None:
     """Where roipool was told nothing, torch's number is that of OpenMP, which both share."""
-    run_python(
+    check_program(
         """
         import torch, roipool
         torch.set_num_threads(1)
@@ -264,14 +272,27 @@ def test_results_are_the_same_bits_for_any_number_of_threads(same_threads_after:
     assert all(map(torch.equal, *results))
 
 
-# ---- Training
+# ---- Examples
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-def test_a_small_detector_learns() -> None:
-    """The example: the loss falls to a tenth at least, by the same bits from the same seed."""
-    from _support.run_python import example
+def example(name: str) -> dict[str, Any]:
+    """Return what an example defines."""
+    return runpy.run_path(str(EXAMPLES / f"{name}.py"))
 
-    train = example("torch_training").train
+
+def test_a_small_classifier_learns() -> None:
+    """The loss falls to less than a tenth; the same seed gives the same bits."""
+    train = example("torch_training")["train"]
     losses = train(seed=0)
     assert losses[-1] < losses[0] / 10
-    assert train(seed=0) == losses
+    assert train(seed=0, steps=10) == losses[:10]
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in EXAMPLES.glob("torch_*.py")))
+def test_examples_run(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    if name == "torch_detector":
+        pytest.importorskip("torchvision", reason="torchvision is not installed")
+    runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
+    assert capsys.readouterr().out
