@@ -16,7 +16,7 @@ from torch import Tensor
 
 import roipool
 
-ROUNDS, CALLS = 300, 40
+ROUNDS, CALLS = 60, 30
 
 
 def best(candidates: dict[str, Callable[[], object]]) -> dict[str, float]:

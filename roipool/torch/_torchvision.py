@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import functools
 import logging
 import threading
 import warnings
@@ -16,7 +15,7 @@ from torch import Tensor
 
 from roipool.compat._conventions import CELLS_FROM_LOWEST_FLOAT32
 from roipool.torch._memory import Bridge, is_channels_last
-from roipool.torch._operators import BRIDGES, FAMILIES
+from roipool.torch._operators import BRIDGES, FAMILIES, kernel
 
 LOGGER = logging.getLogger("roipool")
 
@@ -138,7 +137,6 @@ def _registered() -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of torch, that a kernel is replaced: we log it
         for device, bridge in BRIDGES.items():
-            for name, kernel in KERNELS.items():
-                bound = functools.partial(kernel, bridge)
-                library.impl(name, bound, device, allow_override=True)
+            for name, compute in KERNELS.items():
+                library.impl(name, kernel(bridge, compute), device, allow_override=True)
     return library

@@ -20,7 +20,8 @@ def detector(name: str, size: int, proposals: int) -> Any:
     torch.manual_seed(0)
     return build(
         weights=None, weights_backbone=None, num_classes=classes, min_size=size, max_size=2 * size,
-        box_score_thresh=0.0, box_detections_per_img=20,
+        # Every proposal of every class: near ties of random scores must not decide which are left.
+        box_score_thresh=0.0, box_nms_thresh=2.0, box_detections_per_img=10 * proposals,
         rpn_pre_nms_top_n_train=2 * proposals, rpn_pre_nms_top_n_test=2 * proposals,
         rpn_post_nms_top_n_train=proposals, rpn_post_nms_top_n_test=proposals,
     )  # fmt: skip

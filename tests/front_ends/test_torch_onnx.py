@@ -14,9 +14,8 @@ from torch.export import Dim
 import roipool
 import roipool.torch
 
-for package in ("onnxscript", "onnxruntime"):
-    pytest.importorskip(package, reason=f"{package} is not installed")
-import onnxruntime
+pytest.importorskip("onnxscript", reason="onnxscript is not installed")
+onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
 
 # The exporter's own, on this Python.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")

@@ -14,7 +14,7 @@ import pytest
 import torch
 from _support.combinations import each
 from _support.run_python import run_python
-from _support.tensors import CASES, DTYPES, Case, maps
+from _support.tensors import CASES, DTYPES, maps
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
@@ -70,7 +70,9 @@ def test_torch_imported_later_is_served_by_its_first_tensor() -> None:
     )
 
 
-@pytest.mark.parametrize("name", [name for op in OPS.values() for name in (op.forward, op.backward)])
+@pytest.mark.parametrize(
+    "name", [name for op in OPS.values() for name in (op.forward, op.backward)]
+)
 def test_functions_have_numpys_arguments(name: str) -> None:
     function = getattr(roipool.torch, name)
     assert inspect.signature(function) == inspect.signature(getattr(roipool, name))
@@ -263,7 +265,7 @@ def test_functions_can_be_pickled() -> None:
 def test_results_are_the_same_bits_for_any_number_of_threads(same_threads_after: None) -> None:
     features = torch.randn(2, 64, 40, 40).requires_grad_()
     rng = np.random.default_rng(0)
-    corners = torch.tensor(rng.uniform(0, 20, (50, 4)) + [0, 0, 15, 15], dtype=torch.float32)
+    corners = torch.tensor(rng.uniform([0, 0, 20, 20], [20, 20, 35, 35], (50, 4))).float()
     results = []
     for number in (1, 2):
         roipool.set_num_threads(number)

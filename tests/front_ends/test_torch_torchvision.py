@@ -1,4 +1,4 @@
-"""torchvision's operators computed by roipool, in its own detectors; and modules like torchvision's."""
+"""torchvision's operators computed by roipool, in its own detectors; modules like its own."""
 
 from __future__ import annotations
 
@@ -85,16 +85,20 @@ def test_it_ends_with_an_error_and_holds_for_other_threads() -> None:
     def work() -> None:
         results.append(computed(OPERATORS["roi_align, fixed"], features, rois))
 
-    with pytest.raises(RuntimeError, match="stop"), roipool.torch.override_torchvision():
-        expected = computed(OPERATORS["roi_align, fixed"], features, rois)
-        threads = [threading.Thread(target=work) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        raise RuntimeError("stop")
-    assert len(results) == 4
-    assert all(torch.equal(result[0], expected[0]) for result in results)
+    def use() -> None:
+        with roipool.torch.override_torchvision():
+            work()
+            threads = [threading.Thread(target=work) for _ in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            raise RuntimeError("stop")
+
+    with pytest.raises(RuntimeError, match="stop"):
+        use()
+    assert len(results) == 5
+    assert all(torch.equal(result[0], results[0][0]) for result in results)
     assert roipool.torch._torchvision._library is None
 
 
@@ -109,10 +113,19 @@ def test_bfloat16_which_torchvision_lacks() -> None:
 # ---- Whole detectors, random weights
 
 
+def matches(theirs: dict[str, Tensor], ours: dict[str, Tensor]) -> Tensor:
+    """Return for each of their detections the number of ours that is nearest."""
+    rows = [
+        torch.cat([found["boxes"], found["scores"][:, None], 1e4 * found["labels"][:, None]], 1)
+        for found in (theirs, ours)
+    ]
+    return (rows[0][:, None] - rows[1]).abs().amax(2).argmin(1)
+
+
 @pytest.mark.parametrize("name", DETECTORS)
 def test_detectors(name: str) -> None:
     """Losses to six decimals, boxes to a thousandth of a pixel."""
-    model = detector(name, HEIGHT, 40)
+    model = detector(name, HEIGHT, 20)
     images, truth = pictures(HEIGHT, WIDTH), targets(HEIGHT, WIDTH)
     found: list[Any] = []
     for context in (nullcontext, roipool.torch.override_torchvision):
@@ -133,9 +146,12 @@ def test_detectors(name: str) -> None:
     torch.testing.assert_close(
         our_gradient, their_gradient, rtol=1e-3, atol=1e-4 * float(their_gradient.abs().max())
     )
-    assert len(theirs["boxes"]) > 0
-    torch.testing.assert_close(ours["boxes"], theirs["boxes"], rtol=0, atol=1e-3)
-    assert torch.equal(ours["labels"], theirs["labels"])
+    # Random scores nearly tie, so that the order may differ: each box has its like.
+    same = matches(theirs, ours)
+    assert sorted(same.tolist()) == list(range(len(theirs["boxes"]))) != []
+    for key in {"boxes", "masks"} & theirs.keys():
+        torch.testing.assert_close(ours[key][same], theirs[key], rtol=0, atol=1e-3)
+    assert torch.equal(ours["labels"][same], theirs["labels"])
 
 
 # ---- Modules
