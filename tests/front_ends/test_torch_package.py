@@ -164,7 +164,8 @@ def test_autocast_keeps_boxes_exact(dtype: str) -> None:
     """Features come in the type of the layer before, boxes stay float32."""
     torch.manual_seed(0)
     layer = torch.nn.Conv2d(3, 4, 1)
-    features, rois = maps(torch.float32), ROIS.float() + 0.001
+    features, rois = maps(torch.float32), ROIS.float()
+    rois[:, 1:] += 0.001  # no bfloat16
     with torch.autocast("cpu", dtype=DTYPES[dtype]):
         before = layer(features)
         pooled = roipool.roi_align(before, rois, 2)
@@ -293,6 +294,7 @@ def test_a_small_classifier_learns() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in EXAMPLES.glob("torch_*.py")))
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # torch's forward mode
 def test_examples_run(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     if name == "torch_detector":
         pytest.importorskip("torchvision", reason="torchvision is not installed")
