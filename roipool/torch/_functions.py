@@ -45,7 +45,7 @@ def transforms_are_active() -> bool:
 def call(operator: str, *args: Any) -> Any:
     """Compute an operator, with derivatives as far as they are asked for."""
     request = args[-1]
-    if torch.compiler.is_compiling():
+    if torch.compiler.is_compiling() or torch.jit.is_tracing():
         return request.family.overloads[operator](*args[:-1], *request.settings)
     function = FUNCTIONS[operator]
     if transforms_are_active():

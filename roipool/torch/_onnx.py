@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-INT64 = 7  # ONNX's number of the type
+INT32, INT64 = 6, 7  # ONNX's numbers of types
 
 
 def onnx_translations() -> dict[Any, Callable[..., Any]]:
@@ -68,7 +68,9 @@ def onnx_translations() -> dict[Any, Callable[..., Any]]:
         pooled = node.MaxRoiPool(
             features, rois, pooled_shape=list(output_size), spatial_scale=spatial_scale
         )
-        return pooled, None
+        # ONNX has no argmax. It is made empty, so that a program that reads it cannot run.
+        no_argmax = node.Cast(node.Slice(node.Shape(features), [0], [0]), to=INT32)
+        return pooled, no_argmax
 
     return {
         torch.ops.roipool.roi_align.default: roi_align,

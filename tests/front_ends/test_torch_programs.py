@@ -266,6 +266,15 @@ def test_traced_by_make_fx() -> None:
             torch.testing.assert_close(graph(maps(seed=2)), function(maps(seed=2)))
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
+def test_traced_by_torchscript() -> None:
+    """It is retired, but old exporters use it: nothing may be baked in."""
+    arguments = (maps(), ALIGN.boxes(), ALIGN.indices())
+    traced = torch.jit.trace(ALIGN.pool, arguments, check_trace=False)
+    others = (maps(seed=3), ALIGN.boxes(seed=4), ALIGN.indices())
+    assert torch.equal(traced(*others), ALIGN.pool(*others))
+
+
 def test_meta_tensors() -> None:
     for case in CASES:
         got = case.pool(maps().to("meta"), case.boxes().to("meta"), case.indices().to("meta"))
