@@ -50,7 +50,7 @@ def call(operator: str, *args: Any) -> Any:
     function = FUNCTIONS[operator]
     if transforms_are_active():
         return function.apply(*args)
-    if torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in args):
+    if torch.is_grad_enabled() and any(getattr(x, "requires_grad", False) for x in args[:-1]):
         return function.single_level.apply(*args)
     return function.forward(*args)
 

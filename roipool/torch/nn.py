@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
-import roipool.torch
+from roipool.torch._operations import FUNCTIONS
 
 Size = int | Sequence[int]
-Boxes = Tensor | Sequence[Tensor]
+Boxes = Any  # a tensor, or one for each image
 
 
 class RoIAlign(torch.nn.Module):  # type: ignore[misc]  # no types where no torch is
@@ -72,7 +73,7 @@ class RoIAlign(torch.nn.Module):  # type: ignore[misc]  # no types where no torc
         ratio = self.sampling_ratio
         if isinstance(ratio, int):
             ratio = max(ratio, 0)
-        pooled: Tensor = roipool.torch.roi_align(
+        pooled: Tensor = FUNCTIONS["roi_align"](
             input, rois, self.output_size, self.spatial_scale, ratio,
             aligned=self.aligned, mode=self.pool_mode,
         )  # fmt: skip
@@ -113,7 +114,7 @@ class RoIPool(torch.nn.Module):  # type: ignore[misc]
 
     def forward(self, input: Tensor, rois: Boxes) -> Tensor:
         """Pool boxes from maps; arguments as those of :meth:`RoIAlign.forward`."""
-        pooled: Tensor = roipool.torch.roi_pool(input, rois, self.output_size, self.spatial_scale)
+        pooled: Tensor = FUNCTIONS["roi_pool"](input, rois, self.output_size, self.spatial_scale)
         return pooled
 
     def extra_repr(self) -> str:
@@ -168,7 +169,7 @@ class CropAndResize(torch.nn.Module):  # type: ignore[misc]
         Tensor
             Shape (K, C, rows, columns).
         """
-        crops: Tensor = roipool.torch.crop_and_resize(
+        crops: Tensor = FUNCTIONS["crop_and_resize"](
             image, boxes, box_indices, self.crop_size,
             method=self.method, extrapolation_value=self.extrapolation_value,
         )  # fmt: skip
