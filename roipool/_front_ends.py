@@ -56,13 +56,19 @@ def _front_end_among(values: Iterable[Any]) -> ModuleType | None:
 
 
 def _find(array_type: type) -> ModuleType | None:
+    front_end = None
     for base in array_type.__mro__:
         package = _PACKAGES.get((base.__module__.partition(".")[0], base.__name__))
         if package is not None:
-            _by_type[array_type] = importlib.import_module(package)
-            return _by_type[array_type]
-    _by_type[array_type] = None
-    return None
+            front_end = _by_type.get(base) or importlib.import_module(package)
+            break
+    _by_type[array_type] = front_end
+    return front_end
+
+
+def serve(array_types: Iterable[type], package: str) -> None:
+    """Let a front end serve arrays of these types; it says so itself, when it is imported."""
+    _by_type.update(dict.fromkeys(array_types, sys.modules[package]))
 
 
 def load_front_ends() -> None:

@@ -7,17 +7,15 @@ compiled and exported programs call: import it before such a program is loaded o
 
 from __future__ import annotations
 
-import importlib
+import torch
 
-from roipool._definitions import OPS
-from roipool.torch._operations import public_functions
+from roipool import _front_ends
+from roipool.torch import nn
+from roipool.torch._onnx import onnx_translations
+from roipool.torch._operations import FUNCTIONS
+from roipool.torch._torchvision import override_torchvision
 
-_public = {
-    name: function
-    for op in OPS.values()
-    for name, function in vars(importlib.import_module(f"roipool.ops.{op.forward}")).items()
-    if name in (op.forward, op.backward, op.backward_boxes)
-}
-globals().update(public_functions(_public))
+globals().update(FUNCTIONS)
+_front_ends.serve((torch.Tensor, torch.nn.Parameter), __name__)
 
-__all__ = list(_public)
+__all__ = ["nn", "onnx_translations", "override_torchvision", *FUNCTIONS]

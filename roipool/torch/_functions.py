@@ -45,12 +45,12 @@ def transforms_are_active() -> bool:
 def call(operator: str, *args: Any) -> Any:
     """Compute an operator, with derivatives as far as they are asked for."""
     request = args[-1]
-    if torch.compiler.is_compiling():
+    if torch.compiler.is_compiling() or torch.jit.is_tracing():
         return request.family.overloads[operator](*args[:-1], *request.settings)
     function = FUNCTIONS[operator]
     if transforms_are_active():
         return function.apply(*args)
-    if torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in args):
+    if torch.is_grad_enabled() and any(getattr(x, "requires_grad", False) for x in args[:-1]):
         return function.single_level.apply(*args)
     return function.forward(*args)
 

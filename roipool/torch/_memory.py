@@ -7,6 +7,7 @@ for CUDA in ``_cuda``.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 import numpy as np
@@ -35,6 +36,9 @@ class Bridge(Protocol):
     def tensor(self, array: Any) -> Tensor:
         """Return an engine's array as a tensor, without a copy."""
 
+    def on_device_of(self, tensor: Tensor) -> AbstractContextManager[None]:
+        """Return a context in which the engine works where a tensor is."""
+
 
 class Host:
     """CPU tensors, as NumPy arrays."""
@@ -51,6 +55,10 @@ class Host:
         """Return a NumPy array as a tensor."""
         return torch.from_numpy(array)
 
+    def on_device_of(self, tensor: Tensor) -> AbstractContextManager[None]:
+        """Return a context that changes nothing."""
+        return nullcontext()
+
 
 HOST = Host()
 
@@ -60,11 +68,12 @@ def host_array(tensor: Tensor) -> NDArray[Any]:
     if tensor.requires_grad:
         tensor = tensor.detach()
     if tensor.dtype is torch.bfloat16:
-        return tensor.view(torch.int16).numpy().view(_numpy_bfloat16())
+        return tensor.view(torch.int16).numpy().view(numpy_bfloat16())
     return tensor.numpy()
 
 
-def _numpy_bfloat16() -> np.dtype[Any]:
+def numpy_bfloat16() -> np.dtype[Any]:
+    """Return NumPy's bfloat16, which torch does not bring."""
     try:
         import ml_dtypes
     except ImportError:

@@ -23,6 +23,7 @@ from roipool._definitions import OPS, TRAITS, Op
 from roipool._layout import Layout
 from roipool._pooling import MaxRules, Pooling
 from roipool.ops.roi_align_rotated import check_sizes
+from roipool.torch._cuda import CUDA
 from roipool.torch._memory import (
     FLOATS,
     HOST,
@@ -339,6 +340,21 @@ def _pooling(family: Family, channels_last: bool, settings: Settings) -> Pooling
 
 # ---- Registration
 
+# By torch's name of the kind of device.
+BRIDGES: dict[str, Bridge] = {"CPU": HOST, "CUDA": CUDA}
+
+
+def kernel(bridge: Bridge, compute: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a kernel of one kind of device for torch: `compute` takes the bridge first."""
+    if bridge is HOST:
+        return functools.partial(compute, bridge)
+
+    def on_device(first: Tensor, *args: Any) -> Any:
+        with bridge.on_device_of(first):
+            return compute(bridge, first, *args)
+
+    return on_device
+
 
 def schemas(family: Family) -> dict[str, str]:
     """Return the operators of a family: what each computes, and its schema."""
@@ -375,7 +391,8 @@ def _register(family: Family) -> None:
     for what, schema in schemas(family).items():
         name = schema.partition("(")[0]
         LIBRARY.define(schema, tags=tags)
-        LIBRARY.impl(name, functools.partial(getattr(family, what), HOST), "CPU")
+        for device, bridge in BRIDGES.items():
+            LIBRARY.impl(name, kernel(bridge, getattr(family, what)), device)
         fake = getattr(family, f"fake_{what}")
         torch.library.register_fake(f"roipool::{name}", fake, lib=LIBRARY)
         family.overloads[what] = getattr(torch.ops.roipool, name).default

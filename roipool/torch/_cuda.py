@@ -1,0 +1,71 @@
+"""CUDA tensors: CuPy's arrays over their memory, on torch's current stream.
+
+Not run on a GPU yet. Whatever a call needs besides its results comes from torch's allocator, so
+that a call can be captured in a graph of torch's; compile kernels before, by a call, as NVRTC takes
+half a second for each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+class Cuda:
+    """CUDA tensors, as CuPy arrays; CuPy is imported by the first call."""
+
+    def engine(self) -> Any:
+        """Return the CUDA engine."""
+        from roipool._cuda import engine
+
+        return engine
+
+    def array(self, tensor: Tensor) -> Any:
+        """Return a tensor's memory as a CuPy array; bfloat16 as CuPy has it, by ml_dtypes."""
+        import cupy
+
+        if tensor.dtype is torch.bfloat16:
+            from roipool.torch._memory import numpy_bfloat16
+
+            return cupy.from_dlpack(tensor.detach().view(torch.int16)).view(numpy_bfloat16())
+        return cupy.from_dlpack(tensor.detach())
+
+    def tensor(self, array: Any) -> Tensor:
+        """Return a CuPy array as a tensor."""
+        return torch.from_dlpack(array)
+
+    @contextmanager
+    def on_device_of(self, tensor: Tensor) -> Iterator[None]:
+        """Work on a tensor's device, torch's current stream there, and torch's memory.
+
+        Asked for in every call: autograd runs backwards on threads of its own.
+        """
+        import cupy
+
+        stream = torch.cuda.current_stream(tensor.device)
+        if hasattr(cupy.cuda.Stream, "from_external"):
+            external = cupy.cuda.Stream.from_external(stream)
+        else:  # CuPy 13
+            external = cupy.cuda.ExternalStream(stream.cuda_stream, tensor.device.index)
+        with (
+            cupy.cuda.Device(tensor.device.index),
+            external,
+            cupy.cuda.using_allocator(allocate),
+        ):
+            yield
+
+
+def allocate(size: int) -> Any:
+    """Return memory of torch's for CuPy; it is freed with the last array in it."""
+    import cupy
+
+    tensor = torch.empty(size, dtype=torch.uint8, device="cuda")
+    memory = cupy.cuda.UnownedMemory(tensor.data_ptr(), size, tensor, tensor.device.index)
+    return cupy.cuda.MemoryPointer(memory, 0)
+
+
+CUDA = Cuda()

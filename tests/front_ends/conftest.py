@@ -1,0 +1,16 @@
+"""Front ends: one thread for their libraries, too, as in ``tests/conftest.py``."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+import pytest
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread_of_torch() -> None:
+    """Use one thread of torch, where it is installed."""
+    if find_spec("torch") is not None:
+        import torch
+
+        torch.set_num_threads(1)

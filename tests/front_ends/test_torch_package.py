@@ -1,0 +1,302 @@
+"""The package around the operations: imports, errors, threads, processes, autocast, training."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+import runpy
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from _support.combinations import each
+from _support.run_python import run_python
+from _support.tensors import CASES, DTYPES, maps
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+import roipool
+import roipool.torch
+from roipool._definitions import OPS
+
+ALIGN = next(case for case in CASES if case.op.forward == "roi_align")
+ROIS = torch.tensor([[0, 1, 1, 4, 4.0], [1, 0, 2, 5.5, 7]], dtype=torch.float64)
+
+
+def check_program(code: str) -> None:
+    """Run a program of its own, which asserts."""
+    result = run_python(code)
+    assert result.returncode == 0, result.stderr
+
+
+# ---- Imports
+
+
+def test_roipool_never_imports_torch() -> None:
+    check_program(
+        """
+        import sys, numpy as np, roipool
+        roipool.roi_align(np.ones((1, 1, 4, 4)), [[0, 0, 0, 2, 2]], 2)
+        assert not any(name.partition(".")[0] == "torch" for name in sys.modules)
+        assert "roipool.torch" not in sys.modules
+        """
+    )
+
+
+def test_torch_imported_first_is_served_at_once() -> None:
+    """A compiler cannot import: the operators must be there before it traces."""
+    check_program(
+        """
+        import sys, torch, roipool
+        assert "roipool.torch" in sys.modules
+        """
+    )
+
+
+def test_torch_imported_later_is_served_by_its_first_tensor() -> None:
+    check_program(
+        """
+        import sys, roipool, torch
+        assert "roipool.torch" not in sys.modules
+        rois = torch.tensor([[0, 0, 0, 2, 2.0]])
+        class Sub(torch.Tensor): pass
+        features = torch.ones(1, 1, 4, 4).as_subclass(Sub)
+        assert torch.is_tensor(roipool.roi_align(features, rois, 2))
+        assert "roipool.torch" in sys.modules
+        """
+    )
+
+
+@pytest.mark.parametrize(
+    "name", [name for op in OPS.values() for name in (op.forward, op.backward)]
+)
+def test_functions_have_numpys_arguments(name: str) -> None:
+    function = getattr(roipool.torch, name)
+    assert inspect.signature(function) == inspect.signature(getattr(roipool, name))
+    assert name in roipool.torch.__all__
+    assert function.__name__ == name
+
+
+# ---- Errors name the operation and the argument
+
+
+WRONG: dict[str, tuple[Any, type[Exception], str]] = {
+    "NumPy boxes": (
+        lambda x: roipool.roi_align(x, ROIS.numpy(), 2), TypeError,
+        "roi_align: rois must be a tensor.*numpy.ndarray",
+    ),
+    "NumPy maps": (
+        lambda x: roipool.roi_align(x.numpy(), ROIS, 2), TypeError, "features must be a tensor",
+    ),
+    "a list of numbers": (
+        lambda x: roipool.roi_align(x, [[0, 1, 1, 4, 4]], 2), TypeError,
+        r"roi_align: rois\[0\] must be a tensor",
+    ),
+    "lists of one image": (
+        lambda x: roipool.roi_align(x, [ROIS[:, 1:]], 2), ValueError, "one tensor per image",
+    ),
+    "integer maps": (
+        lambda x: roipool.roi_align(x.int(), ROIS, 2), TypeError, "roi_align: features must be",
+    ),
+    "three dimensions": (
+        lambda x: roipool.roi_align(x[0], ROIS, 2), TypeError, "features must be a .N, C, H, W.",
+    ),
+    "another device": (
+        lambda x: roipool.roi_align(x, ROIS.to("meta"), 2), ValueError,
+        "roi_align: rois must be on the device of features, cpu, got meta",
+    ),
+    "boolean boxes": (
+        lambda x: roipool.roi_align(x, ROIS > 0, 2), TypeError, "roi_align: rois must hold real",
+    ),
+    "an index of no image": (
+        lambda x: roipool.roi_align(x, ROIS + 1, 2), ValueError,
+        r"roi_align: rois\[1, 0\] is 2.0, but batch indices",
+    ),
+    "no indices": (
+        lambda x: roipool.roi_align(x, ROIS[:, 1:], 2), ValueError, "need batch_indices",
+    ),
+    "a tensor as scale": (
+        lambda x: roipool.roi_align(x, ROIS, 2, torch.tensor(0.5)), TypeError, "roi_align: only",
+    ),
+    "out": (lambda x: roipool.roi_align(x, ROIS, 2, out=x), TypeError, "out must be None"),
+    "mode": (lambda x: roipool.roi_align(x, ROIS, 2, mode="sum"), ValueError, "mode must be"),
+    "size": (lambda x: roipool.roi_align(x, ROIS, 0), ValueError, "output_size must be from 1"),
+    "missing": (lambda x: roipool.roi_align(x, ROIS), TypeError, "output_size"),
+    "unknown": (lambda x: roipool.roi_align(x, ROIS, 2, ratio=1), TypeError, "ratio"),
+    "twice": (lambda x: roipool.roi_align(x, ROIS, 2, rois=ROIS), TypeError, "rois"),
+    "argmax of an average": (
+        lambda x: roipool.roi_align(x, ROIS, 2, return_argmax=True), ValueError, "return_argmax",
+    ),
+    "dtypes of a gradient": (
+        lambda x: roipool.roi_align_backward_rois(torch.ones(2, 3, 2, 2), x, ROIS), TypeError,
+        "grad_output must have the dtype of features",
+    ),
+    "no argmax": (
+        lambda x: roipool.roi_pool_backward(torch.ones(2, 3, 2, 2), None, ROIS, x.shape), TypeError,
+        "argmax must be the tensor",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_errors(name: str) -> None:
+    call, kind, message = WRONG[name]
+    with pytest.raises(kind, match=message):
+        call(maps())
+
+
+def test_integer_boxes_have_no_gradient() -> None:
+    """torch itself refuses integers that require one; without, they are boxes."""
+    with pytest.raises(RuntimeError, match="floating point"):
+        ROIS.long().requires_grad_()
+    got = roipool.roi_align(maps(), ROIS.long(), 2)
+    assert torch.equal(got, roipool.roi_align(maps(), ROIS.long().double(), 2))
+
+
+# ---- Types
+
+
+@each(dtype=("bfloat16", "float16"))
+def test_autocast_keeps_boxes_exact(dtype: str) -> None:
+    """Features come in the type of the layer before, boxes stay float32."""
+    torch.manual_seed(0)
+    layer = torch.nn.Conv2d(3, 4, 1)
+    features, rois = maps(torch.float32), ROIS.float()
+    rois[:, 1:] += 0.001  # no bfloat16
+    with torch.autocast("cpu", dtype=DTYPES[dtype]):
+        before = layer(features)
+        pooled = roipool.roi_align(before, rois, 2)
+    assert before.dtype is pooled.dtype is DTYPES[dtype]
+    assert torch.equal(pooled, roipool.roi_align(before.float(), rois, 2).to(DTYPES[dtype]))
+    pooled.float().sum().backward()
+    assert layer.weight.grad is not None
+
+
+def test_boxes_of_another_type_than_maps() -> None:
+    for dtype in DTYPES.values():
+        got = roipool.roi_align(maps(torch.float32), ROIS.to(dtype), 2)
+        assert torch.equal(got, roipool.roi_align(maps(torch.float32), ROIS.float(), 2))
+
+
+def test_subclasses_of_tensor() -> None:
+    class Boxes(torch.Tensor):
+        pass
+
+    for case in CASES:
+        boxes, indices = case.boxes(), case.indices()
+        leaf = maps().requires_grad_()
+        got = case.pool(leaf, boxes.as_subclass(Boxes), indices)
+        assert torch.equal(torch.as_tensor(got), case.pool(maps(), boxes, indices))
+        parameter = torch.nn.Parameter(maps())
+        case.pool(parameter, boxes, indices).sum().backward()
+        assert parameter.grad is not None
+
+
+def test_no_grad_and_inference_mode() -> None:
+    leaf = maps().requires_grad_()
+    for mode in (torch.no_grad, torch.inference_mode):
+        with mode():
+            assert not ALIGN.pool(leaf, ALIGN.boxes(), ALIGN.indices()).requires_grad
+
+
+# ---- Threads and processes
+
+
+def test_threads_of_torch_are_obeyed(same_threads_after: None) -> None:
+    """Where roipool was told nothing, torch's number is that of OpenMP, which both share."""
+    check_program(
+        """
+        import torch, roipool
+        torch.set_num_threads(1)
+        assert roipool.get_num_threads() == 1
+        torch.set_num_threads(2)
+        assert roipool.get_num_threads() == 2
+        """
+    )
+
+
+def test_many_threads_at_once() -> None:
+    case, results = ALIGN, []
+    features, boxes, indices = maps(), case.boxes(), case.indices()
+
+    def work() -> None:
+        for _ in range(20):
+            leaf = features.clone().requires_grad_()
+            case.pool(leaf, boxes, indices).square().sum().backward()
+            results.append(leaf.grad)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(results) == 80
+    assert all(torch.equal(result, results[0]) for result in results)
+
+
+class Pooled(Dataset[Tensor]):
+    """Pools in a worker."""
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> Tensor:
+        return ALIGN.pool(maps(seed=index), ALIGN.boxes(), ALIGN.indices())
+
+
+def test_workers_of_a_data_loader(same_threads_after: None) -> None:
+    """Forked after this process has used threads."""
+    roipool.set_num_threads(2)
+    large = torch.ones(1, 64, 40, 40)
+    roipool.roi_align(large, torch.tensor([[0, 0, 0, 30, 30.0]] * 50), 7)
+    loader = DataLoader(Pooled(), num_workers=2, multiprocessing_context="fork")
+    for index, batch in enumerate(loader):
+        assert torch.equal(batch[0], ALIGN.pool(maps(seed=index), ALIGN.boxes(), ALIGN.indices()))
+
+
+def test_functions_can_be_pickled() -> None:
+    for name in ("roi_align", "roi_pool_backward"):
+        function = getattr(roipool.torch, name)
+        assert pickle.loads(pickle.dumps(function)) is function
+
+
+def test_results_are_the_same_bits_for_any_number_of_threads(same_threads_after: None) -> None:
+    features = torch.randn(2, 64, 40, 40).requires_grad_()
+    rng = np.random.default_rng(0)
+    corners = torch.tensor(rng.uniform([0, 0, 20, 20], [20, 20, 35, 35], (50, 4))).float()
+    results = []
+    for number in (1, 2):
+        roipool.set_num_threads(number)
+        pooled = roipool.roi_align(features, corners, 7, batch_indices=torch.arange(50) % 2)
+        results.append((pooled, *torch.autograd.grad(pooled.square().sum(), features)))
+    assert all(map(torch.equal, *results))
+
+
+# ---- Examples
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def example(name: str) -> dict[str, Any]:
+    """Return what an example defines."""
+    return runpy.run_path(str(EXAMPLES / f"{name}.py"))
+
+
+def test_a_small_classifier_learns() -> None:
+    """The loss falls to less than a tenth; the same seed gives the same bits."""
+    train = example("torch_training")["train"]
+    losses = train(seed=0)
+    assert losses[-1] < losses[0] / 10
+    assert train(seed=0, steps=10) == losses[:10]
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in EXAMPLES.glob("torch_*.py")))
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # torch's forward mode
+def test_examples_run(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    if name == "torch_detector":
+        pytest.importorskip("torchvision", reason="torchvision is not installed")
+    runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
+    assert capsys.readouterr().out

@@ -1,0 +1,282 @@
+"""Compiled, exported and traced programs: the operators, which have the same formulas."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from _support.combinations import each
+from _support.tensors import CASES, FORMATS, SIZE, Case, maps
+from torch import Tensor
+from torch.export import Dim
+
+import roipool
+import roipool.torch
+from roipool.torch._functions import Request
+from roipool.torch._operators import FAMILIES
+
+every_case = pytest.mark.parametrize("case", CASES, ids=str)
+ALIGN = next(case for case in CASES if case.op.forward == "roi_align")
+
+
+@pytest.fixture(autouse=True)
+def fresh_compiler() -> Iterator[None]:
+    """Forget what was compiled before."""
+    torch.compiler.reset()
+    yield
+    torch.compiler.reset()
+
+
+# ---- Operators
+
+
+def family_and_settings(case: Case) -> Request:
+    name = case.op.forward
+    if case.variant.has_argmax and f"{name}_max" in FAMILIES:
+        name = f"{name}_max"
+    family = FAMILIES[name]
+    given = {"spatial_scale": 1.0, "aligned": True, "angle_unit": "radians", **case.options()}
+    values = [given[option] for option in family.placing]
+    return Request(family, family.settings(SIZE, values, given.get(str(case.op.filling), 0.0)))
+
+
+# Compilers take seconds for each program: channels last, one average and one maximum.
+def in_both_formats(case: Case, memory_format: torch.memory_format) -> bool:
+    both = ("roi_align, avg", "roi_pool, max")
+    return memory_format is torch.contiguous_format or case.name in both
+
+
+@every_case
+@each(in_both_formats, memory_format=FORMATS)
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+def test_operators_pass_torchs_own_check(case: Case, memory_format: torch.memory_format) -> None:
+    """Schema, registration of autograd, shapes without values, and traces with dynamic shapes."""
+    request = family_and_settings(case)
+    family, settings = request.family, request.settings
+    features = maps(torch.float32, memory_format).requires_grad_()
+    boxes = case.boxes(dtype=torch.float32).requires_grad_(case.moves)
+    regions = (boxes, case.indices())
+    is_last = memory_format is torch.channels_last
+    pooled = family.overloads["maximum" if family.is_maximum else "average"]
+    torch.library.opcheck(pooled, (features, *regions, *settings))
+    placing = family.placing_of(settings)
+    form = (list(features.shape), is_last)
+    gradient = maps(torch.float32, memory_format, shape=(5, 3, *SIZE))
+    gradient.requires_grad_(case.is_linear)
+    if family.is_maximum:
+        argmax = pooled(features, *regions, *settings)[1]
+        backward = family.overloads["maximum_backward"]
+        torch.library.opcheck(backward, (gradient, argmax, *regions, *form, *placing))
+        return
+    torch.library.opcheck(
+        family.overloads["average_backward"], (gradient, *regions, *form, *placing)
+    )
+    if case.moves:
+        slopes = family.overloads["average_backward_boxes"]
+        plain = [tensor.detach() for tensor in (gradient, features, boxes)]
+        torch.library.opcheck(slopes, (*plain, case.indices(), *placing))
+
+
+def test_operators_are_differentiable_without_a_compiler() -> None:
+    """As a loaded program calls them."""
+    request = family_and_settings(ALIGN)
+    boxes, indices = ALIGN.boxes(3).requires_grad_(), ALIGN.indices(3)
+    overload = request.family.overloads["average"]
+
+    def pool(features: Tensor, corners: Tensor) -> Tensor:
+        return overload(features, corners, indices, *request.settings)
+
+    features = maps(shape=(2, 1, 6, 7)).requires_grad_()
+    assert torch.autograd.gradcheck(pool, (features, boxes))
+    assert torch.autograd.gradgradcheck(lambda x: pool(x, boxes.detach()), (features,))
+    batch = torch.stack([features.detach(), features.detach() + 1])
+    got = torch.vmap(lambda x: pool(x, boxes.detach()))(batch)
+    torch.testing.assert_close(got[1], pool(batch[1], boxes))
+    with pytest.raises(NotImplementedError, match="second derivatives"):
+        torch.autograd.gradgradcheck(lambda b: pool(features.detach(), b), (boxes,))
+
+
+# ---- torch.compile
+
+
+def losses(case: Case, compiled: Any, features: Tensor, boxes: Tensor, indices: Tensor) -> Any:
+    """Return the loss and its gradients."""
+    leaves = [features.clone(memory_format=torch.preserve_format).requires_grad_()]
+    corners = boxes.clone()
+    if case.moves:
+        leaves.append(corners.requires_grad_())
+    loss = compiled(leaves[0], corners, indices)
+    return (loss.detach(), *torch.autograd.grad(loss, leaves))
+
+
+@every_case
+@each(in_both_formats, memory_format=FORMATS)
+def test_compiled_forward_and_backward(case: Case, memory_format: torch.memory_format) -> None:
+    def program(features: Tensor, boxes: Tensor, indices: Tensor) -> Tensor:
+        return case.pool(torch.relu(features), boxes, indices).square().sum()
+
+    torch.compiler.reset()
+    compiled = torch.compile(program, fullgraph=True, backend="aot_eager")
+    inputs = maps(memory_format=memory_format), case.boxes(), case.indices()
+    for got, expected in zip(
+        losses(case, compiled, *inputs), losses(case, program, *inputs), strict=True
+    ):
+        assert torch.equal(got, expected)
+
+
+def test_counts_of_boxes_change_without_compiling_anew() -> None:
+    counter = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(
+        lambda x, b, i: ALIGN.pool(x, b, i).sum(), fullgraph=True, backend=counter
+    )
+    features = maps()
+    for count in (4, 7, 3, 11, 5):
+        boxes, indices = ALIGN.boxes(count), ALIGN.indices(count)
+        expected = ALIGN.pool(features, boxes, indices).sum()
+        assert torch.equal(compiled(features, boxes, indices), expected)
+    assert counter.frame_count <= 2  # the first, and one for any number
+
+
+def test_counts_that_depend_on_values() -> None:
+    """Boxes that a program selects: a number that no compiler knows."""
+
+    def program(features: Tensor, boxes: Tensor, indices: Tensor) -> Tensor:
+        kept = torch.nonzero(boxes[:, 0] > 1.0)[:, 0]
+        return ALIGN.pool(features.relu(), boxes[kept], indices[kept]).square().sum()
+
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+        compiled = torch.compile(program, fullgraph=True, backend="aot_eager")
+        for memory_format in FORMATS.values():
+            features = maps(memory_format=memory_format)
+            inputs = features, ALIGN.boxes(9), ALIGN.indices(9)
+            got, expected = (losses(ALIGN, each, *inputs) for each in (compiled, program))
+            assert all(map(torch.equal, got, expected))
+
+
+@each(form=("table", "per image"))
+def test_compiled_forms_of_boxes(form: str) -> None:
+    boxes, indices = ALIGN.boxes(), ALIGN.indices().sort().values
+    table = torch.cat([indices[:, None].double(), boxes], 1)
+    per_image = [boxes[indices == image] for image in range(2)]
+    rois: Any = table if form == "table" else per_image
+    torch.compiler.reset()
+    compiled = torch.compile(
+        lambda x, r: roipool.roi_align(x, r, 2, 0.5, sampling_ratio=(2, 1)),
+        fullgraph=True, backend="aot_eager",
+    )  # fmt: skip
+    expected = roipool.roi_align(maps(), rois, 2, 0.5, (2, 1))
+    assert torch.equal(compiled(maps(), rois), expected)
+
+
+@pytest.mark.everything
+@each(memory_format=FORMATS)
+def test_inductor(memory_format: torch.memory_format) -> None:
+    """The default compiler, which writes C++ and takes half a minute."""
+    torch.compiler.reset()
+    layer = torch.nn.Conv2d(3, 4, 3, padding=1).double()
+
+    def program(features: Tensor, boxes: Tensor, indices: Tensor) -> Tensor:
+        return ALIGN.pool(layer(features), boxes, indices).square().sum()
+
+    inputs = maps(memory_format=memory_format), ALIGN.boxes(), ALIGN.indices()
+    compiled = torch.compile(program, fullgraph=True)
+    for got, expected in zip(
+        losses(ALIGN, compiled, *inputs), losses(ALIGN, program, *inputs), strict=True
+    ):
+        torch.testing.assert_close(got, expected)
+
+
+def test_errors_within_a_compiled_program_name_the_operation() -> None:
+    compiled = torch.compile(
+        lambda x, b, i: ALIGN.pool(x, b, i), fullgraph=True, backend="aot_eager"
+    )
+    boxes, indices = ALIGN.boxes(), ALIGN.indices()
+    with pytest.raises(ValueError, match=r"roi_align: batch_indices\[0\] is 2"):
+        compiled(maps(), boxes, indices + 2)
+    with pytest.raises(Exception, match="roi_align: features must be"):
+        compiled(maps().int(), boxes, indices)
+    with pytest.raises(Exception, match="roi_align: rois must be on the device"):
+        compiled(maps(), boxes.to("meta"), indices)
+
+
+def test_a_size_that_is_a_tensor_is_refused() -> None:
+    def program(features: Tensor, rois: Tensor, size: Tensor) -> Tensor:
+        return roipool.roi_align(features, rois, size)
+
+    rois = torch.tensor([[0, 1, 1, 4, 4.0]])
+    for function in (program, torch.compile(program, fullgraph=True, backend="aot_eager")):
+        with pytest.raises(Exception, match="roi_align"):
+            function(maps(), rois, torch.tensor(2))
+
+
+# ---- torch.export
+
+
+class Head(torch.nn.Module):
+    """A layer, a pooling, another layer."""
+
+    def __init__(self, case: Case) -> None:
+        super().__init__()
+        self.case = case
+        self.weight = torch.nn.Parameter(torch.tensor(1.5, dtype=torch.float64))
+
+    def forward(self, features: Tensor, boxes: Tensor, indices: Tensor) -> Tensor:
+        return self.case.pool(features * self.weight, boxes, indices) * 2
+
+
+@every_case
+@each(lambda case, strict: not strict or case is ALIGN, strict=(False, True))
+@pytest.mark.filterwarnings("ignore:The given buffer is not writable:UserWarning")
+def test_exported_program_and_its_gradient(case: Case, strict: bool) -> None:
+    torch.compiler.reset()
+    inputs = (maps(), case.boxes(), case.indices())
+    count = Dim("count", min=0, max=10000)
+    program = torch.export.export(
+        Head(case), inputs, strict=strict, dynamic_shapes=(None, {0: count}, {0: count})
+    )
+    assert any("roipool" in str(node.target) for node in program.graph.nodes)
+    file = io.BytesIO()
+    torch.export.save(program, file)
+    file.seek(0)
+    loaded, head = torch.export.load(file).module(), Head(case)
+    others = (maps(), case.boxes(8, seed=3), case.indices(8))
+    for module in (loaded, head):
+        module(*others).square().sum().backward()
+    assert torch.equal(loaded(*others), head(*others))
+    (gradient,) = (parameter.grad for parameter in loaded.parameters())
+    assert torch.equal(gradient, head.weight.grad)
+
+
+def test_traced_by_make_fx() -> None:
+    """Real tensors, of the plain type: what runs at once is not lost to the trace."""
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    boxes, indices = ALIGN.boxes(), ALIGN.indices()
+
+    def gradient(features: Tensor) -> Tensor:
+        return torch.func.grad(lambda x: ALIGN.pool(x, boxes, indices).square().sum())(features)
+
+    for mode in ("real", "fake"):
+        for function in (lambda x: ALIGN.pool(x, boxes, indices), gradient):
+            graph = make_fx(function, tracing_mode=mode, _allow_non_fake_inputs=True)(maps())
+            assert any("roipool" in str(node.target) for node in graph.graph.nodes)
+            torch.testing.assert_close(graph(maps(seed=2)), function(maps(seed=2)))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
+def test_traced_by_torchscript() -> None:
+    """It is retired, but old exporters use it: nothing may be baked in."""
+    arguments = (maps(), ALIGN.boxes(), ALIGN.indices())
+    traced = torch.jit.trace(ALIGN.pool, arguments, check_trace=False)
+    others = (maps(seed=3), ALIGN.boxes(seed=4), ALIGN.indices())
+    assert torch.equal(traced(*others), ALIGN.pool(*others))
+
+
+def test_meta_tensors() -> None:
+    for case in CASES:
+        got = case.pool(maps().to("meta"), case.boxes().to("meta"), case.indices().to("meta"))
+        assert got.shape == (5, 3, *SIZE)
+        assert got.device.type == "meta"

@@ -1,0 +1,181 @@
+"""torchvision's operators computed by roipool, in its own detectors; modules like its own."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+import torch
+from _support.combinations import each
+from torch import Tensor
+
+import roipool.torch
+
+pytest.importorskip("torchvision", reason="torchvision is not installed")
+from _support.detectors import DETECTORS, detector, pictures, targets
+from torchvision import ops
+
+HEIGHT, WIDTH = 96, 128
+
+Operator = Callable[[Tensor, Tensor], Tensor]
+OPERATORS: dict[str, Operator] = {
+    "roi_align, fixed": lambda x, rois: ops.roi_align(x, rois, (2, 3), 0.5, 2, True),
+    "roi_align, adaptive": lambda x, rois: ops.roi_align(x, rois, 3, 0.5, -1, False),
+    "roi_pool": lambda x, rois: ops.roi_pool(x, rois, 3, 0.5),
+}
+
+
+def boxes(count: int = 9, dtype: torch.dtype = torch.float32) -> Tensor:
+    generator = torch.Generator().manual_seed(0)
+    first = torch.rand(count, 2, generator=generator) * 15
+    size = torch.rand(count, 2, generator=generator) * 8
+    return torch.cat([(torch.arange(count) % 2)[:, None], first, first + size], 1).to(dtype)
+
+
+def computed(operator: Operator, features: Tensor, rois: Tensor) -> tuple[Tensor, Tensor]:
+    leaf = features.clone().requires_grad_()
+    pooled = operator(leaf, rois)
+    pooled.square().sum().backward()
+    assert leaf.grad is not None
+    return pooled.detach(), leaf.grad
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+@each(dtype=(torch.float32, torch.float64))
+def test_operators_agree_and_come_back(name: str, dtype: torch.dtype) -> None:
+    features = torch.randn(2, 16, 20, 24, dtype=dtype)
+    rois = boxes(dtype=dtype)
+    before = computed(OPERATORS[name], features, rois)
+    with roipool.torch.override_torchvision():
+        within = computed(OPERATORS[name], features, rois)
+        with roipool.torch.override_torchvision():
+            nested = computed(OPERATORS[name], features, rois)
+        after_nested = computed(OPERATORS[name], features, rois)
+    after = computed(OPERATORS[name], features, rois)
+    for theirs, ours in zip(before, within, strict=True):
+        torch.testing.assert_close(ours, theirs)
+    for group, expected in ((nested, within), (after_nested, within), (after, before)):
+        assert all(map(torch.equal, group, expected))
+
+
+def test_roipool_computes_within_the_context_only() -> None:
+    """torchvision reads other memory for a box of no image; roipool refuses it."""
+    features, wrong = torch.zeros(1, 1, 8, 8), torch.tensor([[3, 1, 1, 4, 4.0]])
+    with roipool.torch.override_torchvision():
+        for operator in OPERATORS.values():
+            with pytest.raises(ValueError, match="number of images"):
+                operator(features, wrong)
+    assert roipool.torch._torchvision._library is None
+
+
+def test_it_is_said_aloud(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "roipool"), roipool.torch.override_torchvision():
+        assert "computed by roipool" in caplog.text
+    assert "its own again" in caplog.text
+
+
+def test_it_ends_with_an_error_and_holds_for_other_threads() -> None:
+    features, rois = torch.randn(2, 4, 20, 24), boxes()
+    results: list[tuple[Tensor, Tensor]] = []
+
+    def work() -> None:
+        results.append(computed(OPERATORS["roi_align, fixed"], features, rois))
+
+    def use() -> None:
+        with roipool.torch.override_torchvision():
+            work()
+            threads = [threading.Thread(target=work) for _ in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            raise RuntimeError("stop")
+
+    with pytest.raises(RuntimeError, match="stop"):
+        use()
+    assert len(results) == 5
+    assert all(torch.equal(result[0], results[0][0]) for result in results)
+    assert roipool.torch._torchvision._library is None
+
+
+def test_bfloat16_which_torchvision_lacks() -> None:
+    features, rois = torch.randn(2, 4, 20, 24), boxes()
+    with roipool.torch.override_torchvision():
+        got = ops.roi_align(features.bfloat16(), rois.bfloat16(), 2, 0.5, 2, True)
+    expected = ops.roi_align(features.bfloat16().float(), rois.bfloat16().float(), 2, 0.5, 2, True)
+    torch.testing.assert_close(got.float(), expected, rtol=8e-3, atol=1e-3)
+
+
+# ---- Whole detectors, random weights
+
+
+def matches(theirs: dict[str, Tensor], ours: dict[str, Tensor]) -> Tensor:
+    """Return for each of their detections the number of ours that is nearest."""
+    rows = [
+        torch.cat([found["boxes"], found["scores"][:, None], 1e4 * found["labels"][:, None]], 1)
+        for found in (theirs, ours)
+    ]
+    return (rows[0][:, None] - rows[1]).abs().amax(2).argmin(1)
+
+
+@pytest.mark.parametrize("name", DETECTORS)
+def test_detectors(name: str) -> None:
+    """Losses to six decimals, boxes to a thousandth of a pixel."""
+    model = detector(name, HEIGHT, 20)
+    images, truth = pictures(HEIGHT, WIDTH), targets(HEIGHT, WIDTH)
+    found: list[Any] = []
+    for context in (nullcontext, roipool.torch.override_torchvision):
+        with context():
+            model.train()
+            torch.manual_seed(2)
+            losses = model(images, [dict(target) for target in truth])
+            model.zero_grad()
+            sum(losses.values()).backward()
+            gradient = model.backbone.fpn.inner_blocks[0][0].weight.grad.clone()
+            model.eval()
+            with torch.no_grad():
+                found.append((losses, gradient, model(images)[0]))
+    (their_losses, their_gradient, theirs), (our_losses, our_gradient, ours) = found
+    assert their_losses.keys() == our_losses.keys()
+    for loss, value in their_losses.items():
+        assert round(our_losses[loss].item(), 6) == pytest.approx(value.item(), abs=1.5e-6), loss
+    torch.testing.assert_close(
+        our_gradient, their_gradient, rtol=1e-3, atol=1e-4 * float(their_gradient.abs().max())
+    )
+    # Random scores nearly tie, so that the order may differ: each box has its like.
+    same = matches(theirs, ours)
+    assert sorted(same.tolist()) == list(range(len(theirs["boxes"]))) != []
+    for key in {"boxes", "masks"} & theirs.keys():
+        torch.testing.assert_close(ours[key][same], theirs[key], rtol=0, atol=1e-3)
+    assert torch.equal(ours["labels"][same], theirs["labels"])
+
+
+# ---- Modules
+
+
+def test_modules_are_torchvisions() -> None:
+    features, rois = torch.randn(2, 4, 20, 24), boxes()
+    lists = [rois[rois[:, 0] == image][:, 1:] for image in range(2)]
+    nn = roipool.torch.nn
+    for form in (rois, lists):
+        torch.testing.assert_close(
+            nn.RoIAlign(output_size=3, spatial_scale=0.5, sampling_ratio=-1, aligned=False)(
+                features, form
+            ),
+            ops.RoIAlign(output_size=3, spatial_scale=0.5, sampling_ratio=-1)(features, form),
+        )
+        torch.testing.assert_close(
+            nn.RoIPool(output_size=(2, 3), spatial_scale=0.5)(features, form),
+            ops.RoIPool(output_size=(2, 3), spatial_scale=0.5)(features, form),
+        )
+    crop = nn.CropAndResize((2, 3), extrapolation_value=1.0)
+    corners, indices = torch.rand(4, 4), torch.tensor([0, 1, 1, 0])
+    expected = roipool.crop_and_resize(
+        features.numpy(), corners.numpy(), indices.numpy(), (2, 3), extrapolation_value=1.0
+    )
+    assert torch.equal(crop(features, corners, indices), torch.from_numpy(expected))
+    assert "sampling_ratio=0, pool_mode='max'" in repr(nn.RoIAlign(7, pool_mode="max"))
