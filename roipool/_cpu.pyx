@@ -180,6 +180,7 @@ cdef wide_int min_non_temporal_bytes = 0
 _STORAGE = {
     "float16": float16_storage,
     "bfloat16": bfloat16_storage,
+    "int16": bfloat16_storage,  # its bits, where nobody has brought NumPy that type
     "float32": float32_storage,
     "float64": float64_storage,
 }

@@ -78,6 +78,7 @@ IMAGE_KINDS = {"int32": 0, "int64": 1, "float32": 2, "float64": 3}
 STORAGE = {
     "float16": "Float16",
     "bfloat16": "Bfloat16",
+    "int16": "Bfloat16",  # its bits, where nobody has brought NumPy that type
     "float32": "float",
     "float64": "double",
 }

@@ -25,14 +25,13 @@ class Cuda:
         return engine
 
     def array(self, tensor: Tensor) -> Any:
-        """Return a tensor's memory as a CuPy array; bfloat16 as CuPy has it, by ml_dtypes."""
+        """Return a tensor's memory as a CuPy array; that of bfloat16 as int16."""
         import cupy
 
-        if tensor.dtype is torch.bfloat16:
-            from roipool.torch._memory import numpy_bfloat16
-
-            return cupy.from_dlpack(tensor.detach().view(torch.int16)).view(numpy_bfloat16())
-        return cupy.from_dlpack(tensor.detach())
+        tensor = tensor.detach()
+        return cupy.from_dlpack(
+            tensor.view(torch.int16) if tensor.dtype is torch.bfloat16 else tensor
+        )
 
     def tensor(self, array: Any) -> Tensor:
         """Return a CuPy array as a tensor."""

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -64,23 +63,10 @@ HOST = Host()
 
 
 def host_array(tensor: Tensor) -> NDArray[Any]:
-    """Return the memory of a CPU tensor as a NumPy array; bfloat16 needs ml_dtypes."""
+    """Return the memory of a CPU tensor as a NumPy array; that of bfloat16 as int16."""
     if tensor.requires_grad:
         tensor = tensor.detach()
-    if tensor.dtype is torch.bfloat16:
-        return tensor.view(torch.int16).numpy().view(numpy_bfloat16())
-    return tensor.numpy()
-
-
-def numpy_bfloat16() -> np.dtype[Any]:
-    """Return NumPy's bfloat16, which torch does not bring."""
-    try:
-        import ml_dtypes
-    except ImportError:
-        raise ImportError(
-            "bfloat16 tensors on a CPU need ml_dtypes: pip install ml_dtypes"
-        ) from None
-    return np.dtype(ml_dtypes.bfloat16)
+    return (tensor.view(torch.int16) if tensor.dtype is torch.bfloat16 else tensor).numpy()
 
 
 def is_channels_last(tensor: Tensor) -> bool:

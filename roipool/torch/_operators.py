@@ -248,8 +248,8 @@ class Family:
     def _regions(
         self, bridge: Bridge, boxes: Tensor, indices: Tensor | None, images: int, dtype: Any
     ) -> Regions:
-        numbers = None if indices is None else bridge.array(indices)
-        return self.regions(bridge.array(boxes), numbers, images, dtype)
+        numbers = None if indices is None else bridge.array(_no_half(indices))
+        return self.regions(bridge.array(_no_half(boxes)), numbers, images, dtype)
 
     def _check_sizes(self, shape: Sequence[int], pooling: Pooling) -> None:
         if TRAITS[pooling.definition.name].kind == "points":
@@ -329,6 +329,11 @@ CHECKS: dict[str, Callable[[str, Any], Any]] = {
 @functools.lru_cache(maxsize=1024)
 def _cached_pooling(family: Family, channels_last: bool, settings: Settings) -> Pooling:
     return family.pooling(channels_last, settings)
+
+
+def _no_half(numbers: Tensor) -> Tensor:
+    """Return boxes or indices in a type that NumPy has."""
+    return numbers.float() if numbers.dtype is torch.bfloat16 else numbers
 
 
 def _pooling(family: Family, channels_last: bool, settings: Settings) -> Pooling:
