@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import logging
 import platform
 import sys
 import time
@@ -105,6 +106,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--size", type=int, default=400, help="the shorter side of the picture")
     arguments = parser.parse_args()
+    logging.getLogger("roipool").setLevel(logging.ERROR)  # the override is said at every turn
     torch.set_num_threads(1)
     roipool.set_num_threads(1)
     print(

@@ -46,9 +46,9 @@ def by_front_end(function: Function) -> Function:
 
 def _front_end_among(values: Iterable[Any]) -> ModuleType | None:
     for value in values:
-        if isinstance(value, (list, tuple)):
-            value = value[0] if value else None
         array_type = type(value)
+        if array_type is list or array_type is tuple:
+            array_type = type(value[0]) if value else int
         front_end = _by_type[array_type] if array_type in _by_type else _find(array_type)
         if front_end is not None:
             return front_end

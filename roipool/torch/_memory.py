@@ -16,7 +16,7 @@ from torch import Tensor
 
 from roipool import _cpu
 
-CHANNELS_FIRST, CHANNELS_LAST = torch.contiguous_format, torch.channels_last
+CHANNELS_LAST = torch.channels_last
 
 # What features may be; boxes may be of any of these, or integers.
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -74,11 +74,18 @@ def is_channels_last(tensor: Tensor) -> bool:
     return not tensor.is_contiguous() and tensor.is_contiguous(memory_format=CHANNELS_LAST)
 
 
+def as_stored(maps: Tensor, channels_last: bool) -> Tensor:
+    """Return a view of (N, C, H, W) maps with their axes in the order of their memory."""
+    return maps.permute(0, 2, 3, 1) if channels_last else maps
+
+
 def empty_maps(shape: Sequence[int], like: Tensor, channels_last: bool) -> Tensor:
     """Return new maps, (N, C, H, W), with the dtype and on the device of `like`."""
+    if not channels_last:
+        return like.new_empty(shape)
     return torch.empty(
         shape, dtype=like.dtype, device=like.device,
-        memory_format=CHANNELS_LAST if channels_last else CHANNELS_FIRST,
+        memory_format=CHANNELS_LAST,
     )  # fmt: skip
 
 

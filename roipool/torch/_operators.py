@@ -29,6 +29,7 @@ from roipool.torch._memory import (
     HOST,
     INTEGERS,
     Bridge,
+    as_stored,
     empty_maps,
     is_channels_last,
     map_array,
@@ -115,10 +116,9 @@ class Family:
                 f"{self.op.forward}: {name} must be a (N, C, H, W) tensor of dtype float16, "
                 f"bfloat16, float32 or float64, got {maps.dtype} of shape {tuple(maps.shape)}"
             )
-        tables = {self.op.boxes: boxes}
-        if indices is not None:
-            tables[self.op.indices] = indices
-        for table, values in tables.items():
+        for table, values in ((self.op.boxes, boxes), (self.op.indices, indices)):
+            if values is None:
+                continue
             if values.dtype not in FLOATS and values.dtype not in INTEGERS:
                 raise TypeError(
                     f"{self.op.forward}: {table} must hold real numbers, got {values.dtype}"
@@ -142,7 +142,7 @@ class Family:
     ) -> Tensor:  # fmt: skip
         """Pool maps by an average."""
         maps, regions, pooling, out = self._prepare(bridge, features, boxes, indices, settings)
-        result = map_array(bridge, out, pooling.layout == "NHWC")
+        result = bridge.array(as_stored(out, pooling.layout == "NHWC"))
         bridge.engine().average(maps, regions, pooling, result)
         return out
 
@@ -153,7 +153,7 @@ class Family:
         """Pool maps by a maximum; return its argmax, too."""
         maps, regions, pooling, out = self._prepare(bridge, features, boxes, indices, settings)
         last = pooling.layout == "NHWC"
-        result = map_array(bridge, out, last)
+        result = bridge.array(as_stored(out, last))
         argmax = bridge.tensor(
             bridge.engine().maximum(maps, regions, pooling, result, return_argmax=True)
         )
@@ -338,7 +338,7 @@ def _no_half(numbers: Tensor) -> Tensor:
 
 def _pooling(family: Family, channels_last: bool, settings: Settings) -> Pooling:
     """Return an engine's request; operators get pairs as lists."""
-    if any(type(value) is list for value in settings):
+    if type(settings[0]) is list:
         settings = tuple(tuple(each) if type(each) is list else each for each in settings)
     return _cached_pooling(family, channels_last, settings)
 
