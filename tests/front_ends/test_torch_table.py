@@ -38,7 +38,7 @@ COLUMNS: dict[str, dict[str, str]] = {
 }
 
 
-def tested(name: str) -> list[Case]:
+def operations_of(name: str) -> list[Case]:
     """Return the operations that a test is run with."""
     module, _, function = name.partition(".")
     path = Path(__file__).parent / f"test_torch_{module}.py"
@@ -54,13 +54,13 @@ def tested(name: str) -> list[Case]:
 
 def table() -> str:
     """Return the table as the tests have it."""
-    tests = {name: tested(name) for column in COLUMNS.values() for name in column}
+    cases = {name: operations_of(name) for column in COLUMNS.values() for name in column}
     lines = ["| operation | " + " | ".join(COLUMNS) + " |", "|---" * (len(COLUMNS) + 1) + "|"]
     for case in CASES:
         if case.adaptive:
             continue
         cells = [
-            next((word for name, word in column.items() if case in tests[name]), "?")
+            next((word for name, word in column.items() if case in cases[name]), "?")
             for column in COLUMNS.values()
         ]
         lines.append(f"| `{case.op.forward}`, {case.name.split(', ')[1]} | {' | '.join(cells)} |")
