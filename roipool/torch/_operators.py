@@ -333,7 +333,7 @@ def _cached_pooling(family: Family, channels_last: bool, settings: Settings) -> 
 
 def _pooling(family: Family, channels_last: bool, settings: Settings) -> Pooling:
     """Return an engine's request; operators get pairs as lists."""
-    if type(settings[0]) is list:
+    if list in map(type, settings):
         settings = tuple(tuple(each) if type(each) is list else each for each in settings)
     return _cached_pooling(family, channels_last, settings)
 
