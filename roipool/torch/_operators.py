@@ -338,7 +338,7 @@ def _no_half(numbers: Tensor) -> Tensor:
 
 def _pooling(family: Family, channels_last: bool, settings: Settings) -> Pooling:
     """Return an engine's request; operators get pairs as lists."""
-    if type(settings[0]) is list:
+    if list in map(type, settings):
         settings = tuple(tuple(each) if type(each) is list else each for each in settings)
     return _cached_pooling(family, channels_last, settings)
 
