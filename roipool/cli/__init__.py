@@ -12,11 +12,16 @@ import logging
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from roipool.cli.text import printable
+
+if TYPE_CHECKING:
+    from roipool.cli.bench.libraries import Library
+    from roipool.cli.bench.workloads import Workload
+    from roipool.cli.compare.systems import System
 
 __all__ = ["main"]
 
@@ -38,13 +43,25 @@ class _Parser(argparse.ArgumentParser):
         self.exit(_BAD_INPUT, f"roipool: error: {_one_line(message)} (see {self.prog} --help)\n")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(
+    argv: Sequence[str] | None = None,
+    *,
+    systems: Mapping[str, System] | None = None,
+    libraries: Mapping[str, type[Library]] | None = None,
+    workloads: Mapping[str, Workload] | None = None,
+) -> int:
     """Run the program.
 
     Parameters
     ----------
     argv : sequence of str, optional
         The arguments without the program's name; by default those of this process.
+    systems : mapping of str to System, optional
+        What ``compare`` knows by name; by default `roipool.cli.compare.systems.SYSTEMS`.
+    libraries : mapping of str to type of Library, optional
+        What ``bench`` knows by name; by default `roipool.cli.bench.libraries.LIBRARIES`.
+    workloads : mapping of str to Workload, optional
+        What ``bench`` can time; by default `roipool.cli.bench.workloads.WORKLOADS`.
 
     Returns
     -------
@@ -53,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         when the reader of standard output stopped before the command was done.
     """
     try:
-        return _finish(_run(argv))
+        return _finish(_run(_parser(systems, libraries, workloads), argv))
     except KeyboardInterrupt:
         return _INTERRUPTED
     except BrokenPipeError:
@@ -65,14 +82,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _finish(_complain(_bug_report(error)))
 
 
-def _run(argv: Sequence[str] | None) -> int:
+def _run(parser: _Parser, argv: Sequence[str] | None) -> int:
     from roipool._settings import check_environment
 
     # The next file to be opened would get its number, and whatever is printed.
     if sys.stdout is None:
         raise ValueError("standard output is closed")
     check_environment()
-    parser = _parser()
     try:
         arguments = parser.parse_args(argv)
     except SystemExit as stop:  # --help, --version and usage errors
@@ -81,7 +97,11 @@ def _run(argv: Sequence[str] | None) -> int:
     return status
 
 
-def _parser() -> _Parser:
+def _parser(
+    systems: Mapping[str, System] | None,
+    libraries: Mapping[str, type[Library]] | None,
+    workloads: Mapping[str, Workload] | None,
+) -> _Parser:
     from roipool import __version__
     from roipool.cli import bench, compare, info, verify
 
@@ -92,10 +112,10 @@ def _parser() -> _Parser:
     )
     parser.add_argument("--version", action="version", version=f"roipool {__version__}")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    compare.add_parser(subparsers)
+    compare.add_parser(subparsers, systems)
     info.add_parser(subparsers)
     verify.add_parser(subparsers)
-    bench.add_parser(subparsers)
+    bench.add_parser(subparsers, libraries, workloads)
     return parser
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -12,7 +14,14 @@ import pytest
 from roipool.cli import main
 
 FAST = ["--systems", "roipool.roi_pool,torchvision.roi_pool", "--output-size", "2"]
-SPY = ["--systems", "spy"]
+
+
+class Given(NamedTuple):
+    """What the comparison gives to a system."""
+
+    features: Any
+    rois: Any
+    options: Any
 
 
 def names_here() -> list[str]:
@@ -24,21 +33,48 @@ def save_map(path: str = "map.npy", shape: tuple[int, ...] = (2, 10, 12)) -> str
     return path
 
 
-def fails(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+def given_to_a_system(*arguments: str) -> Given:
+    """Run the comparison of one system, which answers with ones, and return what it was given."""
+    calls = []
+
+    def spy(features: Any, rois: Any, options: Any) -> Any:
+        calls.append(Given(features, rois, options))
+        return np.ones((len(rois), features.shape[1], *options.output_size), np.float32)
+
+    assert main(["compare", *arguments], systems={"spy": spy}) == 0
+    return calls[-1]
+
+
+def fails(capsys: pytest.CaptureFixture[str], *arguments: str, **tables: Any) -> str:
     """Run the comparison, expect a complaint, and return it."""
-    return complains(capsys, "compare", *FAST, *arguments)
+    return complains(capsys, "compare", *FAST, *arguments, **tables)
 
 
-def complains(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+def complains(capsys: pytest.CaptureFixture[str], *arguments: str, **tables: Any) -> str:
     """Run, expect one line of complaint and no new file, and return the line."""
     before = names_here()
-    assert main(list(arguments)) == 2
+    assert main(list(arguments), **tables) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert err.count("\n") == 1
     assert err.startswith("roipool: error: ")
     assert names_here() == before
     return err
+
+
+def run_program(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run the program in a process of its own; what it prints is caught unless options say else."""
+    command = [sys.executable, "-m", "roipool", *arguments]
+    caught = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "check": False}
+    return subprocess.run(command, **{**caught, **options})
+
+
+def one_line(run: subprocess.CompletedProcess[str]) -> str:
+    """Expect a complaint and return it."""
+    assert run.returncode == 2, run.stderr
+    assert run.stderr.count("\n") == 1
+    assert run.stderr.startswith("roipool: error: ")
+    return run.stderr
 
 
 def strict_json(path: str) -> dict[str, Any]:

@@ -47,18 +47,8 @@ class Refusing(Library):
         raise RuntimeError("no kernel\nfor this")
 
 
-@pytest.fixture
-def stub(monkeypatch: pytest.MonkeyPatch) -> type[Stub]:
-    """Make a library of this name, and no other, known to the program."""
-    for name in reversed(list(LIBRARIES)):  # they come back in their order
-        monkeypatch.delitem(LIBRARIES, name)
-    monkeypatch.setitem(LIBRARIES, "stub", Stub)
-    monkeypatch.setattr(Stub, "offset", 0.0)
-    return Stub
-
-
-def rows_of(*arguments: str) -> list[dict[str, Any]]:
-    assert main([*arguments, "--json", "out.json"]) == 0
+def rows_of(*arguments: str, **tables: Any) -> list[dict[str, Any]]:
+    assert main([*arguments, "--json", "out.json"], **tables) == 0
     rows: list[dict[str, Any]] = strict_json("out.json")["rows"]
     return rows
 
@@ -67,11 +57,11 @@ def rows_of(*arguments: str) -> list[dict[str, Any]]:
 
 
 def test_choosing_workloads() -> None:
-    assert choose("*") == list(WORKLOADS)
-    assert choose("VGG16, *-head") == ["vgg16", "box-head", "mask-head"]
+    assert choose("*", WORKLOADS) == list(WORKLOADS)
+    assert choose("VGG16, *-head", WORKLOADS) == ["vgg16", "box-head", "mask-head"]
     for text in ("", "box-head,", "w9"):
         with pytest.raises(ValueError, match="there is no workload"):
-            choose(text)
+            choose(text, WORKLOADS)
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
@@ -177,8 +167,8 @@ def test_turns_alternate() -> None:
     assert min(row.median for row in rows) > 0
 
 
-def test_numbers_and_table(stub: type[Stub], capsys: pytest.CaptureFixture[str]) -> None:
-    rows = rows_of(*ONE, "--threads", "1")
+def test_numbers_and_table(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = rows_of(*ONE, "--threads", "1", libraries={"stub": Stub})
     assert [(row["operation"], row["library"]) for row in rows] == [
         (operation, library)
         for operation in ("roi_align", "roi_align_backward")
@@ -203,12 +193,14 @@ def test_numbers_and_table(stub: type[Stub], capsys: pytest.CaptureFixture[str])
     assert len({len(line) for line in (heading, first, second)}) == 1
 
 
-@pytest.mark.parametrize(("offset", "agrees"), [(1e-7, True), (0.1, False)])
+@pytest.mark.parametrize(("difference", "agrees"), [(1e-7, True), (0.1, False)])
 def test_disagreement_is_said(
-    offset: float, agrees: bool, stub: type[Stub], capsys: pytest.CaptureFixture[str]
+    difference: float, agrees: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    stub.offset = offset
-    rows = rows_of(*ONE)
+    class Shifted(Stub):
+        offset = difference
+
+    rows = rows_of(*ONE, libraries={"stub": Shifted})
     assert {row["agrees"] for row in rows if row["library"] == "stub"} == {agrees}
     out = capsys.readouterr().out
     assert ("x*" in out) is not agrees
@@ -229,11 +221,8 @@ def test_comparison_of_awkward_values() -> None:
         agreement(half, [np.zeros(1, np.float32)])
 
 
-def test_a_library_that_refuses(
-    stub: type[Stub], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setitem(LIBRARIES, "refusing", Refusing)
-    rows = rows_of(*ONE)
+def test_a_library_that_refuses(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = rows_of(*ONE, libraries={"stub": Stub, "refusing": Refusing})
     assert [row["absent"] for row in rows] == [
         None, None, "refuses this: RuntimeError: no kernel",
     ] * 2  # fmt: skip
@@ -242,23 +231,25 @@ def test_a_library_that_refuses(
     assert out.count("- refusing refuses this: RuntimeError: no kernel") == 1
 
 
-def test_libraries_that_are_not_installed(
-    stub: type[Stub], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_libraries_that_are_not_installed(capsys: pytest.CaptureFixture[str]) -> None:
     class Missing(Library):
         modules = ("no_such_module_anywhere",)
 
         def __init__(self, threads: int, device: str = "cpu") -> None:
             raise ModuleNotFoundError("No module named 'no_such_module_anywhere'")
 
-    monkeypatch.setitem(LIBRARIES, "missing", Missing)
-    assert {row["library"] for row in rows_of(*ONE)} == {"roipool", "stub"}
+    libraries = {"stub": Stub, "missing": Missing}
+
+    def taking_part(*arguments: str) -> set[str]:
+        return {row["library"] for row in rows_of(*ONE, *arguments, libraries=libraries)}
+
+    assert taking_part() == {"roipool", "stub"}
     assert "missing" not in capsys.readouterr().out
-    assert {row["library"] for row in rows_of(*ONE, "--libraries", "missing")} == {"roipool"}
+    assert taking_part("--libraries", "missing") == {"roipool"}
     assert "missing is not installed (ModuleNotFoundError" in capsys.readouterr().out
-    assert {row["library"] for row in rows_of(*ONE, "--libraries", "none")} == {"roipool"}
+    assert taking_part("--libraries", "none") == {"roipool"}
     assert "roipool[peers]" in capsys.readouterr().out
-    assert main(["bench", "--list"]) == 0
+    assert main(["bench", "--list"], libraries=libraries) == 0
     assert capsys.readouterr().out.endswith("installed here: stub\nnot installed: missing\n")
 
 
@@ -267,13 +258,9 @@ def test_every_library_that_is_installed_agrees() -> None:
     assert [row for row in rows if row["agrees"] is False] == []
 
 
-def test_roipool_itself_runs_out_of_memory(
-    stub: type[Stub], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setitem(
-        WORKLOADS, "giant", WORKLOADS["one-box"]._replace(channels=10**9, size=(10**4, 10**4))
-    )
-    assert main(["bench", "--workload", "giant"]) == 2
+def test_roipool_itself_runs_out_of_memory(capsys: pytest.CaptureFixture[str]) -> None:
+    giant = WORKLOADS["one-box"]._replace(channels=10**9, size=(10**4, 10**4))
+    assert main(["bench"], libraries={}, workloads={"giant": giant}) == 2
     err = capsys.readouterr().err
     assert err.startswith("roipool: error: ")
     assert err.count("\n") == 1

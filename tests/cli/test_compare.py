@@ -12,7 +12,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from _support.cli_runs import FAST, SPY, fails, names_here, save_map, strict_json
+from _support.cli_runs import (
+    FAST,
+    fails,
+    given_to_a_system,
+    names_here,
+    one_line,
+    run_program,
+    save_map,
+    strict_json,
+)
+from _support.run_python import NOT_INSTALLED, run_python
 
 from roipool.cli import main
 from roipool.cli.compare.systems import SYSTEMS, choose
@@ -38,9 +48,8 @@ def test_default_run_compares_every_system(capsys: pytest.CaptureFixture[str]) -
         (["--spatial-scale", "1/16", "--sampling-ratio", "-1"], ((7, 7), 0.0625, 0)),
     ],
 )
-def test_options(arguments: list[str], options: Any, seen: dict[str, Any]) -> None:
-    assert main(["compare", *SPY, *arguments]) == 0
-    given = seen["options"]
+def test_options(arguments: list[str], options: Any) -> None:
+    given = given_to_a_system(*arguments).options
     assert (given.output_size, given.spatial_scale, given.sampling_ratio) == options
 
 
@@ -93,30 +102,12 @@ def test_a_message_stays_on_one_line(capsys: pytest.CaptureFixture[str]) -> None
         ("matplotlib", "matplotlib", ["--save", "a.png"]),
     ],
 )
-def test_missing_packages(
-    module: str,
-    package: str,
-    arguments: list[str],
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    for name in [name for name in sys.modules if name.partition(".")[0] == module]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setattr(sys, "meta_path", [Absent(module), *sys.meta_path])
-    line = fails(capsys, *arguments)
-    assert package in line
-    assert 'pip install "roipool[cli]"' in line
-
-
-class Absent:
-    """An import finder that denies one package."""
-
-    def __init__(self, module: str) -> None:
-        self.module = module
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
-        if name.partition(".")[0] == self.module:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+def test_missing_packages(module: str, package: str, arguments: list[str]) -> None:
+    code = f"from roipool.cli import main; exit(main({['compare', *FAST, *arguments]}))"
+    run = run_python(code, modules={module: NOT_INSTALLED})
+    assert f'needs {package}, which is not installed: pip install "roipool[cli]"' in one_line(run)
+    assert run.stdout == ""
+    assert names_here() == []
 
 
 # What is written
@@ -129,7 +120,7 @@ def test_json_holds_everything() -> None:
     assert content["input"]["boxes_count"] == 8
     assert content["options"]["output_size"] == [7, 7]
     names = [system["name"] for system in content["systems"]]
-    assert names == choose("torchvision.*")
+    assert names == choose("torchvision.*", SYSTEMS)
     for system in content["systems"]:
         assert system["seconds"] > 0
         assert system["min"] <= system["mean"] <= system["max"]
@@ -184,21 +175,6 @@ def test_outputs_replace_and_get_usual_permissions() -> None:
     assert names_here() == ["link.json", "old.json", "plain"]
 
 
-def test_a_failed_write_leaves_nothing(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def stop(stream: Any, *_: Any, **__: Any) -> None:
-        stream.write(b"half")
-        raise OSError("the disk is full")
-
-    monkeypatch.setattr(
-        "roipool.cli.compare.figure.save", lambda drawing, stream, kind: stop(stream)
-    )
-    Path("figure.png").write_text("old")
-    assert "the disk is full" in fails(capsys, "--save", "figure.png")
-    assert Path("figure.png").read_text() == "old"
-
-
 @pytest.mark.skipif(not Path("/dev/null").is_char_device(), reason="needs device files")
 def test_devices_are_not_replaced() -> None:
     assert main(["compare", *FAST, "--json", "/dev/null"]) == 0
@@ -206,11 +182,6 @@ def test_devices_are_not_replaced() -> None:
 
 
 # The program
-
-
-def run_program(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "roipool", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, **options)
 
 
 def test_python_m_roipool() -> None:
@@ -246,14 +217,11 @@ def test_reader_that_stops_early() -> None:
     assert strict_json("out.json")
 
 
-def test_interrupt_is_quiet(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_interrupt_is_quiet(capsys: pytest.CaptureFixture[str]) -> None:
     def interrupt(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setitem(SYSTEMS, "slow", interrupt)
-    assert main(["compare", "--systems", "slow", "--json", "out.json"]) == 130
+    assert main(["compare", "--json", "out.json"], systems={"slow": interrupt}) == 130
     assert capsys.readouterr() == ("", "")
     assert names_here() == []
 

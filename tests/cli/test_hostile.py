@@ -15,27 +15,22 @@ from typing import Any
 
 import numpy as np
 import pytest
-from _support.cli_runs import FAST, complains, fails, names_here, save_map, strict_json
+from _support.cli_runs import (
+    FAST,
+    complains,
+    fails,
+    names_here,
+    one_line,
+    run_program,
+    save_map,
+    strict_json,
+)
 
 from roipool.cli import main
+from roipool.cli.bench.ours import Roipool
 from roipool.cli.compare import box_files
 
 Image = pytest.importorskip("PIL.Image")
-
-
-def run_program(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Run the program in a process of its own; what it prints is caught unless options say else."""
-    command = [sys.executable, "-m", "roipool", *arguments]
-    caught = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "check": False}
-    return subprocess.run(command, **{**caught, **options})
-
-
-def one_line(run: subprocess.CompletedProcess[str]) -> str:
-    """Expect a complaint and return it."""
-    assert run.returncode == 2, run.stderr
-    assert run.stderr.count("\n") == 1
-    assert run.stderr.startswith("roipool: error: ")
-    return run.stderr
 
 
 # ---- Pictures
@@ -159,14 +154,13 @@ def test_a_message_is_short(capsys: pytest.CaptureFixture[str]) -> None:
         assert len(complains(capsys, "compare", option, "x" * 100_000)) < 1100
 
 
-def test_what_nobody_foresaw_is_no_failed_check(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail() -> None:
-        raise KeyError("surprise")
+def test_what_nobody_foresaw_is_no_failed_check(capsys: pytest.CaptureFixture[str]) -> None:
+    class Broken(Roipool):
+        def arrays(self, task: Any, results: Any) -> Any:
+            raise KeyError("surprise")
 
-    monkeypatch.setattr("roipool._system_info.show_config", fail)
-    line = complains(capsys, "info")
+    arguments = ["bench", "--workload", "one-box", "--json", "-"]
+    line = complains(capsys, *arguments, libraries={"broken": Broken})
     assert "a bug in roipool: KeyError in test_hostile.py, line " in line
 
 
@@ -214,12 +208,13 @@ def limit_files() -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 
 
-def test_a_full_disk() -> None:
-    Path("out.json").write_text("old")
-    run = run_program("compare", *FAST, "--json", "out.json", preexec_fn=limit_files)
-    assert "error: out.json: " in one_line(run)
-    assert names_here() == ["out.json"]
-    assert Path("out.json").read_text() == "old"
+@pytest.mark.parametrize(("option", "name"), [("--json", "out.json"), ("--save", "figure.png")])
+def test_a_full_disk(option: str, name: str) -> None:
+    Path(name).write_text("old")
+    run = run_program("compare", *FAST, option, name, preexec_fn=limit_files)
+    assert f"error: {name}: " in one_line(run)
+    assert names_here() == [name]
+    assert Path(name).read_text() == "old"
 
 
 def test_a_disk_that_is_read_only(capsys: pytest.CaptureFixture[str]) -> None:

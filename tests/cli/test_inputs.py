@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from _support.cli_runs import FAST, SPY, fails, save_map
+from _support.cli_runs import FAST, fails, given_to_a_system, save_map
 
 from roipool.cli import main
 
@@ -36,11 +36,11 @@ ROIS = [[0.0, *box] for box in BOXES]
         "# y1 x1 y2 x2\n2 1 8 9\n0 0.5 3 4.25\n",
     ],
 )
-def test_csv_forms(text: str, seen: dict[str, Any]) -> None:
+def test_csv_forms(text: str) -> None:
     Path("boxes.csv").write_text(text, encoding="utf-8", newline="")
-    assert main(["compare", save_map(), "--boxes", "boxes.csv", "--systems", "spy"]) == 0
-    assert seen["rois"].dtype == np.float32
-    assert seen["rois"].tolist() == ROIS
+    seen = given_to_a_system(save_map(), "--boxes", "boxes.csv")
+    assert seen.rois.dtype == np.float32
+    assert seen.rois.tolist() == ROIS
 
 
 @pytest.mark.parametrize(
@@ -62,24 +62,24 @@ def test_csv_forms(text: str, seen: dict[str, Any]) -> None:
         },
     ],
 )
-def test_json_forms(content: Any, seen: dict[str, Any]) -> None:
+def test_json_forms(content: Any) -> None:
     Path("boxes.json").write_text(json.dumps(content))
-    assert main(["compare", save_map(), "--boxes", "boxes.json", "--systems", "spy"]) == 0
-    assert seen["rois"].tolist() == ROIS
+    seen = given_to_a_system(save_map(), "--boxes", "boxes.json")
+    assert seen.rois.tolist() == ROIS
 
 
 @pytest.mark.parametrize("rows", [BOXES, ROIS])
-def test_array_of_boxes(rows: list[list[float]], seen: dict[str, Any]) -> None:
+def test_array_of_boxes(rows: list[list[float]]) -> None:
     np.save("boxes.npy", rows)
-    assert main(["compare", save_map(), "--boxes", "boxes.npy", "--systems", "spy"]) == 0
-    assert seen["rois"].tolist() == ROIS
+    seen = given_to_a_system(save_map(), "--boxes", "boxes.npy")
+    assert seen.rois.tolist() == ROIS
 
 
-def test_batch_indices_reach_the_systems(seen: dict[str, Any]) -> None:
+def test_batch_indices_reach_the_systems() -> None:
     np.save("boxes.npy", [[2, 0, 0, 3, 3], [0, 1, 1, 2, 2]])
-    arguments = ["compare", save_map(shape=(3, 2, 4, 5)), "--boxes", "boxes.npy"]
-    assert main([*arguments, "--systems", "spy", "--save", "figure.png"]) == 0
-    assert seen["rois"][:, 0].tolist() == [2, 0]
+    name = save_map(shape=(3, 2, 4, 5))
+    seen = given_to_a_system(name, "--boxes", "boxes.npy", "--save", "figure.png")
+    assert seen.rois[:, 0].tolist() == [2, 0]
 
 
 @pytest.mark.parametrize("text", ["nan,0,4,4\n0,-inf,inf,4\n3,3,1,1\n", "", "# none\n"])
@@ -94,26 +94,26 @@ def test_strange_boxes_are_no_error(text: str, capsys: pytest.CaptureFixture[str
 
 @pytest.mark.parametrize("shape", [(10, 12), (2, 10, 12), (1, 2, 10, 12), (3, 1, 10, 12)])
 @pytest.mark.parametrize("dtype", ["float64", "float16", "uint8", "int64", "bool", ">f4"])
-def test_feature_maps(shape: tuple[int, ...], dtype: str, seen: dict[str, Any]) -> None:
+def test_feature_maps(shape: tuple[int, ...], dtype: str) -> None:
     values = (np.arange(np.prod(shape)).reshape(shape) % 100).astype(dtype)
     np.save("map.npy", values)
-    assert main(["compare", "map.npy", "--systems", "spy", "--spatial-scale", "1/2"]) == 0
-    assert seen["features"].dtype == np.float32
-    assert np.array_equal(seen["features"], values.reshape((1,) * (4 - len(shape)) + shape))
-    assert seen["rois"][0].tolist() == [0, 0, 0, 24, 20]  # box coordinates are image pixels
+    seen = given_to_a_system("map.npy", "--spatial-scale", "1/2")
+    assert seen.features.dtype == np.float32
+    assert np.array_equal(seen.features, values.reshape((1,) * (4 - len(shape)) + shape))
+    assert seen.rois[0].tolist() == [0, 0, 0, 24, 20]  # box coordinates are image pixels
 
 
-def test_archives_of_arrays(seen: dict[str, Any]) -> None:
+def test_archives_of_arrays() -> None:
     np.savez("one.npz", anything=np.ones((4, 5)))
     np.savez("two.npz", features=np.ones((6, 7)), other=np.zeros(1))
-    assert main(["compare", "one.npz", "--systems", "spy"]) == 0
-    assert seen["features"].shape == (1, 1, 4, 5)
-    assert main(["compare", "two.npz", "--systems", "spy"]) == 0
-    assert seen["features"].shape == (1, 1, 6, 7)
+    seen = given_to_a_system("one.npz")
+    assert seen.features.shape == (1, 1, 4, 5)
+    seen = given_to_a_system("two.npz")
+    assert seen.features.shape == (1, 1, 6, 7)
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "I", "I;16", "F"])
-def test_picture_modes(mode: str, seen: dict[str, Any]) -> None:
+def test_picture_modes(mode: str) -> None:
     if mode == "I;16":
         picture = Image.fromarray(np.full((6, 8), 65535, np.uint16))
     elif mode in ("I", "F"):
@@ -121,32 +121,32 @@ def test_picture_modes(mode: str, seen: dict[str, Any]) -> None:
     else:
         picture = Image.new("RGB", (8, 6), "white").convert(mode)
     picture.save("picture.tiff")
-    assert main(["compare", "picture.tiff", *SPY]) == 0
-    assert seen["features"].shape == (1, 3, 6, 8)
-    assert seen["features"].dtype == np.float32
-    assert np.allclose(seen["features"], 1, atol=0.01)
+    seen = given_to_a_system("picture.tiff")
+    assert seen.features.shape == (1, 3, 6, 8)
+    assert seen.features.dtype == np.float32
+    assert np.allclose(seen.features, 1, atol=0.01)
 
 
-def test_transparency_is_white_and_orientation_is_honoured(seen: dict[str, Any]) -> None:
+def test_transparency_is_white_and_orientation_is_honoured() -> None:
     Image.new("RGBA", (8, 6), (0, 0, 0, 0)).save("clear.png")
-    assert main(["compare", "clear.png", *SPY]) == 0
-    assert np.all(seen["features"] == 1)
+    seen = given_to_a_system("clear.png")
+    assert np.all(seen.features == 1)
     exif = Image.Exif()
     exif[0x0112] = 6  # turned by a quarter
     Image.new("RGB", (8, 6)).save("turned.jpg", exif=exif)
-    assert main(["compare", "turned.jpg", *SPY]) == 0
-    assert seen["features"].shape == (1, 3, 8, 6)
+    seen = given_to_a_system("turned.jpg")
+    assert seen.features.shape == (1, 3, 8, 6)
 
 
-def test_picture_is_resized_so_that_boxes_land_on_it(seen: dict[str, Any]) -> None:
+def test_picture_is_resized_so_that_boxes_land_on_it() -> None:
     picture = Image.new("RGB", (40, 20))
     picture.paste((255, 255, 255), (20, 0, 40, 20))
     picture.save("half.png")
-    assert main(["compare", "half.png", *SPY, "--spatial-scale", "0.25"]) == 0
-    assert seen["features"].shape == (1, 3, 5, 10)
-    assert np.all(seen["features"][..., :4] == 0)
-    assert np.all(seen["features"][..., 6:] == 1)
-    assert seen["rois"][0].tolist() == [0, 0, 0, 40, 20]
+    seen = given_to_a_system("half.png", "--spatial-scale", "0.25")
+    assert seen.features.shape == (1, 3, 5, 10)
+    assert np.all(seen.features[..., :4] == 0)
+    assert np.all(seen.features[..., 6:] == 1)
+    assert seen.rois[0].tolist() == [0, 0, 0, 40, 20]
 
 
 def test_chosen_boxes_are_announced(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,32 +9,40 @@ import pytest
 from _support.cli_runs import fails, strict_json
 
 from roipool.cli import main
-from roipool.cli.compare.systems import SYSTEMS, choose
+from roipool.cli.compare.systems import SYSTEMS, System, choose
 
 
-def answer(monkeypatch: pytest.MonkeyPatch, **outputs: Any) -> None:
-    """Add systems that answer with the given number everywhere, or with an array or an error."""
-    for name, value in outputs.items():
+def answering(**outputs: Any) -> dict[str, System]:
+    """Make systems that answer with the given number everywhere, or with an array or an error."""
 
-        def call(features: Any, rois: Any, options: Any, value: Any = value) -> Any:
+    def system(value: Any) -> System:
+        def call(features: Any, rois: Any, options: Any) -> Any:
             if isinstance(value, Exception):
                 raise value
             shape = (len(rois), features.shape[1], *options.output_size)
             return np.broadcast_to(np.float32(value), shape)
 
-        monkeypatch.setitem(SYSTEMS, name, call)
+        return call
+
+    return {name: system(value) for name, value in outputs.items()}
+
+
+def compare(systems: dict[str, System], *arguments: str) -> int:
+    return main(["compare", *arguments], systems=systems)
 
 
 def test_choosing_systems() -> None:
-    assert choose(None) == list(SYSTEMS)
-    assert choose("torchvision.roi_align") == ["torchvision.roi_align"]
-    assert choose("torchvision.roi_align[aligned]") == ["torchvision.roi_align[aligned]"]
-    assert choose("tensor, DETECTRON2,tensorflow.crop_and_resize") == [
+    assert choose(None, SYSTEMS) == list(SYSTEMS)
+    assert choose("torchvision.roi_align", SYSTEMS) == ["torchvision.roi_align"]
+    assert choose("torchvision.roi_align[aligned]", SYSTEMS) == ["torchvision.roi_align[aligned]"]
+    assert choose("tensor, DETECTRON2,tensorflow.crop_and_resize", SYSTEMS) == [
         "tensorflow.crop_and_resize",
         "detectron2.ROIAlign",
     ]
-    assert choose("torchvision.*") == [name for name in SYSTEMS if name.startswith("torchvision.")]
-    assert choose("*[max]") == [name for name in SYSTEMS if name.endswith("[max]")]
+    assert choose("torchvision.*", SYSTEMS) == [
+        name for name in SYSTEMS if name.startswith("torchvision.")
+    ]
+    assert choose("*[max]", SYSTEMS) == [name for name in SYSTEMS if name.endswith("[max]")]
 
 
 def test_systems_of_one_definition_share_a_group() -> None:
@@ -47,81 +55,70 @@ def test_systems_of_one_definition_share_a_group() -> None:
     assert content["reference"] == "roipool.roi_align"
 
 
-def test_a_system_that_refuses_is_reported(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    answer(monkeypatch, one=1, moody=ValueError("not\ntoday"), broken=KeyError("bug"))
-    arguments = ["compare", "--systems", "one,moody,broken"]
-    assert main([*arguments, "--json", "out.json", "--save", "figure.png"]) == 0
+def test_a_system_that_refuses_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
+    systems = answering(one=1, moody=ValueError("not\ntoday"), broken=KeyError("bug"))
+    assert compare(systems, "--json", "out.json", "--save", "figure.png") == 0
     out = capsys.readouterr().out
     assert "moody did not run: not today\n" in out
     assert "broken did not run: KeyError: 'bug'\n" in out
     assert strict_json("out.json")["systems"][1] == {"name": "moody", "error": "not today"}
-    assert main([*arguments, "--check"]) == 1
+    assert compare(systems, "--check") == 1
     assert "moody: did not run" in capsys.readouterr().out
 
 
-def test_bad_when_nothing_runs(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    answer(monkeypatch, one=1, moody=ValueError("no"), wrong=np.ones((9, 9, 9, 9)))
-    assert "moody: no" in fails(capsys, "--systems", "moody,wrong", "--json", "out.json")
-    assert "does not accept" in fails(capsys, "--systems", "one", "--reference", "moody")
+def test_bad_when_nothing_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    systems = answering(one=1, moody=ValueError("no"), wrong=np.ones((9, 9, 9, 9)))
+    line = fails(capsys, "--systems", "moody,wrong", "--json", "out.json", systems=systems)
+    assert "moody: no" in line
+    line = fails(capsys, "--systems", "one", "--reference", "moody", systems=systems)
+    assert "does not accept" in line
 
 
 @pytest.mark.parametrize(
     ("other", "status"),
     [(1.0, 0), (1.000001, 0), (1.1, 1), (np.nan, 1), (np.inf, 1)],
 )
-def test_check(
-    other: float,
-    status: int,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    answer(monkeypatch, one=1, other=other)
-    arguments = ["compare", "--systems", "other", "--reference", "one", "--json", "out.json"]
-    assert main([*arguments, "--check"]) == status
+def test_check(other: float, status: int, capsys: pytest.CaptureFixture[str]) -> None:
+    systems = answering(one=1, other=other)
+    arguments = ["--systems", "other", "--reference", "one", "--json", "out.json"]
+    assert compare(systems, *arguments, "--check") == status
     out = capsys.readouterr().out
     assert ("check passed" in out) == (status == 0)
     assert ("  other: greatest |diff|" in out) == (status == 1)
     pair = strict_json("out.json")["pairs"][0]
     assert (pair["system"], pair["against"]) == ("other", "one")
     assert pair["within_tolerance"] == (status == 0)
-    assert main([*arguments, "--check", "--atol", "1"]) == (0 if np.isfinite(other) else 1)
-    assert main(arguments) == 0
+    assert compare(systems, *arguments, "--check", "--atol", "1") == (
+        0 if np.isfinite(other) else 1
+    )
+    assert compare(systems, *arguments) == 0
 
 
-def test_equal_nans_and_infinities_are_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
-    answer(monkeypatch, a=np.nan, b=-np.float32(np.nan), c=np.inf)
-    assert main(["compare", "--systems", "a,b", "--check", "--json", "out.json"]) == 0
+def test_equal_nans_and_infinities_are_no_difference() -> None:
+    systems = answering(a=np.nan, b=-np.float32(np.nan), c=np.inf)
+    assert compare(systems, "--systems", "a,b", "--check", "--json", "out.json") == 0
     content = strict_json("out.json")
     assert content["groups"] == {"A": ["a", "b"]}
     assert content["systems"][0]["min"] is None
-    assert main(["compare", "--systems", "a,c", "--check", "--save", "figure.png"]) == 1
+    assert compare(systems, "--systems", "a,c", "--check", "--save", "figure.png") == 1
 
 
-def test_only_the_sign_of_zero(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    answer(monkeypatch, plus=0.0, minus=-0.0)
-    assert main(["compare", "--systems", "plus,minus", "--check"]) == 0
+def test_only_the_sign_of_zero(capsys: pytest.CaptureFixture[str]) -> None:
+    assert compare(answering(plus=0.0, minus=-0.0), "--check") == 0
     assert "only signs of zeros" in capsys.readouterr().out
 
 
-def test_wide_numbers_fit_a_terminal(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    answer(monkeypatch, a_system_with_the_longest_name=-1.23e-6, b=-4.56e7)
-    assert main(["compare", "--systems", "a_system*,b"]) == 0
+def test_wide_numbers_fit_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    systems = answering(a_system_with_the_longest_name=-1.23e-6, b=-4.56e7)
+    assert compare(systems) == 0
     out = capsys.readouterr().out
     assert "a_system_with_the_longest_name" in out
     assert "-1.2e-6" in out
     assert max(map(len, out.splitlines())) <= 80
 
 
-def test_more_groups_than_letters(monkeypatch: pytest.MonkeyPatch) -> None:
-    answer(monkeypatch, **{f"system{number}": number for number in range(30)})
-    arguments = ["compare", "--systems", "system*", "--output-size", "1"]
-    assert main([*arguments, "--json", "out.json", "--save", "figure.png"]) == 0
+def test_more_groups_than_letters() -> None:
+    systems = answering(**{f"system{number}": number for number in range(30)})
+    files = ["--json", "out.json", "--save", "figure.png"]
+    assert compare(systems, "--output-size", "1", *files) == 0
     assert list(strict_json("out.json")["groups"])[25:28] == ["Z", "AA", "AB"]

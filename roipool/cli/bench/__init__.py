@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+import functools
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from roipool.cli.bench.libraries import Library
+    from roipool.cli.bench.workloads import Workload
 
 __all__ = ["add_parser", "run"]
 
@@ -24,8 +30,12 @@ examples:
 exit status: 0 done; 2 bad input."""
 
 
-def add_parser(subparsers: Any) -> None:
-    """Add the ``bench`` command to the program's subparsers."""
+def add_parser(
+    subparsers: Any,
+    libraries: Mapping[str, type[Library]] | None,
+    workloads: Mapping[str, Workload] | None,
+) -> None:
+    """Add the ``bench`` command to the program's subparsers; None stands for roipool's tables."""
     parser = subparsers.add_parser(
         "bench",
         help="time roipool beside the libraries installed here",
@@ -34,7 +44,7 @@ def add_parser(subparsers: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=functools.partial(run, libraries=libraries, workloads=workloads))
     add = parser.add_argument
     add("--list", action="store_true", help="show the workloads and the libraries, and stop")
     add(
@@ -53,11 +63,21 @@ def add_parser(subparsers: Any) -> None:
     add("--json", metavar="FILE", help="write every number as JSON; - prints it in place of tables")
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(
+    arguments: argparse.Namespace,
+    libraries: Mapping[str, type[Library]] | None,
+    workloads: Mapping[str, Workload] | None,
+) -> int:
     """Carry out the command; see `roipool.cli.bench.command`."""
     from roipool.cli.bench import command
+    from roipool.cli.bench.libraries import LIBRARIES
+    from roipool.cli.bench.workloads import WORKLOADS
 
-    return command.run(arguments)
+    return command.run(
+        arguments,
+        LIBRARIES if libraries is None else libraries,
+        WORKLOADS if workloads is None else workloads,
+    )
 
 
 def _count(text: str) -> int:

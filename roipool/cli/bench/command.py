@@ -8,17 +8,17 @@ import importlib.util
 import math
 import statistics
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import roipool
 from roipool.cli import files
 from roipool.cli.bench.agreement import Agreement, agreement
-from roipool.cli.bench.libraries import LIBRARIES, Absent, Library, opened, prepared
+from roipool.cli.bench.libraries import Absent, Library, opened, prepared
 from roipool.cli.bench.ours import Roipool
 from roipool.cli.bench.timing import calls_per_turn, timed
-from roipool.cli.bench.workloads import WORKLOADS, Workload, choose, task_of
+from roipool.cli.bench.workloads import Workload, choose, task_of
 from roipool.cli.info import facts
 from roipool.cli.text import as_strict_json, short
 
@@ -42,13 +42,21 @@ class Row:
         return statistics.median(self.seconds) if self.seconds else math.nan
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(
+    arguments: argparse.Namespace,
+    libraries: Mapping[str, type[Library]],
+    workloads: Mapping[str, Workload],
+) -> int:
     """Carry out the command.
 
     Parameters
     ----------
     arguments : argparse.Namespace
         What the parser made of the command line.
+    libraries : mapping of str to type of Library
+        Those that can be chosen, by name.
+    workloads : mapping of str to Workload
+        Those that can be timed, by name.
 
     Returns
     -------
@@ -61,38 +69,40 @@ def run(arguments: argparse.Namespace) -> int:
         For bad input, before anything is measured or written.
     """
     if arguments.list:
-        _say(f"{name:<10} {_described(workload)}" for name, workload in WORKLOADS.items())
-        installed = [name for name in LIBRARIES if _is_installed(name)]
-        missing = [name for name in LIBRARIES if name not in installed]
+        _say(f"{name:<10} {_described(workload)}" for name, workload in workloads.items())
+        installed = _installed(libraries)
+        missing = [name for name in libraries if name not in installed]
         _say(["", f"installed here: {', '.join(installed) or 'none'}"])
         _say([f"not installed: {', '.join(missing) or 'none'}"])
         return 0
-    names, chosen = choose(arguments.workload), _libraries(arguments.libraries)
+    cases = {name: workloads[name] for name in choose(arguments.workload, workloads)}
+    others = {name: libraries[name] for name in _choose(arguments.libraries, libraries)}
     files.check_outputs(arguments.json)
     before = roipool.get_num_threads()
     try:
         threads = _set_threads(arguments.threads)
-        _measure_all(arguments, names, chosen, threads)
+        _measure_all(arguments, cases, others, threads)
     finally:
         roipool.set_num_threads(before)
     return 0
 
 
-def _libraries(text: str | None) -> list[str]:
+def _choose(text: str | None, libraries: Mapping[str, type[Library]]) -> list[str]:
     """Return the names of libraries to import: those asked for, or those that are installed."""
     if text is None:
-        return [name for name in LIBRARIES if _is_installed(name)]
+        return _installed(libraries)
     if text == "none":
         return []
     names = list(dict.fromkeys(name.strip() for name in text.split(",")))
     for name in names:
-        if name not in LIBRARIES:
-            raise ValueError(f"--libraries must be of {', '.join(LIBRARIES)}, got {name!r}")
+        if name not in libraries:
+            raise ValueError(f"--libraries must be of {', '.join(libraries)}, got {name!r}")
     return names
 
 
-def _is_installed(name: str) -> bool:
-    return all(importlib.util.find_spec(module) for module in LIBRARIES[name].modules)
+def _installed(libraries: Mapping[str, type[Library]]) -> list[str]:
+    find = importlib.util.find_spec
+    return [name for name, library in libraries.items() if all(map(find, library.modules))]
 
 
 def _set_threads(threads: int | None) -> int:
@@ -105,28 +115,32 @@ def _set_threads(threads: int | None) -> int:
 
 
 def _measure_all(
-    arguments: argparse.Namespace, names: list[str], chosen: list[str], threads: int
+    arguments: argparse.Namespace,
+    workloads: Mapping[str, Workload],
+    libraries: Mapping[str, type[Library]],
+    threads: int,
 ) -> None:
     ours, peers, absent = Roipool(threads), {}, {}
-    for name in chosen:
+    for name, library in libraries.items():
         try:
-            peers[name] = opened(LIBRARIES[name], threads)
+            peers[name] = opened(library, threads)
         except Absent as reason:
             absent[name] = str(reason)
     machine = {key: value for key, value in facts().items() if key in _MACHINE}
-    versions = {name: library.version for name, library in peers.items()}
+    versions = {name: peer.version for name, peer in peers.items()}
     to_stdout = arguments.json in files.STDOUT
     if not to_stdout:
         _say(_heading(machine, versions, absent, threads))
     entries: list[dict[str, Any]] = []
     notes: dict[str, None] = {}  # each once, in their order
-    for name in names:
+    for name, workload in workloads.items():
         for backward in (False, True):
-            rows = measure(WORKLOADS[name], backward, ours, peers, arguments.repeat)
-            entries += [_entry(name, backward, rows[0], row) for row in rows]
-            notes |= dict.fromkeys(_notes(name, backward, rows))
+            operation = workload.operation + "_backward" * backward
+            rows = measure(workload, backward, ours, peers, arguments.repeat)
+            entries += [_entry(name, operation, rows[0], row) for row in rows]
+            notes |= dict.fromkeys(_notes(name, operation, rows))
             if not to_stdout:
-                _say([_line(name, backward, rows)])
+                _say([_line(name, operation, rows)])
     if not to_stdout and notes:
         _say(["", *notes])
     about = {"machine": machine, "threads": threads, "versions": versions, "absent": absent}
@@ -169,9 +183,9 @@ def _heading(
     yield f"\n{'workload':<10} {'operation':<24} {'roipool':>9}{columns}"
 
 
-def _line(name: str, backward: bool, rows: list[Row]) -> str:
+def _line(name: str, operation: str, rows: list[Row]) -> str:
     cells = "".join(f" {_ratio(rows[0], row):>12}" for row in rows[1:])
-    return f"{name:<10} {_operation(name, backward):<24} {_time(rows[0].median):>9}{cells}"
+    return f"{name:<10} {operation:<24} {_time(rows[0].median):>9}{cells}"
 
 
 def _ratio(ours: Row, row: Row) -> str:
@@ -181,7 +195,7 @@ def _ratio(ours: Row, row: Row) -> str:
     return f"{short(row.median / ours.median)}x{star}"
 
 
-def _notes(name: str, backward: bool, rows: list[Row]) -> Iterator[str]:
+def _notes(name: str, operation: str, rows: list[Row]) -> Iterator[str]:
     """Say of each dash what is missing, and of each star how far the results lie apart."""
     for row in rows:
         if row.absent:
@@ -189,17 +203,17 @@ def _notes(name: str, backward: bool, rows: list[Row]) -> Iterator[str]:
         elif row.agreement is not None and not row.agreement.holds:
             apart = row.agreement
             yield (
-                f"* {row.library}, {name}, {_operation(name, backward)}: "
+                f"* {row.library}, {name}, {operation}: "
                 f"{short(100 * apart.beyond)} % of the values differ by more than "
                 f"{short(apart.limit, 2)}, up to {short(apart.greatest, 2)}"
             )
 
 
-def _entry(name: str, backward: bool, ours: Row, row: Row) -> dict[str, Any]:
+def _entry(name: str, operation: str, ours: Row, row: Row) -> dict[str, Any]:
     apart = row.agreement
     return {
         "workload": name,
-        "operation": _operation(name, backward),
+        "operation": operation,
         "library": row.library,
         "absent": row.absent or None,
         "median": row.median,
@@ -208,10 +222,6 @@ def _entry(name: str, backward: bool, ours: Row, row: Row) -> dict[str, Any]:
         "agrees": None if apart is None else apart.holds,
         "greatest_difference": None if apart is None else apart.greatest,
     }
-
-
-def _operation(name: str, backward: bool) -> str:
-    return WORKLOADS[name].operation + "_backward" * backward
 
 
 def _described(workload: Workload) -> str:

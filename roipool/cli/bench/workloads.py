@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
@@ -64,18 +65,20 @@ WORKLOADS = {
 }
 
 
-def choose(text: str) -> list[str]:
+def choose(text: str, workloads: Mapping[str, Workload]) -> list[str]:
     """Find the workloads a user means.
 
     Parameters
     ----------
     text : str
         Comma-separated names, or patterns with ``*`` and ``?``.
+    workloads : mapping of str to Workload
+        Those that there are, by name.
 
     Returns
     -------
     list of str
-        Keys of `WORKLOADS` in the order asked for, each once.
+        Keys of `workloads` in the order asked for, each once.
 
     Raises
     ------
@@ -84,9 +87,9 @@ def choose(text: str) -> list[str]:
     """
     found: list[str] = []
     for part in (part.strip() for part in text.split(",")):
-        fits = [name for name in WORKLOADS if fnmatchcase(name, part.lower())]
+        fits = [name for name in workloads if fnmatchcase(name, part.lower())]
         if not fits:
-            raise ValueError(f"there is no workload {part!r}; there are: {', '.join(WORKLOADS)}")
+            raise ValueError(f"there is no workload {part!r}; there are: {', '.join(workloads)}")
         found += fits
     return list(dict.fromkeys(found))
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import importlib
 import io
 import math
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ import roipool
 from roipool.cli import files
 from roipool.cli.compare import inputs, report
 from roipool.cli.compare.differences import Comparison, compare
-from roipool.cli.compare.systems import SYSTEMS, Options, choose
+from roipool.cli.compare.systems import SYSTEMS, Options, System, choose
 from roipool.cli.text import printable
 
 __all__ = ["add_parser", "run"]
@@ -37,28 +39,32 @@ of the same as JSON, a COCO file, or an array in an .npy file.
 exit status: 0 done; 1 --check found a difference; 2 bad input."""
 
 
-def add_parser(subparsers: Any) -> None:
-    """Add the ``compare`` command to the program's subparsers."""
+def add_parser(subparsers: Any, systems: Mapping[str, System] | None) -> None:
+    """Add the ``compare`` command to the program's subparsers; None stands for `SYSTEMS`."""
+    if systems is None:
+        systems = SYSTEMS
     parser = subparsers.add_parser(
         "compare",
         help="compare what systems compute on a picture",
         description=_DESCRIPTION,
-        epilog=_EPILOG.format(systems="\n".join(f"  {name}" for name in SYSTEMS)),
+        epilog=_EPILOG.format(systems="\n".join(f"  {name}" for name in systems)),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=functools.partial(run, systems=systems))
     _add_input_arguments(parser)
     _add_output_arguments(parser)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace, systems: Mapping[str, System]) -> int:
     """Carry out the command.
 
     Parameters
     ----------
     arguments : argparse.Namespace
         What the parser made of the command line.
+    systems : mapping of str to System
+        Those that can be chosen, by name.
 
     Returns
     -------
@@ -70,13 +76,13 @@ def run(arguments: argparse.Namespace) -> int:
     ValueError, OSError, ImportError
         For bad input, before anything is written.
     """
-    names, reference = _choose_systems(arguments)
+    names, reference = _choose_systems(arguments, systems)
     _check_outputs(arguments)
     features = inputs.read_features(arguments.image, arguments.spatial_scale)
     boxes = inputs.read_boxes(arguments.boxes, features)
     _check_size(arguments, features, boxes)
     comparison = compare(
-        names,
+        {name: systems[name] for name in names},
         features.values,
         boxes.rois,
         _options(arguments),
@@ -187,12 +193,14 @@ def _options(arguments: argparse.Namespace) -> Options:
     return Options(arguments.output_size, arguments.spatial_scale, arguments.sampling_ratio)
 
 
-def _choose_systems(arguments: argparse.Namespace) -> tuple[list[str], str | None]:
-    names = choose(arguments.systems)
+def _choose_systems(
+    arguments: argparse.Namespace, systems: Mapping[str, System]
+) -> tuple[list[str], str | None]:
+    names = choose(arguments.systems, systems)
     if arguments.reference is None:
         reference = None
     else:
-        matches = choose(arguments.reference)
+        matches = choose(arguments.reference, systems)
         if len(matches) > 1:
             raise ValueError(f"--reference fits several systems: {', '.join(matches)}")
         reference = matches[0]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from roipool.cli.compare.systems import SYSTEMS, Options
+from roipool.cli.compare.systems import Options, System
 
 __all__ = ["Comparison", "Difference", "Group", "Result", "compare", "difference", "distance"]
 
@@ -112,7 +112,7 @@ _NO_DIFFERENCE = Difference(0.0, 0.0, 0, True)
 
 
 def compare(
-    names: Sequence[str],
+    systems: Mapping[str, System],
     features: FloatArray,
     rois: FloatArray,
     options: Options,
@@ -125,8 +125,8 @@ def compare(
 
     Parameters
     ----------
-    names : sequence of str
-        Keys of `roipool.cli.systems.SYSTEMS`.
+    systems : mapping of str to System
+        Those to run, by name, in their order.
     features : (N, C, H, W) float32 ndarray
         The map.
     rois : (K, 5) float32 ndarray
@@ -134,7 +134,7 @@ def compare(
     options : Options
         What to compute.
     reference : str, optional
-        One of `names`. By default ``roipool.roi_align`` where it ran, else the first that ran.
+        One of `systems`. By default ``roipool.roi_align`` where it ran, else the first that ran.
     rtol, atol : float
         An element is within tolerance if it differs by at most ``atol + rtol * |reference|``.
 
@@ -150,8 +150,8 @@ def compare(
     """
     results: list[Result] = []
     groups: list[Group] = []
-    for name in names:
-        results.append(_run(name, features, rois, options, groups))
+    for name, system in systems.items():
+        results.append(_run(name, system, features, rois, options, groups))
     reference = _reference(results, reference)
     home = next(result.group for result in results if result.name == reference)
     order = sorted(range(len(groups)), key=lambda index: index != home)
@@ -192,10 +192,15 @@ def distance(output: FloatArray, reference: FloatArray) -> NDArray[np.float64]:
 
 
 def _run(
-    name: str, features: FloatArray, rois: FloatArray, options: Options, groups: list[Group]
+    name: str,
+    system: System,
+    features: FloatArray,
+    rois: FloatArray,
+    options: Options,
+    groups: list[Group],
 ) -> Result:
     def call() -> FloatArray:
-        return np.asarray(SYSTEMS[name](features, rois, options), dtype=np.float32)
+        return np.asarray(system(features, rois, options), dtype=np.float32)
 
     shape = (len(rois), features.shape[1], *options.output_size)
     try:

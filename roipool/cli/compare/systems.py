@@ -7,7 +7,7 @@ with rows ``[batch_index, x1, y1, x2, y2]`` in image pixels, and the options; it
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
@@ -200,7 +200,7 @@ SYSTEMS: dict[str, System] = {
 }
 
 
-def choose(text: str | None) -> list[str]:
+def choose(text: str | None, systems: Mapping[str, System]) -> list[str]:
     """Find the systems a user means.
 
     Parameters
@@ -208,11 +208,13 @@ def choose(text: str | None) -> list[str]:
     text : str or None
         Comma-separated names, prefixes that fit one system only, or patterns with ``*`` and
         ``?``. Upper and lower case are the same. None means every system.
+    systems : mapping of str to System
+        Those that there are, by name.
 
     Returns
     -------
     list of str
-        Keys of `SYSTEMS` in the order asked for, each once.
+        Keys of `systems` in the order asked for, each once.
 
     Raises
     ------
@@ -220,27 +222,27 @@ def choose(text: str | None) -> list[str]:
         If a part fits no system, or a prefix fits several.
     """
     if text is None:
-        return list(SYSTEMS)
+        return list(systems)
     parts = [part.strip() for part in text.split(",")]
-    names = [name for part in parts if part for name in _matches(part)]
+    names = [name for part in parts if part for name in _matches(part, systems)]
     if not names:
-        raise ValueError(f"no system named; there are: {', '.join(SYSTEMS)}")
+        raise ValueError(f"no system named; there are: {', '.join(systems)}")
     return list(dict.fromkeys(names))
 
 
-def _matches(part: str) -> list[str]:
+def _matches(part: str, systems: Mapping[str, System]) -> list[str]:
     lowered = part.lower()
-    exact = [name for name in SYSTEMS if name.lower() == lowered]
+    exact = [name for name in systems if name.lower() == lowered]
     if exact:
         return exact
     if "*" in lowered or "?" in lowered:
         # Square brackets belong to the names, so they must not open a character class.
         pattern = lowered.replace("[", "[[]")
-        matches = [name for name in SYSTEMS if fnmatchcase(name.lower(), pattern)]
+        matches = [name for name in systems if fnmatchcase(name.lower(), pattern)]
     else:
-        matches = [name for name in SYSTEMS if name.lower().startswith(lowered)]
+        matches = [name for name in systems if name.lower().startswith(lowered)]
         if len(matches) > 1:
             raise ValueError(f"{part!r} fits several systems: {', '.join(matches)}")
     if not matches:
-        raise ValueError(f"there is no system {part!r}; there are: {', '.join(SYSTEMS)}")
+        raise ValueError(f"there is no system {part!r}; there are: {', '.join(systems)}")
     return matches
