@@ -19,7 +19,12 @@ from typing import Any, TypeVar
 import numpy as np
 
 # Where the types of a library's arrays are defined, and the package here that serves them.
-_PACKAGES = {("torch", "Tensor"): "roipool.torch"}
+_PACKAGES = {
+    ("torch", "Tensor"): "roipool.torch",
+    ("jax", "Tracer"): "roipool.jax",
+    ("jaxlib", "ArrayImpl"): "roipool.jax",
+    ("jax", "ArrayImpl"): "roipool.jax",
+}
 
 # A cache, which two threads may both fill; None: NumPy's, CuPy's or no array at all.
 _by_type: dict[type, ModuleType | None] = {np.ndarray: None, int: None, float: None, str: None}
