@@ -62,7 +62,7 @@ def bind(name: str, request: Request, *operands: Array, shape: Shape4 | None = N
 def _shapes(kernel: Kernel, operands: Sequence[Any], request: Request, shape: Any) -> list[Any]:
     """Return the shape and dtype of each result."""
     boxes = operands[-2]
-    given = {role: each for role, each in zip(kernel.operands, operands, strict=True)}
+    given = dict(zip(kernel.operands, operands, strict=True))
     if MAPS in given:
         pooled = pooled_shape_of(request, given[MAPS].shape, boxes.shape[0])
     else:
