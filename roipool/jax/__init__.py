@@ -11,8 +11,9 @@ whose batch index names no image pools nothing and gets no gradient.
 from __future__ import annotations
 
 from roipool.jax._operations import public_functions
+from roipool.jax._transport import transport
 
 _public = public_functions()
 globals().update(_public)
 
-__all__ = list(_public)
+__all__ = [*_public, "transport"]

@@ -16,6 +16,7 @@ maps, else float32, and int32 batch indices; -1 is no image.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -96,15 +97,16 @@ def _values_at(request: Request, maps: Array, argmax: Array, boxes: Array, indic
     return jnp.where((argmax < 0) | (image < 0), jnp.zeros_like(values), values)
 
 
-def _compute(kernel: Kernel, *operands: Array, request: Request, shape: Any) -> list[Array]:
+def _compute(
+    transport: Callable[..., list[Array]], kernel: Kernel, *operands: Array, request: Request,
+    shape: Any,
+) -> list[Array]:  # fmt: skip
     """Compute a primitive within a program that is being compiled."""
     if kernel.name == "values_at":
         return [_values_at(request, *operands)]
     if kernel.name.startswith("box_change"):
         raise request.refusal("derivatives in forward mode with respect to boxes")
-    return _transport.call(
-        kernel.name, operands, _shapes(kernel, operands, request, shape), request, shape
-    )
+    return transport(kernel.name, operands, _shapes(kernel, operands, request, shape), request)
 
 
 # ---- Derivatives
@@ -337,6 +339,11 @@ def _batch(kernel: Kernel, operands: Any, dims: Any, *, request: Request, shape:
 
 # ---- Registration
 
+# How a program reaches the kernels, and on which platform: None is any other.
+TRANSPORTS: list[tuple[Callable[..., list[Array]], str | None]] = [(_transport.call_host, None)]
+if not _transport.WHY_NO_HANDLER:
+    TRANSPORTS.append((_transport.call_handler, "cpu"))
+
 
 def _register(kernel: Kernel) -> Primitive:
     primitive = Primitive(f"roipool_{kernel.name}")
@@ -345,9 +352,6 @@ def _register(kernel: Kernel) -> Primitive:
     def abstract(*operands: Any, request: Request, shape: Any) -> list[Any]:
         shapes = _shapes(kernel, operands, request, shape)
         return [ShapedArray(each.shape, each.dtype) for each in shapes]
-
-    def compute(*operands: Array, request: Request, shape: Any) -> list[Array]:
-        return _compute(kernel, *operands, request=request, shape=shape)
 
     def jvp(primals: Any, tangents: Any, *, request: Request, shape: Any) -> Any:
         results, changes = kernel.jvp(request, shape, primals, tangents)
@@ -371,7 +375,10 @@ def _register(kernel: Kernel) -> Primitive:
 
     primitive.def_abstract_eval(abstract)
     primitive.def_impl(jax.jit(primitive.bind, static_argnames=("request", "shape")))
-    mlir.register_lowering(primitive, mlir.lower_fun(compute, multiple_results=True))
+    for transport, platform in TRANSPORTS:
+        compute = functools.partial(_compute, transport, kernel)
+        lowering = mlir.lower_fun(compute, multiple_results=True)
+        mlir.register_lowering(primitive, lowering, platform=platform)
     ad.primitive_jvps[primitive] = jvp
     ad.primitive_transposes[primitive] = transpose
     batching.primitive_batchers[primitive] = batch
