@@ -24,7 +24,8 @@ if not _transport.WHY_NO_HANDLER:
 
 
 def request_of(case: Case) -> Request:
-    given = {**case.options(), "layout": "NCHW"}
+    defaults = {"aligned": True, "angle_unit": "radians", "layout": "NCHW"}
+    given = {**defaults, **case.options()}
     return RequestsOf(case.op).request(given, SHAPE, SIZE)
 
 
