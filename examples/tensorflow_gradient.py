@@ -46,7 +46,7 @@ def main() -> None:
     rng = np.random.default_rng(0)
     features = tf.constant(rng.normal(size=(2, 3, 8, 9)))
     indices = tf.constant([[0.0], [1.0]], tf.float64)
-    boxes = tf.constant([[1.1, 1.2, 6.3, 6.4], [0.4, 2.3, 5.2, 7.1]], tf.float64)
+    boxes = tf.constant([[1.1, 1.2, 6.3, 6.4], [0.4, 2.3, 5.2, 7.3]], tf.float64)
     rois = tf.concat([indices, boxes], 1)
     # Without a gradient, tensors go into every function as they are, and come out.
     assert isinstance(roipool.roi_align(features, rois, 2, sampling_ratio=2), tf.Tensor)
