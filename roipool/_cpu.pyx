@@ -168,6 +168,10 @@ cdef extern from "kernels/cpu/interrupts.h" namespace "roipool":
     int raise_if_interrupted(const Watch*) except -1
 
 
+cdef extern from "kernels/cpu/xla.h" namespace "roipool" nogil:
+    void* _xla_handler "roipool::xla_handler" (Status (*)(Call*, int) noexcept nogil) noexcept
+
+
 cdef extern from "kernels/cpu/engines.h" namespace "roipool" nogil:
     int usable_engines(const Engine**)
 
@@ -435,16 +439,11 @@ cdef Status run_described(Operation operation, Level* levels, int count) except 
     cdef Call call
     cdef Watch watch
     cdef Status status
-    cdef wide_int work = 0
     if refusal is not None:
         raise ValueError(refusal)
     start_watch(&watch)
     begin_call(&call, operation, engine, levels, count, &watch)
-    for i in range(count):
-        work += (levels[i].job.boxes * levels[i].job.channels * levels[i].job.rows.bins
-                 * levels[i].job.columns.bins)
-    # Waking a thread for less work than this costs more than it saves.
-    call.threads = <int>max(1, min(num_threads(), work // 16384))
+    call.threads = threads_for(call, num_threads())
     with nogil:
         status = execute(&call)
     if status == status_no_memory:
@@ -454,6 +453,45 @@ cdef Status run_described(Operation operation, Level* levels, int count) except 
                          "these rois, scale and sampling_ratio")
     raise_if_interrupted(&watch)
     return status
+
+
+cdef int threads_for(const Call& call, int limit) noexcept nogil:
+    """Return how many threads a call is worth: waking one for less costs more than it saves."""
+    cdef wide_int work = 0
+    cdef int i
+    for i in range(call.level_count):
+        work += (call.levels[i].job.boxes * call.levels[i].job.channels
+                 * call.levels[i].job.rows.bins * call.levels[i].job.columns.bins)
+    return <int>max(1, min(limit, work // 16384))
+
+
+cdef Status execute_for_xla(Call* call, int running) noexcept nogil:
+    """Execute a call of a program that XLA runs, `running` of whose calls share the threads."""
+    cdef int limit = chosen_threads
+    if limit <= 0:
+        limit = min(_openmp_threads(), 1024)
+    if built_with_openmp == 0:
+        limit = 1
+    call.engine = engine
+    call.threads = threads_for(call[0], max(1, limit // running))
+    return execute(call)
+
+
+def xla_handler():
+    """Return the handler of calls in XLA's programs, or None in a build without XLA's header."""
+    cdef void* handler = _xla_handler(&execute_for_xla)
+    return None if handler == NULL else PyCapsule_New(handler, "xla._CUSTOM_CALL_TARGET", NULL)
+
+
+# What a program says of a call: the numbers of `Operation`.
+XLA_OPERATIONS = {
+    "average": op_average,
+    "average_backward": op_average_backward,
+    "box_gradient": op_average_backward_boxes,
+    "maximum": op_maximum,
+    "maximum_backward": op_maximum_backward,
+    "unpool": op_unpool,
+}
 
 
 cdef describe_maps(Level* level, dtype, map_shape, batch_indices, output_size, layout):

@@ -3,7 +3,7 @@
 A library of ``roipool._arrays`` is only memory and an engine. A front end has the public operations
 themselves, because its library differentiates, traces or batches calls. An array's type chooses it,
 by the name of the module that defines the type, so that no library is imported that the caller has
-not imported.
+not imported. Arrays of any other library that hand over their memory go through NumPy or CuPy.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import inspect
 import sys
 from collections.abc import Callable, Iterable
 from types import ModuleType
@@ -18,12 +19,24 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from roipool import _dlpack
+from roipool._arrays import library_of, library_of_type
+
 # Where the types of a library's arrays are defined, and the package here that serves them.
-_PACKAGES = {("torch", "Tensor"): "roipool.torch", ("dask", "Array"): "roipool.dask"}
+_PACKAGES = {
+    ("torch", "Tensor"): "roipool.torch",
+    ("dask", "Array"): "roipool.dask",
+    ("jax", "Tracer"): "roipool.jax",
+    ("jaxlib", "ArrayImpl"): "roipool.jax",
+    ("jax", "ArrayImpl"): "roipool.jax",
+}
 
 # Libraries that trace calls: within a trace nothing can be imported.
-_TRACING = ("torch",)
+_TRACING = ("jax", "jaxlib", "torch")
 
+# Arrays that NumPy or CuPy can share: not served by a package, but handed over.
+_OTHER = _dlpack
+_NOT_GIVEN = object()
 # A cache, which two threads may both fill; None: NumPy's, CuPy's or no array at all.
 _by_type: dict[type, ModuleType | None] = {np.ndarray: None, int: None, float: None, str: None}
 
@@ -31,17 +44,32 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def by_front_end(function: Function) -> Function:
-    """Let a public operation be computed by the front end of its arrays, where they have one."""
+    """Let a public operation be computed by the front end of its arrays, where they have one.
+
+    A NumPy array in the first place decides at once: a call on one pays for no other library.
+    ``common_library`` finds what does not belong beside it.
+    """
     name = function.__name__
+    first = next(iter(inspect.signature(function).parameters))
 
     @functools.wraps(function)
     def operation(*args: Any, **kwargs: Any) -> Any:
+        if args and type(args[0]) is np.ndarray:
+            return function(*args, **kwargs)
         front_end = _front_end_among(args) or _front_end_among(kwargs.values())
         if front_end is None:
+            _check_is_array(first, args[0] if args else kwargs.get(first, _NOT_GIVEN))
             return function(*args, **kwargs)
+        if front_end is _OTHER:
+            return _dlpack.call(function, args, kwargs)
         return getattr(front_end, name)(*args, **kwargs)
 
     return operation  # type: ignore[return-value]
+
+
+def _check_is_array(name: str, value: Any) -> None:
+    if value is not _NOT_GIVEN and library_of(value) is None:
+        raise TypeError(f"{name} must be {_dlpack.ACCEPTED}; got {type(value).__name__}")
 
 
 def _front_end_among(values: Iterable[Any]) -> ModuleType | None:
@@ -56,14 +84,16 @@ def _front_end_among(values: Iterable[Any]) -> ModuleType | None:
 
 
 def _find(array_type: type) -> ModuleType | None:
-    front_end = None
     for base in array_type.__mro__:
         package = _PACKAGES.get((base.__module__.partition(".")[0], base.__name__))
         if package is not None:
-            front_end = _by_type.get(base) or importlib.import_module(package)
-            break
-    _by_type[array_type] = front_end
-    return front_end
+            _by_type[array_type] = _by_type.get(base) or importlib.import_module(package)
+            return _by_type[array_type]
+    if library_of_type(array_type) is None and _dlpack.is_exchangeable(array_type):
+        _by_type[array_type] = _OTHER
+    else:
+        _by_type[array_type] = None
+    return _by_type[array_type]
 
 
 def serve(array_types: Iterable[type], package: str) -> None:

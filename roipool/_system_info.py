@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import platform
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -53,8 +54,20 @@ def facts() -> dict[str, Any]:
         "cache_limit_mib": get_cache_limit(),
         "cached_bytes": _cpu.cached_bytes(),
         "ROIPOOL_ISA": os.environ.get("ROIPOOL_ISA") or None,
+        "jax": jax_transport(),
         **gpu_facts(),
     }
+
+
+def jax_transport() -> str | None:
+    """Return how JAX's compiled programs call the kernels; None unless JAX is imported."""
+    if "jax" not in sys.modules:
+        return None
+    try:
+        jax = importlib.import_module("roipool.jax")
+    except ImportError as error:
+        return _one_line(f"cannot be used: {error}")
+    return f"{sys.modules['jax'].__version__}, kernels called by {jax.transport()}"
 
 
 def gpu_facts() -> dict[str, Any]:
@@ -105,6 +118,8 @@ def described(report: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "instruction set", f"{report['instruction_set']}{forced}; usable: {sets}"
     cached = report["cached_bytes"] / MIB
     yield "memory cache", f"up to {report['cache_limit_mib']} MiB, {cached:.1f} MiB now"
+    if report["jax"]:
+        yield "JAX", report["jax"]
     if report["cupy"]:
         yield "CuPy", report["cupy"]
         yield "CUDA runtime", report["cuda_runtime"] or "none"

@@ -20,7 +20,7 @@ GPUS = ["emulator", pytest.param("cuda", marks=pytest.mark.gpu)]
 
 # ---- Tests of front ends, for libraries that are installed
 
-FRONT_ENDS = ["dask", "torch"]
+FRONT_ENDS = ["dask", "jax", "paddle", "tensorflow", "torch"]
 ABSENT = [library for library in FRONT_ENDS if find_spec(library) is None]
 collect_ignore_glob = [f"front_ends/test_{library}*.py" for library in ABSENT]
 
@@ -93,7 +93,7 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
     """Say what is not there, and how it would be faster."""
-    lines = [f"no tests of roipool.{library}: {library} is not installed" for library in ABSENT]
+    lines = [f"no tests of arrays of {library}, which is not installed" for library in ABSENT]
     if not config.pluginmanager.hasplugin("xdist") and (os.cpu_count() or 1) > 1:
         lines.append("one process: with pytest-xdist (of the extra `test`) there would be several")
     return lines

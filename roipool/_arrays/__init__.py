@@ -74,10 +74,11 @@ _by_type: dict[type, Library] = {np.ndarray: NUMPY}  # a cache: two threads may 
 
 def library_of(value: Any) -> Library | None:
     """Return the library whose array `value` is, or None if it is no array."""
-    return _by_type.get(type(value)) or _find_library(type(value))
+    return _by_type.get(type(value)) or library_of_type(type(value))
 
 
-def _find_library(array_type: type) -> Library | None:
+def library_of_type(array_type: type) -> Library | None:
+    """Return the library whose arrays are of a type, or None if it is no array's."""
     for base in array_type.__mro__:
         module = _MODULES.get((base.__module__.partition(".")[0], base.__name__))
         if module is not None:
@@ -109,12 +110,34 @@ def common_library(values: Mapping[str, Any]) -> tuple[Library, Any]:
         if type(value) is np.ndarray or value is None:
             continue
         parts = value if isinstance(value, (list, tuple)) else (value,)
+        refuse_other_arrays(parts, values)
         arrays = [part for part in parts if library_of(part) not in (None, NUMPY)]
         if arrays:
             on_gpu[name] = arrays
     if not on_gpu:
         return NUMPY, None
     return _common_gpu(values, on_gpu)
+
+
+_may_stand_beside: set[type] = {int, float, list, tuple, str}  # a cache, too
+
+
+def refuse_other_arrays(parts: Sequence[Any], values: Mapping[str, Any]) -> None:
+    """Raise TypeError if one of an argument's parts is an array of a library with its own way."""
+    for part in parts:
+        kind = type(part)
+        if kind in _may_stand_beside:
+            continue
+        if library_of(part) is None and hasattr(kind, "__dlpack__"):
+            kinds = (f"{name} is {_kind(value)}" for name, value in values.items())
+            raise TypeError(f"arrays must all be of one library: {', '.join(kinds)}")
+        _may_stand_beside.add(kind)
+
+
+def _kind(value: Any) -> str:
+    parts = value if isinstance(value, (list, tuple)) else (value,)
+    kind = type(parts[0] if parts else value)
+    return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
 
 
 def _common_gpu(values: Mapping[str, Any], on_gpu: Mapping[str, list[Any]]) -> tuple[Library, Any]:

@@ -1,0 +1,341 @@
+"""The public operations for JAX arrays, made from the table ``OPS`` and NumPy's signatures."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from roipool import _arguments as check
+from roipool._arrays import NUMPY
+from roipool._definitions import OPS, Op
+from roipool._dtypes import FLOATS, dtype_name, real_dtype
+from roipool._layout import Layout, Shape4
+from roipool._requests import Arguments, Request, RequestsOf, cells, with_signature_of
+from roipool.jax._primitives import bind
+
+Array = Any
+
+
+@contextlib.contextmanager
+def named(function: str) -> Iterator[None]:
+    """Let the errors of checks begin with the name of the function."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        if type(error) not in (TypeError, ValueError):  # JAX's own, with more in them
+            raise
+        raise type(error)(f"{function}: {error}") from None
+
+
+# ---- Arrays
+
+
+def array(name: str, value: Any) -> Array:
+    """Return an argument as a JAX array; NumPy arrays are constants of the program."""
+    if isinstance(value, jax.Array):
+        return value
+    if isinstance(value, (np.ndarray, np.generic)):
+        if value.dtype.kind not in "fiu" and dtype_name(value.dtype) != "bfloat16":
+            raise TypeError(f"{name} must hold real numbers, got dtype {value.dtype}")
+        return jnp.asarray(value)
+    kind = f"{type(value).__module__}.{type(value).__qualname__}"
+    raise TypeError(f"{name} must be a JAX array, as other arguments are, or NumPy's; got {kind}")
+
+
+def float_maps(name: str, value: Any) -> Array:
+    """Return maps or pooled values, checked."""
+    maps = array(name, value)
+    if dtype_name(maps.dtype) not in FLOATS:
+        raise TypeError(f"{name} must have dtype {', '.join(FLOATS)}, got {maps.dtype}")
+    if maps.ndim != 4:
+        raise ValueError(f"{name} must have 4 dimensions, got shape {maps.shape}")
+    return maps
+
+
+def number_table(name: str, value: Any) -> Array:
+    """Return real numbers as an array, also of nested sequences."""
+    if isinstance(value, (list, tuple)):
+        value = check.number_array(name, value)
+    table = array(name, value)
+    if not jnp.issubdtype(table.dtype, jnp.floating) and table.dtype.kind not in "iu":
+        raise TypeError(f"{name} must hold real numbers, got dtype {table.dtype}")
+    return table
+
+
+def host_values(value: Array) -> np.ndarray[Any, Any] | None:
+    """Return the values of an array where they are known, and on the host; else None."""
+    if isinstance(value, jax.core.Tracer):
+        return None
+    if any(device.platform != "cpu" for device in value.devices()):
+        return None
+    return np.asarray(value)
+
+
+# ---- Operations
+
+
+class Operation:
+    """One operation's public functions for JAX arrays."""
+
+    def __init__(self, op: Op) -> None:
+        self.op = op
+        self._requests = RequestsOf(op)
+
+    def forward(self, given: Arguments) -> Any:
+        """Pool maps."""
+        op = self.op
+        self._check_out(given)
+        order = check.layout(given["layout"])
+        features = float_maps("features", given["features"])
+        size = check.size_pair(op.size, given[op.size])
+        is_maximum = self._requests.has_argmax(given)
+        request = self._requests.request(given, features.shape, size)
+        wants_argmax = check.flag("return_argmax", given.get("return_argmax", False))
+        boxes, indices = self._boxes(given, features.shape[0])
+        if not is_maximum:
+            if wants_argmax:
+                raise ValueError("return_argmax must be False with mode='avg': an average has none")
+            return average(features, boxes, indices, request=request)
+        if request.pooling.rules.argmax_is_cell:
+            self._check_cells("features", features.shape, order)
+        values, argmax = maximum(features, boxes, indices, request=request)
+        return (values, argmax) if wants_argmax else values
+
+    def backward(self, given: Arguments) -> Array:
+        """Return the gradient with respect to the features."""
+        self._check_out(given)
+        order = check.layout(given["layout"])
+        gradient = float_maps("grad_output", given["grad_output"])
+        shape = check.map_shape("input_shape", given["input_shape"], order)
+        is_maximum = self._requests.has_argmax(given)
+        boxes, indices = self._boxes(given, shape[0])
+        size = self._check_gradient(gradient, boxes, shape, order)
+        request = self._requests.request(given, shape, size)
+        argmax = given.get("argmax")
+        if not is_maximum:
+            if argmax is not None:
+                raise ValueError("argmax must not be given with mode='avg': an average has none")
+            return average_backward(gradient, boxes, indices, request=request, shape=shape)
+        if argmax is None:
+            raise TypeError(f"argmax must be given with mode='max': {self.op.forward} returns it")
+        limit = None
+        if request.pooling.rules.argmax_is_cell:
+            limit = self._check_cells("input_shape", shape, order)
+        chosen = self._argmax(argmax, gradient, limit)
+        return maximum_backward(
+            gradient, chosen, boxes, indices, request=request, shape=shape, limit=limit
+        )
+
+    def backward_boxes(self, given: Arguments) -> Array:
+        """Return the gradient with respect to the boxes."""
+        order = check.layout(given["layout"])
+        gradient = float_maps("grad_output", given["grad_output"])
+        features = float_maps("features", given["features"])
+        check.same_dtype("grad_output", gradient, "features", features)
+        boxes, indices = self._boxes(given, features.shape[0])
+        size = self._check_gradient(gradient, boxes, features.shape, order)
+        request = self._requests.request(given, features.shape, size)
+        slopes = box_gradient(gradient, features, boxes, indices, request=request)
+        return slopes[:, boxes.shape[1] - self.op.columns :]
+
+    # ---- Arguments
+
+    def _check_out(self, given: Arguments) -> None:
+        if given.get("out") is not None:
+            raise TypeError("out must be None for JAX arrays, which do not change")
+
+    def _check_gradient(
+        self, gradient: Array, boxes: Array, shape: Shape4, order: Layout
+    ) -> tuple[int, int]:
+        return check.grad_output("grad_output", gradient, boxes.shape[0], shape, order)
+
+    def _check_cells(self, name: str, shape: Shape4, order: Layout) -> int:
+        count = cells(shape, order)
+        if count > check.MAX_AXIS:
+            raise ValueError(f"{name} has {count} cells; JAX arrays allow {check.MAX_AXIS}")
+        return count
+
+    def _argmax(self, value: Any, gradient: Array, limit: int | None) -> Array:
+        chosen = array("argmax", value)
+        if chosen.dtype.kind not in "iu":
+            raise TypeError(f"argmax must be an integer array, got {chosen.dtype}")
+        if chosen.shape != gradient.shape:
+            raise ValueError(
+                f"argmax must have grad_output's shape {gradient.shape}, got {chosen.shape}"
+            )
+        values = host_values(chosen)
+        if values is not None:
+            check.argmax(NUMPY, "argmax", values, gradient.shape, limit)
+        return chosen
+
+    def _boxes(self, given: Arguments, images: int) -> tuple[Array, Array | None]:
+        """Return boxes, with their batch indices unless those are in a column of theirs."""
+        op, boxes, indices = self.op, given[self.op.boxes], given[self.op.indices]
+        is_sequence = isinstance(boxes, (list, tuple)) and op.boxes == "rois"
+        if is_sequence and any(getattr(part, "ndim", 0) == 2 for part in boxes):
+            if indices is not None:
+                raise ValueError(
+                    f"{op.indices} must not be given with {op.boxes} as one array per image"
+                )
+            return self._joined(boxes, images)
+        table = number_table(op.boxes, boxes)
+        widths = (op.columns,) if op.boxes == "boxes" else (op.columns, op.columns + 1)
+        if table.ndim != 2 or table.shape[1] not in widths:
+            forms = " or ".join(f"(K, {width})" for width in reversed(widths))
+            raise ValueError(f"{op.boxes} must have shape {forms}; got {table.shape}")
+        if table.shape[1] == op.columns:
+            return table, self._indices(table, indices, images)
+        if indices is not None:
+            raise ValueError(
+                f"{op.boxes} of shape {table.shape} hold batch indices already; give {op.indices} "
+                f"only with {op.boxes} of shape (K, {op.columns})"
+            )
+        self._check_images(op.boxes, table[:, 0], images, f"{op.boxes}[{{row}}, 0]")
+        return table, None
+
+    def _indices(self, table: Array, indices: Any, images: int) -> Array:
+        op = self.op
+        if indices is None:
+            raise ValueError(
+                f"{op.boxes} of shape {table.shape} need {op.indices}; without it {op.boxes} must "
+                f"have shape (K, {op.columns + 1}), batch indices first"
+            )
+        numbers = number_table(op.indices, indices)
+        if numbers.shape != table.shape[:1]:
+            raise ValueError(
+                f"{op.indices} must have shape ({table.shape[0]},), got {numbers.shape}"
+            )
+        self._check_images(op.indices, numbers, images, f"{op.indices}[{{row}}]")
+        return numbers
+
+    def _check_images(self, name: str, numbers: Array, images: int, where: str) -> None:
+        """Check batch indices whose values are known; of others, wrong ones pool nothing."""
+        values = host_values(numbers)
+        if values is not None:
+            check.batch_indices(name, values, len(values), images, where)
+
+    def _joined(self, parts: Sequence[Any], images: int) -> tuple[Array, Array]:
+        """Return the boxes of several images, one table each, as one table."""
+        op = self.op
+        if len(parts) != images:
+            raise ValueError(
+                f"{op.boxes} as a sequence must hold one array per image: got {len(parts)} for "
+                f"{images}"
+            )
+        tables = [number_table(f"{op.boxes}[{n}]", part) for n, part in enumerate(parts)]
+        for n, table in enumerate(tables):
+            if table.ndim != 2 or table.shape[1] != op.columns:
+                raise ValueError(
+                    f"{op.boxes}[{n}] must have shape (L, {op.columns}); got {table.shape}"
+                )
+        counts = [len(table) for table in tables]
+        return jnp.concatenate(tables), jnp.repeat(
+            jnp.arange(images, dtype=jnp.int32), np.array(counts), total_repeat_length=sum(counts)
+        )
+
+
+# ---- What is compiled: boxes as primitives take them, then one primitive
+
+
+def regions(
+    boxes: Array, indices: Array | None, images: int, maps: Array, request: Request
+) -> tuple[Array, Array]:
+    """Return boxes and batch indices as primitives take them."""
+    corners = boxes[:, boxes.shape[1] - request.columns :].astype(real_dtype(maps.dtype))
+    if request.operation == "crop_and_resize":
+        corners = check.swap_xy(corners)
+    return corners, image_numbers(boxes[:, 0] if indices is None else indices, images)
+
+
+def image_numbers(numbers: Array, images: int) -> Array:
+    """Return batch indices as int32, -1 where they name no image."""
+    numbers = jax.lax.stop_gradient(numbers)
+    if numbers.dtype.itemsize < 4:  # may not hold the number of images
+        is_float = jnp.issubdtype(numbers.dtype, jnp.floating)
+        numbers = numbers.astype(jnp.float32 if is_float else jnp.int32)
+    is_image = (numbers >= 0) & (numbers < images)
+    if jnp.issubdtype(numbers.dtype, jnp.floating):
+        is_image &= numbers == jnp.floor(numbers)
+    return jnp.where(is_image, numbers, 0).astype(jnp.int32) - (~is_image).astype(jnp.int32)
+
+
+@functools.partial(jax.jit, static_argnames=("request",))
+def average(features: Array, boxes: Array, indices: Array | None, *, request: Request) -> Array:
+    """Pool maps by an average."""
+    at = regions(boxes, indices, features.shape[0], features, request)
+    return bind("average", request, features, *at)
+
+
+@functools.partial(jax.jit, static_argnames=("request",))
+def maximum(features: Array, boxes: Array, indices: Array | None, *, request: Request) -> Any:
+    """Pool maps by a maximum; return its argmax, too."""
+    at = regions(boxes, indices, features.shape[0], features, request)
+    return bind("maximum", request, features, *at)
+
+
+@functools.partial(jax.jit, static_argnames=("request", "shape"))
+def average_backward(
+    grad: Array, boxes: Array, indices: Array | None, *, request: Request, shape: Shape4
+) -> Array:
+    """Return the gradient of an average with respect to the features."""
+    at = regions(boxes, indices, shape[0], grad, request)
+    return bind("average_backward", request, grad, *at, shape=shape)
+
+
+@functools.partial(jax.jit, static_argnames=("request",))
+def box_gradient(
+    grad: Array, features: Array, boxes: Array, indices: Array | None, *, request: Request
+) -> Array:
+    """Return the gradient of an average with respect to the boxes, in their shape."""
+    corners, numbers = regions(boxes, indices, features.shape[0], features, request)
+    slopes = bind("box_gradient", request, grad, features, corners, numbers)
+    if request.operation == "crop_and_resize":
+        slopes = check.swap_xy(slopes)
+    surplus = boxes.shape[1] - request.columns
+    return jnp.pad(slopes, ((0, 0), (surplus, 0)))
+
+
+@functools.partial(jax.jit, static_argnames=("request", "shape", "limit"))
+def maximum_backward(
+    grad: Array, argmax: Array, boxes: Array, indices: Array | None, *, request: Request,
+    shape: Shape4, limit: int | None,
+) -> Array:  # fmt: skip
+    """Return the gradient of a maximum with respect to the features.
+
+    `limit` is how many cells argmax may name; what is beyond it gets nothing.
+    """
+    at = regions(boxes, indices, shape[0], grad, request)
+    # Below -1 and beyond the map nothing may be written; the kernels check samples themselves.
+    beyond = argmax < -1 if limit is None else (argmax < 0) | (argmax >= limit)
+    chosen = jnp.where(beyond, -1, argmax).astype(jnp.int32)
+    return bind("maximum_backward", request, grad, chosen, *at, shape=shape)
+
+
+# ---- Functions with NumPy's signatures
+
+
+def public_functions() -> dict[str, Callable[..., Any]]:
+    """Return a function of JAX arrays for each public operation."""
+    found = {}
+    for op in OPS.values():
+        module = importlib.import_module(f"roipool.ops.{op.forward}")
+        operation = Operation(op)
+        for name, compute in (
+            (op.forward, operation.forward),
+            (op.backward, operation.backward),
+            (op.backward_boxes, operation.backward_boxes),
+        ):
+            if name is not None:
+                like = inspect.unwrap(getattr(module, name))
+                found[name] = with_signature_of(
+                    like, named(name)(compute), "roipool.jax", "JAX arrays"
+                )
+    return found

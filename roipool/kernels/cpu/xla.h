@@ -1,0 +1,244 @@
+// Programs that XLA compiled, JAX's on a CPU, call the kernels through this: without Python,
+// without the GIL, on XLA's own threads. It is in a build that finds jaxlib, whose header it needs.
+#pragma once
+#include "call.h"
+
+#ifdef ROIPOOL_XLA
+#include <xla/ffi/api/c_api.h>
+
+#include <atomic>
+#endif
+
+namespace roipool {
+
+// Executes a described call with that share of the threads, on the engine in use.
+typedef Status (*Executor)(Call*, int running);
+
+#ifdef ROIPOOL_XLA
+namespace xla {
+
+// What a program says of a call besides arrays; `_transport.py` writes both lists.
+enum Integer {
+  at_operation,
+  at_definition,
+  at_sampling_rows,
+  at_sampling_columns,
+  at_aligned,
+  at_channels_last,
+  at_argmax_is_cell,
+  at_nan_restarts,
+  at_outside_is_zero,
+  at_min_non_temporal_bytes,
+  integer_count
+};
+enum Real { at_scale, at_angle_scale, at_empty_value, at_lowest, real_count };
+
+inline Executor executor = nullptr;
+inline std::atomic<int> running{0};  // calls that share the threads
+
+struct Running {
+  int count = ++running;
+  ~Running() { --running; }
+};
+
+struct Memory {
+  void* start;
+  explicit Memory(wide_int bytes) : start(allocate(static_cast<size_t>(bytes))) {}
+  ~Memory() { deallocate(start); }
+};
+
+inline XLA_FFI_Error* failed(XLA_FFI_CallFrame* frame, XLA_FFI_Error_Code code,
+                             const char* message) {
+  XLA_FFI_Error_Create_Args args;
+  memset(&args, 0, sizeof args);
+  args.struct_size = XLA_FFI_Error_Create_Args_STRUCT_SIZE;
+  args.message = message;
+  args.errc = code;
+  return frame->api->XLA_FFI_Error_Create(&args);
+}
+
+// XLA asks every handler once for the version of the header that it was compiled with.
+inline bool answers_metadata(XLA_FFI_CallFrame* frame) {
+  XLA_FFI_Extension_Base* extension = frame->extension_start;
+  if (!extension || extension->type != XLA_FFI_Extension_Metadata) return false;
+  XLA_FFI_Metadata* metadata = reinterpret_cast<XLA_FFI_Metadata_Extension*>(extension)->metadata;
+  metadata->api_version.major_version = XLA_FFI_API_MAJOR;
+  metadata->api_version.minor_version = XLA_FFI_API_MINOR;
+  metadata->traits = 0;
+  return true;
+}
+
+// The elements of an attribute, or null if it is not a list of `count` numbers of this type.
+template <typename T>
+const T* attribute(const XLA_FFI_CallFrame* frame, const char* name, XLA_FFI_DataType type,
+                   size_t count) {
+  for (int64_t i = 0; i < frame->attrs.size; ++i) {
+    const XLA_FFI_ByteSpan* span = frame->attrs.names[i];
+    if (span->len != strlen(name) || memcmp(span->ptr, name, span->len)) continue;
+    if (frame->attrs.types[i] != XLA_FFI_AttrType_ARRAY) return nullptr;
+    const XLA_FFI_Array* list = static_cast<const XLA_FFI_Array*>(frame->attrs.attrs[i]);
+    const bool fits = list->dtype == type && list->size == count;
+    return fits ? static_cast<const T*>(list->data) : nullptr;
+  }
+  return nullptr;
+}
+
+inline const XLA_FFI_Buffer& operand(const XLA_FFI_CallFrame* frame, int64_t number) {
+  return *static_cast<const XLA_FFI_Buffer*>(frame->args.args[number]);
+}
+
+inline const XLA_FFI_Buffer& result(const XLA_FFI_CallFrame* frame, int64_t number) {
+  return *static_cast<const XLA_FFI_Buffer*>(frame->rets.rets[number]);
+}
+
+inline bool storage_of(XLA_FFI_DataType type, Storage* storage) {
+  switch (type) {
+    case XLA_FFI_DataType_F16: *storage = float16_storage; return true;
+    case XLA_FFI_DataType_BF16: *storage = bfloat16_storage; return true;
+    case XLA_FFI_DataType_F32: *storage = float32_storage; return true;
+    case XLA_FFI_DataType_F64: *storage = float64_storage; return true;
+    default: return false;
+  }
+}
+
+inline void describe_maps(const XLA_FFI_Buffer& maps, const XLA_FFI_Buffer& pooled,
+                          const int64_t* integers, const double* reals, Job* job) {
+  const bool last = integers[at_channels_last] != 0;
+  job->channels_last = last;
+  job->boxes = pooled.dims[0];
+  job->images = maps.dims[0];
+  job->channels = maps.dims[last ? 3 : 1];
+  job->rows.size = maps.dims[last ? 1 : 2];
+  job->columns.size = maps.dims[last ? 2 : 3];
+  job->rows.bins = static_cast<int>(pooled.dims[last ? 1 : 2]);
+  job->columns.bins = static_cast<int>(pooled.dims[last ? 2 : 3]);
+  job->min_non_temporal_bytes = integers[at_min_non_temporal_bytes];
+  job->empty_value = reals[at_empty_value];
+  job->lowest = reals[at_lowest];
+  job->argmax_is_cell = integers[at_argmax_is_cell] != 0;
+  job->nan_restarts = integers[at_nan_restarts] != 0;
+  job->outside_is_zero = integers[at_outside_is_zero] != 0;
+}
+
+inline void describe_definition(const int64_t* integers, const double* reals, const void* boxes,
+                                Level* level) {
+  Request* request = &level->request;
+  request->definition = static_cast<Definition>(integers[at_definition]);
+  request->double_precision = level->job.storage == float64_storage;
+  request->scale = reals[at_scale];
+  request->sampling[0] = integers[at_sampling_rows];
+  request->sampling[1] = integers[at_sampling_columns];
+  request->aligned = integers[at_aligned] != 0;
+  request->angle_scale = reals[at_angle_scale];
+  request->boxes = boxes;
+  request->images = level->job.box_image;
+  flatten_if_pointwise(request, &level->job);
+}
+
+inline void set_arrays(const XLA_FFI_CallFrame* frame, Operation operation, Job* job) {
+  switch (operation) {
+    case op_average: job->features = operand(frame, 0).data; break;
+    case op_maximum:
+      job->features = operand(frame, 0).data;
+      job->argmax = result(frame, 1).data;
+      break;
+    case op_average_backward_boxes:
+      job->grad_output = operand(frame, 0).data;
+      job->features = operand(frame, 1).data;
+      return;
+    case op_maximum_backward:
+    case op_unpool: job->argmax = operand(frame, 1).data; [[fallthrough]];
+    default: job->grad_output = operand(frame, 0).data;
+  }
+  job->output = result(frame, 0).data;
+}
+
+inline XLA_FFI_Error* execute(XLA_FFI_CallFrame* frame, Call* call) {
+  Running share;
+  switch (executor(call, share.count)) {
+    case status_done: return nullptr;
+    case status_no_memory:
+      return failed(frame, XLA_FFI_Error_Code_RESOURCE_EXHAUSTED,
+                    "roipool: no memory for a call's plan or scratch memory");
+    case status_wide_argmax:
+      return failed(frame, XLA_FFI_Error_Code_INVALID_ARGUMENT,
+                    "roipool: a bin's adaptive grid has more than 2**31 - 1 samples; give a "
+                    "sampling_ratio");
+    default:
+      return failed(frame, XLA_FFI_Error_Code_INVALID_ARGUMENT,
+                    "roipool: argmax holds numbers beyond its bins' samples: it is not that of "
+                    "these rois, scale and sampling_ratio");
+  }
+}
+
+// Sums of slopes are double; a program gets them in the type of its boxes.
+inline XLA_FFI_Error* execute_box_gradient(XLA_FFI_CallFrame* frame, Call* call) {
+  const XLA_FFI_Buffer& slopes = result(frame, 0);
+  const wide_int count = slopes.dims[0] * slopes.dims[1];
+  Memory sums(count * static_cast<wide_int>(sizeof(double)));
+  if (!sums.start) {
+    return failed(frame, XLA_FFI_Error_Code_RESOURCE_EXHAUSTED, "roipool: no memory for slopes");
+  }
+  double* sum = static_cast<double*>(sums.start);
+  memset(sum, 0, static_cast<size_t>(count) * sizeof(double));
+  call->levels[0].job.grad_boxes = sum;
+  XLA_FFI_Error* error = execute(frame, call);
+  const bool is_double = slopes.dtype == XLA_FFI_DataType_F64;
+  for (wide_int i = 0; !error && i < count; ++i) {
+    if (is_double)
+      static_cast<double*>(slopes.data)[i] = sum[i];
+    else
+      static_cast<float*>(slopes.data)[i] = static_cast<float>(sum[i]);
+  }
+  return error;
+}
+
+inline XLA_FFI_Error* handle(XLA_FFI_CallFrame* frame) {
+  if (answers_metadata(frame) || frame->stage != XLA_FFI_ExecutionStage_EXECUTE) return nullptr;
+  const int64_t* integers =
+      attribute<int64_t>(frame, "integers", XLA_FFI_DataType_S64, integer_count);
+  const double* reals = attribute<double>(frame, "reals", XLA_FFI_DataType_F64, real_count);
+  Level level;
+  memset(&level, 0, sizeof level);
+  Job* job = &level.job;
+  if (!integers || !reals || !storage_of(operand(frame, 0).dtype, &job->storage)) {
+    return failed(frame, XLA_FFI_Error_Code_INVALID_ARGUMENT, "roipool: not a call of roipool.jax");
+  }
+  const Operation operation = static_cast<Operation>(integers[at_operation]);
+  const bool is_forward = operation == op_average || operation == op_maximum;
+  const bool by_boxes = operation == op_average_backward_boxes;
+  const XLA_FFI_Buffer& pooled = is_forward ? result(frame, 0) : operand(frame, 0);
+  const XLA_FFI_Buffer& maps = by_boxes     ? operand(frame, 1)
+                               : is_forward ? operand(frame, 0)
+                                            : result(frame, 0);
+  describe_maps(maps, pooled, integers, reals, job);
+  set_arrays(frame, operation, job);
+
+  Memory images(job->boxes * static_cast<wide_int>(sizeof(wide_int)));
+  if (!images.start) {
+    return failed(frame, XLA_FFI_Error_Code_RESOURCE_EXHAUSTED, "roipool: no memory for indices");
+  }
+  const int32_t* index = static_cast<const int32_t*>(operand(frame, frame->args.size - 1).data);
+  wide_int* image = static_cast<wide_int*>(images.start);
+  for (wide_int box = 0; box < job->boxes; ++box) image[box] = index[box];
+  job->box_image = image;
+  if (operation != op_unpool) {
+    describe_definition(integers, reals, operand(frame, frame->args.size - 2).data, &level);
+  }
+  Call call;
+  begin_call(&call, operation, nullptr, &level, 1, nullptr);  // `executor` knows the engine
+  return by_boxes ? execute_box_gradient(frame, &call) : execute(frame, &call);
+}
+
+}  // namespace xla
+
+// The handler as XLA wants it, or null in a build without XLA's header.
+inline void* xla_handler(Executor executor) {
+  xla::executor = executor;
+  return reinterpret_cast<void*>(&xla::handle);
+}
+#else
+inline void* xla_handler(Executor) { return nullptr; }
+#endif
+
+}  // namespace roipool

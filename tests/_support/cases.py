@@ -1,0 +1,116 @@
+"""Every variant of every operation as a function of any library's arrays, with input for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import roipool
+from roipool._definitions import OPS, Op, Variant
+
+IMAGES, CHANNELS, HEIGHT, WIDTH = SHAPE = (2, 3, 8, 9)
+SMALL = (2, 1, 6, 7)
+SIZE = (2, 3)
+PLACING = {"spatial_scale": 0.77, "sampling_ratio": (2, 1), "clockwise": True}
+ADAPTIVE = {**PLACING, "sampling_ratio": 0, "aligned": False}
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A variant of an operation, with the options that place its samples."""
+
+    op: Op
+    variant: Variant
+    name: str
+    adaptive: bool = False
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def moves(self) -> bool:
+        """Whether pooled values have a derivative by the boxes that is computed."""
+        return self.variant.by_boxes is not None
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether derivatives of every order by the features are computed."""
+        return not self.variant.has_argmax or self.op.forward == "roi_pool"
+
+    @property
+    def placing(self) -> dict[str, Any]:
+        """The options that place its samples."""
+        values = ADAPTIVE if self.adaptive else PLACING
+        return {name: values[name] for name in self.op.placing if name in values}
+
+    def options(self, *, forward: bool = True) -> dict[str, Any]:
+        """Return all options of the forward, or those of its gradients."""
+        filling = {self.op.filling: 1.5} if self.op.filling and forward else {}
+        return {**self.placing, **self.variant.options, **filling}
+
+    def boxes(self, count: int = 5, seed: int = 0) -> Array:
+        """Return boxes without batch indices, (K, columns)."""
+        rng = np.random.default_rng(seed)
+        first = rng.uniform(0.3, 4.5, (count, 2))
+        corners = np.concatenate([first, first + rng.uniform(1.3, 6.0, (count, 2))], axis=1)
+        if self.op.boxes == "boxes":
+            corners = corners / 9 * rng.choice([1, 1.2], (count, 1))
+        if self.op.columns == 5:
+            middle = (corners[:, :2] + corners[:, 2:]) / 2
+            turns = rng.uniform(-3, 3, (count, 1))
+            corners = np.concatenate([middle, corners[:, 2:] - corners[:, :2], turns], axis=1)
+        return corners
+
+    def indices(self, count: int = 5) -> Array:
+        """Return the image of each box."""
+        return np.arange(count) % IMAGES
+
+    def pool(self, features: Any, boxes: Any, indices: Any, **more: Any) -> Any:
+        """Return pooled values, of any library's arrays."""
+        function: Callable[..., Any] = getattr(roipool, self.op.forward)
+        arguments = {self.op.boxes: boxes, self.op.indices: indices, self.op.size: SIZE}
+        return function(features, **arguments, **self.options(), **more)
+
+    def gradient(
+        self, grad: Any, argmax: Any, boxes: Any, indices: Any, shape: Any, **more: Any
+    ) -> Any:
+        """Return the gradient by the features; argmax None for an average."""
+        function: Callable[..., Any] = getattr(roipool, self.op.backward)
+        options = self.options(forward=False)
+        if self.op.forward == "roi_pool":  # needs no more than the argmax
+            options = {}
+        if argmax is not None:
+            options["argmax"] = argmax
+        arguments = {self.op.boxes: boxes, self.op.indices: indices, "input_shape": shape}
+        return function(grad, **arguments, **options, **more)
+
+    def box_gradient(self, grad: Any, features: Any, boxes: Any, indices: Any, **more: Any) -> Any:
+        """Return the gradient by the boxes."""
+        function: Callable[..., Any] = getattr(roipool, str(self.op.backward_boxes))
+        arguments = {self.op.boxes: boxes, self.op.indices: indices}
+        return function(grad, features, **arguments, **self.placing, **more)
+
+
+CASES = [
+    Case(op, variant, f"{op.forward}, {name}{', adaptive' if adaptive else ''}", adaptive)
+    for op in OPS.values()
+    for name, variant in op.variants.items()
+    for adaptive in ([False, True] if "sampling_ratio" in op.placing else [False])
+]
+
+
+def maps(shape: tuple[int, ...] = SHAPE, seed: int = 0) -> Array:
+    """Return random maps without equal values, exact in every dtype but bfloat16."""
+    rng = np.random.default_rng(seed)
+    return rng.permutation(int(np.prod(shape))).reshape(shape) / 32 - 4
+
+
+def to_layout(values: Any, layout: str) -> Any:
+    """Return (N, C, H, W) values in a layout, of any library's arrays."""
+    return values.transpose(0, 2, 3, 1) if layout == "NHWC" else values

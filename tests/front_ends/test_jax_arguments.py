@@ -1,0 +1,165 @@
+"""What calls on JAX arrays refuse, where values are known and where only shapes are."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from _support.cases import CASES, Case, maps
+from _support.compare import assert_same_bits
+
+import roipool
+
+ALIGN = next(case for case in CASES if case.op.forward == "roi_align")
+FEATURES = jnp.asarray(maps(), jnp.float32)
+ROIS = jnp.asarray([[0, 1.0, 1.0, 4.0, 4.0], [1, 2.0, 2.0, 5.0, 5.0]])
+BOXES, INDICES = ROIS[:, 1:], ROIS[:, 0].astype(jnp.int32)
+POOLED = jnp.ones((2, 3, 2, 2))
+
+
+def pool(features: Any = FEATURES, rois: Any = ROIS, size: Any = 2, **more: Any) -> Any:
+    return roipool.roi_align(features, rois, size, **more)
+
+
+# Also where only shapes are known.
+BAD_SHAPES: list[tuple[Callable[..., Any], type[Exception], str]] = [
+    (lambda: pool(FEATURES.astype(jnp.int32)), TypeError, "roi_align: features must have dtype"),
+    (lambda: pool(FEATURES[0]), ValueError, "roi_align: features must have 4 dimensions"),
+    (lambda: pool(rois=ROIS[:, :3]), ValueError, r"roi_align: rois must have shape \(K, 5\)"),
+    (lambda: pool(rois=BOXES), ValueError, "roi_align: rois of shape .* need batch_indices"),
+    (lambda: pool(rois=ROIS, batch_indices=INDICES), ValueError, "hold batch indices already"),
+    (lambda: pool(rois=BOXES, batch_indices=INDICES[:1]), ValueError, r"batch_indices must have"),
+    (lambda: pool(rois=[BOXES]), ValueError, "one array per image: got 1 for 2"),
+    (lambda: pool(rois=[BOXES, ROIS]), ValueError, r"rois\[1\] must have shape \(L, 4\)"),
+    (lambda: pool(rois=BOXES > 0), TypeError, "rois must hold real numbers, got dtype bool"),
+    (lambda: pool(rois="boxes"), TypeError, "roi_align: rois must be a JAX array"),
+    (lambda: pool(size=0), ValueError, "roi_align: output_size must be from 1"),
+    (lambda: pool(layout="HWCN"), ValueError, "roi_align: layout must be"),
+    (lambda: pool(mode="median"), ValueError, "roi_align: mode must be"),
+    (lambda: pool(return_argmax=True), ValueError, "roi_align: return_argmax must be False"),
+    (lambda: pool(out=np.zeros(3)), TypeError, "roi_align: out must be None"),
+    (lambda: pool(spatial_scale=float("nan")), ValueError, "spatial_scale must be finite"),
+    (
+        lambda: roipool.roi_align_backward(POOLED, ROIS, (2, 4, 8, 9)),
+        ValueError,
+        "roi_align_backward: grad_output must have shape",
+    ),
+    (
+        lambda: roipool.roi_align_backward(POOLED, ROIS, (2, 3, 8, 9), mode="max"),
+        TypeError,
+        "roi_align_backward: argmax must be given",
+    ),
+    (
+        lambda: roipool.roi_pool_backward(POOLED, POOLED, ROIS, (2, 3, 8, 9)),
+        TypeError,
+        "roi_pool_backward: argmax must be an integer array",
+    ),
+    (
+        lambda: roipool.roi_align_backward_rois(POOLED.astype(jnp.float16), FEATURES, ROIS),
+        TypeError,
+        "roi_align_backward_rois: grad_output must have the dtype of features",
+    ),
+]
+
+
+@pytest.mark.parametrize(("call", "error", "match"), BAD_SHAPES)
+def test_bad_shapes_and_types(call: Callable[[], Any], error: type[Exception], match: str) -> None:
+    for function in (call, jax.jit(call)):
+        with pytest.raises(error, match=match):
+            function()
+
+
+@pytest.mark.parametrize("wrong", [2.0, -1.0, 0.5, float("nan")])
+def test_values_are_checked_where_they_are_known(wrong: float) -> None:
+    """Compiled calls pool nothing from no image, and give no gradient."""
+    table = ROIS.at[1, 0].set(wrong)
+    with pytest.raises(ValueError, match=r"roi_align: rois\[1, 0\] is .*batch indices must be"):
+        pool(rois=table)
+    compiled = jax.jit(pool)
+    assert not compiled(FEATURES, table)[1].any()
+    assert_same_bits(np.asarray(compiled(FEATURES, table)[0]), np.asarray(pool()[0]))
+    gradient = jax.jit(jax.grad(lambda x, r: pool(x, r).sum()))
+    expected = gradient(FEATURES, ROIS[:1])
+    assert_same_bits(np.asarray(gradient(FEATURES, table)), np.asarray(expected))
+    slopes = jax.jit(jax.grad(lambda r: (pool(rois=r) ** 2).sum()))(table)
+    assert slopes[0].any()
+    assert not slopes[1].any()
+
+
+@pytest.mark.parametrize("wrong", [72, 2**31 - 1, -2])
+def test_an_argmax_beyond_the_map(wrong: int) -> None:
+    argmax = jnp.zeros(POOLED.shape, jnp.int32).at[0, 0, 0, 0].set(wrong)
+
+    def backward(argmax: Any) -> Any:
+        return roipool.roi_pool_backward(POOLED, argmax, ROIS, (2, 3, 8, 9))
+
+    with pytest.raises(ValueError, match="roi_pool_backward: argmax must be from -1 to 71"):
+        backward(argmax)
+    expected = backward(jnp.where(argmax == wrong, -1, argmax))
+    assert_same_bits(np.asarray(jax.jit(backward)(argmax)), np.asarray(expected))
+
+
+def test_an_argmax_beyond_its_samples_is_an_error() -> None:
+    def backward(argmax: Any) -> Any:
+        return roipool.roi_align_backward(
+            POOLED, ROIS, (2, 3, 8, 9), 1.0, 2, mode="max", argmax=argmax
+        )
+
+    argmax = jnp.full(POOLED.shape, 4, jnp.int32)
+    with pytest.raises(jax.errors.JaxRuntimeError, match="argmax holds numbers beyond"):
+        jax.block_until_ready(jax.jit(backward)(argmax))
+
+
+@pytest.mark.parametrize("name", ["spatial_scale", "sampling_ratio", "aligned"])
+def test_traced_values_where_values_are_needed(name: str) -> None:
+    with pytest.raises(TypeError, match=f"roi_align: {name} must be"):
+        jax.jit(lambda value: pool(**{name: value}))(1)
+    with pytest.raises(TypeError, match="roi_align: output_size must be"):
+        jax.jit(lambda value: pool(size=value))(2)
+
+
+def test_arrays_of_other_libraries() -> None:
+    class Other:
+        def __dlpack__(self) -> Any: ...
+
+    with pytest.raises(TypeError, match=r"roi_align: rois must be a JAX array.*Other"):
+        pool(rois=Other())
+    with pytest.raises(TypeError, match=r"one library: features is numpy.ndarray, rois is jaxlib"):
+        pool(np.asarray(FEATURES))
+    assert_same_bits(np.asarray(pool(rois=np.asarray(ROIS))), np.asarray(pool()))
+
+
+def test_a_function_of_its_own_signature() -> None:
+    with pytest.raises(TypeError, match="missing a required argument"):
+        roipool.roi_align(FEATURES)
+    with pytest.raises(TypeError, match="unexpected keyword"):
+        pool(ratio=2)
+    assert "JAX arrays" in str(roipool.jax.roi_align.__doc__)
+
+
+@pytest.mark.parametrize("case", [CASES[0], ALIGN], ids=str)
+def test_calls_from_several_threads(case: Case) -> None:
+    function = jax.jit(case.pool)
+    given = [
+        (jnp.asarray(maps(seed=n)), jnp.asarray(case.boxes(seed=n)), jnp.asarray(case.indices()))
+        for n in range(4)
+    ]
+    expected = [np.asarray(function(*each)) for each in given]
+    got: dict[int, Any] = {}
+
+    def work(number: int) -> None:
+        for _ in range(20):
+            got[number] = np.asarray(function(*given[number]))
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for number in range(4):
+        assert_same_bits(got[number], expected[number])

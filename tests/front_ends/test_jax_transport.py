@@ -1,0 +1,96 @@
+"""Both ways to the kernels compute the same bits, and the one in use is known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from _support.cases import CASES, SHAPE, SIZE, Case, maps
+from _support.compare import assert_same_bits
+from _support.run_python import run_python
+
+import roipool
+import roipool.jax
+from roipool import _cpu
+from roipool._requests import Request, RequestsOf
+from roipool.jax import _transport
+
+WAYS = [_transport.call_host]
+if not _transport.WHY_NO_HANDLER:
+    WAYS.append(_transport.call_handler)
+
+
+def request_of(case: Case) -> Request:
+    defaults = {"aligned": True, "angle_unit": "radians", "layout": "NCHW"}
+    given = {**defaults, **case.options()}
+    return RequestsOf(case.op).request(given, SHAPE, SIZE)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if not case.adaptive], ids=str)
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+def test_every_kernel_computes_the_bits_of_numpy(way: Any, case: Case) -> None:
+    """Each way by itself; programs for GPUs, and builds without handlers, call back the host."""
+    features, boxes = maps().astype(np.float32), case.boxes().astype(np.float32)
+    indices, request = case.indices(), request_of(case)
+    # Kernels take x before y.
+    corners = boxes[:, [1, 0, 3, 2]] if case.op.boxes == "boxes" else boxes
+    at = (jnp.asarray(corners), jnp.asarray(indices, jnp.int32))
+
+    def computed(kernel: str, results: list[Any], *operands: Any) -> list[Any]:
+        shapes = [jax.ShapeDtypeStruct(each.shape, each.dtype) for each in results]
+        program = jax.jit(lambda *args: way(kernel, args, shapes, request))
+        return [np.asarray(each) for each in program(*map(jnp.asarray, operands), *at)]
+
+    def check(kernel: str, expected: list[Any], *operands: Any) -> None:
+        for got, wanted in zip(computed(kernel, expected, *operands), expected, strict=True):
+            assert_same_bits(got, wanted)
+
+    if case.variant.has_argmax:
+        pooled, argmax = case.pool(features, boxes, indices, return_argmax=True)
+        check("maximum", [pooled, argmax], features)
+        gradient = case.gradient(pooled, argmax, boxes, indices, SHAPE)
+        check("maximum_backward", [gradient], pooled, argmax)
+        return
+    pooled = case.pool(features, boxes, indices)
+    check("average", [pooled], features)
+    check("average_backward", [case.gradient(pooled, None, boxes, indices, SHAPE)], pooled)
+    if case.moves:
+        slopes = case.box_gradient(pooled, features, boxes, indices)
+        order = [1, 0, 3, 2] if case.op.boxes == "boxes" else slice(None)
+        check("box_gradient", [slopes[:, order]], pooled, features)
+
+
+def test_the_way_in_use_is_known(capsys: pytest.CaptureFixture[str]) -> None:
+    has_handler = _cpu.xla_handler() is not None
+    assert roipool.jax.transport().startswith("handlers" if has_handler else "callbacks")
+    roipool.show_config()
+    assert roipool.jax.transport() in capsys.readouterr().out
+
+
+def test_jax_is_not_imported_before_its_arrays_come() -> None:
+    answer = run_python(
+        """
+        import sys, numpy as np, roipool
+        roipool.roi_align(np.zeros((1, 1, 4, 4)), [[0, 0, 0, 2, 2]], 2)
+        roipool.show_config()
+        assert "jax" not in sys.modules
+        """
+    )
+    assert answer.returncode == 0, answer.stderr
+    assert "JAX" not in answer.stdout
+
+
+def test_threads_are_those_of_roipool(same_threads_after: None) -> None:
+    """Any number of threads gives the same bits."""
+    features = jnp.asarray(maps((2, 64, 32, 32)), jnp.float32)
+    case = next(case for case in CASES if case.op.forward == "roi_align")
+    boxes = jnp.asarray(case.boxes(200), jnp.float32)
+    function = jax.jit(lambda x, r: case.pool(x, r, jnp.arange(200) % 2))
+    results = []
+    for threads in (1, 4):
+        roipool.set_num_threads(threads)
+        results.append(np.asarray(function(features, boxes)))
+    assert_same_bits(*results)

@@ -1,0 +1,182 @@
+"""Arrays of any other library: shared memory, their own type back, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from _support.cases import CASES, Case, maps
+from _support.compare import assert_same_bits
+
+import roipool
+
+every_case = pytest.mark.parametrize("case", CASES, ids=str)
+ALIGN = next(case for case in CASES if case.op.forward == "roi_align")
+
+
+class Other:
+    """An array of a library of its own, which hands over memory by DLPack."""
+
+    requires_grad = False
+    device = (1, 0)
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+        self.dtype = array.dtype
+        self.handed = 0
+
+    def __dlpack__(self, **kwargs: Any) -> Any:
+        self.handed += 1
+        return self.array.__dlpack__(**kwargs)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.device
+
+    def __array_namespace__(self) -> type[Other]:
+        return Other
+
+    @staticmethod
+    def from_dlpack(array: Any) -> Other:
+        return Other(array)
+
+
+class Interface:
+    """An array that has no more than NumPy's array interface."""
+
+    def __init__(self, array: Any) -> None:
+        self.__array_interface__ = array.__array_interface__
+        self.array = array
+
+    __array_interface__: Any = None
+
+
+def arguments(case: Case, wrap: Callable[[Any], Any] = Other) -> list[Any]:
+    boxes = case.boxes().astype(np.float32)
+    return [wrap(each) for each in (maps().astype(np.float32), boxes, case.indices())]
+
+
+@every_case
+def test_values_and_gradients_are_those_of_numpy(case: Case) -> None:
+    features, boxes, indices = given = arguments(case)
+    plain = [each.array for each in given]
+    more = {"return_argmax": True} if case.variant.has_argmax else {}
+    got, expected = case.pool(*given, **more), case.pool(*plain, **more)
+    argmax = None
+    if more:
+        (got, argmax), (expected, chosen) = got, expected
+        assert_same_bits(argmax.array, chosen)
+    assert isinstance(got, Other)
+    assert_same_bits(got.array, expected)
+    numbers = None if argmax is None else argmax.array
+    gradient = case.gradient(got, argmax, boxes, indices, plain[0].shape)
+    assert_same_bits(gradient.array, case.gradient(expected, numbers, *plain[1:], plain[0].shape))
+    if case.moves:
+        slopes = case.box_gradient(got, features, boxes, indices)
+        assert_same_bits(slopes.array, case.box_gradient(expected, *plain))
+
+
+def test_keywords_lists_and_numpy_beside_them() -> None:
+    features, boxes, indices = arguments(ALIGN)
+    expected = ALIGN.pool(features.array, boxes.array, indices.array)
+    for form in (boxes, boxes.array, boxes.array.tolist()):
+        assert_same_bits(ALIGN.pool(features, form, indices.array).array, expected)
+    order = np.argsort(indices.array, kind="stable")
+    parts = [Other(boxes.array[indices.array == image]) for image in range(2)]
+    got = roipool.roi_align(rois=parts, features=features, output_size=2)
+    at = (boxes.array[order], 2)
+    wanted = roipool.roi_align(features.array, *at, batch_indices=indices.array[order])
+    assert_same_bits(got.array, wanted)
+
+
+def test_memory_is_shared() -> None:
+    """`out` is filled where it is, and comes back as it is."""
+    features, boxes, indices = arguments(ALIGN)
+    out = Other(np.zeros((5, 3, 2, 3), np.float32))
+    assert ALIGN.pool(features, boxes, indices, out=out) is out
+    assert_same_bits(out.array, ALIGN.pool(features.array, boxes.array, indices.array))
+    assert features.handed == 1
+
+
+def test_an_array_interface_comes_back_as_numpy() -> None:
+    given = arguments(ALIGN, Interface)
+    got = ALIGN.pool(*given)
+    assert type(got) is np.ndarray
+    assert_same_bits(got, ALIGN.pool(*(each.array for each in given)))
+
+
+class Elsewhere(Other):
+    device = (7, 0)
+
+
+class OnGpu(Other):
+    device = (2, 0)
+
+
+class Lazy(Other):
+    def __dlpack__(self, **kwargs: Any) -> Any:
+        raise RuntimeError("no values yet")
+
+
+class Learning(Other):
+    requires_grad = True
+
+
+class PaddleLearning(Other):
+    stop_gradient = False
+
+
+@pytest.mark.parametrize(
+    ("kind", "match"),
+    [
+        (Elsewhere, "roi_align: .*Elsewhere is on a device"),
+        (OnGpu, "roi_align: .*OnGpu is on a GPU, for which CuPy"),
+        (Lazy, "roi_align: .*Lazy hands over no values .no values yet"),
+        (Learning, "roi_align: .*Learning that requires a gradient .*detach"),
+        (PaddleLearning, "roi_align: .*PaddleLearning that requires a gradient .*detach"),
+    ],
+)
+@pytest.mark.parametrize("place", [0, 1])
+def test_what_cannot_be_handed_over(kind: type[Other], match: str, place: int) -> None:
+    given = arguments(ALIGN)
+    given[place] = kind(given[place].array)
+    with pytest.raises(TypeError, match=match):
+        ALIGN.pool(*given)
+
+
+@pytest.mark.parametrize("value", [[[1.0]], "x", None, 3, object()])
+def test_an_unknown_type_hears_what_is_accepted(value: Any) -> None:
+    with pytest.raises(
+        TypeError, match=r"features must be .*NumPy.*CuPy.*PyTorch.*JAX.*__dlpack__"
+    ):
+        roipool.roi_align(value, [[0, 0, 0, 1, 1]], 2)
+    with pytest.raises(TypeError, match=r"features must be .*__dlpack__"):
+        roipool.roi_align(features=value, rois=[[0, 0, 0, 1, 1]], output_size=2)
+
+
+class Another(Other):
+    """Of another library."""
+
+
+Another.__module__ = "another.arrays"
+
+
+def test_mixed_libraries_hear_which_is_where() -> None:
+    features, boxes, indices = arguments(ALIGN)
+    with pytest.raises(TypeError, match=r"roi_align: .*one library.*Other and another.arrays"):
+        ALIGN.pool(features, Another(boxes.array), indices)
+    with pytest.raises(TypeError, match=r"one library: features is numpy.ndarray, rois is .*Other"):
+        ALIGN.pool(features.array, boxes, indices.array)
+    with pytest.raises(TypeError, match=r"features is numpy.ndarray, .*batch_indices is .*Other"):
+        ALIGN.pool(features.array, boxes.array, indices)
+    with pytest.raises(TypeError, match=r"features is numpy.ndarray, rois is .*Other"):
+        roipool.roi_align(features.array, [Other(np.zeros((1, 4)))] * 2, 2)
+
+
+def test_wrong_arguments_are_the_errors_of_numpy() -> None:
+    features, boxes, indices = arguments(ALIGN)
+    with pytest.raises(ValueError, match=r"output_size must be from 1"):
+        roipool.roi_align(features, boxes, 0, batch_indices=indices)
+    with pytest.raises(TypeError, match="features must have dtype"):
+        ALIGN.pool(Other(features.array.astype(np.int32)), boxes, indices)
