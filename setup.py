@@ -11,6 +11,7 @@ import platform
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -30,7 +31,12 @@ GEOMETRY_FLAGS = ["-std=c++17", "-O3", "-ffp-contract=off", "-fno-math-errno", "
 # Sums in the average engine may use fused multiply-add; the order of a sample's corners in the
 # maximum engine decides ties, so it may not.
 CONTRACTION = {"average": "-ffp-contract=fast", "maximum": "-ffp-contract=off"}
+# Python's own flags ask for debug information, ten times the size of the code.
+asked_flags = f"{os.environ.get('CFLAGS', '')} {os.environ.get('CXXFLAGS', '')}".split()
+if not any(flag.startswith("-g") for flag in asked_flags):
+    GEOMETRY_FLAGS.append("-g0")
 X86_ENGINES = {"baseline": [], "avx2": ["-march=x86-64-v3"], "avx512": ["-march=x86-64-v4"]}
+X86_NAMES = ("x86_64", "amd64")
 
 OPENMP_PROGRAM = """
 #include <omp.h>
@@ -49,8 +55,16 @@ int main(void) {
 """
 
 
+# One module for every Python since 3.11, by the limited API. Free-threaded ones have none yet.
+LIMITED_API = sys.implementation.name == "cpython" and not sysconfig.get_config_var(
+    "Py_GIL_DISABLED"
+)
+
+
 def openmp_candidates() -> list[tuple[list[str], list[str]]]:
     """Return (compiler flags, linker flags) to try, most likely first."""
+    if sys.platform == "win32":
+        return [(["-openmp"], ["libomp.lib"])]
     if sys.platform != "darwin":
         return [(["-fopenmp"], ["-fopenmp"])]
     candidates = [(["-Xpreprocessor", "-fopenmp"], ["-lomp"])]
@@ -65,12 +79,14 @@ class BuildWithEngines(build_ext):
 
     def build_extension(self, ext: Extension) -> None:
         """Add what this compiler can do to `ext` and build it."""
+        if self.compiler.compiler_type == "msvc":
+            self.use_clang_cl(ext)
         if os.environ.get("ROIPOOL_NO_OPENMP", "") in ("", "0"):
             self.add_openmp(ext)
         else:
             ext.define_macros.append(("ROIPOOL_ONE_THREAD", None))
         self.add_xla(ext)
-        ext.extra_compile_args += GEOMETRY_FLAGS
+        ext.extra_compile_args += self.spelled(GEOMETRY_FLAGS)
         engines = self.usable_engines()
         if len(engines) > 1:
             ext.define_macros.append(("ROIPOOL_X86_ENGINES", None))
@@ -85,15 +101,48 @@ class BuildWithEngines(build_ext):
             [str(KERNELS / "cpu" / f"{engine}.cpp")],
             output_dir=str(Path(self.build_temp) / isa),
             macros=[("ROIPOOL_ENGINE", isa)],
-            extra_postargs=[*GEOMETRY_FLAGS, CONTRACTION[engine], *flags],
+            extra_postargs=self.spelled([*GEOMETRY_FLAGS, CONTRACTION[engine], *flags]),
             depends=[str(header) for header in KERNELS.rglob("*.h")],
         )
         return obj
 
+    def use_clang_cl(self, ext: Extension) -> None:
+        """Replace Microsoft's compiler, which lacks GCC's vector types, by LLVM's for its linker.
+
+        The program's folder holds LLVM's OpenMP; the linker is told where, and of the library
+        that has the detection of processors.
+        """
+        program = shutil.which("clang-cl")
+        if program is None:
+            raise RuntimeError(
+                "roipool needs clang-cl on Windows: install LLVM, or Visual Studio's component "
+                "'C++ Clang Compiler for Windows', and put its folder on PATH"
+            )
+        self.compiler.initialize()
+        self.compiler.cc = program
+        answer = subprocess.run(
+            [program, "/clang:-print-resource-dir"], capture_output=True, text=True, check=True
+        )
+        folders = [
+            Path(program).parents[1] / "lib",
+            Path(answer.stdout.strip()) / "lib" / "windows",
+        ]
+        for folder in folders:
+            self.compiler.add_library_dir(str(folder))
+        if platform.machine().lower() in X86_NAMES:
+            ext.libraries.append("clang_rt.builtins-x86_64")
+
+    def spelled(self, flags: list[str]) -> list[str]:
+        """Return flags of GCC and clang as this compiler's program takes them."""
+        if self.compiler.compiler_type == "msvc":
+            return [f"/clang:{flag}" for flag in flags]
+        return flags
+
     def usable_engines(self) -> dict[str, list[str]]:
         """Return the instruction sets that this compiler can build for, with their flags."""
-        if platform.machine().lower() in ("x86_64", "amd64") and all(
-            self.compiles("int main() { return 0; }", flags) for flags in X86_ENGINES.values()
+        if platform.machine().lower() in X86_NAMES and all(
+            self.compiles("int main() { return 0; }", self.spelled(flags))
+            for flags in X86_ENGINES.values()
         ):
             return X86_ENGINES
         return {"baseline": []}
@@ -156,11 +205,13 @@ class BuildWithEngines(build_ext):
 extension = Extension(
     "roipool._cpu",
     ["roipool/_cpu.pyx"],
+    py_limited_api=LIMITED_API,
     include_dirs=[np.get_include(), "roipool"],
     define_macros=[
         ("NPY_NO_DEPRECATED_API", "NPY_2_0_API_VERSION"),
         ("NPY_TARGET_VERSION", "NPY_2_0_API_VERSION"),
         ("ROIPOOL_ENGINE", "shared"),
+        *([("Py_LIMITED_API", "0x030B0000")] if LIMITED_API else []),
     ],
     depends=[str(source) for suffix in ("h", "cpp") for source in KERNELS.rglob(f"*.{suffix}")],
     language="c++",
@@ -177,6 +228,8 @@ def options_for_read_only_tree() -> dict[str, dict[str, str]]:
 
 
 options = options_for_read_only_tree()
+if LIMITED_API:
+    options["bdist_wheel"] = {"py_limited_api": "cp311"}
 setup(
     ext_modules=cythonize([extension], build_dir=options.get("build", {}).get("build_base")),
     cmdclass={"build_ext": BuildWithEngines},

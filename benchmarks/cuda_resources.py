@@ -120,7 +120,7 @@ def page(architectures: Sequence[int]) -> str:
         found = list(itertools.chain.from_iterable(done))
     made_for = ["kernel", "definition", "type", "layout", "channels per thread", "argmax"]
     return PAGE.format(
-        version=version(nvrtc.PACKAGE),
+        version=version(nvrtc.package()),
         options=" ".join(OPTIONS),
         most=table(["kernel"], [((one.kernel,), one) for one in found]),
         each=table(made_for, [(one.specialisation(), one) for one in found]),

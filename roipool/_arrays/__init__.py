@@ -128,7 +128,8 @@ def refuse_other_arrays(parts: Sequence[Any], values: Mapping[str, Any]) -> None
         kind = type(part)
         if kind in _may_stand_beside:
             continue
-        if library_of(part) is None and hasattr(kind, "__dlpack__"):
+        is_array = hasattr(kind, "__dlpack__") or hasattr(kind, "__array_function__")
+        if library_of(part) is None and is_array:
             kinds = (f"{name} is {_kind(value)}" for name, value in values.items())
             raise TypeError(f"arrays must all be of one library: {', '.join(kinds)}")
         _may_stand_beside.add(kind)

@@ -8,21 +8,29 @@ import re
 from functools import cache
 from pathlib import Path
 
-PACKAGE = "nvidia-cuda-nvrtc"
+PACKAGES = ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12")  # of CUDA 13 and later, of CUDA 12
+
+
+def package() -> str:
+    """Return the name of the wheel that holds it; PackageNotFoundError without one."""
+    for name in PACKAGES:
+        if any(importlib.metadata.distributions(name=name)):
+            return name
+    raise importlib.metadata.PackageNotFoundError(PACKAGES[0])
 
 
 @cache
 def library() -> ctypes.CDLL:
     """Return the library from its wheel; FileNotFoundError without one."""
     try:
-        files = importlib.metadata.files(PACKAGE) or []
+        files = importlib.metadata.files(package()) or []
     except importlib.metadata.PackageNotFoundError:
         files = []
     found = sorted(
         Path(str(file.locate())) for file in files if re.match(r"libnvrtc.*\.so", file.name)
     )
     if not found:
-        raise FileNotFoundError(f"{PACKAGE} is not installed")
+        raise FileNotFoundError(f"{PACKAGES[0]} is not installed")
     # The compiler looks for its built-in headers by name: load them first.
     for file in sorted(found, key=lambda file: "builtins" not in file.name):
         handle = ctypes.CDLL(str(file), mode=ctypes.RTLD_GLOBAL)

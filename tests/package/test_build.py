@@ -1,4 +1,4 @@
-"""What was built and installed: OpenMP, files, names, signatures and docstrings."""
+"""What was built and installed: OpenMP, files, names and docstrings."""
 
 from __future__ import annotations
 
@@ -14,60 +14,6 @@ from _support.run_python import run_python
 
 import roipool
 from roipool import _cpu
-
-REQUIRED = inspect.Parameter.empty
-KEYWORDS = "*"  # what follows is given by name only
-
-# Name, and for each argument its name and default; more may come, by name only and with a default.
-SIGNATURES: dict[str, list[Any]] = {
-    "roi_pool": [
-        "features", "rois", "output_size", ("spatial_scale", 1.0), KEYWORDS,
-        ("batch_indices", None), ("layout", "NCHW"), ("return_argmax", False), ("out", None),
-    ],
-    "roi_pool_backward": [
-        "grad_output", "argmax", "rois", "input_shape", KEYWORDS,
-        ("batch_indices", None), ("layout", "NCHW"), ("out", None),
-    ],
-    "roi_average_pool": [
-        "features", "rois", "output_size", ("spatial_scale", 1.0), KEYWORDS,
-        ("batch_indices", None), ("layout", "NCHW"), ("out", None),
-    ],
-    "roi_average_pool_backward": [
-        "grad_output", "rois", "input_shape", ("spatial_scale", 1.0), KEYWORDS,
-        ("batch_indices", None), ("layout", "NCHW"), ("out", None),
-    ],
-    "roi_align": [
-        "features", "rois", "output_size", ("spatial_scale", 1.0), ("sampling_ratio", 0), KEYWORDS,
-        ("aligned", True), ("mode", "avg"), ("batch_indices", None), ("layout", "NCHW"),
-        ("return_argmax", False), ("out", None),
-    ],
-    "roi_align_backward": [
-        "grad_output", "rois", "input_shape", ("spatial_scale", 1.0), ("sampling_ratio", 0),
-        KEYWORDS, ("aligned", True), ("mode", "avg"), ("argmax", None), ("batch_indices", None),
-        ("layout", "NCHW"), ("out", None),
-    ],
-    "roi_align_backward_rois": [
-        "grad_output", "features", "rois", ("spatial_scale", 1.0), ("sampling_ratio", 0), KEYWORDS,
-        ("aligned", True), ("batch_indices", None), ("layout", "NCHW"),
-    ],
-    "crop_and_resize": [
-        "features", "boxes", "box_indices", "crop_size", KEYWORDS, ("method", "bilinear"),
-        ("extrapolation_value", 0.0), ("layout", "NCHW"), ("out", None),
-    ],
-    "crop_and_resize_backward": [
-        "grad_output", "boxes", "box_indices", "input_shape", KEYWORDS, ("method", "bilinear"),
-        ("layout", "NCHW"), ("out", None),
-    ],
-    "crop_and_resize_backward_boxes": [
-        "grad_output", "features", "boxes", "box_indices", KEYWORDS, ("layout", "NCHW"),
-    ],
-    "set_num_threads": ["n"],
-    "get_num_threads": [],
-    "set_cache_limit": ["mebibytes"],
-    "get_cache_limit": [],
-    "free_memory": [],
-    "show_config": [],
-}  # fmt: skip
 
 FUNCTIONS = [name for name in roipool.__all__ if callable(getattr(roipool, name))]
 
@@ -89,31 +35,8 @@ def test_config_tells_the_truth(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_names() -> None:
-    assert set(SIGNATURES) <= set(FUNCTIONS)
     for name in roipool.__all__:
         assert hasattr(roipool, name)
-
-
-@pytest.mark.parametrize("name", SIGNATURES)
-def test_signature(name: str) -> None:
-    parameters = list(inspect.signature(getattr(roipool, name)).parameters.values())
-    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    expected = []
-    for item in SIGNATURES[name]:
-        if item == KEYWORDS:
-            kind = inspect.Parameter.KEYWORD_ONLY
-            continue
-        argument, default = item if isinstance(item, tuple) else (item, REQUIRED)
-        expected.append((argument, default, kind))
-    found = [(one.name, one.default, one.kind) for one in parameters]
-    by_place = [one for one in expected if one[2] is not inspect.Parameter.KEYWORD_ONLY]
-    assert found[: len(by_place)] == by_place
-    by_name = [one for one in expected if one not in by_place]
-    assert [one for one in found if one in by_name] == by_name
-    for argument, default, found_kind in found:
-        if (argument, default, found_kind) not in expected:
-            assert found_kind is inspect.Parameter.KEYWORD_ONLY
-            assert default is not REQUIRED
 
 
 def sections(function: Callable[..., Any]) -> dict[str, str]:

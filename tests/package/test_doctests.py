@@ -16,8 +16,7 @@ from roipool._definitions import OPS
 
 # Importing these needs a GPU, or a package that is not installed.
 NEEDY = ["__main__", "._cuda.engine"]
-if find_spec("torch") is None:
-    NEEDY.append(".torch")
+NEEDY += [f".{library}" for library in ("dask", "jax", "torch") if find_spec(library) is None]
 
 
 def modules(package: ModuleType) -> list[str]:

@@ -2,8 +2,14 @@
 // for them: long loops do, some ten times a second.
 #pragma once
 #include <Python.h>
-#include <pthread.h>
+#ifdef _WIN32
+#ifndef NOMINMAX
+#define NOMINMAX
+#endif
+#include <windows.h>
+#else
 #include <time.h>
+#endif
 
 #include "job.h"
 
@@ -11,18 +17,20 @@ namespace roipool {
 
 const wide_int milliseconds_per_check = 100;
 
-// The thread that runs signal handlers. No other may ask for the interpreter here: Python ends
-// threads that do so at its exit, in the middle of C++.
-inline pthread_t& main_thread() noexcept {
-  static pthread_t thread = pthread_self();
+// The thread that runs signal handlers, as threading.get_ident() names it. No other may ask for the
+// interpreter here: Python ends threads that do so at its exit, in the middle of C++.
+inline unsigned long& main_thread() noexcept {
+  static unsigned long thread = PyThread_get_thread_ident();
   return thread;
 }
 
-inline void set_main_thread(unsigned long ident) noexcept {
-  main_thread() = reinterpret_cast<pthread_t>(ident);
-}
+inline void set_main_thread(unsigned long ident) noexcept { main_thread() = ident; }
 
+// From some fixed moment, by the cheapest clock: some milliseconds of error do not matter.
 inline wide_int milliseconds() noexcept {
+#ifdef _WIN32
+  return static_cast<wide_int>(GetTickCount64());
+#else
   timespec now;
 #ifdef CLOCK_MONOTONIC_COARSE
   clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
@@ -30,12 +38,13 @@ inline wide_int milliseconds() noexcept {
   clock_gettime(CLOCK_MONOTONIC, &now);
 #endif
   return 1000LL * now.tv_sec + now.tv_nsec / 1000000;
+#endif
 }
 
 // Runs the handlers of signals that have come, if it is time. They may raise: the exception then
 // stays with the thread until raise_if_interrupted.
 inline bool run_signal_handlers(Watch* watch) noexcept {
-  if (!pthread_equal(pthread_self(), main_thread())) return false;
+  if (PyThread_get_thread_ident() != main_thread()) return false;
   const wide_int now = milliseconds();
   if (now < watch->next_check) return false;
   const PyGILState_STATE state = PyGILState_Ensure();

@@ -11,8 +11,12 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#ifdef _WIN32
+#include <malloc.h>
+#else
 #include <sys/mman.h>
 #include <unistd.h>
+#endif
 
 #include <atomic>
 #include <mutex>
@@ -28,8 +32,12 @@ const uint64_t max_age = 256;  // allocations; a pooling call makes about five
 const uint64_t allocations_per_check = 64;
 
 inline size_t page_bytes() noexcept {
+#ifdef _WIN32
+  return 4096;  // on all of its processors
+#else
   static const size_t bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   return bytes;
+#endif
 }
 
 // ---- Blocks: the memory that is handed out, with a cache line in front of it. Large ones are
@@ -71,6 +79,16 @@ inline Trim trim_mapping(uintptr_t start, size_t capacity, size_t page) noexcept
   return {before, mapped_bytes(capacity, page) - before - capacity};
 }
 
+// ---- The system: a block from it or null, and back
+
+#ifdef _WIN32
+// Its large pages are for those with a privilege only: a large block is like any other.
+inline char* system_allocate(size_t capacity) noexcept {
+  return static_cast<char*>(_aligned_malloc(capacity, cache_line));
+}
+
+inline void system_free(char* start, size_t) noexcept { _aligned_free(start); }
+#else
 inline char* map_block(size_t capacity) noexcept {
   const size_t page = page_bytes();
   void* mapping = mmap(nullptr, mapped_bytes(capacity, page), PROT_READ | PROT_WRITE,
@@ -86,7 +104,6 @@ inline char* map_block(size_t capacity) noexcept {
   return start;
 }
 
-// A block from the system, or null.
 inline char* system_allocate(size_t capacity) noexcept {
   if (is_mapping(capacity)) return map_block(capacity);
   void* start = nullptr;
@@ -100,6 +117,7 @@ inline void system_free(char* start, size_t capacity) noexcept {
     free(start);
   }
 }
+#endif
 
 // ---- The cache
 

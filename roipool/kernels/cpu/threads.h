@@ -3,7 +3,9 @@
 #ifdef _OPENMP
 #include <omp.h>
 #endif
+#ifndef _WIN32
 #include <pthread.h>
+#endif
 
 #include "interrupts.h"
 #include "memory.h"
@@ -43,13 +45,17 @@ inline void before_fork() noexcept {
 inline void after_fork() noexcept { block_cache().unlock(); }
 inline void after_fork_in_child() noexcept {
   after_fork();
-  main_thread() = pthread_self();
+  main_thread() = PyThread_get_thread_ident();
 }
 
 // Makes forks safe, also those that Python knows nothing of; to be called once. Returns whether
-// that was possible.
+// that was possible. Windows has no forks.
 inline bool prepare_for_forks() noexcept {
+#ifdef _WIN32
+  return true;
+#else
   return pthread_atfork(before_fork, after_fork, after_fork_in_child) == 0;
+#endif
 }
 
 }  // namespace roipool

@@ -1,0 +1,169 @@
+"""Every job of the workflows as a session: what fails there can be repeated here.
+
+    pip install nox
+    nox --list
+    nox -s lint
+    nox -s tests-3.14 -- tests/ops -k adaptive
+
+Sessions build into environments of their own, in `.nox`. Arguments after `--` go to the program
+that a session runs. `ROIPOOL_NO_OPENMP=1` builds without OpenMP, `ROIPOOL_ISA=baseline` runs
+another instruction set.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import nox
+
+OLDEST, NEWEST = "3.11", "3.14"
+SOURCES = Path(__file__).parent
+PYTEST = ["pytest>=8", "pytest-xdist>=3.6", "hypothesis>=6.100", "ml_dtypes>=0.5"]
+NVRTC = {"12": "nvidia-cuda-nvrtc-cu12", "13": "nvidia-cuda-nvrtc>=13"}
+
+nox.needs_version = ">=2025.2"
+nox.options.sessions = ["lint", "sdist", f"tests-{NEWEST}"]
+
+
+# ---- Sources
+
+
+@nox.session(python=OLDEST)
+def lint(session: nox.Session) -> None:
+    """Run the linters."""
+    groups = nox.project.load_toml("pyproject.toml")["dependency-groups"]
+    session.install(*groups["lint"], "numpy", "matplotlib", "pillow", "rich", "nox")
+    session.run("scripts/lint.sh", external=True)
+
+
+@nox.session
+def workflows(session: nox.Session) -> None:
+    """Check the workflows themselves."""
+    session.install("zizmor==1.32.0")
+    session.run("zizmor", "--offline", ".github")
+
+
+# ---- Tests
+
+
+@nox.session(python=[OLDEST, "3.12", "3.13", NEWEST, f"{NEWEST}t"])
+def tests(session: nox.Session) -> None:
+    """Run the tests with the newest libraries."""
+    session.install(".[test]")
+    session.run("pytest", *session.posargs)
+
+
+@nox.session(python=OLDEST)
+def tests_oldest(session: nox.Session) -> None:
+    """Run the tests with the oldest Python and NumPy."""
+    session.install(".[test]", "numpy==2.0.*")
+    session.run("pytest", *session.posargs)
+
+
+@nox.session
+@nox.parametrize("cuda", NVRTC)
+def kernels(session: nox.Session, cuda: str) -> None:
+    """Compile the CUDA kernels by NVRTC."""
+    session.install(".", *PYTEST, NVRTC[cuda])
+    session.run("pytest", "tests/cuda/test_compile.py", "tests/package/test_headers.py",
+                *session.posargs)  # fmt: skip
+
+
+@nox.session
+def emulator(session: nox.Session) -> None:
+    """Run the CUDA kernels on the emulator, under sanitizers."""
+    session.install(".", *PYTEST)
+    session.run("tests/emulator/sanitize.sh", *session.posargs, external=True)
+
+
+@nox.session
+def differential(session: nox.Session) -> None:
+    """Compare random calls with the oracle and one another."""
+    session.install(".", "ml_dtypes")
+    arguments = session.posargs or ["--calls", "20000", "--seed", "1"]
+    session.run("python", "-P", "-m", "roipool.verification.differential", *arguments)
+
+
+@nox.session
+def front_ends(session: nox.Session) -> None:
+    """Run the tests of PyTorch's and Dask's arrays."""
+    session.install(".[dask]", *PYTEST, "torch", "distributed")
+    session.run("pytest", "tests/front_ends", "tests/package/test_doctests.py", *session.posargs)
+
+
+@nox.session
+def examples(session: nox.Session) -> None:
+    """Run the examples."""
+    session.install(".[dask]", "distributed", "zarr>=3")
+    session.run("python", "-P", "examples/dask_zarr.py", "--images", "32")
+
+
+@nox.session(venv_backend="none")
+def gpu(session: nox.Session) -> None:
+    """Prove the CUDA backend on this machine's GPU, with the Python that has CuPy."""
+    session.run("scripts/gpu.sh", *session.posargs, external=True)
+
+
+@nox.session(venv_backend="none")
+def skipped_everywhere(session: nox.Session) -> None:
+    """Fail for tests that every JUnit XML file in the given folders skipped."""
+    session.run("python", "scripts/skipped_everywhere.py", *session.posargs)
+
+
+# ---- What is published
+
+
+def check_distributions(session: nox.Session, files: list[str]) -> None:
+    """Check sdists and wheels: their metadata, contents and use of the limited API."""
+    session.install("twine==7.0.0", "check-wheel-contents==0.6.3", "abi3audit==0.0.26")
+    session.run("twine", "check", "--strict", *files)
+    wheels = [file for file in files if file.endswith(".whl")]
+    if wheels:
+        session.run("check-wheel-contents", *wheels)
+    limited = [wheel for wheel in wheels if "-abi3-" in wheel]
+    if limited:
+        session.run("abi3audit", "--strict", *limited)
+
+
+def files_in(folder: Path) -> list[str]:
+    """Return all files in a folder."""
+    return sorted(str(file) for file in folder.iterdir())
+
+
+@nox.session
+def sdist(session: nox.Session) -> None:
+    """Build the sdist into `dist`; it holds what git does."""
+    session.install("build>=1.2", "check-sdist==1.6.0")
+    session.run("check-sdist")
+    session.run("python", "-m", "build", "--sdist", *session.posargs)
+    check_distributions(session, [str(file) for file in (SOURCES / "dist").glob("*.tar.gz")])
+
+
+@nox.session(python=[OLDEST, NEWEST, f"{NEWEST}t"])
+def wheel(session: nox.Session) -> None:
+    """Build a wheel for this machine by way of the sdist; use it from another folder."""
+    folder = Path(session.create_tmp())
+    session.install("build>=1.2")
+    session.run("python", "-m", "build", "--outdir", str(folder / "dist"))
+    check_distributions(session, files_in(folder / "dist"))
+    session.install("--force-reinstall", *map(str, (folder / "dist").glob("*.whl")))
+    session.install(*PYTEST)
+    with session.chdir(folder):
+        session.run("roipool", "info")
+        session.run("roipool", "verify")
+        session.run("pytest", f"--rootdir={SOURCES}", str(SOURCES / "tests" / "ops"),
+                    *session.posargs)  # fmt: skip
+
+
+@nox.session
+def wheels(session: nox.Session) -> None:
+    """Build and test the wheels of this system by cibuildwheel, into `wheelhouse`."""
+    session.install("cibuildwheel==4.3.3")
+    session.run("cibuildwheel", *session.posargs)
+
+
+@nox.session
+def check_published(session: nox.Session) -> None:
+    """Check the sdist and the wheels in a folder, by default `dist`."""
+    folder = Path(session.posargs[0] if session.posargs else "dist")
+    check_distributions(session, files_in(folder))

@@ -1,0 +1,90 @@
+"""Writes `api.txt`, the signatures of everything public, or compares it with what is there now.
+
+    python tests/package/api.py --write
+
+A changed line is a change for users: it needs a line in the changelog, and docs/releasing.md says
+what is allowed when.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import importlib
+import inspect
+import pkgutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import roipool
+import roipool.compat
+
+FILE = Path(__file__).with_name("api.txt")
+
+
+def public_modules() -> list[ModuleType]:
+    """Return the modules whose functions users call; those of frameworks need the framework."""
+    names = [module.name for module in pkgutil.iter_modules(roipool.compat.__path__)]
+    compat = [f"roipool.compat.{name}" for name in names if not name.startswith("_")]
+    return [roipool, *map(importlib.import_module, sorted(compat))]
+
+
+def names_of(module: ModuleType) -> list[str]:
+    """Return what a module exports, by its `__all__` or else its own public definitions."""
+    if hasattr(module, "__all__"):
+        return sorted(module.__all__)
+    return sorted(
+        name
+        for name, value in vars(module).items()
+        if not name.startswith("_") and getattr(value, "__module__", None) == module.__name__
+    )
+
+
+def lines_of(name: str, value: object) -> Iterator[str]:
+    """Yield a line for a function, and for a class one per public method."""
+    if inspect.isclass(value):
+        yield f"class {name}{inspect.signature(value)}"
+        for method, member in sorted(vars(value).items()):
+            is_public = not method.startswith("_") or method == "__call__"
+            if is_public and inspect.isfunction(member):
+                yield f"    {method}{inspect.signature(member)}"
+    elif callable(value):
+        yield f"{name}{inspect.signature(value)}"
+    else:
+        yield name
+
+
+def text() -> str:
+    """Return the signatures, a line each."""
+    lines: list[str] = []
+    for module in public_modules():
+        lines.append(f"# {module.__name__}")
+        for name in names_of(module):
+            lines.extend(lines_of(name, getattr(module, name)))
+        lines.append("")
+    return "\n".join(lines)
+
+
+def difference() -> str:
+    """Return how the signatures differ from the committed ones, or nothing."""
+    before, after = FILE.read_text().splitlines(), text().splitlines()
+    return "\n".join(difflib.unified_diff(before, after, "committed", "now", n=0, lineterm=""))
+
+
+def main() -> int:
+    """Write the file, or print what changed and fail."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--write", action="store_true", help="accept what is there now")
+    if parser.parse_args().write:
+        FILE.write_text(text())
+        return 0
+    changed = difference()
+    if changed:
+        print(changed)
+    return 1 if changed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
