@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TypeAlias
 
 import numpy as np
@@ -43,19 +44,30 @@ def _cut_bin(
     return low, high
 
 
-def _corners(rows: Neighbours, columns: Neighbours) -> list[Pixel]:
-    """The four pixels around a point with their bilinear weights."""
+def _corners(
+    rows: Neighbours,
+    columns: Neighbours,
+    product: Callable[[float, float], float] | None = None,
+) -> list[Pixel]:
+    """The four pixels around a point with their bilinear weights.
+
+    The `product` of two weights is that of an average, unless another is given.
+    """
     (y0, y1, above, below), (x0, x1, left, right) = rows, columns
+    weight = product or _product
     return [
-        (y0, x0, _product(above, left)),
-        (y0, x1, _product(above, right)),
-        (y1, x0, _product(below, left)),
-        (y1, x1, _product(below, right)),
+        (y0, x0, weight(above, left)),
+        (y0, x1, weight(above, right)),
+        (y1, x0, weight(below, left)),
+        (y1, x1, weight(below, right)),
     ]
 
 
 def _product(down: float, across: float) -> float:
-    """The product of two weights: 0 only if one of them is, or else a NaN would not be read."""
+    """The product of two weights where rows and columns are weighted one after the other.
+
+    It is 0 only if one of them is, or else a NaN would not be read.
+    """
     return down * across or min(down, across)
 
 

@@ -6,6 +6,7 @@ Features are ``(N, C, H, W)`` and `rois` is ``(K, 5)``.
 from __future__ import annotations
 
 import math
+import operator
 from functools import partial
 
 import numpy as np
@@ -62,7 +63,7 @@ def _step_bin(
     for y in rows:
         for x in columns:
             low_left, low_right, high_left, high_right = _corners(
-                _step_neighbours(y, doubled, real), _step_neighbours(x, doubled, real)
+                _step_neighbours(y, doubled, real), _step_neighbours(x, doubled, real), operator.mul
             )
             pixels = [
                 p

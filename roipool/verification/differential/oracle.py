@@ -209,7 +209,10 @@ def length_of_sums(case: Case) -> Array:
             reach = np.maximum(np.ptp(np.clip(ends, -1e9, 1e9), axis=1), 1.0)
         along = np.minimum(size, reach / case.size[axis] + 2)
         cells = cells * along if turned else cells + along
-    return np.maximum(cells, 8)
+    ratio = case.options.get("sampling_ratio", 0) if turned else 0
+    # Weights of a turned box's samples are added up, too, however few cells they reach.
+    samples = ratio**2 if isinstance(ratio, int) else math.prod(ratio)
+    return np.maximum(cells, max(8, samples))
 
 
 def length_of_gradient_sums(case: Case) -> int:
