@@ -6,7 +6,6 @@ Features are ``(N, C, H, W)`` and `rois` is ``(K, 5)``.
 from __future__ import annotations
 
 import math
-import operator
 from functools import partial
 
 import numpy as np
@@ -60,10 +59,15 @@ def _step_bin(
     rows = _steps(*_cut_bin(y1, y2 - y1 + real(1), ph, bins[0], size[0], real), real)
     columns = _steps(*_cut_bin(x1, x2 - x1 + real(1), pw, bins[1], size[1], real), real)
     samples: list[Sample] = []
+
+    def product(down: float, across: float) -> float:
+        with np.errstate(under="ignore"):
+            return float(real(down) * real(across))
+
     for y in rows:
         for x in columns:
             low_left, low_right, high_left, high_right = _corners(
-                _step_neighbours(y, doubled, real), _step_neighbours(x, doubled, real), operator.mul
+                _step_neighbours(y, doubled, real), _step_neighbours(x, doubled, real), product
             )
             pixels = [
                 p

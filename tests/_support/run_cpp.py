@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.resources
 import os
 import shutil
 import subprocess
@@ -13,13 +12,16 @@ import pytest
 COMPILER = shutil.which(os.environ.get("CXX", "g++").split()[0]) or shutil.which("c++")
 
 
+# Those of the source tree: an installed package holds only what is read at run time.
+KERNELS = Path(__file__).parents[2] / "roipool" / "kernels"
+
+
 def run_cpp(source: str, folder: Path) -> str:
     """Return what the program prints; skip where there is no compiler."""
     if COMPILER is None:
         pytest.skip("there is no C++ compiler (CXX, g++ or c++)")
-    kernels = importlib.resources.files("roipool") / "kernels"
     program, file = folder / "program", folder / "program.cpp"
     file.write_text(source)
-    command = [COMPILER, "-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", f"-I{kernels}"]
+    command = [COMPILER, "-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", f"-I{KERNELS}"]
     subprocess.run([*command, str(file), "-o", str(program), "-pthread"], check=True)
     return subprocess.run([program], capture_output=True, text=True, check=False).stdout

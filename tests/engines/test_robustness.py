@@ -68,7 +68,8 @@ INTERRUPTED = """
 
     maps = np.ones((1, 16, 20, 20), np.float32)
     def call():
-        roipool.roi_align(maps, [[0, 1, 1, 15, 15]], 1, 1.0, 2**15, mode="max")
+        while True:
+            roipool.roi_align(maps, [[0, 1, 1, 15, 15]], 1, 1.0, 2**15, mode="max")
     def interrupt():
         os.kill(os.getpid(), signal.SIGINT)
 """

@@ -175,12 +175,21 @@ def test_digests_depend_on_results() -> None:
 
 def test_the_program(tmp_path: Any) -> None:
     module = "roipool.verification.differential"
-    command = [sys.executable, "-m", module, "--calls", "60", "--jobs", "2"]
+    command = [sys.executable, "-P", "-m", module, "--calls", "60", "--jobs", "2"]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
     assert result.stdout.splitlines()[-1].startswith("60 calls, ")
     assert result.stdout.splitlines()[-1].endswith("failed: none")
     output = tmp_path / "digests.txt"
-    command = [sys.executable, "-m", f"{module}.digest", "--calls", "5", "--output", str(output)]
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        f"{module}.digest",
+        "--calls",
+        "5",
+        "--output",
+        str(output),
+    ]
     subprocess.run(command, check=True)
     assert len(output.read_text().splitlines()) == 5
