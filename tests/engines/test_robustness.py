@@ -66,6 +66,7 @@ INTERRUPTED = """
     import os, signal, sys, threading
     import numpy as np, roipool
 
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it
     maps = np.ones((1, 16, 20, 20), np.float32)
     def call():
         while True:
