@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -127,7 +127,24 @@ def same_dtype(name: str, gradient: Array, features_name: str, maps: Array) -> N
         )
 
 
-def maps_of_one_pyramid(name: str, shapes: Sequence[Shape4], layout: Layout) -> None:
+def pyramid(name: str, maps: Mapping[str, Any], layout: Layout = "NCHW") -> list[Array]:
+    """Return checked maps of one pyramid, given by their names; `name` is that of all of them."""
+    checked = {each: features(each, one, layout) for each, one in maps.items()}
+    _check_alike(name, [one.shape for one in checked.values()], layout)
+    first, *others = checked.items()
+    for each, one in others:
+        same_dtype(each, one, *first)
+    return [*checked.values()]
+
+
+def pyramid_shapes(name: str, shapes: Mapping[str, Any], layout: Layout = "NCHW") -> list[Shape4]:
+    """Return the checked shapes of such maps."""
+    checked = [map_shape(each, shape, layout) for each, shape in shapes.items()]
+    _check_alike(name, checked, layout)
+    return checked
+
+
+def _check_alike(name: str, shapes: Sequence[Shape4], layout: Layout) -> None:
     """Check that maps differ in height and width only, and that there are some."""
     if not shapes:
         raise ValueError(f"{name} must hold one map at least, got none")
@@ -137,6 +154,11 @@ def maps_of_one_pyramid(name: str, shapes: Sequence[Shape4], layout: Layout) -> 
                 f"{name} must have equal numbers of images and channels, got {shapes[0]} and, at "
                 f"{i}, {shape}"
             )
+
+
+def numbered(name: str, values: Any) -> dict[str, Any]:
+    """Return the items of a list or tuple by their names."""
+    return {f"{name}[{i}]": one for i, one in enumerate(sequence(name, values))}
 
 
 def same_shape(name: str, array: Any, gradient: Array) -> Array:

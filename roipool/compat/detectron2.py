@@ -148,8 +148,7 @@ class ROIPooler:
             Shape (K, C, rows, columns), in the order of the boxes.
         """
         with Call(x=check.sequence("x", x), box_lists=box_lists) as call:
-            maps = [check.features(f"x[{i}]", one) for i, one in enumerate(x)]
-            check.maps_of_one_pyramid("x", [one.shape for one in maps], "NCHW")
+            maps = check.pyramid("x", check.numbered("x", x))
             regions, levels = self._regions(call, box_lists, maps[0].shape[0], maps[0].dtype)
             return call.average_levels(maps, regions, levels, self._poolings(len(maps)))
 
@@ -179,11 +178,9 @@ class ROIPooler:
         """
         with Call(grad_output=grad_output, box_lists=box_lists) as call:
             gradient = check.float_array("grad_output", grad_output)
-            shapes = [
-                check.map_shape(f"input_shapes[{i}]", shape)
-                for i, shape in enumerate(check.sequence("input_shapes", input_shapes))
-            ]
-            check.maps_of_one_pyramid("input_shapes", shapes, "NCHW")
+            shapes = check.pyramid_shapes(
+                "input_shapes", check.numbered("input_shapes", input_shapes)
+            )
             regions, levels = self._regions(call, box_lists, shapes[0][0], gradient.dtype)
             check.grad_output("grad_output", gradient, len(regions.boxes), shapes[0])
             poolings = self._poolings(len(shapes))

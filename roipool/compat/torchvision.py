@@ -343,18 +343,13 @@ class MultiScaleRoIAlign:
         ndarray
             Shape (K, C, rows, columns), in the order of the boxes.
         """
-        maps, names = self._maps(x), self._names(x)
-        with Call(x=maps, boxes=boxes) as call:
-            checked = [
-                check.features(f"x[{name!r}]", one) for name, one in zip(names, maps, strict=True)
-            ]
-            check.maps_of_one_pyramid("x", [one.shape for one in checked], "NCHW")
-            poolings = self._poolings([one.shape for one in checked], image_shapes)
-            regions = conventions.boxes_of_images(
-                call, boxes, checked[0].shape[0], checked[0].dtype
-            )
+        named = {f"x[{name!r}]": x[name] for name in self._names(x)}
+        with Call(x=list(named.values()), boxes=boxes) as call:
+            maps = check.pyramid("x", named)
+            poolings = self._poolings([one.shape for one in maps], image_shapes)
+            regions = conventions.boxes_of_images(call, boxes, maps[0].shape[0], maps[0].dtype)
             levels = self._levels(call, regions, poolings)
-            return call.average_levels(checked, regions, levels, poolings)
+            return call.average_levels(maps, regions, levels, poolings)
 
     __call__ = forward
 
@@ -382,8 +377,9 @@ class MultiScaleRoIAlign:
             Of the pooled maps' shapes.
         """
         names = self._names(input_shapes)
-        shapes = [check.map_shape(f"input_shapes[{n!r}]", input_shapes[n]) for n in names]
-        check.maps_of_one_pyramid("input_shapes", shapes, "NCHW")
+        shapes = check.pyramid_shapes(
+            "input_shapes", {f"input_shapes[{name!r}]": input_shapes[name] for name in names}
+        )
         with Call(grad_output=grad_output, boxes=boxes) as call:
             gradient = check.float_array("grad_output", grad_output)
             poolings = self._poolings(shapes, image_shapes)
@@ -401,9 +397,6 @@ class MultiScaleRoIAlign:
             raise ValueError(f"x has none of the maps {self.featmap_names}, but {list(x)}")
         return names
 
-    def _maps(self, x: Mapping[str, Array]) -> list[Array]:
-        return [x[name] for name in self._names(x)]
-
     def _poolings(
         self, shapes: Sequence[Sequence[int]], image_shapes: Sequence[tuple[int, int]]
     ) -> list[Pooling]:
@@ -412,6 +405,10 @@ class MultiScaleRoIAlign:
                 raise ValueError("image_shapes must hold one picture at least, got none")
             height = max(shape[0] for shape in image_shapes)
             self.scales = [2.0 ** round(math.log2(shape[2] / height)) for shape in shapes]
+        if len(self.scales) != len(shapes):
+            raise ValueError(
+                f"x must hold as many maps as at the first call, {len(self.scales)}: {len(shapes)}"
+            )
         return [
             Pooling(_align(scale, self.sampling_ratio, False), self.output_size)
             for scale in self.scales

@@ -164,7 +164,7 @@ def multilevel_roi_align(
     """
     with _call(features, rois=rois, batch_indices=batch_indices, levels=levels, out=out) as call:
         layout = check.layout(layout)
-        maps = _maps(features, layout)
+        maps = check.pyramid("features", check.numbered("features", features), layout)
         size = check.size_pair("output_size", output_size)
         poolings = _poolings(len(maps), spatial_scales, sampling_ratio, aligned, size, layout)
         regions = check.regions(rois, batch_indices, maps[0].shape[0], maps[0].dtype)
@@ -224,11 +224,9 @@ def multilevel_roi_align_backward(
     ) as call:
         layout = check.layout(layout)
         gradient = check.float_array("grad_output", grad_output)
-        shapes = [
-            check.map_shape(f"input_shapes[{i}]", shape, layout)
-            for i, shape in enumerate(check.sequence("input_shapes", input_shapes))
-        ]
-        check.maps_of_one_pyramid("input_shapes", shapes, layout)
+        shapes = check.pyramid_shapes(
+            "input_shapes", check.numbered("input_shapes", input_shapes), layout
+        )
         regions = check.regions(rois, batch_indices, shapes[0][0], gradient.dtype)
         size = check.grad_output("grad_output", gradient, len(regions.boxes), shapes[0], layout)
         poolings = _poolings(len(shapes), spatial_scales, sampling_ratio, aligned, size, layout)
@@ -289,7 +287,7 @@ def multilevel_roi_align_backward_rois(
     ) as call:
         layout = check.layout(layout)
         gradient = check.float_array("grad_output", grad_output)
-        maps = _maps(features, layout)
+        maps = check.pyramid("features", check.numbered("features", features), layout)
         check.same_dtype("grad_output", gradient, "features[0]", maps[0])
         regions = check.regions(rois, batch_indices, maps[0].shape[0], maps[0].dtype)
         size = check.grad_output("grad_output", gradient, len(regions.boxes), maps[0].shape, layout)
@@ -300,14 +298,6 @@ def multilevel_roi_align_backward_rois(
 
 def _call(features: Any, **arrays: Any) -> Call:
     return Call(features=check.sequence("features", features), **arrays)
-
-
-def _maps(features: Sequence[Array], layout: Layout) -> list[Array]:
-    maps = [check.features(f"features[{i}]", one, layout) for i, one in enumerate(features)]
-    check.maps_of_one_pyramid("features", [one.shape for one in maps], layout)
-    for i, one in enumerate(maps[1:], 1):
-        check.same_dtype(f"features[{i}]", one, "features[0]", maps[0])
-    return maps
 
 
 def _poolings(

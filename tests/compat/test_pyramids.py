@@ -148,3 +148,22 @@ def test_boxes_without_a_level_pool_nothing(backend: Backend) -> None:
 def test_errors(call: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         call()
+
+
+def test_maps_of_several_types_are_refused() -> None:
+    """Each map is read in its own type: the results would be written in several."""
+    maps = [MAPS[0], MAPS[1].astype(np.float64)]
+    with pytest.raises(TypeError, match=r"x\[1\] must have the dtype of x\[0\]"):
+        detectron2.ROIPooler(1, SCALES[:2], 0, "ROIAlign")(maps, TABLES)
+    pooler = torchvision.MultiScaleRoIAlign(["fine", "coarse"], 1, 0)
+    named = dict(zip(("fine", "coarse"), maps, strict=True))
+    with pytest.raises(TypeError, match=r"x\['coarse'\] must have the dtype of x\['fine'\]"):
+        pooler(named, TABLES, [(256, 256)] * 2)
+
+
+def test_scales_of_the_first_call_are_kept() -> None:
+    pooler = torchvision.MultiScaleRoIAlign(["0", "1"], 1, 0)
+    named = {"0": MAPS[0], "1": MAPS[1]}
+    pooler(named, TABLES, [(256, 256)] * 2)
+    with pytest.raises(ValueError, match="as many maps as at the first call, 2: 1"):
+        pooler({"0": MAPS[0]}, TABLES, [(256, 256)] * 2)
