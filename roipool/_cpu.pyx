@@ -228,11 +228,15 @@ def use_threads(int number):
     chosen_threads = number
 
 
-cpdef int num_threads():
-    """Return how many threads a call may use."""
+cdef int usable_threads() noexcept nogil:
     if built_with_openmp == 0:
         return 1
     return chosen_threads if chosen_threads > 0 else min(_openmp_threads(), 1024)
+
+
+def num_threads():
+    """Return how many threads a call may use."""
+    return usable_threads()
 
 
 def refuse_calls(reason):
@@ -443,7 +447,7 @@ cdef Status run_described(Operation operation, Level* levels, int count) except 
         raise ValueError(refusal)
     start_watch(&watch)
     begin_call(&call, operation, engine, levels, count, &watch)
-    call.threads = threads_for(call, num_threads())
+    call.threads = threads_for(call, usable_threads())
     with nogil:
         status = execute(&call)
     if status == status_no_memory:
@@ -467,13 +471,8 @@ cdef int threads_for(const Call& call, int limit) noexcept nogil:
 
 cdef Status execute_for_xla(Call* call, int running) noexcept nogil:
     """Execute a call of a program that XLA runs, `running` of whose calls share the threads."""
-    cdef int limit = chosen_threads
-    if limit <= 0:
-        limit = min(_openmp_threads(), 1024)
-    if built_with_openmp == 0:
-        limit = 1
     call.engine = engine
-    call.threads = threads_for(call[0], max(1, limit // running))
+    call.threads = threads_for(call[0], max(1, usable_threads() // running))
     return execute(call)
 
 

@@ -23,6 +23,12 @@ def channels(shape: Sequence[int], layout: Layout) -> int:
     return shape[3] if layout == "NHWC" else shape[1]
 
 
+def cells(shape: Sequence[int], layout: Layout) -> int:
+    """Return how many cells a map has."""
+    height, width = height_width(shape, layout)
+    return height * width
+
+
 def pooled_shape(boxes: int, channels: int, size: tuple[int, int], layout: Layout) -> Shape4:
     """Return the shape of pooled values."""
     return (boxes, *size, channels) if layout == "NHWC" else (boxes, channels, *size)

@@ -11,7 +11,7 @@ from roipool import _arguments as check
 from roipool._arguments import Regions
 from roipool._arrays import NUMPY, Array, Library, common_library
 from roipool._definitions import Definition
-from roipool._layout import AXES, Layout, Shape4
+from roipool._layout import Layout, Shape4, cells, channels, pooled_shape
 
 
 class MaxRules(NamedTuple):
@@ -290,8 +290,8 @@ class Call:
         inputs: tuple[Any, ...] = (),
     ) -> Array:
         """Maximum backward: each gradient goes to the cells of its sample, with their weights."""
-        cells = _cells(input_shape, pooling.layout) if pooling.rules.argmax_is_cell else None
-        indices = check.argmax(self.library, name, argmax, grad_output.shape, cells)
+        limit = cells(input_shape, pooling.layout) if pooling.rules.argmax_is_cell else None
+        indices = check.argmax(self.library, name, argmax, grad_output.shape, limit)
         result = self._result(out, input_shape, grad_output.dtype, inputs)
         self.engine.maximum_backward(grad_output, indices, regions, pooling, result)
         return self._filled(result, out)
@@ -309,11 +309,11 @@ class Call:
         inputs: tuple[Any, ...] = (),
     ) -> Array:
         """Maximum backward where argmax names cells: each gets the whole gradient."""
-        cells = check.argmax(
-            self.library, name, argmax, grad_output.shape, _cells(input_shape, layout)
+        chosen = check.argmax(
+            self.library, name, argmax, grad_output.shape, cells(input_shape, layout)
         )
         result = self._result(out, input_shape, grad_output.dtype, inputs)
-        self.engine.unpool(grad_output, cells, batch_indices, layout, result)
+        self.engine.unpool(grad_output, chosen, batch_indices, layout, result)
         return self._filled(result, out)
 
     def _result(
@@ -356,12 +356,5 @@ class Call:
 
 
 def _pooled_shape(features: Array, regions: Regions, pooling: Pooling) -> Shape4:
-    boxes, (rows, columns) = len(regions.boxes), pooling.output_size
-    if pooling.layout == "NHWC":
-        return boxes, rows, columns, features.shape[3]
-    return boxes, features.shape[1], rows, columns
-
-
-def _cells(input_shape: Shape4, layout: Layout) -> int:
-    _, height, width = AXES[layout]
-    return input_shape[height] * input_shape[width]
+    count = channels(features.shape, pooling.layout)
+    return pooled_shape(len(regions.boxes), count, pooling.output_size, pooling.layout)

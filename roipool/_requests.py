@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from roipool import _arguments as check
 from roipool._definitions import TRAITS, Op
-from roipool._layout import AXES, Layout, Shape4
+from roipool._layout import Shape4
 from roipool._pooling import MaxRules, Pooling
 from roipool.ops.roi_align_rotated import check_sizes
 
@@ -85,12 +85,6 @@ class RequestsOf:
         if TRAITS[definition.name].kind == "points":
             check_sizes("features", shape, op.size, pooling)
         return Request(op.forward, op.columns, definition.name in self._by_boxes, pooling)
-
-
-def cells(shape: Shape4, layout: Layout) -> int:
-    """Return how many cells a map has."""
-    _, height, width = AXES[layout]
-    return shape[height] * shape[width]
 
 
 def with_signature_of(

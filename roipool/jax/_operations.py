@@ -17,8 +17,8 @@ from roipool import _arguments as check
 from roipool._arrays import NUMPY
 from roipool._definitions import OPS, Op
 from roipool._dtypes import FLOATS, dtype_name, real_dtype
-from roipool._layout import Layout, Shape4
-from roipool._requests import Arguments, Request, RequestsOf, cells, with_signature_of
+from roipool._layout import Layout, Shape4, cells
+from roipool._requests import Arguments, Request, RequestsOf, with_signature_of
 from roipool.jax._primitives import bind
 
 Array = Any

@@ -26,8 +26,8 @@ from jax.core import ShapedArray
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
-from roipool._layout import AXES, Shape4
-from roipool._requests import Request, cells
+from roipool._layout import AXES, Shape4, cells
+from roipool._requests import Request
 from roipool.jax import _transport
 from roipool.jax._transport import pooled_shape_of
 

@@ -618,16 +618,16 @@ PYTHON = [
     Fault(
         "pooling: cells of a map",
         "roipool/_pooling.py",
-        "argmax, grad_output.shape, _cells(input_shape, layout)",
-        'argmax, grad_output.shape, _cells(input_shape, "NCHW")',
+        "argmax, grad_output.shape, cells(input_shape, layout)",
+        'argmax, grad_output.shape, cells(input_shape, "NCHW")',
         "the wrong axes: cells of an NHWC map are counted as of NCHW",
         "tests/arguments tests/ops",
     ),
     Fault(
         "pooling: cells of a plan's map",
         "roipool/_pooling.py",
-        "_cells(input_shape, pooling.layout) if",
-        '_cells(input_shape, "NCHW") if',
+        "cells(input_shape, pooling.layout) if",
+        'cells(input_shape, "NCHW") if',
         "the wrong axes: cells of an NHWC map are counted as of NCHW",
         "tests/compat",
         equivalent="Only `compat.caffe` asks for the gradient of cells by a plan, and its maps are "
