@@ -12,17 +12,20 @@ __device__ inline AxisBin<Value> axis_bin(const Value* boxes, const Call& call,
           static_cast<int>(bin), samples_of(vertical ? plans.rows : plans.columns, box, bin)};
 }
 
-// The box and the bin of one pooled value.
-struct ValueBin {
-  wide_int box;
-  wide_int row;
-  wide_int column;
-};
-
-__device__ inline ValueBin bin_of_value(const Call& call, wide_int value) {
-  const Division by_column = divide_with_rest(value, call.columns.bins);
-  const Division by_row = divide_with_rest(by_column.quotient, call.rows.bins);
-  return {divide(by_row.quotient, call.channels), by_row.rest, by_column.rest};
+// Calls visit(value, rows, columns) for every pooled value, with the samples of its bin.
+template <typename Visit>
+__device__ inline void for_each_value(const Value* boxes, char* scratch, const Call& call,
+                                      Visit visit) {
+  const Plans<Samples> plans(scratch, call);
+  const wide_int step = static_cast<wide_int>(gridDim.x) * blockDim.x;
+  for (wide_int value = static_cast<wide_int>(blockIdx.x) * blockDim.x + threadIdx.x;
+       value < call.tasks; value += step) {
+    const Division by_column = divide_with_rest(value, call.columns.bins);
+    const Division by_row = divide_with_rest(by_column.quotient, call.rows.bins);
+    const wide_int box = divide(by_row.quotient, call.channels);
+    visit(value, axis_bin(boxes, call, plans, true, box, by_row.rest),
+          axis_bin(boxes, call, plans, false, box, by_column.rest));
+  }
 }
 
 }  // namespace roipool
@@ -39,19 +42,15 @@ extern "C" __global__ void __launch_bounds__(256)
     locate_argmax(const roipool::Value* boxes, const roipool::wide_int* argmax, roipool::Value* y,
                   roipool::Value* x, char* scratch, const roipool::Call call) {
   using namespace roipool;
-  const Plans<Samples> plans(scratch, call);
-  const wide_int step = static_cast<wide_int>(gridDim.x) * blockDim.x;
-  for (wide_int value = static_cast<wide_int>(blockIdx.x) * blockDim.x + threadIdx.x;
-       value < call.tasks; value += step) {
-    const ValueBin bin = bin_of_value(call, value);
-    const auto rows = axis_bin(boxes, call, plans, true, bin.box, bin.row);
-    const auto columns = axis_bin(boxes, call, plans, false, bin.box, bin.column);
-    const Division of_grid = divide_with_rest(maximum<wide_int>(argmax[value], 0),
-                                              maximum<wide_int>(columns.samples.total, 1));
-    const Point<Value> point = point_of(rows, columns, {of_grid.quotient, of_grid.rest});
-    y[value] = point.y;
-    x[value] = point.x;
-  }
+  for_each_value(
+      boxes, scratch, call,
+      [&](wide_int value, const AxisBin<Value>& rows, const AxisBin<Value>& columns) {
+        const Division of_grid = divide_with_rest(maximum<wide_int>(argmax[value], 0),
+                                                  maximum<wide_int>(columns.samples.total, 1));
+        const Point<Value> point = point_of(rows, columns, {of_grid.quotient, of_grid.rest});
+        y[value] = point.y;
+        x[value] = point.x;
+      });
 }
 
 // Positions back to sample indices; -1 where there is no sample inside the map.
@@ -59,13 +58,8 @@ extern "C" __global__ void __launch_bounds__(256)
     identify_argmax(const roipool::Value* boxes, const roipool::Value* y, const roipool::Value* x,
                     roipool::wide_int* argmax, char* scratch, const roipool::Call call) {
   using namespace roipool;
-  const Plans<Samples> plans(scratch, call);
-  const wide_int step = static_cast<wide_int>(gridDim.x) * blockDim.x;
-  for (wide_int value = static_cast<wide_int>(blockIdx.x) * blockDim.x + threadIdx.x;
-       value < call.tasks; value += step) {
-    const ValueBin bin = bin_of_value(call, value);
-    const auto rows = axis_bin(boxes, call, plans, true, bin.box, bin.row);
-    const auto columns = axis_bin(boxes, call, plans, false, bin.box, bin.column);
-    argmax[value] = sample_index_at(rows, columns, {y[value], x[value]});
-  }
+  for_each_value(boxes, scratch, call,
+                 [&](wide_int value, const AxisBin<Value>& rows, const AxisBin<Value>& columns) {
+                   argmax[value] = sample_index_at(rows, columns, {y[value], x[value]});
+                 });
 }
