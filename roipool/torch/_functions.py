@@ -100,6 +100,7 @@ class Differentiable(torch.autograd.Function):  # type: ignore[misc]  # no types
 
     def __init_subclass__(cls) -> None:
         if "operator" in vars(cls):
+            cls.forward = staticmethod(functools.partial(run, cls.operator))
             cls.vmap = staticmethod(
                 _batching.rule(cls.operator, functools.partial(call, cls.operator))
             )
@@ -134,10 +135,6 @@ class Average(Differentiable):
 
     operator = "average"
     leading = 3
-
-    @staticmethod
-    def forward(*args: Any) -> Any:
-        return run("average", *args)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -175,10 +172,6 @@ class AverageBackward(Differentiable):
     leading = 5
 
     @staticmethod
-    def forward(*args: Any) -> Any:
-        return run("average_backward", *args)
-
-    @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         grad, boxes, indices, *map_form, ctx.request = inputs
         ctx.size, ctx.map_form = tuple(grad.shape[2:]), map_form
@@ -213,10 +206,6 @@ class BoxGradient(Differentiable):
     leading = 4
 
     @staticmethod
-    def forward(*args: Any) -> Any:
-        return run("average_backward_boxes", *args)
-
-    @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         *tensors, ctx.request = inputs
         Differentiable.save(ctx, *tensors)
@@ -245,10 +234,6 @@ class Maximum(Differentiable):
 
     operator = "maximum"
     leading = 3
-
-    @staticmethod
-    def forward(*args: Any) -> Any:
-        return run("maximum", *args)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -289,10 +274,6 @@ class MaximumBackward(Differentiable):
     leading = 6
 
     @staticmethod
-    def forward(*args: Any) -> Any:
-        return run("maximum_backward", *args)
-
-    @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         _, *tensors, shape, channels_last, ctx.request = inputs
         ctx.map_form = (shape, channels_last)
@@ -300,6 +281,8 @@ class MaximumBackward(Differentiable):
 
     @staticmethod
     def backward(ctx: Any, tangent: Any) -> Any:
+        if tangent is not None and ctx.needs_input_grad[2] and moves_with_boxes(ctx.request):
+            raise refusal("derivatives of a maximum of samples through boxes", ctx.request.family)
         by_grad = None
         if tangent is not None and ctx.needs_input_grad[0]:
             by_grad = values_at(ctx.request.family, tangent, *ctx.saved_tensors)

@@ -10,6 +10,8 @@ from _support.tensors import CASES, Case, maps
 from torch import Tensor
 from torch.autograd import forward_ad, gradcheck, gradgradcheck
 
+import roipool
+
 # torch compiles a formula of its own, in forward mode, with what it deprecates.
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
 
@@ -224,6 +226,13 @@ def test_derivatives_of_a_maximum_of_samples_that_are_refused(case: Case) -> Non
     pooled = case.pool(features, boxes, case.indices(3))
     with pytest.raises(NotImplementedError, match="maximum of samples"):
         pooled.sum().backward()
+    values, argmax = case.pool(features, boxes.detach(), case.indices(3), return_argmax=True)
+    spread = roipool.roi_align_backward(
+        values.requires_grad_(), boxes, features.shape, argmax=argmax,
+        batch_indices=case.indices(3), **case.options(forward=False),
+    )  # fmt: skip
+    with pytest.raises(NotImplementedError, match="maximum of samples"):
+        spread.sum().backward()
 
 
 @pytest.mark.parametrize(
