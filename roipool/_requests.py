@@ -5,15 +5,48 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Callable, Mapping
+from types import ModuleType
 from typing import Any, NamedTuple
 
 from roipool import _arguments as check
-from roipool._definitions import TRAITS, Op
+from roipool._arguments import Regions
+from roipool._definitions import OPS, TRAITS, Op, Variant
 from roipool._layout import Shape4
 from roipool._pooling import MaxRules, Pooling
 from roipool.ops.roi_align_rotated import check_sizes
 
 Arguments = Mapping[str, Any]
+
+
+Choices = Mapping[str, tuple[Any, ...]]
+
+
+def choices_of(op: Op) -> Choices:
+    """Return the arguments that choose a variant, and what each may be, the default first."""
+    names = {name for variant in op.variants.values() for name in variant.options}
+    return {
+        name: tuple(variant.options[name] for variant in op.variants.values())
+        for name in sorted(names)
+    }
+
+
+def variant_of(op: Op, choices: Choices, given: Arguments) -> Variant:
+    """Return the variant that the arguments choose; what they lack is the default."""
+    chosen = {name: given.get(name, allowed[0]) for name, allowed in choices.items()}
+    for name, allowed in choices.items():
+        check.choice(name, chosen[name], allowed)
+    for variant in op.variants.values():
+        if all(chosen[name] == value for name, value in variant.options.items()):
+            return variant
+    raise AssertionError  # every choice is a variant's
+
+
+def regions_of(op: Op, boxes: Any, indices: Any, images: int, dtype: Any) -> Regions:
+    """Return an operation's boxes as engines read them, checked."""
+    if op.boxes == "boxes":
+        return check.crop_regions(boxes, indices, images, dtype)
+    names = check.ROTATED if op.columns == 5 else check.CORNERS
+    return check.regions(boxes, indices, images, dtype, names)
 
 
 class Request(NamedTuple):
@@ -50,33 +83,23 @@ class RequestsOf:
     """Makes the requests of one operation from the arguments of its public functions."""
 
     def __init__(self, op: Op) -> None:
-        module = importlib.import_module(f"roipool.ops.{op.forward}")
+        module = numpy_functions(op)
         self.op = op
         self._definition = module.definition
         self._placing = tuple(inspect.signature(module.definition).parameters)
         self._rules: MaxRules = getattr(module, "RULES", MaxRules())
         self._by_boxes = {variant.by_boxes for variant in op.variants.values()} - {None}
-        names = {name for variant in op.variants.values() for name in variant.options}
-        self._allowed = {
-            name: tuple(variant.options[name] for variant in op.variants.values())
-            for name in sorted(names)
-        }
+        self._choices = choices_of(op)
 
     def has_argmax(self, given: Arguments) -> bool:
         """Return whether the arguments ask for a maximum."""
-        for name, allowed in self._allowed.items():
-            check.choice(name, given.get(name, allowed[0]), allowed)
-        return any(
-            variant.has_argmax and all(given.get(name) == value for name, value in options)
-            for variant in self.op.variants.values()
-            for options in [variant.options.items()]
-        )
+        return variant_of(self.op, self._choices, given).has_argmax
 
     def request(self, given: Arguments, shape: Shape4, size: tuple[int, int]) -> Request:
         """Return the request for maps of a shape, in the layout of the arguments."""
         op, layout = self.op, check.layout(given["layout"])
         # What a gradient does not take does not matter to it, or is its only choice.
-        choices = {name: allowed[0] for name, allowed in self._allowed.items()}
+        choices = {name: allowed[0] for name, allowed in self._choices.items()}
         values = {"spatial_scale": 1.0, **choices, **given}
         definition = self._definition(*(values[name] for name in self._placing))
         has_filling = op.filling is not None and op.filling in given
@@ -87,25 +110,74 @@ class RequestsOf:
         return Request(op.forward, op.columns, definition.name in self._by_boxes, pooling)
 
 
+def _stars(parameters: list[inspect.Parameter]) -> list[str]:
+    """Return what stands before each parameter: a star before the first that is by name only."""
+    by_name = [each.kind is each.KEYWORD_ONLY for each in parameters]
+    return [
+        "*, " if only and not any(by_name[:place]) else "" for place, only in enumerate(by_name)
+    ]
+
+
 def with_signature_of(
-    like: Callable[..., Any], compute: Callable[[Arguments], Any], module: str, what: str
+    like: Callable[..., Any], compute: Callable[[Arguments], Any], package: str, what: str
 ) -> Callable[..., Any]:
     """Return a function with the name and the arguments of NumPy's; `what` are its arrays."""
     signature = inspect.signature(like)
     parameters = signature.parameters.values()
-    names = tuple(signature.parameters)
-    defaults = {each.name: each.default for each in parameters if each.default is not each.empty}
-    positional = sum(each.kind is each.POSITIONAL_OR_KEYWORD for each in parameters)
+    # Python binds arguments ten times as fast as inspect does: a function made from the signature.
+    head = ", ".join(
+        f"{star}{each.name}" + ("" if each.default is each.empty else f"={each.default!r}")
+        for each, star in zip(parameters, _stars(list(parameters)), strict=True)
+    )
+    pairs = ", ".join(f"{name!r}: {name}" for name in signature.parameters)
+    made: dict[str, Any] = {}
+    exec(f"def {like.__name__}({head}): return {{{pairs}}}", made)
+    bind = made[like.__name__]
 
     def operation(*args: Any, **kwargs: Any) -> Any:
-        given = {**defaults, **dict(zip(names, args, strict=False)), **kwargs}
-        surplus = len(args) > positional or any(name in kwargs for name in names[: len(args)])
-        if surplus or len(given) != len(names) or any(name not in names for name in kwargs):
-            signature.bind(*args, **kwargs)  # says what is wrong with them
+        try:
+            given = bind(*args, **kwargs)
+        except TypeError:
+            signature.bind(*args, **kwargs)  # says it in fewer words
+            raise
         return compute(given)
 
     operation.__name__ = operation.__qualname__ = like.__name__
-    operation.__module__ = module
+    operation.__module__ = package
     operation.__doc__ = f"Compute :func:`roipool.{like.__name__}` of {what}, with derivatives."
     operation.__signature__ = signature  # type: ignore[attr-defined]
     return operation
+
+
+Compute = Callable[[Arguments], Any]
+
+
+def public_functions(
+    operation_of: Callable[[Op], Any],
+    package: str,
+    what: str,
+    around: Callable[[str, Compute], Compute] = lambda name, compute: compute,
+) -> dict[str, Callable[..., Any]]:
+    """Return a front end's functions by name.
+
+    `operation_of` gives an object whose methods ``forward``, ``backward`` and ``backward_boxes``
+    take the arguments of an operation's functions, by name; `around` may wrap them.
+    """
+    found = {}
+    for op in OPS.values():
+        operation = operation_of(op)
+        both = (
+            (op.forward, operation.forward),
+            (op.backward, operation.backward),
+            (op.backward_boxes, operation.backward_boxes),
+        )
+        for name, compute in both:
+            if name is not None:
+                like = inspect.unwrap(getattr(numpy_functions(op), name))
+                found[name] = with_signature_of(like, around(name, compute), package, what)
+    return found
+
+
+def numpy_functions(op: Op) -> ModuleType:
+    """Return the module with the functions of an operation for NumPy arrays."""
+    return importlib.import_module(f"roipool.ops.{op.forward}")

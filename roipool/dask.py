@@ -30,8 +30,10 @@ from numpy.typing import NDArray
 
 import roipool
 from roipool import _arguments as check
+from roipool._arguments import Regions
 from roipool._definitions import OPS, Op
 from roipool._layout import AXES, Layout, pooled_shape
+from roipool._requests import regions_of
 
 Array = Any  # of Dask, which has no types
 
@@ -76,14 +78,12 @@ def pool_chunk(
     return getattr(roipool, name)(np.asarray(maps), **arrays, **options)
 
 
-def _regions(op: Op, given: dict[str, Any], features: Array) -> check.Regions:
-    """Return the boxes of all chunks, checked."""
-    rois, indices, images = given[op.boxes], given[op.indices], features.shape[0]
+def _regions(op: Op, given: dict[str, Any], features: Array) -> Regions:
+    """Return the boxes of all chunks, checked, in the order of the operation's own columns."""
+    regions = regions_of(op, given[op.boxes], given[op.indices], features.shape[0], features.dtype)
     if op.boxes == "boxes":
-        regions = check.crop_regions(rois, indices, images, features.dtype)
         return regions._replace(boxes=check.swap_xy(regions.boxes))
-    names = check.ROTATED if op.columns == 5 else check.CORNERS
-    return check.regions(rois, indices, images, features.dtype, names)
+    return regions
 
 
 def _check_maps(name: str, features: Array, layout: Layout) -> Array:

@@ -10,10 +10,9 @@ whose batch index names no image pools nothing and gets no gradient.
 
 from __future__ import annotations
 
-from roipool.jax._operations import public_functions
+from roipool.jax._operations import FUNCTIONS
 from roipool.jax._transport import transport
 
-_public = public_functions()
-globals().update(_public)
+globals().update(FUNCTIONS)
 
-__all__ = [*_public, "transport"]
+__all__ = [*FUNCTIONS, "transport"]

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib
-import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
@@ -15,10 +13,10 @@ import numpy as np
 
 from roipool import _arguments as check
 from roipool._arrays import NUMPY
-from roipool._definitions import OPS, Op
+from roipool._definitions import Op
 from roipool._dtypes import FLOATS, dtype_name, real_dtype
 from roipool._layout import Layout, Shape4, cells
-from roipool._requests import Arguments, Request, RequestsOf, with_signature_of
+from roipool._requests import Arguments, Request, RequestsOf, public_functions
 from roipool.jax._primitives import bind
 
 Array = Any
@@ -319,23 +317,6 @@ def maximum_backward(
     return bind("maximum_backward", request, grad, chosen, *at, shape=shape)
 
 
-# ---- Functions with NumPy's signatures
-
-
-def public_functions() -> dict[str, Callable[..., Any]]:
-    """Return a function of JAX arrays for each public operation."""
-    found = {}
-    for op in OPS.values():
-        module = importlib.import_module(f"roipool.ops.{op.forward}")
-        operation = Operation(op)
-        for name, compute in (
-            (op.forward, operation.forward),
-            (op.backward, operation.backward),
-            (op.backward_boxes, operation.backward_boxes),
-        ):
-            if name is not None:
-                like = inspect.unwrap(getattr(module, name))
-                found[name] = with_signature_of(
-                    like, named(name)(compute), "roipool.jax", "JAX arrays"
-                )
-    return found
+FUNCTIONS = public_functions(
+    Operation, "roipool.jax", "JAX arrays", lambda name, compute: named(name)(compute)
+)

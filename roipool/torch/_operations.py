@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import inspect
 import operator
-from collections.abc import Callable, Mapping, Sequence
-from types import ModuleType
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from roipool import _arguments as check
-from roipool._definitions import OPS, Op
+from roipool._definitions import Op
+from roipool._requests import (
+    Arguments,
+    choices_of,
+    numpy_functions,
+    public_functions,
+    variant_of,
+)
 from roipool.torch._functions import Request, call
 from roipool.torch._memory import is_channels_last
 from roipool.torch._operators import FAMILIES, Family, Settings
-
-Arguments = Mapping[str, Any]
 
 
 class Plan(NamedTuple):
@@ -55,11 +58,7 @@ class Operation:
         self._option_names = tuple(name for name in parameters if name not in tensors)
         self._options = operator.itemgetter(*self._option_names)
         self._cached_plan = functools.lru_cache(maxsize=1024, typed=True)(self._make_plan)
-        options = {name for variant in op.variants.values() for name in variant.options}
-        self._allowed = {
-            name: tuple(variant.options[name] for variant in op.variants.values())
-            for name in sorted(options)
-        }
+        self._choices = choices_of(op)
 
     # ---- The functions
 
@@ -67,8 +66,7 @@ class Operation:
         """Pool maps."""
         features = given["features"]
         boxes, indices = self._boxes(given, "features")
-        if given["out"] is not None:
-            raise TypeError(f"{self.op.forward}: out must be None for tensors")
+        self._check_out(given)
         plan = self._plan(given)
         pooled = call(plan.operator, to_nchw(features, plan.layout), boxes, indices, plan.request)
         if plan.operator == "average":
@@ -109,17 +107,15 @@ class Operation:
         # A maximum of cells needs no more than its argmax.
         values = placing(family, {"spatial_scale": 1.0, **given})
         request = Request(family, settings(family.name, 1, values)[1 : 1 + len(values)])
-        argmax = given.get("argmax")
+        argmax, form = given.get("argmax"), (shape, is_channels_last(gradient))
         if not family.is_maximum:
             if argmax is not None:
                 raise ValueError("argmax must not be given with mode='avg': an average has none")
-            form = (shape, is_channels_last(gradient))
             return from_nchw(
                 call("average_backward", gradient, boxes, indices, *form, request), order
             )
         if not isinstance(argmax, Tensor):
             raise TypeError(f"argmax must be the tensor that {self.op.forward} returned")
-        form = (shape, is_channels_last(gradient))
         chosen = to_nchw(argmax, order)
         return from_nchw(
             call("maximum_backward", gradient, chosen, boxes, indices, *form, request), order
@@ -127,7 +123,7 @@ class Operation:
 
     def backward_boxes(self, given: Arguments) -> Tensor:
         """Return the gradient with respect to the boxes."""
-        given = {**{name: values[0] for name, values in self._allowed.items()}, **given}
+        given = {**{name: values[0] for name, values in self._choices.items()}, **given}
         family, order = self._family(given), check.layout(given["layout"])
         boxes, indices = self._boxes(given, "features")
         values = placing(family, given)
@@ -139,12 +135,7 @@ class Operation:
     # ---- Arguments
 
     def _family(self, given: Arguments) -> Family:
-        for name, allowed in self._allowed.items():
-            check.choice(name, given[name], allowed)
-        for variant in self.op.variants.values():
-            if all(given[name] == value for name, value in variant.options.items()):
-                return self._families[variant.has_argmax]
-        raise AssertionError  # every choice is a variant's
+        return self._families[variant_of(self.op, self._choices, given).has_argmax]
 
     def _check_out(self, given: Arguments) -> None:
         if given.get("out") is not None:
@@ -238,60 +229,4 @@ def from_nchw(maps: Tensor, order: str) -> Tensor:
     return maps.permute(0, 2, 3, 1) if order == "NHWC" else maps
 
 
-# ---- Functions with NumPy's signatures
-
-
-def _stars(parameters: list[inspect.Parameter]) -> list[str]:
-    """Return what stands before each parameter: a star before the first that is by name only."""
-    by_name = [each.kind is each.KEYWORD_ONLY for each in parameters]
-    return [
-        "*, " if only and not any(by_name[:place]) else "" for place, only in enumerate(by_name)
-    ]
-
-
-def _public(compute: Callable[[Arguments], Any], like: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function with the name and the arguments of NumPy's."""
-    signature = inspect.signature(like)
-    parameters = signature.parameters.values()
-    # Python binds arguments ten times as fast as inspect does: a function made from the signature.
-    head = ", ".join(
-        f"{star}{each.name}" + ("" if each.default is each.empty else f"={each.default!r}")
-        for each, star in zip(parameters, _stars(list(parameters)), strict=True)
-    )
-    pairs = ", ".join(f"{name!r}: {name}" for name in signature.parameters)
-    made: dict[str, Any] = {}
-    exec(f"def {like.__name__}({head}): return {{{pairs}}}", made)
-    bind = made[like.__name__]
-
-    def operation(*args: Any, **kwargs: Any) -> Any:
-        return compute(bind(*args, **kwargs))
-
-    operation.__name__ = operation.__qualname__ = like.__name__
-    operation.__module__ = "roipool.torch"
-    operation.__doc__ = f"Compute :func:`roipool.{like.__name__}` of tensors, with derivatives."
-    operation.__signature__ = signature  # type: ignore[attr-defined]
-    return operation
-
-
-def numpy_functions(op: Op) -> ModuleType:
-    """Return the module with the functions of an operation for NumPy arrays."""
-    return importlib.import_module(f"roipool.ops.{op.forward}")
-
-
-def public_functions() -> dict[str, Callable[..., Any]]:
-    """Return a function of tensors for each public operation."""
-    found = {}
-    for op in OPS.values():
-        operation = Operation(op)
-        both = (
-            (op.forward, operation.forward),
-            (op.backward, operation.backward),
-            (op.backward_boxes, operation.backward_boxes),
-        )
-        for name, compute in both:
-            if name is not None:
-                found[name] = _public(compute, inspect.unwrap(getattr(numpy_functions(op), name)))
-    return found
-
-
-FUNCTIONS = public_functions()
+FUNCTIONS = public_functions(Operation, "roipool.torch", "tensors")

@@ -8,7 +8,6 @@ in either memory format; what differentiates and batches them is in ``_functions
 from __future__ import annotations
 
 import functools
-import importlib
 import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -22,6 +21,7 @@ from roipool._arrays import library_of
 from roipool._definitions import OPS, TRAITS, Op
 from roipool._layout import Layout
 from roipool._pooling import MaxRules, Pooling
+from roipool._requests import numpy_functions, regions_of
 from roipool.ops.roi_align_rotated import check_sizes
 from roipool.torch._cuda import CUDA
 from roipool.torch._memory import (
@@ -59,7 +59,7 @@ class Family:
     """
 
     def __init__(self, op: Op, is_maximum: bool) -> None:
-        module = importlib.import_module(f"roipool.ops.{op.forward}")
+        module = numpy_functions(op)
         averages = [each for each in op.variants.values() if not each.has_argmax]
         self.op = op
         self.is_maximum = is_maximum
@@ -102,10 +102,7 @@ class Family:
     def regions(self, boxes: Any, indices: Any, images: int, dtype: Any) -> Regions:
         """Return boxes as engines read them; an error names the operation."""
         try:
-            if self.op.boxes == "boxes":
-                return check.crop_regions(boxes, indices, images, dtype)
-            names = check.ROTATED if self.op.columns == 5 else check.CORNERS
-            return check.regions(boxes, indices, images, dtype, names)
+            return regions_of(self.op, boxes, indices, images, dtype)
         except (TypeError, ValueError) as error:
             raise type(error)(f"{self.op.forward}: {error}") from None
 

@@ -89,7 +89,8 @@ WRONG: dict[str, tuple[Any, type[Exception], str]] = {
         "roi_align: rois must be a tensor.*numpy.ndarray",
     ),
     "NumPy maps": (
-        lambda x: roipool.roi_align(x.numpy(), ROIS, 2), TypeError, "features must be a tensor",
+        lambda x: roipool.roi_align(x.numpy(), ROIS, 2), TypeError,
+        "one library: features is numpy.ndarray, rois is torch.Tensor",
     ),
     "a list of numbers": (
         lambda x: roipool.roi_align(x, [[0, 1, 1, 4, 4]], 2), TypeError,
