@@ -9,7 +9,7 @@ from typing import Any
 import roipool
 from roipool import _system_info
 
-__all__ = ["add_parser", "report", "run"]
+__all__ = ["add_parser", "report", "run", "what_to_verify"]
 
 _BACKENDS = ("cpu", "cuda", "all")
 _SHOWN = 5  # problems of a group
@@ -63,12 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
     """
     from roipool import verification
 
-    backends, left_out = _backends(arguments.backend)
-    left_out += [
-        f"bfloat16 on {name}: needs ml_dtypes{' and CuPy 14' if name == 'cuda' else ''}"
-        for name in backends
-        if "bfloat16" not in verification.device(name).types
-    ]
+    backends, left_out = what_to_verify(arguments.backend)
     print(f"roipool {roipool.__version__}, seed {arguments.seed}")
     for reason in left_out:
         print(f"not checked: {reason}")
@@ -103,14 +98,42 @@ def report(tallies: Iterable[Any], backends: Sequence[str]) -> int:
     return 0
 
 
-def _backends(asked: str) -> tuple[list[str], list[str]]:
-    """Return the backends to verify, and why others are left out."""
+def what_to_verify(asked: str) -> tuple[list[str], list[str]]:
+    """Return what this installation can verify, and why the rest is left out.
+
+    Parameters
+    ----------
+    asked : {"cpu", "cuda", "all"}
+        The backends asked for.
+
+    Returns
+    -------
+    backends : list of str
+        Those that are there.
+    left_out : list of str
+        One line for each backend and type that is not.
+
+    Raises
+    ------
+    ValueError
+        If the GPU is asked for and there is none.
+    """
+    from roipool import verification
+
     no_gpu = None if asked == "cpu" else _system_info.gpu_facts()["no_gpu"]
     if asked == "cuda" and no_gpu:
         raise ValueError(f"--backend cuda: {no_gpu}")
-    if asked != "all":
-        return [asked], []
-    return (["cpu"], [f"cuda: {no_gpu}"]) if no_gpu else (["cpu", "cuda"], [])
+    backends = ["cpu", "cuda"] if asked == "all" else [asked]
+    left_out = []
+    if asked == "all" and no_gpu:
+        backends.remove("cuda")
+        left_out.append(f"cuda: {no_gpu}")
+    left_out += [
+        f"bfloat16 on {name}: needs ml_dtypes{' and CuPy 14' if name == 'cuda' else ''}"
+        for name in backends
+        if "bfloat16" not in verification.device(name).types
+    ]
+    return backends, left_out
 
 
 def _print(tally: Any) -> None:

@@ -106,27 +106,38 @@ def every_file() -> Iterator[Text]:
 
 
 def covering() -> Iterator[tuple[int, Text]]:
-    """Return texts that hold, file by file, all values of what a text is specialised for.
+    """Return texts that hold every value of what a text is specialised for, and every file.
 
-    Types, layouts and packs come in every combination of theirs; definitions, types of argmax and
-    architectures take turns beside them.
+    Files of the same definitions share the values out, as they share the headers that plan. Every
+    file is there for the oldest architecture, which has the fewest instructions; each in every
+    type, layout and pack is `every_file`.
     """
-    for file, definitions in FILES.items():
-        forms = list(dict.fromkeys(text[1:4] for text in every_type_and_layout(file, "any")))
-        for number in range(max(len(forms), len(definitions))):
-            text = Text(
-                file, *forms[number % len(forms)], definitions[number % len(definitions)],
+    for definitions in dict.fromkeys(FILES.values()):
+        files = [file for file, its in FILES.items() if its == definitions]
+        forms = {file: _forms(file) for file in files}
+        for number in range(max(len(definitions), *map(len, forms.values()))):
+            file = files[number % len(files)]
+            yield ARCHITECTURES[number // len(files) % len(ARCHITECTURES)], Text(
+                file, *forms[file][number % len(forms[file])],
+                definitions[number % len(definitions)],
                 argmax_types(file)[number // 2 % len(argmax_types(file))],
             )  # fmt: skip
-            yield ARCHITECTURES[number % len(ARCHITECTURES)], text
+
+
+def _forms(file: str) -> list[tuple[str, str, int]]:
+    """Return every type, layout and pack of a file, each combination once."""
+    return list(dict.fromkeys(text[1:4] for text in every_type_and_layout(file, "any")))
 
 
 def covers(texts: list[tuple[int, Text]]) -> dict[str, set[object]]:
-    """Return what texts hold, file by file and value by value."""
+    """Return what texts hold, value by value."""
     found: dict[str, set[object]] = {}
     for architecture, text in texts:
-        found.setdefault("architecture", set()).add((text.file, architecture))
-        found.setdefault("form", set()).add((text.file, text.dtype, text.layout, text.pack))
-        found.setdefault("definition", set()).add((text.file, text.definition))
+        kind = FILES[text.file]
+        found.setdefault("architecture", set()).add(architecture)
+        found.setdefault("oldest", set()).add((text.file, architecture == ARCHITECTURES[0]))
+        found.setdefault("type and layout", set()).add((kind, text.dtype, text.layout))
+        found.setdefault("pack", set()).add((kind, text.pack > 1))
+        found.setdefault("definition", set()).add((kind, text.definition))
         found.setdefault("argmax type", set()).add((text.file, text.argmax_type))
     return found

@@ -27,20 +27,47 @@ def differences(function: Callable[[Array], float], at: Array, step: float) -> A
     return slopes
 
 
+def feature_differences(
+    forward: Callable[[Array], Array],
+    maps: Array,
+    upstream: Array,
+    step: float,
+    layout: str = "NCHW",
+) -> Array:
+    """Return the central differences of <`forward`(maps), `upstream`> by each number of `maps`.
+
+    Channels are pooled one by one, so copies of the maps, each with one number nudged, lie side by
+    side in the channels of a single call.
+    """
+    axis = layout.index("C")
+    shape, count = maps.shape, maps.size
+
+    def losses(by: float) -> Array:
+        copies = np.repeat(maps[np.newaxis], count, axis=0)
+        copies.reshape(count, count)[np.diag_indices(count)] += by
+        pooled = forward(np.concatenate(copies, axis))
+        weighted = np.stack(np.split(pooled, count, axis)) * upstream
+        return weighted.reshape(count, -1).sum(axis=1).reshape(shape)
+
+    return (losses(step) - losses(-step)) / (2 * step)
+
+
 def check_features(
     backend: Backend,
     forward: Callable[[Any], Any],
     backward: Callable[[Any], Any],
     shape: tuple[int, ...],
     step: float,
+    layout: str,
 ) -> None:
     """Compare a backward with the differences of its forward's dot product with a gradient."""
     maps = numbers(*shape)
-    upstream = numbers(*backend.to_host(forward(backend.to_device(maps))).shape)
 
-    def loss(values: Array) -> float:
-        return float(np.sum(backend.to_host(forward(backend.to_device(values))) * upstream))
+    def pooled(values: Array) -> Array:
+        return backend.to_host(forward(backend.to_device(values)))
 
+    upstream = numbers(*pooled(maps).shape)
     found = backend.to_host(backward(backend.to_device(upstream)))
+    expected = feature_differences(pooled, maps, upstream, step, layout)
     # Averages are linear, so any step does; differences lose digits as the step gets small.
-    np.testing.assert_allclose(found, differences(loss, maps, step), rtol=0, atol=2e-14 / step)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=2e-14 / step)

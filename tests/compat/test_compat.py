@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from _support.backends import Backend
+from _support.differences import feature_differences
 from _support.golden_data import FOLDER
 from _support.placed import Placed, computing_on
 
@@ -58,20 +59,6 @@ def near(got: Any, want: Any, ulps: float = 8) -> None:
 def all_equal(got: tuple[np.ndarray, ...], want: tuple[np.ndarray, ...]) -> None:
     for ours, theirs in zip(got, want, strict=True):
         np.testing.assert_array_equal(ours, theirs)
-
-
-def finite_difference(
-    forward: Callable[[np.ndarray], np.ndarray], maps: np.ndarray, grad: np.ndarray
-) -> np.ndarray:
-    """Gradient of sum(forward(maps) * grad) by central differences, in float64."""
-    step = 1e-6
-    result = np.zeros_like(maps)
-    for index in np.ndindex(*maps.shape):
-        up, down = maps.copy(), maps.copy()
-        up[index] += step
-        down[index] -= step
-        result[index] = ((forward(up) - forward(down)) * grad).sum() / (2 * step)
-    return result
 
 
 @pytest.mark.parametrize("scale", SCALES)
@@ -327,7 +314,7 @@ class TestExactGradients:
         rng: np.random.Generator,
     ) -> None:
         grad = rng.standard_normal(forward(maps).shape)
-        want = finite_difference(forward, maps, grad)
+        want = feature_differences(forward, maps, grad, 1e-6)
         np.testing.assert_allclose(backward(grad), want, rtol=1e-6, atol=1e-7)
 
     def test_caffe_roi_align(self) -> None:

@@ -1,8 +1,9 @@
 """NVRTC takes every kernel, as CuPy would ask it to; no GPU is needed.
 
-Covered: each file in each element type, layout and pack, for each definition that it is made for,
-for every architecture in `ARCHITECTURES`, but not for all of these together. PTX is what shows that
-NVRTC understands a text; the newest architecture also assembles each file to machine code. All
+Covered: each file; each element type, layout and definition of files of one kind; every
+architecture in `ARCHITECTURES`, but not all of these together. PTX is what shows that NVRTC
+understands a text; the newest architecture also assembles each file to machine code.
+``benchmarks/cuda_resources.py --check`` assembles each file in each type, layout and pack. All
 texts as machine code for every architecture are ``pytest --everything``, and take half an hour.
 """
 

@@ -58,6 +58,7 @@ def test_roi_pool(backend: Backend, layout: str) -> None:
         lambda upstream: roipool.roi_pool_backward(upstream, argmax, rois, shape, layout=layout),
         shape,
         step=1e-5,
+        layout=layout,
     )
 
 
@@ -71,6 +72,7 @@ def test_roi_average_pool(backend: Backend, layout: str) -> None:
         lambda grad: roipool.roi_average_pool_backward(grad, rois, shape, layout=layout),
         shape,
         step=1.0,
+        layout=layout,
     )
 
 
@@ -87,6 +89,7 @@ def test_roi_align_average(backend: Backend, aligned: bool, ratio: Any, layout: 
         lambda grad: roipool.roi_align_backward(grad, rois, shape, 0.9, ratio, **options),
         shape,
         step=1.0,
+        layout=layout,
     )
 
 
@@ -107,6 +110,7 @@ def test_roi_align_maximum(backend: Backend, aligned: bool, ratio: Any, layout: 
         ),
         shape,
         step=1e-5,
+        layout=layout,
     )
 
 
@@ -122,6 +126,7 @@ def test_crop_and_resize(backend: Backend, method: str, layout: str) -> None:
         lambda grad: roipool.crop_and_resize_backward(grad, boxes, images, shape, **options),
         shape,
         step=1.0,
+        layout=layout,
     )
 
 

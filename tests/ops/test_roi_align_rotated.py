@@ -232,6 +232,7 @@ def test_features_gradient(backend: Backend, ratio: Any, layout: str) -> None:
         ),
         shape,
         step=1.0,
+        layout=layout,
     )
 
 

@@ -19,7 +19,7 @@ from roipool._cuda.source import flatten
 SOURCES = next(folder for folder in Path(__file__).parents if (folder / "pyproject.toml").exists())
 KERNELS = SOURCES / "roipool" / "kernels"
 GEOMETRY = sorted(path.name for path in KERNELS.glob("*.h"))
-ENGINE = sorted(f"cpu/{path.name}" for path in (KERNELS / "cpu").iterdir())
+ENGINE = sorted(f"cpu/{path.name}" for path in (KERNELS / "cpu").glob("*.h"))
 
 # ---- A C++ compiler
 
@@ -43,7 +43,7 @@ def complaints(source: str, folder: Path, *options: str) -> str:
 
 def test_headers_are_there() -> None:
     assert {"config.h", "sample.h", "definitions.h", "roi_pool.h", "roi_align.h"} <= set(GEOMETRY)
-    assert {"cpu/average.cpp", "cpu/maximum.cpp", "cpu/plan.h"} <= set(ENGINE)
+    assert {"cpu/call.h", "cpu/plan.h", "cpu/regions.h"} <= set(ENGINE)
 
 
 @pytest.mark.parametrize("header", GEOMETRY)
@@ -52,7 +52,7 @@ def test_geometry_header_compiles_alone(header: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("file", ENGINE)
-def test_engine_file_compiles_alone(file: str, tmp_path: Path) -> None:
+def test_engine_header_compiles_alone(file: str, tmp_path: Path) -> None:
     python = sysconfig.get_path("include")  # of the one that looks for Ctrl-C
     options = ("-DROIPOOL_ENGINE=test", "-Wno-psabi", f"-I{python}")
     assert complaints(f'#include "{file}"\n', tmp_path, *options) == ""
@@ -195,7 +195,8 @@ extern "C" __global__ void store_double(const roipool::Axis<double>* axes, doubl
 def test_geometry_compiles_for_gpus(architecture: int, compiler: None) -> None:
     if architecture not in nvrtc.architectures():
         pytest.skip(f"this version of NVRTC does not know sm_{architecture}")
-    options = (f"--gpu-architecture=sm_{architecture}", "--std=c++17", "-fmad=false", "-ftz=true")
+    target = f"--gpu-architecture=compute_{architecture}"
+    options = (target, "--std=c++17", "-fmad=false", "-ftz=true")
     ptx = nvrtc.compile_cuda(flatten("definitions.h") + KERNEL, *options)
     assert "store_float" in ptx
     assert "store_double" in ptx
@@ -209,7 +210,11 @@ def test_geometry_header_compiles_alone_for_gpus(header: str, compiler: None) ->
 
 
 def test_contraction_would_be_seen(compiler: None) -> None:
-    ptx = nvrtc.compile_cuda(flatten("definitions.h") + KERNEL, "--std=c++17", "-fmad=true")
+    one_of_all = "const int name = roipool::define_roi_align;"  # the rest takes seconds
+    loop = re.search(r"for \(int name.*{", KERNEL)
+    assert loop is not None
+    text = flatten("definitions.h") + KERNEL.replace(loop[0], f"{{ {one_of_all}")
+    ptx = nvrtc.compile_cuda(text, "--std=c++17", "-fmad=true")
     assert re.search(r"\bfma\.rn\.f32", ptx)
 
 

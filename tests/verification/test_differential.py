@@ -120,9 +120,9 @@ def found_in(case: Case, subject: str, library: Any = roipool) -> Finding:
 
 
 def test_a_failure_is_made_small() -> None:
-    maps = np.random.default_rng(0).integers(1, 99, (2, 5, 9, 11)) / 16
-    rois = np.array([[1, 0.1, 0.3, 7.7, 8], [0, 1, 1, 2, 9], [1, 1, 1, 1, 1]])
-    grad = np.ones((3, 5, 3, 4))
+    maps = np.random.default_rng(0).integers(1, 99, (2, 2, 5, 6)) / 16
+    rois = np.array([[1, 0.1, 0.3, 4.7, 4], [0, 1, 1, 2, 9], [1, 1, 1, 1, 1]])
+    grad = np.ones((3, 2, 3, 2))
     case = replace(CASE, maps=maps, grad=grad, rois=rois, storage="strided", threads=2)
     small, failure = shrink(case, found_in(case, ORACLE, WRONG), WRONG)
     assert failure.what == "pooled"
@@ -130,6 +130,8 @@ def test_a_failure_is_made_small() -> None:
     assert small.grad.shape == (1, 1, 1, 1)
     assert (small.storage, small.threads, small.options["aligned"]) == ("plain", 1, False)
     assert np.all(small.maps == 1)
+    again, _ = shrink(small, failure, WRONG)
+    assert repr(again) == repr(small)
 
 
 def test_the_line_repeats_the_call(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
 import json
 from collections.abc import Callable, Iterator
@@ -65,24 +66,29 @@ def tally(compared: Callable[[], groups.Comparisons]) -> Tally:
 # ---- Where all is right
 
 
-def test_the_program_says_so() -> None:
-    """It needs nothing but the package, and says what it did not check."""
-    missing = ("pytest", "hypothesis", "ml_dtypes", "rich", "cupy")
-    code = "from roipool.cli import main; exit(main(['verify', '--seed', '3']))"
-    done = run_python(code, modules=dict.fromkeys(missing, NOT_INSTALLED))
-    assert (done.returncode, done.stderr) == (0, "")
-    told = done.stdout.splitlines()
-    left_out = [line for line in told if line.startswith("not checked: ")]
-    gpu, half_type = left_out
-    assert gpu.startswith('not checked: cuda: CuPy is not installed: pip install "roipool')
-    assert half_type == "not checked: bfloat16 on cpu: needs ml_dtypes"
-    first, *lines, last = (line for line in told if line not in left_out)
-    assert first == f"roipool {roipool.__version__}, seed 3"
+def test_every_group_is_reported(
+    inputs: groups.Inputs, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`.ci/run` carries out the command itself, where nothing but the package is installed."""
+    assert report(groups.verify(["cpu"], 3, inputs=inputs), ["cpu"]) == 0
+    *lines, last = capsys.readouterr().out.splitlines()
     assert len(lines) == 3 * len(_cpu.instruction_sets()) + 3
     assert all(line.endswith(" ok") and len(line) <= 80 for line in lines)
     for name in _cpu.instruction_sets():
         assert sum(line.startswith(f"cpu {name}: ") for line in lines) == 3
     assert last.startswith("verified: cpu, ")
+
+
+def test_what_is_not_checked() -> None:
+    missing = ("pytest", "hypothesis", "ml_dtypes", "rich", "cupy")
+    code = "from roipool.cli.verify import what_to_verify; print(*what_to_verify('all'), sep='\\n')"
+    done = run_python(code, modules=dict.fromkeys(missing, NOT_INSTALLED))
+    assert (done.returncode, done.stderr) == (0, "")
+    backends, left_out = map(ast.literal_eval, done.stdout.splitlines())
+    assert backends == ["cpu"]
+    gpu, half_type = left_out
+    assert gpu.startswith('cuda: CuPy is not installed: pip install "roipool')
+    assert half_type == "bfloat16 on cpu: needs ml_dtypes"
 
 
 def test_backend(backend: Backend, known: groups.Known) -> None:

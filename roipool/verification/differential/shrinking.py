@@ -146,7 +146,7 @@ def _simpler_options(case: Case) -> Iterator[Case]:
         for simpler in ((1, ratio[1]), (ratio[0], 1), *((r,) * 2 for r in ratio)):
             if simpler != ratio:
                 yield replace(case, options=case.options | {"sampling_ratio": simpler})
-    elif ratio:
+    elif ratio and ratio > max(_SIMPLE_OPTIONS["sampling_ratio"]):  # from here on those are less
         yield replace(case, options=case.options | {"sampling_ratio": ratio - 1})
 
 

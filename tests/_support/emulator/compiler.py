@@ -21,7 +21,7 @@ from pathlib import Path
 FOLDER = Path(__file__).parent
 COMPILER = shutil.which(os.environ.get("CXX", "g++").split()[0]) or shutil.which("c++")
 FLAGS = (
-    "-std=c++17", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", "-ffp-contract=off",
+    "-std=c++17", "-O0", "-fPIC", "-shared", "-fvisibility=hidden", "-ffp-contract=off",
     "-fno-math-errno", "-Wno-unused", "-x", "c++",
 )  # fmt: skip
 # Options of a device compiler that FLAGS already are, or that say nothing to a C++ compiler.
