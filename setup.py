@@ -15,6 +15,7 @@ import sysconfig
 import tempfile
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -24,7 +25,7 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 KERNELS = Path("roipool") / "kernels"
-ENGINES = ("average", "maximum")
+ENGINES = ("maximum", "average")  # the one that takes longer first
 
 # Decisions (floor, ceil, outside the map) must not depend on the compiler: no contraction.
 GEOMETRY_FLAGS = ["-std=c++17", "-O3", "-ffp-contract=off", "-fno-math-errno", "-Wno-psabi"]
@@ -90,10 +91,32 @@ class BuildWithEngines(build_ext):
         engines = self.usable_engines()
         if len(engines) > 1:
             ext.define_macros.append(("ROIPOOL_X86_ENGINES", None))
-        jobs = [(engine, isa, flags) for isa, flags in engines.items() for engine in ENGINES]
+        jobs = [
+            partial(self.build_engine, engine, isa, flags)
+            for engine in ENGINES
+            for isa, flags in engines.items()
+        ]
+        jobs.append(partial(self.build_module, ext))
         with ThreadPoolExecutor(os.cpu_count()) as pool:  # each waits for a compiler
-            ext.extra_objects += pool.map(self.build_engine, *zip(*jobs, strict=True))
+            ext.extra_objects += pool.map(lambda job: job(), jobs)
+        ext.sources, ext.depends = [], ext.sources + ext.depends  # `build_module` compiled them
         super().build_extension(ext)
+
+    def build_module(self, ext: Extension) -> str:
+        """Compile what Cython made; return the object's path.
+
+        Setuptools would do the same, but only after the engines.
+        """
+        (obj,) = self.compiler.compile(
+            ext.sources,
+            output_dir=self.build_temp,
+            macros=ext.define_macros,
+            include_dirs=ext.include_dirs,
+            debug=self.debug,
+            extra_postargs=ext.extra_compile_args,
+            depends=ext.depends,
+        )
+        return obj
 
     def build_engine(self, engine: str, isa: str, flags: list[str]) -> str:
         """Compile one engine for one instruction set; return the object's path."""

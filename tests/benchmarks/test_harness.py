@@ -494,7 +494,7 @@ def test_both_layouts_and_all_types() -> None:
 
 @pytest.mark.parametrize("peer", ["stub", "none"])
 def test_plot(peer: str, capsys: pytest.CaptureFixture[str]) -> None:
-    options = ["--workload", "W4a,W4b,stress-nan", "--peers", peer]
+    options = ["--workload", "W4a,stress-nan", "--peers", peer]
     assert run_bench(*TINY, *options, "--plot", "out.png", stub=Stub) == 0
     assert capsys.readouterr().err == ""
     with pytest.importorskip("PIL.Image").open("out.png") as figure:

@@ -234,7 +234,7 @@ def test_plans_fit_into_their_bound(
 ) -> None:
     if (missing := emulator.why_not()) is not None:
         pytest.skip(missing)
-    boxes = np.vstack([hostile_boxes(10, 150), far_boxes(11, 150, size)])
+    boxes = np.vstack([hostile_boxes(10, 80), far_boxes(11, 80, size)])
     with np.errstate(over="ignore"):
         regions = Regions(boxes.astype(np.float32), np.zeros(len(boxes), np.int64))
     gpu = Backend("emulator")

@@ -22,8 +22,8 @@ pytest.importorskip("hypothesis")
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-EXAMPLES = 200
-EMULATED = 50  # where the emulator computes, which is slow
+EXAMPLES = 100
+EMULATED = 25  # where the emulator computes, which is slow
 
 
 def examples(**strategies: st.SearchStrategy[Any]) -> Callable[[Callable[..., None]], Any]:
