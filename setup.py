@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import sys
@@ -218,7 +219,8 @@ class BuildWithEngines(build_ext):
                     [str(source)], output_dir=folder, extra_postargs=compile_flags
                 )
                 program = str(Path(folder) / "probe")
-                self.compiler.link_executable(objects, program, extra_postargs=link_flags)
+                asked = shlex.split(os.environ.get("LDFLAGS", ""))  # else for libraries only
+                self.compiler.link_executable(objects, program, extra_postargs=link_flags + asked)
                 answer = subprocess.run([program], capture_output=True, text=True, check=True)
             except Exception:  # noqa: BLE001 - each compiler class raises its own
                 return False

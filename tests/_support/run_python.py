@@ -47,6 +47,6 @@ def run_python(
             env={**without, "PYTHONPATH": os.pathsep.join(filter(None, places)), **environment},
             capture_output=True,
             text=True,
-            timeout=600,
+            timeout=300,
             check=False,
         )

@@ -214,13 +214,48 @@ def test_works_after_a_fork_where_torch_used_its_threads(first: str) -> None:
             return float((torch.ones(3000, 3000) + 1).sum())
 
         torch.set_num_threads(4)
+        def worker():
+            torch.set_num_threads(1)  # as those of DataLoader do: PyTorch by itself hangs with more
+            use_torch()
+            assert work() == expected
+
         use_torch()
         fork(check_child)
         use_torch()
-        fork(lambda: (use_torch(), check_child()))
+        fork(worker)
         print("done")
     """
     done = run_python(f"import {first}\n" + FORKS + dedent(forks))
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+
+
+@pytest.mark.parametrize("first", ["torch", "roipool"])
+def test_torch_and_roipool_each_keep_their_number_of_threads(first: str) -> None:
+    """Whether both use one OpenMP library or, as with a wheel that brings one, each its own."""
+    pytest.importorskip("torch")
+    code = f"""
+        import {first}
+        import numpy as np, roipool, torch
+
+        def work():
+            maps = np.random.default_rng(0).normal(size=(2, 64, 30, 30)).astype(np.float32)
+            rois = np.column_stack([np.arange(600) % 2, np.tile([1, 2, 20, 25], (600, 1))])
+            return roipool.roi_align(maps, rois, 7).tobytes()
+
+        def torch_works():
+            return float((torch.ones(3000, 3000) + 1).sum()) == 2 * 3000 * 3000
+
+        roipool.set_num_threads(1)
+        expected = work()
+        for ours, theirs in ((2, 3), (3, 1), (1, 2)):
+            torch.set_num_threads(theirs)
+            roipool.set_num_threads(ours)
+            for _ in range(3):
+                assert work() == expected and torch_works()
+            assert (roipool.get_num_threads(), torch.get_num_threads()) == (ours, theirs)
+        print("done")
+    """
+    done = run_python(code)
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
 
 

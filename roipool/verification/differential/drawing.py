@@ -56,7 +56,11 @@ def draw(
     -------
     Case
     """
-    rng = np.random.default_rng((seed, number))
+    return draw_from(np.random.default_rng((seed, number)), operations, tiny=tiny)
+
+
+def draw_from(rng: Random, operations: Sequence[str], *, tiny: bool) -> Case:
+    """Return the call that a random generator, or what acts like one, decides on."""
     name = _pick(rng, [name for name in operations for _ in range(1 if "." in name else 3)])
     operation = OPERATIONS[name]
     dtype = _pick(rng, [one for one in operation.dtypes if one in dtypes()])

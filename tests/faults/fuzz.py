@@ -1,0 +1,84 @@
+"""A coverage-guided fuzzer of the engines, under AddressSanitizer and UBSan.
+
+The bytes that libFuzzer invents decide, in place of a random generator, which call is drawn by
+`roipool.verification.differential`: operation, types, layout, strides, shapes, boxes, options and
+threads. Each call must end without a complaint of the sanitizers, and agree with the oracle.
+
+    tests/faults/fuzz.sh -runs=100000          # builds all that it needs; keeps tests/faults/corpus
+    tests/faults/fuzz.sh crash-0123...         # repeats what it found
+
+Options are libFuzzer's: https://llvm.org/docs/LibFuzzer.html#options.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import atheris
+import numpy as np
+
+from roipool.verification.differential.checking import CALL, ORACLE, check
+from roipool.verification.differential.drawing import draw_from
+from roipool.verification.differential.operations import OPERATIONS
+
+SEEDS = 1 << 16  # of the numbers in arrays
+STEPS = 1 << 16  # of real numbers
+
+
+class Bytes:
+    """Draws as NumPy's `Generator` does, but what the fuzzer's bytes say, as long as they last."""
+
+    def __init__(self, data: bytes) -> None:
+        self.provider = atheris.FuzzedDataProvider(data)
+        self.rest = np.random.default_rng(len(data))
+
+    def _below(self, count: int) -> int:
+        if self.provider.remaining_bytes() == 0:
+            return int(self.rest.integers(count))
+        return int(self.provider.ConsumeIntInRange(0, count - 1))
+
+    def _numbers(self) -> np.random.Generator:
+        """Return what draws arrays, whose numbers are not for the fuzzer to choose one by one."""
+        return np.random.default_rng(self._below(SEEDS))
+
+    def integers(self, low: int, high: int | None = None, size: Any = None) -> Any:
+        """Return whole numbers below `high`, or from 0 on below `low`."""
+        low, high = (0, low) if high is None else (low, high)
+        if size is not None:
+            return self._numbers().integers(low, high, size)
+        return int(low) + self._below(int(high) - int(low))
+
+    def random(self, size: Any = None) -> Any:
+        """Return real numbers between 0 and 1."""
+        if size is not None:
+            return self._numbers().random(size)
+        return (self._below(STEPS) + 0.5) / STEPS
+
+    def uniform(self, low: float, high: float, size: int | None = None) -> Any:
+        """Return real numbers between `low` and `high`."""
+        if size is not None:
+            return np.array([self.uniform(low, high) for _ in range(size)])
+        return low + (high - low) * self.random()
+
+    def standard_normal(self, size: Any) -> Any:
+        """Return normal numbers."""
+        return self._numbers().standard_normal(size)
+
+    def choice(self, options: Sequence[Any]) -> Any:
+        """Return one of the options."""
+        return options[self._below(len(options))]
+
+
+def try_one(data: bytes) -> None:
+    """Make the call that the bytes decide on, and compare."""
+    case = draw_from(Bytes(data), tuple(OPERATIONS), tiny=True)  # type: ignore[arg-type]
+    for finding in check(case, (CALL, ORACLE)):
+        if finding.comparison.problem:
+            raise AssertionError(f"{case.operation}, {finding}")
+
+
+if __name__ == "__main__":
+    atheris.Setup(sys.argv, try_one)
+    atheris.Fuzz()
