@@ -8,12 +8,12 @@ must not do: reading values back other than by ``get``, and ``get`` outside of d
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
+from numpy.lib.array_utils import byte_bounds
 
 from . import compiler
 from .arithmetic import Arithmetic, functions, launches
@@ -198,16 +198,49 @@ def may_share_memory(first: ndarray, second: ndarray) -> bool:
 # ---- Kernels
 
 
+class CompiledKernel(Protocol):
+    """A kernel that can be launched; ``compiler.Kernel`` documents it."""
+
+    sizes: list[int]  # of its arguments, in bytes
+
+    def launch(
+        self,
+        grid: tuple[int, ...],
+        block: tuple[int, ...],
+        shared: int,
+        arguments: Sequence[HostArray],
+        extents: Sequence[compiler.Extent],
+    ) -> str | None: ...
+
+
+Compiler = Callable[[str, tuple[str, ...], str], CompiledKernel]  # of text, options and name
+_compile: Compiler = compiler.Kernel
+
+
+@contextmanager
+def compiled_by(chosen: Compiler) -> Iterator[None]:
+    """Run kernels in another way."""
+    global _compile
+    saved, _compile = _compile, chosen
+    try:
+        yield
+    finally:
+        _compile = saved
+
+
 class RawKernel:
     """A kernel; compiled at its first launch."""
 
     def __init__(self, code: str, name: str, options: tuple[str, ...] = ()) -> None:
         assert isinstance(options, tuple)
         self.code, self.name, self.options = code, name, options
+        self._compiled: dict[Compiler, CompiledKernel] = {}
 
-    @cached_property
-    def _compiled(self) -> compiler.Kernel:
-        return compiler.Kernel(self.code, self.options, self.name)
+    def compiled(self) -> CompiledKernel:
+        """Return the kernel for the way in which kernels run now."""
+        if _compile not in self._compiled:
+            self._compiled[_compile] = _compile(self.code, self.options, self.name)
+        return self._compiled[_compile]
 
     def __call__(
         self, grid: tuple[int, ...], block: tuple[int, ...], args: tuple[Any, ...], *,
@@ -216,12 +249,12 @@ class RawKernel:
         assert isinstance(grid, tuple)
         assert isinstance(block, tuple)
         launches.append(self.name)
-        kernel = self._compiled
+        kernel = self.compiled()
         assert Device.entered > 0, "a launch must choose the arrays' device"
         assert len(args) == len(kernel.sizes), f"{self.name} takes {len(kernel.sizes)} arguments"
         held = [_argument(value, size) for value, size in zip(args, kernel.sizes, strict=True)]
-        addresses = [value.ctypes.data for value in held]
-        error = kernel.launch(_three(grid), _three(block), shared_mem, addresses)
+        extents = [_extent(value) for value in args if isinstance(value, ndarray)]
+        error = kernel.launch(_three(grid), _three(block), shared_mem, held, extents)
         if error:
             raise RuntimeError(f"{self.name}: {error}")
 
@@ -232,6 +265,12 @@ def _three(sizes: tuple[int, ...]) -> tuple[int, ...]:
     assert sizes[0] < 2**31
     assert math.prod(sizes[1:]) < 2**16
     return (*sizes, 1, 1)[:3]
+
+
+def _extent(array: ndarray) -> compiler.Extent:
+    """Return where an array begins and how many bytes lie between its ends."""
+    low, high = byte_bounds(array._memory)
+    return low, high - low
 
 
 def _argument(value: Any, size: int) -> HostArray:
