@@ -26,7 +26,7 @@ Call = Callable[[Move], list[Array]]
 
 _CHANNELS = 64
 _STEP = 8  # boxes lie at eighths of a pixel, so that no machine's rounding moves them
-_COUNTS = {"fpn-box": 100, "fpn-mask": 20, "vgg16-pool": 60, "c4": 30, "crop-and-resize": 100}
+_COUNTS = {"fpn-box": 300, "fpn-mask": 50, "vgg16-pool": 100, "c4": 100, "crop-and-resize": 300}
 
 
 class Case(NamedTuple):

@@ -14,8 +14,8 @@ def write_or_compare(file: Path, page: str, check: bool) -> int:
     if not check:
         file.write_text(page)
         return 0
-    lines = [text.splitlines(keepends=True) for text in (file.read_text(), page)]
-    sys.stdout.writelines(difflib.unified_diff(*lines, str(file), "now", n=0))
-    if lines[0] == lines[1]:
+    before, now = file.read_text().splitlines(keepends=True), page.splitlines(keepends=True)
+    sys.stdout.writelines(difflib.unified_diff(before, now, str(file), "now", n=0))
+    if before == now:
         print(f"as {file.name} says")
-    return int(lines[0] != lines[1])
+    return int(before != now)

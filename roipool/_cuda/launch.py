@@ -99,7 +99,7 @@ TAPS = PlanKind("plan_taps", 16, {4: 8, 8: 16})
 SLOPED_TAPS = PlanKind("plan_sloped_taps", 16, {4: 16, 8: 32})
 SAMPLES = PlanKind("plan_samples", 32, {4: 24, 8: 40})
 BYTES_OF_WINDOW = BYTES_OF_IMAGE = BYTES_OF_HITS = BYTES_OF_LISTED_SAMPLE = 8
-BYTES_OF_LANE = 4
+BYTES_OF_LANE = BYTES_OF_BIN_NUMBER = 4
 BYTES_OF_REGION = 160  # of a box of a pointwise definition, and its image
 
 
@@ -143,11 +143,13 @@ PACKS_PER_WARP = 2
 WARP = 32
 # Shared memory of a warp of that average: the sums down its window's columns.
 SUMS_PER_WARP = 2**12
-# Of a backward's block: at most so many channels, about so many bytes of sums, and of what is
-# staged of a box.
-TILE_CHANNELS = WARP
+# Of a backward's block: at most so many lanes of channels, about so many bytes of sums (for each
+# channel of a lane), and of what is staged of a box.
+TILE_LANES = WARP
 TILE_BYTES = 2**14 + 2**9
 STAGE_BYTES = 2**13 + 2**9
+# What a block may have without being asked for more.
+SHARED_BYTES = 48 * 2**10
 # Of a block whose argmax may be anywhere: bytes of sums, and channels that lie side by side.
 RUN_BYTES = 2**15
 RUN_CHANNELS = 8
@@ -370,30 +372,43 @@ def divide_boxes(call: Call, sizes: Sizes) -> tuple[Call, Grid]:
     return call, Grid(call.boxes, (across, down), 8 * across * down)
 
 
-def divide_maps(call: Call, sizes: Sizes, staged: int) -> tuple[Call, Grid]:
-    """Divide the maps of a backward into tiles; it stages `staged` bytes for each pooled value."""
+def divide_maps(
+    call: Call, sizes: Sizes, staged: int, *, pack: int = 1, inverted: bool = False
+) -> tuple[Call, Grid]:
+    """Divide the maps of a backward into tiles; it stages `staged` bytes for each pooled value.
+
+    A thread has `pack` channels. `inverted`: a block also lists, for each row and column of its
+    tile, the weight of each bin that is staged, and the first and the last bin that read it.
+    """
     real = sizes.real.itemsize
     height, width, bins = call.rows.size, call.columns.size, call.rows.bins * call.columns.bins
-    lanes = min(_power_of_two(call.channels), TILE_CHANNELS)
-    pitch = lanes + 1 if lanes > 1 else 1
-    cells = TILE_BYTES // (pitch * real)
+    lanes = min(_power_of_two(-(-call.channels // pack)), TILE_LANES)
+    pitch = (lanes + 1 if lanes > 1 else 1) * pack
+    cells = TILE_BYTES * pack // (pitch * real)
     columns = min(width, 16 if lanes > 8 else 32)
     rows = max(min(height, cells // columns), 1)
     owners = min(_power_of_two(rows), THREADS // WARP)
     threads = max(lanes * owners, WARP)
-    stage = min(bins, max(STAGE_BYTES // (pitch * staged), 1))
     tiles = -(-height // rows) * -(-width // columns)
     call = call._replace(
-        tasks=call.images * -(-call.channels // lanes) * tiles,
+        tasks=call.images * -(-call.channels // (lanes * pack)) * tiles,
         lanes=lanes,
         tile_rows=rows,
         tile_columns=columns,
-        stage=stage,
-        stage_rows=max(stage // call.columns.bins, 1),
-        stage_columns=min(stage, call.columns.bins),
     )
-    sums = _up(rows * columns * pitch * real, 8)
-    shared = sums + threads // WARP * BYTES_OF_HITS + stage * pitch * staged
+    sums = _up(rows * columns * pitch * real, 8) + threads // WARP * BYTES_OF_HITS
+
+    def with_stage(stage: int) -> tuple[Call, int]:
+        """Stage so many bins at a time; return the shared memory that all needs."""
+        down, across = max(stage // call.columns.bins, 1), min(stage, call.columns.bins)
+        lists = (rows * down + columns * across) * real + 2 * (rows + columns) * BYTES_OF_BIN_NUMBER
+        shared = sums + stage * pitch * staged + lists * inverted
+        return call._replace(stage=stage, stage_rows=down, stage_columns=across), shared
+
+    stage = min(bins, max(STAGE_BYTES * (1 + pack) // 2 // (pitch * staged), 1))
+    while stage > 1 and with_stage(stage)[1] > SHARED_BYTES:
+        stage -= 1
+    call, shared = with_stage(stage)
     return call, Grid(call.tasks, (threads,), shared)
 
 
@@ -432,10 +447,14 @@ def average(sizes: Sizes, vector_aligned: bool) -> Launches:
 @cached
 def average_backward(sizes: Sizes) -> Launches:
     """Return the launches of an average backward."""
-    call, grid = divide_maps(call_of(sizes), sizes, sizes.real.itemsize)
+    call, real = call_of(sizes), sizes.real.itemsize
     if is_pointwise(sizes):
+        call, grid = divide_maps(call, sizes, real)
         return pointwise(sizes, "points_backward", "points_backward", call, grid)
-    return planned(sizes, TAPS, "average_backward", "average_backward", call, grid)
+    pack = 2 if real == 4 and call.channels > TILE_LANES else 1
+    call, grid = divide_maps(call, sizes, real, pack=pack, inverted=True)
+    file = "average_backward"
+    return planned(sizes, TAPS, file, file, call, grid, pack=pack)
 
 
 @cached

@@ -83,6 +83,13 @@ def test_windows_wider_than_shared_memory(gpu: Backend, ratio: int) -> None:
     check_average(gpu, (1, 9, 12, 400), rois, (3, 5), 1.0, ratio)
 
 
+def test_many_bins_on_narrow_maps(gpu: Backend) -> None:
+    # A tile of many rows, whose lists of bins leave less room for what is staged.
+    rois = np.array([[0, 0, 0, 2, 179], [0, 0, 31, 1, 60.5]], np.float32)
+    check_average(gpu, (1, 70, 180, 2), rois, (90, 1), 1.0, 2)
+    check_average(gpu, (1, 70, 3, 200), rois[:, [0, 2, 1, 4, 3]], (1, 120), 1.0, 2)
+
+
 def test_more_boxes_than_threads(gpu: Backend) -> None:
     rng = np.random.default_rng(13)
     corners = np.sort(rng.uniform(-2, 22, (700, 2, 2)), axis=1).reshape(700, 4)

@@ -85,6 +85,29 @@ __device__ inline Division divide_with_rest(wide_int number, wide_int by) {
   return {quotient, number - quotient * by};
 }
 
+// Counts through the cells of a window, row by row, `by` at a time.
+struct Walk {
+  int row;
+  int column;
+  int width;
+  int rows_per_step;
+  int columns_per_step;
+
+  __device__ Walk(int start, int width, int by)
+      : row(start / width),
+        column(start % width),
+        width(width),
+        rows_per_step(by / width),
+        columns_per_step(by % width) {}
+  __device__ void step() {
+    row += rows_per_step;
+    column += columns_per_step;
+    if (column < width) return;
+    column -= width;
+    ++row;
+  }
+};
+
 // The image of a box, or -1 if its batch index is out of range: it then pools nothing and gets no
 // gradient.
 __device__ inline wide_int checked_image(double number, wide_int images) {

@@ -90,7 +90,7 @@ extern "C" __global__ void __launch_bounds__(256, 6)
       [&](wide_int box, const Tile& tile) {
         const Staged staged(call, tile);
         for_each_chunk(
-            call, box, tile,
+            call, box, tile, 0, call.rows.bins, [](const Chunk&) {},
             [&](wide_int at, const Chunk& chunk, int bin, int offset) {
               const Division row = divide_with_rest(bin, chunk.columns());
               staged.samples[offset] =

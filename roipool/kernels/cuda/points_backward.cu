@@ -54,7 +54,7 @@ extern "C" __global__ void __launch_bounds__(256)
         Value* gradients = reinterpret_cast<Value*>(tile.stage);
         const Region<Value> region = region_in_tile(region_at(scratch, box).region, tile);
         for_each_chunk(
-            call, box, tile,
+            call, box, tile, 0, call.rows.bins, [](const Chunk&) {},
             [&](wide_int at, const Chunk&, int, int offset) {
               gradients[offset] = compute_value(grad_output[at]);
             },

@@ -248,6 +248,9 @@ class RawKernel:
     ) -> None:  # fmt: skip
         assert isinstance(grid, tuple)
         assert isinstance(block, tuple)
+        assert shared_mem <= 48 * 1024, (
+            "a launch with more shared memory fails without an attribute"
+        )
         launches.append(self.name)
         kernel = self.compiled()
         assert Device.entered > 0, "a launch must choose the arrays' device"

@@ -56,6 +56,7 @@ inline unsigned __ballot_sync(unsigned, bool vote) {
 inline int __any_sync(unsigned all, bool vote) { return __ballot_sync(all, vote) != 0; }
 
 inline int __popc(unsigned bits) { return __builtin_popcount(bits); }
+inline int __clz(int bits) { return bits == 0 ? 32 : __builtin_clz(static_cast<unsigned>(bits)); }
 inline int __ffs(unsigned bits) { return __builtin_ffs(static_cast<int>(bits)); }
 
 // The two conversions that the kernels leave to an instruction.
