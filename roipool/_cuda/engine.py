@@ -2,7 +2,8 @@
 
 Its functions are those of ``roipool._pooling.Engine``, which documents their arguments. Boxes and
 batch indices may be columns of one table and are not checked: kernels skip boxes that name no
-image. Nothing is read back and nothing waits for the GPU, so that calls can be captured in a graph.
+image. Nothing is read back and nothing waits for the GPU, so that calls can be captured in a graph;
+what a call allocates meanwhile stays allocated (``roipool._arrays._cupy``).
 
 A call launches two kernels. The first writes the plan of every box into scratch memory; the second
 executes the plans. Both are compiled when first needed, for one element type, layout and
@@ -41,10 +42,25 @@ except Exception as error:
         f"made for its CUDA version: {CUPY_EXTRAS}"
     ) from error
 
+if cupy.cuda.runtime.is_hip:
+    raise RuntimeError("roipool's kernels are for NVIDIA GPUs; this CuPy is made for AMD's (ROCm)")
+
 Array = Any
+LEAST_CAPABILITY = 70  # compute capability, times ten: kernels need __match_any_sync
 
 
 # ---- Launching
+
+
+@cache
+def check_device(number: int) -> None:
+    """Raise a RuntimeError if a GPU is too old."""
+    capability = int(cupy.cuda.Device(number).compute_capability)
+    if capability < LEAST_CAPABILITY:
+        raise RuntimeError(
+            f"GPU {number} has compute capability {capability / 10}; roipool's kernels need "
+            f"{LEAST_CAPABILITY / 10} (Volta) or later"
+        )
 
 
 @cache
@@ -63,6 +79,7 @@ def launch_kernel(config: LaunchConfig, *arrays: Any) -> None:
     """Launch a kernel, unless there is nothing to do."""
     blocks, threads, shared = config.grid
     if blocks > 0:
+        check_device(arrays[0].device.id)
         function = kernel(config.file, config.name, config.defines)
         arguments = (*arrays, call_argument(config.call))
         function((blocks,), threads, arguments, shared_mem=shared)

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
-from . import compiler
+from . import compiler, memory
 from .arithmetic import Arithmetic, functions, launches
 
 HostArray = np.ndarray[Any, Any]
@@ -43,6 +43,7 @@ class Device:
     """The only device; entering it changes nothing but is counted."""
 
     entered = 0
+    compute_capability = "90"
 
     def __init__(self, number: int = 0) -> None:
         self.id = number
@@ -160,9 +161,9 @@ def _needs_transfer(place: Any) -> bool:
 
 
 def empty(shape: Any, dtype: Any = np.float64) -> ndarray:
-    memory = np.empty(shape, dtype)
-    memory.view(np.uint8).reshape(-1)[:] = 0xFF if memory.dtype.kind != "i" else 0xA5
-    return ndarray(memory)
+    result = memory.allocated(shape, dtype)
+    result.view(np.uint8).reshape(-1)[:] = 0xFF if result.dtype.kind != "i" else 0xA5
+    return ndarray(result)
 
 
 def zeros(shape: Any, dtype: Any = np.float64) -> ndarray:
@@ -257,9 +258,14 @@ class RawKernel:
         assert len(args) == len(kernel.sizes), f"{self.name} takes {len(kernel.sizes)} arguments"
         held = [_argument(value, size) for value, size in zip(args, kernel.sizes, strict=True)]
         extents = [_extent(value) for value in args if isinstance(value, ndarray)]
-        error = kernel.launch(_three(grid), _three(block), shared_mem, held, extents)
-        if error:
-            raise RuntimeError(f"{self.name}: {error}")
+        sizes = _three(grid), _three(block), shared_mem
+
+        def work() -> None:
+            error = kernel.launch(*sizes, held, extents)
+            if error:
+                raise RuntimeError(f"{self.name}: {error}")
+
+        memory.enqueue(work)
 
 
 def _three(sizes: tuple[int, ...]) -> tuple[int, ...]:
@@ -297,6 +303,8 @@ def _argument(value: Any, size: int) -> HostArray:
 class runtime:  # noqa: N801
     """``cupy.cuda.runtime``."""
 
+    is_hip = False
+
     @staticmethod
     def getDeviceCount() -> int:  # noqa: N802
         return 1
@@ -318,3 +326,9 @@ class cuda:  # noqa: N801
 
     Device = Device
     runtime = runtime
+    get_allocator = staticmethod(memory.get_allocator)
+    using_allocator = staticmethod(memory.using_allocator)
+
+    @staticmethod
+    def get_current_stream() -> memory.Stream:
+        return memory.Stream()
