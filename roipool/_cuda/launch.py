@@ -84,6 +84,15 @@ STORAGE = {
 }
 ARGMAX_TYPES = ("int", "wide_int")  # int32, int64
 
+cached = lru_cache(maxsize=256)
+
+
+@cached
+def _argument(call: Call) -> np.ndarray[Any, Any]:
+    """Return a call as the structure that kernels take."""
+    return np.array([call], CALL_TYPE)
+
+
 # ---- Plans
 
 
@@ -162,11 +171,20 @@ class Limits(NamedTuple):
     many_boxes: int = 256  # from here on threads take several tasks
 
 
+def rounded_up(boxes: int) -> int:
+    """Return a number of boxes to launch for: few numbers are, so that launches are found cached.
+
+    At most an eighth more: one of eight between powers of two.
+    """
+    step = max(_power_of_two(boxes + 1) // 16, 1)
+    return _up(boxes, step)
+
+
 class Sizes(NamedTuple):
     """All that a launch depends on; arrays come later."""
 
     dtype: np.dtype[Any]  # of features and pooled values
-    boxes: int
+    boxes: int  # rounded up: `LaunchConfig.call_for` has the real number
     box_strides: tuple[int, ...]  # in bytes, as of the batch indices
     index_type: np.dtype[Any]
     index_stride: int
@@ -205,6 +223,17 @@ class LaunchConfig(NamedTuple):
     defines: Defines  # macros that specialise its source
     grid: Grid
     call: Call
+    tasks_of_box: int = 0  # 0 where tasks are not those of boxes
+
+    def call_for(self, boxes: int) -> np.ndarray[Any, Any]:
+        """Return the kernel's argument for so many boxes; blocks that are then too many end."""
+        argument = _argument(self.call)
+        if boxes != self.call.boxes:
+            argument = argument.copy()
+            argument["boxes"] = boxes
+            if self.tasks_of_box:
+                argument["tasks"] = boxes * self.tasks_of_box
+        return argument
 
 
 class Launches(NamedTuple):
@@ -213,6 +242,10 @@ class Launches(NamedTuple):
     scratch: int
     plan: LaunchConfig
     engine: LaunchConfig
+
+
+# Kernels whose tasks are parts of boxes, rather than of maps.
+FILES_BY_BOX = ("average_forward", "maximum_forward", "points_forward", "argmax_positions")
 
 
 def call_of(sizes: Sizes, **fields: Any) -> Call:
@@ -251,7 +284,8 @@ def config_of(
         **defines,
     }
     grid = grid._replace(blocks=min(grid.blocks, sizes.limits.max_blocks))
-    return LaunchConfig(f"cuda/{file}.cu", name, tuple(texts.items()), grid, call)
+    of_box = call.tasks // call.boxes if call.boxes and file in FILES_BY_BOX else 0
+    return LaunchConfig(f"cuda/{file}.cu", name, tuple(texts.items()), grid, call, of_box)
 
 
 def with_plan(
@@ -427,8 +461,6 @@ def divide_runs(call: Call, sizes: Sizes) -> tuple[Call, Grid]:
 
 # ---- The launches of each function of the engine. A network makes the same call for every batch.
 
-cached = lru_cache(maxsize=256)
-
 
 @cached
 def average(sizes: Sizes, vector_aligned: bool) -> Launches:
@@ -528,8 +560,10 @@ def unpool(sizes: Sizes, wide: bool) -> LaunchConfig:
 
 
 @cached
-def argmax_kernel(sizes: Sizes, name: str, values: int) -> Launches:
+def argmax_kernel(sizes: Sizes, name: str) -> Launches:
     """Return the launches that turn an argmax into positions, or back: a thread for each value."""
-    call = call_of(sizes, tasks=values)
+    call = call_of(sizes)
+    values = call.boxes * call.channels * call.rows.bins * call.columns.bins
+    call = call._replace(tasks=values)
     grid = Grid(-(-values // THREADS), (THREADS,))
     return planned(sizes, SAMPLES, "argmax_positions", name, call, grid)

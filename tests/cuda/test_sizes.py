@@ -115,6 +115,27 @@ def test_many_bins_with_one_argmax(gpu: Backend, dtype: Any, layout: str, wide: 
     np.testing.assert_array_equal(gpu.to_host(got), expected)  # the sums are in the same order
 
 
+def test_launches_are_for_few_numbers_of_boxes() -> None:
+    rounded = [launch.rounded_up(boxes) for boxes in range(10_000)]
+    assert rounded[:17] == list(range(17))
+    assert all(n <= r <= n + max(n // 8, 1) for n, r in enumerate(rounded))
+    assert len(set(rounded)) < 100
+
+
+def test_a_new_number_of_boxes_finds_its_launches(gpu: Backend) -> None:
+    rng = np.random.default_rng(17)
+    maps = gpu.to_device(rng.normal(size=(1, 3, 9, 8)).astype(np.float32))
+    corners = np.sort(rng.uniform(-2, 11, (129, 2, 2)), axis=1).reshape(129, 4)
+    rois = np.column_stack([np.zeros(129), corners]).astype(np.float32)
+    first = gpu.to_host(roipool.roi_align(maps, gpu.to_device(rois), 2))
+    misses = launch.average.cache_info().misses
+    for boxes in (130, 137, 144):
+        more = np.resize(rois, (boxes, 5))
+        found = gpu.to_host(roipool.roi_align(maps, gpu.to_device(more), 2))
+        np.testing.assert_array_equal(found, np.resize(first, found.shape))
+    assert launch.average.cache_info().misses == misses
+
+
 @pytest.mark.gpu
 @every_layout
 def test_maps_beyond_32_bits(layout: str) -> None:
