@@ -15,7 +15,7 @@ struct Readers {
 };
 
 // One warp turns the taps of some bins around: a bin per lane, then a cell per lane.
-__device__ inline void find_readers(const AxisPlan<Taps>& plan, wide_int box, wide_int first_bin,
+__device__ inline void find_readers(const AxisPlan<Taps>& plan, wide_int box, int first_bin,
                                     int bins, wide_int first_cell, int cells,
                                     const Readers& readers) {
   const int lane = static_cast<int>(threadIdx.x) % warp_size;
@@ -63,14 +63,15 @@ struct ReadersOfTile {
 
 // The rows of bins that read a row of cells of the tile: from the first to the last of them.
 struct Rows {
-  wide_int first, last;
+  int first, last;
 };
 __device__ inline Rows rows_in_tile(const AxisPlan<Taps>& plan, wide_int box, const Tile& tile) {
-  Rows rows = {plan.bins, 0};
-  for (wide_int first = 0; first < plan.bins; first += warp_size) {
-    const wide_int bin = first + static_cast<int>(threadIdx.x) % warp_size;
+  const int bins = static_cast<int>(plan.bins);
+  Rows rows = {bins, 0};
+  for (int first = 0; first < bins; first += warp_size) {
+    const int bin = first + static_cast<int>(threadIdx.x) % warp_size;
     bool is_read = false;
-    if (bin < plan.bins) {
+    if (bin < bins) {
       const TapBin taps = plan.bin(box, bin);
       const Tap* tap = plan.entries(box, taps);
       for (int i = 0; i < taps.count; ++i) {
@@ -205,8 +206,7 @@ extern "C" __global__ void __launch_bounds__(256, 4)
             call, box, tile, rows.first, rows.last,
             [&](const Chunk& chunk) {
               if (warp == 0) {
-                find_readers(plans.rows, box, chunk.first_row,
-                             static_cast<int>(chunk.last_row - chunk.first_row), tile.top,
+                find_readers(plans.rows, box, chunk.first_row, chunk.rows(), tile.top,
                              static_cast<int>(tile.bottom - tile.top), readers.rows);
               }
               if (warp == warps_of_block() - 1) {

@@ -84,13 +84,14 @@ __device__ inline Tile tile_of_task(const Call& call, wide_int task) {
 
 // The bins of a box that are staged together: whole rows of them, or a part of one row.
 struct Chunk {
-  wide_int first_row, last_row;
-  wide_int first_column, last_column;
+  int first_row, last_row;
+  int first_column, last_column;
 
-  __device__ int columns() const { return static_cast<int>(last_column - first_column); }
-  __device__ int bins() const { return static_cast<int>(last_row - first_row) * columns(); }
-  __device__ int bin_index(wide_int row, wide_int column) const {
-    return static_cast<int>(row - first_row) * columns() + static_cast<int>(column - first_column);
+  __device__ int rows() const { return last_row - first_row; }
+  __device__ int columns() const { return last_column - first_column; }
+  __device__ int bins() const { return rows() * columns(); }
+  __device__ int bin_index(int row, int column) const {
+    return (row - first_row) * columns() + column - first_column;
   }
 };
 
@@ -99,19 +100,22 @@ struct Chunk {
 // `bin` counts in the chunk, and `offset` is that in staged arrays; then `use(chunk)`.
 template <typename Prepare, typename Stage, typename Use>
 __device__ inline void for_each_chunk(const Call& call, wide_int box, const Tile& tile,
-                                      wide_int first_row, wide_int last_row, Prepare prepare,
-                                      Stage stage, Use use) {
+                                      int first_row, int last_row, Prepare prepare, Stage stage,
+                                      Use use) {
   const Strides strides = strides_of_pooled(call);
   const wide_int origin = box * strides.outer + tile.first_channel * strides.channel;
   const int warp = static_cast<int>(threadIdx.x) / warp_size;
   const int lane = static_cast<int>(threadIdx.x) % warp_size;
+  const int rows = static_cast<int>(call.stage_rows),
+            columns = static_cast<int>(call.stage_columns);
+  const int last_column = static_cast<int>(call.columns.bins);
   Chunk chunk;
-  for (wide_int row = first_row; row < last_row; row += call.stage_rows) {
+  for (int row = first_row; row < last_row; row += rows) {
     chunk.first_row = row;
-    chunk.last_row = minimum(row + call.stage_rows, last_row);
-    for (wide_int column = 0; column < call.columns.bins; column += call.stage_columns) {
+    chunk.last_row = minimum(row + rows, last_row);
+    for (int column = 0; column < last_column; column += columns) {
       chunk.first_column = column;
-      chunk.last_column = minimum(column + call.stage_columns, call.columns.bins);
+      chunk.last_column = minimum(column + columns, last_column);
       const int bins = chunk.bins();
       // What goes along memory: bins (NCHW) or channels (NHWC).
       const int across = channels_last ? tile.channels : bins;
