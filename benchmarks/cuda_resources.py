@@ -1,7 +1,7 @@
 """Registers, stack and spills of every CUDA kernel, as the assembler within NVRTC reports them.
 
 Writes ``benchmarks/cuda_resources.md``; it needs ``pip install -e . --group cuda``, and no GPU.
-Shared memory is dynamic (the host chooses it, see ``_cuda/launch.py``), so the assembler knows of
+Shared memory is dynamic (the host chooses it, see ``_cuda/division.py``), so the assembler knows of
 none.
 
     python benchmarks/cuda_resources.py          # write the tables

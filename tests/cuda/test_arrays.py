@@ -22,7 +22,7 @@ from _support.emulator import memory
 from _support.run_python import NOT_INSTALLED, ONLY_ARRAYS, run_python
 
 import roipool
-from roipool._cuda.launch import CALL_TYPE
+from roipool._cuda.arguments import CALL_TYPE
 from roipool._cuda.source import OPTIONS, kernel_source
 
 # ---- Boxes of no image

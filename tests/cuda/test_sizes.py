@@ -21,10 +21,11 @@ import roipool
 from roipool import _cpu
 from roipool._arguments import Regions
 from roipool._cuda import launch
+from roipool._cuda.division import Limits, rounded_up
 from roipool._definitions import Definition
 from roipool._pooling import Pooling
 
-FEW = launch.Limits(max_blocks=3, many_boxes=1)
+FEW = Limits(max_blocks=3, many_boxes=1)
 
 
 @every_form("roi_align")
@@ -116,7 +117,7 @@ def test_many_bins_with_one_argmax(gpu: Backend, dtype: Any, layout: str, wide: 
 
 
 def test_launches_are_for_few_numbers_of_boxes() -> None:
-    rounded = [launch.rounded_up(boxes) for boxes in range(10_000)]
+    rounded = [rounded_up(boxes) for boxes in range(10_000)]
     assert rounded[:17] == list(range(17))
     assert all(n <= r <= n + max(n // 8, 1) for n, r in enumerate(rounded))
     assert len(set(rounded)) < 100

@@ -28,7 +28,7 @@ struct AxisCall {
   wide_int windows_at;
 };
 
-// The one argument beside the arrays; _cuda/launch.py has the same fields in the same order.
+// The one argument beside the arrays; _cuda/arguments.py has the same fields in the same order.
 struct Call {
   wide_int images, channels, boxes;
   // Elements from one box to the next, from one coordinate to the next, from one box's image
