@@ -46,7 +46,7 @@ thread for each pooled value, atomics in the backward (`cuda_model/yardsticks.cu
   **least MB**: sectors that the launch touches at all, each once; **atomics**: their sectors, in
   thousands.
 - **conflicts**: turns in which the banks of shared memory serve a request, over those without
-  conflicts. **barriers**: of a block, on average.
+  conflicts (-: no requests). **barriers**: of a block, on average.
 
 {table}
 """
@@ -104,10 +104,15 @@ def row(name: str, records: list[simt.Record]) -> list[str]:
         f"{moved * 32 / 1e6:.1f}",
         f"{least * 32 / 1e6:.1f}",
         f"{total['atomic_sectors'] / 1e3:,.0f}",
-        f"{total['shared_wavefronts'] / max(total['shared_least_wavefronts'], 1):.2f}",
+        ratio(total["shared_wavefronts"], total["shared_least_wavefronts"]),
         f"{total['barriers'] / blocks / max(warps):.1f}",
     ]
     return [name, str(len(records)), f"{blocks:,}", *numbers]
+
+
+def ratio(number: int, least: int) -> str:
+    """Return how many times the least it is."""
+    return f"{number / least:.2f}" if least else "-"
 
 
 def table(pattern: str) -> str:

@@ -91,6 +91,27 @@ def test_many_bins_on_narrow_maps(gpu: Backend) -> None:
     check_average(gpu, (1, 70, 3, 200), rois[:, [0, 2, 1, 4, 3]], (1, 120), 1.0, 2)
 
 
+@every_layout
+@real_dtypes
+def test_sums_are_the_same_however_work_is_divided(gpu: Backend, dtype: Any, layout: str) -> None:
+    # Two channels to a thread, or one; tiles of other sizes; bins staged in one piece, or in many.
+    rng = np.random.default_rng(18)
+    corners = np.sort(rng.uniform(-2, 40, (60, 2, 2)), axis=1).reshape(60, 4)
+    rois = gpu.to_device(np.column_stack([rng.integers(0, 2, 60), corners]).astype(dtype))
+    grad = rng.normal(size=(60, 70, 14, 14)).astype(dtype)
+
+    def back(channels: int) -> Array:
+        values = np.ascontiguousarray(in_layout(grad[:, :channels], layout))
+        shape = shape_in_layout((2, channels, 37, 41), layout)
+        place: dict[str, Any] = {"spatial_scale": 0.9, "sampling_ratio": 2, "layout": layout}
+        found = gpu.to_host(roipool.roi_align_backward(gpu.to_device(values), rois, shape, **place))
+        return found if layout == "NCHW" else np.moveaxis(found, -1, 1)
+
+    whole = back(70)
+    for channels in (1, 5, 32, 33):
+        np.testing.assert_array_equal(back(channels), whole[:, :channels])
+
+
 def test_more_boxes_than_threads(gpu: Backend) -> None:
     rng = np.random.default_rng(13)
     corners = np.sort(rng.uniform(-2, 22, (700, 2, 2)), axis=1).reshape(700, 4)

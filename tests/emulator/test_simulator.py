@@ -280,12 +280,25 @@ def test_faults_are_reported(cupy: Any, name: str) -> None:
         run(cupy, body, floats(cupy, 64), threads=64, grid=2, shared=256)
 
 
+def test_blocks_may_write_the_same(cupy: Any) -> None:
+    result = cupy.zeros(32, np.float32)
+    run(cupy, "a[threadIdx.x] = threadIdx.x;", result, grid=3)
+    np.testing.assert_array_equal(result.get(), np.arange(32))
+
+
 # ---- Together
 
 
-def test_a_call_gives_the_emulators_answer(cupy: Any) -> None:
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_calls_give_the_cpus_answers(cupy: Any, dtype: str) -> None:
     rng = np.random.default_rng(0)
-    features = rng.standard_normal((2, 5, 20, 30)).astype(np.float32)
-    boxes = np.float32([[0, 1, 2, 9, 12], [1, 3.3, -2, 40, 12.5], [0, 5, 5, 5, 5]])
-    found = roipool.roi_align(cupy.asarray(features), cupy.asarray(boxes), 3)
-    np.testing.assert_allclose(found.get(), roipool.roi_align(features, boxes, 3), atol=1e-6)
+    features = rng.standard_normal((2, 35, 20, 30)).astype(dtype)
+    rois = np.array([[0, 1, 2, 9, 12], [1, 3.3, -2, 40, 12.5], [0, 5, 5, 5, 5]], np.float64)
+    allowed = {"rtol": 0, "atol": 16 * float(np.finfo(dtype).eps)}
+    boxes = cupy.asarray(rois)
+    pooled = roipool.roi_align(features, rois, 3)
+    found = roipool.roi_align(cupy.asarray(features), boxes, 3)
+    np.testing.assert_allclose(found.get(), pooled, **allowed)
+    gradient = roipool.roi_align_backward(pooled, rois, features.shape)
+    found = roipool.roi_align_backward(cupy.asarray(pooled), boxes, features.shape)
+    np.testing.assert_allclose(found.get(), gradient, **allowed)

@@ -137,22 +137,27 @@ void check_shared(const Request& request, int lane, bool writes) {
   }
 }
 
-void check_global(const Request& request, int lane, bool writes) {
+// `written`: the lane's bytes, or null of a read. To write what is there already is no race:
+// forwards compute a few channels twice.
+void check_global(const Request& request, int lane, const u8* written) {
   const u64 at = request.addresses[lane];
   Region& region = *request.regions[lane];
   const u32 block = static_cast<u32>(request.warp.block->number) + 1;
   const u64 first = (at - region.address) / piece_bytes;
   const u64 last = (at + request.bytes - 1 - region.address) / piece_bytes;
+  const bool changes = written && memcmp(request.host[lane], written, request.bytes) != 0;
   for (u64 piece = first; piece <= last; ++piece) {
     u32& writer = region.writers[piece];
     u32& reader = region.readers[piece];
-    if ((writer && writer != block) || (writes && reader && reader != block)) {
+    const bool is_shared = (writer && writer != block) || (reader && reader != block);
+    if (is_shared && (changes || (!written && writer && writer != block))) {
       fail(request.warp, request.instruction, "a race between blocks");
     }
-    if (writes)
+    if (written) {
       writer = block;
-    else
+    } else {
       reader = reader == 0 || reader == block ? block : several_blocks;
+    }
   }
 }
 
@@ -218,8 +223,6 @@ void account(const Request& request, Kind kind) {
     for_each_lane(request.mask, [&](int lane) { check_shared(request, lane, kind != loads); });
   } else if (request.space == global_memory) {
     count_global(request, kind);
-    if (kind == adds) return;
-    for_each_lane(request.mask, [&](int lane) { check_global(request, lane, kind == stores); });
   } else if (request.space == local_memory) {
     ++request.warp.block->machine.counts->local_requests;
   }
@@ -232,6 +235,7 @@ static void load(Warp& warp, const Instruction& instruction, u32 mask) {
   const Request request(warp, instruction, mask, instruction.operands[vector]);
   account(request, loads);
   for_each_lane(mask, [&](int lane) {
+    if (request.space == global_memory) check_global(request, lane, nullptr);
     const u8* from = request.host[lane];
     for (int n = 0; n < vector; ++n) {
       u64 bits = 0;
@@ -248,10 +252,12 @@ static void store(Warp& warp, const Instruction& instruction, u32 mask) {
   const Request request(warp, instruction, mask, instruction.operands[0]);
   account(request, stores);
   for_each_lane(mask, [&](int lane) {
-    u8* to = request.host[lane];
+    u8 bytes[16];
     for (int n = 0; n < instruction.vector; ++n) {
-      memcpy(to + n * width, warp.lanes(instruction.operands[n + 1]) + lane, width);
+      memcpy(bytes + n * width, warp.lanes(instruction.operands[n + 1]) + lane, width);
     }
+    if (request.space == global_memory) check_global(request, lane, bytes);
+    memcpy(request.host[lane], bytes, request.bytes);
   });
 }
 
