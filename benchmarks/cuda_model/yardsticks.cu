@@ -1,5 +1,5 @@
-// What the kernels of roipool are held against: the plain way, a thread for each pooled value, and in
-// backwards an atomic addition for each cell that it read. float32, NCHW or NHWC.
+// What the kernels of roipool are held against: the plain way, a thread for each pooled value, and
+// in backwards an atomic addition for each cell that it read. float32, NCHW or NHWC.
 
 struct Shape {
   int boxes, channels, height, width, bins_down, bins_across;
@@ -35,8 +35,9 @@ struct Plane {
   int first, step, width;
 
   __device__ Plane(const Shape& shape, int image, int channel)
-      : first(shape.channels_last ? image * shape.height * shape.width * shape.channels + channel
-                                  : (image * shape.channels + channel) * shape.height * shape.width),
+      : first(shape.channels_last
+                  ? image * shape.height * shape.width * shape.channels + channel
+                  : (image * shape.channels + channel) * shape.height * shape.width),
         step(shape.channels_last ? shape.channels : 1),
         width(shape.width) {}
   __device__ int at(int y, int x) const { return first + (y * width + x) * step; }
@@ -77,6 +78,14 @@ struct Corners {
   }
 };
 
+__device__ inline float interpolated(const Corners& corners, const Plane& plane,
+                                     const float* features) {
+  return corners.weights[0] * features[plane.at(corners.low_y, corners.low_x)] +
+         corners.weights[1] * features[plane.at(corners.low_y, corners.high_x)] +
+         corners.weights[2] * features[plane.at(corners.high_y, corners.low_x)] +
+         corners.weights[3] * features[plane.at(corners.high_y, corners.high_x)];
+}
+
 // Visits a bin's points; `visit(y, x, count)`.
 template <class Visit>
 __device__ inline void for_each_point(const Shape& shape, const float* box, const Place& place,
@@ -110,10 +119,7 @@ extern "C" __global__ void align_forward(const float* features, const float* box
       Corners corners;
       total = count;
       if (!corners.find(shape, y, x)) return;
-      sum += corners.weights[0] * features[plane.at(corners.low_y, corners.low_x)] +
-             corners.weights[1] * features[plane.at(corners.low_y, corners.high_x)] +
-             corners.weights[2] * features[plane.at(corners.high_y, corners.low_x)] +
-             corners.weights[3] * features[plane.at(corners.high_y, corners.high_x)];
+      sum += interpolated(corners, plane, features);
     });
     output[value] = sum / total;
   });
@@ -160,10 +166,7 @@ extern "C" __global__ void crop_forward(const float* features, const float* boxe
     Corners corners;
     float sum = 0;
     if (point_of_crop(shape, box, place, corners)) {
-      sum = corners.weights[0] * features[plane.at(corners.low_y, corners.low_x)] +
-            corners.weights[1] * features[plane.at(corners.low_y, corners.high_x)] +
-            corners.weights[2] * features[plane.at(corners.high_y, corners.low_x)] +
-            corners.weights[3] * features[plane.at(corners.high_y, corners.high_x)];
+      sum = interpolated(corners, plane, features);
     }
     output[value] = sum;
   });
