@@ -67,7 +67,7 @@ def compiler_version() -> str:
 @cache
 def headers(folder: Path) -> str:
     """Return what sources include, which decides with them what is compiled."""
-    return "\0".join(file.read_text() for file in sorted(folder.glob("*.h")))
+    return "\0".join(file.read_text() for file in sorted([*folder.glob("*.h"), FOLDER / "half.h"]))
 
 
 class Kernel:

@@ -3,6 +3,7 @@
 #include <cfenv>
 #include <limits>
 
+#include "../emulator/half.h"
 #include "lanewise.h"
 
 namespace simt {
@@ -260,8 +261,8 @@ void enter_arithmetic(Table& table) {
   enter_float_conversions<f64>(table, "f64");
   enter<cvt<f32, f64>>(table, "cvt", "f32.f64");
   enter<cvt<f64, f32>>(table, "cvt", "f64.f32");
-  enter<cvt<f32, f16>>(table, "cvt", "f32.f16");
-  enter<cvt<f16, f32>>(table, "cvt", "f16.f32");
+  enter<float_of_half>(table, "cvt", "f32.f16");
+  enter<half_of_float>(table, "cvt", "f16.f32");
 }
 
 }  // namespace simt

@@ -18,7 +18,6 @@ typedef int8_t s8;
 typedef int16_t s16;
 typedef int32_t s32;
 typedef int64_t s64;
-typedef _Float16 f16;
 typedef float f32;
 typedef double f64;
 
