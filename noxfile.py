@@ -70,6 +70,15 @@ def kernels(session: nox.Session, cuda: str) -> None:
 
 
 @nox.session
+def counts(session: nox.Session) -> None:
+    """Compare the CUDA kernels' registers, and what a simulator counts, with the tables."""
+    groups = nox.project.load_toml("pyproject.toml")["dependency-groups"]
+    session.install(".", "ml_dtypes>=0.5", *groups["cuda"])
+    for name in ("resources", "traffic"):
+        session.run("python", f"benchmarks/cuda_{name}.py", "--check", *session.posargs)
+
+
+@nox.session
 def emulator(session: nox.Session) -> None:
     """Run the CUDA kernels on the emulator, under sanitizers."""
     session.install(".", *PYTEST)

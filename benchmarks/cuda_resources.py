@@ -1,7 +1,7 @@
 """Registers, stack and spills of every CUDA kernel, as the assembler within NVRTC reports them.
 
 Writes ``benchmarks/cuda_resources.md``; it needs ``pip install -e . --group cuda``, and no GPU.
-Shared memory is dynamic (the host chooses it, see ``_cuda/launch.py``), so the assembler knows of
+Shared memory is dynamic (the host chooses it, see ``_cuda/division.py``), so the assembler knows of
 none.
 
     python benchmarks/cuda_resources.py          # write the tables
@@ -11,7 +11,6 @@ none.
 from __future__ import annotations
 
 import argparse
-import difflib
 import itertools
 import re
 import sys
@@ -26,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 from _support import nvrtc
 from _support.cuda_texts import Text, every_file, every_type_and_layout
+from harness.pages import write_or_compare
 
 from roipool._cuda.source import OPTIONS
 
@@ -131,15 +131,7 @@ def main() -> int:
     """Write the page, or compare it with what NVRTC reports now."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--check", action="store_true", help="compare, and exit 1 on a difference")
-    check, found = parser.parse_args().check, page([ARCHITECTURE])
-    if not check:
-        RESULT.write_text(found)
-        return 0
-    lines = [text.splitlines(keepends=True) for text in (RESULT.read_text(), found)]
-    sys.stdout.writelines(difflib.unified_diff(*lines, str(RESULT), "what NVRTC reports now", n=0))
-    if lines[0] == lines[1]:
-        print(f"sm_{ARCHITECTURE}: what {RESULT.name} says")
-    return int(lines[0] != lines[1])
+    return write_or_compare(RESULT, page([ARCHITECTURE]), parser.parse_args().check)
 
 
 if __name__ == "__main__":

@@ -239,7 +239,7 @@ def batch_indices(name: str, values: Any, boxes: int, images: int, where: str) -
         if checked is array:
             return numbers
     if dtype_name(array.dtype) in DEVICE_INDEX_TYPES:
-        return array
+        return library.table(array, array.dtype)
     return library.table(array, np.dtype(np.int64 if array.dtype.kind in "iu" else np.float32))
 
 

@@ -71,7 +71,11 @@ def run(
             cases.append(case)
             if not to_stdout:
                 _say(["", *output.lines(case)])
-    _write(arguments, cases, about, list(peers))
+                _write_json(arguments, cases, about)  # what is cut off keeps what it has
+    if to_stdout:
+        with contextlib.suppress(BrokenPipeError):
+            sys.stdout.write(output.as_json(cases, about))
+    _plot(arguments, cases, about, list(peers))
     return 0
 
 
@@ -169,16 +173,15 @@ def _check_outputs(arguments: argparse.Namespace) -> None:
     files.check_outputs(arguments.json, arguments.plot, "--plot", (".png",))
 
 
-def _write(
+def _write_json(arguments: argparse.Namespace, cases: list[Case], about: dict[str, Any]) -> None:
+    if arguments.json is not None:
+        with files.replacing(arguments.json) as stream:
+            stream.write(output.as_json(cases, about).encode("ascii"))
+
+
+def _plot(
     arguments: argparse.Namespace, cases: list[Case], about: dict[str, Any], peers: list[str]
 ) -> None:
-    content = output.as_json(cases, about)
-    if arguments.json in files.STDOUT:
-        with contextlib.suppress(BrokenPipeError):
-            sys.stdout.write(content)
-    elif arguments.json is not None:
-        with files.replacing(arguments.json) as stream:
-            stream.write(content.encode("ascii"))
     if arguments.plot is not None:
         from harness import plot
 

@@ -12,14 +12,15 @@ from roipool.cli.bench.timing import timed
 
 __all__ = ["Cpu", "Cuda", "Device", "open_device"]
 
-# Keeps a device busy, about 0.3 ms, while the host issues the call that is timed.
+# Keeps a device busy, about 2 ms, while the host issues the call that is timed: several times what
+# a slow host takes for all levels of a pyramid.
 _HOLD = """
 extern "C" __global__ void hold(long long cycles) {
   const long long start = clock64();
   while (clock64() - start < cycles) {}
 }
 """
-_HOLD_CYCLES = 500_000
+_HOLD_CYCLES = 4_000_000
 
 
 class Device(Protocol):

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
@@ -31,10 +31,32 @@ def engine() -> Any:
     return sys.modules.get(name) or importlib.import_module(name)
 
 
-def device(array: Any) -> AbstractContextManager[Any]:
-    """Return a context in which CuPy works on the device of `array`."""
-    context: AbstractContextManager[Any] = array.device
-    return context
+@contextmanager
+def device(array: Any) -> Iterator[None]:
+    """Work on the device of `array`; what a graph is captured with stays allocated."""
+    cuda = xp().cuda
+    with array.device:
+        if not cuda.get_current_stream().is_capturing():
+            yield
+            return
+        with cuda.using_allocator(keeping(cuda.get_allocator())):
+            yield
+
+
+# Memory that captured graphs read and write: a graph knows its address alone, and nobody knows how
+# long it lives. Without this, another array would get it from the pool.
+_kept: list[Any] = []
+
+
+def keeping(allocator: Callable[[int], Any]) -> Callable[[int], Any]:
+    """Return an allocator of memory that is never freed."""
+
+    def allocate(size: int) -> Any:
+        memory = allocator(size)
+        _kept.append(memory)
+        return memory
+
+    return allocate
 
 
 def device_number(array: Any) -> int:
@@ -60,8 +82,11 @@ def contiguous(array: Any, dtype: np.dtype[Any]) -> Any:
 
 
 def table(array: Any, dtype: np.dtype[Any]) -> Any:
-    """Return rows of numbers; kernels read any strides without a copy."""
-    return array.astype(dtype, copy=False)
+    """Return rows of numbers; kernels read any strides of whole numbers without a copy."""
+    numbers = array.astype(dtype, copy=False)
+    if any(stride % dtype.itemsize for stride in numbers.strides):
+        return xp().ascontiguousarray(numbers)
+    return numbers
 
 
 def checked_values(array: Any) -> np.ndarray[Any, Any] | None:

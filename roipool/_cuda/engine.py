@@ -2,7 +2,8 @@
 
 Its functions are those of ``roipool._pooling.Engine``, which documents their arguments. Boxes and
 batch indices may be columns of one table and are not checked: kernels skip boxes that name no
-image. Nothing is read back and nothing waits for the GPU, so that calls can be captured in a graph.
+image. Nothing is read back and nothing waits for the GPU, so that calls can be captured in a graph;
+what a call allocates meanwhile stays allocated (``roipool._arrays._cupy``).
 
 A call launches two kernels. The first writes the plan of every box into scratch memory; the second
 executes the plans. Both are compiled when first needed, for one element type, layout and
@@ -19,7 +20,8 @@ import numpy as np
 
 from roipool._arguments import Regions
 from roipool._cuda import launch
-from roipool._cuda.launch import Defines, LaunchConfig, Launches, Sizes
+from roipool._cuda.division import Sizes, rounded_up
+from roipool._cuda.launch import Defines, LaunchConfig, Launches
 from roipool._cuda.source import OPTIONS, kernel_source
 from roipool._definitions import Definition
 from roipool._layout import Layout, height_width
@@ -41,10 +43,25 @@ except Exception as error:
         f"made for its CUDA version: {CUPY_EXTRAS}"
     ) from error
 
+if cupy.cuda.runtime.is_hip:
+    raise RuntimeError("roipool's kernels are for NVIDIA GPUs; this CuPy is made for AMD's (ROCm)")
+
 Array = Any
+LEAST_CAPABILITY = 70  # compute capability, times ten: kernels need __match_any_sync
 
 
 # ---- Launching
+
+
+@cache
+def check_device(number: int) -> None:
+    """Raise a RuntimeError if a GPU is too old."""
+    capability = int(cupy.cuda.Device(number).compute_capability)
+    if capability < LEAST_CAPABILITY:
+        raise RuntimeError(
+            f"GPU {number} has compute capability {capability / 10}; roipool's kernels need "
+            f"{LEAST_CAPABILITY / 10} (Volta) or later"
+        )
 
 
 @cache
@@ -53,31 +70,27 @@ def kernel(file: str, name: str, defines: Defines) -> Any:
     return cupy.RawKernel(kernel_source(file, **dict(defines)), name, OPTIONS)
 
 
-@launch.cached
-def call_argument(call: launch.Call) -> np.ndarray[Any, Any]:
-    """Return a kernel's argument as the structure that it expects."""
-    return np.array([call], launch.CALL_TYPE)
-
-
-def launch_kernel(config: LaunchConfig, *arrays: Any) -> None:
-    """Launch a kernel, unless there is nothing to do."""
+def launch_kernel(config: LaunchConfig, boxes: int, *arrays: Any) -> None:
+    """Launch a kernel for so many boxes, unless there is nothing to do."""
     blocks, threads, shared = config.grid
     if blocks > 0:
+        check_device(arrays[0].device.id)
         function = kernel(config.file, config.name, config.defines)
-        arguments = (*arrays, call_argument(config.call))
+        arguments = (*arrays, config.call_for(boxes))
         function((blocks,), threads, arguments, shared_mem=shared)
 
 
 def plan(launches: Launches, regions: Regions) -> Array:
     """Launch the planning of all boxes; return the plans."""
     plans = cupy.empty(launches.scratch, np.uint8)
-    launch_kernel(launches.plan, regions.boxes, regions.batch_indices, plans)
+    boxes = regions.boxes
+    launch_kernel(launches.plan, len(boxes), boxes, regions.batch_indices, plans)
     return plans
 
 
 def run(launches: Launches, regions: Regions, *arrays: Any) -> None:
     """Plan all boxes, and execute the plans."""
-    launch_kernel(launches.engine, *arrays, plan(launches, regions))
+    launch_kernel(launches.engine, len(regions.boxes), *arrays, plan(launches, regions))
 
 
 def are_vector_aligned(*arrays: Array) -> bool:
@@ -91,7 +104,7 @@ def sizes_of(
     """Return what the launches of a call depend on."""
     boxes, indices = regions.boxes, regions.batch_indices
     return Sizes(
-        dtype, len(boxes), boxes.strides, indices.dtype, indices.strides[0], pooling,
+        dtype, rounded_up(len(boxes)), boxes.strides, indices.dtype, indices.strides[0], pooling,
         tuple(map_shape),
     )  # fmt: skip
 
@@ -221,11 +234,11 @@ def unpool(
         # No box is read, so that any definition will do.
         size = height_width(grad_output.shape, layout)
         sizes = Sizes(
-            grad_output.dtype, len(batch_indices), (0, 0), batch_indices.dtype,
+            grad_output.dtype, rounded_up(len(batch_indices)), (0, 0), batch_indices.dtype,
             batch_indices.strides[0], Pooling(Definition("roi_pool"), size, layout), out.shape,
         )  # fmt: skip
         config = launch.unpool(sizes, argmax.dtype == np.int64)
-        launch_kernel(config, grad_output, argmax, out, batch_indices)
+        launch_kernel(config, len(batch_indices), grad_output, argmax, out, batch_indices)
 
 
 def argmax_positions(
@@ -237,7 +250,7 @@ def argmax_positions(
     if argmax.size:
         sizes = sizes_of(boxes.dtype, regions, pooling, input_shape)
         indices = cupy.ascontiguousarray(argmax, np.int64)
-        launches = launch.argmax_kernel(sizes, "locate_argmax", argmax.size)
+        launches = launch.argmax_kernel(sizes, "locate_argmax")
         run(launches, regions, boxes, indices, y, x)
     return y, x
 
@@ -249,6 +262,6 @@ def argmax_at(
     argmax = cupy.empty(y.shape, np.int64)
     if argmax.size:
         sizes = sizes_of(regions.boxes.dtype, regions, pooling, input_shape)
-        launches = launch.argmax_kernel(sizes, "identify_argmax", y.size)
+        launches = launch.argmax_kernel(sizes, "identify_argmax")
         run(launches, regions, regions.boxes, y, x, argmax)
     return argmax

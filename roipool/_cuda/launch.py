@@ -6,83 +6,37 @@ Pure functions of immutable values, so that results are cached; ``engine`` compi
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from roipool._cuda.arguments import (
+    ARGMAX_TYPES,
+    IMAGE_KINDS,
+    STORAGE,
+    AxisCall,
+    Call,
+    argument_of,
+    cached,
+)  # fmt: skip
+from roipool._cuda.division import (
+    BYTES_OF_LISTED_SAMPLE,
+    THREADS,
+    TILE_LANES,
+    WARP,
+    Grid,
+    Sizes,
+    channel_pack,
+    divide_boxes,
+    divide_maps,
+    divide_planes,
+    divide_runs,
+    divide_values,
+    up,
+)  # fmt: skip
 from roipool._definitions import TRAITS
-from roipool._dtypes import dtype_name, real_dtype
+from roipool._dtypes import dtype_name
 from roipool._layout import AXES
-from roipool._pooling import Pooling
-
-# ---- Kernel arguments. The fields are those of kernels/cuda/call.h, in their order.
-
-
-class AxisCall(NamedTuple):
-    """One axis of a call."""
-
-    size: int
-    bins: int
-    sampling: int
-    capacity: int = 0
-    bins_at: int = 0
-    entries_at: int = 0
-    windows_at: int = 0
-
-
-class Call(NamedTuple):
-    """One call."""
-
-    images: int
-    channels: int
-    boxes: int
-    box_stride: int
-    coordinate_stride: int
-    image_stride: int
-    images_at: int
-    rows: AxisCall
-    columns: AxisCall
-    scale: float = 0.0
-    empty_value: float = 0.0
-    lowest: float = 0.0
-    angle_scale: float = 1.0
-    tasks: int = 0
-    parts: int = 1
-    share: int = 0
-    lanes: int = 1
-    tile_rows: int = 0
-    tile_columns: int = 0
-    stage: int = 0
-    stage_rows: int = 1
-    stage_columns: int = 1
-    image_kind: int = 0
-    aligned: int = 0
-    argmax_is_cell: int = 0
-    outside_is_zero: int = 0
-    wide_argmax: int = 0
-    skips: int = 0
-
-
-_AXIS_TYPE = np.dtype([(name, np.int64) for name in AxisCall._fields])
-_FIELD_TYPES = {
-    **dict.fromkeys(("rows", "columns"), _AXIS_TYPE),
-    **dict.fromkeys(("scale", "empty_value", "lowest", "angle_scale"), np.dtype(np.float64)),
-    **dict.fromkeys(Call._fields[-6:], np.dtype(np.int32)),
-}
-CALL_TYPE = np.dtype(
-    [(name, _FIELD_TYPES.get(name, np.dtype(np.int64))) for name in Call._fields], align=True
-)
-IMAGE_KINDS = {"int32": 0, "int64": 1, "float32": 2, "float64": 3}
-
-STORAGE = {
-    "float16": "Float16",
-    "bfloat16": "Bfloat16",
-    "int16": "Bfloat16",  # its bits, where nobody has brought NumPy that type
-    "float32": "float",
-    "float64": "double",
-}
-ARGMAX_TYPES = ("int", "wide_int")  # int32, int64
 
 # ---- Plans
 
@@ -98,8 +52,7 @@ class PlanKind(NamedTuple):
 TAPS = PlanKind("plan_taps", 16, {4: 8, 8: 16})
 SLOPED_TAPS = PlanKind("plan_sloped_taps", 16, {4: 16, 8: 32})
 SAMPLES = PlanKind("plan_samples", 32, {4: 24, 8: 40})
-BYTES_OF_WINDOW = BYTES_OF_IMAGE = BYTES_OF_HITS = BYTES_OF_LISTED_SAMPLE = 8
-BYTES_OF_LANE = 4
+BYTES_OF_WINDOW = BYTES_OF_IMAGE = 8
 BYTES_OF_REGION = 160  # of a box of a pointwise definition, and its image
 
 
@@ -125,72 +78,7 @@ def plan_capacity(kind: PlanKind, definition: str, sampling: int, size: int, bin
     return 1 + (samples if kind is SAMPLES else min(2 * samples, 2 * cells))
 
 
-def _up(number: int, multiple: int) -> int:
-    return -(-number // multiple) * multiple
-
-
-def _power_of_two(number: int) -> int:
-    return 1 << max(number - 1, 0).bit_length()
-
-
-# ---- How work is divided
-
-THREADS = 256
-# What a forward's thread, or for averages of NCHW features a warp, computes one after the other:
-# more amortise its set-up, fewer make more threads, which few boxes need.
-PACKS_PER_THREAD = 4
-PACKS_PER_WARP = 2
-WARP = 32
-# Shared memory of a warp of that average: the sums down its window's columns.
-SUMS_PER_WARP = 2**12
-# Of a backward's block: at most so many channels, about so many bytes of sums, and of what is
-# staged of a box.
-TILE_CHANNELS = WARP
-TILE_BYTES = 2**14 + 2**9
-STAGE_BYTES = 2**13 + 2**9
-# Of a block whose argmax may be anywhere: bytes of sums, and channels that lie side by side.
-RUN_BYTES = 2**15
-RUN_CHANNELS = 8
-
-
-class Limits(NamedTuple):
-    """Where work is divided in another way: tests lower them."""
-
-    max_blocks: int = 2**31 - 1  # more work than this is done by the same blocks in turn
-    many_boxes: int = 256  # from here on threads take several tasks
-
-
-class Sizes(NamedTuple):
-    """All that a launch depends on; arrays come later."""
-
-    dtype: np.dtype[Any]  # of features and pooled values
-    boxes: int
-    box_strides: tuple[int, ...]  # in bytes, as of the batch indices
-    index_type: np.dtype[Any]
-    index_stride: int
-    pooling: Pooling
-    map_shape: tuple[int, ...]
-    skips: bool = False  # boxes of no image, which another level has
-    limits: Limits = Limits()
-
-    @property
-    def channels_last(self) -> bool:
-        """Whether the layout is NHWC."""
-        return self.pooling.layout == "NHWC"
-
-    @property
-    def real(self) -> np.dtype[Any]:
-        """The dtype of coordinates and sums."""
-        return real_dtype(self.dtype)
-
-
-class Grid(NamedTuple):
-    """The blocks of a launch: how many, of which threads, with how much shared memory."""
-
-    blocks: int
-    threads: tuple[int, ...]
-    shared: int = 0
-
+# ---- Launches
 
 Defines = tuple[tuple[str, str | int], ...]
 
@@ -203,6 +91,17 @@ class LaunchConfig(NamedTuple):
     defines: Defines  # macros that specialise its source
     grid: Grid
     call: Call
+    tasks_of_box: int = 0  # 0 where tasks are not those of boxes
+
+    def call_for(self, boxes: int) -> np.ndarray[Any, Any]:
+        """Return the kernel's argument for so many boxes; blocks that are then too many end."""
+        argument = argument_of(self.call)
+        if boxes != self.call.boxes:
+            argument = argument.copy()
+            argument["boxes"] = boxes
+            if self.tasks_of_box:
+                argument["tasks"] = boxes * self.tasks_of_box
+        return argument
 
 
 class Launches(NamedTuple):
@@ -237,6 +136,10 @@ def call_of(sizes: Sizes, **fields: Any) -> Call:
     return call._replace(**fields)
 
 
+# Kernels whose tasks are parts of boxes, rather than of maps.
+FILES_BY_BOX = ("average_forward", "maximum_forward", "points_forward", "argmax_positions")
+
+
 def config_of(
     sizes: Sizes, file: str, name: str, call: Call, grid: Grid, **defines: str | int
 ) -> LaunchConfig:
@@ -249,7 +152,8 @@ def config_of(
         **defines,
     }
     grid = grid._replace(blocks=min(grid.blocks, sizes.limits.max_blocks))
-    return LaunchConfig(f"cuda/{file}.cu", name, tuple(texts.items()), grid, call)
+    of_box = call.tasks // call.boxes if call.boxes and file in FILES_BY_BOX else 0
+    return LaunchConfig(f"cuda/{file}.cu", name, tuple(texts.items()), grid, call, of_box)
 
 
 def with_plan(
@@ -261,7 +165,7 @@ def with_plan(
     def allocate(bytes_of_box: int) -> int:
         nonlocal size
         start = size
-        size = _up(start + call.boxes * bytes_of_box, 16)
+        size = up(start + call.boxes * bytes_of_box, 16)
         return start
 
     def with_offsets(axis: AxisCall) -> AxisCall:
@@ -323,96 +227,7 @@ def is_pointwise(sizes: Sizes) -> bool:
     return TRAITS[sizes.pooling.definition.name].kind == "points"
 
 
-def channel_pack(sizes: Sizes, channels: int, vector_aligned: bool) -> int:
-    """Return how many channels of a bin one thread computes.
-
-    For NHWC they are read and written as one piece of 16 bytes, where all are aligned to it.
-    """
-    if not sizes.channels_last:
-        return 4 if channels >= 4 else 1
-    whole = 16 // sizes.dtype.itemsize
-    return whole if vector_aligned and channels % whole == 0 else 1
-
-
-def divide_values(call: Call, sizes: Sizes, pack: int) -> tuple[Call, Grid]:
-    """Divide pooled values among the threads of a forward."""
-    bins = call.rows.bins * call.columns.bins
-    packs = -(-call.channels // pack)
-    inner, outer = (packs, bins) if sizes.channels_last else (bins, packs)
-    across = min(inner, THREADS)
-    down = min(max(THREADS // across, 1), outer)
-    call = _divide(call, sizes, outer, down, PACKS_PER_THREAD)
-    return call, Grid(call.tasks, (across, down))
-
-
-def divide_planes(call: Call, sizes: Sizes, pack: int) -> tuple[Call, Grid]:
-    """Divide packs of channels among the warps of a forward."""
-    packs = -(-call.channels // pack)
-    warps = min(packs, THREADS // WARP)
-    call = call._replace(stage=SUMS_PER_WARP // (pack * sizes.real.itemsize))
-    call = _divide(call, sizes, packs, warps, PACKS_PER_WARP)
-    return call, Grid(call.tasks, (WARP, warps), warps * SUMS_PER_WARP)
-
-
-def _divide(call: Call, sizes: Sizes, number: int, at_once: int, turns: int) -> Call:
-    """Divide each box's packs or bins into tasks, of up to `turns` times `at_once`."""
-    share = min(at_once * (turns if call.boxes >= sizes.limits.many_boxes else 1), number)
-    parts = -(-number // share)
-    return call._replace(tasks=call.boxes * parts, parts=parts, share=share)
-
-
-def divide_boxes(call: Call, sizes: Sizes) -> tuple[Call, Grid]:
-    """Give each box a block, of a power of two of threads."""
-    call, grid = divide_values(call, sizes, 1)
-    across, down = map(_power_of_two, grid.threads)
-    down = min(down, THREADS // across)
-    call = call._replace(parts=1, share=call.parts * call.share)
-    return call, Grid(call.boxes, (across, down), 8 * across * down)
-
-
-def divide_maps(call: Call, sizes: Sizes, staged: int) -> tuple[Call, Grid]:
-    """Divide the maps of a backward into tiles; it stages `staged` bytes for each pooled value."""
-    real = sizes.real.itemsize
-    height, width, bins = call.rows.size, call.columns.size, call.rows.bins * call.columns.bins
-    lanes = min(_power_of_two(call.channels), TILE_CHANNELS)
-    pitch = lanes + 1 if lanes > 1 else 1
-    cells = TILE_BYTES // (pitch * real)
-    columns = min(width, 16 if lanes > 8 else 32)
-    rows = max(min(height, cells // columns), 1)
-    owners = min(_power_of_two(rows), THREADS // WARP)
-    threads = max(lanes * owners, WARP)
-    stage = min(bins, max(STAGE_BYTES // (pitch * staged), 1))
-    tiles = -(-height // rows) * -(-width // columns)
-    call = call._replace(
-        tasks=call.images * -(-call.channels // lanes) * tiles,
-        lanes=lanes,
-        tile_rows=rows,
-        tile_columns=columns,
-        stage=stage,
-        stage_rows=max(stage // call.columns.bins, 1),
-        stage_columns=min(stage, call.columns.bins),
-    )
-    sums = _up(rows * columns * pitch * real, 8)
-    shared = sums + threads // WARP * BYTES_OF_HITS + stage * pitch * staged
-    return call, Grid(call.tasks, (threads,), shared)
-
-
-def divide_runs(call: Call, sizes: Sizes) -> tuple[Call, Grid]:
-    """Divide the maps of a backward into runs of cells, a warp per channel."""
-    real = sizes.real.itemsize
-    lanes = min(_power_of_two(call.channels), RUN_CHANNELS) if sizes.channels_last else 1
-    cells = call.rows.size * call.columns.size
-    runs = -(-cells // (RUN_BYTES // (lanes * real) - 1))
-    share = -(-cells // runs)
-    groups = -(-call.channels // lanes)
-    call = call._replace(tasks=call.images * groups * runs, lanes=lanes, parts=runs, share=share)
-    shared = lanes * ((share | 1) * real + WARP * BYTES_OF_LANE)
-    return call, Grid(call.tasks, (lanes * WARP,), shared)
-
-
 # ---- The launches of each function of the engine. A network makes the same call for every batch.
-
-cached = lru_cache(maxsize=256)
 
 
 @cached
@@ -432,10 +247,14 @@ def average(sizes: Sizes, vector_aligned: bool) -> Launches:
 @cached
 def average_backward(sizes: Sizes) -> Launches:
     """Return the launches of an average backward."""
-    call, grid = divide_maps(call_of(sizes), sizes, sizes.real.itemsize)
+    call, real = call_of(sizes), sizes.real.itemsize
     if is_pointwise(sizes):
+        call, grid = divide_maps(call, sizes, real)
         return pointwise(sizes, "points_backward", "points_backward", call, grid)
-    return planned(sizes, TAPS, "average_backward", "average_backward", call, grid)
+    pack = 2 if real == 4 and call.channels > TILE_LANES else 1
+    call, grid = divide_maps(call, sizes, real, pack=pack, inverted=True)
+    file = "average_backward"
+    return planned(sizes, TAPS, file, file, call, grid, pack=pack)
 
 
 @cached
@@ -509,8 +328,10 @@ def unpool(sizes: Sizes, wide: bool) -> LaunchConfig:
 
 
 @cached
-def argmax_kernel(sizes: Sizes, name: str, values: int) -> Launches:
+def argmax_kernel(sizes: Sizes, name: str) -> Launches:
     """Return the launches that turn an argmax into positions, or back: a thread for each value."""
-    call = call_of(sizes, tasks=values)
+    call = call_of(sizes)
+    values = call.boxes * call.channels * call.rows.bins * call.columns.bins
+    call = call._replace(tasks=values)
     grid = Grid(-(-values // THREADS), (THREADS,))
     return planned(sizes, SAMPLES, "argmax_positions", name, call, grid)

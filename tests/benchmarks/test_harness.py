@@ -255,6 +255,21 @@ def test_peers_that_drop_out_later() -> None:
     assert row["absent"] == "its process ended"
 
 
+def test_results_so_far_are_written() -> None:
+    class Ending(Stub):
+        def prepare(self, task: Task) -> Any:
+            if task.backward:
+                raise KeyboardInterrupt
+            return super().prepare(task)
+
+    operations = [*TINY, "--workload", "W4a", "--ops", "roi_pool,roi_pool_backward"]
+    with pytest.raises(KeyboardInterrupt):
+        run_bench(*operations, "--peers", "stub", "--json", "out.json", stub=Ending)
+    rows = strict_json("out.json")["rows"]
+    assert {row["operation"] for row in rows} == {"roi_pool"}
+    assert [row["library"] for row in rows] == ["roipool", "stub"]
+
+
 def test_another_shape_is_no_result() -> None:
     class Shortening(Stub):
         def arrays(self, task: Task, results: Any) -> Any:

@@ -5,6 +5,7 @@ Boxes that are not checked on the host, forms of arguments, nothing read back, t
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from typing import Any
 
@@ -17,10 +18,11 @@ from _support.catalogue import (
     in_layout,
     shape_in_layout,
 )
+from _support.emulator import memory
 from _support.run_python import NOT_INSTALLED, ONLY_ARRAYS, run_python
 
 import roipool
-from roipool._cuda.launch import CALL_TYPE
+from roipool._cuda.arguments import CALL_TYPE
 from roipool._cuda.source import OPTIONS, kernel_source
 
 # ---- Boxes of no image
@@ -269,12 +271,33 @@ def test_nothing_is_read_back_and_launches_are_few() -> None:
             assert cupy.launches == expected, name
 
 
+def results(found: Any) -> tuple[Any, ...]:
+    """Return what a call returned, as a tuple."""
+    return found if isinstance(found, tuple) else (found,)
+
+
+def test_graphs_keep_their_memory() -> None:
+    if (missing := emulator.why_not()) is not None:
+        pytest.skip(missing)
+    with emulator.active() as cupy:
+        for name, (call, _) in calls(Backend("emulator")).items():
+            pool = memory.Pool()
+            with cupy.cuda.using_allocator(pool.malloc):
+                expected = call()  # and what it allocates returns to the pool
+                with memory.capturing() as graph:
+                    captured = call()
+                others = pool.take_all()
+                for other in others:
+                    other.fill(7)
+                graph.launch()
+            assert all(np.all(other == 7) for other in others), name
+            for got, wanted in zip(results(captured), results(expected), strict=True):
+                np.testing.assert_array_equal(got.get(), wanted.get(), err_msg=name)
+
+
 @pytest.mark.gpu
 def test_calls_can_be_captured_in_a_graph() -> None:
     import cupy
-
-    def results(found: Any) -> tuple[Any, ...]:
-        return found if isinstance(found, tuple) else (found,)
 
     for name, (call, _) in calls(Backend("cuda")).items():
         expected = results(call())  # compiles
@@ -286,13 +309,62 @@ def test_calls_can_be_captured_in_a_graph() -> None:
             graph = stream.end_capture()
             for result in captured:
                 result.fill(7)
+            others = [cupy.full(size, 7, np.uint8) for size in 64 * [2**8, 2**10, 2**12, 2**14]]
             graph.launch(stream)
         stream.synchronize()
+        assert all(bool(cupy.all(other == 7)) for other in others), name
         for got, wanted in zip(captured, expected, strict=True):
             np.testing.assert_array_equal(got.get(), wanted.get(), err_msg=name)
 
 
 # ---- The edge to CuPy
+
+
+def test_strides_of_parts_of_numbers(gpu: Backend) -> None:
+    table = np.array([[0, 1, 2, 5.5, 6], [1, 0.5, 0, 7, 3]], np.float32)
+    packed = np.zeros(2, [("box", np.float32, 5), ("rest", np.uint8, 2)])
+    packed["box"] = table
+    if gpu.name == "cuda":
+        import cupy
+
+        rows = cupy.ndarray(
+            (2, 5), np.float32, cupy.asarray(packed.view(np.uint8)).data, strides=(22, 4)
+        )
+    else:
+        rows = sys.modules["cupy"].ndarray(packed["box"])
+    assert rows.strides == (22, 4)
+    maps = np.random.default_rng(0).normal(size=(2, 3, 9, 8)).astype(np.float32)
+    got = roipool.roi_align(gpu.to_device(maps), rows, 2)
+    np.testing.assert_allclose(gpu.to_host(got), roipool.roi_align(maps, table, 2), atol=1e-6)
+
+
+CUPY_OF = """
+import sys, types
+runtime = types.SimpleNamespace(is_hip={is_hip}, getDeviceCount=lambda: 1)
+device = types.SimpleNamespace(compute_capability="{capability}")
+cuda = types.SimpleNamespace(runtime=runtime, Device=lambda number: device)
+sys.modules["cupy"] = types.SimpleNamespace(cuda=cuda)
+from roipool._cuda import engine
+engine.check_device(0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("is_hip", "capability", "message"),
+    [
+        (True, "90", "roipool's kernels are for NVIDIA GPUs; this CuPy is made for AMD's (ROCm)"),
+        (
+            False,
+            "61",
+            "GPU 0 has compute capability 6.1; roipool's kernels need 7.0 (Volta) or later",
+        ),
+        (False, "120", ""),
+    ],
+)
+def test_gpus_that_cannot_run_kernels(is_hip: bool, capability: str, message: str) -> None:
+    text = CUPY_OF.format(is_hip=is_hip, capability=capability)
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False)
+    assert done.stderr.rpartition("RuntimeError: ")[2].strip() == message
 
 
 def launch_text(gpu: Backend, body: str, *arrays: Any) -> None:

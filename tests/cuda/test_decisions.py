@@ -15,6 +15,7 @@ from _support.compare import compute_type
 from roipool import _cpu
 from roipool._arguments import Regions
 from roipool._cuda import launch
+from roipool._cuda.division import Grid
 from roipool._definitions import Definition
 from roipool._pooling import MaxRules, Pooling
 
@@ -245,7 +246,7 @@ def test_plans_fit_into_their_bound(
         pooling = Pooling(definition, (bins, bins))
         sizes = engine.sizes_of(np.dtype(np.float32), there, pooling, (1, 1, size, size))
         launches = launch.planned(
-            sizes, kind, file, kind.kernel, launch.call_of(sizes), launch.Grid(0, (1,)),
+            sizes, kind, file, kind.kernel, launch.call_of(sizes), Grid(0, (1,)),
             capacity=with_room,
         )  # fmt: skip
         with there.boxes.device:

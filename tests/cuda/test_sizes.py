@@ -21,10 +21,11 @@ import roipool
 from roipool import _cpu
 from roipool._arguments import Regions
 from roipool._cuda import launch
+from roipool._cuda.division import Limits, rounded_up
 from roipool._definitions import Definition
 from roipool._pooling import Pooling
 
-FEW = launch.Limits(max_blocks=3, many_boxes=1)
+FEW = Limits(max_blocks=3, many_boxes=1)
 
 
 @every_form("roi_align")
@@ -83,6 +84,34 @@ def test_windows_wider_than_shared_memory(gpu: Backend, ratio: int) -> None:
     check_average(gpu, (1, 9, 12, 400), rois, (3, 5), 1.0, ratio)
 
 
+def test_many_bins_on_narrow_maps(gpu: Backend) -> None:
+    # A tile of many rows, whose lists of bins leave less room for what is staged.
+    rois = np.array([[0, 0, 0, 2, 179], [0, 0, 31, 1, 60.5]], np.float32)
+    check_average(gpu, (1, 70, 180, 2), rois, (90, 1), 1.0, 2)
+    check_average(gpu, (1, 70, 3, 200), rois[:, [0, 2, 1, 4, 3]], (1, 120), 1.0, 2)
+
+
+@every_layout
+@real_dtypes
+def test_sums_are_the_same_however_work_is_divided(gpu: Backend, dtype: Any, layout: str) -> None:
+    # Two channels to a thread, or one; tiles of other sizes; bins staged in one piece, or in many.
+    rng = np.random.default_rng(18)
+    corners = np.sort(rng.uniform(-2, 40, (60, 2, 2)), axis=1).reshape(60, 4)
+    rois = gpu.to_device(np.column_stack([rng.integers(0, 2, 60), corners]).astype(dtype))
+    grad = rng.normal(size=(60, 70, 14, 14)).astype(dtype)
+
+    def back(channels: int) -> Array:
+        values = np.ascontiguousarray(in_layout(grad[:, :channels], layout))
+        shape = shape_in_layout((2, channels, 37, 41), layout)
+        place: dict[str, Any] = {"spatial_scale": 0.9, "sampling_ratio": 2, "layout": layout}
+        found = gpu.to_host(roipool.roi_align_backward(gpu.to_device(values), rois, shape, **place))
+        return found if layout == "NCHW" else np.moveaxis(found, -1, 1)
+
+    whole = back(70)
+    for channels in (1, 5, 32, 33):
+        np.testing.assert_array_equal(back(channels), whole[:, :channels])
+
+
 def test_more_boxes_than_threads(gpu: Backend) -> None:
     rng = np.random.default_rng(13)
     corners = np.sort(rng.uniform(-2, 22, (700, 2, 2)), axis=1).reshape(700, 4)
@@ -106,6 +135,27 @@ def test_many_bins_with_one_argmax(gpu: Backend, dtype: Any, layout: str, wide: 
     got = roipool.roi_pool_backward(*map(gpu.to_device, (grad, argmax, rois)), **place)
     expected = roipool.roi_pool_backward(grad, argmax, rois, **place)
     np.testing.assert_array_equal(gpu.to_host(got), expected)  # the sums are in the same order
+
+
+def test_launches_are_for_few_numbers_of_boxes() -> None:
+    rounded = [rounded_up(boxes) for boxes in range(10_000)]
+    assert rounded[:17] == list(range(17))
+    assert all(n <= r <= n + max(n // 8, 1) for n, r in enumerate(rounded))
+    assert len(set(rounded)) < 100
+
+
+def test_a_new_number_of_boxes_finds_its_launches(gpu: Backend) -> None:
+    rng = np.random.default_rng(17)
+    maps = gpu.to_device(rng.normal(size=(1, 3, 9, 8)).astype(np.float32))
+    corners = np.sort(rng.uniform(-2, 11, (129, 2, 2)), axis=1).reshape(129, 4)
+    rois = np.column_stack([np.zeros(129), corners]).astype(np.float32)
+    first = gpu.to_host(roipool.roi_align(maps, gpu.to_device(rois), 2))
+    misses = launch.average.cache_info().misses
+    for boxes in (130, 137, 144):
+        more = np.resize(rois, (boxes, 5))
+        found = gpu.to_host(roipool.roi_align(maps, gpu.to_device(more), 2))
+        np.testing.assert_array_equal(found, np.resize(first, found.shape))
+    assert launch.average.cache_info().misses == misses
 
 
 @pytest.mark.gpu

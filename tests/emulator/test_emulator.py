@@ -90,6 +90,12 @@ def test_ballots_are_of_a_warp(cupy: Any) -> None:
     np.testing.assert_array_equal(result.get(), [6] * 32 + [2] * 32)
 
 
+def test_leading_zeros(cupy: Any) -> None:
+    result = cupy.zeros(33, np.float32)
+    run(cupy, "a[threadIdx.x] = __clz(threadIdx.x == 32 ? 0 : 1 << threadIdx.x);", 33, result)
+    np.testing.assert_array_equal(result.get(), [*range(31, -1, -1), 32])
+
+
 def test_lanes_know_who_brings_the_same(cupy: Any) -> None:
     result = cupy.zeros(64, np.float32)
     run(cupy, "a[threadIdx.x] = __popc(__match_any_sync(~0u, -int(threadIdx.x % 5)));", 64, result)

@@ -774,7 +774,7 @@ CUDA = [
     ),
     Fault(
         "cuda: walk through a window",
-        f"{KERNELS}/cuda/average_forward.cu",
+        f"{KERNELS}/cuda/call.h",
         "    if (column < width) return;",
         "    if (column <= width) return;",
         "`<=` for `<`: a column beyond the window",
@@ -826,7 +826,7 @@ CUDA = [
     ),
     Fault(
         "cuda: last tiles",
-        "roipool/_cuda/launch.py",
+        "roipool/_cuda/division.py",
         "tiles = -(-height // rows) * -(-width // columns)",
         "tiles = -(-height // rows) * (width // columns)",
         "rounded down: the last tile of a row is left out",

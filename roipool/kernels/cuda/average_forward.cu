@@ -85,29 +85,6 @@ struct alignas(sizeof(Value) * pack < 16 ? sizeof(Value) * pack : 16) Sums {
   Value item[pack];
 };
 
-// Counts on by the size of a warp through the cells of a window, row by row.
-struct Walk {
-  int row;
-  int column;
-  int width;
-  int rows_per_step;
-  int columns_per_step;
-
-  __device__ Walk(int start, int width)
-      : row(start / width),
-        column(start % width),
-        width(width),
-        rows_per_step(warp_size / width),
-        columns_per_step(warp_size % width) {}
-  __device__ void step() {
-    row += rows_per_step;
-    column += columns_per_step;
-    if (column < width) return;
-    column -= width;
-    ++row;
-  }
-};
-
 // Whether summing down every column of the window costs little more than down those that are read.
 __device__ inline bool is_dense(const AxisPlan<Taps>& columns, wide_int box, int width) {
   const TapBin& last = columns.bin(box, columns.bins - 1);
@@ -122,13 +99,13 @@ __device__ inline void pool_window(const Average& average, wide_int box, const C
   const AxisPlan<Taps>& column_plan = average.plans.columns;
   const Storage* map = average.map_of(box, channels) + window.first;
   __syncwarp();  // all have read what was there
-  for (Walk cell(lane, width); cell.row < rows; cell.step()) {
+  for (Walk cell(lane, width, warp_size); cell.row < rows; cell.step()) {
     const TapBin bin = row_plan.bin(box, first_row + cell.row);
     sum_column(map + cell.column, average.maps, row_plan.entries(box, bin), bin.count,
                down[cell.row * width + cell.column].item);
   }
   __syncwarp();
-  for (Walk bin(lane, static_cast<int>(column_plan.bins)); bin.row < rows; bin.step()) {
+  for (Walk bin(lane, static_cast<int>(column_plan.bins), warp_size); bin.row < rows; bin.step()) {
     const int row = first_row + bin.row;
     const TapBin column_bin = column_plan.bin(box, bin.column);
     if (column_bin.count == 0 || row_plan.bin(box, row).count == 0) {

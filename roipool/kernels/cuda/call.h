@@ -28,7 +28,7 @@ struct AxisCall {
   wide_int windows_at;
 };
 
-// The one argument beside the arrays; _cuda/launch.py has the same fields in the same order.
+// The one argument beside the arrays; _cuda/arguments.py has the same fields in the same order.
 struct Call {
   wide_int images, channels, boxes;
   // Elements from one box to the next, from one coordinate to the next, from one box's image
@@ -84,6 +84,29 @@ __device__ inline Division divide_with_rest(wide_int number, wide_int by) {
   const wide_int quotient = divide(number, by);
   return {quotient, number - quotient * by};
 }
+
+// Counts through the cells of a window, row by row, `by` at a time.
+struct Walk {
+  int row;
+  int column;
+  int width;
+  int rows_per_step;
+  int columns_per_step;
+
+  __device__ Walk(int start, int width, int by)
+      : row(start / width),
+        column(start % width),
+        width(width),
+        rows_per_step(by / width),
+        columns_per_step(by % width) {}
+  __device__ void step() {
+    row += rows_per_step;
+    column += columns_per_step;
+    if (column < width) return;
+    column -= width;
+    ++row;
+  }
+};
 
 // The image of a box, or -1 if its batch index is out of range: it then pools nothing and gets no
 // gradient.

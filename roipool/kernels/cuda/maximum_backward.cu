@@ -74,7 +74,7 @@ extern "C" __global__ void __launch_bounds__(32)
   roipool::write_plans<roipool::Samples>(boxes, images, scratch, call);
 }
 
-extern "C" __global__ void __launch_bounds__(256, 6)
+extern "C" __global__ void __launch_bounds__(256, 5)
     maximum_backward(const roipool::Storage* __restrict__ grad_output,
                      const void* __restrict__ argmax, roipool::Storage* __restrict__ grad_features,
                      char* __restrict__ scratch, const roipool::Call call) {
@@ -90,7 +90,7 @@ extern "C" __global__ void __launch_bounds__(256, 6)
       [&](wide_int box, const Tile& tile) {
         const Staged staged(call, tile);
         for_each_chunk(
-            call, box, tile,
+            call, box, tile, 0, static_cast<int>(call.rows.bins), [](const Chunk&) {},
             [&](wide_int at, const Chunk& chunk, int bin, int offset) {
               const Division row = divide_with_rest(bin, chunk.columns());
               staged.samples[offset] =
@@ -101,9 +101,9 @@ extern "C" __global__ void __launch_bounds__(256, 6)
             },
             [&](const Chunk& chunk) {
               int offset = tile.lane;
-              for (wide_int row = chunk.first_row; row < chunk.last_row; ++row) {
+              for (int row = chunk.first_row; row < chunk.last_row; ++row) {
                 const BinSamples<Value> rows = samples_of(plans.rows, box, row);
-                for (wide_int column = chunk.first_column; column < chunk.last_column; ++column) {
+                for (int column = chunk.first_column; column < chunk.last_column; ++column) {
                   const ListedSample sample = staged.samples[offset];
                   const Value gradient = staged.gradients[offset];
                   offset += tile.pitch;

@@ -54,13 +54,13 @@ extern "C" __global__ void __launch_bounds__(256)
         Value* gradients = reinterpret_cast<Value*>(tile.stage);
         const Region<Value> region = region_in_tile(region_at(scratch, box).region, tile);
         for_each_chunk(
-            call, box, tile,
+            call, box, tile, 0, static_cast<int>(call.rows.bins), [](const Chunk&) {},
             [&](wide_int at, const Chunk&, int, int offset) {
               gradients[offset] = compute_value(grad_output[at]);
             },
             [&](const Chunk& chunk) {
-              for (wide_int row = chunk.first_row; row < chunk.last_row; ++row) {
-                for (wide_int column = chunk.first_column; column < chunk.last_column; ++column) {
+              for (int row = chunk.first_row; row < chunk.last_row; ++row) {
+                for (int column = chunk.first_column; column < chunk.last_column; ++column) {
                   const int offset = chunk.bin_index(row, column) * tile.pitch + tile.lane;
                   ScatteredBin bin(tile, gradients[offset]);
                   visit_bin_of_region(region, row * call.columns.bins + column, bin);

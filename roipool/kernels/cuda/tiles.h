@@ -1,7 +1,7 @@
 // Backwards: a block owns one tile of cells of one image for a few channels, visits the boxes of
 // that image in their order, adds up in shared memory, and writes every cell once. No two threads
-// add to one sum: a thread has one channel (its lane) and some of the tile's rows. The result is
-// therefore bitwise reproducible.
+// add to one sum: a thread has `pack` channels (its lane's) and some of the tile's rows. The result
+// is therefore bitwise reproducible.
 //
 // The gradients of a box's bins are first staged in shared memory, some bins at a time (a chunk),
 // by all threads of the block: neighbouring threads read neighbouring elements, and all owners
@@ -14,19 +14,19 @@ namespace roipool {
 struct Tile {
   wide_int image;
   wide_int first_channel;
-  int channels;  // of this tile: `lanes`, or what is left of them
-  int lane;      // this thread's channel, counted from the first
+  int channels;  // of this tile: `pack` for each lane, or what is left of them
+  int lane;      // this thread's channels: those from `lane * pack` on, counted from the first
   wide_int top, left;
   wide_int bottom, right;
   int owner;    // this thread's rows: those that are owner modulo owners, counted from the top
   int owners;   // a power of two
-  int pitch;    // from one cell's sums to the next cell's: odd, so that columns of cells in
-                // shared memory lie in different banks
-  Value* sums;  // of the tile's first cell, this thread's channel
+  int pitch;    // from one cell's sums to the next cell's: an odd number of packs, so that columns
+                // of cells in shared memory lie in different banks
+  Value* sums;  // of the tile's first cell, this thread's channels
   char* stage;
   wide_int columns;
 
-  __device__ bool has_channel() const { return lane < channels; }
+  __device__ bool has_channel() const { return lane * pack < channels; }
 
   __device__ bool has_row(wide_int y) const {
     return y >= top && y < bottom && (static_cast<int>(y - top) & (owners - 1)) == owner;
@@ -41,14 +41,17 @@ __device__ inline int warps_of_block() { return static_cast<int>(blockDim.x) / w
 
 // Shared memory holds a tile's sums, a bit per box of a batch that reaches it, and what is staged.
 __device__ inline int pitch_of_tile(const Call& call) {
-  return call.lanes > 1 ? static_cast<int>(call.lanes) + 1 : 1;
+  return call.lanes > 1 ? (static_cast<int>(call.lanes) + 1) * pack : pack;
 }
 __device__ inline int sums_of_tile(const Call& call) {
   return static_cast<int>(call.tile_rows * call.tile_columns) * pitch_of_tile(call);
 }
+// In pieces of 8 bytes.
+__device__ inline int pieces_of_sums(const Call& call) {
+  return (sums_of_tile(call) * static_cast<int>(sizeof(Value)) + 7) / 8;
+}
 __device__ inline unsigned long long* hits_of_block(const Call& call) {
-  const int bytes = sums_of_tile(call) * static_cast<int>(sizeof(Value));
-  return reinterpret_cast<unsigned long long*>(roipool_shared_memory) + (bytes + 7) / 8;
+  return reinterpret_cast<unsigned long long*>(roipool_shared_memory) + pieces_of_sums(call);
 }
 
 __device__ inline Tile tile_of_task(const Call& call, wide_int task) {
@@ -56,15 +59,16 @@ __device__ inline Tile tile_of_task(const Call& call, wide_int task) {
   const int lane = static_cast<int>(threadIdx.x) % lanes;
   const wide_int across = divide(call.columns.size + call.tile_columns - 1, call.tile_columns);
   const wide_int down = divide(call.rows.size + call.tile_rows - 1, call.tile_rows);
-  const wide_int groups = divide(call.channels + lanes - 1, lanes);
+  const wide_int together = lanes * pack;
+  const wide_int groups = divide(call.channels + together - 1, together);
   const Division by_column = divide_with_rest(task, across);
   const Division by_row = divide_with_rest(by_column.quotient, down);
   const Division by_group = divide_with_rest(by_row.quotient, groups);
   Tile tile;
   tile.left = by_column.rest * call.tile_columns;
   tile.top = by_row.rest * call.tile_rows;
-  tile.first_channel = by_group.rest * lanes;
-  tile.channels = static_cast<int>(minimum<wide_int>(lanes, call.channels - tile.first_channel));
+  tile.first_channel = by_group.rest * together;
+  tile.channels = static_cast<int>(minimum(together, call.channels - tile.first_channel));
   tile.lane = lane;
   tile.image = by_group.quotient;
   tile.bottom = minimum(tile.top + call.tile_rows, call.rows.size);
@@ -73,53 +77,61 @@ __device__ inline Tile tile_of_task(const Call& call, wide_int task) {
   tile.owners = static_cast<int>(blockDim.x) / lanes;
   tile.pitch = pitch_of_tile(call);
   tile.columns = call.tile_columns;
-  tile.sums = reinterpret_cast<Value*>(roipool_shared_memory) + lane;
+  tile.sums = reinterpret_cast<Value*>(roipool_shared_memory) + lane * pack;
   tile.stage = reinterpret_cast<char*>(hits_of_block(call) + warps_of_block());
   return tile;
 }
 
 // The bins of a box that are staged together: whole rows of them, or a part of one row.
 struct Chunk {
-  wide_int first_row, last_row;
-  wide_int first_column, last_column;
+  int first_row, last_row;
+  int first_column, last_column;
 
-  __device__ int columns() const { return static_cast<int>(last_column - first_column); }
-  __device__ int bins() const { return static_cast<int>(last_row - first_row) * columns(); }
-  __device__ int bin_index(wide_int row, wide_int column) const {
-    return static_cast<int>(row - first_row) * columns() + static_cast<int>(column - first_column);
+  __device__ int rows() const { return last_row - first_row; }
+  __device__ int columns() const { return last_column - first_column; }
+  __device__ int bins() const { return rows() * columns(); }
+  __device__ int bin_index(int row, int column) const {
+    return (row - first_row) * columns() + column - first_column;
   }
 };
 
-// For each chunk of a box's bins: `stage(at, chunk, bin, offset)` for every value of the tile's
-// channels, where `at` is its offset in arrays of pooled values, `bin` counts in the chunk, and
-// `offset` is that in staged arrays; then `use(chunk)`.
-template <typename Stage, typename Use>
-__device__ inline void for_each_chunk(const Call& call, wide_int box, const Tile& tile, Stage stage,
+// For each chunk of some of a box's rows of bins: `prepare(chunk)`; `stage(at, chunk, bin, offset)`
+// for every value of the tile's channels, where `at` is its offset in arrays of pooled values,
+// `bin` counts in the chunk, and `offset` is that in staged arrays; then `use(chunk)`.
+template <typename Prepare, typename Stage, typename Use>
+__device__ inline void for_each_chunk(const Call& call, wide_int box, const Tile& tile,
+                                      int first_row, int last_row, Prepare prepare, Stage stage,
                                       Use use) {
   const Strides strides = strides_of_pooled(call);
+  const wide_int origin = box * strides.outer + tile.first_channel * strides.channel;
   const int warp = static_cast<int>(threadIdx.x) / warp_size;
   const int lane = static_cast<int>(threadIdx.x) % warp_size;
+  const int rows = static_cast<int>(call.stage_rows),
+            columns = static_cast<int>(call.stage_columns);
+  const int last_column = static_cast<int>(call.columns.bins);
   Chunk chunk;
-  for (wide_int row = 0; row < call.rows.bins; row += call.stage_rows) {
+  for (int row = first_row; row < last_row; row += rows) {
     chunk.first_row = row;
-    chunk.last_row = minimum(row + call.stage_rows, call.rows.bins);
-    for (wide_int column = 0; column < call.columns.bins; column += call.stage_columns) {
+    chunk.last_row = minimum(row + rows, last_row);
+    for (int column = 0; column < last_column; column += columns) {
       chunk.first_column = column;
-      chunk.last_column = minimum(column + call.stage_columns, call.columns.bins);
-      const wide_int origin = box * strides.outer + tile.first_channel * strides.channel +
-                              row * strides.row + column * strides.column;
+      chunk.last_column = minimum(column + columns, last_column);
       const int bins = chunk.bins();
-      // The faster of the two goes along memory.
+      // What goes along memory: bins (NCHW) or channels (NHWC).
       const int across = channels_last ? tile.channels : bins;
       const int down = channels_last ? bins : tile.channels;
+      const wide_int step = channels_last ? strides.column : strides.channel;
+      wide_int line = origin + row * strides.row + column * strides.column + warp * step;
       __syncthreads();  // all have used the chunk before
+      prepare(chunk);
       for (int outer = warp; outer < down; outer += warps_of_block()) {
+#pragma unroll 1
         for (int inner = lane; inner < across; inner += warp_size) {
           const int bin = channels_last ? outer : inner;
           const int channel = channels_last ? inner : outer;
-          stage(origin + channel * strides.channel + bin * strides.column, chunk, bin,
-                bin * tile.pitch + channel);
+          stage(line + inner, chunk, bin, bin * tile.pitch + channel);
         }
+        line += warps_of_block() * step;
       }
       __syncthreads();
       if (tile.has_channel()) use(chunk);
@@ -127,23 +139,31 @@ __device__ inline void for_each_chunk(const Call& call, wide_int box, const Tile
   }
 }
 
-// Writes the block's sums, neighbouring threads neighbouring elements.
+// Writes the block's sums, neighbouring threads neighbouring elements: a warp for each channel and
+// its lanes for cells (NCHW), or the other way round.
 __device__ inline void write_tile(const Call& call, const Tile& tile, Storage* maps) {
   const Strides strides = strides_of_maps(call);
-  const int lanes = static_cast<int>(call.lanes);
   const Value* sums = reinterpret_cast<const Value*>(roipool_shared_memory);
-  const int cells = static_cast<int>(call.tile_rows * call.tile_columns);
-  Storage* corner = maps + tile.image * strides.outer + tile.first_channel * strides.channel +
-                    tile.top * strides.row + tile.left * strides.column;
-  for (int number = threadIdx.x; number < cells * lanes; number += blockDim.x) {
-    const int cell = channels_last ? number / lanes : number % cells;
-    const int lane = channels_last ? number % lanes : number / cells;
-    const int y = cell / static_cast<int>(call.tile_columns);
-    const int x = cell % static_cast<int>(call.tile_columns);
-    if (tile.top + y >= tile.bottom || tile.left + x >= tile.right) continue;
-    if (lane >= tile.channels) continue;
-    store_value(sums[cell * tile.pitch + lane],
-                corner + lane * strides.channel + y * strides.row + x * strides.column);
+  const int rows = static_cast<int>(tile.bottom - tile.top);
+  const int width = static_cast<int>(call.tile_columns);
+  const int warp = static_cast<int>(threadIdx.x) / warp_size;
+  const int lane = static_cast<int>(threadIdx.x) % warp_size;
+  const int first_cell = channels_last ? warp : lane, first_channel = channels_last ? lane : warp;
+  const int cells_at_once = channels_last ? warps_of_block() : warp_size;
+  const int channels_at_once = channels_last ? warp_size : warps_of_block();
+  const wide_int step = channels_at_once * strides.channel;
+  Storage* corner = maps + tile.image * strides.outer + tile.top * strides.row +
+                    tile.left * strides.column +
+                    (tile.first_channel + first_channel) * strides.channel;
+  for (Walk cell(first_cell, width, cells_at_once); cell.row < rows; cell.step()) {
+    if (tile.left + cell.column >= tile.right) continue;
+    const Value* sum = sums + (cell.row * width + cell.column) * tile.pitch;
+    Storage* to = corner + cell.row * strides.row + cell.column * strides.column;
+#pragma unroll 4
+    for (int channel = first_channel; channel < tile.channels; channel += channels_at_once) {
+      store_value(sum[channel], to);
+      to += step;
+    }
   }
 }
 
@@ -152,12 +172,13 @@ __device__ inline void write_tile(const Call& call, const Tile& tile, Storage* m
 template <typename Reaches, typename Scatter>
 __device__ inline void own_tiles(const Call& call, Storage* maps, Reaches reaches,
                                  Scatter scatter) {
-  Value* sums = reinterpret_cast<Value*>(roipool_shared_memory);
-  const int numbers = sums_of_tile(call);
+  unsigned long long* sums = reinterpret_cast<unsigned long long*>(roipool_shared_memory);
+  const int pieces = pieces_of_sums(call);
   unsigned long long* hits = hits_of_block(call);
   for (wide_int task = blockIdx.x; task < call.tasks; task += gridDim.x) {
     const Tile tile = tile_of_task(call, task);
-    for (int i = threadIdx.x; i < numbers; i += blockDim.x) sums[i] = Value(0);
+#pragma unroll 4
+    for (int i = threadIdx.x; i < pieces; i += blockDim.x) sums[i] = 0;
     for (wide_int first = 0; first < call.boxes; first += blockDim.x) {
       const wide_int mine = first + threadIdx.x;
       const unsigned hit = __ballot_sync(~0u, mine < call.boxes && reaches(mine, tile));

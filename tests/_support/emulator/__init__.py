@@ -1,7 +1,7 @@
 """A stand-in for CuPy and a GPU: the same kernel texts, compiled as C++ and run on the CPU.
 
 ``with active():`` makes ``import cupy`` mean the stand-in, and gives roipool a CUDA backend that
-uses it.
+uses it. ``_support.simt`` runs kernels on its arrays in another way.
 """
 
 from __future__ import annotations

@@ -13,10 +13,16 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+HostArray = np.ndarray[Any, Any]
+Extent = tuple[int, int]  # address and bytes of an array that a kernel is given
 
 FOLDER = Path(__file__).parent
 COMPILER = shutil.which(os.environ.get("CXX", "g++").split()[0]) or shutil.which("c++")
@@ -59,9 +65,9 @@ def compiler_version() -> str:
 
 
 @cache
-def headers() -> str:
+def headers(folder: Path) -> str:
     """Return what sources include, which decides with them what is compiled."""
-    return "\0".join((FOLDER / name).read_text() for name in ("device.h", "runtime.h", "math.h"))
+    return "\0".join(file.read_text() for file in sorted([*folder.glob("*.h"), FOLDER / "half.h"]))
 
 
 class Kernel:
@@ -78,11 +84,19 @@ class Kernel:
         self.sizes = sizes[: runtime().parameters_of(self._kernel, sizes)]
 
     def launch(
-        self, grid: tuple[int, ...], block: tuple[int, ...], shared: int, arguments: list[int]
+        self,
+        grid: tuple[int, ...],
+        block: tuple[int, ...],
+        shared: int,
+        arguments: Sequence[HostArray],
+        extents: Sequence[Extent],
     ) -> str | None:
-        """Run the kernel on arguments at these addresses; return what is wrong, or None."""
+        """Run the kernel on these arguments; return what is wrong, or None.
+
+        The arrays' extents go unused: what is accessed beyond them, AddressSanitizer sees.
+        """
         three = ctypes.c_uint * 3
-        pointers = (ctypes.c_void_p * len(arguments))(*arguments)
+        pointers = (ctypes.c_void_p * len(arguments))(*(value.ctypes.data for value in arguments))
         error: bytes | None = self._run(
             self._kernel, three(*grid), three(*block), ctypes.c_size_t(shared), pointers
         )
@@ -107,10 +121,10 @@ def with_exports(text: str) -> str:
 
 
 @cache
-def library(source: str) -> ctypes.CDLL:
-    """Compile a source, or find it compiled, and load it."""
-    flags = [*FLAGS, *sanitizers()]
-    parts = [source, headers(), compiler_version(), *flags]
+def library(source: str, options: tuple[str, ...] = FLAGS, folder: Path = FOLDER) -> ctypes.CDLL:
+    """Compile a source that includes headers of the folder, or find it compiled, and load it."""
+    flags = [*options, *sanitizers(), f"-I{folder}"]
+    parts = [source, headers(folder), compiler_version(), *flags]
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
     file = cache_folder() / f"{key}.so"
     if not file.exists():
@@ -133,7 +147,7 @@ def build(source: str, flags: list[str], file: Path) -> None:
     with tempfile.TemporaryDirectory(dir=file.parent) as folder:
         text, result = Path(folder) / "kernel.cu", Path(folder) / "kernel.so"
         text.write_text(source)
-        command = [str(COMPILER), *flags, f"-I{FOLDER}", str(text), "-o", str(result)]
+        command = [str(COMPILER), *flags, str(text), "-o", str(result)]
         # What is preloaded for sanitizing makes the compiler itself twice as slow.
         environment = {key: value for key, value in os.environ.items() if key != "LD_PRELOAD"}
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

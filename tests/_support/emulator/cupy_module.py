@@ -8,14 +8,14 @@ must not do: reading values back other than by ``get``, and ``get`` outside of d
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
+from numpy.lib.array_utils import byte_bounds
 
-from . import compiler
+from . import compiler, memory
 from .arithmetic import Arithmetic, functions, launches
 
 HostArray = np.ndarray[Any, Any]
@@ -43,6 +43,7 @@ class Device:
     """The only device; entering it changes nothing but is counted."""
 
     entered = 0
+    compute_capability = "90"
 
     def __init__(self, number: int = 0) -> None:
         self.id = number
@@ -160,9 +161,9 @@ def _needs_transfer(place: Any) -> bool:
 
 
 def empty(shape: Any, dtype: Any = np.float64) -> ndarray:
-    memory = np.empty(shape, dtype)
-    memory.view(np.uint8).reshape(-1)[:] = 0xFF if memory.dtype.kind != "i" else 0xA5
-    return ndarray(memory)
+    result = memory.allocated(shape, dtype)
+    result.view(np.uint8).reshape(-1)[:] = 0xFF if result.dtype.kind != "i" else 0xA5
+    return ndarray(result)
 
 
 def zeros(shape: Any, dtype: Any = np.float64) -> ndarray:
@@ -198,16 +199,49 @@ def may_share_memory(first: ndarray, second: ndarray) -> bool:
 # ---- Kernels
 
 
+class CompiledKernel(Protocol):
+    """A kernel that can be launched; ``compiler.Kernel`` documents it."""
+
+    sizes: list[int]  # of its arguments, in bytes
+
+    def launch(
+        self,
+        grid: tuple[int, ...],
+        block: tuple[int, ...],
+        shared: int,
+        arguments: Sequence[HostArray],
+        extents: Sequence[compiler.Extent],
+    ) -> str | None: ...
+
+
+Compiler = Callable[[str, tuple[str, ...], str], CompiledKernel]  # of text, options and name
+_compile: Compiler = compiler.Kernel
+
+
+@contextmanager
+def compiled_by(chosen: Compiler) -> Iterator[None]:
+    """Run kernels in another way."""
+    global _compile
+    saved, _compile = _compile, chosen
+    try:
+        yield
+    finally:
+        _compile = saved
+
+
 class RawKernel:
     """A kernel; compiled at its first launch."""
 
     def __init__(self, code: str, name: str, options: tuple[str, ...] = ()) -> None:
         assert isinstance(options, tuple)
         self.code, self.name, self.options = code, name, options
+        self._compiled: dict[Compiler, CompiledKernel] = {}
 
-    @cached_property
-    def _compiled(self) -> compiler.Kernel:
-        return compiler.Kernel(self.code, self.options, self.name)
+    def compiled(self) -> CompiledKernel:
+        """Return the kernel for the way in which kernels run now."""
+        if _compile not in self._compiled:
+            self._compiled[_compile] = _compile(self.code, self.options, self.name)
+        return self._compiled[_compile]
 
     def __call__(
         self, grid: tuple[int, ...], block: tuple[int, ...], args: tuple[Any, ...], *,
@@ -215,15 +249,23 @@ class RawKernel:
     ) -> None:  # fmt: skip
         assert isinstance(grid, tuple)
         assert isinstance(block, tuple)
+        assert shared_mem <= 48 * 1024, (
+            "a launch with more shared memory fails without an attribute"
+        )
         launches.append(self.name)
-        kernel = self._compiled
+        kernel = self.compiled()
         assert Device.entered > 0, "a launch must choose the arrays' device"
         assert len(args) == len(kernel.sizes), f"{self.name} takes {len(kernel.sizes)} arguments"
         held = [_argument(value, size) for value, size in zip(args, kernel.sizes, strict=True)]
-        addresses = [value.ctypes.data for value in held]
-        error = kernel.launch(_three(grid), _three(block), shared_mem, addresses)
-        if error:
-            raise RuntimeError(f"{self.name}: {error}")
+        extents = [_extent(value) for value in args if isinstance(value, ndarray)]
+        sizes = _three(grid), _three(block), shared_mem
+
+        def work() -> None:
+            error = kernel.launch(*sizes, held, extents)
+            if error:
+                raise RuntimeError(f"{self.name}: {error}")
+
+        memory.enqueue(work)
 
 
 def _three(sizes: tuple[int, ...]) -> tuple[int, ...]:
@@ -232,6 +274,12 @@ def _three(sizes: tuple[int, ...]) -> tuple[int, ...]:
     assert sizes[0] < 2**31
     assert math.prod(sizes[1:]) < 2**16
     return (*sizes, 1, 1)[:3]
+
+
+def _extent(array: ndarray) -> compiler.Extent:
+    """Return where an array begins and how many bytes lie between its ends."""
+    low, high = byte_bounds(array._memory)
+    return low, high - low
 
 
 def _argument(value: Any, size: int) -> HostArray:
@@ -255,6 +303,8 @@ def _argument(value: Any, size: int) -> HostArray:
 class runtime:  # noqa: N801
     """``cupy.cuda.runtime``."""
 
+    is_hip = False
+
     @staticmethod
     def getDeviceCount() -> int:  # noqa: N802
         return 1
@@ -276,3 +326,9 @@ class cuda:  # noqa: N801
 
     Device = Device
     runtime = runtime
+    get_allocator = staticmethod(memory.get_allocator)
+    using_allocator = staticmethod(memory.using_allocator)
+
+    @staticmethod
+    def get_current_stream() -> memory.Stream:
+        return memory.Stream()

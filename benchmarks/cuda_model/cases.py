@@ -1,0 +1,181 @@
+"""The calls whose kernels are counted: workloads of the harness, smaller, and one for each kernel.
+
+A case is a function of `move`, which brings an array to where it is computed, so that the same call
+on NumPy arrays says what must come out.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from harness import ours
+from harness.proposals import level_of
+from harness.workloads import WORKLOADS, boxes_of, changed
+
+import roipool
+from cuda_model import yardsticks
+from roipool.cli.bench.libraries import Level, Task
+from roipool.compat import mmcv, onnx
+
+Array = Any
+Move = Callable[[Any], Any]
+Call = Callable[[Move], list[Array]]
+
+_CHANNELS = 64
+_STEP = 8  # boxes lie at eighths of a pixel, so that no machine's rounding moves them
+_COUNTS = {"fpn-box": 300, "fpn-mask": 50, "vgg16-pool": 100, "c4": 100, "crop-and-resize": 300}
+
+
+class Case(NamedTuple):
+    """A call, and the plain kernels that do the same, where we have written some."""
+
+    name: str
+    call: Call
+    yardstick: Callable[[Any], list[Array]] | None = None
+
+
+def task(name: str, backward: bool, dtype: str = "float32", **changes: Any) -> Task:
+    """Return a small form of a workload."""
+    workload = changed(WORKLOADS[name], boxes=_COUNTS[name], channels=_CHANNELS, **changes)
+    rng = np.random.default_rng(0)
+    boxes = np.rint(boxes_of(workload).reshape(-1, 4) * _STEP) / _STEP
+    rois = np.concatenate([np.zeros((len(boxes), 1)), boxes], axis=1)
+    single = len(workload.levels) == 1
+    numbers = np.zeros(len(rois), np.intp) if single else level_of(rois[:, 1:]) - 2
+    if workload.operation == "crop_and_resize":
+        height, width = workload.image
+        rois = rois[:, [0, 2, 1, 4, 3]] / [1, height, width, height, width]
+    levels = []
+    for number, (height, width, stride) in enumerate(workload.levels):
+        own = rois[numbers == number].astype(np.float32)
+        if len(own) == 0:
+            continue
+
+        def values(*sizes: int) -> Array:
+            shape = (*sizes, _CHANNELS) if workload.layout == "NHWC" else (
+                sizes[0], _CHANNELS, *sizes[1:]
+            )  # fmt: skip
+            return (rng.integers(-500, 500, shape) / 256).astype(_numpy_type(dtype))
+
+        features = values(1, height, width)
+        grad = values(len(own), *workload.output_size) if backward else None
+        levels.append(Level(features, own, grad, 1 / stride))
+    return Task(
+        workload.operation, backward, workload.mode, workload.argmax, workload.output_size,
+        workload.sampling_ratio, workload.aligned, workload.layout, levels,
+    )  # fmt: skip
+
+
+def _numpy_type(name: str) -> Any:
+    if name != "bfloat16":
+        return np.dtype(name)
+    import ml_dtypes
+
+    return np.dtype(ml_dtypes.bfloat16)
+
+
+def _of_task(described: Task, move: Move) -> list[Array]:
+    return ours.prepare(ours.moved(described, move))()
+
+
+def _workload(name: str, backward: bool, dtype: str = "float32", **changes: Any) -> Case:
+    described = task(name, backward, dtype, **changes)
+    title = f"{name}, {described.layout}, {dtype}, {'backward' if backward else 'forward'}"
+    if described.argmax:
+        title += " with argmax"
+    yardstick = functools.partial(yardsticks.run, described) if dtype == "float32" else None
+    return Case(title, functools.partial(_of_task, described), yardstick)
+
+
+def _gradients(described: Task) -> list[Array]:
+    """Return gradients of the outputs of a forward's task."""
+    rng = np.random.default_rng(1)
+    channels = described.levels[0].features.shape[1]
+    return [
+        np.float32(
+            rng.integers(-9, 9, (len(level.rois), channels, *described.output_size)) / 8
+        )
+        for level in described.levels
+    ]  # fmt: skip
+
+
+def _boxes_gradient(move: Move) -> list[Array]:
+    described = task("fpn-box", False)
+    return [
+        roipool.roi_align_backward_rois(
+            move(grad), move(level.features), move(level.rois), level.scale, 2, aligned=False
+        )
+        for level, grad in zip(described.levels, _gradients(described), strict=True)
+    ]
+
+
+def _multilevel(what: str, move: Move) -> list[Array]:
+    described = task("fpn-box", False)
+    rois = move(np.concatenate([level.rois for level in described.levels]))
+    grad = move(np.concatenate(_gradients(described)))
+    maps = [level.features for level in described.levels]
+    moved, scales = [move(features) for features in maps], [x.scale for x in described.levels]
+    options: dict[str, Any] = {"sampling_ratio": 2, "aligned": False}
+    if what == "forward":
+        return [roipool.multilevel_roi_align(moved, rois, 7, scales, **options)]
+    if what == "backward":
+        shapes = [features.shape for features in maps]
+        return roipool.multilevel_roi_align_backward(grad, rois, shapes, scales, **options)
+    return [roipool.multilevel_roi_align_backward_rois(grad, moved, rois, scales, **options)]
+
+
+def _rotated(what: str, move: Move) -> list[Array]:
+    level = task("c4", False).levels[0]
+    low, high = level.rois[:12, 1:3], level.rois[:12, 3:]
+    angles = np.arange(12, dtype=np.float32)[:, None] / 8
+    rois = np.concatenate([level.rois[:12, :1], (low + high) / 2, high - low, angles], axis=1)
+    features, boxes = move(level.features), move(rois.astype(np.float32))
+    grad = move(np.float32(np.random.default_rng(1).integers(-9, 9, (12, _CHANNELS, 7, 7)) / 8))
+    if what == "forward":
+        return [roipool.roi_align_rotated(features, boxes, 7, level.scale, 2)]
+    if what == "backward":
+        shape = level.features.shape
+        return [roipool.roi_align_rotated_backward(grad, boxes, shape, level.scale, 2)]
+    return [roipool.roi_align_rotated_backward_rois(grad, features, boxes, level.scale, 2)]
+
+
+def _nan_restarts(move: Move) -> list[Array]:
+    level = task("vgg16-pool", False).levels[0]
+    return [onnx.MaxRoiPool(move(level.features), move(level.rois), (7, 7), level.scale)]
+
+
+def _argmax_positions(move: Move) -> list[Array]:
+    level = task("vgg16-pool", False).levels[0]
+    features, rois = move(level.features), move(level.rois[:20])
+    options: dict[str, Any] = {"sampling_ratio": 2, "pool_mode": "max"}
+    pooled, y, x = mmcv.roi_align(
+        features, rois, 7, level.scale, return_argmax=True, **options
+    )  # fmt: skip
+    grad = mmcv.roi_align_backward(pooled, rois, y, x, features.shape, level.scale, **options)
+    return [pooled, y, x, grad]
+
+
+def cases() -> Iterator[Case]:
+    """Yield every case."""
+    for name in ("fpn-box", "fpn-mask", "vgg16-pool", "c4", "crop-and-resize"):
+        for backward in (False, True):
+            yield _workload(name, backward)
+    for options in ({"layout": "NHWC"}, {"dtype": "float16"}, {"dtype": "bfloat16"}):
+        for backward in (False, True):
+            yield _workload("fpn-box", backward, **options)
+    for backward in (False, True):
+        yield _workload("c4", backward, "float64")
+    yield _workload("vgg16-pool", False, argmax=True)
+    yield _workload("vgg16-pool", True, layout="NHWC")
+    yield Case("maxima of samples and their positions (mmcv), both ways", _argmax_positions)
+    yield Case("maxima that NaN restarts (ONNX), forward", _nan_restarts)
+    yield Case("fpn-box, gradient of boxes", _boxes_gradient)
+    for what in ("forward", "backward", "gradient of boxes"):
+        yield Case(
+            f"fpn-box, one call for all levels, {what}", functools.partial(_multilevel, what)
+        )
+    for what in ("forward", "backward", "gradient of boxes"):
+        yield Case(f"rotated boxes, {what}", functools.partial(_rotated, what))

@@ -1,0 +1,84 @@
+"""The argument of every kernel beside its arrays, as the host and the kernels lay it out."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+# The fields are those of kernels/cuda/call.h, in their order.
+
+
+class AxisCall(NamedTuple):
+    """One axis of a call."""
+
+    size: int
+    bins: int
+    sampling: int
+    capacity: int = 0
+    bins_at: int = 0
+    entries_at: int = 0
+    windows_at: int = 0
+
+
+class Call(NamedTuple):
+    """One call."""
+
+    images: int
+    channels: int
+    boxes: int
+    box_stride: int
+    coordinate_stride: int
+    image_stride: int
+    images_at: int
+    rows: AxisCall
+    columns: AxisCall
+    scale: float = 0.0
+    empty_value: float = 0.0
+    lowest: float = 0.0
+    angle_scale: float = 1.0
+    tasks: int = 0
+    parts: int = 1
+    share: int = 0
+    lanes: int = 1
+    tile_rows: int = 0
+    tile_columns: int = 0
+    stage: int = 0
+    stage_rows: int = 1
+    stage_columns: int = 1
+    image_kind: int = 0
+    aligned: int = 0
+    argmax_is_cell: int = 0
+    outside_is_zero: int = 0
+    wide_argmax: int = 0
+    skips: int = 0
+
+
+_AXIS_TYPE = np.dtype([(name, np.int64) for name in AxisCall._fields])
+_FIELD_TYPES = {
+    **dict.fromkeys(("rows", "columns"), _AXIS_TYPE),
+    **dict.fromkeys(("scale", "empty_value", "lowest", "angle_scale"), np.dtype(np.float64)),
+    **dict.fromkeys(Call._fields[-6:], np.dtype(np.int32)),
+}
+CALL_TYPE = np.dtype(
+    [(name, _FIELD_TYPES.get(name, np.dtype(np.int64))) for name in Call._fields], align=True
+)
+IMAGE_KINDS = {"int32": 0, "int64": 1, "float32": 2, "float64": 3}
+
+STORAGE = {
+    "float16": "Float16",
+    "bfloat16": "Bfloat16",
+    "int16": "Bfloat16",  # its bits, where nobody has brought NumPy that type
+    "float32": "float",
+    "float64": "double",
+}
+ARGMAX_TYPES = ("int", "wide_int")  # int32, int64
+
+cached = lru_cache(maxsize=256)
+
+
+@cached
+def argument_of(call: Call) -> np.ndarray[Any, Any]:
+    """Return a call as the structure that kernels take."""
+    return np.array([call], CALL_TYPE)

@@ -1,0 +1,190 @@
+"""How the work of a call is divided among blocks and threads, from its sizes alone."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from roipool._cuda.arguments import Call
+from roipool._dtypes import real_dtype
+from roipool._pooling import Pooling
+
+BYTES_OF_HITS = BYTES_OF_LISTED_SAMPLE = 8
+BYTES_OF_LANE = BYTES_OF_BIN_NUMBER = 4
+
+
+def up(number: int, multiple: int) -> int:
+    return -(-number // multiple) * multiple
+
+
+def _power_of_two(number: int) -> int:
+    return 1 << max(number - 1, 0).bit_length()
+
+
+THREADS = 256
+# What a forward's thread, or for averages of NCHW features a warp, computes one after the other:
+# more amortise its set-up, fewer make more threads, which few boxes need.
+PACKS_PER_THREAD = 4
+PACKS_PER_WARP = 2
+WARP = 32
+# Shared memory of a warp of that average: the sums down its window's columns.
+SUMS_PER_WARP = 2**12
+# Of a backward's block: at most so many lanes of channels, about so many bytes of sums (for each
+# channel of a lane), and of what is staged of a box.
+TILE_LANES = WARP
+TILE_BYTES = 2**14 + 2**9
+STAGE_BYTES = 2**13 + 2**9
+# What a block may have without being asked for more.
+SHARED_BYTES = 48 * 2**10
+# Of a block whose argmax may be anywhere: bytes of sums, and channels that lie side by side.
+RUN_BYTES = 2**15
+RUN_CHANNELS = 8
+
+
+class Limits(NamedTuple):
+    """Where work is divided in another way: tests lower them."""
+
+    max_blocks: int = 2**31 - 1  # more work than this is done by the same blocks in turn
+    many_boxes: int = 256  # from here on threads take several tasks
+
+
+def rounded_up(boxes: int) -> int:
+    """Return a number of boxes to launch for: few numbers are, so that launches are found cached.
+
+    At most an eighth more: one of eight between powers of two.
+    """
+    step = max(_power_of_two(boxes + 1) // 16, 1)
+    return up(boxes, step)
+
+
+class Sizes(NamedTuple):
+    """All that a launch depends on; arrays come later."""
+
+    dtype: np.dtype[Any]  # of features and pooled values
+    boxes: int  # rounded up: `LaunchConfig.call_for` has the real number
+    box_strides: tuple[int, ...]  # in bytes, as of the batch indices
+    index_type: np.dtype[Any]
+    index_stride: int
+    pooling: Pooling
+    map_shape: tuple[int, ...]
+    skips: bool = False  # boxes of no image, which another level has
+    limits: Limits = Limits()
+
+    @property
+    def channels_last(self) -> bool:
+        """Whether the layout is NHWC."""
+        return self.pooling.layout == "NHWC"
+
+    @property
+    def real(self) -> np.dtype[Any]:
+        """The dtype of coordinates and sums."""
+        return real_dtype(self.dtype)
+
+
+class Grid(NamedTuple):
+    """The blocks of a launch: how many, of which threads, with how much shared memory."""
+
+    blocks: int
+    threads: tuple[int, ...]
+    shared: int = 0
+
+
+def channel_pack(sizes: Sizes, channels: int, vector_aligned: bool) -> int:
+    """Return how many channels of a bin one thread computes.
+
+    For NHWC they are read and written as one piece of 16 bytes, where all are aligned to it.
+    """
+    if not sizes.channels_last:
+        return 4 if channels >= 4 else 1
+    whole = 16 // sizes.dtype.itemsize
+    return whole if vector_aligned and channels % whole == 0 else 1
+
+
+def divide_values(call: Call, sizes: Sizes, pack: int) -> tuple[Call, Grid]:
+    """Divide pooled values among the threads of a forward."""
+    bins = call.rows.bins * call.columns.bins
+    packs = -(-call.channels // pack)
+    inner, outer = (packs, bins) if sizes.channels_last else (bins, packs)
+    across = min(inner, THREADS)
+    down = min(max(THREADS // across, 1), outer)
+    call = _divide(call, sizes, outer, down, PACKS_PER_THREAD)
+    return call, Grid(call.tasks, (across, down))
+
+
+def divide_planes(call: Call, sizes: Sizes, pack: int) -> tuple[Call, Grid]:
+    """Divide packs of channels among the warps of a forward."""
+    packs = -(-call.channels // pack)
+    warps = min(packs, THREADS // WARP)
+    call = call._replace(stage=SUMS_PER_WARP // (pack * sizes.real.itemsize))
+    call = _divide(call, sizes, packs, warps, PACKS_PER_WARP)
+    return call, Grid(call.tasks, (WARP, warps), warps * SUMS_PER_WARP)
+
+
+def _divide(call: Call, sizes: Sizes, number: int, at_once: int, turns: int) -> Call:
+    """Divide each box's packs or bins into tasks, of up to `turns` times `at_once`."""
+    share = min(at_once * (turns if call.boxes >= sizes.limits.many_boxes else 1), number)
+    parts = -(-number // share)
+    return call._replace(tasks=call.boxes * parts, parts=parts, share=share)
+
+
+def divide_boxes(call: Call, sizes: Sizes) -> tuple[Call, Grid]:
+    """Give each box a block, of a power of two of threads."""
+    call, grid = divide_values(call, sizes, 1)
+    across, down = map(_power_of_two, grid.threads)
+    down = min(down, THREADS // across)
+    call = call._replace(parts=1, share=call.parts * call.share)
+    return call, Grid(call.boxes, (across, down), 8 * across * down)
+
+
+def divide_maps(
+    call: Call, sizes: Sizes, staged: int, *, pack: int = 1, inverted: bool = False
+) -> tuple[Call, Grid]:
+    """Divide the maps of a backward into tiles; it stages `staged` bytes for each pooled value.
+
+    A thread has `pack` channels. `inverted`: a block also lists, for each row and column of its
+    tile, the weight of each bin that is staged, and the first and the last bin that read it.
+    """
+    real = sizes.real.itemsize
+    height, width, bins = call.rows.size, call.columns.size, call.rows.bins * call.columns.bins
+    lanes = min(_power_of_two(-(-call.channels // pack)), TILE_LANES)
+    pitch = (lanes + 1 if lanes > 1 else 1) * pack
+    cells = TILE_BYTES * pack // (pitch * real)
+    columns = min(width, 16 if lanes > 8 else 32)
+    rows = max(min(height, cells // columns), 1)
+    owners = min(_power_of_two(rows), THREADS // WARP)
+    threads = max(lanes * owners, WARP)
+    tiles = -(-height // rows) * -(-width // columns)
+    call = call._replace(
+        tasks=call.images * -(-call.channels // (lanes * pack)) * tiles,
+        lanes=lanes,
+        tile_rows=rows,
+        tile_columns=columns,
+    )
+    sums = up(rows * columns * pitch * real, 8) + threads // WARP * BYTES_OF_HITS
+
+    def with_stage(stage: int) -> tuple[Call, int]:
+        """Stage so many bins at a time; return the shared memory that all needs."""
+        down, across = max(stage // call.columns.bins, 1), min(stage, call.columns.bins)
+        lists = (rows * down + columns * across) * real + 2 * (rows + columns) * BYTES_OF_BIN_NUMBER
+        shared = sums + stage * pitch * staged + lists * inverted
+        return call._replace(stage=stage, stage_rows=down, stage_columns=across), shared
+
+    stage = min(bins, max(STAGE_BYTES * (1 + pack) // 2 // (pitch * staged), 1))
+    while stage > 1 and with_stage(stage)[1] > SHARED_BYTES:
+        stage -= 1
+    call, shared = with_stage(stage)
+    return call, Grid(call.tasks, (threads,), shared)
+
+
+def divide_runs(call: Call, sizes: Sizes) -> tuple[Call, Grid]:
+    """Divide the maps of a backward into runs of cells, a warp per channel."""
+    real = sizes.real.itemsize
+    lanes = min(_power_of_two(call.channels), RUN_CHANNELS) if sizes.channels_last else 1
+    cells = call.rows.size * call.columns.size
+    runs = -(-cells // (RUN_BYTES // (lanes * real) - 1))
+    share = -(-cells // runs)
+    groups = -(-call.channels // lanes)
+    call = call._replace(tasks=call.images * groups * runs, lanes=lanes, parts=runs, share=share)
+    shared = lanes * ((share | 1) * real + WARP * BYTES_OF_LANE)
+    return call, Grid(call.tasks, (lanes * WARP,), shared)

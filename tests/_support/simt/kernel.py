@@ -1,0 +1,186 @@
+"""Kernels for the emulator that run as NVRTC compiled them, and count what they do."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from _support import nvrtc
+from _support.emulator import compiler, cupy_module
+
+from . import ptx
+
+FOLDER = Path(__file__).parent
+ARCHITECTURE = 90  # compute capability, times ten
+FLAGS = (
+    "-std=c++17", "-O2", "-fPIC", "-shared", "-fwrapv", "-ffp-contract=off", "-fno-math-errno",
+    "-x", "c++",
+)  # fmt: skip
+SOURCES = ("machine.cpp", "memory.cpp", "arithmetic.cpp")
+
+
+class Counts(ctypes.Structure):
+    """What a launch did; machine.h has the same fields."""
+
+    _fields_ = [
+        (name, ctypes.c_uint64) for name in (
+            "warp_instructions",  # of PTX
+            "thread_instructions",  # lanes that took part in them
+            "branches", "divergent_branches",
+            "barriers",  # of blocks, counted once for each warp
+            "warp_barriers",
+            "collectives",
+            # Of global memory: a request is one instruction of a warp, a sector 32 bytes.
+            "load_requests", "load_sectors", "load_bytes",
+            "store_requests", "store_sectors", "store_bytes",
+            "atomic_requests", "atomic_sectors",
+            "atomic_conflicts",  # lanes that add where a lower one does
+            "block_load_sectors",  # different sectors of each block, summed over blocks
+            "unique_load_sectors",  # different sectors of the launch
+            "unique_store_sectors",
+            "shared_requests",
+            "shared_wavefronts",  # turns in which the banks served them
+            "shared_least_wavefronts",  # without bank conflicts
+            "local_requests",
+        )
+    ]  # fmt: skip
+
+    def as_dict(self) -> dict[str, int]:
+        """Return all counts by name."""
+        return {name: getattr(self, name) for name, *_ in self._fields_}
+
+
+class Launch(ctypes.Structure):
+    """A launch for the machine; machine.cpp has the same fields."""
+
+    _fields_ = [
+        ("grid", ctypes.c_uint32 * 3), ("threads", ctypes.c_uint32 * 3),
+        *((name, ctypes.c_uint64) for name in ("shared_bytes", "local_bytes", "argument_bytes")),
+        ("arguments", ctypes.c_void_p),
+        ("regions", ctypes.c_void_p), ("number_of_regions", ctypes.c_uint64),
+        ("registers", ctypes.c_void_p), ("number_of_registers", ctypes.c_uint64),
+        ("program", ctypes.c_void_p), ("length", ctypes.c_uint64),
+        ("blocks", ctypes.c_void_p), ("number_of_blocks", ctypes.c_uint64),
+    ]  # fmt: skip
+
+
+class Record(NamedTuple):
+    """A launch that has run."""
+
+    kernel: str
+    grid: tuple[int, ...]
+    threads: tuple[int, ...]
+    shared_bytes: int
+    counts: Counts
+
+
+_records: list[Record] | None = None
+
+
+@contextmanager
+def recorded() -> Iterator[list[Record]]:
+    """Collect the launches of a block of code."""
+    global _records
+    saved, _records = _records, []
+    try:
+        yield _records
+    finally:
+        _records = saved
+
+
+def simulated() -> AbstractContextManager[None]:
+    """Let the emulator's kernels run here."""
+    return cupy_module.compiled_by(Kernel)
+
+
+def why_not() -> str | None:
+    """Return what is missing, or None."""
+    try:
+        nvrtc.library()
+    except FileNotFoundError as error:
+        return str(error)
+    return None if compiler.COMPILER else "the simulator needs a C++ compiler (CXX, g++ or c++)"
+
+
+@cache
+def machine() -> ctypes.CDLL:
+    """Return the machine, compiled once."""
+    source = "\n".join((FOLDER / name).read_text() for name in SOURCES)
+    library = compiler.library(source, FLAGS, FOLDER)
+    library.run_launch.restype = ctypes.c_char_p
+    library.operation_name.restype = ctypes.c_char_p
+    return library
+
+
+@cache
+def operations() -> dict[str, int]:
+    """Return the number of each operation by its name."""
+    names: dict[str, int] = {}
+    while (name := machine().operation_name(len(names))) is not None:
+        names[name.decode()] = len(names)
+    return names
+
+
+@cache
+def programs(text: str, options: tuple[str, ...]) -> dict[str, ptx.Program]:
+    """Compile a text; return its kernels, ready for the machine."""
+    # As CuPy compiles: it adds -ftz=true.
+    architecture = f"--gpu-architecture=compute_{ARCHITECTURE}"
+    assembly = nvrtc.compile_cuda(text, architecture, "-ftz=true", *options)
+    entries = ptx.entries(assembly)
+    return {entry.name: ptx.Assembler(entry, operations().get).program() for entry in entries}
+
+
+class Kernel:
+    """One kernel of a text; it has the methods of the emulator's kernels."""
+
+    def __init__(self, text: str, options: tuple[str, ...], name: str) -> None:
+        self.name = name
+        self.program = programs(text, options)[name]
+        self.sizes = [size for _, size in self.program.parameters]
+
+    def launch(
+        self,
+        grid: tuple[int, ...],
+        block: tuple[int, ...],
+        shared: int,
+        arguments: Sequence[compiler.HostArray],
+        extents: Sequence[compiler.Extent],
+    ) -> str | None:
+        """Run the kernel; return what is wrong, or None.
+
+        Parameters
+        ----------
+        grid, block : tuple of int
+            Blocks and threads, in three directions.
+        shared : int
+            Bytes of shared memory.
+        arguments : sequence of arrays
+            The bytes of each.
+        extents : sequence of (int, int)
+            Address and bytes of each array that the kernel may touch.
+        """
+        program = self.program
+        held = np.zeros(program.parameter_bytes, np.uint8)
+        for value, (offset, size) in zip(arguments, program.parameters, strict=True):
+            held[offset : offset + size] = np.frombuffer(value.tobytes(), np.uint8)
+        regions = np.array(extents, np.uint64).reshape(-1, 2)
+        blocks = np.arange(np.prod(grid), dtype=np.uint64)
+        counts = Counts()
+        launch = Launch(
+            grid, block, shared, program.local_bytes, len(held),
+            held.ctypes.data, regions.ctypes.data, len(regions),
+            program.registers.ctypes.data, len(program.registers),
+            program.instructions.ctypes.data, len(program.instructions) - 1,
+            blocks.ctypes.data, len(blocks),
+        )  # fmt: skip
+        error = machine().run_launch(ctypes.byref(launch), ctypes.byref(counts))
+        if _records is not None:
+            _records.append(Record(self.name, grid, block, shared, counts))
+        return error.decode() if error else None

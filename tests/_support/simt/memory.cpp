@@ -1,0 +1,298 @@
+// Loads, stores and atomics: where they go, what they cost, and what is wrong with them.
+#include <algorithm>
+#include <cstring>
+
+#include "lanewise.h"
+
+namespace simt {
+
+namespace {
+
+const char out_of_bounds[] = "an address outside of the memory that there is";
+
+// What a warp's lanes ask for together: where each lane's bytes are, once they are known to be
+// there.
+struct Request {
+  Warp& warp;
+  const Instruction& instruction;
+  u32 mask;
+  Space space;
+  int bytes;  // of each lane
+  u64 addresses[warp_size];
+  u8* host[warp_size];
+  Region* regions[warp_size];  // of global memory
+
+  Request(Warp& warp, const Instruction& instruction, u32 mask, int base)
+      : warp(warp),
+        instruction(instruction),
+        mask(mask),
+        space(Space(instruction.space)),
+        bytes(instruction.width * instruction.vector) {
+    const u64* from = warp.lanes(base);
+    for_each_lane(mask, [&](int lane) { addresses[lane] = from[lane] + u64(instruction.offset); });
+    if (space == generic_memory) resolve();
+    for_each_lane(mask, [&](int lane) {
+      if (addresses[lane] % u64(bytes)) fail(warp, instruction, "a misaligned address");
+      host[lane] = find(lane);
+    });
+  }
+
+  // Generic addresses: of one kind for all lanes.
+  void resolve() {
+    u64 window = 0;
+    const u64 any = addresses[__builtin_ctz(mask)];
+    space = global_memory;
+    if (any >= shared_window) {
+      space = shared_memory;
+      window = shared_window;
+    } else if (any >= local_window) {
+      space = local_memory;
+      window = local_window;
+    }
+    for_each_lane(mask, [&](int lane) { addresses[lane] -= window; });
+  }
+
+  u8* find(int lane) {
+    Block& block = *warp.block;
+    const Machine& machine = block.machine;
+    const u64 at = addresses[lane];
+    if (space == global_memory) return find_global(lane);
+    if (space == shared_memory) return within(block.shared.data(), at, machine.shared_bytes);
+    if (space == parameters) {
+      return within(const_cast<u8*>(machine.arguments), at, machine.argument_bytes);
+    }
+    const u64 own = (warp.first_thread + lane) * machine.local_bytes;
+    return within(block.local.data() + own, at, machine.local_bytes);
+  }
+
+  u8* within(u8* memory, u64 at, u64 size) const {
+    if (at > size || u64(bytes) > size - at) fail(warp, instruction, out_of_bounds);
+    return memory + at;
+  }
+
+  u8* find_global(int lane) {
+    const u64 at = addresses[lane];
+    for (Region& region : warp.block->machine.regions) {
+      if (!region.holds(at, bytes)) continue;
+      regions[lane] = &region;
+      return reinterpret_cast<u8*>(at);
+    }
+    fail(warp, instruction, out_of_bounds);
+  }
+
+  // How many different sectors of global memory it touches.
+  int sectors() const {
+    u64 found[warp_size];
+    int count = 0;
+    for_each_lane(mask, [&](int lane) {
+      const Region& region = *regions[lane];
+      const u64 sector = region.address + region.sector(addresses[lane]);
+      if (count == 0 || found[count - 1] != sector) found[count++] = sector;
+    });
+    if (!std::is_sorted(found, found + count)) std::sort(found, found + count);
+    return static_cast<int>(std::unique(found, found + count) - found);
+  }
+};
+
+// ---- Races
+
+void check_shared(const Request& request, int lane, bool writes) {
+  Warp& warp = request.warp;
+  Block& block = *warp.block;
+  const int thread = warp.first_thread + lane;
+  auto same_warp = [&](const Access& other) {
+    return other.thread / warp_size == thread / warp_size;
+  };
+  auto unordered = [&](const Access& other) {
+    return other.thread >= 0 && other.thread != thread && other.barriers == block.barriers &&
+           (!same_warp(other) || other.warp_barriers == warp.warp_barriers);
+  };
+  auto race = [&](const Access& other, const char* how) {
+    fail(warp, request.instruction,
+         std::string("a race ") + (same_warp(other) ? "within a warp" : "between warps") + ": " +
+             how + " by threads " + std::to_string(other.thread) + " and " +
+             std::to_string(thread));
+  };
+  const Access now = {thread, block.barriers, warp.warp_barriers};
+  const u64 first = request.addresses[lane] / piece_bytes;
+  const u64 last = (request.addresses[lane] + request.bytes - 1) / piece_bytes;
+  for (u64 at = first; at <= last; ++at) {
+    Piece& piece = block.pieces[at];
+    if (unordered(piece.write)) race(piece.write, writes ? "writes" : "a write and a read");
+    const bool read_since = piece.read.thread >= 0 && piece.read.barriers == block.barriers;
+    if (writes) {
+      const bool by_lanes = piece.several_lanes && same_warp(piece.read) &&
+                            piece.read.warp_barriers == warp.warp_barriers;
+      if (unordered(piece.read) || (read_since && (piece.several_warps || by_lanes))) {
+        race(piece.read, "a read and a write");
+      }
+      piece = {now, Access(), false, false};
+      continue;
+    }
+    const bool same = same_warp(piece.read);
+    piece.several_warps = read_since && (piece.several_warps || !same);
+    piece.several_lanes = read_since && same && piece.read.warp_barriers == warp.warp_barriers &&
+                          (piece.several_lanes || piece.read.thread != thread);
+    piece.read = now;
+  }
+}
+
+// `written`: the lane's bytes, or null of a read. To write what is there already is no race:
+// forwards compute a few channels twice.
+void check_global(const Request& request, int lane, const u8* written) {
+  const u64 at = request.addresses[lane];
+  Region& region = *request.regions[lane];
+  const u32 block = static_cast<u32>(request.warp.block->number) + 1;
+  const u64 first = (at - region.address) / piece_bytes;
+  const u64 last = (at + request.bytes - 1 - region.address) / piece_bytes;
+  const bool changes = written && memcmp(request.host[lane], written, request.bytes) != 0;
+  for (u64 piece = first; piece <= last; ++piece) {
+    u32& writer = region.writers[piece];
+    u32& reader = region.readers[piece];
+    const bool is_shared = (writer && writer != block) || (reader && reader != block);
+    if (is_shared && (changes || (!written && writer && writer != block))) {
+      fail(request.warp, request.instruction, "a race between blocks");
+    }
+    if (written) {
+      writer = block;
+    } else {
+      reader = reader == 0 || reader == block ? block : several_blocks;
+    }
+  }
+}
+
+// ---- Costs
+
+// Turns in which a warp's request to shared memory is served: in one, each bank gives one word. 32
+// lanes take a turn together for up to 4 bytes each, 16 for 8, 8 for 16.
+void count_shared(const Request& request) {
+  Counts& counts = *request.warp.block->machine.counts;
+  const int words = std::max(request.bytes / 4, 1);
+  const int together = warp_size / words;
+  for (int first = 0; first < warp_size; first += together) {
+    u64 seen[banks][warp_size];
+    int number[banks] = {};
+    int most = 0;
+    const u32 group = together == warp_size ? whole_warp : ((1u << together) - 1) << first;
+    for_each_lane(request.mask & group, [&](int lane) {
+      for (int n = 0; n < words; ++n) {
+        const u64 word = request.addresses[lane] / 4 + n;
+        u64* others = seen[word % banks];
+        int& count = number[word % banks];
+        if (std::find(others, others + count, word) == others + count) others[count++] = word;
+        most = std::max(most, count);
+      }
+    });
+    counts.shared_wavefronts += most;
+    counts.shared_least_wavefronts += most > 0;
+  }
+  ++counts.shared_requests;
+}
+
+enum Kind { loads, stores, adds };
+
+void count_global(const Request& request, Kind kind) {
+  Counts& counts = *request.warp.block->machine.counts;
+  const u32 block = static_cast<u32>(request.warp.block->number) + 1;
+  const int count = request.sectors();
+  const u64 bytes = u64(__builtin_popcount(request.mask)) * request.bytes;
+  for_each_lane(request.mask, [&](int lane) {
+    Region& region = *request.regions[lane];
+    const u64 sector = region.sector(request.addresses[lane]);
+    u32& seen = kind == loads ? region.loaded[sector] : region.stored[sector];
+    if (kind == loads) {
+      counts.unique_load_sectors += seen == 0;
+      counts.block_load_sectors += seen != block;
+    } else {
+      counts.unique_store_sectors += seen == 0;
+    }
+    seen = block;
+  });
+  if (kind == loads) {
+    ++counts.load_requests, counts.load_sectors += count, counts.load_bytes += bytes;
+  } else if (kind == stores) {
+    ++counts.store_requests, counts.store_sectors += count, counts.store_bytes += bytes;
+  } else {
+    ++counts.atomic_requests, counts.atomic_sectors += count;
+  }
+}
+
+void account(const Request& request, Kind kind) {
+  if (request.space == shared_memory) {
+    count_shared(request);
+    for_each_lane(request.mask, [&](int lane) { check_shared(request, lane, kind != loads); });
+  } else if (request.space == global_memory) {
+    count_global(request, kind);
+  } else if (request.space == local_memory) {
+    ++request.warp.block->machine.counts->local_requests;
+  }
+}
+
+}  // namespace
+
+static void load(Warp& warp, const Instruction& instruction, u32 mask) {
+  const int width = instruction.width, vector = instruction.vector;
+  const Request request(warp, instruction, mask, instruction.operands[vector]);
+  account(request, loads);
+  for_each_lane(mask, [&](int lane) {
+    if (request.space == global_memory) check_global(request, lane, nullptr);
+    const u8* from = request.host[lane];
+    for (int n = 0; n < vector; ++n) {
+      u64 bits = 0;
+      memcpy(&bits, from + n * width, width);
+      const int unused = 64 - 8 * width;
+      if (instruction.is_signed) bits = u64(s64(bits << unused) >> unused);
+      warp.lanes(instruction.operands[n])[lane] = bits;
+    }
+  });
+}
+
+static void store(Warp& warp, const Instruction& instruction, u32 mask) {
+  const int width = instruction.width;
+  const Request request(warp, instruction, mask, instruction.operands[0]);
+  account(request, stores);
+  for_each_lane(mask, [&](int lane) {
+    u8 bytes[16];
+    for (int n = 0; n < instruction.vector; ++n) {
+      memcpy(bytes + n * width, warp.lanes(instruction.operands[n + 1]) + lane, width);
+    }
+    if (request.space == global_memory) check_global(request, lane, bytes);
+    memcpy(request.host[lane], bytes, request.bytes);
+  });
+}
+
+// Lanes that add to one address do so in turn. `red` has no register for what was there before.
+template <class T>
+static void atomic_add(Warp& warp, const Instruction& instruction, u32 mask) {
+  const Request request(warp, instruction, mask, instruction.operands[1]);
+  account(request, adds);
+  u64 addresses[warp_size];
+  int different = 0;
+  for_each_lane(mask, [&](int lane) {
+    u64* const end = addresses + different;
+    if (std::find(addresses, end, request.addresses[lane]) == end) {
+      addresses[different++] = request.addresses[lane];
+    }
+  });
+  warp.block->machine.counts->atomic_conflicts += __builtin_popcount(mask) - different;
+  for_each_lane(mask, [&](int lane) {
+    T before;
+    memcpy(&before, request.host[lane], sizeof before);
+    const T sum = before + value_of<T>(warp.lanes(instruction.operands[2])[lane]);
+    memcpy(request.host[lane], &sum, sizeof sum);
+    if (instruction.operands[0] >= 0) warp.lanes(instruction.operands[0])[lane] = bits_of(before);
+  });
+}
+
+void enter_memory(Table& table) {
+  table["ld"] = load;
+  table["st"] = store;
+  for (const char* name : {"atom.add.", "red.add."}) {
+    table[name + std::string("f32")] = atomic_add<f32>;
+    table[name + std::string("f64")] = atomic_add<f64>;
+    table[name + std::string("u32")] = atomic_add<u32>;
+    table[name + std::string("u64")] = atomic_add<u64>;
+  }
+}
+
+}  // namespace simt

@@ -1,0 +1,304 @@
+"""The simulator itself: what it computes, what it counts, and the faults that it must report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from _support import emulator, simt
+
+import roipool
+
+SHARED = "extern __shared__ float roipool_shared_memory[];\n"
+
+
+@pytest.fixture
+def cupy() -> Iterator[Any]:
+    if (missing := emulator.why_not() or simt.why_not()) is not None:
+        pytest.skip(missing)
+    with emulator.active() as module, simt.simulated():
+        yield module
+
+
+def run(
+    cupy: Any, body: str, *arrays: Any, threads: int = 32, grid: int = 1, shared: int = 0,
+    element: str = "float",
+) -> simt.Counts:  # fmt: skip
+    """Run a kernel whose parameters a, b, ... are arrays; return what it did."""
+    names = [f"{element}* {name}" for name, _ in zip("abcd", arrays, strict=False)]
+    text = f'{SHARED}extern "C" __global__ void kernel({", ".join(names)}) {{ {body} }}\n'
+    with cupy.cuda.Device(), simt.recorded() as records:
+        cupy.RawKernel(text, "kernel")((grid,), (threads,), arrays, shared_mem=shared)
+    return records[0].counts
+
+
+def floats(cupy: Any, count: int) -> Any:
+    return cupy.asarray(np.arange(count, dtype=np.float32))
+
+
+# ---- What it computes
+
+
+def test_threads_and_blocks_have_their_numbers(cupy: Any) -> None:
+    result = cupy.zeros(120, np.float32)
+    run(cupy, "a[blockIdx.x * blockDim.x + threadIdx.x] = 100 * blockIdx.x + threadIdx.x;",
+        result, threads=40, grid=3)  # fmt: skip
+    expected = np.arange(40) + 100 * np.arange(3)[:, None]
+    np.testing.assert_array_equal(result.get(), expected.ravel())
+
+
+ARITHMETIC = {
+    "a[i] / b[i]": lambda a, b: a / b,
+    "a[i] * b[i] + a[i]": lambda a, b: a * b + a,
+    "floorf(a[i])": lambda a, b: np.floor(a),
+    "ceilf(a[i])": lambda a, b: np.ceil(a),
+    "rintf(a[i])": lambda a, b: np.rint(a),
+    "(float)(int)a[i]": lambda a, b: np.trunc(a),
+    "(float)((int)a[i] % 7)": lambda a, b: np.fmod(np.trunc(a), 7),
+    "(float)((int)a[i] >> 2)": lambda a, b: (a.astype(np.int32) >> 2).astype(np.float32),
+    "(float)((unsigned)(int)a[i] / 3u)":
+        lambda a, b: (a.astype(np.int32).view(np.uint32) // 3).astype(np.float32),
+    "(float)((long long)a[i] * 123456789LL)":
+        lambda a, b: (a.astype(np.int64) * 123456789).astype(np.float32),
+    "(float)__popc(__float_as_uint(a[i]))":
+        lambda a, b: np.bitwise_count(a.view(np.uint32)).astype(np.float32),
+    "a[i] < b[i] ? a[i] : b[i]": lambda a, b: np.where(a < b, a, b),
+}  # fmt: skip
+
+
+def test_arithmetic_is_that_of_c(cupy: Any) -> None:
+    rng = np.random.default_rng(0)
+    first = (rng.standard_normal(64) * 1000).astype(np.float32)
+    second = rng.choice(np.float32([0.5, 1, 2, 3, -7]), 64)
+    for expression, expected in ARITHMETIC.items():
+        result = cupy.zeros(64, np.float32)
+        arrays = cupy.asarray(first), cupy.asarray(second), result
+        run(cupy, f"int i = threadIdx.x; c[i] = {expression};", *arrays, threads=64)
+        want = expected(first, second)
+        allowed = 1e-6 if "*" in expression else 0  # NVRTC contracts; roipool's texts forbid it
+        np.testing.assert_allclose(result.get(), want, rtol=allowed, err_msg=expression)
+
+
+def test_small_numbers_are_flushed_as_on_a_gpu(cupy: Any) -> None:
+    numbers, result = np.float32([1e-39, -1e-39, 2e-38, 1e-45]), cupy.zeros(4, np.float32)
+    run(cupy, "b[threadIdx.x] = a[threadIdx.x] * 1.5f;", cupy.asarray(numbers), result, threads=4)
+    np.testing.assert_array_equal(result.get(), np.float32([0, 0, 2e-38, 0]) * np.float32(1.5))
+
+
+def test_lanes_part_and_meet_again(cupy: Any) -> None:
+    result = cupy.zeros(32, np.float32)
+    body = """
+      float sum = 0;
+      for (int i = 0; i < (int)threadIdx.x; ++i) { if (i % 3 == 0) continue; sum += i; }
+      __syncwarp();
+      a[threadIdx.x] = sum + __popc(__ballot_sync(~0u, threadIdx.x % 2));
+    """
+    counts = run(cupy, body, result)
+    sums = [sum(i for i in range(lane) if i % 3) + 16 for lane in range(32)]
+    np.testing.assert_array_equal(result.get(), np.float32(sums))
+    assert counts.divergent_branches > 0
+    assert counts.warp_barriers == counts.collectives == 1
+
+
+def test_shuffles_and_matches(cupy: Any) -> None:
+    results = [cupy.zeros(32, np.float32) for _ in range(4)]
+    body = """
+      int i = threadIdx.x;
+      a[i] = __shfl_sync(~0u, i, 5);
+      b[i] = __shfl_down_sync(~0u, i, 4);
+      c[i] = __shfl_xor_sync(~0u, i, 1);
+      d[i] = __popc(__match_any_sync(~0u, i / 5));
+    """
+    run(cupy, body, *results)
+    lanes = np.arange(32)
+    expected = [
+        np.full(32, 5), np.where(lanes < 28, lanes + 4, lanes), lanes ^ 1,
+        np.where(lanes < 30, 5, 2),
+    ]  # fmt: skip
+    for result, want in zip(results, expected, strict=True):
+        np.testing.assert_array_equal(result.get(), want)
+
+
+def test_atomics_add_up(cupy: Any) -> None:
+    result = cupy.zeros(4, np.float32)
+    counts = run(cupy, "atomicAdd(a + threadIdx.x % 4, 1.0f);", result, threads=64, grid=3)
+    assert result.get().tolist() == [48] * 4
+    assert counts.atomic_requests == counts.atomic_sectors == 6
+    assert counts.atomic_conflicts == 6 * 28
+
+
+# ---- What it counts
+
+STRIDES = {1: 4, 2: 8, 8: 32, 9: 32}  # elements between lanes: sectors of a warp's load
+
+
+@pytest.mark.parametrize("stride", STRIDES)
+def test_sectors_of_a_load(cupy: Any, stride: int) -> None:
+    body = f"b[threadIdx.x] = a[threadIdx.x * {stride}];"
+    counts = run(cupy, body, floats(cupy, 32 * stride), cupy.zeros(32, np.float32))
+    assert (counts.load_requests, counts.load_sectors) == (1, STRIDES[stride])
+    assert (counts.load_bytes, counts.store_bytes) == (128, 128)
+    assert (counts.store_requests, counts.store_sectors) == (1, 4)
+
+
+def test_sectors_that_blocks_share(cupy: Any) -> None:
+    body = "b[blockIdx.x * 32 + threadIdx.x] = a[threadIdx.x] + a[threadIdx.x + 8];"
+    counts = run(cupy, body, floats(cupy, 40), cupy.zeros(96, np.float32), grid=3)
+    assert counts.load_requests == 6
+    assert counts.load_sectors == 24
+    assert counts.block_load_sectors == 15
+    assert counts.unique_load_sectors == 5
+    assert counts.unique_store_sectors == 12
+
+
+# Elements between lanes: turns of a warp's store to shared memory
+BANKS = {1: 1, 2: 2, 3: 1, 4: 4, 32: 32, 33: 1, 0: 1}
+
+
+@pytest.mark.parametrize("stride", BANKS)
+def test_bank_conflicts(cupy: Any, stride: int) -> None:
+    body = f"""
+      volatile float* shared = roipool_shared_memory;
+      b[threadIdx.x] = shared[threadIdx.x * {stride}];
+    """
+    counts = run(cupy, body, floats(cupy, 1), cupy.zeros(32, np.float32), shared=4 * 33 * 32)
+    assert counts.shared_requests == counts.shared_least_wavefronts == 1
+    assert counts.shared_wavefronts == BANKS[stride]
+
+
+def test_wide_accesses_take_turns(cupy: Any) -> None:
+    body = """
+      volatile double* shared = (double*)roipool_shared_memory;
+      a[threadIdx.x] = shared[threadIdx.x];
+    """
+    counts = run(cupy, body, cupy.zeros(32, np.float32), shared=8 * 32)
+    assert counts.shared_wavefronts == counts.shared_least_wavefronts == 2
+
+
+def test_instructions_and_barriers(cupy: Any) -> None:
+    result = cupy.zeros(64, np.float32)
+    empty = run(cupy, "", result)
+    assert (empty.warp_instructions, empty.thread_instructions) == (1, 32)  # ret
+    counts = run(cupy, "__syncthreads(); __syncthreads();", result, threads=40, grid=5)
+    assert counts.warp_instructions == 5 * 2 * 3
+    assert counts.thread_instructions == 5 * 40 * 3
+    assert counts.barriers == 5 * 2 * 2
+
+
+def test_branches_of_whole_warps_do_not_diverge(cupy: Any) -> None:
+    body = "if (threadIdx.x {part}) for (int i = 0; i < a[0]; ++i) a[threadIdx.x + i] = i;"
+    counts = {
+        part: run(cupy, body.replace("{part}", part), cupy.zeros(200, np.float32), threads=64)
+        for part in ("< 32", "< 16")
+    }
+    assert counts["< 32"].divergent_branches == 0
+    assert counts["< 16"].divergent_branches == 1
+
+
+# ---- Faults
+
+ORDERS = {
+    "a race within a warp": "{write} {read}",
+    "": "{write} __syncwarp(); {read}",
+}
+EXCHANGE = {
+    "write": "roipool_shared_memory[threadIdx.x] = a[threadIdx.x];",
+    "read": "b[threadIdx.x] = roipool_shared_memory[threadIdx.x ^ 1];",
+}
+
+
+@pytest.mark.parametrize("fault", ORDERS)
+def test_races_within_a_warp(cupy: Any, fault: str) -> None:
+    body, arrays = ORDERS[fault].format(**EXCHANGE), (floats(cupy, 32), floats(cupy, 32))
+    if fault:
+        with pytest.raises(RuntimeError, match=fault):
+            run(cupy, body, *arrays, shared=128)
+    else:
+        run(cupy, body, *arrays, shared=128)
+        np.testing.assert_array_equal(arrays[1].get(), np.arange(32) ^ 1)
+
+
+BETWEEN = """
+  roipool_shared_memory[threadIdx.x] = a[threadIdx.x];
+  {first}
+  float other = roipool_shared_memory[(threadIdx.x + 32) % 64];
+  {second}
+  roipool_shared_memory[threadIdx.x] = other;
+"""
+
+
+@pytest.mark.parametrize("missing", ["first", "second", "neither"])
+def test_races_between_warps(cupy: Any, missing: str) -> None:
+    barriers = dict.fromkeys(("first", "second"), "__syncthreads();")
+    barriers[missing] = "__syncwarp();"
+    body = BETWEEN.format(**barriers)
+    if missing == "neither":
+        run(cupy, body, floats(cupy, 64), threads=64, shared=256)
+    else:
+        with pytest.raises(RuntimeError, match="a race between warps"):
+            run(cupy, body, floats(cupy, 64), threads=64, shared=256)
+
+
+FAULTS = {
+    "a write by all lanes": ("roipool_shared_memory[0] = a[threadIdx.x];", "a race within a warp"),
+    "blocks write one number": ("a[threadIdx.x] = blockIdx.x;", "a race between blocks"),
+    "a block reads another's": (
+        "a[blockIdx.x] = a[(blockIdx.x + 1) % gridDim.x] + 1;", "a race between blocks",
+    ),
+    "half of a ballot": (
+        "if (threadIdx.x < 16) a[threadIdx.x] = __ballot_sync(~0u, a[threadIdx.x] > 3);",
+        "a collective that some of its lanes miss",
+    ),
+    "half of a __syncwarp": (
+        "if (threadIdx.x < 16) { a[threadIdx.x] = 1; __syncwarp(); a[threadIdx.x + 1] = 2; }",
+        "a collective that some of its lanes miss",
+    ),
+    "a barrier for some lanes": (
+        "if (a[threadIdx.x] < 16) { __syncthreads(); a[threadIdx.x] = 1; } else a[0] = 3;",
+        "a barrier that some threads of a warp miss",
+    ),
+    "a barrier for some warps": (
+        "if (threadIdx.x < 32) __syncthreads();", "a barrier that some warps of a block miss",
+    ),
+    "beyond the end": ("a[threadIdx.x + blockIdx.x * 64 + 1] = 1;", "outside of the memory"),
+    "before the beginning": ("a[(int)threadIdx.x - 1] = 1;", "outside of the memory"),
+    "beyond shared memory": (
+        "roipool_shared_memory[threadIdx.x + 1] = 1;", "outside of the memory",
+    ),
+    "misaligned": (
+        "*(float2*)(a + 2 * threadIdx.x % 32 + 1) = make_float2(1, 2);", "a misaligned address",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_faults_are_reported(cupy: Any, name: str) -> None:
+    body, fault = FAULTS[name]
+    with pytest.raises(RuntimeError, match=fault):
+        run(cupy, body, floats(cupy, 64), threads=64, grid=2, shared=256)
+
+
+def test_blocks_may_write_the_same(cupy: Any) -> None:
+    result = cupy.zeros(32, np.float32)
+    run(cupy, "a[threadIdx.x] = threadIdx.x;", result, grid=3)
+    np.testing.assert_array_equal(result.get(), np.arange(32))
+
+
+# ---- Together
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_calls_give_the_cpus_answers(cupy: Any, dtype: str) -> None:
+    rng = np.random.default_rng(0)
+    features = rng.standard_normal((2, 35, 20, 30)).astype(dtype)
+    rois = np.array([[0, 1, 2, 9, 12], [1, 3.3, -2, 40, 12.5], [0, 5, 5, 5, 5]], np.float64)
+    allowed = {"rtol": 0, "atol": 16 * float(np.finfo(dtype).eps)}
+    boxes = cupy.asarray(rois)
+    pooled = roipool.roi_align(features, rois, 3)
+    found = roipool.roi_align(cupy.asarray(features), boxes, 3)
+    np.testing.assert_allclose(found.get(), pooled, **allowed)
+    gradient = roipool.roi_align_backward(pooled, rois, features.shape)
+    found = roipool.roi_align_backward(cupy.asarray(pooled), boxes, features.shape)
+    np.testing.assert_allclose(found.get(), gradient, **allowed)
