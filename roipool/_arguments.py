@@ -388,6 +388,14 @@ def sequence(name: str, values: Any) -> list[Any]:
     return list(values)
 
 
+def scales(name: str, values: Any, maps: int) -> tuple[float, ...]:
+    """Return the scale of each of several maps."""
+    numbers = sequence(name, values)
+    if len(numbers) != maps:
+        raise ValueError(f"{name} must hold one number per map: got {len(numbers)} for {maps}")
+    return tuple(real_number(f"{name}[{i}]", one) for i, one in enumerate(numbers))
+
+
 def whole_number(name: str, value: Any) -> int:
     """Return an int."""
     try:

@@ -56,8 +56,8 @@ def call(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
     named = {name: _handed_over(function, value, handed) for name, value in kwargs.items()}
     results = function(*positional, **named)
     originals = {id(handed[id(each)]): each for each in arrays if id(each) in handed}
-    if isinstance(results, tuple):
-        return tuple(_returned(each, arrays[0], originals) for each in results)
+    if isinstance(results, (tuple, list)):
+        return type(results)(_returned(each, arrays[0], originals) for each in results)
     return _returned(results, arrays[0], originals)
 
 

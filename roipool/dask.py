@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 import roipool
 from roipool import _arguments as check
 from roipool._arguments import Regions
-from roipool._definitions import OPS, Op
+from roipool._definitions import OPS, PYRAMID_OPS, Op
 from roipool._layout import AXES, Layout, pooled_shape
 from roipool._requests import regions_of
 
@@ -159,19 +159,21 @@ def _try_options(op: Op, dtype: np.dtype[Any], options: dict[str, Any]) -> None:
     getattr(roipool, op.forward)(np.zeros(shape, dtype), **boxes, **options)
 
 
-def _no_gradient(name: str) -> Callable[..., Any]:
-    def backward(*args: Any, **kwargs: Any) -> Any:
-        raise TypeError(
-            f"{name} takes no Dask arrays, which have no gradients: compute them, or call it on "
-            "each chunk"
-        )
+def _refused(name: str, why: str) -> Callable[..., Any]:
+    def function(*args: Any, **kwargs: Any) -> Any:
+        raise TypeError(f"{name} takes no Dask arrays{why}: compute them, or call it on each chunk")
 
-    backward.__name__ = backward.__qualname__ = name
-    backward.__doc__ = f"Raise TypeError: :func:`roipool.{name}` takes no Dask arrays."
-    return backward
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"Raise TypeError: :func:`roipool.{name}` takes no Dask arrays."
+    return function
 
 
 for _op in OPS.values():
     globals()[_op.forward] = _lazy_forward(_op)
     for _name in filter(None, (_op.backward, _op.backward_boxes)):
-        globals()[_name] = _no_gradient(_name)
+        globals()[_name] = _refused(_name, ", which have no gradients")
+for _op in PYRAMID_OPS.values():
+    globals()[_op.forward] = _refused(_op.forward, ", whose maps are chunked apart")
+    for _name in filter(None, (_op.backward, _op.backward_boxes)):
+        globals()[_name] = _refused(_name, ", which have no gradients")
+assign_levels = _refused("assign_levels", ": boxes are NumPy arrays")

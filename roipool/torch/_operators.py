@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -40,7 +40,10 @@ LIBRARY = torch.library.Library("roipool", "DEF")
 Settings = tuple[Any, ...]  # the output size, what places bins and samples, and the filling
 
 # The type of an operator's argument, for that of a public function's.
-SCHEMA_TYPES = {"float": "float", "int | Sequence[int]": "int[2]", "bool": "bool", "str": "str"}
+SCHEMA_TYPES = {
+    "float": "float", "Sequence[float]": "float[]", "int | Sequence[int]": "int[2]", "bool": "bool",
+    "str": "str",
+}  # fmt: skip
 
 
 class Family:
@@ -222,9 +225,12 @@ class Family:
         slopes = bridge.engine().average_backward_boxes(gradient, maps, regions, pooling)
         if self.op.boxes == "boxes":
             slopes = check.swap_xy(slopes)
-        result = bridge.tensor(slopes).to(self.box_dtype(boxes, features))
+        return self._in_columns_of(boxes, bridge.tensor(slopes).to(self.box_dtype(boxes, features)))
+
+    def _in_columns_of(self, boxes: Tensor, slopes: Tensor) -> Tensor:
+        """Return slopes with a column of zeros for the batch index, where boxes have one."""
         has_index = boxes.shape[1] > self.op.columns
-        return torch.nn.functional.pad(result, (1, 0)) if has_index else result
+        return torch.nn.functional.pad(slopes, (1, 0)) if has_index else slopes
 
     def _prepare_backward(
         self, bridge: Bridge, grad_output: Tensor, boxes: Tensor, indices: Tensor | None,
@@ -334,10 +340,14 @@ def _no_half(numbers: Tensor) -> Tensor:
 
 
 def _pooling(family: Family, channels_last: bool, settings: Settings) -> Pooling:
-    """Return an engine's request; operators get pairs as lists."""
+    return _cached_pooling(family, channels_last, hashable(settings))
+
+
+def hashable(settings: Settings) -> Settings:
+    """Return settings with tuples for the lists that operators get."""
     if list in map(type, settings):
-        settings = tuple(tuple(each) if type(each) is list else each for each in settings)
-    return _cached_pooling(family, channels_last, settings)
+        return tuple(tuple(each) if type(each) is list else each for each in settings)
+    return settings
 
 
 # ---- Registration
@@ -351,8 +361,8 @@ def kernel(bridge: Bridge, compute: Callable[..., Any]) -> Callable[..., Any]:
     if bridge is HOST:
         return functools.partial(compute, bridge)
 
-    def on_device(first: Tensor, *args: Any) -> Any:
-        with bridge.on_device_of(first):
+    def on_device(first: Any, *args: Any) -> Any:
+        with bridge.on_device_of(first[0] if isinstance(first, list) else first):
             return compute(bridge, first, *args)
 
     return on_device
@@ -388,9 +398,10 @@ def schemas(family: Family) -> dict[str, str]:
     return found
 
 
-def _register(family: Family) -> None:
+def register(family: Family, operators: Mapping[str, str]) -> None:
+    """Register a family's operators, given their schemas."""
     tags = (torch.Tag.pt2_compliant_tag, torch.Tag.needs_fixed_stride_order)
-    for what, schema in schemas(family).items():
+    for what, schema in operators.items():
         name = schema.partition("(")[0]
         LIBRARY.define(schema, tags=tags)
         for device, bridge in BRIDGES.items():
@@ -409,4 +420,4 @@ FAMILIES = {
     )
 }
 for _family in FAMILIES.values():
-    _register(_family)
+    register(_family, schemas(_family))

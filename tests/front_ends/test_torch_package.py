@@ -144,9 +144,12 @@ WRONG: dict[str, tuple[Any, type[Exception], str]] = {
 
 @pytest.mark.parametrize("name", WRONG)
 def test_errors(name: str) -> None:
+    """All begin with the operation, but for what Python says of a signature."""
     call, kind, message = WRONG[name]
-    with pytest.raises(kind, match=message):
+    with pytest.raises(kind, match=message) as raised:
         call(maps())
+    if name not in ("NumPy maps", "missing", "unknown", "twice"):
+        assert str(raised.value).startswith("roi_")
 
 
 def test_integer_boxes_have_no_gradient() -> None:
