@@ -21,6 +21,7 @@ from roipool._requests import (
     variant_of,
 )
 from roipool.ops import multilevel_roi_align as multilevel
+from roipool.torch._at_once import AtOnce, at_once
 from roipool.torch._functions import Request, call
 from roipool.torch._memory import FLOATS, INTEGERS, is_channels_last
 from roipool.torch._operators import FAMILIES, Family, Settings
@@ -35,6 +36,7 @@ class Plan(NamedTuple):
     request: Request
     layout: str
     wants_argmax: bool
+    at_once: AtOnce | None
 
 
 class Operation:
@@ -67,10 +69,13 @@ class Operation:
 
     def forward(self, given: Arguments) -> Any:
         """Pool maps."""
-        features = given["features"]
+        features, plan = given["features"], self._plan(given)
+        if plan.at_once is not None and given[self.op.indices] is None and given["out"] is None:
+            pooled = plan.at_once(features, given[self.op.boxes])
+            if pooled is not None:
+                return pooled
         boxes, indices = self._boxes(given, "features")
         self._check_out(given)
-        plan = self._plan(given)
         pooled = call(plan.operator, to_nchw(features, plan.layout), boxes, indices, plan.request)
         if plan.operator == "average":
             return from_nchw(pooled, plan.layout)
@@ -96,7 +101,10 @@ class Operation:
         if wants_argmax and not family.is_maximum:
             raise ValueError("return_argmax must be False with mode='avg': an average has none")
         kind = "maximum" if family.is_maximum else "average"
-        return Plan(kind, request, check.layout(given["layout"]), wants_argmax)
+        order, short = check.layout(given["layout"]), None
+        if order == "NCHW" and not family.is_maximum and not torch.compiler.is_compiling():
+            short = at_once(self.op, family.pooling(False, request.settings))
+        return Plan(kind, request, order, wants_argmax, short)
 
     def backward(self, given: Arguments) -> Tensor:
         """Return the gradient with respect to the features."""

@@ -23,6 +23,7 @@ from roipool._layout import Layout
 from roipool._pooling import MaxRules, Pooling
 from roipool._requests import numpy_functions, regions_of
 from roipool.ops.roi_align_rotated import check_sizes
+from roipool.torch._at_once import AtOnce, at_once
 from roipool.torch._cuda import CUDA
 from roipool.torch._memory import (
     FLOATS,
@@ -141,6 +142,11 @@ class Family:
         *settings: Any,
     ) -> Tensor:  # fmt: skip
         """Pool maps by an average."""
+        if bridge is HOST and indices is None:
+            short = _cached_at_once(self, hashable(settings))
+            pooled = None if short is None else short.pool(features, boxes)
+            if pooled is not None:
+                return pooled
         maps, regions, pooling, out = self._prepare(bridge, features, boxes, indices, settings)
         result = bridge.array(as_stored(out, pooling.layout == "NHWC"))
         bridge.engine().average(maps, regions, pooling, result)
@@ -332,6 +338,11 @@ CHECKS: dict[str, Callable[[str, Any], Any]] = {
 @functools.lru_cache(maxsize=1024)
 def _cached_pooling(family: Family, channels_last: bool, settings: Settings) -> Pooling:
     return family.pooling(channels_last, settings)
+
+
+@functools.lru_cache(maxsize=1024)
+def _cached_at_once(family: Family, settings: Settings) -> AtOnce | None:
+    return at_once(family.op, family.pooling(False, settings))
 
 
 def _no_half(numbers: Tensor) -> Tensor:

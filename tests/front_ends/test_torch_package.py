@@ -20,6 +20,7 @@ from torch.utils.data import DataLoader, Dataset
 
 import roipool
 import roipool.torch
+from roipool import _cpu
 from roipool._definitions import OPS
 
 ALIGN = next(case for case in CASES if case.op.forward == "roi_align")
@@ -209,17 +210,85 @@ def test_no_grad_and_inference_mode() -> None:
 # ---- Threads and processes
 
 
-def test_threads_of_torch_are_obeyed(same_threads_after: None) -> None:
-    """Where roipool was told nothing, torch's number is that of OpenMP, which both share."""
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="counts threads as Linux does")
+@pytest.mark.skipif(not _cpu.has_openmp(), reason="built without OpenMP")
+@pytest.mark.parametrize(
+    "call",
+    [
+        "roi_align(features, rois, 7)",
+        "roi_align(features.requires_grad_(), rois, 7)",
+        "roi_align_backward(pooled, rois, features.shape)",
+        "roi_pool(features, rois, 7)",
+        "multilevel_roi_align([features], rois, 7, [1.0])",
+    ],
+)
+def test_the_smaller_number_of_threads_is_obeyed(call: str) -> None:
+    """Torch's, or that of roipool: no more threads are started."""
     check_program(
-        """
-        import torch, roipool
+        f"""
+        import os, torch, roipool
         torch.set_num_threads(1)
-        assert roipool.get_num_threads() == 1
-        torch.set_num_threads(2)
-        assert roipool.get_num_threads() == 2
+        features, pooled = torch.ones(1, 64, 40, 40), torch.ones(90, 64, 7, 7)
+        rois = torch.tensor([[0, 0, 0, 30, 30.0]] * 90)
+        before = len(os.listdir("/proc/self/task"))
+        for torchs, ours, expected in ((1, 4, 1), (3, 2, 2), (3, 4, 3)):
+            torch.set_num_threads(torchs)
+            roipool.set_num_threads(ours)
+            roipool.{call}
+            started = len(os.listdir("/proc/self/task")) - before
+            assert started == expected - 1, (torchs, ours, started)
+            assert roipool.get_num_threads() == ours
         """
     )
+
+
+def test_a_limit_of_threads_is_of_one_thread_and_is_taken_back() -> None:
+    def other() -> None:
+        counts.append(_cpu.num_threads())
+
+    counts: list[int] = []
+    roipool.set_num_threads(4)
+    try:
+        assert _cpu.limit_threads(2) == 0
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join()
+        assert (_cpu.num_threads(), counts) == ((2, [4]) if _cpu.has_openmp() else (1, [1]))
+        assert _cpu.limit_threads(0) == 2
+        with pytest.raises(ValueError, match="batch indices"):
+            ALIGN.pool(maps(), ALIGN.boxes(), ALIGN.indices() + 2)
+        assert _cpu.limit_threads(0) == 0
+    finally:
+        _cpu.limit_threads(0)
+        roipool.set_num_threads(1)
+
+
+def test_a_small_call_is_that_of_any_other() -> None:
+    """What pools by addresses gives the same bits, and leaves what it cannot do to the usual way."""
+    for dtype, real in (("float32",) * 2, ("float64",) * 2, ("float16", "float32"),
+                        ("bfloat16", "float32")):  # fmt: skip
+        features, rois = maps(DTYPES[dtype]), ROIS.to(DTYPES[real])
+        for name in ("roi_align", "precise_roi_pool", "roi_average_pool"):
+            pool = getattr(roipool, name)
+            expected = pool(features.clone().requires_grad_(), rois, (2, 3), 0.7)
+            assert torch.equal(pool(features, rois, (2, 3), 0.7), expected)
+    features, rois = maps(torch.float32), ROIS.float()
+    expected = roipool.roi_align(features, rois, 2)
+    odd = torch.frombuffer(
+        bytearray(b"x") + features.numpy().tobytes(), dtype=torch.float32, offset=1
+    ).reshape(features.shape)
+    negative = torch._neg_view(-features)
+    assert negative.is_neg()
+    for other in (odd, negative, features.expand(1, *features.shape)[0]):
+        assert torch.equal(roipool.roi_align(other, rois, 2), expected)
+    assert roipool.roi_align(features, rois[:0], 2).shape == (0, 3, 2, 2)
+    assert roipool.roi_align(features[:, :0], rois, 2).shape == (2, 0, 2, 2)
+    assert not roipool.roi_align(features[:, :, :0], rois, 2).any()
+    wrong = rois.clone()
+    for value in (2.0, -1.0, 0.5, float("nan"), float("inf")):
+        wrong[1, 0] = value
+        with pytest.raises(ValueError, match=r"roi_align: rois\[1, 0\] is"):
+            roipool.roi_align(features, wrong, 2)
 
 
 def test_many_threads_at_once() -> None:
