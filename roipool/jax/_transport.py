@@ -209,9 +209,7 @@ def _levels_box_gradient(request: Request, shapes: Any, *operands: Any) -> Any:
     grad, *features, boxes, indices, levels = operands
     numbers, images = _levels_of(levels, indices, len(features))
     regions = _regions(boxes, images)
-    return (
-        _cpu.average_levels_backward_boxes(grad, features, regions, numbers, request.poolings),
-    )
+    return (_cpu.average_levels_backward_boxes(grad, features, regions, numbers, request.poolings),)
 
 
 PYRAMID_KERNELS: dict[str, Callable[..., tuple[Any, ...]]] = {

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from . import compiler
+from . import compiler, streams
 from .arithmetic import Arithmetic, functions, launches
 
 HostArray = np.ndarray[Any, Any]
@@ -130,6 +130,12 @@ class ndarray(Arithmetic):  # noqa: N801 - CuPy's name
         launches.append("fill")
         self._memory.fill(value)
 
+    def __dlpack__(self, **options: Any) -> Any:
+        return self._memory.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._memory.__dlpack_device__()
+
     def get(self) -> HostArray:
         """Copy to the host, which waits for the GPU."""
         assert _reads_allowed, "get() of a device array waits for the GPU"
@@ -160,7 +166,7 @@ def _needs_transfer(place: Any) -> bool:
 
 
 def empty(shape: Any, dtype: Any = np.float64) -> ndarray:
-    memory = np.empty(shape, dtype)
+    memory = streams.fresh(shape, dtype)
     memory.view(np.uint8).reshape(-1)[:] = 0xFF if memory.dtype.kind != "i" else 0xA5
     return ndarray(memory)
 
@@ -168,6 +174,10 @@ def empty(shape: Any, dtype: Any = np.float64) -> ndarray:
 def zeros(shape: Any, dtype: Any = np.float64) -> ndarray:
     launches.append("zeros")
     return ndarray(np.zeros(shape, dtype))
+
+
+def from_dlpack(tensor: Any) -> ndarray:
+    return ndarray(np.from_dlpack(tensor))
 
 
 def asarray(values: Any) -> ndarray:
@@ -276,3 +286,7 @@ class cuda:  # noqa: N801
 
     Device = Device
     runtime = runtime
+    Stream = streams.Stream
+    UnownedMemory = streams.UnownedMemory
+    MemoryPointer = streams.MemoryInside
+    using_allocator = staticmethod(streams.using_allocator)
