@@ -26,7 +26,7 @@ from roipool.torch._functions import Request, call
 from roipool.torch._memory import FLOATS, INTEGERS, is_channels_last
 from roipool.torch._operators import FAMILIES, Family, Settings
 from roipool.torch._pyramid_functions import forward_request
-from roipool.torch._pyramids import ALL_FAMILIES, PYRAMID_FAMILIES, are_channels_last
+from roipool.torch._pyramids import ALL_FAMILIES, PYRAMID_FAMILIES
 
 
 class Plan(NamedTuple):

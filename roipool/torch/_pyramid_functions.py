@@ -149,7 +149,8 @@ class BoxGradientOfLevels(Differentiable):
 
 def needs(ctx: Any) -> list[bool]:
     """Return which of a function's arguments want a gradient; operators say it in lists."""
-    return pytree.tree_leaves(ctx.needs_input_grad)  # type: ignore[no-any-return]
+    found: list[bool] = pytree.tree_leaves(ctx.needs_input_grad)
+    return found
 
 
 def with_zeros(maps: Sequence[Tensor | None], shapes: Sequence[int]) -> list[Tensor]:
@@ -246,7 +247,7 @@ def _settings(values: Settings) -> Settings:
     return tuple(tuple(each) if isinstance(each, list) else each for each in values)
 
 
-# ---- Batches of autograd itself (`is_grads_batched`), for which no operator may have a list of maps
+# ---- Batches of autograd itself (`is_grads_batched`): no operator may have a list of maps there
 
 
 class OneByOne:

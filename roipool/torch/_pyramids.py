@@ -9,7 +9,6 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from roipool import _arguments as check
@@ -258,7 +257,7 @@ def schemas(family: PyramidFamily) -> dict[str, str]:
     return {
         "average_levels": f"{name}(Tensor[] features, {boxes}, SymInt[2] {op.size}{placing})"
         " -> Tensor",
-        "average_levels_backward": f"{name}_backward(Tensor grad_output, {boxes}, {shapes}{placing})"
+        "average_levels_backward": f"{op.backward}(Tensor grad_output, {boxes}, {shapes}{placing})"
         " -> Tensor[]",
         "average_levels_backward_boxes": f"{op.backward_boxes}(Tensor grad_output, "
         f"Tensor[] features, {boxes}{placing}) -> Tensor",

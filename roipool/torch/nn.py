@@ -185,7 +185,8 @@ class MultiScaleRoIAlign(torch.nn.Module):  # type: ignore[misc]
     """``torchvision.ops.MultiScaleRoIAlign``: each box from a map of the pyramid, by its size.
 
     All maps are pooled in one call, :func:`roipool.multilevel_roi_align`. As in torchvision, scales
-    are those of the first call, powers of two nearest to the maps' sizes over the largest picture's.
+    are those of the first call: powers of two nearest to the maps' sizes over the largest
+    picture's.
 
     Parameters
     ----------

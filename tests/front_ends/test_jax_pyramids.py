@@ -199,5 +199,5 @@ def test_errors(name: str) -> None:
 def test_errors_of_levels(arguments: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=f"^assign_levels: {message}"):
         roipool.assign_levels(*arguments)
-    with pytest.raises(TypeError, match="^assign_levels: min_level must be an int"):
+    with pytest.raises(TypeError, match=r"^assign_levels: min_level must be an int"):
         jax.jit(lambda level: roipool.assign_levels(ROIS, level, 5))(2)

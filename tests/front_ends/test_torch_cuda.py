@@ -155,6 +155,6 @@ def test_errors_of_devices_come_before_anything_is_launched(cupy: ModuleType) ->
     family, bridge = family_of(case), Pretended()
     boxes = case.boxes(dtype=torch.float32)
     for at in ((boxes.to("meta"), case.indices()), (boxes, case.indices().to("meta"))):
-        with pytest.raises(ValueError, match="roi_align: .* must be on the device of features"):
+        with pytest.raises(ValueError, match=r"roi_align: .* must be on the device of features"):
             kernel(bridge, family.average)(maps(torch.float32), *at, *settings_of(case))
     assert [name for name in launches if "stream" not in name] == []

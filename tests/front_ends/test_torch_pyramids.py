@@ -1,4 +1,4 @@
-"""Several maps in one call: values and gradients of tensors, levels, errors, torchvision's module."""
+"""Several maps in one call of tensors: values, gradients, levels, errors, torchvision's module."""
 
 from __future__ import annotations
 
@@ -257,7 +257,7 @@ def test_multi_scale_is_torchvisions(ratio: int) -> None:
 def test_multi_scale_of_one_map_and_of_no_boxes() -> None:
     ops = pytest.importorskip("torchvision", reason="torchvision is not installed").ops
     features, boxes, sizes = inputs()
-    for names, given in ((["1"], boxes), (["0", "1"], [each[:0] for each in boxes])):
+    for names, given in ((["1"], boxes), (["0", "1"], [table[:0] for table in boxes])):
         mine = roipool.torch.nn.MultiScaleRoIAlign(names, 3, 2)(features, given, sizes)
         torch.testing.assert_close(
             mine, ops.MultiScaleRoIAlign(names, 3, 2)(features, given, sizes)
