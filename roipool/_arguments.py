@@ -91,7 +91,10 @@ def map_shape(name: str, shape: Any, layout: Layout = "NCHW") -> Shape4:
     if min(sizes) < 0:
         raise ValueError(f"{name} must not have negative sizes, got {shown(sizes)}")
     _check_axes(name, sizes, layout)
-    if math.prod(size for size in sizes if size) > MAX_ELEMENTS:
+    elements = 1
+    for size in sizes:  # a loop, which torch's compiler can trace
+        elements *= max(size, 1)
+    if elements > MAX_ELEMENTS:
         raise MemoryError(f"{name} {shown(sizes)} is more than any memory holds")
     return sizes
 

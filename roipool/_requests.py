@@ -135,9 +135,14 @@ def _stars(parameters: list[inspect.Parameter]) -> list[str]:
     ]
 
 
-def always() -> bool:
-    """Return True."""
-    return True
+def never() -> bool:
+    """Return False."""
+    return False
+
+
+def is_named(text: str, function: str) -> bool:
+    """Return whether an error's text begins with the operation of a function."""
+    return function.startswith(text.partition(":")[0])
 
 
 def with_signature_of(
@@ -145,12 +150,12 @@ def with_signature_of(
     compute: Callable[[Arguments], Any],
     package: str,
     what: str,
-    names_errors: Callable[[], bool] = always,
+    is_compiling: Callable[[], bool] = never,
 ) -> Callable[..., Any]:
     """Return a function with the name and the arguments of NumPy's; `what` are its arrays.
 
-    Its errors begin with its name, or with that of its operation, unless `names_errors` says no:
-    within a trace a library may know no text of an error.
+    Its errors begin with its name, or with that of its operation. `is_compiling` says whether the
+    library is tracing Python: then the text of an error can be added to, but not read.
     """
     signature = inspect.signature(like)
     parameters = signature.parameters.values()
@@ -173,13 +178,12 @@ def with_signature_of(
         try:
             return compute(given)
         except (TypeError, ValueError) as error:
-            # A type of the library's own has more in it.
-            if not names_errors() or type(error) not in (TypeError, ValueError):
+            if type(error) not in (TypeError, ValueError) or not error.args:
+                raise  # the library's own, with more in them
+            text = error.args[0]
+            if not is_compiling() and is_named(str(text), like.__name__):
                 raise
-            text = str(error)
-            if operation.__name__.startswith(text.partition(":")[0]):
-                raise
-            raise type(error)(f"{operation.__name__}: {text}") from None
+            raise type(error)(f"{like.__name__}: {text}") from None
 
     operation.__name__ = operation.__qualname__ = like.__name__
     operation.__module__ = package
@@ -197,7 +201,7 @@ def public_functions(
     assign_levels: Compute,
     package: str,
     what: str,
-    names_errors: Callable[[], bool] = always,
+    is_compiling: Callable[[], bool] = never,
 ) -> dict[str, Callable[..., Any]]:
     """Return a front end's functions by name.
 
@@ -206,7 +210,7 @@ def public_functions(
     operation of several maps; the rest is that of :func:`with_signature_of`.
     """
     like = inspect.unwrap(multilevel.assign_levels)
-    found = {"assign_levels": with_signature_of(like, assign_levels, package, what, names_errors)}
+    found = {"assign_levels": with_signature_of(like, assign_levels, package, what, is_compiling)}
     operations = [
         *((op, operation_of(op)) for op in OPS.values()),
         *((op, pyramid_operation_of(op)) for op in PYRAMID_OPS.values()),
@@ -220,7 +224,7 @@ def public_functions(
         for name, compute in both:
             if name is not None:
                 like = inspect.unwrap(getattr(numpy_functions(op), name))
-                found[name] = with_signature_of(like, compute, package, what, names_errors)
+                found[name] = with_signature_of(like, compute, package, what, is_compiling)
     return found
 
 

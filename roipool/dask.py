@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import dask
@@ -101,6 +101,14 @@ def _check_maps(name: str, features: Array, layout: Layout) -> Array:
     return features.rechunk({1: -1, 2: -1, 3: -1})
 
 
+def _check_known(name: str, given: Mapping[str, Any]) -> None:
+    """Check that no argument but the maps is lazy: boxes are routed before anything runs."""
+    for key, value in given.items():
+        parts = value if isinstance(value, (list, tuple)) else (value,)
+        if any(isinstance(part, da.Array) for part in parts):
+            raise TypeError(f"{name}: {key} must be known, got a Dask array: compute it")
+
+
 def _lazy_forward(op: Op) -> Callable[..., Any]:
     """Return an operation's forward for Dask arrays."""
     core = inspect.unwrap(getattr(roipool, op.forward))
@@ -116,6 +124,7 @@ def _lazy_forward(op: Op) -> Callable[..., Any]:
         layout, want_argmax = check.layout(given["layout"]), given.get("return_argmax", False)
         check.flag("keep_order", keep_order)
         maps = _check_maps(op.forward, given.pop("features"), layout)
+        _check_known(op.forward, given)
         regions = _regions(op, given, maps)
         options = {key: one for key, one in given.items() if key not in (op.boxes, op.indices)}
         size = check.size_pair(op.size, options[op.size])

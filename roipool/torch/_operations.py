@@ -150,7 +150,7 @@ class Operation:
 
     def _check_out(self, given: Arguments) -> None:
         if given.get("out") is not None:
-            raise TypeError(f"{self.op.forward}: out must be None for tensors")
+            raise TypeError("out must be None for tensors")
 
     def _boxes(self, given: Arguments, maps: str) -> tuple[Tensor, Tensor | None]:
         """Return boxes and indices as operators take them; all arrays must be tensors."""
@@ -203,9 +203,7 @@ class Operation:
 
     def _refuse(self, name: str, value: Any) -> None:
         kind = f"{type(value).__module__}.{type(value).__qualname__}"
-        raise TypeError(
-            f"{self.op.forward}: {name} must be a tensor, as other arguments are; got {kind}"
-        )
+        raise TypeError(f"{name} must be a tensor, as other arguments are; got {kind}")
 
 
 class PyramidOperation(Operation):
@@ -265,15 +263,12 @@ class PyramidOperation(Operation):
 
     def _maps(self, name: str, values: Any) -> list[Tensor]:
         """Return a sequence of tensors."""
-        try:
-            maps = check.numbered(name, values)
-        except TypeError as error:
-            raise TypeError(f"{self.op.forward}: {error}") from None
+        maps = check.numbered(name, values)
         for each, value in maps.items():
             if not isinstance(value, Tensor):
                 self._refuse(each, value)
         if not maps:
-            raise ValueError(f"{self.op.forward}: {name} must hold one map at least, got none")
+            raise ValueError(f"{name} must hold one map at least, got none")
         return [*maps.values()]
 
     def _levels(self, given: Arguments, boxes: Tensor, maps: Tensor) -> Tensor:
@@ -293,13 +288,11 @@ def assign_levels(given: Arguments) -> Tensor:
     rois = given["rois"]
     if not isinstance(rois, Tensor):
         kind = f"{type(rois).__module__}.{type(rois).__qualname__}"
-        raise TypeError(f"assign_levels: rois must be a tensor, got {kind}")
+        raise TypeError(f"rois must be a tensor, got {kind}")
     if rois.dtype not in FLOATS and rois.dtype not in INTEGERS:
-        raise TypeError(f"assign_levels: rois must hold real numbers, got {rois.dtype}")
+        raise TypeError(f"rois must hold real numbers, got {rois.dtype}")
     if rois.dim() != 2 or rois.shape[1] not in (4, 5):
-        raise ValueError(
-            f"assign_levels: rois must have shape (K, 5) or (K, 4); got {tuple(rois.shape)}"
-        )
+        raise ValueError(f"rois must have shape (K, 5) or (K, 4); got {tuple(rois.shape)}")
     options = {name: value for name, value in given.items() if name != "rois"}
     return levels_of(rois.detach()[:, rois.shape[1] - 4 :], **options)
 
@@ -330,7 +323,7 @@ def _constant_settings(name: str, size: Any, values: Settings, filling: Any) -> 
 def settings(name: str, size: Any, values: Settings, filling: Any = 0.0) -> Settings:
     """Return what an operator of a family takes besides tensors, checked."""
     if any(isinstance(each, Tensor) for each in (size, *values, filling)):
-        raise TypeError(f"{name}: only maps, boxes and indices may be tensors")
+        raise TypeError("only maps, boxes and indices may be tensors")
     if torch.compiler.is_compiling():
         return _constant_settings(
             name, tuple(size) if isinstance(size, list) else size, values, filling
@@ -350,5 +343,5 @@ def from_nchw(maps: Tensor, order: str) -> Tensor:
 
 FUNCTIONS = public_functions(
     Operation, PyramidOperation, assign_levels, "roipool.torch", "tensors",
-    names_errors=lambda: not torch.compiler.is_compiling(),
+    is_compiling=torch.compiler.is_compiling,
 )  # fmt: skip

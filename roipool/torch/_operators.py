@@ -21,7 +21,7 @@ from roipool._arrays import library_of
 from roipool._definitions import OPS, TRAITS, Op
 from roipool._layout import Layout
 from roipool._pooling import MaxRules, Pooling
-from roipool._requests import numpy_functions, regions_of
+from roipool._requests import is_named, numpy_functions, regions_of
 from roipool.ops.roi_align_rotated import check_sizes
 from roipool.torch._at_once import AtOnce, at_once
 from roipool.torch._cuda import CUDA
@@ -367,16 +367,33 @@ def hashable(settings: Settings) -> Settings:
 BRIDGES: dict[str, Bridge] = {"CPU": HOST, "CUDA": CUDA}
 
 
-def kernel(bridge: Bridge, compute: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a kernel of one kind of device for torch: `compute` takes the bridge first."""
+def kernel(bridge: Bridge, name: str, compute: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a kernel of one kind of device for torch: `compute` takes the bridge first.
+
+    Its errors begin with the name of the operator.
+    """
     if bridge is HOST:
-        return functools.partial(compute, bridge)
+        return naming_errors(name, functools.partial(compute, bridge))
 
     def on_device(first: Any, *args: Any) -> Any:
         with bridge.on_device_of(first[0] if isinstance(first, list) else first):
             return compute(bridge, first, *args)
 
-    return on_device
+    return naming_errors(name, on_device)
+
+
+def naming_errors(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function whose errors begin with a name, or with that of an operation."""
+
+    def named(*args: Any) -> Any:
+        try:
+            return function(*args)
+        except (TypeError, ValueError) as error:
+            if type(error) not in (TypeError, ValueError) or is_named(str(error), name):
+                raise
+            raise type(error)(f"{name}: {error}") from None
+
+    return named
 
 
 def schemas(family: Family) -> dict[str, str]:
@@ -416,8 +433,8 @@ def register(family: Family, operators: Mapping[str, str]) -> None:
         name = schema.partition("(")[0]
         LIBRARY.define(schema, tags=tags)
         for device, bridge in BRIDGES.items():
-            LIBRARY.impl(name, kernel(bridge, getattr(family, what)), device)
-        fake = getattr(family, f"fake_{what}")
+            LIBRARY.impl(name, kernel(bridge, name, getattr(family, what)), device)
+        fake = naming_errors(name, getattr(family, f"fake_{what}"))
         torch.library.register_fake(f"roipool::{name}", fake, lib=LIBRARY)
         family.overloads[what] = getattr(torch.ops.roipool, name).default
 

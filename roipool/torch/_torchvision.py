@@ -138,5 +138,5 @@ def _registered() -> Any:
         warnings.simplefilter("ignore")  # of torch, that a kernel is replaced: we log it
         for device, bridge in BRIDGES.items():
             for name, compute in KERNELS.items():
-                library.impl(name, kernel(bridge, compute), device, allow_override=True)
+                library.impl(name, kernel(bridge, name, compute), device, allow_override=True)
     return library

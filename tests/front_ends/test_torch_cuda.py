@@ -109,7 +109,7 @@ def test_kernels_compute_what_the_cpu_does(
 
     def both(name: str, *args: Any) -> Any:
         expected = family.overloads[name](*args)
-        got = kernel(bridge, getattr(family, name))(*args)
+        got = kernel(bridge, name, getattr(family, name))(*args)
         for mine, other in zip(_list(got), _list(expected), strict=True):
             assert mine.dtype is other.dtype
             assert mine.stride() == other.stride()
@@ -145,7 +145,9 @@ def test_a_box_of_no_image_pools_nothing(cupy: ModuleType) -> None:
     family, features = family_of(case), maps(torch.float32)
     table = torch.tensor([[5, 1, 1, 4, 4.0], [1, 1, 1, 4, 4]])
     with cupy.no_reads():
-        pooled = kernel(Pretended(), family.average)(features, table, None, *settings_of(case))
+        pooled = kernel(Pretended(), "roi_align", family.average)(
+            features, table, None, *settings_of(case)
+        )
     assert not pooled[0].any()
     assert pooled[1].any()
 
@@ -156,5 +158,7 @@ def test_errors_of_devices_come_before_anything_is_launched(cupy: ModuleType) ->
     boxes = case.boxes(dtype=torch.float32)
     for at in ((boxes.to("meta"), case.indices()), (boxes, case.indices().to("meta"))):
         with pytest.raises(ValueError, match=r"roi_align: .* must be on the device of features"):
-            kernel(bridge, family.average)(maps(torch.float32), *at, *settings_of(case))
+            kernel(bridge, "roi_align", family.average)(
+                maps(torch.float32), *at, *settings_of(case)
+            )
     assert [name for name in launches if "stream" not in name] == []

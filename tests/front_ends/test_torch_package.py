@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import pickle
+import re
 import runpy
 import threading
 from pathlib import Path
@@ -151,6 +152,20 @@ def test_errors(name: str) -> None:
         call(maps())
     if name not in ("NumPy maps", "missing", "unknown", "twice"):
         assert str(raised.value).startswith("roi_")
+
+
+# Of these a compiler makes something else: NumPy's arrays become tensors, tensors become numbers.
+NOT_COMPILED = ("NumPy boxes", "NumPy maps", "missing", "unknown", "twice")
+
+
+@pytest.mark.parametrize("name", [name for name in WRONG if name not in NOT_COMPILED])
+def test_errors_of_compiled_programs(name: str) -> None:
+    """The same, when a program is compiled or, where values are wrong, when it runs."""
+    call, _, message = WRONG[name]
+    torch.compiler.reset()
+    with pytest.raises(Exception, match=message) as raised:
+        torch.compile(call, fullgraph=True, backend="aot_eager")(maps())
+    assert re.search(r"roi_(align|pool)[a-z_]*: ", str(raised.value))
 
 
 def test_integer_boxes_have_no_gradient() -> None:

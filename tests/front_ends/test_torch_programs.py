@@ -153,6 +153,29 @@ def test_compiled_forward_and_backward(case: Case, memory_format: torch.memory_f
         assert torch.equal(got, expected)
 
 
+@every_case
+def test_compiled_public_gradients(case: Case) -> None:
+    """The functions that return gradients, themselves in a compiled program."""
+    features, boxes, indices = maps(), case.boxes(), case.indices()
+    more = {"return_argmax": True} if case.variant.has_argmax else {}
+    pooled = case.pool(features, boxes, indices, **more)
+    values, argmax = pooled if more else (pooled, None)
+
+    def gradients(values: Tensor, features: Tensor, boxes: Tensor) -> list[Tensor]:
+        found = case.gradient(values, argmax, boxes, indices, features.shape)
+        results = [*found] if isinstance(found, (list, tuple)) else [found]
+        if case.moves:
+            results.append(case.box_gradient(values, features, boxes, indices))
+        return results
+
+    torch.compiler.reset()
+    compiled = torch.compile(gradients, fullgraph=True, backend="aot_eager")
+    for got, expected in zip(
+        compiled(values, features, boxes), gradients(values, features, boxes), strict=True
+    ):
+        assert torch.equal(got, expected)
+
+
 def test_counts_of_boxes_change_without_compiling_anew() -> None:
     counter = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
     compiled = torch.compile(
