@@ -93,7 +93,7 @@ def test_devices(place: int) -> None:
 def test_mixed_with_numpy() -> None:
     given, plain = arguments(ALIGN)
     with pytest.raises(
-        TypeError, match="one library: features is numpy.ndarray, rois is array_api"
+        TypeError, match=r"one library: features is numpy.ndarray, rois is array_api"
     ):
         ALIGN.pool(plain[0], given[1], given[2])
     assert_same_bits(host(ALIGN.pool(given[0], *plain[1:])), ALIGN.pool(*plain))
