@@ -21,9 +21,6 @@ from roipool.ops import multilevel_roi_align as multilevel
 
 Array = Any
 
-# More than a pyramid has: what a level is where it is beyond all of them.
-MAX_MAPS = 127
-
 
 # ---- Arrays
 
@@ -442,9 +439,10 @@ def levels_box_gradient(
 
 
 def level_numbers(levels: Array) -> Array:
-    """Return levels as int32; what does not fit is no map's."""
-    if levels.dtype.itemsize > 4 or levels.dtype.kind == "u":
-        levels = levels.clip(0 if levels.dtype.kind == "u" else -1, MAX_MAPS)
+    """Return levels as int32; those beyond it stay beyond all maps."""
+    if levels.dtype.itemsize > 4 or levels.dtype == jnp.uint32:
+        smallest = 0 if levels.dtype.kind == "u" else -1
+        levels = levels.clip(smallest, check.MAX_AXIS)
     return levels.astype(jnp.int32)
 
 

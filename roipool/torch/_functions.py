@@ -233,7 +233,7 @@ class BoxGradient(Differentiable):
     def backward(ctx: Any, tangent: Any) -> Any:
         if tangent is not None:
             raise refusal("second derivatives through boxes", ctx.request.family)
-        return (None,) * 5
+        return (None,) * (len(ctx.saved_tensors) + 1)
 
     @staticmethod
     def jvp(ctx: Any, grad_tangent: Any, tangent: Any, box_tangent: Any, *_: Any) -> Any:

@@ -16,6 +16,7 @@ from roipool.torch import _batching
 from roipool.torch._functions import (
     FUNCTIONS,
     GROUPINGS,
+    BoxGradient,
     Differentiable,
     Request,
     call,
@@ -110,22 +111,11 @@ class AverageLevelsBackward(Differentiable):
         return call("average_levels_backward", tangent, *at, *form, ctx.request)
 
 
-class BoxGradientOfLevels(Differentiable):
+class BoxGradientOfLevels(BoxGradient):
     """Its gradient with respect to boxes, of grad_output, maps, boxes, indices, levels."""
 
     operator = "average_levels_backward_boxes"
     leading = 5
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        *tensors, ctx.request = inputs
-        Differentiable.save(ctx, *tensors)
-
-    @staticmethod
-    def backward(ctx: Any, tangent: Any) -> Any:
-        if tangent is not None:
-            raise refusal("second derivatives through boxes", ctx.request.family)
-        return (None,) * (len(ctx.saved_tensors) + 1)
 
     @staticmethod
     def jvp(ctx: Any, grad_change: Any, *changes: Any) -> Any:

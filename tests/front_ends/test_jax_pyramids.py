@@ -154,6 +154,20 @@ def test_levels_by_size_are_the_default() -> None:
     assert_same_bits(np.asarray(got), np.asarray(expected))
 
 
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int64", "uint32"])
+def test_levels_of_any_integer_type(dtype: str) -> None:
+    """Traced ones beyond the maps pool nothing, however large they are."""
+    with jax.enable_x64(True):
+        beyond = int(np.iinfo(dtype).max)
+        levels = jnp.asarray([0, beyond, 2], dtype)
+        pool = jax.jit(lambda x: roipool.multilevel_roi_align(MAPS, ROIS, 2, SCALES, levels=x))
+        pooled = pool(levels)
+        kept = levels.at[1].set(1)
+        expected = pool(kept)
+        assert not pooled[1].any()
+        assert_same_bits(np.asarray(pooled[::2]), np.asarray(expected[::2]))
+
+
 # ---- Errors
 
 MAPS = pyramid()

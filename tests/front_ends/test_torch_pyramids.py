@@ -278,6 +278,22 @@ def test_multi_scale_takes_other_options() -> None:
     assert torch.equal(pooled, expected)
 
 
+def test_multi_scale_compiles() -> None:
+    """And gives the gradients of the module that is not compiled."""
+    features, boxes, sizes = inputs()
+    results = []
+    for compile_it in (False, True):
+        torch.compiler.reset()
+        module: Any = roipool.torch.nn.MultiScaleRoIAlign(["0", "1", "2"], 3, 2)
+        if compile_it:
+            module = torch.compile(module, fullgraph=True, backend="aot_eager")
+        leaves = {name: each.clone().requires_grad_() for name, each in features.items()}
+        pooled = module(leaves, boxes, sizes)
+        pooled.square().sum().backward()
+        results.append((pooled, *(leaves[name].grad for name in "012")))
+    assert all(map(torch.equal, *results))
+
+
 def test_multi_scale_of_boxes_without_a_level() -> None:
     """Those with a negative area, or NaN, pool 0, as in torchvision."""
     features, _, sizes = inputs()
