@@ -7,6 +7,7 @@ import pickle
 import re
 import runpy
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -227,31 +228,30 @@ def test_no_grad_and_inference_mode() -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="counts threads as Linux does")
 @pytest.mark.skipif(not _cpu.has_openmp(), reason="built without OpenMP")
-@pytest.mark.parametrize(
-    "call",
-    [
-        "roi_align(features, rois, 7)",
-        "roi_align(features.requires_grad_(), rois, 7)",
-        "roi_align_backward(pooled, rois, features.shape)",
-        "roi_pool(features, rois, 7)",
-        "multilevel_roi_align([features], rois, 7, [1.0])",
-    ],
-)
-def test_the_smaller_number_of_threads_is_obeyed(call: str) -> None:
-    """Torch's, or that of roipool: no more threads are started."""
+def test_the_smaller_number_of_threads_is_obeyed() -> None:
+    """Torch's, or that of roipool: no call starts more threads."""
     check_program(
-        f"""
+        """
         import os, torch, roipool
         torch.set_num_threads(1)
         features, pooled = torch.ones(1, 64, 40, 40), torch.ones(90, 64, 7, 7)
+        leaf = features.clone().requires_grad_()
         rois = torch.tensor([[0, 0, 0, 30, 30.0]] * 90)
+        calls = (
+            lambda: roipool.roi_align(features, rois, 7),
+            lambda: roipool.roi_align(leaf, rois.double(), 7),
+            lambda: roipool.roi_align_backward(pooled, rois, features.shape),
+            lambda: roipool.roi_pool(features, rois, 7),
+            lambda: roipool.multilevel_roi_align([features], rois, 7, [1.0]),
+        )
         before = len(os.listdir("/proc/self/task"))
         for torchs, ours, expected in ((1, 4, 1), (3, 2, 2), (3, 4, 3)):
             torch.set_num_threads(torchs)
             roipool.set_num_threads(ours)
-            roipool.{call}
-            started = len(os.listdir("/proc/self/task")) - before
-            assert started == expected - 1, (torchs, ours, started)
+            for number, call in enumerate(calls):
+                call()
+                started = len(os.listdir("/proc/self/task")) - before
+                assert started == expected - 1, (number, torchs, ours, started)
             assert roipool.get_num_threads() == ours
         """
     )
@@ -335,9 +335,18 @@ class Pooled(Dataset[Tensor]):
         return ALIGN.pool(maps(seed=index), ALIGN.boxes(), ALIGN.indices())
 
 
-def test_workers_of_a_data_loader(same_threads_after: None) -> None:
-    """Forked after this process has used threads."""
+@pytest.fixture
+def two_threads(same_threads_after: None) -> Iterator[None]:
+    """Allow two threads, of torch and of roipool, whose smaller number is obeyed."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
     roipool.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+def test_workers_of_a_data_loader(two_threads: None) -> None:
+    """Forked after this process has used threads."""
     large = torch.ones(1, 64, 40, 40)
     roipool.roi_align(large, torch.tensor([[0, 0, 0, 30, 30.0]] * 50), 7)
     loader = DataLoader(Pooled(), num_workers=2, multiprocessing_context="fork")
@@ -351,7 +360,7 @@ def test_functions_can_be_pickled() -> None:
         assert pickle.loads(pickle.dumps(function)) is function
 
 
-def test_results_are_the_same_bits_for_any_number_of_threads(same_threads_after: None) -> None:
+def test_results_are_the_same_bits_for_any_number_of_threads(two_threads: None) -> None:
     features = torch.randn(2, 64, 40, 40).requires_grad_()
     rng = np.random.default_rng(0)
     corners = torch.tensor(rng.uniform([0, 0, 20, 20], [20, 20, 35, 35], (50, 4))).float()
