@@ -113,9 +113,30 @@ def differential(session: nox.Session) -> None:
 
 @nox.session
 def front_ends(session: nox.Session) -> None:
-    """Run the tests of PyTorch's and Dask's arrays."""
-    session.install(".[dask]", *PYTEST, "torch", "distributed")
+    """Run the tests of the front ends for the arrays of other libraries, and their examples."""
+    libraries = ["torch", "torchvision", "onnx", "onnxscript", "onnxruntime", "array-api-strict"]
+    session.install(".[dask]", *PYTEST, "distributed", "zarr>=3", *libraries)
     session.run("pytest", "tests/front_ends", "tests/package/test_doctests.py", *session.posargs)
+
+
+@nox.session
+def jax(session: nox.Session) -> None:
+    """Run the tests of JAX's arrays in a build with XLA's handlers."""
+    build = nox.project.load_toml("pyproject.toml")["build-system"]["requires"]
+    session.install(*build, *PYTEST, "jax")
+    session.install("--no-build-isolation", ".")
+    handlers = "import roipool.jax; assert roipool.jax.transport() == 'handlers of XLA'"
+    session.run("python", "-P", "-c", handlers)
+    session.run("pytest", "tests/front_ends", *session.posargs)
+
+
+@nox.session
+@nox.parametrize("library", ["paddlepaddle", "tensorflow-cpu", "ray[data]"])
+def recipes(session: nox.Session, library: str) -> None:
+    """Run the recipes for a library in its documentation."""
+    torch = ["torch"] if library.startswith("ray") else []
+    session.install(".", *PYTEST, library, *torch)
+    session.run("pytest", "tests/front_ends", *session.posargs)
 
 
 @nox.session

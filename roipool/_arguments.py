@@ -91,7 +91,10 @@ def map_shape(name: str, shape: Any, layout: Layout = "NCHW") -> Shape4:
     if min(sizes) < 0:
         raise ValueError(f"{name} must not have negative sizes, got {shown(sizes)}")
     _check_axes(name, sizes, layout)
-    if math.prod(size for size in sizes if size) > MAX_ELEMENTS:
+    elements = 1
+    for size in sizes:  # a loop, which torch's compiler can trace
+        elements *= max(size, 1)
+    if elements > MAX_ELEMENTS:
         raise MemoryError(f"{name} {shown(sizes)} is more than any memory holds")
     return sizes
 
@@ -386,6 +389,14 @@ def sequence(name: str, values: Any) -> list[Any]:
     if not isinstance(values, (list, tuple)):
         raise TypeError(f"{name} must be a list or tuple, got {type(values).__name__}")
     return list(values)
+
+
+def scales(name: str, values: Any, maps: int) -> tuple[float, ...]:
+    """Return the scale of each of several maps."""
+    numbers = sequence(name, values)
+    if len(numbers) != maps:
+        raise ValueError(f"{name} must hold one number per map: got {len(numbers)} for {maps}")
+    return tuple(real_number(f"{name}[{i}]", one) for i, one in enumerate(numbers))
 
 
 def whole_number(name: str, value: Any) -> int:

@@ -19,7 +19,7 @@ cimport numpy as cnp
 from cython.parallel cimport parallel, prange, threadid
 from cpython.pycapsule cimport PyCapsule_New
 from libc.stdint cimport INT32_MAX
-from libc.string cimport memset, strcpy
+from libc.string cimport memcpy, memset, strcpy
 from libcpp.vector cimport vector
 
 cnp.import_array()
@@ -55,6 +55,8 @@ cdef extern from "kernels/cpu/memory.h" namespace "roipool" nogil:
         size_t bytes() noexcept
 
     BlockCache& block_cache() noexcept
+    void* allocate(size_t) noexcept
+    void deallocate(void*) noexcept
 
 
 cdef extern from "kernels/cpu/threads.h" namespace "roipool" nogil:
@@ -62,6 +64,8 @@ cdef extern from "kernels/cpu/threads.h" namespace "roipool" nogil:
     int one_thread_chosen
     int _openmp_threads "roipool::openmp_threads" () noexcept
     bint prepare_for_forks() noexcept
+    int swap_thread_limit(int) noexcept
+    int limited_threads(int) noexcept
 
 
 cdef extern from "kernels/cpu/call.h" namespace "roipool" nogil:
@@ -231,7 +235,12 @@ def use_threads(int number):
 cdef int usable_threads() noexcept nogil:
     if built_with_openmp == 0:
         return 1
-    return chosen_threads if chosen_threads > 0 else min(_openmp_threads(), 1024)
+    return limited_threads(chosen_threads if chosen_threads > 0 else min(_openmp_threads(), 1024))
+
+
+def limit_threads(int number):
+    """Let this thread's calls use at most so many threads, 0: no limit; return what was before."""
+    return swap_thread_limit(number)
 
 
 def num_threads():
@@ -533,6 +542,83 @@ def average(features, regions, pooling, out):
         return
     describe_average(&level, features, regions, pooling, out)
     run_level(op_average, &level)
+
+
+cdef class PreparedAverage:
+    """An average with its options kept, of arrays by address: what spares a small call most.
+
+    For NCHW maps, and a table whose rows are a batch index and a box.
+    """
+    cdef Level level
+    cdef int columns
+
+    def __init__(self, pooling, int columns):
+        definition = pooling.definition
+        memset(&self.level, 0, sizeof(Level))
+        self.columns = columns
+        self.level.request.definition = <Definition>definition_named(definition.name.encode())
+        self.level.request.scale = definition.scale
+        self.level.request.sampling[0], self.level.request.sampling[1] = definition.sampling
+        self.level.request.aligned = definition.aligned
+        self.level.job.rows.bins, self.level.job.columns.bins = pooling.output_size
+        self.level.job.empty_value = pooling.empty_value
+
+    def __call__(self, str dtype, shape, size_t features, wide_int boxes, size_t table, size_t out,
+                 int threads):
+        """Pool maps, on so many threads at most; return whether it was done.
+
+        The table is float64 for float64 maps, else float32. Nothing is done, and the usual way is
+        to be taken, where an address is unaligned or null, or a batch index names no image.
+        """
+        cdef Level level = self.level
+        cdef Job* job = &level.job
+        cdef int before, width
+        cdef bint done = False
+        cdef char* memory
+        job.storage = _STORAGE[dtype]
+        job.images, job.channels, job.rows.size, job.columns.size = shape
+        job.boxes = boxes
+        job.min_non_temporal_bytes = min_non_temporal_bytes
+        level.request.double_precision = job.storage == float64_storage
+        width = 8 if level.request.double_precision else 4
+        if not (features and table and out) or table % width or features % storage_bytes(job):
+            return False
+        memory = <char*>allocate(boxes * (self.columns * width + sizeof(wide_int)))
+        if memory == NULL:
+            return False
+        job.box_image = <wide_int*>memory
+        level.request.images = job.box_image
+        level.request.boxes = memory + boxes * sizeof(wide_int)
+        job.features, job.output = <void*>features, <void*>out
+        before = swap_thread_limit(threads)
+        try:
+            done = copy_table(&level, <char*>table, self.columns, width)
+            if done:
+                run_level(op_average, &level)
+        finally:
+            swap_thread_limit(before)
+            deallocate(memory)
+        return done
+
+
+cdef int storage_bytes(const Job* job) noexcept:
+    return 8 if job.storage == float64_storage else 4 if job.storage == float32_storage else 2
+
+
+cdef bint copy_table(Level* level, const char* table, int columns, int width) noexcept:
+    """Copy the boxes and images of a table to where a level has them; False for no image."""
+    cdef char* boxes = <char*>level.request.boxes
+    cdef wide_int* images = <wide_int*>level.request.images
+    cdef wide_int row
+    cdef double image  # read once: the caller may change it meanwhile
+    for row in range(level.job.boxes):
+        image = (<double*>table)[0] if width == 8 else (<float*>table)[0]
+        if not (0 <= image < level.job.images) or <wide_int>image != image:
+            return False
+        images[row] = <wide_int>image
+        memcpy(boxes + row * columns * width, table + width, columns * width)
+        table += (columns + 1) * width
+    return True
 
 
 cdef bint is_filled(features, pooling, out):

@@ -1,6 +1,6 @@
 """The definitions, the traits of each, and the operations that users call by them.
 
-One table each, which tests, ``roipool verify``, ``roipool compare`` and the CUDA sources read, so
+A table each, which tests, ``roipool verify``, ``roipool compare`` and the CUDA sources read, so
 that no list of definitions or operations is written twice.
 """
 
@@ -157,6 +157,19 @@ OPS: dict[str, Op] = {
             indices="box_indices",
             size="crop_size",
             filling="extrapolation_value",
+        ),
+    )
+}
+
+# Operations that pool each box from one of several maps: `features` is a sequence of maps, and
+# `levels` says which is whose. Their placing arguments hold one scale for each map.
+PYRAMID_OPS: dict[str, Op] = {
+    op.forward: op
+    for op in (
+        Op(
+            "multilevel_roi_align",
+            {"avg": Variant("roi_align", by_boxes="roi_align")},
+            placing=("spatial_scales", "sampling_ratio", "aligned"),
         ),
     )
 }

@@ -43,6 +43,8 @@ def call(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
     TypeError
         If arrays are of several libraries, need a gradient, hold no values, or are where neither
         NumPy nor CuPy can read them.
+    ValueError
+        If they are on several devices.
     """
     arrays = [each for each in _arrays_in([*args, *kwargs.values()]) if _is_foreign(each)]
     packages = {_package(each): _type_name(each) for each in arrays}
@@ -51,13 +53,14 @@ def call(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
             f"{function.__name__}: arrays must all be of one library, got "
             f"{' and '.join(packages.values())}"
         )
+    _check_devices(function, arrays)
     handed: dict[int, Any] = {}  # by the caller's arrays: `out` comes back as it is
     positional = [_handed_over(function, value, handed) for value in args]
     named = {name: _handed_over(function, value, handed) for name, value in kwargs.items()}
     results = function(*positional, **named)
     originals = {id(handed[id(each)]): each for each in arrays if id(each) in handed}
-    if isinstance(results, tuple):
-        return tuple(_returned(each, arrays[0], originals) for each in results)
+    if isinstance(results, (tuple, list)):
+        return type(results)(_returned(each, arrays[0], originals) for each in results)
     return _returned(results, arrays[0], originals)
 
 
@@ -67,6 +70,17 @@ def _arrays_in(values: Sequence[Any]) -> Iterator[Any]:
             yield from value
         else:
             yield value
+
+
+def _check_devices(function: Callable[..., Any], arrays: Sequence[Any]) -> None:
+    """Check that arrays are on one device, as far as they say where they are."""
+    devices = [each.device for each in arrays if getattr(each, "device", None) is not None]
+    others = [str(each) for each in devices if each != devices[0]]
+    if others:
+        raise ValueError(
+            f"{function.__name__}: arrays must all be on one device, got {devices[0]} and "
+            f"{others[0]}"
+        )
 
 
 def _is_foreign(value: Any) -> bool:
@@ -160,7 +174,9 @@ def _returned(result: Any, like: Any, originals: Mapping[int, Any]) -> Any:
     if library_of(result) is None:
         return result
     if hasattr(like, "__array_namespace__"):
-        return like.__array_namespace__().from_dlpack(result)
+        back = like.__array_namespace__().from_dlpack(result)
+        is_elsewhere = hasattr(back, "to_device") and back.device != like.device
+        return back.to_device(like.device) if is_elsewhere else back
     library: Any = sys.modules.get(_package(like))
     if hasattr(library, "from_dlpack"):
         return library.from_dlpack(result)

@@ -43,11 +43,12 @@ _by_type: dict[type, ModuleType | None] = {np.ndarray: None, int: None, float: N
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def by_front_end(function: Function) -> Function:
+def by_front_end(function: Function, *, takes_sequences: bool = False) -> Function:
     """Let a public operation be computed by the front end of its arrays, where they have one.
 
     A NumPy array in the first place decides at once: a call on one pays for no other library.
-    ``common_library`` finds what does not belong beside it.
+    ``common_library`` finds what does not belong beside it. `takes_sequences` says that the first
+    argument may be a list or tuple.
     """
     name = function.__name__
     first = next(iter(inspect.signature(function).parameters))
@@ -58,13 +59,20 @@ def by_front_end(function: Function) -> Function:
             return function(*args, **kwargs)
         front_end = _front_end_among(args) or _front_end_among(kwargs.values())
         if front_end is None:
-            _check_is_array(first, args[0] if args else kwargs.get(first, _NOT_GIVEN))
+            value = args[0] if args else kwargs.get(first, _NOT_GIVEN)
+            if not (takes_sequences and isinstance(value, (list, tuple))):
+                _check_is_array(first, value)
             return function(*args, **kwargs)
         if front_end is _OTHER:
             return _dlpack.call(function, args, kwargs)
         return getattr(front_end, name)(*args, **kwargs)
 
     return operation  # type: ignore[return-value]
+
+
+def by_front_end_of_sequences(function: Function) -> Function:
+    """Do so for an operation whose first argument may be a list or tuple."""
+    return by_front_end(function, takes_sequences=True)
 
 
 def _check_is_array(name: str, value: Any) -> None:

@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 
 from roipool import _arguments as check
 from roipool._arguments import Regions
-from roipool._definitions import OPS, TRAITS, Op, Variant
+from roipool._definitions import OPS, PYRAMID_OPS, TRAITS, Op, Variant
 from roipool._layout import Shape4
 from roipool._pooling import MaxRules, Pooling
+from roipool.ops import multilevel_roi_align as multilevel
 from roipool.ops.roi_align_rotated import check_sizes
 
 Arguments = Mapping[str, Any]
@@ -61,13 +62,25 @@ class Request(NamedTuple):
     moves_with_boxes : bool
         Whether pooled values follow the boxes, rather than jump from cell to cell.
     pooling : Pooling
-        What an engine is asked for.
+        What an engine is asked for; of a pyramid, for its first map.
+    scales : tuple of float
+        Of a pyramid: the scale of each map; otherwise empty.
     """
 
     operation: str
     columns: int
     moves_with_boxes: bool
     pooling: Pooling
+    scales: tuple[float, ...] = ()
+
+    @property
+    def poolings(self) -> list[Pooling]:
+        """What an engine is asked for, for each map."""
+        first = self.pooling
+        if not self.scales:
+            return [first]
+        definitions = (first.definition._replace(scale=scale) for scale in self.scales)
+        return [first._replace(definition=each) for each in definitions]
 
     @property
     def of_tangent(self) -> Request:
@@ -101,13 +114,17 @@ class RequestsOf:
         # What a gradient does not take does not matter to it, or is its only choice.
         choices = {name: allowed[0] for name, allowed in self._choices.items()}
         values = {"spatial_scale": 1.0, **choices, **given}
+        scales = values.get("spatial_scales", ())
+        if scales:
+            values["spatial_scale"] = scales[0]
         definition = self._definition(*(values[name] for name in self._placing))
         has_filling = op.filling is not None and op.filling in given
         filling = check.any_float(str(op.filling), given[str(op.filling)]) if has_filling else 0.0
         pooling = Pooling(definition, size, layout, filling, self._rules)
         if TRAITS[definition.name].kind == "points":
             check_sizes("features", shape, op.size, pooling)
-        return Request(op.forward, op.columns, definition.name in self._by_boxes, pooling)
+        moves = definition.name in self._by_boxes
+        return Request(op.forward, op.columns, moves, pooling, scales)
 
 
 def _stars(parameters: list[inspect.Parameter]) -> list[str]:
@@ -118,10 +135,28 @@ def _stars(parameters: list[inspect.Parameter]) -> list[str]:
     ]
 
 
+def never() -> bool:
+    """Return False."""
+    return False
+
+
+def is_named(text: str, function: str) -> bool:
+    """Return whether an error's text begins with the operation of a function."""
+    return function.startswith(text.partition(":")[0])
+
+
 def with_signature_of(
-    like: Callable[..., Any], compute: Callable[[Arguments], Any], package: str, what: str
+    like: Callable[..., Any],
+    compute: Callable[[Arguments], Any],
+    package: str,
+    what: str,
+    is_compiling: Callable[[], bool] = never,
 ) -> Callable[..., Any]:
-    """Return a function with the name and the arguments of NumPy's; `what` are its arrays."""
+    """Return a function with the name and the arguments of NumPy's; `what` are its arrays.
+
+    Its errors begin with its name, or with that of its operation. `is_compiling` says whether the
+    library is tracing Python: then the text of an error can be added to, but not read.
+    """
     signature = inspect.signature(like)
     parameters = signature.parameters.values()
     # Python binds arguments ten times as fast as inspect does: a function made from the signature.
@@ -140,7 +175,15 @@ def with_signature_of(
         except TypeError:
             signature.bind(*args, **kwargs)  # says it in fewer words
             raise
-        return compute(given)
+        try:
+            return compute(given)
+        except (TypeError, ValueError) as error:
+            if type(error) not in (TypeError, ValueError) or not error.args:
+                raise  # the library's own, with more in them
+            text = error.args[0]
+            if not is_compiling() and is_named(str(text), like.__name__):
+                raise
+            raise type(error)(f"{like.__name__}: {text}") from None
 
     operation.__name__ = operation.__qualname__ = like.__name__
     operation.__module__ = package
@@ -154,18 +197,25 @@ Compute = Callable[[Arguments], Any]
 
 def public_functions(
     operation_of: Callable[[Op], Any],
+    pyramid_operation_of: Callable[[Op], Any],
+    assign_levels: Compute,
     package: str,
     what: str,
-    around: Callable[[str, Compute], Compute] = lambda name, compute: compute,
+    is_compiling: Callable[[], bool] = never,
 ) -> dict[str, Callable[..., Any]]:
     """Return a front end's functions by name.
 
     `operation_of` gives an object whose methods ``forward``, ``backward`` and ``backward_boxes``
-    take the arguments of an operation's functions, by name; `around` may wrap them.
+    take the arguments of an operation's functions, by name, and `pyramid_operation_of` one for an
+    operation of several maps; the rest is that of :func:`with_signature_of`.
     """
-    found = {}
-    for op in OPS.values():
-        operation = operation_of(op)
+    like = inspect.unwrap(multilevel.assign_levels)
+    found = {"assign_levels": with_signature_of(like, assign_levels, package, what, is_compiling)}
+    operations = [
+        *((op, operation_of(op)) for op in OPS.values()),
+        *((op, pyramid_operation_of(op)) for op in PYRAMID_OPS.values()),
+    ]
+    for op, operation in operations:
         both = (
             (op.forward, operation.forward),
             (op.backward, operation.backward),
@@ -174,7 +224,7 @@ def public_functions(
         for name, compute in both:
             if name is not None:
                 like = inspect.unwrap(getattr(numpy_functions(op), name))
-                found[name] = with_signature_of(like, around(name, compute), package, what)
+                found[name] = with_signature_of(like, compute, package, what, is_compiling)
     return found
 
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import dask
@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 import roipool
 from roipool import _arguments as check
 from roipool._arguments import Regions
-from roipool._definitions import OPS, Op
+from roipool._definitions import OPS, PYRAMID_OPS, Op
 from roipool._layout import AXES, Layout, pooled_shape
 from roipool._requests import regions_of
 
@@ -101,6 +101,14 @@ def _check_maps(name: str, features: Array, layout: Layout) -> Array:
     return features.rechunk({1: -1, 2: -1, 3: -1})
 
 
+def _check_known(name: str, given: Mapping[str, Any]) -> None:
+    """Check that no argument but the maps is lazy: boxes are routed before anything runs."""
+    for key, value in given.items():
+        parts = value if isinstance(value, (list, tuple)) else (value,)
+        if any(isinstance(part, da.Array) for part in parts):
+            raise TypeError(f"{name}: {key} must be known, got a Dask array: compute it")
+
+
 def _lazy_forward(op: Op) -> Callable[..., Any]:
     """Return an operation's forward for Dask arrays."""
     core = inspect.unwrap(getattr(roipool, op.forward))
@@ -116,6 +124,7 @@ def _lazy_forward(op: Op) -> Callable[..., Any]:
         layout, want_argmax = check.layout(given["layout"]), given.get("return_argmax", False)
         check.flag("keep_order", keep_order)
         maps = _check_maps(op.forward, given.pop("features"), layout)
+        _check_known(op.forward, given)
         regions = _regions(op, given, maps)
         options = {key: one for key, one in given.items() if key not in (op.boxes, op.indices)}
         size = check.size_pair(op.size, options[op.size])
@@ -159,19 +168,21 @@ def _try_options(op: Op, dtype: np.dtype[Any], options: dict[str, Any]) -> None:
     getattr(roipool, op.forward)(np.zeros(shape, dtype), **boxes, **options)
 
 
-def _no_gradient(name: str) -> Callable[..., Any]:
-    def backward(*args: Any, **kwargs: Any) -> Any:
-        raise TypeError(
-            f"{name} takes no Dask arrays, which have no gradients: compute them, or call it on "
-            "each chunk"
-        )
+def _refused(name: str, why: str) -> Callable[..., Any]:
+    def function(*args: Any, **kwargs: Any) -> Any:
+        raise TypeError(f"{name} takes no Dask arrays{why}: compute them, or call it on each chunk")
 
-    backward.__name__ = backward.__qualname__ = name
-    backward.__doc__ = f"Raise TypeError: :func:`roipool.{name}` takes no Dask arrays."
-    return backward
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"Raise TypeError: :func:`roipool.{name}` takes no Dask arrays."
+    return function
 
 
 for _op in OPS.values():
     globals()[_op.forward] = _lazy_forward(_op)
     for _name in filter(None, (_op.backward, _op.backward_boxes)):
-        globals()[_name] = _no_gradient(_name)
+        globals()[_name] = _refused(_name, ", which have no gradients")
+for _op in PYRAMID_OPS.values():
+    globals()[_op.forward] = _refused(_op.forward, ", whose maps are chunked apart")
+    for _name in filter(None, (_op.backward, _op.backward_boxes)):
+        globals()[_name] = _refused(_name, ", which have no gradients")
+assign_levels = _refused("assign_levels", ": boxes are NumPy arrays")

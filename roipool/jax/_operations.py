@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -18,19 +17,9 @@ from roipool._dtypes import FLOATS, dtype_name, real_dtype
 from roipool._layout import Layout, Shape4, cells
 from roipool._requests import Arguments, Request, RequestsOf, public_functions
 from roipool.jax._primitives import bind
+from roipool.ops import multilevel_roi_align as multilevel
 
 Array = Any
-
-
-@contextlib.contextmanager
-def named(function: str) -> Iterator[None]:
-    """Let the errors of checks begin with the name of the function."""
-    try:
-        yield
-    except (TypeError, ValueError) as error:
-        if type(error) not in (TypeError, ValueError):  # JAX's own, with more in them
-            raise
-        raise type(error)(f"{function}: {error}") from None
 
 
 # ---- Arrays
@@ -240,6 +229,104 @@ class Operation:
         )
 
 
+class PyramidOperation(Operation):
+    """The public functions of an operation that pools each box from one of several maps."""
+
+    def forward(self, given: Arguments) -> Array:
+        """Pool maps."""
+        self._check_out(given)
+        features, given = self._pyramid(given)
+        size = check.size_pair(self.op.size, given[self.op.size])
+        request = self._requests.request(given, features[0].shape, size)
+        at = self._at(given, features[0])
+        return average_levels(features, *at, request=request)
+
+    def backward(self, given: Arguments) -> list[Array]:
+        """Return the gradients with respect to the features."""
+        order = check.layout(given["layout"])
+        named = check.numbered("input_shapes", given["input_shapes"])
+        shapes = check.pyramid_shapes("input_shapes", named, order)
+        given = self._scaled(given, len(shapes))
+        gradient = float_maps("grad_output", given["grad_output"])
+        boxes, indices, levels = self._at(given, gradient, shapes[0][0])
+        size = self._check_gradient(gradient, boxes, shapes[0], order)
+        request = self._requests.request(given, shapes[0], size)
+        return average_levels_backward(
+            gradient, boxes, indices, levels, request=request, shapes=tuple(shapes)
+        )
+
+    def backward_boxes(self, given: Arguments) -> Array:
+        """Return the gradient with respect to the boxes."""
+        features, given = self._pyramid(given)
+        gradient = float_maps("grad_output", given["grad_output"])
+        check.same_dtype("grad_output", gradient, "features[0]", features[0])
+        boxes, indices, levels = self._at(given, features[0])
+        shape, order = features[0].shape, check.layout(given["layout"])
+        size = self._check_gradient(gradient, boxes, shape, order)
+        request = self._requests.request(given, shape, size)
+        slopes = levels_box_gradient(gradient, features, boxes, indices, levels, request=request)
+        return slopes[:, boxes.shape[1] - self.op.columns :]
+
+    def _pyramid(self, given: Arguments) -> tuple[list[Array], Arguments]:
+        """Return the maps, checked, and the arguments with a scale for each."""
+        order = check.layout(given["layout"])
+        named = check.numbered("features", given["features"])
+        maps = {name: float_maps(name, value) for name, value in named.items()}
+        check.pyramid_shapes("features", {name: one.shape for name, one in maps.items()}, order)
+        first = maps["features[0]"]
+        for name, one in maps.items():
+            check.same_dtype(name, one, "features[0]", first)
+        return [*maps.values()], self._scaled(given, len(maps))
+
+    def _scaled(self, given: Arguments, maps: int) -> Arguments:
+        scales = check.scales("spatial_scales", given["spatial_scales"], maps)
+        return {**given, "spatial_scales": scales}
+
+    def _at(
+        self, given: Arguments, maps: Array, images: int | None = None
+    ) -> tuple[Array, Array | None, Array]:
+        """Return boxes, indices, and the place of each box's map."""
+        boxes, indices = self._boxes(given, maps.shape[0] if images is None else images)
+        scales = given["spatial_scales"]
+        if given["levels"] is None:
+            corners = boxes[:, boxes.shape[1] - 4 :].astype(real_dtype(maps.dtype))
+            return boxes, indices, levels_of(corners, *multilevel.levels_of_scales(scales))
+        levels = number_table("levels", given["levels"])
+        if levels.dtype.kind not in "iu":
+            raise TypeError(f"levels must hold integers, got dtype {levels.dtype}")
+        if levels.shape != boxes.shape[:1]:
+            raise ValueError(f"levels must have shape ({boxes.shape[0]},), got {levels.shape}")
+        values = host_values(levels)
+        if values is not None:
+            check.levels("levels", values, len(values), len(scales))
+        return boxes, indices, levels
+
+
+def assign_levels(given: Arguments) -> Array:
+    """Return a level of a feature pyramid for each box."""
+    rois = number_table("rois", given["rois"])
+    if rois.ndim != 2 or rois.shape[1] not in (4, 5):
+        raise ValueError(f"rois must have shape (K, 5) or (K, 4); got {rois.shape}")
+    options = {name: value for name, value in given.items() if name != "rois"}
+    return levels_of(rois[:, rois.shape[1] - 4 :], **options)
+
+
+def levels_of(corners: Array, *levels: int, **options: Any) -> Array:
+    """Return the level of each box, of its corners; the rest is that of `assign_levels`."""
+    areas = multilevel.level_areas(*levels, **{**multilevel.USUAL, **options})
+    return levels_by_area(corners, areas=tuple(areas))
+
+
+@functools.partial(jax.jit, static_argnames=("areas",))
+def levels_by_area(corners: Array, *, areas: tuple[float, ...]) -> Array:
+    """Return the level of each box, by areas in float64 whatever JAX's own setting."""
+    integer = jnp.asarray(0).dtype
+    with jax.enable_x64(True):
+        exact = jax.lax.stop_gradient(corners).astype(jnp.float64)
+        none = jnp.zeros(corners.shape[0], jnp.int64)
+        return multilevel.levels_by_area(exact, none, areas).astype(integer)
+
+
 # ---- What is compiled: boxes as primitives take them, then one primitive
 
 
@@ -269,7 +356,7 @@ def image_numbers(numbers: Array, images: int) -> Array:
 def average(features: Array, boxes: Array, indices: Array | None, *, request: Request) -> Array:
     """Pool maps by an average."""
     at = regions(boxes, indices, features.shape[0], features, request)
-    return bind("average", request, features, *at)
+    return bind("average", request, features, *at)[0]
 
 
 @functools.partial(jax.jit, static_argnames=("request",))
@@ -285,7 +372,7 @@ def average_backward(
 ) -> Array:
     """Return the gradient of an average with respect to the features."""
     at = regions(boxes, indices, shape[0], grad, request)
-    return bind("average_backward", request, grad, *at, shape=shape)
+    return bind("average_backward", request, grad, *at, shapes=(shape,))[0]
 
 
 @functools.partial(jax.jit, static_argnames=("request",))
@@ -294,11 +381,15 @@ def box_gradient(
 ) -> Array:
     """Return the gradient of an average with respect to the boxes, in their shape."""
     corners, numbers = regions(boxes, indices, features.shape[0], features, request)
-    slopes = bind("box_gradient", request, grad, features, corners, numbers)
+    (slopes,) = bind("box_gradient", request, grad, features, corners, numbers)
     if request.operation == "crop_and_resize":
         slopes = check.swap_xy(slopes)
-    surplus = boxes.shape[1] - request.columns
-    return jnp.pad(slopes, ((0, 0), (surplus, 0)))
+    return in_columns_of(boxes, slopes, request)
+
+
+def in_columns_of(boxes: Array, slopes: Array, request: Request) -> Array:
+    """Return slopes with a column of zeros for the batch index, where boxes have one."""
+    return jnp.pad(slopes, ((0, 0), (boxes.shape[1] - request.columns, 0)))
 
 
 @functools.partial(jax.jit, static_argnames=("request", "shape", "limit"))
@@ -314,9 +405,47 @@ def maximum_backward(
     # Below -1 and beyond the map nothing may be written; the kernels check samples themselves.
     beyond = argmax < -1 if limit is None else (argmax < 0) | (argmax >= limit)
     chosen = jnp.where(beyond, -1, argmax).astype(jnp.int32)
-    return bind("maximum_backward", request, grad, chosen, *at, shape=shape)
+    return bind("maximum_backward", request, grad, chosen, *at, shapes=(shape,))[0]
+
+
+@functools.partial(jax.jit, static_argnames=("request",))
+def average_levels(
+    features: list[Array], boxes: Array, indices: Array | None, levels: Array, *, request: Request
+) -> Array:
+    """Pool maps of a pyramid by an average."""
+    at = regions(boxes, indices, features[0].shape[0], features[0], request)
+    return bind("average", request, *features, *at, level_numbers(levels))[0]
+
+
+@functools.partial(jax.jit, static_argnames=("request", "shapes"))
+def average_levels_backward(
+    grad: Array, boxes: Array, indices: Array | None, levels: Array, *, request: Request,
+    shapes: tuple[Shape4, ...],
+) -> list[Array]:  # fmt: skip
+    """Return the gradients of that with respect to each of the maps."""
+    at = regions(boxes, indices, shapes[0][0], grad, request)
+    return bind("average_backward", request, grad, *at, level_numbers(levels), shapes=shapes)
+
+
+@functools.partial(jax.jit, static_argnames=("request",))
+def levels_box_gradient(
+    grad: Array, features: list[Array], boxes: Array, indices: Array | None, levels: Array, *,
+    request: Request,
+) -> Array:  # fmt: skip
+    """Return the gradient of that with respect to the boxes, in their shape."""
+    at = regions(boxes, indices, features[0].shape[0], features[0], request)
+    (slopes,) = bind("box_gradient", request, grad, *features, *at, level_numbers(levels))
+    return in_columns_of(boxes, slopes, request)
+
+
+def level_numbers(levels: Array) -> Array:
+    """Return levels as int32; those beyond it stay beyond all maps."""
+    if levels.dtype.itemsize > 4 or levels.dtype == jnp.uint32:
+        smallest = 0 if levels.dtype.kind == "u" else -1
+        levels = levels.clip(smallest, check.MAX_AXIS)
+    return levels.astype(jnp.int32)
 
 
 FUNCTIONS = public_functions(
-    Operation, "roipool.jax", "JAX arrays", lambda name, compute: named(name)(compute)
+    Operation, PyramidOperation, assign_levels, "roipool.jax", "JAX arrays"
 )

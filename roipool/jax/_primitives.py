@@ -11,7 +11,7 @@ What changes with the boxes is linear in their change, and JAX transposes it bef
 through boxes is a NotImplementedError, never a silent zero.
 
 All primitives take boxes (K, 4) x1, y1, x2, y2, or (K, 5) with an angle, in float64 for float64
-maps, else float32, and int32 batch indices; -1 is no image.
+maps, else float32, and int32 batch indices; -1 is no image. Of a pyramid, int32 levels, too.
 """
 
 from __future__ import annotations
@@ -34,49 +34,75 @@ from roipool.jax._transport import pooled_shape_of
 Array = Any
 
 # What an array of a primitive is: which of its axes a batch can be folded into.
-MAPS, POOLED, BOXES, INDICES = "maps", "pooled", "boxes", "indices"
+MAPS, POOLED, ARGMAX = "maps", "pooled", "argmax"
+BOXES, INDICES, LEVELS = "boxes", "indices", "levels"
+OF_BOXES = (BOXES, INDICES, LEVELS)
+
+Shapes = tuple[Shape4, ...]
 
 
 class Kernel(NamedTuple):
     """A primitive: the roles of its operands and results, and its rules.
 
-    `jvp` gets the request, the shape of the maps that it returns or None, primals and tangents, and
-    returns the results and their tangents; `transposes`, by operand, the cotangent and operands.
+    Of a pyramid there are several maps in the place of one, and the levels of the boxes come last.
+
+    `jvp` gets the request, the shapes of the maps that it returns or None, primals and tangents,
+    and returns the results and their tangents; `transposes`, by role of what is linear, gets the
+    request, what is linear, the cotangents and the other operands.
     """
 
     name: str
     operands: tuple[str, ...]
     results: tuple[str, ...]
-    jvp: Callable[..., tuple[Any, Any]]
-    transposes: dict[int, Callable[..., Array]]
+    jvp: Callable[..., tuple[list[Any], list[Any]]]
+    transposes: dict[str, Callable[..., Sequence[Array]]]
+
+    def operand_roles(self, request: Request) -> list[str]:
+        """Return the role of each operand."""
+        return [*_each_map(self.operands, request), *([LEVELS] if request.scales else [])]
+
+    def result_roles(self, request: Request) -> list[str]:
+        """Return the role of each result."""
+        return _each_map(self.results, request)
+
+
+def _each_map(roles: Sequence[str], request: Request) -> list[str]:
+    maps = max(len(request.scales), 1)
+    return [role for each in roles for role in (maps if each == MAPS else 1) * [each]]
 
 
 # ---- Calling
 
 
-def bind(name: str, request: Request, *operands: Array, shape: Shape4 | None = None) -> Any:
-    """Compute a primitive; `shape` is that of the maps that it returns, if it does."""
-    results = PRIMITIVES[name].bind(*operands, request=request, shape=shape)
-    return results[0] if len(results) == 1 else tuple(results)
+def bind(
+    name: str, request: Request, *operands: Array, shapes: Shapes | None = None
+) -> list[Array]:
+    """Compute a primitive; `shapes` are those of the maps that it returns, if it does."""
+    results: list[Array] = PRIMITIVES[name].bind(*operands, request=request, shapes=shapes)
+    return results
 
 
-def _shapes(kernel: Kernel, operands: Sequence[Any], request: Request, shape: Any) -> list[Any]:
+def _shapes(
+    kernel: Kernel, operands: Sequence[Any], request: Request, shapes: Shapes | None
+) -> list[Any]:
     """Return the shape and dtype of each result."""
-    boxes = operands[-2]
-    given = dict(zip(kernel.operands, operands, strict=True))
+    given = dict(zip(kernel.operand_roles(request), operands, strict=True))
+    boxes = given[BOXES]
     if MAPS in given:
         pooled = pooled_shape_of(request, given[MAPS].shape, boxes.shape[0])
     else:
         pooled = given[POOLED].shape
-    values = given[MAPS] if MAPS in given else operands[kernel.operands.index(POOLED)]
-    found = {
-        MAPS: (shape, values.dtype), POOLED: (pooled, values.dtype),
-        BOXES: (boxes.shape, boxes.dtype),
-    }  # fmt: skip
-    shapes = [found[role] for role in kernel.results]
+    dtype = given[MAPS if MAPS in given else POOLED].dtype
+    of_maps = iter(shapes or ())
+    found = []
+    for role in kernel.result_roles(request):
+        if role == BOXES:
+            found.append(jax.ShapeDtypeStruct(boxes.shape, boxes.dtype))
+        else:
+            found.append(jax.ShapeDtypeStruct(next(of_maps) if role == MAPS else pooled, dtype))
     if kernel.name == "maximum":
-        shapes[1] = (pooled, jnp.int32)
-    return [jax.ShapeDtypeStruct(*each) for each in shapes]
+        found[1] = jax.ShapeDtypeStruct(pooled, jnp.int32)
+    return found
 
 
 def _values_at(request: Request, maps: Array, argmax: Array, boxes: Array, indices: Array) -> Any:
@@ -99,14 +125,14 @@ def _values_at(request: Request, maps: Array, argmax: Array, boxes: Array, indic
 
 def _compute(
     transport: Callable[..., list[Array]], kernel: Kernel, *operands: Array, request: Request,
-    shape: Any,
+    shapes: Shapes | None,
 ) -> list[Array]:  # fmt: skip
     """Compute a primitive within a program that is being compiled."""
     if kernel.name == "values_at":
         return [_values_at(request, *operands)]
     if kernel.name.startswith("box_change"):
         raise request.refusal("derivatives in forward mode with respect to boxes")
-    return transport(kernel.name, operands, _shapes(kernel, operands, request, shape), request)
+    return transport(kernel.name, operands, _shapes(kernel, operands, request, shapes), request)
 
 
 # ---- Derivatives
@@ -121,8 +147,23 @@ def _zero(like: Array) -> Any:
     return ad.Zero(ShapedArray(like.shape, like.dtype if is_float else jax.dtypes.float0))
 
 
-def _total(like: Array, parts: Sequence[Array]) -> Any:
-    return sum(parts[1:], parts[0]) if parts else _zero(like)
+def _filled(tangents: Sequence[Any], like: Sequence[Any]) -> list[Array]:
+    """Return tangents with zeros for those that are symbols of it."""
+    both = zip(tangents, like, strict=True)
+    return [jnp.zeros(one.shape, one.dtype) if _is_zero(each) else each for each, one in both]
+
+
+def _totals(like: Sequence[Array], parts: Sequence[Sequence[Array]]) -> list[Any]:
+    """Return the sums of the parts of each result."""
+    if not parts:
+        return [_zero(each) for each in like]
+    return [sum(each[1:], each[0]) for each in zip(*parts, strict=True)]
+
+
+def _split(request: Request, values: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
+    """Return the maps, and what comes after them."""
+    maps = max(len(request.scales), 1)
+    return values[:maps], values[maps:]
 
 
 def _refuse_moved(request: Request, box_change: Any, what: str) -> None:
@@ -130,41 +171,43 @@ def _refuse_moved(request: Request, box_change: Any, what: str) -> None:
         raise request.refusal(what)
 
 
-def _average_jvp(request: Request, shape: Any, primals: Any, tangents: Any) -> Any:
-    features, *at = primals
-    change, box_change, _ = tangents
-    result, parts = bind("average", request, features, *at), []
-    if not _is_zero(change):
-        parts.append(bind("average", request.of_tangent, change, *at))
+def _average_jvp(request: Request, shapes: Any, primals: Any, tangents: Any) -> Any:
+    maps, at = _split(request, primals)
+    changes, (box_change, *_) = _split(request, tangents)
+    results, parts = bind("average", request, *primals), []
+    if not all(map(_is_zero, changes)):
+        parts.append(bind("average", request.of_tangent, *_filled(changes, maps), *at))
     if request.moves_with_boxes and not _is_zero(box_change):
-        parts.append(bind("box_change", request.of_tangent, box_change, features, *at))
-    return result, _total(result, parts)
+        parts.append(bind("box_change", request.of_tangent, box_change, *primals))
+    return results, _totals(results, parts)
 
 
-def _average_backward_jvp(request: Request, shape: Any, primals: Any, tangents: Any) -> Any:
+def _average_backward_jvp(request: Request, shapes: Any, primals: Any, tangents: Any) -> Any:
     grad, *at = primals
-    change, box_change, _ = tangents
-    result, parts = bind("average_backward", request, grad, *at, shape=shape), []
+    change, box_change, *_ = tangents
+    results, parts = bind("average_backward", request, *primals, shapes=shapes), []
     if not _is_zero(change):
-        parts.append(bind("average_backward", request, change, *at, shape=shape))
+        parts.append(bind("average_backward", request, change, *at, shapes=shapes))
     if request.moves_with_boxes and not _is_zero(box_change):
-        parts.append(bind("box_change_backward", request, box_change, grad, *at, shape=shape))
-    return result, _total(result, parts)
+        parts.append(bind("box_change_backward", request, box_change, grad, *at, shapes=shapes))
+    return results, _totals(results, parts)
 
 
 SECOND = "second derivatives through boxes"
 
 
-def _box_gradient_jvp(request: Request, shape: Any, primals: Any, tangents: Any) -> Any:
-    grad, features, *at = primals
-    grad_change, change, box_change, _ = tangents
+def _box_gradient_jvp(request: Request, shapes: Any, primals: Any, tangents: Any) -> Any:
+    grad, *others = primals
+    maps, at = _split(request, others)
+    grad_change, *changes_and_more = tangents
+    changes, (box_change, *_) = _split(request, changes_and_more)
     _refuse_moved(request, box_change, SECOND)
-    result, parts = bind("box_gradient", request, *primals), []
+    results, parts = bind("box_gradient", request, *primals), []
     if not _is_zero(grad_change):
-        parts.append(bind("box_gradient", request, grad_change, features, *at))
-    if not _is_zero(change):
-        parts.append(bind("box_gradient", request, grad, change, *at))
-    return result, _total(result, parts)
+        parts.append(bind("box_gradient", request, grad_change, *others))
+    if not all(map(_is_zero, changes)):
+        parts.append(bind("box_gradient", request, grad, *_filled(changes, maps), *at))
+    return results, _totals(results, parts)
 
 
 def _box_change_jvp(request: Request, *_: Any) -> Any:
@@ -174,89 +217,102 @@ def _box_change_jvp(request: Request, *_: Any) -> Any:
 OF_MAXIMUM = "gradient of a maximum of samples with respect to boxes"
 
 
-def _maximum_jvp(request: Request, shape: Any, primals: Any, tangents: Any) -> Any:
+def _maximum_jvp(request: Request, shapes: Any, primals: Any, tangents: Any) -> Any:
     change, box_change, _ = tangents
     _refuse_moved(request, box_change, OF_MAXIMUM)
     values, argmax = bind("maximum", request, *primals)
-    moved = _zero(values)
+    moved = [_zero(values)]
     if not _is_zero(change):
         moved = bind("values_at", request.of_tangent, change, argmax, *primals[1:])
-    return (values, argmax), (moved, _zero(argmax))
+    return [values, argmax], [*moved, _zero(argmax)]
 
 
 def _linear_once_chosen(name: str) -> Callable[..., Any]:
     """Return the rule of what is linear in its first operand, where an argmax is given."""
 
-    def jvp(request: Request, shape: Any, primals: Any, tangents: Any) -> Any:
+    def jvp(request: Request, shapes: Any, primals: Any, tangents: Any) -> Any:
         change, _, box_change, _ = tangents
         _refuse_moved(request, box_change, OF_MAXIMUM)
-        result, parts = bind(name, request, *primals, shape=shape), []
+        results, parts = bind(name, request, *primals, shapes=shapes), []
         if not _is_zero(change):
-            parts.append(bind(name, request, change, *primals[1:], shape=shape))
-        return result, _total(result, parts)
+            parts.append(bind(name, request, change, *primals[1:], shapes=shapes))
+        return results, _totals(results, parts)
 
     return jvp
 
 
-# Transposes get the request, the shape, the cotangent, and the operands: None where it is linear.
+# Transposes get the request, what is linear, the cotangents of the results, and other operands.
 
 
-def _refuse_second(request: Request, *_: Any) -> Array:
+def _shapes_of(maps: Sequence[Any]) -> Shapes:
+    return tuple(each.shape for each in maps)
+
+
+def _refuse_second(request: Request, *_: Any) -> Sequence[Array]:
     raise request.refusal(SECOND)
 
 
-def _average_transpose(request: Request, features: Any, cotangent: Any, *at: Any) -> Array:
-    return bind("average_backward", request, cotangent, *at, shape=features.shape)
+def _average_transpose(request: Request, maps: Any, cotangents: Any, *at: Any) -> list[Array]:
+    return bind("average_backward", request, *cotangents, *at, shapes=_shapes_of(maps))
 
 
-def _average_backward_transpose(request: Request, grad: Any, cotangent: Any, *at: Any) -> Array:
-    return bind("average", request, cotangent, *at)
+def _average_backward_transpose(
+    request: Request, grad: Any, cotangents: Any, *at: Any
+) -> list[Array]:
+    return bind("average", request, *cotangents, *at)
 
 
-def _box_change_transpose(request: Request, change: Any, cotangent: Any, *more: Any) -> Array:
-    return bind("box_gradient", request, cotangent, *more)
+def _box_change_transpose(
+    request: Request, change: Any, cotangents: Any, *more: Any
+) -> list[Array]:
+    return bind("box_gradient", request, *cotangents, *more)
 
 
 def _box_change_backward_transpose(
-    request: Request, change: Any, cotangent: Any, grad: Any, *at: Any
-) -> Array:
-    return bind("box_gradient", request, grad, cotangent, *at)
+    request: Request, change: Any, cotangents: Any, grad: Any, *at: Any
+) -> list[Array]:
+    return bind("box_gradient", request, grad, *cotangents, *at)
 
 
-def _maximum_backward_transpose(request: Request, grad: Any, cotangent: Any, *more: Any) -> Array:
-    return bind("values_at", request, cotangent, *more)
+def _maximum_backward_transpose(
+    request: Request, grad: Any, cotangents: Any, *more: Any
+) -> list[Array]:
+    return bind("values_at", request, *cotangents, *more)
 
 
-def _values_at_transpose(request: Request, maps: Any, cotangent: Any, *more: Any) -> Array:
-    return bind("maximum_backward", request, cotangent, *more, shape=maps.shape)
+def _values_at_transpose(request: Request, maps: Any, cotangents: Any, *more: Any) -> list[Array]:
+    return bind("maximum_backward", request, *cotangents, *more, shapes=_shapes_of(maps))
 
+
+# What moves is linear in the first operand, a change of the boxes, which has a role of its own.
+CHANGE = "change"
 
 KERNELS = [
-    Kernel("average", (MAPS, BOXES, INDICES), (POOLED,), _average_jvp, {0: _average_transpose}),
+    Kernel("average", (MAPS, BOXES, INDICES), (POOLED,), _average_jvp, {MAPS: _average_transpose}),
     Kernel(
         "average_backward", (POOLED, BOXES, INDICES), (MAPS,), _average_backward_jvp,
-        {0: _average_backward_transpose},
+        {POOLED: _average_backward_transpose},
     ),
     Kernel(
         "box_gradient", (POOLED, MAPS, BOXES, INDICES), (BOXES,), _box_gradient_jvp,
-        {0: _refuse_second, 1: _refuse_second},
+        {POOLED: _refuse_second, MAPS: _refuse_second},
     ),
     Kernel(
-        "box_change", (BOXES, MAPS, BOXES, INDICES), (POOLED,), _box_change_jvp,
-        {0: _box_change_transpose, 1: _refuse_second},
+        "box_change", (CHANGE, MAPS, BOXES, INDICES), (POOLED,), _box_change_jvp,
+        {CHANGE: _box_change_transpose, MAPS: _refuse_second},
     ),
     Kernel(
-        "box_change_backward", (BOXES, POOLED, BOXES, INDICES), (MAPS,), _box_change_jvp,
-        {0: _box_change_backward_transpose, 1: _refuse_second},
+        "box_change_backward", (CHANGE, POOLED, BOXES, INDICES), (MAPS,), _box_change_jvp,
+        {CHANGE: _box_change_backward_transpose, POOLED: _refuse_second},
     ),
     Kernel("maximum", (MAPS, BOXES, INDICES), (POOLED, POOLED), _maximum_jvp, {}),
     Kernel(
-        "maximum_backward", (POOLED, POOLED, BOXES, INDICES), (MAPS,),
-        _linear_once_chosen("maximum_backward"), {0: _maximum_backward_transpose},
+        "maximum_backward", (POOLED, ARGMAX, BOXES, INDICES), (MAPS,),
+        _linear_once_chosen("maximum_backward"), {POOLED: _maximum_backward_transpose},
     ),
     Kernel(
-        "values_at", (MAPS, POOLED, BOXES, INDICES), (POOLED,), _linear_once_chosen("values_at"),
-        {0: _values_at_transpose},
+        "values_at", (MAPS, ARGMAX, BOXES, INDICES), (POOLED,), _linear_once_chosen("values_at"),
+        {MAPS: _values_at_transpose},
     ),
 ]  # fmt: skip
 
@@ -266,7 +322,7 @@ KERNELS = [
 
 def _to_channels(role: str, value: Array, dim: int | None, batch: int, axis: int) -> Array:
     """Return (N, B * C, ...) of maps or pooled values with a batch, (N, H, W, B * C) for NHWC."""
-    if role in (BOXES, INDICES):
+    if role in OF_BOXES:
         return value
     value = _batch_first(value, dim, batch)
     value = jnp.moveaxis(value, 0, axis)
@@ -279,25 +335,26 @@ def _batch_first(value: Array, dim: int | None, batch: int) -> Array:
     return jnp.moveaxis(value, dim, 0)
 
 
-def _times(shape: Shape4 | None, batch: int, axis: int) -> Shape4 | None:
-    """Return a shape with one of its sizes `batch` times as large."""
-    if shape is None:
+def _times(shapes: Shapes | None, batch: int, axis: int) -> Shapes | None:
+    """Return shapes with one of their sizes `batch` times as large."""
+    if shapes is None:
         return None
-    sizes = [size * batch if number == axis else size for number, size in enumerate(shape)]
-    return (sizes[0], sizes[1], sizes[2], sizes[3])
+    found = []
+    for shape in shapes:
+        sizes = [size * batch if number == axis else size for number, size in enumerate(shape)]
+        found.append((sizes[0], sizes[1], sizes[2], sizes[3]))
+    return tuple(found)
 
 
 def _fold_into_channels(
-    kernel: Kernel, batch: int, operands: Any, dims: Any, request: Request, shape: Any
+    kernel: Kernel, batch: int, operands: Any, dims: Any, request: Request, shapes: Any
 ) -> Any:
     axis = AXES[request.pooling.layout][0]
     folded = [
         _to_channels(role, value, dim, batch, axis)
-        for role, value, dim in zip(kernel.operands, operands, dims, strict=True)
+        for role, value, dim in zip(kernel.operand_roles(request), operands, dims, strict=True)
     ]
-    results = PRIMITIVES[kernel.name].bind(
-        *folded, request=request, shape=_times(shape, batch, axis)
-    )
+    results = bind(kernel.name, request, *folded, shapes=_times(shapes, batch, axis))
     sizes = [each.shape for each in results]
     unfolded = [
         each.reshape(*size[:axis], batch, size[axis] // batch, *size[axis + 1 :])
@@ -307,13 +364,16 @@ def _fold_into_channels(
 
 
 def _fold_into_rows(
-    kernel: Kernel, batch: int, operands: Any, dims: Any, request: Request, shape: Any
+    kernel: Kernel, batch: int, operands: Any, dims: Any, request: Request, shapes: Any
 ) -> Any:
-    images = 0 if shape is None else shape[0]
+    roles = kernel.operand_roles(request)
+    given = list(zip(roles, operands, dims, strict=True))
+    share_maps = all(dim is None for role, _, dim in given if role == MAPS)
+    images = 0 if shapes is None else shapes[0][0]
     folded = []
-    for role, value, dim in zip(kernel.operands, operands, dims, strict=True):
-        if role == MAPS and dim is None:
-            folded.append(value)  # all calls share them
+    for role, value, dim in given:
+        if role == MAPS and share_maps:
+            folded.append(value)  # by all calls
             continue
         first = _batch_first(value, dim, batch)
         if role == MAPS:
@@ -323,18 +383,21 @@ def _fold_into_rows(
             begin = images * jnp.arange(batch, dtype=jnp.int32)[:, None]
             first = jnp.where(first < 0, -1, first + begin)
         folded.append(first.reshape(-1, *first.shape[2:]))
-    results = PRIMITIVES[kernel.name].bind(*folded, request=request, shape=_times(shape, batch, 0))
+    results = bind(kernel.name, request, *folded, shapes=_times(shapes, batch, 0))
     return [each.reshape(batch, -1, *each.shape[1:]) for each in results], [0] * len(results)
 
 
-def _batch(kernel: Kernel, operands: Any, dims: Any, *, request: Request, shape: Any) -> Any:
+def _batch(kernel: Kernel, operands: Any, dims: Any, *, request: Request, shapes: Any) -> Any:
     (batch,) = {
         value.shape[dim] for value, dim in zip(operands, dims, strict=True) if dim is not None
     }
-    shares_boxes = dims[-2] is None and dims[-1] is None
-    sums_over_channels = BOXES in kernel.results or kernel.operands[0] == BOXES
+    roles = kernel.operand_roles(request)
+    shares_boxes = all(
+        dim is None for role, dim in zip(roles, dims, strict=True) if role in OF_BOXES
+    )
+    sums_over_channels = BOXES in kernel.results or CHANGE in kernel.operands
     fold = _fold_into_channels if shares_boxes and not sums_over_channels else _fold_into_rows
-    return fold(kernel, batch, operands, dims, request, shape)
+    return fold(kernel, batch, operands, dims, request, shapes)
 
 
 # ---- Registration
@@ -349,32 +412,21 @@ def _register(kernel: Kernel) -> Primitive:
     primitive = Primitive(f"roipool_{kernel.name}")
     primitive.multiple_results = True
 
-    def abstract(*operands: Any, request: Request, shape: Any) -> list[Any]:
-        shapes = _shapes(kernel, operands, request, shape)
-        return [ShapedArray(each.shape, each.dtype) for each in shapes]
+    def abstract(*operands: Any, request: Request, shapes: Any) -> list[Any]:
+        found = _shapes(kernel, operands, request, shapes)
+        return [ShapedArray(each.shape, each.dtype) for each in found]
 
-    def jvp(primals: Any, tangents: Any, *, request: Request, shape: Any) -> Any:
-        results, changes = kernel.jvp(request, shape, primals, tangents)
-        single = len(kernel.results) == 1
-        return ([results], [changes]) if single else (list(results), list(changes))
+    def jvp(primals: Any, tangents: Any, *, request: Request, shapes: Any) -> Any:
+        return kernel.jvp(request, shapes, primals, tangents)
 
-    def transpose(cotangents: Any, *operands: Any, request: Request, shape: Any) -> list[Any]:
-        (number,) = (n for n, each in enumerate(operands) if ad.is_undefined_primal(each))
-        results: list[Any] = [None] * len(operands)
-        (cotangent,) = cotangents
-        if _is_zero(cotangent):
-            results[number] = ad.Zero(operands[number].aval)
-            return results
-        others = [each for n, each in enumerate(operands) if n != number]
-        rule = kernel.transposes[number]
-        results[number] = rule(request, operands[number].aval, cotangent, *others)
-        return results
+    def transpose(cotangents: Any, *operands: Any, request: Request, shapes: Any) -> list[Any]:
+        return _transposed(kernel, cotangents, operands, request, shapes)
 
-    def batch(operands: Any, dims: Any, *, request: Request, shape: Any) -> Any:
-        return _batch(kernel, operands, dims, request=request, shape=shape)
+    def batch(operands: Any, dims: Any, *, request: Request, shapes: Any) -> Any:
+        return _batch(kernel, operands, dims, request=request, shapes=shapes)
 
     primitive.def_abstract_eval(abstract)
-    primitive.def_impl(jax.jit(primitive.bind, static_argnames=("request", "shape")))
+    primitive.def_impl(jax.jit(primitive.bind, static_argnames=("request", "shapes")))
     for transport, platform in TRANSPORTS:
         compute = functools.partial(_compute, transport, kernel)
         lowering = mlir.lower_fun(compute, multiple_results=True)
@@ -383,6 +435,31 @@ def _register(kernel: Kernel) -> Primitive:
     ad.primitive_transposes[primitive] = transpose
     batching.primitive_batchers[primitive] = batch
     return primitive
+
+
+def _transposed(
+    kernel: Kernel, cotangents: Any, operands: Any, request: Request, shapes: Any
+) -> list[Any]:
+    """Return the cotangents of what a primitive is linear in: operands of one role."""
+    roles = kernel.operand_roles(request)
+    unknown = [ad.is_undefined_primal(each) for each in operands]
+    linear = roles[unknown.index(True)]
+    # Others of that role are zeros, and so is what they add.
+    group = [
+        each.aval if is_unknown else each
+        for each, is_unknown, role in zip(operands, unknown, roles, strict=True)
+        if role == linear
+    ]
+    if all(map(_is_zero, cotangents)):
+        found: list[Any] = [_zero(each) for each in group]
+    else:
+        likes = [each.aval if _is_zero(each) else each for each in cotangents]
+        others = [each for each, role in zip(operands, roles, strict=True) if role != linear]
+        rule = kernel.transposes[linear]
+        found = [*rule(request, group, _filled(cotangents, likes), *others)]
+    results = iter(found)
+    by_role = [next(results) if role == linear else None for role in roles]
+    return [each if known else None for each, known in zip(by_role, unknown, strict=True)]
 
 
 PRIMITIVES = {kernel.name: _register(kernel) for kernel in KERNELS}

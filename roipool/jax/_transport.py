@@ -62,12 +62,14 @@ def call_handler(
     integers = [
         _cpu.XLA_OPERATIONS[operation], list(TRAITS).index(definition.name), *definition.sampling,
         definition.aligned, pooling.layout == "NHWC", rules.argmax_is_cell, rules.nan_restarts,
-        rules.outside_is_zero, NON_TEMPORAL_BYTES,
+        rules.outside_is_zero, NON_TEMPORAL_BYTES, len(request.scales),
     ]  # fmt: skip
-    reals = [definition.scale, definition.angle_scale, pooling.empty_value, rules.lowest]
+    reals = [definition.angle_scale, pooling.empty_value, rules.lowest]
+    scales = [each.definition.scale for each in request.poolings]
     found: Sequence[Array] = jax.ffi.ffi_call(TARGET, tuple(results))(
-        *operands, integers=np.array(integers, np.int64), reals=np.array(reals, np.float64)
-    )
+        *operands, integers=np.array(integers, np.int64), reals=np.array(reals, np.float64),
+        scales=np.array(scales, np.float64),
+    )  # fmt: skip
     return list(found)
 
 
@@ -79,8 +81,13 @@ def call_host(
     if (empty := _without_kernel(kernel, operands, results, request)) is not None:
         return empty
 
+    shapes = [each.shape for each in results]
+
     def compute(*arrays: Any) -> tuple[Any, ...]:
-        return HOST_KERNELS[kernel](request, results[0].shape, *map(np.asarray, arrays))
+        values = map(np.asarray, arrays)
+        if request.scales:
+            return PYRAMID_KERNELS[kernel](request, shapes, *values)
+        return HOST_KERNELS[kernel](request, shapes[0], *values)
 
     return list(jax.pure_callback(compute, tuple(results), *operands))
 
@@ -92,14 +99,23 @@ def _without_kernel(
     is_forward = kernel in ("average", "maximum")
     if is_forward and operands[0].shape[0] == 0:  # no image
         fills: list[float] = [request.pooling.empty_value, -1]
+    elif request.scales and not _is_empty_pyramid(kernel, operands, results):
+        return None
     elif any(0 in array.shape for array in (*operands, *results)):
-        fills = [0, -1]
+        fills = [0] * len(results) if request.scales else [0, -1]
     else:
         return None
     return [
         jnp.full(each.shape, fill, each.dtype)
         for each, fill in zip(results, fills[: len(results)], strict=True)
     ]
+
+
+def _is_empty_pyramid(kernel: str, operands: Sequence[Array], results: Results) -> bool:
+    """Return whether a pyramid has no boxes, images or channels; single maps may have no cells."""
+    pooled = results[0] if kernel == "average" else operands[0]
+    images = results if kernel == "average_backward" else operands[:-3]
+    return 0 in pooled.shape or images[-1].shape[0] == 0
 
 
 # ---- Kernels on the host
@@ -159,6 +175,47 @@ HOST_KERNELS: dict[str, Callable[..., tuple[Any, ...]]] = {
     "box_gradient": _box_gradient,
     "maximum": _maximum,
     "maximum_backward": _maximum_backward,
+}
+
+
+# ---- The same of pyramids
+
+
+def _levels_of(levels: Any, indices: Any, maps: int) -> tuple[Any, Any]:
+    """Return levels, and batch indices: of no image where a level is none of the maps."""
+    numbers = levels.astype(np.int64)
+    is_level = (numbers >= 0) & (numbers < maps)
+    return np.where(is_level, numbers, 0), np.where(is_level, indices, -1)
+
+
+def _average_levels(request: Request, shapes: Any, *operands: Any) -> Any:
+    *features, boxes, indices, levels = operands
+    numbers, images = _levels_of(levels, indices, len(features))
+    out = _cpu.empty_array(shapes[0], features[0].dtype)
+    _cpu.average_levels(features, _regions(boxes, images), numbers, request.poolings, out)
+    return (out,)
+
+
+def _average_levels_backward(request: Request, shapes: Any, *operands: Any) -> Any:
+    grad, boxes, indices, levels = operands
+    numbers, images = _levels_of(levels, indices, len(shapes))
+    outs = [_cpu.empty_array(shape, grad.dtype) for shape in shapes]
+    regions = _regions(boxes, images)
+    _cpu.average_levels_backward(grad, regions, numbers, request.poolings, outs)
+    return tuple(outs)
+
+
+def _levels_box_gradient(request: Request, shapes: Any, *operands: Any) -> Any:
+    grad, *features, boxes, indices, levels = operands
+    numbers, images = _levels_of(levels, indices, len(features))
+    regions = _regions(boxes, images)
+    return (_cpu.average_levels_backward_boxes(grad, features, regions, numbers, request.poolings),)
+
+
+PYRAMID_KERNELS: dict[str, Callable[..., tuple[Any, ...]]] = {
+    "average": _average_levels,
+    "average_backward": _average_levels_backward,
+    "box_gradient": _levels_box_gradient,
 }
 
 

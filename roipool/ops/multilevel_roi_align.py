@@ -11,13 +11,16 @@ from numpy.typing import ArrayLike
 from roipool import _arguments as check
 from roipool._arguments import Boxes
 from roipool._arrays import NUMPY, Array, library_of
+from roipool._front_ends import by_front_end_of_sequences
 from roipool._layout import Layout
 from roipool._pooling import Call, Pooling
 from roipool.ops.roi_align import definition
 
 USUAL_SIZE = 224.0  # in image pixels: of the pictures that backbones were trained on
+USUAL = {"canonical_size": USUAL_SIZE, "canonical_level": 4}
 
 
+@by_front_end_of_sequences
 def assign_levels(
     rois: ArrayLike,
     min_level: int,
@@ -71,6 +74,17 @@ def assign_levels(
     array([1, 1, 3])
     """
     table = check.box_table("rois", rois, (5, 4), "(K, 5) or (K, 4)")
+    areas = level_areas(min_level, max_level, canonical_size, canonical_level)
+    library = library_of(table) or NUMPY
+    with np.errstate(over="ignore", invalid="ignore"):
+        none = library.xp().zeros(len(table), np.int64)
+        return levels_by_area(table[:, -4:].astype(np.float64), none, areas)
+
+
+def level_areas(
+    min_level: int, max_level: int, canonical_size: float, canonical_level: int
+) -> list[float]:
+    """Return the area from which on a box is on each level above the first, in squared pixels."""
     first, last = (
         check.whole_number("min_level", min_level),
         check.whole_number("max_level", max_level),
@@ -81,17 +95,31 @@ def assign_levels(
         raise ValueError(f"max_level must be at least min_level, {first}, got {last}")
     if size <= 0:
         raise ValueError(f"canonical_size must be more than 0, got {size}")
-    library = library_of(table) or NUMPY
-    with np.errstate(over="ignore", invalid="ignore"):
-        corners = table[:, -4:].astype(np.float64)
-        width, height = corners[:, 2] - corners[:, 0], corners[:, 3] - corners[:, 1]
-        area = library.xp().where(width > 0, width * height, 0.0)
-        levels = library.xp().zeros(len(table), np.int64)
-        for level in range(first + 1, last + 1):
-            levels = levels + (area >= size * size * 4.0 ** (level - usual))
+    return [size * size * 4.0 ** (level - usual) for level in range(first + 1, last + 1)]
+
+
+def levels_by_area(corners: Any, none: Any, areas: Sequence[float]) -> Any:
+    """Return the level of each box, given its corners in float64; `none` are zeros.
+
+    By operators alone, so that arrays of any library will do.
+    """
+    width, height = corners[:, 2] - corners[:, 0], corners[:, 3] - corners[:, 1]
+    area = width * height * (width > 0)  # NaN is on no level above the first
+    levels = none
+    for least in areas:
+        levels = levels + (area >= least)
     return levels
 
 
+def levels_of_scales(scales: Sequence[float]) -> tuple[int, int]:
+    """Return the first and the last level of a pyramid, by the scale of its first map."""
+    if scales[0] <= 0:
+        raise ValueError(f"spatial_scales[0] must be more than 0 without levels, got {scales[0]}")
+    first = -round(float(np.log2(scales[0])))
+    return first, first + len(scales) - 1
+
+
+@by_front_end_of_sequences
 def multilevel_roi_align(
     features: Sequence[Array],
     rois: Boxes,
@@ -173,6 +201,7 @@ def multilevel_roi_align(
         return call.average_levels(maps, regions, numbers, poolings, out=out, inputs=inputs)
 
 
+@by_front_end_of_sequences
 def multilevel_roi_align_backward(
     grad_output: Array,
     rois: Boxes,
@@ -234,6 +263,7 @@ def multilevel_roi_align_backward(
         return call.average_levels_backward(gradient, regions, numbers, poolings, shapes)
 
 
+@by_front_end_of_sequences
 def multilevel_roi_align_backward_rois(
     grad_output: Array,
     features: Sequence[Array],
@@ -308,12 +338,7 @@ def _poolings(
     size: tuple[int, int],
     layout: Layout,
 ) -> list[Pooling]:
-    scales = check.sequence("spatial_scales", spatial_scales)
-    if len(scales) != maps:
-        raise ValueError(
-            f"spatial_scales must hold one number per map: got {len(scales)} for {maps}"
-        )
-    numbers = [check.real_number(f"spatial_scales[{i}]", one) for i, one in enumerate(scales)]
+    numbers = check.scales("spatial_scales", spatial_scales, maps)
     return [Pooling(definition(scale, sampling_ratio, aligned), size, layout) for scale in numbers]
 
 
@@ -321,8 +346,4 @@ def _levels(levels: ArrayLike | None, boxes: Array, poolings: Sequence[Pooling])
     """Return the place of each box's map."""
     if levels is not None:
         return check.levels("levels", levels, len(boxes), len(poolings))
-    scale = poolings[0].definition.scale
-    if scale <= 0:
-        raise ValueError(f"spatial_scales[0] must be more than 0 without levels, got {scale}")
-    first = -round(float(np.log2(scale)))
-    return assign_levels(boxes, first, first + len(poolings) - 1)
+    return assign_levels(boxes, *levels_of_scales([one.definition.scale for one in poolings]))

@@ -7,7 +7,7 @@ Otherwise it becomes boxes, and images where the maps have one, too.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -25,6 +25,9 @@ def rule(operator: str, call: Call) -> Rule:
         "average_backward": _fold_backward,
         "maximum_backward": _fold_backward_max,
         "average_backward_boxes": _fold_backward_boxes,
+        "average_levels": _fold_levels_forward,
+        "average_levels_backward": _fold_levels_backward,
+        "average_levels_backward_boxes": _fold_levels_backward_boxes,
     }
     fold = folds[operator]
 
@@ -157,6 +160,64 @@ def _fold_backward_boxes(
     has_index = boxes.shape[-1] > columns
     rows = to_boxes(boxes, indices, batch, has_batch[2:4], columns, images)
     slopes = call(to_rows(grad, batch, has_batch[0]), maps, *rows, request)
+    if has_index:
+        slopes = torch.nn.functional.pad(slopes, (1, 0))
+    return from_rows(slopes, batch), 0
+
+
+# ---- Several maps, and for each box which one
+
+
+def to_images(maps: Sequence[Tensor], batch: int, have_batch: Sequence[bool]) -> list[Tensor]:
+    """Return (B * N, ...) of the maps of a pyramid; (N, ...) where none has a batch."""
+    if not any(have_batch):
+        return [*maps]
+    return [to_rows(each, batch, has) for each, has in zip(maps, have_batch, strict=True)]
+
+
+def _fold_levels_forward(call: Call, batch: int, has_batch: list[bool], *args: Any) -> Any:
+    *maps, boxes, indices, levels, request = args
+    maps_have, at_have = has_batch[:-4], has_batch[-4:-1]
+    if not any(at_have):
+        both = zip(maps, maps_have, strict=True)
+        folded = [to_channels(each, batch, has) for each, has in both]
+        return _results(call(*folded, boxes, indices, levels, request), batch, from_channels, 1)
+    images = maps[maps_have.index(True)].shape[1] if any(maps_have) else 0
+    rows = to_boxes(boxes, indices, batch, at_have[:2], request.family.op.columns, images)
+    own = to_rows(levels, batch, at_have[2])
+    folded = to_images(maps, batch, maps_have)
+    return _results(call(*folded, *rows, own, request), batch, from_rows, 0)
+
+
+def _fold_levels_backward(
+    call: Call, batch: int, has_batch: list[bool], grad: Tensor, boxes: Tensor,
+    indices: Tensor | None, levels: Tensor, shapes: Sequence[int], channels_last: bool,
+    request: Any,
+) -> Any:  # fmt: skip
+    axis = 0 if any(has_batch[1:4]) else 1
+    folded = [size * batch if at % 4 == axis else size for at, size in enumerate(shapes)]
+    if axis == 1:
+        gradient = to_channels(grad, batch, has_batch[0])
+        result = call(gradient, boxes, indices, levels, folded, channels_last, request)
+        return _results(tuple(result), batch, from_channels, 1)
+    columns = request.family.op.columns
+    rows = to_boxes(boxes, indices, batch, has_batch[1:3], columns, shapes[0])
+    own = to_rows(levels, batch, has_batch[3])
+    gradient = to_rows(grad, batch, has_batch[0])
+    result = call(gradient, *rows, own, folded, channels_last, request)
+    return _results(tuple(result), batch, from_rows, 0)
+
+
+def _fold_levels_backward_boxes(call: Call, batch: int, has_batch: list[bool], *args: Any) -> Any:
+    grad, *maps, boxes, indices, levels, request = args
+    maps_have, at_have = has_batch[1:-4], has_batch[-4:-1]
+    columns = request.family.op.columns
+    images = maps[maps_have.index(True)].shape[1] if any(maps_have) else 0
+    has_index = boxes.shape[-1] > columns
+    rows = to_boxes(boxes, indices, batch, at_have[:2], columns, images)
+    own = to_rows(levels, batch, at_have[2])
+    folded = to_images(maps, batch, maps_have)
+    slopes = call(to_rows(grad, batch, has_batch[0]), *folded, *rows, own, request)
     if has_index:
         slopes = torch.nn.functional.pad(slopes, (1, 0))
     return from_rows(slopes, batch), 0

@@ -7,7 +7,7 @@ half a second for each.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,7 +16,23 @@ from torch import Tensor
 
 
 class Cuda:
-    """CUDA tensors, as CuPy arrays; CuPy is imported by the first call."""
+    """CUDA tensors, as CuPy arrays; CuPy is imported by the first call.
+
+    Parameters
+    ----------
+    device : str
+        torch's name of the kind of device.
+    current_stream : callable
+        Returns torch's current stream on a device.
+    """
+
+    def __init__(
+        self,
+        device: str = "cuda",
+        current_stream: Callable[[Any], Any] = torch.cuda.current_stream,
+    ) -> None:
+        self._device = device
+        self._current_stream = current_stream
 
     def engine(self) -> Any:
         """Return the CUDA engine."""
@@ -45,26 +61,25 @@ class Cuda:
         """
         import cupy
 
-        stream = torch.cuda.current_stream(tensor.device)
+        stream = self._current_stream(tensor.device)
         if hasattr(cupy.cuda.Stream, "from_external"):
             external = cupy.cuda.Stream.from_external(stream)
         else:  # CuPy 13
-            external = cupy.cuda.ExternalStream(stream.cuda_stream, tensor.device.index)
+            external = cupy.cuda.ExternalStream(stream.cuda_stream, tensor.get_device())
         with (
-            cupy.cuda.Device(tensor.device.index),
+            cupy.cuda.Device(tensor.get_device()),
             external,
-            cupy.cuda.using_allocator(allocate),
+            cupy.cuda.using_allocator(self.allocate),
         ):
             yield
 
+    def allocate(self, size: int) -> Any:
+        """Return memory of torch's for CuPy; it is freed with the last array in it."""
+        import cupy
 
-def allocate(size: int) -> Any:
-    """Return memory of torch's for CuPy; it is freed with the last array in it."""
-    import cupy
-
-    tensor = torch.empty(size, dtype=torch.uint8, device="cuda")
-    memory = cupy.cuda.UnownedMemory(tensor.data_ptr(), size, tensor, tensor.device.index)
-    return cupy.cuda.MemoryPointer(memory, 0)
+        tensor = torch.empty(size, dtype=torch.uint8, device=self._device)
+        memory = cupy.cuda.UnownedMemory(tensor.data_ptr(), size, tensor, tensor.get_device())
+        return cupy.cuda.MemoryPointer(memory, 0)
 
 
 CUDA = Cuda()

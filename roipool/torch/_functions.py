@@ -12,6 +12,7 @@ function that has its own forward mode), and call the operators, which have the 
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +25,9 @@ from roipool.torch._memory import HOST, is_channels_last
 from roipool.torch._operators import FAMILIES, LIBRARY, Family, Settings
 
 PLAIN = (torch.Tensor, torch.nn.Parameter)
+
+# By operator: how a function's arguments become an operator's, where that takes lists of maps.
+GROUPINGS: dict[str, Callable[[tuple[Any, ...]], tuple[Any, ...]]] = {}
 
 
 @dataclass(slots=True)
@@ -46,7 +50,7 @@ def call(operator: str, *args: Any) -> Any:
     """Compute an operator, with derivatives as far as they are asked for."""
     request = args[-1]
     if torch.compiler.is_compiling() or torch.jit.is_tracing():
-        return request.family.overloads[operator](*args[:-1], *request.settings)
+        return request.family.overloads[operator](*operands(operator, args), *request.settings)
     function = FUNCTIONS[operator]
     if transforms_are_active():
         return function.apply(*args)
@@ -60,11 +64,26 @@ def run(operator: str, *args: Any) -> Any:
 
     On plain CPU tensors at once: the dispatcher's way to Python costs as much as a small call.
     """
-    request = args[-1]
-    if is_plain(args[0]) and is_plain(args[1]) and not torch._C._len_torch_dispatch_stack():
-        return getattr(request.family, operator)(HOST, *args[:-1], *request.settings)
-    with torch._C._AutoDispatchBelowAutograd():
-        return request.family.overloads[operator](*args[:-1], *request.settings)
+    request, given = args[-1], operands(operator, args)
+    if are_plain(operator, args) and not torch._C._len_torch_dispatch_stack():
+        results = getattr(request.family, operator)(HOST, *given, *request.settings)
+    else:
+        with torch._C._AutoDispatchBelowAutograd():
+            results = request.family.overloads[operator](*given, *request.settings)
+    return tuple(results) if type(results) is list else results
+
+
+def operands(operator: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return a function's arguments before the request as operators take them."""
+    group = GROUPINGS.get(operator)
+    return args[:-1] if group is None else group(args)
+
+
+def are_plain(operator: str, args: tuple[Any, ...]) -> bool:
+    """Return whether the tensors among a function's arguments are plain ones of the host."""
+    if operator in GROUPINGS:
+        return all(is_plain(each) for each in args[:-1] if isinstance(each, Tensor))
+    return is_plain(args[0]) and is_plain(args[1])
 
 
 def is_plain(tensor: Tensor) -> bool:
@@ -214,7 +233,7 @@ class BoxGradient(Differentiable):
     def backward(ctx: Any, tangent: Any) -> Any:
         if tangent is not None:
             raise refusal("second derivatives through boxes", ctx.request.family)
-        return (None,) * 5
+        return (None,) * (len(ctx.saved_tensors) + 1)
 
     @staticmethod
     def jvp(ctx: Any, grad_tangent: Any, tangent: Any, box_tangent: Any, *_: Any) -> Any:

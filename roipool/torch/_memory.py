@@ -39,12 +39,32 @@ class Bridge(Protocol):
         """Return a context in which the engine works where a tensor is."""
 
 
+class LimitedEngine:
+    """The CPU engine's functions, on as many threads as torch's setting allows, too."""
+
+    def __getattr__(self, name: str) -> Any:
+        function = getattr(_cpu, name)
+
+        def limited(*args: Any, **kwargs: Any) -> Any:
+            before = _cpu.limit_threads(torch.get_num_threads())
+            try:
+                return function(*args, **kwargs)
+            finally:
+                _cpu.limit_threads(before)
+
+        setattr(self, name, limited)
+        return limited
+
+
+ENGINE = LimitedEngine()
+
+
 class Host:
     """CPU tensors, as NumPy arrays."""
 
     def engine(self) -> Any:
-        """Return the CPU engine."""
-        return _cpu
+        """Return the CPU engine, whose calls use no more threads than torch."""
+        return ENGINE
 
     def array(self, tensor: Tensor) -> NDArray[Any]:
         """Return a tensor's memory as a NumPy array."""
@@ -66,6 +86,7 @@ def host_array(tensor: Tensor) -> NDArray[Any]:
     """Return the memory of a CPU tensor as a NumPy array; that of bfloat16 as int16."""
     if tensor.requires_grad:
         tensor = tensor.detach()
+    tensor = tensor.resolve_neg()  # a view that is to be read with the other sign
     return (tensor.view(torch.int16) if tensor.dtype is torch.bfloat16 else tensor).numpy()
 
 

@@ -20,9 +20,13 @@ from roipool._requests import (
     public_functions,
     variant_of,
 )
+from roipool.ops import multilevel_roi_align as multilevel
+from roipool.torch._at_once import AtOnce, at_once
 from roipool.torch._functions import Request, call
-from roipool.torch._memory import is_channels_last
+from roipool.torch._memory import FLOATS, INTEGERS, is_channels_last
 from roipool.torch._operators import FAMILIES, Family, Settings
+from roipool.torch._pyramid_functions import forward_request
+from roipool.torch._pyramids import ALL_FAMILIES, PYRAMID_FAMILIES
 
 
 class Plan(NamedTuple):
@@ -32,6 +36,7 @@ class Plan(NamedTuple):
     request: Request
     layout: str
     wants_argmax: bool
+    at_once: AtOnce | None
 
 
 class Operation:
@@ -64,10 +69,13 @@ class Operation:
 
     def forward(self, given: Arguments) -> Any:
         """Pool maps."""
-        features = given["features"]
+        features, plan = given["features"], self._plan(given)
+        if plan.at_once is not None and given[self.op.indices] is None and given["out"] is None:
+            pooled = plan.at_once(features, given[self.op.boxes])
+            if pooled is not None:
+                return pooled
         boxes, indices = self._boxes(given, "features")
         self._check_out(given)
-        plan = self._plan(given)
         pooled = call(plan.operator, to_nchw(features, plan.layout), boxes, indices, plan.request)
         if plan.operator == "average":
             return from_nchw(pooled, plan.layout)
@@ -93,7 +101,10 @@ class Operation:
         if wants_argmax and not family.is_maximum:
             raise ValueError("return_argmax must be False with mode='avg': an average has none")
         kind = "maximum" if family.is_maximum else "average"
-        return Plan(kind, request, check.layout(given["layout"]), wants_argmax)
+        order, short = check.layout(given["layout"]), None
+        if order == "NCHW" and not family.is_maximum and not torch.compiler.is_compiling():
+            short = at_once(self.op, family.pooling(False, request.settings))
+        return Plan(kind, request, order, wants_argmax, short)
 
     def backward(self, given: Arguments) -> Tensor:
         """Return the gradient with respect to the features."""
@@ -139,7 +150,7 @@ class Operation:
 
     def _check_out(self, given: Arguments) -> None:
         if given.get("out") is not None:
-            raise TypeError(f"{self.op.forward}: out must be None for tensors")
+            raise TypeError("out must be None for tensors")
 
     def _boxes(self, given: Arguments, maps: str) -> tuple[Tensor, Tensor | None]:
         """Return boxes and indices as operators take them; all arrays must be tensors."""
@@ -192,9 +203,106 @@ class Operation:
 
     def _refuse(self, name: str, value: Any) -> None:
         kind = f"{type(value).__module__}.{type(value).__qualname__}"
-        raise TypeError(
-            f"{self.op.forward}: {name} must be a tensor, as other arguments are; got {kind}"
+        raise TypeError(f"{name} must be a tensor, as other arguments are; got {kind}")
+
+
+class PyramidOperation(Operation):
+    """The public functions of an operation that pools each box from one of several maps."""
+
+    def __init__(self, op: Op) -> None:
+        self.op = op
+        self._family_of_all = PYRAMID_FAMILIES[op.forward]
+
+    def forward(self, given: Arguments) -> Tensor:
+        """Pool maps."""
+        self._check_out(given)
+        features, order = self._maps("features", given["features"]), check.layout(given["layout"])
+        boxes, indices = self._boxes({**given, "features": features[0]}, "features")
+        request = forward_request(
+            self._request(given), check.size_pair(self.op.size, given[self.op.size])
         )
+        levels = self._levels(given, boxes, features[0])
+        maps = [to_nchw(each, order) for each in features]
+        return from_nchw(call("average_levels", *maps, boxes, indices, levels, request), order)
+
+    def backward(self, given: Arguments) -> list[Tensor]:
+        """Return the gradients with respect to the features."""
+        order = check.layout(given["layout"])
+        shapes = [
+            check.map_shape(name, shape, order)
+            for name, shape in check.numbered("input_shapes", given["input_shapes"]).items()
+        ]
+        if not shapes:
+            raise ValueError("input_shapes must hold one map at least, got none")
+        boxes, indices = self._boxes({**given, "input_shape": shapes[0]}, "grad_output")
+        levels = self._levels(given, boxes, given["grad_output"])
+        gradient = to_nchw(given["grad_output"], order)
+        if order == "NHWC":
+            shapes = [(shape[0], shape[3], shape[1], shape[2]) for shape in shapes]
+        form = ([size for shape in shapes for size in shape], is_channels_last(gradient))
+        request = self._request(given)
+        found = call("average_levels_backward", gradient, boxes, indices, levels, *form, request)
+        return [from_nchw(each, order) for each in found]
+
+    def backward_boxes(self, given: Arguments) -> Tensor:
+        """Return the gradient with respect to the boxes."""
+        features, order = self._maps("features", given["features"]), check.layout(given["layout"])
+        boxes, indices = self._boxes({**given, "features": features[0]}, "features")
+        levels = self._levels(given, boxes, features[0])
+        gradient, *maps = (to_nchw(each, order) for each in (given["grad_output"], *features))
+        slopes = call(
+            "average_levels_backward_boxes", gradient, *maps, boxes, indices, levels,
+            self._request(given),
+        )  # fmt: skip
+        return slopes[:, boxes.shape[1] - self.op.columns :]
+
+    def _request(self, given: Arguments) -> Request:
+        family = self._family_of_all
+        values = placing(family, given)
+        return Request(family, family.placing_of(settings(family.name, 1, values)))
+
+    def _maps(self, name: str, values: Any) -> list[Tensor]:
+        """Return a sequence of tensors."""
+        maps = check.numbered(name, values)
+        for each, value in maps.items():
+            if not isinstance(value, Tensor):
+                self._refuse(each, value)
+        if not maps:
+            raise ValueError(f"{name} must hold one map at least, got none")
+        return [*maps.values()]
+
+    def _levels(self, given: Arguments, boxes: Tensor, maps: Tensor) -> Tensor:
+        """Return the place of each box's map; checked where operators are computed."""
+        levels = given["levels"]
+        if levels is not None:
+            if not isinstance(levels, Tensor):
+                self._refuse("levels", levels)
+            return levels
+        real = torch.float64 if maps.dtype is torch.float64 else torch.float32
+        corners = boxes.detach()[:, boxes.shape[1] - 4 :].to(real)
+        return levels_of(corners, *multilevel.levels_of_scales(given["spatial_scales"]))
+
+
+def assign_levels(given: Arguments) -> Tensor:
+    """Return a level of a feature pyramid for each box."""
+    rois = given["rois"]
+    if not isinstance(rois, Tensor):
+        kind = f"{type(rois).__module__}.{type(rois).__qualname__}"
+        raise TypeError(f"rois must be a tensor, got {kind}")
+    if rois.dtype not in FLOATS and rois.dtype not in INTEGERS:
+        raise TypeError(f"rois must hold real numbers, got {rois.dtype}")
+    if rois.dim() != 2 or rois.shape[1] not in (4, 5):
+        raise ValueError(f"rois must have shape (K, 5) or (K, 4); got {tuple(rois.shape)}")
+    options = {name: value for name, value in given.items() if name != "rois"}
+    return levels_of(rois.detach()[:, rois.shape[1] - 4 :], **options)
+
+
+def levels_of(corners: Tensor, *levels: int, **options: Any) -> Tensor:
+    """Return the level of each box, of its corners; the rest is that of `assign_levels`."""
+    areas = multilevel.level_areas(*levels, **{**multilevel.USUAL, **options})
+    none = corners.new_zeros(corners.shape[0], dtype=torch.int64)
+    found: Tensor = multilevel.levels_by_area(corners.double(), none, areas)
+    return found
 
 
 def placing(family: Family, given: Arguments) -> Settings:
@@ -205,18 +313,22 @@ def placing(family: Family, given: Arguments) -> Settings:
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _constant_settings(name: str, size: Any, values: Settings, filling: Any) -> Settings:
-    return FAMILIES[name].settings(size, values, filling)
+    family = ALL_FAMILIES[name]
+    try:
+        return family.settings(size, values, filling)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"{family.op.forward}: {error}") from None
 
 
 def settings(name: str, size: Any, values: Settings, filling: Any = 0.0) -> Settings:
     """Return what an operator of a family takes besides tensors, checked."""
     if any(isinstance(each, Tensor) for each in (size, *values, filling)):
-        raise TypeError(f"{name}: only maps, boxes and indices may be tensors")
+        raise TypeError("only maps, boxes and indices may be tensors")
     if torch.compiler.is_compiling():
         return _constant_settings(
             name, tuple(size) if isinstance(size, list) else size, values, filling
         )
-    return FAMILIES[name].settings(size, values, filling)
+    return ALL_FAMILIES[name].settings(size, values, filling)
 
 
 def to_nchw(maps: Tensor, order: str) -> Tensor:
@@ -229,4 +341,7 @@ def from_nchw(maps: Tensor, order: str) -> Tensor:
     return maps.permute(0, 2, 3, 1) if order == "NHWC" else maps
 
 
-FUNCTIONS = public_functions(Operation, "roipool.torch", "tensors")
+FUNCTIONS = public_functions(
+    Operation, PyramidOperation, assign_levels, "roipool.torch", "tensors",
+    is_compiling=torch.compiler.is_compiling,
+)  # fmt: skip

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -21,8 +21,9 @@ from roipool._arrays import library_of
 from roipool._definitions import OPS, TRAITS, Op
 from roipool._layout import Layout
 from roipool._pooling import MaxRules, Pooling
-from roipool._requests import numpy_functions, regions_of
+from roipool._requests import is_named, numpy_functions, regions_of
 from roipool.ops.roi_align_rotated import check_sizes
+from roipool.torch._at_once import AtOnce, at_once
 from roipool.torch._cuda import CUDA
 from roipool.torch._memory import (
     FLOATS,
@@ -40,7 +41,10 @@ LIBRARY = torch.library.Library("roipool", "DEF")
 Settings = tuple[Any, ...]  # the output size, what places bins and samples, and the filling
 
 # The type of an operator's argument, for that of a public function's.
-SCHEMA_TYPES = {"float": "float", "int | Sequence[int]": "int[2]", "bool": "bool", "str": "str"}
+SCHEMA_TYPES = {
+    "float": "float", "Sequence[float]": "float[]", "int | Sequence[int]": "int[2]", "bool": "bool",
+    "str": "str",
+}  # fmt: skip
 
 
 class Family:
@@ -138,6 +142,11 @@ class Family:
         *settings: Any,
     ) -> Tensor:  # fmt: skip
         """Pool maps by an average."""
+        if bridge is HOST and indices is None:
+            short = _cached_at_once(self, hashable(settings))
+            pooled = None if short is None else short.pool(features, boxes)
+            if pooled is not None:
+                return pooled
         maps, regions, pooling, out = self._prepare(bridge, features, boxes, indices, settings)
         result = bridge.array(as_stored(out, pooling.layout == "NHWC"))
         bridge.engine().average(maps, regions, pooling, result)
@@ -222,9 +231,12 @@ class Family:
         slopes = bridge.engine().average_backward_boxes(gradient, maps, regions, pooling)
         if self.op.boxes == "boxes":
             slopes = check.swap_xy(slopes)
-        result = bridge.tensor(slopes).to(self.box_dtype(boxes, features))
+        return self._in_columns_of(boxes, bridge.tensor(slopes).to(self.box_dtype(boxes, features)))
+
+    def _in_columns_of(self, boxes: Tensor, slopes: Tensor) -> Tensor:
+        """Return slopes with a column of zeros for the batch index, where boxes have one."""
         has_index = boxes.shape[1] > self.op.columns
-        return torch.nn.functional.pad(result, (1, 0)) if has_index else result
+        return torch.nn.functional.pad(slopes, (1, 0)) if has_index else slopes
 
     def _prepare_backward(
         self, bridge: Bridge, grad_output: Tensor, boxes: Tensor, indices: Tensor | None,
@@ -328,16 +340,25 @@ def _cached_pooling(family: Family, channels_last: bool, settings: Settings) -> 
     return family.pooling(channels_last, settings)
 
 
+@functools.lru_cache(maxsize=1024)
+def _cached_at_once(family: Family, settings: Settings) -> AtOnce | None:
+    return at_once(family.op, family.pooling(False, settings))
+
+
 def _no_half(numbers: Tensor) -> Tensor:
     """Return boxes or indices in a type that NumPy has."""
     return numbers.float() if numbers.dtype is torch.bfloat16 else numbers
 
 
 def _pooling(family: Family, channels_last: bool, settings: Settings) -> Pooling:
-    """Return an engine's request; operators get pairs as lists."""
+    return _cached_pooling(family, channels_last, hashable(settings))
+
+
+def hashable(settings: Settings) -> Settings:
+    """Return settings with tuples for the lists that operators get."""
     if list in map(type, settings):
-        settings = tuple(tuple(each) if type(each) is list else each for each in settings)
-    return _cached_pooling(family, channels_last, settings)
+        return tuple(tuple(each) if type(each) is list else each for each in settings)
+    return settings
 
 
 # ---- Registration
@@ -346,16 +367,33 @@ def _pooling(family: Family, channels_last: bool, settings: Settings) -> Pooling
 BRIDGES: dict[str, Bridge] = {"CPU": HOST, "CUDA": CUDA}
 
 
-def kernel(bridge: Bridge, compute: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a kernel of one kind of device for torch: `compute` takes the bridge first."""
-    if bridge is HOST:
-        return functools.partial(compute, bridge)
+def kernel(bridge: Bridge, name: str, compute: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a kernel of one kind of device for torch: `compute` takes the bridge first.
 
-    def on_device(first: Tensor, *args: Any) -> Any:
-        with bridge.on_device_of(first):
+    Its errors begin with the name of the operator.
+    """
+    if bridge is HOST:
+        return naming_errors(name, functools.partial(compute, bridge))
+
+    def on_device(first: Any, *args: Any) -> Any:
+        with bridge.on_device_of(first[0] if isinstance(first, list) else first):
             return compute(bridge, first, *args)
 
-    return on_device
+    return naming_errors(name, on_device)
+
+
+def naming_errors(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function whose errors begin with a name, or with that of an operation."""
+
+    def named(*args: Any) -> Any:
+        try:
+            return function(*args)
+        except (TypeError, ValueError) as error:
+            if type(error) not in (TypeError, ValueError) or is_named(str(error), name):
+                raise
+            raise type(error)(f"{name}: {error}") from None
+
+    return named
 
 
 def schemas(family: Family) -> dict[str, str]:
@@ -388,14 +426,15 @@ def schemas(family: Family) -> dict[str, str]:
     return found
 
 
-def _register(family: Family) -> None:
+def register(family: Family, operators: Mapping[str, str]) -> None:
+    """Register a family's operators, given their schemas."""
     tags = (torch.Tag.pt2_compliant_tag, torch.Tag.needs_fixed_stride_order)
-    for what, schema in schemas(family).items():
+    for what, schema in operators.items():
         name = schema.partition("(")[0]
         LIBRARY.define(schema, tags=tags)
         for device, bridge in BRIDGES.items():
-            LIBRARY.impl(name, kernel(bridge, getattr(family, what)), device)
-        fake = getattr(family, f"fake_{what}")
+            LIBRARY.impl(name, kernel(bridge, name, getattr(family, what)), device)
+        fake = naming_errors(name, getattr(family, f"fake_{what}"))
         torch.library.register_fake(f"roipool::{name}", fake, lib=LIBRARY)
         family.overloads[what] = getattr(torch.ops.roipool, name).default
 
@@ -409,4 +448,4 @@ FAMILIES = {
     )
 }
 for _family in FAMILIES.values():
-    _register(_family)
+    register(_family, schemas(_family))

@@ -99,6 +99,9 @@ def override_torchvision() -> Iterator[None]:
     as they are: autograd, autocast, export and TorchScript go on as before. It is logged, because
     numbers change by a few units in the last place. Contexts may be nested.
 
+    torchvision's ``MultiScaleRoIAlign`` is computed as it is written, level by level:
+    :class:`roipool.torch.nn.MultiScaleRoIAlign` in its place is one call.
+
     A box whose batch index names no image, for which torchvision reads other memory, is a
     ValueError. NaN and infinite boxes pool nothing.
 
@@ -138,5 +141,5 @@ def _registered() -> Any:
         warnings.simplefilter("ignore")  # of torch, that a kernel is replaced: we log it
         for device, bridge in BRIDGES.items():
             for name, compute in KERNELS.items():
-                library.impl(name, kernel(bridge, compute), device, allow_override=True)
+                library.impl(name, kernel(bridge, name, compute), device, allow_override=True)
     return library

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -70,11 +71,8 @@ class RoIAlign(torch.nn.Module):  # type: ignore[misc]  # no types where no torc
         Tensor
             Shape (K, C, rows, columns).
         """
-        ratio = self.sampling_ratio
-        if isinstance(ratio, int):
-            ratio = max(ratio, 0)
         pooled: Tensor = FUNCTIONS["roi_align"](
-            input, rois, self.output_size, self.spatial_scale, ratio,
+            input, rois, self.output_size, self.spatial_scale, _samples(self.sampling_ratio),
             aligned=self.aligned, mode=self.pool_mode,
         )  # fmt: skip
         return pooled
@@ -181,3 +179,130 @@ class CropAndResize(torch.nn.Module):  # type: ignore[misc]
             f"crop_size={self.crop_size}, method={self.method!r}, "
             f"extrapolation_value={self.extrapolation_value}"
         )
+
+
+class MultiScaleRoIAlign(torch.nn.Module):  # type: ignore[misc]
+    """``torchvision.ops.MultiScaleRoIAlign``: each box from a map of the pyramid, by its size.
+
+    All maps are pooled in one call, :func:`roipool.multilevel_roi_align`. As in torchvision, scales
+    are those of the first call: powers of two nearest to the maps' sizes over the largest
+    picture's.
+
+    Parameters
+    ----------
+    featmap_names : sequence of str
+        Which of the maps are pooled.
+    output_size : int or (int, int)
+        Bins of the output, (rows, columns); one int for both.
+    sampling_ratio : int or (int, int)
+        Samples per bin; adaptive if 0 or, as torchvision writes it, negative.
+    canonical_scale : float
+        Side of a box that is pooled from `canonical_level`, in image pixels.
+    canonical_level : int
+        Its level: level k has 2**-k map cells per image pixel.
+    aligned : bool
+        Shift boxes by half a cell. False is torchvision's; mmcv's name for it.
+
+    Notes
+    -----
+    Boxes with an area below zero, or NaN, pool 0.
+
+    Examples
+    --------
+    >>> import torch, roipool.torch.nn
+    >>> maps = {"fine": torch.zeros(1, 1, 64, 64), "coarse": torch.ones(1, 1, 32, 32)}
+    >>> pool = roipool.torch.nn.MultiScaleRoIAlign(["fine", "coarse"], 1, 2)
+    >>> pool(maps, [torch.tensor([[0.0, 0, 50, 50], [0, 0, 250, 250]])], [(512, 512)]).flatten()
+    tensor([0., 1.])
+    """
+
+    def __init__(
+        self,
+        featmap_names: Sequence[str],
+        output_size: Size,
+        sampling_ratio: Size,
+        *,
+        canonical_scale: float = 224,
+        canonical_level: int = 4,
+        aligned: bool = False,
+    ) -> None:
+        super().__init__()
+        self.featmap_names = [*featmap_names]
+        self.output_size = output_size
+        self.sampling_ratio = sampling_ratio
+        self.canonical_scale = canonical_scale
+        self.canonical_level = canonical_level
+        self.aligned = aligned
+        self.scales: list[float] | None = None
+
+    def forward(
+        self,
+        x: Mapping[str, Tensor],
+        boxes: Sequence[Tensor],
+        image_shapes: Sequence[tuple[int, int]],
+    ) -> Tensor:
+        """Pool boxes from a pyramid.
+
+        Parameters
+        ----------
+        x : mapping of str to Tensor
+            Maps, shape (N, C, H, W) each, the finest first.
+        boxes : sequence of Tensor
+            For each image, shape (L, 4): x1, y1, x2, y2 in image pixels.
+        image_shapes : sequence of (int, int)
+            Height and width of each picture, in pixels.
+
+        Returns
+        -------
+        Tensor
+            Shape (K, C, rows, columns), in the order of the boxes.
+        """
+        if not isinstance(x, Mapping):
+            raise TypeError(f"x must be a dict of maps by name, got {type(x).__name__}")
+        maps = [value for name, value in x.items() if name in self.featmap_names]
+        if not maps:
+            raise ValueError(f"x has none of the maps {self.featmap_names}, but {list(x)}")
+        if self.scales is None:
+            self.scales = _scales(maps, image_shapes)
+        # Under autocast maps may come from layers of several types.
+        maps = [each.to(maps[0].dtype) for each in maps]
+        tables = [*boxes]
+        levels = self._levels(torch.cat(tables))
+        known = (levels >= 0)[:, None].split([table.shape[0] for table in tables])
+        tables = [table.where(row, torch.nan) for table, row in zip(tables, known, strict=True)]
+        pooled: Tensor = FUNCTIONS["multilevel_roi_align"](
+            maps, tables, self.output_size, self.scales, _samples(self.sampling_ratio),
+            levels=levels.clamp(min=0), aligned=self.aligned,
+        )  # fmt: skip
+        return pooled
+
+    def _levels(self, boxes: Tensor) -> Tensor:
+        """Return the place of each box's map by torchvision's formula, -1 where there is none."""
+        assert self.scales is not None
+        first, last = (-round(math.log2(self.scales[end])) for end in (0, -1))
+        corners = boxes.detach()
+        areas = (corners[:, 2] - corners[:, 0]) * (corners[:, 3] - corners[:, 1])
+        level = torch.log2(areas.sqrt() / self.canonical_scale)
+        level = (self.canonical_level + level + 1e-6).floor().clamp(first, last) - first
+        if last == first:
+            level = torch.zeros_like(level)
+        return level.nan_to_num(-1.0).long()
+
+    def extra_repr(self) -> str:
+        """Return the options."""
+        return (
+            f"featmap_names={self.featmap_names}, output_size={self.output_size}, "
+            f"sampling_ratio={self.sampling_ratio}"
+        )
+
+
+def _samples(ratio: Size) -> Size:
+    """Return a sampling ratio, 0 for torchvision's negative ones."""
+    return max(ratio, 0) if isinstance(ratio, int) else ratio
+
+
+def _scales(maps: Sequence[Tensor], image_shapes: Sequence[tuple[int, int]]) -> list[float]:
+    if not len(image_shapes):
+        raise ValueError("image_shapes must hold one picture at least, got none")
+    height = max(shape[0] for shape in image_shapes)
+    return [2.0 ** round(math.log2(each.shape[2] / height)) for each in maps]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,12 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 import roipool
-from roipool._definitions import OPS, Op, Variant
+from roipool._definitions import OPS, PYRAMID_OPS, Op, Variant
 
 IMAGES, CHANNELS, HEIGHT, WIDTH = SHAPE = (2, 3, 8, 9)
 SMALL = (2, 1, 6, 7)
 SIZE = (2, 3)
-PLACING = {"spatial_scale": 0.77, "sampling_ratio": (2, 1), "clockwise": True}
+PLACING = {
+    "spatial_scale": 0.77,
+    "spatial_scales": (0.77, 0.37),
+    "sampling_ratio": (2, 1),
+    "clockwise": True,
+}
 ADAPTIVE = {**PLACING, "sampling_ratio": 0, "aligned": False}
 
 Array = NDArray[Any]
@@ -97,12 +102,50 @@ class Case:
         return function(grad, features, **arguments, **self.placing, **more)
 
 
-CASES = [
-    Case(op, variant, f"{op.forward}, {name}{', adaptive' if adaptive else ''}", adaptive)
-    for op in OPS.values()
-    for name, variant in op.variants.items()
-    for adaptive in ([False, True] if "sampling_ratio" in op.placing else [False])
-]
+class PyramidCase(Case):
+    """An operation over a pyramid, as a function of its first map; the second is made of it."""
+
+    def pyramid(self, features: Any, layout: str = "NCHW") -> list[Any]:
+        """Return the maps, of any library's arrays."""
+        half = features[:, ::2, ::2] if layout == "NHWC" else features[:, :, ::2, ::2]
+        return [features, half * 2]
+
+    def levels(self, boxes: Any) -> Any:
+        """Return the map of each box."""
+        return np.arange(boxes.shape[0]) % 2
+
+    def pool(self, features: Any, boxes: Any, indices: Any, **more: Any) -> Any:
+        """Return pooled values, of any library's arrays."""
+        maps = self.pyramid(features, more.get("layout", "NCHW"))
+        return super().pool(maps, boxes, indices, levels=self.levels(boxes), **more)
+
+    def gradient(
+        self, grad: Any, argmax: Any, boxes: Any, indices: Any, shape: Any, **more: Any
+    ) -> Any:
+        """Return the gradient by each map; `shape` is that of the first."""
+        del argmax
+        function: Callable[..., Any] = getattr(roipool, self.op.backward)
+        shapes = [each.shape for each in self.pyramid(np.empty(shape), more.get("layout", "NCHW"))]
+        options = {**self.options(forward=False), **more, "levels": self.levels(boxes)}
+        return function(grad, boxes, shapes, batch_indices=indices, **options)
+
+    def box_gradient(self, grad: Any, features: Any, boxes: Any, indices: Any, **more: Any) -> Any:
+        """Return the gradient by the boxes."""
+        maps = self.pyramid(features, more.get("layout", "NCHW"))
+        return super().box_gradient(grad, maps, boxes, indices, levels=self.levels(boxes), **more)
+
+
+def _every(ops: Mapping[str, Op], kind: type[Case]) -> list[Any]:
+    return [
+        kind(op, variant, f"{op.forward}, {name}{', adaptive' if adaptive else ''}", adaptive)
+        for op in ops.values()
+        for name, variant in op.variants.items()
+        for adaptive in ([False, True] if "sampling_ratio" in op.placing else [False])
+    ]
+
+
+CASES: list[Case] = _every(OPS, Case)
+PYRAMID_CASES: list[PyramidCase] = _every(PYRAMID_OPS, PyramidCase)
 
 
 def maps(shape: tuple[int, ...] = SHAPE, seed: int = 0) -> Array:

@@ -10,7 +10,17 @@ from torch import Tensor
 from . import cases
 from .cases import SHAPE, SIZE
 
-__all__ = ["CASES", "DTYPES", "FORMATS", "SIZE", "Case", "maps", "to_numpy"]
+__all__ = [
+    "ALL_CASES",
+    "CASES",
+    "DTYPES",
+    "FORMATS",
+    "PYRAMID_CASES",
+    "SIZE",
+    "Case",
+    "maps",
+    "to_numpy",
+]
 
 DTYPES = {
     "float16": torch.float16,
@@ -33,7 +43,19 @@ class Case(cases.Case):
         return torch.tensor(super().indices(count))
 
 
+class PyramidCase(Case, cases.PyramidCase):
+    """An operation over a pyramid, with tensors for it."""
+
+    def levels(self, boxes: Any) -> Tensor:
+        """Return the map of each box."""
+        return torch.arange(boxes.shape[0], device=boxes.device) % 2
+
+
 CASES = [Case(each.op, each.variant, each.name, each.adaptive) for each in cases.CASES]
+PYRAMID_CASES = [
+    PyramidCase(each.op, each.variant, each.name, each.adaptive) for each in cases.PYRAMID_CASES
+]
+ALL_CASES: list[Case] = [*CASES, *PYRAMID_CASES]
 
 
 def maps(

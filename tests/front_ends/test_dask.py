@@ -120,6 +120,15 @@ def test_the_graph_can_be_sent() -> None:
         (lambda x: roipool.roi_align(maps(), x[:1, 0, 0, :5], 1), TypeError, "of one library"),
         (lambda x: roipool.roi_align_backward(x, [[0, 0, 0, 1, 1]], (1, 1, 9, 9)), TypeError,
          "no gradients"),
+        (lambda x: roipool.roi_align(x, x[:1, 0, 0, :5], 1), TypeError, "roi_align: rois must be"),
+        (lambda x: roipool.roi_align(x, [[0, 0, 0, 1, 1]], 1, x[0, 0, 0, 0]), TypeError,
+         "roi_align: spatial_scale must be"),
+        (lambda x: roipool.roi_align(x, np.zeros((1, 4)), 1, batch_indices=x[:1, 0, 0, 0]),
+         TypeError, "roi_align: batch_indices must be"),
+        (lambda x: roipool.multilevel_roi_align([x], [[0, 0, 0, 1, 1]], 1, [1.0]), TypeError,
+         "multilevel_roi_align takes no Dask arrays"),
+        (lambda x: roipool.assign_levels(x[:, 0, 0, :5], 2, 5), TypeError,
+         "assign_levels takes no Dask arrays"),
     ],
 )  # fmt: skip
 def test_errors_come_at_once(call: Any, error: type[Exception], message: str) -> None:

@@ -123,6 +123,25 @@ def test_traced_values_where_values_are_needed(name: str) -> None:
         jax.jit(lambda value: pool(size=value))(2)
 
 
+def test_shapes_that_are_traced() -> None:
+    with pytest.raises(TypeError, match="roi_align_backward: input_shape must be four integers"):
+        jax.jit(lambda shape: roipool.roi_align_backward(POOLED, ROIS, shape))(jnp.arange(4))
+    with pytest.raises(TypeError, match="multilevel_roi_align: spatial_scales"):
+        jax.jit(
+            lambda scale: roipool.multilevel_roi_align([FEATURES], ROIS, 2, [scale])  # a number
+        )(1.0)
+
+
+def test_integer_boxes_have_no_gradient() -> None:
+    """JAX itself refuses integers; where it is told to allow them, their gradient has no type."""
+    loss = lambda rois: pool(rois=rois).sum()  # noqa: E731
+    integers = ROIS.astype(jnp.int32)
+    with pytest.raises(TypeError, match="requires real"):
+        jax.grad(loss)(integers)
+    assert jax.grad(loss, allow_int=True)(integers).dtype == jax.dtypes.float0
+    assert_same_bits(np.asarray(pool(rois=integers)), np.asarray(pool()))
+
+
 def test_arrays_of_other_libraries() -> None:
     class Other:
         def __dlpack__(self) -> Any: ...

@@ -10,16 +10,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from _support.cases import CASES as ALL_CASES
-from _support.cases import SMALL, Case, maps, to_layout
+from _support.cases import CASES as SINGLE_CASES
+from _support.cases import PYRAMID_CASES, SMALL, Case, maps, to_layout
 from jax.test_util import check_grads
 
 CROP = "crop_and_resize, bilinear"
 # Rules do not depend on how many samples a bin has, and every jit costs a compilation.
-CASES = [case for case in ALL_CASES if not case.adaptive]
+CASES = [case for case in [*SINGLE_CASES, *PYRAMID_CASES] if not case.adaptive]
 LINEAR = [case for case in CASES if case.is_linear]
 # The first is of a maximum, the second moves with its boxes, the third has them in another order.
-TYPICAL = [CASES[0], *[case for case in CASES if case.name in ("roi_align, avg", CROP)]]
+PYRAMID = "multilevel_roi_align, avg"
+TYPICAL = [CASES[0], *[case for case in CASES if case.name in ("roi_align, avg", CROP, PYRAMID)]]
 
 every_case = pytest.mark.parametrize("case", CASES, ids=str)
 linear = pytest.mark.parametrize("case", LINEAR, ids=str)

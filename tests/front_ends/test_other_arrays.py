@@ -20,7 +20,7 @@ class Other:
     """An array of a library of its own, which hands over memory by DLPack."""
 
     requires_grad = False
-    device = (1, 0)
+    place = (1, 0)
 
     def __init__(self, array: Any) -> None:
         self.array = array
@@ -32,7 +32,7 @@ class Other:
         return self.array.__dlpack__(**kwargs)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return self.device
+        return self.place
 
     def __array_namespace__(self) -> type[Other]:
         return Other
@@ -107,11 +107,11 @@ def test_an_array_interface_comes_back_as_numpy() -> None:
 
 
 class Elsewhere(Other):
-    device = (7, 0)
+    place = (7, 0)
 
 
 class OnGpu(Other):
-    device = (2, 0)
+    place = (2, 0)
 
 
 class Lazy(Other):

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from _support.tensors import CASES, Case, maps
+from _support.tensors import ALL_CASES as CASES
+from _support.tensors import Case, maps
 from torch import Tensor
 from torch.autograd import forward_ad, gradcheck, gradgradcheck
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import inspect
 import pickle
+import re
 import runpy
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from torch.utils.data import DataLoader, Dataset
 
 import roipool
 import roipool.torch
+from roipool import _cpu
 from roipool._definitions import OPS
 
 ALIGN = next(case for case in CASES if case.op.forward == "roi_align")
@@ -144,9 +147,26 @@ WRONG: dict[str, tuple[Any, type[Exception], str]] = {
 
 @pytest.mark.parametrize("name", WRONG)
 def test_errors(name: str) -> None:
+    """All begin with the operation, but for what Python says of a signature."""
     call, kind, message = WRONG[name]
-    with pytest.raises(kind, match=message):
+    with pytest.raises(kind, match=message) as raised:
         call(maps())
+    if name not in ("NumPy maps", "missing", "unknown", "twice"):
+        assert str(raised.value).startswith("roi_")
+
+
+# Of these a compiler makes something else: NumPy's arrays become tensors, tensors become numbers.
+NOT_COMPILED = ("NumPy boxes", "NumPy maps", "missing", "unknown", "twice")
+
+
+@pytest.mark.parametrize("name", [name for name in WRONG if name not in NOT_COMPILED])
+def test_errors_of_compiled_programs(name: str) -> None:
+    """The same, when a program is compiled or, where values are wrong, when it runs."""
+    call, _, message = WRONG[name]
+    torch.compiler.reset()
+    with pytest.raises(Exception, match=message) as raised:
+        torch.compile(call, fullgraph=True, backend="aot_eager")(maps())
+    assert re.search(r"roi_(align|pool)[a-z_]*: ", str(raised.value))
 
 
 def test_integer_boxes_have_no_gradient() -> None:
@@ -206,17 +226,84 @@ def test_no_grad_and_inference_mode() -> None:
 # ---- Threads and processes
 
 
-def test_threads_of_torch_are_obeyed(same_threads_after: None) -> None:
-    """Where roipool was told nothing, torch's number is that of OpenMP, which both share."""
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="counts threads as Linux does")
+@pytest.mark.skipif(not _cpu.has_openmp(), reason="built without OpenMP")
+def test_the_smaller_number_of_threads_is_obeyed() -> None:
+    """Torch's, or that of roipool: no call starts more threads."""
     check_program(
         """
-        import torch, roipool
+        import os, torch, roipool
         torch.set_num_threads(1)
-        assert roipool.get_num_threads() == 1
-        torch.set_num_threads(2)
-        assert roipool.get_num_threads() == 2
+        features, pooled = torch.ones(1, 64, 40, 40), torch.ones(90, 64, 7, 7)
+        leaf = features.clone().requires_grad_()
+        rois = torch.tensor([[0, 0, 0, 30, 30.0]] * 90)
+        calls = (
+            lambda: roipool.roi_align(features, rois, 7),
+            lambda: roipool.roi_align(leaf, rois.double(), 7),
+            lambda: roipool.roi_align_backward(pooled, rois, features.shape),
+            lambda: roipool.roi_pool(features, rois, 7),
+            lambda: roipool.multilevel_roi_align([features], rois, 7, [1.0]),
+        )
+        before = len(os.listdir("/proc/self/task"))
+        for torchs, ours, expected in ((1, 4, 1), (3, 2, 2), (3, 4, 3)):
+            torch.set_num_threads(torchs)
+            roipool.set_num_threads(ours)
+            for number, call in enumerate(calls):
+                call()
+                started = len(os.listdir("/proc/self/task")) - before
+                assert started == expected - 1, (number, torchs, ours, started)
+            assert roipool.get_num_threads() == ours
         """
     )
+
+
+def test_a_limit_of_threads_is_of_one_thread_and_is_taken_back() -> None:
+    def other() -> None:
+        counts.append(_cpu.num_threads())
+
+    counts: list[int] = []
+    roipool.set_num_threads(4)
+    try:
+        assert _cpu.limit_threads(2) == 0
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join()
+        assert (_cpu.num_threads(), counts) == ((2, [4]) if _cpu.has_openmp() else (1, [1]))
+        assert _cpu.limit_threads(0) == 2
+        with pytest.raises(ValueError, match="batch indices"):
+            ALIGN.pool(maps(), ALIGN.boxes(), ALIGN.indices() + 2)
+        assert _cpu.limit_threads(0) == 0
+    finally:
+        _cpu.limit_threads(0)
+        roipool.set_num_threads(1)
+
+
+def test_a_small_call_is_that_of_any_other() -> None:
+    """What pools by addresses gives the same bits, and leaves to the usual way what it cannot."""
+    for dtype, real in (("float32",) * 2, ("float64",) * 2, ("float16", "float32"),
+                        ("bfloat16", "float32")):  # fmt: skip
+        features, rois = maps(DTYPES[dtype]), ROIS.to(DTYPES[real])
+        for name in ("roi_align", "precise_roi_pool", "roi_average_pool"):
+            pool = getattr(roipool, name)
+            expected = pool(features.clone().requires_grad_(), rois, (2, 3), 0.7)
+            assert torch.equal(pool(features, rois, (2, 3), 0.7), expected)
+    features, rois = maps(torch.float32), ROIS.float()
+    expected = roipool.roi_align(features, rois, 2)
+    odd = torch.frombuffer(
+        bytearray(b"x") + features.numpy().tobytes(), dtype=torch.float32, offset=1
+    ).reshape(features.shape)
+    negative = torch._neg_view(-features)
+    assert negative.is_neg()
+    for other in (odd, negative, features.expand(1, *features.shape)[0]):
+        assert torch.equal(roipool.roi_align(other, rois, 2), expected)
+    assert roipool.roi_align(features, rois[:0], 2).shape == (0, 3, 2, 2)
+    assert roipool.roi_align(features[:, :0], rois, 2).shape == (2, 0, 2, 2)
+    assert not roipool.roi_align(features[:, :, :0], rois, 2).any()
+    wrong = rois.clone()
+    for value in (2.0, -1.0, 0.5, float("nan"), float("inf")):
+        wrong[1, 0] = value
+        with pytest.raises(ValueError, match=r"roi_align: rois\[1, 0\] is"):
+            roipool.roi_align(features, wrong, 2)
 
 
 def test_many_threads_at_once() -> None:
@@ -248,9 +335,18 @@ class Pooled(Dataset[Tensor]):
         return ALIGN.pool(maps(seed=index), ALIGN.boxes(), ALIGN.indices())
 
 
-def test_workers_of_a_data_loader(same_threads_after: None) -> None:
-    """Forked after this process has used threads."""
+@pytest.fixture
+def two_threads(same_threads_after: None) -> Iterator[None]:
+    """Allow two threads, of torch and of roipool, whose smaller number is obeyed."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
     roipool.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+def test_workers_of_a_data_loader(two_threads: None) -> None:
+    """Forked after this process has used threads."""
     large = torch.ones(1, 64, 40, 40)
     roipool.roi_align(large, torch.tensor([[0, 0, 0, 30, 30.0]] * 50), 7)
     loader = DataLoader(Pooled(), num_workers=2, multiprocessing_context="fork")
@@ -264,7 +360,7 @@ def test_functions_can_be_pickled() -> None:
         assert pickle.loads(pickle.dumps(function)) is function
 
 
-def test_results_are_the_same_bits_for_any_number_of_threads(same_threads_after: None) -> None:
+def test_results_are_the_same_bits_for_any_number_of_threads(two_threads: None) -> None:
     features = torch.randn(2, 64, 40, 40).requires_grad_()
     rng = np.random.default_rng(0)
     corners = torch.tensor(rng.uniform([0, 0, 20, 20], [20, 20, 35, 35], (50, 4))).float()

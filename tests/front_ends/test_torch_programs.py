@@ -9,16 +9,17 @@ from typing import Any
 import pytest
 import torch
 from _support.combinations import each
-from _support.tensors import CASES, FORMATS, SIZE, Case, maps
+from _support.tensors import ALL_CASES, CASES, FORMATS, SIZE, Case, PyramidCase, maps
 from torch import Tensor
 from torch.export import Dim
 
 import roipool
 import roipool.torch
 from roipool.torch._functions import Request
-from roipool.torch._operators import FAMILIES
+from roipool.torch._operators import Family
+from roipool.torch._pyramids import ALL_FAMILIES, PyramidFamily
 
-every_case = pytest.mark.parametrize("case", CASES, ids=str)
+every_case = pytest.mark.parametrize("case", ALL_CASES, ids=str)
 ALIGN = next(case for case in CASES if case.op.forward == "roi_align")
 
 
@@ -35,9 +36,9 @@ def fresh_compiler() -> Iterator[None]:
 
 def family_and_settings(case: Case) -> Request:
     name = case.op.forward
-    if case.variant.has_argmax and f"{name}_max" in FAMILIES:
+    if case.variant.has_argmax and f"{name}_max" in ALL_FAMILIES:
         name = f"{name}_max"
-    family = FAMILIES[name]
+    family = ALL_FAMILIES[name]
     given = {"spatial_scale": 1.0, "aligned": True, "angle_unit": "radians", **case.options()}
     values = [given[option] for option in family.placing]
     return Request(family, family.settings(SIZE, values, given.get(str(case.op.filling), 0.0)))
@@ -60,6 +61,9 @@ def test_operators_pass_torchs_own_check(case: Case, memory_format: torch.memory
     boxes = case.boxes(dtype=torch.float32).requires_grad_(case.moves)
     regions = (boxes, case.indices())
     is_last = memory_format is torch.channels_last
+    if isinstance(case, PyramidCase):
+        check_pyramid_operators(case, family, settings, features, regions, is_last)
+        return
     pooled = family.overloads["maximum" if family.is_maximum else "average"]
     torch.library.opcheck(pooled, (features, *regions, *settings))
     placing = family.placing_of(settings)
@@ -78,6 +82,28 @@ def test_operators_pass_torchs_own_check(case: Case, memory_format: torch.memory
         slopes = family.overloads["average_backward_boxes"]
         plain = [tensor.detach() for tensor in (gradient, features, boxes)]
         torch.library.opcheck(slopes, (*plain, case.indices(), *placing))
+
+
+def check_pyramid_operators(
+    case: PyramidCase, family: Family, settings: tuple[Any, ...], features: Tensor,
+    regions: tuple[Tensor, Tensor], is_last: bool,
+) -> None:  # fmt: skip
+    """Check those that take a list of maps."""
+    assert isinstance(family, PyramidFamily)
+    pyramid = [each.detach().requires_grad_() for each in case.pyramid(features)]
+    levels, placing = case.levels(regions[0]), family.placing_of(settings)
+    pooled = family.overloads["average_levels"]
+    torch.library.opcheck(pooled, (pyramid, *regions, levels, *settings))
+    memory_format = torch.channels_last if is_last else torch.contiguous_format
+    gradient = maps(torch.float32, memory_format, shape=(5, 3, *SIZE)).requires_grad_()
+    form = ([size for each in pyramid for size in each.shape], is_last)
+    backward = family.overloads["average_levels_backward"]
+    torch.library.opcheck(backward, (gradient, *regions, levels, *form, *placing))
+    slopes = family.overloads["average_levels_backward_boxes"]
+    plain = [each.detach() for each in pyramid]
+    torch.library.opcheck(
+        slopes, (gradient.detach(), plain, regions[0].detach(), regions[1], levels, *placing)
+    )
 
 
 def test_operators_are_differentiable_without_a_compiler() -> None:
@@ -123,6 +149,29 @@ def test_compiled_forward_and_backward(case: Case, memory_format: torch.memory_f
     inputs = maps(memory_format=memory_format), case.boxes(), case.indices()
     for got, expected in zip(
         losses(case, compiled, *inputs), losses(case, program, *inputs), strict=True
+    ):
+        assert torch.equal(got, expected)
+
+
+@every_case
+def test_compiled_public_gradients(case: Case) -> None:
+    """The functions that return gradients, themselves in a compiled program."""
+    features, boxes, indices = maps(), case.boxes(), case.indices()
+    more = {"return_argmax": True} if case.variant.has_argmax else {}
+    pooled = case.pool(features, boxes, indices, **more)
+    values, argmax = pooled if more else (pooled, None)
+
+    def gradients(values: Tensor, features: Tensor, boxes: Tensor) -> list[Tensor]:
+        found = case.gradient(values, argmax, boxes, indices, features.shape)
+        results = [*found] if isinstance(found, (list, tuple)) else [found]
+        if case.moves:
+            results.append(case.box_gradient(values, features, boxes, indices))
+        return results
+
+    torch.compiler.reset()
+    compiled = torch.compile(gradients, fullgraph=True, backend="aot_eager")
+    for got, expected in zip(
+        compiled(values, features, boxes), gradients(values, features, boxes), strict=True
     ):
         assert torch.equal(got, expected)
 
@@ -276,7 +325,7 @@ def test_traced_by_torchscript() -> None:
 
 
 def test_meta_tensors() -> None:
-    for case in CASES:
+    for case in ALL_CASES:
         got = case.pool(maps().to("meta"), case.boxes().to("meta"), case.indices().to("meta"))
         assert got.shape == (5, 3, *SIZE)
         assert got.device.type == "meta"

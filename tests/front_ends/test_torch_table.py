@@ -6,14 +6,17 @@ import importlib.util
 from pathlib import Path
 from typing import Any
 
-from _support.tensors import CASES, Case
+from _support.tensors import ALL_CASES, Case
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "frameworks.md"
 BEGIN, END = "<!-- torch: begin -->\n", "<!-- torch: end -->"
 
 # A column, the test whose operations have it, and others by what the cell then says.
 COLUMNS: dict[str, dict[str, str]] = {
-    "no copy, half types": {"values.test_values_and_gradient_are_those_of_numpy": "yes"},
+    "no copy, half types": {
+        "values.test_values_and_gradient_are_those_of_numpy": "yes",
+        "pyramids.test_values_and_gradients_are_those_of_numpy": "yes",
+    },
     "gradient": {"derivatives.test_gradient_of_features": "yes"},
     "box gradient": {
         "derivatives.test_gradient_of_boxes": "yes",
@@ -56,7 +59,7 @@ def table() -> str:
     """Return the table as the tests have it."""
     cases = {name: operations_of(name) for column in COLUMNS.values() for name in column}
     lines = ["| operation | " + " | ".join(COLUMNS) + " |", "|---" * (len(COLUMNS) + 1) + "|"]
-    for case in CASES:
+    for case in ALL_CASES:
         if case.adaptive:
             continue
         cells = [

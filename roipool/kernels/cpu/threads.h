@@ -27,6 +27,17 @@ const int one_thread_chosen = 1;
 const int one_thread_chosen = 0;
 #endif
 
+// The most threads that a thread's calls may use, whatever the setting is; 0: as many as that says.
+inline thread_local int thread_limit = 0;
+inline int swap_thread_limit(int number) noexcept {
+  const int before = thread_limit;
+  thread_limit = number;
+  return before;
+}
+inline int limited_threads(int number) noexcept {
+  return thread_limit > 0 && thread_limit < number ? thread_limit : number;
+}
+
 // GNU's OpenMP keeps the threads that a thread has used, whoever used them (PyTorch and others
 // share the library), and in a forked child waits forever for those that the child lacks. If they
 // end before the fork, parent and child start new ones when they need them. Other implementations

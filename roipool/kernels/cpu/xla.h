@@ -29,9 +29,18 @@ enum Integer {
   at_nan_restarts,
   at_outside_is_zero,
   at_min_non_temporal_bytes,
+  at_maps,  // of a pyramid; 0: a call on one map, whose boxes have no levels
   integer_count
 };
-enum Real { at_scale, at_angle_scale, at_empty_value, at_lowest, real_count };
+enum Real { at_angle_scale, at_empty_value, at_lowest, real_count };
+
+// What a program says of a call besides arrays: lists of numbers, a scale for each map.
+struct Attributes {
+  const int64_t* integers;
+  const double* reals;
+  const double* scales;
+  int maps;
+};
 
 inline Executor executor = nullptr;
 inline std::atomic<int> running{0};  // calls that share the threads
@@ -101,6 +110,14 @@ inline bool storage_of(XLA_FFI_DataType type, Storage* storage) {
   }
 }
 
+inline size_t bytes_of(const XLA_FFI_Buffer& buffer) {
+  size_t bytes = buffer.dtype == XLA_FFI_DataType_F64   ? 8
+                 : buffer.dtype == XLA_FFI_DataType_F32 ? 4
+                                                        : 2;
+  for (int64_t i = 0; i < buffer.rank; ++i) bytes *= static_cast<size_t>(buffer.dims[i]);
+  return bytes;
+}
+
 inline void describe_maps(const XLA_FFI_Buffer& maps, const XLA_FFI_Buffer& pooled,
                           const int64_t* integers, const double* reals, Job* job) {
   const bool last = integers[at_channels_last] != 0;
@@ -120,37 +137,86 @@ inline void describe_maps(const XLA_FFI_Buffer& maps, const XLA_FFI_Buffer& pool
   job->outside_is_zero = integers[at_outside_is_zero] != 0;
 }
 
-inline void describe_definition(const int64_t* integers, const double* reals, const void* boxes,
-                                Level* level) {
+inline void describe_definition(const Attributes& given, int map, const void* boxes, Level* level) {
+  const int64_t* integers = given.integers;
   Request* request = &level->request;
   request->definition = static_cast<Definition>(integers[at_definition]);
   request->double_precision = level->job.storage == float64_storage;
-  request->scale = reals[at_scale];
+  request->scale = given.scales[map];
   request->sampling[0] = integers[at_sampling_rows];
   request->sampling[1] = integers[at_sampling_columns];
   request->aligned = integers[at_aligned] != 0;
-  request->angle_scale = reals[at_angle_scale];
+  request->angle_scale = given.reals[at_angle_scale];
   request->boxes = boxes;
   request->images = level->job.box_image;
   flatten_if_pointwise(request, &level->job);
 }
 
-inline void set_arrays(const XLA_FFI_CallFrame* frame, Operation operation, Job* job) {
+// Of the maps, by number: they are the first operands, or follow the gradient, or are the results.
+inline void set_arrays(const XLA_FFI_CallFrame* frame, Operation operation, int map, Job* job) {
   switch (operation) {
-    case op_average: job->features = operand(frame, 0).data; break;
+    case op_average:
     case op_maximum:
-      job->features = operand(frame, 0).data;
-      job->argmax = result(frame, 1).data;
-      break;
+      job->features = operand(frame, map).data;
+      if (operation == op_maximum) job->argmax = result(frame, 1).data;
+      job->output = result(frame, 0).data;
+      return;
     case op_average_backward_boxes:
       job->grad_output = operand(frame, 0).data;
-      job->features = operand(frame, 1).data;
+      job->features = operand(frame, 1 + map).data;
       return;
     case op_maximum_backward:
     case op_unpool: job->argmax = operand(frame, 1).data; [[fallthrough]];
-    default: job->grad_output = operand(frame, 0).data;
+    default: job->grad_output = operand(frame, 0).data; job->output = result(frame, map).data;
   }
-  job->output = result(frame, 0).data;
+}
+
+inline bool is_forward(Operation operation) {
+  return operation == op_average || operation == op_maximum;
+}
+
+inline const XLA_FFI_Buffer& map_of(const XLA_FFI_CallFrame* frame, Operation operation, int map) {
+  if (operation == op_average_backward_boxes) return operand(frame, 1 + map);
+  return is_forward(operation) ? operand(frame, map) : result(frame, map);
+}
+
+// ---- Boxes
+
+// The boxes of a call as levels read them: their images, and of a pyramid the boxes of each map
+// together, with the rows of their pooled values.
+struct Boxes {
+  wide_int count;
+  wide_int size;  // of a box, in bytes
+  Memory images;
+  Memory table;
+  Memory rows;
+
+  Boxes(const XLA_FFI_Buffer& boxes, bool by_level)
+      : count(boxes.dims[0]),
+        size(boxes.dims[1] * static_cast<wide_int>(boxes.dtype == XLA_FFI_DataType_F64
+                                                       ? sizeof(double)
+                                                       : sizeof(float))),
+        images(count * static_cast<wide_int>(sizeof(wide_int))),
+        table(by_level ? count * size : 0),
+        rows(by_level ? count * static_cast<wide_int>(sizeof(wide_int)) : 0) {}
+
+  wide_int* image() { return static_cast<wide_int*>(images.start); }
+  wide_int* row() { return static_cast<wide_int*>(rows.start); }
+  char* box() { return static_cast<char*>(table.start); }
+};
+
+// Puts the boxes of a map behind those of the maps before it; returns where they end.
+inline wide_int gather(const char* boxes, const int32_t* index, const int32_t* level, int map,
+                       wide_int begin, Boxes* sorted) {
+  for (wide_int box = 0; box < sorted->count; ++box) {
+    if (level[box] != map) continue;
+    memcpy(sorted->box() + begin * sorted->size, boxes + box * sorted->size,
+           static_cast<size_t>(sorted->size));
+    sorted->image()[begin] = index[box];
+    sorted->row()[begin] = box;
+    ++begin;
+  }
+  return begin;
 }
 
 inline XLA_FFI_Error* execute(XLA_FFI_CallFrame* frame, Call* call) {
@@ -181,7 +247,7 @@ inline XLA_FFI_Error* execute_box_gradient(XLA_FFI_CallFrame* frame, Call* call)
   }
   double* sum = static_cast<double*>(sums.start);
   memset(sum, 0, static_cast<size_t>(count) * sizeof(double));
-  call->levels[0].job.grad_boxes = sum;
+  for (int i = 0; i < call->level_count; ++i) call->levels[i].job.grad_boxes = sum;
   XLA_FFI_Error* error = execute(frame, call);
   const bool is_double = slopes.dtype == XLA_FFI_DataType_F64;
   for (wide_int i = 0; !error && i < count; ++i) {
@@ -193,41 +259,74 @@ inline XLA_FFI_Error* execute_box_gradient(XLA_FFI_CallFrame* frame, Call* call)
   return error;
 }
 
+// Describes the levels of a call; returns how many there are. Those without cells or boxes add
+// nothing to a gradient.
+inline int describe_levels(const XLA_FFI_CallFrame* frame, Operation operation,
+                           const Attributes& given, Boxes* sorted, Level* levels) {
+  const bool is_pyramid = given.integers[at_maps] != 0;
+  const int64_t last = frame->args.size - 1;
+  const XLA_FFI_Buffer& pooled = is_forward(operation) ? result(frame, 0) : operand(frame, 0);
+  const char* boxes = static_cast<const char*>(operand(frame, last - is_pyramid - 1).data);
+  const int32_t* index = static_cast<const int32_t*>(operand(frame, last - is_pyramid).data);
+  wide_int begin = 0;
+  int count = 0;
+  for (int map = 0; map < given.maps; ++map) {
+    Level* level = levels + count;
+    memset(level, 0, sizeof *level);
+    Job* job = &level->job;
+    storage_of(pooled.dtype, &job->storage);
+    const XLA_FFI_Buffer& maps = map_of(frame, operation, map);
+    describe_maps(maps, pooled, given.integers, given.reals, job);
+    set_arrays(frame, operation, map, job);
+    job->box_image = sorted->image() + begin;
+    const void* own = boxes;
+    if (is_pyramid) {
+      const int32_t* box_level = static_cast<const int32_t*>(operand(frame, last).data);
+      const wide_int end = gather(boxes, index, box_level, map, begin, sorted);
+      job->boxes = end - begin;
+      job->box_row = sorted->row() + begin;
+      own = sorted->box() + begin * sorted->size;
+      begin = end;
+    } else {
+      for (wide_int box = 0; box < sorted->count; ++box) sorted->image()[box] = index[box];
+      begin = sorted->count;
+    }
+    if (operation != op_unpool) describe_definition(given, map, own, level);
+    const bool has_cells = job->rows.size * job->columns.size > 0;
+    if (has_cells || is_forward(operation)) ++count;
+  }
+  if (is_forward(operation) && begin < sorted->count) {  // boxes of no map pool nothing
+    memset(result(frame, 0).data, 0, bytes_of(pooled));
+  }
+  return count;
+}
+
 inline XLA_FFI_Error* handle(XLA_FFI_CallFrame* frame) {
   if (answers_metadata(frame) || frame->stage != XLA_FFI_ExecutionStage_EXECUTE) return nullptr;
-  const int64_t* integers =
-      attribute<int64_t>(frame, "integers", XLA_FFI_DataType_S64, integer_count);
-  const double* reals = attribute<double>(frame, "reals", XLA_FFI_DataType_F64, real_count);
-  Level level;
-  memset(&level, 0, sizeof level);
-  Job* job = &level.job;
-  if (!integers || !reals || !storage_of(operand(frame, 0).dtype, &job->storage)) {
+  Attributes given;
+  given.integers = attribute<int64_t>(frame, "integers", XLA_FFI_DataType_S64, integer_count);
+  given.reals = attribute<double>(frame, "reals", XLA_FFI_DataType_F64, real_count);
+  given.maps = given.integers ? static_cast<int>(maximum<int64_t>(given.integers[at_maps], 1)) : 1;
+  given.scales =
+      attribute<double>(frame, "scales", XLA_FFI_DataType_F64, static_cast<size_t>(given.maps));
+  Storage storage;
+  if (!given.integers || !given.reals || !given.scales ||
+      !storage_of(operand(frame, 0).dtype, &storage)) {
     return failed(frame, XLA_FFI_Error_Code_INVALID_ARGUMENT, "roipool: not a call of roipool.jax");
   }
-  const Operation operation = static_cast<Operation>(integers[at_operation]);
-  const bool is_forward = operation == op_average || operation == op_maximum;
-  const bool by_boxes = operation == op_average_backward_boxes;
-  const XLA_FFI_Buffer& pooled = is_forward ? result(frame, 0) : operand(frame, 0);
-  const XLA_FFI_Buffer& maps = by_boxes     ? operand(frame, 1)
-                               : is_forward ? operand(frame, 0)
-                                            : result(frame, 0);
-  describe_maps(maps, pooled, integers, reals, job);
-  set_arrays(frame, operation, job);
-
-  Memory images(job->boxes * static_cast<wide_int>(sizeof(wide_int)));
-  if (!images.start) {
+  const Operation operation = static_cast<Operation>(given.integers[at_operation]);
+  const bool is_pyramid = given.integers[at_maps] != 0;
+  Boxes sorted(operand(frame, frame->args.size - 2 - is_pyramid), is_pyramid);
+  Memory described(given.maps * static_cast<wide_int>(sizeof(Level)));
+  if (!sorted.images.start || !sorted.table.start || !sorted.rows.start || !described.start) {
     return failed(frame, XLA_FFI_Error_Code_RESOURCE_EXHAUSTED, "roipool: no memory for indices");
   }
-  const int32_t* index = static_cast<const int32_t*>(operand(frame, frame->args.size - 1).data);
-  wide_int* image = static_cast<wide_int*>(images.start);
-  for (wide_int box = 0; box < job->boxes; ++box) image[box] = index[box];
-  job->box_image = image;
-  if (operation != op_unpool) {
-    describe_definition(integers, reals, operand(frame, frame->args.size - 2).data, &level);
-  }
+  Level* levels = static_cast<Level*>(described.start);
+  const int count = describe_levels(frame, operation, given, &sorted, levels);
   Call call;
-  begin_call(&call, operation, nullptr, &level, 1, nullptr);  // `executor` knows the engine
-  return by_boxes ? execute_box_gradient(frame, &call) : execute(frame, &call);
+  begin_call(&call, operation, nullptr, levels, count, nullptr);  // `executor` knows the engine
+  return operation == op_average_backward_boxes ? execute_box_gradient(frame, &call)
+                                                : execute(frame, &call);
 }
 
 }  // namespace xla

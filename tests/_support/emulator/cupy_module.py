@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
-from . import compiler, memory
+from . import compiler, memory, streams
 from .arithmetic import Arithmetic, functions, launches
 
 HostArray = np.ndarray[Any, Any]
@@ -131,6 +131,12 @@ class ndarray(Arithmetic):  # noqa: N801 - CuPy's name
         launches.append("fill")
         self._memory.fill(value)
 
+    def __dlpack__(self, **options: Any) -> Any:
+        return self._memory.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._memory.__dlpack_device__()
+
     def get(self) -> HostArray:
         """Copy to the host, which waits for the GPU."""
         assert _reads_allowed, "get() of a device array waits for the GPU"
@@ -169,6 +175,10 @@ def empty(shape: Any, dtype: Any = np.float64) -> ndarray:
 def zeros(shape: Any, dtype: Any = np.float64) -> ndarray:
     launches.append("zeros")
     return ndarray(np.zeros(shape, dtype))
+
+
+def from_dlpack(tensor: Any) -> ndarray:
+    return ndarray(np.from_dlpack(tensor))
 
 
 def asarray(values: Any) -> ndarray:
@@ -265,7 +275,7 @@ class RawKernel:
             if error:
                 raise RuntimeError(f"{self.name}: {error}")
 
-        memory.enqueue(work)
+        streams.enqueue(work)
 
 
 def _three(sizes: tuple[int, ...]) -> tuple[int, ...]:
@@ -326,9 +336,9 @@ class cuda:  # noqa: N801
 
     Device = Device
     runtime = runtime
+    Stream = streams.Stream
+    get_current_stream = streams.Stream
+    UnownedMemory = memory.UnownedMemory
+    MemoryPointer = memory.MemoryInside
     get_allocator = staticmethod(memory.get_allocator)
     using_allocator = staticmethod(memory.using_allocator)
-
-    @staticmethod
-    def get_current_stream() -> memory.Stream:
-        return memory.Stream()

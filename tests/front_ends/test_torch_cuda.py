@@ -1,0 +1,164 @@
+"""The way of CUDA tensors, on the emulator: CPU tensors that pose as a GPU's, a stream of torch's.
+
+What a GPU alone can show is not shown: that torch's stream, allocator and graphs are what they say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from _support import emulator
+from _support.combinations import each
+from _support.emulator.arithmetic import launches
+from _support.tensors import ALL_CASES, DTYPES, FORMATS, SIZE, Case, PyramidCase, maps
+from torch import Tensor
+
+from roipool.torch._cuda import Cuda
+from roipool.torch._operators import kernel
+from roipool.torch._pyramids import ALL_FAMILIES
+
+CASES = [case for case in ALL_CASES if not case.adaptive]
+every_case = pytest.mark.parametrize("case", CASES, ids=str)
+
+
+class TorchStream:
+    """torch's stream 7."""
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, 7
+
+
+class Pretended(Cuda):
+    """CUDA tensors on the host; counts what torch allocates."""
+
+    def __init__(self) -> None:
+        super().__init__("cpu", lambda device: TorchStream())
+        self.allocated = 0
+
+    def allocate(self, size: int) -> Any:
+        self.allocated += size
+        return super().allocate(size)
+
+
+@pytest.fixture
+def cupy() -> Iterator[ModuleType]:
+    if (missing := emulator.why_not()) is not None:
+        pytest.skip(missing)
+    with emulator.active() as module:
+        launches.clear()
+        yield module
+
+
+def family_of(case: Case) -> Any:
+    name = case.op.forward
+    return ALL_FAMILIES.get(f"{name}_max" if case.variant.has_argmax else name, ALL_FAMILIES[name])
+
+
+def settings_of(case: Case) -> Any:
+    defaults = {"spatial_scale": 1.0, "aligned": True, "angle_unit": "radians"}
+    given = {**defaults, **case.options()}
+    family = family_of(case)
+    values = [given[name] for name in family.placing]
+    return family.settings(SIZE, values, given.get(str(case.op.filling), 0.0))
+
+
+def check_launches(bridge: Pretended) -> None:
+    """All on torch's stream, in memory of torch's."""
+    begin, end = "begin of stream 7", "end of stream 7"
+    assert launches[0] == begin
+    assert launches[-1] == end
+    depth = 0
+    for name in launches:
+        depth += (name == begin) - (name == end)
+        assert depth in (0, 1)
+        assert depth or name == end, f"{name} is on no stream"
+    assert any(name not in (begin, end) for name in launches)
+    assert bridge.allocated > 0
+
+
+@every_case
+@each(
+    lambda dtype, memory_format, **_: (
+        (dtype is torch.float32) == (memory_format is torch.contiguous_format)
+    ),
+    dtype={name: DTYPES[name] for name in ("float32", "bfloat16")},
+    memory_format=FORMATS,
+)
+def test_kernels_compute_what_the_cpu_does(
+    cupy: ModuleType, case: Case, dtype: torch.dtype, memory_format: torch.memory_format
+) -> None:
+    """Forward and gradients of every operation, through CuPy's arrays."""
+    bridge, family, settings = Pretended(), family_of(case), settings_of(case)
+    features = maps(dtype, memory_format)
+    at: tuple[Any, ...] = (case.boxes(dtype=torch.float32), case.indices())
+    last = memory_format is torch.channels_last
+    form: tuple[Any, ...] = (list(features.shape), last)
+    given: Any = features
+    names = ("average", "average_backward", "average_backward_boxes")
+    if isinstance(case, PyramidCase):
+        at = (*at, case.levels(at[0]))
+        given = case.pyramid(features)
+        names = ("average_levels", "average_levels_backward", "average_levels_backward_boxes")
+        form = ([size for one in given for size in one.shape], last)
+    placing = family.placing_of(settings)
+    gradient = maps(dtype, memory_format, seed=1, shape=(5, 3, *SIZE))
+
+    def both(name: str, *args: Any) -> Any:
+        expected = family.overloads[name](*args)
+        got = kernel(bridge, name, getattr(family, name))(*args)
+        for mine, other in zip(_list(got), _list(expected), strict=True):
+            assert mine.dtype is other.dtype
+            assert mine.stride() == other.stride()
+            close(mine, other)
+        return got
+
+    if family.is_maximum:
+        _, argmax = both("maximum", given, *at, *settings)
+        both("maximum_backward", gradient, argmax, *at, *form, *placing)
+    else:
+        both(names[0], given, *at, *settings)
+        both(names[1], gradient, *at, *form, *placing)
+    if case.moves:
+        both(names[2], gradient, given, *at, *placing)
+    check_launches(bridge)
+
+
+def _list(values: Any) -> list[Tensor]:
+    return [*values] if isinstance(values, (list, tuple)) else [values]
+
+
+def close(mine: Tensor, other: Tensor) -> None:
+    if not mine.is_floating_point():
+        assert torch.equal(mine, other)
+        return
+    tolerance = {torch.float32: 2e-5, torch.bfloat16: 1.6e-2}[mine.dtype]
+    torch.testing.assert_close(mine, other, rtol=tolerance, atol=tolerance * 8)
+
+
+def test_a_box_of_no_image_pools_nothing(cupy: ModuleType) -> None:
+    """Nothing is read back to check it."""
+    case = next(case for case in CASES if case.op.forward == "roi_align")
+    family, features = family_of(case), maps(torch.float32)
+    table = torch.tensor([[5, 1, 1, 4, 4.0], [1, 1, 1, 4, 4]])
+    with cupy.no_reads():
+        pooled = kernel(Pretended(), "roi_align", family.average)(
+            features, table, None, *settings_of(case)
+        )
+    assert not pooled[0].any()
+    assert pooled[1].any()
+
+
+def test_errors_of_devices_come_before_anything_is_launched(cupy: ModuleType) -> None:
+    case = next(case for case in CASES if case.op.forward == "roi_align")
+    family, bridge = family_of(case), Pretended()
+    boxes = case.boxes(dtype=torch.float32)
+    for at in ((boxes.to("meta"), case.indices()), (boxes, case.indices().to("meta"))):
+        with pytest.raises(ValueError, match=r"roi_align: .* must be on the device of features"):
+            kernel(bridge, "roi_align", family.average)(
+                maps(torch.float32), *at, *settings_of(case)
+            )
+    assert [name for name in launches if "stream" not in name] == []
