@@ -35,6 +35,13 @@ class Bin(NamedTuple):
 
 
 EMPTY = Bin([], (0, 0))
+
+
+def _whole(found: Bin) -> Bin:
+    """A bin as it is."""
+    return found
+
+
 Definition: TypeAlias = Callable[[Box, int, int], Bin]  # (box, ph, pw) -> the samples of that bin
 
 
