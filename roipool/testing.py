@@ -1,4 +1,4 @@
-"""Tests of somebody else's implementation: does it compute what a system defines?
+"""Whether somebody else's implementation computes what a system defines.
 
 ``assert_conforms`` calls an implementation with roipool's catalogue of awkward input and with
 random calls, compares every answer with the oracle's, and says which rule a wrong one follows:
@@ -30,7 +30,7 @@ __all__ = [
 SEMANTICS = tuple(OPERATIONS)
 
 
-class NotConforming(AssertionError):
+class NotConforming(AssertionError):  # noqa: N818 - of the implementation
     """An implementation computes something else.
 
     Attributes

@@ -71,6 +71,7 @@ every_dtype = _of_dtypes("float16", "bfloat16", "float32", "float64")
 half_dtypes = _of_dtypes("float16", "bfloat16")
 real_dtypes = _of_dtypes("float32", "float64")
 
+
 def shape_in_layout(shape: Sequence[int], layout: str) -> tuple[int, ...]:
     """Return an NCHW shape in `layout`."""
     n, c, h, w = shape

@@ -6,6 +6,7 @@ import itertools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from roipool.verification.differential.case import Case
 from roipool.verification.differential.checking import Finding
@@ -17,7 +18,9 @@ from .examining import Examiner, Outcome
 from .rules import RULES, Rule
 
 TRIED = 16  # wrong calls on which rules are tried; as many right ones
-TRIED_IN_PAIRS = 4
+TRIED_FIRST = 4  # of them on which a rule must explain one, or it is not tried further
+TRIED_IN_PAIRS = 3
+MANY = 150  # calls on which rules are tried that are equal on those
 SECONDS = 5.0  # that making one call small may take
 
 
@@ -111,7 +114,7 @@ def _misbehaviours(
                 text = re.sub(r"[\d.]+", "#", str(finding.comparison.problem))
                 groups.setdefault((finding.subject, finding.what, text), []).append(outcome)
     for (subject, result, _), group in groups.items():
-        yield _described(examiner, group, right, subject, result)
+        yield _described(examiner, group, right, subject, result, _Explanation())
 
 
 def _wrong_numbers(
@@ -121,47 +124,55 @@ def _wrong_numbers(
     wrong = [outcome for outcome in outcomes if _is_wrong(outcome, result)]
     fine = [outcome for outcome in right if result in outcome.got]
     varied = [(rule, oracle) for rule in RULES if (oracle := rule.vary(examiner.oracle))]
+    known: list[Oracle] = []
     while wrong:
-        tried = _small(wrong, TRIED)
-        explained = {
-            rule: [one for one in tried if examiner.follows(one, result, oracle)]
-            for rule, oracle in varied
-        }
-        most = max((len(some) for some in explained.values()), default=0)
-        if most:
-            best = [(rule, oracle) for rule, oracle in varied if len(explained[rule]) == most]
-            chosen, *others = _fewest_contradictions(examiner, best, fine, result)
-            (rule, oracle), against = chosen
-            same = [one for one in wrong if examiner.follows(one, result, oracle)]
-            ties = tuple(other for (other, _), count in others if count == against)
-            yield _described(
-                examiner, same, fine, "oracle", result, (rule,), oracle, ties, against,
-                (most, len(tried)),
-            )  # fmt: skip
-        elif (pair := _pair(examiner, tried, result, varied)) is not None:
-            rules, oracle = pair
-            same = [one for one in wrong if examiner.follows(one, result, oracle)]
-            yield _described(examiner, same, fine, "oracle", result, rules, oracle,
-                             counts=(len(same), len(wrong)))  # fmt: skip
-        else:
-            same = wrong
-            yield _described(examiner, same, fine, "oracle", result, counts=(0, len(tried)))
+        explanation = _explanation(examiner, wrong, fine, result, varied)
+        same = wrong
+        if explanation.oracle is not None:
+            known.append(explanation.oracle)
+            same = [one for one in wrong if examiner.follows(one, result, explanation.oracle)]
+        yield _described(examiner, same, fine, "oracle", result, explanation, known)
         wrong = [one for one in wrong if one not in same]
 
 
-def _fewest_contradictions(
+class _Explanation(NamedTuple):
+    """Rules that explain wrong calls, as an oracle, with what `Diagnosis` says of them."""
+
+    rules: tuple[Rule, ...] = ()
+    oracle: Oracle | None = None
+    alternatives: tuple[Rule, ...] = ()
+    explained: int = 0
+    wrong: int = 0
+    contradicted: int = 0
+
+
+def _explanation(
     examiner: Examiner,
-    rules: Sequence[tuple[Rule, Oracle]],
+    wrong: Sequence[Outcome],
     right: Sequence[Outcome],
     result: str,
-) -> list[tuple[tuple[Rule, Oracle], int]]:
-    """Return rules with the number of right calls that do not follow them, the fewest first."""
-    tried = _small(right, TRIED)
-    counts = [
-        (one, sum(not examiner.follows(outcome, result, one[1]) for outcome in tried))
-        for one in rules
-    ]
-    return sorted(counts, key=lambda one: one[1])
+    varied: Sequence[tuple[Rule, Oracle]],
+) -> _Explanation:
+    """Return what explains most of some wrong calls, and contradicts the fewest right ones."""
+
+    def follow(oracle: Oracle, some: Sequence[Outcome]) -> int:
+        return sum(examiner.follows(one, result, oracle) for one in some)
+
+    tried, fine = _small(wrong, TRIED), _small(right, TRIED)
+    few = [one for one in varied if follow(one[1], tried[:TRIED_FIRST])]
+    if not few:
+        rules, oracle = _pair(examiner, tried, result, varied)
+        return _Explanation(rules, oracle, (), len(tried) if rules else 0, len(tried))
+    for source, count in ((wrong, TRIED), (right, TRIED), (wrong, MANY), (right, MANY)):
+        counts = [follow(oracle, _small(source, count)) for _, oracle in few]
+        few = [one for one, so_many in zip(few, counts, strict=True) if so_many == max(counts)]
+        if len(few) == 1:
+            break
+    (rule, oracle), *others = few
+    return _Explanation(
+        (rule,), oracle, tuple(other for other, _ in others), follow(oracle, tried), len(tried),
+        len(fine) - follow(oracle, fine),
+    )  # fmt: skip
 
 
 def _pair(
@@ -169,14 +180,14 @@ def _pair(
     wrong: Sequence[Outcome],
     result: str,
     varied: Sequence[tuple[Rule, Oracle]],
-) -> tuple[tuple[Rule, ...], Oracle] | None:
+) -> tuple[tuple[Rule, ...], Oracle | None]:
     """Return two rules that explain the smallest calls together, if two do."""
     few = _small(wrong, TRIED_IN_PAIRS)
     for (first, oracle), (second, _) in itertools.combinations(varied, 2):
         both = second.vary(oracle)
         if both is not None and all(examiner.follows(one, result, both) for one in few):
             return (first, second), both
-    return None
+    return (), None
 
 
 def _is_wrong(outcome: Outcome, result: str) -> bool:
@@ -197,33 +208,35 @@ def _described(
     right: Sequence[Outcome],
     subject: str,
     result: str,
-    rules: tuple[Rule, ...] = (),
-    oracle: Oracle | None = None,
-    alternatives: tuple[Rule, ...] = (),
-    contradicted: int = 0,
-    counts: tuple[int, int] = (0, 0),
+    explanation: _Explanation,
+    known: Sequence[Oracle] = (),
 ) -> Diagnosis:
-    """Make the smallest of some calls smaller, and say what is wrong with them."""
-    first = _small(same, 1)[0]
+    """Make the smallest of some calls smaller, and say what is wrong with them.
+
+    It stays one that the explanation explains, or, where there is none, nothing that is `known`.
+    """
+    first, oracle = _small(same, 1)[0], explanation.oracle
 
     def failure_of(case: Case) -> Finding | None:
         own = examiner.plan.as_called(case)
         if own.dtype != examiner.plan.dtype or not examiner.plan.includes(own):
             return None
         outcome = examiner.examine(first.name, own)
-        if oracle is not None and not examiner.follows(outcome, result, oracle):
+        found = _finding(outcome, subject, result)
+        if found is None or (oracle and not examiner.follows(outcome, result, oracle)):
             return None
-        return _finding(outcome, subject, result)
+        if not oracle and any(examiner.follows(outcome, result, other) for other in known):
+            return None
+        return found
 
     found = _finding(first, subject, result)
     assert found is not None
     smallest, finding = shrink(first.case, found, failure_of, SECONDS)
-    smallest = examiner.plan.as_called(smallest)
     return Diagnosis(
-        subject, result, rules, alternatives, *counts, contradicted,
-        tuple(outcome.name for outcome in same),
+        subject, result, explanation.rules, explanation.alternatives, explanation.explained,
+        explanation.wrong, explanation.contradicted, tuple(outcome.name for outcome in same),
         tuple(in_common([one.case for one in same], [one.case for one in right])),
-        smallest, finding, first.name,
+        examiner.plan.as_called(smallest), finding, first.name,
     )  # fmt: skip
 
 

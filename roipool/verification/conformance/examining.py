@@ -23,6 +23,7 @@ from .worker import Misbehaviour
 
 # By what coordinates are moved to learn what rounding them otherwise may change: a few roundings.
 STEPS = 8
+ROUNDINGS = 16  # of a sum, of the size of its largest term
 SLACK = 4  # times what such moves change
 
 
@@ -138,11 +139,23 @@ class Examiner:
         return outcome if self.strict or not outcome.failures else self._forgiven(outcome)
 
     def follows(self, outcome: Outcome, result: str, oracle: Oracle) -> bool:
-        """Return whether a result of a call is what another oracle gives."""
+        """Return whether a result of a call is what another oracle gives.
+
+        Weights of a changed rule may be negative, so that sums are rounded more than their terms
+        tell.
+        """
+        case = outcome.case
+        largest = np.abs(case.maps)[np.isfinite(case.maps)].max(initial=0.0)
+        sizes = {"pooled": largest, "gradient": np.abs(case.grad).sum()}
+        rounding = ROUNDINGS * np.finfo(case.real).eps
+
+        def slack(result: str, expected: Array) -> Array | float:
+            return self._slack(result, expected) + rounding * sizes.get(result, 0.0)
+
         try:
             found = [
                 finding for finding in
-                self._compared(outcome.case, outcome.got, oracle, outcome.argmax, self._slack)
+                self._compared(outcome.case, outcome.got, oracle, outcome.argmax, slack)
                 if finding.what.split()[0] == result
             ]  # fmt: skip
         except Exception:  # noqa: BLE001 - a changed rule may read beyond a map, or never end

@@ -115,7 +115,7 @@ class Process:
             self._errors = None
 
     def _start(self) -> None:
-        self._errors = cast(BinaryIO, tempfile.TemporaryFile())
+        self._errors = cast(BinaryIO, tempfile.TemporaryFile())  # noqa: SIM115 - closed by `close`
         try:
             self._process = subprocess.Popen(
                 [self._python, str(Path(worker.__file__))],
@@ -141,8 +141,8 @@ class Process:
         timer = threading.Timer(seconds, process.kill)
         timer.start()
         try:
-            worker.send(process.stdin, message)
-            return worker.receive(process.stdout)
+            worker.send(cast(BinaryIO, process.stdin), message)
+            return worker.receive(cast(BinaryIO, process.stdout))
         except (EOFError, OSError):
             status = process.wait()
             late = timer.finished.is_set()

@@ -14,7 +14,7 @@ from roipool.verification.differential.case import Case
 from roipool.verification.differential.operations import OPERATIONS
 from roipool.verification.differential.shrinking import text_of
 
-from .calls import KINDS, Plan
+from .calls import KINDS, Plan, in_box_type
 from .diagnosis import Diagnosis, diagnose
 from .examining import Examiner, Outcome
 from .implementations import Calls, calls_of
@@ -216,7 +216,8 @@ def smallest_call(diagnosis: Diagnosis, report: Report) -> str:
 def arguments_of(case: Case, function: str) -> list[str]:
     """Return the arguments of roipool's own call of a function, as text."""
     calls: list[Call] = []
-    run(case, roipool, OPERATIONS[case.operation]._replace(box_gradient=""), calls=calls)
+    operation = in_box_type(OPERATIONS[case.operation], case.dtype)
+    run(case, roipool, operation._replace(box_gradient=""), calls=calls)
     (call,) = (one for one in calls if one.function == function)
     hidden = ("layout", "out", "return_argmax")
     return [

@@ -149,6 +149,12 @@ def _side(
     return side
 
 
+def _turned(case: Case) -> Case:
+    if "clockwise" not in case.options:
+        return case
+    return replace(case, options={**case.options, "clockwise": not case.options["clockwise"]})
+
+
 # ---- Samples of ROI align
 
 
@@ -197,7 +203,7 @@ def _row_before_first(wraps: bool) -> Callable[..., Any]:
 def _cut_to_zero(at: Any, size: int, real: Any) -> Any:
     if not at < 0 or size < 2:
         return _neighbours(at, size, real)
-    return 0, 1, float(real(1) - at), float(at)
+    return (0, 1, float(real(1) - at), float(at)) if at > -1 else (0, 0, 0.0, 0.0)
 
 
 def _row_past_last(at: Any, size: int, real: Any) -> Any:
@@ -205,7 +211,7 @@ def _row_past_last(at: Any, size: int, real: Any) -> Any:
     if not at > size - 1:
         return _neighbours(at, size, real)
     before = float(real(size) - at)
-    return size - 1, size - 1, before if before < 1 else 0.0, 0.0
+    return size - 1, size - 1, before, 0.0
 
 
 def _outside(low: float, high: float, *, ends: bool = False) -> Callable[[Any, int], bool]:
@@ -233,6 +239,19 @@ def _nan_if_empty(found: Bin) -> Bin:
     if math.prod(found.grid):
         return found
     return Bin([Sample(0, math.nan, math.nan, [(0, 0, math.nan)])], (1, 1))
+
+
+def _reading(weightless: bool, corner: bool) -> Callable[[Bin], Bin]:
+    """Return what lets samples read cells times 0: their neighbours, and the map's first cell."""
+
+    def weighted(found: Bin) -> Bin:
+        samples = []
+        for one in found.samples:
+            pixels = one.pixels or ([(0, 0, 0.0)] if corner else [])
+            samples.append(one._replace(pixels=pixels, reads_all=weightless or not one.pixels))
+        return Bin(samples, found.grid)
+
+    return weighted
 
 
 def _last_first(found: Bin) -> Bin:
@@ -353,8 +372,8 @@ RULES: tuple[Rule, ...] = (
          "length", _option("aligned", True)),
     Rule("mode ignored", "takes half_pixel for output_half_pixel",
          _option("coordinate_transformation_mode", "output_half_pixel")),
-    Rule("+1 added", "adds 1 to the width and height of boxes (end - start + 1); a box here ends at "
-         "its corner", _rules(side=_side(extra=1.0))),
+    Rule("+1 added", "adds 1 to the width and height of boxes (end - start + 1); a box here "
+         "ends at its corner", _rules(side=_side(extra=1.0))),
     Rule("box rounded", "rounds boxes to whole cells first, as ROI pooling does",
          _rules(side=_side(rounded=True))),
     Rule("side not held at 1", "does not hold sides at one cell at least where aligned is False",
@@ -362,8 +381,7 @@ RULES: tuple[Rule, ...] = (
     Rule("side held at 1", "holds sides at one cell at least even where aligned is True",
          _rules(side=_side(least=True))),
     Rule("turns the other way", "turns boxes the other way: clockwise for counter-clockwise",
-         _case(lambda case: replace(case, options=case.options | {
-             "clockwise": not case.options["clockwise"]}) if "clockwise" in case.options else case)),
+         _case(_turned)),
     Rule("coordinates in float16", "computes coordinates in float16",
          _argument("coordinate_dtype", np.float16, None)),
     Rule("coordinates in float64", "computes coordinates in float64, not in the features' type",
@@ -374,8 +392,8 @@ RULES: tuple[Rule, ...] = (
     Rule("adaptive count by floor, at least 1", "rounds the adaptive number of samples down, to 1 "
          "at least; it is the ceiling of the bin's size",
          _rules(samples_per_bin=_count(math.floor, 1))),
-    Rule("adaptive count by rounding", "rounds the adaptive number of samples to the nearest; it is "
-         "the ceiling of the bin's size", _rules(samples_per_bin=_count(_up))),
+    Rule("adaptive count by rounding", "rounds the adaptive number of samples to the nearest; it "
+         "is the ceiling of the bin's size", _rules(samples_per_bin=_count(_up))),
     Rule("sampling ratio ignored", "ignores sampling_ratio: it is always adaptive",
          _rules(samples_per_bin=_always_adaptive)),
     Rule("adaptive taken for 2", "takes an adaptive sampling_ratio for 2",
@@ -384,12 +402,19 @@ RULES: tuple[Rule, ...] = (
          _rules(samples_per_bin=_never_adaptive(1))),
     Rule("samples at the start", "places samples at the start of their part of the bin, not in its "
          "middle", _rules(centre=0.0)),
-    Rule("count without max 1", "divides by the number of samples without max(count, 1): 0/0 is NaN "
-         "where a bin has none", _rules(weighted=_nan_if_empty)),
+    Rule("count without max 1", "divides by the number of samples without max(count, 1): 0/0 is "
+         "NaN where a bin has none", _rules(weighted=_nan_if_empty)),
     Rule("not divided", "does not divide the sum of samples by their number",
          _rules(weighted=_undivided)),
     Rule("divided by samples inside", "divides by the number of samples inside the map; those "
          "outside count, too", _rules(weighted=_inside_only)),
+    Rule("reads weightless neighbours", "reads neighbours of weight 0 times 0: NaN and infinities "
+         "there leak into the result", _rules(weighted=_reading(True, False))),
+    Rule("reads the first cell", "reads the map's first cell times 0 for samples outside: NaN and "
+         "infinities there leak into the result", _rules(weighted=_reading(False, True))),
+    Rule("reads times 0", "reads neighbours of weight 0, and for samples outside the map's first "
+         "cell, times 0: NaN and infinities there leak into the result",
+         _rules(weighted=_reading(True, True))),
     Rule("maximum for average", "takes the maximum of samples, not their average",
          _argument("mode", "max", "avg")),
     # Weights and borders
@@ -407,20 +432,21 @@ RULES: tuple[Rule, ...] = (
          "it is one cell", _rules(is_outside=_outside(-0.5, 0.5))),
     Rule("-1 and H outside", "takes samples at exactly -1 or H as outside; they are inside",
          _rules(is_outside=_outside(-1.0, 1.0, ends=True))),
-    Rule("no border", "holds samples at the border however far outside they are; more than one cell "
-         "off they are 0", _rules(is_outside=_outside(-math.inf, math.inf), margin=64.0)),
+    Rule("no border", "holds samples at the border however far outside they are; more than one "
+         "cell off they are 0", _rules(is_outside=_outside(-math.inf, math.inf), margin=64.0)),
     Rule("floor of a negative", "floors a negative position to cell -1, which it takes as 0; it is "
          "held at cell 0", _rules(neighbours=_row_before_first(False))),
     Rule("negative index wraps", "floors a negative position to cell -1, which is the last of the "
          "axis; it is held at cell 0", _rules(neighbours=_row_before_first(True))),
     Rule("negative position cut", "cuts a negative position to cell 0 but keeps its negative "
          "fraction as a weight; it is held at cell 0", _rules(neighbours=_cut_to_zero)),
-    Rule("clamp at H", "holds positions at H instead of H - 1: past the last cell's centre it reads "
-         "cell H", _rules(neighbours=_row_past_last)),
+    Rule("clamp at H", "holds positions at H instead of H - 1: past the last cell's centre it "
+         "reads cell H", _rules(neighbours=_row_past_last)),
     # Pooling of cells
     Rule("half to even", "rounds halves to even; here they go away from zero",
          _rules(round_corner=_half_to_even)),
-    Rule("halves up", "rounds by floor(x + 0.5): negative halves go up; here they go away from zero",
+    Rule("halves up", "rounds by floor(x + 0.5): negative halves go up; here "
+         "they go away from zero",
          _rules(round_corner=_up)),
     Rule("(int)(x + 0.5)", "rounds by cutting x + 0.5, which is wrong for negative coordinates",
          _rules(round_corner=_cut_after_half)),
@@ -476,8 +502,8 @@ RULES: tuple[Rule, ...] = (
          "zero", _rules(nearest=_half_to_even)),
     Rule("nearest floored", "floors positions in nearest sampling; they are rounded",
          _rules(nearest=math.floor)),
-    Rule("last cell not pinned", "leaves the last cell where rounding puts it; it is exactly on the "
-         "box's edge", _argument("pinned", False, True)),
+    Rule("last cell not pinned", "leaves the last cell where rounding puts it; it is exactly on "
+         "the box's edge", _argument("pinned", False, True)),
     Rule("last cell pinned", "puts the last cell exactly on the box's edge; it is where rounding "
          "puts it", _argument("pinned", True, True)),
 )  # fmt: skip

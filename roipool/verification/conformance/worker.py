@@ -75,7 +75,7 @@ class NumpyArrays:
         Where they lie.
     """
 
-    devices = ("cpu",)
+    devices: Sequence[str] = ("cpu",)
 
     def __init__(self, device: str) -> None:
         if device not in self.devices:
@@ -96,7 +96,7 @@ class NumpyArrays:
 class TorchArrays(NumpyArrays):
     """Tensors of PyTorch."""
 
-    devices = ("cpu", "cuda")
+    devices: Sequence[str] = ("cpu", "cuda")
 
     def __init__(self, device: str) -> None:
         super().__init__(device)
@@ -126,7 +126,7 @@ class TorchArrays(NumpyArrays):
 class CupyArrays(NumpyArrays):
     """Arrays of CuPy."""
 
-    devices = ("cuda",)
+    devices: Sequence[str] = ("cuda",)
 
     def __init__(self, device: str) -> None:
         super().__init__(device)
@@ -146,7 +146,7 @@ class CupyArrays(NumpyArrays):
 class JaxArrays(NumpyArrays):
     """Arrays of JAX."""
 
-    devices = ("cpu", "cuda")
+    devices: Sequence[str] = ("cpu", "cuda")
 
     def __init__(self, device: str) -> None:
         super().__init__(device)
@@ -194,7 +194,7 @@ class Caller:
         self.functions = {"forward": forward, "backward": backward}
         if backward == AUTOGRAD and arrays != "torch":
             raise ValueError(f"backward 'autograd' needs arrays 'torch', got {arrays!r}")
-        self.arrays = ARRAYS[arrays](device)
+        self.arrays: Any = ARRAYS[arrays](device)
         self.graph: Any = None  # features and pooled values of the last forward
 
     def parameters(self, which: str) -> Any:
@@ -374,7 +374,7 @@ def serve() -> None:
         except EOFError:
             return
         try:
-            answer = {"results": caller.call(*request)}
+            answer: Any = {"results": caller.call(*request)}
         except Misbehaviour as error:
             answer = {"kind": error.kind, "text": str(error)}
         send(replies, answer)
