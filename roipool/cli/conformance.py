@@ -15,7 +15,8 @@ from roipool.cli.text import printable
 
 __all__ = ["add_arguments", "is_asked", "run"]
 
-_NAMES: dict[str, Any] = {  # of options that mean nothing without --implementation, with their defaults
+# Options that mean nothing without --implementation, with their defaults.
+_NAMES: dict[str, Any] = {
     "semantics": None, "backward": None, "arrays": "numpy", "dtype": "float32", "device": "cpu",
     "option": [], "without": "", "calls": 300, "tolerances": None, "junit": None, "strict": False,
     "python": sys.executable, "timeout": 20.0,

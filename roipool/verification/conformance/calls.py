@@ -163,9 +163,8 @@ def _sides(case: Case) -> Array:
     """Return the sides of boxes, in cells."""
     with np.errstate(all="ignore"):
         scale = np.abs(case.options.get("spatial_scale", 1.0))
-        return np.nan_to_num(
-            (case.rois[:, 3:5] - case.rois[:, 1:3]) * scale, nan=1.0, posinf=1.0, neginf=1.0
-        )
+        sides = (case.rois[:, 3:5] - case.rois[:, 1:3]) * scale
+    return np.where(np.isfinite(sides), sides, 1.0)
 
 
 def _extends_outside(case: Case) -> bool:

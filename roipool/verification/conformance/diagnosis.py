@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
+
 from roipool.verification.differential.case import Case
 from roipool.verification.differential.checking import Finding
 from roipool.verification.differential.oracle import Oracle
@@ -77,7 +79,9 @@ class Diagnosis:
         return "follows no rule that is known here"
 
 
-def diagnose(examiner: Examiner, outcomes: Sequence[Outcome]) -> list[Diagnosis]:
+def diagnose(
+    examiner: Examiner, outcomes: Sequence[Outcome], seconds: float = SECONDS
+) -> list[Diagnosis]:
     """Return what is wrong, the most frequent first.
 
     Parameters
@@ -86,6 +90,8 @@ def diagnose(examiner: Examiner, outcomes: Sequence[Outcome]) -> list[Diagnosis]
         Made the calls, and makes smaller ones.
     outcomes : sequence of Outcome
         Of all calls.
+    seconds : float
+        That making one call small may take.
 
     Returns
     -------
@@ -93,18 +99,21 @@ def diagnose(examiner: Examiner, outcomes: Sequence[Outcome]) -> list[Diagnosis]
     """
     right = [outcome for outcome in outcomes if not outcome.failures and outcome.got]
     found = [
-        *_misbehaviours(examiner, outcomes, right),
+        *_misbehaviours(examiner, outcomes, right, seconds),
         *(
             diagnosis
             for result in ("pooled", "argmax", "gradient")
-            for diagnosis in _wrong_numbers(examiner, outcomes, right, result)
+            for diagnosis in _wrong_numbers(examiner, outcomes, right, result, seconds)
         ),
     ]
     return sorted(found, key=lambda one: -len(one.calls))
 
 
 def _misbehaviours(
-    examiner: Examiner, outcomes: Sequence[Outcome], right: Sequence[Outcome]
+    examiner: Examiner,
+    outcomes: Sequence[Outcome],
+    right: Sequence[Outcome],
+    seconds: float,
 ) -> Iterator[Diagnosis]:
     """Yield what is no number, by kind and message."""
     groups: dict[tuple[str, str, str], list[Outcome]] = {}
@@ -114,11 +123,15 @@ def _misbehaviours(
                 text = re.sub(r"[\d.]+", "#", str(finding.comparison.problem))
                 groups.setdefault((finding.subject, finding.what, text), []).append(outcome)
     for (subject, result, _), group in groups.items():
-        yield _described(examiner, group, right, subject, result, _Explanation())
+        yield _described(examiner, group, right, subject, result, _Explanation(), (), seconds)
 
 
 def _wrong_numbers(
-    examiner: Examiner, outcomes: Sequence[Outcome], right: Sequence[Outcome], result: str
+    examiner: Examiner,
+    outcomes: Sequence[Outcome],
+    right: Sequence[Outcome],
+    result: str,
+    seconds: float,
 ) -> Iterator[Diagnosis]:
     """Yield the rules that wrong numbers follow: that which explains most, then of what is left."""
     wrong = [outcome for outcome in outcomes if _is_wrong(outcome, result)]
@@ -131,7 +144,7 @@ def _wrong_numbers(
         if explanation.oracle is not None:
             known.append(explanation.oracle)
             same = [one for one in wrong if examiner.follows(one, result, explanation.oracle)]
-        yield _described(examiner, same, fine, "oracle", result, explanation, known)
+        yield _described(examiner, same, fine, "oracle", result, explanation, known, seconds)
         wrong = [one for one in wrong if one not in same]
 
 
@@ -183,11 +196,24 @@ def _pair(
 ) -> tuple[tuple[Rule, ...], Oracle | None]:
     """Return two rules that explain the smallest calls together, if two do."""
     few = _small(wrong, TRIED_IN_PAIRS)
-    for (first, oracle), (second, _) in itertools.combinations(varied, 2):
+    matter = [one for one in varied if _changes(examiner, few[0], result, one[1])]
+    for (first, oracle), (second, _) in itertools.combinations(matter, 2):
         both = second.vary(oracle)
         if both is not None and all(examiner.follows(one, result, both) for one in few):
             return (first, second), both
     return (), None
+
+
+def _changes(examiner: Examiner, outcome: Outcome, result: str, oracle: Oracle) -> bool:
+    """Return whether an oracle answers a call otherwise than the right one."""
+    try:
+        right, other = (
+            examiner.expected(outcome, outcome.case, one)[result]
+            for one in (examiner.oracle, oracle)
+        )
+    except Exception:  # noqa: BLE001 - a changed rule may read beyond a map
+        return False
+    return not np.array_equal(right, other, equal_nan=True)
 
 
 def _is_wrong(outcome: Outcome, result: str) -> bool:
@@ -209,7 +235,8 @@ def _described(
     subject: str,
     result: str,
     explanation: _Explanation,
-    known: Sequence[Oracle] = (),
+    known: Sequence[Oracle],
+    seconds: float,
 ) -> Diagnosis:
     """Make the smallest of some calls smaller, and say what is wrong with them.
 
@@ -231,7 +258,7 @@ def _described(
 
     found = _finding(first, subject, result)
     assert found is not None
-    smallest, finding = shrink(first.case, found, failure_of, SECONDS)
+    smallest, finding = shrink(first.case, found, failure_of, seconds)
     return Diagnosis(
         subject, result, explanation.rules, explanation.alternatives, explanation.explained,
         explanation.wrong, explanation.contradicted, tuple(outcome.name for outcome in same),

@@ -147,7 +147,10 @@ class Examiner:
         case = outcome.case
         largest = np.abs(case.maps)[np.isfinite(case.maps)].max(initial=0.0)
         sizes = {"pooled": largest, "gradient": np.abs(case.grad).sum()}
-        rounding = ROUNDINGS * np.finfo(case.real).eps
+        real: Any = case.real
+        if dtypes()[case.dtype].itemsize == 2:
+            real = oracle.operation.fixed.get("coordinate_dtype", real)
+        rounding = ROUNDINGS * float(np.finfo(real).eps)
 
         def slack(result: str, expected: Array) -> Array | float:
             return self._slack(result, expected) + rounding * sizes.get(result, 0.0)
@@ -218,10 +221,10 @@ class Examiner:
 
     def _margins(self, outcome: Outcome) -> dict[str, Array | float]:
         """Return what the rounding of positions may change of each result."""
-        right = self._expected(outcome, outcome.case)
+        right = self.expected(outcome, outcome.case, self.oracle)
         margins: dict[str, Array | float] = {}
         for case in moved(outcome.case):
-            other = self._expected(outcome, case)
+            other = self.expected(outcome, case, self.oracle)
             for name in ("pooled", "gradient"):
                 if name in right:
                     with np.errstate(invalid="ignore"):
@@ -231,15 +234,16 @@ class Examiner:
                     margins[name] = np.maximum(margins.get(name, 0.0), most)
         return margins
 
-    def _expected(self, outcome: Outcome, case: Case) -> Results:
-        more: dict[str, Any] = {"coordinate_dtype": case.real}
+    def expected(self, outcome: Outcome, case: Case, oracle: Oracle) -> Results:
+        """Return what an oracle answers to a case, in place of that of an outcome."""
+        fixed = oracle.operation.fixed
+        more: dict[str, Any] = {"coordinate_dtype": fixed.get("coordinate_dtype", case.real)}
         if outcome.argmax is not None:
             more["argmax"] = outcome.argmax.astype(np.int64)
-        prepared = self.oracle.prepare(case)
-        plain = replace(prepared, dtype="float64", layout="NCHW")
+        plain = replace(oracle.prepare(case), dtype="float64", layout="NCHW")
         with np.errstate(all="ignore"):
-            return self.oracle.finish(case, run(plain, roipool.reference, self.oracle.operation,
-                                                **more))  # fmt: skip
+            found = run(plain, roipool.reference, oracle.operation, **more)
+            return oracle.finish(case, found)
 
 
 def moved(case: Case) -> Iterator[Case]:
@@ -251,9 +255,10 @@ def moved(case: Case) -> Iterator[Case]:
     step = STEPS * float(np.finfo(case.real).eps)
     with np.errstate(all="ignore"):
         size = np.abs(case.rois[:, 1:]).max(axis=1, keepdims=True, initial=1.0) * step
-    for signs in ((1, 1, 1, 1), (-1, -1, -1, -1), (1, 1, -1, -1), (-1, -1, 1, 1)):
+    for signs in ((1, 1, 1, 1), (-1, -1, -1, -1), (-1, -1, 1, 1)):
         table = case.rois.copy()
-        table[:, 1:] += size * np.array(signs)
+        with np.errstate(all="ignore"):
+            table[:, 1:] += size * np.array(signs)
         yield replace(case, rois=table)
 
 

@@ -241,20 +241,23 @@ def _function(
         if one.default is one.empty and one.kind is not one.KEYWORD_ONLY
     ]  # fmt: skip
     accepted = calls.parameters(which)
-    droppable = {own for own in signature.parameters if operation.names.get(own, own) in fixed}
-    droppable |= {*OWN_OPTIONS, *operation.fixed}
+    canonical = {own: operation.names.get(own, own) for own in signature.parameters}
+    droppable = {own for own, name in canonical.items() if name in {*fixed, *operation.fixed}}
+
+    def takes(name: str) -> bool:
+        if name in required or name in NEVER_PASSED:
+            return False
+        if name in OWN_OPTIONS:
+            return accepted is not None and name in accepted
+        return accepted is None or name not in droppable or name in accepted
 
     def call(**arguments: Any) -> tuple[Any, ...]:
         given = [(name, arguments[name]) for name in required if name in arguments]
-        options = {
-            name: value for name, value in arguments.items()
-            if name not in (*required, *NEVER_PASSED)
-            and (name not in droppable or name in (accepted or ()))
-        }  # fmt: skip
+        options = {name: value for name, value in arguments.items() if takes(name)}
         return tuple(np.asarray(one) for one in calls.call(which, given, options))
 
-    needed = {own for own in signature.parameters if operation.names.get(own, own) in
-              operation.options} - droppable - set(required)  # fmt: skip
+    needed = {own for own, name in canonical.items() if name in operation.options}
+    needed -= {*droppable, *required}
     if accepted is not None and (lacking := sorted(needed - set(accepted))):
         raise ValueError(
             f"the {which} has no argument {lacking[0]!r}, which {semantics} has: "

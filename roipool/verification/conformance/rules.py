@@ -382,9 +382,9 @@ RULES: tuple[Rule, ...] = (
          _rules(side=_side(least=True))),
     Rule("turns the other way", "turns boxes the other way: clockwise for counter-clockwise",
          _case(_turned)),
-    Rule("coordinates in float16", "computes coordinates in float16",
+    Rule("float16", "computes coordinates in float16",
          _argument("coordinate_dtype", np.float16, None)),
-    Rule("coordinates in float64", "computes coordinates in float64, not in the features' type",
+    Rule("float64", "computes coordinates in float64, not in the features' type",
          _argument("coordinate_dtype", np.float64, None)),
     # Number of samples
     Rule("adaptive count by floor", "rounds the adaptive number of samples down; it is the ceiling "
