@@ -43,8 +43,11 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_unconfigure(config: pytest.Config) -> None:
     """End processes of implementations."""
     state = config.stash.get(_STATE, None)
-    for process in state.processes if state is not None else ():
-        process.close()
+    if state is not None and state.processes:
+        from roipool.verification.conformance.implementations import close
+
+        for process in state.processes:
+            close(process)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -55,7 +55,7 @@ LINES = (
     Line("torch", ("onnxruntime",), f"{OURS}.onnxruntime_ops:roi_align", "onnx.RoiAlign"),
     Line("torch", ("onnxruntime",), f"{OURS}.onnxruntime_ops:roi_align", "onnx.RoiAlign max"),
     Line("torch", ("onnxruntime",), f"{OURS}.onnxruntime_ops:max_roi_pool", "onnx.MaxRoiPool"),
-    Line("tensorflow", ("tensorflow",), f"{OURS}.tensorflow_ops:crop_and_resize",
+    Line("tensorflow", ("tensorflow-cpu",), f"{OURS}.tensorflow_ops:crop_and_resize",
          "tensorflow.crop_and_resize", f"{OURS}.tensorflow_ops:crop_and_resize_backward"),
     Line("openvino", ("openvino",), f"{OURS}.openvino_ops:roi_align", "torchvision.roi_align",
          calls=0),
@@ -127,8 +127,8 @@ def section(line: Line, python: str) -> list[str]:
         f"```\n{command(line)}\n```",
         "",
         (
-            f"{len(report.outcomes)} calls: {wrong} wrong, {report.rounded} right but for the rounding "
-            f"of positions{'; ' + report.stopped if report.stopped else ''}."
+            f"{len(report.outcomes)} calls: {wrong} wrong, {report.rounded} right but for the "
+            f"rounding of positions{'; ' + report.stopped if report.stopped else ''}."
         ),
         "",
     ]

@@ -156,13 +156,11 @@ class Examiner:
             return self._slack(result, expected) + rounding * sizes.get(result, 0.0)
 
         try:
-            found = [
-                finding for finding in
-                self._compared(outcome.case, outcome.got, oracle, outcome.argmax, slack)
-                if finding.what.split()[0] == result
-            ]  # fmt: skip
+            with np.errstate(all="ignore"):
+                every = self._compared(case, outcome.got, oracle, outcome.argmax, slack)
         except Exception:  # noqa: BLE001 - a changed rule may read beyond a map, or never end
             return False
+        found = [finding for finding in every if finding.what.split()[0] == result]
         return bool(found) and not any(finding.comparison.problem for finding in found)
 
     def _compared(
@@ -240,8 +238,8 @@ class Examiner:
         more: dict[str, Any] = {"coordinate_dtype": fixed.get("coordinate_dtype", case.real)}
         if outcome.argmax is not None:
             more["argmax"] = outcome.argmax.astype(np.int64)
-        plain = replace(oracle.prepare(case), dtype="float64", layout="NCHW")
         with np.errstate(all="ignore"):
+            plain = replace(oracle.prepare(case), dtype="float64", layout="NCHW")
             found = run(plain, roipool.reference, oracle.operation, **more)
             return oracle.finish(case, found)
 

@@ -122,6 +122,7 @@ class Process:
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors,
             )  # fmt: skip
         except OSError as error:
+            self.close()
             raise ValueError(f"{self._python}: {error.strerror}") from None
         try:
             answer = self._asked(self._first, max(self._seconds, 120.0))
@@ -195,6 +196,12 @@ def calls_of(
     if forward is None:
         raise TypeError("implementation must be a function, got None")
     return Caller(forward, backward, arrays, device)
+
+
+def close(calls: Calls) -> None:
+    """End the process of an implementation, if it has one."""
+    if isinstance(calls, Process):
+        calls.close()
 
 
 def library_of(

@@ -17,7 +17,7 @@ from roipool.verification.differential.shrinking import text_of
 from .calls import KINDS, Plan, in_box_type
 from .diagnosis import Diagnosis, diagnose
 from .examining import Examiner, Outcome
-from .implementations import Calls, calls_of
+from .implementations import Calls, calls_of, close
 from .tolerances import Tolerance
 
 MAX_CRASHES = 12
@@ -140,10 +140,15 @@ class Request:
             self.implementation, self.backward, self.arrays, device,
             **(self.process if isinstance(self.implementation, str) else {}),
         )  # fmt: skip
-        return Examiner(
-            self.plan(dtype), calls, has_backward=self.backward is not None, name=self.name,
-            tolerances=self.tolerances, strict=self.strict,
-        ), calls  # fmt: skip
+        try:
+            examiner = Examiner(
+                self.plan(dtype), calls, has_backward=self.backward is not None, name=self.name,
+                tolerances=self.tolerances, strict=self.strict,
+            )  # fmt: skip
+        except BaseException:
+            close(calls)
+            raise
+        return examiner, calls
 
     def reports(
         self, progress: Callable[[str, int], None] = lambda title, done: None
@@ -172,9 +177,7 @@ class Request:
             progress(f"{self.semantics}, {dtype} on {device}: finding rules", len(outcomes))
             found = diagnose(examiner, outcomes)
         finally:
-            close = getattr(calls, "close", None)
-            if close is not None:
-                close()
+            close(calls)
         return Report(self.name, self.semantics, dtype, device, outcomes, found, stopped)
 
 

@@ -108,6 +108,15 @@ def _results(change: Callable[[Case, Results], Results]) -> Vary:
 # ---- Boxes
 
 
+def _finite(nan: float, positive: float, negative: float) -> Vary:
+    """Let coordinates that are not finite be what a conversion to an integer makes of them."""
+    return _case(
+        lambda case: replace(
+            case, rois=np.nan_to_num(case.rois, nan=nan, posinf=positive, neginf=negative)
+        )
+    )
+
+
 def _columns(order: list[int]) -> Vary:
     return _case(lambda case: replace(case, rois=case.rois[:, order]))
 
@@ -382,6 +391,12 @@ RULES: tuple[Rule, ...] = (
          _rules(side=_side(least=True))),
     Rule("turns the other way", "turns boxes the other way: clockwise for counter-clockwise",
          _case(_turned)),
+    Rule("not finite is 0", "takes coordinates that are not finite for 0; such a box pools to "
+         "nothing", _finite(0.0, 0.0, 0.0)),
+    Rule("not finite is the lowest", "takes coordinates that are not finite for the lowest "
+         "integer; such a box pools to nothing", _finite(-(2.0**31), -(2.0**31), -(2.0**31))),
+    Rule("not finite is cut", "takes NaN for 0 and infinity for the largest integer; such a box "
+         "pools to nothing", _finite(0.0, 2.0**31, -(2.0**31))),
     Rule("float16", "computes coordinates in float16",
          _argument("coordinate_dtype", np.float16, None)),
     Rule("float64", "computes coordinates in float64, not in the features' type",
