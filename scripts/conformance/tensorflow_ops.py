@@ -21,9 +21,9 @@ def crop_and_resize(
     )  # fmt: skip
 
 
-def crop_and_resize_backward(grads: Any, boxes: Any, box_ind: Any, image_size: Any, T: Any) -> Any:  # noqa: N803
+def crop_and_resize_backward(grads: Any, boxes: Any, box_indices: Any, image_size: Any) -> Any:
     """Return the gradient of the image."""
     return tf.raw_ops.CropAndResizeGradImage(
-        grads=grads, boxes=boxes, box_ind=box_ind.astype(np.int32),
+        grads=grads, boxes=boxes, box_ind=box_indices.astype(np.int32),
         image_size=np.array(image_size, np.int32), T=tf.float32,
     )  # fmt: skip

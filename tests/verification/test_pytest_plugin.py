@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 SOURCES = Path(__file__).parents[2]
 
@@ -74,3 +77,17 @@ def test_it_costs_nothing_where_it_is_not_used(tmp_path: Path) -> None:
     text = "import sys\ndef test_x(): assert not {'roipool', 'numpy'} & set(sys.modules)\n"
     done = pytest_in(tmp_path, text)
     assert done.returncode == 0, done.stdout
+
+
+def test_the_documents_example(tmp_path: Path) -> None:
+    page = SOURCES / "docs" / "testing.md"
+    if not page.exists():
+        pytest.skip("no documents in this tree")
+    blocks = re.findall(r"```python\n# (\S+\.py)\n(.*?)```", page.read_text(), re.DOTALL)
+    names = [name for name, _ in blocks]
+    assert names == ["mine.py", "test_mine.py", "test_mine_by_case.py"]
+    for name, text in blocks:
+        (tmp_path / name).write_text(text)
+    done = pytest_in(tmp_path, "", "--import-mode=prepend", *names[1:])
+    assert done.returncode == 0, done.stdout
+    assert "passed" in done.stdout.splitlines()[-1]

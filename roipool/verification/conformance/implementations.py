@@ -139,17 +139,22 @@ class Process:
         assert process is not None
         assert process.stdin is not None
         assert process.stdout is not None
-        timer = threading.Timer(seconds, process.kill)
+        late = threading.Event()
+
+        def end() -> None:
+            late.set()
+            process.kill()
+
+        timer = threading.Timer(seconds, end)
         timer.start()
         try:
             worker.send(cast(BinaryIO, process.stdin), message)
             return worker.receive(cast(BinaryIO, process.stdout))
         except (EOFError, OSError):
             status = process.wait()
-            late = timer.finished.is_set()
             said = self._last_words()
             self.close()
-            if late:
+            if late.is_set():
                 raise Misbehaviour("hangs", f"gives no answer in {seconds:g} s") from None
             raise Misbehaviour("crashes", f"crashes: {_ending(status)}{said}") from None
         except BaseException:  # Ctrl-C in the middle of an answer

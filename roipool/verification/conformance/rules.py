@@ -278,6 +278,11 @@ def _up(value: Any) -> int:
     return math.floor(float(value) + 0.5)
 
 
+def _half_added_in_type(value: Any) -> int:
+    magnitude = math.floor(abs(value) + type(value)(0.5))
+    return -magnitude if value < 0 else magnitude
+
+
 def _cut_after_half(value: Any) -> int:
     return math.trunc(float(value) + 0.5)
 
@@ -463,6 +468,8 @@ RULES: tuple[Rule, ...] = (
     Rule("halves up", "rounds by floor(x + 0.5): negative halves go up; here "
          "they go away from zero",
          _rules(round_corner=_up)),
+    Rule("0.5 added in float32", "adds 0.5 in float32 to round, which makes 1 of 0.49999997",
+         _rules(round_corner=_half_added_in_type)),
     Rule("(int)(x + 0.5)", "rounds by cutting x + 0.5, which is wrong for negative coordinates",
          _rules(round_corner=_cut_after_half)),
     Rule("cut, not rounded", "cuts coordinates to whole cells; they are rounded",
