@@ -85,22 +85,10 @@ def is_asked(arguments: argparse.Namespace) -> bool:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Verify an implementation.
+    """Verify the implementation that is asked for.
 
-    Parameters
-    ----------
-    arguments : argparse.Namespace
-        What the parser made of the command line.
-
-    Returns
-    -------
-    int
-        1 if it does not conform, else 0.
-
-    Raises
-    ------
-    ValueError, OSError
-        If an option is wrong, or a file cannot be read or written.
+    Returns 1 if it does not conform, else 0; a ValueError or OSError says what is wrong with an
+    option or a file.
     """
     from roipool.testing import read_tolerances
     from roipool.verification.conformance.reports import Request, junit

@@ -155,16 +155,8 @@ def mmcv_roi_align_max(
     [[[[8.5, 9.5], [13.5, 14.5]]]]
     """
     planes, bins = _to_nchw(features, "NCHW"), _pair(output_size)
-    definition = _align(
-        bins,
-        planes.shape[2:],
-        spatial_scale,
-        sampling_ratio,
-        aligned,
-        coordinate_dtype,
-        np.float32,
-        rules,
-    )
+    options = spatial_scale, sampling_ratio, aligned
+    definition = _align(bins, planes.shape[2:], *options, coordinate_dtype, np.float32, rules)
     found = _maximum(
         planes, _boxes(rois, None, len(planes)), bins, definition, start, scan_all=True
     )

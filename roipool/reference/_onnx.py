@@ -52,15 +52,8 @@ def onnx_roi_align_max(
     [[[[3.9375, 4.5], [6.75, 7.3125]]]]
     """
     planes, bins = _to_nchw(features, "NCHW"), _pair(output_size)
-    definition = _align(
-        bins,
-        planes.shape[2:],
-        spatial_scale,
-        sampling_ratio,
-        aligned,
-        coordinate_dtype,
-        rules=rules,
-    )
+    options = spatial_scale, sampling_ratio, aligned
+    definition = _align(bins, planes.shape[2:], *options, coordinate_dtype, rules=rules)
 
     def one_product_each(box: Box, ph: int, pw: int) -> Bin:
         found = definition(box, ph, pw)

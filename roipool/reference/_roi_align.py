@@ -327,16 +327,8 @@ def roi_align(
     """
     planes, bins = _to_nchw(features, layout), _pair(output_size)
     boxes = _boxes(rois, batch_indices, len(planes))
-    definition = _align(
-        bins,
-        planes.shape[2:],
-        spatial_scale,
-        sampling_ratio,
-        aligned,
-        coordinate_dtype,
-        count_dtype,
-        rules,
-    )
+    options = spatial_scale, sampling_ratio, aligned, coordinate_dtype, count_dtype
+    definition = _align(bins, planes.shape[2:], *options, rules)
     if mode == "avg":
         return _from_nchw(_average(planes, boxes, bins, definition), layout)
     if mode != "max":
@@ -394,16 +386,8 @@ def roi_align_backward(
     """
     shape, upstream = _shape_nchw(input_shape, layout), _to_nchw(grad_output, layout)
     boxes, bins = _boxes(rois, batch_indices, shape[0]), _pair(upstream.shape[2:])
-    definition = _align(
-        bins,
-        shape[2:],
-        spatial_scale,
-        sampling_ratio,
-        aligned,
-        coordinate_dtype,
-        count_dtype,
-        rules,
-    )
+    options = spatial_scale, sampling_ratio, aligned, coordinate_dtype, count_dtype
+    definition = _align(bins, shape[2:], *options, rules)
     if mode == "avg":
         return _from_nchw(_average_backward(upstream, boxes, shape, definition), layout)
     if mode != "max" or argmax is None:
