@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,13 @@ def dies(input, boxes, output_size, **options):
         sys.stderr.write("terminate called\\n")
         sys.stderr.flush()
         os._exit(7)
+    return right(input, boxes, output_size, **options)
+
+def leaves_a_child(input, boxes, output_size, **options):
+    if len(boxes) == 60 and os.fork():
+        os._exit(9)
+    if len(boxes) == 60:
+        time.sleep(60)
     return right(input, boxes, output_size, **options)
 
 def hangs(input, boxes, output_size, **options):
@@ -80,6 +88,12 @@ def test_a_crash_is_an_answer(folder: Path, capsys: pytest.CaptureFixture[str]) 
     failures = [case for case in suite if case.find("failure") is not None]
     assert len(failures) == int(suite.get("failures", 0)) > 0
     assert failures[0].find("failure").get("message") == words  # type: ignore[union-attr]
+
+
+@pytest.mark.skipif(not hasattr(os, "waitid"), reason="needs os.waitid")
+def test_a_crash_with_a_child_that_holds_the_pipe(capsys: pytest.CaptureFixture[str]) -> None:
+    assert verify("leaves_a_child", "--calls", "0") == 1
+    assert "crashes: the process exits with status 9" in capsys.readouterr().out
 
 
 def test_a_call_that_does_not_end(capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import os
 import signal
 import subprocess
 import sys
@@ -120,10 +121,12 @@ class Process:
             self._process = subprocess.Popen(
                 [self._python, str(Path(worker.__file__))],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors,
+                start_new_session=True,
             )  # fmt: skip
         except OSError as error:
             self.close()
             raise ValueError(f"{self._python}: {error.strerror}") from None
+        threading.Thread(target=_end_with, args=(self._process,), daemon=True).start()
         try:
             answer = self._asked(self._first, max(self._seconds, 120.0))
         except Misbehaviour as error:
@@ -169,6 +172,15 @@ class Process:
         lines = self._errors.read()[-2000:].decode(errors="replace").splitlines()
         said = [line.strip() for line in lines if line.strip()]
         return f", after {said[-1][:120]!r}" if said else ""
+
+
+def _end_with(process: subprocess.Popen[bytes]) -> None:
+    """End the processes that a process started, once it ends: they hold its pipes open."""
+    if not hasattr(os, "waitid"):
+        return
+    with contextlib.suppress(OSError):
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # its number stays its own
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def _ending(status: int) -> str:
