@@ -36,6 +36,7 @@ from roipool.reference._loops import (
     _by_end,
     _every_bin,
     _slope,
+    _whole,
 )
 
 
@@ -91,12 +92,15 @@ class CropRules(NamedTuple):
         Functions of this module.
     nearest : callable
         From a position to the pixel that is copied.
+    weighted : callable
+        From a bin to the one whose sample is the result.
     """
 
     position: Callable[..., Scalar] = _crop_position
     is_outside: Callable[[Any, int], bool] = _is_outside
     neighbours: Callable[..., Neighbours] = _floor_and_ceil
     nearest: Callable[[Any], int] = _round_half_away
+    weighted: Callable[[Bin], Bin] = _whole
 
 
 TENSORFLOW = CropRules()
@@ -126,7 +130,7 @@ def _crop_bin(
         else:
             rows, columns = rules.neighbours(y, size[0], real), rules.neighbours(x, size[1], real)
             pixels = _corners(rows, columns)
-    return Bin([Sample(0, float(y), float(x), pixels)], (1, 1))
+    return rules.weighted(Bin([Sample(0, float(y), float(x), pixels)], (1, 1)))
 
 
 def _crop(

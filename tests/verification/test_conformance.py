@@ -36,7 +36,7 @@ def found(implementation: Any, semantics: str, **more: Any) -> Report:
         assert_conforms(
             implementation,
             semantics,
-            **{"without": FINITE, "random_calls": 8, "strict": True, **more},
+            **{"without": FINITE, "random_calls": 0, "strict": True, **more},
         )
     (report,) = caught.value.reports
     assert str(caught.value) == "\n".join(report.lines())
@@ -54,10 +54,19 @@ def own(semantics: str) -> Callable[..., Any]:
 # ---- Those that are right
 
 
-@pytest.mark.parametrize("semantics", SEMANTICS)
+USUAL = (
+    "roi_align_rotated", "mmcv.roi_pool", "mxnet.contrib_ROIAlign", "tensorflow.crop_and_resize",
+    "torchvision.roi_pool",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("semantics", [
+    name if name in USUAL else pytest.param(name, marks=pytest.mark.everything)
+    for name in SEMANTICS
+])  # fmt: skip
 def test_own_functions_conform(semantics: str) -> None:
     (report,) = assert_conforms(own(semantics), semantics, random_calls=4, strict=True)
-    assert len(report.outcomes) > 100
+    assert len(report.outcomes) > 60
     assert report.rounded == 0
 
 
@@ -88,14 +97,19 @@ def test_other_types(dtype: str) -> None:
 # ---- Mistakes are named
 
 
+def more(*names: str) -> list[Any]:
+    """Return mistakes that resemble others."""
+    return [pytest.param(name, marks=pytest.mark.everything) for name in names]
+
+
 POOL = [
-    "half to even", "halves up", "missing +1", "clamp at H - 1", "last of equals",
-    "transposed argmax", "batch index ignored",
+    "half to even", "missing +1", "clamp at H - 1", "transposed argmax", "batch index ignored",
+    *more("halves up", "last of equals"),
 ]  # fmt: skip
 ALIGN = [
-    "clamp at H", "count without max 1", "floor of a negative", "negative position cut",
-    "swapped weights", "border at 0", "adaptive count by floor", "batch index ignored",
-    "half pixel left out", "not divided",
+    "clamp at H", "count without max 1", "floor of a negative", "swapped weights", "border at 0",
+    "adaptive count by floor",
+    *more("negative position cut", "batch index ignored", "half pixel left out", "not divided"),
 ]  # fmt: skip
 ADAPTIVE = ("count without max 1", "adaptive count by floor")
 
@@ -114,7 +128,7 @@ def test_mistakes_of_align_are_named(mistake: str) -> None:
     check_named(report, mistake, "pooled")
 
 
-@pytest.mark.parametrize("mistake", ["not divided", "swapped weights"])
+@pytest.mark.parametrize("mistake", ["not divided", *more("swapped weights")])
 def test_mistakes_of_a_gradient_are_named(mistake: str) -> None:
     backward = toys.roi_align_backward(mistake)
     report = found(toys.roi_align(), "torchvision.roi_align", backward=backward, random_calls=10)

@@ -23,7 +23,7 @@ TRIED = 16  # wrong calls on which rules are tried; as many right ones
 TRIED_FIRST = 4  # of them on which a rule must explain one, or it is not tried further
 TRIED_IN_PAIRS = 3
 MANY = 150  # calls on which rules are tried that are equal on those
-SECONDS = 5.0  # that making one call small may take
+SECONDS = 3.0  # that making one call small may take
 
 
 @dataclass(frozen=True, eq=False)
