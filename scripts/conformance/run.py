@@ -40,6 +40,7 @@ class Line(NamedTuple):
     dtype: str = "float32"
     without: str = ""
     calls: int = 200
+    timeout: int = 20
 
 
 TORCH = ("torch", "torchvision")
@@ -58,7 +59,7 @@ LINES = (
     Line("tensorflow", ("tensorflow-cpu",), f"{OURS}.tensorflow_ops:crop_and_resize",
          "tensorflow.crop_and_resize", f"{OURS}.tensorflow_ops:crop_and_resize_backward"),
     Line("openvino", ("openvino",), f"{OURS}.openvino_ops:roi_align", "torchvision.roi_align",
-         calls=0),
+         calls=0, timeout=5),
     Line("openvino", ("openvino",), f"{OURS}.openvino_ops:roi_align", "torchvision.roi_align",
          without=AWKWARD + ",reversed-boxes,empty-boxes", calls=100),
     Line("openvino", ("openvino",), f"{OURS}.openvino_ops:roi_pool", "torchvision.roi_pool",
@@ -88,6 +89,7 @@ def command(line: Line) -> str:
         ("--dtype", line.dtype, "float32"),
         ("--without", line.without, ""),
         ("--calls", str(line.calls), "300"),
+        ("--timeout", str(line.timeout), "20"),
     ):
         if value not in (None, usual):
             words += [name, str(value)]
@@ -99,7 +101,7 @@ def report_of(line: Line, python: str) -> Report:
     request = Request(
         line.implementation, line.semantics, line.backward, line.arrays, (line.dtype,),
         without=tuple(part for part in line.without.split(",") if part), random_calls=line.calls,
-        process={"python": python},
+        process={"python": python, "seconds": float(line.timeout)},
     )  # fmt: skip
     (report,) = request.reports()
     return report
