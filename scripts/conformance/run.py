@@ -61,7 +61,7 @@ LINES = (
     Line("openvino", ("openvino",), f"{OURS}.openvino_ops:roi_align", "torchvision.roi_align",
          calls=0, timeout=5),
     Line("openvino", ("openvino",), f"{OURS}.openvino_ops:roi_align", "torchvision.roi_align",
-         without=AWKWARD + ",reversed-boxes,empty-boxes", calls=100),
+         without=AWKWARD + ",reversed-boxes,empty-boxes,empty-arrays", calls=100),
     Line("openvino", ("openvino",), f"{OURS}.openvino_ops:roi_pool", "torchvision.roi_pool",
          calls=100),
     Line("mxnet", ("mxnet",), f"{OURS}.mxnet_ops:roi_pooling", "mxnet.ROIPooling"),
@@ -69,13 +69,13 @@ LINES = (
          f"{OURS}.mxnet_ops:roi_align_backward", calls=0),
     Line("mxnet", ("mxnet",), f"{OURS}.mxnet_ops:roi_align", "mxnet.contrib_ROIAlign",
          f"{OURS}.mxnet_ops:roi_align_backward",
-         without=AWKWARD + ",reversed-boxes,empty-boxes"),
+         without=AWKWARD + ",reversed-boxes,empty-boxes,empty-arrays"),
     Line("paddle", ("paddlepaddle",), f"{OURS}.paddle_ops:roi_pool", "torchvision.roi_pool"),
     Line("paddle", ("paddlepaddle",), f"{OURS}.paddle_ops:roi_align", "torchvision.roi_align",
          f"{OURS}.paddle_ops:roi_align_backward", calls=0),
     Line("paddle", ("paddlepaddle",), f"{OURS}.paddle_ops:roi_align", "torchvision.roi_align",
          f"{OURS}.paddle_ops:roi_align_backward",
-         without=AWKWARD + ",reversed-boxes,empty-boxes"),
+         without=AWKWARD + ",reversed-boxes,empty-boxes,empty-arrays"),
 )  # fmt: skip
 
 

@@ -188,6 +188,11 @@ KINDS: dict[str, Callable[[Case], bool]] = {
 }
 
 
+def first_kind(case: Case) -> str | None:
+    """Return the first kind that a call is of."""
+    return next((name for name, is_of_kind in KINDS.items() if is_of_kind(case)), None)
+
+
 def in_common(cases: list[Case], others: list[Case]) -> list[str]:
     """Return the kinds that all of some calls are of, and few of the others."""
     return [

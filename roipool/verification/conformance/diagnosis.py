@@ -15,7 +15,7 @@ from roipool.verification.differential.checking import Finding
 from roipool.verification.differential.oracle import Oracle
 from roipool.verification.differential.shrinking import shrink
 
-from .calls import in_common
+from .calls import first_kind, in_common
 from .examining import Examiner, Outcome
 from .rules import RULES, Rule
 
@@ -120,7 +120,7 @@ def _misbehaviours(
     for outcome in outcomes:
         for finding in outcome.failures:
             if finding.subject != "oracle":
-                text = re.sub(r"[\d.]+", "#", str(finding.comparison.problem))
+                text = re.sub(r"0x[0-9a-f]+|[\d.]+", "#", str(finding.comparison.problem))
                 groups.setdefault((finding.subject, finding.what, text), []).append(outcome)
     for (subject, result, _), group in groups.items():
         yield _described(examiner, group, right, subject, result, _Explanation(), (), seconds)
@@ -140,10 +140,12 @@ def _wrong_numbers(
     known: list[Oracle] = []
     while wrong:
         explanation = _explanation(examiner, wrong, fine, result, varied)
-        same = wrong
         if explanation.oracle is not None:
             known.append(explanation.oracle)
             same = [one for one in wrong if examiner.follows(one, result, explanation.oracle)]
+        else:
+            kind = first_kind(wrong[0].case)
+            same = [one for one in wrong if first_kind(one.case) == kind]
         yield _described(examiner, same, fine, "oracle", result, explanation, known, seconds)
         wrong = [one for one in wrong if one not in same]
 

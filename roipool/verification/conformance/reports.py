@@ -22,6 +22,7 @@ from .tolerances import Tolerance
 
 MAX_CRASHES = 12
 SHOWN_CALLS = 3
+MAX_TEXT = 4000
 TYPES = ("float16", "bfloat16", "float32", "float64")
 
 
@@ -202,7 +203,9 @@ def _lines_of(diagnosis: Diagnosis, report: Report) -> Iterator[str]:
     if diagnosis.alternatives:
         names = "; ".join(rule.words for rule in diagnosis.alternatives[:SHOWN_CALLS])
         yield f"    or, which these calls cannot tell apart: {names}"
-    yield f"    smallest: {smallest_call(diagnosis, report)}"
+    text = smallest_call(diagnosis, report)
+    shown = text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}... (shortened)"
+    yield f"    smallest: {shown}"
     if diagnosis.subject == "oracle":
         yield f"      {diagnosis.finding.comparison.problem}"
 
