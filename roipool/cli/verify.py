@@ -19,27 +19,42 @@ Prove in less than a minute that this installation computes right on this machin
 answers of released implementations, against the oracle and its own transposes in every type, layout
 and instruction set, again with other numbers of threads, and on random calls over the whole space
 of arguments. "error 0.31 of allowed" is the greatest error as a part of its tolerance, a few
-roundings."""
+roundings.
 
-_EPILOG = "exit status: 0 all is right; 1 something is wrong; 2 the backend is not there."
+With --implementation: whether somebody else's function computes what --semantics names, and which
+rule it breaks if it does not."""
+
+_EPILOG = """\
+examples:
+  roipool verify
+  roipool verify --backend cuda
+  roipool verify --implementation mypackage.ops:roi_align --semantics torchvision.roi_align
+  roipool verify --implementation torchvision.ops:roi_align --semantics torchvision.roi_align \\
+      --arrays torch --backward autograd --dtype float32,float64 --without non-finite-boxes \\
+      --junit conformance.xml
+
+exit status: 0 all is right; 1 something is wrong; 2 bad input, or a backend that is not there."""
 
 
 def add_parser(subparsers: Any) -> None:
     """Add the ``verify`` command to the program's subparsers."""
+    from roipool.cli import conformance
+
     parser = subparsers.add_parser(
         "verify",
         help="prove that this installation computes right",
         description=_DESCRIPTION,
         epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     parser.add_argument(
         "--backend",
         choices=_BACKENDS,
-        default="all",
         help="what to verify: by default the CPU, and the GPU if there is one",
     )
     parser.add_argument("--seed", type=_seed, default=0, help="of the random trials (default 0)")
+    conformance.add_arguments(parser)
     parser.set_defaults(run=run)
 
 
@@ -62,8 +77,11 @@ def run(arguments: argparse.Namespace) -> int:
         If the GPU is asked for and there is none.
     """
     from roipool import verification
+    from roipool.cli import conformance
 
-    backends, left_out = what_to_verify(arguments.backend)
+    if conformance.is_asked(arguments):
+        return conformance.run(arguments)
+    backends, left_out = what_to_verify(arguments.backend or "all")
     print(f"roipool {roipool.__version__}, seed {arguments.seed}")
     for reason in left_out:
         print(f"not checked: {reason}")

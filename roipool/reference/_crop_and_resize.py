@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -35,6 +36,7 @@ from roipool.reference._loops import (
     _by_end,
     _every_bin,
     _slope,
+    _whole,
 )
 
 
@@ -65,13 +67,43 @@ def _crop_position(
     return real(first) * real(size - 1) + real(p) * spacing
 
 
-def _floor_and_ceil(at: Scalar, real: Real) -> Neighbours:
+def _floor_and_ceil(at: Scalar, size: int, real: Real) -> Neighbours:
     """The pixels at floor and ceil of a position, with their weights.
 
     On a pixel's centre it is that pixel twice, with weights 1 and 0.
     """
     fraction = at - real(math.floor(at))
     return math.floor(at), math.ceil(at), float(real(1) - fraction), float(fraction)
+
+
+def _is_outside(at: Scalar, size: int) -> bool:
+    """Whether a position on an axis is off the line from the first pixel centre to the last."""
+    return not 0 <= at <= size - 1
+
+
+class CropRules(NamedTuple):
+    """What implementations of crop and resize may get wrong, each rule apart: TensorFlow's.
+
+    Verification replaces one to learn whether it is what an implementation does otherwise.
+
+    Attributes
+    ----------
+    position, is_outside, neighbours : callable
+        Functions of this module.
+    nearest : callable
+        From a position to the pixel that is copied.
+    weighted : callable
+        From a bin to the one whose sample is the result.
+    """
+
+    position: Callable[..., Scalar] = _crop_position
+    is_outside: Callable[[Any, int], bool] = _is_outside
+    neighbours: Callable[..., Neighbours] = _floor_and_ceil
+    nearest: Callable[[Any], int] = _round_half_away
+    weighted: Callable[[Bin], Bin] = _whole
+
+
+TENSORFLOW = CropRules()
 
 
 def _crop_bin(
@@ -85,22 +117,29 @@ def _crop_bin(
     real: Real,
     pinned: bool,
     ratio_first: bool = False,
+    rules: CropRules = TENSORFLOW,
 ) -> Bin:
     """Crop and resize: one sample, outside once it leaves the rectangle of pixel centres."""
-    position = partial(_crop_position, real=real, pinned=pinned, ratio_first=ratio_first)
+    position = partial(rules.position, real=real, pinned=pinned, ratio_first=ratio_first)
     y = position(box[0], box[2], ph, bins[0], size[0])
     x = position(box[1], box[3], pw, bins[1], size[1])
     pixels: list[Pixel] = []
-    if 0 <= y <= size[0] - 1 and 0 <= x <= size[1] - 1:
+    if not rules.is_outside(y, size[0]) and not rules.is_outside(x, size[1]):
         if method == "nearest":
-            pixels = [(_round_half_away(y), _round_half_away(x), 1.0)]
+            pixels = [(rules.nearest(y), rules.nearest(x), 1.0)]
         else:
-            pixels = _corners(_floor_and_ceil(y, real), _floor_and_ceil(x, real))
-    return Bin([Sample(0, float(y), float(x), pixels)], (1, 1))
+            rows, columns = rules.neighbours(y, size[0], real), rules.neighbours(x, size[1], real)
+            pixels = _corners(rows, columns)
+    return rules.weighted(Bin([Sample(0, float(y), float(x), pixels)], (1, 1)))
 
 
 def _crop(
-    bins: Pair, size: Sequence[int], method: str, pinned: bool, coordinate_dtype: DType
+    bins: Pair,
+    size: Sequence[int],
+    method: str,
+    pinned: bool,
+    coordinate_dtype: DType,
+    rules: CropRules,
 ) -> Definition:
     """The definition of crop and resize with these options."""
     if method not in ("bilinear", "nearest"):
@@ -112,6 +151,7 @@ def _crop(
         method=method,
         real=_real(coordinate_dtype),
         pinned=pinned,
+        rules=rules,
     )
 
 
@@ -126,6 +166,7 @@ def crop_and_resize(
     layout: str = "NCHW",
     pinned: bool = True,
     coordinate_dtype: DType = np.float64,
+    rules: CropRules = TENSORFLOW,
 ) -> Floats:
     """Crops resized by one sample per cell, corners on corners.
 
@@ -150,6 +191,8 @@ def crop_and_resize(
     pinned : bool
         Whether the last cell of a side lies exactly on the box's last edge. If not, it lies where
         rounding puts it, as in TensorFlow: perhaps just outside the map.
+    rules : CropRules
+        By default TensorFlow's.
 
     Returns
     -------
@@ -170,7 +213,7 @@ def crop_and_resize(
     """
     planes, bins = _to_nchw(features, layout), _pair(crop_size)
     table = _boxes(boxes, box_indices, len(planes))
-    definition = _crop(bins, planes.shape[2:], method, pinned, coordinate_dtype)
+    definition = _crop(bins, planes.shape[2:], method, pinned, coordinate_dtype, rules)
     return _from_nchw(_average(planes, table, bins, definition, extrapolation_value), layout)
 
 
@@ -184,6 +227,7 @@ def crop_and_resize_backward(
     layout: str = "NCHW",
     pinned: bool = True,
     coordinate_dtype: DType = np.float64,
+    rules: CropRules = TENSORFLOW,
 ) -> Floats:
     """Gradient of `crop_and_resize` for the features: its transpose.
 
@@ -193,7 +237,7 @@ def crop_and_resize_backward(
     ----------
     grad_output, input_shape, layout
         See `roipool.reference`.
-    boxes, box_indices, method, pinned, coordinate_dtype
+    boxes, box_indices, method, pinned, coordinate_dtype, rules
         As for `crop_and_resize`.
 
     Returns
@@ -213,7 +257,9 @@ def crop_and_resize_backward(
     [[[[0.25, 0.25], [0.25, 0.25]]]]
     """
     shape, upstream = _shape_nchw(input_shape, layout), _to_nchw(grad_output, layout)
-    definition = _crop(_pair(upstream.shape[2:]), shape[2:], method, pinned, coordinate_dtype)
+    definition = _crop(
+        _pair(upstream.shape[2:]), shape[2:], method, pinned, coordinate_dtype, rules
+    )
     return _from_nchw(
         _average_backward(upstream, _boxes(boxes, box_indices, shape[0]), shape, definition), layout
     )
@@ -283,7 +329,8 @@ def crop_and_resize_backward_boxes(
         (sample,) = found.samples
         if sample.pixels:
             slopes = _corner_slopes(
-                _floor_and_ceil(real(sample.y), real), _floor_and_ceil(real(sample.x), real)
+                _floor_and_ceil(real(sample.y), size[0], real),
+                _floor_and_ceil(real(sample.x), size[1], real),
             )
             dy, dx = (_slope(upstream[k, :, ph, pw], planes[n], pixels) for pixels in slopes)
             y_first, y_last = _crop_share(ph, bins[0], size[0])

@@ -68,7 +68,7 @@ def _product(down: float, across: float) -> float:
 
     It is 0 only if one of them is, or else a NaN would not be read.
     """
-    return down * across or min(down, across)
+    return down * across or (min(down, across) if down and across else 0.0)
 
 
 def _corner_slopes(rows: Neighbours, columns: Neighbours) -> tuple[list[Pixel], list[Pixel]]:

@@ -19,12 +19,16 @@ Pixel: TypeAlias = tuple[int, int, float]  # row, column, weight
 
 
 class Sample(NamedTuple):
-    """One point of a bin: its number, its position, its pixels (none if outside the map)."""
+    """One point of a bin: its number, its position, its pixels (none if outside the map).
+
+    Pixels of weight 0 are read only if it `reads_all`.
+    """
 
     number: int
     y: float
     x: float
     pixels: list[Pixel]
+    reads_all: bool = False
 
 
 class Bin(NamedTuple):
@@ -35,6 +39,13 @@ class Bin(NamedTuple):
 
 
 EMPTY = Bin([], (0, 0))
+
+
+def _whole(found: Bin) -> Bin:
+    """A bin as it is."""
+    return found
+
+
 Definition: TypeAlias = Callable[[Box, int, int], Bin]  # (box, ph, pw) -> the samples of that bin
 
 
@@ -70,7 +81,11 @@ def _average(
     output = np.full((len(boxes), features.shape[1], *bins), outside, np.float64)
     for k, n, ph, pw, found in _every_bin(boxes, bins, definition):
         if any(sample.pixels for sample in found.samples):
-            pixels = [pixel for sample in found.samples for pixel in _used(sample.pixels)]
+            pixels = [
+                pixel
+                for sample in found.samples
+                for pixel in (sample.pixels if sample.reads_all else _used(sample.pixels))
+            ]
             output[k, :, ph, pw] = _weighted_sum(features[n], pixels) / math.prod(found.grid)
     return output
 

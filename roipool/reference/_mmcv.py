@@ -27,7 +27,7 @@ from roipool.reference._inputs import (
 )
 from roipool.reference._interpolation import _cut_bin, _whole_pixels
 from roipool.reference._loops import EMPTY, LOWEST_FLOAT32, Bin, _maximum
-from roipool.reference._roi_align import _align
+from roipool.reference._roi_align import PUBLISHED, AlignRules, _align
 
 
 def _mmcv_side(first: float, last: float, scale: float, real: Real) -> tuple[Scalar, Scalar]:
@@ -119,6 +119,7 @@ def mmcv_roi_align_max(
     aligned: bool = True,
     start: float = -10000.0,
     coordinate_dtype: DType = np.float64,
+    rules: AlignRules = PUBLISHED,
 ) -> tuple[Floats, Floats, Floats]:
     """Maximum of the samples of `roi_align`, as mmcv computes it.
 
@@ -130,7 +131,7 @@ def mmcv_roi_align_max(
     ----------
     features, rois, output_size, spatial_scale, coordinate_dtype
         See `roipool.reference`; features (N, C, H, W) and rois (K, 5) only.
-    sampling_ratio, aligned
+    sampling_ratio, aligned, rules
         As for `roi_align`.
     start : float
         First value of the maximum: by default mmcv's on a CPU; on a GPU it is the lowest float32.
@@ -154,9 +155,8 @@ def mmcv_roi_align_max(
     [[[[8.5, 9.5], [13.5, 14.5]]]]
     """
     planes, bins = _to_nchw(features, "NCHW"), _pair(output_size)
-    definition = _align(
-        bins, planes.shape[2:], spatial_scale, sampling_ratio, aligned, coordinate_dtype, np.float32
-    )
+    options = spatial_scale, sampling_ratio, aligned
+    definition = _align(bins, planes.shape[2:], *options, coordinate_dtype, np.float32, rules)
     found = _maximum(
         planes, _boxes(rois, None, len(planes)), bins, definition, start, scan_all=True
     )

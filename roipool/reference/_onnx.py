@@ -9,7 +9,7 @@ import numpy as np
 
 from roipool.reference._inputs import Array, Box, DType, Floats, Size, _boxes, _pair, _to_nchw
 from roipool.reference._loops import Bin, _maximum
-from roipool.reference._roi_align import _align
+from roipool.reference._roi_align import PUBLISHED, AlignRules, _align
 
 
 def onnx_roi_align_max(
@@ -21,6 +21,7 @@ def onnx_roi_align_max(
     *,
     aligned: bool = True,
     coordinate_dtype: DType = np.float64,
+    rules: AlignRules = PUBLISHED,
 ) -> Floats:
     """Maximum of the single products weight * pixel in every bin, as ONNX defines it.
 
@@ -31,7 +32,7 @@ def onnx_roi_align_max(
     ----------
     features, rois, output_size, spatial_scale, coordinate_dtype
         See `roipool.reference`; features (N, C, H, W) and rois (K, 5) only.
-    sampling_ratio, aligned
+    sampling_ratio, aligned, rules
         As for `roi_align`.
 
     Returns
@@ -51,9 +52,8 @@ def onnx_roi_align_max(
     [[[[3.9375, 4.5], [6.75, 7.3125]]]]
     """
     planes, bins = _to_nchw(features, "NCHW"), _pair(output_size)
-    definition = _align(
-        bins, planes.shape[2:], spatial_scale, sampling_ratio, aligned, coordinate_dtype
-    )
+    options = spatial_scale, sampling_ratio, aligned
+    definition = _align(bins, planes.shape[2:], *options, coordinate_dtype, rules=rules)
 
     def one_product_each(box: Box, ph: int, pw: int) -> Bin:
         found = definition(box, ph, pw)

@@ -6,7 +6,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -41,6 +41,7 @@ from roipool.reference._loops import (
     _maximum,
     _maximum_backward,
     _slope,
+    _whole,
 )
 
 ADAPTIVE_LIMIT = 2**22  # samples that a bin of an adaptive grid may have on one axis
@@ -74,18 +75,19 @@ def _samples_per_bin(length: Scalar, bins: int, ratio: int, real: Real, count_re
     return math.ceil(min(per_bin, ADAPTIVE_LIMIT)) if per_bin > 0 else 0
 
 
-def _near_map(position: Callable[[int], Scalar], grid: int, size: int) -> range:
-    """The samples whose `position` on an axis may lie in [-1, size].
+def _near_map(position: Callable[[int], Scalar], grid: int, size: int, margin: float) -> range:
+    """The samples whose `position` on an axis may lie in the map or so many cells off it.
 
     Positions all rise, or all fall.
     """
+    lowest, highest = -margin, size - 1 + margin
 
     def first(condition: Callable[[float], bool]) -> int:
         return bisect_left(range(grid), True, key=lambda i: condition(float(position(i))))
 
     if grid > 0 and position(grid - 1) < position(0):
-        return range(first(lambda at: at <= size), first(lambda at: at < -1))
-    return range(first(lambda at: at >= -1), first(lambda at: at > size))
+        return range(first(lambda at: at <= highest), first(lambda at: at < lowest))
+    return range(first(lambda at: at >= lowest), first(lambda at: at > highest))
 
 
 def _with_first_missing(numbers: list[int], count: int) -> list[int]:
@@ -128,6 +130,35 @@ def _align_slopes(y: Scalar, x: Scalar, size: Pair, real: Real) -> tuple[list[Pi
     return for_y if y >= 0 else [], for_x if x >= 0 else []
 
 
+class AlignRules(NamedTuple):
+    """What implementations of ROI align may get wrong, each rule apart: the published ones.
+
+    Verification replaces one to learn whether it is what an implementation does otherwise.
+
+    Attributes
+    ----------
+    side, samples_per_bin, is_outside, neighbours : callable
+        Functions of this module.
+    centre : float
+        Where a sample lies in its part of the bin.
+    margin : float
+        How many cells off the map's pixel centres a sample may be inside.
+    weighted : callable
+        From a bin to the one whose samples are averaged, over its grid, or maximised.
+    """
+
+    side: Callable[..., tuple[Scalar, Scalar, bool]] = _side
+    samples_per_bin: Callable[..., int] = _samples_per_bin
+    is_outside: Callable[[Any, int], bool] = _is_outside
+    neighbours: Callable[..., Neighbours] = _neighbours
+    centre: float = 0.5
+    margin: float = 1.0
+    weighted: Callable[[Bin], Bin] = _whole
+
+
+PUBLISHED = AlignRules()
+
+
 class _Line(NamedTuple):
     """A bin's samples on one axis.
 
@@ -152,19 +183,20 @@ def _line(
     aligned: bool,
     real: Real,
     count_real: Real,
+    rules: AlignRules,
 ) -> _Line:
     """The samples of bin `p` of a side of a box."""
-    start, length, _ = _side(first, last, scale, aligned, real)
-    grid = _samples_per_bin(length, bins, ratio, real, count_real)
+    start, length, _ = rules.side(first, last, scale, aligned, real)
+    grid = rules.samples_per_bin(length, bins, ratio, real, count_real)
     bin_size = length / real(bins)
 
     def position(i: int) -> Scalar:
-        return start + real(p) * bin_size + (real(i) + real(0.5)) * bin_size / real(grid)
+        return start + real(p) * bin_size + (real(i) + real(rules.centre)) * bin_size / real(grid)
 
     near = []
-    for i in _near_map(position, grid, size):
+    for i in _near_map(position, grid, size, rules.margin):
         at = position(i)
-        pixels = None if _is_outside(at, size) else _neighbours(at, size, real)
+        pixels = None if rules.is_outside(at, size) else rules.neighbours(at, size, real)
         near.append((i, float(at), pixels))
     return _Line(grid, position, near)
 
@@ -181,6 +213,7 @@ def _align_bin(
     aligned: bool,
     real: Real,
     count_real: Real,
+    rules: AlignRules,
 ) -> Bin:
     """ROI align: a regular grid of samples in an unrounded bin.
 
@@ -188,7 +221,7 @@ def _align_bin(
     to be listed: the others add 0 to a sum and cannot win a maximum. So a huge grid costs no more
     than the map.
     """
-    kinds = (aligned, real, count_real)
+    kinds = (aligned, real, count_real, rules)
     rows = _line(box[1], box[3], ph, bins[0], size[0], scale, ratio[0], *kinds)
     columns = _line(box[0], box[2], pw, bins[1], size[1], scale, ratio[1], *kinds)
     near = {}
@@ -204,7 +237,7 @@ def _align_bin(
             x_outside = columns.position(number % columns.grid)
             near[number] = Sample(number, float(y_outside), float(x_outside), [])
         samples.append(near[number])
-    return Bin(samples, (rows.grid, columns.grid))
+    return rules.weighted(Bin(samples, (rows.grid, columns.grid)))
 
 
 def _align(
@@ -215,6 +248,7 @@ def _align(
     aligned: bool,
     coordinate_dtype: DType,
     count_dtype: DType | None = None,
+    rules: AlignRules = PUBLISHED,
 ) -> Definition:
     """The definition of ROI align with these options."""
     return partial(
@@ -226,6 +260,7 @@ def _align(
         aligned=aligned,
         real=_real(coordinate_dtype),
         count_real=_real(coordinate_dtype if count_dtype is None else count_dtype),
+        rules=rules,
     )
 
 
@@ -243,6 +278,7 @@ def roi_align(
     return_argmax: bool = False,
     coordinate_dtype: DType = np.float64,
     count_dtype: DType | None = None,
+    rules: AlignRules = PUBLISHED,
 ) -> Floats | tuple[Floats, Integers]:
     """Average or maximum of bilinear samples in every bin.
 
@@ -266,6 +302,8 @@ def roi_align(
     count_dtype : dtype, optional
         What a bin's length is rounded to before it is rounded up to its number of samples; by
         default `coordinate_dtype`. It is float32 in mmcv, whatever the maps.
+    rules : AlignRules
+        By default the published ones.
 
     Returns
     -------
@@ -289,15 +327,8 @@ def roi_align(
     """
     planes, bins = _to_nchw(features, layout), _pair(output_size)
     boxes = _boxes(rois, batch_indices, len(planes))
-    definition = _align(
-        bins,
-        planes.shape[2:],
-        spatial_scale,
-        sampling_ratio,
-        aligned,
-        coordinate_dtype,
-        count_dtype,
-    )
+    options = spatial_scale, sampling_ratio, aligned, coordinate_dtype, count_dtype
+    definition = _align(bins, planes.shape[2:], *options, rules)
     if mode == "avg":
         return _from_nchw(_average(planes, boxes, bins, definition), layout)
     if mode != "max":
@@ -321,6 +352,7 @@ def roi_align_backward(
     layout: str = "NCHW",
     coordinate_dtype: DType = np.float64,
     count_dtype: DType | None = None,
+    rules: AlignRules = PUBLISHED,
 ) -> Floats:
     """Gradient of `roi_align` for the features.
 
@@ -331,7 +363,7 @@ def roi_align_backward(
     ----------
     grad_output, input_shape, rois, spatial_scale, batch_indices, layout
         See `roipool.reference`.
-    sampling_ratio, aligned, mode, coordinate_dtype, count_dtype
+    sampling_ratio, aligned, mode, coordinate_dtype, count_dtype, rules
         As for `roi_align`.
     argmax : array of integers, optional
         As `roi_align` returned it; needed with mode "max".
@@ -354,9 +386,8 @@ def roi_align_backward(
     """
     shape, upstream = _shape_nchw(input_shape, layout), _to_nchw(grad_output, layout)
     boxes, bins = _boxes(rois, batch_indices, shape[0]), _pair(upstream.shape[2:])
-    definition = _align(
-        bins, shape[2:], spatial_scale, sampling_ratio, aligned, coordinate_dtype, count_dtype
-    )
+    options = spatial_scale, sampling_ratio, aligned, coordinate_dtype, count_dtype
+    definition = _align(bins, shape[2:], *options, rules)
     if mode == "avg":
         return _from_nchw(_average_backward(upstream, boxes, shape, definition), layout)
     if mode != "max" or argmax is None:

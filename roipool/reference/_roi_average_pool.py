@@ -22,7 +22,9 @@ from roipool.reference._inputs import (
     _to_nchw,
 )
 from roipool.reference._loops import Definition, _average, _average_backward
-from roipool.reference._roi_pool import _pool_bin
+from roipool.reference._roi_pool import CAFFE, PoolRules, _pool_bin
+
+CHAINER = CAFFE._replace(extra=0)  # the last row and column do not belong to the box
 
 
 def _definition(
@@ -31,8 +33,9 @@ def _definition(
     scale: float,
     coordinate_dtype: DType,
     edge_dtype: DType | None,
+    rules: PoolRules,
 ) -> Definition:
-    """The bins of `roi_pool`, but the last row and column do not belong to the box."""
+    """The bins of `roi_pool`, by other rules."""
     return partial(
         _pool_bin,
         bins=bins,
@@ -40,7 +43,7 @@ def _definition(
         scale=scale,
         real=_real(coordinate_dtype),
         edge_real=_real(coordinate_dtype if edge_dtype is None else edge_dtype),
-        last_belongs=False,
+        rules=rules,
     )
 
 
@@ -54,6 +57,7 @@ def roi_average_pool(
     layout: str = "NCHW",
     coordinate_dtype: DType = np.float64,
     edge_dtype: DType | None = None,
+    rules: PoolRules = CHAINER,
 ) -> Floats:
     """Mean of the pixels of every bin; 0 for an empty bin.
 
@@ -63,6 +67,8 @@ def roi_average_pool(
         See `roipool.reference`.
     edge_dtype : dtype, optional
         What the edges of bins are computed in; by default `coordinate_dtype`.
+    rules : PoolRules
+        By default Chainer's.
 
     Returns
     -------
@@ -86,7 +92,9 @@ def roi_average_pool(
     [[[[7.0, 9.0], [17.0, 19.0]]]]
     """
     planes, bins = _to_nchw(features, layout), _pair(output_size)
-    definition = _definition(bins, planes.shape[2:], spatial_scale, coordinate_dtype, edge_dtype)
+    definition = _definition(
+        bins, planes.shape[2:], spatial_scale, coordinate_dtype, edge_dtype, rules
+    )
     boxes = _boxes(rois, batch_indices, len(planes))
     return _from_nchw(_average(planes, boxes, bins, definition), layout)
 
@@ -101,6 +109,7 @@ def roi_average_pool_backward(
     layout: str = "NCHW",
     coordinate_dtype: DType = np.float64,
     edge_dtype: DType | None = None,
+    rules: PoolRules = CHAINER,
 ) -> Floats:
     """Transpose of `roi_average_pool`.
 
@@ -108,7 +117,7 @@ def roi_average_pool_backward(
     ----------
     grad_output, rois, input_shape, spatial_scale, batch_indices, layout, coordinate_dtype
         See `roipool.reference`.
-    edge_dtype
+    edge_dtype, rules
         As for `roi_average_pool`.
 
     Returns
@@ -132,6 +141,6 @@ def roi_average_pool_backward(
     """
     upstream, shape = _to_nchw(grad_output, layout), _shape_nchw(input_shape, layout)
     bins = _pair(upstream.shape[2:])
-    definition = _definition(bins, shape[2:], spatial_scale, coordinate_dtype, edge_dtype)
+    definition = _definition(bins, shape[2:], spatial_scale, coordinate_dtype, edge_dtype, rules)
     boxes = _boxes(rois, batch_indices, shape[0])
     return _from_nchw(_average_backward(upstream, boxes, shape, definition), layout)

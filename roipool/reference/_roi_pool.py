@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,22 +27,58 @@ from roipool.reference._inputs import (
     _to_nchw,
 )
 from roipool.reference._interpolation import _round_half_away, _whole_pixels
-from roipool.reference._loops import EMPTY, Bin, _maximum
+from roipool.reference._loops import EMPTY, Bin, _maximum, _whole
 
 LARGEST_FLOAT64 = float(np.finfo(np.float64).max)
 
 
-def _pool_run(first: int, last: int, p: int, bins: int, size: int, real: Real) -> range:
+class PoolRules(NamedTuple):
+    """What implementations of ROI pooling may get wrong, each rule apart: Caffe's.
+
+    Verification replaces one to learn whether it is what an implementation does otherwise.
+
+    Attributes
+    ----------
+    round_corner : callable
+        A box's corner to a pixel.
+    extra, shortest : int
+        Pixels that a side has beyond the difference of its ends, and that it has at least: the
+        last row and column belong to the box as Caffe defines it, not as Chainer does.
+    first, last : callable
+        From a bin's edges to pixels.
+    cut : int
+        How many of the map's last rows and columns no bin reaches.
+    pooled : callable
+        From a bin to the one whose pixels are maximised, or averaged over its grid.
+    """
+
+    round_corner: Callable[[Any], int] = _round_half_away
+    extra: int = 1
+    shortest: int = 1
+    first: Callable[[Any], int] = math.floor
+    last: Callable[[Any], int] = math.ceil
+    cut: int = 0
+    pooled: Callable[[Bin], Bin] = _whole
+
+
+CAFFE = PoolRules()
+
+
+def _pool_run(
+    first: int, last: int, p: int, bins: int, size: int, real: Real, rules: PoolRules = CAFFE
+) -> range:
     """The pixels of bin `p` on one side: floor of its start to ceil of its end, cut at the map.
 
     There are none where the length of the side is too large for the coordinate type.
     """
-    length = max(last - first + 1, 1)
+    length = max(last - first + rules.extra, rules.shortest)
     bin_size = real(float(length) if length <= LARGEST_FLOAT64 else math.inf) / real(bins)
     if not np.isfinite(bin_size):
         return range(0)
     start, end = real(p) * bin_size, real(p + 1) * bin_size
-    low, high = math.floor(start) + first, math.ceil(end) + first if np.isfinite(end) else size
+    low = rules.first(start) + first
+    high = rules.last(end) + first if np.isfinite(end) else size
+    size -= rules.cut
     return range(min(max(low, 0), size), min(max(high, 0), size))
 
 
@@ -55,20 +92,16 @@ def _pool_bin(
     scale: float,
     real: Real,
     edge_real: Real,
-    last_belongs: bool = True,
+    rules: PoolRules,
 ) -> Bin:
-    """Both corners are rounded to pixels; the edges of bins are computed in `edge_real`.
-
-    The last row and column belong to the box as Caffe defines it, not as Chainer does.
-    """
+    """Both corners are rounded to pixels; the edges of bins are computed in `edge_real`."""
     scaled = [real(coordinate) * real(scale) for coordinate in box]
     if not all(np.isfinite(coordinate) for coordinate in scaled):
         return EMPTY
-    x1, y1, x2, y2 = (_round_half_away(coordinate) for coordinate in scaled)
-    left_out = 0 if last_belongs else 1
-    rows = _pool_run(y1, y2 - left_out, ph, bins[0], size[0], edge_real)
-    columns = _pool_run(x1, x2 - left_out, pw, bins[1], size[1], edge_real)
-    return _whole_pixels(rows, columns, size[1])
+    x1, y1, x2, y2 = (rules.round_corner(coordinate) for coordinate in scaled)
+    rows = _pool_run(y1, y2, ph, bins[0], size[0], edge_real, rules)
+    columns = _pool_run(x1, x2, pw, bins[1], size[1], edge_real, rules)
+    return rules.pooled(_whole_pixels(rows, columns, size[1]))
 
 
 def roi_pool(
@@ -81,6 +114,7 @@ def roi_pool(
     layout: str = "NCHW",
     return_argmax: bool = False,
     coordinate_dtype: DType = np.float64,
+    rules: PoolRules = CAFFE,
 ) -> Floats | tuple[Floats, Integers]:
     """Maximum of the pixels in every bin.
 
@@ -94,6 +128,8 @@ def roi_pool(
         See `roipool.reference`.
     return_argmax : bool
         Also return where each maximum is.
+    rules : PoolRules
+        By default Caffe's.
 
     Returns
     -------
@@ -117,7 +153,13 @@ def roi_pool(
     planes, bins = _to_nchw(features, layout), _pair(output_size)
     size, real = _pair(planes.shape[2:]), _real(coordinate_dtype)
     definition = partial(
-        _pool_bin, bins=bins, size=size, scale=spatial_scale, real=real, edge_real=real
+        _pool_bin,
+        bins=bins,
+        size=size,
+        scale=spatial_scale,
+        real=real,
+        edge_real=real,
+        rules=rules,
     )
     maxima = _maximum(planes, _boxes(rois, batch_indices, len(planes)), bins, definition)
     output, argmax = _from_nchw(maxima.value, layout), _from_nchw(maxima.number, layout)

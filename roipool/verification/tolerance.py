@@ -50,7 +50,12 @@ def half_a_step(size: Array, dtype: np.dtype[Any]) -> Array:
 
 
 def compare(
-    got: Array, expected: Array, terms: Array | float, ulps: float = 4, roundings: int = 1
+    got: Array,
+    expected: Array,
+    terms: Array | float,
+    ulps: float = 4,
+    roundings: int = 1,
+    more: Array | float = 0.0,
 ) -> Comparison:
     """Compare numbers with exact ones.
 
@@ -67,6 +72,8 @@ def compare(
     roundings : int
         Roundings of a type that only stores numbers, half a step each: 2 where `expected` comes
         from such a type too.
+    more : ndarray of float64 or float
+        What is allowed besides.
 
     Returns
     -------
@@ -80,7 +87,7 @@ def compare(
     real = np.finfo(compute_type(got.dtype))
     # Products as small as the type's smallest number, too: their roundings are no part of them.
     tiny = TINY_PRODUCTS * float(real.smallest_subnormal)
-    computing = ulps * (real.eps * np.where(finite, terms, 0.0) + tiny)
+    computing = ulps * (real.eps * np.where(finite, terms, 0.0) + tiny) + more
     storing = np.zeros_like(computing)
     if got.dtype.name in _STORED and roundings:
         wanted = np.where(finite, np.abs(expected), 0.0)

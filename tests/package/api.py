@@ -20,6 +20,7 @@ from types import ModuleType
 
 import roipool
 import roipool.compat
+import roipool.testing
 
 FILE = Path(__file__).with_name("api.txt")
 
@@ -28,7 +29,7 @@ def public_modules() -> list[ModuleType]:
     """Return the modules whose functions users call; those of frameworks need the framework."""
     names = [module.name for module in pkgutil.iter_modules(roipool.compat.__path__)]
     compat = [f"roipool.compat.{name}" for name in names if not name.startswith("_")]
-    return [roipool, *map(importlib.import_module, sorted(compat))]
+    return [roipool, *map(importlib.import_module, sorted(compat)), roipool.testing]
 
 
 def names_of(module: ModuleType) -> list[str]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -28,6 +31,38 @@ def test_every_session_exists_and_is_used() -> None:
 
 
 def test_actions_are_pinned() -> None:
-    for file in WORKFLOWS.glob("*.yml"):
+    for file in WORKFLOWS.parent.rglob("*.yml"):
         for use in re.findall(r"uses: (.*)", file.read_text()):
             assert re.fullmatch(r"\$/.*|[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", use), use
+
+
+def test_the_action_calls_verify(tmp_path: Path) -> None:
+    """Its script passes inputs on as they are, whatever they hold."""
+    text = (WORKFLOWS.parent / "actions" / "conformance" / "action.yml").read_text()
+    inputs = re.findall(r"^  ([a-z]+):\n    description", text, re.MULTILINE)
+    passed = dict(
+        re.findall(r"^        ([A-Z]+): \$\{\{ inputs\.([a-z]+) \}\}", text, re.MULTILINE)
+    )
+    assert set(passed.values()) == set(inputs)
+    script = textwrap.dedent(text.rpartition("run: |\n")[2])
+    assert "${{" not in script
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    python.chmod(0o755)
+    values = {name: f"$({name}) 'x'" for name in passed}
+    values |= {"PYTHON": str(python), "OPTIONS": "aligned=True\nsampling_ratio=2\n", "WITHOUT": ""}
+    done = subprocess.run(
+        ["bash", "-c", script], capture_output=True, text=True, check=True,
+        env={"PATH": os.environ["PATH"], **values},
+    )  # fmt: skip
+    told = done.stdout.splitlines()
+    assert told[:3] == ["-m", "roipool", "verify"]
+    pairs = list(zip(told[3::2], told[4::2], strict=True))
+    options = dict(pairs)
+    assert options["--semantics"] == "$(SEMANTICS) 'x'"
+    assert options["--backward"] == "$(BACKWARD) 'x'"
+    assert "--without" not in options
+    assert [value for name, value in pairs if name == "--option"] == [
+        "aligned=True",
+        "sampling_ratio=2",
+    ]

@@ -21,7 +21,7 @@ from roipool.verification.differential.digest import digest
 from roipool.verification.differential.drawing import draw
 from roipool.verification.differential.operations import OPERATIONS
 from roipool.verification.differential.relations import RELATIONS
-from roipool.verification.differential.shrinking import first_failure, line_of, shrink
+from roipool.verification.differential.shrinking import first_failure, line_of, shrink_call
 from roipool.verification.trials import VARIANTS
 
 CASE = Case(
@@ -124,7 +124,7 @@ def test_a_failure_is_made_small() -> None:
     rois = np.array([[1, 0.1, 0.3, 4.7, 4], [0, 1, 1, 2, 9], [1, 1, 1, 1, 1]])
     grad = np.ones((3, 2, 3, 2))
     case = replace(CASE, maps=maps, grad=grad, rois=rois, storage="strided", threads=2)
-    small, failure = shrink(case, found_in(case, ORACLE, WRONG), WRONG)
+    small, failure = shrink_call(case, found_in(case, ORACLE, WRONG), WRONG)
     assert failure.what == "pooled"
     assert small.maps.shape == (1, 1, 1, 4)
     assert small.grad.shape == (1, 1, 1, 1)

@@ -99,4 +99,7 @@ def _misuse(case: Case, got: Results, calls: Sequence[Call]) -> str | None:
             wanted = in_layout(given[name].astype(dtype), case.layout)
             if not np.array_equal(call.arguments[name].astype(dtype), wanted, equal_nan=True):
                 return f"{call.function} has changed its {name}"
+    absent = {name for call in calls for name in call.returns} - got.keys()
+    if absent:
+        return f"{', '.join(sorted(absent))} is not returned"
     return problem_of_types(case, got)

@@ -39,7 +39,12 @@ class Geometry(NamedTuple):
 
 
 def draw(
-    seed: int, number: int, operations: Sequence[str] = tuple(OPERATIONS), *, tiny: bool = False
+    seed: int,
+    number: int,
+    operations: Sequence[str] = tuple(OPERATIONS),
+    *,
+    tiny: bool = False,
+    dtype: str | None = None,
 ) -> Case:
     """Return call `number` of a seed, which depends on nothing else.
 
@@ -51,6 +56,8 @@ def draw(
         The rows of `OPERATIONS` to draw from; those of the core are drawn more often.
     tiny : bool
         Whether all calls are on tiny maps, with few boxes: many more of them in the same time.
+    dtype : str, optional
+        Of the maps; by default any that the operation takes.
 
     Returns
     -------
@@ -63,7 +70,7 @@ def draw_from(rng: Random, operations: Sequence[str], *, tiny: bool) -> Case:
     """Return the call that a random generator, or what acts like one, decides on."""
     name = _pick(rng, [name for name in operations for _ in range(1 if "." in name else 3)])
     operation = OPERATIONS[name]
-    dtype = _pick(rng, [one for one in operation.dtypes if one in dtypes()])
+    dtype = dtype or _pick(rng, [one for one in operation.dtypes if one in dtypes()])
     real = np.float64 if dtype == "float64" else np.float32
     large = not tiny and rng.random() > CHECKED_BY_ORACLE
     limits = TINY if tiny else LARGE if large else SMALL
@@ -72,7 +79,7 @@ def draw_from(rng: Random, operations: Sequence[str], *, tiny: bool) -> Case:
         options = {option: value(rng) for option, value in operation.options.items()}
         drawn = _geometry(rng, operation, options, real, limits)
         geometry = (
-            drawn if large else _with_fewer_boxes(rng, drawn, _work(operation, options, drawn))
+            drawn if large else _with_fewer_boxes(rng, drawn, work_of(operation, options, drawn))
         )
     form = _pick(rng, FORMS)
     table = geometry.table
@@ -242,7 +249,7 @@ def _with_fewer_boxes(rng: Random, geometry: Geometry, work: Array) -> Geometry 
     return geometry._replace(table=geometry.table[:count]) if count else None
 
 
-def _work(operation: Operation, options: Mapping[str, Any], geometry: Geometry) -> Array:
+def work_of(operation: Operation, options: Mapping[str, Any], geometry: Geometry) -> Array:
     """Estimate how many samples, or cells, the oracle visits for each box."""
     ratios = options.get("sampling_ratio", 0)
     ratios = (ratios, ratios) if isinstance(ratios, int) else ratios

@@ -143,6 +143,17 @@ _SCALED = {"spatial_scale": _any_scale}
 _RATIO = {"spatial_scale": _any_scale, "sampling_ratio": _one_sampling}
 _ARGMAX = {"return_argmax": True}
 
+
+def takes_pairs(operation: Operation) -> bool:
+    """Return whether sampling ratios may differ between rows and columns."""
+    return operation.options.get("sampling_ratio") is _sampling
+
+
+def takes_scale_zero(operation: Operation) -> bool:
+    """Return whether a spatial scale may be 0."""
+    return operation.options.get("spatial_scale", _any_scale) is _any_scale
+
+
 # ---- The core's operations, from the table of operations
 
 _DRAWN = {

@@ -20,9 +20,15 @@ SECONDS = 10.0  # that shrinking may take
 
 
 def shrink(
-    case: Case, finding: Finding, library: Any = roipool, seconds: float = SECONDS
+    case: Case,
+    finding: Finding,
+    failure_of: Callable[[Case], Finding | None],
+    seconds: float = SECONDS,
 ) -> tuple[Case, Finding]:
-    """Return the smallest case found that fails in comparison with the same, and how it fails."""
+    """Return the smallest case found that fails in the same way, and how it fails.
+
+    `failure_of` returns None for a case that does not.
+    """
     end = time.monotonic() + seconds
     changed = True
     while changed:
@@ -31,11 +37,17 @@ def shrink(
             for smaller in change(case):
                 if time.monotonic() > end:
                     return case, finding
-                failure = first_failure(smaller, finding.subject, finding.what.split()[0], library)
+                failure = failure_of(smaller)
                 if failure is not None:
                     case, finding, changed = smaller, failure, True
                     break
     return case, finding
+
+
+def shrink_call(case: Case, finding: Finding, library: Any = roipool) -> tuple[Case, Finding]:
+    """Return the smallest call found of which the same comparison fails."""
+    subject, result = finding.subject, finding.what.split()[0]
+    return shrink(case, finding, lambda small: first_failure(small, subject, result, library))
 
 
 def first_failure(case: Case, subject: str, result: str, library: Any = roipool) -> Finding | None:
@@ -204,7 +216,7 @@ def line_of(case: Case, finding: Finding) -> str:
         found = [call for call in calls if name in call.returns]
         if found:
             return f"{_imports(case)}, roipool; print({_text_of_call(case, found[-1])})"
-    values = ", ".join(f"{one.name}={_text(getattr(case, one.name))}" for one in fields(case))
+    values = ", ".join(f"{one.name}={text_of(getattr(case, one.name))}" for one in fields(case))
     package = "roipool.verification.differential"
     return (
         f"{_imports(case)}; from {package}.case import Case; from {package}.shrinking import "
@@ -214,7 +226,7 @@ def line_of(case: Case, finding: Finding) -> str:
 
 
 def catalogue_row(case: Case) -> str:
-    """Return the case's geometry as a row of ``tests/catalogue.py``."""
+    """Return the case's geometry as a row of `roipool.verification.catalogue`."""
     more = "".join(
         f", {name}=({case.options[option]!r},)"
         for name, option in (("samplings", "sampling_ratio"), ("alignments", "aligned"))
@@ -237,16 +249,17 @@ def _text_of_call(case: Case, call: Call) -> str:
     for name, value in call.arguments.items():
         if name == "out":
             continue
-        text = _text(value)
+        text = text_of(value)
         if isinstance(value, np.ndarray) and value.ndim == 4 and value.dtype.kind not in "iu":
             text = stored.format(text)
         arguments.append(f"{name}={text}")
     return f"roipool.{call.function}({', '.join(arguments)})"
 
 
-def _text(value: Any) -> str:
+def text_of(value: Any) -> str:
+    """Return an argument as Python text."""
     if isinstance(value, (list, tuple)) and any(isinstance(one, np.ndarray) for one in value):
-        return f"[{', '.join(_text(one) for one in value)}]"
+        return f"[{', '.join(text_of(one) for one in value)}]"
     return _text_of_array(value) if isinstance(value, np.ndarray) else repr(value)
 
 

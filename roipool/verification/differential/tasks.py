@@ -9,7 +9,7 @@ from roipool import _cpu
 
 from .checking import check, subjects
 from .drawing import draw
-from .shrinking import catalogue_row, line_of, shrink
+from .shrinking import catalogue_row, line_of, shrink_call
 
 SHRUNK = 3  # failures of one operation and subject; more are only counted
 
@@ -64,11 +64,11 @@ def run_task(task: Task) -> Report:
             report.failures[key] += 1
             if report.failures[key] <= SHRUNK:
                 report.lines.append(f"call {number} of seed {task.seed}: {case.operation}")
-                small, failure = shrink(case, finding)
+                small, failure = shrink_call(case, finding)
                 report.lines += [
                     f"  {failure.subject}, {failure.what}: {failure.comparison.problem}",
                     f"  {line_of(small, failure)}",
-                    f"  for tests/catalogue.py: {catalogue_row(small)}",
+                    f"  for verification/catalogue.py: {catalogue_row(small)}",
                 ]
             break
     return report

@@ -1,0 +1,168 @@
+"""``roipool verify --implementation``: whether somebody else's function is right."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from roipool.cli.files import check_writable, replacing
+from roipool.cli.text import printable
+
+__all__ = ["add_arguments", "is_asked", "run"]
+
+# Options that mean nothing without --implementation, with their defaults.
+_NAMES: dict[str, Any] = {
+    "semantics": None, "backward": None, "arrays": "numpy", "dtype": "float32", "device": "cpu",
+    "option": [], "without": "", "calls": 300, "tolerances": None, "junit": None, "strict": False,
+    "python": sys.executable, "timeout": 20.0,
+}  # fmt: skip
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options to those of ``verify``."""
+    group = parser.add_argument_group("somebody else's implementation")
+    add = group.add_argument
+    add(
+        "--implementation",
+        metavar="MODULE:FUNCTION",
+        help="what to verify; it runs in a process of its own, whose crash is an answer",
+    )
+    add("--semantics", metavar="NAME", help="what it claims to compute: torchvision.roi_align")
+    add(
+        "--backward",
+        metavar="MODULE:FUNCTION",
+        help='its gradient with respect to the features, or "autograd" (of torch)',
+    )
+    add("--arrays", metavar="LIBRARY", help="what it takes: numpy (default), torch, cupy, jax")
+    add("--dtype", metavar="TYPES", help="types of features, by commas (default float32)")
+    add("--device", metavar="DEVICES", help="cpu (default), cuda, or both by a comma")
+    add(
+        "--option",
+        metavar="NAME=VALUE",
+        action="append",
+        help="an option that always has one value; the function need not have it; repeatable",
+    )
+    add("--without", metavar="KINDS", help="kinds of calls to leave out, by commas")
+    add("--calls", metavar="N", type=_count, help="random calls (default 300)")
+    add("--tolerances", metavar="FILE", help="what is allowed besides roundings, in TOML")
+    add(
+        "--strict",
+        action="store_const",
+        const=True,
+        help="positions must be rounded as in the original, too",
+    )
+    add("--junit", metavar="FILE", help="write JUnit XML, a test case for each call")
+    add("--python", metavar="FILE", help="the interpreter that has the implementation")
+    add("--timeout", metavar="SECONDS", type=_seconds, help="that a call may take (default 20)")
+    parser.set_defaults(**dict.fromkeys(_NAMES))
+
+
+def is_asked(arguments: argparse.Namespace) -> bool:
+    """Return whether an implementation is to be verified.
+
+    Raises
+    ------
+    ValueError
+        If options contradict each other.
+    """
+    given = [name for name in _NAMES if getattr(arguments, name) is not None]
+    if arguments.implementation is None:
+        if given:
+            raise ValueError(f"--{given[0]} needs --implementation")
+        return False
+    if arguments.backend is not None:
+        raise ValueError("--backend is for roipool itself: use --device with --implementation")
+    if arguments.semantics is None:
+        from roipool.testing import SEMANTICS
+
+        raise ValueError(f"--semantics is missing: one of {', '.join(SEMANTICS)}")
+    return True
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Verify the implementation that is asked for.
+
+    Returns 1 if it does not conform, else 0; a ValueError or OSError says what is wrong with an
+    option or a file.
+    """
+    from roipool.testing import read_tolerances
+    from roipool.verification.conformance.reports import Request, junit
+
+    chosen = {
+        name: default if getattr(arguments, name) is None else getattr(arguments, name)
+        for name, default in _NAMES.items()
+    }
+    if chosen["junit"] is not None:
+        check_writable(chosen["junit"])
+    request = Request(
+        arguments.implementation, chosen["semantics"], chosen["backward"], chosen["arrays"],
+        _list(chosen["dtype"]), _list(chosen["device"]), dict(map(_option, chosen["option"])),
+        _list(chosen["without"]), chosen["calls"], arguments.seed,
+        read_tolerances(chosen["tolerances"]) if chosen["tolerances"] else (), chosen["strict"],
+        {"python": chosen["python"], "seconds": chosen["timeout"]},
+    )  # fmt: skip
+    reports = []
+    with _progress() as progress:
+        for report in request.reports(progress):
+            reports.append(report)
+            progress("", 0)
+            for line in report.lines():
+                print(printable(line), flush=True)
+    if chosen["junit"] is not None:
+        with replacing(chosen["junit"]) as stream:
+            stream.write(junit(reports))
+    return int(not all(report.conforms for report in reports))
+
+
+@contextlib.contextmanager
+def _progress() -> Iterator[Callable[[str, int], None]]:
+    """Show on a terminal how many calls were made, in one line that goes away."""
+    shown = 0.0
+    terminal = sys.stderr is not None and sys.stderr.isatty()
+
+    def show(title: str, done: int) -> None:
+        nonlocal shown
+        if terminal and (not title or time.monotonic() - shown > 0.2):
+            shown = time.monotonic()
+            text = f"{title}: {done} calls" if title else ""
+            print(f"\r\x1b[K{text[:78]}", end="", file=sys.stderr, flush=True)
+
+    try:
+        yield show
+    finally:
+        show("", 0)
+
+
+def _list(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def _option(text: str) -> tuple[str, Any]:
+    name, mark, value = text.partition("=")
+    if not mark or not name.isidentifier():
+        raise ValueError(f"--option must be NAME=VALUE, got {text!r}")
+    try:
+        return name, ast.literal_eval(value)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return name, value  # a text
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) > 10**7:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number up to 10000000")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= 86400:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds up to 86400")
+    return value

@@ -1,0 +1,398 @@
+"""Calls somebody else's implementation: in this process, or as a program in another one.
+
+``python worker.py`` serves calls through its standard streams. It needs nothing but NumPy and what
+the implementation needs, and keeps to what Python 3.8 understands, so that it also runs in the
+environments of old libraries, without roipool. A message is JSON, followed by the arrays' bytes.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+import os
+import struct
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, BinaryIO
+
+import numpy as np
+
+__all__ = ["ARRAYS", "AUTOGRAD", "Caller", "Misbehaviour", "loaded", "receive", "send"]
+
+AUTOGRAD = "autograd"  # stands for a backward: what torch differentiates
+MAX_MESSAGE = 300
+
+
+class Misbehaviour(Exception):  # noqa: N818 - of the implementation, not of this program
+    """The implementation did something else than return arrays.
+
+    Parameters
+    ----------
+    kind : str
+        What it is, in a word or two.
+    text : str
+        A sentence without a subject.
+    """
+
+    def __init__(self, kind: str, text: str) -> None:
+        super().__init__(text)
+        self.kind = kind
+
+
+def loaded(name: str) -> Callable[..., Any]:
+    """Import what ``package.module:function`` names.
+
+    Raises
+    ------
+    ValueError
+        If it is not so written, or names nothing that can be called.
+    ImportError
+        If the module cannot be imported.
+    """
+    module, mark, path = name.partition(":")
+    if not (module and mark and path):
+        raise ValueError(f"{name!r} is not of the form package.module:function")
+    found = importlib.import_module(module)
+    for part in path.split("."):
+        if not hasattr(found, part):
+            raise ValueError(f"{name!r}: {module} has no {path!r}")
+        found = getattr(found, part)
+    if not callable(found):
+        raise ValueError(f"{name!r} is a {type(found).__name__}, not a function")
+    return found
+
+
+# ---- Arrays of several libraries
+
+
+class NumpyArrays:
+    """Arrays that an implementation takes, by default NumPy's.
+
+    Parameters
+    ----------
+    device : str
+        Where they lie.
+    """
+
+    devices: Sequence[str] = ("cpu",)
+
+    def __init__(self, device: str) -> None:
+        if device not in self.devices:
+            raise ValueError(
+                "device must be one of {}, got {!r}".format(", ".join(self.devices), device)
+            )
+        self.device = device
+
+    def put(self, array: Any) -> Any:
+        """Return a copy of a NumPy array in the implementation's form."""
+        return array.copy()
+
+    def get(self, array: Any) -> Any:
+        """Return an array as NumPy's."""
+        return np.asarray(array)
+
+
+class TorchArrays(NumpyArrays):
+    """Tensors of PyTorch."""
+
+    devices: Sequence[str] = ("cpu", "cuda")
+
+    def __init__(self, device: str) -> None:
+        super().__init__(device)
+        import torch
+
+        if device == "cuda" and not torch.cuda.is_available():
+            raise ValueError("device 'cuda': this torch finds none")
+        self.torch = torch
+
+    def put(self, array: Any) -> Any:
+        """Return a tensor with memory of its own."""
+        if array.dtype.name == "bfloat16":
+            half = self.torch.from_numpy(array.copy().view(np.int16)).view(self.torch.bfloat16)
+            return half.to(self.device)
+        return self.torch.from_numpy(array.copy()).to(self.device)
+
+    def get(self, array: Any) -> Any:
+        """Return a tensor's values."""
+        if not isinstance(array, self.torch.Tensor):
+            return np.asarray(array)
+        host = array.detach().cpu().contiguous()
+        if host.dtype == self.torch.bfloat16:
+            return host.view(self.torch.int16).numpy().view(_dtype("bfloat16"))
+        return host.numpy()
+
+
+class CupyArrays(NumpyArrays):
+    """Arrays of CuPy."""
+
+    devices: Sequence[str] = ("cuda",)
+
+    def __init__(self, device: str) -> None:
+        super().__init__(device)
+        import cupy
+
+        self.cupy = cupy
+
+    def put(self, array: Any) -> Any:
+        """Return a copy on the GPU."""
+        return self.cupy.asarray(array)
+
+    def get(self, array: Any) -> Any:
+        """Return a copy on the host."""
+        return self.cupy.asnumpy(array)
+
+
+class JaxArrays(NumpyArrays):
+    """Arrays of JAX."""
+
+    devices: Sequence[str] = ("cpu", "cuda")
+
+    def __init__(self, device: str) -> None:
+        super().__init__(device)
+        import jax
+
+        jax.config.update("jax_enable_x64", True)
+        self.jax, self.place = jax, jax.devices("gpu" if device == "cuda" else "cpu")[0]
+
+    def put(self, array: Any) -> Any:
+        """Return a copy on the device."""
+        return self.jax.device_put(array, self.place)
+
+
+ARRAYS = {"numpy": NumpyArrays, "torch": TorchArrays, "cupy": CupyArrays, "jax": JaxArrays}
+
+
+def _dtype(name: str) -> Any:
+    if name == "bfloat16":
+        return np.dtype(importlib.import_module("ml_dtypes").bfloat16)
+    return np.dtype(name)
+
+
+# ---- Calls
+
+
+class Caller:
+    """Calls a forward and a backward with NumPy arrays as they want them.
+
+    Parameters
+    ----------
+    forward : callable
+        Pools.
+    backward : callable, "autograd" or None
+        The gradient with respect to the features; `AUTOGRAD` is what torch makes of the forward.
+    arrays, device : str
+        Of `ARRAYS`: what the functions take; and where it lies.
+
+    Raises
+    ------
+    ValueError, ImportError
+        If the arrays or the device are not to be had.
+    """
+
+    def __init__(self, forward: Any, backward: Any, arrays: str, device: str) -> None:
+        self.functions = {"forward": forward, "backward": backward}
+        if backward == AUTOGRAD and arrays != "torch":
+            raise ValueError(f"backward 'autograd' needs arrays 'torch', got {arrays!r}")
+        self.arrays: Any = ARRAYS[arrays](device)
+        self.graph: Any = None  # features and pooled values of the last forward
+
+    def parameters(self, which: str) -> Any:
+        """Return the names of a function's parameters, or None if they cannot be known."""
+        if self.functions[which] in (None, AUTOGRAD):
+            return None
+        try:
+            found = inspect.signature(self.functions[which]).parameters.values()
+        except (TypeError, ValueError):
+            return None
+        if any(one.kind == one.VAR_KEYWORD for one in found):
+            return None
+        return [one.name for one in found]
+
+    def call(self, which: str, given: Sequence[Any], options: dict[str, Any]) -> list[Any]:
+        """Call "forward" or "backward".
+
+        Parameters
+        ----------
+        which : str
+            The function.
+        given : sequence of (str, value)
+            Arguments by position, with their names for messages.
+        options : dict
+            Arguments by name.
+
+        Returns
+        -------
+        list of ndarray
+
+        Raises
+        ------
+        Misbehaviour
+            Whatever the function did instead.
+        """
+        put = {name: self._put(value) for name, value in [*given, *options.items()]}
+        positional = [put[name] for name, _ in given]
+        differentiable = self.functions["backward"] == AUTOGRAD
+        if which == "forward" and differentiable:
+            positional[0].requires_grad_()
+        try:
+            if which == "backward" and differentiable:
+                found = self._differentiated(put["grad_output"])
+            else:
+                found = self.functions[which](*positional, **{name: put[name] for name in options})
+        except Misbehaviour:
+            raise
+        except Exception as error:  # noqa: BLE001 - functions raise whatever they like
+            text = "{}: {}".format(type(error).__name__, " ".join(str(error).split()))
+            raise Misbehaviour("raises", f"raises {text[:MAX_MESSAGE]}") from None
+        results = found if isinstance(found, (tuple, list)) else [found]
+        if which == "forward" and differentiable and results:
+            self.graph = positional[0], results[0]
+        for name, value in [*given, *options.items()]:
+            if isinstance(value, np.ndarray) and self.arrays.get(put[name]).tobytes() != (
+                value.tobytes()
+            ):
+                raise Misbehaviour("writes into its input", f"writes into its {name}")
+        return [self._result(one) for one in results]
+
+    def _put(self, value: Any) -> Any:
+        return self.arrays.put(value) if isinstance(value, np.ndarray) else value
+
+    def _differentiated(self, grad: Any) -> Any:
+        features, pooled = self.graph
+        torch = self.arrays.torch
+        if not pooled.requires_grad:
+            raise Misbehaviour("has no gradient", "returns values that do not need a gradient")
+        (gradient,) = torch.autograd.grad([pooled], [features], [grad], allow_unused=True)
+        if gradient is None:
+            raise Misbehaviour("has no gradient", "does not pass a gradient on to the features")
+        return gradient
+
+    def _result(self, found: Any) -> Any:
+        text = f"returns a {type(found).__name__}, not an array"
+        if not hasattr(found, "shape") or not hasattr(found, "dtype"):
+            raise Misbehaviour("returns no array", text)
+        try:
+            array = np.asarray(self.arrays.get(found))
+        except Exception:  # noqa: BLE001 - something that only looks like an array
+            raise Misbehaviour("returns no array", text) from None
+        if array.dtype.kind not in "fiub" and array.dtype.name != "bfloat16":
+            raise Misbehaviour("returns no array", f"returns an array of dtype {array.dtype}")
+        return array
+
+
+# ---- Messages
+
+
+def send(stream: BinaryIO, message: Any) -> None:
+    """Write a message, whose values may be arrays and tuples, too."""
+    arrays: list[Any] = []
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, np.ndarray):
+            arrays.append(np.ascontiguousarray(value))
+            return {"array": [value.dtype.name, list(value.shape)]}
+        if isinstance(value, tuple):
+            return {"tuple": [plain(one) for one in value]}
+        if isinstance(value, list):
+            return [plain(one) for one in value]
+        if isinstance(value, dict):
+            return {name: plain(one) for name, one in value.items()}
+        return value.item() if isinstance(value, np.generic) else value
+
+    header = json.dumps(plain(message)).encode()
+    stream.write(struct.pack("<Q", len(header)) + header)
+    for array in arrays:
+        stream.write(array.tobytes())
+    stream.flush()
+
+
+def receive(stream: BinaryIO) -> Any:
+    """Read a message.
+
+    Raises
+    ------
+    EOFError
+        If there is none, or only a part of one.
+    """
+    (size,) = struct.unpack("<Q", _exactly(stream, 8))
+
+    def rich(value: Any) -> Any:
+        if isinstance(value, list):
+            return [rich(one) for one in value]
+        if not isinstance(value, dict):
+            return value
+        if "array" in value:
+            dtype, shape = _dtype(value["array"][0]), tuple(value["array"][1])
+            count = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+            return np.frombuffer(_exactly(stream, count), dtype).reshape(shape)
+        if "tuple" in value:
+            return tuple(rich(one) for one in value["tuple"])
+        return {name: rich(one) for name, one in value.items()}
+
+    return rich(json.loads(_exactly(stream, size).decode()))
+
+
+def _exactly(stream: BinaryIO, count: int) -> bytes:
+    data = b""
+    while len(data) < count:
+        part = stream.read(count - len(data))
+        if not part:
+            raise EOFError
+        data += part
+    return data
+
+
+# ---- The program
+
+
+def serve() -> None:
+    """Answer another process until it closes the pipe."""
+    # Implementations print; only answers may reach the other process.
+    replies = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    requests = sys.stdin.buffer
+    first = receive(requests)
+    sys.path[0] = first["folder"]  # not this file's, whose neighbours are no modules
+    try:
+        _limit_memory(first["memory"])
+        backward = first["backward"]
+        caller = Caller(
+            loaded(first["forward"]),
+            loaded(backward) if backward not in (None, AUTOGRAD) else backward,
+            first["arrays"],
+            first["device"],
+        )
+    except BaseException as error:  # noqa: BLE001 - modules raise, and exit, as they like
+        text = str(error) if isinstance(error, ValueError) else _described(error)
+        send(replies, {"unusable": text[:MAX_MESSAGE]})
+        return
+    send(replies, {"parameters": {name: caller.parameters(name) for name in caller.functions}})
+    while True:
+        try:
+            request = receive(requests)
+        except EOFError:
+            return
+        try:
+            answer: Any = {"results": caller.call(*request)}
+        except Misbehaviour as error:
+            answer = {"kind": error.kind, "text": str(error)}
+        send(replies, answer)
+
+
+def _described(error: BaseException) -> str:
+    return "{}: {}".format(type(error).__name__, " ".join(str(error).split()))
+
+
+def _limit_memory(limit: int) -> None:
+    """Let a function that asks for all the memory fail alone."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return
+    if limit:
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+
+
+if __name__ == "__main__":
+    serve()

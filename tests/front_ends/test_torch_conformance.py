@@ -1,0 +1,46 @@
+"""Conformance of functions of tensors, differentiated by torch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import roipool.torch
+from roipool.testing import NotConforming, assert_conforms
+
+MORE: dict[str, Any] = {"arrays": "torch", "backward": "autograd", "random_calls": 6}
+
+
+def test_own_operators() -> None:
+    reports = assert_conforms(
+        roipool.torch.roi_align, "roi_align", dtypes=["float32", "bfloat16"],
+        without=["empty-arrays"], **MORE,
+    )  # fmt: skip
+    for report in reports:
+        results = {finding.what for outcome in report.outcomes for finding in outcome.findings}
+        assert results == {"pooled", "gradient"}
+
+
+def test_a_gradient_that_is_missing() -> None:
+    def detached(features: Any, *arguments: Any, **options: Any) -> Any:
+        return roipool.torch.roi_align(features.detach(), *arguments, **options)
+
+    with pytest.raises(NotConforming) as caught:
+        assert_conforms(detached, "roi_align", **{**MORE, "random_calls": 0})
+    (diagnosis,) = caught.value.reports[0].diagnoses
+    assert (diagnosis.result, diagnosis.subject) == ("gradient", "has no gradient")
+
+
+def test_a_tensor_that_is_written_into() -> None:
+    def writes(features: Any, *arguments: Any, **options: Any) -> Any:
+        pooled = roipool.torch.roi_align(features, *arguments, **options)
+        with torch.no_grad():
+            features += 1
+        return pooled
+
+    with pytest.raises(NotConforming, match="pooled: writes into its features"):
+        assert_conforms(
+            writes, "roi_align", arrays="torch", random_calls=0, without=["non-finite-cells"]
+        )

@@ -1,0 +1,326 @@
+"""Somebody else's implementation: mistakes are found and named, misbehaviour is an answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from _support import toys
+
+import roipool
+from roipool.compat import torchvision
+from roipool.testing import (
+    SEMANTICS,
+    NotConforming,
+    Report,
+    Tolerance,
+    assert_conforms,
+    read_tolerances,
+)
+from roipool.verification.conformance.reports import Request
+from roipool.verification.conformance.rules import RULES
+from roipool.verification.differential.operations import OPERATIONS
+from roipool.verification.differential.oracle import oracle_of
+
+# The toys cut NaN to an integer, read cells times 0, and visit every sample of a huge box.
+FINITE = ("non-finite-boxes", "non-finite-cells", "huge-boxes", "empty-arrays")
+
+
+def found(implementation: Any, semantics: str, **more: Any) -> Report:
+    """Return the report of an implementation that does not conform."""
+    with pytest.raises(NotConforming) as caught:
+        assert_conforms(
+            implementation,
+            semantics,
+            **{"without": FINITE, "random_calls": 0, "strict": True, **more},
+        )
+    (report,) = caught.value.reports
+    assert str(caught.value) == "\n".join(report.lines())
+    return report
+
+
+def own(semantics: str) -> Callable[..., Any]:
+    """Return roipool's own function."""
+    function: Any = roipool
+    for part in OPERATIONS[semantics].forward.split("."):
+        function = getattr(function, part)
+    return function
+
+
+# ---- Those that are right
+
+
+USUAL = (
+    "roi_align_rotated", "mmcv.roi_pool", "mxnet.contrib_ROIAlign", "tensorflow.crop_and_resize",
+    "torchvision.roi_pool",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("semantics", [
+    name if name in USUAL else pytest.param(name, marks=pytest.mark.everything)
+    for name in SEMANTICS
+])  # fmt: skip
+def test_own_functions_conform(semantics: str) -> None:
+    (report,) = assert_conforms(own(semantics), semantics, random_calls=4, strict=True)
+    assert len(report.outcomes) > 60
+    assert report.rounded == 0
+
+
+def test_toys_conform() -> None:
+    for implementation, semantics, backward in (
+        (toys.roi_pool(), "torchvision.roi_pool", None),
+        (toys.roi_align(), "torchvision.roi_align", toys.roi_align_backward()),
+    ):
+        (report,) = assert_conforms(
+            implementation, semantics, backward=backward, without=FINITE, random_calls=20
+        )
+        assert report.conforms
+        results = {finding.what for outcome in report.outcomes for finding in outcome.findings}
+        assert results >= {"pooled", "argmax" if backward is None else "gradient"}
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
+def test_other_types(dtype: str) -> None:
+    if dtype == "bfloat16":
+        pytest.importorskip("ml_dtypes")
+    backward = torchvision.roi_align_backward
+    assert_conforms(
+        torchvision.roi_align, "torchvision.roi_align", backward=backward, dtypes=[dtype],
+        random_calls=20, strict=True,
+    )  # fmt: skip
+
+
+# ---- Mistakes are named
+
+
+def more(*names: str) -> list[Any]:
+    """Return mistakes that resemble others."""
+    return [pytest.param(name, marks=pytest.mark.everything) for name in names]
+
+
+POOL = [
+    "half to even", "missing +1", "clamp at H - 1", "transposed argmax", "batch index ignored",
+    *more("halves up", "last of equals"),
+]  # fmt: skip
+ALIGN = [
+    "clamp at H", "count without max 1", "floor of a negative", "swapped weights", "border at 0",
+    "adaptive count by floor",
+    *more("negative position cut", "batch index ignored", "half pixel left out", "not divided"),
+]  # fmt: skip
+AT_EDGES = (
+    "clamp at H - 1", "clamp at H", "floor of a negative", "border at 0", "negative position cut",
+    "halves up",
+)  # fmt: skip
+ADAPTIVE = ("count without max 1", "adaptive count by floor")
+
+
+def left_out(mistake: str) -> tuple[str, ...]:
+    """Return the calls that show nothing of a mistake, and take time."""
+    return FINITE if mistake in AT_EDGES else (*FINITE, "boxes-over-the-edge")
+
+
+@pytest.mark.parametrize("mistake", POOL)
+def test_mistakes_of_pooling_are_named(mistake: str) -> None:
+    report = found(toys.roi_pool(mistake), "torchvision.roi_pool", without=left_out(mistake))
+    result = "argmax" if mistake in ("transposed argmax", "last of equals") else "pooled"
+    check_named(report, mistake, result)
+
+
+@pytest.mark.parametrize("mistake", ALIGN)
+def test_mistakes_of_align_are_named(mistake: str) -> None:
+    options = {} if mistake in ADAPTIVE else {"sampling_ratio": 2}
+    report = found(
+        toys.roi_align(mistake), "torchvision.roi_align", options=options,
+        without=left_out(mistake),
+    )  # fmt: skip
+    check_named(report, mistake, "pooled")
+
+
+@pytest.mark.parametrize("mistake", ["not divided", *more("swapped weights")])
+def test_mistakes_of_a_gradient_are_named(mistake: str) -> None:
+    backward = toys.roi_align_backward(mistake)
+    report = found(
+        toys.roi_align(), "torchvision.roi_align", backward=backward, without=left_out(mistake),
+        options={"sampling_ratio": 2, "aligned": True},
+    )  # fmt: skip
+    assert {diagnosis.result for diagnosis in report.diagnoses} == {"gradient"}
+    check_named(report, mistake, "gradient")
+
+
+def check_named(report: Report, mistake: str, result: str) -> None:
+    """Check that one rule explains every wrong result of a kind, and contradicts no right one."""
+    diagnoses = [one for one in report.diagnoses if one.result == result]
+    assert [[rule.name for rule in one.rules] for one in diagnoses] == [[mistake]], "\n".join(
+        report.lines()
+    )
+    (diagnosis,) = diagnoses
+    assert diagnosis.explained == diagnosis.wrong > 0
+    assert diagnosis.contradicted == 0
+    assert diagnosis.alternatives == ()
+    case = diagnosis.smallest
+    assert case.grad[:, 0].size <= 4
+    assert case.maps[0, 0].size <= 16
+    assert any(diagnosis.words in line for line in report.lines())
+
+
+def test_every_rule_changes_an_oracle() -> None:
+    applied = {
+        rule.name for rule in RULES for name in SEMANTICS if rule.vary(oracle_of(name)) is not None
+    }
+    assert applied == {rule.name for rule in RULES}
+    assert len(applied) == len(RULES)
+
+
+# ---- Misbehaviour is an answer
+
+
+def misbehaving(kind: str) -> Callable[..., Any]:
+    def align(input: Any, boxes: Any, output_size: Any, **options: Any) -> Any:
+        pooled = torchvision.roi_align(input, boxes, output_size, **options)
+        match kind:
+            case "raises":
+                raise KeyError("nothing\nhere")
+            case "writes":
+                boxes[:] = 0
+            case "dtype":
+                return pooled.astype(np.float64)
+            case "shape":
+                return pooled[..., :-1]
+            case "nan":
+                return np.full_like(pooled, np.nan)
+            case "nothing":
+                return None
+            case "list":
+                return pooled.tolist() or [[]]
+            case "texts":
+                return pooled.astype(str)
+            case "empty tuple":
+                return ()
+        return pooled
+
+    return align
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("raises", "raises KeyError: 'nothing\\nhere'"),
+        ("writes", "writes into its boxes"),
+        ("dtype", "pooled has dtype float64, not float32"),
+        ("shape", "pooled has shape"),
+        ("nan", "follows no rule that is known here"),
+        ("nothing", "returns a NoneType, not an array"),
+        ("list", "returns a list, not an array"),
+        ("texts", "returns an array of dtype <U"),
+        ("empty tuple", "returns nothing"),
+    ],
+)
+def test_misbehaviour(kind: str, words: str) -> None:
+    report = found(
+        misbehaving(kind), "torchvision.roi_align", random_calls=0,
+        options={"sampling_ratio": 2, "aligned": True},
+    )  # fmt: skip
+    assert any(diagnosis.words.startswith(words) for diagnosis in report.diagnoses)
+
+
+@pytest.mark.parametrize(
+    ("semantics", "more", "message"),
+    [
+        ("torch.roi_align", {}, "semantics: 'torch.roi_align' is none of roi_pool, "),
+        ("torchvision.roi_align", {"dtypes": ["int8"]}, "dtypes: 'int8' is none of float16, "),
+        ("torchvision.roi_align", {"dtypes": []}, "dtypes and devices must name one"),
+        ("torchvision.roi_align", {"devices": ["tpu"]}, "device must be one of cpu, got 'tpu'"),
+        ("torchvision.roi_align", {"arrays": "tf"}, "arrays must be one of numpy, "),
+        ("torchvision.roi_align", {"without": ["x"]}, "without: 'x' is none of non-finite-boxes, "),
+        ("torchvision.roi_align", {"options": {"x": 1}}, "options: torchvision.roi_align has no "),
+        ("torchvision.roi_align", {"random_calls": -1}, "random_calls and seed must not be neg"),
+        ("torchvision.roi_align", {"backward": "autograd"}, "backward 'autograd' needs arrays"),
+        ("mxnet.ROIPooling", {"backward": "a:b"}, "backward: that of mxnet.ROIPooling cannot be"),
+    ],
+)
+def test_bad_arguments(semantics: str, more: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{message}"):
+        assert_conforms(torchvision.roi_align, semantics, **more)
+
+
+def test_no_function() -> None:
+    with pytest.raises(TypeError, match="implementation must be a function, got int"):
+        assert_conforms(3, "roi_align")  # type: ignore[arg-type]
+
+
+def test_an_option_that_is_lacking_is_fixed() -> None:
+    def align(input: Any, boxes: Any, output_size: Any, spatial_scale: float = 1.0) -> Any:
+        return torchvision.roi_align(input, boxes, output_size, spatial_scale, 2, True)
+
+    with pytest.raises(ValueError, match="the forward has no argument 'aligned', which torchv"):
+        assert_conforms(align, "torchvision.roi_align")
+    options = {"sampling_ratio": 2, "aligned": True}
+    assert_conforms(align, "torchvision.roi_align", options=options, random_calls=5)
+
+
+# ---- Tolerances
+
+
+def test_positions_may_be_rounded_otherwise() -> None:
+    """Boxes that are scaled before are rounded elsewhere; strictly, that is a failure."""
+
+    def scaled_first(
+        input: Any, boxes: Any, output_size: Any, spatial_scale: float = 1.0, **more: Any
+    ) -> Any:
+        scaled = boxes.astype(np.float64)
+        scaled[:, 1:] *= spatial_scale * (1 + 1e-7)
+        return torchvision.roi_align(input, scaled, output_size, 1.0, **more)
+
+    request = Request(
+        scaled_first, "torchvision.roi_align", options={"sampling_ratio": 2}, random_calls=0
+    )
+    examiner, _ = request.examiner("float32", "cpu")
+    strict, _ = replace(request, strict=True).examiner("float32", "cpu")
+    calls = dict(examiner.plan.calls())
+    inexact = calls["scale 1/3, aligned=True"]
+    assert examiner.examine("", inexact).rounded == {"pooled"}
+    assert not examiner.examine("", inexact).failures
+    assert strict.examine("", inexact).failures
+    exact = calls["samples at -1 and at H, aligned=True"]  # is no matter of rounding
+    assert examiner.examine("", exact).failures
+
+
+def test_tolerances_of_a_pair(tmp_path: Path) -> None:
+    def off(*arguments: Any, **options: Any) -> Any:
+        return torchvision.roi_align(*arguments, **options) + np.float32(1e-3)
+
+    more: dict[str, Any] = {
+        "without": ("non-finite-cells", "boxes-over-the-edge"), "random_calls": 0,
+        "options": {"sampling_ratio": 2, "aligned": True},
+    }  # fmt: skip
+    found(off, "torchvision.roi_align", **more)
+    path = tmp_path / "tolerances.toml"
+    path.write_text('[[tolerance]]\nsemantics = "torchvision.*"\nresult = "pooled"\natol = 2e-3\n')
+    assert_conforms(off, "torchvision.roi_align", tolerances=read_tolerances(str(path)), **more)
+    other = [Tolerance(implementation="other", atol=1.0)]
+    found(off, "torchvision.roi_align", tolerances=other, **more)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[[tolerance]", "is not TOML"),
+        ("rtol = 1", "'rtol' is unknown"),
+        ("tolerance = 3", "tolerances are tables"),
+        ("[[tolerance]]\nulps = 3", "'ulps' is none of"),
+        ("[[tolerance]]\natol = 'x'", "atol must be a number, got 'x'"),
+        ("[[tolerance]]\natol = -1", "atol must be finite and not negative"),
+        ("[[tolerance]]\nrtol = nan", "rtol must be finite and not negative"),
+        ("[[tolerance]]\nrtol = true", "rtol must be a number"),
+        ("[[tolerance]]\ndtype = 3", "dtype must be a text"),
+    ],
+)
+def test_bad_tolerances(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "t.toml"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=message):
+        read_tolerances(str(path))
