@@ -8,9 +8,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 import roipool
 from roipool import compat
+
+FloatArray = NDArray[np.float32]
+Box = tuple[float, float, float, float]
 
 CALLS = {
     "roipool.roi_pool": "roipool.roi_pool(x, rois, 2)",
@@ -49,7 +53,7 @@ BINS = {"output_height": 2, "output_width": 2, "sampling_ratio": 2}
 ANGLE = 0.4  # radians, counter-clockwise
 
 
-def names(x: np.ndarray, box: tuple[float, float, float, float]) -> dict[str, Any]:
+def names(x: FloatArray, box: Box) -> dict[str, Any]:
     """Return what the texts call by name, of maps (1, C, H, W) and a box x1, y1, x2, y2."""
     height, width = x.shape[2:]
     x1, y1, x2, y2 = box
@@ -68,7 +72,7 @@ def names(x: np.ndarray, box: tuple[float, float, float, float]) -> dict[str, An
     }
 
 
-def answer(name: str, x: np.ndarray, box: tuple[float, float, float, float]) -> np.ndarray:
+def answer(name: str, x: FloatArray, box: Box) -> FloatArray:
     """Return the pooled values of one call, shape (C, 2, 2)."""
     modules = {module: getattr(compat, module) for module in compat.__all__}
     result = eval(CALLS[name], {"roipool": roipool, **modules}, names(x, box))

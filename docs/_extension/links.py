@@ -14,6 +14,7 @@ PAGES = {
     "CONTRIBUTING.md": "internals/contributing.md",
     "CHANGELOG.md": "changelog.md",
     "benchmarks/README.md": "performance.md",
+    "tests/faults/README.md": "internals/planted-faults.md",
 }
 LINK = re.compile(r"(?<=\]\()(?!\w+:|#)(?P<path>[^)#\s]+)(?P<anchor>#[^)\s]*)?(?=\))")
 

@@ -13,6 +13,7 @@ from unittest import mock
 import numpy as np
 
 from _extension import calls
+from _extension.calls import Box, FloatArray
 from roipool import _cpu
 from roipool._arguments import Regions
 from roipool._definitions import TRAITS
@@ -29,11 +30,11 @@ COLOURS = ("#4477aa", "#ee7733", "#228833", "#aa3377")
 class Sampling(NamedTuple):
     """What a call reads: `weights` (bins, H, W), and for each bin its samples' y and x."""
 
-    weights: np.ndarray
+    weights: FloatArray
     positions: list[list[tuple[float, float]]]
 
 
-def sampling(name: str, box: tuple[float, float, float, float] = BOX) -> Sampling:
+def sampling(name: str, box: Box = BOX) -> Sampling:
     """Return what one of `calls.CALLS` reads of a map of 7 by 9 cells."""
     cells = HEIGHT * WIDTH
     one_cell_each = np.eye(cells, dtype=np.float32).reshape(1, cells, HEIGHT, WIDTH)
@@ -101,7 +102,7 @@ def _at(coordinate: float) -> str:
     return f"{EDGE + coordinate * CELL:.1f}"
 
 
-def _cells(weights: np.ndarray) -> list[str]:
+def _cells(weights: FloatArray) -> list[str]:
     """Colour each cell by the bins that read it, as strongly as they do."""
     shades = weights / weights.max()
     return [
