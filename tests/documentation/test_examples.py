@@ -1,0 +1,31 @@
+"""The examples that need nothing but NumPy run, and print what their comments say."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SOURCES = next(folder for folder in Path(__file__).parents if (folder / "pyproject.toml").exists())
+
+LINES = {
+    "faster_rcnn_head": ["pool5 (300, 512, 7, 7)", "bitwise equal: True", "gradients equal: True"],
+    "picture_crops": ["means   from 64 to 64", "points  from 0 to 239", "outside: [0 0 0]"],
+    "tensorflow_or_torchvision": [
+        "[124. 156. 188. 220.]  off by 8 pixels",
+        "[116. 148. 180. 212.]  off by 0 pixels",
+        "TensorFlow and torchvision agree: True",
+    ],
+    "video_boxes": ["moving: greatest change at frame 30", "a lost box pools to 0.0"],
+}
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_it_prints(name: str) -> None:
+    command = [sys.executable, str(SOURCES / "examples" / f"{name}.py")]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    missing = [line for line in LINES[name] if line not in run.stdout]
+    assert not missing, run.stdout
