@@ -110,7 +110,7 @@ def differential(session: nox.Session) -> None:
 @nox.session
 def front_ends(session: nox.Session) -> None:
     """Run the tests of PyTorch's and Dask's arrays."""
-    session.install(".[dask]", *PYTEST, "torch", "distributed")
+    session.install(".[dask]", *PYTEST, "torch", "torchvision", "distributed")
     session.run("pytest", "tests/front_ends", "tests/package/test_doctests.py", *session.posargs)
 
 

@@ -28,11 +28,11 @@ def blobs() -> tuple[np.ndarray, np.ndarray]:
     """Return what the network gives the layer: a picture's map, and its proposals."""
     rng = np.random.default_rng(0)
     conv5_3 = rng.standard_normal((1, 512, 38, 63), dtype=np.float32)
-    corner = rng.uniform(0, (600, 400), (300, 2))
-    side = rng.uniform(16, 300, (300, 2))
+    corner = rng.uniform(0, (600, 400), (100, 2))
+    side = rng.uniform(16, 300, (100, 2))
     proposals = np.hstack([corner, np.minimum(corner + side, (999, 599))])
     # Caffe's blob of boxes: the number of the picture, then x1, y1, x2, y2 in its pixels.
-    return conv5_3, np.hstack([np.zeros((300, 1)), proposals]).astype(np.float32)
+    return conv5_3, np.hstack([np.zeros((100, 1)), proposals]).astype(np.float32)
 
 
 def main() -> None:
