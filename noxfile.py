@@ -50,8 +50,8 @@ def build_docs(session: nox.Session, builder: str) -> None:
     """Install the package and Sphinx; run one of Sphinx's builders. A warning is an error."""
     groups = nox.project.load_toml("pyproject.toml")["dependency-groups"]
     session.install(".", *groups["docs"])
-    session.run("sphinx-build", "--fresh-env", "--fail-on-warning", "--keep-going", "--builder", builder,
-                "docs", f"docs/_build/{builder}", *session.posargs)  # fmt: skip
+    options = ["--fresh-env", "--fail-on-warning", "--keep-going", "--builder", builder]
+    session.run("sphinx-build", *options, "docs", f"docs/_build/{builder}", *session.posargs)
 
 
 @nox.session(python=OLDEST)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 from collections import defaultdict
 from collections.abc import Callable
@@ -101,6 +102,16 @@ def settings() -> str:
     return _functions(*rest)
 
 
+def examples() -> str:
+    """Return every program of `examples/`."""
+    parts = []
+    for file in sorted((Path(__file__).parents[2] / "examples").glob("*.py")):
+        title = (ast.get_docstring(ast.parse(file.read_text())) or "").partition("\n")[0]
+        listing = f"```{{literalinclude}} ../examples/{file.name}\n:language: python\n```"
+        parts.append(f"## {file.name}\n\n{_markdown(title)}\n\n{listing}")
+    return "\n\n".join(parts)
+
+
 def _functions(*names: str) -> str:
     lines = [f".. autofunction:: roipool.{name}" for name in names]
     return "\n".join(["```{eval-rst}", *lines, "```"])
@@ -113,4 +124,5 @@ MAKERS: dict[str, Callable[..., str]] = {
     "module": module,
     "operations": operations,
     "settings": settings,
+    "examples": examples,
 }

@@ -22,10 +22,20 @@ LINES = {
 }
 
 
-@pytest.mark.parametrize("name", LINES)
-def test_it_prints(name: str) -> None:
+def printed(name: str) -> str:
     command = [sys.executable, str(SOURCES / "examples" / f"{name}.py")]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
-    missing = [line for line in LINES[name] if line not in run.stdout]
-    assert not missing, run.stdout
+    return run.stdout
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_it_prints(name: str) -> None:
+    output = printed(name)
+    missing = [line for line in LINES[name] if line not in output]
+    assert not missing, output
+
+
+def test_readme_has_what_the_example_prints() -> None:
+    command = "$ python examples/where_is_the_box.py\n"
+    assert command + printed("where_is_the_box") in (SOURCES / "README.md").read_text()

@@ -31,5 +31,13 @@ def test_examples(page: str) -> None:
     assert not failures, "".join(failures)
 
 
+def test_the_program_in_readme() -> None:
+    program = re.search(r"^```python\n(.*?)^```$", (SOURCES / "README.md").read_text(), re.M | re.S)
+    assert program
+    names: dict[str, object] = {}
+    exec(program[1], names)
+    assert names["gradient"].shape == names["features"].shape  # type: ignore[attr-defined]
+
+
 def test_there_are_examples() -> None:
     assert len(pages_with_examples()) >= 10
