@@ -16,17 +16,7 @@ from collections.abc import Callable
 import numpy as np
 
 import roipool
-from roipool.compat import (
-    caffe,
-    chainer,
-    detectron2,
-    maskrcnn_benchmark,
-    mmcv,
-    mxnet,
-    onnx,
-    tensorflow,
-    torchvision,
-)
+from roipool import compat
 
 STRIDE, ROWS, COLUMNS = 16, 30, 40
 BOX = np.array([96.0, 96.0, 262.0, 262.0], np.float32)  # x1, y1, x2, y2 in pixels
@@ -39,29 +29,31 @@ Pool = Callable[[np.ndarray, int], np.ndarray]
 def crop(x: np.ndarray, bins: int) -> np.ndarray:
     """Crop by TensorFlow, with the box as fractions of the picture."""
     fractions = (BOX / SIZE)[[1, 0, 3, 2]][None]
-    return tensorflow.crop_and_resize(x.transpose(0, 2, 3, 1), fractions, [0], (bins, bins))
+    return compat.tensorflow.crop_and_resize(x.transpose(0, 2, 3, 1), fractions, [0], (bins, bins))
 
 
 AVERAGES: dict[str, Pool] = {
-    "torchvision.roi_align": lambda x, n: torchvision.roi_align(x, ROIS, n, 1 / 16),
-    "detectron2.ROIAlign": lambda x, n: detectron2.ROIAlign(n, 1 / 16, 0)(x, ROIS),
-    "mmcv.roi_align": lambda x, n: mmcv.roi_align(x, ROIS, n, 1 / 16),
-    "maskrcnn_benchmark.roi_align": lambda x, n: maskrcnn_benchmark.roi_align(
+    "torchvision.roi_align": lambda x, n: compat.torchvision.roi_align(x, ROIS, n, 1 / 16),
+    "detectron2.ROIAlign": lambda x, n: compat.detectron2.ROIAlign(n, 1 / 16, 0)(x, ROIS),
+    "mmcv.roi_align": lambda x, n: compat.mmcv.roi_align(x, ROIS, n, 1 / 16),
+    "maskrcnn_benchmark.roi_align": lambda x, n: compat.maskrcnn_benchmark.roi_align(
         x, ROIS, n, 1 / 16, 0
     ),
-    "mxnet.contrib_ROIAlign": lambda x, n: mxnet.contrib_ROIAlign(x, ROIS, (n, n), 1 / 16),
+    "mxnet.contrib_ROIAlign": lambda x, n: compat.mxnet.contrib_ROIAlign(x, ROIS, (n, n), 1 / 16),
     "tensorflow.crop_and_resize": crop,
-    "chainer.roi_average_pooling_2d": lambda x, n: chainer.roi_average_pooling_2d(
+    "chainer.roi_average_pooling_2d": lambda x, n: compat.chainer.roi_average_pooling_2d(
         x, ROIS[:, [2, 1, 4, 3]], [0], n, 1 / 16
     ),
     "roipool.roi_align": lambda x, n: roipool.roi_align(x, ROIS, n, 1 / 16),
 }
 MAXIMA: dict[str, Pool] = {
-    "caffe.roi_align": lambda x, n: caffe.roi_align(x, ROIS, n, n, 1 / 16)[0],
-    "onnx.RoiAlign, mode max": lambda x, n: onnx.RoiAlign(
+    "caffe.roi_align": lambda x, n: compat.caffe.roi_align(x, ROIS, n, n, 1 / 16)[0],
+    "onnx.RoiAlign, mode max": lambda x, n: compat.onnx.RoiAlign(
         x, ROIS[:, 1:], [0], mode="max", output_height=n, output_width=n, spatial_scale=1 / 16
     ),
-    "mmcv.roi_align, mode max": lambda x, n: mmcv.roi_align(x, ROIS, n, 1 / 16, pool_mode="max"),
+    "mmcv.roi_align, mode max": lambda x, n: compat.mmcv.roi_align(
+        x, ROIS, n, 1 / 16, pool_mode="max"
+    ),
     "roipool.roi_align, mode max": lambda x, n: roipool.roi_align(x, ROIS, n, 1 / 16, mode="max"),
 }
 
