@@ -14,7 +14,7 @@ author = copyright = "The roipool developers"
 version = release = roipool.__version__
 
 extensions = ["myst_parser", "numpydoc", "sphinx.ext.autodoc", "_extension"]
-exclude_patterns = ["_build", "_extension", "_generated/*.md"]
+exclude_patterns = ["_build", "_extension"]
 nitpicky = True  # a reference that leads nowhere is a warning, and warnings are errors
 default_role = "literal"
 
