@@ -39,7 +39,7 @@ def main() -> None:
     print(f"{'middles of the bins':40}", middles)
 
     def report(name: str, pooled: np.ndarray) -> None:
-        columns = np.asarray(pooled).reshape(BINS, BINS)[0]
+        columns = np.asarray(pooled).reshape(BINS, BINS)[0].round(2)
         print(f"{name:40} {columns}  off by {np.abs(columns - middles).max():g} pixels")
 
     # torchvision's default takes a coordinate of 0 for the centre of cell 0, not for its edge.

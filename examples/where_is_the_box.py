@@ -67,7 +67,7 @@ def main() -> None:
     for name, pool in {**AVERAGES, **MAXIMA}.items():
         values = np.unique(pool(ones, 7).round(2))
         span = f"{values[0]:g}" if len(values) == 1 else f"{values[0]:g} to {values[-1]:g}"
-        off = f"{pool(ramp, 1).item() - middle:.3g} pixels" if name in AVERAGES else ""
+        off = f"{round(pool(ramp, 1).item() - middle, 1):g} pixels" if name in AVERAGES else ""
         print(f"{name:32} {span:>12}   {off}".rstrip())
 
 
