@@ -43,6 +43,29 @@ def workflows(session: nox.Session) -> None:
     session.run("zizmor", "--offline", ".github")
 
 
+# ---- Documentation
+
+
+def build_docs(session: nox.Session, builder: str) -> None:
+    """Install the package and Sphinx; run one of Sphinx's builders. A warning is an error."""
+    groups = nox.project.load_toml("pyproject.toml")["dependency-groups"]
+    session.install(".", *groups["docs"])
+    options = ["--fresh-env", "--fail-on-warning", "--keep-going", "--builder", builder]
+    session.run("sphinx-build", *options, "docs", f"docs/_build/{builder}", *session.posargs)
+
+
+@nox.session(python=OLDEST)
+def docs(session: nox.Session) -> None:
+    """Build the documentation's site in `docs/_build/html`; links within it are checked."""
+    build_docs(session, "html")
+
+
+@nox.session(python=OLDEST)
+def docs_links(session: nox.Session) -> None:
+    """Ask for every page elsewhere that the documentation links to."""
+    build_docs(session, "linkcheck")
+
+
 # ---- Tests
 
 

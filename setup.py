@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import os
 import platform
+import re
 import shlex
 import shutil
 import subprocess
@@ -243,6 +244,13 @@ extension = Extension(
 )
 
 
+def readme_for_an_index() -> str:
+    """Return README without what only the source tree has: pictures, and where links lead."""
+    text = Path("README.md").read_text(encoding="utf-8")
+    text = re.sub(r"^!\[.*\]\((?!https?:).*\)\n\n(\*.*\*\n\n)?", "", text, flags=re.MULTILINE)
+    return re.sub(r"\[([^]]*)\]\((?!https?:|#)[^)]*\)", r"\1", text)
+
+
 def options_for_read_only_tree() -> dict[str, dict[str, str]]:
     """Return options that build outside a source tree that cannot be written, else none."""
     if os.access(".", os.W_OK):
@@ -259,4 +267,6 @@ setup(
     ext_modules=cythonize([extension], build_dir=options.get("build", {}).get("build_base")),
     cmdclass={"build_ext": BuildWithEngines},
     options=options,
+    long_description=readme_for_an_index(),
+    long_description_content_type="text/markdown",
 )

@@ -20,7 +20,9 @@ GPUS = ["emulator", pytest.param("cuda", marks=pytest.mark.gpu)]
 
 # ---- Tests of front ends, for libraries that are installed
 
-FRONT_ENDS = ["array_api_strict", "dask", "jax", "paddle", "ray", "tensorflow", "torch"]
+FRONT_ENDS = [
+    "array_api_strict", "dask", "jax", "paddle", "ray", "tensorflow", "torch", "torchvision",
+]  # fmt: skip
 ABSENT = [library for library in FRONT_ENDS if find_spec(library) is None]
 collect_ignore_glob = [f"front_ends/test_{library}*.py" for library in ABSENT]
 

@@ -1,0 +1,53 @@
+"""What the site has that its pages do not hold: pictures, tables and lists made from the package.
+
+A page asks for one by a comment, ``<!-- make: NAME ARGUMENTS -->``, which the text that the
+function of that name in `making` returns replaces.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from _extension import links, making
+
+REQUEST = re.compile(r"^<!-- make: (?P<name>[a-z-]+)(?P<arguments>.*?) -->$", re.MULTILINE)
+
+
+def setup(app: Any) -> dict[str, bool]:
+    """Connect the functions below; Sphinx calls this."""
+    app.connect("builder-inited", draw)
+    app.connect("source-read", read_page)
+    app.connect("include-read", read_included)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
+
+
+def draw(app: Any) -> None:
+    """Draw the pictures."""
+    making.write_pictures(Path(app.srcdir) / "_generated")
+
+
+def read_page(app: Any, page: str, content: list[str]) -> None:
+    """Make what a page asks for, and let its links lead to pages where there are any."""
+    folder = Path(app.srcdir, page).parent
+    content[0] = links.led_to_pages(make(content[0], folder, Path(app.srcdir)), folder, folder)
+
+
+def read_included(app: Any, path: Path, page: str, content: list[str]) -> None:
+    """Do the same for the links of another file that a page includes."""
+    folder = Path(app.srcdir, app.env.docname).parent  # MyST gives `page` without its folder
+    source = Path(app.srcdir, path).resolve().parent
+    content[0] = links.led_to_pages(content[0], source, folder)
+
+
+def make(text: str, folder: Path, sources: Path) -> str:
+    """Replace each request by what it asks for, for a page in `folder`."""
+
+    def made(request: re.Match[str]) -> str:
+        function = making.MAKERS[request["name"]]
+        to_sources = "../" * len(folder.relative_to(sources).parts)
+        arguments = [argument.strip() for argument in request["arguments"].split(",")]
+        return function(*filter(None, arguments)).replace("_generated/", f"{to_sources}_generated/")
+
+    return REQUEST.sub(made, text)

@@ -1,0 +1,37 @@
+"""Sphinx's configuration: ``nox -s docs`` builds the site, CONTRIBUTING.md says how by hand."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))  # for `_extension`
+
+import roipool
+
+project = "roipool"
+author = copyright = "The roipool developers"
+version = release = roipool.__version__
+
+extensions = ["myst_parser", "numpydoc", "sphinx.ext.autodoc", "_extension"]
+exclude_patterns = ["_build", "_extension"]
+nitpicky = True  # a reference that leads nowhere is a warning, and warnings are errors
+default_role = "literal"
+
+html_theme = "furo"
+html_title = f"roipool {release}"
+html_copy_source = False
+html_show_sphinx = False
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+
+myst_heading_anchors = 3
+myst_enable_extensions = ["colon_fence"]
+
+autodoc_member_order = "bysource"
+autodoc_typehints = "none"  # the docstrings have shapes and dtypes, which annotations lack
+numpydoc_show_class_members = False
+python_maximum_signature_line_length = 88
+
+linkcheck_anchors = False  # pages that are made by scripts have none for a checker
+linkcheck_timeout = 20

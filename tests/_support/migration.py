@@ -1,0 +1,55 @@
+"""The tables of docs/migration.md, and what their calls are made with."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import roipool
+from roipool import compat
+
+SOURCES = next(folder for folder in Path(__file__).parents if (folder / "pyproject.toml").exists())
+PAGE = (SOURCES / "docs" / "migration.md").read_text()
+# A framework's call, that of roipool.compat, and that of roipool.
+ROWS = re.findall(r"^\| (.*) \| `(compat\..*)` \| (.*) \|$", PAGE, re.MULTILINE)
+
+
+def names() -> dict[str, Any]:
+    """Return what the calls name, as NumPy arrays."""
+    rng = np.random.default_rng(0)
+    corner, side = rng.uniform(20, 120, (7, 2)), rng.uniform(10, 90, (7, 2))
+    boxes = np.hstack([corner, corner + side]).astype(np.float32)
+    images = np.int32([0, 0, 0, 1, 1, 1, 1])
+    x = rng.standard_normal((2, 6, 16, 16), dtype=np.float32)
+    yxyx = boxes[:, [1, 0, 3, 2]]
+    sizes = (64, 32, 16, 8)
+    return {
+        "x": x,
+        "x_nhwc": np.ascontiguousarray(x.transpose(0, 2, 3, 1)),
+        "boxes": boxes,
+        "images": images,
+        "rois": np.column_stack([images, boxes]).astype(np.float32),
+        "yxyx": yxyx,
+        "fractions": yxyx / 256,
+        "pyramid": [rng.standard_normal((2, 6, n, n), dtype=np.float32) for n in sizes],
+    }
+
+
+def code(cell: str) -> str | None:
+    """Return the code of a cell that is nothing else."""
+    match = re.fullmatch(r"`([^`]+)`", cell)
+    return match[1] if match else None
+
+
+def value(call: str) -> Any:
+    """Return what a call of the second or third column gives."""
+    return np.asarray(eval(call, {"roipool": roipool, "compat": compat}, names()))
+
+
+def calls_of(library: str) -> list[tuple[str, str]]:
+    """Return the calls of a framework, each with the one of roipool.compat."""
+    found = [(code(row[0]) or "", row[1]) for row in ROWS]
+    return [row for row in found if row[0].startswith(f"{library}.")]
