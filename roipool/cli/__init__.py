@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, NoReturn
 from roipool.cli.text import printable
 
 if TYPE_CHECKING:
-    from roipool.cli.bench.libraries import Library
     from roipool.cli.bench.workloads import Workload
     from roipool.cli.compare.systems import System
+    from roipool.cli.libraries import Library
 
 __all__ = ["main"]
 
@@ -59,7 +59,7 @@ def main(
     systems : mapping of str to System, optional
         What ``compare`` knows by name; by default `roipool.cli.compare.systems.SYSTEMS`.
     libraries : mapping of str to type of Library, optional
-        What ``bench`` knows by name; by default `roipool.cli.bench.libraries.LIBRARIES`.
+        What ``bench`` knows by name; by default `roipool.cli.libraries.LIBRARIES`.
     workloads : mapping of str to Workload, optional
         What ``bench`` can time; by default `roipool.cli.bench.workloads.WORKLOADS`.
 
