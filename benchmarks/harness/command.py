@@ -166,7 +166,8 @@ def _one_of(option: str, name: str, allowed: Collection[str]) -> str:
 
 def _check_outputs(arguments: argparse.Namespace) -> None:
     """Find out before the work what would spoil its end."""
-    files.check_outputs(arguments.json, arguments.plot, "--plot", (".png",))
+    files.check_outputs({"--json": arguments.json, "--plot": arguments.plot})
+    files.check_figure(arguments.plot, "--plot", (".png",))
 
 
 def _write(

@@ -77,7 +77,7 @@ def run(
         return 0
     cases = {name: workloads[name] for name in choose(arguments.workload, workloads)}
     others = {name: libraries[name] for name in _choose(arguments.libraries, libraries)}
-    files.check_outputs(arguments.json)
+    files.check_outputs({"--json": arguments.json})
     before = roipool.get_num_threads()
     try:
         threads = _set_threads(arguments.threads)

@@ -71,6 +71,11 @@ class Worker:
             self.close()
             raise
 
+    @property
+    def alive(self) -> bool:
+        """Whether the process still answers."""
+        return self._process.poll() is None
+
     def prepare(self, task: Task) -> None:
         """Make ready for a task and run it once; raises `Absent` where it cannot."""
         self._check(task)
