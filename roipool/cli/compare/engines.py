@@ -79,7 +79,7 @@ def _run_part(
     """Call only what a part needs; `run` calls all that an operation has."""
     from roipool.verification.differential.calling import run
 
-    needed = {"forward": operation.forward, "backward": "", "box_gradient": ""}
+    needed: dict[str, Any] = {"forward": operation.forward, "backward": "", "box_gradient": ""}
     if part == "features":
         # The gradient of a maximum needs the argmax.
         forward = operation.forward if len(operation.returns) > 1 else ""

@@ -23,13 +23,14 @@ from roipool.cli.compare.drawing import (
     enlarge,
 )
 from roipool.cli.compare.inputs import FeatureMap
+from roipool.cli.compare.telling import most_telling, telling_channel
 from roipool.cli.text import short
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["draw", "most_telling", "save"]
+__all__ = ["draw", "save"]
 
 FloatArray = NDArray[np.float32]
 
@@ -106,33 +107,6 @@ def save(figure: Figure, stream: BinaryIO, kind: str) -> None:
         figure.savefig(stream, format=kind, dpi=120)
 
 
-def most_telling(comparison: Comparison, rois: FloatArray, count: int = _MAX_SHOWN) -> list[int]:
-    """Choose the boxes of one image on which the systems differ most from the reference.
-
-    Parameters
-    ----------
-    comparison : Comparison
-        The result.
-    rois : (K, 5) float32 ndarray
-        The boxes; those with a NaN or an infinity cannot be drawn and are never chosen.
-    count : int
-        How many at most.
-
-    Returns
-    -------
-    list of int
-        Indices into `rois`, the most telling first.
-    """
-    reference = comparison.groups[comparison.reference_group].output
-    score = np.zeros(len(rois))
-    for group in comparison.groups:
-        for index in range(len(rois)):
-            apart = distance(group.output[index], reference[index])
-            score[index] += min(float(apart.mean()), 1e30)
-    order = [int(i) for i in np.argsort(-score, kind="stable") if np.isfinite(rois[i]).all()]
-    return [index for index in order if rois[index, 0] == rois[order[0], 0]][:count]
-
-
 class _Sheet:
     """One figure while it is drawn: what it shows, and where things go."""
 
@@ -143,11 +117,11 @@ class _Sheet:
 
         self.comparison = comparison
         self.rois = rois
-        self.shown = most_telling(comparison, rois)
+        self.shown = most_telling(comparison, rois, _MAX_SHOWN)
         image = int(rois[self.shown[0], 0]) if self.shown else 0
         drawable = np.flatnonzero((rois[:, 0] == image) & np.isfinite(rois).all(axis=1))
         self.here = sorted({*self.shown, *(int(index) for index in drawable[:_MAX_DRAWN])})
-        self.view = View(features, image, self._telling_channel())
+        self.view = View(features, image, telling_channel(comparison, self.shown))
         home = comparison.reference_group
         nearest_first = sorted(
             range(len(comparison.groups)),
@@ -166,15 +140,6 @@ class _Sheet:
         self.text(_MARGIN, _MARGIN + 0.1, title, size=15, weight="bold")
         self._draw_left()
         self._draw_right()
-
-    def _telling_channel(self) -> int:
-        """Choose the channel to show of a map: the one with the greatest mean difference."""
-        reference = self.comparison.groups[self.comparison.reference_group].output[self.shown]
-        score = np.zeros(reference.shape[1])
-        for group in self.comparison.groups:
-            apart = np.minimum(distance(group.output[self.shown], reference), 1e30)
-            score += apart.sum(axis=(0, 2, 3))
-        return int(np.argmax(score))
 
     def axes(self, x: float, y: float, width: float, height: float) -> Axes:
         """Add axes at ``(x, y)`` inches from the top left corner."""

@@ -20,7 +20,9 @@ from roipool.cli.text import printable, short
 
 __all__ = ["print_report"]
 
-_SHOWN = 26  # members of a group, or reasons, before the rest is only counted
+# Before the rest is only counted:
+_SHOWN = 26  # reasons
+_LISTED = 6  # names of those that lack something
 
 
 class _Line(NamedTuple):
@@ -91,13 +93,14 @@ def _lines(findings: Findings, options: str, verdict: Sequence[str], width: int)
     for label, text in facts:
         yield from _wrapped(f"{label:<9} {text}", width, 10, "dim")
     for name, reason in findings.absent.items():
-        yield from _wrapped(f"absent: {name} {reason}", width, 2, "yellow")
+        yield from _wrapped(f"absent: {name}: {reason}", width, 2, "yellow")
     for comparison in findings.parts:
         yield from _part(findings, comparison, width)
     if verdict:
         yield _Line("")
     for text in verdict:
-        yield _Line(text, "bold")
+        indent = len(text) - len(text.lstrip())
+        yield from _wrapped(text, width, indent + 2, "bold")
 
 
 def _part(findings: Findings, comparison: Comparison, width: int) -> Iterator[_Line]:
@@ -175,7 +178,10 @@ def _failed(results: Sequence[Result], width: int) -> Iterator[_Line]:
         if result.lacks:
             lacking.setdefault(str(result.error), []).append(result.name)
     for reason, names in lacking.items():
-        text = f"{reason.replace('has no', 'no', 1)}: {', '.join(names)}"
+        listed = ", ".join(names[:_LISTED])
+        if len(names) > _LISTED:
+            listed += f" and {len(names) - _LISTED} more"
+        text = f"{reason.replace('has no', 'no', 1)}: {listed}"
         yield from _wrapped(text, width, 2, "dim")
 
 
