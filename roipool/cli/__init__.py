@@ -14,7 +14,7 @@ import sys
 import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from roipool.cli.text import printable
 
@@ -37,6 +37,7 @@ _OPTIONAL = {
     "PIL": ("Pillow", "cli"),
     "matplotlib": ("matplotlib", "cli"),
     "safetensors": ("safetensors", "safetensors"),
+    "shtab": ("shtab", "completion"),
     "torch": ("PyTorch", "torch"),
 }
 
@@ -46,6 +47,22 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         self.exit(_BAD_INPUT, f"roipool: error: {_one_line(message)} (see {self.prog} --help)\n")
+
+
+class _PrintCompletion(argparse.Action):
+    """Prints a script for a shell, and stops."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> NoReturn:
+        import shtab
+
+        print(shtab.complete(parser, values))
+        parser.exit()
 
 
 def main(
@@ -116,6 +133,12 @@ def _parser(
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"roipool {__version__}")
+    parser.add_argument(
+        "--print-completion",
+        action=_PrintCompletion,
+        choices=("bash", "zsh", "tcsh"),
+        help="print what completes commands and options in a shell, and stop; needs shtab",
+    )
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     compare.add_parser(subparsers, systems)
     info.add_parser(subparsers)

@@ -38,6 +38,10 @@ examples:
 exit status: 0 done; 1 --check found a difference; 2 bad input."""
 
 
+# As shtab has it; it is imported only to print a shell's script.
+_FILES = {"bash": "_shtab_compgen_files", "zsh": "_files", "tcsh": "f"}
+
+
 def add_parser(subparsers: Any, systems: Mapping[str, Compute] | None) -> None:
     """Add the ``compare`` command to the program's subparsers; None stands for `SYSTEMS`."""
     names = SYSTEMS if systems is None else systems
@@ -62,9 +66,14 @@ def run(arguments: argparse.Namespace, systems: Mapping[str, Compute] | None) ->
     return command.run(arguments, systems)
 
 
+def _add_file(group: Any, *names: str, **options: Any) -> None:
+    """Add an argument that shells complete with the names of files."""
+    group.add_argument(*names, **options).complete = _FILES
+
+
 def _add_input(group: Any) -> None:
-    add = group.add_argument
-    add(
+    add, add_file = group.add_argument, functools.partial(_add_file, group)
+    add_file(
         "image",
         nargs="?",
         metavar="IMAGE",
@@ -76,7 +85,7 @@ def _add_input(group: Any) -> None:
         metavar="CxHxW",
         help="make a map of random numbers in place of IMAGE, such as 4x32x48",
     )
-    add("--boxes", metavar="FILE", help="the boxes, as CSV, JSON, COCO JSON or .npy")
+    add_file("--boxes", metavar="FILE", help="the boxes, as CSV, JSON, COCO JSON or .npy")
     add(
         "--box-format",
         choices=read.BOX_FORMATS,
@@ -162,7 +171,7 @@ def _add_implementations(group: Any) -> None:
 
 
 def _add_output(group: Any) -> None:
-    add = group.add_argument
+    add, add_file = group.add_argument, functools.partial(_add_file, group)
     add(
         "--reference",
         metavar="SYSTEM",
@@ -176,6 +185,8 @@ def _add_output(group: Any) -> None:
     )
     add("--rtol", type=read.tolerance, default=1e-5, metavar="R", help="default: 1e-5")
     add("--atol", type=read.tolerance, default=1e-6, metavar="A", help="default: 1e-6")
-    add("--json", metavar="FILE", help="write every number as JSON; - prints it in place of tables")
-    add("--save", metavar="FIG.png", help="draw the result; .png, .pdf or .svg")
-    add("--html", metavar="PAGE.html", help="write one page to look at the boxes and samples")
+    add_file(
+        "--json", metavar="FILE", help="write every number as JSON; - prints it in place of tables"
+    )
+    add_file("--save", metavar="FIG.png", help="draw the result; .png, .pdf or .svg")
+    add_file("--html", metavar="PAGE.html", help="write one page to look at the boxes and samples")

@@ -9,38 +9,44 @@ __all__ = ["choose", "system_of"]
 
 
 def system_of(name: str) -> str:
-    """Return the system that an implementation computes: its name up to ``@``."""
-    return name.partition("@")[0]
+    """Return the system that an implementation computes: its name up to ``@``.
+
+    A user's function, whose name has a colon, is a system of its own.
+    """
+    return name if ":" in name else name.partition("@")[0]
 
 
-def choose(text: str | None, systems: Collection[str]) -> list[str]:
-    """Find the systems a user means.
+def choose(text: str | None, names: Collection[str]) -> list[str]:
+    """Find the systems a user means, or the implementations where ``@`` tells them apart.
 
     Parameters
     ----------
     text : str or None
         Comma-separated names, prefixes that fit one system only, or patterns with ``*`` and
         ``?``. Upper and lower case are the same. None means every system.
-    systems : collection of str
-        Those that there are.
+    names : collection of str
+        The implementations that there are.
 
     Returns
     -------
     list of str
-        Members of `systems` in the order asked for, each once.
+        Systems, and members of `names` where a part has ``@``, in the order asked for, each once.
 
     Raises
     ------
     ValueError
         If a part fits no system, or a prefix fits several.
     """
+    systems = list(dict.fromkeys(map(system_of, names)))
     if text is None:
-        return list(systems)
+        return systems
     parts = [part.strip() for part in text.split(",")]
-    names = [name for part in parts if part for name in _matches(part, systems)]
-    if not names:
+    found = [
+        name for part in parts if part for name in _matches(part, names if "@" in part else systems)
+    ]
+    if not found:
         raise ValueError(f"no system named; there are: {', '.join(systems)}")
-    return list(dict.fromkeys(names))
+    return list(dict.fromkeys(found))
 
 
 def _matches(part: str, systems: Collection[str]) -> list[str]:

@@ -7,7 +7,7 @@ import contextlib
 import importlib
 import io
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +84,8 @@ def _check_outputs(arguments: argparse.Namespace) -> None:
     files.check_figure(arguments.save, "--save", _FIGURE_FORMATS)
     if arguments.html is not None and Path(arguments.html).suffix.lower() not in _PAGE_FORMATS:
         raise ValueError(f"{arguments.html}: --html writes {', '.join(_PAGE_FORMATS)}")
+    if arguments.html is not None:
+        importlib.import_module("PIL")
     if arguments.image is not None and arguments.make is not None:
         raise ValueError("--make makes a map in place of IMAGE: give one of them")
 
@@ -132,41 +134,49 @@ def _offered(arguments: argparse.Namespace) -> list[str]:
 
 def _check_names(arguments: argparse.Namespace, names: list[str], own: list[str]) -> None:
     """Find out, before any program starts, whether --systems and --reference fit something."""
-    known = list(dict.fromkeys([*names, *map(system_of, names)]))
-    chosen = choose(arguments.systems, known)
-    matches = [] if arguments.reference is None else choose(arguments.reference, [*known, *own])
-    if len(matches) > 1:
-        raise ValueError(f"--reference fits several systems: {', '.join(matches)}")
-    count = sum(name in chosen or system_of(name) in chosen for name in names)
-    if arguments.check and count + len(own) + (not set(matches) <= {*chosen, *own}) < 2:
+    chosen = choose(arguments.systems, names)
+    taking_part = {name for name in names if name in chosen or system_of(name) in chosen} | {*own}
+    if arguments.reference is not None:
+        matches = choose(arguments.reference, [*names, *own])
+        if len(matches) > 1:
+            raise ValueError(f"--reference fits several systems: {', '.join(matches)}")
+        taking_part.add(_first_of(matches[0], [*names, *own]))
+    if arguments.check and len(taking_part) < 2:
         raise ValueError("--check needs a system besides the reference")
+
+
+def _first_of(system: str, names: Iterable[str]) -> str:
+    """Return the first implementation of a system; it may name one itself."""
+    return next(name for name in names if system in (name, system_of(name)))
 
 
 def _choose(
     arguments: argparse.Namespace, there: dict[str, Compute], own: dict[str, Compute]
 ) -> tuple[dict[str, Compute], str | None]:
     """Return the implementations to run, in their order, and the reference asked for."""
-    names = list(dict.fromkeys([*there, *map(system_of, there)]))
-    systems = names if arguments.systems is None else _choose_there(arguments.systems, names)
-    order = {name: place for place, name in enumerate(systems)}
-    wanted = [name for name in there if name in order or system_of(name) in order]
-    wanted.sort(key=lambda name: order.get(name, order.get(system_of(name), 0)))
+    systems = _choose_there(arguments.systems, list(there))
+    wanted = [name for name in there if name in systems or system_of(name) in systems]
+    order = list(dict.fromkeys(map(system_of, systems)))
+    wanted.sort(key=lambda name: order.index(system_of(name)))  # what computes it, as it was
+    every = there | own
     chosen = {name: there[name] for name in wanted} | own
+    if not chosen:
+        raise ValueError("all that was asked for is absent")
     if arguments.reference is None:
         return chosen, None
-    (reference,) = choose(arguments.reference, [*there, *own])
-    return {reference: {**there, **own}[reference], **chosen}, reference
+    reference = _first_of(choose(arguments.reference, list(every))[0], every)
+    return {**({} if reference in chosen else {reference: every[reference]}), **chosen}, reference
 
 
-def _choose_there(text: str, names: list[str]) -> list[str]:
+def _choose_there(text: str | None, names: list[str]) -> list[str]:
     """Choose of those that are there; what is absent has its own line."""
+    if text is None:
+        return choose(None, names)
     found: list[str] = []
     for part in text.split(","):
         with contextlib.suppress(ValueError):
             found += choose(part, names)
-    if not found:
-        raise ValueError(f"--systems {text}: all of them are absent")
-    return found
+    return list(dict.fromkeys(found))
 
 
 def _box_form(arguments: argparse.Namespace) -> inputs.BoxForm:

@@ -38,11 +38,14 @@ def _by_oracle(system: System, problem: Problem, part: str) -> Any:
     from roipool import reference
     from roipool.verification.differential.oracle import ORACLES, Oracle
 
+    operation = _operation(system)
+    _check_part(operation, part)
     if part not in system.oracle:
         raise Unavailable(f"has no {PARTS[part]} of the oracle")
-    operation = _operation(system)
     oracle = ORACLES.get(system.operation, Oracle(operation, lambda case: case))
-    asked = oracle.operation._replace(boxes=operation.boxes)
+    asked = oracle.operation
+    if "boxes" in system.changes:
+        asked = asked._replace(boxes=operation.boxes)
     case = oracle.prepare(replace(_case(system, problem), dtype="float64", layout="NCHW"))
     found = _run_part(system, case, part, reference, asked, coordinate_dtype=np.float32)
     if part == "forward":
@@ -86,12 +89,19 @@ def _run_part(
         needed = {"forward": forward, "backward": operation.backward, "box_gradient": ""}
     elif part == "boxes":
         needed = {"forward": "", "backward": "", "box_gradient": operation.box_gradient}
-    if not any(needed.values()) or (part == "features" and not operation.backward):
-        raise Unavailable(f"has no {PARTS[part]}")
+    _check_part(operation, part)
     found = run(case, library, operation._replace(**needed), **more)[_RESULTS[part]]
     if part == "boxes" and system.box_gradient is not None:
         found = system.box_gradient(case, found)
     return found
+
+
+def _check_part(operation: Operation, part: str) -> None:
+    if part != "forward" and not {
+        "features": operation.backward,
+        "boxes": operation.box_gradient,
+    }.get(part):
+        raise Unavailable(f"has no {PARTS[part]}")
 
 
 def _operation(system: System) -> Operation:

@@ -161,12 +161,12 @@ def _exchange(
     place: _Place, theirs: Rules, ours: Rules, values: tuple[float, float], problem: Problem
 ) -> Verdict:
     """Exchange the fewest rules that make one system's value the other's."""
+    if theirs == ours:
+        return Verdict([], _same_rules(problem, values))
     start, end = place.value(theirs), place.value(ours)
     allowed = _roundings(problem, values)
     if not (abs(start - values[1]) <= allowed and abs(end - values[0]) <= allowed):
         return Verdict([], "the rules give another value here; one of the two does not keep them")
-    if theirs == ours:
-        return Verdict([], _same_rules(problem, values))
     enough = max(_SMALL * abs(end - start), allowed)
     names = theirs.differing(ours)
     needed = next(

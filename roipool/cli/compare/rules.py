@@ -186,7 +186,8 @@ def axis_bin(
     with np.errstate(all="ignore"):
         side = side_of(rules, low, high, options.spatial_scale)
         if not (np.isfinite(side.start) and np.isfinite(side.length)):
-            return AxisBin([], [], 0.0)
+            outside = options.sampling_ratio if rules.samples == "grid" else 0
+            return AxisBin([], [[]] * outside, 0.0)
         return _FINDERS[rules.samples](rules, side, number, bins, size, options)
 
 

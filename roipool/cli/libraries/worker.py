@@ -36,11 +36,18 @@ class Worker:
     python : str
         The interpreter of the environment it is installed in.
 
+    Attributes
+    ----------
+    alive : bool
+        Whether the process has not ended by itself.
+
     Raises
     ------
     Absent
         If it cannot be started there.
     """
+
+    alive = True
 
     def __init__(self, name: str, library: type[Library], threads: int, python: str) -> None:
         self._check = library.check
@@ -70,11 +77,6 @@ class Worker:
         except Absent:
             self.close()
             raise
-
-    @property
-    def alive(self) -> bool:
-        """Whether the process still answers."""
-        return self._process.poll() is None
 
     def prepare(self, task: Task) -> None:
         """Make ready for a task and run it once; raises `Absent` where it cannot."""
@@ -115,6 +117,7 @@ class Worker:
     def _answer(self) -> dict[str, Any]:
         line = self._answers.readline()
         if not line:
+            self.alive = False
             self._complaints.seek(0)
             said = [text.strip() for text in self._complaints if text.strip()]
             raise Absent(f"its process ended: {said[-1][:120] if said else 'without a word'}")
