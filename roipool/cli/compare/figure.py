@@ -6,6 +6,7 @@ depend on the result and nothing may overlap.
 
 from __future__ import annotations
 
+import textwrap
 import warnings
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -24,7 +25,7 @@ from roipool.cli.compare.drawing import (
 )
 from roipool.cli.compare.inputs import FeatureMap
 from roipool.cli.compare.telling import most_telling, telling_channel
-from roipool.cli.text import short
+from roipool.cli.text import printable, short
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -53,6 +54,7 @@ _CAPTION = 0.22
 _LINE = 0.16
 _ROW_GAP = 0.16
 
+_NAME_WIDTH = 28  # characters
 _QUIET = "#555555"
 
 _HOW_TO_READ = """\
@@ -105,6 +107,16 @@ def save(figure: Figure, stream: BinaryIO, kind: str) -> None:
         # Letters of a file name that the font lacks are drawn as boxes; that is enough.
         warnings.simplefilter("ignore")
         figure.savefig(stream, format=kind, dpi=120)
+
+
+def _name_lines(group: Group) -> list[str]:
+    """Return the names of a group in lines that fit: what computes a system gets its own."""
+    lines: list[str] = []
+    for name in group.members:
+        whole = name if len(name) <= _NAME_WIDTH else name.replace("@", " @").replace("[", " [")
+        first, *rest = textwrap.wrap(printable(whole), _NAME_WIDTH) or [""]
+        lines += [first, *(f"  {line}" for line in rest)]
+    return lines
 
 
 class _Sheet:
@@ -175,7 +187,7 @@ class _Sheet:
         return _CAPTION + _CROP + 0.55 + sum(self.heights)
 
     def _row_height(self, group: Group) -> float:
-        return max(_CAPTION + self.tile_height, _LINE * len(group.members) + 0.1) + _ROW_GAP
+        return max(_CAPTION + self.tile_height, _LINE * len(_name_lines(group)) + 0.1) + _ROW_GAP
 
     def _draw_left(self) -> None:
         top = _MARGIN + _TITLE
@@ -273,7 +285,7 @@ class _Sheet:
     def _draw_row(self, left: float, top: float, group: Group) -> None:
         home = group is self.groups[0]
         self.text(left, top + _CAPTION - 0.05, group.letter, size=17, weight="bold", color=ACCENT)
-        names = "\n".join(group.members)
+        names = "\n".join(_name_lines(group))
         self.text(left + 0.36, top + _CAPTION - 0.02, names, size=8.5, linespacing=1.3)
         reference = self.groups[0].output
         for number, index in enumerate(self.shown):

@@ -23,6 +23,7 @@ from roipool.cli.compare.differences import Comparison, Group, distance
 from roipool.cli.compare.findings import Findings, Pair
 from roipool.cli.compare.record import place_of
 from roipool.cli.compare.rules import Rules, axis_bin, rules_of
+from roipool.cli.compare.shapes import corners_of
 from roipool.cli.compare.telling import most_telling, telling_channel
 from roipool.cli.text import printable
 
@@ -107,10 +108,11 @@ def _content(findings: Findings, options: str) -> dict[str, Any]:
         "scale": problem.options.spatial_scale,
         "bins": list(problem.options.output_size),
         "coloured": channel is None,
+        "rotated": problem.rotated,
         "picture": _picture(findings, image, channel),
         **_colours(findings, image, channel),
         "boxes": [
-            {"number": k + 1, "corners": _rounded(_corners(problem.rois[k, 1:]))} for k in shown
+            {"number": k + 1, "corners": _rounded(corners_of(problem.rois[k, 1:]))} for k in shown
         ],
         "samples": [[_samples(rule, findings, k) for k in shown] for rule in rules],
         "groups": _groups(findings, shown, channel, rules),
@@ -171,21 +173,6 @@ def _why(findings: Findings, pair: Pair | None) -> dict[str, Any]:
         "reasons": [[reason.words, reason.change] for reason in pair.verdict.reasons],
         "remark": pair.verdict.remark,
     }
-
-
-def _corners(box: FloatArray) -> FloatArray:
-    """Return the four corners of a box in pixels, from its first one around."""
-    if len(box) == 4:
-        x1, y1, x2, y2 = box
-        return np.array([[x1, y1], [x2, y1], [x2, y2], [x1, y2]])
-    cx, cy, width, height, angle = (float(value) for value in box)
-    cosine, sine = math.cos(angle), math.sin(angle)
-    # Counter-clockwise for the reader, whose y points down.
-    along = np.array([cosine, -sine]) * width / 2
-    down = np.array([sine, cosine]) * height / 2
-    centre = np.array([cx, cy])
-    ends = [-along - down, along - down, along + down, -along + down]
-    return np.array([centre + end for end in ends], np.float32)
 
 
 def _samples(rules: Rules, findings: Findings, box: int) -> dict[str, Any]:

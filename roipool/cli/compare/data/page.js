@@ -125,7 +125,7 @@ function drawZoom() {
   drawPicture(context, zoomView);
   drawCells(context, canvas);
   drawBins(context, box);
-  let caption = "The samples of this system are not known here.";
+  let caption = data.rotated ? "Samples of rotated boxes are not drawn." : "Its samples are not known here.";
   if (samples) caption = drawSamples(context, samples);
   find("samples").textContent = caption;
 }
