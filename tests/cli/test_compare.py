@@ -137,6 +137,34 @@ def test_json_holds_everything() -> None:
         assert [reason["rule"] for reason in pair["reasons"]]
 
 
+def described() -> Any:
+    """Return what checks a document against the published schema."""
+    jsonschema = pytest.importorskip("jsonschema")
+    path = Path(__file__).parents[2] / "docs" / "compare.schema.json"
+    return jsonschema.Draft202012Validator(json.loads(path.read_text()))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["--make", "2x9x11", "--gradients", "features,boxes", "--engines", "cpu,cuda"],
+        ["--systems", "roipool.roi_pool"],
+        ["nan.npy", "--output-size", "2"],
+        ["--boxes", "turned.csv", "--box-format", "cxcywha", "--gradients", "boxes"],
+    ],
+)
+def test_json_is_as_documented(arguments: list[str]) -> None:
+    np.save("nan.npy", np.full((4, 5), np.nan))
+    Path("turned.csv").write_text("60,60,40,30,0.5\n90,80,20,50,-1\n")
+    checker = described()
+    assert main(["compare", *arguments, "--json", "out.json"]) == 0
+    content = strict_json("out.json")
+    checker.validate(content)
+    content["parts"][0]["systems"][0]["nonsense"] = 1
+    assert not checker.is_valid(content)
+
+
 def test_json_in_place_of_tables(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", *FAST, "--json", "-"]) == 0
     assert json.loads(capsys.readouterr().out)["parts"][0]["reference"] == "roipool.roi_pool"

@@ -54,7 +54,7 @@ _CAPTION = 0.22
 _LINE = 0.16
 _ROW_GAP = 0.16
 
-_NAME_WIDTH = 28  # characters
+_NAME_WIDTH = 31  # characters
 _QUIET = "#555555"
 
 _HOW_TO_READ = """\
