@@ -96,6 +96,23 @@ def test_a_gradient_that_nobody_has(capsys: pytest.CaptureFixture[str]) -> None:
     assert "none of the systems chosen has it" in line
 
 
+def test_a_gradient_that_the_reference_lacks() -> None:
+    arguments = ["--systems", "tensorflow.*,roipool.precise*", "--reference", "caffe.roi_align"]
+    assert main(["compare", *SMALL, *arguments, "--gradients", "boxes", "--json", "out.json"]) == 0
+    references = [part["reference"] for part in strict_json("out.json")["parts"]]
+    assert references == ["caffe.roi_align", "tensorflow.crop_and_resize"]
+
+
+def test_systems_on_a_gpu(gpu: Any) -> None:
+    """The emulator stands in for one."""
+    problem = small_problem()
+    for name in ("roipool.roi_align", "torchvision.roi_pool"):
+        for part in ("forward", "features"):
+            got = ENGINES["cuda"](SYSTEMS[name])(problem, part)
+            expected = ENGINES["cpu"](SYSTEMS[name])(problem, part)
+            np.testing.assert_allclose(got, expected, atol=1e-5)
+
+
 def test_the_gpu_is_absent_with_a_reason(capsys: pytest.CaptureFixture[str]) -> None:
     from roipool import _system_info
 
@@ -119,10 +136,16 @@ def pool(features, rois, output_size, spatial_scale=1.0):
     return roipool.roi_pool(features, rois, output_size, spatial_scale)
 def broken(features, rois, output_size):
     raise KeyError("no such box")
+def ending(features, rois, output_size):
+    print("noise")
+    raise SystemExit(7)
 class Module:
     pool = staticmethod(pool)
 number = 3
 """
+
+
+OWN_NAMES = ("align", "pool", "Module.pool", "broken", "ending")
 
 
 @pytest.mark.parametrize("form", ["own_{}.py:", "own_{}:"])
@@ -130,7 +153,7 @@ def test_functions(form: str, capsys: pytest.CaptureFixture[str]) -> None:
     number = form.count(".")  # modules of one name would be imported once
     Path(f"own_{number}.py").write_text(OWN)
     place = form.format(number)
-    own = [f"--implementation={place}{name}" for name in ("align", "pool", "Module.pool", "broken")]
+    own = [f"--implementation={place}{name}" for name in OWN_NAMES]
     systems = ["--systems", "roipool.roi_align,roipool.roi_pool"]
     assert main(["compare", *SMALL, *systems, *own, "--json", "out.json"]) == 0
     (part,) = strict_json("out.json")["parts"]
@@ -138,7 +161,11 @@ def test_functions(form: str, capsys: pytest.CaptureFixture[str]) -> None:
         "A": ["roipool.roi_align", f"{place}align"],
         "B": ["roipool.roi_pool", f"{place}pool", f"{place}Module.pool"],
     }
-    assert f"{place}broken did not run: KeyError: 'no such box'" in capsys.readouterr().out
+    out, err = capsys.readouterr()
+    assert f"{place}broken did not run: KeyError: 'no such box'" in out
+    assert f"{place}ending did not run: ends the program: SystemExit(7)" in out
+    assert "noise" not in out
+    assert "noise" in err
     check = [f"--implementation={place}align", "--reference", f"{place}align", "--check"]
     assert main(["compare", *SMALL, "--systems", "mmcv.roi_align", *check]) == 0
 

@@ -212,7 +212,7 @@ def _compare_all(
                 chosen,
                 problem,
                 part,
-                reference=_reference_of(parts, reference, part),
+                reference=reference,
                 rtol=arguments.rtol,
                 atol=arguments.atol,
                 tell=tell,
@@ -221,11 +221,6 @@ def _compare_all(
                 raise ValueError(f"--gradients {part}: none of the systems chosen has it")
             parts.append(found)
     return parts
-
-
-def _reference_of(parts: list[Comparison], reference: str | None, part: str) -> str | None:
-    """Return the reference asked for; a gradient that it lacks is measured against another's."""
-    return reference if part == "forward" or not parts else None
 
 
 def _write_files(arguments: argparse.Namespace, findings: Findings) -> None:

@@ -155,8 +155,8 @@ def compare(
     part : str
         One of `roipool.cli.compare.problem.PARTS`.
     reference : str, optional
-        One of `implementations`. By default ``roipool.roi_align`` where it ran, else the first
-        that ran.
+        One of `implementations`. By default, and for a gradient that it lacks,
+        ``roipool.roi_align`` where it ran, else the first that ran.
     rtol, atol : float
         An element is within tolerance if it differs by at most ``atol + rtol * |reference|``.
     tell : callable
@@ -180,6 +180,8 @@ def compare(
         results.append(_run(name, compute, problem, part, groups))
     if not groups and all(result.lacks for result in results):
         return None
+    if part != "forward" and any(one.lacks and one.name == reference for one in results):
+        reference = None  # it has no gradient: another is measured against
     reference = _reference(results, reference)
     home = next(result.group for result in results if result.name == reference)
     order = sorted(range(len(groups)), key=lambda index: index != home)

@@ -143,10 +143,10 @@ class _OnGpu:
 
 @functools.cache
 def _via_gpu(function: Callable[..., Any]) -> Callable[..., Any]:
-    import cupy
-
     @functools.wraps(function)
     def call(**arguments: Any) -> Any:
+        import cupy
+
         moved = {name: _moved(value, cupy) for name, value in arguments.items()}
         found = function(**moved)
         if isinstance(found, tuple):

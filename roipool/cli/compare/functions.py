@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import inspect
 import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +39,10 @@ def load(text: str) -> Any:
     if not (colon and place and name):
         raise ValueError(f"--implementation {text}: must be {_FORM}")
     try:
-        found = _from_file(place) if place.endswith(".py") else _from_module(place)
-        for part in name.split("."):
-            found = getattr(found, part)
+        with redirect_stdout(sys.stderr):  # standard output is for results
+            found = _from_file(place) if place.endswith(".py") else _from_module(place)
+            for part in name.split("."):
+                found = getattr(found, part)
     except (Exception, SystemExit) as error:
         reason = f"{type(error).__name__}: {error}"
         raise ValueError(f"--implementation {text}: {reason}") from error
@@ -74,7 +76,8 @@ def of_numpy(function: Any) -> Compute:
     def call(problem: Problem, part: str) -> Any:
         if part != "forward":
             raise Unavailable(f"has no {PARTS[part]}: NumPy arrays have no derivatives")
-        return function(*_arguments(function, problem, problem.features.copy, problem.rois.copy))
+        given = _arguments(function, problem, problem.features.copy, problem.rois.copy)
+        return _called(function, given)
 
     return call
 
@@ -86,7 +89,7 @@ def of_torch(function: Any) -> Compute:
     def call(problem: Problem, part: str) -> Any:
         features = torch.tensor(problem.features, requires_grad=part == "features")
         rois = torch.tensor(problem.rois, requires_grad=part == "boxes")
-        pooled = function(*_arguments(function, problem, lambda: features, lambda: rois))
+        pooled = _called(function, _arguments(function, problem, lambda: features, lambda: rois))
         if part == "forward":
             return pooled.detach().cpu().numpy()
         wanted = features if part == "features" else rois
@@ -98,6 +101,15 @@ def of_torch(function: Any) -> Compute:
         return array if part == "features" else array[:, 1:]
 
     return call
+
+
+def _called(function: Any, arguments: list[Any]) -> Any:
+    """Call a function that may print, or end the program."""
+    try:
+        with redirect_stdout(sys.stderr):
+            return function(*arguments)
+    except SystemExit as error:
+        raise ValueError(f"ends the program: SystemExit({error.code})") from error
 
 
 def _arguments(function: Any, problem: Problem, features: Any, rois: Any) -> list[Any]:
