@@ -172,6 +172,16 @@ def test_a_function_is_recognised() -> None:
     assert [reason.rule for reason in verdict.reasons] == ["shift"]
 
 
+def test_a_nan_against_the_rules() -> None:
+    def nothing(problem: Problem, part: str) -> Any:
+        return np.full(problem.pooled_shape, np.nan)
+
+    problem = problem_of([[3, 3, 1, 1]], Options((2, 2)))
+    verdict = verdict_of(problem, "paddle.roi_align@paddle", "torchvision.roi_pool", nothing)
+    expected = "paddle.roi_align@paddle does not keep its rules here, which give 0"
+    assert verdict.words == expected
+
+
 def test_nothing_is_guessed() -> None:
     """An answer that no rules give is not explained."""
 
@@ -181,9 +191,8 @@ def test_nothing_is_guessed() -> None:
     problem = problem_of([[1, 1, 7, 7]], Options((2, 2)))
     verdict = verdict_of(problem, "a:b", "roipool.roi_align", wrong)
     assert verdict == Verdict([], "no rules known here give what a:b answers")
-    verdict = verdict_of(problem, "torchvision.roi_pool", "roipool.roi_align", wrong)
-    assert "one of the two does not keep them" in verdict.words
-    verdict = verdict_of(problem, "torchvision.roi_align[aligned]", "roipool.roi_align", wrong)
-    assert verdict.words == "the same rules, so one of the two does not keep them"
+    for name in ("torchvision.roi_pool", "torchvision.roi_align[aligned]"):
+        verdict = verdict_of(problem, name, "roipool.roi_align", wrong)
+        assert verdict.words.startswith(f"{name} does not keep its rules here, which give ")
     verdict = verdict_of(problem, "something", "roipool.roi_align", wrong)
     assert verdict.words == "the rules of something are not known"

@@ -21,7 +21,7 @@ from roipool.cli.compare.problem import Options, Problem
 from roipool.cli.compare.rules import RULES, Rules, axis_bin, pooled_value, rules_of, side_of
 from roipool.cli.text import short
 
-__all__ = ["Reason", "Verdict", "explain"]
+__all__ = ["Reason", "Verdict", "explain", "number"]
 
 FloatArray = NDArray[np.float32]
 
@@ -129,6 +129,8 @@ def explain(
     ours, theirs = known
     assert ours is not None
     assert theirs is not None
+    if broken := _broken(place, names, (ours, theirs), values, problem):
+        return Verdict([], "; ".join([*remarks, *broken]))
     verdict = _exchange(place, theirs, ours, values, problem)
     return Verdict(verdict.reasons, "; ".join(filter(None, [*remarks, verdict.remark])))
 
@@ -157,6 +159,24 @@ def _roundings(problem: Problem, values: tuple[float, float]) -> float:
     return _ROUNDINGS * largest * float(np.finfo(np.float32).eps)
 
 
+def _broken(
+    place: _Place,
+    names: tuple[str, str],
+    rules: tuple[Rules, Rules],
+    values: tuple[float, float],
+    problem: Problem,
+) -> list[str]:
+    """Say which of the two does not answer what its rules give."""
+    allowed = _roundings(problem, values)
+    found = []
+    for name, own, value in zip(names, rules, values, strict=True):
+        expected = place.value(own)
+        same = abs(expected - value) <= allowed or (math.isnan(expected) and math.isnan(value))
+        if not same:
+            found.append(f"{name} does not keep its rules here, which give {number(expected)}")
+    return found
+
+
 def _exchange(
     place: _Place, theirs: Rules, ours: Rules, values: tuple[float, float], problem: Problem
 ) -> Verdict:
@@ -164,10 +184,7 @@ def _exchange(
     if theirs == ours:
         return Verdict([], _same_rules(problem, values))
     start, end = place.value(theirs), place.value(ours)
-    allowed = _roundings(problem, values)
-    if not (abs(start - values[1]) <= allowed and abs(end - values[0]) <= allowed):
-        return Verdict([], "the rules give another value here; one of the two does not keep them")
-    enough = max(_SMALL * abs(end - start), allowed)
+    enough = max(_SMALL * abs(end - start), _roundings(problem, values))
     names = theirs.differing(ours)
     needed = next(
         chosen
@@ -384,6 +401,11 @@ _NAMES = {
     "reduce": "maximum against mean",
     "empty": "the value of empty bins",
 }
+
+
+def number(value: float) -> str:
+    """Write a value for people."""
+    return "NaN" if math.isnan(value) else short(value)
 
 
 def _span(ends: list[float], axis: int) -> str:

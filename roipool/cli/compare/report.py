@@ -15,6 +15,7 @@ from typing import NamedTuple
 from roipool.cli.compare.differences import Comparison, Difference, Result
 from roipool.cli.compare.findings import Findings, Pair
 from roipool.cli.compare.problem import PARTS
+from roipool.cli.compare.reasons import number
 from roipool.cli.compare.record import place_of, statistics_of
 from roipool.cli.text import printable, short
 
@@ -246,7 +247,7 @@ def _explanation(findings: Findings, comparison: Comparison, pair: Pair) -> str:
     ours, theirs = (float(one.output[pair.apart.where]) for one in (group, against))
     place = _place(findings, comparison.part, pair.apart)
     why = pair.verdict.words
-    text = f"{group.letter}  {place}: {short(ours)}, not {short(theirs)}"
+    text = f"{group.letter}  {place}: {number(ours)}, not {number(theirs)}"
     return f"{text}: {why}." if why else f"{text}."
 
 

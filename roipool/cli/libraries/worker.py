@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -118,10 +119,23 @@ class Worker:
         line = self._answers.readline()
         if not line:
             self.alive = False
-            self._complaints.seek(0)
-            said = [text.strip() for text in self._complaints if text.strip()]
-            raise Absent(f"its process ended: {said[-1][:120] if said else 'without a word'}")
+            raise Absent(f"its process ended{self._how()}: {self._last_words()}")
         answer: dict[str, Any] = json.loads(line)
         if "absent" in answer:
             raise Absent(answer["absent"])
         return answer
+
+    def _how(self) -> str:
+        """Return the signal that ended the process, if one did."""
+        with contextlib.suppress(subprocess.TimeoutExpired, ValueError):
+            status = self._process.wait(_PATIENCE)
+            if status < 0:
+                return f" by {signal.Signals(-status).name}"
+        return ""
+
+    def _last_words(self) -> str:
+        """Return the line of its standard error that tells most."""
+        self._complaints.seek(0)
+        said = [text.strip() for text in self._complaints if text.strip()]
+        errors = [line for line in said if "error" in line.lower() or "what()" in line]
+        return [*said, *errors][-1][:120] if said else "without a word"
