@@ -6,6 +6,7 @@ import base64
 import contextlib
 import json
 import os
+import select
 import shutil
 import subprocess
 import tempfile
@@ -15,6 +16,7 @@ from typing import Any
 
 __all__ = ["Browser", "browser", "find_browser"]
 
+_PATIENCE = 120  # seconds, for what hangs
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 _OPTIONS = (
     "--headless=new",
@@ -68,6 +70,8 @@ class Browser:
 
     def _next(self) -> dict[str, Any]:
         while b"\0" not in self._rest:
+            ready, _, _ = select.select([self._answers], [], [], _PATIENCE)
+            assert ready, "the browser does not answer"
             read = os.read(self._answers, 1 << 16)
             assert read, "the browser ended"
             self._rest += read

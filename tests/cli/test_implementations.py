@@ -190,7 +190,7 @@ def test_bad_functions(text: str, message: str, capsys: pytest.CaptureFixture[st
 # ---- Installed programs, in other interpreters
 
 
-def worker(*, dies: bool = False, lacks: str = "") -> str:
+def worker(*, dies: bool = False, greedy: bool = False, lacks: str = "") -> str:
     """Return a program that serves roipool under the name that it is asked for."""
     root = Path(roipool.__file__).parents[1]
     Path("driver.py").write_text(
@@ -203,6 +203,10 @@ def worker(*, dies: bool = False, lacks: str = "") -> str:
         f"        if {lacks!r}: raise Absent({lacks!r})\n"
         "        super().__init__(*arguments)\n"
         "    def prepare(self, task):\n"
+        f"        if {greedy}:\n"
+        "            import numpy\n"
+        "            there = os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')\n"
+        "            numpy.empty(there * 6 // 10, 'u1')\n"  # which is not touched
         f"        if {dies} and task.operation == 'roi_pool': os._exit(3)\n"
         "        return super().prepare(task)\n"
         "LIBRARIES[sys.argv[1]] = Stub\n"
@@ -258,6 +262,15 @@ def test_a_program_that_ends_its_process() -> None:
     results = {system["name"]: system["error"] for system in part["systems"]}
     assert results["torchvision.roi_pool@torchvision"].startswith("its process ended")
     assert results["torchvision.roi_align@torchvision"] is None  # by a new one
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits of Linux")
+def test_a_program_that_wants_all_memory() -> None:
+    assert ask("torchvision", worker(greedy=True), "--systems", "torchvision.*") == 0
+    (part,) = strict_json("out.json")["parts"]
+    errors = [one["error"] for one in part["systems"] if one["name"].endswith("@torchvision")]
+    assert len(errors) == 3
+    assert all("Unable to allocate" in error for error in errors)
 
 
 def test_absent_programs(capsys: pytest.CaptureFixture[str]) -> None:

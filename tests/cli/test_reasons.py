@@ -182,6 +182,16 @@ def test_a_nan_against_the_rules() -> None:
     assert verdict.words == expected
 
 
+@pytest.mark.parametrize(("box", "ratio"), [([1, 1, 7, 7], 10**12), ([0, 0, 1e9, 1e9], 0)])
+def test_thousands_of_samples_are_left_alone(box: list[float], ratio: int) -> None:
+    problem = problem_of([box, [np.nan] * 4], Options((2, 2), 1.0, ratio))
+    zeros = np.zeros(problem.pooled_shape, np.float32)
+    names = ("torchvision.roi_align", "roipool.roi_pool")
+    verdict = explain(problem, "forward", names, (0, 0, 0, 0), (zeros, zeros))
+    assert "samples of a bin along one axis are not looked at" in verdict.words
+    assert explain(problem, "forward", names, (1, 0, 0, 0), (zeros, zeros)) == Verdict([])
+
+
 def test_nothing_is_guessed() -> None:
     """An answer that no rules give is not explained."""
 

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 __all__ = ["add_parser", "run"]
 
 _DESCRIPTION = """\
-Pool the same boxes of the same picture as many systems do it, show how far their results lie apart,
-and say why. Without IMAGE and --boxes it uses a picture of its own."""
+Pool the same boxes of the same picture as many systems do it, show how far
+their results lie apart, and say why. Without IMAGE and --boxes it uses a
+picture of its own."""
 
 _EPILOG = """\
 systems:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from roipool.cli.compare.differences import Comparison, Group, distance
 from roipool.cli.compare.findings import Findings, Pair
 from roipool.cli.compare.record import place_of
-from roipool.cli.compare.rules import Rules, axis_bin, rules_of
+from roipool.cli.compare.rules import Rules, TooManySamplesError, axis_bin, rules_of
 from roipool.cli.compare.shapes import corners_of
 from roipool.cli.compare.telling import most_telling, telling_channel
 from roipool.cli.text import printable
@@ -32,6 +32,7 @@ __all__ = ["as_html"]
 FloatArray = NDArray[np.float32]
 
 _MAX_BOXES = 24
+_MAX_NUMBERS = 400_000  # values of bins
 _MAX_SIDE = 1024  # of the picture in the page, in pixels
 _MAX_SAMPLES = 400  # that are drawn along one axis of a box
 _SHADES = 64
@@ -90,7 +91,7 @@ def _embedded(content: dict[str, Any]) -> str:
 
 def _content(findings: Findings, options: str) -> dict[str, Any]:
     features, problem, comparison = findings.features, findings.problem, findings.forward
-    shown = most_telling(comparison, problem.rois, _MAX_BOXES)
+    shown = most_telling(comparison, problem.rois, _box_count(comparison))
     image = int(problem.rois[shown[0], 0]) if shown else 0
     channel = None if features.picture is not None else telling_channel(comparison, shown)
     rules = list(
@@ -118,6 +119,13 @@ def _content(findings: Findings, options: str) -> dict[str, Any]:
         "groups": _groups(findings, shown, channel, rules),
         "farthest": _farthest(comparison, shown),
     }
+
+
+def _box_count(comparison: Comparison) -> int:
+    """Return how many boxes the page may hold: it must open on a phone."""
+    _, channels, rows, columns = comparison.groups[0].output.shape
+    numbers = len(comparison.groups) * rows * columns * (1 + min(channels, 3))
+    return max(min(_MAX_BOXES, _MAX_NUMBERS // numbers), 1)
 
 
 def _note(channel: int | None, image: int, hidden: int) -> str:
@@ -182,7 +190,10 @@ def _samples(rules: Rules, findings: Findings, box: int) -> dict[str, Any]:
     height, width = findings.features.values.shape[2:]
 
     def axis(low: float, high: float, bins: int, size: int) -> list[list[float]]:
-        found = [axis_bin(rules, low, high, i, bins, size, options) for i in range(bins)]
+        try:
+            found = [axis_bin(rules, low, high, i, bins, size, options) for i in range(bins)]
+        except TooManySamplesError:
+            return [[] for _ in range(bins)]
         thinned = [one.positions[:: 1 + len(one.positions) * bins // _MAX_SAMPLES] for one in found]
         # A cell's centre is a whole number in the map, and half a cell further in the picture.
         return [

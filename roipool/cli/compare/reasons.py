@@ -18,7 +18,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roipool.cli.compare.problem import Options, Problem
-from roipool.cli.compare.rules import RULES, Rules, axis_bin, pooled_value, rules_of, side_of
+from roipool.cli.compare.rules import (
+    RULES,
+    Rules,
+    TooManySamplesError,
+    axis_bin,
+    pooled_value,
+    rules_of,
+    side_of,
+)
 from roipool.cli.text import short
 
 __all__ = ["Reason", "Verdict", "explain", "number"]
@@ -113,6 +121,20 @@ def explain(
     known = [rules_of(name) for name in names]
     if part != "forward":
         return Verdict([], _of_gradients(problem, known[0], known[1], values))
+    try:
+        return _explain_bin(problem, names, known, where, outputs)
+    except TooManySamplesError as error:
+        return Verdict([], f"{error} are not looked at")
+
+
+def _explain_bin(
+    problem: Problem,
+    names: tuple[str, str],
+    known: list[Rules | None],
+    where: tuple[int, ...],
+    outputs: tuple[FloatArray, FloatArray],
+) -> Verdict:
+    values = float(outputs[0][where]), float(outputs[1][where])
     k, channel, row, column = where
     image = problem.features[int(problem.rois[k, 0]), channel]
     place = _Place(image, problem.rois[k, 1:], (row, column), problem.options)

@@ -19,10 +19,20 @@ from numpy.typing import NDArray
 from roipool.cli.compare.choosing import system_of
 from roipool.cli.compare.problem import Options
 
-__all__ = ["RULES", "AxisBin", "Rules", "axis_bin", "pooled_value", "rules_of", "side_of"]
+__all__ = [
+    "RULES",
+    "AxisBin",
+    "Rules",
+    "TooManySamplesError",
+    "axis_bin",
+    "pooled_value",
+    "rules_of",
+    "side_of",
+]
 
 FloatArray = NDArray[np.float32]
 Real = np.float32
+_MAX_COUNT = 4000
 
 
 @dataclass(frozen=True)
@@ -71,6 +81,10 @@ class Rules:
         """Return the names of the rules that are not the same."""
         names = [field.name for field in fields(self)]
         return [name for name in names if getattr(self, name) != getattr(other, name)]
+
+
+class TooManySamplesError(Exception):
+    """A bin has more samples than this model looks at."""
 
 
 class AxisBin(NamedTuple):
@@ -182,12 +196,18 @@ def axis_bin(
         Cells of the map.
     options : Options
         The scale, and the number of samples that the user asks for.
+
+    Raises
+    ------
+    TooManySamplesError
+        If it has thousands of samples.
     """
     with np.errstate(all="ignore"):
         side = side_of(rules, low, high, options.spatial_scale)
         if not (np.isfinite(side.start) and np.isfinite(side.length)):
-            outside = options.sampling_ratio if rules.samples == "grid" else 0
-            return AxisBin([], [[]] * outside, 0.0)
+            # Samples whose number does not depend on the box are there, but outside the map.
+            there = rules.samples == "grid" and options.sampling_ratio > 0
+            return AxisBin([], [[]] if there else [], 0.0)
         return _FINDERS[rules.samples](rules, side, number, bins, size, options)
 
 
@@ -259,7 +279,8 @@ def _rounded(value: Any, how: str) -> Any:
 def _grid(rules: Rules, side: Side, number: int, bins: int, size: int, options: Options) -> AxisBin:
     bin_length = side.length / Real(bins)
     count = rules.ratio or options.sampling_ratio or max(math.ceil(bin_length), 0)
-    count = min(count, 4 * (size + 2) * bins)  # enough for any picture of it
+    if count > _MAX_COUNT:
+        raise TooManySamplesError(f"{count:,} samples of a bin along one axis")
     numbers = np.arange(count, dtype=Real)
     begin = side.start + Real(number) * bin_length
     positions = begin + (numbers + Real(0.5)) * bin_length / Real(count)
