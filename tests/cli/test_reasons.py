@@ -182,6 +182,31 @@ def test_a_nan_against_the_rules() -> None:
     assert verdict.words == expected
 
 
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_maps_that_are_not_finite(bad: float) -> None:
+    """Means read a cell that is not finite only where its weight is not 0."""
+    problem = problem_of([[1, 1, 7, 7]], Options((2, 2)))
+    problem.features[0, 0, 3, 3] = bad
+    for name, rules in RULES.items():
+        if name in SYSTEMS and rules.reduce == "mean":
+            got = on_cpu(name)(problem, "forward")[0, 0]
+            for place in np.ndindex(got.shape):
+                box, image = problem.rois[0, 1:], problem.features[0, 0]
+                value = pooled_value(rules, image, box, place, problem.options)
+                np.testing.assert_allclose(value, got[place], atol=1e-5)
+    with np.errstate(all="ignore"):
+        for name in SYSTEMS:
+            for reference in ("roipool.roi_align", "roipool.roi_pool"):
+                computes = {reference: on_cpu(reference), name: on_cpu(name)}
+                found = compare(computes, problem, reference=reference)
+                assert found is not None
+                if len(found.groups) == 1:
+                    continue
+                outputs = found.groups[1].output, found.groups[0].output
+                where = found.between(1, 0).where
+                assert explain(problem, "forward", (name, reference), where, outputs).words
+
+
 @pytest.mark.parametrize(("box", "ratio"), [([1, 1, 7, 7], 10**12), ([0, 0, 1e9, 1e9], 0)])
 def test_thousands_of_samples_are_left_alone(box: list[float], ratio: int) -> None:
     problem = problem_of([box, [np.nan] * 4], Options((2, 2), 1.0, ratio))

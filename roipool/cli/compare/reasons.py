@@ -181,6 +181,13 @@ def _roundings(problem: Problem, values: tuple[float, float]) -> float:
     return _ROUNDINGS * largest * float(np.finfo(np.float32).eps)
 
 
+def _near(value: float, other: float, allowed: float) -> bool:
+    """Return whether two values are so close; a NaN is close to a NaN."""
+    if math.isnan(value) or math.isnan(other):
+        return math.isnan(value) and math.isnan(other)
+    return value == other or abs(value - other) <= allowed
+
+
 def _broken(
     place: _Place,
     names: tuple[str, str],
@@ -193,8 +200,7 @@ def _broken(
     found = []
     for name, own, value in zip(names, rules, values, strict=True):
         expected = place.value(own)
-        same = abs(expected - value) <= allowed or (math.isnan(expected) and math.isnan(value))
-        if not same:
+        if not _near(expected, value, allowed):
             found.append(f"{name} does not keep its rules here, which give {number(expected)}")
     return found
 
@@ -206,13 +212,14 @@ def _exchange(
     if theirs == ours:
         return Verdict([], _same_rules(problem, values))
     start, end = place.value(theirs), place.value(ours)
-    enough = max(_SMALL * abs(end - start), _roundings(problem, values))
+    allowed = _roundings(problem, values)
+    enough = max(_SMALL * abs(end - start), allowed) if math.isfinite(end - start) else allowed
     names = theirs.differing(ours)
     needed = next(
         chosen
         for count in range(len(names) + 1)
         for chosen in itertools.combinations(names, count)
-        if abs(place.value(_with(theirs, ours, chosen)) - end) <= enough
+        if _near(place.value(_with(theirs, ours, chosen)), end, enough)
     )
     rules, value, reasons = theirs, start, list[Reason]()
     for rule in needed:
@@ -439,4 +446,6 @@ def _number(value: Any) -> str:
 
 
 def _signed(value: float) -> str:
+    if not math.isfinite(value):
+        return number(value)
     return f"+{short(value, 2)}" if value >= 0 else short(value, 2)

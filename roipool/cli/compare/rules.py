@@ -246,10 +246,23 @@ def pooled_value(
     ys, y_weights = _matrix(down)
     xs, x_weights = _matrix(along)
     window = image[np.ix_(ys, xs)].astype(np.float64)
-    values = y_weights @ window @ x_weights.T
-    if rules.reduce == "mean":
-        return float(values.sum() / (down.total * along.total))
-    return float(values.max())
+    with np.errstate(all="ignore"):
+        values = _sample_values(y_weights, window, x_weights)
+        if rules.reduce == "mean":
+            return float(values.sum() / (down.total * along.total))
+    return float(np.fmax.reduce(values, axis=None))  # a NaN is no maximum
+
+
+def _sample_values(
+    down: NDArray[np.float64], window: NDArray[np.float64], along: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return the value of each sample; what it does not read does not make it NaN."""
+    finite = np.isfinite(window)
+    values: NDArray[np.float64] = down @ np.where(finite, window, 0.0) @ along.T
+    for row, column in np.argwhere(~finite):
+        weights = np.outer(down[:, row], along[:, column])
+        values += np.where(weights == 0, 0.0, weights * window[row, column])
+    return values
 
 
 def _corners(found: AxisBin) -> AxisBin:
