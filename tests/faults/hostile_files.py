@@ -166,7 +166,11 @@ VALUES: dict[str, list[str]] = {
     "--implementation": ["math:sqrt", "nothing", "a\0b:f", "os:", "no_such:f", "a\n.py:f"],
     "--implementations": ["caffe", ""],
 }
-RARE = {"--save": 0.03, "--make": 0.02}  # a figure takes a second; a made map replaces the file
+# A figure takes a second, and most values of the others are refused.
+RARE = {"--save": 0.03} | dict.fromkeys(
+    ("--html", "--box-format", "--make", "--gradients", "--engines", "--implementation"), 0.02
+)
+RARE["--implementations"] = 0.01
 
 
 def drawn_options(rng: Random) -> list[str]:
@@ -228,7 +232,7 @@ def try_call(seed: int, number: int) -> Outcome:
         arguments = ["compare", drawn_file(rng, INPUTS, "input")]
         if rng.random() < 0.7:
             arguments += ["--boxes", drawn_file(rng, LISTS, "boxes")]
-        if rng.random() < 0.1:
+        if rng.random() < 0.03:
             arguments += [str(rng.choice(["--normalized", "--degrees"]))]
         arguments += drawn_options(rng)
         before = contents()
