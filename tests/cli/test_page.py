@@ -194,6 +194,20 @@ def test_a_phone(chromium: Browser) -> None:
     assert chromium.complaints == []
 
 
+def test_a_map_of_nan(chromium: Browser) -> None:
+    values = np.random.default_rng(0).standard_normal((1, 9, 9))
+    values[0, 3, 3] = np.nan
+    np.save("map.npy", values)
+    assert main(["compare", "map.npy", "--output-size", "2", "--html", "page.html"]) == 0
+    chromium.open(Path("page.html"), 1000, 700)
+    said = []
+    for _ in range(chromium.run("data.groups.length")):
+        chromium.press("ArrowDown")
+        said.append(chromium.run("find('why').textContent"))
+    assert any("(NaN)" in text for text in said)
+    assert chromium.complaints == []
+
+
 def test_nothing_is_drawn_without_boxes(chromium: Browser) -> None:
     np.save("boxes.npy", np.zeros((0, 4)))
     assert main(["compare", "--boxes", "boxes.npy", "--html", "page.html"]) == 0

@@ -74,8 +74,10 @@ class Terminal:
 _STEERING = ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "CLICOLOR", "TTY_COMPATIBLE")
 
 
-@pytest.mark.parametrize("columns", [40, 80, 200])
-@pytest.mark.parametrize("more", [[], ["--check"], ["--gradients", "features,boxes"]])
+@pytest.mark.parametrize(
+    ("columns", "more"),
+    [(40, ["--check"]), (80, ["--gradients", "features,boxes"]), (200, [])],
+)
 def test_lines_fit(columns: int, more: list[str]) -> None:
     # One of them has a gradient with respect to boxes.
     systems = [*SMALL[:-1], f"{SMALL[-1]},tensorflow.*"] if "features,boxes" in more else SMALL

@@ -25,7 +25,7 @@ from roipool.cli.compare.record import place_of
 from roipool.cli.compare.rules import Rules, TooManySamplesError, axis_bin, rules_of
 from roipool.cli.compare.shapes import corners_of
 from roipool.cli.compare.telling import most_telling, telling_channel
-from roipool.cli.text import printable
+from roipool.cli.text import finite, printable
 
 __all__ = ["as_html"]
 
@@ -83,7 +83,7 @@ def _hash(text: str) -> str:
 
 def _embedded(content: dict[str, Any]) -> str:
     """Return JSON in ASCII that cannot end the element that it stands in."""
-    text = json.dumps(content, allow_nan=False, separators=(",", ":"))
+    text = json.dumps(finite(content), allow_nan=False, separators=(",", ":"))
     for character in "<>&":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return text

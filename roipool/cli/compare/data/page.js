@@ -289,7 +289,7 @@ function drawCards() {
 }
 
 function brief(value) {
-  if (value === null) return "none";
+  if (value === null) return "NaN";
   if (!Number.isFinite(value)) return "infinity";
   if (value !== 0 && Math.abs(value) < 1e-3) return value.toExponential(2);
   return String(Number(value.toPrecision(4)));
@@ -311,7 +311,8 @@ function describe() {
     why.append(element("p", `Differs most from the reference in ${place}: ${brief(group.pair[0])}, not ${brief(group.pair[1])}. It:`));
     const list = element("ul");
     for (const [words, change] of group.reasons) {
-      list.append(element("li", `${words} (${change >= 0 ? "+" : ""}${Number(change.toPrecision(2))})`));
+      const added = change === null ? "NaN" : `${change >= 0 ? "+" : ""}${Number(change.toPrecision(2))}`;
+      list.append(element("li", `${words} (${added})`));
     }
     if (group.reasons.length) why.append(list);
     if (group.remark) why.append(element("p", group.remark));
