@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from harness import command
 from harness.devices import Device, open_device
-from harness.peers import PEERS
 
-from roipool.cli.bench.libraries import Library
+from roipool.cli.libraries import LIBRARIES as PEERS
+from roipool.cli.libraries import Library
 
 __all__ = ["main"]
 

@@ -20,7 +20,7 @@ from harness.measure import Case, Plan, measure, rounds
 from harness.workloads import WORKLOADS, Workload, changed, choose
 from roipool.cli import files
 from roipool.cli.bench.agreement import TOLERANCES
-from roipool.cli.bench.libraries import Library
+from roipool.cli.libraries import Library
 
 __all__ = ["run"]
 
@@ -170,7 +170,8 @@ def _one_of(option: str, name: str, allowed: Collection[str]) -> str:
 
 def _check_outputs(arguments: argparse.Namespace) -> None:
     """Find out before the work what would spoil its end."""
-    files.check_outputs(arguments.json, arguments.plot, "--plot", (".png",))
+    files.check_outputs({"--json": arguments.json, "--plot": arguments.plot})
+    files.check_figure(arguments.plot, "--plot", (".png",))
 
 
 def _write_json(arguments: argparse.Namespace, cases: list[Case], about: dict[str, Any]) -> None:

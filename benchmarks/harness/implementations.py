@@ -6,23 +6,16 @@ until its own pool sleeps.
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
-import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import IO, Any, Protocol, cast
+from typing import Any, Protocol
 
-import numpy as np
 from numpy.typing import NDArray
 
 import roipool
-from harness import elsewhere, ours
-from harness.peers import OWN_PROCESS
-from roipool.cli.bench.libraries import Absent, Library, Task, opened, prepared
+from harness import ours
+from roipool.cli.libraries import OWN_PROCESS, Absent, Library, Task, opened, prepared
+from roipool.cli.libraries.worker import Worker
 
 __all__ = ["Call", "Clock", "Implementation", "open_ours", "open_peer"]
 
@@ -120,96 +113,27 @@ class _InProcess:
         self._call = list
 
 
-class _Worker:
-    """A peer in a process of its own; arrays travel through files, requests through pipes.
-
-    Parameters
-    ----------
-    name : str
-        By which `elsewhere` knows it.
-    library : type
-        What it offers.
-    threads : int
-        How many it may use.
-    python : str
-        The interpreter of the environment it is installed in.
-
-    Raises
-    ------
-    Absent
-        If it cannot be started there.
-    """
+class _Elsewhere:
+    """A peer in a process of its own."""
 
     def __init__(self, name: str, library: type[Library], threads: int, python: str) -> None:
         self.name = name
         self.remarks: Mapping[str, str] = library.remarks
-        self._check = library.check
-        self._files = contextlib.ExitStack()
-        self._folder = Path(self._files.enter_context(tempfile.TemporaryDirectory()))
-        self._complaints = self._files.enter_context((self._folder / "stderr").open("w+"))
-        command = [python, str(Path(elsewhere.__file__).parent), name, str(threads)]
-        environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
-        if python != sys.executable:
-            environment.pop("PYTHONPATH", None)  # it may lead to packages of this environment
-        try:
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=self._complaints,
-                text=True,
-                env=environment,
-            )
-        except OSError as error:
-            self._files.close()
-            raise Absent(f"could not be started: {python}: {error.strerror}") from error
-        self._requests = cast(IO[str], self._process.stdin)
-        self._answers = cast(IO[str], self._process.stdout)
-        try:
-            self.version = str(self._answer()["version"])
-        except Absent:
-            self.close()
-            raise
+        self._worker = Worker(name, library, threads, python)
+        self.version = self._worker.version
 
     def prepare(self, task: Task) -> None:
-        self._check(task)
-        for old in self._folder.glob("*.npy"):
-            old.unlink()
-        elsewhere.save(task, self._folder)
-        self._levels = len(task.levels)
-        self._ask(prepare=str(self._folder))
+        self._worker.prepare(task)
 
     def results(self) -> list[NDArray[Any]]:
-        self._ask(results=str(self._folder))
-        return [np.load(self._folder / f"result{number}.npy") for number in range(self._levels)]
+        return self._worker.results()
 
     def seconds(self, clock: Clock, repeats: int) -> float:
         # It has the clock of the CPU on its side.
-        return float(self._ask(time=repeats)["seconds"])
+        return self._worker.seconds(repeats)
 
     def close(self) -> None:
-        with contextlib.suppress(OSError):
-            self._requests.close()
-        self._process.wait()
-        self._answers.close()
-        self._files.close()
-
-    def _ask(self, **request: Any) -> dict[str, Any]:
-        with contextlib.suppress(BrokenPipeError):
-            self._requests.write(json.dumps(request) + "\n")
-            self._requests.flush()
-        return self._answer()
-
-    def _answer(self) -> dict[str, Any]:
-        line = self._answers.readline()
-        if not line:
-            self._complaints.seek(0)
-            said = [text.strip() for text in self._complaints if text.strip()]
-            raise Absent(f"its process ended: {said[-1][:120] if said else 'without a word'}")
-        answer: dict[str, Any] = json.loads(line)
-        if "absent" in answer:
-            raise Absent(answer["absent"])
-        return answer
+        self._worker.close()
 
 
 def open_ours(threads: int, out_reuse: bool, move: Callable[[Any], Any]) -> Implementation:
@@ -252,7 +176,7 @@ def open_peer(
     """
     try:
         if python or (name in OWN_PROCESS and device == "cpu"):
-            return _Worker(name, library, threads, python or sys.executable)
+            return _Elsewhere(name, library, threads, python or sys.executable)
         return _InProcess(name, library, threads, device)
     except Absent as reason:
         return _Missing(name, reason)

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 import roipool
-from roipool.cli.bench.libraries import Level, Task
 from roipool.cli.bench.ours import Roipool
+from roipool.cli.libraries import Level, Task
 
 __all__ = ["moved", "prepare"]
 

@@ -14,14 +14,14 @@ import sys
 import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from roipool.cli.text import printable
 
 if TYPE_CHECKING:
-    from roipool.cli.bench.libraries import Library
     from roipool.cli.bench.workloads import Workload
-    from roipool.cli.compare.systems import System
+    from roipool.cli.compare.problem import Compute
+    from roipool.cli.libraries import Library
 
 __all__ = ["main"]
 
@@ -33,7 +33,13 @@ _BAD_INPUT = 2
 _INTERRUPTED = 130
 _BROKEN_PIPE = 141  # as a shell reports a program that SIGPIPE ended
 _MAX_MESSAGE = 1000  # characters: a message may repeat an argument of any length
-_OPTIONAL = {"PIL": "Pillow", "rich": "rich", "matplotlib": "matplotlib"}
+_OPTIONAL = {
+    "PIL": ("Pillow", "cli"),
+    "matplotlib": ("matplotlib", "cli"),
+    "safetensors": ("safetensors", "safetensors"),
+    "shtab": ("shtab", "completion"),
+    "torch": ("PyTorch", "torch"),
+}
 
 
 class _Parser(argparse.ArgumentParser):
@@ -43,10 +49,26 @@ class _Parser(argparse.ArgumentParser):
         self.exit(_BAD_INPUT, f"roipool: error: {_one_line(message)} (see {self.prog} --help)\n")
 
 
+class _PrintCompletion(argparse.Action):
+    """Prints a script for a shell, and stops."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> NoReturn:
+        import shtab
+
+        print(shtab.complete(parser, values))
+        parser.exit()
+
+
 def main(
     argv: Sequence[str] | None = None,
     *,
-    systems: Mapping[str, System] | None = None,
+    systems: Mapping[str, Compute] | None = None,
     libraries: Mapping[str, type[Library]] | None = None,
     workloads: Mapping[str, Workload] | None = None,
 ) -> int:
@@ -56,10 +78,10 @@ def main(
     ----------
     argv : sequence of str, optional
         The arguments without the program's name; by default those of this process.
-    systems : mapping of str to System, optional
+    systems : mapping of str to Compute, optional
         What ``compare`` knows by name; by default `roipool.cli.compare.systems.SYSTEMS`.
     libraries : mapping of str to type of Library, optional
-        What ``bench`` knows by name; by default `roipool.cli.bench.libraries.LIBRARIES`.
+        What ``bench`` knows by name; by default `roipool.cli.libraries.LIBRARIES`.
     workloads : mapping of str to Workload, optional
         What ``bench`` can time; by default `roipool.cli.bench.workloads.WORKLOADS`.
 
@@ -98,7 +120,7 @@ def _run(parser: _Parser, argv: Sequence[str] | None) -> int:
 
 
 def _parser(
-    systems: Mapping[str, System] | None,
+    systems: Mapping[str, Compute] | None,
     libraries: Mapping[str, type[Library]] | None,
     workloads: Mapping[str, Workload] | None,
 ) -> _Parser:
@@ -111,6 +133,12 @@ def _parser(
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"roipool {__version__}")
+    parser.add_argument(
+        "--print-completion",
+        action=_PrintCompletion,
+        choices=("bash", "zsh", "tcsh"),
+        help="print what completes commands and options in a shell, and stop; needs shtab",
+    )
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     compare.add_parser(subparsers, systems)
     info.add_parser(subparsers)
@@ -122,9 +150,10 @@ def _parser(
 def _explain(error: BaseException) -> str:
     """Say in words what happened, without the class names and numbers Python adds."""
     if isinstance(error, ModuleNotFoundError) and error.name is not None:
-        package = _OPTIONAL.get(error.name.partition(".")[0])
-        if package is not None:
-            return f'this needs {package}, which is not installed: pip install "roipool[cli]"'
+        module = error.name.partition(".")[0]
+        if module in _OPTIONAL:
+            package, extra = _OPTIONAL[module]
+            return f'this needs {package}, which is not installed: pip install "roipool[{extra}]"'
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     if isinstance(error, MemoryError):

@@ -7,11 +7,11 @@ import importlib
 import os
 import secrets
 import shutil
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = ["STDOUT", "check_outputs", "check_writable", "replacing"]
+__all__ = ["STDOUT", "check_figure", "check_outputs", "check_writable", "replacing"]
 
 STDOUT = ("-", "/dev/stdout")  # each stands for standard output where a JSON file is asked for
 
@@ -38,43 +38,52 @@ def check_writable(path: str) -> None:
         raise PermissionError(f"{path}: cannot be written, no permission in {target.parent}")
 
 
-def check_outputs(
-    json: str | None,
-    figure: str | None = None,
-    option: str = "",
-    formats: Collection[str] = (),
-    inputs: Iterable[str | None] = (),
-) -> None:
+def check_outputs(outputs: Mapping[str, str | None], inputs: Iterable[str | None] = ()) -> None:
     """Find out before any work what would keep a command from writing its results.
 
     Parameters
     ----------
-    json : str or None
-        The file of ``--json``, or standard output.
-    figure : str or None
-        The file of the figure.
-    option : str
-        What the figure's option is called.
-    formats : collection of str
-        The suffixes that it may have.
+    outputs : mapping of str to (str or None)
+        The files to be written, by the option that names each; standard output is none.
     inputs : iterable of (str or None)
         Files that are read, and so must not be written.
 
     Raises
     ------
-    ValueError, OSError, ImportError
-        If a file cannot or must not be written, if both are one, or if the format is unknown.
+    ValueError, OSError
+        If a file cannot or must not be written, or if two are one.
     """
-    outputs = [path for path in (json, figure) if path is not None and path not in STDOUT]
-    for path in outputs:
+    paths = {o: path for o, path in outputs.items() if path is not None and path not in STDOUT}
+    options: dict[Path, str] = {}
+    for option, path in paths.items():
         check_writable(path)
         if any(name is not None and _is_same(name, path) for name in inputs):
             raise ValueError(f"{path}: would overwrite the input")
-    if len({_target(path) for path in outputs}) < len(outputs):
-        raise ValueError(f"{figure}: both --json and {option} would write it")
-    if figure is not None:
-        if Path(figure).suffix.lower() not in formats:
-            raise ValueError(f"{figure}: {option} writes {', '.join(formats)}")
+        first = options.setdefault(_target(path), option)
+        if first != option:
+            raise ValueError(f"{path}: both {first} and {option} would write it")
+
+
+def check_figure(path: str | None, option: str, formats: Collection[str]) -> None:
+    """Find out before any work whether a figure of that name can be drawn.
+
+    Parameters
+    ----------
+    path : str or None
+        Its file, if one is asked for.
+    option : str
+        What names it.
+    formats : collection of str
+        The suffixes that it may have.
+
+    Raises
+    ------
+    ValueError, ImportError
+        If the format is unknown or matplotlib is not installed.
+    """
+    if path is not None:
+        if Path(path).suffix.lower() not in formats:
+            raise ValueError(f"{path}: {option} writes {', '.join(formats)}")
         importlib.import_module("matplotlib")
 
 

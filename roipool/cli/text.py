@@ -6,7 +6,7 @@ import json
 import math
 from typing import Any
 
-__all__ = ["as_strict_json", "printable", "short"]
+__all__ = ["as_strict_json", "finite", "printable", "short"]
 
 
 def short(value: float, digits: int = 3) -> str:
@@ -24,15 +24,15 @@ def printable(text: str) -> str:
 
 def as_strict_json(content: dict[str, Any]) -> str:
     """Express `content` as JSON in pure ASCII, ended by a newline; NaN and infinities are null."""
-    return json.dumps(_finite(content), indent=1, allow_nan=False) + "\n"
+    return json.dumps(finite(content), indent=1, allow_nan=False) + "\n"
 
 
-def _finite(value: Any) -> Any:
-    """Replace NaN and infinities, which strict JSON has no literal for."""
+def finite(value: Any) -> Any:
+    """Replace NaN and infinities, which strict JSON has no literal for, by None."""
     if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
+        return {key: finite(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in value]
+        return [finite(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value

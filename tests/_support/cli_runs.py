@@ -6,22 +6,15 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
 
 from roipool.cli import main
+from roipool.cli.compare.problem import Problem
 
 FAST = ["--systems", "roipool.roi_pool,torchvision.roi_pool", "--output-size", "2"]
-
-
-class Given(NamedTuple):
-    """What the comparison gives to a system."""
-
-    features: Any
-    rois: Any
-    options: Any
 
 
 def names_here() -> list[str]:
@@ -33,13 +26,13 @@ def save_map(path: str = "map.npy", shape: tuple[int, ...] = (2, 10, 12)) -> str
     return path
 
 
-def given_to_a_system(*arguments: str) -> Given:
+def given_to_a_system(*arguments: str) -> Problem:
     """Run the comparison of one system, which answers with ones, and return what it was given."""
     calls = []
 
-    def spy(features: Any, rois: Any, options: Any) -> Any:
-        calls.append(Given(features, rois, options))
-        return np.ones((len(rois), features.shape[1], *options.output_size), np.float32)
+    def spy(problem: Problem, part: str) -> Any:
+        calls.append(problem)
+        return np.ones(problem.pooled_shape, np.float32)
 
     assert main(["compare", *arguments], systems={"spy": spy}) == 0
     return calls[-1]

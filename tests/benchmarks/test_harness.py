@@ -19,14 +19,15 @@ import numpy as np
 import pytest
 from _support.cli_runs import names_here, strict_json
 from _support.run_python import NOT_INSTALLED, run_python
-from harness import elsewhere, floor, measure, ours
+from harness import floor, measure, ours
 from harness.devices import Cpu, Cuda, Device
-from harness.peers import PEERS
 from harness.proposals import iou, scene
 from harness.workloads import WORKLOADS, changed, choose, task_of
 
 import roipool
-from roipool.cli.bench.libraries import Absent, Level, Library, Task
+from roipool.cli.libraries import LIBRARIES as PEERS
+from roipool.cli.libraries import Absent, Level, Library, Task
+from roipool.cli.libraries.task import load, save
 
 TINY = ["--boxes", "3", "--channels", "2", "--repeat", "2"]
 ONE = [*TINY, "--workload", "W4a", "--ops", "roi_pool"]
@@ -317,23 +318,12 @@ def test_every_peer_is_in_the_report(capsys: pytest.CaptureFixture[str]) -> None
 # Peers in processes of their own
 
 
-def test_the_worker_needs_little() -> None:
-    names = set()
-    for path in Path(elsewhere.__file__).parent.glob("*.py"):
-        for node in ast.parse(path.read_text(), feature_version=(3, 8)).body:
-            if isinstance(node, ast.Import):
-                names |= {alias.name for alias in node.names}
-            elif isinstance(node, ast.ImportFrom) and not node.level:
-                names.add(node.module)
-    assert {name.partition(".")[0] for name in names} - set(sys.stdlib_module_names) == {"numpy"}
-
-
 @pytest.fixture
 def worker_python() -> str:
     """A program that serves a stub, whatever peer it is asked for; mxnet's name is borrowed."""
     Path("driver.py").write_text(
         "import os, sys\n"
-        "from harness.elsewhere import libraries, serving\n"
+        "from roipool.cli.libraries import LIBRARIES, serving\n"
         "from roipool.cli.bench.ours import Roipool\n"
         "class Stub(Roipool):\n"
         "    version = os.environ['OMP_NUM_THREADS'] + ' of ' + sys.argv[2]\n"
@@ -341,7 +331,7 @@ def worker_python() -> str:
         "        print('noise')\n"
         "        call = super().prepare(task)\n"
         "        return lambda: os._exit(3) if os.path.exists('die') else call()\n"
-        "libraries.ELSEWHERE['mxnet'] = Stub\n"
+        "LIBRARIES['mxnet'] = Stub\n"
         "serving.serve('mxnet', int(sys.argv[2]))\n"
     )
     paths = f"{Path(roipool.__file__).parents[1]}:{Path(bench.__file__).parent}"
@@ -378,9 +368,8 @@ def test_a_peer_that_is_not_in_that_environment() -> None:
 
 def test_tasks_survive_the_way_to_another_process(tmp_path: Path) -> None:
     task = task_of(changed(WORKLOADS["fpn-box-train"], boxes=4, channels=1), "float16", True)
-    elsewhere.save(task, tmp_path)
-    read = elsewhere.load(tmp_path)
-    assert set(vars(read)) == set(task._fields)
+    save(task, tmp_path)
+    read = load(tmp_path)
     for name in set(task._fields) - {"levels"}:
         assert getattr(read, name) == getattr(task, name)
     for one, other in zip(task.levels, read.levels, strict=True):

@@ -25,7 +25,8 @@ from _support.cli_runs import (
 from _support.run_python import NOT_INSTALLED, run_python
 
 from roipool.cli import main
-from roipool.cli.compare.systems import SYSTEMS, choose
+from roipool.cli.compare.choosing import choose
+from roipool.cli.compare.systems import SYSTEMS
 
 Image = pytest.importorskip("PIL.Image")
 
@@ -97,7 +98,6 @@ def test_a_message_stays_on_one_line(capsys: pytest.CaptureFixture[str]) -> None
 @pytest.mark.parametrize(
     ("module", "package", "arguments"),
     [
-        ("rich", "rich", []),
         ("PIL", "Pillow", []),
         ("matplotlib", "matplotlib", ["--save", "a.png"]),
     ],
@@ -119,19 +119,55 @@ def test_json_holds_everything() -> None:
     assert set(content["versions"]) >= {"roipool", "numpy", "python"}
     assert content["input"]["boxes_count"] == 8
     assert content["options"]["output_size"] == [7, 7]
-    names = [system["name"] for system in content["systems"]]
+    (part,) = content["parts"]
+    assert part["part"] == "forward"
+    names = [system["name"] for system in part["systems"]]
     assert names == choose("torchvision.*", SYSTEMS)
-    for system in content["systems"]:
+    for system in part["systems"]:
         assert system["seconds"] > 0
         assert system["min"] <= system["mean"] <= system["max"]
-    pairs = {frozenset((pair["system"], pair["against"])) for pair in content["pairs"]}
-    assert pairs == {frozenset((a, b)) for a in names for b in names if a != b}
-    assert all(pair["greatest_difference"] >= pair["mean_difference"] for pair in content["pairs"])
+    letters = list(part["groups"])
+    pairs = {frozenset((pair["group"], pair["against"])) for pair in part["pairs"]}
+    assert pairs == {frozenset((a, b)) for a in letters for b in letters if a != b}
+    for pair in part["pairs"]:
+        assert pair["greatest_difference"] >= pair["mean_difference"]
+        assert pair["greatest_ulps"] > 0
+        one, other = pair["values"]
+        assert abs(one - other) == pytest.approx(pair["greatest_difference"], rel=1e-6)
+        assert [reason["rule"] for reason in pair["reasons"]]
+
+
+def described() -> Any:
+    """Return what checks a document against the published schema."""
+    jsonschema = pytest.importorskip("jsonschema")
+    path = Path(__file__).parents[2] / "docs" / "compare.schema.json"
+    return jsonschema.Draft202012Validator(json.loads(path.read_text()))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["--make", "2x9x11", "--gradients", "features,boxes", "--engines", "cpu,cuda"],
+        ["--systems", "roipool.roi_pool"],
+        ["nan.npy", "--output-size", "2"],
+        ["--boxes", "turned.csv", "--box-format", "cxcywha", "--gradients", "boxes"],
+    ],
+)
+def test_json_is_as_documented(arguments: list[str]) -> None:
+    np.save("nan.npy", np.full((4, 5), np.nan))
+    Path("turned.csv").write_text("60,60,40,30,0.5\n90,80,20,50,-1\n")
+    checker = described()
+    assert main(["compare", *arguments, "--json", "out.json"]) == 0
+    content = strict_json("out.json")
+    checker.validate(content)
+    content["parts"][0]["systems"][0]["nonsense"] = 1
+    assert not checker.is_valid(content)
 
 
 def test_json_in_place_of_tables(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", *FAST, "--json", "-"]) == 0
-    assert json.loads(capsys.readouterr().out)["reference"] == "roipool.roi_pool"
+    assert json.loads(capsys.readouterr().out)["parts"][0]["reference"] == "roipool.roi_pool"
     assert names_here() == []
 
 

@@ -240,3 +240,80 @@ def test_bad_pictures(capsys: pytest.CaptureFixture[str]) -> None:
     assert "missing.png: No such file" in fails(capsys, "missing.png")
     assert "missing.npy: No such file" in fails(capsys, "missing.npy")
     assert "missing.csv: No such file" in fails(capsys, "whole.png", "--boxes", "missing.csv")
+
+
+# ---- Boxes in other forms, maps in other files
+
+
+@pytest.mark.parametrize(
+    ("form", "row"),
+    [
+        ("xyxy", [2, 3, 8, 7]),
+        ("yxyx", [3, 2, 7, 8]),
+        ("xywh", [2, 3, 6, 4]),
+        ("cxcywh", [5, 5, 6, 4]),
+    ],
+)
+@pytest.mark.parametrize("normalized", [False, True])
+@pytest.mark.parametrize("suffix", ["csv", "json", "npy", "safetensors"])
+def test_forms_of_boxes(form: str, row: list[float], normalized: bool, suffix: str) -> None:
+    save_map(shape=(2, 10, 12))
+    if normalized:
+        names = ["cx", "cy", "w", "h"] if form == "cxcywh" else list(form)
+        row = [v / (10 if n in ("y", "h", "cy") else 12) for n, v in zip(names, row, strict=True)]
+    path = f"boxes.{suffix}"
+    if suffix == "csv":
+        Path(path).write_text(",".join(map(str, row)) + "\n")
+    elif suffix == "json":
+        Path(path).write_text(f"[{row}]")
+    elif suffix == "npy":
+        np.save(path, [row])
+    else:
+        pytest.importorskip("safetensors.numpy").save_file({"boxes": np.array([row])}, path)
+    options = ["--box-format", form, *(["--normalized"] if normalized else [])]
+    given = given_to_a_system("map.npy", "--boxes", path, *options)
+    np.testing.assert_allclose(given.rois, [[0, 2, 3, 8, 7]], rtol=1e-6)
+
+
+def test_boxes_with_an_angle() -> None:
+    save_map()
+    Path("boxes.csv").write_text("angle,cx,cy,w,h\n90,5,6,7,8\n")
+    Path("boxes.json").write_text('{"annotations": [{"bbox": [1, 2, 8, 6]}]}')
+    form = ["--box-format", "cxcywha"]
+    given = given_to_a_system("map.npy", "--boxes", "boxes.csv", *form, "--degrees")
+    np.testing.assert_allclose(given.rois, [[0, 5, 6, 7, 8, np.pi / 2]], rtol=1e-6)
+    given = given_to_a_system("map.npy", "--boxes", "boxes.json", *form)
+    np.testing.assert_array_equal(given.rois, [[0, 5, 5, 8, 6, 0]])
+
+
+def test_a_heading_of_another_form_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("boxes.csv").write_text("x,y,w,h\n1,2,3,4\n")
+    line = fails(capsys, save_map(), "--boxes", "boxes.csv")
+    assert "--box-format xywh has these" in line
+    Path("boxes.json").write_text("[[1, 2, 3]]")
+    assert "boxes have 4 numbers x1, y1, x2, y2" in fails(capsys, "--boxes", "boxes.json")
+
+
+def test_safetensors(capsys: pytest.CaptureFixture[str]) -> None:
+    files = pytest.importorskip("safetensors.numpy")
+    values = np.arange(24, dtype=np.float16).reshape(2, 3, 4)
+    files.save_file({"features": values, "other": values[0]}, "map.safetensors")
+    given = given_to_a_system("map.safetensors")
+    np.testing.assert_array_equal(given.features, values[None].astype(np.float32))
+    capsys.readouterr()
+    files.save_file({"a": values, "b": values}, "map.safetensors")
+    assert "it holds a, b" in fails(capsys, "map.safetensors")
+    Path("map.safetensors").write_bytes(b"\xff" * 64)
+    assert "not an array that can be read" in fails(capsys, "map.safetensors")
+    header = b'{"features":{"dtype":"BF16","shape":[2,2],"data_offsets":[0,8]}}'
+    Path("map.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(8))
+    assert "of type BF16" in fails(capsys, "map.safetensors")
+
+
+def test_a_made_map() -> None:
+    given = given_to_a_system("--make", "3x8x10", "--spatial-scale", "0.5")
+    assert given.features.shape == (1, 3, 8, 10)
+    again = given_to_a_system("--make", "3x8x10", "--spatial-scale", "0.5")
+    np.testing.assert_array_equal(given.features, again.features)
+    assert given.rois[:, 1:].max() > 20  # beyond a picture of twice the size
+    assert (given.rois[:, 3] < given.rois[:, 1]).any()  # reversed

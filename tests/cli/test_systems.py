@@ -9,25 +9,26 @@ import pytest
 from _support.cli_runs import fails, strict_json
 
 from roipool.cli import main
-from roipool.cli.compare.systems import SYSTEMS, System, choose
+from roipool.cli.compare.choosing import choose
+from roipool.cli.compare.problem import Compute, Problem
+from roipool.cli.compare.systems import SYSTEMS
 
 
-def answering(**outputs: Any) -> dict[str, System]:
+def answering(**outputs: Any) -> dict[str, Compute]:
     """Make systems that answer with the given number everywhere, or with an array or an error."""
 
-    def system(value: Any) -> System:
-        def call(features: Any, rois: Any, options: Any) -> Any:
+    def system(value: Any) -> Compute:
+        def call(problem: Problem, part: str) -> Any:
             if isinstance(value, Exception):
                 raise value
-            shape = (len(rois), features.shape[1], *options.output_size)
-            return np.broadcast_to(np.float32(value), shape)
+            return np.broadcast_to(np.float32(value), problem.pooled_shape)
 
         return call
 
     return {name: system(value) for name, value in outputs.items()}
 
 
-def compare(systems: dict[str, System], *arguments: str) -> int:
+def compare(systems: dict[str, Compute], *arguments: str) -> int:
     return main(["compare", *arguments], systems=systems)
 
 
@@ -47,7 +48,7 @@ def test_choosing_systems() -> None:
 
 def test_systems_of_one_definition_share_a_group() -> None:
     assert main(["compare", "--json", "out.json"]) == 0
-    content = strict_json("out.json")
+    (content,) = strict_json("out.json")["parts"]
     together = {frozenset(members) for members in content["groups"].values()}
     whole_pixels = {"roipool.roi_pool", "caffe.roi_pooling", "mxnet.ROIPooling"}
     assert any(whole_pixels <= members for members in together)
@@ -61,7 +62,8 @@ def test_a_system_that_refuses_is_reported(capsys: pytest.CaptureFixture[str]) -
     out = capsys.readouterr().out
     assert "moody did not run: not today\n" in out
     assert "broken did not run: KeyError: 'bug'\n" in out
-    assert strict_json("out.json")["systems"][1] == {"name": "moody", "error": "not today"}
+    (part,) = strict_json("out.json")["parts"]
+    assert part["systems"][1] == {"name": "moody", "error": "not today", "lacks": False}
     assert compare(systems, "--check") == 1
     assert "moody: did not run" in capsys.readouterr().out
 
@@ -85,9 +87,10 @@ def test_check(other: float, status: int, capsys: pytest.CaptureFixture[str]) ->
     out = capsys.readouterr().out
     assert ("check passed" in out) == (status == 0)
     assert ("  other: greatest |diff|" in out) == (status == 1)
-    pair = strict_json("out.json")["pairs"][0]
-    assert (pair["system"], pair["against"]) == ("other", "one")
-    assert pair["within_tolerance"] == (status == 0)
+    (part,) = strict_json("out.json")["parts"]
+    entry = part["systems"][1]
+    assert (entry["name"], part["reference"]) == ("other", "one")
+    assert entry["to_reference"]["within_tolerance"] == (status == 0)
     assert compare(systems, *arguments, "--check", "--atol", "1") == (
         0 if np.isfinite(other) else 1
     )
@@ -97,7 +100,7 @@ def test_check(other: float, status: int, capsys: pytest.CaptureFixture[str]) ->
 def test_equal_nans_and_infinities_are_no_difference() -> None:
     systems = answering(a=np.nan, b=-np.float32(np.nan), c=np.inf)
     assert compare(systems, "--systems", "a,b", "--check", "--json", "out.json") == 0
-    content = strict_json("out.json")
+    (content,) = strict_json("out.json")["parts"]
     assert content["groups"] == {"A": ["a", "b"]}
     assert content["systems"][0]["min"] is None
     assert compare(systems, "--systems", "a,c", "--check", "--save", "figure.png") == 1
@@ -113,11 +116,11 @@ def test_wide_numbers_fit_a_terminal(capsys: pytest.CaptureFixture[str]) -> None
     assert compare(systems) == 0
     out = capsys.readouterr().out
     assert "a_system_with_the_longest_name" in out
-    assert "-1.2e-6" in out
+    assert "-1.23e-6" in out
     assert max(map(len, out.splitlines())) <= 80
 
 
 def test_more_groups_than_letters() -> None:
     systems = answering(**{f"system{number}": number for number in range(30)})
     assert compare(systems, "--output-size", "1", "--json", "out.json") == 0
-    assert list(strict_json("out.json")["groups"])[25:28] == ["Z", "AA", "AB"]
+    assert list(strict_json("out.json")["parts"][0]["groups"])[25:28] == ["Z", "AA", "AB"]

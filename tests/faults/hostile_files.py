@@ -19,6 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 from PIL import Image
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -58,6 +59,15 @@ def npz(compressed: bool, **arrays: np.ndarray) -> bytes:
     return stream.getvalue()
 
 
+def safetensors(array: npt.NDArray[np.generic], end: int | None = None) -> bytes:
+    """Return a file of one tensor; its header may claim more than there is."""
+    dtype = "BOOL" if array.dtype == bool else "F32"
+    place = [0, end or array.nbytes]
+    entry = {"dtype": dtype, "shape": array.shape, "data_offsets": place}
+    header = json.dumps({"features": entry}).encode()
+    return len(header).to_bytes(8, "little") + header + array.tobytes()
+
+
 BOXES = [[0, 1, 2, 20, 18], [0, 0.5, 0, 9.25, 13], [0, 30, 20, 4, 2]]
 MAP = np.arange(480, dtype=np.float32).reshape(1, 2, 12, 20)
 COCO = {
@@ -74,6 +84,7 @@ INPUTS: dict[str, list[bytes]] = {
     ".ppm": [picture("PPM")],
     ".eps": [picture("EPS"), picture("PDF"), picture("ICO")],
     ".npy": [npy(MAP), npy(MAP.astype("c8")), npy(np.array([{}, None])), npy(MAP[0, 0] > 9)],
+    ".safetensors": [safetensors(MAP), safetensors(MAP[0, 0] > 9), safetensors(MAP, 2**40)],
     ".npz": [npz(True, features=MAP), npz(False, a=MAP, b=MAP), npz(True, one=np.zeros((9, 9)))],
 }
 LISTS: dict[str, list[bytes]] = {
@@ -147,8 +158,19 @@ VALUES: dict[str, list[str]] = {
     "--rtol": ["0", "1e-5", "inf", "x"],
     "--json": ["out.json", "-", "no/where.json", ".", "", "input.png", "/dev/null", "a\0b"],
     "--save": ["out.png", "out.svg", "out.bmp", "/proc/self/mem.png"],
+    "--html": ["out.html", "out.txt", ".", "no/where.html", "out.json"],
+    "--box-format": ["xywh", "cxcywh", "cxcywha", "yxyx", "", "x1y1"],
+    "--make": ["2x8x9", "0x1x1", "9" * 30, "1x99999x99999", "1x1x1"],
+    "--gradients": ["features", "boxes", "features,boxes", "angles", ","],
+    "--engines": ["cpu", "cuda,cpu", "cuda", "", "tpu"],
+    "--implementation": ["math:sqrt", "nothing", "a\0b:f", "os:", "no_such:f", "a\n.py:f"],
+    "--implementations": ["caffe", ""],
 }
-RARE = {"--save": 0.03}  # it takes a second
+# A figure takes a second, and most values of the others are refused.
+RARE = {"--save": 0.03} | dict.fromkeys(
+    ("--html", "--box-format", "--make", "--gradients", "--engines", "--implementation"), 0.02
+)
+RARE["--implementations"] = 0.01
 
 
 def drawn_options(rng: Random) -> list[str]:
@@ -210,6 +232,8 @@ def try_call(seed: int, number: int) -> Outcome:
         arguments = ["compare", drawn_file(rng, INPUTS, "input")]
         if rng.random() < 0.7:
             arguments += ["--boxes", drawn_file(rng, LISTS, "boxes")]
+        if rng.random() < 0.03:
+            arguments += [str(rng.choice(["--normalized", "--degrees"]))]
         arguments += drawn_options(rng)
         before = contents()
         try:

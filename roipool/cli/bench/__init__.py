@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from roipool.cli.bench.libraries import Library
     from roipool.cli.bench.workloads import Workload
+    from roipool.cli.libraries import Library
 
 __all__ = ["add_parser", "run"]
 
@@ -70,8 +70,8 @@ def run(
 ) -> int:
     """Carry out the command; see `roipool.cli.bench.command`."""
     from roipool.cli.bench import command
-    from roipool.cli.bench.libraries import LIBRARIES
     from roipool.cli.bench.workloads import WORKLOADS
+    from roipool.cli.libraries import LIBRARIES
 
     return command.run(
         arguments,

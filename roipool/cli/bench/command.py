@@ -15,11 +15,11 @@ from typing import Any
 import roipool
 from roipool.cli import files
 from roipool.cli.bench.agreement import Agreement, agreement
-from roipool.cli.bench.libraries import Absent, Library, opened, prepared
 from roipool.cli.bench.ours import Roipool
-from roipool.cli.bench.timing import calls_per_turn, timed
 from roipool.cli.bench.workloads import Workload, choose, task_of
 from roipool.cli.info import facts
+from roipool.cli.libraries import Absent, Library, opened, prepared
+from roipool.cli.libraries.timing import calls_per_turn, timed
 from roipool.cli.text import as_strict_json, short
 
 __all__ = ["run"]
@@ -77,7 +77,7 @@ def run(
         return 0
     cases = {name: workloads[name] for name in choose(arguments.workload, workloads)}
     others = {name: libraries[name] for name in _choose(arguments.libraries, libraries)}
-    files.check_outputs(arguments.json)
+    files.check_outputs({"--json": arguments.json})
     before = roipool.get_num_threads()
     try:
         threads = _set_threads(arguments.threads)

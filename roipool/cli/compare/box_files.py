@@ -1,6 +1,6 @@
 """Reading boxes from CSV, JSON, COCO JSON and arrays.
 
-Every reader returns a `Table`: columns ``x1, y1, x2, y2``, with a batch index before them where
+Every reader returns a `Table`: the numbers of a `Form`, with a batch index before them where
 the source has one, and the place in the source that each row came from. Coordinates may be NaN or
 infinite, since pooling defines what becomes of such boxes; text that is no number is an error.
 A file costs memory and time in proportion to its size, which `MAX_BOXES` and the reader of the file
@@ -19,16 +19,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["MAX_BOXES", "Table", "from_array", "from_csv", "from_json", "to_rois"]
+__all__ = ["FORMS", "MAX_BOXES", "Form", "Table", "from_array", "from_csv", "from_json", "to_rois"]
 
 FloatArray = NDArray[np.float32]
 
 MAX_BOXES = 1_000_000  # of a file, of all its images
 _MAX_LINE = 100_000  # characters
 
-_COLUMNS = ("batch_index", "x1", "y1", "x2", "y2")
+_INDEX = "batch_index"
 _ALIASES = {
-    **{name: name for name in _COLUMNS},
+    **{name: name for name in ("x1", "y1", "x2", "y2", "x", "y", "w", "h", "cx", "cy", "angle")},
     "xmin": "x1",
     "ymin": "y1",
     "xmax": "x2",
@@ -37,21 +37,86 @@ _ALIASES = {
     "top": "y1",
     "right": "x2",
     "bottom": "y2",
-    **dict.fromkeys(("batch", "batch_idx", "batch_id", "batch_indices"), "batch_index"),
+    "width": "w",
+    "height": "h",
+    "theta": "angle",
+    **dict.fromkeys((_INDEX, "batch", "batch_idx", "batch_id", "batch_indices"), _INDEX),
 }
-_FORM = "boxes have 4 numbers x1, y1, x2, y2, or 5 with the batch index first"
+
+
+@dataclass(frozen=True)
+class Form:
+    """What the numbers of a box are.
+
+    Attributes
+    ----------
+    columns : tuple of str
+        Their names, by which a heading or an object may give them in any order.
+    corners : callable
+        From the numbers, one array each, to x1, y1, x2, y2; of a rotated box the centre, sides and
+        angle.
+    of_coco : callable
+        From COCO's x, y, width and height to the numbers.
+    """
+
+    columns: tuple[str, ...]
+    corners: Callable[..., tuple[Any, ...]]
+    of_coco: Callable[[float, float, float, float], list[float]]
+
+    @property
+    def described(self) -> str:
+        """For error messages."""
+        count = len(self.columns)
+        names = ", ".join(self.columns)
+        return f"boxes have {count} numbers {names}, or {count + 1} with the batch index first"
+
+
+FORMS = {
+    "xyxy": Form(
+        ("x1", "y1", "x2", "y2"),
+        lambda x1, y1, x2, y2: (x1, y1, x2, y2),
+        lambda x, y, w, h: [x, y, x + w, y + h],
+    ),
+    "yxyx": Form(
+        ("y1", "x1", "y2", "x2"),
+        lambda y1, x1, y2, x2: (x1, y1, x2, y2),
+        lambda x, y, w, h: [y, x, y + h, x + w],
+    ),
+    "xywh": Form(
+        ("x", "y", "w", "h"),
+        lambda x, y, w, h: (x, y, x + w, y + h),
+        lambda x, y, w, h: [x, y, w, h],
+    ),
+    "cxcywh": Form(
+        ("cx", "cy", "w", "h"),
+        lambda cx, cy, w, h: (cx - w / 2, cy - h / 2, cx + w / 2, cy + h / 2),
+        lambda x, y, w, h: [x + w / 2, y + h / 2, w, h],
+    ),
+    "cxcywha": Form(
+        ("cx", "cy", "w", "h", "angle"),
+        lambda cx, cy, w, h, angle: (cx, cy, w, h, angle),
+        lambda x, y, w, h: [x + w / 2, y + h / 2, w, h, 0.0],
+    ),
+}
 
 
 @dataclass(frozen=True)
 class Table:
-    """Boxes as read: ``rows`` is (K, 4) or (K, 5); ``place`` says where row k came from."""
+    """Boxes as read: a row each, with or without an index; ``place`` says where row k came from."""
 
     rows: NDArray[np.float64]
     place: Callable[[int], str]
 
 
-def to_rois(table: Table, images: int) -> FloatArray:
-    """Check the batch indices and return ``[batch_index, x1, y1, x2, y2]`` rows.
+def to_rois(
+    table: Table,
+    images: int,
+    form: Form = FORMS["xyxy"],
+    *,
+    size: tuple[float, float] | None = None,
+    degrees: bool = False,
+) -> FloatArray:
+    """Check the batch indices and return rows that begin with them.
 
     Parameters
     ----------
@@ -59,42 +124,59 @@ def to_rois(table: Table, images: int) -> FloatArray:
         The boxes.
     images : int
         Number of images in the map.
+    form : Form
+        What their numbers are.
+    size : (float, float), optional
+        Width and height of the picture, where the numbers are fractions of it.
+    degrees : bool
+        Whether angles are in degrees.
 
     Returns
     -------
-    (K, 5) float32 ndarray
-        The boxes; batch index 0 where none was given.
+    (K, 5) or (K, 6) float32 ndarray
+        ``[batch_index, x1, y1, x2, y2]``, or ``[batch_index, cx, cy, width, height, angle]`` with
+        the angle in radians; batch index 0 where none was given.
 
     Raises
     ------
     ValueError
         If a batch index is not a whole number from 0 to ``images - 1``.
     """
-    rois = np.zeros((len(table.rows), 5), dtype=np.float32)
-    with np.errstate(over="ignore"):
-        rois[:, 5 - table.rows.shape[1] :] = table.rows
-    index = table.rows[:, 0] if table.rows.shape[1] == 5 else np.zeros(len(rois))
+    count = len(form.columns)
+    indexed = table.rows.shape[1] > count
+    index = table.rows[:, 0] if indexed else np.zeros(len(table.rows))
     bad = np.flatnonzero(~((index == np.floor(index)) & (index >= 0) & (index < images)))
     if bad.size:
         raise ValueError(
             f"{table.place(int(bad[0]))}: the batch index is {index[bad[0]]:g}, but the images "
             f"of this map are {_numbered(images)}"
         )
-    return rois
+    numbers = table.rows[:, indexed : indexed + count].T.copy()
+    if size is not None:
+        for column, name in enumerate(form.columns):
+            if name != "angle":
+                numbers[column] *= size[name.startswith(("y", "h", "cy"))]
+    if degrees and "angle" in form.columns:
+        numbers[-1] = np.radians(numbers[-1])
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.stack([index, *form.corners(*numbers)], axis=1).astype(np.float32)
 
 
-def from_array(array: NDArray[Any], name: str) -> Table:
-    """Take boxes from an array of shape (K, 4) or (K, 5)."""
+def from_array(array: NDArray[Any], name: str, form: Form = FORMS["xyxy"]) -> Table:
+    """Take boxes from an array of shape (K, 4) or (K, 5), or of one more for rotated boxes."""
+    count = len(form.columns)
     if array.size == 0:
-        return _table([], [], name)
-    if array.ndim != 2 or array.shape[1] not in (4, 5):
-        raise ValueError(f"{name}: needs shape (K, 4) or (K, 5), but it is {array.shape}")
+        return _table([], [], name, form)
+    if array.ndim != 2 or array.shape[1] not in (count, count + 1):
+        raise ValueError(
+            f"{name}: needs shape (K, {count}) or (K, {count + 1}), but it is {array.shape}"
+        )
     _check_count(len(array), name)
     return Table(array.astype(np.float64), lambda row: f"{name}, row {row + 1}")
 
 
-def from_csv(text: str, name: str) -> Table:
-    """Read lines of 4 or 5 numbers between commas, semicolons, tabs or spaces.
+def from_csv(text: str, name: str, form: Form = FORMS["xyxy"]) -> Table:
+    """Read lines of numbers between commas, semicolons, tabs or spaces, a box each.
 
     Parameters
     ----------
@@ -103,6 +185,8 @@ def from_csv(text: str, name: str) -> Table:
         may name the columns, in any order; other columns are then ignored.
     name : str
         The file's name, for error messages.
+    form : Form
+        What the numbers are.
 
     Returns
     -------
@@ -116,30 +200,32 @@ def from_csv(text: str, name: str) -> Table:
     """
     lines, comments = _lines(text, name)
     if not lines:
-        return _table([], [], name)
+        return _table([], [], name, form)
     split = _splitter(lines[0][1])
-    columns = _commented_heading(comments, split)
+    columns = _commented_heading(comments, split, form)
     if not any(_is_number(field) for field in split(lines[0][1])):
-        columns = _heading(split(lines[0][1]), f"{name}, line {lines[0][0]}")
+        columns = _heading(split(lines[0][1]), f"{name}, line {lines[0][0]}", form)
         lines = lines[1:]
     where = f"{name}, line"
-    rows = [_csv_row(split(line), columns, f"{where} {number}") for number, line in lines]
-    return _table(rows, [number for number, _ in lines], where)
+    rows = [_csv_row(split(line), columns, f"{where} {number}", form) for number, line in lines]
+    return _table(rows, [number for number, _ in lines], where, form)
 
 
-def from_json(text: str, name: str, image: str | None = None) -> Table:
+def from_json(text: str, name: str, image: str | None = None, form: Form = FORMS["xyxy"]) -> Table:
     """Read boxes from JSON.
 
     Parameters
     ----------
     text : str
-        A list of boxes, each 4 or 5 numbers, or an object with ``x1, y1, x2, y2`` and perhaps
-        ``batch_index``, or a COCO object with ``bbox`` ``[x, y, width, height]``; or an object
-        with such a list under ``boxes``; or a COCO file with ``annotations``.
+        A list of boxes, each the numbers of `form` or one more, or an object with their names and
+        perhaps ``batch_index``, or a COCO object with ``bbox`` ``[x, y, width, height]``; or an
+        object with such a list under ``boxes``; or a COCO file with ``annotations``.
     name : str
         The file's name, for error messages.
     image : str, optional
         Name of the picture, to find its boxes in a COCO file that has several pictures.
+    form : Form
+        What the numbers are; those of COCO are always its own.
 
     Returns
     -------
@@ -159,16 +245,18 @@ def from_json(text: str, name: str, image: str | None = None) -> Table:
         if "annotations" in content:
             items = _list(content["annotations"], f"{name}: 'annotations'")
             wanted = _coco_image(content, name, image)
-            return _json_table(items, name, "annotation", wanted)
+            return _json_table(items, name, "annotation", wanted, form)
         if "boxes" not in content:
             raise ValueError(f"{name}: a JSON object needs 'boxes' or COCO's 'annotations'")
         content = content["boxes"]
-    return _json_table(_list(content, f"{name}: the boxes"), name, "box", None)
+    return _json_table(_list(content, f"{name}: the boxes"), name, "box", None, form)
 
 
-def _table(rows: Sequence[Sequence[float]], numbers: Sequence[int], where: str) -> Table:
+def _table(
+    rows: Sequence[Sequence[float]], numbers: Sequence[int], where: str, form: Form
+) -> Table:
     """Make a table of rows, each at ``where`` with its number."""
-    width = len(rows[0]) if rows else 4
+    width = len(rows[0]) if rows else len(form.columns)
     for row, number in zip(rows, numbers, strict=True):
         if len(row) != width:
             raise ValueError(f"{where} {number}: {len(row)} numbers, but the first box has {width}")
@@ -235,26 +323,28 @@ def _cut(line: str, delimiter: str) -> list[str]:
     return [field.strip() for field in fields]
 
 
-def _heading(fields: list[str], place: str) -> list[str | None]:
+def _heading(fields: list[str], place: str, form: Form) -> list[str | None]:
     """Return the meaning of each column; None for columns that are not part of a box."""
     columns = _meanings(fields)
-    known = [column for column in columns if column is not None]
-    if len(set(known)) != len(known) or not set(known) >= set(_COLUMNS[1:]):
+    known = [column for column in columns if column in (_INDEX, *form.columns)]
+    if len(set(known)) != len(known) or not set(known) >= set(form.columns):
         found = textwrap.shorten(", ".join(fields), 60, placeholder=" ...")
+        fits = [name for name, other in FORMS.items() if set(columns) >= set(other.columns)]
+        hint = f" (--box-format {fits[-1]} has these)" if fits else ""
         raise ValueError(
-            f"{place}: neither numbers nor a heading with x1, y1, x2, y2 and perhaps "
-            f"batch_index, but {found!r}"
+            f"{place}: neither numbers nor a heading with {', '.join(form.columns)} and perhaps "
+            f"{_INDEX}, but {found!r}{hint}"
         )
     return columns
 
 
 def _commented_heading(
-    comments: list[str], split: Callable[[str], list[str]]
+    comments: list[str], split: Callable[[str], list[str]], form: Form
 ) -> list[str | None] | None:
     """Find a heading among the comments, which is where `numpy.savetxt` writes it."""
     for comment in comments:
         columns = _meanings(split(comment))
-        if set(columns) >= set(_COLUMNS[1:]):
+        if set(columns) >= set(form.columns):
             return columns
     return None
 
@@ -271,15 +361,22 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _csv_row(fields: list[str], columns: list[str | None] | None, place: str) -> list[float]:
+def _csv_row(
+    fields: list[str], columns: list[str | None] | None, place: str, form: Form
+) -> list[float]:
     if columns is None:
-        if len(fields) not in (4, 5):
-            raise ValueError(f"{place}: {len(fields)} columns, but {_FORM}")
+        _check_numbers(len(fields), place, form, "columns")
         return [_number(field, place) for field in fields]
     if len(fields) != len(columns):
         raise ValueError(f"{place}: {len(fields)} columns, but the heading has {len(columns)}")
     by_name = dict(zip(columns, fields, strict=True))
-    return [_number(by_name[name], place) for name in _COLUMNS if name in by_name]
+    names = (_INDEX, *form.columns)
+    return [_number(by_name[name], place) for name in names if name in by_name]
+
+
+def _check_numbers(count: int, place: str, form: Form, what: str) -> None:
+    if count - len(form.columns) not in (0, 1):
+        raise ValueError(f"{place}: {count} {what}, but {form.described}")
 
 
 # JSON
@@ -296,7 +393,7 @@ def _json_type(value: object) -> str:
     return names.get(type(value)) or _shown(value)
 
 
-def _json_table(items: list[Any], name: str, noun: str, image_id: object) -> Table:
+def _json_table(items: list[Any], name: str, noun: str, image_id: object, form: Form) -> Table:
     rows, numbers = [], []
     where = f"{name}, {noun}"
     seen = image_id
@@ -312,35 +409,35 @@ def _json_table(items: list[Any], name: str, noun: str, image_id: object) -> Tab
                     f"{place}: has image_id {_shown(item['image_id'])}, earlier ones "
                     f"{_shown(seen)}, and no list of images tells which one is meant"
                 )
-        rows.append(_json_row(item, noun, place))
+        rows.append(_json_row(item, noun, place, form))
         numbers.append(number)
-    return _table(rows, numbers, where)
+    return _table(rows, numbers, where, form)
 
 
-def _json_row(item: Any, noun: str, place: str) -> list[float]:
+def _json_row(item: Any, noun: str, place: str, form: Form) -> list[float]:
     if isinstance(item, dict) and "bbox" in item:
         bbox = _list(item["bbox"], f"{place}: 'bbox'")
         if len(bbox) != 4:
             raise ValueError(f"{place}: 'bbox' has {len(bbox)} numbers instead of 4")
         x, y, width, height = _numbers(bbox, place)
-        return [x, y, x + width, y + height]
+        return form.of_coco(x, y, width, height)
     if noun == "annotation":
         raise ValueError(f"{place}: has no 'bbox'")
     if isinstance(item, dict):
-        return _json_object_row(item, place)
+        return _json_object_row(item, place, form)
     if not isinstance(item, list):
         raise ValueError(f"{place}: must be a list or an object, not {_json_type(item)}")
-    if len(item) not in (4, 5):
-        raise ValueError(f"{place}: {len(item)} numbers, but {_FORM}")
+    _check_numbers(len(item), place, form, "numbers")
     return _numbers(item, place)
 
 
-def _json_object_row(item: dict[str, Any], place: str) -> list[float]:
+def _json_object_row(item: dict[str, Any], place: str, form: Form) -> list[float]:
     by_name = {_ALIASES[key.lower()]: item[key] for key in item if key.lower() in _ALIASES}
-    missing = [name for name in _COLUMNS[1:] if name not in by_name]
+    missing = [name for name in form.columns if name not in by_name]
     if missing:
         raise ValueError(f"{place}: has no {missing[0]!r}")
-    return _numbers([by_name[name] for name in _COLUMNS if name in by_name], place)
+    names = (_INDEX, *form.columns)
+    return _numbers([by_name[name] for name in names if name in by_name], place)
 
 
 def _numbers(values: Iterable[object], place: str) -> list[float]:

@@ -1,22 +1,32 @@
-"""Running the systems, and saying how far their outputs lie apart."""
+"""Running implementations, and saying how far their results lie apart."""
 
 from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from roipool.cli.compare.systems import Options, System
+from roipool.cli.compare.problem import Compute, Problem, Unavailable
 
-__all__ = ["Comparison", "Difference", "Group", "Result", "compare", "difference", "distance"]
+__all__ = [
+    "Comparison",
+    "Difference",
+    "Group",
+    "Result",
+    "compare",
+    "difference",
+    "distance",
+    "ulps",
+]
 
 FloatArray = NDArray[np.float32]
 
 _TIMED_RUNS = 3
+_LONG = 0.5  # seconds; such a call is not repeated
 
 
 @dataclass(frozen=True)
@@ -32,27 +42,37 @@ class Difference:
         How many elements are not equal.
     within : bool
         Whether every element is within the tolerance.
+    ulps : float
+        The greatest difference in steps of float32, each the spacing at the larger of the two.
+    where : tuple of int
+        The element that differs most; empty where none does.
     """
 
     greatest: float
     mean: float
     differing: int
     within: bool
+    ulps: float = 0.0
+    where: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
 class Result:
-    """What became of one system: a time and a group, or the reason why not."""
+    """What became of one implementation: a time and a group, or the reason why not.
+
+    `lacks` tells that it does not have what was asked, which is no failure.
+    """
 
     name: str
     seconds: float = 0.0
     group: int = -1
     error: str | None = None
+    lacks: bool = False
 
 
 @dataclass
 class Group:
-    """Systems whose outputs are equal bit for bit, and that output."""
+    """Implementations whose outputs are equal bit for bit, and that output."""
 
     letter: str
     output: FloatArray
@@ -61,21 +81,24 @@ class Group:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Every system's result, the groups, and the difference of each pair of groups.
+    """Every implementation's result, the groups, and the difference of each pair of groups.
 
     Attributes
     ----------
+    part : str
+        What was computed, one of `roipool.cli.compare.problem.PARTS`.
     results : list of Result
-        In the order the systems were asked for.
+        In the order they were asked for.
     groups : list of Group
         In the order of their first member.
     reference : str
-        The system the others are measured against.
+        The implementation the others are measured against.
     pairs : dict
         From ``(group, against)``, two indices into `groups`, to their `Difference`. The
         tolerance is relative to ``against``: the reference's group where it takes part.
     """
 
+    part: str
     results: list[Result]
     groups: list[Group]
     reference: str
@@ -94,14 +117,14 @@ class Comparison:
         return self.pairs[pair] if pair in self.pairs else self.pairs[second, first]
 
     def to_reference(self, result: Result) -> Difference:
-        """Return the difference of a system that ran to the reference."""
+        """Return the difference of one that ran to the reference."""
         return self.between(result.group, self.reference_group)
 
     def all_pairs(self) -> Iterator[tuple[Result, Result, Difference]]:
-        """Yield each pair of systems that ran, the one compared against second."""
+        """Yield each pair of those that ran, the one compared against second."""
         home = self.reference_group
         ran = [result for result in self.results if result.error is None]
-        # The order of the groups, so that the tolerance is relative to the system named second.
+        # The order of the groups, so that the tolerance is relative to the one named second.
         ran.sort(key=lambda r: (r.name != self.reference, r.group != home, r.group))
         for i, against in enumerate(ran):
             for result in ran[i + 1 :]:
@@ -112,46 +135,53 @@ _NO_DIFFERENCE = Difference(0.0, 0.0, 0, True)
 
 
 def compare(
-    systems: Mapping[str, System],
-    features: FloatArray,
-    rois: FloatArray,
-    options: Options,
+    implementations: Mapping[str, Compute],
+    problem: Problem,
+    part: str = "forward",
     *,
     reference: str | None = None,
     rtol: float = 1e-5,
     atol: float = 1e-6,
-) -> Comparison:
-    """Run systems on the same input and compare their outputs.
+    tell: Callable[[str], None] = lambda name: None,
+) -> Comparison | None:
+    """Ask implementations the same question and compare their answers.
 
     Parameters
     ----------
-    systems : mapping of str to System
+    implementations : mapping of str to Compute
         Those to run, by name, in their order.
-    features : (N, C, H, W) float32 ndarray
-        The map.
-    rois : (K, 5) float32 ndarray
-        Rows ``[batch_index, x1, y1, x2, y2]``.
-    options : Options
-        What to compute.
+    problem : Problem
+        The question.
+    part : str
+        One of `roipool.cli.compare.problem.PARTS`.
     reference : str, optional
-        One of `systems`. By default ``roipool.roi_align`` where it ran, else the first that ran.
+        One of `implementations`. By default, and for a gradient that it lacks,
+        ``roipool.roi_align`` where it ran, else the first that ran.
     rtol, atol : float
         An element is within tolerance if it differs by at most ``atol + rtol * |reference|``.
+    tell : callable
+        Is told the name of each before it runs.
 
     Returns
     -------
-    Comparison
-        Systems that reject the input are in it with their reason.
+    Comparison or None
+        Those that reject the input are in it with their reason. None if a gradient is asked for
+        and no implementation has it.
 
     Raises
     ------
     ValueError
-        If every system rejects the input, or if the reference asked for does.
+        If every implementation rejects the input, or if the reference asked for does.
     """
     results: list[Result] = []
     groups: list[Group] = []
-    for name, system in systems.items():
-        results.append(_run(name, system, features, rois, options, groups))
+    for name, compute in implementations.items():
+        tell(name)
+        results.append(_run(name, compute, problem, part, groups))
+    if not groups and all(result.lacks for result in results):
+        return None
+    if part != "forward" and any(one.lacks and one.name == reference for one in results):
+        reference = None  # it has no gradient: another is measured against
     reference = _reference(results, reference)
     home = next(result.group for result in results if result.name == reference)
     order = sorted(range(len(groups)), key=lambda index: index != home)
@@ -162,7 +192,7 @@ def compare(
         for i in range(len(order))
         for j in range(i + 1, len(order))
     }
-    return Comparison(results, groups, reference, pairs)
+    return Comparison(part, results, groups, reference, pairs)
 
 
 def difference(output: FloatArray, reference: FloatArray, rtol: float, atol: float) -> Difference:
@@ -177,6 +207,8 @@ def difference(output: FloatArray, reference: FloatArray, rtol: float, atol: flo
         mean=float(apart.mean()),
         differing=int(np.count_nonzero(apart)),
         within=bool((near | (apart == 0)).all()),
+        ulps=float(ulps(output, reference, apart).max()),
+        where=_where(apart),
     )
 
 
@@ -191,36 +223,49 @@ def distance(output: FloatArray, reference: FloatArray) -> NDArray[np.float64]:
     return apart
 
 
-def _run(
-    name: str,
-    system: System,
-    features: FloatArray,
-    rois: FloatArray,
-    options: Options,
-    groups: list[Group],
-) -> Result:
-    def call() -> FloatArray:
-        return np.asarray(system(features, rois, options), dtype=np.float32)
+def ulps(
+    output: FloatArray, reference: FloatArray, apart: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return differences in steps of float32, each the spacing at the larger of the two."""
+    with np.errstate(all="ignore"):
+        larger = np.maximum(np.abs(output), np.abs(reference)).astype(np.float32)
+        steps = apart / np.spacing(larger).astype(np.float64)
+    steps[apart == 0] = 0.0
+    steps[np.isnan(steps)] = np.inf  # one of the two is infinite
+    return steps
 
-    shape = (len(rois), features.shape[1], *options.output_size)
+
+def _where(apart: NDArray[np.float64]) -> tuple[int, ...]:
+    """Return the element that differs most, the first of equal ones."""
+    most = int(np.argmax(apart))
+    if apart.flat[most] == 0:
+        return ()
+    return tuple(int(index) for index in np.unravel_index(most, apart.shape))
+
+
+def _run(name: str, compute: Compute, problem: Problem, part: str, groups: list[Group]) -> Result:
+    def call() -> FloatArray:
+        return np.asarray(compute(problem, part), dtype=np.float32)
+
+    shape = problem.shape_of(part)
     try:
         with np.errstate(all="ignore"):
-            output = call()
+            output, seconds = _timed(call)
             if output.shape != shape:
                 raise ValueError(f"answered with shape {output.shape} instead of {shape}")
-            seconds = _median_seconds(call)
+            if seconds < _LONG:
+                seconds = statistics.median(_timed(call)[1] for _ in range(_TIMED_RUNS))
+    except Unavailable as reason:
+        return Result(name, error=str(reason), lacks=True)
     except Exception as error:  # noqa: BLE001 - a refusal, or a bug, is a result like any other
         return Result(name, error=_reason(error))
     return Result(name, seconds, _group_of(name, output, groups))
 
 
-def _median_seconds(call: Callable[[], object]) -> float:
-    times = []
-    for _ in range(_TIMED_RUNS):
-        start = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - start)
-    return statistics.median(times)
+def _timed(call: Callable[[], FloatArray]) -> tuple[FloatArray, float]:
+    start = time.perf_counter()
+    output = call()
+    return output, time.perf_counter() - start
 
 
 def _reason(error: Exception) -> str:
@@ -256,11 +301,11 @@ def _letter(index: int) -> str:
     return letters
 
 
-def _reference(results: list[Result], name: str | None) -> str:
+def _reference(results: Sequence[Result], name: str | None) -> str:
     ran = [result.name for result in results if result.error is None]
     failed = {result.name: result.error for result in results if result.error is not None}
     if not ran:
-        first = results[0]
+        first = next(result for result in results if not result.lacks)
         raise ValueError(f"no system accepts this input; {first.name}: {first.error}")
     if name in failed:
         raise ValueError(f"the reference {name} does not accept this input: {failed[name]}")

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from roipool.cli.compare.differences import Comparison, distance
 from roipool.cli.compare.inputs import FeatureMap
+from roipool.cli.compare.shapes import corners_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -126,17 +127,15 @@ def draw_boxes(
     size: tuple[float, float],
 ) -> None:
     """Outline the boxes of this image, number them, and leave room for those over the edge."""
-    from matplotlib.patches import Rectangle
+    from matplotlib.patches import Polygon
 
     few = len(here) <= _MAX_NUMBERED
     for index in sorted(here, key=lambda k: k in shown):
-        x1, y1, x2, y2 = (float(value) for value in rois[index, 1:])
+        corners = corners_of(rois[index, 1:])
         colour, width = (CHOSEN, 2.0) if index in shown else (ACCENT, 1.4 if few else 0.5)
         if few or index in shown:
-            axes.add_patch(
-                Rectangle((x1, y1), x2 - x1, y2 - y1, fill=False, ec="white", lw=width + 1)
-            )
-        axes.add_patch(Rectangle((x1, y1), x2 - x1, y2 - y1, fill=False, ec=colour, lw=width))
+            axes.add_patch(Polygon(corners, fill=False, ec="white", lw=width + 1))
+        axes.add_patch(Polygon(corners, fill=False, ec=colour, lw=width))
     room = 0.06
     axes.set_xlim(-room * size[0], (1 + room) * size[0])
     axes.set_ylim((1 + room) * size[1], -room * size[1])
@@ -168,10 +167,11 @@ def _label_places(
     apart = 0.075 * max(size)
     places: list[tuple[float, float]] = []
     for index in labelled:
-        x1, y1, x2, y2 = rois[index, 1:]
-        ends = [(x1, y1), (x2, y1), (x1, y2), (x2, y2)]
-        middles = [((x1 + x2) / 2, y1), (x1, (y1 + y2) / 2), ((x1 + x2) / 2, y2)]
-        middles += [(x2, (y1 + y2) / 2), ((x1 + x2) / 2, (y1 + y2) / 2)]
+        corners = corners_of(rois[index, 1:])
+        first, second, third, fourth = corners
+        middles = [(first + second) / 2, (first + fourth) / 2, (fourth + third) / 2]
+        middles += [(second + third) / 2, (first + third) / 2]
+        ends = [first, second, fourth, third]
         candidates = [np.clip(point, low, high) for point in (*ends, *middles)]
         free = [
             min((float(np.hypot(*(point - place))) for place in places), default=np.inf)
@@ -185,17 +185,22 @@ def _label_places(
 
 def enlarge(axes: Axes, box: FloatArray, bins: tuple[int, ...], aspect: float) -> None:
     """Zoom to a box with some room around it, and draw its bins."""
-    from matplotlib.patches import Rectangle
+    from matplotlib.patches import Polygon
 
-    x1, y1, x2, y2 = (float(value) for value in box)
-    lines = {"color": "white", "lw": 0.7, "alpha": 0.8}
+    corners = corners_of(box)
+    first, second, third, fourth = corners
+    lines: dict[str, Any] = {"color": "white", "lw": 0.7, "alpha": 0.8}
     if max(bins) <= _MAX_BIN_LINES:
-        for x in np.linspace(x1, x2, bins[1] + 1):
-            axes.plot((x, x), (y1, y2), **lines)  # type: ignore[arg-type]
-        for y in np.linspace(y1, y2, bins[0] + 1):
-            axes.plot((x1, x2), (y, y), **lines)  # type: ignore[arg-type]
-    axes.add_patch(Rectangle((x1, y1), x2 - x1, y2 - y1, fill=False, ec=CHOSEN, lw=1.8))
-    half_height = max(abs(y2 - y1), abs(x2 - x1) / aspect, 1.0) / 2 * 1.2
+        for start, end, count in (
+            ((first, second), (fourth, third), bins[1]),
+            ((first, fourth), (second, third), bins[0]),
+        ):
+            for share in np.linspace(0, 1, count + 1):
+                ends = [low + share * (high - low) for low, high in (start, end)]
+                axes.plot(*np.transpose(ends), **lines)
+    axes.add_patch(Polygon(corners, fill=False, ec=CHOSEN, lw=1.8))
+    (x1, y1), (x2, y2) = corners.min(axis=0).tolist(), corners.max(axis=0).tolist()
+    half_height = max(y2 - y1, (x2 - x1) / aspect, 1.0) / 2 * 1.2
     x, y = (x1 + x2) / 2, (y1 + y2) / 2
     axes.set_xlim(x - half_height * aspect, x + half_height * aspect)
     axes.set_ylim(y + half_height, y - half_height)

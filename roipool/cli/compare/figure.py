@@ -6,6 +6,7 @@ depend on the result and nothing may overlap.
 
 from __future__ import annotations
 
+import textwrap
 import warnings
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -23,13 +24,14 @@ from roipool.cli.compare.drawing import (
     enlarge,
 )
 from roipool.cli.compare.inputs import FeatureMap
-from roipool.cli.text import short
+from roipool.cli.compare.telling import most_telling, telling_channel
+from roipool.cli.text import printable, short
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["draw", "most_telling", "save"]
+__all__ = ["draw", "save"]
 
 FloatArray = NDArray[np.float32]
 
@@ -52,6 +54,7 @@ _CAPTION = 0.22
 _LINE = 0.16
 _ROW_GAP = 0.16
 
+_NAME_WIDTH = 31  # characters
 _QUIET = "#555555"
 
 _HOW_TO_READ = """\
@@ -106,31 +109,14 @@ def save(figure: Figure, stream: BinaryIO, kind: str) -> None:
         figure.savefig(stream, format=kind, dpi=120)
 
 
-def most_telling(comparison: Comparison, rois: FloatArray, count: int = _MAX_SHOWN) -> list[int]:
-    """Choose the boxes of one image on which the systems differ most from the reference.
-
-    Parameters
-    ----------
-    comparison : Comparison
-        The result.
-    rois : (K, 5) float32 ndarray
-        The boxes; those with a NaN or an infinity cannot be drawn and are never chosen.
-    count : int
-        How many at most.
-
-    Returns
-    -------
-    list of int
-        Indices into `rois`, the most telling first.
-    """
-    reference = comparison.groups[comparison.reference_group].output
-    score = np.zeros(len(rois))
-    for group in comparison.groups:
-        for index in range(len(rois)):
-            apart = distance(group.output[index], reference[index])
-            score[index] += min(float(apart.mean()), 1e30)
-    order = [int(i) for i in np.argsort(-score, kind="stable") if np.isfinite(rois[i]).all()]
-    return [index for index in order if rois[index, 0] == rois[order[0], 0]][:count]
+def _name_lines(group: Group) -> list[str]:
+    """Return the names of a group in lines that fit: what computes a system gets its own."""
+    lines: list[str] = []
+    for name in group.members:
+        whole = name if len(name) <= _NAME_WIDTH else name.replace("@", " @").replace("[", " [")
+        first, *rest = textwrap.wrap(printable(whole), _NAME_WIDTH) or [""]
+        lines += [first, *(f"  {line}" for line in rest)]
+    return lines
 
 
 class _Sheet:
@@ -143,11 +129,11 @@ class _Sheet:
 
         self.comparison = comparison
         self.rois = rois
-        self.shown = most_telling(comparison, rois)
+        self.shown = most_telling(comparison, rois, _MAX_SHOWN)
         image = int(rois[self.shown[0], 0]) if self.shown else 0
         drawable = np.flatnonzero((rois[:, 0] == image) & np.isfinite(rois).all(axis=1))
         self.here = sorted({*self.shown, *(int(index) for index in drawable[:_MAX_DRAWN])})
-        self.view = View(features, image, self._telling_channel())
+        self.view = View(features, image, telling_channel(comparison, self.shown))
         home = comparison.reference_group
         nearest_first = sorted(
             range(len(comparison.groups)),
@@ -166,15 +152,6 @@ class _Sheet:
         self.text(_MARGIN, _MARGIN + 0.1, title, size=15, weight="bold")
         self._draw_left()
         self._draw_right()
-
-    def _telling_channel(self) -> int:
-        """Choose the channel to show of a map: the one with the greatest mean difference."""
-        reference = self.comparison.groups[self.comparison.reference_group].output[self.shown]
-        score = np.zeros(reference.shape[1])
-        for group in self.comparison.groups:
-            apart = np.minimum(distance(group.output[self.shown], reference), 1e30)
-            score += apart.sum(axis=(0, 2, 3))
-        return int(np.argmax(score))
 
     def axes(self, x: float, y: float, width: float, height: float) -> Axes:
         """Add axes at ``(x, y)`` inches from the top left corner."""
@@ -210,7 +187,7 @@ class _Sheet:
         return _CAPTION + _CROP + 0.55 + sum(self.heights)
 
     def _row_height(self, group: Group) -> float:
-        return max(_CAPTION + self.tile_height, _LINE * len(group.members) + 0.1) + _ROW_GAP
+        return max(_CAPTION + self.tile_height, _LINE * len(_name_lines(group)) + 0.1) + _ROW_GAP
 
     def _draw_left(self) -> None:
         top = _MARGIN + _TITLE
@@ -308,7 +285,7 @@ class _Sheet:
     def _draw_row(self, left: float, top: float, group: Group) -> None:
         home = group is self.groups[0]
         self.text(left, top + _CAPTION - 0.05, group.letter, size=17, weight="bold", color=ACCENT)
-        names = "\n".join(group.members)
+        names = "\n".join(_name_lines(group))
         self.text(left + 0.36, top + _CAPTION - 0.02, names, size=8.5, linespacing=1.3)
         reference = self.groups[0].output
         for number, index in enumerate(self.shown):

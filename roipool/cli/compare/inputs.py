@@ -23,13 +23,14 @@ from roipool.cli.compare import box_files
 if TYPE_CHECKING:
     from PIL import Image
 
-__all__ = ["Boxes", "FeatureMap", "read_array", "read_boxes", "read_features"]
+__all__ = ["BoxForm", "Boxes", "FeatureMap", "read_array", "read_boxes", "read_features"]
 
 FloatArray = NDArray[np.float32]
 
 _PICTURE = "coffee.jpg"
 _BOXES = "boxes.csv"
 _GRID = 3
+_ARRAYS = (".npy", ".npz", ".safetensors")
 
 # What cameras and screenshots use. Pillow knows many more formats: one runs another program (EPS),
 # and few are tested as well as these.
@@ -37,6 +38,7 @@ _FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 _MAX_PIXELS = 50_000_000
 _MAX_ELEMENTS = 2**27  # of an array
 _MAX_TEXT_BYTES = 2**26
+_SAFETENSORS = ("F64", "F32", "F16", "I64", "I32", "I16", "I8", "U64", "U32", "U16", "U8", "BOOL")
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,8 @@ class FeatureMap:
         The picture at its full size, where the map was made from one.
     built_in : bool
         Whether it is the picture that comes with the package.
+    made : bool
+        Whether it is a map of random numbers.
     """
 
     name: str
@@ -62,28 +66,42 @@ class FeatureMap:
     size: tuple[float, float]
     picture: FloatArray | None = None
     built_in: bool = False
+    made: bool = False
+
+
+@dataclass(frozen=True)
+class BoxForm:
+    """What the numbers of boxes in a file are: a key of `box_files.FORMS`, and their units."""
+
+    name: str = "xyxy"
+    normalized: bool = False
+    degrees: bool = False
 
 
 @dataclass(frozen=True)
 class Boxes:
-    """The boxes to pool: ``rois`` (K, 5) in float32, and what to call them in reports."""
+    """The boxes to pool: ``rois`` of a `Problem`, and what to call them in reports."""
 
     name: str
     rois: FloatArray
 
 
-def read_features(path: str | None, spatial_scale: float = 1.0) -> FeatureMap:
-    """Read a picture or a feature map.
+def read_features(
+    path: str | None, spatial_scale: float = 1.0, make: tuple[int, int, int] | None = None
+) -> FeatureMap:
+    """Read a picture or a feature map, or make one.
 
     Parameters
     ----------
     path : str or None
-        An ``.npy`` or ``.npz`` file is a feature map and taken as it is: ``(H, W)``,
-        ``(C, H, W)`` or ``(N, C, H, W)``. Anything else is a picture: turned upright, converted
-        to RGB in [0, 1] with transparent parts white, and resized by `spatial_scale`.
+        An ``.npy``, ``.npz`` or ``.safetensors`` file is a feature map and taken as it is:
+        ``(H, W)``, ``(C, H, W)`` or ``(N, C, H, W)``. Anything else is a picture: turned upright,
+        converted to RGB in [0, 1] with transparent parts white, and resized by `spatial_scale`.
         None is the picture that comes with the package.
     spatial_scale : float
         Size of the map relative to the picture.
+    make : (int, int, int), optional
+        Channels, rows and columns of a map of random numbers, the same every time.
 
     Returns
     -------
@@ -95,16 +113,18 @@ def read_features(path: str | None, spatial_scale: float = 1.0) -> FeatureMap:
     ValueError, OSError
         If the file cannot be read or is not what its name says.
     """
+    if make is not None:
+        return _made(make, spatial_scale)
     if path is None:
         content = io.BytesIO(_built_in(_PICTURE))
         return _from_picture(f"built-in picture {_PICTURE}", content, spatial_scale, True)
-    if Path(path).suffix.lower() in (".npy", ".npz"):
+    if Path(path).suffix.lower() in _ARRAYS:
         return _from_array(path, spatial_scale)
     with Path(path).open("rb") as stream:
         return _from_picture(path, stream, spatial_scale, False)
 
 
-def read_boxes(path: str | None, features: FeatureMap) -> Boxes:
+def read_boxes(path: str | None, features: FeatureMap, form: BoxForm = BoxForm()) -> Boxes:
     """Read a file of boxes, or choose boxes that suit the map.
 
     Parameters
@@ -114,11 +134,13 @@ def read_boxes(path: str | None, features: FeatureMap) -> Boxes:
         for any other, the whole of it and its 3 x 3 parts.
     features : FeatureMap
         What the boxes are for.
+    form : BoxForm
+        What the numbers in the file are.
 
     Returns
     -------
     Boxes
-        Rows ``[batch_index, x1, y1, x2, y2]`` in float32.
+        Rows ``[batch_index, x1, y1, x2, y2]`` in float32, or of rotated boxes.
 
     Raises
     ------
@@ -127,28 +149,38 @@ def read_boxes(path: str | None, features: FeatureMap) -> Boxes:
     """
     images = len(features.values)
     if path is not None:
-        return Boxes(path, box_files.to_rois(_read_table(path, features), images))
+        numbers = box_files.FORMS[form.name]
+        table = _read_table(path, features, numbers)
+        size = features.size if form.normalized else None
+        rois = box_files.to_rois(table, images, numbers, size=size, degrees=form.degrees)
+        return Boxes(path, rois)
+    if form != BoxForm():
+        raise ValueError("--box-format, --normalized and --degrees describe a file: give --boxes")
     if features.built_in:
         table = box_files.from_csv(_built_in(_BOXES).decode(), _BOXES)
         return Boxes("built-in boxes", box_files.to_rois(table, images))
     if images == 0:
         raise ValueError(f"{features.name}: holds no image to pool from")
+    if features.made:
+        return Boxes("made boxes: ordinary, small, over the edge, reversed", _made_boxes(features))
     name = f"no --boxes given: the whole {_kind(features)} and its {_GRID} x {_GRID} parts"
     return Boxes(name, _whole_and_parts(*features.size))
 
 
-def _read_table(path: str, features: FeatureMap) -> box_files.Table:
+def _read_table(path: str, features: FeatureMap, form: box_files.Form) -> box_files.Table:
     suffix = Path(path).suffix.lower()
-    if suffix in (".npy", ".npz"):
-        return box_files.from_array(read_array(path, "boxes"), path)
+    if suffix in _ARRAYS:
+        return box_files.from_array(read_array(path, "boxes"), path, form)
     if suffix == ".json":
         image = None if features.built_in else features.name
-        return box_files.from_json(_text(path), path, image)
-    return box_files.from_csv(_text(path), path)
+        return box_files.from_json(_text(path), path, image, form)
+    return box_files.from_csv(_text(path), path, form)
 
 
 def read_array(path: str, key: str) -> NDArray[Any]:
-    """Read a real numeric array from ``.npy``, or from ``.npz`` under `key` or as its only one."""
+    """Read real numbers from ``.npy``, or from an archive under `key` or as its only array."""
+    if Path(path).suffix.lower() == ".safetensors":
+        return _read_safetensors(path, key)
     try:
         with Path(path).open("rb") as stream:
             if not zipfile.is_zipfile(stream):
@@ -184,11 +216,35 @@ def _read_npy(stream: IO[bytes]) -> NDArray[Any]:
         shape, _, dtype = readers[version](stream)
     if dtype.kind not in "biuf":
         raise ValueError(f"needs real numbers, but the array is of type {dtype}")
-    if math.prod(shape) > _MAX_ELEMENTS:
-        raise ValueError(f"the array has shape {shape}: more than {_MAX_ELEMENTS:,} numbers")
+    _check_elements(shape)
     stream.seek(0)
     array: NDArray[Any] = npy.read_array(stream, allow_pickle=False)
     return array
+
+
+def _read_safetensors(path: str, key: str) -> NDArray[Any]:
+    """Read a tensor whose header says that it is one of real numbers, and not too large."""
+    import safetensors
+
+    try:
+        with safetensors.safe_open(path, framework="numpy") as archive:
+            name = _array_name(key, list(archive.keys()))
+            header = archive.get_slice(name)
+            shape = header.get_shape()
+            if header.get_dtype() not in _SAFETENSORS:
+                raise ValueError(f"{name} is of type {header.get_dtype()}, which NumPy has not")
+            _check_elements(tuple(shape))
+            array: NDArray[Any] = archive.get_tensor(name)
+            return array
+    except (OSError, MemoryError):
+        raise
+    except Exception as error:  # its own errors are plain ones
+        raise ValueError(f"{path}: not an array that can be read ({error})") from error
+
+
+def _check_elements(shape: tuple[int, ...]) -> None:
+    if math.prod(shape) > _MAX_ELEMENTS:
+        raise ValueError(f"the array has shape {shape}: more than {_MAX_ELEMENTS:,} numbers")
 
 
 def _array_name(key: str, names: list[str]) -> str:
@@ -225,6 +281,30 @@ def _whole_and_parts(width: float, height: float) -> FloatArray:
     x, y = (np.linspace(0, length, _GRID + 1, dtype=np.float32) for length in (width, height))
     parts = [(0, x[j], y[i], x[j + 1], y[i + 1]) for i in range(_GRID) for j in range(_GRID)]
     return np.array([(0, 0, 0, width, height), *parts], dtype=np.float32)
+
+
+def _made(shape: tuple[int, int, int], spatial_scale: float) -> FeatureMap:
+    if math.prod(shape) > _MAX_ELEMENTS:
+        raise ValueError(f"--make: asks for more than {_MAX_ELEMENTS:,} numbers")
+    values = np.random.default_rng(0).standard_normal((1, *shape), np.float32)
+    size = shape[2] / spatial_scale, shape[1] / spatial_scale
+    return FeatureMap("made map", values, size, made=True)
+
+
+def _made_boxes(features: FeatureMap) -> FloatArray:
+    """Return boxes of the kinds on which systems differ, as large as the map asks for."""
+    cells = np.array([features.values.shape[3], features.values.shape[2]] * 2, np.float64)
+    pixel = np.array([*features.size, *features.size]) / cells  # the size of a cell
+    inside = [
+        [0.1, 0.2, 0.6, 0.7],
+        [0.25, 0.25, 0.75, 0.75],
+        [0, 0, 1, 1],
+        [0.37, 0.11, 0.93, 0.44],
+    ]
+    beyond = [[-0.2, -0.1, 0.3, 0.4], [0.8, 0.7, 1.3, 1.2], [1.5, 1.5, 2, 2], [0.7, 0.6, 0.2, 0.3]]
+    small = [[2, 2, 2, 2], [1.2, 1.4, 1.6, 1.7], [2.5, 1.5, 4.5, 3.5], [1, 1, 3, 3]]
+    rows = [*(np.array([*inside, *beyond]) * cells * pixel), *(np.array(small) * pixel)]
+    return np.concatenate([np.zeros((len(rows), 1)), rows], axis=1).astype(np.float32)
 
 
 def _from_array(path: str, spatial_scale: float) -> FeatureMap:

@@ -1,255 +1,277 @@
-"""The report: tables for the terminal, JSON for programs."""
+"""The findings for a terminal: lines no longer than it is wide, where that can be.
+
+The lines are made here; rich, where it is installed, only colours them.
+"""
 
 from __future__ import annotations
 
 import math
-import platform
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+import shutil
+import sys
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
-import numpy as np
-
-import roipool
 from roipool.cli.compare.differences import Comparison, Difference, Result
-from roipool.cli.text import as_strict_json, printable, short
+from roipool.cli.compare.findings import Findings, Pair
+from roipool.cli.compare.problem import PARTS
+from roipool.cli.compare.reasons import number
+from roipool.cli.compare.record import place_of, statistics_of
+from roipool.cli.text import printable, short
 
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
+__all__ = ["print_report"]
 
-__all__ = ["as_json", "outside_tolerance", "print_report"]
-
-_PAIRS_SIDE_BY_SIDE = 3
-_FEW_PAIRS = 6
-_PAIR_WIDTH = 26
-_UNLIMITED = 10_000
-# Gap between columns and digits of numbers, from roomy to narrow.
-_LAYOUTS = ((2, 3), (1, 3), (1, 2))
-_PAIRS_TITLE = "Systems with one letter are equal bit for bit. |difference| of each two letters:"
+# Before the rest is only counted:
+_SHOWN = 26  # reasons
+_LISTED = 6  # names of those that lack something
 
 
-def outside_tolerance(comparison: Comparison) -> list[Result]:
-    """Return the systems that differ too much from the reference, or that did not run."""
-    return [
-        result
-        for result in comparison.results
-        if result.error is not None or not comparison.to_reference(result).within
-    ]
+class _Line(NamedTuple):
+    text: str
+    style: str = ""
 
 
-def print_report(
-    comparison: Comparison, facts: Sequence[tuple[str, str]], verdict: Sequence[str]
-) -> None:
-    """Print the tables on standard output.
+def print_report(findings: Findings, options: str, verdict: Sequence[str]) -> None:
+    """Print what was found on standard output.
 
     Parameters
     ----------
-    comparison : Comparison
+    findings : Findings
         The result.
-    facts : sequence of (str, str)
-        What was compared, printed above the tables as label and text.
+    options : str
+        What was asked for.
     verdict : sequence of str
         Lines printed below.
     """
-    console = _console()
-    for label, text in [*facts, ("reference", comparison.reference)]:
-        _line(console, f"{label:<9} {text}", "dim")
-    console.print()
-    for gap, digits in _LAYOUTS:
-        table = _systems_table(comparison, gap, digits)
-        if _natural_width(console, table) <= console.width:
-            break
-    _print_whole(console, table)
-    for result in comparison.results:
-        if result.error is not None:
-            _line(console, f"{result.name} did not run: {result.error}", "yellow")
-    _print_pairs(console, comparison)
-    if verdict:
-        console.print()
-    for text in verdict:
-        _line(console, text, "bold")
+    show, width = _output()
+    for line in _lines(findings, options, verdict, width):
+        show(line)
 
 
-def as_json(comparison: Comparison, about: dict[str, Any]) -> str:
-    """Express everything as strict JSON; what JSON has no number for becomes null.
+def _output() -> tuple[Callable[[_Line], None], int]:
+    """Return what prints a line, and how many characters one may have."""
+    encoding = sys.stdout.encoding or "utf-8"
 
-    Parameters
-    ----------
-    comparison : Comparison
-        The result.
-    about : dict
-        Input and options, put before the results.
+    def plain(line: _Line) -> None:
+        print(_encodable(line.text, encoding))
 
-    Returns
-    -------
-    str
-        Pure ASCII, so that every output can hold it; it ends with a newline.
-    """
-    content = {
-        "format": 1,
-        "versions": _versions(),
-        **about,
-        "reference": comparison.reference,
-        "systems": [_system_entry(comparison, result) for result in comparison.results],
-        "groups": {group.letter: group.members for group in comparison.groups},
-        "pairs": [
-            {"system": result.name, "against": against.name, **_difference_entry(apart)}
-            for result, against, apart in comparison.all_pairs()
-        ],
-    }
-    return as_strict_json(content)
-
-
-def _console() -> Console:
-    from rich.console import Console
+    width = max(shutil.get_terminal_size().columns, 20) if sys.stdout.isatty() else 80
+    try:
+        from rich.console import Console
+        from rich.text import Text
+    except ModuleNotFoundError:
+        if sys.stdout.isatty():
+            hint = 'rich is not installed: plain text, no progress (pip install "roipool[cli]")'
+            print(f"roipool: {hint}", file=sys.stderr)
+        return plain, width
 
     class _Piped(Console):
         def on_broken_pipe(self) -> None:
             # rich would end the program here, before its exit status is known.
             raise BrokenPipeError
 
-    return _Piped(highlight=False, markup=False, emoji=False)
+    console = _Piped(highlight=False, markup=False, emoji=False)
+
+    def coloured(line: _Line) -> None:
+        console.print(Text(_encodable(line.text, encoding), line.style), soft_wrap=True)
+
+    return coloured, console.width
 
 
-def _line(console: Console, text: str, style: str) -> None:
-    from rich.text import Text
-
-    console.print(Text(_printable(text, console.encoding), style), soft_wrap=True)
-
-
-def _printable(text: str, encoding: str) -> str:
+def _encodable(text: str, encoding: str) -> str:
     """Escape what the output cannot show, and what would steer a terminal."""
     return printable(text).encode(encoding, "backslashreplace").decode(encoding)
 
 
-def _table(*headings: str, gap: int = 2) -> Table:
-    from rich import box
-    from rich.table import Table
-
-    # One column of every gap belongs to the box.
-    padding = (0, gap - 1, 0, 0)
-    table = Table(box=box.SIMPLE_HEAD, padding=padding, pad_edge=False, show_edge=False)
-    for heading in headings:
-        left = heading in ("system", "", "pair")
-        table.add_column(heading, justify="left" if left else "right", no_wrap=True)
-    return table
-
-
-def _print_whole(console: Console, table: Table) -> None:
-    """Print a table at its own width; in a narrow window lines then wrap, but nothing is lost."""
-    table.width = _natural_width(console, table)
-    console.print(table, width=table.width, crop=False, overflow="ignore", soft_wrap=True)
-
-
-def _natural_width(console: Console, table: Table) -> int:
-    unlimited = console.options.update(width=_UNLIMITED)
-    return console.measure(table, options=unlimited).maximum
-
-
-def _systems_table(comparison: Comparison, gap: int, digits: int) -> Table:
-    headings = ("system", "", "ms", "min", "mean", "max", "greatest\n|diff|", "mean\n|diff|")
-    table = _table(*headings, gap=gap)
-    for result in comparison.results:
-        table.add_row(
-            *_system_row(comparison, result, digits), style=_row_style(comparison, result)
-        )
-    return table
-
-
-def _row_style(comparison: Comparison, result: Result) -> str:
-    if result.error is not None:
-        return "yellow"
-    return "bold" if result.name == comparison.reference else ""
-
-
-def _system_row(comparison: Comparison, result: Result, digits: int) -> list[str]:
-    if result.error is not None:
-        return [result.name, "-", *["-"] * 6]
-    group = comparison.groups[result.group]
-    apart = comparison.to_reference(result)
-    numbers = (
-        result.seconds * 1e3,
-        *_statistics(group.output),
-        apart.greatest,
-        apart.mean,
-    )
-    return [result.name, group.letter, *(short(number, digits) for number in numbers)]
-
-
-def _print_pairs(console: Console, comparison: Comparison) -> None:
-    """Print the pairs of groups, several next to each other where there are many."""
-    pairs = _letter_pairs(comparison)
-    console.print()
-    if not pairs:
-        _line(console, "All outputs are equal bit for bit.", "")
-        return
-    _line(console, _PAIRS_TITLE, "")
-    beside = min(_PAIRS_SIDE_BY_SIDE, console.width // _PAIR_WIDTH)
-    beside = max(beside, 1) if len(pairs) > _FEW_PAIRS else 1
-    height = -(-len(pairs) // beside)
-    table = _table(*(["pair", "greatest", "mean", " "] * beside)[:-1])
-    for row in range(height):
-        cells: list[str] = []
-        for pair in pairs[row::height]:
-            cells += [*pair, ""]
-        table.add_row(*cells[:-1])
-    _print_whole(console, table)
-    if any(apart.differing == 0 for apart in comparison.pairs.values()):
-        _line(console, "0 between two letters: only signs of zeros differ.", "dim")
-    if any(math.isinf(apart.greatest) for apart in comparison.pairs.values()):
-        _line(console, "inf: one has a NaN or an infinity where the other has not.", "dim")
-
-
-def _letter_pairs(comparison: Comparison) -> list[tuple[str, str, str]]:
-    letters = [group.letter for group in comparison.groups]
-    return [
-        (f"{letters[i]}-{letters[j]}", short(apart.greatest), short(apart.mean))
-        for i in range(len(letters))
-        for j in range(i + 1, len(letters))
-        for apart in [comparison.between(i, j)]
+def _lines(findings: Findings, options: str, verdict: Sequence[str], width: int) -> Iterator[_Line]:
+    shape = " x ".join(map(str, findings.features.values.shape))
+    facts = [
+        ("input", f"{findings.features.name}, map {shape}"),
+        ("boxes", f"{len(findings.boxes.rois)} ({findings.boxes.name})"),
+        ("options", options),
+        *(("program", version) for version in findings.versions.values()),
     ]
+    for label, text in facts:
+        yield from _wrapped(f"{label:<9} {text}", width, 10, "dim")
+    for name, reason in findings.absent.items():
+        yield from _wrapped(f"absent: {name}: {reason}", width, 2, "yellow")
+    for comparison in findings.parts:
+        yield from _part(findings, comparison, width)
+    if verdict:
+        yield _Line("")
+    for text in verdict:
+        indent = len(text) - len(text.lstrip())
+        yield from _wrapped(text, width, indent + 2, "bold")
 
 
-def _statistics(output: np.ndarray[Any, np.dtype[np.float32]]) -> tuple[float, float, float]:
-    """Return minimum, mean and maximum of what is not NaN; NaN where there is nothing."""
-    values = output[~np.isnan(output)].astype(np.float64)
-    if values.size == 0:
-        return math.nan, math.nan, math.nan
-    with np.errstate(all="ignore"):
-        return float(values.min()), float(values.mean()), float(values.max())
+def _part(findings: Findings, comparison: Comparison, width: int) -> Iterator[_Line]:
+    yield _Line("")
+    title = PARTS[comparison.part]
+    yield from _wrapped(f"{title}, measured against {comparison.reference}", width, 2, "bold")
+    yield _Line("")
+    yield from _table(comparison, width)
+    yield from _failed(comparison.results, width)
+    if not comparison.pairs:
+        yield _Line("")
+        yield _Line("All results are equal bit for bit.")
+        return
+    yield from _matrix(comparison, width)
+    yield from _explanations(findings, comparison, width)
 
 
-def _versions() -> dict[str, str]:
-    return {
-        "roipool": roipool.__version__,
-        "numpy": np.__version__,
-        "python": platform.python_version(),
-        "machine": f"{platform.system()} {platform.machine()}",
-    }
+# ---- The table of implementations
 
 
-def _system_entry(comparison: Comparison, result: Result) -> dict[str, Any]:
-    if result.error is not None:
-        return {"name": result.name, "error": result.error}
-    group = comparison.groups[result.group]
-    low, mean, high = _statistics(group.output)
-    return {
-        "name": result.name,
-        "error": None,
-        "group": group.letter,
-        "seconds": result.seconds,
-        "min": low,
-        "mean": mean,
-        "max": high,
-        "nan_elements": int(np.isnan(group.output).sum()),
-        "to_reference": _difference_entry(comparison.to_reference(result)),
-    }
+def _table(comparison: Comparison, width: int) -> Iterator[_Line]:
+    """Yield a line for each that ran; a narrow terminal gets two lines for each, or few columns."""
+    ran = [result for result in comparison.results if result.error is None]
+    for headings, cells_of in _LAYOUTS:
+        rows = [cells_of(comparison, result) for result in ran]
+        columns = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
+        if sum(columns) + len(columns) - 1 <= width:
+            break
+    else:
+        columns[0] = 2
+        yield _Line(_row([headings[0]], columns))
+        headings, rows = ["", *headings[1:]], [["", *row[1:]] for row in rows]
+    narrow = sum(columns) + len(columns) - 1 <= width and columns[0] == 2
+    yield _Line(_row(headings, columns))
+    yield _Line(" ".join("-" * column for column in columns), "dim")
+    for result, row in zip(ran, rows, strict=True):
+        style = "bold" if result.name == comparison.reference else ""
+        if narrow:
+            yield _Line(result.name, style)
+        yield _Line(_row(row, columns), style)
 
 
-def _difference_entry(apart: Difference) -> dict[str, Any]:
-    return {
-        "greatest_difference": apart.greatest,
-        "mean_difference": apart.mean,
-        "differing_elements": apart.differing,
-        "within_tolerance": apart.within,
-    }
+def _row(cells: Sequence[str], columns: Sequence[int]) -> str:
+    first, *rest = zip(cells, columns, strict=False)
+    aligned = [f"{cell:>{column}}" for cell, column in rest]
+    return " ".join([f"{first[0]:<{first[1]}}", *aligned]).rstrip()
+
+
+def _all_cells(comparison: Comparison, result: Result) -> list[str]:
+    name, letter, milliseconds, *apart = _few_cells(comparison, result)
+    low, mean, high = statistics_of(comparison.groups[result.group].output)
+    return [name, letter, milliseconds, *(short(number) for number in (low, mean, high)), *apart]
+
+
+def _few_cells(comparison: Comparison, result: Result) -> list[str]:
+    apart = comparison.to_reference(result)
+    letter = comparison.groups[result.group].letter
+    numbers = [result.seconds * 1e3, apart.greatest, apart.ulps]
+    return [result.name, letter, *(short(number) for number in numbers)]
+
+
+_LAYOUTS = (
+    (["system", "", "ms", "min", "mean", "max", "|diff|", "ulps"], _all_cells),
+    (["system", "", "ms", "|diff|", "ulps"], _few_cells),
+)
+
+
+def _failed(results: Sequence[Result], width: int) -> Iterator[_Line]:
+    """Yield what did not run and why; of what lacks a gradient, one line for each reason."""
+    for result in results:
+        if result.error is not None and not result.lacks:
+            yield from _wrapped(f"{result.name} did not run: {result.error}", width, 2, "yellow")
+    lacking: dict[str, list[str]] = {}
+    for result in results:
+        if result.lacks:
+            lacking.setdefault(str(result.error), []).append(result.name)
+    for reason, names in lacking.items():
+        listed = ", ".join(names[:_LISTED])
+        if len(names) > _LISTED:
+            listed += f" and {len(names) - _LISTED} more"
+        text = f"{reason.replace('has no', 'no', 1)}: {listed}"
+        yield from _wrapped(text, width, 2, "dim")
+
+
+# ---- The matrix of pairs
+
+
+def _matrix(comparison: Comparison, width: int) -> Iterator[_Line]:
+    """Yield the greatest differences of each two groups, as many columns beside as there is room.
+
+    One half of the matrix says how many ulps, the other the difference itself.
+    """
+    letters = [group.letter for group in comparison.groups]
+    order = range(len(letters))
+    cells = [[_cell(comparison, i, j) for j in order] for i in order]
+    column = max(len(cell) for row in [*cells, letters] for cell in row)
+    head = max(map(len, letters))
+    beside = max((width - head) // (column + 1), 1)
+    yield _Line("")
+    yield from _wrapped(
+        "Systems of one letter are equal bit for bit. Greatest difference of each two letters: "
+        "below the diagonal as it is, above it in ulps (steps of float32).",
+        width,
+    )
+    for first in range(0, len(letters), beside):
+        shown = order[first : first + beside]
+        yield _Line(" " * head + "".join(f" {letters[j]:>{column}}" for j in shown), "bold")
+        for i in order:
+            yield _Line(
+                f"{letters[i]:>{head}}" + "".join(f" {cells[i][j]:>{column}}" for j in shown)
+            )
+    if any(apart.differing == 0 for apart in comparison.pairs.values()):
+        yield _Line("0 between two letters: only signs of zeros differ.", "dim")
+    if any(math.isinf(apart.greatest) for apart in comparison.pairs.values()):
+        yield from _wrapped(
+            "inf: one has a NaN or an infinity where the other has not.", width, style="dim"
+        )
+
+
+def _cell(comparison: Comparison, row: int, column: int) -> str:
+    if row == column:
+        return "."
+    apart = comparison.between(row, column)
+    return short(apart.greatest if row > column else apart.ulps, 2)
+
+
+# ---- Why
+
+
+def _explanations(findings: Findings, comparison: Comparison, width: int) -> Iterator[_Line]:
+    yield _Line("")
+    home = comparison.groups[comparison.reference_group]
+    yield _Line(f"Where each differs most from {home.letter}, and why:")
+    pairs = [pair for pair in findings.to_reference(comparison) if pair.apart.where]
+    for pair in pairs[:_SHOWN]:
+        yield from _wrapped(_explanation(findings, comparison, pair), width, 3)
+    if len(pairs) > _SHOWN:
+        yield _Line(f"... and {len(pairs) - _SHOWN} more, in --json.", "dim")
+
+
+def _explanation(findings: Findings, comparison: Comparison, pair: Pair) -> str:
+    group, against = comparison.groups[pair.group], comparison.groups[pair.against]
+    ours, theirs = (float(one.output[pair.apart.where]) for one in (group, against))
+    place = _place(findings, comparison.part, pair.apart)
+    why = pair.verdict.words
+    text = f"{group.letter}  {place}: {number(ours)}, not {number(theirs)}"
+    return f"{text}: {why}." if why else f"{text}."
+
+
+def _place(findings: Findings, part: str, apart: Difference) -> str:
+    """Name an element for people, who count boxes from 1."""
+    place = place_of(findings.problem, part, apart.where)
+    if part == "boxes":
+        return f"{place['coordinate']} of box {int(place['box']) + 1}"
+    if part == "features":
+        cell = f"cell ({place['row']}, {place['column']})"
+        return f"image {place['image']}, channel {place['channel']}, {cell}"
+    bin_place = f"bin ({place['row']}, {place['column']})"
+    return f"box {int(place['box']) + 1}, {bin_place}, channel {place['channel']}"
+
+
+def _wrapped(text: str, width: int, indent: int = 0, style: str = "") -> Iterator[_Line]:
+    """Yield a text in lines that fit; words without a space to break at stay whole."""
+    lines = textwrap.wrap(
+        printable(text),
+        width,
+        subsequent_indent=" " * indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+        drop_whitespace=True,
+    )
+    for line in lines:
+        yield _Line(line, style)

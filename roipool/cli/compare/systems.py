@@ -1,248 +1,173 @@
-"""The systems that can be compared: a table from the name shown to a callable.
+"""The systems that can be compared, by the names that are shown.
 
-Every callable takes the features ``(N, C, H, W)`` in float32, the boxes ``(K, 5)`` in float32
-with rows ``[batch_index, x1, y1, x2, y2]`` in image pixels, and the options; it returns
-``(K, C, PH, PW)``. To add a system, write its call and give it a line in `SYSTEMS`.
+A system is a row of the table of operations that `roipool.verification.differential` draws calls
+from: it knows the function, its gradients, the names of their arguments and the oracle. Here stands
+what the comparison adds: options that tell systems of one function apart, and how they take boxes.
+To add a system, give it a line in `SYSTEMS`, and its rules one in `roipool.cli.compare.rules`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from fnmatch import fnmatchcase
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-import roipool
-from roipool.compat import (
-    caffe,
-    chainer,
-    detectron2,
-    maskrcnn_benchmark,
-    mmcv,
-    mxnet,
-    onnx,
-    roialign_pytorch,
-    tensorflow,
-    torchvision,
-)
+if TYPE_CHECKING:
+    from roipool.verification.differential.case import Case
 
-__all__ = ["SYSTEMS", "Options", "System", "choose"]
+__all__ = ["SYSTEMS", "System"]
 
 FloatArray = NDArray[np.float32]
 
 
-@dataclass(frozen=True)
-class Options:
-    """What all systems are asked to compute.
+class System(NamedTuple):
+    """One system.
 
     Attributes
     ----------
-    output_size : tuple of int
-        Rows and columns of every pooled grid.
-    spatial_scale : float
-        What box coordinates are multiplied by to land on the map.
-    sampling_ratio : int
-        Samples per bin and axis for the systems that have a choice; 0 lets the box decide.
+    operation : str
+        A row of `roipool.verification.differential.operations.OPERATIONS`.
+    options : mapping
+        Its arguments besides those that the user chooses.
+    changes : mapping
+        Fields of the row that differ here.
+    box_gradient : callable or None
+        From the case and the operation's gradient with respect to its own boxes to that with
+        respect to x1, y1, x2, y2 in pixels.
+    rotated : bool
+        Whether it takes boxes with an angle; it then takes others as boxes with the angle 0.
+    oracle : tuple of str
+        What the oracle has of it; some released gradients are not those of the forward.
     """
 
-    output_size: tuple[int, int] = (7, 7)
-    spatial_scale: float = 1.0
-    sampling_ratio: int = 0
+    operation: str
+    options: Mapping[str, Any] = {}
+    changes: Mapping[str, Any] = {}
+    box_gradient: Callable[[Case, FloatArray], FloatArray] | None = None
+    rotated: bool = False
+    oracle: tuple[str, ...] = ("forward", "features", "boxes")
 
 
-System = Callable[[FloatArray, FloatArray, Options], Any]
-
-
-def _roi_pool(x: FloatArray, rois: FloatArray, o: Options) -> Any:
-    return roipool.roi_pool(x, rois, o.output_size, o.spatial_scale)
-
-
-def _roi_average_pool(x: FloatArray, rois: FloatArray, o: Options) -> Any:
-    return roipool.roi_average_pool(x, rois, o.output_size, o.spatial_scale)
-
-
-def _roi_align(x: FloatArray, rois: FloatArray, o: Options) -> Any:
-    return roipool.roi_align(x, rois, o.output_size, o.spatial_scale, o.sampling_ratio)
-
-
-def _roi_align_max(x: FloatArray, rois: FloatArray, o: Options) -> Any:
-    return roipool.roi_align(x, rois, o.output_size, o.spatial_scale, o.sampling_ratio, mode="max")
-
-
-def _caffe_roi_pooling(x: FloatArray, rois: FloatArray, o: Options) -> Any:
-    return caffe.roi_pooling(x, rois, *o.output_size, o.spatial_scale)[0]
-
-
-def _caffe_roi_align(x: FloatArray, rois: FloatArray, o: Options) -> Any:
-    return caffe.roi_align(x, rois, *o.output_size, o.spatial_scale)[0]
-
-
-def _chainer_average(x: FloatArray, rois: FloatArray, o: Options) -> Any:
-    yx, images = rois[:, [2, 1, 4, 3]], rois[:, 0]
-    return chainer.roi_average_pooling_2d(x, yx, images, o.output_size, o.spatial_scale)
-
-
-def _mxnet_roi_pooling(x: FloatArray, rois: FloatArray, o: Options) -> Any:
-    return mxnet.ROIPooling(x, rois, o.output_size, o.spatial_scale)
-
-
-def _mxnet_roi_align(x: FloatArray, rois: FloatArray, o: Options) -> Any:
-    return mxnet.ROIAlign(x, rois, o.output_size, o.spatial_scale)
-
-
-def _mxnet_contrib_roi_align(x: FloatArray, rois: FloatArray, o: Options) -> Any:
-    return mxnet.contrib_ROIAlign(
-        x, rois, o.output_size, o.spatial_scale, _minus_one_if_adaptive(o)
-    )
-
-
-def _mmcv_roi_align(mode: str) -> System:
-    def call(x: FloatArray, rois: FloatArray, o: Options) -> Any:
-        return mmcv.roi_align(x, rois, o.output_size, o.spatial_scale, o.sampling_ratio, mode, True)
-
-    return call
-
-
-def _mmcv_roi_pool(x: FloatArray, rois: FloatArray, o: Options) -> Any:
-    return mmcv.roi_pool(x, rois, o.output_size, o.spatial_scale)
-
-
-def _maskrcnn_benchmark(x: FloatArray, rois: FloatArray, o: Options) -> Any:
-    return maskrcnn_benchmark.roi_align(x, rois, o.output_size, o.spatial_scale, o.sampling_ratio)
-
-
-def _tensorflow(x: FloatArray, rois: FloatArray, o: Options) -> Any:
-    height, width = x.shape[2:]
-    x1, y1, x2, y2 = (rois[:, 1:] * np.float32(o.spatial_scale)).T
-    # Pixel centres lie on 0 ... 1. On a map one pixel wide every box means that pixel.
-    down, across = np.float32(max(height - 1, 1)), np.float32(max(width - 1, 1))
+def _tensorflow_boxes(case: Case) -> dict[str, Any]:
+    """Return pixels as fractions of the way from the first cell's centre to the last one's."""
+    x1, y1, x2, y2 = (case.rois[:, 1:] * np.float32(case.options["spatial_scale"])).T
+    down, across = _last_cells(case)
     boxes = np.stack([y1 / down, x1 / across, y2 / down, x2 / across], axis=1)
-    image = np.ascontiguousarray(x.transpose(0, 2, 3, 1))
-    crops = tensorflow.crop_and_resize(image, boxes, rois[:, 0].astype(np.int32), o.output_size)
-    return np.asarray(crops).transpose(0, 3, 1, 2)
+    return {"boxes": boxes, "box_indices": case.images}
 
 
-def _roialign_pytorch(x: FloatArray, rois: FloatArray, o: Options) -> Any:
-    boxes = rois[:, 1:] * np.float32(o.spatial_scale)
-    return roialign_pytorch.RoIAlign(*o.output_size)(x, boxes, rois[:, 0].astype(np.int32))
+def _last_cells(case: Case) -> tuple[np.float32, np.float32]:
+    """Return the last row and column; a map of one is divided by 1: every box then means it."""
+    height, width = case.maps.shape[2:]
+    return np.float32(max(height - 1, 1)), np.float32(max(width - 1, 1))
 
 
-def _torchvision_roi_pool(x: FloatArray, rois: FloatArray, o: Options) -> Any:
-    return torchvision.roi_pool(x, rois, o.output_size, o.spatial_scale)
+def _tensorflow_box_gradient(case: Case, gradient: FloatArray) -> FloatArray:
+    scale = np.float32(case.options["spatial_scale"])
+    down, across = _last_cells(case)
+    pixels = gradient[:, [1, 0, 3, 2]] * scale
+    return np.asarray(pixels / np.array([across, down, across, down], np.float32))
 
 
-def _torchvision_roi_align(aligned: bool) -> System:
-    def call(x: FloatArray, rois: FloatArray, o: Options) -> Any:
-        return torchvision.roi_align(
-            x, rois, o.output_size, o.spatial_scale, _minus_one_if_adaptive(o), aligned
-        )
-
-    return call
-
-
-def _detectron2(x: FloatArray, rois: FloatArray, o: Options) -> Any:
-    return detectron2.ROIAlign(o.output_size, o.spatial_scale, o.sampling_ratio)(x, rois)
+def _roialign_pytorch_boxes(case: Case) -> dict[str, Any]:
+    """Return what its ``RoIAlign`` gives to its crop_and_resize: centres of bins, shifted."""
+    boxes = case.rois[:, 1:] * np.float32(case.options["spatial_scale"])
+    ends = [
+        _first_and_last_centre(boxes[:, axis], boxes[:, axis + 2], cells, np.float32(size - 1))
+        for axis, cells, size in zip((1, 0), case.size, case.maps.shape[2:], strict=True)
+    ]
+    (y1, y2), (x1, x2) = ends
+    return {"boxes": np.stack([y1, x1, y2, x2], axis=1), "box_indices": case.images}
 
 
-def _onnx_roi_align(mode: str, transformation: str) -> System:
-    def call(x: FloatArray, rois: FloatArray, o: Options) -> Any:
-        return onnx.RoiAlign(
-            x,
-            rois[:, 1:],
-            rois[:, 0].astype(np.int64),
-            mode=mode,
-            output_height=o.output_size[0],
-            output_width=o.output_size[1],
-            sampling_ratio=o.sampling_ratio,
-            spatial_scale=o.spatial_scale,
-            coordinate_transformation_mode=transformation,
-        )
-
-    return call
+def _first_and_last_centre(
+    low: FloatArray, high: FloatArray, cells: int, last: np.float32
+) -> tuple[FloatArray, FloatArray]:
+    with np.errstate(all="ignore"):
+        spacing = (high - low) / np.float32(cells)
+        first = (low + spacing / np.float32(2) - np.float32(0.5)) / last
+        return first, first + spacing * np.float32(cells - 1) / last
 
 
-def _onnx_max_roi_pool(x: FloatArray, rois: FloatArray, o: Options) -> Any:
-    return onnx.MaxRoiPool(x, rois, pooled_shape=o.output_size, spatial_scale=o.spatial_scale)
+def _rotated_boxes(case: Case) -> dict[str, Any]:
+    """Return boxes with an angle as they are, others with the angle 0."""
+    if case.rois.shape[1] == 6:
+        return {"rois": case.rois}
+    image, x1, y1, x2, y2 = case.rois.T
+    half, none = np.float32(0.5), np.zeros_like(x1)
+    with np.errstate(all="ignore"):
+        centres = (x1 + x2) * half, (y1 + y2) * half
+        return {"rois": np.stack([image, *centres, x2 - x1, y2 - y1, none], axis=1)}
 
 
-def _minus_one_if_adaptive(o: Options) -> int:
-    return o.sampling_ratio or -1
+def _rotated_box_gradient(case: Case, gradient: FloatArray) -> FloatArray:
+    if case.rois.shape[1] == 6:
+        return gradient
+    by_centre, by_side = gradient[:, :2] / np.float32(2), gradient[:, 2:4]
+    return np.concatenate([by_centre - by_side, by_centre + by_side], axis=1)
 
+
+_ALIGNED = {"aligned": True}
+_NOT_ALIGNED = {"aligned": False}
+_OPSET_10 = {"coordinate_transformation_mode": "output_half_pixel"}
+_OPSET_16 = {"coordinate_transformation_mode": "half_pixel"}
+_WITHOUT_BACKWARD = ("forward",)
+_ARGMAX = {"return_argmax": True}
 
 SYSTEMS: dict[str, System] = {
-    "roipool.roi_pool": _roi_pool,
-    "roipool.roi_average_pool": _roi_average_pool,
-    "roipool.roi_align": _roi_align,
-    "roipool.roi_align[max]": _roi_align_max,
-    "caffe.roi_pooling": _caffe_roi_pooling,
-    "caffe.roi_align": _caffe_roi_align,
-    "chainer.roi_average_pooling_2d": _chainer_average,
-    "mxnet.ROIPooling": _mxnet_roi_pooling,
-    "mxnet.ROIAlign": _mxnet_roi_align,
-    "mxnet.contrib_ROIAlign": _mxnet_contrib_roi_align,
-    "mmcv.roi_align": _mmcv_roi_align("avg"),
-    "mmcv.roi_align[max]": _mmcv_roi_align("max"),
-    "mmcv.roi_pool": _mmcv_roi_pool,
-    "maskrcnn_benchmark.roi_align": _maskrcnn_benchmark,
-    "tensorflow.crop_and_resize": _tensorflow,
-    "roialign_pytorch.RoIAlign": _roialign_pytorch,
-    "torchvision.roi_pool": _torchvision_roi_pool,
-    "torchvision.roi_align": _torchvision_roi_align(aligned=False),
-    "torchvision.roi_align[aligned]": _torchvision_roi_align(aligned=True),
-    "detectron2.ROIAlign": _detectron2,
-    "onnx.RoiAlign[opset 10]": _onnx_roi_align("avg", "output_half_pixel"),
-    "onnx.RoiAlign[opset 16]": _onnx_roi_align("avg", "half_pixel"),
-    "onnx.RoiAlign[max]": _onnx_roi_align("max", "half_pixel"),
-    "onnx.MaxRoiPool": _onnx_max_roi_pool,
+    "roipool.roi_pool": System("roi_pool"),
+    "roipool.roi_average_pool": System("roi_average_pool"),
+    "roipool.precise_roi_pool": System("precise_roi_pool"),
+    "roipool.roi_align": System("roi_align", _ALIGNED),
+    "roipool.roi_align[max]": System("roi_align max", _ALIGNED),
+    "roipool.roi_align_rotated": System(
+        "roi_align_rotated",
+        {**_ALIGNED, "clockwise": False, "angle_unit": "radians"},
+        {"boxes": _rotated_boxes},
+        _rotated_box_gradient,
+        rotated=True,
+    ),
+    # Its gradient, as it was released, is not that of the forward.
+    "caffe.roi_pooling": System(
+        "caffe.roi_pooling", changes={"fixed": {}}, oracle=_WITHOUT_BACKWARD
+    ),
+    "caffe.roi_align": System(
+        "caffe.roi_align", changes={"backward": "compat.caffe.roi_align_backward"}
+    ),
+    "chainer.roi_average_pooling_2d": System("chainer.roi_average_pooling_2d"),
+    "mxnet.ROIPooling": System(
+        "mxnet.ROIPooling",
+        changes={
+            "backward": "compat.mxnet.ROIPooling_backward",
+            "fixed": _ARGMAX,
+            "returns": ("pooled", "argmax"),
+        },
+    ),
+    "mxnet.ROIAlign": System("mxnet.ROIAlign"),
+    "mxnet.contrib_ROIAlign": System("mxnet.contrib_ROIAlign", _NOT_ALIGNED),
+    "mmcv.roi_align": System("mmcv.roi_align", _ALIGNED),
+    "mmcv.roi_align[max]": System(
+        "mmcv.roi_align max", _ALIGNED, {"backward": "compat.mmcv.roi_align_backward"}
+    ),
+    "mmcv.roi_pool": System("mmcv.roi_pool", changes={"backward": "compat.mmcv.roi_pool_backward"}),
+    "maskrcnn_benchmark.roi_align": System("maskrcnn_benchmark.roi_align"),
+    "tensorflow.crop_and_resize": System(
+        "tensorflow.crop_and_resize",
+        changes={"boxes": _tensorflow_boxes},
+        box_gradient=_tensorflow_box_gradient,
+    ),
+    "roialign_pytorch.RoIAlign": System(
+        "roialign_pytorch.crop_and_resize", changes={"boxes": _roialign_pytorch_boxes}
+    ),
+    "torchvision.roi_pool": System("torchvision.roi_pool"),
+    "torchvision.roi_align": System("torchvision.roi_align", _NOT_ALIGNED),
+    "torchvision.roi_align[aligned]": System("torchvision.roi_align", _ALIGNED),
+    # detectron2's layer is torchvision's operator, half a pixel shifted.
+    "detectron2.ROIAlign": System("torchvision.roi_align", _ALIGNED),
+    "onnx.RoiAlign[opset 10]": System("onnx.RoiAlign", _OPSET_10),
+    "onnx.RoiAlign[opset 16]": System("onnx.RoiAlign", _OPSET_16),
+    "onnx.RoiAlign[max]": System("onnx.RoiAlign max", _OPSET_16),
+    "onnx.MaxRoiPool": System("onnx.MaxRoiPool"),
 }
-
-
-def choose(text: str | None, systems: Mapping[str, System]) -> list[str]:
-    """Find the systems a user means.
-
-    Parameters
-    ----------
-    text : str or None
-        Comma-separated names, prefixes that fit one system only, or patterns with ``*`` and
-        ``?``. Upper and lower case are the same. None means every system.
-    systems : mapping of str to System
-        Those that there are, by name.
-
-    Returns
-    -------
-    list of str
-        Keys of `systems` in the order asked for, each once.
-
-    Raises
-    ------
-    ValueError
-        If a part fits no system, or a prefix fits several.
-    """
-    if text is None:
-        return list(systems)
-    parts = [part.strip() for part in text.split(",")]
-    names = [name for part in parts if part for name in _matches(part, systems)]
-    if not names:
-        raise ValueError(f"no system named; there are: {', '.join(systems)}")
-    return list(dict.fromkeys(names))
-
-
-def _matches(part: str, systems: Mapping[str, System]) -> list[str]:
-    lowered = part.lower()
-    exact = [name for name in systems if name.lower() == lowered]
-    if exact:
-        return exact
-    if "*" in lowered or "?" in lowered:
-        # Square brackets belong to the names, so they must not open a character class.
-        pattern = lowered.replace("[", "[[]")
-        matches = [name for name in systems if fnmatchcase(name.lower(), pattern)]
-    else:
-        matches = [name for name in systems if name.lower().startswith(lowered)]
-        if len(matches) > 1:
-            raise ValueError(f"{part!r} fits several systems: {', '.join(matches)}")
-    if not matches:
-        raise ValueError(f"there is no system {part!r}; there are: {', '.join(systems)}")
-    return matches

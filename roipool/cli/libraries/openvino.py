@@ -1,0 +1,57 @@
+"""OpenVINO."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .library import Library
+from .task import Level, Task
+
+__all__ = ["OpenVino"]
+
+
+# Said to OpenVINO, which may otherwise compute in bfloat16 for speed.
+_PRECISION = {"float16": "f16", "float32": "f32"}
+
+
+class OpenVino(Library):
+    """OpenVINO: a compiled model of one operation, its arrays shared both ways, none copied."""
+
+    modules = ("openvino",)
+    dtypes = tuple(_PRECISION)
+    gradients = ()
+
+    def __init__(self, threads: int, device: str = "cpu") -> None:
+        super().__init__(threads, device)
+        import openvino
+
+        self.openvino = openvino
+
+    def level(self, task: Task, level: Level) -> Callable[[], Any]:
+        ops = self.openvino.opset9
+        dtype = level.features.dtype
+        rois = level.rois.astype(dtype)
+        x = ops.parameter(level.features.shape, dtype)
+        if task.operation == "roi_pool":
+            feeds = [level.features, rois]
+            boxes = ops.parameter(rois.shape, dtype)
+            node = ops.roi_pooling(x, boxes, list(task.output_size), level.scale, "max")
+            parameters = [x, boxes]
+        else:
+            feeds = [level.features, np.ascontiguousarray(rois[:, 1:]), rois[:, 0].astype(np.int32)]
+            boxes = ops.parameter(feeds[1].shape, dtype)
+            images = ops.parameter(feeds[2].shape, np.int32)
+            sampling = task.sampling_ratio, level.scale, "avg"
+            convention = "half_pixel_for_nn" if task.aligned else "asymmetric"
+            node = ops.roi_align(x, boxes, images, *task.output_size, *sampling, convention)
+            parameters = [x, boxes, images]
+        model = self.openvino.Model([node], parameters, "one")
+        settings = {
+            "INFERENCE_NUM_THREADS": self.threads,
+            "INFERENCE_PRECISION_HINT": _PRECISION[dtype.name],
+        }
+        request = self.openvino.Core().compile_model(model, "CPU", settings).create_infer_request()
+        return lambda: request.infer(feeds, share_inputs=True, share_outputs=True)[0]

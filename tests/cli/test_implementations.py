@@ -1,0 +1,327 @@
+"""What computes systems: engines, the oracle, installed programs, functions of the user's."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from _support.cli_runs import FAST, fails, names_here, run_program, save_map, strict_json
+
+import roipool
+from roipool.cli import main
+from roipool.cli.compare.engines import ENGINES
+from roipool.cli.compare.problem import PARTS, Options, Problem, Unavailable
+from roipool.cli.compare.systems import SYSTEMS
+
+SMALL = ["--make", "2x9x11", "--output-size", "2x3"]
+
+
+# Maxima with no gradient, or one that was released with other rules than the forward.
+WITHOUT_ORACLE = (
+    "caffe.roi_align",
+    "caffe.roi_pooling",
+    "mmcv.roi_align[max]",
+    "mmcv.roi_pool",
+    "mxnet.ROIAlign",
+    "mxnet.ROIPooling",
+    "onnx.MaxRoiPool",
+    "onnx.RoiAlign[max]",
+)
+
+
+def small_problem() -> Problem:
+    rng = np.random.default_rng(0)
+    boxes = [[0, 1, 1, 7, 7], [1, 2.5, 1.2, 6.1, 9], [0, -2, -2, 4, 3], [1, 3, 3, 3.2, 3.1]]
+    features = rng.standard_normal((2, 2, 9, 11), np.float32)
+    return Problem(features, np.array(boxes, np.float32), Options((2, 3), 0.9, 2))
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+@pytest.mark.parametrize("part", PARTS)
+def test_engine_and_oracle_agree(name: str, part: str) -> None:
+    problem = small_problem()
+    try:
+        expected = ENGINES["oracle"](SYSTEMS[name])(problem, part)
+    except Unavailable:
+        assert part != "forward"
+        assert part == "boxes" or name in WITHOUT_ORACLE
+        return
+    got = ENGINES["cpu"](SYSTEMS[name])(problem, part)
+    assert got.shape == problem.shape_of(part)
+    # A few roundings of sums of a dozen terms; a slope of a map times its box's size for boxes.
+    np.testing.assert_allclose(got, expected, atol=1e-5 if part != "boxes" else 2e-4)
+
+
+def test_gradients_of_boxes_are_slopes_in_pixels() -> None:
+    """Systems with boxes of their own kind give gradients of the pixels that they are given."""
+    problem = small_problem()
+    for name in ("roipool.precise_roi_pool", "roipool.roi_align_rotated"):
+        system = ENGINES["cpu"](SYSTEMS[name])
+        got = system(problem, "boxes")
+        for k, number in np.ndindex(got.shape):
+            ends = []
+            for step in (-1, 1):
+                rois = problem.rois.copy()
+                rois[k, 1 + number] += np.float32(step * 2e-3)
+                moved = Problem(problem.features, rois, problem.options)
+                pooled = system(moved, "forward")
+                ends.append((pooled * problem.grad).sum(dtype=np.float64))
+            slope = (ends[1] - ends[0]) / 4e-3
+            assert got[k, number] == pytest.approx(slope, abs=0.02), (name, k, number)
+
+
+def test_engines_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--systems", "torchvision.*", "--engines", "cpu,oracle", "--json", "out.json"]
+    gradients = ["--gradients", "features,boxes", "--systems", "roipool.roi_align,tensorflow"]
+    assert main(["compare", *SMALL, *arguments]) == 0
+    (part,) = strict_json("out.json")["parts"]
+    assert [system["name"] for system in part["systems"][:2]] == [
+        "torchvision.roi_pool",
+        "torchvision.roi_pool@oracle",
+    ]
+    assert main(["compare", *SMALL, *arguments, *gradients]) == 0
+    parts = strict_json("out.json")["parts"]
+    assert [part["part"] for part in parts] == ["forward", "features", "boxes"]
+    for part in parts:
+        for pair in part["pairs"]:
+            assert pair["where"] is not None
+    assert "gradient with respect to the boxes" in capsys.readouterr().out
+
+
+def test_a_gradient_that_nobody_has(capsys: pytest.CaptureFixture[str]) -> None:
+    line = fails(capsys, *SMALL, "--systems", "caffe.*", "--gradients", "boxes")
+    assert "none of the systems chosen has it" in line
+
+
+def test_a_gradient_that_the_reference_lacks() -> None:
+    arguments = ["--systems", "tensorflow.*,roipool.precise*", "--reference", "caffe.roi_align"]
+    assert main(["compare", *SMALL, *arguments, "--gradients", "boxes", "--json", "out.json"]) == 0
+    references = [part["reference"] for part in strict_json("out.json")["parts"]]
+    assert references == ["caffe.roi_align", "tensorflow.crop_and_resize"]
+
+
+def test_systems_on_a_gpu(gpu: Any) -> None:
+    """The emulator stands in for one."""
+    problem = small_problem()
+    for name in ("roipool.roi_align", "torchvision.roi_pool"):
+        for part in ("forward", "features"):
+            got = ENGINES["cuda"](SYSTEMS[name])(problem, part)
+            expected = ENGINES["cpu"](SYSTEMS[name])(problem, part)
+            np.testing.assert_allclose(got, expected, atol=1e-5)
+
+
+def test_the_gpu_is_absent_with_a_reason(capsys: pytest.CaptureFixture[str]) -> None:
+    from roipool import _system_info
+
+    if not _system_info.gpu_facts()["no_gpu"]:
+        pytest.skip("there is a GPU here")
+    arguments = ["compare", *SMALL, "--systems", "torchvision.*", "--engines", "cpu,cuda"]
+    assert main(arguments) == 0
+    assert "absent: cuda: " in capsys.readouterr().out
+    assert main([*arguments, "--rtol", "9", "--atol", "9", "--check"]) == 1
+    assert "cuda: did not run" in capsys.readouterr().out
+
+
+# ---- Functions of the user's
+
+OWN = """
+import roipool
+def align(features, rois, output_size, spatial_scale, sampling_ratio):
+    features[:] = features * 1  # its own copies
+    return roipool.roi_align(features, rois, output_size, spatial_scale, sampling_ratio)
+def pool(features, rois, output_size, spatial_scale=1.0):
+    return roipool.roi_pool(features, rois, output_size, spatial_scale)
+def broken(features, rois, output_size):
+    raise KeyError("no such box")
+def ending(features, rois, output_size):
+    print("noise")
+    raise SystemExit(7)
+class Module:
+    pool = staticmethod(pool)
+number = 3
+"""
+
+
+OWN_NAMES = ("align", "pool", "Module.pool", "broken", "ending")
+
+
+@pytest.mark.parametrize("form", ["own_{}.py:", "own_{}:"])
+def test_functions(form: str, capsys: pytest.CaptureFixture[str]) -> None:
+    number = form.count(".")  # modules of one name would be imported once
+    Path(f"own_{number}.py").write_text(OWN)
+    place = form.format(number)
+    own = [f"--implementation={place}{name}" for name in OWN_NAMES]
+    systems = ["--systems", "roipool.roi_align,roipool.roi_pool"]
+    assert main(["compare", *SMALL, *systems, *own, "--json", "out.json"]) == 0
+    (part,) = strict_json("out.json")["parts"]
+    assert part["groups"] == {
+        "A": ["roipool.roi_align", f"{place}align"],
+        "B": ["roipool.roi_pool", f"{place}pool", f"{place}Module.pool"],
+    }
+    out, err = capsys.readouterr()
+    assert f"{place}broken did not run: KeyError: 'no such box'" in out
+    assert f"{place}ending did not run: ends the program: SystemExit(7)" in out
+    assert "noise" not in out
+    assert "noise" in err
+    check = [f"--implementation={place}align", "--reference", f"{place}align", "--check"]
+    assert main(["compare", *SMALL, "--systems", "mmcv.roi_align", *check]) == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("nonsense", "must be package.module:function"),
+        (":f", "must be package.module:function"),
+        ("no_such_module:f", "ModuleNotFoundError: No module named"),
+        ("missing.py:f", "there is no file missing.py"),
+        ("math:no_such", "AttributeError"),
+        ("math:pi", "is not a function"),
+        ("this_exits.py:f", "SystemExit"),
+    ],
+)
+def test_bad_functions(text: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("this_exits.py").write_text("raise SystemExit(7)")
+    assert message in fails(capsys, "--implementation", text)
+
+
+# ---- Installed programs, in other interpreters
+
+
+def worker(*, dies: bool = False, greedy: bool = False, lacks: str = "") -> str:
+    """Return a program that serves roipool under the name that it is asked for."""
+    root = Path(roipool.__file__).parents[1]
+    Path("driver.py").write_text(
+        "import os, sys\n"
+        "from roipool.cli.libraries import LIBRARIES, Absent, serving\n"
+        "from roipool.cli.bench.ours import Roipool\n"
+        "class Stub(Roipool):\n"
+        "    version = 'stub 1.0'\n"
+        "    def __init__(self, *arguments):\n"
+        f"        if {lacks!r}: raise Absent({lacks!r})\n"
+        "        super().__init__(*arguments)\n"
+        "    def prepare(self, task):\n"
+        f"        if {greedy}:\n"
+        "            import numpy\n"
+        "            there = os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')\n"
+        "            numpy.empty(there * 6 // 10, 'u1')\n"  # which is not touched
+        f"        if {dies} and task.operation == 'roi_pool': os._exit(3)\n"
+        "        return super().prepare(task)\n"
+        "LIBRARIES[sys.argv[1]] = Stub\n"
+        "serving.serve(sys.argv[1], int(sys.argv[2]))\n"
+    )
+    program = Path("other-python").resolve()
+    program.write_text(
+        f'#!/bin/sh\nPYTHONPATH="{root}" exec "{sys.executable}" driver.py "$2" "$3"\n'
+    )
+    program.chmod(0o755)
+    return str(program)
+
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="stand-ins are shell scripts")
+
+
+def ask(name: str, python: str, *arguments: str) -> int:
+    programs = ["--implementations", name, "--implementation-python", f"{name}={python}"]
+    return main(["compare", *SMALL, *programs, *arguments, "--json", "out.json"])
+
+
+@pytest.mark.parametrize("name", ["torchvision", "tensorflow", "paddle", "onnxruntime"])
+def test_programs(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Boxes come unsorted, maps in either layout: what is sent and what comes back is the same."""
+    rois = np.array([[1, 1, 1, 7, 7], [0, 2, 1, 6, 9], [1, -2, -2, 4, 3], [0, 3, 3, 5, 4]])
+    np.save("boxes.npy", rois)
+    np.save("map.npy", np.random.default_rng(0).standard_normal((2, 2, 9, 11)))
+    programs = ["--implementations", name, "--implementation-python", f"{name}={worker()}"]
+    arguments = ["map.npy", "--boxes", "boxes.npy", "--output-size", "2", "--gradients", "features"]
+    assert main(["compare", *arguments, *programs, "--json", "out.json"]) == 0
+    content = strict_json("out.json")
+    assert content["programs"] == {name: "stub 1.0"}
+    checked = 0
+    for part in content["parts"]:
+        group = {one["name"]: one.get("group") for one in part["systems"]}
+        pairs = {frozenset((one["group"], one["against"])): one for one in part["pairs"]}
+        for system, letter in group.items():
+            inside = system.removesuffix(f"@{name}")
+            if inside == system or letter is None or group.get(inside) in (None, letter):
+                checked += inside != system and letter is not None
+                continue
+            # TensorFlow's last sample is where rounding puts it, roipool's own is at the end.
+            pair = pairs[frozenset((letter, group[inside]))]
+            assert pair["greatest_difference"] < 1e-5
+            checked += 1
+    assert checked >= 2
+    assert "program   stub 1.0" in capsys.readouterr().out
+
+
+def test_a_program_that_ends_its_process() -> None:
+    assert ask("torchvision", worker(dies=True), "--systems", "torchvision.*") == 0
+    (part,) = strict_json("out.json")["parts"]
+    results = {system["name"]: system["error"] for system in part["systems"]}
+    assert results["torchvision.roi_pool@torchvision"].startswith("its process ended")
+    assert results["torchvision.roi_align@torchvision"] is None  # by a new one
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits of Linux")
+def test_a_program_that_wants_all_memory() -> None:
+    assert ask("torchvision", worker(greedy=True), "--systems", "torchvision.*") == 0
+    (part,) = strict_json("out.json")["parts"]
+    errors = [one["error"] for one in part["systems"] if one["name"].endswith("@torchvision")]
+    assert len(errors) == 3
+    assert all("Unable to allocate" in error for error in errors)
+
+
+def test_absent_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ask("mxnet", worker(lacks="is too old")) == 0
+    assert "absent: mxnet: is too old\n" in capsys.readouterr().out
+    assert strict_json("out.json")["absent"] == {"mxnet": "is too old"}
+    assert ask("paddle", "/no/such/python") == 0
+    assert "absent: paddle: could not be started" in capsys.readouterr().out
+    assert ask("mxnet", worker(lacks="is too old"), "--systems", "mxnet.*", "--check") == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--implementations", "caffe"],
+        ["--implementations", ","],
+        ["--implementation-python", "torchvision=/bin/python"],
+        ["--implementation-python", "torchvision"],
+        ["--engines", "tpu"],
+        ["--gradients", "angles"],
+        ["--implementation-arrays", "lists"],
+        ["--make", "8x8"],
+        ["--make", "0x8x8"],
+        ["--make", "99999x99999x99999"],
+        ["--make", "1x8x8", "map.npy"],
+        ["--systems", "tensorflow.*", "--reference", "nobody"],
+        ["--box-format", "corners"],
+        ["--normalized"],
+    ],
+)
+def test_bad_arguments(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    save_map()
+    fails(capsys, *arguments)
+
+
+def test_an_interrupt_ends_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupt(problem: Problem, part: str) -> Any:
+        raise KeyboardInterrupt
+
+    programs = ["--implementations", "torchvision"]
+    python = ["--implementation-python", f"torchvision={worker()}"]
+    before = names_here()
+    arguments = ["compare", *SMALL, *programs, *python, "--json", "out.json"]
+    assert main(arguments, systems={"slow": interrupt}) == 130
+    assert capsys.readouterr() == ("", "")
+    assert names_here() == before
+
+
+def test_completion() -> None:
+    pytest.importorskip("shtab")
+    run = run_program("--print-completion", "bash")
+    assert (run.returncode, run.stderr) == (0, "")
+    assert "--implementations" in run.stdout
+    assert run_program("compare", *FAST, "--print-completion").returncode == 2

@@ -1,0 +1,231 @@
+"""The rules of systems against the engines, and the reasons that are made of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import roipool
+from roipool.cli.compare.differences import compare
+from roipool.cli.compare.engines import ENGINES
+from roipool.cli.compare.offers import OFFERS
+from roipool.cli.compare.problem import Compute, Options, Problem
+from roipool.cli.compare.reasons import Verdict, explain
+from roipool.cli.compare.rules import RULES, Rules, pooled_value
+from roipool.cli.compare.systems import SYSTEMS
+
+BOX, EDGE = [1, 1, 7, 7], [-0.6, 2, 3, 6]
+AWKWARD = [
+    [1, 1, 3, 3],
+    [2, 2, 2, 2],
+    [0.5, 0.5, 2.5, 2.5],
+    [3, 3, 1, 1],
+    [0, 0, 10, 8],
+    [4.2, 4.1, 4.3, 4.2],
+    [-3, -2, 2, 5],
+    [8, 7, 15, 12],
+    [20, 20, 30, 30],
+    [np.nan, 1, 3, 3],
+    [1, 1, np.inf, 3],
+]
+
+
+def problem_of(boxes: Any, options: Options, size: tuple[int, int] = (9, 11)) -> Problem:
+    """Return random values of both signs, and boxes of two images."""
+    rng = np.random.default_rng(3)
+    rois = np.concatenate([np.arange(len(boxes))[:, None] % 2, boxes], axis=1).astype(np.float32)
+    return Problem(rng.standard_normal((2, 2, *size), np.float32), rois, options)
+
+
+def finite(problem: Problem, name: str) -> Problem:
+    """Leave out boxes that a system refuses."""
+    if not name.startswith(("chainer", "tensorflow", "onnx.RoiAlign", "roialign", "mxnet.ROIP")):
+        return problem
+    return replace(problem, rois=problem.rois[np.isfinite(problem.rois).all(axis=1)])
+
+
+def on_cpu(name: str) -> Compute:
+    return ENGINES["cpu"](SYSTEMS[name])
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+@pytest.mark.parametrize(
+    ("options", "size"),
+    [
+        (Options((3, 2)), (9, 11)),
+        (Options((1, 4), 0.37, 2), (12, 7)),
+    ],
+)
+def test_rules_give_what_engines_compute(
+    name: str, options: Options, size: tuple[int, int]
+) -> None:
+    problem = finite(problem_of(AWKWARD, options, size), name)
+    got = on_cpu(name)(problem, "forward")
+    for place in np.ndindex(got.shape):
+        k, channel, row, column = place
+        image = problem.features[int(problem.rois[k, 0]), channel]
+        box = problem.rois[k, 1:]
+        value = pooled_value(RULES[name], image, box, (row, column), options)
+        assert value == pytest.approx(float(got[place]), abs=1e-5), (place, box)
+
+
+def test_every_system_has_rules() -> None:
+    offered = {system for systems in OFFERS.values() for system in systems}
+    assert set(RULES) == {*SYSTEMS, *offered}
+
+
+def verdict_of(problem: Problem, name: str, reference: str, own: Compute | None = None) -> Verdict:
+    """Compare two, and explain the place where they differ most."""
+    computes = {reference: on_cpu(reference), name: own or on_cpu(name)}
+    found = compare(computes, problem, reference=reference)
+    assert found is not None
+    apart = found.between(1, 0)
+    outputs = found.groups[1].output, found.groups[0].output
+    verdict = explain(problem, "forward", (name, reference), apart.where, outputs)
+    if verdict.reasons:
+        # What the rules change adds up to the difference: nothing is left over.
+        total = sum(reason.change for reason in verdict.reasons)
+        expected = outputs[0][apart.where] - outputs[1][apart.where]
+        assert total == pytest.approx(float(expected), rel=0.02, abs=1e-4)
+    return verdict
+
+
+@pytest.mark.parametrize(
+    ("name", "reference", "box", "options", "rules", "words"),
+    [
+        # Each pair differs in one rule on this box.
+        (
+            "torchvision.roi_align", "torchvision.roi_align[aligned]", BOX, Options((2, 2)),
+            ["shift"], "does not move the box by half a cell, x from 0.5 to 1",
+        ),
+        (
+            "torchvision.roi_align[aligned]", "torchvision.roi_align", BOX, Options((2, 2)),
+            ["shift"], "moves the box by half a cell up and left, x from 1 to 0.5",
+        ),
+        (
+            "mmcv.roi_align[max]", "mmcv.roi_align", BOX, Options((2, 2)),
+            ["reduce"], "takes the maximum of the bin, not the mean",
+        ),
+        (
+            "onnx.RoiAlign[max]", "mmcv.roi_align[max]", [1.2, 1.1, 7, 7], Options((2, 2)),
+            ["reduce"], "takes the largest weighted corner of the bin, not the maximum",
+        ),
+        (
+            "caffe.roi_align", "mxnet.ROIAlign", [1, 1, 6, 6], Options((2, 2)),
+            ["weights"], "counts a cell twice where a sample lies exactly on it",
+        ),
+        (
+            "roialign_pytorch.RoIAlign", "roipool.roi_align", [1, 1, 7, 7], Options((2, 2)),
+            ["ratio"], "takes 1 x 1 samples in the bin, not 3 x 3",
+        ),
+        (
+            "roialign_pytorch.RoIAlign", "roipool.roi_align", EDGE, Options((1, 4), 1, 1),
+            ["border"], "counts samples outside the cells' centres as 0",
+        ),
+    ],
+)  # fmt: skip
+def test_one_rule_explains(
+    name: str, reference: str, box: list[float], options: Options, rules: list[str], words: str
+) -> None:
+    verdict = verdict_of(problem_of([box], options), name, reference)
+    assert [reason.rule for reason in verdict.reasons] == rules
+    assert verdict.reasons[0].words == words
+    assert verdict.remark == ""
+
+
+def test_rounding_and_one_cell_more() -> None:
+    """roi_pool of a box whose ends lie between cells, without its maximum."""
+    problem = problem_of([[1.6, 1.2, 6.7, 6.4]], Options((1, 1)))
+    pool = RULES["roipool.roi_average_pool"]
+    own = {
+        "rounding": replace(pool, rounding="none"),
+        "extra": replace(pool, extra="cell"),
+    }
+    for rule, rules in own.items():
+
+        def compute(given: Problem, part: str, rules: Rules = rules) -> Any:
+            box, image = given.rois[0, 1:], given.features[0]
+            values = [pooled_value(rules, plane, box, (0, 0), given.options) for plane in image]
+            return np.array(values, np.float32).reshape(1, 2, 1, 1)
+
+        verdict = verdict_of(problem, "my.module:pool", "roipool.roi_average_pool", compute)
+        assert [reason.rule for reason in verdict.reasons] == [rule]
+        assert "my.module:pool answers here as" in verdict.remark
+        assert {"rounding": "x 2 to 7 becomes 1.6 to 6.7", "extra": "width 5 becomes 6"}[rule] in (
+            verdict.words
+        )
+
+
+def test_a_function_is_recognised() -> None:
+    def own(problem: Problem, part: str) -> Any:
+        return roipool.roi_align(problem.features, problem.rois, (2, 2), aligned=False)
+
+    verdict = verdict_of(
+        problem_of([[1, 1, 7, 7]], Options((2, 2))), "a:b", "roipool.roi_align", own
+    )
+    assert verdict.remark == "a:b answers here as torchvision.roi_align"
+    assert [reason.rule for reason in verdict.reasons] == ["shift"]
+
+
+def test_a_nan_against_the_rules() -> None:
+    def nothing(problem: Problem, part: str) -> Any:
+        return np.full(problem.pooled_shape, np.nan)
+
+    problem = problem_of([[3, 3, 1, 1]], Options((2, 2)))
+    verdict = verdict_of(problem, "paddle.roi_align@paddle", "torchvision.roi_pool", nothing)
+    expected = "paddle.roi_align@paddle does not keep its rules here, which give 0"
+    assert verdict.words == expected
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_maps_that_are_not_finite(bad: float) -> None:
+    """Means read a cell that is not finite only where its weight is not 0."""
+    problem = problem_of([[1, 1, 7, 7]], Options((2, 2)))
+    problem.features[0, 0, 3, 3] = bad
+    for name, rules in RULES.items():
+        if name in SYSTEMS and rules.reduce == "mean":
+            got = on_cpu(name)(problem, "forward")[0, 0]
+            for place in np.ndindex(got.shape):
+                box, image = problem.rois[0, 1:], problem.features[0, 0]
+                value = pooled_value(rules, image, box, place, problem.options)
+                np.testing.assert_allclose(value, got[place], atol=1e-5)
+    with np.errstate(all="ignore"):
+        for name in SYSTEMS:
+            for reference in ("roipool.roi_align", "roipool.roi_pool"):
+                computes = {reference: on_cpu(reference), name: on_cpu(name)}
+                found = compare(computes, problem, reference=reference)
+                assert found is not None
+                if len(found.groups) == 1:
+                    continue
+                outputs = found.groups[1].output, found.groups[0].output
+                where = found.between(1, 0).where
+                assert explain(problem, "forward", (name, reference), where, outputs).words
+
+
+@pytest.mark.parametrize(("box", "ratio"), [([1, 1, 7, 7], 10**12), ([0, 0, 1e9, 1e9], 0)])
+def test_thousands_of_samples_are_left_alone(box: list[float], ratio: int) -> None:
+    problem = problem_of([box, [np.nan] * 4], Options((2, 2), 1.0, ratio))
+    zeros = np.zeros(problem.pooled_shape, np.float32)
+    names = ("torchvision.roi_align", "roipool.roi_pool")
+    verdict = explain(problem, "forward", names, (0, 0, 0, 0), (zeros, zeros))
+    assert "samples of a bin along one axis are not looked at" in verdict.words
+    assert explain(problem, "forward", names, (1, 0, 0, 0), (zeros, zeros)) == Verdict([])
+
+
+def test_nothing_is_guessed() -> None:
+    """An answer that no rules give is not explained."""
+
+    def wrong(problem: Problem, part: str) -> Any:
+        return 1.1 * roipool.roi_align(problem.features, problem.rois, (2, 2))
+
+    problem = problem_of([[1, 1, 7, 7]], Options((2, 2)))
+    verdict = verdict_of(problem, "a:b", "roipool.roi_align", wrong)
+    assert verdict == Verdict([], "no rules known here give what a:b answers")
+    for name in ("torchvision.roi_pool", "torchvision.roi_align[aligned]"):
+        verdict = verdict_of(problem, name, "roipool.roi_align", wrong)
+        assert verdict.words.startswith(f"{name} does not keep its rules here, which give ")
+    verdict = verdict_of(problem, "something", "roipool.roi_align", wrong)
+    assert verdict.words == "the rules of something are not known"
