@@ -17,7 +17,7 @@ from harness.workloads import WORKLOADS, boxes_of, changed
 
 import roipool
 from cuda_model import yardsticks
-from roipool.cli.bench.libraries import Level, Task
+from roipool.cli.libraries import Level, Task
 from roipool.compat import mmcv, onnx
 
 Array = Any

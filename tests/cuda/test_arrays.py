@@ -18,7 +18,7 @@ from _support.catalogue import (
     in_layout,
     shape_in_layout,
 )
-from _support.emulator import memory
+from _support.emulator import memory, streams
 from _support.run_python import NOT_INSTALLED, ONLY_ARRAYS, run_python
 
 import roipool
@@ -284,7 +284,7 @@ def test_graphs_keep_their_memory() -> None:
             pool = memory.Pool()
             with cupy.cuda.using_allocator(pool.malloc):
                 expected = call()  # and what it allocates returns to the pool
-                with memory.capturing() as graph:
+                with streams.capturing() as graph:
                     captured = call()
                 others = pool.take_all()
                 for other in others:

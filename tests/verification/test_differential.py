@@ -130,7 +130,7 @@ def test_a_failure_is_made_small() -> None:
     assert small.grad.shape == (1, 1, 1, 1)
     assert (small.storage, small.threads, small.options["aligned"]) == ("plain", 1, False)
     assert np.all(small.maps == 1)
-    again, _ = shrink(small, failure, WRONG)
+    again, _ = shrink_call(small, failure, WRONG)
     assert repr(again) == repr(small)
 
 

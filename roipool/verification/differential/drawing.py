@@ -63,10 +63,13 @@ def draw(
     -------
     Case
     """
-    return draw_from(np.random.default_rng((seed, number)), operations, tiny=tiny)
+    rng = np.random.default_rng((seed, number))
+    return draw_from(rng, operations, tiny=tiny, dtype=dtype)
 
 
-def draw_from(rng: Random, operations: Sequence[str], *, tiny: bool) -> Case:
+def draw_from(
+    rng: Random, operations: Sequence[str], *, tiny: bool, dtype: str | None = None
+) -> Case:
     """Return the call that a random generator, or what acts like one, decides on."""
     name = _pick(rng, [name for name in operations for _ in range(1 if "." in name else 3)])
     operation = OPERATIONS[name]

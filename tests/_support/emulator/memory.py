@@ -1,4 +1,4 @@
-"""Device memory and graphs: allocators, a pool that hands freed memory out again, and captures."""
+"""Device memory: allocators, a pool that hands freed memory out again, memory of others."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def using_allocator(allocator: Allocator) -> Iterator[None]:
 def allocated(shape: Any, dtype: Any) -> HostArray:
     """Return an array in memory of the current allocator; it is freed with the last view of it."""
     sizes = shape if isinstance(shape, (tuple, list)) else (shape,)
-    count = int(np.prod(sizes, dtype=np.int64))
-    memory = np.asarray(_allocator(count * np.dtype(dtype).itemsize))
+    size = int(np.prod(sizes, dtype=np.int64)) * np.dtype(dtype).itemsize
+    memory = np.asarray(_allocator(size)) if size else fresh(0)
     return memory.view(dtype).reshape(shape)
 
 
@@ -62,10 +62,8 @@ class Pool:
     def __init__(self) -> None:
         self.free: dict[int, list[HostArray]] = defaultdict(list)
 
-    def malloc(self, size: int) -> Block | HostArray:
+    def malloc(self, size: int) -> Block:
         """Allocate memory."""
-        if size == 0:
-            return fresh(0)
         free = self.free[size]
         return Block(self, free.pop() if free else fresh(size))
 
@@ -76,43 +74,21 @@ class Pool:
         ]
 
 
-class Graph:
-    """Launches that wait to be run, with addresses for arguments."""
+class UnownedMemory:
+    """Memory that its owner frees."""
 
-    def __init__(self) -> None:
-        self.work: list[Callable[[], None]] = []
-
-    def launch(self) -> None:
-        """Run them."""
-        for work in self.work:
-            work()
+    def __init__(self, address: int, size: int, owner: object, device_id: int) -> None:
+        self.address, self.size, self.owner = address, size, owner
 
 
-_graph: Graph | None = None
+class MemoryInside:
+    """A place in such memory: CuPy's MemoryPointer."""
 
-
-class Stream:
-    """The only stream."""
-
-    def is_capturing(self) -> bool:
-        """Return whether launches go to a graph."""
-        return _graph is not None
-
-
-@contextmanager
-def capturing() -> Iterator[Graph]:
-    """Let kernels wait in a graph; CuPy's own work on arrays is done at once, and not again."""
-    global _graph
-    _graph = graph = Graph()
-    try:
-        yield graph
-    finally:
-        _graph = None
-
-
-def enqueue(work: Callable[[], None]) -> None:
-    """Do it, or let the graph do it."""
-    if _graph is None:
-        work()
-    else:
-        _graph.work.append(work)
+    def __init__(self, memory: UnownedMemory, offset: int) -> None:
+        self.memory, self.ptr = memory, memory.address + offset
+        self.__array_interface__ = {
+            "data": (self.ptr, False),
+            "shape": (memory.size - offset,),
+            "typestr": "|u1",
+            "version": 3,
+        }

@@ -1,21 +1,18 @@
-"""Streams and memory of another library, as CuPy takes them."""
+"""Streams, and graphs that are captured from them."""
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
-
-import numpy as np
 
 from .arithmetic import launches
 
 
 class Stream:
-    """A stream; work is launched on it between two lines among the launches."""
+    """A stream; there is one. Work on another library's lies between two lines among launches."""
 
-    def __init__(self, handle: int) -> None:
+    def __init__(self, handle: int = 0) -> None:
         self.handle = handle
 
     @classmethod
@@ -25,6 +22,10 @@ class Stream:
         assert version == 0
         return cls(handle)
 
+    def is_capturing(self) -> bool:
+        """Return whether launches go to a graph."""
+        return _graph is not None
+
     def __enter__(self) -> Stream:
         launches.append(f"begin of stream {self.handle}")
         return self
@@ -33,40 +34,35 @@ class Stream:
         launches.append(f"end of stream {self.handle}")
 
 
-class UnownedMemory:
-    """Memory that its owner frees."""
+class Graph:
+    """Launches that wait to be run, with addresses for arguments."""
 
-    def __init__(self, address: int, size: int, owner: object, device_id: int) -> None:
-        self.address, self.size, self.owner = address, size, owner
+    def __init__(self) -> None:
+        self.work: list[Callable[[], None]] = []
 
-
-class MemoryInside:
-    """A place in such memory: CuPy's MemoryPointer."""
-
-    def __init__(self, memory: UnownedMemory, offset: int) -> None:
-        self.memory, self.ptr = memory, memory.address + offset
+    def launch(self) -> None:
+        """Run them."""
+        for work in self.work:
+            work()
 
 
-Allocator = Callable[[int], MemoryInside]
-_allocators: list[Allocator] = []
+_graph: Graph | None = None
 
 
 @contextmanager
-def using_allocator(allocate: Allocator) -> Iterator[None]:
-    """Take fresh memory from an allocator."""
-    _allocators.append(allocate)
+def capturing() -> Iterator[Graph]:
+    """Let kernels wait in a graph; CuPy's own work on arrays is done at once, and not again."""
+    global _graph
+    _graph = graph = Graph()
     try:
-        yield
+        yield graph
     finally:
-        _allocators.pop()
+        _graph = None
 
 
-def fresh(shape: Any, dtype: Any) -> np.ndarray[Any, Any]:
-    """Return memory of the innermost allocator, or NumPy's."""
-    like = np.empty(shape, dtype)
-    if not _allocators or not like.nbytes:
-        return like
-    place = _allocators[-1](like.nbytes)
-    buffer = (ctypes.c_char * like.nbytes).from_address(place.ptr)
-    buffer.owner = place  # type: ignore[attr-defined]  # as long as the array
-    return np.frombuffer(buffer, like.dtype).reshape(like.shape)
+def enqueue(work: Callable[[], None]) -> None:
+    """Do it, or let the graph do it."""
+    if _graph is None:
+        work()
+    else:
+        _graph.work.append(work)
