@@ -7,6 +7,7 @@ import pickle
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +144,12 @@ def _end_one_worker(worker_pid: int) -> None:
 def test_a_worker_that_dies_loses_nothing() -> None:
     distributed = pytest.importorskip("distributed")
     given = arguments(OPS["roi_align"], "avg")
+
+    def slowly(block: Any) -> Any:
+        """Sent by value: a new worker need not find this file."""
+        time.sleep(0.05)
+        return block
+
     with (
         distributed.LocalCluster(
             n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=50
@@ -153,18 +160,11 @@ def test_a_worker_that_dies_loses_nothing() -> None:
         first = client.compute(roipool.roi_align(x, **given))
         expected = roipool.roi_align(maps(), **given)
         np.testing.assert_array_equal(first.result(timeout=120), expected)
-        slow = x.map_blocks(_slowly, dtype=x.dtype)
+        slow = x.map_blocks(slowly, dtype=x.dtype)
         future = client.compute(roipool.roi_align(slow, **given))
         pid = next(iter(client.run(os.getpid).values()))
         _end_one_worker(pid)
         np.testing.assert_array_equal(future.result(timeout=120), expected)
-
-
-def _slowly(block: Any) -> Any:
-    import time
-
-    time.sleep(0.05)
-    return block
 
 
 def test_the_example_runs() -> None:
