@@ -4,8 +4,8 @@ The bytes that libFuzzer invents decide, in place of a random generator, which c
 `roipool.verification.differential`: operation, types, layout, strides, shapes, boxes, options and
 threads. Each call must end without a complaint of the sanitizers, and agree with the oracle.
 
-    tests/faults/fuzz.sh -runs=100000          # builds all that it needs; keeps tests/faults/corpus
-    tests/faults/fuzz.sh crash-0123...         # repeats what it found
+    tests/faults/fuzz.sh -runs=100000      # builds all that it needs; begins with corpus.zip
+    tests/faults/fuzz.sh crash-0123...     # repeats what it found
 
 Options are libFuzzer's: https://llvm.org/docs/LibFuzzer.html#options.
 """
