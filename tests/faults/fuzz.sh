@@ -3,8 +3,8 @@
 #   tests/faults/fuzz.sh [options of libFuzzer]
 #   tests/faults/fuzz.sh FILE [options]     only what is in the file
 # It needs clang, and for PYTHON (default python) Atheris, Cython, NumPy and setuptools. It starts
-# from the inputs in corpus.zip; KEEP_CORPUS=1 adds those that it learns, and drops what they make
-# superfluous. SANITIZED: a folder for the build, which is kept.
+# from the inputs in corpus.zip; KEEP_CORPUS=1 adds those that reached something new. SANITIZED: a
+# folder for the build, which is kept.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 python=${PYTHON:-python}
@@ -27,16 +27,15 @@ export ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1
 preload=$("$python" -c 'import atheris; print(atheris.path())')/asan_with_fuzzer.so
 corpus=tests/faults/corpus.zip
 inputs=$temporary/inputs
-mkdir -p "$inputs/known" "$inputs/kept"
-"$python" -m zipfile -e "$corpus" "$inputs/known"
+mkdir "$inputs"
+"$python" -m zipfile -e "$corpus" "$inputs"
 fuzz() { LD_PRELOAD=$preload "$python" -P tests/faults/fuzz.py "$@"; }
 if [ -f "${1:-}" ]; then
   fuzz "$@"
   exit
 fi
-fuzz "$inputs/known" "$@"
+fuzz "$inputs" "$@"
 if [ -n "${KEEP_CORPUS:-}" ]; then
-  fuzz -merge=1 "$inputs/kept" "$inputs/known"
-  (cd "$inputs/kept" && "$python" -m zipfile -c "$inputs/corpus.zip" ./*)
-  mv "$inputs/corpus.zip" "$corpus"
+  (cd "$inputs" && "$python" -m zipfile -c "$temporary/corpus.zip" ./*)
+  mv "$temporary/corpus.zip" "$corpus"
 fi
