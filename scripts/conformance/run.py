@@ -122,7 +122,7 @@ def section(line: Line, python: str) -> list[str]:
     wrong = sum(bool(outcome.failures) for outcome in report.outcomes)
     found = [
         (
-            f"### {line.implementation.rpartition('.')[2].replace(':', ' ')} as {line.semantics}, "
+            f"## {line.implementation.rpartition('.')[2].replace(':', ' ')} as {line.semantics}, "
             f"{line.dtype}, {versions(python, line.packages)}"
         ),
         "",
