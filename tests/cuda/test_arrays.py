@@ -5,7 +5,6 @@ Boxes that are not checked on the host, forms of arguments, nothing read back, t
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from typing import Any
 
@@ -363,7 +362,7 @@ engine.check_device(0)
 )
 def test_gpus_that_cannot_run_kernels(is_hip: bool, capability: str, message: str) -> None:
     text = CUPY_OF.format(is_hip=is_hip, capability=capability)
-    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False)
+    done = run_python(text)
     assert done.stderr.rpartition("RuntimeError: ")[2].strip() == message
 
 

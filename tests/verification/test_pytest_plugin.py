@@ -38,7 +38,7 @@ def test_wrong(conforms):
 def pytest_in(folder: Path, text: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run pytest on a file of tests."""
     (folder / "test_theirs.py").write_text(text)
-    environment = {**os.environ, "PYTHONPATH": str(SOURCES), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     environment.pop("PYTEST_ADDOPTS", None)
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "pytest_roipool", "-p", "no:cacheprovider",
