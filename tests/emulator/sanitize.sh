@@ -29,7 +29,7 @@ export PYTEST_ADDOPTS="${PYTEST_ADDOPTS:-} --capture=sys"
 if [ "$#" -eq 0 ]; then
   awkward="inside or outside or channels or finite or NaN or wide"
   # -P keeps the source tree from hiding what is installed.
-  set -- "${PYTHON:-python}" -P -m pytest -q --everything -p no:cacheprovider \
+  set -- "${PYTHON:-python}" -P -m pytest -q -n auto --everything -p no:cacheprovider \
     tests/emulator/test_emulator.py tests/cuda/test_{arrays,decisions,sizes}.py tests/ops/test_oracle.py \
     -k "(emulator or plans_fit) and (not test_oracle or roi_align and ($awkward))"
 fi
