@@ -7,20 +7,13 @@
 # (default python). Exits 77, with one line that says why, where the compiler brings no sanitizers.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+# shellcheck source=tests/_support/sanitizers.sh
+. tests/_support/sanitizers.sh
 
 compiler=${CXX:-g++}
 compiler=${compiler%% *}
-# Python itself is not built with the sanitizers: their libraries have to be there before it.
-libraries=()
-for name in libasan.so libubsan.so; do
-  file=$("$compiler" -print-file-name="$name" 2>/dev/null || true)
-  if [ ! -e "$file" ]; then
-    echo "sanitizers left out: $compiler brings no $name, as GCC does" >&2
-    exit 77
-  fi
-  libraries+=("$file")
-done
-export LD_PRELOAD="${libraries[*]}"
+LD_PRELOAD=$(libraries_of "$compiler" libasan.so libubsan.so)
+export LD_PRELOAD
 export ROIPOOL_EMULATOR_SANITIZE=address,undefined,float-cast-overflow
 export ASAN_OPTIONS=detect_leaks=0:detect_stack_use_after_return=0
 export UBSAN_OPTIONS=print_stacktrace=1

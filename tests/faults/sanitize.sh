@@ -8,38 +8,28 @@
 # temporary one). Exits 77, with one line that says why, where the compiler brings no sanitizers.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+# shellcheck source=tests/_support/sanitizers.sh
+. tests/_support/sanitizers.sh
 python=${PYTHON:-python}
 kind=${1:-}
 shift || true
 
-leave_out() {
-  echo "sanitizers left out: $1" >&2
-  exit 77
-}
-
 export CC=gcc CXX=g++
-# Python itself is not built with the sanitizers: their libraries have to be there before it.
 case $kind in
 address)
   flags="-fsanitize=address,undefined,float-cast-overflow -fno-sanitize-recover=all"
-  preload=
-  for name in libasan.so libubsan.so; do
-    file=$(gcc -print-file-name="$name" 2>/dev/null || true)
-    [ -e "$file" ] || leave_out "GCC brings no $name"
-    preload+="$file "
-  done
+  preload=$(libraries_of gcc libasan.so libubsan.so)
   export ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1
   export UBSAN_OPTIONS=print_stacktrace=1
   ;;
 thread)
   flags="-fsanitize=thread"
-  preload=$(gcc -print-file-name=libtsan.so 2>/dev/null || true)
-  [ -e "$preload" ] || leave_out "GCC brings no libtsan.so"
+  preload=$(libraries_of gcc libtsan.so)
   # GCC's OpenMP hides from ThreadSanitizer how threads wait for each other. LLVM's, which has the
   # same entry points, comes with a tool that tells it.
   folder=$(clang -print-resource-dir 2>/dev/null || true)/../..
   [ -e "$folder/libarcher.so" ] || leave_out "there is no libarcher.so (clang and libomp-dev)"
-  preload+=" $folder/libomp.so"
+  preload+=$folder/libomp.so
   export OMP_TOOL_LIBRARIES=$folder/libarcher.so
   # Python and NumPy are not instrumented; of ours nothing is suppressed.
   export TSAN_OPTIONS="ignore_noninstrumented_modules=1 halt_on_error=1"
