@@ -88,8 +88,8 @@ def tests_oldest(session: nox.Session) -> None:
 def kernels(session: nox.Session, cuda: str) -> None:
     """Compile the CUDA kernels by NVRTC."""
     session.install(".", *PYTEST, NVRTC[cuda])
-    session.run("pytest", "tests/cuda/test_compile.py", "tests/package/test_headers.py",
-                *session.posargs)  # fmt: skip
+    session.run("pytest", "--thorough", "tests/cuda/test_compile.py",
+                "tests/package/test_headers.py", *session.posargs)  # fmt: skip
 
 
 @nox.session

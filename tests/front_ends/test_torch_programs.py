@@ -220,7 +220,7 @@ def test_compiled_forms_of_boxes(form: str) -> None:
     assert torch.equal(compiled(maps(), rois), expected)
 
 
-@pytest.mark.everything
+@pytest.mark.thorough
 @each(memory_format=FORMATS)
 def test_inductor(memory_format: torch.memory_format) -> None:
     """The default compiler, which writes C++ and takes half a minute."""
