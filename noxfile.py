@@ -137,8 +137,10 @@ def differential(session: nox.Session) -> None:
 @nox.session
 def front_ends(session: nox.Session) -> None:
     """Run the tests of the front ends for the arrays of other libraries, and their examples."""
-    libraries = ["torch", "torchvision", "onnx", "onnxscript", "onnxruntime", "array-api-strict"]
-    session.install(".[dask]", *PYTEST, "distributed", "zarr>=3", *libraries)
+    groups = nox.project.load_toml("pyproject.toml")["dependency-groups"]
+    session.install(
+        ".[dask]", *PYTEST, "distributed", "zarr>=3", "array-api-strict", *groups["torch"]
+    )
     session.run("pytest", "tests/front_ends", "tests/package/test_doctests.py", *session.posargs)
 
 
