@@ -105,6 +105,13 @@ def common_library(values: Mapping[str, Any]) -> tuple[Library, Any]:
     ValueError
         If they are on two GPUs.
     """
+    for value in values.values():
+        if type(value) is not np.ndarray and value is not None:
+            return _library_among(values)
+    return NUMPY, None
+
+
+def _library_among(values: Mapping[str, Any]) -> tuple[Library, Any]:
     on_gpu: dict[str, list[Any]] = {}
     for name, value in values.items():
         if type(value) is np.ndarray or value is None:
