@@ -360,14 +360,20 @@ def empty_array(shape, dtype):
         PyDataMem_SetHandler(before)
 
 
+cdef in_c_order(array, dtype, int more_flags):
+    if not cnp.PyArray_Check(array):  # None would be let through
+        raise TypeError(f"an array is needed, got {type(array).__name__}")
+    return PyArray_FromArray(array, given(dtype), IN_C_ORDER | more_flags)
+
+
 def contiguous(array, dtype):
     """Return an array in C order at an aligned address: the same one where it is so already."""
-    return PyArray_FromArray(array, given(dtype), IN_C_ORDER)
+    return in_c_order(array, dtype, 0)
 
 
 def contiguous_copy(array, dtype):
     """Return a copy of an array in C order, aligned."""
-    return PyArray_FromArray(array, given(dtype), IN_C_ORDER | cnp.NPY_ARRAY_ENSURECOPY)
+    return in_c_order(array, dtype, cnp.NPY_ARRAY_ENSURECOPY)
 
 
 def whole_numbers(values, end):
