@@ -61,7 +61,7 @@ def cache_folder() -> Path:
 def compiler_version() -> str:
     """Return what the compiler says of itself."""
     if COMPILER is None:
-        raise RuntimeError("the emulator needs POSIX and a C++ compiler (CXX, g++ or c++)")
+        raise RuntimeError("the emulator needs POSIX and a C++ compiler (CXX or g++)")
     command = [COMPILER, "--version"]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
