@@ -226,6 +226,7 @@ MAX_THREADS = 1024
 
 # The settings of ``roipool._settings``, where calls find them at once.
 cdef int chosen_threads = 0
+cdef int most_default_threads = MAX_THREADS
 cdef object refusal = None
 
 
@@ -235,10 +236,18 @@ def use_threads(int number):
     chosen_threads = number
 
 
+def bound_default_threads(int number):
+    """Set how many threads calls may use at most where `use_threads` set none."""
+    global most_default_threads
+    most_default_threads = number
+
+
 cdef int usable_threads() noexcept nogil:
     if built_with_openmp == 0:
         return 1
-    return limited_threads(chosen_threads if chosen_threads > 0 else min(_openmp_threads(), 1024))
+    if chosen_threads > 0:
+        return limited_threads(chosen_threads)
+    return limited_threads(min(_openmp_threads(), most_default_threads))
 
 
 def limit_threads(int number):
