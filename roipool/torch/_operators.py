@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from roipool import _arguments as check
 from roipool._arguments import Regions
@@ -382,10 +385,43 @@ def kernel(bridge: Bridge, name: str, compute: Callable[..., Any]) -> Callable[.
     return naming_errors(name, on_device)
 
 
+class ForwardMode(threading.local):
+    """Whether this thread's call of an operator has its tangents computed by who calls it."""
+
+    computed = False
+
+
+FORWARD_MODE = ForwardMode()
+
+
+@contextmanager
+def forward_mode_computed() -> Iterator[None]:
+    """Call operators from a function that computes tangents itself."""
+    before = FORWARD_MODE.computed
+    FORWARD_MODE.computed = True
+    try:
+        yield
+    finally:
+        FORWARD_MODE.computed = before
+
+
+def refuse_forward_mode(name: str) -> None:
+    """Raise where torch would drop the tangents of an operator's arguments without a word.
+
+    That is in compiled and exported programs, which call operators themselves.
+    """
+    if forward_ad._current_level >= 0 and not FORWARD_MODE.computed:
+        raise NotImplementedError(
+            f"{name}: operators, which compiled and exported programs call, have no forward mode; "
+            "roipool's functions have, outside of such programs"
+        )
+
+
 def naming_errors(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function whose errors begin with a name, or with that of an operation."""
 
     def named(*args: Any) -> Any:
+        refuse_forward_mode(name)
         try:
             return function(*args)
         except (TypeError, ValueError) as error:

@@ -55,6 +55,7 @@ def test_torch_imported_first_is_served_at_once() -> None:
         """
         import sys, torch, roipool
         assert "roipool.torch" in sys.modules
+        assert "torch._dynamo" not in sys.modules  # the compiler: as large as torch itself
         """
     )
 

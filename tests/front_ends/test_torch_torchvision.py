@@ -101,6 +101,15 @@ def test_it_ends_with_an_error_and_holds_for_other_threads() -> None:
     assert roipool.torch._torchvision._library is None
 
 
+def test_forward_mode_is_refused() -> None:
+    """torchvision's operators have none: torch would take the tangent for 0."""
+    features, rois = torch.randn(2, 4, 20, 24), boxes()
+    with roipool.torch.override_torchvision():
+        for operator in OPERATORS.values():
+            with pytest.raises(NotImplementedError, match="have no forward mode"):
+                torch.func.jvp(lambda x: operator(x, rois), (features,), (features,))  # noqa: B023
+
+
 def test_bfloat16_which_torchvision_lacks() -> None:
     features, rois = torch.randn(2, 4, 20, 24), boxes()
     with roipool.torch.override_torchvision():
