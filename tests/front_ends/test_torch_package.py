@@ -391,7 +391,16 @@ def test_a_small_classifier_learns() -> None:
     assert train(seed=0, steps=10) == losses[:10]
 
 
-@pytest.mark.parametrize("name", sorted(path.stem for path in EXAMPLES.glob("torch_*.py")))
+@pytest.mark.parametrize(
+    "name",
+    [
+        # Three processes, each of which imports torch.
+        pytest.param(path.stem, marks=pytest.mark.everything)
+        if path.stem == "torch_ddp"
+        else path.stem
+        for path in sorted(EXAMPLES.glob("torch_*.py"))
+    ],
+)
 @pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # torch's forward mode
 def test_examples_run(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     if name == "torch_detector":

@@ -24,6 +24,10 @@ from roipool.torch._pyramids import ALL_FAMILIES, PyramidFamily
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
 
 every_case = pytest.mark.parametrize("case", ALL_CASES, ids=str)
+# Compilers take seconds for each program, and operators' formulas do not depend on how many samples
+# a bin has.
+FIXED = [case for case in ALL_CASES if not case.adaptive]
+fixed = pytest.mark.parametrize("case", FIXED, ids=str)
 ALIGN = next(case for case in CASES if case.op.forward == "roi_align")
 
 
@@ -48,13 +52,13 @@ def family_and_settings(case: Case) -> Request:
     return Request(family, family.settings(SIZE, values, given.get(str(case.op.filling), 0.0)))
 
 
-# Compilers take seconds for each program: channels last, one average and one maximum.
+# Channels last: one average and one maximum.
 def in_both_formats(case: Case, memory_format: torch.memory_format) -> bool:
     both = ("roi_align, avg", "roi_pool, max")
     return memory_format is torch.contiguous_format or case.name in both
 
 
-@every_case
+@fixed
 @each(in_both_formats, memory_format=FORMATS)
 def test_operators_pass_torchs_own_check(case: Case, memory_format: torch.memory_format) -> None:
     """Schema, registration of autograd, shapes without values, and traces with dynamic shapes."""
@@ -156,7 +160,7 @@ def test_compiled_forward_and_backward(case: Case, memory_format: torch.memory_f
         assert torch.equal(got, expected)
 
 
-@every_case
+@fixed
 def test_compiled_public_gradients(case: Case) -> None:
     """The functions that return gradients, themselves in a compiled program."""
     features, boxes, indices = maps(), case.boxes(), case.indices()
@@ -279,16 +283,12 @@ def change_of(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor
     return lambda features: torch.func.jvp(function, (features,), (features,))[1]
 
 
-@pytest.mark.filterwarnings("ignore:Dynamo detected a call to a `functools.lru_cache`")
 def test_forward_mode_of_compiled_programs_is_refused() -> None:
-    """Torch would drop the tangents of operators; where it may break the graph, they are right."""
+    """Torch would drop the tangents of operators."""
     features, expected = maps(), pooled(maps())
     inside = torch.compile(change_of(pooled), fullgraph=True, backend="aot_eager")
     with pytest.raises(Exception, match=NO_FORWARD_MODE):
         inside(features)
-    torch.compiler.reset()
-    broken = torch.compile(change_of(pooled), backend="aot_eager")
-    torch.testing.assert_close(broken(features), expected)
     torch.compiler.reset()
     compiled = torch.compile(pooled, fullgraph=True, backend="aot_eager")
     assert torch.equal(compiled(features), expected)
@@ -334,7 +334,7 @@ class Head(torch.nn.Module):
         return self.case.pool(features * self.weight, boxes, indices) * 2
 
 
-@every_case
+@fixed
 @each(lambda case, strict: not strict or case is ALIGN, strict=(False, True))
 @pytest.mark.filterwarnings("ignore:The given buffer is not writable:UserWarning")
 def test_exported_program_and_its_gradient(case: Case, strict: bool) -> None:
