@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 import signal
 import subprocess
 import sys
@@ -13,15 +14,18 @@ from typing import Any
 
 import dask
 import dask.array as da
+import ml_dtypes
 import numpy as np
 import pytest
+from _support.combinations import each
 
 import roipool
 import roipool.dask
-from roipool._definitions import OPS, Op
+from roipool._definitions import OPS, PYRAMID_OPS, Op
 
 IMAGES, BOXES = 7, 23
 VARIANTS = [(op, name) for op in OPS.values() for name in op.variants]
+SCALES = (1.0, 0.5)  # of a pyramid's maps
 
 
 def maps(layout: str = "NCHW", dtype: Any = np.float32) -> np.ndarray[Any, Any]:
@@ -48,10 +52,10 @@ def arguments(op: Op, variant: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("op", "variant"), VARIANTS, ids=lambda one: getattr(one, "forward", one))
-@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
-def test_every_operation(op: Op, variant: str, layout: str) -> None:
+@each(layout=["NCHW", "NHWC"], dtype=["float16", ml_dtypes.bfloat16, "float32", "float64"])
+def test_every_operation(op: Op, variant: str, layout: str, dtype: Any) -> None:
     given, function = arguments(op, variant), getattr(roipool, op.forward)
-    host = maps(layout)
+    host = maps(layout, dtype)
     lazy = function(chunked(host), **given, layout=layout)
     expected = function(host, **given, layout=layout)
     assert isinstance(lazy, da.Array)
@@ -65,6 +69,41 @@ def test_argmax() -> None:
     expected = roipool.roi_pool(maps(), **given)
     np.testing.assert_array_equal(pooled, expected[0])
     np.testing.assert_array_equal(argmax, expected[1])
+
+
+def pyramid(layout: str, dtype: Any = np.float32) -> list[np.ndarray[Any, Any]]:
+    """Return maps of two levels."""
+    fine = maps(layout, dtype)
+    return [fine, 2 * (fine[:, :, ::2, ::2] if layout == "NCHW" else fine[:, ::2, ::2])]
+
+
+@pytest.mark.parametrize("op", PYRAMID_OPS.values(), ids=lambda op: op.forward)
+@each(layout=["NCHW", "NHWC"], dtype=["float16", ml_dtypes.bfloat16, "float32", "float64"])
+@each(levels=["by size", "given"])
+def test_pyramids(op: Op, layout: str, dtype: Any, levels: str) -> None:
+    """Maps whose images are cut apart elsewhere are chunked as the first map is."""
+    given = arguments(op, "avg") | {"spatial_scales": SCALES, "layout": layout}
+    if levels == "given":
+        given["levels"] = np.arange(BOXES) % 2
+    else:
+        given["rois"] = given["rois"] * 100
+    fine, coarse = pyramid(layout, dtype)
+    lazy = getattr(roipool, op.forward)([chunked(fine), chunked(coarse, 3)], **given)
+    expected = getattr(roipool, op.forward)([fine, coarse], **given)
+    assert isinstance(lazy, da.Array)
+    assert (lazy.shape, lazy.dtype) == (expected.shape, expected.dtype)
+    np.testing.assert_array_equal(lazy.compute(scheduler="sync"), expected)
+    assert len(set(roipool.assign_levels(given["rois"], 0, 1).tolist())) == 1 + (levels != "given")
+
+
+def test_a_task_of_a_pyramid_has_a_chunk_of_every_map() -> None:
+    given = arguments(PYRAMID_OPS["multilevel_roi_align"], "avg") | {"spatial_scales": SCALES}
+    levels = [da.from_array(each, chunks=(2, -1, -1, -1)) for each in pyramid("NCHW")]
+    lazy = roipool.multilevel_roi_align(levels, **given, keep_order=False)
+    assert lazy.numblocks[0] == 3  # images 5 and 6 are in the last two chunks, and have no box
+    order = roipool.dask.chunk_order(levels, given["batch_indices"])
+    expected = roipool.multilevel_roi_align(pyramid("NCHW"), **given)
+    np.testing.assert_array_equal(lazy.compute(scheduler="sync"), expected[order])
 
 
 def test_rows_as_they_are_computed() -> None:
@@ -126,15 +165,32 @@ def test_the_graph_can_be_sent() -> None:
          "roi_align: spatial_scale must be"),
         (lambda x: roipool.roi_align(x, np.zeros((1, 4)), 1, batch_indices=x[:1, 0, 0, 0]),
          TypeError, "roi_align: batch_indices must be"),
-        (lambda x: roipool.multilevel_roi_align([x], [[0, 0, 0, 1, 1]], 1, [1.0]), TypeError,
-         "multilevel_roi_align takes no Dask arrays"),
+        (lambda x: roipool.multilevel_roi_align(x, [[0, 0, 0, 1, 1]], 1, [1.0]), TypeError,
+         "multilevel_roi_align: features must be a list"),
+        (lambda x: roipool.multilevel_roi_align([x, maps()], [[0, 0, 0, 1, 1]], 1, SCALES),
+         TypeError, r"multilevel_roi_align: features\[1\] must be a Dask array"),
+        (lambda x: roipool.multilevel_roi_align([x, x[:2]], [[0, 0, 0, 1, 1]], 1, SCALES),
+         ValueError, "multilevel_roi_align: features must have equal numbers"),
+        (lambda x: roipool.multilevel_roi_align([x, x.astype(float)], [[0, 0, 0, 1, 1]], 1, SCALES),
+         TypeError, r"multilevel_roi_align: features\[1\] must have the dtype of"),
+        (lambda x: roipool.multilevel_roi_align([x], [[0, 0, 0, 1, 1]], 1, SCALES), ValueError,
+         "multilevel_roi_align: spatial_scales must hold one number per map"),
+        (lambda x: roipool.multilevel_roi_align([x], [[0, 0, 0, 1, 1]], 1, [1.0], levels=[1]),
+         ValueError, "multilevel_roi_align: levels must be from 0 to 0"),
+        (lambda x: roipool.multilevel_roi_align([x], [[0, 0, 0, 1, 1]], 1, [1.0],
+                                                levels=x[:1, 0, 0, 0].astype(int)),
+         TypeError, "multilevel_roi_align: levels must be known"),
+        (lambda x: roipool.multilevel_roi_align_backward(x, [[0, 0, 0, 1, 1]], [], [1.0]),
+         TypeError, "multilevel_roi_align_backward takes no Dask arrays"),
         (lambda x: roipool.assign_levels(x[:, 0, 0, :5], 2, 5), TypeError,
          "assign_levels takes no Dask arrays"),
     ],
 )  # fmt: skip
 def test_errors_come_at_once(call: Any, error: type[Exception], message: str) -> None:
-    with pytest.raises(error, match=message):
+    with pytest.raises(error, match=message) as raised:
         call(chunked(maps()))
+    if "of one library" not in message:  # of a call on NumPy arrays
+        assert re.match("(multilevel_)?roi_align|assign_levels", str(raised.value))
 
 
 def _end_one_worker(worker_pid: int) -> None:

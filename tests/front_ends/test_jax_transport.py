@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from _support.cases import CASES, SHAPE, SIZE, Case, maps
+from _support.cases import CASES, PYRAMID_CASES, SHAPE, SIZE, Case, maps, to_layout
+from _support.combinations import each
 from _support.compare import assert_same_bits
 from _support.run_python import run_python
 
@@ -40,9 +42,9 @@ def test_every_kernel_computes_the_bits_of_numpy(way: Any, case: Case) -> None:
     at = (jnp.asarray(corners), jnp.asarray(indices, jnp.int32))
 
     def computed(kernel: str, results: list[Any], *operands: Any) -> list[Any]:
-        shapes = [jax.ShapeDtypeStruct(each.shape, each.dtype) for each in results]
+        shapes = [jax.ShapeDtypeStruct(one.shape, one.dtype) for one in results]
         program = jax.jit(lambda *args: way(kernel, args, shapes, request))
-        return [np.asarray(each) for each in program(*map(jnp.asarray, operands), *at)]
+        return [np.asarray(one) for one in program(*map(jnp.asarray, operands), *at)]
 
     def check(kernel: str, expected: list[Any], *operands: Any) -> None:
         for got, wanted in zip(computed(kernel, expected, *operands), expected, strict=True):
@@ -61,6 +63,30 @@ def test_every_kernel_computes_the_bits_of_numpy(way: Any, case: Case) -> None:
         slopes = case.box_gradient(pooled, features, boxes, indices)
         order = [1, 0, 3, 2] if case.op.boxes == "boxes" else slice(None)
         check("box_gradient", [slopes[:, order]], pooled, features)
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in [*CASES, *PYRAMID_CASES] if not case.adaptive], ids=str
+)
+@each(layout=["NCHW", "NHWC"])
+def test_xla_copies_no_maps(case: Case, layout: str) -> None:
+    """Nor pooled values, nor their gradients: kernels read and fill them as programs have them.
+
+    Handlers get this memory itself; callbacks of the host get copies of it, whatever XLA does.
+    """
+    features = to_layout(jnp.asarray(maps(), "float32"), layout)
+    boxes, indices = jnp.asarray(case.boxes(), "float32"), jnp.asarray(case.indices())
+
+    def both(features: Any, upstream: Any) -> Any:
+        pool = lambda maps: case.pool(maps, boxes, indices, layout=layout)  # noqa: E731
+        pooled, pullback = jax.vjp(pool, features)
+        return pooled, *pullback(upstream)
+
+    upstream = case.pool(features, boxes, indices, layout=layout)
+    program = jax.jit(both).lower(features, upstream).compile().as_text()
+    moved = re.findall(r"= f32\[\d+,\d+,\d+,\d+\]\S* (copy|transpose)\(", program)
+    assert "custom-call" in program
+    assert not moved
 
 
 def test_the_way_in_use_is_known(capsys: pytest.CaptureFixture[str]) -> None:

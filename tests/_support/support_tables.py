@@ -1,0 +1,65 @@
+"""The tables of docs/frameworks.md, made of what tests are run with: no cell without a test."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from .cases import Case
+
+ROOT = Path(__file__).parents[2]
+DOCUMENT = ROOT / "docs" / "frameworks.md"
+
+# By column: a cell's word, by the test that proves it, as "module.function"; the first that is run
+# with an operation counts.
+Columns = Mapping[str, Mapping[str, str]]
+
+
+def written(name: str) -> str:
+    """Return a table as it is written in the document."""
+    begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->"
+    text = DOCUMENT.read_text()
+    return text[text.index(begin) + len(begin) : text.index(end)]
+
+
+def made(prefix: str, columns: Columns, rows: Iterable[Case]) -> str:
+    """Return the table of the tests in the files whose names begin with `prefix`."""
+    cases = {name: _cases_of(prefix, name) for column in columns.values() for name in column}
+    lines = ["| operation | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]
+    for row in rows:
+        if row.adaptive:
+            continue
+        cells = [
+            next((word for name, word in column.items() if row.name in cases[name]), "untested")
+            for column in columns.values()
+        ]
+        lines.append(f"| `{row.op.forward}`, {row.name.split(', ')[1]} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _cases_of(prefix: str, name: str) -> set[str]:
+    """Return the names of the cases that a test is run with."""
+    module, _, function = name.partition(".")
+    path = ROOT / "tests" / "front_ends" / f"{prefix}{module}.py"
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    loaded: Any = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(loaded)
+    for mark in getattr(loaded, function).pytestmark:
+        if mark.name == "parametrize" and "case" in _names(mark.args[0]):
+            place = _names(mark.args[0]).index("case")
+            rows = (_row(values) for values in mark.args[1])
+            return {row[place].name for row in rows}
+    raise AssertionError(f"{name} has no cases")
+
+
+def _names(given: str | Sequence[str]) -> Sequence[str]:
+    return [given] if isinstance(given, str) else given
+
+
+def _row(values: Any) -> Sequence[Any]:
+    """Return the values of a test's arguments; one alone stands for itself."""
+    return values if isinstance(values, tuple) else (values,)
