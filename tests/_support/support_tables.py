@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
+
+from roipool._definitions import Op
 
 from .cases import Case
 
@@ -40,7 +42,7 @@ def made(prefix: str, columns: Columns, rows: Iterable[Case]) -> str:
 
 
 def _cases_of(prefix: str, name: str) -> set[str]:
-    """Return the names of the cases that a test is run with."""
+    """Return the names of the operations that a test is run with."""
     module, _, function = name.partition(".")
     path = ROOT / "tests" / "front_ends" / f"{prefix}{module}.py"
     spec = importlib.util.spec_from_file_location(path.stem, path)
@@ -49,17 +51,19 @@ def _cases_of(prefix: str, name: str) -> set[str]:
     loaded: Any = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(loaded)
     for mark in getattr(loaded, function).pytestmark:
-        if mark.name == "parametrize" and "case" in _names(mark.args[0]):
-            place = _names(mark.args[0]).index("case")
-            rows = (_row(values) for values in mark.args[1])
-            return {row[place].name for row in rows}
-    raise AssertionError(f"{name} has no cases")
+        if mark.name != "parametrize":
+            continue
+        names = [mark.args[0]] if isinstance(mark.args[0], str) else mark.args[0]
+        rows = [values if len(names) > 1 else (values,) for values in mark.args[1]]
+        given = [dict(zip(names, row, strict=True)) for row in rows]
+        if "case" in names or "op" in names:
+            return {name for each in given for name in _operations(each)}
+    raise AssertionError(f"{name} is run with no operations")
 
 
-def _names(given: str | Sequence[str]) -> Sequence[str]:
-    return [given] if isinstance(given, str) else given
-
-
-def _row(values: Any) -> Sequence[Any]:
-    """Return the values of a test's arguments; one alone stands for itself."""
-    return values if isinstance(values, tuple) else (values,)
+def _operations(given: Mapping[str, Any]) -> list[str]:
+    """Return the names of the operations among a test's arguments: a case, or some variants."""
+    if "case" in given:
+        return [str(given["case"].name)]
+    op: Op = given["op"]
+    return [f"{op.forward}, {name}" for name in op.variants if given.get("variant", name) == name]

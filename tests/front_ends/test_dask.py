@@ -17,7 +17,9 @@ import dask.array as da
 import ml_dtypes
 import numpy as np
 import pytest
+from _support.cases import CASES, PYRAMID_CASES
 from _support.combinations import each
+from _support.support_tables import Columns, made, written
 
 import roipool
 import roipool.dask
@@ -114,6 +116,13 @@ def test_rows_as_they_are_computed() -> None:
     expected = roipool.roi_align(maps(), **given)
     np.testing.assert_array_equal(lazy.compute(scheduler="sync"), expected[order])
     assert lazy.numblocks[0] == 2  # images 5 and 6 have no box: their chunk is not loaded
+
+
+@pytest.mark.parametrize("op", [*OPS.values(), *PYRAMID_OPS.values()], ids=lambda op: op.forward)
+def test_gradients_are_refused(op: Op) -> None:
+    for name in filter(None, (op.backward, op.backward_boxes)):
+        with pytest.raises(TypeError, match=f"^{name} takes no Dask arrays, which have no gradien"):
+            getattr(roipool, name)(chunked(maps()), np.zeros((1, 5)), (1, 3, 9, 11))
 
 
 def test_nothing_is_computed_before_it_is_asked_for() -> None:
@@ -221,6 +230,18 @@ def test_a_worker_that_dies_loses_nothing() -> None:
         pid = next(iter(client.run(os.getpid).values()))
         _end_one_worker(pid)
         np.testing.assert_array_equal(future.result(timeout=120), expected)
+
+
+COLUMNS: Columns = {
+    "lazily": {"dask.test_every_operation": "yes", "dask.test_pyramids": "yes"},
+    "half types": {"dask.test_every_operation": "yes", "dask.test_pyramids": "yes"},
+    "gradients": {"dask.test_gradients_are_refused": "error"},
+}
+
+
+def test_the_table_in_the_documentation_is_what_tests_show() -> None:
+    assert written("dask") == made("test_", COLUMNS, [*CASES, *PYRAMID_CASES])
+    assert "untested" not in written("dask")
 
 
 def test_the_example_runs() -> None:
