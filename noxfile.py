@@ -139,7 +139,8 @@ def front_ends(session: nox.Session) -> None:
     """Run the tests of the front ends for the arrays of other libraries, and their examples."""
     libraries = ["torch", "torchvision", "onnx", "onnxscript", "onnxruntime", "array-api-strict"]
     session.install(".[dask]", *PYTEST, "distributed", "zarr>=3", *libraries)
-    session.run("pytest", "tests/front_ends", "tests/package/test_doctests.py", *session.posargs)
+    paths = ["tests/front_ends", "tests/package/test_doctests.py"]
+    session.run("pytest", "--everything", *paths, *session.posargs)
 
 
 @nox.session
