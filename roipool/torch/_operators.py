@@ -127,15 +127,19 @@ class Family:
                 raise TypeError(
                     f"{self.op.forward}: {table} must hold real numbers, got {values.dtype}"
                 )
-            if values.device != maps.device:
-                raise ValueError(
-                    f"{self.op.forward}: {table} must be on the device of {name}, {maps.device}, "
-                    f"got {values.device}"
-                )
+            self.check_device(table, values, name, maps)
         if boxes.dim() != 2:
             raise ValueError(
                 f"{self.op.forward}: {self.op.boxes} must have 2 dimensions, "
                 f"got shape {tuple(boxes.shape)}"
+            )
+
+    def check_device(self, name: str, tensor: Tensor, maps_name: str, maps: Tensor) -> None:
+        """Check that a tensor is where maps are."""
+        if tensor.device != maps.device:
+            raise ValueError(
+                f"{self.op.forward}: {name} must be on the device of {maps_name}, {maps.device}, "
+                f"got {tensor.device}"
             )
 
     # ---- Kernels: what an operator computes on one kind of device
@@ -319,6 +323,7 @@ class Family:
         input_shape: Sequence[int], channels_last: bool, *placing: Any,
     ) -> Tensor:  # fmt: skip
         """Return the result of `maximum_backward` without values."""
+        self.check_device("argmax", argmax, "grad_output", grad_output)
         return self.fake_average_backward(grad_output, boxes, indices, input_shape, channels_last)
 
     def fake_average_backward_boxes(
@@ -327,6 +332,7 @@ class Family:
     ) -> Tensor:  # fmt: skip
         """Return the result of `average_backward_boxes` without values."""
         self.check("features", features, boxes, indices)
+        self.check("grad_output", grad_output, boxes, indices)
         return boxes.new_empty(boxes.shape, dtype=self.box_dtype(boxes, features))
 
 

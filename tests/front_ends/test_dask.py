@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +134,30 @@ def test_nothing_is_computed_before_it_is_asked_for() -> None:
     assert roipool.roi_align(x, [[0, 0, 0, 5, 5]], 2).shape == (1, 3, 2, 2)
     none = roipool.roi_align(x, np.zeros((0, 5)), 2)
     assert none.shape == (0, 3, 2, 2)
+
+
+def test_memory_is_that_of_a_few_chunks() -> None:
+    """However many there are: a chunk is freed once its boxes are pooled."""
+    live: set[int] = set()
+    most = 0
+
+    def load(number: int) -> np.ndarray[Any, Any]:
+        nonlocal most
+        chunk = np.full((1, 3, 9, 11), number, np.float32)
+        live.add(number)
+        most = max(most, len(live))
+        weakref.finalize(chunk, live.discard, number)
+        return chunk
+
+    images = 24
+    lazily = dask.delayed(load, pure=False)
+    x = da.concatenate(
+        [da.from_delayed(lazily(n), (1, 3, 9, 11), np.float32) for n in range(images)]
+    )
+    rois = np.array([[n, 0, 0, 5, 5] for n in range(images)])
+    pooled = roipool.roi_align(x, rois, 2, keep_order=False)
+    assert pooled.sum().compute(scheduler="sync") == 3 * 4 * sum(range(images))
+    assert 1 <= most <= 3
 
 
 @pytest.mark.parametrize("scheduler", ["threads", "processes"])
