@@ -9,7 +9,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from _support.cases import CASES, PYRAMID_CASES, SHAPE, SIZE, Case, maps, to_layout
+from _support.cases import (
+    CASES,
+    PYRAMID_CASES,
+    SHAPE,
+    SIZE,
+    Case,
+    PyramidCase,
+    maps,
+    to_layout,
+)
 from _support.combinations import each
 from _support.compare import assert_same_bits
 from _support.run_python import run_python
@@ -76,17 +85,31 @@ def test_xla_copies_no_maps(case: Case, layout: str) -> None:
     """
     features = to_layout(jnp.asarray(maps(), "float32"), layout)
     boxes, indices = jnp.asarray(case.boxes(), "float32"), jnp.asarray(case.indices())
+    options = {**case.options(), "layout": layout, case.op.indices: indices, case.op.size: SIZE}
+    given: Any = features
+    if isinstance(case, PyramidCase):
+        given, options["levels"] = case.pyramid(features, layout), case.levels(boxes)
 
-    def both(features: Any, upstream: Any) -> Any:
-        pool = lambda maps: case.pool(maps, boxes, indices, layout=layout)  # noqa: E731
-        pooled, pullback = jax.vjp(pool, features)
+    def pool(given: Any) -> Any:
+        return getattr(roipool, case.op.forward)(given, **{case.op.boxes: boxes}, **options)
+
+    def both(given: Any, upstream: Any) -> Any:
+        pooled, pullback = jax.vjp(pool, given)
         return pooled, *pullback(upstream)
 
-    upstream = case.pool(features, boxes, indices, layout=layout)
-    program = jax.jit(both).lower(features, upstream).compile().as_text()
-    moved = re.findall(r"= f32\[\d+,\d+,\d+,\d+\]\S* (copy|transpose)\(", program)
-    assert "custom-call" in program
-    assert not moved
+    program = jax.jit(both).lower(given, pool(given)).compile().as_text()
+    made_by = dict(re.findall(r"%(\S+) = [^=]*?[\])}] ([a-z-]+)\(", program))
+    calls = re.findall(r" custom-call\((.*?)\).*operand_layout_constraints={(.*?)}, api", program)
+    assert len(calls) == 2
+    for operands, layouts in calls:
+        shapes = re.findall(r"\[([\d,]*)\]", layouts)
+        maps_given = [
+            operand.strip().removeprefix("%")
+            for operand, shape in zip(operands.split(","), shapes, strict=True)
+            if shape.count(",") == 3
+        ]
+        assert maps_given
+        assert {made_by[name] for name in maps_given} <= {"parameter", "get-tuple-element"}
 
 
 def test_the_way_in_use_is_known(capsys: pytest.CaptureFixture[str]) -> None:
