@@ -203,6 +203,8 @@ def test_the_graph_can_be_sent() -> None:
          "multilevel_roi_align: features must be a list"),
         (lambda x: roipool.multilevel_roi_align([x, maps()], [[0, 0, 0, 1, 1]], 1, SCALES),
          TypeError, r"multilevel_roi_align: features\[1\] must be a Dask array"),
+        (lambda x: roipool.multilevel_roi_align([maps(), x], [[0, 0, 0, 1, 1]], 1, SCALES),
+         TypeError, "of one library: features is numpy.ndarray and dask.array.core.Array, rois is"),
         (lambda x: roipool.multilevel_roi_align([x, x[:2]], [[0, 0, 0, 1, 1]], 1, SCALES),
          ValueError, "multilevel_roi_align: features must have equal numbers"),
         (lambda x: roipool.multilevel_roi_align([x, x.astype(float)], [[0, 0, 0, 1, 1]], 1, SCALES),
