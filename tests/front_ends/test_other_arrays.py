@@ -177,6 +177,22 @@ def test_what_cannot_be_handed_over(kind: type[Other], match: str, place: int) -
         ALIGN.pool(*given)
 
 
+@pytest.mark.parametrize("case", [*CASES, *PYRAMID_CASES], ids=str)
+def test_a_gradient_would_be_lost(case: Case) -> None:
+    """So what requires one is refused, maps or boxes."""
+    plain = [maps().astype(np.float32), case.boxes().astype(np.float32), case.indices()]
+    for place in (0, 1):
+        features, boxes, indices = (
+            (Learning if number == place else Other)(one) for number, one in enumerate(plain)
+        )
+        given: Any = features
+        options = case.options() | {case.op.size: SIZE, case.op.indices: indices}
+        if case in PYRAMID_CASES:
+            given, options["levels"] = [Other(plain[0]), features], case.indices()
+        with pytest.raises(TypeError, match=f"^{case.op.forward}: .*requires a gradient .*detach"):
+            getattr(roipool, case.op.forward)(given, **{case.op.boxes: boxes}, **options)
+
+
 @pytest.mark.parametrize("value", [[[1.0]], "x", None, 3, object()])
 def test_an_unknown_type_hears_what_is_accepted(value: Any) -> None:
     with pytest.raises(
@@ -220,6 +236,7 @@ COLUMNS: Columns = {
         "arrays.test_values_and_gradients_are_those_of_numpy": "float16",
         "arrays.test_pyramids": "float16",
     },
+    "gradient": {"arrays.test_a_gradient_would_be_lost": "error"},
     "functions of gradients": {
         "arrays.test_values_and_gradients_are_those_of_numpy": "yes",
         "arrays.test_pyramids": "yes",
