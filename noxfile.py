@@ -147,7 +147,8 @@ def front_ends(session: nox.Session) -> None:
     session.install(
         ".[dask]", *PYTEST, "distributed", "zarr>=3", "array-api-strict", *groups["torch"]
     )
-    session.run("pytest", "tests/front_ends", "tests/package/test_doctests.py", *session.posargs)
+    paths = ["tests/front_ends", "tests/package/test_doctests.py"]
+    session.run("pytest", "--everything", *paths, *session.posargs)
 
 
 @nox.session
