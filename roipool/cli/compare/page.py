@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from roipool.cli.compare.differences import Comparison, Group, distance
 from roipool.cli.compare.findings import Findings, Pair
 from roipool.cli.compare.record import place_of
-from roipool.cli.compare.rules import Rules, TooManySamplesError, axis_bin, rules_of
+from roipool.cli.compare.rules import NotExplainedError, Rules, axis_bin, rules_of
 from roipool.cli.compare.shapes import corners_of
 from roipool.cli.compare.telling import most_telling, telling_channel
 from roipool.cli.text import finite, printable
@@ -192,7 +192,7 @@ def _samples(rules: Rules, findings: Findings, box: int) -> dict[str, Any]:
     def axis(low: float, high: float, bins: int, size: int) -> list[list[float]]:
         try:
             found = [axis_bin(rules, low, high, i, bins, size, options) for i in range(bins)]
-        except TooManySamplesError:
+        except NotExplainedError:
             return [[] for _ in range(bins)]
         thinned = [one.positions[:: 1 + len(one.positions) * bins // _MAX_SAMPLES] for one in found]
         # A cell's centre is a whole number in the map, and half a cell further in the picture.

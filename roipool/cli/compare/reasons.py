@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from roipool.cli.compare.problem import Options, Problem
 from roipool.cli.compare.rules import (
     RULES,
+    NotExplainedError,
     Rules,
-    TooManySamplesError,
     axis_bin,
     pooled_value,
     rules_of,
@@ -123,7 +123,7 @@ def explain(
         return Verdict([], _of_gradients(problem, known[0], known[1], values))
     try:
         return _explain_bin(problem, names, known, where, outputs)
-    except TooManySamplesError as error:
+    except NotExplainedError as error:
         return Verdict([], f"{error} are not looked at")
 
 

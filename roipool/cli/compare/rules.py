@@ -2,14 +2,16 @@
 
 An engine takes all of a system's decisions at once. To say *why* two systems differ, their rules
 must be exchanged one at a time: what is the value if only the rounding of the box is the other's?
-This model evaluates any combination of rules, for one bin at a time and in float64, with positions
-in float32 as the systems compute them. It is for explanations and drawings only; the tests compare
-it with the engines.
+Here the oracle's own steps (`roipool.reference`) are put together by any combination of rules, with
+the variations that tell what somebody's implementation does wrong. Positions are float32, as in the
+systems; the tests compare the values with the engines.
 """
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
@@ -18,12 +20,17 @@ from numpy.typing import NDArray
 
 from roipool.cli.compare.choosing import system_of
 from roipool.cli.compare.problem import Options
+from roipool.reference import _crop_and_resize, _precise_roi_pool, _roi_align, _step_align
+from roipool.reference._interpolation import Neighbours, _cut_bin, _round_half_away
+from roipool.reference._roi_align import AlignRules
+from roipool.reference._roi_pool import CAFFE, _pool_run
+from roipool.verification.conformance.variations import half_to_even, side_with
 
 __all__ = [
     "RULES",
     "AxisBin",
+    "NotExplainedError",
     "Rules",
-    "TooManySamplesError",
     "axis_bin",
     "pooled_value",
     "rules_of",
@@ -63,7 +70,7 @@ class Rules:
     reduce : {"mean", "max", "max of corners"}
         Of a bin's samples; the last takes the largest weighted neighbour of any.
     empty : float
-        The value of a bin that has no samples.
+        The value of a bin that has no samples; if it is not 0, a maximum starts from it, too.
     """
 
     rounding: str = "none"
@@ -83,8 +90,8 @@ class Rules:
         return [name for name in names if getattr(self, name) != getattr(other, name)]
 
 
-class TooManySamplesError(Exception):
-    """A bin has more samples than this model looks at."""
+class NotExplainedError(Exception):
+    """The value of a bin is not computed; the message says why."""
 
 
 class AxisBin(NamedTuple):
@@ -154,29 +161,63 @@ def rules_of(name: str) -> Rules | None:
     return RULES.get(system_of(name))
 
 
-class Side(NamedTuple):
-    """A box along one axis, in map cells: before and after the rules for its ends."""
+@functools.cache
+def _align_rules(rules: Rules) -> AlignRules:
+    """Return the oracle's rules for a box's ends, its border and neighbours."""
+    return AlignRules(
+        side=side_with(
+            shift=rules.shift,
+            extra=float(rules.extra == "cell"),
+            pixels=float(rules.extra == "pixel"),
+            least=rules.minimum,
+            round_corner=_ROUNDINGS[rules.rounding],
+        ),
+        is_outside=_OUTSIDE[rules.border],
+        neighbours=_NEIGHBOURS[rules.border if rules.weights == "linear" else rules.weights],
+    )
 
-    low: float
-    high: float
+
+_ROUNDINGS: dict[str, Callable[[Any], int] | None] = {
+    "none": None,
+    "half away": _round_half_away,
+    "half even": half_to_even,
+}
+_OUTSIDE: dict[str, Callable[[Any, int], bool]] = {
+    "hold": _roi_align._is_outside,
+    "zero": _crop_and_resize._is_outside,
+    "drop": lambda at, size: size == 0,
+}
+_NEIGHBOURS: dict[str, Callable[..., Neighbours]] = {
+    "hold": _roi_align._neighbours,
+    "zero": _crop_and_resize._floor_and_ceil,
+    "drop": lambda at, size, real: _step_align._step_neighbours(at, False, real),
+    "doubled": lambda at, size, real: _step_align._step_neighbours(at, True, real),
+}
+
+
+class Side(NamedTuple):
+    """A box along one axis in map cells, as the rules for its ends make it; NaN if not finite."""
+
     start: Any
     length: Any
 
 
 def side_of(rules: Rules, low: float, high: float, scale: float) -> Side:
     """Apply the rules for a box's ends; `low` and `high` in pixels."""
-    first, last = Real(low) * Real(scale), Real(high) * Real(scale)
-    start = first
-    end = (Real(high) + Real(1)) * Real(scale) if rules.extra == "pixel" else last
-    if rules.rounding != "none":
-        start, end = _rounded(start, rules.rounding), _rounded(end, rules.rounding)
-    start, end = start - Real(rules.shift), end - Real(rules.shift)
-    length = end - start
-    if rules.extra == "cell":
-        length += Real(1)
-    if rules.minimum:
-        length = max(length, Real(1))
-    return Side(float(first), float(last), start, length)
+    with np.errstate(all="ignore"):
+        start, length, _ = _align_rules(rules).side(low, high, scale, False, Real)
+    return Side(start, length)
+
+
+class _Bin(NamedTuple):
+    """Which bin along an axis: of a side from `low` to `high` pixels, and a map of `size` cells."""
+
+    low: float
+    high: float
+    number: int
+    bins: int
+    size: int
+    options: Options
 
 
 def axis_bin(
@@ -199,16 +240,16 @@ def axis_bin(
 
     Raises
     ------
-    TooManySamplesError
+    NotExplainedError
         If it has thousands of samples.
     """
+    side = side_of(rules, low, high, options.spatial_scale)
+    if not np.isfinite(side.start + side.length):
+        # Samples whose number does not depend on the box are there, but outside the map.
+        there = rules.samples == "grid" and options.sampling_ratio > 0
+        return AxisBin([], [[]] if there else [], 0.0)
     with np.errstate(all="ignore"):
-        side = side_of(rules, low, high, options.spatial_scale)
-        if not (np.isfinite(side.start) and np.isfinite(side.length)):
-            # Samples whose number does not depend on the box are there, but outside the map.
-            there = rules.samples == "grid" and options.sampling_ratio > 0
-            return AxisBin([], [[]] if there else [], 0.0)
-        return _FINDERS[rules.samples](rules, side, number, bins, size, options)
+        return _FINDERS[rules.samples](rules, side, _Bin(low, high, number, bins, size, options))
 
 
 def pooled_value(
@@ -232,6 +273,11 @@ def pooled_value(
         Row and column of the bin.
     options : Options
         Scale, bins and samples.
+
+    Raises
+    ------
+    NotExplainedError
+        If the bin has thousands of samples, or nothing but NaN for a maximum.
     """
     x1, y1, x2, y2 = (float(value) for value in box)
     rows, columns = options.output_size
@@ -243,25 +289,30 @@ def pooled_value(
         return rules.empty
     if not (any(down.cells) and any(along.cells)):
         return 0.0
-    ys, y_weights = _matrix(down)
-    xs, x_weights = _matrix(along)
-    window = image[np.ix_(ys, xs)].astype(np.float64)
     with np.errstate(all="ignore"):
-        values = _sample_values(y_weights, window, x_weights)
+        values = _sample_values(image, down, along, rules.reduce != "mean")
         if rules.reduce == "mean":
             return float(values.sum() / (down.total * along.total))
-    return float(np.fmax.reduce(values, axis=None))  # a NaN is no maximum
+    if not rules.empty and np.isnan(values).all():
+        raise NotExplainedError("bins of which every sample is NaN")
+    return float(np.fmax.reduce(values, axis=None, initial=rules.empty or -math.inf))
 
 
 def _sample_values(
-    down: NDArray[np.float64], window: NDArray[np.float64], along: NDArray[np.float64]
+    image: FloatArray, down: AxisBin, along: AxisBin, reads_all: bool
 ) -> NDArray[np.float64]:
-    """Return the value of each sample; what it does not read does not make it NaN."""
+    """Return the value of each sample.
+
+    A maximum's sample `reads_all` its cells; what has the weight 0 makes no mean NaN.
+    """
+    (ys, y_weights, y_read), (xs, x_weights, x_read) = _matrix(down), _matrix(along)
+    window = image[np.ix_(ys, xs)].astype(np.float64)
     finite = np.isfinite(window)
-    values: NDArray[np.float64] = down @ np.where(finite, window, 0.0) @ along.T
+    values: NDArray[np.float64] = y_weights @ np.where(finite, window, 0.0) @ x_weights.T
     for row, column in np.argwhere(~finite):
-        weights = np.outer(down[:, row], along[:, column])
-        values += np.where(weights == 0, 0.0, weights * window[row, column])
+        weights = np.outer(y_weights[:, row], x_weights[:, column])
+        read = np.outer(y_read[:, row], x_read[:, column]) if reads_all else weights != 0
+        values += np.where(read, weights * window[row, column], 0.0)
     return values
 
 
@@ -271,122 +322,85 @@ def _corners(found: AxisBin) -> AxisBin:
     return AxisBin([], cells, float(len(cells)))
 
 
-def _matrix(found: AxisBin) -> tuple[list[int], NDArray[np.float64]]:
-    """Return the cells that are read, and the weights of each sample for them."""
-    cells = sorted({cell for sample in found.cells for cell, weight in sample if weight})
-    column = {cell: index for index, cell in enumerate(cells)}
-    weights = np.zeros((len(found.cells), len(cells)))
+def _matrix(found: AxisBin) -> tuple[list[int], NDArray[np.float64], NDArray[np.bool_]]:
+    """Return the cells, the weights of each sample for them, and whether it reads them."""
+    # Two neighbours that are one cell are read apart.
+    places = sorted({(cell, i) for sample in found.cells for i, (cell, _) in enumerate(sample)})
+    column = {place: number for number, place in enumerate(places)}
+    weights = np.zeros((len(found.cells), len(places)))
+    read = np.zeros(weights.shape, bool)
     for row, sample in enumerate(found.cells):
-        for cell, weight in sample:
-            if weight:
-                weights[row, column[cell]] += weight
-    return cells, weights
+        for i, (cell, weight) in enumerate(sample):
+            weights[row, column[cell, i]] = weight
+            read[row, column[cell, i]] = True
+    return [cell for cell, _ in places], weights, read
 
 
-def _rounded(value: Any, how: str) -> Any:
-    if how == "half even":
-        return np.rint(value)
-    return np.copysign(np.floor(np.abs(value) + Real(0.5)), value)
-
-
-def _grid(rules: Rules, side: Side, number: int, bins: int, size: int, options: Options) -> AxisBin:
-    bin_length = side.length / Real(bins)
-    count = rules.ratio or options.sampling_ratio or max(math.ceil(bin_length), 0)
+def _grid(rules: Rules, side: Side, one: _Bin) -> AxisBin:
+    align, ratio = _align_rules(rules), rules.ratio or one.options.sampling_ratio
+    count = align.samples_per_bin(side.length, one.bins, ratio, Real, Real)
     if count > _MAX_COUNT:
-        raise TooManySamplesError(f"{count:,} samples of a bin along one axis")
-    numbers = np.arange(count, dtype=Real)
-    begin = side.start + Real(number) * bin_length
-    positions = begin + (numbers + Real(0.5)) * bin_length / Real(count)
-    return _interpolated(rules, list(positions), size)
+        raise NotExplainedError(f"{count:,} samples of a bin along one axis")
+    options = one.options.spatial_scale, ratio, False, Real, Real
+    line = _roi_align._line(*one[:5], *options, align)
+    return _interpolated(rules, [line.position(i) for i in range(count)], one.size)
 
 
-def _cells(
-    rules: Rules, side: Side, number: int, bins: int, size: int, options: Options
-) -> AxisBin:
+def _interpolated(rules: Rules, positions: list[Any], size: int) -> AxisBin:
+    align = _align_rules(rules)
+    neighbours = [
+        None if align.is_outside(at, size) else align.neighbours(at, size, Real) for at in positions
+    ]
+    cells = [
+        [(cell, weight) for cell, weight in zip(one[:2], one[2:], strict=True) if 0 <= cell < size]
+        if one
+        else []
+        for one in neighbours
+    ]
+    return AxisBin([float(at) for at in positions], cells, len(positions))
+
+
+def _cells(rules: Rules, side: Side, one: _Bin) -> AxisBin:
     if side.length <= 0:
         return AxisBin([], [], 0.0)
-    bin_length = side.length / Real(bins)
-    low, high = Real(number) * bin_length, Real(number + 1) * bin_length
-    if side.start == np.floor(side.start):
-        first = side.start + np.floor(low)
-        last = side.start + np.ceil(high)
+    if rules.rounding == "none" or rules.shift:
+        low, high = _cut_bin(*side, one.number, one.bins, one.size, Real)
+        read = range(math.floor(low), math.ceil(high))
     else:
-        first, last = np.floor(low + side.start), np.ceil(high + side.start)
-    read = range(int(min(max(first, 0), size)), int(min(max(last, 0), size)))
+        first, last = int(side.start), int(side.start + side.length)
+        read = _pool_run(first, last, one.number, one.bins, one.size, Real, _AS_IT_IS)
     return AxisBin([float(cell) for cell in read], [[(cell, 1.0)] for cell in read], len(read))
 
 
-def _steps(
-    rules: Rules, side: Side, number: int, bins: int, size: int, options: Options
-) -> AxisBin:
-    bin_length = side.length / Real(bins)
-    first, last = (
-        min(max(Real(edge) * bin_length + side.start, Real(0)), Real(size))
-        for edge in (number, number + 1)
+def _steps(rules: Rules, side: Side, one: _Bin) -> AxisBin:
+    ends = _cut_bin(*side, one.number, one.bins, one.size, Real)
+    return _interpolated(rules, _step_align._steps(*ends, Real), one.size)
+
+
+def _ends(rules: Rules, side: Side, one: _Bin) -> AxisBin:
+    last_cell = Real(max(one.size - 1, 1))
+    ends = side.start / last_cell, (side.start + side.length) / last_cell
+    position = _crop_and_resize._crop_position(
+        *ends, one.number, one.bins, one.size, Real, pinned=False, ratio_first=False
     )
-    positions = []
-    while first < last:
-        positions.append(first)
-        first = first + Real(1)
-    return _interpolated(rules, positions, size)
+    return _interpolated(rules, [position], one.size)
 
 
-def _ends(rules: Rules, side: Side, number: int, bins: int, size: int, options: Options) -> AxisBin:
-    if bins == 1:
-        return _interpolated(rules, [side.start + side.length / Real(2)], size)
-    step = side.length / Real(bins - 1)
-    return _interpolated(rules, [side.start + Real(number) * step], size)
-
-
-def _integral(
-    rules: Rules, side: Side, number: int, bins: int, size: int, options: Options
-) -> AxisBin:
-    bin_length = float(side.length) / bins
-    if not bin_length > 0:
+def _integral(rules: Rules, side: Side, one: _Bin) -> AxisBin:
+    ends = side.start, side.start + side.length
+    edges = _precise_roi_pool._edges(*ends, one.number, one.bins, 1.0, Real)
+    if edges is None:
         return AxisBin([], [], 0.0)
-    low = float(side.start) + number * bin_length
-    high = low + bin_length
-    first, last = max(math.floor(low), 0), min(math.ceil(high), size - 1)
-    weights = [
-        (cell, (_hat_integral(high - cell) - _hat_integral(low - cell)) / bin_length)
-        for cell in range(first, last + 1)
-    ]
-    return AxisBin([(low + high) / 2], [weights], 1.0)
+    means = _precise_roi_pool._means(edges, one.size)
+    weights = [(cell, float(mean)) for cell, mean in means.items()]
+    return AxisBin([float(sum(edges) / 2)], [weights], 1.0)
 
 
-_FINDERS = {
+_AS_IT_IS = CAFFE._replace(extra=0)  # a side whose rules are applied already
+_FINDERS: dict[str, Callable[[Rules, Side, _Bin], AxisBin]] = {
     "grid": _grid,
     "cells": _cells,
     "steps": _steps,
     "ends": _ends,
     "integral": _integral,
 }
-
-
-def _hat_integral(x: float) -> float:
-    """Return the integral of max(0, 1 - |t|) up to x."""
-    x = min(max(x, -1.0), 1.0)
-    return 0.5 + x - math.copysign(x * x / 2, x)
-
-
-def _interpolated(rules: Rules, positions: list[Any], size: int) -> AxisBin:
-    cells = [_neighbours(rules, position, size) for position in positions]
-    return AxisBin([float(position) for position in positions], cells, float(len(positions)))
-
-
-def _neighbours(rules: Rules, position: Any, size: int) -> list[tuple[int, float]]:
-    """Return the cells around a position with their weights."""
-    if size == 0:
-        return []
-    if rules.border == "hold":
-        if not -1 <= position <= size:
-            return []
-        position = min(max(position, Real(0)), Real(size - 1))
-    elif rules.border == "zero" and not 0 <= position <= size - 1:
-        return []
-    low, high = math.floor(position), math.ceil(position)
-    fraction = float(position - Real(low))
-    pairs = [(low, 1.0 - fraction), (high, fraction)]
-    if rules.weights == "doubled" and low == high:
-        pairs = [(low, 1.0), (low, 1.0)]
-    return [(cell, weight) for cell, weight in pairs if 0 <= cell < size]
