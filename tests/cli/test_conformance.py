@@ -113,7 +113,7 @@ def test_a_call_that_does_not_end(capsys: pytest.CaptureFixture[str]) -> None:
         (["--implementation", "theirs"], "is not of the form package.module:function"),
         (["--implementation", "theirs:right", "--backend", "cpu"], "--backend is for roipool"),
         (["--implementation", "theirs:right", "--python", "absent"], "absent: No such file"),
-        (["--implementation", "theirs:right", "--python", "/bin/true"], "crashes: the process"),
+        (["--implementation", "theirs:right", "--python", "/bin/true"], "used: the process exits"),
         (["--implementation", "theirs:right", "--option", "x"], "--option must be NAME=VALUE"),
         (["--implementation", "theirs:right", "--option", "x=1"], "has no option 'x'; it has "),
         (["--implementation", "theirs:right", "--dtype", ""], "dtypes and devices must name one"),

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from roipool.cli.compare.offers import OFFERS
 from roipool.cli.compare.problem import PARTS, Compute, Problem, Unavailable
-from roipool.cli.libraries import LIBRARIES, Absent, Level, Task
-from roipool.cli.libraries.worker import Worker
+from roipool.libraries import LIBRARIES, Absent, Level, Task
+from roipool.libraries.worker import Worker
 
 __all__ = ["Programs"]
 
@@ -81,17 +81,12 @@ class Programs:
 
 
 class _Program:
-    """One program. A process that it ended is started anew for the next question."""
+    """One program."""
 
     def __init__(self, name: str, threads: int, python: str) -> None:
-        self._arguments = name, LIBRARIES[name], threads, python
-        self._worker: Worker | None = Worker(*self._arguments)
-        self.version = self._worker.version
-
-    def close(self) -> None:
-        if self._worker is not None:
-            self._worker.close()
-            self._worker = None
+        self._worker = Worker(name, LIBRARIES[name], threads, python)
+        self.version, self.close = self._worker.version, self._worker.close
+        self._check = LIBRARIES[name].check
 
     def compute(self, asked: Mapping[str, Any]) -> Compute:
         """Return what computes one of its operations."""
@@ -106,18 +101,14 @@ class _Program:
         return call
 
     def _ask(self, task: Task) -> FloatArray:
-        if self._worker is None:
-            self._worker = Worker(*self._arguments)
         try:
-            LIBRARIES[self._arguments[0]].check(task)
+            self._check(task)
         except Absent as reason:
             raise Unavailable(str(reason)) from reason
         try:
             self._worker.prepare(task)
             (result,) = self._worker.results()
         except Absent as reason:
-            if not self._worker.alive:
-                self.close()
             raise ValueError(str(reason)) from reason
         return np.asarray(result, np.float32)
 

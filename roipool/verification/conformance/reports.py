@@ -138,8 +138,8 @@ class Request:
         """Return what makes the calls, and the implementation, which may be a process to end."""
         self.check()
         calls = calls_of(
-            self.implementation, self.backward, self.arrays, device,
-            **(self.process if isinstance(self.implementation, str) else {}),
+            self.implementation, self.backward, self.arrays, device, semantics=self.semantics,
+            **self.process,
         )  # fmt: skip
         try:
             examiner = Examiner(

@@ -1,14 +1,10 @@
-"""What a library is asked to compute, and its way to another process."""
+"""What a library is asked to compute."""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
-__all__ = ["Level", "Task", "load", "save"]
+__all__ = ["Level", "Task", "as_message", "task_of"]
 
 
 class Level(NamedTuple):
@@ -58,6 +54,8 @@ class Task(NamedTuple):
         The calls that make up one round.
     wrt : {"features", "boxes"}
         What a backward differentiates with respect to.
+    extrapolation_value : float
+        Of crop_and_resize: of samples outside the map.
     """
 
     operation: str
@@ -70,33 +68,14 @@ class Task(NamedTuple):
     layout: str
     levels: list[Level]
     wrt: str = "features"
+    extrapolation_value: float = 0.0
 
 
-def save(task: Task, folder: Path) -> None:
-    """Write a task where another process can `load` it."""
-    plain = task._replace(levels=[])._asdict()
-    plain["scales"] = [level.scale for level in task.levels]
-    (folder / "task.json").write_text(json.dumps(plain))
-    for number, level in enumerate(task.levels):
-        for name in ("features", "rois", "grad"):
-            array = getattr(level, name)
-            if array is not None:
-                np.save(str(folder / f"{name}{number}.npy"), array)
+def as_message(task: Task) -> dict[str, Any]:
+    """Return a task as another process can be told it."""
+    return {**task._asdict(), "levels": [level._asdict() for level in task.levels]}
 
 
-def load(folder: Path) -> Task:
-    """Read a task that `save` wrote."""
-    plain = json.loads((folder / "task.json").read_text())
-
-    def array(name: str, number: int) -> Any:
-        path = folder / f"{name}{number}.npy"
-        return np.load(str(path)) if path.exists() else None
-
-    plain["levels"] = [
-        Level(
-            features=array("features", n), rois=array("rois", n), grad=array("grad", n), scale=scale
-        )
-        for n, scale in enumerate(plain.pop("scales"))
-    ]
-    plain["output_size"] = tuple(plain["output_size"])
-    return Task(**plain)
+def task_of(message: dict[str, Any]) -> Task:
+    """Return the task of a message."""
+    return Task(**{**message, "levels": [Level(**level) for level in message["levels"]]})
