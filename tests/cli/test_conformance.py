@@ -106,7 +106,7 @@ def test_a_call_that_does_not_end(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["--semantics", "roi_align"], "--semantics needs --implementation"),
         (["--implementation", "theirs:right"], "--semantics is missing: one of roi_pool, "),
-        (["--implementation", "theirs:x", "--semantics", "y"], "semantics: 'y' is none of "),
+        (["--implementation", "theirs:x", "--semantics", "y"], "--semantics: 'y' is none of "),
         (["--implementation", "theirs:absent"], "theirs:absent cannot be used: 'theirs:absent': "),
         (["--implementation", "theirs:number"], "'theirs:number' is a int, not a function"),
         (["--implementation", "nowhere:x"], "nowhere:x cannot be used: ModuleNotFoundError: "),
@@ -115,8 +115,11 @@ def test_a_call_that_does_not_end(capsys: pytest.CaptureFixture[str]) -> None:
         (["--implementation", "theirs:right", "--python", "absent"], "absent: No such file"),
         (["--implementation", "theirs:right", "--python", "/bin/true"], "used: the process exits"),
         (["--implementation", "theirs:right", "--option", "x"], "--option must be NAME=VALUE"),
-        (["--implementation", "theirs:right", "--option", "x=1"], "has no option 'x'; it has "),
-        (["--implementation", "theirs:right", "--dtype", ""], "dtypes and devices must name one"),
+        (
+            ["--implementation", "theirs:right", "--option", "x=1"],
+            "roi_align has no option 'x'; it has ",
+        ),
+        (["--implementation", "theirs:right", "--dtype", ""], "--dtype: must name one at least"),
         (["--implementation", "theirs:right", "--device", "cuda"], "device must be one of cpu"),
         (["--implementation", "theirs:right", "--tolerances", "absent"], "absent: No such file"),
         (["--implementation", "theirs:right", "--junit", "no/x.xml"], "there is no folder"),
