@@ -14,9 +14,10 @@ class Level(NamedTuple):
     ----------
     features : ndarray
         In the task's layout.
-    rois : (K, 5) float32 or float64 ndarray
+    rois : (K, 5) or (K, 6) float32 or float64 ndarray
         Rows ``[image, x1, y1, x2, y2]`` in pixels, sorted by image; for crop_and_resize
-        ``[image, y1, x1, y2, x2]``, normalised.
+        ``[image, y1, x1, y2, x2]``, normalised; for roi_align_rotated (K, 6), ``[image, cx, cy,
+        width, height, angle]``, the angle in radians, counter-clockwise.
     grad : ndarray or None
         The gradient of the output, for a backward.
     scale : float
@@ -34,7 +35,7 @@ class Task(NamedTuple):
 
     Attributes
     ----------
-    operation : {"roi_align", "roi_pool", "crop_and_resize"}
+    operation : {"roi_align", "roi_pool", "crop_and_resize", "roi_align_rotated"}
         Its forward, or its backward.
     backward : bool
         Which of the two.

@@ -92,8 +92,8 @@ class _Program:
         """Return what computes one of its operations."""
 
         def call(problem: Problem, part: str) -> FloatArray:
-            if problem.rotated:
-                raise Unavailable("has no boxes with an angle")
+            if problem.rotated != (asked["operation"] == "roi_align_rotated"):
+                raise Unavailable(f"has no boxes with{'' if problem.rotated else 'out'} an angle")
             order = np.argsort(problem.rois[:, 0], kind="stable")  # by image, as some want it
             task = _task(problem, part, asked, order)
             return _answer(self._ask(task), problem, part, task, order)

@@ -251,7 +251,7 @@ def _known_and_near(rotated: bool) -> Iterator[_Found]:
     systems: dict[Rules, str] = {}
     # Many systems share rules: the name that most people know stands for all of them.
     for name, rules in sorted(RULES.items(), key=lambda item: "torchvision" not in item[0]):
-        if not rotated or "rotated" in name:
+        if not rotated or "rotated" in name.lower():
             systems.setdefault(rules, name)
     for rules, name in systems.items():
         yield _Found(rules, name)
