@@ -254,6 +254,23 @@ def test_programs(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert "program   stub 1.0" in capsys.readouterr().out
 
 
+def test_verify_takes_a_program(capsys: pytest.CaptureFixture[str]) -> None:
+    """A stand-in that computes what roipool does is right, also backward."""
+    few = ["--calls", "3", "--without", "empty-arrays,huge-boxes,adaptive-sampling"]
+    asked = ["verify", "--implementation", "paddle", "--python", worker(), *few]
+    semantics = ["--semantics", "torchvision.roi_align", "--backward", "autograd"]
+    assert main([*asked, *semantics]) == 0
+    assert "paddle as torchvision.roi_align, float32 on cpu: conforms" in capsys.readouterr().out
+    for more, message in (
+        (["--semantics", "caffe.roi_align"], "paddle has no caffe.roi_align"),
+        (["--semantics", "tensorflow.crop_and_resize"], "paddle has no tensorflow.crop_and_res"),
+        (["--semantics", "torchvision.roi_pool", "--dtype", "bfloat16"], "takes no bfloat16"),
+        ([*semantics, "--arrays", "torch"], "paddle takes arrays 'numpy'"),
+    ):
+        assert main([*asked, *more]) == 2
+        assert message in capsys.readouterr().err
+
+
 def test_a_program_that_ends_its_process() -> None:
     assert ask("torchvision", worker(dies=True), "--systems", "torchvision.*") == 0
     (part,) = strict_json("out.json")["parts"]

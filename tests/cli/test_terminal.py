@@ -14,6 +14,8 @@ import pytest
 from _support.cli_runs import names_here, run_program
 from _support.run_python import NOT_INSTALLED, run_python
 
+from roipool.cli import main
+
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="terminals of POSIX")
 
 SMALL = ["--make", "2x9x11", "--output-size", "2", "--systems", "torchvision.*,caffe.roi_align"]
@@ -114,6 +116,15 @@ def test_progress_is_for_terminals() -> None:
     assert "\x1b" not in out
     _, shown, _, err = Terminal(*SMALL, on="out").finish()
     assert err == ""
+
+
+@pytest.mark.parametrize("command", ["compare", "verify", "bench", "info"])
+def test_help_fits(
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main([command, "--help"]) == 0
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
 
 
 @pytest.mark.parametrize("missing", [["rich"], ["rich", "matplotlib", "PIL"]])

@@ -14,13 +14,14 @@ if TYPE_CHECKING:
 __all__ = ["add_parser", "run"]
 
 _DESCRIPTION = """\
-Time roipool on this machine, beside the libraries that are installed in the same environment, in
-turns, on boxes of the sizes that a detector proposes, and say whether their results agree."""
+Time roipool on this machine, beside the libraries that are installed in the
+same environment, in turns, on boxes of the sizes that a detector proposes, and
+say whether their results agree."""
 
 _EPILOG = """\
-In a turn each library makes a call that returns fresh arrays of float32. The columns of libraries
-say how many times as long as roipool they take; a star marks results that differ, and a dash what
-a library does not have.
+In a turn each library makes a call that returns fresh arrays of float32. The
+columns of libraries say how many times as long as roipool they take; a star
+marks results that differ, and a dash what a library does not have.
 
 examples:
   roipool bench

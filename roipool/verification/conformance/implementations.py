@@ -125,12 +125,14 @@ class LibraryCalls:
 
     def __init__(self, name: str, semantics: str, python: str, seconds: float) -> None:
         asked = _ASKED.get(oracle_of(semantics).operation.forward)
-        if asked is None:
+        self._library = LIBRARIES[name]
+        if asked is None or asked["operation"] not in self._library.operations:
             raise ValueError(f"{name} has no {semantics}")
+        self._name = name
         self._names, self._layout = OPERATIONS[semantics].names, OPERATIONS[semantics].layouts[0]
         self._asked = {"mode": OPERATIONS[semantics].fixed.get("mode", "avg"), **asked}
         try:
-            self._worker = Worker(name, LIBRARIES[name], 1, python, seconds)
+            self._worker = Worker(name, self._library, 1, python, seconds)
         except Absent as error:
             raise ValueError(f"{name} cannot be used: {error}") from None
 
@@ -143,6 +145,10 @@ class LibraryCalls:
         """Call the operator, or its gradient with respect to the features."""
         known = {self._names.get(name, name): value for name, value in [*given, *options.items()]}
         task, order = self._task(known, which == "backward")
+        try:
+            self._library.check(task)
+        except Absent as error:
+            raise ValueError(f"{self._name} {error}") from None
         try:
             self._worker.prepare(task)
             (found,) = self._worker.results()
