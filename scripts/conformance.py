@@ -67,6 +67,9 @@ LINES = (
     Line("paddle", ("paddlepaddle",), "paddle", "torchvision.roi_align", "autograd", calls=0),
     Line("paddle", ("paddlepaddle",), "paddle", "torchvision.roi_align", "autograd",
          without=BEYOND),
+    Line("mmcv", ("torch", "mmcv"), "mmcv", "mmcv.roi_align", "autograd", calls=0),
+    Line("mmcv", ("torch", "mmcv"), "mmcv", "mmcv.roi_align", "autograd", without=AWKWARD),
+    Line("mmcv", ("torch", "mmcv"), "mmcv", "mmcv.roi_align max", without=AWKWARD),
 )  # fmt: skip
 
 

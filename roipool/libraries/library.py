@@ -120,5 +120,6 @@ def prepared(library: Library, task: Task) -> Callable[[], list[Any]]:
 def first_line(error: Exception) -> str:
     """Return what an error says, shortened to a line: the last one of another traceback."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or ["no message"]
-    said = lines[-1] if lines[0].startswith("Traceback") else lines[0]
-    return f"{type(error).__name__}: {said[:120]}"
+    said = (lines[-1] if lines[0].startswith("Traceback") else lines[0])[:120]
+    name = type(error).__name__
+    return said if said.startswith(name) else f"{name}: {said}"

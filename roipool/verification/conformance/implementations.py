@@ -125,10 +125,11 @@ class LibraryCalls:
 
     def __init__(self, name: str, semantics: str, python: str, seconds: float) -> None:
         asked = _ASKED.get(oracle_of(semantics).operation.forward)
-        self._library = LIBRARIES[name]
+        self._name, self._library = name, LIBRARIES[name]
         if asked is None or asked["operation"] not in self._library.operations:
             raise ValueError(f"{name} has no {semantics}")
-        self._name = name
+        if "." not in semantics:  # layouts, pairs of sampling ratios
+            raise ValueError(f"{name} has not all of roipool's {semantics}: name a system's")
         self._names, self._layout = OPERATIONS[semantics].names, OPERATIONS[semantics].layouts[0]
         self._asked = {"mode": OPERATIONS[semantics].fixed.get("mode", "avg"), **asked}
         try:
@@ -156,7 +157,7 @@ class LibraryCalls:
             raise _ended(error) from None
         except Absent as error:
             raise Misbehaviour("raises", str(error)) from None
-        if which == "backward":
+        if which == "backward" or len(found) != len(order):
             return [found]
         restored = np.empty_like(found)
         restored[order] = found
