@@ -525,8 +525,8 @@ CYTHON = [
     Fault(
         "call: copy of boxes",
         "roipool/_cpu.pyx",
-        '    return np.array(array, dtype, order="C")',
-        '    return np.asarray(array, dtype, order="C")',
+        "    return in_c_order(array, dtype, cnp.NPY_ARRAY_ENSURECOPY)",
+        "    return in_c_order(array, dtype, 0)",
         "boxes are used where they are, though other threads may change them",
         "tests/engines/test_races.py",
     ),
@@ -602,8 +602,8 @@ PYTHON = [
     Fault(
         "arguments: least sampling ratio",
         "roipool/_arguments.py",
-        "if min(rows, columns) < 0 or max(rows, columns) > MAX_SAMPLING_RATIO:",
-        "if max(rows, columns) > MAX_SAMPLING_RATIO:",
+        "if not (0 <= rows <= MAX_SAMPLING_RATIO and 0 <= columns <= MAX_SAMPLING_RATIO):",
+        "if not (rows <= MAX_SAMPLING_RATIO and columns <= MAX_SAMPLING_RATIO):",
         "a missing check: a negative sampling ratio passes",
         "tests/arguments",
     ),
