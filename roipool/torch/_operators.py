@@ -414,7 +414,8 @@ def forward_mode_computed() -> Iterator[None]:
 def refuse_forward_mode(name: str) -> None:
     """Raise where torch would drop the tangents of an operator's arguments without a word.
 
-    That is in compiled and exported programs, which call operators themselves.
+    That is in compiled and exported programs, which call operators themselves. No kernel can see
+    whether its own arguments have tangents; forward mode of any thread is torch's for the process.
     """
     if forward_ad._current_level >= 0 and not FORWARD_MODE.computed:
         raise NotImplementedError(
