@@ -35,7 +35,7 @@ TINY = ["--boxes", "3", "--channels", "2", "--repeat", "2"]
 ONE = [*TINY, "--workload", "W4a", "--ops", "roi_pool"]
 CODES = [f"W{number}{letter}" for number in range(1, 7) for letter in "ab"]
 
-pytestmark = pytest.mark.usefixtures("same_threads_after")
+pytestmark = [pytest.mark.thorough, pytest.mark.usefixtures("same_threads_after")]
 
 
 class Here(Cpu):

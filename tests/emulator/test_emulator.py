@@ -199,7 +199,7 @@ MORE_BROKEN = [
 
 @pytest.mark.parametrize(
     ("body", "error"),
-    [*BROKEN, *(pytest.param(*one, marks=pytest.mark.everything) for one in MORE_BROKEN)],
+    [*BROKEN, *(pytest.param(*one, marks=pytest.mark.thorough) for one in MORE_BROKEN)],
 )
 def test_sanitizers_end_a_broken_kernel(body: str, error: str | None) -> None:
     code = f"""

@@ -11,6 +11,8 @@ from _support import emulator, simt
 
 import roipool
 
+pytestmark = pytest.mark.thorough  # of the tool that counts: it is compiled first
+
 SHARED = "extern __shared__ float roipool_shared_memory[];\n"
 
 
