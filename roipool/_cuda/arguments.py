@@ -17,9 +17,6 @@ class AxisCall(NamedTuple):
     bins: int
     sampling: int
     capacity: int = 0
-    bins_at: int = 0
-    entries_at: int = 0
-    windows_at: int = 0
 
 
 class Call(NamedTuple):
@@ -31,9 +28,10 @@ class Call(NamedTuple):
     box_stride: int
     coordinate_stride: int
     image_stride: int
-    images_at: int
     rows: AxisCall
     columns: AxisCall
+    plan_bytes: int = 0
+    entries_at: int = 0
     scale: float = 0.0
     empty_value: float = 0.0
     lowest: float = 0.0
@@ -73,7 +71,7 @@ STORAGE = {
     "float32": "float",
     "float64": "double",
 }
-ARGMAX_TYPES = ("int", "wide_int")  # int32, int64
+INTEGERS = ("int", "wide_int")  # int32, int64
 
 cached = lru_cache(maxsize=256)
 

@@ -47,6 +47,7 @@ class Limits(NamedTuple):
 
     max_blocks: int = 2**31 - 1  # more work than this is done by the same blocks in turn
     many_boxes: int = 256  # from here on threads take several tasks
+    shared_bytes: int = SHARED_BYTES  # plans beyond are in scratch memory
 
 
 def rounded_up(boxes: int) -> int:

@@ -5,9 +5,10 @@ batch indices may be columns of one table and are not checked: kernels skip boxe
 image. Nothing is read back and nothing waits for the GPU, so that calls can be captured in a graph;
 what a call allocates meanwhile stays allocated (``roipool._arrays._cupy``).
 
-A call launches two kernels. The first writes the plan of every box into scratch memory; the second
-executes the plans. Both are compiled when first needed, for one element type, layout and
-definition, and CuPy keeps what was compiled on disk.
+A forward launches one kernel, whose blocks plan the boxes that they pool. A backward launches two:
+the first writes the plan of every box into scratch memory, the second executes the plans. They are
+compiled when first needed, for one element type, layout and definition, and CuPy keeps what was
+compiled on disk.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ if cupy.cuda.runtime.is_hip:
     raise RuntimeError("roipool's kernels are for NVIDIA GPUs; this CuPy is made for AMD's (ROCm)")
 
 Array = Any
+NULL = np.uintp(0)  # instead of an array
 LEAST_CAPABILITY = 70  # compute capability, times ten: kernels need __match_any_sync
 
 
@@ -80,17 +82,15 @@ def launch_kernel(config: LaunchConfig, boxes: int, *arrays: Any) -> None:
         function((blocks,), threads, arguments, shared_mem=shared)
 
 
-def plan(launches: Launches, regions: Regions) -> Array:
-    """Launch the planning of all boxes; return the plans."""
-    plans = cupy.empty(launches.scratch, np.uint8)
-    boxes = regions.boxes
-    launch_kernel(launches.plan, len(boxes), boxes, regions.batch_indices, plans)
-    return plans
-
-
 def run(launches: Launches, regions: Regions, *arrays: Any) -> None:
-    """Plan all boxes, and execute the plans."""
-    launch_kernel(launches.engine, len(regions.boxes), *arrays, plan(launches, regions))
+    """Execute a call for all boxes, with what plans them."""
+    table, count = (regions.boxes, regions.batch_indices), len(regions.boxes)
+    scratch = cupy.empty(launches.scratch, np.uint8) if launches.scratch else NULL
+    if launches.plan is None:
+        launch_kernel(launches.engine, count, *table, *arrays, scratch)
+    else:
+        launch_kernel(launches.plan, count, *table, scratch)
+        launch_kernel(launches.engine, count, *arrays, scratch)
 
 
 def are_vector_aligned(*arrays: Array) -> bool:
@@ -210,7 +210,7 @@ def maximum(
     if out.size:
         outputs = [out]
         if return_argmax or pooling.rules.nan_restarts:
-            outputs.append(np.uintp(0) if argmax is None else argmax)
+            outputs.append(NULL if argmax is None else argmax)
         launches = launch.maximum(sizes, return_argmax, are_vector_aligned(features, out))
         run(launches, regions, features, *outputs)
     return argmax

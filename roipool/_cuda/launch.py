@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from roipool._cuda.arguments import (
-    ARGMAX_TYPES,
+    INTEGERS,
     IMAGE_KINDS,
     STORAGE,
     AxisCall,
@@ -44,15 +44,17 @@ from roipool._layout import AXES
 class PlanKind(NamedTuple):
     """What a plan consists of: bytes of one bin and of one entry, by bytes of a real number."""
 
-    kernel: str
+    name: str
     bin: int
     entry: dict[int, int]
 
 
-TAPS = PlanKind("plan_taps", 16, {4: 8, 8: 16})
-SLOPED_TAPS = PlanKind("plan_sloped_taps", 16, {4: 16, 8: 32})
-SAMPLES = PlanKind("plan_samples", 32, {4: 24, 8: 40})
-BYTES_OF_WINDOW = BYTES_OF_IMAGE = 8
+TAPS = PlanKind("taps", 8, {4: 8, 8: 16})
+SLOPED_TAPS = PlanKind("sloped_taps", 8, {4: 16, 8: 32})
+SAMPLES = PlanKind("samples", 24, {4: 24, 8: 40})
+BYTES_OF_HEAD = 32
+# Blocks that may have the plans of their boxes in scratch memory, where shared memory is too small.
+MAX_BLOCKS_WITH_SCRATCH = 2**10
 BYTES_OF_REGION = 160  # of a box of a pointwise definition, and its image
 
 
@@ -105,11 +107,14 @@ class LaunchConfig(NamedTuple):
 
 
 class Launches(NamedTuple):
-    """The kernels of a call: planning, which fills so many bytes of scratch, and the engine."""
+    """The kernels of a call, and how many bytes of scratch memory they need.
 
-    scratch: int
-    plan: LaunchConfig
+    `plan` fills the scratch memory; without it the engine's blocks plan their boxes themselves.
+    """
+
     engine: LaunchConfig
+    scratch: int = 0
+    plan: LaunchConfig | None = None
 
 
 def call_of(sizes: Sizes, **fields: Any) -> Call:
@@ -124,7 +129,6 @@ def call_of(sizes: Sizes, **fields: Any) -> Call:
         box_stride=box_stride,
         coordinate_stride=coordinate_stride,
         image_stride=sizes.index_stride // sizes.index_type.itemsize,
-        images_at=0,
         rows=AxisCall(sizes.map_shape[row], pooling.output_size[0], definition.sampling[0]),
         columns=AxisCall(sizes.map_shape[column], pooling.output_size[1], definition.sampling[1]),
         scale=definition.scale,
@@ -149,6 +153,8 @@ def config_of(
         "definition": sizes.pooling.definition.name,
         "channels_last": int(sizes.channels_last),
         "pack": 1,
+        "plan_is_shared": 1,
+        "offset": INTEGERS[int(np.prod(sizes.map_shape[1:])) > np.iinfo(np.int32).max],
         **defines,
     }
     grid = grid._replace(blocks=min(grid.blocks, sizes.limits.max_blocks))
@@ -158,68 +164,68 @@ def config_of(
 
 def with_plan(
     call: Call, kind: PlanKind, sizes: Sizes, capacity: Capacity = plan_capacity
-) -> tuple[Call, int]:
-    """Lay out the plans in scratch memory; return the call that says where, and their size."""
-    size, real = 0, sizes.real.itemsize
+) -> Call:
+    """Return the call with the size of a box's plan, and where its entries begin."""
 
-    def allocate(bytes_of_box: int) -> int:
-        nonlocal size
-        start = size
-        size = up(start + call.boxes * bytes_of_box, 16)
-        return start
-
-    def with_offsets(axis: AxisCall) -> AxisCall:
+    def with_capacity(axis: AxisCall) -> AxisCall:
         name = sizes.pooling.definition.name
-        entries = capacity(kind, name, axis.sampling, axis.size, axis.bins)
-        return axis._replace(
-            capacity=entries,
-            bins_at=allocate(axis.bins * kind.bin),
-            entries_at=allocate(entries * kind.entry[real]),
-            windows_at=allocate(BYTES_OF_WINDOW),
-        )
+        return axis._replace(capacity=capacity(kind, name, axis.sampling, axis.size, axis.bins))
 
-    call = call._replace(
-        rows=with_offsets(call.rows),
-        columns=with_offsets(call.columns),
-        images_at=allocate(BYTES_OF_IMAGE),
+    rows, columns = with_capacity(call.rows), with_capacity(call.columns)
+    entries_at = up((rows.bins + columns.bins) * kind.bin, 16)
+    entries = (rows.capacity + columns.capacity) * kind.entry[sizes.real.itemsize]
+    return call._replace(
+        rows=rows, columns=columns, entries_at=entries_at, plan_bytes=up(entries_at + entries, 16)
     )
-    return call, size
 
 
-def planned(
+def planned_by_blocks(
     sizes: Sizes,
     kind: PlanKind,
     file: str,
     name: str,
     call: Call,
     grid: Grid,
+    **defines: str | int,
+) -> Launches:
+    """Return the launch of an engine whose blocks plan their boxes."""
+    call = with_plan(call, kind, sizes)
+    head = BYTES_OF_HEAD + grid.shared
+    if head + call.plan_bytes <= sizes.limits.shared_bytes:
+        grid = grid._replace(shared=head + call.plan_bytes)
+        return Launches(config_of(sizes, file, name, call, grid, **defines))
+    grid = grid._replace(shared=head, blocks=min(grid.blocks, MAX_BLOCKS_WITH_SCRATCH))
+    engine = config_of(sizes, file, name, call, grid, plan_is_shared=0, **defines)
+    return Launches(engine, grid.blocks * call.plan_bytes)
+
+
+def planned_before(
+    sizes: Sizes,
+    kind: PlanKind,
+    file: str,
+    call: Call,
+    grid: Grid,
     *,
     capacity: Capacity = plan_capacity,
     **defines: str | int,
 ) -> Launches:
-    """Return the launches of the planning and of the engine `name`."""
-    call, scratch = with_plan(call, kind, sizes, capacity)
-    warps = Grid(2 * call.boxes, (WARP,), WARP * (8 + 8))  # one per axis of a box
+    """Return the launches of a planning of all boxes, a block for each, and of an engine."""
+    call = with_plan(call, kind, sizes, capacity)
+    threads = min(up(call.rows.bins + call.columns.bins, WARP), THREADS)
+    plans = Grid(call.boxes, (threads,), BYTES_OF_HEAD)
     return Launches(
-        scratch,
-        config_of(sizes, file, kind.kernel, call, warps, **defines),
-        config_of(sizes, file, name, call, grid, **defines),
+        config_of(sizes, file, file, call, grid, **defines),
+        call.boxes * (BYTES_OF_HEAD + call.plan_bytes),
+        config_of(sizes, file, f"plan_{kind.name}", call, plans, **defines),
     )
 
 
-def pointwise(
-    sizes: Sizes, file: str, name: str, call: Call, grid: Grid, **defines: str | int
+def with_regions(
+    sizes: Sizes, file: str, call: Call, grid: Grid, **defines: str | int
 ) -> Launches:
-    """Return the launches of a pointwise definition, whose engines ask it themselves.
-
-    Only the regions of its boxes are computed before, by a thread for each.
-    """
-    threads = Grid(-(-call.boxes // WARP), (WARP,))
-    return Launches(
-        call.boxes * BYTES_OF_REGION,
-        config_of(sizes, file, "plan_regions", call, threads, **defines),
-        config_of(sizes, file, name, call, grid, **defines),
-    )
+    """Return the launch of an engine whose blocks compute the regions of their boxes."""
+    grid = grid._replace(shared=grid.shared + BYTES_OF_REGION)
+    return Launches(config_of(sizes, file, file, call, grid, **defines))
 
 
 def is_pointwise(sizes: Sizes) -> bool:
@@ -237,11 +243,11 @@ def average(sizes: Sizes, vector_aligned: bool) -> Launches:
     pack = channel_pack(sizes, call.channels, vector_aligned)
     if is_pointwise(sizes):
         call, grid = divide_values(call, sizes, pack)
-        file = "points_forward"
-        return pointwise(sizes, file, file, call, grid, pack=pack)
+        return with_regions(sizes, "points_forward", call, grid, pack=pack)
     divide = divide_values if sizes.channels_last else divide_planes
     call, grid = divide(call, sizes, pack)
-    return planned(sizes, TAPS, "average_forward", "average_forward", call, grid, pack=pack)
+    file = "average_forward"
+    return planned_by_blocks(sizes, TAPS, file, file, call, grid, pack=pack)
 
 
 @cached
@@ -250,11 +256,15 @@ def average_backward(sizes: Sizes) -> Launches:
     call, real = call_of(sizes), sizes.real.itemsize
     if is_pointwise(sizes):
         call, grid = divide_maps(call, sizes, real)
-        return pointwise(sizes, "points_backward", "points_backward", call, grid)
+        file, threads = "points_backward", Grid(-(-call.boxes // WARP), (WARP,))
+        return Launches(
+            config_of(sizes, file, file, call, grid),
+            call.boxes * BYTES_OF_REGION,
+            config_of(sizes, file, "plan_regions", call, threads),
+        )
     pack = 2 if real == 4 and call.channels > TILE_LANES else 1
     call, grid = divide_maps(call, sizes, real, pack=pack, inverted=True)
-    file = "average_backward"
-    return planned(sizes, TAPS, file, file, call, grid, pack=pack)
+    return planned_before(sizes, TAPS, "average_backward", call, grid, pack=pack)
 
 
 @cached
@@ -262,9 +272,9 @@ def average_backward_boxes(sizes: Sizes) -> Launches:
     """Return the launches of an average's gradient with respect to the boxes."""
     call, grid = divide_boxes(call_of(sizes), sizes)
     if is_pointwise(sizes):
-        return pointwise(sizes, "points_backward_boxes", "points_backward_boxes", call, grid)
+        return with_regions(sizes, "points_backward_boxes", call, grid)
     file = "average_backward_boxes"
-    return planned(sizes, SLOPED_TAPS, file, file, call, grid)
+    return planned_by_blocks(sizes, SLOPED_TAPS, file, file, call, grid)
 
 
 @cached
@@ -285,9 +295,9 @@ def maximum(sizes: Sizes, return_argmax: bool, vector_aligned: bool) -> Launches
         name = "maximum_forward_nan_restarts"
     elif return_argmax:
         name = "maximum_forward_argmax"
-    return planned(
+    return planned_by_blocks(
         sizes, SAMPLES, "maximum_forward", name, call, grid,
-        pack=pack, argmax_is_cell=int(rules.argmax_is_cell), argmax_type=ARGMAX_TYPES[wide],
+        pack=pack, argmax_is_cell=int(rules.argmax_is_cell), argmax_type=INTEGERS[wide],
     )  # fmt: skip
 
 
@@ -316,7 +326,7 @@ def maximum_backward(sizes: Sizes, wide: bool) -> Launches:
     is_cell = sizes.pooling.rules.argmax_is_cell
     call = call_of(sizes, argmax_is_cell=is_cell, wide_argmax=wide)
     call, grid = divide_maps(call, sizes, BYTES_OF_LISTED_SAMPLE + sizes.real.itemsize)
-    return planned(sizes, SAMPLES, "maximum_backward", "maximum_backward", call, grid)
+    return planned_before(sizes, SAMPLES, "maximum_backward", call, grid)
 
 
 @cached
@@ -324,14 +334,11 @@ def unpool(sizes: Sizes, wide: bool) -> LaunchConfig:
     """Return the launch that adds gradients to cells that argmax names; nothing is planned."""
     call, grid = divide_runs(call_of(sizes), sizes)
     file = "unpool"
-    return config_of(sizes, file, file, call, grid, argmax_type=ARGMAX_TYPES[wide])
+    return config_of(sizes, file, file, call, grid, argmax_type=INTEGERS[wide])
 
 
 @cached
 def argmax_kernel(sizes: Sizes, name: str) -> Launches:
-    """Return the launches that turn an argmax into positions, or back: a thread for each value."""
-    call = call_of(sizes)
-    values = call.boxes * call.channels * call.rows.bins * call.columns.bins
-    call = call._replace(tasks=values)
-    grid = Grid(-(-values // THREADS), (THREADS,))
-    return planned(sizes, SAMPLES, "argmax_positions", name, call, grid)
+    """Return the launch that turns an argmax into positions, or back."""
+    call, grid = divide_values(call_of(sizes), sizes, 1)
+    return planned_by_blocks(sizes, SAMPLES, "argmax_positions", name, call, grid)

@@ -54,6 +54,8 @@ class Text(NamedTuple):
             "definition": self.definition,
             "channels_last": int(self.layout == "NHWC"),
             "pack": self.pack,
+            "plan_is_shared": 1,
+            "offset": "int",
         }
         if self.argmax_type:
             defines["argmax_type"] = self.argmax_type

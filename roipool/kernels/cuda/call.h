@@ -1,7 +1,6 @@
 // What the host asks of a kernel, and the helpers that every kernel needs. A text that includes
-// this begins with its #defines: ROIPOOL_STORAGE, ROIPOOL_DEFINITION, ROIPOOL_CHANNELS_LAST and
-// ROIPOOL_PACK. All shared memory is dynamic: the host states its size. Some of it is read 16 bytes
-// at a time.
+// this begins with its #defines: those below, and ROIPOOL_STORAGE. All shared memory is dynamic:
+// the host states its size. Some of it is read 16 bytes at a time.
 #pragma once
 #include "../definitions.h"
 #include "../strides.h"
@@ -16,16 +15,16 @@ namespace roipool {
 const Definition definition = ROIPOOL_JOIN(define_, ROIPOOL_DEFINITION);
 const bool channels_last = ROIPOOL_CHANNELS_LAST;  // NHWC rather than NCHW
 const int pack = ROIPOOL_PACK;  // channels of one bin that a thread of a forward computes
+// Whether a block has the plan of its box in shared memory, or in scratch where it does not fit.
+const bool plan_is_shared = ROIPOOL_PLAN_IS_SHARED;
+typedef ROIPOOL_OFFSET Offset;  // into one image: int or wide_int
 
-// One axis of the call. Fields `_at` are byte offsets into the scratch memory that holds the plans.
+// One axis of the call.
 struct AxisCall {
   wide_int size;      // cells of the map
   wide_int bins;      // bins of the output
   wide_int sampling;  // samples per bin; 0: adaptive
-  wide_int capacity;  // entries of the plan that there is room for, per box
-  wide_int bins_at;
-  wide_int entries_at;
-  wide_int windows_at;
+  wide_int capacity;  // entries of a box's plan that there is room for
 };
 
 // The one argument beside the arrays; _cuda/arguments.py has the same fields in the same order.
@@ -34,8 +33,9 @@ struct Call {
   // Elements from one box to the next, from one coordinate to the next, from one box's image
   // number to the next: columns of a table are read where they lie.
   wide_int box_stride, coordinate_stride, image_stride;
-  wide_int images_at;  // in scratch: the image of each box, checked
   AxisCall rows, columns;
+  // Of a box's plan without its head: its size in bytes, and where in it the entries begin.
+  wide_int plan_bytes, entries_at;
   double scale;
   double empty_value;  // of a bin that has nothing to pool
   double lowest;       // where a running maximum starts

@@ -36,15 +36,15 @@ struct SlopedBin {
 }  // namespace roipool
 
 extern "C" __global__ void __launch_bounds__(256)
-    points_backward_boxes(const roipool::Storage* __restrict__ grad_output,
+    points_backward_boxes(const roipool::Value* __restrict__ boxes, const void* __restrict__ images,
+                          const roipool::Storage* __restrict__ grad_output,
                           const roipool::Storage* __restrict__ features,
-                          roipool::Value* __restrict__ grad_boxes, char* __restrict__ scratch,
-                          const roipool::Call call) {
+                          roipool::Value* __restrict__ grad_boxes, char*, const roipool::Call call) {
   using namespace roipool;
   const Strides maps = strides_of_maps(call), pooled = strides_of_pooled(call);
   for (wide_int box = blockIdx.x; box < call.boxes; box += gridDim.x) {
     const Share share = share_of_thread(call, 0);
-    const PlannedRegion& planned = region_at(scratch, box);
+    const PlannedRegion& planned = region_of_block(boxes, images, call, box);
     if (is_skipped(call, planned.image)) continue;
     Value sums[numbers_of_region] = {};
     for (wide_int bin = share.bins.first; planned.image >= 0 && bin < share.bins.last;
@@ -62,8 +62,9 @@ extern "C" __global__ void __launch_bounds__(256)
         }
       }
     }
+    double* summands = roipool_shared_memory + sizeof(PlannedRegion) / sizeof(double);
     for (int i = 0; i < numbers_of_region; ++i) {
-      const double sum = sum_of_block(sums[i]);
+      const double sum = sum_of_block(sums[i], summands);
       if (threadIdx.x + threadIdx.y == 0) {
         grad_boxes[numbers_of_region * box + i] = static_cast<Value>(sum);
       }

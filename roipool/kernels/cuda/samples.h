@@ -5,10 +5,9 @@
 
 namespace roipool {
 
-__device__ inline BinSamples<Value> samples_of(const AxisPlan<Samples>& plan, wide_int box,
-                                               wide_int number) {
-  const SampleBin& bin = plan.bin(box, number);
-  return {plan.entries(box, bin), bin.count, bin.first_index, bin.total};
+__device__ inline BinSamples<Value> samples_of(const BoxPlan<Samples>& plan,
+                                               const SampleBin& bin) {
+  return {plan.entries(bin), bin.count, bin.first_index, bin.total};
 }
 
 }  // namespace roipool

@@ -37,6 +37,12 @@ struct Tile {
   }
 };
 
+// Whether a box reads cells of a tile.
+__device__ inline bool reaches(const PlanHead& box, const Tile& tile) {
+  return box.image == tile.image && box.rows.window.meets(tile.top, tile.bottom) &&
+         box.columns.window.meets(tile.left, tile.right);
+}
+
 __device__ inline int warps_of_block() { return static_cast<int>(blockDim.x) / warp_size; }
 
 // Shared memory holds a tile's sums, a bit per box of a batch that reaches it, and what is staged.

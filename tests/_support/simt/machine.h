@@ -71,6 +71,8 @@ struct Piece {
   Access write, read;
   bool several_lanes = false;  // of the reader's warp have read it since
   bool several_warps = false;
+  bool atomic = false;  // the write was
+  bool several_atomics = false;  // by threads that no barrier of the block orders
 };
 
 // An array that a kernel was given. Pieces are those of global memory: blocks may only share what
