@@ -251,7 +251,7 @@ def argmax_positions(
         sizes = sizes_of(boxes.dtype, regions, pooling, input_shape)
         indices = cupy.ascontiguousarray(argmax, np.int64)
         launches = launch.argmax_kernel(sizes, "locate_argmax")
-        run(launches, regions, boxes, indices, y, x)
+        run(launches, regions, indices, y, x)
     return y, x
 
 
@@ -263,5 +263,5 @@ def argmax_at(
     if argmax.size:
         sizes = sizes_of(regions.boxes.dtype, regions, pooling, input_shape)
         launches = launch.argmax_kernel(sizes, "identify_argmax")
-        run(launches, regions, regions.boxes, y, x, argmax)
+        run(launches, regions, y, x, argmax)
     return argmax

@@ -34,13 +34,10 @@ __device__ inline void slopes_of_bin(const Storage* map, const Strides& strides,
 
 }  // namespace roipool
 
-extern "C" __global__ void __launch_bounds__(256, 3)
-    average_backward_boxes(const roipool::Value* __restrict__ boxes,
-                           const void* __restrict__ images,
-                           const roipool::Storage* __restrict__ grad_output,
-                           const roipool::Storage* __restrict__ features,
-                           roipool::Value* __restrict__ grad_boxes, char* __restrict__ scratch,
-                           const roipool::Call call) {
+extern "C" __global__ void __launch_bounds__(256, 3) average_backward_boxes(
+    const roipool::Value* __restrict__ boxes, const void* __restrict__ images,
+    const roipool::Storage* __restrict__ grad_output, const roipool::Storage* __restrict__ features,
+    roipool::Value* __restrict__ grad_boxes, char* __restrict__ scratch, const roipool::Call call) {
   using namespace roipool;
   const BoxPlan<SlopedTaps> plan = plan_of_block<SlopedTaps>(scratch, call);
   const Strides maps = strides_of_maps(call);
@@ -63,8 +60,7 @@ extern "C" __global__ void __launch_bounds__(256, 3)
                                       row * pooled.row + column * pooled.column]);
         Value slopes[4];
         slopes_of_bin(features + plan.head->image * maps.outer + channel * maps.channel, maps,
-                      plan.entries(rows), rows.count, plan.entries(columns), columns.count,
-                      slopes);
+                      plan.entries(rows), rows.count, plan.entries(columns), columns.count, slopes);
         for (int corner = 0; corner < 4; ++corner) {
           sums[corner] = multiply_add(gradient, slopes[corner], sums[corner]);
         }

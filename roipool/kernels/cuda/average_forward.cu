@@ -4,94 +4,101 @@
 
 namespace roipool {
 
+const int min_blocks = sizeof(Value) > 4 ? 3 : 4;  // of a multiprocessor: doubles need registers
+
 // A pack of channels.
 struct alignas(sizeof(Value) * pack < 16 ? sizeof(Value) * pack : 16) Sums {
-  Value item[pack] = {};
+  Value item[pack];
 
-  __device__ void add(Value weight, const Value* values) {
-    for (int c = 0; c < pack; ++c) item[c] = multiply_add(weight, values[c], item[c]);
+  __device__ void add(Value weight, const Sums& values) {
+    for (int c = 0; c < pack; ++c) item[c] = multiply_add(weight, values.item[c], item[c]);
   }
 };
 
-// The call, as all threads of a block see it.
+// A box's values of a pack of channels, and the cells that they come from.
 struct Average {
-  const Storage* features;
-  Storage* output;
   const Call& call;
-  BoxPlan<Taps> plan;
-  Strides maps;
-  Strides pooled;
+  const BoxPlan<Taps>& plan;
+  const Storage* map;
+  Storage* output;
+  wide_int map_channel, pooled_channel, pooled_row, pooled_column;  // strides
+  Offset map_row, map_column;
 
-  __device__ Average(const Storage* features, Storage* output, char* scratch, const Call& call)
-      : features(features),
-        output(output),
-        call(call),
-        plan(plan_of_block<Taps>(scratch, call)),
-        maps(strides_of_maps(call)),
-        pooled(strides_of_pooled(call)) {}
-
-  __device__ const Storage* map_of(const Channels& channels) const {
+  __device__ Average(const Call& call, const BoxPlan<Taps>& plan, const Storage* features,
+                     Storage* all_output, wide_int box, const Channels& channels)
+      : call(call), plan(plan) {
+    const Strides maps = strides_of_maps(call), pooled = strides_of_pooled(call);
     const wide_int image = maximum<wide_int>(plan.head->image, 0);
-    return features + image * maps.outer + channels.first * maps.channel;
+    map = features + image * maps.outer + channels.first * maps.channel;
+    output = all_output + box * pooled.outer + channels.first * pooled.channel;
+    map_channel = maps.channel;
+    map_row = static_cast<Offset>(maps.row);
+    map_column = static_cast<Offset>(maps.column);
+    pooled_channel = pooled.channel;
+    pooled_row = pooled.row;
+    pooled_column = pooled.column;
   }
 
-  __device__ void store(wide_int box, wide_int row, wide_int column, const Channels& channels,
-                        const Value* values) const {
-    Channels::store(values,
-                    output + box * pooled.outer + channels.first * pooled.channel +
-                        row * pooled.row + column * pooled.column,
-                    pooled.channel);
+  __device__ Sums load(Offset at) const {
+    Sums cells;
+    Channels::load(map + at, map_channel, cells.item);
+    return cells;
+  }
+  __device__ void store(int row, int column, const Sums& values) const {
+    // NCHW: values lie bin by bin.
+    Storage* to = channels_last ? output + row * pooled_row + column * pooled_column
+                                : output + (row * static_cast<Offset>(pooled_row) + column);
+    Channels::store(values.item, to, pooled_channel);
+  }
+  __device__ void store_empty(int row, int column) const {
+    Sums values;
+    for (int c = 0; c < pack; ++c) values.item[c] = static_cast<Value>(call.empty_value);
+    store(row, column, values);
   }
 
-  __device__ void store_empty(wide_int box, wide_int row, wide_int column,
-                              const Channels& channels) const {
-    Value values[pack];
-    for (int c = 0; c < pack; ++c) values[c] = static_cast<Value>(call.empty_value);
-    store(box, row, column, channels, values);
-  }
-
-  // The sum down one column of cells. Two cells are loaded before the first is used.
-  __device__ Sums sum_column(const Storage* column, const TapBin& bin) const {
-    const Offset row_stride = static_cast<Offset>(maps.row);
-    const Tap* rows = plan.entries(bin);
-    Sums sums;
-    int j = 0;
+  // The sum down one column of cells. Two of them are loaded before the first is used.
+  __device__ Sums sum_column(Offset column, const TapBin& rows) const {
+    const Tap* row = plan.entries(rows);
+    Sums sums = {};
+    int left = rows.count;
 #pragma unroll 1
-    for (; j + 1 < bin.count; j += 2) {
-      const Tap one = rows[j], other = rows[j + 1];
-      Value cells[pack], other_cells[pack];
-      Channels::load(column + one.cell * row_stride, maps.channel, cells);
-      Channels::load(column + other.cell * row_stride, maps.channel, other_cells);
+    for (; left > 1; left -= 2) {
+      const Tap one = row[0], other = row[1];
+      row += 2;
+      const Sums cells = load(one.cell * map_row + column);
+      const Sums other_cells = load(other.cell * map_row + column);
       sums.add(one.weight, cells);
       sums.add(other.weight, other_cells);
     }
-    if (j < bin.count) {
-      const Tap last = rows[j];
-      Value cells[pack];
-      Channels::load(column + last.cell * row_stride, maps.channel, cells);
-      sums.add(last.weight, cells);
+    if (left > 0) {
+      const Tap last = row[0];
+      sums.add(last.weight, load(last.cell * map_row + column));
+    }
+    return sums;
+  }
+
+  // The sum of values(cell) along a row of cells.
+  template <typename Values>
+  __device__ Sums sum_row(const TapBin& columns, Values values) const {
+    const Tap* column = plan.entries(columns);
+    Sums sums = {};
+#pragma unroll 1
+    for (int left = columns.count; left > 0; --left) {
+      const Tap along = *column++;
+      sums.add(along.weight, values(along.cell));
     }
     return sums;
   }
 
   // One value from the map itself.
-  __device__ void pool(wide_int box, wide_int row, wide_int column,
-                       const Channels& channels) const {
-    const TapBin row_bin = plan.rows[row], column_bin = plan.columns[column];
-    if (row_bin.count == 0 || column_bin.count == 0) {
-      store_empty(box, row, column, channels);
+  __device__ void pool(int row, int column) const {
+    const TapBin rows = plan.rows[row], columns = plan.columns[column];
+    if (rows.count == 0 || columns.count == 0) {
+      store_empty(row, column);
       return;
     }
-    const Storage* map = map_of(channels);
-    const Tap* columns = plan.entries(column_bin);
-    Sums sums;
-#pragma unroll 1
-    for (int i = 0; i < column_bin.count; ++i) {
-      const Tap along = columns[i];
-      const Storage* cells = map + along.cell * static_cast<Offset>(maps.column);
-      sums.add(along.weight, sum_column(cells, row_bin).item);
-    }
-    store(box, row, column, channels, sums.item);
+    store(row, column,
+          sum_row(columns, [&](int cell) { return sum_column(cell * map_column, rows); }));
   }
 };
 
@@ -100,91 +107,90 @@ struct Average {
 
 // Whether summing down every column of the window costs little more than down those that are read.
 __device__ inline bool is_dense(const AxisHead& columns) {
-  return columns.window.meets(0, columns.window.last) &&
-         columns.window.last - columns.window.first <= 2 * columns.used;
+  const Window& window = columns.window;
+  return window.first < window.last && window.last - window.first <= 2 * columns.used;
 }
 
-__device__ inline void pool_window(const Average& average, wide_int box, const Channels& channels,
-                                   int first_row, int rows, Sums* down) {
-  const int lane = static_cast<int>(threadIdx.x);
+// How a lane goes through a box's window and bins: as in all channels, since to begin takes
+// divisions.
+struct Walks {
+  Window window;
+  int width;
+  Walk cells, bins;
+
+  __device__ Walks(const Call& call, const PlanHead& head)
+      : window(head.columns.window),
+        width(window.last - window.first),
+        cells(threadIdx.x, maximum(width, 1), warp_size),
+        bins(threadIdx.x, static_cast<int>(call.columns.bins), warp_size) {}
+};
+
+__device__ inline void pool_window(const Average& average, const Walks& walks, int first_row,
+                                   int rows, Sums* down) {
   const BoxPlan<Taps>& plan = average.plan;
-  const Window window = plan.head->columns.window;
-  const int width = window.last - window.first;
-  const Storage* map = average.map_of(channels) + window.first;
   __syncwarp();  // all have read what was there
-  for (Walk cell(lane, width, warp_size); cell.row < rows; cell.step()) {
-    down[cell.row * width + cell.column] =
-        average.sum_column(map + cell.column, plan.rows[first_row + cell.row]);
+  for (Walk cell = walks.cells; cell.row < rows; cell.step()) {
+    down[cell.row * walks.width + cell.column] =
+        average.sum_column(walks.window.first + cell.column, plan.rows[first_row + cell.row]);
   }
   __syncwarp();
-  const int columns = static_cast<int>(average.call.columns.bins);
-  for (Walk bin(lane, columns, warp_size); bin.row < rows; bin.step()) {
+  for (Walk bin = walks.bins; bin.row < rows; bin.step()) {
     const int row = first_row + bin.row;
-    const TapBin column_bin = plan.columns[bin.column];
-    if (column_bin.count == 0 || plan.rows[row].count == 0) {
-      average.store_empty(box, row, bin.column, channels);
+    const TapBin columns = plan.columns[bin.column];
+    if (columns.count == 0 || plan.rows[row].count == 0) {
+      average.store_empty(row, bin.column);
       continue;
     }
-    const Tap* taps = plan.entries(column_bin);
-    const Sums* line = down + bin.row * width - window.first;
-    Sums sums;
-#pragma unroll 1
-    for (int i = 0; i < column_bin.count; ++i) {
-      const Tap along = taps[i];
-      sums.add(along.weight, line[along.cell].item);
-    }
-    average.store(box, row, bin.column, channels, sums.item);
+    const Sums* line = down + bin.row * walks.width - walks.window.first;
+    average.store(row, bin.column, average.sum_row(columns, [&](int cell) { return line[cell]; }));
   }
 }
 
-// One pack of channels, by a warp.
-__device__ inline void pool_plane(const Average& average, wide_int box, const Channels& channels,
-                                  Sums* down) {
+// By a warp.
+__device__ inline void pool_plane(const Average& average, const Walks& walks, Sums* down) {
   const Call& call = average.call;
-  const AxisHead& columns = average.plan.head->columns;
-  const int width = columns.window.last - columns.window.first;
   const int room = static_cast<int>(call.stage), bins = static_cast<int>(call.rows.bins);
-  if (width > room || !is_dense(columns)) {
-    for (wide_int row = 0; row < bins; ++row) {
-      for (wide_int column = threadIdx.x; column < call.columns.bins; column += warp_size) {
-        average.pool(box, row, column, channels);
+  if (walks.width > room || !is_dense(average.plan.head->columns)) {
+    for (int row = 0; row < bins; ++row) {
+      for (int column = threadIdx.x; column < call.columns.bins; column += warp_size) {
+        average.pool(row, column);
       }
     }
     return;
   }
-  const int rows_at_once = minimum(room / width, bins);
+  const int rows_at_once = minimum(room / walks.width, bins);
   for (int row = 0; row < bins; row += rows_at_once) {
-    pool_window(average, box, channels, row, minimum(rows_at_once, bins - row), down);
+    pool_window(average, walks, row, minimum(rows_at_once, bins - row), down);
   }
 }
 
 }  // namespace roipool
 
 // NCHW: blocks of (32, warps). NHWC: see pool.h.
-extern "C" __global__ void __launch_bounds__(256, 4)
+extern "C" __global__ void __launch_bounds__(256, roipool::min_blocks)
     average_forward(const roipool::Value* __restrict__ boxes, const void* __restrict__ images,
                     const roipool::Storage* __restrict__ features,
                     roipool::Storage* __restrict__ output, char* __restrict__ scratch,
                     const roipool::Call call) {
   using namespace roipool;
-  const Average average(features, output, scratch, call);
+  const BoxPlan<Taps> plan = plan_of_block<Taps>(scratch, call);
   const auto prepare = [&](wide_int box, const Bins& bins) {
-    plan_box(boxes, images, call, box, bins, average.plan);
-    return !is_skipped(call, average.plan.head->image);
+    plan_box(boxes, images, call, box, bins, plan);
+    return !is_skipped(call, plan.head->image);
   };
   if (channels_last) {
-    for_each_value(call, prepare, [&](wide_int box, wide_int row, wide_int column,
-                                      const Channels& channels) {
-      average.pool(box, row, column, channels);
+    for_each_value(call, prepare, [&](wide_int box, int row, int column, const Channels& channels) {
+      Average(call, plan, features, output, box, channels).pool(row, column);
     });
     return;
   }
   Sums* down = static_cast<Sums*>(shared_after_plan(call)) + threadIdx.y * call.stage;
   for_each_part(call, prepare, [&](wide_int box, wide_int part) {
+    const Walks walks(call, *plan.head);
     const wide_int packs = divide(call.channels + pack - 1, pack);
     const wide_int first = part * call.share, last = minimum(first + call.share, packs);
     for (wide_int number = first + threadIdx.y; number < last; number += blockDim.y) {
-      pool_plane(average, box, Channels(call, number), down);
+      pool_plane(Average(call, plan, features, output, box, Channels(call, number)), walks, down);
     }
   });
 }

@@ -6,8 +6,8 @@
 
 namespace roipool {
 
-// More #defines of this file: the type of an argmax, int or wide_int, and whether it is the index y *
-// width + x of a cell rather than the index of a sample.
+// More #defines of this file: the type of an argmax, int or wide_int, and whether it is the index y
+// * width + x of a cell rather than the index of a sample.
 typedef ROIPOOL_ARGMAX_TYPE Index;
 const bool argmax_is_cell = ROIPOOL_ARGMAX_IS_CELL;
 
@@ -24,8 +24,8 @@ struct SampleValues {
   const Strides& strides;
 
   __device__ void load(int y, int x, Value* cells) const {
-    const Offset at = y * static_cast<Offset>(strides.row) +
-                      x * static_cast<Offset>(strides.column);
+    const Offset at =
+        y * static_cast<Offset>(strides.row) + x * static_cast<Offset>(strides.column);
     Channels::load(map + at, strides.channel, cells);
   }
   __device__ void add_corner(int y, int x, Value weight, Value* values) const {
@@ -125,19 +125,19 @@ __device__ inline void pool_boxes(const Value* __restrict__ boxes, const void* _
     plan_box(boxes, images, call, box, bins, plan);
     return true;
   };
-  for_each_value(call, prepare, [&](wide_int box, wide_int row, wide_int column,
-                                    const Channels& channels) {
-    const wide_int image = maximum<wide_int>(plan.head->image, 0);
-    const SampleValues values = {features + image * maps.outer + channels.first * maps.channel,
-                                 maps};
-    const RunningMaxima<Track> running = pool_bin<Track>(
-        call, values, samples_of(plan, plan.rows[row]), samples_of(plan, plan.columns[column]));
-    const wide_int at = box * pooled.outer + channels.first * pooled.channel + row * pooled.row +
-                        column * pooled.column;
-    Channels::store(running.value, output + at, pooled.channel);
-    if (Track == value_only || argmax == nullptr) return;
-    for (int c = 0; c < pack; ++c) argmax[at + c * pooled.channel] = running.index[c];
-  });
+  for_each_value(
+      call, prepare, [&](wide_int box, wide_int row, wide_int column, const Channels& channels) {
+        const wide_int image = maximum<wide_int>(plan.head->image, 0);
+        const SampleValues values = {features + image * maps.outer + channels.first * maps.channel,
+                                     maps};
+        const RunningMaxima<Track> running = pool_bin<Track>(
+            call, values, samples_of(plan, plan.rows[row]), samples_of(plan, plan.columns[column]));
+        const wide_int at = box * pooled.outer + channels.first * pooled.channel +
+                            row * pooled.row + column * pooled.column;
+        Channels::store(running.value, output + at, pooled.channel);
+        if (Track == value_only || argmax == nullptr) return;
+        for (int c = 0; c < pack; ++c) argmax[at + c * pooled.channel] = running.index[c];
+      });
 }
 
 }  // namespace roipool

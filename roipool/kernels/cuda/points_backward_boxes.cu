@@ -39,7 +39,8 @@ extern "C" __global__ void __launch_bounds__(256)
     points_backward_boxes(const roipool::Value* __restrict__ boxes, const void* __restrict__ images,
                           const roipool::Storage* __restrict__ grad_output,
                           const roipool::Storage* __restrict__ features,
-                          roipool::Value* __restrict__ grad_boxes, char*, const roipool::Call call) {
+                          roipool::Value* __restrict__ grad_boxes, char*,
+                          const roipool::Call call) {
   using namespace roipool;
   const Strides maps = strides_of_maps(call), pooled = strides_of_pooled(call);
   for (wide_int box = blockIdx.x; box < call.boxes; box += gridDim.x) {

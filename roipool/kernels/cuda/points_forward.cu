@@ -53,17 +53,17 @@ extern "C" __global__ void __launch_bounds__(256)
     planned = &region_of_block(boxes, images, call, box);
     return !is_skipped(call, planned->image);
   };
-  for_each_value(call, prepare, [&](wide_int box, wide_int row, wide_int column,
-                                    const Channels& channels) {
-    const wide_int image = maximum<wide_int>(planned->image, 0);
-    AveragedBin bin(features + image * maps.outer + channels.first * maps.channel, maps);
-    if (planned->image >= 0 && call.rows.size > 0 && call.columns.size > 0) {
-      visit_bin_of_region(planned->region, row * call.columns.bins + column, bin);
-    }
-    bin.finish(static_cast<Value>(call.empty_value));
-    Channels::store(bin.sums,
-                    output + box * pooled.outer + channels.first * pooled.channel +
-                        row * pooled.row + column * pooled.column,
-                    pooled.channel);
-  });
+  for_each_value(
+      call, prepare, [&](wide_int box, wide_int row, wide_int column, const Channels& channels) {
+        const wide_int image = maximum<wide_int>(planned->image, 0);
+        AveragedBin bin(features + image * maps.outer + channels.first * maps.channel, maps);
+        if (planned->image >= 0 && call.rows.size > 0 && call.columns.size > 0) {
+          visit_bin_of_region(planned->region, row * call.columns.bins + column, bin);
+        }
+        bin.finish(static_cast<Value>(call.empty_value));
+        Channels::store(bin.sums,
+                        output + box * pooled.outer + channels.first * pooled.channel +
+                            row * pooled.row + column * pooled.column,
+                        pooled.channel);
+      });
 }

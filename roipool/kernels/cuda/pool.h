@@ -10,8 +10,8 @@ namespace roipool {
 template <typename Kind>
 __device__ inline BoxPlan<Kind> plan_of_block(char* scratch, const Call& call) {
   PlanHead* head = reinterpret_cast<PlanHead*>(roipool_shared_memory);
-  char* memory = plan_is_shared ? reinterpret_cast<char*>(head + 1)
-                                : scratch + blockIdx.x * call.plan_bytes;
+  char* memory =
+      plan_is_shared ? reinterpret_cast<char*>(head + 1) : scratch + blockIdx.x * call.plan_bytes;
   return {head, memory, call};
 }
 

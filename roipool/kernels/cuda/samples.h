@@ -5,8 +5,7 @@
 
 namespace roipool {
 
-__device__ inline BinSamples<Value> samples_of(const BoxPlan<Samples>& plan,
-                                               const SampleBin& bin) {
+__device__ inline BinSamples<Value> samples_of(const BoxPlan<Samples>& plan, const SampleBin& bin) {
   return {plan.entries(bin), bin.count, bin.first_index, bin.total};
 }
 
