@@ -52,6 +52,7 @@ class PlanKind(NamedTuple):
 TAPS = PlanKind("taps", 8, {4: 8, 8: 16})
 SLOPED_TAPS = PlanKind("sloped_taps", 8, {4: 16, 8: 32})
 SAMPLES = PlanKind("samples", 24, {4: 24, 8: 40})
+CELLS = PlanKind("cells", 24, {4: 0, 8: 0})
 BYTES_OF_HEAD = 32
 # Blocks that may have the plans of their boxes in scratch memory, where shared memory is too small.
 MAX_BLOCKS_WITH_SCRATCH = 2**10
@@ -295,8 +296,9 @@ def maximum(sizes: Sizes, return_argmax: bool, vector_aligned: bool) -> Launches
         name = "maximum_forward_nan_restarts"
     elif return_argmax:
         name = "maximum_forward_argmax"
+    kind = CELLS if rules.argmax_is_cell else SAMPLES
     return planned_by_blocks(
-        sizes, SAMPLES, "maximum_forward", name, call, grid,
+        sizes, kind, "maximum_forward", name, call, grid,
         pack=pack, argmax_is_cell=int(rules.argmax_is_cell), argmax_type=INTEGERS[wide],
     )  # fmt: skip
 

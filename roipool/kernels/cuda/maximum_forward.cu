@@ -80,18 +80,30 @@ struct RunningMaxima {
   }
 };
 
+// What plans consist of here.
+template <bool whole_cells>
+struct KindOfMaxima {
+  typedef Samples type;
+};
+template <>
+struct KindOfMaxima<true> {
+  typedef Cells type;
+};
+typedef BoxPlan<KindOfMaxima<argmax_is_cell>::type> Plan;
+
 template <Tracking Track>
 __device__ inline RunningMaxima<Track> pool_bin(const Call& call, const SampleValues& values,
-                                                const BinSamples<Value>& rows,
-                                                const BinSamples<Value>& columns) {
+                                                const Plan& plan, const SampleBin& row_bin,
+                                                const SampleBin& column_bin) {
+  const BinSamples<Value> rows = samples_of(plan, row_bin), columns = samples_of(plan, column_bin);
   const wide_int outside = call.outside_is_zero ? first_outside(rows, columns) : -1;
   if (rows.count == 0 || columns.count == 0) {
     return RunningMaxima<Track>(outside >= 0 ? Value(0) : static_cast<Value>(call.empty_value));
   }
   RunningMaxima<Track> running(static_cast<Value>(call.lowest));
   Value candidates[pack];
-  if (argmax_is_cell) {  // whole cells, which lie side by side
-    const int top = rows.sample->first, left = columns.sample->first;
+  if (argmax_is_cell) {
+    const int top = row_bin.begin, left = column_bin.begin;
     for (int y = top; y < top + rows.count; ++y) {
       for (int x = left; x < left + columns.count; ++x) {
         values.load(y, x, candidates);
@@ -118,26 +130,27 @@ __device__ inline void pool_boxes(const Value* __restrict__ boxes, const void* _
                                   const Storage* __restrict__ features,
                                   Storage* __restrict__ output, Index* __restrict__ argmax,
                                   char* __restrict__ scratch, const Call& call) {
-  const BoxPlan<Samples> plan = plan_of_block<Samples>(scratch, call);
+  const Plan plan = plan_of_block<KindOfMaxima<argmax_is_cell>::type>(scratch, call);
   const Strides maps = strides_of_maps(call);
   const Strides pooled = strides_of_pooled(call);
   const auto prepare = [&](wide_int box, const Bins& bins) {
     plan_box(boxes, images, call, box, bins, plan);
     return true;
   };
-  for_each_value(
-      call, prepare, [&](wide_int box, wide_int row, wide_int column, const Channels& channels) {
-        const wide_int image = maximum<wide_int>(plan.head->image, 0);
-        const SampleValues values = {features + image * maps.outer + channels.first * maps.channel,
-                                     maps};
-        const RunningMaxima<Track> running = pool_bin<Track>(
-            call, values, samples_of(plan, plan.rows[row]), samples_of(plan, plan.columns[column]));
-        const wide_int at = box * pooled.outer + channels.first * pooled.channel +
-                            row * pooled.row + column * pooled.column;
-        Channels::store(running.value, output + at, pooled.channel);
-        if (Track == value_only || argmax == nullptr) return;
-        for (int c = 0; c < pack; ++c) argmax[at + c * pooled.channel] = running.index[c];
-      });
+  for_each_value(call, prepare,
+                 [&](wide_int box, wide_int row, wide_int column, const Channels& channels) {
+                   const wide_int image = maximum<wide_int>(plan.head->image, 0);
+                   const SampleValues values = {
+                       features + image * maps.outer + channels.first * maps.channel, maps};
+                   const RunningMaxima<Track> running =
+                       pool_bin<Track>(call, values, plan, plan.rows[row], plan.columns[column]);
+                   const wide_int at = box * pooled.outer + channels.first * pooled.channel +
+                                       row * pooled.row + column * pooled.column;
+                   Channels::store(running.value, output + at, pooled.channel);
+                   if (Track == value_only || argmax == nullptr) return;
+                   for (int c = 0; c < pack; ++c)
+                     argmax[at + c * pooled.channel] = running.index[c];
+                 });
 }
 
 }  // namespace roipool
