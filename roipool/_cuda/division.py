@@ -23,9 +23,9 @@ def _power_of_two(number: int) -> int:
 
 
 THREADS = 256
-# What a forward's thread, or for averages of NCHW features a warp, computes one after the other:
-# more amortise its set-up, fewer make more threads, which few boxes need.
-PACKS_PER_THREAD = 4
+# What a forward's thread, or for averages of NCHW features a warp, computes one after the other, at
+# most: more amortise its set-up, fewer make more threads, which few boxes need.
+PACKS_PER_THREAD = 8
 PACKS_PER_WARP = 2
 WARP = 32
 # Shared memory of a warp of that average: the sums down its window's columns.
@@ -46,7 +46,7 @@ class Limits(NamedTuple):
     """Where work is divided in another way: tests lower them."""
 
     max_blocks: int = 2**31 - 1  # more work than this is done by the same blocks in turn
-    many_boxes: int = 256  # from here on threads take several tasks
+    enough_blocks: int = 2048  # for all of a GPU to have work: more of it goes to the same threads
     shared_bytes: int = SHARED_BYTES  # plans beyond are in scratch memory
 
 
@@ -122,9 +122,14 @@ def divide_planes(call: Call, sizes: Sizes, pack: int) -> tuple[Call, Grid]:
     return call, Grid(call.tasks, (WARP, warps), warps * SUMS_PER_WARP)
 
 
-def _divide(call: Call, sizes: Sizes, number: int, at_once: int, turns: int) -> Call:
-    """Divide each box's packs or bins into tasks, of up to `turns` times `at_once`."""
-    share = min(at_once * (turns if call.boxes >= sizes.limits.many_boxes else 1), number)
+def _divide(call: Call, sizes: Sizes, number: int, at_once: int, max_turns: int) -> Call:
+    """Divide each box's packs or bins into tasks, of up to `max_turns` times `at_once`.
+
+    A task begins with planning its box: it is short in comparison where there are several turns.
+    """
+    blocks = call.boxes * -(-number // at_once)
+    turns = min(max(blocks // sizes.limits.enough_blocks, 1), max_turns)
+    share = min(at_once * turns, number)
     parts = -(-number // share)
     return call._replace(tasks=call.boxes * parts, parts=parts, share=share)
 

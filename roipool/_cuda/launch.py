@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from roipool._cuda.arguments import (
-    INTEGERS,
     IMAGE_KINDS,
+    INTEGERS,
     STORAGE,
     AxisCall,
     Call,
@@ -163,9 +163,7 @@ def config_of(
     return LaunchConfig(f"cuda/{file}.cu", name, tuple(texts.items()), grid, call, of_box)
 
 
-def with_plan(
-    call: Call, kind: PlanKind, sizes: Sizes, capacity: Capacity = plan_capacity
-) -> Call:
+def with_plan(call: Call, kind: PlanKind, sizes: Sizes, capacity: Capacity = plan_capacity) -> Call:
     """Return the call with the size of a box's plan, and where its entries begin."""
 
     def with_capacity(axis: AxisCall) -> AxisCall:
@@ -221,9 +219,7 @@ def planned_before(
     )
 
 
-def with_regions(
-    sizes: Sizes, file: str, call: Call, grid: Grid, **defines: str | int
-) -> Launches:
+def with_regions(sizes: Sizes, file: str, call: Call, grid: Grid, **defines: str | int) -> Launches:
     """Return the launch of an engine whose blocks compute the regions of their boxes."""
     grid = grid._replace(shared=grid.shared + BYTES_OF_REGION)
     return Launches(config_of(sizes, file, file, call, grid, **defines))

@@ -47,8 +47,8 @@ class Text(NamedTuple):
     definition: str
     argmax_type: str = ""  # of files that are specialised for it
 
-    def source(self) -> str:
-        """Return the text."""
+    def source(self, **others: str | int) -> str:
+        """Return the text; `others` are defined in place of what is usual."""
         defines: dict[str, str | int] = {
             "storage": STORAGE[self.dtype],
             "definition": self.definition,
@@ -62,7 +62,7 @@ class Text(NamedTuple):
             defines["argmax_is_cell"] = int(
                 self.definition.endswith(("roi_pool", "roi_pool_gather"))
             )
-        return kernel_source(f"cuda/{self.file}.cu", **defines)
+        return kernel_source(f"cuda/{self.file}.cu", **{**defines, **others})
 
     def __str__(self) -> str:
         return "-".join(str(field) for field in self if field != "")

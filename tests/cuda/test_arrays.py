@@ -222,7 +222,7 @@ def calls(gpu: Backend) -> dict[str, tuple[Any, list[str]]]:
     return {
         "roi_pool": (
             lambda: roipool.roi_pool(maps, rois, 2, return_argmax=True),
-            ["plan_samples", "maximum_forward_argmax"],
+            ["maximum_forward_argmax"],
         ),
         "roi_pool_backward": (
             lambda: roipool.roi_pool_backward(grad, argmax, rois, shape),
@@ -230,11 +230,11 @@ def calls(gpu: Backend) -> dict[str, tuple[Any, list[str]]]:
         ),
         "roi_align": (
             lambda: roipool.roi_align(maps, boxes, 2, batch_indices=images),
-            ["plan_taps", "average_forward"],
+            ["average_forward"],
         ),
         "roi_align max": (
             lambda: roipool.roi_align(maps, rois, 2, mode="max"),
-            ["plan_samples", "maximum_forward"],
+            ["maximum_forward"],
         ),
         "roi_align_backward": (
             lambda: roipool.roi_align_backward(grad, rois, shape),
@@ -246,15 +246,15 @@ def calls(gpu: Backend) -> dict[str, tuple[Any, list[str]]]:
         ),
         "roi_align_backward_rois": (
             lambda: roipool.roi_align_backward_rois(grad, maps, rois),
-            ["plan_sloped_taps", "average_backward_boxes"],
+            ["average_backward_boxes"],
         ),
         "crop_and_resize": (
             lambda: roipool.crop_and_resize(maps, boxes, images, 2),
-            ["reshape", "plan_taps", "average_forward"],
+            ["reshape", "average_forward"],
         ),
         "one array per image": (
             lambda: roipool.roi_align(maps, [boxes[:1], boxes[1:]], 2),
-            ["setitem", "fill", "setitem", "fill", "plan_taps", "average_forward"],
+            ["setitem", "fill", "setitem", "fill", "average_forward"],
         ),
     }
 
@@ -369,8 +369,9 @@ def test_gpus_that_cannot_run_kernels(is_hip: bool, capability: str, message: st
 def launch_text(gpu: Backend, body: str, *arrays: Any) -> None:
     """Run a text that includes call.h with int64 arrays a, b, c and a zeroed call."""
     text = kernel_source(
-        "cuda/call.h", storage="float", definition="roi_pool", channels_last=0, pack=1
-    )
+        "cuda/call.h", storage="float", definition="roi_pool", channels_last=0, pack=1,
+        plan_is_shared=1, offset="int",
+    )  # fmt: skip
     parameters = ", ".join(f"long long* {name}" for name, _ in zip("abc", arrays, strict=False))
     text += f'extern "C" __global__ void check({parameters}, const roipool::Call call) {{'
     kernel = sys.modules["cupy"].RawKernel(text + body + "}\n", "check", OPTIONS)

@@ -189,7 +189,11 @@ def test_positions_of_argmax_are_the_cpus(gpu: Backend, definition: Definition, 
 
 HEAD = np.dtype(
     [("image", np.int64)]
-    + [(f"{axis}_{name}", np.int32) for axis in ("row", "column") for name in ("first", "last", "used")]
+    + [
+        (f"{axis}_{name}", np.int32)
+        for axis in ("row", "column")
+        for name in ("first", "last", "used")
+    ]
 )
 
 

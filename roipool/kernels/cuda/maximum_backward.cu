@@ -68,7 +68,7 @@ __device__ inline void add_to_argmax(const Sample<Value>& y, const Sample<Value>
 
 }  // namespace roipool
 
-extern "C" __global__ void __launch_bounds__(64)
+extern "C" __global__ void __launch_bounds__(256)
     plan_samples(const roipool::Value* boxes, const void* images, char* scratch,
                  const roipool::Call call) {
   roipool::plan_boxes<roipool::Samples>(boxes, images, scratch, call);

@@ -149,13 +149,14 @@ __device__ inline void visit_bin(const Axis<Value>& axis, int bin, Sink& sink) {
   }
 }
 
-// Some of a box's bins, counted through row by row.
+// Some of a box's bins: rows from the first on, and columns, which go on with column 0 after the
+// last.
 struct Bins {
-  wide_int first;
-  wide_int last;
+  wide_int first_row, rows;
+  wide_int first_column, columns;
 };
 __device__ inline Bins all_bins(const Call& call) {
-  return {0, call.rows.bins * call.columns.bins};
+  return {0, call.rows.bins, 0, call.columns.bins};
 }
 
 // Reserves entries for a bin, of those [first, last), writes them, and returns the bin.
@@ -185,10 +186,8 @@ template <typename Kind>
 __device__ inline void plan_box(const Value* boxes, const void* images, const Call& call,
                                 wide_int box, const Bins& bins, const BoxPlan<Kind>& plan) {
   const int thread = static_cast<int>(threadIdx.x + threadIdx.y * blockDim.x);
-  const wide_int image = image_of_box(images, call, box);
-  const Division first = divide_with_rest(bins.first, call.columns.bins);
-  const wide_int rows = divide(bins.last - 1, call.columns.bins) - first.quotient + 1;
-  const wide_int all = rows + minimum(bins.last - bins.first, call.columns.bins);
+  const wide_int all = bins.rows + bins.columns;
+  const wide_int image = thread < all ? image_of_box(images, call, box) : -1;
   __syncthreads();
   if (thread == 0) {
     const AxisHead empty = {{after_all_cells, 0}, 0};
@@ -198,8 +197,8 @@ __device__ inline void plan_box(const Value* boxes, const void* images, const Ca
   const int row_entries = static_cast<int>(call.rows.capacity);
   const int column_entries = static_cast<int>(call.columns.capacity);
   for (wide_int item = thread; item < all; item += blockDim.x * blockDim.y) {
-    const bool vertical = item < rows;
-    wide_int bin = vertical ? first.quotient + item : first.rest + item - rows;
+    const bool vertical = item < bins.rows;
+    wide_int bin = vertical ? bins.first_row + item : bins.first_column + item - bins.rows;
     if (!vertical && bin >= call.columns.bins) bin -= call.columns.bins;
     (vertical ? plan.rows : plan.columns)[bin] = plan_bin<Kind>(
         axis_of_box(boxes, call, vertical, box, image), static_cast<int>(bin), plan.all_entries,

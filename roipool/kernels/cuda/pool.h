@@ -78,12 +78,16 @@ struct Channels {
   }
 };
 
-// The bins of a part.
+// The bins of a part: for NHWC features, some of those that are counted row by row.
 __device__ inline Bins bins_of_part(const Call& call, wide_int part) {
   const Bins all = all_bins(call);
   if (!channels_last) return all;
-  const wide_int begin = part * call.share;
-  return {begin, minimum(begin + call.share, all.last)};
+  const wide_int begin = part * call.share,
+                 end = minimum(begin + call.share, all.rows * all.columns);
+  const Division first = divide_with_rest(begin, all.columns);
+  const wide_int last_row = divide(end - 1, all.columns);
+  return {first.quotient, last_row + 1 - first.quotient, first.rest,
+          minimum(end - begin, all.columns)};
 }
 
 // For each part of a box that is this block's: `prepare(box, bins)` by all threads at once, and

@@ -122,11 +122,10 @@ void check_shared(const Request& request, int lane, Kind kind) {
   const u64 last = (request.addresses[lane] + request.bytes - 1) / piece_bytes;
   for (u64 at = first; at <= last; ++at) {
     Piece& piece = block.pieces[at];
-    const bool both_atomic = kind == atomics && piece.atomic;
-    const bool after_atomics =
-        piece.several_atomics && piece.write.barriers == block.barriers && kind != atomics;
-    if ((unordered(piece.write) && !both_atomic) || after_atomics) {
-      race(piece.write, writes ? "writes" : "a write and a read");
+    if (unordered(piece.write)) race(piece.write, writes ? "writes" : "a write and a read");
+    const bool atomic_since = piece.atomic.thread >= 0 && piece.atomic.barriers == block.barriers;
+    if (kind != atomics && (unordered(piece.atomic) || (atomic_since && piece.several_atomics))) {
+      race(piece.atomic, writes ? "an atomic and a write" : "an atomic and a read");
     }
     const bool read_since = piece.read.thread >= 0 && piece.read.barriers == block.barriers;
     if (writes) {
@@ -135,9 +134,13 @@ void check_shared(const Request& request, int lane, Kind kind) {
       if (unordered(piece.read) || (read_since && (piece.several_warps || by_lanes))) {
         race(piece.read, "a read and a write");
       }
-      const bool several = both_atomic && piece.write.barriers == block.barriers &&
-                           (piece.several_atomics || piece.write.thread != thread);
-      piece = {now, Access(), false, false, kind == atomics, several};
+      const bool several =
+          atomic_since && (piece.several_atomics || piece.atomic.thread != thread);
+      if (kind == atomics) {
+        piece = {piece.write, Access(), now, false, false, several};
+      } else {
+        piece = {now, Access(), Access(), false, false, false};
+      }
       continue;
     }
     const bool same = same_warp(piece.read);
