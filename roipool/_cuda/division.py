@@ -68,8 +68,8 @@ class Sizes(NamedTuple):
     index_type: np.dtype[Any]
     index_stride: int
     pooling: Pooling
-    map_shape: tuple[int, ...]
-    skips: bool = False  # boxes of no image, which another level has
+    map_shapes: tuple[tuple[int, ...], ...]  # of each level
+    scales: tuple[float, ...]  # the same
     limits: Limits = Limits()
 
     @property
@@ -152,7 +152,7 @@ def divide_maps(
     tile, the weight of each bin that is staged, and the first and the last bin that read it.
     """
     real = sizes.real.itemsize
-    height, width, bins = call.rows.size, call.columns.size, call.rows.bins * call.columns.bins
+    height, width, bins = call.height, call.width, call.rows.bins * call.columns.bins
     lanes = min(_power_of_two(-(-call.channels // pack)), TILE_LANES)
     pitch = (lanes + 1 if lanes > 1 else 1) * pack
     cells = TILE_BYTES * pack // (pitch * real)
@@ -160,9 +160,14 @@ def divide_maps(
     rows = max(min(height, cells // columns), 1)
     owners = min(_power_of_two(rows), THREADS // WARP)
     threads = max(lanes * owners, WARP)
-    tiles = -(-height // rows) * -(-width // columns)
+    levels, tasks = [], 0
+    for level in call.levels:
+        levels.append(level._replace(first_task=tasks))
+        tiles = -(-level.rows // rows) * -(-level.columns // columns)
+        tasks += call.images * -(-call.channels // (lanes * pack)) * tiles
     call = call._replace(
-        tasks=call.images * -(-call.channels // (lanes * pack)) * tiles,
+        tasks=tasks,
+        levels=tuple(levels),
         lanes=lanes,
         tile_rows=rows,
         tile_columns=columns,
@@ -187,7 +192,7 @@ def divide_runs(call: Call, sizes: Sizes) -> tuple[Call, Grid]:
     """Divide the maps of a backward into runs of cells, a warp per channel."""
     real = sizes.real.itemsize
     lanes = min(_power_of_two(call.channels), RUN_CHANNELS) if sizes.channels_last else 1
-    cells = call.rows.size * call.columns.size
+    cells = call.height * call.width
     runs = -(-cells // (RUN_BYTES // (lanes * real) - 1))
     share = -(-cells // runs)
     groups = -(-call.channels // lanes)

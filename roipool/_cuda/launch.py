@@ -5,7 +5,8 @@ Pure functions of immutable values, so that results are cached; ``engine`` compi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +17,7 @@ from roipool._cuda.arguments import (
     STORAGE,
     AxisCall,
     Call,
+    Level,
     argument_of,
     cached,
 )  # fmt: skip
@@ -96,11 +98,15 @@ class LaunchConfig(NamedTuple):
     call: Call
     tasks_of_box: int = 0  # 0 where tasks are not those of boxes
 
-    def call_for(self, boxes: int) -> np.ndarray[Any, Any]:
-        """Return the kernel's argument for so many boxes; blocks that are then too many end."""
+    def call_for(self, boxes: int, maps: Sequence[int]) -> np.ndarray[Any, Any]:
+        """Return the kernel's argument for so many boxes; blocks that are then too many end.
+
+        `maps` are the addresses of the levels' maps, if there are several.
+        """
         argument = argument_of(self.call)
-        if boxes != self.call.boxes:
+        if boxes != self.call.boxes or maps:
             argument = argument.copy()
+            argument["levels"]["address"] = maps or 0
             argument["boxes"] = boxes
             if self.tasks_of_box:
                 argument["tasks"] = boxes * self.tasks_of_box
@@ -124,19 +130,21 @@ def call_of(sizes: Sizes, **fields: Any) -> Call:
     channel, row, column = AXES[pooling.layout]
     box_stride, coordinate_stride = (stride // sizes.real.itemsize for stride in sizes.box_strides)
     call = Call(
-        images=sizes.map_shape[0],
-        channels=sizes.map_shape[channel],
+        images=sizes.map_shapes[0][0],
+        channels=sizes.map_shapes[0][channel],
         boxes=sizes.boxes,
         box_stride=box_stride,
         coordinate_stride=coordinate_stride,
         image_stride=sizes.index_stride // sizes.index_type.itemsize,
-        rows=AxisCall(sizes.map_shape[row], pooling.output_size[0], definition.sampling[0]),
-        columns=AxisCall(sizes.map_shape[column], pooling.output_size[1], definition.sampling[1]),
-        scale=definition.scale,
+        rows=AxisCall(pooling.output_size[0], definition.sampling[0]),
+        columns=AxisCall(pooling.output_size[1], definition.sampling[1]),
         angle_scale=definition.angle_scale,
         image_kind=IMAGE_KINDS[dtype_name(sizes.index_type)],
         aligned=definition.aligned,
-        skips=sizes.skips,
+        levels=tuple(
+            Level(shape[row], shape[column], scale)
+            for shape, scale in zip(sizes.map_shapes, sizes.scales, strict=True)
+        ),
     )
     return call._replace(**fields)
 
@@ -155,7 +163,10 @@ def config_of(
         "channels_last": int(sizes.channels_last),
         "pack": 1,
         "plan_is_shared": 1,
-        "offset": INTEGERS[int(np.prod(sizes.map_shape[1:])) > np.iinfo(np.int32).max],
+        "levels": len(sizes.map_shapes),
+        "offset": INTEGERS[
+            max(math.prod(shape[1:]) for shape in sizes.map_shapes) > np.iinfo(np.int32).max
+        ],
         **defines,
     }
     grid = grid._replace(blocks=min(grid.blocks, sizes.limits.max_blocks))
@@ -166,11 +177,11 @@ def config_of(
 def with_plan(call: Call, kind: PlanKind, sizes: Sizes, capacity: Capacity = plan_capacity) -> Call:
     """Return the call with the size of a box's plan, and where its entries begin."""
 
-    def with_capacity(axis: AxisCall) -> AxisCall:
+    def with_capacity(axis: AxisCall, size: int) -> AxisCall:
         name = sizes.pooling.definition.name
-        return axis._replace(capacity=capacity(kind, name, axis.sampling, axis.size, axis.bins))
+        return axis._replace(capacity=capacity(kind, name, axis.sampling, size, axis.bins))
 
-    rows, columns = with_capacity(call.rows), with_capacity(call.columns)
+    rows, columns = with_capacity(call.rows, call.height), with_capacity(call.columns, call.width)
     entries_at = up((rows.bins + columns.bins) * kind.bin, 16)
     entries = (rows.capacity + columns.capacity) * kind.entry[sizes.real.itemsize]
     return call._replace(
@@ -304,7 +315,7 @@ def argmax_dtype(sizes: Sizes) -> np.dtype[Any]:
     """Return the dtype of argmax; the host does not know how many samples an adaptive grid has."""
     definition = sizes.pooling.definition
     _, row, column = AXES[sizes.pooling.layout]
-    height, width = sizes.map_shape[row], sizes.map_shape[column]
+    height, width = sizes.map_shapes[0][row], sizes.map_shapes[0][column]
     traits = TRAITS[definition.name]
     if sizes.pooling.rules.argmax_is_cell:
         numbers = height * width

@@ -56,6 +56,7 @@ class Text(NamedTuple):
             "pack": self.pack,
             "plan_is_shared": 1,
             "offset": "int",
+            "levels": 1,
         }
         if self.argmax_type:
             defines["argmax_type"] = self.argmax_type

@@ -21,7 +21,7 @@ from _support.emulator import memory, streams
 from _support.run_python import NOT_INSTALLED, ONLY_ARRAYS, run_python
 
 import roipool
-from roipool._cuda.arguments import CALL_TYPE
+from roipool._cuda.arguments import call_type
 from roipool._cuda.source import OPTIONS, kernel_source
 
 # ---- Boxes of no image
@@ -370,13 +370,13 @@ def launch_text(gpu: Backend, body: str, *arrays: Any) -> None:
     """Run a text that includes call.h with int64 arrays a, b, c and a zeroed call."""
     text = kernel_source(
         "cuda/call.h", storage="float", definition="roi_pool", channels_last=0, pack=1,
-        plan_is_shared=1, offset="int",
+        plan_is_shared=1, offset="int", levels=1,
     )  # fmt: skip
     parameters = ", ".join(f"long long* {name}" for name, _ in zip("abc", arrays, strict=False))
     text += f'extern "C" __global__ void check({parameters}, const roipool::Call call) {{'
     kernel = sys.modules["cupy"].RawKernel(text + body + "}\n", "check", OPTIONS)
     with arrays[0].device:  # an emulated launch also compares the sizes of all arguments
-        kernel((1,), (1,), (*arrays, np.zeros(1, CALL_TYPE)))
+        kernel((1,), (1,), (*arrays, np.zeros(1, call_type(1))))
 
 
 def test_division_of_any_size(gpu: Backend) -> None:
@@ -393,9 +393,10 @@ def test_division_of_any_size(gpu: Backend) -> None:
 
 def test_call_has_the_same_fields_on_both_sides(gpu: Backend) -> None:
     fields = []
-    for name, (type_, offset) in sorted(CALL_TYPE.fields.items()):
-        inner = type_.fields or {}
-        fields += [(f"{name}.{part}", offset + at) for part, (_, at) in sorted(inner.items())]
+    for name, (type_, offset) in sorted(call_type(1).fields.items()):
+        inner = type_.base.fields or {}
+        whole = f"{name}[0]" if type_.shape else name
+        fields += [(f"{whole}.{part}", offset + at) for part, (_, at) in sorted(inner.items())]
         if not inner:
             fields.append((name, offset))
     lines = [

@@ -176,9 +176,9 @@ __device__ inline void gather_chunk(const ReadersOfTile& readers, const Chunk& c
 }  // namespace roipool
 
 extern "C" __global__ void __launch_bounds__(256)
-    plan_taps(const roipool::Value* boxes, const void* images, char* scratch,
-              const roipool::Call call) {
-  roipool::plan_boxes<roipool::Taps>(boxes, images, scratch, call);
+    plan_taps(const roipool::Value* boxes, const void* images, const roipool::wide_int* levels,
+              char* scratch, const roipool::Call call) {
+  roipool::plan_boxes<roipool::Taps>({boxes, images, levels}, scratch, call);
 }
 
 extern "C" __global__ void __launch_bounds__(256, 4)

@@ -36,16 +36,16 @@ __device__ inline void slopes_of_bin(const Storage* map, const Strides& strides,
 
 extern "C" __global__ void __launch_bounds__(256, 3) average_backward_boxes(
     const roipool::Value* __restrict__ boxes, const void* __restrict__ images,
-    const roipool::Storage* __restrict__ grad_output, const roipool::Storage* __restrict__ features,
-    roipool::Value* __restrict__ grad_boxes, char* __restrict__ scratch, const roipool::Call call) {
+    const roipool::wide_int* __restrict__ levels, const roipool::Storage* __restrict__ grad_output,
+    const roipool::Storage* __restrict__ features, roipool::Value* __restrict__ grad_boxes,
+    char* __restrict__ scratch, const roipool::Call call) {
   using namespace roipool;
   const BoxPlan<SlopedTaps> plan = plan_of_block<SlopedTaps>(scratch, call);
-  const Strides maps = strides_of_maps(call);
   const Strides pooled = strides_of_pooled(call);
   const int thread = static_cast<int>(threadIdx.x + threadIdx.y * blockDim.x);
   for (wide_int box = blockIdx.x; box < call.boxes; box += gridDim.x) {
-    plan_box(boxes, images, call, box, all_bins(call), plan);
-    if (is_skipped(call, plan.head->image)) continue;
+    plan_box({boxes, images, levels}, call, box, all_bins(call), plan);
+    const Map<const Storage> map(call, features, plan.head->image);
     const Share share = share_of_thread(call, 0);
     Value sums[4] = {};
     for (wide_int bin = share.bins.first; bin < share.bins.last; bin += share.bins.step) {
@@ -59,8 +59,8 @@ extern "C" __global__ void __launch_bounds__(256, 3) average_backward_boxes(
             compute_value(grad_output[box * pooled.outer + channel * pooled.channel +
                                       row * pooled.row + column * pooled.column]);
         Value slopes[4];
-        slopes_of_bin(features + plan.head->image * maps.outer + channel * maps.channel, maps,
-                      plan.entries(rows), rows.count, plan.entries(columns), columns.count, slopes);
+        slopes_of_bin(map.cells + channel * map.strides.channel, map.strides, plan.entries(rows),
+                      rows.count, plan.entries(columns), columns.count, slopes);
         for (int corner = 0; corner < 4; ++corner) {
           sums[corner] = multiply_add(gradient, slopes[corner], sums[corner]);
         }

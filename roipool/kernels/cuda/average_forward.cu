@@ -27,9 +27,10 @@ struct Average {
   __device__ Average(const Call& call, const BoxPlan<Taps>& plan, const Storage* features,
                      Storage* all_output, wide_int box, const Channels& channels)
       : call(call), plan(plan) {
-    const Strides maps = strides_of_maps(call), pooled = strides_of_pooled(call);
-    const wide_int image = maximum<wide_int>(plan.head->image, 0);
-    map = features + image * maps.outer + channels.first * maps.channel;
+    const Strides pooled = strides_of_pooled(call);
+    const Map<const Storage> of_box(call, features, plan.head->image);
+    const Strides& maps = of_box.strides;
+    map = of_box.cells + channels.first * maps.channel;
     output = all_output + box * pooled.outer + channels.first * pooled.channel;
     map_channel = maps.channel;
     map_row = static_cast<Offset>(maps.row);
@@ -169,14 +170,14 @@ __device__ inline void pool_plane(const Average& average, const Walks& walks, Su
 // NCHW: blocks of (32, warps). NHWC: see pool.h.
 extern "C" __global__ void __launch_bounds__(256, roipool::min_blocks)
     average_forward(const roipool::Value* __restrict__ boxes, const void* __restrict__ images,
+                    const roipool::wide_int* __restrict__ levels,
                     const roipool::Storage* __restrict__ features,
                     roipool::Storage* __restrict__ output, char* __restrict__ scratch,
                     const roipool::Call call) {
   using namespace roipool;
   const BoxPlan<Taps> plan = plan_of_block<Taps>(scratch, call);
   const auto prepare = [&](wide_int box, const Bins& bins) {
-    plan_box(boxes, images, call, box, bins, plan);
-    return !is_skipped(call, plan.head->image);
+    plan_box({boxes, images, levels}, call, box, bins, plan);
   };
   if (channels_last) {
     for_each_value(call, prepare, [&](wide_int box, int row, int column, const Channels& channels) {

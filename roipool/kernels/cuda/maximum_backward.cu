@@ -43,7 +43,7 @@ __device__ inline ListedSample listed_sample(const Call& call, const BinSamples<
                                              const BinSamples<Value>& columns, wide_int index) {
   if (rows.count == 0 || columns.count == 0) return {-1, -1};
   if (call.argmax_is_cell) {
-    return listed_sample_of_index(index, call.columns.size, rows.sample->first,
+    return listed_sample_of_index(index, call.levels[0].columns, rows.sample->first,
                                   columns.sample->first, rows.count, columns.count);
   }
   return listed_sample_of_index(index, columns.total, rows.first_index, columns.first_index,
@@ -69,9 +69,9 @@ __device__ inline void add_to_argmax(const Sample<Value>& y, const Sample<Value>
 }  // namespace roipool
 
 extern "C" __global__ void __launch_bounds__(256)
-    plan_samples(const roipool::Value* boxes, const void* images, char* scratch,
-                 const roipool::Call call) {
-  roipool::plan_boxes<roipool::Samples>(boxes, images, scratch, call);
+    plan_samples(const roipool::Value* boxes, const void* images, const roipool::wide_int* levels,
+                 char* scratch, const roipool::Call call) {
+  roipool::plan_boxes<roipool::Samples>({boxes, images, levels}, scratch, call);
 }
 
 extern "C" __global__ void __launch_bounds__(256, 5)

@@ -107,7 +107,7 @@ __device__ inline RunningMaxima<Track> pool_bin(const Call& call, const SampleVa
     for (int y = top; y < top + rows.count; ++y) {
       for (int x = left; x < left + columns.count; ++x) {
         values.load(y, x, candidates);
-        running.update(candidates, Index(y) * Index(call.columns.size) + x);
+        running.update(candidates, Index(y) * Index(call.levels[0].columns) + x);
       }
     }
   } else {
@@ -126,55 +126,52 @@ __device__ inline RunningMaxima<Track> pool_bin(const Call& call, const SampleVa
 }
 
 template <Tracking Track>
-__device__ inline void pool_boxes(const Value* __restrict__ boxes, const void* __restrict__ images,
-                                  const Storage* __restrict__ features,
+__device__ inline void pool_boxes(const Boxes& boxes, const Storage* __restrict__ features,
                                   Storage* __restrict__ output, Index* __restrict__ argmax,
                                   char* __restrict__ scratch, const Call& call) {
   const Plan plan = plan_of_block<KindOfMaxima<argmax_is_cell>::type>(scratch, call);
-  const Strides maps = strides_of_maps(call);
   const Strides pooled = strides_of_pooled(call);
   const auto prepare = [&](wide_int box, const Bins& bins) {
-    plan_box(boxes, images, call, box, bins, plan);
-    return true;
+    plan_box(boxes, call, box, bins, plan);
   };
-  for_each_value(call, prepare,
-                 [&](wide_int box, wide_int row, wide_int column, const Channels& channels) {
-                   const wide_int image = maximum<wide_int>(plan.head->image, 0);
-                   const SampleValues values = {
-                       features + image * maps.outer + channels.first * maps.channel, maps};
-                   const RunningMaxima<Track> running =
-                       pool_bin<Track>(call, values, plan, plan.rows[row], plan.columns[column]);
-                   const wide_int at = box * pooled.outer + channels.first * pooled.channel +
-                                       row * pooled.row + column * pooled.column;
-                   Channels::store(running.value, output + at, pooled.channel);
-                   if (Track == value_only || argmax == nullptr) return;
-                   for (int c = 0; c < pack; ++c)
-                     argmax[at + c * pooled.channel] = running.index[c];
-                 });
+  for_each_value(
+      call, prepare, [&](wide_int box, wide_int row, wide_int column, const Channels& channels) {
+        const Map<const Storage> map(call, features, plan.head->image);
+        const SampleValues values = {map.cells + channels.first * map.strides.channel, map.strides};
+        const RunningMaxima<Track> running =
+            pool_bin<Track>(call, values, plan, plan.rows[row], plan.columns[column]);
+        const wide_int at = box * pooled.outer + channels.first * pooled.channel +
+                            row * pooled.row + column * pooled.column;
+        Channels::store(running.value, output + at, pooled.channel);
+        if (Track == value_only || argmax == nullptr) return;
+        for (int c = 0; c < pack; ++c) argmax[at + c * pooled.channel] = running.index[c];
+      });
 }
 
 }  // namespace roipool
 
 extern "C" __global__ void __launch_bounds__(256, 2)
     maximum_forward(const roipool::Value* boxes, const void* images,
-                    const roipool::Storage* features, roipool::Storage* output, char* scratch,
-                    const roipool::Call call) {
+                    const roipool::wide_int* levels, const roipool::Storage* features,
+                    roipool::Storage* output, char* scratch, const roipool::Call call) {
   using namespace roipool;
-  pool_boxes<value_only>(boxes, images, features, output, nullptr, scratch, call);
+  pool_boxes<value_only>({boxes, images, levels}, features, output, nullptr, scratch, call);
 }
 
 extern "C" __global__ void __launch_bounds__(256, 2)
     maximum_forward_argmax(const roipool::Value* boxes, const void* images,
-                           const roipool::Storage* features, roipool::Storage* output,
-                           roipool::Index* argmax, char* scratch, const roipool::Call call) {
+                           const roipool::wide_int* levels, const roipool::Storage* features,
+                           roipool::Storage* output, roipool::Index* argmax, char* scratch,
+                           const roipool::Call call) {
   using namespace roipool;
-  pool_boxes<value_and_argmax>(boxes, images, features, output, argmax, scratch, call);
+  pool_boxes<value_and_argmax>({boxes, images, levels}, features, output, argmax, scratch, call);
 }
 
 extern "C" __global__ void __launch_bounds__(256, 2)
     maximum_forward_nan_restarts(const roipool::Value* boxes, const void* images,
-                                 const roipool::Storage* features, roipool::Storage* output,
-                                 roipool::Index* argmax, char* scratch, const roipool::Call call) {
+                                 const roipool::wide_int* levels, const roipool::Storage* features,
+                                 roipool::Storage* output, roipool::Index* argmax, char* scratch,
+                                 const roipool::Call call) {
   using namespace roipool;
-  pool_boxes<nan_restarts>(boxes, images, features, output, argmax, scratch, call);
+  pool_boxes<nan_restarts>({boxes, images, levels}, features, output, argmax, scratch, call);
 }

@@ -94,7 +94,7 @@ struct AxisHead {
   int used;       // entries that its bins have reserved
 };
 struct alignas(16) PlanHead {
-  wide_int image;  // negative: none
+  wide_int image;  // counted through the levels; negative: none
   AxisHead rows, columns;
 };
 static_assert(sizeof(PlanHead) == 32, "BYTES_OF_HEAD in launch.py");
@@ -126,14 +126,16 @@ __device__ inline BoxPlan<Kind> plan_in_scratch(char* scratch, const Call& call,
   return {head, reinterpret_cast<char*>(head + 1), call};
 }
 
-__device__ inline Axis<Value> axis_of_box(const Value* boxes, const Call& call, bool vertical,
+__device__ inline Axis<Value> axis_of_box(const Boxes& boxes, const Call& call, bool vertical,
                                           wide_int box, wide_int image) {
   const AxisCall& axis = vertical ? call.rows : call.columns;
-  const Value* low = boxes + box * call.box_stride + (vertical ? call.coordinate_stride : 0);
+  const Level& level = call.levels[level_of_image(call, image)];
+  const Value* low =
+      boxes.corners + box * call.box_stride + (vertical ? call.coordinate_stride : 0);
   return {low[0],
           low[2 * call.coordinate_stride],
-          Value(call.scale),
-          image < 0 ? 0 : axis.size,
+          Value(level.scale),
+          image < 0 ? 0 : (vertical ? level.rows : level.columns),
           static_cast<int>(axis.bins),
           axis.sampling,
           call.aligned != 0,
@@ -183,11 +185,11 @@ __device__ inline typename Kind::Bin plan_bin(const Axis<Value>& axis, int bin,
 // All threads of a block plan the rows and columns of some of a box's bins, one of them each. All
 // have used the plan before when it begins, and can use this one when it ends.
 template <typename Kind>
-__device__ inline void plan_box(const Value* boxes, const void* images, const Call& call,
-                                wide_int box, const Bins& bins, const BoxPlan<Kind>& plan) {
+__device__ inline void plan_box(const Boxes& boxes, const Call& call, wide_int box,
+                                const Bins& bins, const BoxPlan<Kind>& plan) {
   const int thread = static_cast<int>(threadIdx.x + threadIdx.y * blockDim.x);
   const wide_int all = bins.rows + bins.columns;
-  const wide_int image = thread < all ? image_of_box(images, call, box) : -1;
+  const wide_int image = thread < all ? image_of_box(boxes, call, box) : -1;
   __syncthreads();
   if (thread == 0) {
     const AxisHead empty = {{after_all_cells, 0}, 0};
@@ -210,14 +212,13 @@ __device__ inline void plan_box(const Value* boxes, const void* images, const Ca
 
 // Of a planning kernel: plans all boxes, a block each in turn, into scratch memory.
 template <typename Kind>
-__device__ inline void plan_boxes(const Value* boxes, const void* images, char* scratch,
-                                  const Call& call) {
+__device__ inline void plan_boxes(const Boxes& boxes, char* scratch, const Call& call) {
   PlanHead* head = reinterpret_cast<PlanHead*>(roipool_shared_memory);
   for (wide_int box = blockIdx.x; box < call.boxes; box += gridDim.x) {
     BoxPlan<Kind> plan = plan_in_scratch<Kind>(scratch, call, box);
     PlanHead* kept = plan.head;
     plan.head = head;
-    plan_box(boxes, images, call, box, all_bins(call), plan);
+    plan_box(boxes, call, box, all_bins(call), plan);
     if (threadIdx.x == 0) *kept = *head;
   }
 }

@@ -13,9 +13,9 @@ static_assert(sizeof(PlannedRegion) <= 160, "BYTES_OF_REGION in launch.py");
 
 __device__ inline Region<Value> common_region(const Call& call) {
   Region<Value> region = {};
-  region.scale = static_cast<Value>(call.scale);
-  region.rows = call.rows.size;
-  region.columns = call.columns.size;
+  region.scale = static_cast<Value>(call.levels[0].scale);
+  region.rows = call.levels[0].rows;
+  region.columns = call.levels[0].columns;
   region.bins_down = static_cast<int>(call.rows.bins);
   region.bins_across = static_cast<int>(call.columns.bins);
   region.sampling_down = call.rows.sampling;
@@ -26,11 +26,10 @@ __device__ inline Region<Value> common_region(const Call& call) {
   return region;
 }
 
-__device__ inline PlannedRegion region_of(const Value* boxes, const void* images, const Call& call,
-                                          wide_int box) {
+__device__ inline PlannedRegion region_of(const Boxes& boxes, const Call& call, wide_int box) {
   PlannedRegion planned;
-  planned.image = image_of_box(images, call, box);
-  planned.region = region_of_box(common_region(call), boxes + box * call.box_stride,
+  planned.image = image_of_box(boxes, call, box);
+  planned.region = region_of_box(common_region(call), boxes.corners + box * call.box_stride,
                                  call.coordinate_stride, call.angle_scale);
   ROIPOOL_JOIN(ROIPOOL_DEFINITION, _reach)(&planned.region);
   return planned;
@@ -38,11 +37,11 @@ __device__ inline PlannedRegion region_of(const Value* boxes, const void* images
 
 // That of the block's box, in shared memory. All threads have used the one before when it is
 // written.
-__device__ inline const PlannedRegion& region_of_block(const Value* boxes, const void* images,
-                                                       const Call& call, wide_int box) {
+__device__ inline const PlannedRegion& region_of_block(const Boxes& boxes, const Call& call,
+                                                       wide_int box) {
   PlannedRegion& planned = *reinterpret_cast<PlannedRegion*>(roipool_shared_memory);
   __syncthreads();
-  if (threadIdx.x + threadIdx.y == 0) planned = region_of(boxes, images, call, box);
+  if (threadIdx.x + threadIdx.y == 0) planned = region_of(boxes, call, box);
   __syncthreads();
   return planned;
 }

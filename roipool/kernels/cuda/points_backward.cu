@@ -44,13 +44,13 @@ __device__ inline bool has_cells(const Region<Value>& region) {
 }  // namespace roipool
 
 extern "C" __global__ void __launch_bounds__(32)
-    plan_regions(const roipool::Value* boxes, const void* images, char* scratch,
-                 const roipool::Call call) {
+    plan_regions(const roipool::Value* boxes, const void* images, const roipool::wide_int* levels,
+                 char* scratch, const roipool::Call call) {
   using namespace roipool;
   const wide_int step = static_cast<wide_int>(gridDim.x) * blockDim.x;
   for (wide_int box = static_cast<wide_int>(blockIdx.x) * blockDim.x + threadIdx.x;
        box < call.boxes; box += step) {
-    region_in_scratch(scratch, box) = region_of(boxes, images, call, box);
+    region_in_scratch(scratch, box) = region_of({boxes, images, levels}, call, box);
   }
 }
 

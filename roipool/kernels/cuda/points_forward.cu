@@ -42,22 +42,22 @@ struct AveragedBin {
 
 }  // namespace roipool
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 2)
     points_forward(const roipool::Value* __restrict__ boxes, const void* __restrict__ images,
+                   const roipool::wide_int* __restrict__ levels,
                    const roipool::Storage* __restrict__ features,
                    roipool::Storage* __restrict__ output, char*, const roipool::Call call) {
   using namespace roipool;
-  const Strides maps = strides_of_maps(call), pooled = strides_of_pooled(call);
+  const Strides pooled = strides_of_pooled(call);
   const PlannedRegion* planned = nullptr;
   const auto prepare = [&](wide_int box, const Bins&) {
-    planned = &region_of_block(boxes, images, call, box);
-    return !is_skipped(call, planned->image);
+    planned = &region_of_block({boxes, images, levels}, call, box);
   };
   for_each_value(
       call, prepare, [&](wide_int box, wide_int row, wide_int column, const Channels& channels) {
-        const wide_int image = maximum<wide_int>(planned->image, 0);
-        AveragedBin bin(features + image * maps.outer + channels.first * maps.channel, maps);
-        if (planned->image >= 0 && call.rows.size > 0 && call.columns.size > 0) {
+        const Map<const Storage> map(call, features, planned->image);
+        AveragedBin bin(map.cells + channels.first * map.strides.channel, map.strides);
+        if (planned->image >= 0 && planned->region.rows > 0 && planned->region.columns > 0) {
           visit_bin_of_region(planned->region, row * call.columns.bins + column, bin);
         }
         bin.finish(static_cast<Value>(call.empty_value));

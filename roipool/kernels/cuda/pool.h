@@ -91,12 +91,13 @@ __device__ inline Bins bins_of_part(const Call& call, wide_int part) {
 }
 
 // For each part of a box that is this block's: `prepare(box, bins)` by all threads at once, and
-// then, if that is true, `pool(box, part)`.
+// then `pool(box, part)`.
 template <typename Prepare, typename Pool>
 __device__ inline void for_each_part(const Call& call, Prepare prepare, Pool pool) {
   for (wide_int task = blockIdx.x; task < call.tasks; task += gridDim.x) {
     const Division box = divide_with_rest(task, call.parts);
-    if (prepare(box.quotient, bins_of_part(call, box.rest))) pool(box.quotient, box.rest);
+    prepare(box.quotient, bins_of_part(call, box.rest));
+    pool(box.quotient, box.rest);
   }
 }
 
