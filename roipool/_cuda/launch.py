@@ -56,8 +56,9 @@ SLOPED_TAPS = PlanKind("sloped_taps", 8, {4: 16, 8: 32})
 SAMPLES = PlanKind("samples", 24, {4: 24, 8: 40})
 CELLS = PlanKind("cells", 24, {4: 0, 8: 0})
 BYTES_OF_HEAD = 32
-# Blocks that may have the plans of their boxes in scratch memory, where shared memory is too small.
-MAX_BLOCKS_WITH_SCRATCH = 2**10
+# Of plans that blocks have in scratch memory, where shared memory is too small: fewer blocks take
+# more boxes each.
+BYTES_OF_SCRATCH = 2**28
 BYTES_OF_REGION = 160  # of a box of a pointwise definition, and its image
 
 
@@ -204,7 +205,8 @@ def planned_by_blocks(
     if head + call.plan_bytes <= sizes.limits.shared_bytes:
         grid = grid._replace(shared=head + call.plan_bytes)
         return Launches(config_of(sizes, file, name, call, grid, **defines))
-    grid = grid._replace(shared=head, blocks=min(grid.blocks, MAX_BLOCKS_WITH_SCRATCH))
+    blocks = min(grid.blocks, max(BYTES_OF_SCRATCH // call.plan_bytes, 1))
+    grid = grid._replace(shared=head, blocks=blocks)
     engine = config_of(sizes, file, name, call, grid, plan_is_shared=0, **defines)
     return Launches(engine, grid.blocks * call.plan_bytes)
 
@@ -349,5 +351,7 @@ def unpool(sizes: Sizes, wide: bool) -> LaunchConfig:
 @cached
 def argmax_kernel(sizes: Sizes, name: str) -> Launches:
     """Return the launch that turns an argmax into positions, or back."""
-    call, grid = divide_values(call_of(sizes), sizes, 1)
+    # There is less to do for a few values than for their plan: few blocks take many.
+    limits = sizes.limits._replace(enough_blocks=1)
+    call, grid = divide_values(call_of(sizes), sizes._replace(limits=limits), 1)
     return planned_by_blocks(sizes, SAMPLES, "argmax_positions", name, call, grid)

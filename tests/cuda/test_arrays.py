@@ -191,6 +191,16 @@ def test_wrong_arguments_are_refused_as_on_the_cpu(gpu: Backend) -> None:
         roipool.roi_pool(maps, rois, 1, out=maps)
 
 
+def test_too_many_maps_are_refused(gpu: Backend) -> None:
+    maps = [gpu.to_device(np.ones((1, 1, 4, 4), np.float32))] * 65
+    rois = gpu.to_device(np.array([[0, 0, 0, 3, 3]], np.float32))
+    levels = gpu.to_device(np.array([64]))
+    with pytest.raises(ValueError, match="64 maps at most, got 65"):
+        roipool.multilevel_roi_align(maps, rois, 1, [1.0] * 65, levels=levels)
+    pooled = roipool.multilevel_roi_align(maps[1:], rois, 1, [1.0] * 64, levels=levels - 1)
+    np.testing.assert_array_equal(gpu.to_host(pooled), np.ones((1, 1, 1, 1)))
+
+
 def test_arrays_on_two_gpus_are_refused() -> None:
     code = """
         import roipool
@@ -218,6 +228,7 @@ def calls(gpu: Backend) -> dict[str, tuple[Any, list[str]]]:
     grad = gpu.to_device(np.ones((2, 4, 2, 2), np.float32))
     argmax = gpu.to_device(np.zeros((2, 4, 2, 2), np.int32))
     boxes, images = rois[:, 1:], rois[:, 0]
+    levels = gpu.to_device(np.array([1, 0]))
     shape = (2, 4, 8, 8)
     return {
         "roi_pool": (
@@ -248,6 +259,16 @@ def calls(gpu: Backend) -> dict[str, tuple[Any, list[str]]]:
             lambda: roipool.roi_align_backward_rois(grad, maps, rois),
             ["average_backward_boxes"],
         ),
+        "multilevel_roi_align": (
+            lambda: roipool.multilevel_roi_align([maps, maps], rois, 2, [1, 0.5], levels=levels),
+            ["average_forward"],
+        ),
+        "multilevel_roi_align_backward": (
+            lambda: roipool.multilevel_roi_align_backward(
+                grad, rois, [shape, shape], [1, 0.5], levels=levels
+            ),
+            ["plan_taps", "average_backward"],
+        ),
         "crop_and_resize": (
             lambda: roipool.crop_and_resize(maps, boxes, images, 2),
             ["reshape", "average_forward"],
@@ -272,7 +293,7 @@ def test_nothing_is_read_back_and_launches_are_few() -> None:
 
 def results(found: Any) -> tuple[Any, ...]:
     """Return what a call returned, as a tuple."""
-    return found if isinstance(found, tuple) else (found,)
+    return tuple(found) if isinstance(found, (tuple, list)) else (found,)
 
 
 def test_graphs_keep_their_memory() -> None:

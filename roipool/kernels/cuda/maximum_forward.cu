@@ -151,27 +151,29 @@ __device__ inline void pool_boxes(const Boxes& boxes, const Storage* __restrict_
 }  // namespace roipool
 
 extern "C" __global__ void __launch_bounds__(256, 2)
-    maximum_forward(const roipool::Value* boxes, const void* images,
-                    const roipool::wide_int* levels, const roipool::Storage* features,
-                    roipool::Storage* output, char* scratch, const roipool::Call call) {
+    maximum_forward(const roipool::Value* __restrict__ boxes, const void* __restrict__ images,
+                    const roipool::wide_int* __restrict__ levels,
+                    const roipool::Storage* __restrict__ features,
+                    roipool::Storage* __restrict__ output, char* __restrict__ scratch,
+                    const roipool::Call call) {
   using namespace roipool;
   pool_boxes<value_only>({boxes, images, levels}, features, output, nullptr, scratch, call);
 }
 
-extern "C" __global__ void __launch_bounds__(256, 2)
-    maximum_forward_argmax(const roipool::Value* boxes, const void* images,
-                           const roipool::wide_int* levels, const roipool::Storage* features,
-                           roipool::Storage* output, roipool::Index* argmax, char* scratch,
-                           const roipool::Call call) {
+extern "C" __global__ void __launch_bounds__(256, 2) maximum_forward_argmax(
+    const roipool::Value* __restrict__ boxes, const void* __restrict__ images,
+    const roipool::wide_int* __restrict__ levels, const roipool::Storage* __restrict__ features,
+    roipool::Storage* __restrict__ output, roipool::Index* __restrict__ argmax,
+    char* __restrict__ scratch, const roipool::Call call) {
   using namespace roipool;
   pool_boxes<value_and_argmax>({boxes, images, levels}, features, output, argmax, scratch, call);
 }
 
-extern "C" __global__ void __launch_bounds__(256, 2)
-    maximum_forward_nan_restarts(const roipool::Value* boxes, const void* images,
-                                 const roipool::wide_int* levels, const roipool::Storage* features,
-                                 roipool::Storage* output, roipool::Index* argmax, char* scratch,
-                                 const roipool::Call call) {
+extern "C" __global__ void __launch_bounds__(256, 2) maximum_forward_nan_restarts(
+    const roipool::Value* __restrict__ boxes, const void* __restrict__ images,
+    const roipool::wide_int* __restrict__ levels, const roipool::Storage* __restrict__ features,
+    roipool::Storage* __restrict__ output, roipool::Index* __restrict__ argmax,
+    char* __restrict__ scratch, const roipool::Call call) {
   using namespace roipool;
   pool_boxes<nan_restarts>({boxes, images, levels}, features, output, argmax, scratch, call);
 }
