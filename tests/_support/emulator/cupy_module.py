@@ -296,7 +296,7 @@ def _three(sizes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _arrays_within(args: tuple[Any, ...]) -> list[ndarray]:
-    """Return the arrays whose addresses are in fields of structures: unsigned numbers of 64 bits."""
+    """Return the arrays whose addresses are in structures: unsigned numbers of 64 bits."""
     found: set[int] = set()
 
     def look(value: Any) -> None:

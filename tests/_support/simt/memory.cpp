@@ -134,8 +134,7 @@ void check_shared(const Request& request, int lane, Kind kind) {
       if (unordered(piece.read) || (read_since && (piece.several_warps || by_lanes))) {
         race(piece.read, "a read and a write");
       }
-      const bool several =
-          atomic_since && (piece.several_atomics || piece.atomic.thread != thread);
+      const bool several = atomic_since && (piece.several_atomics || piece.atomic.thread != thread);
       if (kind == atomics) {
         piece = {piece.write, Access(), now, false, false, several};
       } else {
