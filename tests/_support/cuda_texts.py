@@ -48,20 +48,23 @@ class Text(NamedTuple):
     definition: str
     argmax_type: str = ""  # of files that are specialised for it
 
-    def source(self) -> str:
-        """Return the text."""
+    def source(self, **others: str | int) -> str:
+        """Return the text; `others` are defined in place of what is usual."""
         defines: dict[str, str | int] = {
             "storage": STORAGE[self.dtype],
             "definition": self.definition,
             "channels_last": int(self.layout == "NHWC"),
             "pack": self.pack,
+            "plan_is_shared": 1,
+            "offset": "int",
+            "levels": 1,
         }
         if self.argmax_type:
             defines["argmax_type"] = self.argmax_type
             defines["argmax_is_cell"] = int(
                 self.definition.endswith(("roi_pool", "roi_pool_gather"))
             )
-        return kernel_source(f"cuda/{self.file}.cu", **defines)
+        return kernel_source(f"cuda/{self.file}.cu", **{**defines, **others})
 
     def __str__(self) -> str:
         return "-".join(str(field) for field in self if field != "")

@@ -79,10 +79,17 @@ def _marks(architecture: int, text: Text) -> list[pytest.MarkDecorator]:
 def test_kernels_compile(architecture: str, text: Text) -> None:
     ptx = compiled(architecture, text)
     entries = set(re.findall(r"\.entry (\w+)", ptx))
-    assert entries == set(re.findall(r"\s(\w+)\(const roipool::", text.source())) - {"roipool"}
+    assert entries == set(re.findall(r"\s(\w+)\(\s*const roipool::", text.source())) - {"roipool"}
     # The decisions of the CPU are made without contraction; those of the plan have to be too.
     for plan in re.findall(r"\.entry plan_.*?\n}", ptx, re.DOTALL):
         assert re.search(r"\b(fma|mad)\.(r[nzmp]\.)?(ftz\.)?f(32|64)", plan) is None
+
+
+@pytest.mark.parametrize("file", ["average_forward", "average_backward_boxes", "maximum_forward"])
+def test_large_maps_compile(file: str) -> None:
+    text = next(text for _, text in COVERING if text.file == file)
+    source = text.source(plan_is_shared=0, offset="wide_int")
+    assert ".entry" in nvrtc.compile_cuda(source, "--gpu-architecture=compute_75", *OPTIONS)
 
 
 def test_every_value_is_compiled() -> None:

@@ -173,10 +173,13 @@ def test_positions_of_argmax_are_the_cpus(gpu: Backend, definition: Definition, 
 # ---- Plans
 
 
-BIN = np.dtype([("begin", np.int64), ("count", np.int32)], align=True)
-SAMPLE_BIN = np.dtype(
-    [("begin", np.int64), ("first", np.int64), ("total", np.int64), ("count", np.int32)],
-    align=True,
+HEAD = np.dtype(
+    [("image", np.int64)]
+    + [
+        (f"{axis}_{name}", np.int32)
+        for axis in ("row", "column")
+        for name in ("first", "last", "used")
+    ]
 )
 
 
@@ -214,7 +217,7 @@ def with_room(*given: Any) -> int:
         *((launch.SAMPLES, definition) for definition in MAXIMA),
         *((launch.TAPS, definition) for definition in AVERAGES),
     ],
-    ids=lambda value: getattr(value, "kernel", str(value)),
+    ids=lambda value: getattr(value, "name", str(value)),
 )
 def test_plans_fit_into_their_bound(
     kind: launch.PlanKind, definition: Definition, size: int, bins: int
@@ -226,21 +229,17 @@ def test_plans_fit_into_their_bound(
         regions = Regions(boxes.astype(np.float32), np.zeros(len(boxes), np.int64))
     gpu = Backend("emulator")
     file = "average_backward" if kind is launch.TAPS else "maximum_backward"
-    bin_type = BIN if kind is launch.TAPS else SAMPLE_BIN
-    with emulator.active():
+    with emulator.active() as cupy:
         engine, there = gpu.module, on(gpu, regions)
         pooling = Pooling(definition, (bins, bins))
         sizes = engine.sizes_of(np.dtype(np.float32), there, pooling, (1, 1, size, size))
-        launches = launch.planned(
-            sizes, kind, file, kind.kernel, launch.call_of(sizes), Grid(0, (1,)),
-            capacity=with_room,
-        )  # fmt: skip
+        launches = launch.planned_before(
+            sizes, kind, file, launch.call_of(sizes), Grid(0, (1,)), capacity=with_room
+        )
+        scratch = cupy.empty(launches.scratch, np.uint8)
         with there.boxes.device:
-            memory = engine.plan(launches, there).get()
-    for axis in ("rows", "columns"):
-        start = getattr(launches.plan.call, axis).bins_at
-        plan = memory[start : start + len(boxes) * bins * bin_type.itemsize].view(bin_type)
-        assert plan.size == len(boxes) * bins
-        used = int(np.max(plan["begin"] + plan["count"]))
-        sampling = definition.sampling[axis == "columns"]
+            engine.launch_kernel(launches.plan, len(boxes), *there[:2], engine.NULL, scratch)
+    heads = scratch.get().reshape(len(boxes), -1)[:, : HEAD.itemsize].copy().view(HEAD)
+    for axis, sampling in zip(("row", "column"), definition.sampling, strict=True):
+        used = int(heads[f"{axis}_used"].max())
         assert used < launch.plan_capacity(kind, definition.name, sampling, size, bins)
