@@ -30,6 +30,9 @@ from roipool.cli.bench.ours import Roipool
 from roipool.cli.compare import box_files
 
 Image = pytest.importorskip("PIL.Image")
+needs_posix = pytest.mark.skipif(
+    sys.platform == "win32", reason="Windows has other names, pipes, limits and permissions"
+)
 
 
 # ---- Pictures
@@ -133,6 +136,7 @@ def test_results_are_bounded(capsys: pytest.CaptureFixture[str]) -> None:
 # ---- Names and messages
 
 
+@needs_posix
 def test_a_name_that_is_not_utf8() -> None:
     name = os.fsdecode(b"caf\xe9.npy")
     Path(name).write_bytes(Path(save_map()).read_bytes())
@@ -142,6 +146,7 @@ def test_a_name_that_is_not_utf8() -> None:
     assert strict_json("out.json")["input"]["features"] == name
 
 
+@needs_posix
 def test_a_figure_of_a_name_that_is_not_utf8() -> None:
     name = os.fsdecode(b"caf\xe9.npy")
     Path(name).write_bytes(Path(save_map()).read_bytes())
@@ -166,16 +171,19 @@ def test_what_nobody_foresaw_is_no_failed_check(capsys: pytest.CaptureFixture[st
 # ---- Standard output
 
 
+@needs_posix
 def test_standard_output_is_closed() -> None:
     run = run_program("compare", "--json", "-", stdout=None, preexec_fn=lambda: os.close(1))
     assert "standard output is closed" in one_line(run)
 
 
+@needs_posix
 def test_both_are_closed() -> None:
     run = run_program("info", stdout=None, stderr=None, preexec_fn=lambda: os.closerange(1, 3))
     assert run.returncode == 2
 
 
+@needs_posix
 @pytest.mark.parametrize(("command", "unbuffered"), [("info", ""), ("verify", "1")])
 def test_a_closed_pipe_is_no_error(command: str, unbuffered: str) -> None:
     reader, writer = os.pipe()
@@ -187,6 +195,7 @@ def test_a_closed_pipe_is_no_error(command: str, unbuffered: str) -> None:
     assert run.returncode in (0, 141)
 
 
+@needs_posix
 def test_a_full_disk_on_standard_output() -> None:
     with Path("/dev/full").open("w") as full:
         assert "No space left" in one_line(run_program("info", stdout=full))
@@ -195,6 +204,7 @@ def test_a_full_disk_on_standard_output() -> None:
 # ---- Output files
 
 
+@needs_posix
 def test_a_replaced_file_keeps_its_permissions() -> None:
     Path("out.json").write_text("old")
     for mode in (0o600, 0o664):
@@ -209,6 +219,7 @@ def limit_files() -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 
 
+@needs_posix
 @pytest.mark.parametrize(("option", "name"), [("--json", "out.json"), ("--save", "figure.png")])
 def test_a_full_disk(option: str, name: str) -> None:
     Path(name).write_text("old")
@@ -218,6 +229,7 @@ def test_a_full_disk(option: str, name: str) -> None:
     assert Path(name).read_text() == "old"
 
 
+@needs_posix
 def test_a_disk_that_is_read_only(capsys: pytest.CaptureFixture[str]) -> None:
     assert "error: /sys/out.json: " in fails(capsys, "--json", "/sys/out.json")
 
@@ -231,6 +243,7 @@ def test_another_name_of_an_input(capsys: pytest.CaptureFixture[str]) -> None:
     assert Path("map.npy").read_bytes() == before
 
 
+@needs_posix
 def test_a_bad_variable_that_is_not_utf8() -> None:
     run = run_program("info", env={**os.environ, "ROIPOOL_ISA": os.fsdecode(b"\xe9\n\x1b")})
     assert "ROIPOOL_ISA is " in one_line(run)

@@ -1,0 +1,70 @@
+"""Arguments that once crashed, hung, or filled memory or the screen."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+
+import roipool
+
+MAPS = np.ones((1, 1, 8, 8), np.float32)
+BOX = [[0.0, 0, 0, 7, 7]]
+POOLED = np.ones((1, 1, 7, 7), np.float32)
+SELF: list[Any] = []
+SELF.append(SELF)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: roipool.roi_align(MAPS, SELF, 7),
+        lambda: roipool.roi_align(SELF, BOX, 7),
+        lambda: roipool.roi_align(MAPS, BOX, SELF),
+        lambda: roipool.roi_align_backward(POOLED, BOX, SELF),
+        lambda: roipool.roi_align_backward(POOLED, BOX, memoryview(np.ones((2, 2), int))),
+        lambda: roipool.roi_align(MAPS, BOX, "9" * 5_000_000),
+        lambda: roipool.roi_align(MAPS, BOX, 10**4000),
+        lambda: roipool.roi_align(MAPS, BOX, 7, layout="N" * 5_000_000),
+        lambda: roipool.roi_align(MAPS, BOX, 7, spatial_scale="x" * 10**6),
+        lambda: roipool.roi_align(MAPS, [["a" * 1_000_000]], 7),
+    ],
+)
+def test_an_error_in_a_few_words(call: Any) -> None:
+    with pytest.raises((TypeError, ValueError)) as raised:
+        call()
+    assert len(str(raised.value)) < 300
+
+
+class Lying(np.ndarray[Any, Any]):
+    shape = property(lambda _: (1, 1, 1000, 1000))  # type: ignore[assignment]
+
+
+def test_an_output_that_lies_about_its_shape() -> None:
+    out = np.zeros((1, 1, 2, 2), np.float32).view(Lying)
+    with pytest.raises(ValueError, match=r"out must have shape .*, got \(1, 1, 2, 2\)"):
+        roipool.roi_align(MAPS, BOX, 1000, out=out)
+
+
+@pytest.mark.parametrize("shape", [(2**28, 1, 0, 1), (2**28, 0, 9, 9)])
+def test_gradients_of_many_empty_images_take_no_memory(shape: tuple[int, ...]) -> None:
+    grad = np.empty((0, shape[1], 7, 7), np.float32)
+    assert roipool.roi_align_backward(grad, np.empty((0, 5)), shape).shape == shape
+    boxes, images = np.empty((0, 4)), np.empty(0, np.int64)
+    assert roipool.crop_and_resize_backward(grad, boxes, images, shape).shape == shape
+
+
+def test_the_backward_of_a_mirrored_box_costs_as_much_as_of_another() -> None:
+    """Its bins come in the reverse order of cells; per bin it once cost what all bins do."""
+    grad = np.ones((1, 1, 1, 64_000), np.float32)
+    costs = []
+    for box in ([0, 0, 1, 1], [0, 1, 1, 0]):
+        times = []
+        for _ in range(3):
+            start = time.process_time()
+            roipool.crop_and_resize_backward(grad, [box], [0], (1, 1, 8, 1000))
+            times.append(time.process_time() - start)
+        costs.append(min(times))
+    assert costs[1] < 20 * costs[0]  # 1.2 of it; 200 times as much when it was quadratic
