@@ -77,6 +77,7 @@ def _is_computed(layout: str, **fixtures: Any) -> bool:
 
 
 every_layout = each(_is_computed, layout=LAYOUTS)
+both_layouts = each(layout=LAYOUTS)  # on the emulator, too: for sizes that depend on the layout
 every_dtype = _of_dtypes("float16", "bfloat16", "float32", "float64")
 half_dtypes = _of_dtypes("float16", "bfloat16")
 real_dtypes = _of_dtypes("float32", "float64")

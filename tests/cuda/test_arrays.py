@@ -13,7 +13,7 @@ import pytest
 from _support import emulator
 from _support.backends import Backend
 from _support.catalogue import (
-    every_layout,
+    both_layouts,
     in_layout,
     shape_in_layout,
 )
@@ -39,7 +39,7 @@ BAD_IMAGES: list[tuple[Any, list[float]]] = [
 
 
 @pytest.mark.parametrize(("kind", "numbers"), BAD_IMAGES, ids=lambda value: str(value))
-@every_layout
+@both_layouts
 def test_boxes_of_no_image_pool_nothing(
     gpu: Backend, layout: str, kind: Any, numbers: list[float]
 ) -> None:
@@ -134,7 +134,7 @@ def test_forms_of_rois(gpu: Backend, kind: Any) -> None:
         np.testing.assert_array_equal(gpu.to_host(got), expected)
 
 
-@every_layout
+@both_layouts
 def test_any_strides_of_maps_and_out(gpu: Backend, layout: str) -> None:
     maps = np.random.default_rng(0).normal(size=(2, 8, 9, 8)).astype(np.float32)
     rois = gpu.to_device(np.array([[0, 1, 2, 5.5, 6], [1, 0.5, 0, 7, 3]], np.float32))

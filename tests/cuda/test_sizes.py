@@ -9,8 +9,8 @@ import pytest
 from _support.backends import Backend
 from _support.catalogue import (
     Array,
+    both_layouts,
     every_form,
-    every_layout,
     in_layout,
     real_dtypes,
     shape_in_layout,
@@ -90,7 +90,7 @@ def test_windows_wider_than_shared_memory(gpu: Backend, ratio: int) -> None:
     check_average(gpu, (1, 9, 12, 400), rois, (3, 5), 1.0, ratio)
 
 
-@every_layout
+@both_layouts
 def test_plans_beyond_shared_memory(gpu: Backend, layout: str) -> None:
     # An adaptive grid may have samples for every cell of 4100 columns.
     rng = np.random.default_rng(19)
@@ -118,7 +118,7 @@ def test_many_bins_on_narrow_maps(gpu: Backend) -> None:
     check_average(gpu, (1, 70, 3, 200), rois[:, [0, 2, 1, 4, 3]], (1, 120), 1.0, 2)
 
 
-@every_layout
+@both_layouts
 @real_dtypes
 def test_sums_are_the_same_however_work_is_divided(gpu: Backend, dtype: Any, layout: str) -> None:
     # Two channels to a thread, or one; tiles of other sizes; bins staged in one piece, or in many.
@@ -146,7 +146,7 @@ def test_more_boxes_than_threads(gpu: Backend) -> None:
     check_average(gpu, (2, 5, 19, 21), rois, (9, 11), 1.0, 2)
 
 
-@every_layout
+@both_layouts
 @real_dtypes
 @pytest.mark.parametrize("wide", [False, True])
 def test_many_bins_with_one_argmax(gpu: Backend, dtype: Any, layout: str, wide: bool) -> None:
@@ -186,7 +186,7 @@ def test_a_new_number_of_boxes_finds_its_launches(gpu: Backend) -> None:
 
 
 @pytest.mark.gpu
-@every_layout
+@both_layouts
 def test_maps_beyond_32_bits(layout: str) -> None:
     import cupy
 
