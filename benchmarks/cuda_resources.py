@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import re
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -31,11 +30,6 @@ from roipool._cuda.source import OPTIONS
 
 ARCHITECTURE = 90  # compute capability, times ten
 RESULT = Path(__file__).with_suffix(".md")
-REPORT = re.compile(
-    r"Compiling entry function '(\w+)'.*?(\d+) bytes stack frame, (\d+) bytes spill stores, "
-    r"(\d+) bytes spill loads.*?Used (\d+) registers",
-    re.DOTALL,
-)
 PAGE = """\
 # What the CUDA kernels use
 
@@ -54,21 +48,13 @@ engines spill where `__launch_bounds__` leaves them fewer registers than the com
 """
 
 
-class Use(NamedTuple):
-    """What one thread needs."""
-
-    registers: int
-    stack: int
-    spills: int
-
-
 class Found(NamedTuple):
     """What a kernel of a text uses on an architecture."""
 
     kernel: str
     text: Text
     architecture: int
-    use: Use
+    use: nvrtc.Use
 
     def specialisation(self) -> tuple[str, ...]:
         """Return what the kernel is made for; a plan, for a definition and element type alone."""
@@ -87,20 +73,14 @@ def texts() -> list[Text]:
 
 def resources(text: Text, architecture: int) -> Iterator[Found]:
     """Yield what each kernel of a text uses."""
-    log = nvrtc.compile_cuda(
-        text.source(), f"--gpu-architecture=sm_{architecture}", "-ftz=true", *OPTIONS,
-        "--ptxas-options=-v", result="ProgramLog",
-    )  # fmt: skip
-    # The assembler also lists functions that kernels call; those have no "entry".
-    for block in re.split(r"(?=ptxas info\s*: Compiling entry)", log)[1:]:
-        kernel, *numbers = REPORT.search(block).groups()
-        stack, stores, loads, registers = map(int, numbers)
-        yield Found(kernel, text, architecture, Use(registers, stack, stores + loads))
+    options = (f"--gpu-architecture=sm_{architecture}", "-ftz=true", *OPTIONS)
+    for kernel, use in nvrtc.resources(text.source(), *options):
+        yield Found(kernel, text, architecture, use)
 
 
 def table(columns: list[str], found: list[tuple[tuple[str, ...], Found]]) -> str:
     """Return a table with a line for each different row, and the most of what its kernels use."""
-    cells: dict[tuple[str, ...], dict[int, list[Use]]] = defaultdict(lambda: defaultdict(list))
+    cells: dict[tuple[str, ...], dict[int, list[nvrtc.Use]]] = defaultdict(lambda: defaultdict(list))
     for row, one in found:
         cells[row][one.architecture].append(one.use)
     architectures = dict.fromkeys(one.architecture for _, one in found)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import ctypes
 import importlib.metadata
 import re
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 PACKAGES = ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12")  # of CUDA 13 and later, of CUDA 12
 
@@ -17,6 +19,19 @@ def package() -> str:
         if any(importlib.metadata.distributions(name=name)):
             return name
     raise importlib.metadata.PackageNotFoundError(PACKAGES[0])
+REPORT = re.compile(
+    r"Compiling entry function '(\w+)'.*?(\d+) bytes stack frame, (\d+) bytes spill stores, "
+    r"(\d+) bytes spill loads.*?Used (\d+) registers",
+    re.DOTALL,
+)
+
+
+class Use(NamedTuple):
+    """What one thread needs: registers, and bytes."""
+
+    registers: int
+    stack: int
+    spills: int
 
 
 @cache
@@ -74,3 +89,15 @@ def compile_cuda(source: str, *options: str, result: str = "PTX") -> str:
         return text_of(program, result)
     finally:
         library().nvrtcDestroyProgram(ctypes.byref(program))
+
+
+def resources(source: str, *options: str) -> Iterator[tuple[str, Use]]:
+    """Yield the kernels of a text and what they use; the options name an architecture, as sm_90."""
+    log = compile_cuda(source, *options, "--ptxas-options=-v", result="ProgramLog")
+    # The assembler also lists functions that kernels call; those have no "entry".
+    for block in re.split(r"(?=ptxas info\s*: Compiling entry)", log)[1:]:
+        found = REPORT.search(block)
+        assert found is not None, block
+        kernel, *numbers = found.groups()
+        stack, stores, loads, registers = map(int, numbers)
+        yield kernel, Use(registers, stack, stores + loads)
