@@ -18,7 +18,6 @@ import itertools
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -250,7 +249,7 @@ def page(pattern: str) -> str:
                 results.append(result_of(row, cupy))
     details = itertools.chain.from_iterable(map(detail_rows, results))
     return PAGE.format(
-        version=version(nvrtc.package()),
+        version=nvrtc.version(),
         closing=table(CLOSING, 1, map(closing_row, results)),
         details=table([*DETAILS, *Times._fields], 2, details),
     )

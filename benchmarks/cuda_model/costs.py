@@ -25,18 +25,18 @@ class Cost(NamedTuple):
 
 FREE = Cost(0, 0)
 ARITHMETIC = Cost(1, 4)
-INTEGER = Cost(1, 5)
-WIDE_INTEGER = Cost(2, 9)
-CONVERSION = Cost(1, 12)
-BRANCH = Cost(1, 10)
-L1_LATENCY = 37
-COLLECTIVE = Cost(1, 24)
+INTEGER = Cost(1, 4)
+WIDE_INTEGER = Cost(2, 6)
+CONVERSION = Cost(1, 10)
+BRANCH = Cost(1, 6)
+L1_LATENCY = 34
+COLLECTIVE = Cost(1, 16)
 BARRIER = Cost(1, 20)
 
 # The first that fits an opcode.
 COSTS: tuple[tuple[str, Cost], ...] = (
     (r"ld\.param|mov|cvta|neg|not\.pred|cvt\.(u32|s32)\.u64|cvt\.u64\.u32|cvt\.u16|ret", FREE),
-    (r"ld\.shared", Cost(1, 30)),
+    (r"ld\.shared", Cost(1, 26)),
     (r"ld\.|atom\.", Cost(1, L1_LATENCY)),
     (r"st\.|red\.", Cost(1, 1)),
     (r"bra", BRANCH),
@@ -48,17 +48,17 @@ COSTS: tuple[tuple[str, Cost], ...] = (
     (r"rcp.*f32", Cost(6, 36)),
     (r"(div|rem)\.[us]32", Cost(18, 80)),
     (r"(div|rem)\.[us]64", Cost(90, 350)),
-    (r"mul\.lo\.[us]64|mad\.lo\.[us]64", Cost(4, 14)),
-    (r"mul\.wide|mad\.wide|(mul|mad)\.lo", Cost(1, 5)),
+    (r"mul\.lo\.[us]64|mad\.lo\.[us]64", Cost(4, 10)),
+    (r"mul\.wide|mad\.wide|(mul|mad)\.lo", Cost(1, 4)),
     (r"cvt\.s64\.s32", INTEGER),
     (r"cvt\..*(s64|u64)|cvt\..*f64", Cost(1, 24)),
     (r"cvt\.", CONVERSION),
     (r"(popc|clz|brev|bfind)", CONVERSION),
-    (r"(min|max)\.[su]64", Cost(4, 14)),
+    (r"(min|max)\.[su]64", Cost(4, 10)),
     (r"set[p.].*[sub]64|selp\.[bsu]64|(add|sub|shl|shr|and|or|xor|not|bfi)\.[bsu]64", WIDE_INTEGER),
     (r"(add|sub|mul|fma|mad)\..*f64", Cost(1, 8)),
     (r"(add|sub|mul|fma|mad)\..*f(16|32)", ARITHMETIC),
-    (r".*pred", Cost(0.5, 5)),
+    (r".*pred", Cost(0.5, 4)),
     (r"", INTEGER),
 )
 _PATTERNS = [(re.compile(pattern), cost) for pattern, cost in COSTS]

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from _support.simt import Record
 
-
 HostArray = np.ndarray[Any, Any]
 
 # NVIDIA H100 SXM. Clocks, widths and sizes are its data sheet's; what memory and schedulers reach
@@ -23,7 +22,6 @@ MULTIPROCESSORS = 132
 CLOCK = 1.755e9  # cycles a second
 SCHEDULERS = 4  # of a multiprocessor: each issues an instruction a cycle
 ISSUED = 0.9  # of these slots
-MACHINE_PER_SLOT = 1.1  # moves and joins of lanes, which costs.py leaves out
 SECTOR = 32  # bytes
 SECTORS_PER_WAVEFRONT = 4  # that L1 serves in a cycle
 MISS_LATENCY = 350  # cycles: L2's 265, of a quarter the memory's 620
@@ -96,9 +94,7 @@ def wavefronts(counts: dict[str, HostArray]) -> HostArray:
     return result
 
 
-def times_of(
-    record: Record, registers: int, compulsory_bytes: float, repeats: int = 1
-) -> Times:
+def times_of(record: Record, registers: int, compulsory_bytes: float, repeats: int = 1) -> Times:
     """Return the times of a launch of which some blocks have run.
 
     Parameters
@@ -125,7 +121,7 @@ def times_of(
         return makespan(of_block[whole], machines) / CLOCK
 
     return Times(
-        issue=cycles(timings["slots"] * MACHINE_PER_SLOT / (SCHEDULERS * ISSUED)),
+        issue=cycles(timings["slots"] / (SCHEDULERS * ISSUED)),
         l1=cycles(wavefronts(counts)),
         l2=max(cycles(bytes_of_l2 / L2_PORT), bytes_of_l2[whole].sum() / L2_BANDWIDTH),
         atomics=counts["atomic_sectors"][whole].sum() / ATOMICS,
