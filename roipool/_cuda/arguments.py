@@ -82,3 +82,8 @@ cached = lru_cache(maxsize=256)
 def argument_of(call: Call) -> np.ndarray[Any, Any]:
     """Return a call as the structure that kernels take."""
     return np.array([call], CALL_TYPE)
+
+
+def copied(argument: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return a copy of a structure; NumPy's goes field by field, which takes ten times as long."""
+    return argument.view(f"V{argument.nbytes}").copy().view(argument.dtype)

@@ -18,6 +18,7 @@ from roipool._cuda.arguments import (
     Call,
     argument_of,
     cached,
+    copied,
 )  # fmt: skip
 from roipool._cuda.division import (
     BYTES_OF_LISTED_SAMPLE,
@@ -97,7 +98,7 @@ class LaunchConfig(NamedTuple):
         """Return the kernel's argument for so many boxes; blocks that are then too many end."""
         argument = argument_of(self.call)
         if boxes != self.call.boxes:
-            argument = argument.copy()
+            argument = copied(argument)
             argument["boxes"] = boxes
             if self.tasks_of_box:
                 argument["tasks"] = boxes * self.tasks_of_box
