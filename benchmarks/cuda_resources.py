@@ -41,8 +41,8 @@ PAGE = """\
 
 Written by `python benchmarks/cuda_resources.py{option}` with NVRTC {version}, options
 `{options} -ftz=true`: registers per thread, bytes of stack, bytes spilled
-(stores and loads). The stack of planning kernels is mostly for exact division, which is a call;
-engines spill where `__launch_bounds__` leaves them fewer registers than the compiler would take.
+(stores and loads). The stack is mostly for exact division, which is a call; kernels spill where
+`__launch_bounds__` leaves them fewer registers than the compiler would take.
 
 ## The most in any type, layout and definition
 

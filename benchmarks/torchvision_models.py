@@ -1,8 +1,17 @@
 """Whole detectors of torchvision, with its own pooling and with roipool's, in turns in one process.
 
-``python benchmarks/torchvision_models.py [--rounds N] [--size PIXELS]`` prints CPU time of one
-thread, the best of several rounds: of a whole inference and a whole training step, and of the
-pooling alone, forward and backward, on four levels. Weights are random; the work is the same.
+``python benchmarks/torchvision_models.py [--rounds N] [--size PIXELS] [--models NAME ...]`` prints
+CPU time of one thread, the best of several rounds: of a whole inference and a whole training step,
+and of the pooling alone, forward and backward, on four levels, for pictures of two sizes. Weights
+are random; the work is the same.
+
+Columns are torchvision itself; torchvision within ``override_torchvision``, which changes no line
+of a model, but leaves torchvision's scattering of each level's results to it; and, for the pooling
+alone, ``roipool.torch.nn.MultiScaleRoIAlign``, one call over all levels.
+
+Maps of more than 32 MB, as the finest of the larger picture, are new memory at every backward,
+whose pages the system clears: with ``THP_MEM_ALLOC_ENABLE=1``, a setting of torch's, in fewer,
+larger steps, where it allows that.
 """
 
 from __future__ import annotations
@@ -13,7 +22,7 @@ import logging
 import platform
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -24,80 +33,91 @@ from torch import Tensor
 from torchvision.ops import MultiScaleRoIAlign
 
 import roipool.torch
+import roipool.torch.nn
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from _support.detectors import DETECTORS, detector, pictures, targets
 
 WAYS: dict[str, Callable[[], AbstractContextManager[None]]] = {
     "torchvision": nullcontext,
-    "roipool": roipool.torch.override_torchvision,
+    "override": roipool.torch.override_torchvision,
+    "one call": nullcontext,
 }
+DETECTIONS = 100  # of a picture: torchvision's own number
+
+Work = Callable[[], Any]
 
 
-def cpu_times(work: Callable[[], object], rounds: int) -> dict[str, float]:
+def cpu_times(works: Mapping[str, Work], rounds: int) -> dict[str, float]:
     """Return the best CPU time of some work each way, in seconds."""
-    best = dict.fromkeys(WAYS, float("inf"))
+    best = dict.fromkeys(works, float("inf"))
     for _ in range(rounds):
-        for name, context in WAYS.items():
-            with context():
+        for name, work in works.items():
+            with WAYS[name]():
                 begin = time.process_time()
                 work()
                 best[name] = min(best[name], time.process_time() - begin)
     return best
 
 
-def report(what: str, times: dict[str, float]) -> None:
+def report(what: str, times: Mapping[str, float]) -> None:
     """Print one row."""
-    theirs, ours = times["torchvision"] * 1e3, times["roipool"] * 1e3
-    print(f"{what:40s} {theirs:9.1f} ms {ours:9.1f} ms  {theirs / ours:6.2f}x", flush=True)
+    cells = [f"{times[name] * 1e3:9.1f} ms" for name in WAYS if name in times]
+    ratios = [f"{times['torchvision'] / times[name]:5.2f}x" for name in WAYS if name in times][1:]
+    print(f"{what:52s}", *cells, *ratios, flush=True)
 
 
-def whole_models(rounds: int, size: int) -> None:
+def whole_models(names: list[str], rounds: int, size: int) -> None:
     """Measure inference and training steps."""
     height, width = size, size * 4 // 3
     images, truth = pictures(height, width), targets(height, width)
-    for name in DETECTORS:
-        model = detector(name, size, proposals=1000).eval()
+    unchanged = ("torchvision", "override")
+    for name in names:
+        model = detector(name, size, proposals=1000, detections=DETECTIONS).eval()
 
         def infer(model: Any = model) -> None:
             with torch.no_grad():
                 model(images)
 
-        report(f"{name}, inference", cpu_times(infer, rounds))
+        report(f"{name}, inference", cpu_times(dict.fromkeys(unchanged, infer), rounds))
         model.train()
 
         def step(model: Any = model) -> None:
             model.zero_grad()
             sum(model(images, [dict(target) for target in truth]).values()).backward()
 
-        report(f"{name}, training step", cpu_times(step, rounds))
+        report(f"{name}, training step", cpu_times(dict.fromkeys(unchanged, step), rounds))
 
 
-def pooling_alone(rounds: int) -> None:
-    """Measure torchvision's pooling of four levels, 512 boxes, 256 channels."""
+def pooling_alone(rounds: int, height: int) -> None:
+    """Measure the pooling of four levels, 512 boxes, 256 channels, of a picture of some height."""
+    width = height * 4 // 3
     generator = torch.Generator().manual_seed(0)
     maps: dict[str, Tensor] = {
-        str(level): torch.randn(1, 256, 200 >> level, 304 >> level, requires_grad=True)
+        str(level): torch.randn(1, 256, height // 4 >> level, width // 4 >> level).requires_grad_()
         for level in range(4)
     }
-    first = torch.rand(512, 2, generator=generator) * torch.tensor([900.0, 600.0])
-    sizes = torch.exp(torch.rand(512, 2, generator=generator) * 3.5 + 2.5)
+    first = torch.rand(512, 2, generator=generator) * torch.tensor([0.75 * width, 0.75 * height])
+    sizes = torch.exp(torch.rand(512, 2, generator=generator) * 3.5 + 2.5) * height / 800
     boxes = [torch.cat([first, first + sizes], 1)]
-    pool = MultiScaleRoIAlign(["0", "1", "2", "3"], 7, 2)
-    report(
-        "pooling of 4 levels, forward",
-        cpu_times(lambda: pool(maps, boxes, [(800, 1216)]), rounds),
-    )
-    pooled = {}
-    for name, context in WAYS.items():
-        with context():
-            pooled[name] = pool(maps, boxes, [(800, 1216)])
-    gradient = torch.ones_like(pooled["roipool"])
+    options = (["0", "1", "2", "3"], 7, 2)
+    theirs, ours = MultiScaleRoIAlign(*options), roipool.torch.nn.MultiScaleRoIAlign(*options)
 
-    def backward() -> None:
-        torch.autograd.grad(pooled["roipool"], list(maps.values()), gradient, retain_graph=True)
+    def pool(module: Any) -> Work:
+        return lambda: module(maps, boxes, [(height, width)])
 
-    report("pooling of 4 levels, backward", cpu_times(backward, rounds))
+    forward = {"torchvision": pool(theirs), "override": pool(theirs), "one call": pool(ours)}
+    what = f"pooling of 4 levels, {height} x {width} pixels"
+    report(f"{what}, forward", cpu_times(forward, rounds))
+
+    def backward(name: str) -> Work:
+        with WAYS[name]():
+            pooled = forward[name]()
+        gradient = torch.ones_like(pooled)
+        leaves = [*maps.values()]
+        return lambda: torch.autograd.grad(pooled, leaves, gradient, retain_graph=True)
+
+    report(f"{what}, backward", cpu_times({name: backward(name) for name in WAYS}, rounds))
 
 
 def main() -> None:
@@ -105,6 +125,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--size", type=int, default=400, help="the shorter side of the picture")
+    parser.add_argument(
+        "--models", nargs="*", choices=[*DETECTORS], default=[*DETECTORS], metavar="NAME",
+        help=f"which models (all): {', '.join(DETECTORS)}",
+    )  # fmt: skip
     arguments = parser.parse_args()
     logging.getLogger("roipool").setLevel(logging.ERROR)  # the override is said at every turn
     torch.set_num_threads(1)
@@ -113,9 +137,10 @@ def main() -> None:
         f"{platform.processor() or platform.machine()}, CPU time of one thread, torch "
         f"{torch.__version__}, torchvision {torchvision.__version__}, {datetime.date.today()}"
     )
-    print(f"{'':40s} {'torchvision':>12s} {'roipool':>12s}")
-    pooling_alone(arguments.rounds)
-    whole_models(arguments.rounds, arguments.size)
+    print(f"{'':52s}", *(f"{name:>12s}" for name in WAYS))
+    for height in (arguments.size, 2 * arguments.size):
+        pooling_alone(arguments.rounds, height)
+    whole_models(arguments.models, arguments.rounds, arguments.size)
 
 
 if __name__ == "__main__":

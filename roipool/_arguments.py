@@ -194,12 +194,16 @@ def number_array(name: str, values: Any) -> Array:
     return array
 
 
-def box_table(name: str, values: Any, columns: tuple[int, ...], form: str) -> Array:
-    """Return boxes as rows with one of these numbers of columns; an empty list has no rows."""
+def box_table(name: str, values: Any, columns: tuple[int, ...], form: str = "") -> Array:
+    """Return boxes as rows with one of these numbers of columns; an empty list has no rows.
+
+    `form` is how an error writes the shape, by default with K rows.
+    """
     array = number_array(name, values)
     if array.size == 0 and array.ndim == 1:
         array = array.reshape(0, columns[0])
     if array.ndim != 2 or array.shape[1] not in columns:
+        form = form or " or ".join(f"(K, {count})" for count in columns)
         raise ValueError(f"{name} must have shape {form}; got {array.shape}")
     return array
 
@@ -221,22 +225,27 @@ def cast(array: Array, dtype: np.dtype[Any]) -> Array:
         return array.astype(dtype, copy=False)
 
 
-def batch_indices(name: str, values: Any, boxes: int, images: int, where: str) -> Array:
+def batch_indices(name: str, values: Any, boxes: int, images: int, column: str = "") -> Array:
     """Return batch indices; each must be a whole number in [0, images).
 
-    On a GPU they are as they are, and kernels skip boxes whose index is not; `where` names an index
-    of row ``{row}``.
+    On a GPU they are as they are, and kernels skip boxes whose index is not; `column` says where
+    in a row an index is, for example ``", 0"``.
     """
     array = number_array(name, values)
     if array.shape != (boxes,):
         raise ValueError(f"{name} must have shape ({boxes},), got {array.shape}")
+    return _image_of_each(name, array, images, column)
+
+
+def _image_of_each(name: str, array: Array, images: int, column: str) -> Array:
+    """Return batch indices from an array of numbers."""
     library = library_of(array) or NUMPY
     checked = library.checked_values(array)
     if checked is not None:
         numbers, row = _cpu.whole_numbers(checked, images)
         if row >= 0:
             raise ValueError(
-                f"{where.format(row=row)} is {checked[row]}, but batch indices must be whole "
+                f"{name}[{row}{column}] is {checked[row]}, but batch indices must be whole "
                 f"numbers from 0 up to, not including, {images}, the number of images"
             )
         if checked is array:
@@ -289,7 +298,7 @@ def regions(
     if isinstance(rois, (list, tuple)) and _is_one_per_image(rois):
         return _regions_per_image(rois, indices, images, dtype, names)
     both = (width + 1, width) if indices is None else (width, width + 1)
-    array = box_table(names.boxes, rois, both, f"(K, {width + 1}) or (K, {width})")
+    array = box_table(names.boxes, rois, both)
     if array.shape[1] == width:
         if indices is None:
             raise ValueError(
@@ -297,18 +306,14 @@ def regions(
                 f"{names.boxes} must have shape (K, {width + 1}): batch index, "
                 f"{', '.join(names.columns)}"
             )
-        numbers = batch_indices(
-            names.indices, indices, len(array), images, f"{names.indices}[{{row}}]"
-        )
+        numbers = batch_indices(names.indices, indices, len(array), images)
         return Regions(coordinates(array, dtype), numbers)
     if indices is not None:
         raise ValueError(
             f"{names.boxes} of shape {array.shape} hold batch indices already; give "
             f"{names.indices} only with {names.boxes} of shape (K, {width})"
         )
-    numbers = batch_indices(
-        names.boxes, array[:, 0], len(array), images, f"{names.boxes}[{{row}}, 0]"
-    )
+    numbers = _image_of_each(names.boxes, array[:, 0], images, ", 0")
     return Regions(coordinates(array[:, 1:], dtype), numbers)
 
 
@@ -372,7 +377,7 @@ def crop_regions(
 ) -> Regions:
     """Return normalised (K, 4) y1, x1, y2, x2 boxes as x1, y1, x2, y2, with batch indices."""
     array = box_table(names.boxes, boxes, (4,), "(K, 4): y1, x1, y2, x2")
-    numbers = batch_indices(names.indices, indices, len(array), images, f"{names.indices}[{{row}}]")
+    numbers = batch_indices(names.indices, indices, len(array), images)
     return Regions(coordinates(swap_xy(array), dtype), numbers)
 
 
@@ -412,7 +417,7 @@ def whole_number(name: str, value: Any) -> int:
 def size_pair(name: str, value: Any) -> tuple[int, int]:
     """Return (rows, columns), each at least 1, from an int or a pair."""
     rows, columns = _pair(name, value)
-    if min(rows, columns) < 1 or max(rows, columns) > MAX_AXIS:
+    if not (1 <= rows <= MAX_AXIS and 1 <= columns <= MAX_AXIS):
         raise ValueError(f"{name} must be from 1 to {MAX_AXIS} each way, got {shown(value)}")
     return rows, columns
 
@@ -420,7 +425,7 @@ def size_pair(name: str, value: Any) -> tuple[int, int]:
 def sampling_pair(name: str, value: Any) -> tuple[int, int]:
     """Return samples per bin (vertical, horizontal); 0 is adaptive."""
     rows, columns = _pair(name, value)
-    if min(rows, columns) < 0 or max(rows, columns) > MAX_SAMPLING_RATIO:
+    if not (0 <= rows <= MAX_SAMPLING_RATIO and 0 <= columns <= MAX_SAMPLING_RATIO):
         raise ValueError(
             f"{name} must be from 0 (adaptive) to {MAX_SAMPLING_RATIO}, got {shown(value)}"
         )
@@ -466,7 +471,9 @@ def any_float(name: str, value: Any) -> float:
 
 def flag(name: str, value: Any) -> bool:
     """Return a bool."""
-    if not isinstance(value, (bool, np.bool_)):
+    if value is True or value is False:
+        return value
+    if not isinstance(value, np.bool_):
         raise TypeError(f"{name} must be a bool, got {shown(value)}")
     return bool(value)
 

@@ -18,6 +18,7 @@ from roipool._dtypes import dtype_name
 cimport numpy as cnp
 from cython.parallel cimport parallel, prange, threadid
 from cpython.pycapsule cimport PyCapsule_New
+from cpython.ref cimport Py_INCREF
 from libc.stdint cimport INT32_MAX
 from libc.string cimport memcpy, memset, strcpy
 from libcpp.vector cimport vector
@@ -123,7 +124,6 @@ cdef extern from "kernels/cpu/call.h" namespace "roipool" nogil:
 
     int definition_count
     const DefinitionRow* definition_rows
-    int definition_named(const char*)
     void flatten_if_pointwise(Request*, Job*)
 
     cdef enum Operation:
@@ -203,6 +203,9 @@ def definition_traits():
     return rows
 
 
+_DEFINITIONS = {definition_rows[i].name.decode(): i for i in range(definition_count)}
+
+
 def openmp_threads():
     """Return the number of threads that OpenMP itself would use; 1 without OpenMP."""
     return _openmp_threads()
@@ -223,6 +226,7 @@ MAX_THREADS = 1024
 
 # The settings of ``roipool._settings``, where calls find them at once.
 cdef int chosen_threads = 0
+cdef int most_default_threads = MAX_THREADS
 cdef object refusal = None
 
 
@@ -232,10 +236,18 @@ def use_threads(int number):
     chosen_threads = number
 
 
+def bound_default_threads(int number):
+    """Set how many threads calls may use at most where `use_threads` set none."""
+    global most_default_threads
+    most_default_threads = number
+
+
 cdef int usable_threads() noexcept nogil:
     if built_with_openmp == 0:
         return 1
-    return limited_threads(chosen_threads if chosen_threads > 0 else min(_openmp_threads(), 1024))
+    if chosen_threads > 0:
+        return limited_threads(chosen_threads)
+    return limited_threads(min(_openmp_threads(), most_default_threads))
 
 
 def limit_threads(int number):
@@ -284,6 +296,26 @@ def use_non_temporal_stores(min_bytes):
     min_non_temporal_bytes = min_bytes
 
 
+# Not in NumPy's own declarations; both take over a reference to the type.
+cdef extern from "numpy/arrayobject.h":
+    ctypedef struct PyArray_Descr:
+        pass
+    object PyArray_FromArray(cnp.ndarray array, PyArray_Descr* dtype, int flags)
+    object PyArray_Empty(int ndim, cnp.npy_intp* shape, PyArray_Descr* dtype, int fortran)
+
+cdef int IN_C_ORDER = (cnp.NPY_ARRAY_C_CONTIGUOUS | cnp.NPY_ARRAY_ALIGNED
+                       | cnp.NPY_ARRAY_FORCECAST)
+FLOAT64 = np.dtype(np.float64)
+
+
+cdef PyArray_Descr* given(dtype) except NULL:
+    """Return a type with a reference to give away."""
+    if not cnp.PyArray_DescrCheck(dtype):
+        dtype = np.dtype(dtype)
+    Py_INCREF(dtype)
+    return <PyArray_Descr*>dtype
+
+
 cdef void* address(array) noexcept:
     return NULL if array is None else cnp.PyArray_DATA(<cnp.ndarray>array)
 
@@ -321,24 +353,36 @@ def free_cached_memory():
 
 def empty_array(shape, dtype):
     """Return uninitialised memory; MemoryError if it cannot be allocated."""
+    cdef cnp.npy_intp sizes[4]
+    cdef int ndim = 0
     before = PyDataMem_SetHandler(array_memory)
     try:
-        return np.empty(shape, dtype)
-    except ValueError as error:  # NumPy's answer to sizes beyond the address space
+        for size in shape:
+            if ndim == 4:
+                raise ValueError("more than four dimensions")
+            sizes[ndim] = size
+            ndim += 1
+        return PyArray_Empty(ndim, sizes, given(dtype), 0)
+    except (ValueError, OverflowError) as error:  # NumPy's answer, or ours, to too large sizes
         raise MemoryError(f"an array of shape {shape} is too large: {error}") from None
     finally:
         PyDataMem_SetHandler(before)
 
 
+cdef in_c_order(array, dtype, int more_flags):
+    if not cnp.PyArray_Check(array):  # None would be let through
+        raise TypeError(f"an array is needed, got {type(array).__name__}")
+    return PyArray_FromArray(array, given(dtype), IN_C_ORDER | more_flags)
+
+
 def contiguous(array, dtype):
     """Return an array in C order at an aligned address: the same one where it is so already."""
-    result = np.ascontiguousarray(array, dtype)
-    return result if cnp.PyArray_ISALIGNED(result) else result.copy()
+    return in_c_order(array, dtype, 0)
 
 
 def contiguous_copy(array, dtype):
     """Return a copy of an array in C order, aligned."""
-    return np.array(array, dtype, order="C")
+    return in_c_order(array, dtype, cnp.NPY_ARRAY_ENSURECOPY)
 
 
 def whole_numbers(values, end):
@@ -346,14 +390,15 @@ def whole_numbers(values, end):
 
     That is -1 if all are whole numbers from 0 up to, not including, `end`.
     """
-    values = np.ascontiguousarray(values, np.float64)
-    numbers = np.empty(len(values), np.int64)
+    values = contiguous(values, FLOAT64)
+    cdef cnp.npy_intp count = len(values)
+    numbers = cnp.PyArray_EMPTY(1, &count, cnp.NPY_INT64, 0)
     cdef const double* value = <const double*>address(values)
     cdef wide_int* number = <wide_int*>address(numbers)
     cdef wide_int limit = end
     cdef wide_int row
     cdef double image  # read once: the caller may change it meanwhile
-    for row in range(len(values)):
+    for row in range(count):
         image = value[row]
         if not (0 <= image < limit) or <wide_int>image != image:
             return numbers, row
@@ -366,14 +411,15 @@ def cut_numbers(values, end):
 
     And the first row where it is not, or -1.
     """
-    values = np.ascontiguousarray(values, np.float64)
-    numbers = np.empty(len(values), np.int64)
+    values = contiguous(values, FLOAT64)
+    cdef cnp.npy_intp count = len(values)
+    numbers = cnp.PyArray_EMPTY(1, &count, cnp.NPY_INT64, 0)
     cdef const double* value = <const double*>address(values)
     cdef wide_int* number = <wide_int*>address(numbers)
     cdef wide_int limit = end
     cdef wide_int row, wrong = -1
     cdef double image  # read once: the caller may change it meanwhile
-    for row in range(len(values)):
+    for row in range(count):
         image = value[row]
         if -1 < image < limit:
             number[row] = <wide_int>image
@@ -511,7 +557,8 @@ cdef describe_maps(Level* level, dtype, map_shape, batch_indices, output_size, l
     job.boxes = len(batch_indices)
     job.images = map_shape[0]
     job.channels = map_shape[3] if job.channels_last else map_shape[1]
-    job.rows.size, job.columns.size = map_shape[1:3] if job.channels_last else map_shape[2:]
+    job.rows.size = map_shape[1] if job.channels_last else map_shape[2]
+    job.columns.size = map_shape[2] if job.channels_last else map_shape[3]
     job.rows.bins, job.columns.bins = output_size
     job.box_image = <wide_int*>address(batch_indices)
     job.min_non_temporal_bytes = min_non_temporal_bytes
@@ -520,18 +567,15 @@ cdef describe_maps(Level* level, dtype, map_shape, batch_indices, output_size, l
 cdef describe(Level* level, dtype, map_shape, regions, pooling):
     """Set the maps, the boxes and the definition with its options."""
     cdef Request* request = &level.request
-    definition = pooling.definition
-    describe_maps(level, dtype, map_shape, regions.batch_indices, pooling.output_size,
-                  pooling.layout)
-    request.definition = <Definition>definition_named(definition.name.encode())
+    boxes, batch_indices, rows = regions
+    describe_maps(level, dtype, map_shape, batch_indices, pooling.output_size, pooling.layout)
+    name, request.scale, sampling, request.aligned, request.angle_scale = pooling.definition
+    request.definition = <Definition><int>_DEFINITIONS[name]
     request.double_precision = level.job.storage == float64_storage
-    request.scale = definition.scale
-    request.sampling[0], request.sampling[1] = definition.sampling
-    request.aligned = definition.aligned
-    request.angle_scale = definition.angle_scale
-    request.boxes = address(regions.boxes)
+    request.sampling[0], request.sampling[1] = sampling
+    request.boxes = address(boxes)
     request.images = level.job.box_image
-    level.job.box_row = <wide_int*>address(regions.rows)
+    level.job.box_row = <wide_int*>address(rows)
     flatten_if_pointwise(request, &level.job)
 
 
@@ -556,7 +600,7 @@ cdef class PreparedAverage:
         definition = pooling.definition
         memset(&self.level, 0, sizeof(Level))
         self.columns = columns
-        self.level.request.definition = <Definition>definition_named(definition.name.encode())
+        self.level.request.definition = <Definition><int>_DEFINITIONS[definition.name]
         self.level.request.scale = definition.scale
         self.level.request.sampling[0], self.level.request.sampling[1] = definition.sampling
         self.level.request.aligned = definition.aligned

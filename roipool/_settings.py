@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from roipool import _cpu
+from roipool._cpu_quota import cpu_quota
 from roipool._messages import shown
 
 MIB = 2**20
@@ -111,8 +112,10 @@ def get_num_threads() -> int:
     """Return the number of threads that a call on NumPy arrays may use.
 
     It is what :func:`set_num_threads` set, else the environment variable
-    ``ROIPOOL_NUM_THREADS``, else OpenMP's own setting; 1 in a build without OpenMP. Forked
-    processes may use as many threads as their parent.
+    ``ROIPOOL_NUM_THREADS``, else OpenMP's own setting; 1 in a build without OpenMP. Without
+    ``OMP_NUM_THREADS``, OpenMP's setting counts the processors that the process may run on, and
+    the processor quota of a container (Linux's control groups) bounds it. Forked processes may
+    use as many threads as their parent.
 
     Returns
     -------
@@ -265,6 +268,11 @@ try:
 except ValueError as error:
     _environment_error = str(error)
     _cpu.refuse_calls(_environment_error)
+if not os.environ.get("OMP_NUM_THREADS", "").strip():
+    _quota = cpu_quota()
+    if _quota is not None and _quota < _cpu.openmp_threads():
+        _cpu.bound_default_threads(_quota)
+        _threads_source = "the processor quota of the control group"
 if _environment.num_threads is not None:
     _cpu.use_threads(_environment.num_threads)
     _threads_source = "set by ROIPOOL_NUM_THREADS"

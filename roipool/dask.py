@@ -3,7 +3,8 @@
 ``roipool.roi_align(x, rois, 7, ...)`` of a Dask array `x` is lazy and gives a Dask array. Chunks
 may cut the maps between images; each chunk's boxes go where the chunk is, one task per chunk, and
 chunks without boxes are not even loaded. Boxes are NumPy arrays or lists, checked before anything
-runs.
+runs. ``multilevel_roi_align`` takes a list of Dask arrays, which are chunked as the first is: a
+task has one chunk of every map.
 
 Functions are those of ``roipool``, forwards only, with one more argument:
 
@@ -20,7 +21,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import dask
@@ -30,21 +31,21 @@ from numpy.typing import NDArray
 
 import roipool
 from roipool import _arguments as check
-from roipool._arguments import Regions
 from roipool._definitions import OPS, PYRAMID_OPS, Op
 from roipool._layout import AXES, Layout, pooled_shape
-from roipool._requests import regions_of
+from roipool._requests import is_named, regions_of
 
 Array = Any  # of Dask, which has no types
+Tables = dict[str, NDArray[Any]]  # by argument: what has a row for each box
 
 
-def chunk_order(features: Array, batch_indices: Any) -> NDArray[np.int64]:
+def chunk_order(features: Array | Sequence[Array], batch_indices: Any) -> NDArray[np.int64]:
     """Return the numbers of the boxes in the order of results that are not put in order.
 
     Parameters
     ----------
-    features : dask.array.Array
-        The maps.
+    features : dask.array.Array or sequence of them
+        The maps; of several, the first says how images are chunked.
     batch_indices : array_like of int
         Shape (K,): the image of each box.
 
@@ -61,7 +62,8 @@ def chunk_order(features: Array, batch_indices: Any) -> NDArray[np.int64]:
     array([1, 2, 0, 3])
     """
     indices = np.asarray(batch_indices, np.int64)
-    return np.argsort(_chunk_of(features, indices), kind="stable")
+    first = features[0] if isinstance(features, (list, tuple)) else features
+    return np.argsort(_chunk_of(first, indices), kind="stable")
 
 
 def _chunk_of(features: Array, indices: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -70,43 +72,62 @@ def _chunk_of(features: Array, indices: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def pool_chunk(
-    name: str, boxes_name: str, indices_name: str, maps: NDArray[Any], boxes: NDArray[Any],
-    indices: NDArray[np.int64], options: dict[str, Any],
-) -> Any:  # fmt: skip
-    """Pool the boxes of one chunk, on whatever machine holds it."""
-    arrays = {boxes_name: boxes, indices_name: indices}
-    return getattr(roipool, name)(np.asarray(maps), **arrays, **options)
+    name: str, blocks: Sequence[NDArray[Any]], tables: Tables, options: dict[str, Any]
+) -> Any:
+    """Pool the boxes of one chunk of each map, on whatever machine holds it."""
+    maps = [np.asarray(block) for block in blocks]
+    features = maps if name in PYRAMID_OPS else maps[0]
+    return getattr(roipool, name)(features, **tables, **options)
 
 
-def _regions(op: Op, given: dict[str, Any], features: Array) -> Regions:
-    """Return the boxes of all chunks, checked, in the order of the operation's own columns."""
-    regions = regions_of(op, given[op.boxes], given[op.indices], features.shape[0], features.dtype)
-    if op.boxes == "boxes":
-        return regions._replace(boxes=check.swap_xy(regions.boxes))
-    return regions
+# ---- Arguments
 
 
-def _check_maps(name: str, features: Array, layout: Layout) -> Array:
-    """Return maps of which no plane is cut."""
-    if not isinstance(features, da.Array):
-        raise TypeError(f"{name}: features must be a Dask array, got {type(features).__name__}")
-    if features.ndim != 4:
-        raise ValueError(f"{name}: features must have 4 dimensions, got shape {features.shape}")
-    if np.isnan(features.shape).any():
-        raise ValueError(
-            f"{name}: features must have chunks of known sizes, got {features.chunks}; "
-            "features.compute_chunk_sizes() finds them"
-        )
-    check.map_shape("features", features.shape, layout)
-    return features.rechunk({1: -1, 2: -1, 3: -1})
+def _check_maps(op: Op, features: Any, layout: Layout) -> list[Array]:
+    """Return maps of which no plane is cut, all chunked alike."""
+    given = (
+        check.numbered("features", features)
+        if op.forward in PYRAMID_OPS
+        else {"features": features}
+    )
+    for name, maps in given.items():
+        if not isinstance(maps, da.Array):
+            raise TypeError(f"{name} must be a Dask array, got {type(maps).__name__}")
+        if maps.ndim != 4:
+            raise ValueError(f"{name} must have 4 dimensions, got shape {maps.shape}")
+        if np.isnan(maps.shape).any():
+            raise ValueError(
+                f"{name} must have chunks of known sizes, got {maps.chunks}; "
+                f"{name}.compute_chunk_sizes() finds them"
+            )
+    check.pyramid_shapes("features", {name: maps.shape for name, maps in given.items()}, layout)
+    first, *others = given.items()
+    for name, maps in others:
+        check.same_dtype(name, maps, *first)
+    chunks = {0: first[1].chunks[0], 1: -1, 2: -1, 3: -1}
+    return [maps.rechunk(chunks) for maps in given.values()]
 
 
-def _check_known(name: str, given: Mapping[str, Any]) -> None:
+def _check_known(given: Mapping[str, Any]) -> None:
     """Check that no argument but the maps is lazy: boxes are routed before anything runs."""
-    for key, value in given.items():
+    for name, value in given.items():
         parts = value if isinstance(value, (list, tuple)) else (value,)
         if any(isinstance(part, da.Array) for part in parts):
-            raise TypeError(f"{name}: {key} must be known, got a Dask array: compute it")
+            raise TypeError(f"{name} must be known, got a Dask array: compute it")
+
+
+def _tables(op: Op, given: Mapping[str, Any], maps: Sequence[Array]) -> Tables:
+    """Return what has a row for each box, checked, as the operation itself takes it."""
+    images, dtype = maps[0].shape[0], maps[0].dtype
+    regions = regions_of(op, given[op.boxes], given[op.indices], images, dtype)
+    boxes = check.swap_xy(regions.boxes) if op.boxes == "boxes" else regions.boxes
+    tables = {op.boxes: boxes, op.indices: regions.batch_indices}
+    if given.get("levels") is not None:
+        tables["levels"] = check.levels("levels", given["levels"], len(boxes), len(maps))
+    return tables
+
+
+# ---- Functions
 
 
 def _lazy_forward(op: Op) -> Callable[..., Any]:
@@ -118,40 +139,61 @@ def _lazy_forward(op: Op) -> Callable[..., Any]:
     def forward(*args: Any, keep_order: bool = True, **kwargs: Any) -> Any:
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
-        given = dict(bound.arguments)
-        if given.pop("out", None) is not None:
-            raise TypeError(f"{op.forward}: out must be None for a Dask array, which is lazy")
-        layout, want_argmax = check.layout(given["layout"]), given.get("return_argmax", False)
-        check.flag("keep_order", keep_order)
-        maps = _check_maps(op.forward, given.pop("features"), layout)
-        _check_known(op.forward, given)
-        regions = _regions(op, given, maps)
-        options = {key: one for key, one in given.items() if key not in (op.boxes, op.indices)}
-        size = check.size_pair(op.size, options[op.size])
-        _try_options(op, maps.dtype, options)
-        channels = maps.shape[AXES[layout][0]]
-        chunk = _chunk_of(maps, regions.batch_indices)
-        starts = np.cumsum((0, *maps.chunks[0]))
-        pool = dask.delayed(pool_chunk, nout=2 if want_argmax else None)
-        types = [maps.dtype, np.dtype(np.int64)] if want_argmax else [maps.dtype]
-        parts: list[list[Array]] = [[] for _ in types]
-        for number, block in enumerate(maps.to_delayed().ravel()):
-            rows = np.flatnonzero(chunk == number)
-            if len(rows) == 0 and number > 0:
-                continue  # one part stays, so that there is something to join
-            own = regions.batch_indices[rows] - starts[number]
-            found = pool(op.forward, op.boxes, op.indices, block, regions.boxes[rows], own, options)
-            shape = pooled_shape(len(rows), channels, size, layout)
-            for part, one, dtype in zip(
-                parts, found if want_argmax else (found,), types, strict=True
-            ):
-                part.append(da.from_delayed(one, shape, dtype).astype(dtype))
-        order = np.argsort(chunk, kind="stable")
-        results = [_in_order(da.concatenate(part), order if keep_order else None) for part in parts]
-        return tuple(results) if want_argmax else results[0]
+        try:
+            return _forward(op, dict(bound.arguments), check.flag("keep_order", keep_order))
+        except (TypeError, ValueError) as error:
+            if type(error) not in (TypeError, ValueError) or is_named(str(error), op.forward):
+                raise
+            raise type(error)(f"{op.forward}: {error}") from None
 
     forward.__doc__ = f"Pool boxes from a Dask array, lazily, as :func:`roipool.{op.forward}` does."
     return forward
+
+
+def _forward(op: Op, given: dict[str, Any], keep_order: bool) -> Any:
+    """Pool boxes lazily, given all arguments by name."""
+    if given.pop("out", None) is not None:
+        raise TypeError("out must be None for a Dask array, which is lazy")
+    layout = check.layout(given["layout"])
+    maps = _check_maps(op, given.pop("features"), layout)
+    _check_known(given)
+    tables = _tables(op, given, maps)
+    options = {name: value for name, value in given.items() if name not in tables}
+    _try_options(op, maps, tables, options)
+    chunk = _chunk_of(maps[0], tables[op.indices])
+    order = np.argsort(chunk, kind="stable") if keep_order else None
+    parts = _pooled_chunks(op, maps, tables, options, chunk)
+    results = [_in_order(da.concatenate(part), order) for part in parts]
+    return tuple(results) if len(results) > 1 else results[0]
+
+
+def _pooled_chunks(
+    op: Op, maps: Sequence[Array], tables: Tables, options: dict[str, Any],
+    chunk: NDArray[np.int64],
+) -> list[list[Array]]:  # fmt: skip
+    """Return for each result its parts: what one task per chunk with boxes gives."""
+    layout = check.layout(options["layout"])
+    size, channels = check.size_pair(op.size, options[op.size]), maps[0].shape[AXES[layout][0]]
+    dtypes = [maps[0].dtype]
+    if options.get("return_argmax", False):
+        dtypes.append(np.dtype(np.int64))
+    pool = dask.delayed(pool_chunk, nout=len(dtypes))
+    starts = np.cumsum((0, *maps[0].chunks[0]))
+    parts: list[list[Array]] = [[] for _ in dtypes]
+    for number, blocks in enumerate(
+        zip(*(each.to_delayed().ravel() for each in maps), strict=True)
+    ):
+        rows = np.flatnonzero(chunk == number)
+        if len(rows) == 0 and number > 0:
+            continue  # one part stays, so that there is something to join
+        own = {name: table[rows] for name, table in tables.items()}
+        own[op.indices] = own[op.indices] - starts[number]
+        found = pool(op.forward, list(blocks), own, options)
+        shape = pooled_shape(len(rows), channels, size, layout)
+        each_found = found if len(dtypes) > 1 else (found,)
+        for part, one, dtype in zip(parts, each_found, dtypes, strict=True):
+            part.append(da.from_delayed(one, shape, dtype).astype(dtype))
+    return parts
 
 
 def _in_order(pooled: Array, order: NDArray[np.int64] | None) -> Array:
@@ -161,11 +203,10 @@ def _in_order(pooled: Array, order: NDArray[np.int64] | None) -> Array:
     return pooled[np.argsort(order, kind="stable")]
 
 
-def _try_options(op: Op, dtype: np.dtype[Any], options: dict[str, Any]) -> None:
+def _try_options(op: Op, maps: Sequence[Array], tables: Tables, options: dict[str, Any]) -> None:
     """Raise now, not on a worker, what a call without images raises."""
-    shape = (0, 1, 1, 1)
-    boxes = {op.boxes: np.zeros((0, op.columns)), op.indices: np.zeros(0, np.int64)}
-    getattr(roipool, op.forward)(np.zeros(shape, dtype), **boxes, **options)
+    blocks = [np.zeros((0, 1, 1, 1), each.dtype) for each in maps]
+    pool_chunk(op.forward, blocks, {name: table[:0] for name, table in tables.items()}, options)
 
 
 def _refused(name: str, why: str) -> Callable[..., Any]:
@@ -177,12 +218,8 @@ def _refused(name: str, why: str) -> Callable[..., Any]:
     return function
 
 
-for _op in OPS.values():
+for _op in (*OPS.values(), *PYRAMID_OPS.values()):
     globals()[_op.forward] = _lazy_forward(_op)
-    for _name in filter(None, (_op.backward, _op.backward_boxes)):
-        globals()[_name] = _refused(_name, ", which have no gradients")
-for _op in PYRAMID_OPS.values():
-    globals()[_op.forward] = _refused(_op.forward, ", whose maps are chunked apart")
     for _name in filter(None, (_op.backward, _op.backward_boxes)):
         globals()[_name] = _refused(_name, ", which have no gradients")
 assign_levels = _refused("assign_levels", ": boxes are NumPy arrays")

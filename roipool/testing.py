@@ -71,13 +71,13 @@ def assert_conforms(
         TensorFlow's crops (N, H, W, C) and (K, 4) as fractions), of one floating-point type. It
         returns the pooled values, (K, C, rows, columns), or a tuple that begins with them, which
         may go on with the argmax. As ``"package.module:function"`` it is called in a process of its
-        own, whose crash is an answer like others.
+        own, whose crash is an answer like others; so is an installed library, such as "mxnet".
     semantics : str
         One of `SEMANTICS`: an operation of roipool, or of one of the systems of `roipool.compat`,
         such as "torchvision.roi_align".
     backward : callable or str, optional
         The gradient with respect to the features, with the arguments of roipool's function
-        ``..._backward``; "autograd" differentiates an implementation for torch.
+        ``..._backward``; "autograd" differentiates an implementation for torch, or is a library's.
     arrays : {"numpy", "torch", "cupy", "jax"}
         What the implementation takes.
     dtypes : iterable of str

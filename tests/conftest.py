@@ -75,10 +75,14 @@ def available(request: pytest.FixtureRequest) -> Iterator[Backend]:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option that leaves out nothing that this machine can run."""
+    """Add the options that leave out less (see CONTRIBUTING.md)."""
+    parser.addoption(
+        "--thorough", action="store_true",
+        help="run what CI runs besides: tests of the project's tools, and what takes long",
+    )  # fmt: skip
     parser.addoption(
         "--everything", action="store_true",
-        help="run full products and tests of 12 GB, too (see CONTRIBUTING.md)",
+        help="leave out nothing that this machine can run: full products, tests of 12 GB",
     )  # fmt: skip
 
 
@@ -114,17 +118,22 @@ def one_after_the_other(items: list[pytest.Item]) -> None:
 
 # ---- What is left out is no skip: it is counted, in one line
 
-WAYS = {"gpu": "-m gpu", "everything": "--everything"}  # mark, and how to run what has it
+WAYS = {  # mark, and how to run what has it
+    "gpu": "-m gpu", "thorough": "--thorough", "everything": "--everything",
+}  # fmt: skip
 LEFT_OUT = pytest.StashKey[dict[str, int]]()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Order cases, and leave out what needs much; ``-m "not gpu"`` leaves out GPU cases."""
     one_after_the_other(items)
-    large = [item for item in items if item.get_closest_marker("everything")]
-    if large and not config.getoption("everything"):
-        items[:] = [item for item in items if item not in large]
-        config.hook.pytest_deselected(items=large)
+    everything = config.getoption("everything")
+    asked = {"everything": everything, "thorough": everything or config.getoption("thorough")}
+    unasked = [mark for mark, is_asked in asked.items() if not is_asked]
+    left_out = {item for item in items if any(map(item.get_closest_marker, unasked))}
+    if left_out:
+        items[:] = [item for item in items if item not in left_out]
+        config.hook.pytest_deselected(items=list(left_out))
 
 
 def pytest_deselected(items: list[pytest.Item]) -> None:

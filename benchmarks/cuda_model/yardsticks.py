@@ -9,7 +9,7 @@ import numpy as np
 
 import roipool
 from roipool._layout import AXES
-from roipool.cli.libraries import Level, Task
+from roipool.libraries import Level, Task
 
 Array = Any
 _TEXT = Path(__file__).with_suffix(".cu")

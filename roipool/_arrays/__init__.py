@@ -105,6 +105,13 @@ def common_library(values: Mapping[str, Any]) -> tuple[Library, Any]:
     ValueError
         If they are on two GPUs.
     """
+    for value in values.values():
+        if type(value) is not np.ndarray and value is not None:
+            return _library_among(values)
+    return NUMPY, None
+
+
+def _library_among(values: Mapping[str, Any]) -> tuple[Library, Any]:
     on_gpu: dict[str, list[Any]] = {}
     for name, value in values.items():
         if type(value) is np.ndarray or value is None:
@@ -130,15 +137,20 @@ def refuse_other_arrays(parts: Sequence[Any], values: Mapping[str, Any]) -> None
             continue
         is_array = hasattr(kind, "__dlpack__") or hasattr(kind, "__array_function__")
         if library_of(part) is None and is_array:
-            kinds = (f"{name} is {_kind(value)}" for name, value in values.items())
+            given = {name: value for name, value in values.items() if value is not None}
+            kinds = (f"{name} is {_kinds(value)}" for name, value in given.items())
             raise TypeError(f"arrays must all be of one library: {', '.join(kinds)}")
         _may_stand_beside.add(kind)
 
 
-def _kind(value: Any) -> str:
-    parts = value if isinstance(value, (list, tuple)) else (value,)
-    kind = type(parts[0] if parts else value)
-    return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
+def _kinds(value: Any) -> str:
+    """Return the name of an argument's type, or of those of the parts of a list."""
+    parts = value if isinstance(value, (list, tuple)) and value else (value,)
+    kinds = dict.fromkeys(type(part) for part in parts)
+    return " and ".join(
+        kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
+        for kind in kinds
+    )
 
 
 def _common_gpu(values: Mapping[str, Any], on_gpu: Mapping[str, list[Any]]) -> tuple[Library, Any]:

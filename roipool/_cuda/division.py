@@ -23,9 +23,9 @@ def _power_of_two(number: int) -> int:
 
 
 THREADS = 256
-# What a forward's thread, or for averages of NCHW features a warp, computes one after the other:
-# more amortise its set-up, fewer make more threads, which few boxes need.
-PACKS_PER_THREAD = 4
+# What a forward's thread, or for averages of NCHW features a warp, computes one after the other, at
+# most: more amortise its set-up, fewer make more threads, which few boxes need.
+PACKS_PER_THREAD = 8
 PACKS_PER_WARP = 2
 WARP = 32
 # Shared memory of a warp of that average: the sums down its window's columns.
@@ -46,7 +46,8 @@ class Limits(NamedTuple):
     """Where work is divided in another way: tests lower them."""
 
     max_blocks: int = 2**31 - 1  # more work than this is done by the same blocks in turn
-    many_boxes: int = 256  # from here on threads take several tasks
+    enough_blocks: int = 2048  # for all of a GPU to have work: more of it goes to the same threads
+    shared_bytes: int = SHARED_BYTES  # plans beyond are in scratch memory
 
 
 def rounded_up(boxes: int) -> int:
@@ -67,8 +68,8 @@ class Sizes(NamedTuple):
     index_type: np.dtype[Any]
     index_stride: int
     pooling: Pooling
-    map_shape: tuple[int, ...]
-    skips: bool = False  # boxes of no image, which another level has
+    map_shapes: tuple[tuple[int, ...], ...]  # of each level
+    scales: tuple[float, ...]  # the same
     limits: Limits = Limits()
 
     @property
@@ -121,9 +122,14 @@ def divide_planes(call: Call, sizes: Sizes, pack: int) -> tuple[Call, Grid]:
     return call, Grid(call.tasks, (WARP, warps), warps * SUMS_PER_WARP)
 
 
-def _divide(call: Call, sizes: Sizes, number: int, at_once: int, turns: int) -> Call:
-    """Divide each box's packs or bins into tasks, of up to `turns` times `at_once`."""
-    share = min(at_once * (turns if call.boxes >= sizes.limits.many_boxes else 1), number)
+def _divide(call: Call, sizes: Sizes, number: int, at_once: int, max_turns: int) -> Call:
+    """Divide each box's packs or bins into tasks, of up to `max_turns` times `at_once`.
+
+    A task begins with planning its box: it is short in comparison where there are several turns.
+    """
+    blocks = call.boxes * -(-number // at_once)
+    turns = min(max(blocks // sizes.limits.enough_blocks, 1), max_turns)
+    share = min(at_once * turns, number)
     parts = -(-number // share)
     return call._replace(tasks=call.boxes * parts, parts=parts, share=share)
 
@@ -146,7 +152,7 @@ def divide_maps(
     tile, the weight of each bin that is staged, and the first and the last bin that read it.
     """
     real = sizes.real.itemsize
-    height, width, bins = call.rows.size, call.columns.size, call.rows.bins * call.columns.bins
+    height, width, bins = call.height, call.width, call.rows.bins * call.columns.bins
     lanes = min(_power_of_two(-(-call.channels // pack)), TILE_LANES)
     pitch = (lanes + 1 if lanes > 1 else 1) * pack
     cells = TILE_BYTES * pack // (pitch * real)
@@ -154,9 +160,14 @@ def divide_maps(
     rows = max(min(height, cells // columns), 1)
     owners = min(_power_of_two(rows), THREADS // WARP)
     threads = max(lanes * owners, WARP)
-    tiles = -(-height // rows) * -(-width // columns)
+    levels, tasks = [], 0
+    for level in call.levels:
+        levels.append(level._replace(first_task=tasks))
+        tiles = -(-level.rows // rows) * -(-level.columns // columns)
+        tasks += call.images * -(-call.channels // (lanes * pack)) * tiles
     call = call._replace(
-        tasks=call.images * -(-call.channels // (lanes * pack)) * tiles,
+        tasks=tasks,
+        levels=tuple(levels),
         lanes=lanes,
         tile_rows=rows,
         tile_columns=columns,
@@ -181,7 +192,7 @@ def divide_runs(call: Call, sizes: Sizes) -> tuple[Call, Grid]:
     """Divide the maps of a backward into runs of cells, a warp per channel."""
     real = sizes.real.itemsize
     lanes = min(_power_of_two(call.channels), RUN_CHANNELS) if sizes.channels_last else 1
-    cells = call.rows.size * call.columns.size
+    cells = call.height * call.width
     runs = -(-cells // (RUN_BYTES // (lanes * real) - 1))
     share = -(-cells // runs)
     groups = -(-call.channels // lanes)

@@ -5,9 +5,10 @@ batch indices may be columns of one table and are not checked: kernels skip boxe
 image. Nothing is read back and nothing waits for the GPU, so that calls can be captured in a graph;
 what a call allocates meanwhile stays allocated (``roipool._arrays._cupy``).
 
-A call launches two kernels. The first writes the plan of every box into scratch memory; the second
-executes the plans. Both are compiled when first needed, for one element type, layout and
-definition, and CuPy keeps what was compiled on disk.
+A forward launches one kernel, whose blocks plan the boxes that they pool. A backward launches two:
+the first writes the plan of every box into scratch memory, the second executes the plans. They are
+compiled when first needed, for one element type, layout and definition, and CuPy keeps what was
+compiled on disk.
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ if cupy.cuda.runtime.is_hip:
     raise RuntimeError("roipool's kernels are for NVIDIA GPUs; this CuPy is made for AMD's (ROCm)")
 
 Array = Any
+NULL = np.uintp(0)  # instead of an array
+MAX_LEVELS = 64  # kernels take 4 KB of arguments
 LEAST_CAPABILITY = 70  # compute capability, times ten: kernels need __match_any_sync
 
 
@@ -70,27 +73,35 @@ def kernel(file: str, name: str, defines: Defines) -> Any:
     return cupy.RawKernel(kernel_source(file, **dict(defines)), name, OPTIONS)
 
 
-def launch_kernel(config: LaunchConfig, boxes: int, *arrays: Any) -> None:
-    """Launch a kernel for so many boxes, unless there is nothing to do."""
+def launch_kernel(config: LaunchConfig, boxes: int, *arrays: Any, maps: Sequence[int] = ()) -> None:
+    """Launch a kernel for so many boxes, unless there is nothing to do.
+
+    `maps` are the addresses of several levels' maps.
+    """
     blocks, threads, shared = config.grid
     if blocks > 0:
         check_device(arrays[0].device.id)
         function = kernel(config.file, config.name, config.defines)
-        arguments = (*arrays, config.call_for(boxes))
+        arguments = (*arrays, config.call_for(boxes, maps))
         function((blocks,), threads, arguments, shared_mem=shared)
 
 
-def plan(launches: Launches, regions: Regions) -> Array:
-    """Launch the planning of all boxes; return the plans."""
-    plans = cupy.empty(launches.scratch, np.uint8)
-    boxes = regions.boxes
-    launch_kernel(launches.plan, len(boxes), boxes, regions.batch_indices, plans)
-    return plans
+def run(
+    launches: Launches, regions: Regions, *arrays: Any, levels: Array = NULL,
+    maps: Sequence[Array] = (),
+) -> None:  # fmt: skip
+    """Execute a call for all boxes, with what plans them.
 
-
-def run(launches: Launches, regions: Regions, *arrays: Any) -> None:
-    """Plan all boxes, and execute the plans."""
-    launch_kernel(launches.engine, len(regions.boxes), *arrays, plan(launches, regions))
+    `levels` says for each box on which of `maps` it is; the first of them is among `arrays`.
+    """
+    table, count = (regions.boxes, regions.batch_indices, levels), len(regions.boxes)
+    places = [array.data.ptr for array in maps]
+    scratch = cupy.empty(launches.scratch, np.uint8) if launches.scratch else NULL
+    if launches.plan is None:
+        launch_kernel(launches.engine, count, *table, *arrays, scratch, maps=places)
+    else:
+        launch_kernel(launches.plan, count, *table, scratch)
+        launch_kernel(launches.engine, count, *arrays, scratch, maps=places)
 
 
 def are_vector_aligned(*arrays: Array) -> bool:
@@ -99,13 +110,14 @@ def are_vector_aligned(*arrays: Array) -> bool:
 
 
 def sizes_of(
-    dtype: np.dtype[Any], regions: Regions, pooling: Pooling, map_shape: Sequence[int]
-) -> Sizes:
-    """Return what the launches of a call depend on."""
+    dtype: np.dtype[Any], regions: Regions, pooling: Pooling, *map_shapes: Sequence[int],
+    scales: tuple[float, ...] = (),
+) -> Sizes:  # fmt: skip
+    """Return what the launches of a call depend on; `scales` are those of several maps."""
     boxes, indices = regions.boxes, regions.batch_indices
     return Sizes(
         dtype, rounded_up(len(boxes)), boxes.strides, indices.dtype, indices.strides[0], pooling,
-        tuple(map_shape),
+        tuple(map(tuple, map_shapes)), scales or (pooling.definition.scale,),
     )  # fmt: skip
 
 
@@ -139,19 +151,13 @@ def average_backward_boxes(
     return out
 
 
-# Of several levels each is a launch of its own, over all boxes: which box is whose is known to the
-# GPU alone. Those of other levels are boxes of no image there.
-
-
-def regions_of_level(regions: Regions, levels: Array, level: int) -> Regions:
-    """Return the regions with the boxes of other levels in no image."""
-    own = cupy.where(levels == level, regions.batch_indices.astype(np.int64), -1)
-    return Regions(regions.boxes, own)
-
-
-def level_sizes(regions: Regions, pooling: Pooling, maps: Array) -> Sizes:
-    """Return what the launches of one level depend on."""
-    return sizes_of(maps.dtype, regions, pooling, maps.shape)._replace(skips=True)
+def sizes_of_levels(regions: Regions, poolings: Sequence[Pooling], maps: Sequence[Array]) -> Sizes:
+    """Return what the launches of a call on several maps depend on."""
+    if len(maps) > MAX_LEVELS:
+        raise ValueError(f"on a GPU there can be {MAX_LEVELS} maps at most, got {len(maps)}")
+    scales = tuple(pooling.definition.scale for pooling in poolings)
+    shapes = [array.shape for array in maps]
+    return sizes_of(maps[0].dtype, regions, poolings[0], *shapes, scales=scales)
 
 
 def average_levels(
@@ -162,14 +168,11 @@ def average_levels(
     out: Array,
 ) -> None:
     """Pool each box by averages from one of several maps; `levels` says which."""
-    out.fill(poolings[0].empty_value)
-    for level, (maps, pooling) in enumerate(zip(features, poolings, strict=True)):
-        if out.size:
-            own = regions_of_level(regions, levels, level)
-            launches = launch.average(
-                level_sizes(own, pooling, maps), are_vector_aligned(maps, out)
-            )
-            run(launches, own, maps, out)
+    if out.size:
+        sizes = sizes_of_levels(regions, poolings, features)
+        launches = launch.average(sizes, are_vector_aligned(*features, out))
+        levels = cupy.ascontiguousarray(levels)
+        run(launches, regions, features[0], out, levels=levels, maps=features)
 
 
 def average_levels_backward(
@@ -180,8 +183,10 @@ def average_levels_backward(
     outs: Sequence[Array],
 ) -> None:
     """Write the gradients of that with respect to each of the maps."""
-    for level, (out, pooling) in enumerate(zip(outs, poolings, strict=True)):
-        average_backward(grad_output, regions_of_level(regions, levels, level), pooling, out)
+    if any(out.size for out in outs):
+        launches = launch.average_backward(sizes_of_levels(regions, poolings, outs))
+        levels = cupy.ascontiguousarray(levels)
+        run(launches, regions, grad_output, outs[0], levels=levels, maps=outs)
 
 
 def average_levels_backward_boxes(
@@ -192,12 +197,13 @@ def average_levels_backward_boxes(
     poolings: Sequence[Pooling],
 ) -> Array:
     """Return the gradient of that with respect to each number of each box."""
-    out = cupy.zeros(regions.boxes.shape, regions.boxes.dtype)
-    for level, (maps, pooling) in enumerate(zip(features, poolings, strict=True)):
-        if maps.size and grad_output.size:
-            own = regions_of_level(regions, levels, level)
-            launches = launch.average_backward_boxes(level_sizes(own, pooling, maps))
-            run(launches, own, grad_output, maps, out)
+    boxes = regions.boxes
+    if not grad_output.size:
+        return cupy.zeros(boxes.shape, boxes.dtype)
+    out = cupy.empty(boxes.shape, boxes.dtype)
+    launches = launch.average_backward_boxes(sizes_of_levels(regions, poolings, features))
+    levels = cupy.ascontiguousarray(levels)
+    run(launches, regions, grad_output, features[0], out, levels=levels, maps=features)
     return out
 
 
@@ -210,7 +216,7 @@ def maximum(
     if out.size:
         outputs = [out]
         if return_argmax or pooling.rules.nan_restarts:
-            outputs.append(np.uintp(0) if argmax is None else argmax)
+            outputs.append(NULL if argmax is None else argmax)
         launches = launch.maximum(sizes, return_argmax, are_vector_aligned(features, out))
         run(launches, regions, features, *outputs)
     return argmax
@@ -235,7 +241,8 @@ def unpool(
         size = height_width(grad_output.shape, layout)
         sizes = Sizes(
             grad_output.dtype, rounded_up(len(batch_indices)), (0, 0), batch_indices.dtype,
-            batch_indices.strides[0], Pooling(Definition("roi_pool"), size, layout), out.shape,
+            batch_indices.strides[0], Pooling(Definition("roi_pool"), size, layout), (out.shape,),
+            (1.0,),
         )  # fmt: skip
         config = launch.unpool(sizes, argmax.dtype == np.int64)
         launch_kernel(config, len(batch_indices), grad_output, argmax, out, batch_indices)
@@ -251,7 +258,7 @@ def argmax_positions(
         sizes = sizes_of(boxes.dtype, regions, pooling, input_shape)
         indices = cupy.ascontiguousarray(argmax, np.int64)
         launches = launch.argmax_kernel(sizes, "locate_argmax")
-        run(launches, regions, boxes, indices, y, x)
+        run(launches, regions, indices, y, x)
     return y, x
 
 
@@ -263,5 +270,5 @@ def argmax_at(
     if argmax.size:
         sizes = sizes_of(regions.boxes.dtype, regions, pooling, input_shape)
         launches = launch.argmax_kernel(sizes, "identify_argmax")
-        run(launches, regions, regions.boxes, y, x, argmax)
+        run(launches, regions, y, x, argmax)
     return argmax

@@ -5,17 +5,19 @@ Pure functions of immutable values, so that results are cached; ``engine`` compi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from roipool._cuda.arguments import (
-    ARGMAX_TYPES,
     IMAGE_KINDS,
+    INTEGERS,
     STORAGE,
     AxisCall,
     Call,
+    Level,
     argument_of,
     cached,
     copied,
@@ -45,15 +47,19 @@ from roipool._layout import AXES
 class PlanKind(NamedTuple):
     """What a plan consists of: bytes of one bin and of one entry, by bytes of a real number."""
 
-    kernel: str
+    name: str
     bin: int
     entry: dict[int, int]
 
 
-TAPS = PlanKind("plan_taps", 16, {4: 8, 8: 16})
-SLOPED_TAPS = PlanKind("plan_sloped_taps", 16, {4: 16, 8: 32})
-SAMPLES = PlanKind("plan_samples", 32, {4: 24, 8: 40})
-BYTES_OF_WINDOW = BYTES_OF_IMAGE = 8
+TAPS = PlanKind("taps", 8, {4: 8, 8: 16})
+SLOPED_TAPS = PlanKind("sloped_taps", 8, {4: 16, 8: 32})
+SAMPLES = PlanKind("samples", 24, {4: 24, 8: 40})
+CELLS = PlanKind("cells", 24, {4: 0, 8: 0})
+BYTES_OF_HEAD = 32
+# Of plans that blocks have in scratch memory, where shared memory is too small: fewer blocks take
+# more boxes each.
+BYTES_OF_SCRATCH = 2**28
 BYTES_OF_REGION = 160  # of a box of a pointwise definition, and its image
 
 
@@ -94,11 +100,16 @@ class LaunchConfig(NamedTuple):
     call: Call
     tasks_of_box: int = 0  # 0 where tasks are not those of boxes
 
-    def call_for(self, boxes: int) -> np.ndarray[Any, Any]:
-        """Return the kernel's argument for so many boxes; blocks that are then too many end."""
+    def call_for(self, boxes: int, maps: Sequence[int]) -> np.ndarray[Any, Any]:
+        """Return the kernel's argument for so many boxes; blocks that are then too many end.
+
+        `maps` are the addresses of the levels' maps, if there are several.
+        """
         argument = argument_of(self.call)
-        if boxes != self.call.boxes:
+        if boxes != self.call.boxes or maps:
             argument = copied(argument)
+            if maps:
+                argument["levels"]["address"] = maps
             argument["boxes"] = boxes
             if self.tasks_of_box:
                 argument["tasks"] = boxes * self.tasks_of_box
@@ -106,11 +117,14 @@ class LaunchConfig(NamedTuple):
 
 
 class Launches(NamedTuple):
-    """The kernels of a call: planning, which fills so many bytes of scratch, and the engine."""
+    """The kernels of a call, and how many bytes of scratch memory they need.
 
-    scratch: int
-    plan: LaunchConfig
+    `plan` fills the scratch memory; without it the engine's blocks plan their boxes themselves.
+    """
+
     engine: LaunchConfig
+    scratch: int = 0
+    plan: LaunchConfig | None = None
 
 
 def call_of(sizes: Sizes, **fields: Any) -> Call:
@@ -119,20 +133,21 @@ def call_of(sizes: Sizes, **fields: Any) -> Call:
     channel, row, column = AXES[pooling.layout]
     box_stride, coordinate_stride = (stride // sizes.real.itemsize for stride in sizes.box_strides)
     call = Call(
-        images=sizes.map_shape[0],
-        channels=sizes.map_shape[channel],
+        images=sizes.map_shapes[0][0],
+        channels=sizes.map_shapes[0][channel],
         boxes=sizes.boxes,
         box_stride=box_stride,
         coordinate_stride=coordinate_stride,
         image_stride=sizes.index_stride // sizes.index_type.itemsize,
-        images_at=0,
-        rows=AxisCall(sizes.map_shape[row], pooling.output_size[0], definition.sampling[0]),
-        columns=AxisCall(sizes.map_shape[column], pooling.output_size[1], definition.sampling[1]),
-        scale=definition.scale,
+        rows=AxisCall(pooling.output_size[0], definition.sampling[0]),
+        columns=AxisCall(pooling.output_size[1], definition.sampling[1]),
         angle_scale=definition.angle_scale,
         image_kind=IMAGE_KINDS[dtype_name(sizes.index_type)],
         aligned=definition.aligned,
-        skips=sizes.skips,
+        levels=tuple(
+            Level(shape[row], shape[column], scale)
+            for shape, scale in zip(sizes.map_shapes, sizes.scales, strict=True)
+        ),
     )
     return call._replace(**fields)
 
@@ -150,6 +165,11 @@ def config_of(
         "definition": sizes.pooling.definition.name,
         "channels_last": int(sizes.channels_last),
         "pack": 1,
+        "plan_is_shared": 1,
+        "levels": len(sizes.map_shapes),
+        "offset": INTEGERS[
+            max(math.prod(shape[1:]) for shape in sizes.map_shapes) > np.iinfo(np.int32).max
+        ],
         **defines,
     }
     grid = grid._replace(blocks=min(grid.blocks, sizes.limits.max_blocks))
@@ -157,70 +177,67 @@ def config_of(
     return LaunchConfig(f"cuda/{file}.cu", name, tuple(texts.items()), grid, call, of_box)
 
 
-def with_plan(
-    call: Call, kind: PlanKind, sizes: Sizes, capacity: Capacity = plan_capacity
-) -> tuple[Call, int]:
-    """Lay out the plans in scratch memory; return the call that says where, and their size."""
-    size, real = 0, sizes.real.itemsize
+def with_plan(call: Call, kind: PlanKind, sizes: Sizes, capacity: Capacity = plan_capacity) -> Call:
+    """Return the call with the size of a box's plan, and where its entries begin."""
 
-    def allocate(bytes_of_box: int) -> int:
-        nonlocal size
-        start = size
-        size = up(start + call.boxes * bytes_of_box, 16)
-        return start
-
-    def with_offsets(axis: AxisCall) -> AxisCall:
+    def with_capacity(axis: AxisCall, size: int) -> AxisCall:
         name = sizes.pooling.definition.name
-        entries = capacity(kind, name, axis.sampling, axis.size, axis.bins)
-        return axis._replace(
-            capacity=entries,
-            bins_at=allocate(axis.bins * kind.bin),
-            entries_at=allocate(entries * kind.entry[real]),
-            windows_at=allocate(BYTES_OF_WINDOW),
-        )
+        return axis._replace(capacity=capacity(kind, name, axis.sampling, size, axis.bins))
 
-    call = call._replace(
-        rows=with_offsets(call.rows),
-        columns=with_offsets(call.columns),
-        images_at=allocate(BYTES_OF_IMAGE),
+    rows, columns = with_capacity(call.rows, call.height), with_capacity(call.columns, call.width)
+    entries_at = up((rows.bins + columns.bins) * kind.bin, 16)
+    entries = (rows.capacity + columns.capacity) * kind.entry[sizes.real.itemsize]
+    return call._replace(
+        rows=rows, columns=columns, entries_at=entries_at, plan_bytes=up(entries_at + entries, 16)
     )
-    return call, size
 
 
-def planned(
+def planned_by_blocks(
     sizes: Sizes,
     kind: PlanKind,
     file: str,
     name: str,
     call: Call,
     grid: Grid,
+    **defines: str | int,
+) -> Launches:
+    """Return the launch of an engine whose blocks plan their boxes."""
+    call = with_plan(call, kind, sizes)
+    head = BYTES_OF_HEAD + grid.shared
+    if head + call.plan_bytes <= sizes.limits.shared_bytes:
+        grid = grid._replace(shared=head + call.plan_bytes)
+        return Launches(config_of(sizes, file, name, call, grid, **defines))
+    blocks = min(grid.blocks, max(BYTES_OF_SCRATCH // call.plan_bytes, 1))
+    grid = grid._replace(shared=head, blocks=blocks)
+    engine = config_of(sizes, file, name, call, grid, plan_is_shared=0, **defines)
+    return Launches(engine, grid.blocks * call.plan_bytes)
+
+
+def planned_before(
+    sizes: Sizes,
+    kind: PlanKind,
+    file: str,
+    call: Call,
+    grid: Grid,
     *,
     capacity: Capacity = plan_capacity,
     **defines: str | int,
 ) -> Launches:
-    """Return the launches of the planning and of the engine `name`."""
-    call, scratch = with_plan(call, kind, sizes, capacity)
-    warps = Grid(2 * call.boxes, (WARP,), WARP * (8 + 8))  # one per axis of a box
+    """Return the launches of a planning of all boxes, a block for each, and of an engine."""
+    call = with_plan(call, kind, sizes, capacity)
+    threads = min(up(call.rows.bins + call.columns.bins, WARP), THREADS)
+    plans = Grid(call.boxes, (threads,), BYTES_OF_HEAD)
     return Launches(
-        scratch,
-        config_of(sizes, file, kind.kernel, call, warps, **defines),
-        config_of(sizes, file, name, call, grid, **defines),
+        config_of(sizes, file, file, call, grid, **defines),
+        call.boxes * (BYTES_OF_HEAD + call.plan_bytes),
+        config_of(sizes, file, f"plan_{kind.name}", call, plans, **defines),
     )
 
 
-def pointwise(
-    sizes: Sizes, file: str, name: str, call: Call, grid: Grid, **defines: str | int
-) -> Launches:
-    """Return the launches of a pointwise definition, whose engines ask it themselves.
-
-    Only the regions of its boxes are computed before, by a thread for each.
-    """
-    threads = Grid(-(-call.boxes // WARP), (WARP,))
-    return Launches(
-        call.boxes * BYTES_OF_REGION,
-        config_of(sizes, file, "plan_regions", call, threads, **defines),
-        config_of(sizes, file, name, call, grid, **defines),
-    )
+def with_regions(sizes: Sizes, file: str, call: Call, grid: Grid, **defines: str | int) -> Launches:
+    """Return the launch of an engine whose blocks compute the regions of their boxes."""
+    grid = grid._replace(shared=grid.shared + BYTES_OF_REGION)
+    return Launches(config_of(sizes, file, file, call, grid, **defines))
 
 
 def is_pointwise(sizes: Sizes) -> bool:
@@ -238,11 +255,11 @@ def average(sizes: Sizes, vector_aligned: bool) -> Launches:
     pack = channel_pack(sizes, call.channels, vector_aligned)
     if is_pointwise(sizes):
         call, grid = divide_values(call, sizes, pack)
-        file = "points_forward"
-        return pointwise(sizes, file, file, call, grid, pack=pack)
+        return with_regions(sizes, "points_forward", call, grid, pack=pack)
     divide = divide_values if sizes.channels_last else divide_planes
     call, grid = divide(call, sizes, pack)
-    return planned(sizes, TAPS, "average_forward", "average_forward", call, grid, pack=pack)
+    file = "average_forward"
+    return planned_by_blocks(sizes, TAPS, file, file, call, grid, pack=pack)
 
 
 @cached
@@ -251,11 +268,15 @@ def average_backward(sizes: Sizes) -> Launches:
     call, real = call_of(sizes), sizes.real.itemsize
     if is_pointwise(sizes):
         call, grid = divide_maps(call, sizes, real)
-        return pointwise(sizes, "points_backward", "points_backward", call, grid)
+        file, threads = "points_backward", Grid(-(-call.boxes // WARP), (WARP,))
+        return Launches(
+            config_of(sizes, file, file, call, grid),
+            call.boxes * BYTES_OF_REGION,
+            config_of(sizes, file, "plan_regions", call, threads),
+        )
     pack = 2 if real == 4 and call.channels > TILE_LANES else 1
     call, grid = divide_maps(call, sizes, real, pack=pack, inverted=True)
-    file = "average_backward"
-    return planned(sizes, TAPS, file, file, call, grid, pack=pack)
+    return planned_before(sizes, TAPS, "average_backward", call, grid, pack=pack)
 
 
 @cached
@@ -263,9 +284,9 @@ def average_backward_boxes(sizes: Sizes) -> Launches:
     """Return the launches of an average's gradient with respect to the boxes."""
     call, grid = divide_boxes(call_of(sizes), sizes)
     if is_pointwise(sizes):
-        return pointwise(sizes, "points_backward_boxes", "points_backward_boxes", call, grid)
+        return with_regions(sizes, "points_backward_boxes", call, grid)
     file = "average_backward_boxes"
-    return planned(sizes, SLOPED_TAPS, file, file, call, grid)
+    return planned_by_blocks(sizes, SLOPED_TAPS, file, file, call, grid)
 
 
 @cached
@@ -286,9 +307,10 @@ def maximum(sizes: Sizes, return_argmax: bool, vector_aligned: bool) -> Launches
         name = "maximum_forward_nan_restarts"
     elif return_argmax:
         name = "maximum_forward_argmax"
-    return planned(
-        sizes, SAMPLES, "maximum_forward", name, call, grid,
-        pack=pack, argmax_is_cell=int(rules.argmax_is_cell), argmax_type=ARGMAX_TYPES[wide],
+    kind = CELLS if rules.argmax_is_cell else SAMPLES
+    return planned_by_blocks(
+        sizes, kind, "maximum_forward", name, call, grid,
+        pack=pack, argmax_is_cell=int(rules.argmax_is_cell), argmax_type=INTEGERS[wide],
     )  # fmt: skip
 
 
@@ -297,7 +319,7 @@ def argmax_dtype(sizes: Sizes) -> np.dtype[Any]:
     """Return the dtype of argmax; the host does not know how many samples an adaptive grid has."""
     definition = sizes.pooling.definition
     _, row, column = AXES[sizes.pooling.layout]
-    height, width = sizes.map_shape[row], sizes.map_shape[column]
+    height, width = sizes.map_shapes[0][row], sizes.map_shapes[0][column]
     traits = TRAITS[definition.name]
     if sizes.pooling.rules.argmax_is_cell:
         numbers = height * width
@@ -317,7 +339,7 @@ def maximum_backward(sizes: Sizes, wide: bool) -> Launches:
     is_cell = sizes.pooling.rules.argmax_is_cell
     call = call_of(sizes, argmax_is_cell=is_cell, wide_argmax=wide)
     call, grid = divide_maps(call, sizes, BYTES_OF_LISTED_SAMPLE + sizes.real.itemsize)
-    return planned(sizes, SAMPLES, "maximum_backward", "maximum_backward", call, grid)
+    return planned_before(sizes, SAMPLES, "maximum_backward", call, grid)
 
 
 @cached
@@ -325,14 +347,13 @@ def unpool(sizes: Sizes, wide: bool) -> LaunchConfig:
     """Return the launch that adds gradients to cells that argmax names; nothing is planned."""
     call, grid = divide_runs(call_of(sizes), sizes)
     file = "unpool"
-    return config_of(sizes, file, file, call, grid, argmax_type=ARGMAX_TYPES[wide])
+    return config_of(sizes, file, file, call, grid, argmax_type=INTEGERS[wide])
 
 
 @cached
 def argmax_kernel(sizes: Sizes, name: str) -> Launches:
-    """Return the launches that turn an argmax into positions, or back: a thread for each value."""
-    call = call_of(sizes)
-    values = call.boxes * call.channels * call.rows.bins * call.columns.bins
-    call = call._replace(tasks=values)
-    grid = Grid(-(-values // THREADS), (THREADS,))
-    return planned(sizes, SAMPLES, "argmax_positions", name, call, grid)
+    """Return the launch that turns an argmax into positions, or back."""
+    # There is less to do for a few values than for their plan: few blocks take many.
+    limits = sizes.limits._replace(enough_blocks=1)
+    call, grid = divide_values(call_of(sizes), sizes._replace(limits=limits), 1)
+    return planned_by_blocks(sizes, SAMPLES, "argmax_positions", name, call, grid)

@@ -21,7 +21,7 @@ from roipool.cli.text import printable
 if TYPE_CHECKING:
     from roipool.cli.bench.workloads import Workload
     from roipool.cli.compare.problem import Compute
-    from roipool.cli.libraries import Library
+    from roipool.libraries import Library
 
 __all__ = ["main"]
 
@@ -81,7 +81,7 @@ def main(
     systems : mapping of str to Compute, optional
         What ``compare`` knows by name; by default `roipool.cli.compare.systems.SYSTEMS`.
     libraries : mapping of str to type of Library, optional
-        What ``bench`` knows by name; by default `roipool.cli.libraries.LIBRARIES`.
+        What ``bench`` knows by name; by default `roipool.libraries.LIBRARIES`.
     workloads : mapping of str to Workload, optional
         What ``bench`` can time; by default `roipool.cli.bench.workloads.WORKLOADS`.
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import argparse
 import ast
-import contextlib
 import sys
-import time
-from collections.abc import Callable, Iterator
 from typing import Any
 
 from roipool.cli.files import check_writable, replacing
+from roipool.cli.progress import progress
 from roipool.cli.text import printable
 
 __all__ = ["add_arguments", "is_asked", "run"]
@@ -22,6 +20,9 @@ _NAMES: dict[str, Any] = {
     "python": sys.executable, "timeout": 20.0,
 }  # fmt: skip
 
+# Those that have another name in Python.
+_OPTIONS = {"dtypes": "--dtype", "devices": "--device", "options": "--option"}
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options to those of ``verify``."""
@@ -30,13 +31,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--implementation",
         metavar="MODULE:FUNCTION",
-        help="what to verify; it runs in a process of its own, whose crash is an answer",
+        help="what to verify, or an installed library such as mxnet; it runs in a process of its "
+        "own, whose crash is an answer",
     )
     add("--semantics", metavar="NAME", help="what it claims to compute: torchvision.roi_align")
     add(
         "--backward",
         metavar="MODULE:FUNCTION",
-        help='its gradient with respect to the features, or "autograd" (of torch)',
+        help='its gradient with respect to the features, or "autograd" (of torch or a library)',
     )
     add("--arrays", metavar="LIBRARY", help="what it takes: numpy (default), torch, cupy, jax")
     add("--dtype", metavar="TYPES", help="types of features, by commas (default float32)")
@@ -93,7 +95,7 @@ def run(arguments: argparse.Namespace) -> int:
     option or a file.
     """
     from roipool.testing import read_tolerances
-    from roipool.verification.conformance.reports import Request, junit
+    from roipool.verification.conformance.reports import BadArgument, Request, junit
 
     chosen = {
         name: default if getattr(arguments, name) is None else getattr(arguments, name)
@@ -109,35 +111,19 @@ def run(arguments: argparse.Namespace) -> int:
         {"python": chosen["python"], "seconds": chosen["timeout"]},
     )  # fmt: skip
     reports = []
-    with _progress() as progress:
-        for report in request.reports(progress):
-            reports.append(report)
-            progress("", 0)
-            for line in report.lines():
-                print(printable(line), flush=True)
+    try:
+        with progress() as tell:
+            for report in request.reports(tell):
+                reports.append(report)
+                tell("", 0)
+                for line in report.lines():
+                    print(printable(line), flush=True)
+    except BadArgument as error:
+        raise ValueError(f"{_OPTIONS.get(error.name, '--' + error.name)}: {error.words}") from error
     if chosen["junit"] is not None:
         with replacing(chosen["junit"]) as stream:
             stream.write(junit(reports))
     return int(not all(report.conforms for report in reports))
-
-
-@contextlib.contextmanager
-def _progress() -> Iterator[Callable[[str, int], None]]:
-    """Show on a terminal how many calls were made, in one line that goes away."""
-    shown = 0.0
-    terminal = sys.stderr is not None and sys.stderr.isatty()
-
-    def show(title: str, done: int) -> None:
-        nonlocal shown
-        if terminal and (not title or time.monotonic() - shown > 0.2):
-            shown = time.monotonic()
-            text = f"{title}: {done} calls" if title else ""
-            print(f"\r\x1b[K{text[:78]}", end="", file=sys.stderr, flush=True)
-
-    try:
-        yield show
-    finally:
-        show("", 0)
 
 
 def _list(text: str) -> tuple[str, ...]:

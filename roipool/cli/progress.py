@@ -3,46 +3,55 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import sys
+import time
 from collections.abc import Callable, Iterator
+
+from roipool.cli.text import printable
 
 __all__ = ["progress"]
 
+_INTERVAL = 0.1  # seconds between two changes
+_BAR = 20  # characters
+
 
 @contextlib.contextmanager
-def progress(total: int, what: str) -> Iterator[Callable[[str], None]]:
-    """Show a bar while a block runs: on a terminal, where rich is installed; nothing elsewhere.
+def progress(total: int | None = None) -> Iterator[Callable[[str, int], None]]:
+    """Show a line while a block runs, and a bar where the end is known; on a terminal only.
 
     Parameters
     ----------
-    total : int
+    total : int, optional
         How many steps there are.
-    what : str
-        What is done.
 
     Yields
     ------
     callable
-        To be told the name of each step before it begins.
+        To be told what is done next, and how many steps were done before; the line goes away while
+        that is nothing.
     """
-    if not (sys.stderr is not None and sys.stderr.isatty()):
-        yield lambda name: None
-        return
+    terminal = sys.stderr is not None and sys.stderr.isatty()
+    shown = 0.0
+
+    def tell(what: str, done: int) -> None:
+        nonlocal shown
+        now = time.monotonic()
+        if not terminal or (what and now - shown < _INTERVAL):
+            return
+        shown = now
+        width = shutil.get_terminal_size().columns - 1
+        line = f"{_count(done, total)} {printable(what)}"[:width] if what else ""
+        print(f"\r{line:<{width}}\r{line}", end="", file=sys.stderr, flush=True)
+
     try:
-        from rich.console import Console
-        from rich.markup import escape
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-    except ModuleNotFoundError:
-        yield lambda name: None
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(None), MofNCompleteColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=total)
-        begun = 0
-
-        def tell(name: str) -> None:
-            nonlocal begun
-            bar.update(task, completed=begun, description=escape(f"{what} {name}"))
-            begun += 1
-
         yield tell
+    finally:
+        tell("", 0)
+
+
+def _count(done: int, total: int | None) -> str:
+    if not total:
+        return str(done)
+    full = _BAR * done // total
+    return f"[{'=' * full:<{_BAR}}] {done}/{total}"

@@ -16,26 +16,31 @@ _SHOWN = 5  # problems of a group
 _FIRST_PASS = "cuda: other types than float32, NHWC, released implementations: --everything"
 
 _DESCRIPTION = """\
-Prove in less than a minute that this installation computes right on this machine: against the
-answers of released implementations, against the oracle and its own transposes in every type, layout
-and instruction set, again with other numbers of threads, and on random calls over the whole space
-of arguments. "error 0.31 of allowed" is the greatest error as a part of its tolerance, a few
-roundings. On a GPU, where each type, layout and definition is compiled, a first pass verifies every
-operation in float32 and NCHW; --everything the rest.
+Prove in less than a minute that this installation computes right on this
+machine: against the answers of released implementations, against the oracle and
+its own transposes in every type, layout and instruction set, again with other
+numbers of threads, and on random calls over the whole space of arguments.
+"error 0.31 of allowed" is the greatest error as a part of its tolerance, a few
+roundings. On a GPU, where each type, layout and definition is compiled, a first
+pass verifies every operation in float32 and NCHW; --everything the rest.
 
-With --implementation: whether somebody else's function computes what --semantics names, and which
-rule it breaks if it does not."""
+With --implementation: whether somebody else's function computes what
+--semantics names, and which rule it breaks if it does not."""
 
 _EPILOG = """\
 examples:
   roipool verify
   roipool verify --backend cuda --everything
-  roipool verify --implementation mypackage.ops:roi_align --semantics torchvision.roi_align
-  roipool verify --implementation torchvision.ops:roi_align --semantics torchvision.roi_align \\
-      --arrays torch --backward autograd --dtype float32,float64 --without non-finite-boxes \\
-      --junit conformance.xml
+  roipool verify --implementation mypackage.ops:roi_align \\
+      --semantics torchvision.roi_align
+  roipool verify --implementation torchvision.ops:roi_align --arrays torch \\
+      --semantics torchvision.roi_align --backward autograd \\
+      --dtype float32,float64 --without non-finite-boxes --junit conformance.xml
+  roipool verify --implementation mxnet --python old/bin/python \\
+      --semantics mxnet.ROIPooling
 
-exit status: 0 all is right; 1 something is wrong; 2 bad input, or a backend that is not there."""
+exit status: 0 all is right; 1 something is wrong; 2 bad input, or a backend
+that is not there."""
 
 
 def add_parser(subparsers: Any) -> None:

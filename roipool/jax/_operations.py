@@ -185,7 +185,7 @@ class Operation:
                 f"{op.boxes} of shape {table.shape} hold batch indices already; give {op.indices} "
                 f"only with {op.boxes} of shape (K, {op.columns})"
             )
-        self._check_images(op.boxes, table[:, 0], images, f"{op.boxes}[{{row}}, 0]")
+        self._check_images(op.boxes, table[:, 0], images, ", 0")
         return table, None
 
     def _indices(self, table: Array, indices: Any, images: int) -> Array:
@@ -200,14 +200,14 @@ class Operation:
             raise ValueError(
                 f"{op.indices} must have shape ({table.shape[0]},), got {numbers.shape}"
             )
-        self._check_images(op.indices, numbers, images, f"{op.indices}[{{row}}]")
+        self._check_images(op.indices, numbers, images)
         return numbers
 
-    def _check_images(self, name: str, numbers: Array, images: int, where: str) -> None:
+    def _check_images(self, name: str, numbers: Array, images: int, column: str = "") -> None:
         """Check batch indices whose values are known; of others, wrong ones pool nothing."""
         values = host_values(numbers)
         if values is not None:
-            check.batch_indices(name, values, len(values), images, where)
+            check.batch_indices(name, values, len(values), images, column)
 
     def _joined(self, parts: Sequence[Any], images: int) -> tuple[Array, Array]:
         """Return the boxes of several images, one table each, as one table."""

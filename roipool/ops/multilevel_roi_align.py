@@ -73,7 +73,7 @@ def assign_levels(
     >>> roipool.assign_levels([[0, 0, 112, 112], [0, 0, 223, 224], [0, 0, 500, 500]], 2, 5)
     array([1, 1, 3])
     """
-    table = check.box_table("rois", rois, (5, 4), "(K, 5) or (K, 4)")
+    table = check.box_table("rois", rois, (5, 4))
     areas = level_areas(min_level, max_level, canonical_size, canonical_level)
     library = library_of(table) or NUMPY
     with np.errstate(over="ignore", invalid="ignore"):

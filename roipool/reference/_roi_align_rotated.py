@@ -44,6 +44,7 @@ from roipool.reference._roi_align import (
     _samples_per_bin,
 )
 
+_ALIGNED = {True: (0.5, False), False: (0.0, True)}  # shift, and whether sides are held at 1
 FARTHEST_CENTRE = 2.0**30  # in map pixels; the largest angle in radians, too
 
 
@@ -70,7 +71,11 @@ class _Side(NamedTuple):
 
 
 class _Rotated:
-    """One box, and what its samples are."""
+    """One box, and what its samples are.
+
+    It is moved by `-shift` cells, sides are at least one cell long if `least`, and `turn` makes
+    its angle radians, counter-clockwise.
+    """
 
     def __init__(
         self,
@@ -79,15 +84,15 @@ class _Rotated:
         size: Pair,
         scale: float,
         ratio: Pair,
-        aligned: bool,
+        shift: float,
+        least: bool,
         turn: float,
         real: Real,
     ) -> None:
-        offset = real(0.5 if aligned else 0.0)
         self.size, self.real, self.scale, self.turn = size, real, scale, turn
-        self.x, self.y = (real(at) * real(scale) - offset for at in box[:2])
+        self.x, self.y = (real(at) * real(scale) - real(shift) for at in box[:2])
         self.across, self.down = (
-            self._side(real(length) * real(scale), bins[axis], ratio[axis], aligned)
+            self._side(real(length) * real(scale), bins[axis], ratio[axis], least)
             for length, axis in ((box[2], 1), (box[3], 0))
         )
         angle = float(real(box[4])) * turn
@@ -99,8 +104,8 @@ class _Rotated:
             (real(math.cos(angle)), real(math.sin(angle))) if self.exists else (real(0), real(0))
         )
 
-    def _side(self, length: Scalar, bins: int, ratio: int, aligned: bool) -> _Side:
-        held = not aligned and bool(length < 1)
+    def _side(self, length: Scalar, bins: int, ratio: int, least: bool) -> _Side:
+        held = least and bool(length < 1)
         length = self.real(1) if held else length
         return _Side(
             length, bins, _samples_per_bin(length, bins, ratio, self.real, self.real), held
@@ -163,7 +168,9 @@ def _rotated(
     ratios, real, pair = _pair(ratio), _real(coordinate_dtype), _pair(size)
 
     def definition(box: Box, ph: int, pw: int) -> Bin:
-        return _Rotated(box, bins, pair, scale, ratios, aligned, turn, real).bin(ph, pw)
+        return _Rotated(box, bins, pair, scale, ratios, *_ALIGNED[bool(aligned)], turn, real).bin(
+            ph, pw
+        )
 
     return definition
 
@@ -328,8 +335,9 @@ def roi_align_rotated_backward_rois(
     for k, n, ph, pw, found in _every_bin(boxes, bins, definition):
         with np.errstate(over="ignore", invalid="ignore"):
             box = _Rotated(
-                boxes[k][1], bins, size, spatial_scale, _pair(sampling_ratio), aligned, turn, real
-            )
+                boxes[k][1], bins, size, spatial_scale, _pair(sampling_ratio),
+                *_ALIGNED[bool(aligned)], turn, real,
+            )  # fmt: skip
         for sample in found.samples:
             slopes = _align_slopes(real(sample.y), real(sample.x), size, real)
             upstream_bin = upstream[k, :, ph, pw] / math.prod(found.grid)

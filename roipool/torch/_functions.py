@@ -22,7 +22,13 @@ from torch.autograd import forward_ad
 
 from roipool.torch import _batching
 from roipool.torch._memory import HOST, is_channels_last
-from roipool.torch._operators import FAMILIES, LIBRARY, Family, Settings
+from roipool.torch._operators import (
+    FAMILIES,
+    LIBRARY,
+    Family,
+    Settings,
+    forward_mode_computed,
+)
 
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 
@@ -68,7 +74,7 @@ def run(operator: str, *args: Any) -> Any:
     if are_plain(operator, args) and not torch._C._len_torch_dispatch_stack():
         results = getattr(request.family, operator)(HOST, *given, *request.settings)
     else:
-        with torch._C._AutoDispatchBelowAutograd():
+        with torch._C._AutoDispatchBelowAutograd(), forward_mode_computed():
             results = request.family.overloads[operator](*given, *request.settings)
     return tuple(results) if type(results) is list else results
 

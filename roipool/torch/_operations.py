@@ -311,13 +311,17 @@ def placing(family: Family, given: Arguments) -> Settings:
     return tuple(tuple(each) if isinstance(each, list) else each for each in values)
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _constant_settings(name: str, size: Any, values: Settings, filling: Any) -> Settings:
     family = ALL_FAMILIES[name]
     try:
         return family.settings(size, values, filling)
     except (TypeError, ValueError) as error:
         raise type(error)(f"{family.op.forward}: {error}") from None
+
+
+# What torch.compiler.assume_constant_result does, which would import the compiler: that takes as
+# long as torch itself.
+_constant_settings._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def settings(name: str, size: Any, values: Settings, filling: Any = 0.0) -> Settings:

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from roipool import _arguments as check
 from roipool._arguments import Regions
@@ -124,15 +127,19 @@ class Family:
                 raise TypeError(
                     f"{self.op.forward}: {table} must hold real numbers, got {values.dtype}"
                 )
-            if values.device != maps.device:
-                raise ValueError(
-                    f"{self.op.forward}: {table} must be on the device of {name}, {maps.device}, "
-                    f"got {values.device}"
-                )
+            self.check_device(table, values, name, maps)
         if boxes.dim() != 2:
             raise ValueError(
                 f"{self.op.forward}: {self.op.boxes} must have 2 dimensions, "
                 f"got shape {tuple(boxes.shape)}"
+            )
+
+    def check_device(self, name: str, tensor: Tensor, maps_name: str, maps: Tensor) -> None:
+        """Check that a tensor is where maps are."""
+        if tensor.device != maps.device:
+            raise ValueError(
+                f"{self.op.forward}: {name} must be on the device of {maps_name}, {maps.device}, "
+                f"got {tensor.device}"
             )
 
     # ---- Kernels: what an operator computes on one kind of device
@@ -316,6 +323,7 @@ class Family:
         input_shape: Sequence[int], channels_last: bool, *placing: Any,
     ) -> Tensor:  # fmt: skip
         """Return the result of `maximum_backward` without values."""
+        self.check_device("argmax", argmax, "grad_output", grad_output)
         return self.fake_average_backward(grad_output, boxes, indices, input_shape, channels_last)
 
     def fake_average_backward_boxes(
@@ -324,6 +332,7 @@ class Family:
     ) -> Tensor:  # fmt: skip
         """Return the result of `average_backward_boxes` without values."""
         self.check("features", features, boxes, indices)
+        self.check("grad_output", grad_output, boxes, indices)
         return boxes.new_empty(boxes.shape, dtype=self.box_dtype(boxes, features))
 
 
@@ -382,10 +391,44 @@ def kernel(bridge: Bridge, name: str, compute: Callable[..., Any]) -> Callable[.
     return naming_errors(name, on_device)
 
 
+class ForwardMode(threading.local):
+    """Whether this thread's call of an operator has its tangents computed by who calls it."""
+
+    computed = False
+
+
+FORWARD_MODE = ForwardMode()
+
+
+@contextmanager
+def forward_mode_computed() -> Iterator[None]:
+    """Call operators from a function that computes tangents itself."""
+    before = FORWARD_MODE.computed
+    FORWARD_MODE.computed = True
+    try:
+        yield
+    finally:
+        FORWARD_MODE.computed = before
+
+
+def refuse_forward_mode(name: str) -> None:
+    """Raise where torch would drop the tangents of an operator's arguments without a word.
+
+    That is in compiled and exported programs, which call operators themselves. No kernel can see
+    whether its own arguments have tangents; forward mode of any thread is torch's for the process.
+    """
+    if forward_ad._current_level >= 0 and not FORWARD_MODE.computed:
+        raise NotImplementedError(
+            f"{name}: operators, which compiled and exported programs call, have no forward mode; "
+            "roipool's functions have, outside of such programs"
+        )
+
+
 def naming_errors(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function whose errors begin with a name, or with that of an operation."""
 
     def named(*args: Any) -> Any:
+        refuse_forward_mode(name)
         try:
             return function(*args)
         except (TypeError, ValueError) as error:

@@ -115,11 +115,7 @@ class PyramidFamily(Family):
             raise TypeError(f"{name}: levels must hold integers, got {levels.dtype}")
         if levels.dim() != 1:
             raise ValueError(f"{name}: levels must have shape (K,), got {tuple(levels.shape)}")
-        if levels.device != maps.device:
-            raise ValueError(
-                f"{name}: levels must be on the device of {maps_name}, {maps.device}, got "
-                f"{levels.device}"
-            )
+        self.check_device("levels", levels, maps_name, maps)
 
     def check_scales(self, maps: int, scales: Sequence[float]) -> None:
         """Check that there is one scale for each map."""
@@ -234,6 +230,7 @@ class PyramidFamily(Family):
     ) -> Tensor:  # fmt: skip
         """Return the result of `average_levels_backward_boxes` without values."""
         self.check_maps(features, boxes, indices, levels, placing[0])
+        self.check("grad_output", grad_output, boxes, indices)
         return boxes.new_empty(boxes.shape, dtype=self.box_dtype(boxes, features[0]))
 
 

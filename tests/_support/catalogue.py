@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 from _support.backends import Backend
 from _support.combinations import each
+from roipool._definitions import OPS, TRAITS, Op, Variant
 from roipool.verification.catalogue import CASES as CASES
 from roipool.verification.catalogue import Case as Case
 from roipool.verification.groups import LAYOUTS as LAYOUTS
@@ -31,42 +33,50 @@ def _of_dtypes(*names: str) -> Any:
     return each(dtype={name: DTYPES[name] for name in names if name in DTYPES})
 
 
-# On the emulator every operation runs in float32 and in one half of the other types and layouts.
-# The operations of a kernel file have both halves between them.
-HALVES = {
-    "roi_align": 0,
-    "roi_pool": 1,
-    "roi_average_pool": 1,
-    "precise_roi_pool": 0,
-    "crop_and_resize, bilinear": 0,
-    "crop_and_resize, nearest": 1,
-    "crop_and_resize, boxes": 1,
-}
+# Kernel files are made for a definition, and for a type and a layout, independently. By default the
+# emulator therefore runs an operation in the first form only, and in one of the others by its turn;
+# `.ci/run` runs every file in all forms, under sanitizers.
+FORMS = list(itertools.product(("float32", "float16", "float64", "bfloat16"), LAYOUTS))
 
 
-def is_computed(operation: str, backend: Backend, dtype: np.dtype[Any], layout: str) -> bool:
-    """Return whether a backend computes an operation in this type and layout, by default."""
-    if backend.name != "emulator" or backend.everything or dtype == np.float32:
+def is_computed(
+    backend: Backend, dtype: np.dtype[Any], layout: str, turn: int | None = None
+) -> bool:
+    """Return whether a backend computes in this type and layout, by default."""
+    if backend.name != "emulator" or backend.everything:
         return True
-    number = list(DTYPES).index(dtype.name) + LAYOUTS.index(layout)
-    return number % 2 == HALVES[operation]
+    first, *others = FORMS
+    form = (dtype.name, layout)
+    return form == first or (turn is not None and form == others[turn % len(others)])
 
 
-def every_form(operation: str = "", dtypes: Sequence[str] = tuple(DTYPES)) -> Any:
+def every_form(turn: int | None = None, dtypes: Sequence[str] = tuple(DTYPES)) -> Any:
     """Call a test in every type and layout, those left out by `is_computed` apart.
 
-    Without an `operation`, the test's argument `name` says which it is. The test's backend is the
-    fixture `backend` or `gpu`.
+    The name of an average, the test's argument `name` if it has one, counts in its turn; without
+    one, the first form is all. The test's backend is the fixture `backend` or `gpu`.
     """
 
-    def where(dtype: np.dtype[Any], layout: str, name: str = operation, **fixtures: Any) -> bool:
-        backend = fixtures["gpu"] if "gpu" in fixtures else fixtures["backend"]
-        return is_computed(name, backend, dtype, layout)
+    def where(dtype: np.dtype[Any], layout: str, name: str = "", **fixtures: Any) -> bool:
+        at = turn + list(AVERAGES).index(name) if name and turn is not None else turn
+        return is_computed(_backend_of(fixtures), dtype, layout, at)
 
     return each(where, layout=LAYOUTS, dtype={name: DTYPES[name] for name in dtypes})
 
 
-every_layout = each(layout=LAYOUTS)
+def _backend_of(fixtures: Mapping[str, Any]) -> Backend:
+    found: Backend = fixtures["gpu"] if "gpu" in fixtures else fixtures["backend"]
+    return found
+
+
+def _is_computed(layout: str, **fixtures: Any) -> bool:
+    """Return whether a backend computes in this layout, by default; a test without one does."""
+    if not fixtures.keys() & {"gpu", "backend"}:
+        return True
+    return is_computed(_backend_of(fixtures), DTYPES["float32"], layout)
+
+
+every_layout = each(_is_computed, layout=LAYOUTS)
 every_dtype = _of_dtypes("float16", "bfloat16", "float32", "float64")
 half_dtypes = _of_dtypes("float16", "bfloat16")
 real_dtypes = _of_dtypes("float32", "float64")
@@ -86,55 +96,50 @@ class Average:
     device, and options; `backward` the gradient and the maps' shape in place of the maps.
     """
 
-    forward: Callable[..., Array]
-    backward: Callable[..., Array]
-    samples: bool = False  # whether sampling ratio and alignment matter
-    ulps: float = 4  # roundings allowed, each relative to the sum of absolute terms
-    options: dict[str, Any] = field(default_factory=dict)  # of the forward
-    options_of_terms: dict[str, Any] = field(default_factory=dict)  # the same for absolute values
+    op: Op
+    variant: Variant
 
+    @property
+    def samples(self) -> bool:
+        """Whether sampling ratio and alignment matter."""
+        return "sampling_ratio" in self.op.placing
 
-def _crop(method: str, ulps: float) -> Average:
-    def forward(lib: Any, maps: Array, case: Case, put: Any, **options: Any) -> Array:
-        boxes, images = put(case.boxes()), put(case.box_indices())
-        return lib.crop_and_resize(maps, boxes, images, case.size, method=method, **options)
+    @property
+    def ulps(self) -> float:
+        """Roundings allowed, each relative to the sum of absolute terms."""
+        return 0 if self.variant.definition == "crop_nearest" else 4  # adds multiples of 1/16
 
-    def backward(lib: Any, grad: Array, shape: Any, case: Case, put: Any, **options: Any) -> Array:
-        boxes, images = put(case.boxes()), put(case.box_indices())
-        return lib.crop_and_resize_backward(grad, boxes, images, shape, method=method, **options)
+    def outside(self, value: float) -> dict[str, float]:
+        """Return the option that gives bins outside the map this value, if it has one."""
+        return {self.op.filling: value} if self.op.filling else {}
 
-    return Average(
-        forward, backward, ulps=ulps, options={"extrapolation_value": 0.5},
-        options_of_terms={"extrapolation_value": 0.0},
-    )  # fmt: skip
+    def forward(self, lib: Any, maps: Array, case: Case, put: Any, **options: Any) -> Array:
+        """Return pooled values."""
+        options |= {self.op.size: case.size, **self._placing(case, put)}
+        pooled: Array = getattr(lib, self.op.forward)(maps, **options)
+        return pooled
+
+    def backward(
+        self, lib: Any, grad: Array, shape: Any, case: Case, put: Any, **options: Any
+    ) -> Array:
+        """Return the gradient by the features."""
+        options |= {"input_shape": shape, **self._placing(case, put)}
+        by_features: Array = getattr(lib, self.op.backward)(grad, **options)
+        return by_features
+
+    def _placing(self, case: Case, put: Any) -> dict[str, Any]:
+        boxes = {"rois": put(case.table())}
+        if self.op.boxes != "rois":
+            boxes = {self.op.boxes: put(case.boxes()), self.op.indices: put(case.box_indices())}
+        values = {
+            "spatial_scale": case.scale, "sampling_ratio": case.sampling, "aligned": case.aligned
+        }  # fmt: skip
+        return {**boxes, **self.variant.options, **{name: values[name] for name in self.op.placing}}
 
 
 AVERAGES = {
-    "roi_average_pool": Average(
-        lambda lib, maps, case, put, **o: lib.roi_average_pool(
-            maps, put(case.table()), case.size, case.scale, **o
-        ),
-        lambda lib, grad, shape, case, put, **o: lib.roi_average_pool_backward(
-            grad, put(case.table()), shape, case.scale, **o
-        ),
-    ),
-    "precise_roi_pool": Average(
-        lambda lib, maps, case, put, **o: lib.precise_roi_pool(
-            maps, put(case.table()), case.size, case.scale, **o
-        ),
-        lambda lib, grad, shape, case, put, **o: lib.precise_roi_pool_backward(
-            grad, put(case.table()), shape, case.scale, **o
-        ),
-    ),
-    "roi_align": Average(
-        lambda lib, maps, case, put, **o: lib.roi_align(
-            maps, put(case.table()), case.size, case.scale, case.sampling, aligned=case.aligned, **o
-        ),
-        lambda lib, grad, shape, case, put, **o: lib.roi_align_backward(
-            grad, put(case.table()), shape, case.scale, case.sampling, aligned=case.aligned, **o
-        ),
-        samples=True,
-    ),
-    "crop_and_resize, bilinear": _crop("bilinear", 4),
-    "crop_and_resize, nearest": _crop("nearest", 0),  # copies, and adds multiples of 1/16
+    f"{op.forward}, {name}": Average(op, variant)
+    for op in OPS.values()
+    for name, variant in op.variants.items()
+    if not variant.has_argmax and TRAITS[variant.definition].kind != "points"
 }

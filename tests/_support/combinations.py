@@ -23,7 +23,8 @@ def each(
     """Return a decorator that calls a test with every combination of values of its arguments.
 
     A mapping names the values; otherwise they name themselves. `where` is called with all arguments
-    of the test and says whether a combination is one to try; one at least must be.
+    of the test and says whether a combination is one to try; one at least must be. Of several
+    decorators, each may leave out some.
     """
     named = {
         argument: given if isinstance(given, Mapping) else {str(value): value for value in given}
@@ -31,19 +32,20 @@ def each(
     }
 
     def decorate(test: Test) -> Test:
-        body, inner = getattr(test, "_looped", (test, {}))
+        body, inner, conditions = getattr(test, "_looped", (test, {}, ()))
         loops = {**named, **inner}
+        conditions = (*conditions, where) if where else conditions
 
         @functools.wraps(body)
         def looped(*itself: Any, **given: Any) -> None:
             combinations = [
                 combination
                 for combination in itertools.product(*(loop.items() for loop in loops.values()))
-                if where is None or where(**given, **_arguments(loops, combination))
+                if all(each_of(**given, **_arguments(loops, combination)) for each_of in conditions)
             ]
             _call_all(functools.partial(body, *itself, **given), loops, combinations)
 
-        looped._looped = (body, loops)  # type: ignore[attr-defined]
+        looped._looped = (body, loops, conditions)  # type: ignore[attr-defined]
         looped.pytestmark = getattr(test, "pytestmark", [])  # type: ignore[attr-defined]
         looped.__signature__ = _without(loops, body)  # type: ignore[attr-defined]
         return looped

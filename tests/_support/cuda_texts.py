@@ -6,21 +6,22 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from roipool._cuda.source import kernel_source
+from roipool._definitions import OPS, TRAITS
 
 ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)  # compute capabilities, times ten
 
-AVERAGES = (
-    "roi_align", "mmcv_roi_align", "roi_average_pool", "chainer_roi_average_pool", "roi_pool",
-    "caffe_roi_pool_gather", "mmcv_roi_pool", "crop_bilinear", "crop_nearest",
-    "tensorflow_crop_bilinear", "tensorflow_crop_nearest", "tensorflow_crop_gradient",
-    "precise_roi_pool",
-)  # fmt: skip
-MAXIMA = (
-    "roi_align", "mmcv_roi_align", "roi_pool", "caffe_roi_pool_gather", "mmcv_roi_pool",
-    "onnx_roi_align_max",
+# A definition is pooled by averages and by maxima of core operations, or for others' operations.
+MAXIMA = tuple(dict.fromkeys((
+    *(variant.definition for op in OPS.values() for variant in op.variants.values()
+      if variant.has_argmax),
+    "mmcv_roi_align", "caffe_roi_pool_gather", "mmcv_roi_pool", "onnx_roi_align_max",
     "caffe_roi_align", "mxnet_roi_align", "mxnet_roi_align_gather",
+)))  # fmt: skip
+ONLY_MAXIMA = (
+    "onnx_roi_align_max", "caffe_roi_align", "mxnet_roi_align", "mxnet_roi_align_gather"
 )  # fmt: skip
-POINTWISE = ("roi_align_rotated",)
+POINTWISE = tuple(name for name, traits in TRAITS.items() if traits.kind == "points")
+AVERAGES = tuple(name for name in TRAITS if name not in (*ONLY_MAXIMA, *POINTWISE))
 FILES = {
     "average_forward": AVERAGES,
     "average_backward": AVERAGES,
@@ -47,20 +48,23 @@ class Text(NamedTuple):
     definition: str
     argmax_type: str = ""  # of files that are specialised for it
 
-    def source(self) -> str:
-        """Return the text."""
+    def source(self, **others: str | int) -> str:
+        """Return the text; `others` are defined in place of what is usual."""
         defines: dict[str, str | int] = {
             "storage": STORAGE[self.dtype],
             "definition": self.definition,
             "channels_last": int(self.layout == "NHWC"),
             "pack": self.pack,
+            "plan_is_shared": 1,
+            "offset": "int",
+            "levels": 1,
         }
         if self.argmax_type:
             defines["argmax_type"] = self.argmax_type
             defines["argmax_is_cell"] = int(
                 self.definition.endswith(("roi_pool", "roi_pool_gather"))
             )
-        return kernel_source(f"cuda/{self.file}.cu", **defines)
+        return kernel_source(f"cuda/{self.file}.cu", **{**defines, **others})
 
     def __str__(self) -> str:
         return "-".join(str(field) for field in self if field != "")

@@ -14,14 +14,18 @@ DETECTORS = {
 }
 
 
-def detector(name: str, size: int, proposals: int) -> Any:
-    """Return a detector whose smaller side of a picture is `size`, the same at every call."""
+def detector(name: str, size: int, proposals: int, detections: int | None = None) -> Any:
+    """Return a detector whose smaller side of a picture is `size`, the same at every call.
+
+    `detections` are how many are left of a picture; by default every proposal of every class: near
+    ties of random scores must not decide which.
+    """
     build, classes = DETECTORS[name]
     torch.manual_seed(0)
     return build(
         weights=None, weights_backbone=None, num_classes=classes, min_size=size, max_size=2 * size,
-        # Every proposal of every class: near ties of random scores must not decide which are left.
-        box_score_thresh=0.0, box_nms_thresh=2.0, box_detections_per_img=10 * proposals,
+        box_score_thresh=0.0, box_nms_thresh=2.0,
+        box_detections_per_img=10 * proposals if detections is None else detections,
         rpn_pre_nms_top_n_train=2 * proposals, rpn_pre_nms_top_n_test=2 * proposals,
         rpn_post_nms_top_n_train=proposals, rpn_post_nms_top_n_test=proposals,
     )  # fmt: skip

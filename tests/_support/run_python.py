@@ -33,7 +33,7 @@ def run_python(
     """Run `code` with variables added to the environment.
 
     `modules` are the texts of modules that stand in for others, by name; `path` is a folder from
-    which modules may be imported, too. Ten minutes are for
+    which modules may be imported, too. Five minutes are for
     what hangs: nothing needs a tenth of them, on a busy machine. ``-P`` keeps the
     current folder, which may be a source tree, from hiding what is installed.
     """

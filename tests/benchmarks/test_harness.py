@@ -25,15 +25,17 @@ from harness.proposals import iou, scene
 from harness.workloads import WORKLOADS, changed, choose, task_of
 
 import roipool
-from roipool.cli.libraries import LIBRARIES as PEERS
-from roipool.cli.libraries import Absent, Level, Library, Task
-from roipool.cli.libraries.task import load, save
+from roipool.libraries import LIBRARIES as PEERS
+from roipool.libraries import Absent, Level, Library, Task
+from roipool.libraries.messages import receive, send
+from roipool.libraries.task import as_message
+from roipool.libraries.task import task_of as task_of_message
 
 TINY = ["--boxes", "3", "--channels", "2", "--repeat", "2"]
 ONE = [*TINY, "--workload", "W4a", "--ops", "roi_pool"]
 CODES = [f"W{number}{letter}" for number in range(1, 7) for letter in "ab"]
 
-pytestmark = pytest.mark.usefixtures("same_threads_after")
+pytestmark = [pytest.mark.thorough, pytest.mark.usefixtures("same_threads_after")]
 
 
 class Here(Cpu):
@@ -323,22 +325,22 @@ def worker_python() -> str:
     """A program that serves a stub, whatever peer it is asked for; mxnet's name is borrowed."""
     Path("driver.py").write_text(
         "import os, sys\n"
-        "from roipool.cli.libraries import LIBRARIES, serving\n"
+        "from roipool.libraries import LIBRARIES, serving\n"
         "from roipool.cli.bench.ours import Roipool\n"
         "class Stub(Roipool):\n"
-        "    version = os.environ['OMP_NUM_THREADS'] + ' of ' + sys.argv[2]\n"
+        "    @property\n"
+        "    def version(self):\n"
+        "        return os.environ['OMP_NUM_THREADS'] + f' of {self.threads}'\n"
         "    def prepare(self, task):\n"
         "        print('noise')\n"
         "        call = super().prepare(task)\n"
         "        return lambda: os._exit(3) if os.path.exists('die') else call()\n"
         "LIBRARIES['mxnet'] = Stub\n"
-        "serving.serve('mxnet', int(sys.argv[2]))\n"
+        "serving.serve()\n"
     )
     paths = f"{Path(roipool.__file__).parents[1]}:{Path(bench.__file__).parent}"
     program = Path("python-of-old").resolve()
-    program.write_text(
-        f'#!/bin/sh\nPYTHONPATH="{paths}" exec "{sys.executable}" driver.py "$2" "$3"\n'
-    )
+    program.write_text(f'#!/bin/sh\nPYTHONPATH="{paths}" exec "{sys.executable}" driver.py\n')
     program.chmod(0o755)
     return str(program)
 
@@ -355,7 +357,7 @@ def test_a_peer_in_another_environment(worker_python: str) -> None:
         assert len(row["seconds"]) == 2
         assert min(row["seconds"]) > 0
     Path("die").touch()
-    assert rows_of(*ONE, *options)[1]["absent"].startswith("its process ended")
+    assert rows_of(*ONE, *options)[1]["absent"].startswith("the process exits with status 3")
 
 
 def test_a_peer_that_is_not_in_that_environment() -> None:
@@ -366,10 +368,12 @@ def test_a_peer_that_is_not_in_that_environment() -> None:
     assert rows[1]["absent"].startswith("is not installed")
 
 
-def test_tasks_survive_the_way_to_another_process(tmp_path: Path) -> None:
+def test_tasks_survive_the_way_to_another_process() -> None:
     task = task_of(changed(WORKLOADS["fpn-box-train"], boxes=4, channels=1), "float16", True)
-    save(task, tmp_path)
-    read = load(tmp_path)
+    stream = io.BytesIO()
+    send(stream, as_message(task))
+    stream.seek(0)
+    read = task_of_message(receive(stream))
     for name in set(task._fields) - {"levels"}:
         assert getattr(read, name) == getattr(task, name)
     for one, other in zip(task.levels, read.levels, strict=True):

@@ -8,6 +8,8 @@ from harness.proposals import iou, level_of, scene
 
 HEIGHT, WIDTH = 800, 1333
 
+pytestmark = pytest.mark.thorough
+
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_statistics_of_the_best_thousand(seed: int) -> None:

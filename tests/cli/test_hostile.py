@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import resource
 import struct
 import subprocess
 import sys
@@ -205,6 +204,8 @@ def test_a_replaced_file_keeps_its_permissions() -> None:
 
 
 def limit_files() -> None:
+    import resource
+
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 
 

@@ -195,7 +195,7 @@ def worker(*, dies: bool = False, greedy: bool = False, lacks: str = "") -> str:
     root = Path(roipool.__file__).parents[1]
     Path("driver.py").write_text(
         "import os, sys\n"
-        "from roipool.cli.libraries import LIBRARIES, Absent, serving\n"
+        "from roipool.libraries import LIBRARIES, Absent, serving\n"
         "from roipool.cli.bench.ours import Roipool\n"
         "class Stub(Roipool):\n"
         "    version = 'stub 1.0'\n"
@@ -209,13 +209,11 @@ def worker(*, dies: bool = False, greedy: bool = False, lacks: str = "") -> str:
         "            numpy.empty(there * 6 // 10, 'u1')\n"  # which is not touched
         f"        if {dies} and task.operation == 'roi_pool': os._exit(3)\n"
         "        return super().prepare(task)\n"
-        "LIBRARIES[sys.argv[1]] = Stub\n"
-        "serving.serve(sys.argv[1], int(sys.argv[2]))\n"
+        "LIBRARIES.update(dict.fromkeys(LIBRARIES, Stub))\n"
+        "serving.serve()\n"
     )
     program = Path("other-python").resolve()
-    program.write_text(
-        f'#!/bin/sh\nPYTHONPATH="{root}" exec "{sys.executable}" driver.py "$2" "$3"\n'
-    )
+    program.write_text(f'#!/bin/sh\nPYTHONPATH="{root}" exec "{sys.executable}" driver.py\n')
     program.chmod(0o755)
     return str(program)
 
@@ -256,11 +254,29 @@ def test_programs(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert "program   stub 1.0" in capsys.readouterr().out
 
 
+def test_verify_takes_a_program(capsys: pytest.CaptureFixture[str]) -> None:
+    """A stand-in that computes what roipool does is right, also backward."""
+    few = ["--calls", "3", "--without", "empty-arrays,huge-boxes,adaptive-sampling"]
+    asked = ["verify", "--implementation", "paddle", "--python", worker(), *few]
+    semantics = ["--semantics", "torchvision.roi_align", "--backward", "autograd"]
+    assert main([*asked, *semantics]) == 0
+    assert "paddle as torchvision.roi_align, float32 on cpu: conforms" in capsys.readouterr().out
+    for more, message in (
+        (["--semantics", "caffe.roi_align"], "paddle has no caffe.roi_align"),
+        (["--semantics", "roi_align"], "paddle has not all of roipool's roi_align"),
+        (["--semantics", "tensorflow.crop_and_resize"], "paddle has no tensorflow.crop_and_res"),
+        (["--semantics", "torchvision.roi_pool", "--dtype", "bfloat16"], "takes no bfloat16"),
+        ([*semantics, "--arrays", "torch"], "paddle takes arrays 'numpy'"),
+    ):
+        assert main([*asked, *more]) == 2
+        assert message in capsys.readouterr().err
+
+
 def test_a_program_that_ends_its_process() -> None:
     assert ask("torchvision", worker(dies=True), "--systems", "torchvision.*") == 0
     (part,) = strict_json("out.json")["parts"]
     results = {system["name"]: system["error"] for system in part["systems"]}
-    assert results["torchvision.roi_pool@torchvision"].startswith("its process ended")
+    assert results["torchvision.roi_pool@torchvision"] == "the process exits with status 3"
     assert results["torchvision.roi_align@torchvision"] is None  # by a new one
 
 

@@ -69,11 +69,35 @@ def test_samples_lie_where_the_definition_says() -> None:
     systems = ["--systems", "torchvision.roi_align*", "--sampling-ratio", "1"]
     assert main(["compare", *arguments, *systems, "--html", "page.html"]) == 0
     content = data_of("page.html")
-    by_name = {
-        group["members"][0]: content["samples"][group["rules"]][0] for group in content["groups"]
+    points = {
+        group["members"][0]: points_of(content["samples"][group["rules"]][0])
+        for group in content["groups"]
     }
-    assert by_name["torchvision.roi_align[aligned]"]["x"] == [[5.0], [7.0]]
-    assert by_name["torchvision.roi_align"]["x"] == [[6.0], [8.0]]
+    assert points["torchvision.roi_align[aligned]"] == [(5, 5), (7, 5), (5, 7), (7, 7)]
+    assert points["torchvision.roi_align"] == [(6, 6), (8, 6), (6, 8), (8, 8)]
+
+
+def test_samples_of_a_box_turned_by_a_right_angle() -> None:
+    """Counter-clockwise, the first bin is at the bottom left, and the next above it."""
+    np.save("map.npy", np.arange(100.0).reshape(10, 10))
+    Path("boxes.csv").write_text(f"5,5,4,2,{np.pi / 2}\n")
+    arguments = ["map.npy", "--boxes", "boxes.csv", "--box-format", "cxcywha", "--output-size", "2"]
+    assert main(["compare", *arguments, "--sampling-ratio", "1", "--html", "page.html"]) == 0
+    assert points_of(data_of("page.html")["samples"][0][0]) == pytest.approx(
+        np.array([(4.5, 6), (4.5, 4), (5.5, 6), (5.5, 4)])
+    )
+
+
+def points_of(samples: dict[str, Any]) -> list[tuple[float, float]]:
+    """Return x and y of the samples as the page's script draws them."""
+    cosine, sine, down, across = samples["turn"]
+    return [
+        (y * sine + x * cosine + across, y * cosine - x * sine + down)
+        for row in samples["y"]
+        for y in row
+        for column in samples["x"]
+        for x in column
+    ]
 
 
 @pytest.mark.parametrize("rotated", [False, True])

@@ -14,6 +14,8 @@ import pytest
 from _support.cli_runs import names_here, run_program
 from _support.run_python import NOT_INSTALLED, run_python
 
+from roipool.cli import main
+
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="terminals of POSIX")
 
 SMALL = ["--make", "2x9x11", "--output-size", "2", "--systems", "torchvision.*,caffe.roi_align"]
@@ -116,6 +118,15 @@ def test_progress_is_for_terminals() -> None:
     assert err == ""
 
 
+@pytest.mark.parametrize("command", ["compare", "verify", "bench", "info"])
+def test_help_fits(
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main([command, "--help"]) == 0
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
+
+
 @pytest.mark.parametrize("missing", [["rich"], ["rich", "matplotlib", "PIL"]])
 def test_plain_text_without_packages(missing: list[str]) -> None:
     code = f"from roipool.cli import main; exit(main({['compare', *SMALL]}))"
@@ -130,7 +141,7 @@ def test_missing_rich_is_said_on_a_terminal() -> None:
     path = os.pathsep.join([str(Path.cwd()), os.environ.get("PYTHONPATH", "")])
     status, shown, _, _ = Terminal(*SMALL, PYTHONPATH=path).finish()
     assert status == 0
-    assert 'rich is not installed: plain text, no progress (pip install "roipool[cli]")' in shown
+    assert 'rich is not installed: plain text (pip install "roipool[cli]")' in shown
     assert "\x1b" not in shown
 
 

@@ -61,8 +61,7 @@ def all_equal(got: tuple[np.ndarray, ...], want: tuple[np.ndarray, ...]) -> None
         np.testing.assert_array_equal(ours, theirs)
 
 
-@pytest.mark.parametrize("scale", SCALES)
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(("size", "scale"), [*zip(SIZES, SCALES, strict=True)])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 class TestAgainstTheOracle:
     """Systems without a wheel here: Caffe's and MXNet's older ROI align, mmcv's RoIPool."""

@@ -21,7 +21,7 @@ from _support.emulator import memory, streams
 from _support.run_python import NOT_INSTALLED, ONLY_ARRAYS, run_python
 
 import roipool
-from roipool._cuda.arguments import CALL_TYPE
+from roipool._cuda.arguments import call_type
 from roipool._cuda.source import OPTIONS, kernel_source
 
 # ---- Boxes of no image
@@ -191,6 +191,16 @@ def test_wrong_arguments_are_refused_as_on_the_cpu(gpu: Backend) -> None:
         roipool.roi_pool(maps, rois, 1, out=maps)
 
 
+def test_too_many_maps_are_refused(gpu: Backend) -> None:
+    maps = [gpu.to_device(np.ones((1, 1, 4, 4), np.float32))] * 65
+    rois = gpu.to_device(np.array([[0, 0, 0, 3, 3]], np.float32))
+    levels = gpu.to_device(np.array([64]))
+    with pytest.raises(ValueError, match="64 maps at most, got 65"):
+        roipool.multilevel_roi_align(maps, rois, 1, [1.0] * 65, levels=levels)
+    pooled = roipool.multilevel_roi_align(maps[1:], rois, 1, [1.0] * 64, levels=levels - 1)
+    np.testing.assert_array_equal(gpu.to_host(pooled), np.ones((1, 1, 1, 1)))
+
+
 def test_arrays_on_two_gpus_are_refused() -> None:
     code = """
         import roipool
@@ -218,11 +228,12 @@ def calls(gpu: Backend) -> dict[str, tuple[Any, list[str]]]:
     grad = gpu.to_device(np.ones((2, 4, 2, 2), np.float32))
     argmax = gpu.to_device(np.zeros((2, 4, 2, 2), np.int32))
     boxes, images = rois[:, 1:], rois[:, 0]
+    levels = gpu.to_device(np.array([1, 0]))
     shape = (2, 4, 8, 8)
     return {
         "roi_pool": (
             lambda: roipool.roi_pool(maps, rois, 2, return_argmax=True),
-            ["plan_samples", "maximum_forward_argmax"],
+            ["maximum_forward_argmax"],
         ),
         "roi_pool_backward": (
             lambda: roipool.roi_pool_backward(grad, argmax, rois, shape),
@@ -230,11 +241,11 @@ def calls(gpu: Backend) -> dict[str, tuple[Any, list[str]]]:
         ),
         "roi_align": (
             lambda: roipool.roi_align(maps, boxes, 2, batch_indices=images),
-            ["plan_taps", "average_forward"],
+            ["average_forward"],
         ),
         "roi_align max": (
             lambda: roipool.roi_align(maps, rois, 2, mode="max"),
-            ["plan_samples", "maximum_forward"],
+            ["maximum_forward"],
         ),
         "roi_align_backward": (
             lambda: roipool.roi_align_backward(grad, rois, shape),
@@ -246,15 +257,25 @@ def calls(gpu: Backend) -> dict[str, tuple[Any, list[str]]]:
         ),
         "roi_align_backward_rois": (
             lambda: roipool.roi_align_backward_rois(grad, maps, rois),
-            ["plan_sloped_taps", "average_backward_boxes"],
+            ["average_backward_boxes"],
+        ),
+        "multilevel_roi_align": (
+            lambda: roipool.multilevel_roi_align([maps, maps], rois, 2, [1, 0.5], levels=levels),
+            ["average_forward"],
+        ),
+        "multilevel_roi_align_backward": (
+            lambda: roipool.multilevel_roi_align_backward(
+                grad, rois, [shape, shape], [1, 0.5], levels=levels
+            ),
+            ["plan_taps", "average_backward"],
         ),
         "crop_and_resize": (
             lambda: roipool.crop_and_resize(maps, boxes, images, 2),
-            ["reshape", "plan_taps", "average_forward"],
+            ["reshape", "average_forward"],
         ),
         "one array per image": (
             lambda: roipool.roi_align(maps, [boxes[:1], boxes[1:]], 2),
-            ["setitem", "fill", "setitem", "fill", "plan_taps", "average_forward"],
+            ["setitem", "fill", "setitem", "fill", "average_forward"],
         ),
     }
 
@@ -272,7 +293,7 @@ def test_nothing_is_read_back_and_launches_are_few() -> None:
 
 def results(found: Any) -> tuple[Any, ...]:
     """Return what a call returned, as a tuple."""
-    return found if isinstance(found, tuple) else (found,)
+    return tuple(found) if isinstance(found, (tuple, list)) else (found,)
 
 
 def test_graphs_keep_their_memory() -> None:
@@ -369,13 +390,14 @@ def test_gpus_that_cannot_run_kernels(is_hip: bool, capability: str, message: st
 def launch_text(gpu: Backend, body: str, *arrays: Any) -> None:
     """Run a text that includes call.h with int64 arrays a, b, c and a zeroed call."""
     text = kernel_source(
-        "cuda/call.h", storage="float", definition="roi_pool", channels_last=0, pack=1
-    )
+        "cuda/call.h", storage="float", definition="roi_pool", channels_last=0, pack=1,
+        plan_is_shared=1, offset="int", levels=1,
+    )  # fmt: skip
     parameters = ", ".join(f"long long* {name}" for name, _ in zip("abc", arrays, strict=False))
     text += f'extern "C" __global__ void check({parameters}, const roipool::Call call) {{'
     kernel = sys.modules["cupy"].RawKernel(text + body + "}\n", "check", OPTIONS)
     with arrays[0].device:  # an emulated launch also compares the sizes of all arguments
-        kernel((1,), (1,), (*arrays, np.zeros(1, CALL_TYPE)))
+        kernel((1,), (1,), (*arrays, np.zeros(1, call_type(1))))
 
 
 def test_division_of_any_size(gpu: Backend) -> None:
@@ -392,9 +414,10 @@ def test_division_of_any_size(gpu: Backend) -> None:
 
 def test_call_has_the_same_fields_on_both_sides(gpu: Backend) -> None:
     fields = []
-    for name, (type_, offset) in sorted(CALL_TYPE.fields.items()):
-        inner = type_.fields or {}
-        fields += [(f"{name}.{part}", offset + at) for part, (_, at) in sorted(inner.items())]
+    for name, (type_, offset) in sorted(call_type(1).fields.items()):
+        inner = type_.base.fields or {}
+        whole = f"{name}[0]" if type_.shape else name
+        fields += [(f"{whole}.{part}", offset + at) for part, (_, at) in sorted(inner.items())]
         if not inner:
             fields.append((name, offset))
     lines = [

@@ -1,8 +1,8 @@
 """NVRTC takes every kernel, as CuPy would ask it to; no GPU is needed.
 
-Covered: each file; each element type, layout and definition of files of one kind; every
-architecture in `ARCHITECTURES`, but not all of these together. PTX is what shows that NVRTC
-understands a text; the newest architecture also assembles each file to machine code.
+By default each file once, to PTX, for the oldest architecture. ``pytest --thorough`` covers each
+element type, layout and definition of files of one kind, and every architecture in `ARCHITECTURES`,
+but not all of these together; the newest architecture also assembles each file to machine code.
 ``benchmarks/cuda_resources.py --check`` assembles each file in each type, layout and pack. All
 texts as machine code for every architecture are ``pytest --everything``, and take half an hour.
 """
@@ -32,6 +32,7 @@ OPTIONS_OF_CUPY = ("-ftz=true", "--device-as-default-execution-space")  # it add
 
 EVERYTHING = list(itertools.product(ARCHITECTURES, every_specialisation()))
 COVERING = list(covering())
+OLDEST = ARCHITECTURES[0]
 ASSEMBLED = {text.file: text for _, text in COVERING}
 
 
@@ -58,22 +59,37 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Choose the texts."""
     if "text" in metafunc.fixturenames:
         chosen = [
-            *((f"compute_{architecture}", text) for architecture, text in COVERING),
-            *((f"sm_{ARCHITECTURES[-1]}", text) for text in ASSEMBLED.values()),
+            pytest.param(f"compute_{architecture}", text, marks=_marks(architecture, text))
+            for architecture, text in COVERING
+        ] + [
+            pytest.param(f"sm_{ARCHITECTURES[-1]}", text, marks=pytest.mark.thorough)
+            for text in ASSEMBLED.values()
         ]
         if metafunc.config.getoption("everything"):
-            chosen = [(f"sm_{architecture}", text) for architecture, text in EVERYTHING]
-        names = [f"{architecture}-{text}" for architecture, text in chosen]
-        metafunc.parametrize(("architecture", "text"), chosen, ids=names)
+            chosen = [pytest.param(f"sm_{number}", text) for number, text in EVERYTHING]
+        metafunc.parametrize(("architecture", "text"), chosen, ids=str)
+
+
+def _marks(architecture: int, text: Text) -> list[pytest.MarkDecorator]:
+    """Return the marks of a text: by default each file is compiled once, for the oldest GPUs."""
+    first = next(each for each in COVERING if (each[0], each[1].file) == (OLDEST, text.file))
+    return [] if (architecture, text) == first else [pytest.mark.thorough]
 
 
 def test_kernels_compile(architecture: str, text: Text) -> None:
     ptx = compiled(architecture, text)
     entries = set(re.findall(r"\.entry (\w+)", ptx))
-    assert entries == set(re.findall(r"\s(\w+)\(const roipool::", text.source())) - {"roipool"}
+    assert entries == set(re.findall(r"\s(\w+)\(\s*const roipool::", text.source())) - {"roipool"}
     # The decisions of the CPU are made without contraction; those of the plan have to be too.
     for plan in re.findall(r"\.entry plan_.*?\n}", ptx, re.DOTALL):
         assert re.search(r"\b(fma|mad)\.(r[nzmp]\.)?(ftz\.)?f(32|64)", plan) is None
+
+
+@pytest.mark.parametrize("file", ["average_forward", "average_backward_boxes", "maximum_forward"])
+def test_large_maps_compile(file: str) -> None:
+    text = next(text for _, text in COVERING if text.file == file)
+    source = text.source(plan_is_shared=0, offset="wide_int")
+    assert ".entry" in nvrtc.compile_cuda(source, "--gpu-architecture=compute_75", *OPTIONS)
 
 
 def test_every_value_is_compiled() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from _support import emulator
+from _support import cuda_texts, emulator
 from _support.backends import Backend
 from _support.catalogue import DTYPES, Array
 from _support.combinations import each
@@ -16,7 +16,7 @@ from roipool import _cpu
 from roipool._arguments import Regions
 from roipool._cuda import launch
 from roipool._cuda.division import Grid
-from roipool._definitions import Definition
+from roipool._definitions import OPS, TRAITS, Definition
 from roipool._pooling import MaxRules, Pooling
 
 
@@ -31,45 +31,33 @@ def hostile_boxes(seed: int, count: int = 60) -> Array:
     return np.choose(kind, [quarters, normal, far, ends])
 
 
-SAMPLED = [
-    Definition("roi_align", 0.6, (ratio, ratio), aligned)
-    for ratio in (0, 1, 2, 20)
-    for aligned in (True, False)
-] + [Definition("mmcv_roi_align", 0.6, (ratio, ratio), True) for ratio in (0, 2)]
-CELLS = [
-    "roi_pool", "roi_average_pool", "chainer_roi_average_pool", "mmcv_roi_pool",
-    "caffe_roi_pool_gather",
+def placed(name: str) -> list[Definition]:
+    """Return a definition with options that place its samples."""
+    kind = TRAITS[name].kind
+    if kind == "crop":
+        return [Definition(name)]
+    if kind != "grid":
+        return [Definition(name, 0.6)]
+    ratios, alignments = ((0, 1, 2, 20), (True, False)) if name in OWN else ((0, 2), (True,))
+    return [
+        Definition(name, 0.6, (ratio, ratio), aligned) for ratio in ratios for aligned in alignments
+    ]
+
+
+# The core's own; other implementations' definitions differ by template arguments and branches.
+OWN = {variant.definition for op in OPS.values() for variant in op.variants.values()}
+MAXIMA = [definition for name in cuda_texts.MAXIMA for definition in placed(name)]
+AVERAGES = [definition for name in cuda_texts.AVERAGES for definition in placed(name)]
+# Those whose argmax is a sample that has a position; ONNX's maximum is of weighted cells.
+OF_SAMPLES = [
+    definition for definition in MAXIMA
+    if TRAITS[definition.name].kind != "cells" and definition.name != "onnx_roi_align_max"
 ]  # fmt: skip
-CROPS = [
-    "crop_bilinear", "crop_nearest", "tensorflow_crop_bilinear", "tensorflow_crop_nearest",
-    "tensorflow_crop_gradient",
-]  # fmt: skip
-STEPS = ["caffe_roi_align", "mxnet_roi_align", "mxnet_roi_align_gather"]
-MAXIMA = [
-    *SAMPLED,
-    *(Definition("onnx_roi_align_max", 0.6, (ratio, 1), True) for ratio in (0, 2)),
-    *(Definition(name, 0.6) for name in (*CELLS, *STEPS)),
-]
-AVERAGES = [
-    *SAMPLED,
-    *(Definition(name, 0.6) for name in CELLS),
-    *(Definition(name) for name in CROPS),
-    Definition("precise_roi_pool", 0.6),
-]
 
 
-# Other implementations' definitions differ from these by template arguments and branches: by
-# default on the emulator in float32 only. `.ci/run` leaves none out, under sanitizers.
-OWN = (
-    "roi_align", "roi_pool", "roi_average_pool", "precise_roi_pool", "crop_bilinear",
-    "crop_nearest",
-)  # fmt: skip
-
-
-def is_decided(gpu: Backend, definition: Definition, dtype: np.dtype[Any], **_: Any) -> bool:
-    """Return whether decisions are compared in this type, by default."""
-    by_default = dtype == np.float32 or definition.name in OWN
-    return by_default or gpu.name != "emulator" or gpu.everything
+def is_decided(gpu: Backend, dtype: np.dtype[Any], **_: Any) -> bool:
+    """Return whether decisions are compared in this type, by default; `.ci/run` leaves out none."""
+    return dtype == np.float32 or gpu.name != "emulator" or gpu.everything
 
 
 real_decisions = each(is_decided, dtype={name: DTYPES[name] for name in ("float32", "float64")})
@@ -77,7 +65,7 @@ real_decisions = each(is_decided, dtype={name: DTYPES[name] for name in ("float3
 
 def regions_of(definition: Definition, dtype: Any, seed: int) -> Regions:
     boxes = hostile_boxes(seed)
-    if definition.name in CROPS:
+    if TRAITS[definition.name].kind == "crop":
         boxes = boxes / 8
     with np.errstate(over="ignore"):
         real = boxes.astype(compute_type(dtype))
@@ -105,7 +93,7 @@ def test_argmax_is_the_cpus(gpu: Backend, definition: Definition, dtype: Any) ->
     for restarts in (False, True):
         pooling = pooling_of(
             definition,
-            definition.name in CELLS,
+            TRAITS[definition.name].kind == "cells",
             outside_is_zero=outside_is_zero,
             nan_restarts=restarts,
         )
@@ -124,7 +112,7 @@ def test_argmax_is_the_cpus(gpu: Backend, definition: Definition, dtype: Any) ->
 def test_gradients_of_maxima_are_the_cpus(gpu: Backend, definition: Definition, dtype: Any) -> None:
     regions = regions_of(definition, dtype, 3)
     rng = np.random.default_rng(4)
-    cells = definition.name in CELLS
+    cells = TRAITS[definition.name].kind == "cells"
     name = definition.name.removesuffix("_gather").replace("caffe_roi_pool", "roi_pool")
     maps = rng.normal(size=(1, 3, 9, 11)).astype(dtype)
     grad = rng.normal(size=(len(regions.boxes), 3, 3, 2)).astype(dtype)
@@ -164,9 +152,7 @@ def test_averages_are_the_cpus(gpu: Backend, definition: Definition, dtype: Any)
 
 
 @real_decisions
-@pytest.mark.parametrize(
-    "definition", [*SAMPLED, *(Definition(name, 0.6) for name in STEPS)], ids=str
-)
+@pytest.mark.parametrize("definition", OF_SAMPLES, ids=str)
 def test_positions_of_argmax_are_the_cpus(gpu: Backend, definition: Definition, dtype: Any) -> None:
     regions = regions_of(definition, dtype, 7)
     pooling, shape = pooling_of(definition, outside_is_zero=True), (1, 2, 9, 11)
@@ -187,10 +173,13 @@ def test_positions_of_argmax_are_the_cpus(gpu: Backend, definition: Definition, 
 # ---- Plans
 
 
-BIN = np.dtype([("begin", np.int64), ("count", np.int32)], align=True)
-SAMPLE_BIN = np.dtype(
-    [("begin", np.int64), ("first", np.int64), ("total", np.int64), ("count", np.int32)],
-    align=True,
+HEAD = np.dtype(
+    [("image", np.int64)]
+    + [
+        (f"{axis}_{name}", np.int32)
+        for axis in ("row", "column")
+        for name in ("first", "last", "used")
+    ]
 )
 
 
@@ -228,7 +217,7 @@ def with_room(*given: Any) -> int:
         *((launch.SAMPLES, definition) for definition in MAXIMA),
         *((launch.TAPS, definition) for definition in AVERAGES),
     ],
-    ids=lambda value: getattr(value, "kernel", str(value)),
+    ids=lambda value: getattr(value, "name", str(value)),
 )
 def test_plans_fit_into_their_bound(
     kind: launch.PlanKind, definition: Definition, size: int, bins: int
@@ -240,21 +229,17 @@ def test_plans_fit_into_their_bound(
         regions = Regions(boxes.astype(np.float32), np.zeros(len(boxes), np.int64))
     gpu = Backend("emulator")
     file = "average_backward" if kind is launch.TAPS else "maximum_backward"
-    bin_type = BIN if kind is launch.TAPS else SAMPLE_BIN
-    with emulator.active():
+    with emulator.active() as cupy:
         engine, there = gpu.module, on(gpu, regions)
         pooling = Pooling(definition, (bins, bins))
         sizes = engine.sizes_of(np.dtype(np.float32), there, pooling, (1, 1, size, size))
-        launches = launch.planned(
-            sizes, kind, file, kind.kernel, launch.call_of(sizes), Grid(0, (1,)),
-            capacity=with_room,
-        )  # fmt: skip
+        launches = launch.planned_before(
+            sizes, kind, file, launch.call_of(sizes), Grid(0, (1,)), capacity=with_room
+        )
+        scratch = cupy.empty(launches.scratch, np.uint8)
         with there.boxes.device:
-            memory = engine.plan(launches, there).get()
-    for axis in ("rows", "columns"):
-        start = getattr(launches.plan.call, axis).bins_at
-        plan = memory[start : start + len(boxes) * bins * bin_type.itemsize].view(bin_type)
-        assert plan.size == len(boxes) * bins
-        used = int(np.max(plan["begin"] + plan["count"]))
-        sampling = definition.sampling[axis == "columns"]
+            engine.launch_kernel(launches.plan, len(boxes), *there[:2], engine.NULL, scratch)
+    heads = scratch.get().reshape(len(boxes), -1)[:, : HEAD.itemsize].copy().view(HEAD)
+    for axis, sampling in zip(("row", "column"), definition.sampling, strict=True):
+        used = int(heads[f"{axis}_used"].max())
         assert used < launch.plan_capacity(kind, definition.name, sampling, size, bins)

@@ -25,11 +25,14 @@ from roipool._cuda.division import Limits, rounded_up
 from roipool._definitions import Definition
 from roipool._pooling import Pooling
 
-FEW = Limits(max_blocks=3, many_boxes=1)
+FEW = Limits(max_blocks=3, enough_blocks=1)
 
 
-@every_form("roi_align")
-def test_few_blocks_do_all_the_work(gpu: Backend, dtype: Any, layout: Any) -> None:
+@every_form(0)
+@pytest.mark.parametrize("shared_bytes", [Limits().shared_bytes, 0])
+def test_few_blocks_do_all_the_work(
+    gpu: Backend, dtype: Any, layout: Any, shared_bytes: int
+) -> None:
     rng = np.random.default_rng(9)
     shape = shape_in_layout((2, 41, 19, 35), layout)
     maps = rng.normal(size=shape).astype(dtype)
@@ -43,7 +46,9 @@ def test_few_blocks_do_all_the_work(gpu: Backend, dtype: Any, layout: Any) -> No
     by_boxes = _cpu.average_backward_boxes(grad, maps, regions, pooling)
 
     engine, there = gpu.module, Regions(*map(gpu.to_device, regions[:2]))
-    sizes = engine.sizes_of(dtype, there, pooling, shape)._replace(limits=FEW)
+    sizes = engine.sizes_of(dtype, there, pooling, shape)._replace(
+        limits=FEW._replace(shared_bytes=shared_bytes)
+    )
     maps, grad = gpu.to_device(maps), gpu.to_device(grad)
     tolerance = 8 * float(np.finfo(np.float32).eps if dtype.itemsize > 2 else 2**-8)
     for launches, inputs, expected in (
@@ -52,6 +57,7 @@ def test_few_blocks_do_all_the_work(gpu: Backend, dtype: Any, layout: Any) -> No
         (launch.average_backward_boxes(sizes), [grad, maps], by_boxes),
     ):
         assert launches.engine.grid.blocks <= 3
+        assert (launches.scratch > 0) == (launches.plan is not None or shared_bytes == 0)
         got = gpu.to_device(np.empty_like(expected))
         with there.boxes.device:
             engine.run(launches, there, *inputs, got)
@@ -82,6 +88,27 @@ def test_windows_wider_than_shared_memory(gpu: Backend, ratio: int) -> None:
     # The first has more columns than there is room for; the second reads few of its columns.
     rois = np.array([[0, 0, 0, 399, 11], [0, 5, 1, 180, 9], [0, 3, 2, 30, 12]], np.float32)
     check_average(gpu, (1, 9, 12, 400), rois, (3, 5), 1.0, ratio)
+
+
+@every_layout
+def test_plans_beyond_shared_memory(gpu: Backend, layout: str) -> None:
+    # An adaptive grid may have samples for every cell of 4100 columns.
+    rng = np.random.default_rng(19)
+    maps = rng.normal(size=shape_in_layout((1, 5, 2, 4100), layout)).astype(np.float32)
+    rois = np.array([[0, 0, 0, 4099, 2], [0, 4000, 0, 4090, 1], [0, 7, 1, 9, 1.5]], np.float32)
+    place: dict[str, Any] = {"layout": layout, "spatial_scale": 1.0}
+    there = gpu.to_device(maps), gpu.to_device(rois)
+    expected = roipool.roi_align(maps, rois, (2, 3), **place)
+    got = roipool.roi_align(*there, (2, 3), **place)
+    np.testing.assert_allclose(gpu.to_host(got), expected, rtol=0, atol=4e-6)
+    expected = roipool.roi_align(maps, rois, (2, 3), mode="max", return_argmax=True, **place)
+    got = roipool.roi_align(*there, (2, 3), mode="max", return_argmax=True, **place)
+    for mine, theirs in zip(got, expected, strict=True):
+        np.testing.assert_array_equal(gpu.to_host(mine), theirs)
+    grad = rng.normal(size=expected[0].shape).astype(np.float32)
+    expected = roipool.roi_align_backward_rois(grad, maps, rois, **place)
+    got = roipool.roi_align_backward_rois(gpu.to_device(grad), *there, **place)
+    np.testing.assert_allclose(gpu.to_host(got), expected, rtol=1e-5, atol=1e-5)
 
 
 def test_many_bins_on_narrow_maps(gpu: Backend) -> None:

@@ -108,6 +108,24 @@ def test_any_is_of_a_warp(cupy: Any) -> None:
     np.testing.assert_array_equal(result.get(), [0] * 32 + [1] * 32)
 
 
+def test_atomics(cupy: Any) -> None:
+    body = """
+      int* shared = reinterpret_cast<int*>(roipool_shared_memory);
+      const int i = threadIdx.x;
+      if (i == 0) shared[0] = shared[1] = shared[2] = 40;
+      __syncthreads();
+      a[i] = atomicAdd(shared, 2);
+      atomicMin(shared + 1, 70 - i);
+      atomicMax(shared + 2, i);
+      __syncthreads();
+      for (int n = 0; n < 3; ++n) b[n] = shared[n];
+    """
+    before, after = cupy.zeros(64, np.float32), cupy.zeros(3, np.float32)
+    run(cupy, body, 64, before, after, shared=16)
+    assert sorted(before.get()) == list(range(40, 168, 2))
+    np.testing.assert_array_equal(after.get(), [168, 7, 63])
+
+
 def test_shared_memory_beyond_what_was_asked_for_is_seen(cupy: Any) -> None:
     body = "reinterpret_cast<float*>(roipool_shared_memory)[4] = a[0];"
     run(cupy, body, 1, cupy.zeros(1, np.float32), shared=20)
@@ -199,7 +217,7 @@ MORE_BROKEN = [
 
 @pytest.mark.parametrize(
     ("body", "error"),
-    [*BROKEN, *(pytest.param(*one, marks=pytest.mark.everything) for one in MORE_BROKEN)],
+    [*BROKEN, *(pytest.param(*one, marks=pytest.mark.thorough) for one in MORE_BROKEN)],
 )
 def test_sanitizers_end_a_broken_kernel(body: str, error: str | None) -> None:
     code = f"""

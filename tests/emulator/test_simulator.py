@@ -11,6 +11,8 @@ from _support import emulator, simt
 
 import roipool
 
+pytestmark = pytest.mark.thorough  # of the tool that counts: it is compiled first
+
 SHARED = "extern __shared__ float roipool_shared_memory[];\n"
 
 
@@ -127,6 +129,16 @@ def test_atomics_add_up(cupy: Any) -> None:
     assert result.get().tolist() == [48] * 4
     assert counts.atomic_requests == counts.atomic_sectors == 6
     assert counts.atomic_conflicts == 6 * 28
+
+
+def test_atomics_of_integers(cupy: Any) -> None:
+    results = [cupy.asarray(np.full(2, 40, np.int32)) for _ in range(3)]
+    body = """
+      int i = threadIdx.x;
+      atomicAdd(a + i % 2, -i); atomicMin(b + i % 2, i - 9); atomicMax(c + i % 2, 3 * i);
+    """
+    run(cupy, body, *results, threads=64, element="int")
+    assert [result.get().tolist() for result in results] == [[-952, -984], [-9, -8], [186, 189]]
 
 
 # ---- What it counts
@@ -284,6 +296,29 @@ def test_races_between_warps(cupy: Any, missing: str) -> None:
     else:
         with pytest.raises(RuntimeError, match="a race between warps"):
             run(cupy, body, floats(cupy, 64), threads=64, shared=256)
+
+
+COUNTED = """
+  int* shared = reinterpret_cast<int*>(roipool_shared_memory);
+  if (threadIdx.x == 0) shared[0] = 0;
+  {first}
+  atomicAdd(shared, 1);
+  {second}
+  a[threadIdx.x] = shared[0];
+"""
+
+
+@pytest.mark.parametrize("missing", ["first", "second", "neither"])
+def test_atomics_are_in_a_race_with_other_accesses_alone(cupy: Any, missing: str) -> None:
+    barriers = dict.fromkeys(("first", "second"), "__syncthreads();")
+    barriers[missing] = ""
+    result = floats(cupy, 64)
+    if missing == "neither":
+        run(cupy, COUNTED.format(**barriers), result, threads=64, shared=16)
+        np.testing.assert_array_equal(result.get(), np.full(64, 64))
+    else:
+        with pytest.raises(RuntimeError, match="a race"):
+            run(cupy, COUNTED.format(**barriers), result, threads=64, shared=16)
 
 
 FAULTS = {

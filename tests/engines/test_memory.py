@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import resource
+import mmap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -136,7 +136,7 @@ def test_small_calls_return_what_a_large_one_left() -> None:
 
 
 def resident() -> int:
-    return int(STATM.read_text().split()[1]) * resource.getpagesize()
+    return int(STATM.read_text().split()[1]) * mmap.PAGESIZE
 
 
 @needs_linux

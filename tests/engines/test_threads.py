@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from textwrap import dedent
@@ -290,7 +291,8 @@ def test_other_python_threads_run_during_a_call(name: str) -> None:
 
     def tick() -> None:
         nonlocal ticks
-        while not stop.wait(1e-6):
+        while not stop.is_set():
+            time.sleep(0)
             ticks += 1
 
     ticker = threading.Thread(target=tick)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from _support.cases import CASES, PYRAMID_CASES, Case, PyramidCase, maps
 from _support.compare import assert_same_bits
+from _support.exchanged import check_pyramid
 
 import roipool
 
@@ -46,22 +47,7 @@ def test_values_and_gradients_are_those_of_numpy(case: Case) -> None:
 
 @pytest.mark.parametrize("case", PYRAMID_CASES, ids=str)
 def test_pyramids(case: PyramidCase) -> None:
-    given, plain = arguments(case)
-    expected = case.pool(*plain)
-    features = [xp.asarray(np.ascontiguousarray(each)) for each in case.pyramid(plain[0])]
-    options = {"levels": xp.asarray(case.levels(plain[1])), "batch_indices": given[2]}
-    options |= case.options()
-    pooled = roipool.multilevel_roi_align(features, given[1], (2, 3), **options)
-    assert_same_bits(host(pooled), expected)
-    shapes = [each.shape for each in features]
-    gradients = roipool.multilevel_roi_align_backward(pooled, given[1], shapes, **options)
-    assert isinstance(gradients, list)
-    for mine, other in zip(
-        gradients, case.gradient(expected, None, *plain[1:], plain[0].shape), strict=True
-    ):
-        assert_same_bits(host(mine), other)
-    slopes = roipool.multilevel_roi_align_backward_rois(pooled, features, given[1], **options)
-    assert_same_bits(host(slopes), case.box_gradient(expected, *plain))
+    check_pyramid(case, xp.asarray, host)
 
 
 def test_levels() -> None:

@@ -4,24 +4,31 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 import signal
 import subprocess
 import sys
 import time
+import weakref
 from pathlib import Path
 from typing import Any
 
 import dask
 import dask.array as da
+import ml_dtypes
 import numpy as np
 import pytest
+from _support.cases import CASES, PYRAMID_CASES
+from _support.combinations import each
+from _support.support_tables import Columns, made, written
 
 import roipool
 import roipool.dask
-from roipool._definitions import OPS, Op
+from roipool._definitions import OPS, PYRAMID_OPS, Op
 
 IMAGES, BOXES = 7, 23
 VARIANTS = [(op, name) for op in OPS.values() for name in op.variants]
+SCALES = (1.0, 0.5)  # of a pyramid's maps
 
 
 def maps(layout: str = "NCHW", dtype: Any = np.float32) -> np.ndarray[Any, Any]:
@@ -48,10 +55,10 @@ def arguments(op: Op, variant: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("op", "variant"), VARIANTS, ids=lambda one: getattr(one, "forward", one))
-@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
-def test_every_operation(op: Op, variant: str, layout: str) -> None:
+@each(layout=["NCHW", "NHWC"], dtype=["float16", ml_dtypes.bfloat16, "float32", "float64"])
+def test_every_operation(op: Op, variant: str, layout: str, dtype: Any) -> None:
     given, function = arguments(op, variant), getattr(roipool, op.forward)
-    host = maps(layout)
+    host = maps(layout, dtype)
     lazy = function(chunked(host), **given, layout=layout)
     expected = function(host, **given, layout=layout)
     assert isinstance(lazy, da.Array)
@@ -67,6 +74,41 @@ def test_argmax() -> None:
     np.testing.assert_array_equal(argmax, expected[1])
 
 
+def pyramid(layout: str, dtype: Any = np.float32) -> list[np.ndarray[Any, Any]]:
+    """Return maps of two levels."""
+    fine = maps(layout, dtype)
+    return [fine, 2 * (fine[:, :, ::2, ::2] if layout == "NCHW" else fine[:, ::2, ::2])]
+
+
+@pytest.mark.parametrize("op", PYRAMID_OPS.values(), ids=lambda op: op.forward)
+@each(layout=["NCHW", "NHWC"], dtype=["float16", ml_dtypes.bfloat16, "float32", "float64"])
+@each(levels=["by size", "given"])
+def test_pyramids(op: Op, layout: str, dtype: Any, levels: str) -> None:
+    """Maps whose images are cut apart elsewhere are chunked as the first map is."""
+    given = arguments(op, "avg") | {"spatial_scales": SCALES, "layout": layout}
+    if levels == "given":
+        given["levels"] = np.arange(BOXES) % 2
+    else:
+        given["rois"] = given["rois"] * 100
+    fine, coarse = pyramid(layout, dtype)
+    lazy = getattr(roipool, op.forward)([chunked(fine), chunked(coarse, 3)], **given)
+    expected = getattr(roipool, op.forward)([fine, coarse], **given)
+    assert isinstance(lazy, da.Array)
+    assert (lazy.shape, lazy.dtype) == (expected.shape, expected.dtype)
+    np.testing.assert_array_equal(lazy.compute(scheduler="sync"), expected)
+    assert len(set(roipool.assign_levels(given["rois"], 0, 1).tolist())) == 1 + (levels != "given")
+
+
+def test_a_task_of_a_pyramid_has_a_chunk_of_every_map() -> None:
+    given = arguments(PYRAMID_OPS["multilevel_roi_align"], "avg") | {"spatial_scales": SCALES}
+    levels = [da.from_array(each, chunks=(2, -1, -1, -1)) for each in pyramid("NCHW")]
+    lazy = roipool.multilevel_roi_align(levels, **given, keep_order=False)
+    assert lazy.numblocks[0] == 3  # images 5 and 6 are in the last two chunks, and have no box
+    order = roipool.dask.chunk_order(levels, given["batch_indices"])
+    expected = roipool.multilevel_roi_align(pyramid("NCHW"), **given)
+    np.testing.assert_array_equal(lazy.compute(scheduler="sync"), expected[order])
+
+
 def test_rows_as_they_are_computed() -> None:
     given = arguments(OPS["roi_align"], "avg")
     x = chunked(maps(), 3)
@@ -77,6 +119,13 @@ def test_rows_as_they_are_computed() -> None:
     assert lazy.numblocks[0] == 2  # images 5 and 6 have no box: their chunk is not loaded
 
 
+@pytest.mark.parametrize("op", [*OPS.values(), *PYRAMID_OPS.values()], ids=lambda op: op.forward)
+def test_gradients_are_refused(op: Op) -> None:
+    for name in filter(None, (op.backward, op.backward_boxes)):
+        with pytest.raises(TypeError, match=f"^{name} takes no Dask arrays, which have no gradien"):
+            getattr(roipool, name)(chunked(maps()), np.zeros((1, 5)), (1, 3, 9, 11))
+
+
 def test_nothing_is_computed_before_it_is_asked_for() -> None:
     def refuse(*_: Any) -> Any:
         raise AssertionError("a chunk was loaded")
@@ -85,6 +134,30 @@ def test_nothing_is_computed_before_it_is_asked_for() -> None:
     assert roipool.roi_align(x, [[0, 0, 0, 5, 5]], 2).shape == (1, 3, 2, 2)
     none = roipool.roi_align(x, np.zeros((0, 5)), 2)
     assert none.shape == (0, 3, 2, 2)
+
+
+def test_memory_is_that_of_a_few_chunks() -> None:
+    """However many there are: a chunk is freed once its boxes are pooled."""
+    live: set[int] = set()
+    most = 0
+
+    def load(number: int) -> np.ndarray[Any, Any]:
+        nonlocal most
+        chunk = np.full((1, 3, 9, 11), number, np.float32)
+        live.add(number)
+        most = max(most, len(live))
+        weakref.finalize(chunk, live.discard, number)
+        return chunk
+
+    images = 24
+    lazily = dask.delayed(load, pure=False)
+    x = da.concatenate(
+        [da.from_delayed(lazily(n), (1, 3, 9, 11), np.float32) for n in range(images)]
+    )
+    rois = np.array([[n, 0, 0, 5, 5] for n in range(images)])
+    pooled = roipool.roi_align(x, rois, 2, keep_order=False)
+    assert pooled.sum().compute(scheduler="sync") == 3 * 4 * sum(range(images))
+    assert 1 <= most <= 3
 
 
 @pytest.mark.parametrize("scheduler", ["threads", "processes"])
@@ -126,15 +199,34 @@ def test_the_graph_can_be_sent() -> None:
          "roi_align: spatial_scale must be"),
         (lambda x: roipool.roi_align(x, np.zeros((1, 4)), 1, batch_indices=x[:1, 0, 0, 0]),
          TypeError, "roi_align: batch_indices must be"),
-        (lambda x: roipool.multilevel_roi_align([x], [[0, 0, 0, 1, 1]], 1, [1.0]), TypeError,
-         "multilevel_roi_align takes no Dask arrays"),
+        (lambda x: roipool.multilevel_roi_align(x, [[0, 0, 0, 1, 1]], 1, [1.0]), TypeError,
+         "multilevel_roi_align: features must be a list"),
+        (lambda x: roipool.multilevel_roi_align([x, maps()], [[0, 0, 0, 1, 1]], 1, SCALES),
+         TypeError, r"multilevel_roi_align: features\[1\] must be a Dask array"),
+        (lambda x: roipool.multilevel_roi_align([maps(), x], [[0, 0, 0, 1, 1]], 1, SCALES),
+         TypeError, "of one library: features is numpy.ndarray and dask.array.core.Array, rois is"),
+        (lambda x: roipool.multilevel_roi_align([x, x[:2]], [[0, 0, 0, 1, 1]], 1, SCALES),
+         ValueError, "multilevel_roi_align: features must have equal numbers"),
+        (lambda x: roipool.multilevel_roi_align([x, x.astype(float)], [[0, 0, 0, 1, 1]], 1, SCALES),
+         TypeError, r"multilevel_roi_align: features\[1\] must have the dtype of"),
+        (lambda x: roipool.multilevel_roi_align([x], [[0, 0, 0, 1, 1]], 1, SCALES), ValueError,
+         "multilevel_roi_align: spatial_scales must hold one number per map"),
+        (lambda x: roipool.multilevel_roi_align([x], [[0, 0, 0, 1, 1]], 1, [1.0], levels=[1]),
+         ValueError, "multilevel_roi_align: levels must be from 0 to 0"),
+        (lambda x: roipool.multilevel_roi_align([x], [[0, 0, 0, 1, 1]], 1, [1.0],
+                                                levels=x[:1, 0, 0, 0].astype(int)),
+         TypeError, "multilevel_roi_align: levels must be known"),
+        (lambda x: roipool.multilevel_roi_align_backward(x, [[0, 0, 0, 1, 1]], [], [1.0]),
+         TypeError, "multilevel_roi_align_backward takes no Dask arrays"),
         (lambda x: roipool.assign_levels(x[:, 0, 0, :5], 2, 5), TypeError,
          "assign_levels takes no Dask arrays"),
     ],
 )  # fmt: skip
 def test_errors_come_at_once(call: Any, error: type[Exception], message: str) -> None:
-    with pytest.raises(error, match=message):
+    with pytest.raises(error, match=message) as raised:
         call(chunked(maps()))
+    if "of one library" not in message:  # of a call on NumPy arrays
+        assert re.match("(multilevel_)?roi_align|assign_levels", str(raised.value))
 
 
 def _end_one_worker(worker_pid: int) -> None:
@@ -165,6 +257,18 @@ def test_a_worker_that_dies_loses_nothing() -> None:
         pid = next(iter(client.run(os.getpid).values()))
         _end_one_worker(pid)
         np.testing.assert_array_equal(future.result(timeout=120), expected)
+
+
+COLUMNS: Columns = {
+    "lazily": {"dask.test_every_operation": "yes", "dask.test_pyramids": "yes"},
+    "half types": {"dask.test_every_operation": "yes", "dask.test_pyramids": "yes"},
+    "gradients": {"dask.test_gradients_are_refused": "error"},
+}
+
+
+def test_the_table_in_the_documentation_is_what_tests_show() -> None:
+    assert written("dask") == made("test_", COLUMNS, [*CASES, *PYRAMID_CASES])
+    assert "untested" not in written("dask")
 
 
 def test_the_example_runs() -> None:

@@ -10,11 +10,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from _support.cases import CASES, Case, maps
+from _support.cases import CASES, PYRAMID_CASES, Case, maps
 from _support.compare import assert_same_bits
+from _support.run_python import run_python
 
 import roipool
 
+ALL_CASES: list[Case] = [*CASES, *PYRAMID_CASES]
 ALIGN = next(case for case in CASES if case.op.forward == "roi_align")
 FEATURES = jnp.asarray(maps(), jnp.float32)
 ROIS = jnp.asarray([[0, 1.0, 1.0, 4.0, 4.0], [1, 2.0, 2.0, 5.0, 5.0]])
@@ -140,6 +142,48 @@ def test_integer_boxes_have_no_gradient() -> None:
         jax.grad(loss)(integers)
     assert jax.grad(loss, allow_int=True)(integers).dtype == jax.dtypes.float0
     assert_same_bits(np.asarray(pool(rois=integers)), np.asarray(pool()))
+
+
+def test_arrays_of_two_devices() -> None:
+    result = run_python(
+        """
+        import jax, jax.numpy as jnp, roipool
+        first, second = jax.devices()
+        features = jax.device_put(jnp.ones((1, 1, 8, 8)), first)
+        rois = jax.device_put(jnp.array([[0, 1, 1, 4, 4.0]]), second)
+        there = jax.device_put(features, second)
+        assert roipool.roi_align(there, rois, 2).devices() == {second}
+        for name, call in {
+            "roi_align": lambda: roipool.roi_align(features, rois, 2),
+            "multilevel_roi_align": lambda: roipool.multilevel_roi_align(
+                [features, there], rois, 2, [1.0, 0.5]
+            ),
+        }.items():
+            try:
+                call()
+            except ValueError as error:
+                assert str(error).startswith(f"{name}: ") and "device" in str(error), error
+            else:
+                raise AssertionError(name)
+        """,
+        XLA_FLAGS="--xla_force_host_platform_device_count=2",
+    )
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.parametrize("case", ALL_CASES, ids=str)
+def test_errors_of_every_operation_name_it(case: Case) -> None:
+    features, boxes, indices = maps(), jnp.asarray(case.boxes()), jnp.asarray(case.indices())
+    features = jnp.asarray(features, jnp.float32)
+    for arguments, kind, message in (
+        ((features.astype(int), boxes, indices), TypeError, "must have dtype"),
+        ((features, boxes > 0, indices), TypeError, "must hold real numbers"),
+        ((features, boxes, indices[:1]), ValueError, "must have shape"),
+    ):
+        pool = lambda features, boxes, indices: case.pool(features, boxes, indices)  # noqa: E731
+        for function in (pool, jax.jit(pool)):
+            with pytest.raises(kind, match=f"^{case.op.forward}: .*{message}"):
+                function(*arguments)
 
 
 def test_arrays_of_other_libraries() -> None:

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from _support.cases import CASES, SHAPE, SIZE, Case, maps
+from _support.cases import (
+    CASES,
+    PYRAMID_CASES,
+    SHAPE,
+    SIZE,
+    Case,
+    PyramidCase,
+    maps,
+    to_layout,
+)
+from _support.combinations import each
 from _support.compare import assert_same_bits
 from _support.run_python import run_python
 
@@ -40,9 +51,9 @@ def test_every_kernel_computes_the_bits_of_numpy(way: Any, case: Case) -> None:
     at = (jnp.asarray(corners), jnp.asarray(indices, jnp.int32))
 
     def computed(kernel: str, results: list[Any], *operands: Any) -> list[Any]:
-        shapes = [jax.ShapeDtypeStruct(each.shape, each.dtype) for each in results]
+        shapes = [jax.ShapeDtypeStruct(one.shape, one.dtype) for one in results]
         program = jax.jit(lambda *args: way(kernel, args, shapes, request))
-        return [np.asarray(each) for each in program(*map(jnp.asarray, operands), *at)]
+        return [np.asarray(one) for one in program(*map(jnp.asarray, operands), *at)]
 
     def check(kernel: str, expected: list[Any], *operands: Any) -> None:
         for got, wanted in zip(computed(kernel, expected, *operands), expected, strict=True):
@@ -61,6 +72,44 @@ def test_every_kernel_computes_the_bits_of_numpy(way: Any, case: Case) -> None:
         slopes = case.box_gradient(pooled, features, boxes, indices)
         order = [1, 0, 3, 2] if case.op.boxes == "boxes" else slice(None)
         check("box_gradient", [slopes[:, order]], pooled, features)
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in [*CASES, *PYRAMID_CASES] if not case.adaptive], ids=str
+)
+@each(layout=["NCHW", "NHWC"])
+def test_xla_copies_no_maps(case: Case, layout: str) -> None:
+    """Nor pooled values, nor their gradients: kernels read and fill them as programs have them.
+
+    Handlers get this memory itself; callbacks of the host get copies of it, whatever XLA does.
+    """
+    features = to_layout(jnp.asarray(maps(), "float32"), layout)
+    boxes, indices = jnp.asarray(case.boxes(), "float32"), jnp.asarray(case.indices())
+    options = {**case.options(), "layout": layout, case.op.indices: indices, case.op.size: SIZE}
+    given: Any = features
+    if isinstance(case, PyramidCase):
+        given, options["levels"] = case.pyramid(features, layout), case.levels(boxes)
+
+    def pool(given: Any) -> Any:
+        return getattr(roipool, case.op.forward)(given, **{case.op.boxes: boxes}, **options)
+
+    def both(given: Any, upstream: Any) -> Any:
+        pooled, pullback = jax.vjp(pool, given)
+        return pooled, *pullback(upstream)
+
+    program = jax.jit(both).lower(given, pool(given)).compile().as_text()
+    made_by = dict(re.findall(r"%(\S+) = [^=]*?[\])}] ([a-z-]+)\(", program))
+    calls = re.findall(r" custom-call\((.*?)\).*operand_layout_constraints={(.*?)}, api", program)
+    assert len(calls) == 2
+    for operands, layouts in calls:
+        shapes = re.findall(r"\[([\d,]*)\]", layouts)
+        maps_given = [
+            operand.strip().removeprefix("%")
+            for operand, shape in zip(operands.split(","), shapes, strict=True)
+            if shape.count(",") == 3
+        ]
+        assert maps_given
+        assert {made_by[name] for name in maps_given} <= {"parameter", "get-tuple-element"}
 
 
 def test_the_way_in_use_is_known(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from _support.cases import CASES, Case, maps
+from _support.cases import CASES, PYRAMID_CASES, SIZE, Case, PyramidCase, maps
+from _support.combinations import each
 from _support.compare import assert_same_bits
+from _support.exchanged import check_pyramid
+from _support.support_tables import Columns, made, written
 
 import roipool
 
@@ -52,15 +56,21 @@ class Interface:
     __array_interface__: Any = None
 
 
-def arguments(case: Case, wrap: Callable[[Any], Any] = Other) -> list[Any]:
+def arguments(case: Case, wrap: Callable[[Any], Any] = Other, dtype: str = "float32") -> list[Any]:
     boxes = case.boxes().astype(np.float32)
-    return [wrap(each) for each in (maps().astype(np.float32), boxes, case.indices())]
+    return [wrap(one) for one in (maps().astype(dtype), boxes, case.indices())]
+
+
+def unwrapped(array: Any) -> Any:
+    assert isinstance(array, Other)
+    return array.array
 
 
 @every_case
-def test_values_and_gradients_are_those_of_numpy(case: Case) -> None:
-    features, boxes, indices = given = arguments(case)
-    plain = [each.array for each in given]
+@each(dtype=["float16", "float32", "float64"])
+def test_values_and_gradients_are_those_of_numpy(case: Case, dtype: str) -> None:
+    features, boxes, indices = given = arguments(case, dtype=dtype)
+    plain = [one.array for one in given]
     more = {"return_argmax": True} if case.variant.has_argmax else {}
     got, expected = case.pool(*given, **more), case.pool(*plain, **more)
     argmax = None
@@ -75,6 +85,28 @@ def test_values_and_gradients_are_those_of_numpy(case: Case) -> None:
     if case.moves:
         slopes = case.box_gradient(got, features, boxes, indices)
         assert_same_bits(slopes.array, case.box_gradient(expected, *plain))
+
+
+@pytest.mark.parametrize("case", PYRAMID_CASES, ids=str)
+@each(dtype=["float16", "float32", "float64"])
+def test_pyramids(case: PyramidCase, dtype: str) -> None:
+    check_pyramid(case, Other, unwrapped, dtype)
+
+
+@pytest.mark.parametrize("case", [*CASES, *PYRAMID_CASES], ids=str)
+def test_maps_are_not_copied(case: Case) -> None:
+    """Maps of 600 kB, pooled values of 120 kB."""
+    features = Other(np.zeros((2, 1024, 8, 9), np.float32))
+    given: Any = features if case in CASES else [features, features]
+    options = case.options() | {case.op.size: SIZE, case.op.indices: case.indices()}
+    if case in PYRAMID_CASES:
+        options["levels"] = case.indices()
+    options[case.op.boxes] = case.boxes()
+    tracemalloc.start()
+    pooled = getattr(roipool, case.op.forward)(given, **options)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert unwrapped(pooled).nbytes < peak < features.array.nbytes / 2
 
 
 def test_keywords_lists_and_numpy_beside_them() -> None:
@@ -103,7 +135,7 @@ def test_an_array_interface_comes_back_as_numpy() -> None:
     given = arguments(ALIGN, Interface)
     got = ALIGN.pool(*given)
     assert type(got) is np.ndarray
-    assert_same_bits(got, ALIGN.pool(*(each.array for each in given)))
+    assert_same_bits(got, ALIGN.pool(*(one.array for one in given)))
 
 
 class Elsewhere(Other):
@@ -145,6 +177,22 @@ def test_what_cannot_be_handed_over(kind: type[Other], match: str, place: int) -
         ALIGN.pool(*given)
 
 
+@pytest.mark.parametrize("case", [*CASES, *PYRAMID_CASES], ids=str)
+def test_a_gradient_would_be_lost(case: Case) -> None:
+    """So what requires one is refused, maps or boxes."""
+    plain = [maps().astype(np.float32), case.boxes().astype(np.float32), case.indices()]
+    for place in (0, 1):
+        features, boxes, indices = (
+            (Learning if number == place else Other)(one) for number, one in enumerate(plain)
+        )
+        given: Any = features
+        options = case.options() | {case.op.size: SIZE, case.op.indices: indices}
+        if case in PYRAMID_CASES:
+            given, options["levels"] = [Other(plain[0]), features], case.indices()
+        with pytest.raises(TypeError, match=f"^{case.op.forward}: .*requires a gradient .*detach"):
+            getattr(roipool, case.op.forward)(given, **{case.op.boxes: boxes}, **options)
+
+
 @pytest.mark.parametrize("value", [[[1.0]], "x", None, 3, object()])
 def test_an_unknown_type_hears_what_is_accepted(value: Any) -> None:
     with pytest.raises(
@@ -180,3 +228,22 @@ def test_wrong_arguments_are_the_errors_of_numpy() -> None:
         roipool.roi_align(features, boxes, 0, batch_indices=indices)
     with pytest.raises(TypeError, match="features must have dtype"):
         ALIGN.pool(Other(features.array.astype(np.int32)), boxes, indices)
+
+
+COLUMNS: Columns = {
+    "no copy": {"arrays.test_maps_are_not_copied": "yes"},
+    "half types": {
+        "arrays.test_values_and_gradients_are_those_of_numpy": "float16",
+        "arrays.test_pyramids": "float16",
+    },
+    "gradient": {"arrays.test_a_gradient_would_be_lost": "error"},
+    "functions of gradients": {
+        "arrays.test_values_and_gradients_are_those_of_numpy": "yes",
+        "arrays.test_pyramids": "yes",
+    },
+}
+
+
+def test_the_table_in_the_documentation_is_what_tests_show() -> None:
+    assert written("other") == made("test_other_", COLUMNS, [*CASES, *PYRAMID_CASES])
+    assert "untested" not in written("other")

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.export import Dim
 
 import roipool
-import roipool.torch
+import roipool.torch.nn
 
 pytest.importorskip("onnxscript", reason="onnxscript is not installed")
 onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
@@ -42,12 +42,23 @@ def boxes(count: int, seed: int) -> Tensor:
     return torch.cat([(torch.arange(count) % 2)[:, None], first, first + size], 1)
 
 
-def export(head: Head, inputs: tuple[Tensor, Tensor]) -> Any:
+def export(head: torch.nn.Module, inputs: tuple[Any, ...], lists: int = 1) -> Any:
+    """Return a program, whose last inputs are lists of boxes of any length."""
+    counts = [{0: Dim(f"count{number}", min=0, max=100000)} for number in range(lists)]
     return torch.onnx.export(
         head.eval(), inputs, dynamo=True, opset_version=18, verbose=False,
-        dynamic_shapes={"features": None, "rois": {0: Dim("count", min=0, max=100000)}},
+        dynamic_shapes=(*[None] * (len(inputs) - lists), *counts),
         custom_translation_table=roipool.torch.onnx_translations(),
     )  # fmt: skip
+
+
+def computed(program: Any, path: Path, inputs: tuple[Tensor, ...]) -> Tensor:
+    """Return the answer of ONNX Runtime."""
+    program.save(path)
+    session = onnxruntime.InferenceSession(path)
+    names = [one.name for one in session.get_inputs()]
+    (got,) = session.run(None, dict(zip(names, [one.numpy() for one in inputs], strict=True)))
+    return torch.from_numpy(got)
 
 
 CASES: dict[str, tuple[str, dict[str, Any], str]] = {
@@ -58,20 +69,54 @@ CASES: dict[str, tuple[str, dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-@each(with_indices=(False, True))
+@each(
+    lambda name, with_indices, **_: not with_indices or "adaptive" not in name,
+    with_indices=(False, True),
+)
 def test_answers_of_onnx_runtime(name: str, with_indices: bool, tmp_path: Path) -> None:
     operation, options, node = CASES[name]
     torch.manual_seed(0)
     head, features = Head(operation, options, with_indices), torch.randn(2, 3, 20, 24)
     program = export(head, (features, boxes(5, 0)))
     assert node in [each.op_type for each in program.model.graph]
-    path = tmp_path / f"{with_indices}.onnx"
-    program.save(path)
-    session = onnxruntime.InferenceSession(path)
     rois = boxes(11, 1)
-    names = [each.name for each in session.get_inputs()]
-    (got,) = session.run(None, dict(zip(names, (features.numpy(), rois.numpy()), strict=True)))
-    torch.testing.assert_close(torch.from_numpy(got), head(features, rois), atol=1e-5, rtol=1e-5)
+    got = computed(program, tmp_path / f"{with_indices}.onnx", (features, rois))
+    torch.testing.assert_close(got, head(features, rois), atol=1e-5, rtol=1e-5)
+
+
+class PyramidHead(torch.nn.Module):
+    """A pooling of two maps, and boxes of two images."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pool = roipool.torch.nn.MultiScaleRoIAlign(["fine", "coarse"], (3, 5), 2)
+
+    def forward(self, fine: Tensor, coarse: Tensor, first: Tensor, second: Tensor) -> Tensor:
+        return self.pool({"fine": fine, "coarse": coarse}, [first, second], [(64, 64)] * 2)
+
+
+def test_pyramids(tmp_path: Path) -> None:
+    """Boxes of both maps, and a map, an image, or all of them without boxes."""
+    torch.manual_seed(0)
+    maps = torch.randn(2, 3, 16, 16), torch.randn(2, 3, 8, 8)
+    large, small = boxes(7, 0)[:, 1:] * 20, boxes(4, 1)[:, 1:]
+    mixed = torch.cat([small[:2], large[:2], small[2:]])
+    head = PyramidHead()
+    program = export(head, (*maps, mixed, small), lists=2)
+    assert [one.op_type for one in program.model.graph].count("RoiAlign") == 2
+    for lists in ((mixed, large), (small, small), (large, large[:0]), (small[:0], small[:0])):
+        inputs = (*maps, *lists)
+        got = computed(program, tmp_path / "pyramid.onnx", inputs)
+        torch.testing.assert_close(got, head(*inputs), atol=1e-5, rtol=1e-5)
+
+
+def test_operations_without_a_node_are_named() -> None:
+    class Other(torch.nn.Module):
+        def forward(self, features: Tensor, rois: Tensor) -> Tensor:
+            return roipool.precise_roi_pool(features, rois, 2)
+
+    with pytest.raises(Exception, match=r"No ONNX function found.*roipool.precise_roi_pool"):
+        export(Other(), (torch.randn(2, 3, 20, 24), boxes(5, 0)))
 
 
 def test_two_sampling_ratios_are_refused() -> None:

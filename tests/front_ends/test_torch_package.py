@@ -16,7 +16,7 @@ import pytest
 import torch
 from _support.combinations import each
 from _support.run_python import run_python
-from _support.tensors import CASES, DTYPES, maps
+from _support.tensors import ALL_CASES, CASES, DTYPES, Case, maps
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
@@ -55,6 +55,7 @@ def test_torch_imported_first_is_served_at_once() -> None:
         """
         import sys, torch, roipool
         assert "roipool.torch" in sys.modules
+        assert "torch._dynamo" not in sys.modules  # the compiler: as large as torch itself
         """
     )
 
@@ -112,6 +113,22 @@ WRONG: dict[str, tuple[Any, type[Exception], str]] = {
         lambda x: roipool.roi_align(x, ROIS.to("meta"), 2), ValueError,
         "roi_align: rois must be on the device of features, cpu, got meta",
     ),
+    "indices elsewhere": (
+        lambda x: roipool.roi_align(
+            x, ROIS[:, 1:], 2, batch_indices=ROIS[:, 0].to("meta")
+        ), ValueError, "roi_align: batch_indices must be on the device of features, cpu, got meta",
+    ),
+    "a gradient elsewhere": (
+        lambda x: roipool.roi_align_backward_rois(
+            torch.ones(2, 3, 2, 2, dtype=torch.float64, device="meta"), x, ROIS
+        ), ValueError, "roi_align[a-z_]*: rois must be on the device of grad_output",
+    ),
+    "an argmax elsewhere": (
+        lambda x: roipool.roi_pool_backward(
+            torch.ones(2, 3, 2, 2), torch.zeros(2, 3, 2, 2, dtype=torch.int32, device="meta"),
+            ROIS, x.shape,
+        ), ValueError, "roi_pool_?[a-z]*: argmax must be on the device of grad_output, cpu",
+    ),
     "boolean boxes": (
         lambda x: roipool.roi_align(x, ROIS > 0, 2), TypeError, "roi_align: rois must hold real",
     ),
@@ -153,6 +170,25 @@ def test_errors(name: str) -> None:
         call(maps())
     if name not in ("NumPy maps", "missing", "unknown", "twice"):
         assert str(raised.value).startswith("roi_")
+
+
+@pytest.mark.parametrize("case", ALL_CASES, ids=str)
+def test_errors_of_every_operation_name_it(case: Case) -> None:
+    """Of devices and types that are mixed, and of images that are not there."""
+    features, boxes, indices = maps(), case.boxes(), case.indices()
+    wrong: list[tuple[tuple[Any, ...], type[Exception], str]] = [
+        ((features, boxes.to("meta"), indices), ValueError, "must be on the device of"),
+        ((features, boxes, indices.to("meta")), ValueError, "must be on the device of"),
+        ((features.to("meta"), boxes, indices), ValueError, "must be on the device of"),
+        ((features.int(), boxes, indices), TypeError, "must be .*float"),
+        ((features, boxes > 0, indices), TypeError, "must hold real numbers"),
+        ((features, boxes, indices + 1), ValueError, "must be"),
+        ((features, boxes, indices.numpy()), TypeError, "must be a tensor"),
+        ((features, boxes.numpy(), indices), TypeError, "must be a tensor"),
+    ]
+    for arguments, kind, message in wrong:
+        with pytest.raises(kind, match=f"^{case.op.forward}: .*{message}"):
+            case.pool(*arguments)
 
 
 # Of these a compiler makes something else: NumPy's arrays become tensors, tensors become numbers.
@@ -390,7 +426,16 @@ def test_a_small_classifier_learns() -> None:
     assert train(seed=0, steps=10) == losses[:10]
 
 
-@pytest.mark.parametrize("name", sorted(path.stem for path in EXAMPLES.glob("torch_*.py")))
+@pytest.mark.parametrize(
+    "name",
+    [
+        # Three processes, each of which imports torch.
+        pytest.param(path.stem, marks=pytest.mark.everything)
+        if path.stem == "torch_ddp"
+        else path.stem
+        for path in sorted(EXAMPLES.glob("torch_*.py"))
+    ],
+)
 @pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # torch's forward mode
 def test_examples_run(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     if name == "torch_detector":

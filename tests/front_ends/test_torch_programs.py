@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -11,6 +11,7 @@ import torch
 from _support.combinations import each
 from _support.tensors import ALL_CASES, CASES, FORMATS, SIZE, Case, PyramidCase, maps
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.export import Dim
 
 import roipool
@@ -19,7 +20,14 @@ from roipool.torch._functions import Request
 from roipool.torch._operators import Family
 from roipool.torch._pyramids import ALL_FAMILIES, PyramidFamily
 
+# torch compiles a formula of its own, in forward mode, with what it deprecates.
+pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+
 every_case = pytest.mark.parametrize("case", ALL_CASES, ids=str)
+# Compilers take seconds for each program, and operators' formulas do not depend on how many samples
+# a bin has.
+FIXED = [case for case in ALL_CASES if not case.adaptive]
+fixed = pytest.mark.parametrize("case", FIXED, ids=str)
 ALIGN = next(case for case in CASES if case.op.forward == "roi_align")
 
 
@@ -44,15 +52,14 @@ def family_and_settings(case: Case) -> Request:
     return Request(family, family.settings(SIZE, values, given.get(str(case.op.filling), 0.0)))
 
 
-# Compilers take seconds for each program: channels last, one average and one maximum.
+# Channels last: one average and one maximum.
 def in_both_formats(case: Case, memory_format: torch.memory_format) -> bool:
     both = ("roi_align, avg", "roi_pool, max")
     return memory_format is torch.contiguous_format or case.name in both
 
 
-@every_case
+@fixed
 @each(in_both_formats, memory_format=FORMATS)
-@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
 def test_operators_pass_torchs_own_check(case: Case, memory_format: torch.memory_format) -> None:
     """Schema, registration of autograd, shapes without values, and traces with dynamic shapes."""
     request = family_and_settings(case)
@@ -153,7 +160,7 @@ def test_compiled_forward_and_backward(case: Case, memory_format: torch.memory_f
         assert torch.equal(got, expected)
 
 
-@every_case
+@fixed
 def test_compiled_public_gradients(case: Case) -> None:
     """The functions that return gradients, themselves in a compiled program."""
     features, boxes, indices = maps(), case.boxes(), case.indices()
@@ -220,7 +227,7 @@ def test_compiled_forms_of_boxes(form: str) -> None:
     assert torch.equal(compiled(maps(), rois), expected)
 
 
-@pytest.mark.everything
+@pytest.mark.thorough
 @each(memory_format=FORMATS)
 def test_inductor(memory_format: torch.memory_format) -> None:
     """The default compiler, which writes C++ and takes half a minute."""
@@ -261,6 +268,57 @@ def test_a_size_that_is_a_tensor_is_refused() -> None:
             function(maps(), rois, torch.tensor(2))
 
 
+# ---- What compiled and exported programs do not differentiate is an error, never zero
+
+NO_FORWARD_MODE = "roi_align: operators, which compiled and exported programs call, have no forward"
+BOXES, INDICES = ALIGN.boxes(), ALIGN.indices()
+
+
+def pooled(features: Tensor) -> Tensor:
+    return ALIGN.pool(features, BOXES, INDICES)
+
+
+def change_of(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    """Return a function that computes a change in forward mode, of the maps to twice themselves."""
+    return lambda features: torch.func.jvp(function, (features,), (features,))[1]
+
+
+def test_forward_mode_of_compiled_programs_is_refused() -> None:
+    """Torch would drop the tangents of operators."""
+    features, expected = maps(), pooled(maps())
+    inside = torch.compile(change_of(pooled), fullgraph=True, backend="aot_eager")
+    with pytest.raises(Exception, match=NO_FORWARD_MODE):
+        inside(features)
+    torch.compiler.reset()
+    compiled = torch.compile(pooled, fullgraph=True, backend="aot_eager")
+    assert torch.equal(compiled(features), expected)
+    with forward_ad.dual_level(), pytest.raises(NotImplementedError, match=NO_FORWARD_MODE):
+        compiled(forward_ad.make_dual(features, features))
+
+
+def test_forward_mode_of_exported_programs_is_refused() -> None:
+    inputs = (maps(), ALIGN.boxes(), ALIGN.indices())
+    loaded = torch.export.export(Head(ALIGN), inputs, strict=False).module()
+    with pytest.raises(NotImplementedError, match=NO_FORWARD_MODE):
+        change_of(lambda features: loaded(features, *inputs[1:]))(inputs[0])
+
+
+def test_double_backward_of_compiled_programs_is_refused() -> None:
+    compiled = torch.compile(pooled, fullgraph=True, backend="aot_eager")
+    leaf = maps().requires_grad_()
+    (gradient,) = torch.autograd.grad(compiled(leaf).square().sum(), leaf, create_graph=True)
+    with pytest.raises(RuntimeError, match="double backward"):
+        gradient.sum().backward()
+
+
+def test_torch_func_within_compiled_programs_is_refused() -> None:
+    """By torch, which takes no operator with formulas in Python there (pytorch#168393)."""
+    program = torch.func.grad(lambda features: pooled(features).square().sum())
+    compiled = torch.compile(program, fullgraph=True, backend="aot_eager")
+    with pytest.raises(Exception, match="setup_context"):
+        compiled(maps())
+
+
 # ---- torch.export
 
 
@@ -276,7 +334,7 @@ class Head(torch.nn.Module):
         return self.case.pool(features * self.weight, boxes, indices) * 2
 
 
-@every_case
+@fixed
 @each(lambda case, strict: not strict or case is ALIGN, strict=(False, True))
 @pytest.mark.filterwarnings("ignore:The given buffer is not writable:UserWarning")
 def test_exported_program_and_its_gradient(case: Case, strict: bool) -> None:
@@ -309,7 +367,7 @@ def test_traced_by_make_fx() -> None:
         return torch.func.grad(lambda x: ALIGN.pool(x, boxes, indices).square().sum())(features)
 
     for mode in ("real", "fake"):
-        for function in (lambda x: ALIGN.pool(x, boxes, indices), gradient):
+        for function in (pooled, gradient, change_of(pooled)):
             graph = make_fx(function, tracing_mode=mode, _allow_non_fake_inputs=True)(maps())
             assert any("roipool" in str(node.target) for node in graph.graph.nodes)
             torch.testing.assert_close(graph(maps(seed=2)), function(maps(seed=2)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -9,11 +10,23 @@ import pytest
 import torch
 from _support.combinations import each
 from _support.compare import assert_close, assert_same_bits
-from _support.tensors import CASES, DTYPES, FORMATS, SIZE, Case, maps, to_numpy
+from _support.tensors import (
+    ALL_CASES,
+    CASES,
+    DTYPES,
+    FORMATS,
+    SIZE,
+    Case,
+    PyramidCase,
+    maps,
+    to_numpy,
+)
 
 import roipool
 from roipool import reference
 from roipool.torch._memory import HOST, map_array
+
+LARGE = (2, 1024, 8, 9)  # maps of 300 kB and more, pooled values of 60 kB
 
 every_case = pytest.mark.parametrize("case", CASES, ids=str)
 every_type = each(dtype=DTYPES)
@@ -146,6 +159,41 @@ def test_memory_is_shared(dtype: torch.dtype, memory_format: torch.memory_format
     array = map_array(HOST, features, memory_format is torch.channels_last)
     assert array.ctypes.data == features.data_ptr()
     assert array.flags.c_contiguous
+
+
+@pytest.mark.parametrize("case", [case for case in ALL_CASES if not case.adaptive], ids=str)
+@each(dtype=(torch.bfloat16, torch.float32))
+@every_format
+def test_maps_are_not_copied(
+    case: Case, dtype: torch.dtype, memory_format: torch.memory_format
+) -> None:
+    """Neither maps, nor pooled values, nor gradients, by torch or on their way to the engine."""
+    features = maps(dtype, memory_format, shape=LARGE).requires_grad_()
+    leaves = [features]
+    if isinstance(case, PyramidCase):
+        leaves.append(maps(dtype, memory_format, shape=LARGE).requires_grad_())
+    options = case.options() | {case.op.size: SIZE, case.op.indices: case.indices()}
+    if len(leaves) > 1:
+        options["levels"] = case.indices()
+    boxes = case.boxes(dtype=torch.float32).requires_grad_(case.moves)
+    given = features if len(leaves) == 1 else leaves
+    upstream = maps(dtype, memory_format, seed=1, shape=(5, LARGE[1], *SIZE))
+
+    def both() -> None:
+        pooled = getattr(roipool, case.op.forward)(given, **{case.op.boxes: boxes}, **options)
+        inputs = [*leaves, boxes] if case.moves else leaves
+        torch.autograd.grad(pooled, inputs, upstream)
+
+    both()  # what is made once, and kept
+    tracemalloc.start()
+    with torch.autograd.profiler.profile(record_shapes=True) as recorded:
+        both()
+    of_numpy = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    copies = [one for one in recorded.function_events if one.name in ("aten::copy_", "aten::clone")]
+    assert not [one for one in copies if len(one.input_shapes[0]) == 4]
+    argmax = upstream.numel() * 4 if case.variant.has_argmax else 0  # which an engine returns
+    assert of_numpy - argmax < upstream.numel() * upstream.element_size()
 
 
 def test_views_are_read_where_they_are() -> None:

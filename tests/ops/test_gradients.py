@@ -223,7 +223,7 @@ def test_averages_are_transposed(
     check_transpose(backend, maps, pooled, grad, back)
 
 
-@every_form("roi_align", dtypes=REAL)
+@every_form(dtypes=REAL)
 @pytest.mark.parametrize("case", VARIANTS, ids=str)
 def test_roi_align_is_transposed(
     backend: Backend, case: Case, dtype: np.dtype[Any], layout: str
@@ -242,7 +242,7 @@ def test_roi_align_is_transposed(
     check_transpose(backend, maps, pooled, grad, back)
 
 
-@every_form("roi_pool", dtypes=REAL)
+@every_form(dtypes=REAL)
 @pytest.mark.parametrize("case", FINITE, ids=str)
 def test_roi_pool_is_transposed(
     backend: Backend, case: Case, dtype: np.dtype[Any], layout: str

@@ -72,7 +72,7 @@ def pooled(case: Case, real: type) -> Answer:
     return Answer(values, np.zeros_like(values), gradient, np.zeros_like(gradient), argmax)
 
 
-@every_form("roi_pool")
+@every_form(0)
 @every_case
 def test_roi_pool(backend: Backend, case: Case, dtype: np.dtype[Any], layout: str) -> None:
     answer = pooled(case, compute_type(dtype))
@@ -113,12 +113,12 @@ def averaged(name: str, case: Case, real: type) -> Answer:
         return op.backward(reference, values, maps.shape, case, as_it_is, coordinate_dtype=real)
 
     return Answer(
-        forward(maps, op.options), forward(size_of(maps), op.options_of_terms),
+        forward(maps, op.outside(0.5)), forward(size_of(maps), op.outside(0.0)),
         backward(upstream), backward(np.abs(upstream)),
     )  # fmt: skip
 
 
-@every_form()
+@every_form(0)
 @pytest.mark.parametrize(
     ("name", "case"),
     [
@@ -134,7 +134,7 @@ def test_averages(
     maps = backend.to_device(in_layout(case.features().astype(dtype), layout))
     grad = backend.to_device(in_layout(case.gradient().astype(dtype), layout))
     shape = shape_in_layout(case.shape, layout)
-    got = op.forward(roipool, maps, case, backend.to_device, layout=layout, **op.options)
+    got = op.forward(roipool, maps, case, backend.to_device, layout=layout, **op.outside(0.5))
     back = op.backward(roipool, grad, shape, case, backend.to_device, layout=layout)
     assert got.dtype == back.dtype == dtype
     assert_close(to_nchw(backend.to_host(got), layout), answer.pooled, answer.terms, op.ulps)
@@ -186,7 +186,7 @@ def values_of_samples(case: Case, numbers: Array, real: type) -> Array:
     return values
 
 
-@every_form("roi_align")
+@every_form(1)
 @every_variant
 def test_roi_align_maximum(backend: Backend, case: Case, dtype: np.dtype[Any], layout: str) -> None:
     real = compute_type(dtype)
@@ -222,7 +222,7 @@ def test_roi_align_maximum(backend: Backend, case: Case, dtype: np.dtype[Any], l
     assert_close(to_nchw(backend.to_host(gradient), layout), answer.gradient, answer.gradient_terms)
 
 
-@every_form("roi_align")
+@every_form(2)
 @pytest.mark.parametrize("pixels", ["ties", "at most zero", "constant"])
 def test_first_of_equal_samples_wins(
     backend: Backend, pixels: str, dtype: np.dtype[Any], layout: str
@@ -259,7 +259,7 @@ def largest_slope(case: Case) -> Array:
     return 2 * upstream[:, None] * np.max(size_of(case.features()), initial=0.0)
 
 
-@every_form("roi_align")
+@every_form(3)
 @every_variant
 def test_roi_align_box_gradient(
     backend: Backend, case: Case, dtype: np.dtype[Any], layout: str
@@ -286,7 +286,7 @@ def crop_box_gradient(case: Case, real: type) -> Array:
     )
 
 
-@every_form("crop_and_resize, boxes")
+@every_form(4)
 @every_case
 def test_crop_and_resize_box_gradient(
     backend: Backend, case: Case, dtype: np.dtype[Any], layout: str

@@ -22,8 +22,9 @@ pytest.importorskip("hypothesis")
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-EXAMPLES = 100
-EMULATED = 25  # where the emulator computes, which is slow
+EXAMPLES = 40
+EMULATED = 15  # where the emulator computes, which is slow
+MANY = 200  # where everything is asked for; the random calls of `.ci/run` are 20,000
 
 
 def examples(**strategies: st.SearchStrategy[Any]) -> Callable[[Callable[..., None]], Any]:
@@ -37,7 +38,8 @@ def examples(**strategies: st.SearchStrategy[Any]) -> Callable[[Callable[..., No
 
             example.__name__ = test.__name__  # under which Hypothesis remembers what failed
             few = backend.name == "emulator" and not backend.everything
-            count = settings(max_examples=EMULATED if few else EXAMPLES, deadline=None)
+            usual = EMULATED if few else EXAMPLES
+            count = settings(max_examples=MANY if backend.everything else usual, deadline=None)
             # Other types there are the catalogue's: compiling them takes longer than all examples.
             only = {"dtype": st.just(DTYPES["float32"])} if few and "dtype" in strategies else {}
             count(given(**strategies | only)(example))()

@@ -49,6 +49,7 @@ def run_script(*arguments: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True)
 
 
+@pytest.mark.thorough
 def test_names_what_no_job_ran(tmp_path: Path) -> None:
     for second in (False, True):
         run_pytest(tmp_path / str(second), second)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
 import textwrap
 from pathlib import Path
 
@@ -36,15 +37,50 @@ def test_actions_are_pinned() -> None:
             assert re.fullmatch(r"\$/.*|[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", use), use
 
 
-def test_the_action_calls_verify(tmp_path: Path) -> None:
-    """Its script passes inputs on as they are, whatever they hold."""
+def action() -> tuple[dict[str, str], str]:
+    """Return the inputs that the action passes on, by variable, and its script."""
     text = (WORKFLOWS.parent / "actions" / "conformance" / "action.yml").read_text()
     inputs = re.findall(r"^  ([a-z]+):\n    description", text, re.MULTILINE)
     passed = dict(
         re.findall(r"^        ([A-Z]+): \$\{\{ inputs\.([a-z]+) \}\}", text, re.MULTILINE)
     )
     assert set(passed.values()) == set(inputs)
-    script = textwrap.dedent(text.rpartition("run: |\n")[2])
+    return passed, textwrap.dedent(text.rpartition("run: |\n")[2])
+
+
+@pytest.mark.parametrize(("function", "status"), [("zeros", 1), ("right", 0)])
+def test_the_action_verifies(function: str, status: int, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(MINE)
+    passed, script = action()
+    values = dict.fromkeys(passed, "")
+    values |= {"PYTHON": sys.executable, "IMPLEMENTATION": f"mine:{function}", "ARRAYS": "numpy"}
+    values |= {"SEMANTICS": "roi_average_pool", "DTYPE": "float32", "DEVICE": "cpu", "CALLS": "2"}
+    values |= {"JUNIT": "out.xml"}
+    done = subprocess.run(
+        ["bash", "-c", script], capture_output=True, text=True, cwd=tmp_path,
+        env={**os.environ, **values},
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (status, "")
+    assert "<testsuites" in (tmp_path / "out.xml").read_text()
+
+
+MINE = """
+import numpy as np
+import roipool
+
+
+def right(features, rois, output_size, spatial_scale=1.0):
+    return roipool.roi_average_pool(features, rois, output_size, spatial_scale)
+
+
+def zeros(features, rois, output_size, spatial_scale=1.0):
+    return np.zeros((len(rois), features.shape[1], *output_size), features.dtype)
+"""
+
+
+def test_the_action_passes_inputs_on(tmp_path: Path) -> None:
+    """As they are, whatever they hold."""
+    passed, script = action()
     assert "${{" not in script
     python = tmp_path / "python"
     python.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')

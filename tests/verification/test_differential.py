@@ -82,6 +82,7 @@ def drawn() -> list[Case]:
     return [draw(0, number) for number in range(1500)]
 
 
+@pytest.mark.thorough
 def test_the_whole_space_is_drawn(drawn: list[Case]) -> None:
     assert {case.operation for case in drawn} == set(OPERATIONS)
     assert {case.form for case in drawn} == set(FORMS)

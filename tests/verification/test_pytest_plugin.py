@@ -60,6 +60,7 @@ def test_a_test_for_every_case(tmp_path: Path) -> None:
     assert "smallest: roi_align(input=np." in done.stdout
 
 
+@pytest.mark.thorough
 def test_mistakes_of_use(tmp_path: Path) -> None:
     for text, message in (
         ("def test_x(conforms): pass", "the fixture 'conforms' needs a mark such as"),
@@ -79,6 +80,7 @@ def test_it_costs_nothing_where_it_is_not_used(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.thorough
 def test_the_documents_example(tmp_path: Path) -> None:
     page = SOURCES / "docs" / "testing.md"
     if not page.exists():

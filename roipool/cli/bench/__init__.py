@@ -9,18 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from roipool.cli.bench.workloads import Workload
-    from roipool.cli.libraries import Library
+    from roipool.libraries import Library
 
 __all__ = ["add_parser", "run"]
 
 _DESCRIPTION = """\
-Time roipool on this machine, beside the libraries that are installed in the same environment, in
-turns, on boxes of the sizes that a detector proposes, and say whether their results agree."""
+Time roipool on this machine, beside the libraries that are installed in the
+same environment, in turns, on boxes of the sizes that a detector proposes, and
+say whether their results agree."""
 
 _EPILOG = """\
-In a turn each library makes a call that returns fresh arrays of float32. The columns of libraries
-say how many times as long as roipool they take; a star marks results that differ, and a dash what
-a library does not have.
+In a turn each library makes a call that returns fresh arrays of float32. The
+columns of libraries say how many times as long as roipool they take; a star
+marks results that differ, and a dash what a library does not have.
 
 examples:
   roipool bench
@@ -71,7 +72,7 @@ def run(
     """Carry out the command; see `roipool.cli.bench.command`."""
     from roipool.cli.bench import command
     from roipool.cli.bench.workloads import WORKLOADS
-    from roipool.cli.libraries import LIBRARIES
+    from roipool.libraries import LIBRARIES
 
     return command.run(
         arguments,

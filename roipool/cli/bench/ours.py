@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import roipool
-from roipool.cli.libraries import Level, Library, Task
+from roipool.libraries import Level, Library, Task
 
 __all__ = ["Roipool"]
 

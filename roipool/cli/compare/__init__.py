@@ -24,16 +24,17 @@ _EPILOG = """\
 systems:
 {systems}
 
-A name such as torchvision.roi_align@torchvision is a system and what computes it: nothing for
-roipool on the CPU, cuda, oracle, or an installed program.
+A name such as torchvision.roi_align@torchvision is a system and what computes
+it: nothing for roipool on the CPU, cuda, oracle, or an installed program.
 
 examples:
   roipool compare
-  roipool compare photo.jpg --boxes boxes.csv --spatial-scale 1/16 --html page.html
-  roipool compare map.npy --boxes coco.json --systems 'torchvision.*,mmcv*' --json out.json
+  roipool compare photo.jpg --boxes boxes.csv --spatial-scale 1/16 --html a.html
+  roipool compare map.npy --boxes coco.json --systems 'torchvision.*' --json -
   roipool compare --implementations torchvision,onnxruntime --gradients features
-  roipool compare --implementations mxnet --implementation-python mxnet=old/bin/python
-  roipool compare --implementation my_project.pooling:roi_align --systems 'torchvision.*'
+  roipool compare --implementations mxnet \\
+      --implementation-python mxnet=old/bin/python
+  roipool compare --implementation my_project.pooling:roi_align
   roipool compare --engines cpu,oracle --systems 'roipool.*' --check
 
 exit status: 0 done; 1 --check found a difference; 2 bad input."""

@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import importlib
 import io
+import itertools
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -206,7 +207,8 @@ def _compare_all(
 ) -> list[Comparison]:
     wanted = ["forward", *arguments.gradients]
     parts: list[Comparison] = []
-    with progress(len(wanted) * len(chosen), "comparing") as tell:
+    done = itertools.count()
+    with progress(len(wanted) * len(chosen)) as tell:
         for part in wanted:
             found = compare(
                 chosen,
@@ -215,7 +217,7 @@ def _compare_all(
                 reference=reference,
                 rtol=arguments.rtol,
                 atol=arguments.atol,
-                tell=tell,
+                tell=lambda name: tell(f"comparing {name}", next(done)),
             )
             if found is None:
                 raise ValueError(f"--gradients {part}: none of the systems chosen has it")

@@ -10,6 +10,7 @@ __all__ = ["OFFERS"]
 _POOL = {"operation": "roi_pool"}
 _ALIGN = {"operation": "roi_align", "aligned": False}
 _ALIGNED = {"operation": "roi_align", "aligned": True}
+_ROTATED = {"operation": "roi_align_rotated", "aligned": True}
 _MAX = {**_ALIGNED, "mode": "max"}
 _MAX_OF_CORNERS = {**_ALIGNED, "mode": "max of corners"}
 _CROP = {"operation": "crop_and_resize", "layout": "NHWC"}
@@ -21,8 +22,13 @@ OFFERS: dict[str, Mapping[str, Mapping[str, Any]]] = {
         "torchvision.roi_align": _ALIGN,
         "torchvision.roi_align[aligned]": _ALIGNED,
     },
-    "mmcv": {"mmcv.roi_align": _ALIGNED, "mmcv.roi_align[max]": _MAX, "mmcv.roi_pool": _POOL},
-    "detectron2": {"detectron2.ROIAlign": _ALIGNED},
+    "mmcv": {
+        "mmcv.roi_align": _ALIGNED,
+        "mmcv.roi_align[max]": _MAX,
+        "mmcv.roi_pool": _POOL,
+        "mmcv.roi_align_rotated": _ROTATED,
+    },
+    "detectron2": {"detectron2.ROIAlign": _ALIGNED, "detectron2.ROIAlignRotated": _ROTATED},
     "onnxruntime": {
         "onnx.RoiAlign[opset 10]": _ALIGN,
         "onnx.RoiAlign[opset 16]": _ALIGNED,

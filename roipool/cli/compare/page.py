@@ -19,10 +19,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from roipool.cli.compare.differences import Comparison, Group, distance
+from roipool.cli.compare.differences import Comparison, distance
+from roipool.cli.compare.evaluation import NotExplainedError, Place, Positions, positions_of
 from roipool.cli.compare.findings import Findings, Pair
 from roipool.cli.compare.record import place_of
-from roipool.cli.compare.rules import Rules, TooManySamplesError, axis_bin, rules_of
+from roipool.cli.compare.rules import Rules, rules_of
 from roipool.cli.compare.shapes import corners_of
 from roipool.cli.compare.telling import most_telling, telling_channel
 from roipool.cli.text import finite, printable
@@ -95,7 +96,7 @@ def _content(findings: Findings, options: str) -> dict[str, Any]:
     image = int(problem.rois[shown[0], 0]) if shown else 0
     channel = None if features.picture is not None else telling_channel(comparison, shown)
     rules = list(
-        dict.fromkeys(rule for one in comparison.groups if (rule := _rules(one, findings)))
+        dict.fromkeys(rule for one in comparison.groups if (rule := rules_of(one.members[0])))
     )
     hidden = len(problem.rois) - len(shown)
     map_size = features.values.shape[2:]
@@ -109,7 +110,6 @@ def _content(findings: Findings, options: str) -> dict[str, Any]:
         "scale": problem.options.spatial_scale,
         "bins": list(problem.options.output_size),
         "coloured": channel is None,
-        "rotated": problem.rotated,
         "picture": _picture(findings, image, channel),
         **_colours(findings, image, channel),
         "boxes": [
@@ -140,10 +140,6 @@ def _note(channel: int | None, image: int, hidden: int) -> str:
     return note
 
 
-def _rules(group: Group, findings: Findings) -> Rules | None:
-    return None if findings.problem.rotated else rules_of(group.members[0])
-
-
 def _groups(
     findings: Findings, shown: list[int], channel: int | None, rules: list[Rules]
 ) -> list[dict[str, Any]]:
@@ -153,7 +149,7 @@ def _groups(
     reference = comparison.groups[home].output
     entries = []
     for index, group in enumerate(comparison.groups):
-        rule = _rules(group, findings)
+        rule = rules_of(group.members[0])
         picked = group.output[shown]
         channels = picked if channel is None else picked[:, channel : channel + 1]
         entries.append(
@@ -185,39 +181,30 @@ def _why(findings: Findings, pair: Pair | None) -> dict[str, Any]:
 
 def _samples(rules: Rules, findings: Findings, box: int) -> dict[str, Any]:
     """Return where the samples of each bin lie, in pixels of the picture."""
-    options = findings.problem.options
-    x1, y1, x2, y2 = (float(value) for value in findings.problem.rois[box, 1:])
-    height, width = findings.features.values.shape[2:]
+    problem = findings.problem
+    image = problem.features[int(problem.rois[box, 0]), 0]
+    scale = problem.options.spatial_scale
+    try:
+        found = positions_of(rules, Place(image, problem.rois[box, 1:], (0, 0), problem.options))
+    except NotExplainedError:
+        rows, columns = problem.options.output_size
+        found = Positions([[]] * rows, [[]] * columns)
 
-    def axis(low: float, high: float, bins: int, size: int) -> list[list[float]]:
-        try:
-            found = [axis_bin(rules, low, high, i, bins, size, options) for i in range(bins)]
-        except TooManySamplesError:
-            return [[] for _ in range(bins)]
-        thinned = [one.positions[:: 1 + len(one.positions) * bins // _MAX_SAMPLES] for one in found]
-        # A cell's centre is a whole number in the map, and half a cell further in the picture.
+    def axis(by_bin: list[list[float]]) -> list[list[float]]:
+        step = 1 + max(map(len, by_bin)) * len(by_bin) // _MAX_SAMPLES
         return [
-            [
-                round((place + 0.5) / options.spatial_scale, 2)
-                for place in places
-                if abs(place) < 1e6
-            ]
-            for places in thinned
+            [round(at / scale, 2) for at in places[::step] if abs(at) < 1e6] for places in by_bin
         ]
 
-    rows, columns = options.output_size
+    # A cell's centre is a whole number in the map, and half a cell further in the picture.
+    turn = [found.cosine, found.sine, (found.down + 0.5) / scale, (found.across + 0.5) / scale]
     return {
         "kind": rules.samples,
         "whole": rules.samples == "cells",
-        "x": axis(x1, x2, columns, width),
-        "y": axis(y1, y2, rows, height),
-        "span": [abs(x2 - x1), abs(y2 - y1)],
+        "x": axis(found.x),
+        "y": axis(found.y),
+        "turn": _rounded(np.array(turn)),
     }
-
-
-def _in_picture(place: float, scale: float) -> float:
-    """Return pixels: a cell's centre, a whole number in the map, is half a cell further there."""
-    return round((place + 0.5) / scale, 2)
 
 
 def _farthest(comparison: Comparison, shown: list[int]) -> float:

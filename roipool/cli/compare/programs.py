@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from roipool.cli.compare.offers import OFFERS
 from roipool.cli.compare.problem import PARTS, Compute, Problem, Unavailable
-from roipool.cli.libraries import LIBRARIES, Absent, Level, Task
-from roipool.cli.libraries.worker import Worker
+from roipool.libraries import LIBRARIES, Absent, Level, Task
+from roipool.libraries.worker import Worker
 
 __all__ = ["Programs"]
 
@@ -81,24 +81,19 @@ class Programs:
 
 
 class _Program:
-    """One program. A process that it ended is started anew for the next question."""
+    """One program."""
 
     def __init__(self, name: str, threads: int, python: str) -> None:
-        self._arguments = name, LIBRARIES[name], threads, python
-        self._worker: Worker | None = Worker(*self._arguments)
-        self.version = self._worker.version
-
-    def close(self) -> None:
-        if self._worker is not None:
-            self._worker.close()
-            self._worker = None
+        self._worker = Worker(name, LIBRARIES[name], threads, python)
+        self.version, self.close = self._worker.version, self._worker.close
+        self._check = LIBRARIES[name].check
 
     def compute(self, asked: Mapping[str, Any]) -> Compute:
         """Return what computes one of its operations."""
 
         def call(problem: Problem, part: str) -> FloatArray:
-            if problem.rotated:
-                raise Unavailable("has no boxes with an angle")
+            if problem.rotated != (asked["operation"] == "roi_align_rotated"):
+                raise Unavailable(f"has no boxes with{'' if problem.rotated else 'out'} an angle")
             order = np.argsort(problem.rois[:, 0], kind="stable")  # by image, as some want it
             task = _task(problem, part, asked, order)
             return _answer(self._ask(task), problem, part, task, order)
@@ -106,18 +101,14 @@ class _Program:
         return call
 
     def _ask(self, task: Task) -> FloatArray:
-        if self._worker is None:
-            self._worker = Worker(*self._arguments)
         try:
-            LIBRARIES[self._arguments[0]].check(task)
+            self._check(task)
         except Absent as reason:
             raise Unavailable(str(reason)) from reason
         try:
             self._worker.prepare(task)
             (result,) = self._worker.results()
         except Absent as reason:
-            if not self._worker.alive:
-                self.close()
             raise ValueError(str(reason)) from reason
         return np.asarray(result, np.float32)
 

@@ -17,16 +17,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from roipool.cli.compare.problem import Options, Problem
-from roipool.cli.compare.rules import (
-    RULES,
-    Rules,
-    TooManySamplesError,
-    axis_bin,
+from roipool.cli.compare.evaluation import (
+    NotExplainedError,
+    Place,
+    box_in_cells,
     pooled_value,
-    rules_of,
-    side_of,
+    sample_counts,
 )
+from roipool.cli.compare.problem import Problem
+from roipool.cli.compare.rules import RULES, Rules, rules_of
 from roipool.cli.text import short
 
 __all__ = ["Reason", "Verdict", "explain", "number"]
@@ -77,18 +76,6 @@ class Verdict:
         return "; ".join([*parts, self.remark] if self.remark else parts)
 
 
-class _Place(NamedTuple):
-    """A bin of a channel, and what is computed of it."""
-
-    image: FloatArray
-    box: FloatArray
-    bin: tuple[int, int]
-    options: Options
-
-    def value(self, rules: Rules) -> float:
-        return pooled_value(rules, *self)
-
-
 def explain(
     problem: Problem,
     part: str,
@@ -115,15 +102,13 @@ def explain(
     -------
     Verdict
     """
-    if problem.rotated:
-        return Verdict([], "rules of rotated boxes are not compared")
     values = float(outputs[0][where]), float(outputs[1][where])
     known = [rules_of(name) for name in names]
     if part != "forward":
         return Verdict([], _of_gradients(problem, known[0], known[1], values))
     try:
         return _explain_bin(problem, names, known, where, outputs)
-    except TooManySamplesError as error:
+    except NotExplainedError as error:
         return Verdict([], f"{error} are not looked at")
 
 
@@ -137,7 +122,7 @@ def _explain_bin(
     values = float(outputs[0][where]), float(outputs[1][where])
     k, channel, row, column = where
     image = problem.features[int(problem.rois[k, 0]), channel]
-    place = _Place(image, problem.rois[k, 1:], (row, column), problem.options)
+    place = Place(image, problem.rois[k, 1:], (row, column), problem.options)
     remarks = []
     for index, name in enumerate(names):
         if known[index] is None:
@@ -189,7 +174,7 @@ def _near(value: float, other: float, allowed: float) -> bool:
 
 
 def _broken(
-    place: _Place,
+    place: Place,
     names: tuple[str, str],
     rules: tuple[Rules, Rules],
     values: tuple[float, float],
@@ -199,19 +184,19 @@ def _broken(
     allowed = _roundings(problem, values)
     found = []
     for name, own, value in zip(names, rules, values, strict=True):
-        expected = place.value(own)
+        expected = pooled_value(own, place)
         if not _near(expected, value, allowed):
             found.append(f"{name} does not keep its rules here, which give {number(expected)}")
     return found
 
 
 def _exchange(
-    place: _Place, theirs: Rules, ours: Rules, values: tuple[float, float], problem: Problem
+    place: Place, theirs: Rules, ours: Rules, values: tuple[float, float], problem: Problem
 ) -> Verdict:
     """Exchange the fewest rules that make one system's value the other's."""
     if theirs == ours:
         return Verdict([], _same_rules(problem, values))
-    start, end = place.value(theirs), place.value(ours)
+    start, end = pooled_value(theirs, place), pooled_value(ours, place)
     allowed = _roundings(problem, values)
     enough = max(_SMALL * abs(end - start), allowed) if math.isfinite(end - start) else allowed
     names = theirs.differing(ours)
@@ -219,12 +204,12 @@ def _exchange(
         chosen
         for count in range(len(names) + 1)
         for chosen in itertools.combinations(names, count)
-        if _near(place.value(_with(theirs, ours, chosen)), end, enough)
+        if _near(pooled_value(_with(theirs, ours, chosen), place), end, enough)
     )
     rules, value, reasons = theirs, start, list[Reason]()
     for rule in needed:
         changed = _with(rules, ours, (rule,))
-        now = place.value(changed)
+        now = pooled_value(changed, place)
         reasons.append(Reason(rule, now - value, _WORDS[rule](_Exchange(place, rules, changed))))
         rules, value = changed, now
     return Verdict(reasons)
@@ -242,7 +227,7 @@ class _Found(NamedTuple):
     words: str
 
 
-def _find_rules(place: _Place, answered: FloatArray, problem: Problem) -> _Found | None:
+def _find_rules(place: Place, answered: FloatArray, problem: Problem) -> _Found | None:
     """Find rules that give an unknown implementation's answers for one box and channel."""
     allowed = _roundings(problem, (float(answered[place.bin]), 0.0))
 
@@ -250,31 +235,33 @@ def _find_rules(place: _Place, answered: FloatArray, problem: Problem) -> _Found
         """Return the greatest error; infinity as soon as one is not a rounding."""
         greatest = 0.0
         for row, column in itertools.chain([place.bin], np.ndindex(answered.shape)):
-            value = place._replace(bin=(row, column)).value(rules)
+            value = pooled_value(rules, place._replace(bin=(row, column)))
             greatest = max(greatest, abs(value - answered[row, column]))
             if not greatest <= allowed:
                 return math.inf
         return greatest
 
-    errors = [(error(found.rules), found) for found in _known_and_near()]
+    errors = [(error(found.rules), found) for found in _known_and_near(place.rotated)]
     least, nearest = min(errors, key=lambda pair: pair[0])
     return nearest if least <= allowed else None
 
 
-def _known_and_near() -> Iterator[_Found]:
+def _known_and_near(rotated: bool) -> Iterator[_Found]:
     """Yield the rules of each system, then those that differ from one of them in one rule."""
     systems: dict[Rules, str] = {}
     # Many systems share rules: the name that most people know stands for all of them.
     for name, rules in sorted(RULES.items(), key=lambda item: "torchvision" not in item[0]):
-        systems.setdefault(rules, name)
+        if not rotated or "rotated" in name.lower():
+            systems.setdefault(rules, name)
     for rules, name in systems.items():
         yield _Found(rules, name)
     for rules, name in systems.items():
         for rule, choices in _CHOICES.items():
-            for choice in choices:
-                near = replace(rules, **{rule: choice})
-                if near not in systems:
-                    yield _Found(near, f"{name} would with another rule for {_NAMES[rule]}")
+            if rule not in (_UPRIGHT if rotated else _TURNED):
+                for choice in choices:
+                    near = replace(rules, **{rule: choice})
+                    if near not in systems:
+                        yield _Found(near, f"{name} would with another rule for {_NAMES[rule]}")
 
 
 _CHOICES: dict[str, tuple[Any, ...]] = {
@@ -286,7 +273,10 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
     "border": ("hold", "zero", "drop"),
     "weights": ("linear", "doubled"),
     "reduce": ("mean", "max", "max of corners"),
+    "angle": ("clockwise", "degrees", "clockwise degrees", "ignored"),
 }
+_TURNED = ("angle",)
+_UPRIGHT = ("rounding", "extra", "border", "weights")  # only of boxes without an angle
 
 
 # ---- Words
@@ -295,34 +285,17 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
 class _Exchange(NamedTuple):
     """The exchange of one rule at one place."""
 
-    place: _Place
+    place: Place
     before: Rules
     after: Rules
 
     def ends(self) -> tuple[list[float], list[float]]:
         """Return x1, y1, x2, y2 in map cells before and after."""
-        x1, y1, x2, y2 = (float(value) for value in self.place.box)
-        both = []
-        for rules in (self.before, self.after):
-            sides = [side_of(rules, *ends, self.place.options.spatial_scale) for ends in
-                     ((x1, x2), (y1, y2))]  # fmt: skip
-            starts = [float(side.start) for side in sides]
-            both.append([*starts, *(float(side.start + side.length) for side in sides)])
-        return both[0], both[1]
+        return box_in_cells(self.before, self.place), box_in_cells(self.after, self.place)
 
-    def counts(self) -> list[tuple[int, int]]:
+    def counts(self) -> tuple[tuple[int, int], tuple[int, int]]:
         """Return rows and columns of samples in the bin before and after."""
-        x1, y1, x2, y2 = (float(value) for value in self.place.box)
-        (row, column), (rows, columns) = self.place.bin, self.place.options.output_size
-        height, width = self.place.image.shape
-        options = self.place.options
-        return [
-            (
-                len(axis_bin(rules, y1, y2, row, rows, height, options).cells),
-                len(axis_bin(rules, x1, x2, column, columns, width, options).cells),
-            )
-            for rules in (self.before, self.after)
-        ]
+        return sample_counts(self.before, self.place), sample_counts(self.after, self.place)
 
 
 def _say_rounding(exchange: _Exchange) -> str:
@@ -405,6 +378,17 @@ def _say_empty(exchange: _Exchange) -> str:
     return f"gives a bin without samples {_number(exchange.after.empty)}"
 
 
+def _say_angle(exchange: _Exchange) -> str:
+    angle = _number(exchange.place.box[4])
+    return {
+        "counter-clockwise": f"turns the box counter-clockwise by {angle} radians",
+        "clockwise": f"turns the box clockwise by {angle} radians",
+        "degrees": f"takes the angle {angle} for degrees",
+        "clockwise degrees": f"takes the angle {angle} for degrees, clockwise",
+        "ignored": f"does not turn the box by its angle {angle}",
+    }[exchange.after.angle]
+
+
 _WORDS: dict[str, Callable[[_Exchange], str]] = {
     "rounding": _say_rounding,
     "shift": _say_shift,
@@ -415,6 +399,7 @@ _WORDS: dict[str, Callable[[_Exchange], str]] = {
     "border": _say_border,
     "weights": _say_weights,
     "reduce": _say_reduce,
+    "angle": _say_angle,
     "empty": _say_empty,
 }
 
@@ -428,6 +413,7 @@ _NAMES = {
     "border": "the border rule",
     "weights": "the weights of neighbours",
     "reduce": "maximum against mean",
+    "angle": "the angle of a box",
     "empty": "the value of empty bins",
 }
 

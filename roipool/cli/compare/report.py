@@ -61,7 +61,7 @@ def _output() -> tuple[Callable[[_Line], None], int]:
         from rich.text import Text
     except ModuleNotFoundError:
         if sys.stdout.isatty():
-            hint = 'rich is not installed: plain text, no progress (pip install "roipool[cli]")'
+            hint = 'rich is not installed: plain text (pip install "roipool[cli]")'
             print(f"roipool: {hint}", file=sys.stderr)
         return plain, width
 

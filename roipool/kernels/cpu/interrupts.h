@@ -3,10 +3,7 @@
 #pragma once
 #include <Python.h>
 #ifdef _WIN32
-#ifndef NOMINMAX
-#define NOMINMAX
-#endif
-#include <windows.h>
+#include <chrono>  // windows.h makes macros of common words, such as near
 #else
 #include <time.h>
 #endif
@@ -29,7 +26,8 @@ inline void set_main_thread(unsigned long ident) noexcept { main_thread() = iden
 // From some fixed moment, by the cheapest clock: some milliseconds of error do not matter.
 inline wide_int milliseconds() noexcept {
 #ifdef _WIN32
-  return static_cast<wide_int>(GetTickCount64());
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::milliseconds>(now).count();
 #else
   timespec now;
 #ifdef CLOCK_MONOTONIC_COARSE

@@ -251,6 +251,15 @@ struct DenseBin {
   }
 };
 
+// Apart, so that what is for few bins costs the others no registers.
+template <typename Vector, Tracking Track, typename Value>
+__attribute__((noinline)) RunningMaximum<Vector, Track> with_dense_samples(
+    const Job& job, const View<const Value>& map, const Samples<Value>& rows,
+    const Samples<Value>& columns, RunningMaximum<Vector, Track> running) {
+  DenseBin<Vector, Track, Value>{job, map, rows, columns, &running, running.value}.visit();
+  return running;
+}
+
 // Whether many of a bin's samples interpolate between the same cells.
 template <typename Value>
 bool is_dense(const Samples<Value>& rows, const Samples<Value>& columns) {
@@ -275,7 +284,7 @@ RunningMaximum<Vector, Track> pool_samples(const Job& job, const View<const Valu
   RunningMaximum<Vector, Track> running = {broadcast<Vector>(static_cast<Value>(job.lowest)),
                                            broadcast_index<Vector>(-1)};
   if (Track != nan_restarts && is_dense(rows, columns)) {
-    DenseBin<Vector, Track, Value>{job, map, rows, columns, &running, running.value}.visit();
+    running = with_dense_samples(job, map, rows, columns, running);
   } else {
     update_with_samples(job, map, rows, columns, &running);
   }

@@ -379,12 +379,4 @@ const DefinitionRow definition_rows[definition_count] = {
     ROIPOOL_DEFINITIONS(ROIPOOL_ROW) ROIPOOL_POINTWISE_DEFINITIONS(ROIPOOL_ROW)};
 #undef ROIPOOL_ROW
 
-// -1 where there is no definition of that name.
-inline int definition_named(const char* name) {
-  for (int row = 0; row < definition_count; ++row) {
-    if (strcmp(name, definition_rows[row].name) == 0) return row;
-  }
-  return -1;
-}
-
 }  // namespace roipool

@@ -15,15 +15,14 @@ struct Readers {
 };
 
 // One warp turns the taps of some bins around: a bin per lane, then a cell per lane.
-__device__ inline void find_readers(const AxisPlan<Taps>& plan, wide_int box, int first_bin,
-                                    int bins, wide_int first_cell, int cells,
-                                    const Readers& readers) {
+__device__ inline void find_readers(const BoxPlan<Taps>& plan, const TapBin* planned, int bins,
+                                    wide_int first_cell, int cells, const Readers& readers) {
   const int lane = static_cast<int>(threadIdx.x) % warp_size;
   for (int i = lane; i < cells * readers.bins; i += warp_size) readers.weights[i] = Value(0);
   __syncwarp();
   for (int bin = lane; bin < bins; bin += warp_size) {
-    const TapBin taps = plan.bin(box, first_bin + bin);
-    const Tap* tap = plan.entries(box, taps);
+    const TapBin taps = planned[bin];
+    const Tap* tap = plan.entries(taps);
     for (int i = 0; i < taps.count; ++i) {
       const wide_int cell = tap[i].cell - first_cell;
       if (cell < 0 || cell >= cells) continue;
@@ -65,15 +64,14 @@ struct ReadersOfTile {
 struct Rows {
   int first, last;
 };
-__device__ inline Rows rows_in_tile(const AxisPlan<Taps>& plan, wide_int box, const Tile& tile) {
-  const int bins = static_cast<int>(plan.bins);
+__device__ inline Rows rows_in_tile(const BoxPlan<Taps>& plan, int bins, const Tile& tile) {
   Rows rows = {bins, 0};
   for (int first = 0; first < bins; first += warp_size) {
     const int bin = first + static_cast<int>(threadIdx.x) % warp_size;
     bool is_read = false;
     if (bin < bins) {
-      const TapBin taps = plan.bin(box, bin);
-      const Tap* tap = plan.entries(box, taps);
+      const TapBin taps = plan.rows[bin];
+      const Tap* tap = plan.entries(taps);
       for (int i = 0; i < taps.count; ++i) {
         is_read = is_read || (tap[i].cell >= tile.top && tap[i].cell < tile.bottom);
       }
@@ -177,10 +175,10 @@ __device__ inline void gather_chunk(const ReadersOfTile& readers, const Chunk& c
 
 }  // namespace roipool
 
-extern "C" __global__ void __launch_bounds__(32)
-    plan_taps(const roipool::Value* boxes, const void* images, char* scratch,
-              const roipool::Call call) {
-  roipool::write_plans<roipool::Taps>(boxes, images, scratch, call);
+extern "C" __global__ void __launch_bounds__(256)
+    plan_taps(const roipool::Value* boxes, const void* images, const roipool::wide_int* levels,
+              char* scratch, const roipool::Call call) {
+  roipool::plan_boxes<roipool::Taps>({boxes, images, levels}, scratch, call);
 }
 
 extern "C" __global__ void __launch_bounds__(256, 4)
@@ -188,29 +186,27 @@ extern "C" __global__ void __launch_bounds__(256, 4)
                      roipool::Storage* __restrict__ grad_features, char* __restrict__ scratch,
                      const roipool::Call call) {
   using namespace roipool;
-  const Plans<Taps> plans(scratch, call);
   own_tiles(
       call, grad_features,
       [&](wide_int box, const Tile& tile) {
-        return plans.images[box] == tile.image &&
-               plans.rows.windows[box].meets(tile.top, tile.bottom) &&
-               plans.columns.windows[box].meets(tile.left, tile.right);
+        return reaches(*plan_in_scratch<Taps>(scratch, call, box).head, tile);
       },
       [&](wide_int box, const Tile& tile) {
         Value* gradients = reinterpret_cast<Value*>(tile.stage);
         const ReadersOfTile readers(call, tile);
-        const Rows rows = rows_in_tile(plans.rows, box, tile);
-        const Window across = plans.columns.windows[box];
+        const BoxPlan<Taps> plan = plan_in_scratch<Taps>(scratch, call, box);
+        const Rows rows = rows_in_tile(plan, static_cast<int>(call.rows.bins), tile);
+        const Window across = plan.head->columns.window;
         const int warp = static_cast<int>(threadIdx.x) / warp_size;
         for_each_chunk(
             call, box, tile, rows.first, rows.last,
             [&](const Chunk& chunk) {
               if (warp == 0) {
-                find_readers(plans.rows, box, chunk.first_row, chunk.rows(), tile.top,
+                find_readers(plan, plan.rows + chunk.first_row, chunk.rows(), tile.top,
                              static_cast<int>(tile.bottom - tile.top), readers.rows);
               }
               if (warp == warps_of_block() - 1) {
-                find_readers(plans.columns, box, chunk.first_column, chunk.columns(), tile.left,
+                find_readers(plan, plan.columns + chunk.first_column, chunk.columns(), tile.left,
                              static_cast<int>(tile.right - tile.left), readers.columns);
               }
             },

@@ -16,11 +16,11 @@ __device__ inline void slopes_of_bin(const Storage* map, const Strides& strides,
   for (int corner = 0; corner < 4; ++corner) slopes[corner] = Value(0);
   for (int j = 0; j < row_count; ++j) {
     const SlopedTap row = rows[j];
-    const Storage* line = map + row.cell * strides.row;
+    const Storage* line = map + row.cell * static_cast<Offset>(strides.row);
     Value value = 0, left = 0, right = 0;
     for (int i = 0; i < column_count; ++i) {
       const SlopedTap column = columns[i];
-      const Value cell = compute_value(line[column.cell * strides.column]);
+      const Value cell = compute_value(line[column.cell * static_cast<Offset>(strides.column)]);
       add_weighted(column.weight, cell, &value);
       add_weighted(column.by_low, cell, &left);
       add_weighted(column.by_high, cell, &right);
@@ -34,31 +34,24 @@ __device__ inline void slopes_of_bin(const Storage* map, const Strides& strides,
 
 }  // namespace roipool
 
-extern "C" __global__ void __launch_bounds__(32)
-    plan_sloped_taps(const roipool::Value* boxes, const void* images, char* scratch,
-                     const roipool::Call call) {
-  roipool::write_plans<roipool::SlopedTaps>(boxes, images, scratch, call);
-}
-
-extern "C" __global__ void __launch_bounds__(256, 3)
-    average_backward_boxes(const roipool::Storage* __restrict__ grad_output,
-                           const roipool::Storage* __restrict__ features,
-                           roipool::Value* __restrict__ grad_boxes, char* __restrict__ scratch,
-                           const roipool::Call call) {
+extern "C" __global__ void __launch_bounds__(256, 3) average_backward_boxes(
+    const roipool::Value* __restrict__ boxes, const void* __restrict__ images,
+    const roipool::wide_int* __restrict__ levels, const roipool::Storage* __restrict__ grad_output,
+    const roipool::Storage* __restrict__ features, roipool::Value* __restrict__ grad_boxes,
+    char* __restrict__ scratch, const roipool::Call call) {
   using namespace roipool;
-  const Plans<SlopedTaps> plans(scratch, call);
-  const Strides maps = strides_of_maps(call);
+  const BoxPlan<SlopedTaps> plan = plan_of_block<SlopedTaps>(scratch, call);
   const Strides pooled = strides_of_pooled(call);
   const int thread = static_cast<int>(threadIdx.x + threadIdx.y * blockDim.x);
   for (wide_int box = blockIdx.x; box < call.boxes; box += gridDim.x) {
-    if (is_skipped(call, plans.images[box])) continue;
+    plan_box({boxes, images, levels}, call, box, all_bins(call), plan);
+    const Map<const Storage> map(call, features, plan.head->image);
     const Share share = share_of_thread(call, 0);
     Value sums[4] = {};
     for (wide_int bin = share.bins.first; bin < share.bins.last; bin += share.bins.step) {
       const wide_int row = divide(bin, call.columns.bins);
       const wide_int column = bin - row * call.columns.bins;
-      const TapBin rows = plans.rows.bin(box, row);
-      const TapBin columns = plans.columns.bin(box, column);
+      const TapBin rows = plan.rows[row], columns = plan.columns[column];
       if (rows.count == 0 || columns.count == 0) continue;
       for (wide_int channel = share.packs.first; channel < share.packs.last;
            channel += share.packs.step) {
@@ -66,16 +59,16 @@ extern "C" __global__ void __launch_bounds__(256, 3)
             compute_value(grad_output[box * pooled.outer + channel * pooled.channel +
                                       row * pooled.row + column * pooled.column]);
         Value slopes[4];
-        slopes_of_bin(features + plans.images[box] * maps.outer + channel * maps.channel, maps,
-                      plans.rows.entries(box, rows), rows.count,
-                      plans.columns.entries(box, columns), columns.count, slopes);
+        slopes_of_bin(map.cells + channel * map.strides.channel, map.strides, plan.entries(rows),
+                      rows.count, plan.entries(columns), columns.count, slopes);
         for (int corner = 0; corner < 4; ++corner) {
           sums[corner] = multiply_add(gradient, slopes[corner], sums[corner]);
         }
       }
     }
+    double* summands = static_cast<double*>(shared_after_plan(call));
     for (int corner = 0; corner < 4; ++corner) {
-      const double sum = sum_of_block(sums[corner]);
+      const double sum = sum_of_block(sums[corner], summands);
       if (thread == 0) grad_boxes[4 * box + corner] = static_cast<Value>(sum);
     }
   }

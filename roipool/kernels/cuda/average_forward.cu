@@ -4,182 +4,194 @@
 
 namespace roipool {
 
-// The sum down one column of cells.
-__device__ inline void sum_column(const Storage* column, const Strides& strides, const Tap* rows,
-                                  int row_count, Value* sums) {
-  for (int c = 0; c < pack; ++c) sums[c] = Value(0);
-#pragma unroll 1
-  for (int j = 0; j < row_count; ++j) {
-    const Tap row = rows[j];
-    Value cells[pack];
-    Channels::load(column + row.cell * strides.row, strides.channel, cells);
-    for (int c = 0; c < pack; ++c) sums[c] = multiply_add(row.weight, cells[c], sums[c]);
-  }
-}
+const int min_blocks = sizeof(Value) > 4 ? 3 : 4;  // of a multiprocessor: doubles need registers
 
-// The call, as all threads of a block see it.
+// A pack of channels.
+struct alignas(sizeof(Value) * pack < 16 ? sizeof(Value) * pack : 16) Sums {
+  Value item[pack];
+
+  __device__ void add(Value weight, const Sums& values) {
+    for (int c = 0; c < pack; ++c) item[c] = multiply_add(weight, values.item[c], item[c]);
+  }
+};
+
+// A box's values of a pack of channels, and the cells that they come from.
 struct Average {
-  const Storage* features;
-  Storage* output;
   const Call& call;
-  Plans<Taps> plans;
-  Strides maps;
-  Strides pooled;
+  const BoxPlan<Taps>& plan;
+  const Storage* map;
+  Storage* output;
+  wide_int map_channel, pooled_channel, pooled_row, pooled_column;  // strides
+  Offset map_row, map_column;
 
-  __device__ Average(const Storage* features, Storage* output, char* scratch, const Call& call)
-      : features(features),
-        output(output),
-        call(call),
-        plans(scratch, call),
-        maps(strides_of_maps(call)),
-        pooled(strides_of_pooled(call)) {}
-
-  __device__ const Storage* map_of(wide_int box, const Channels& channels) const {
-    const wide_int image = maximum<wide_int>(plans.images[box], 0);
-    return features + image * maps.outer + channels.first * maps.channel;
+  __device__ Average(const Call& call, const BoxPlan<Taps>& plan, const Storage* features,
+                     Storage* all_output, wide_int box, const Channels& channels)
+      : call(call), plan(plan) {
+    const Strides pooled = strides_of_pooled(call);
+    const Map<const Storage> of_box(call, features, plan.head->image);
+    const Strides& maps = of_box.strides;
+    map = of_box.cells + channels.first * maps.channel;
+    output = all_output + box * pooled.outer + channels.first * pooled.channel;
+    map_channel = maps.channel;
+    map_row = static_cast<Offset>(maps.row);
+    map_column = static_cast<Offset>(maps.column);
+    pooled_channel = pooled.channel;
+    pooled_row = pooled.row;
+    pooled_column = pooled.column;
   }
 
-  __device__ void store(wide_int box, wide_int row, wide_int column, const Channels& channels,
-                        const Value* values) const {
-    Channels::store(values,
-                    output + box * pooled.outer + channels.first * pooled.channel +
-                        row * pooled.row + column * pooled.column,
-                    pooled.channel);
+  __device__ Sums load(Offset at) const {
+    Sums cells;
+    Channels::load(map + at, map_channel, cells.item);
+    return cells;
+  }
+  __device__ void store(int row, int column, const Sums& values) const {
+    // NCHW: values lie bin by bin.
+    Storage* to = channels_last ? output + row * pooled_row + column * pooled_column
+                                : output + (row * static_cast<Offset>(pooled_row) + column);
+    Channels::store(values.item, to, pooled_channel);
+  }
+  __device__ void store_empty(int row, int column) const {
+    Sums values;
+    for (int c = 0; c < pack; ++c) values.item[c] = static_cast<Value>(call.empty_value);
+    store(row, column, values);
   }
 
-  __device__ void store_empty(wide_int box, wide_int row, wide_int column,
-                              const Channels& channels) const {
-    Value values[pack];
-    for (int c = 0; c < pack; ++c) values[c] = static_cast<Value>(call.empty_value);
-    store(box, row, column, channels, values);
+  // The sum down one column of cells. Two of them are loaded before the first is used.
+  __device__ Sums sum_column(Offset column, const TapBin& rows) const {
+    const Tap* row = plan.entries(rows);
+    Sums sums = {};
+    int left = rows.count;
+#pragma unroll 1
+    for (; left > 1; left -= 2) {
+      const Tap one = row[0], other = row[1];
+      row += 2;
+      const Sums cells = load(one.cell * map_row + column);
+      const Sums other_cells = load(other.cell * map_row + column);
+      sums.add(one.weight, cells);
+      sums.add(other.weight, other_cells);
+    }
+    if (left > 0) {
+      const Tap last = row[0];
+      sums.add(last.weight, load(last.cell * map_row + column));
+    }
+    return sums;
+  }
+
+  // The sum of values(cell) along a row of cells.
+  template <typename Values>
+  __device__ Sums sum_row(const TapBin& columns, Values values) const {
+    const Tap* column = plan.entries(columns);
+    Sums sums = {};
+#pragma unroll 1
+    for (int left = columns.count; left > 0; --left) {
+      const Tap along = *column++;
+      sums.add(along.weight, values(along.cell));
+    }
+    return sums;
   }
 
   // One value from the map itself.
-  __device__ void pool(wide_int box, wide_int row, wide_int column,
-                       const Channels& channels) const {
-    const TapBin row_bin = plans.rows.bin(box, row);
-    const TapBin column_bin = plans.columns.bin(box, column);
-    if (row_bin.count == 0 || column_bin.count == 0) {
-      store_empty(box, row, column, channels);
+  __device__ void pool(int row, int column) const {
+    const TapBin rows = plan.rows[row], columns = plan.columns[column];
+    if (rows.count == 0 || columns.count == 0) {
+      store_empty(row, column);
       return;
     }
-    const Storage* map = map_of(box, channels);
-    const Tap* rows = plans.rows.entries(box, row_bin);
-    const Tap* columns = plans.columns.entries(box, column_bin);
-    Value sums[pack] = {};
-#pragma unroll 1
-    for (int i = 0; i < column_bin.count; ++i) {
-      const Tap along = columns[i];
-      Value down[pack];
-      sum_column(map + along.cell * maps.column, maps, rows, row_bin.count, down);
-      for (int c = 0; c < pack; ++c) sums[c] = multiply_add(along.weight, down[c], sums[c]);
-    }
-    store(box, row, column, channels, sums);
+    store(row, column,
+          sum_row(columns, [&](int cell) { return sum_column(cell * map_column, rows); }));
   }
 };
 
 // ---- NCHW: a warp takes one pack of channels of a box. Cells of a row lie side by side, so its
 // lanes first sum down all columns of the box's window, then along them from shared memory.
 
-struct alignas(sizeof(Value) * pack < 16 ? sizeof(Value) * pack : 16) Sums {
-  Value item[pack];
+// Whether summing down every column of the window costs little more than down those that are read.
+__device__ inline bool is_dense(const AxisHead& columns) {
+  const Window& window = columns.window;
+  return window.first < window.last && window.last - window.first <= 2 * columns.used;
+}
+
+// How a lane goes through a box's window and bins: as in all channels, since to begin takes
+// divisions.
+struct Walks {
+  Window window;
+  int width;
+  Walk cells, bins;
+
+  __device__ Walks(const Call& call, const PlanHead& head)
+      : window(head.columns.window),
+        width(window.last - window.first),
+        cells(threadIdx.x, maximum(width, 1), warp_size),
+        bins(threadIdx.x, static_cast<int>(call.columns.bins), warp_size) {}
 };
 
-// Whether summing down every column of the window costs little more than down those that are read.
-__device__ inline bool is_dense(const AxisPlan<Taps>& columns, wide_int box, int width) {
-  const TapBin& last = columns.bin(box, columns.bins - 1);
-  return width > 0 && width <= 2 * (last.begin + last.count);
-}
-
-__device__ inline void pool_window(const Average& average, wide_int box, const Channels& channels,
-                                   Window window, int first_row, int rows, Sums* down) {
-  const int lane = static_cast<int>(threadIdx.x);
-  const int width = window.last - window.first;
-  const AxisPlan<Taps>& row_plan = average.plans.rows;
-  const AxisPlan<Taps>& column_plan = average.plans.columns;
-  const Storage* map = average.map_of(box, channels) + window.first;
+__device__ inline void pool_window(const Average& average, const Walks& walks, int first_row,
+                                   int rows, Sums* down) {
+  const BoxPlan<Taps>& plan = average.plan;
   __syncwarp();  // all have read what was there
-  for (Walk cell(lane, width, warp_size); cell.row < rows; cell.step()) {
-    const TapBin bin = row_plan.bin(box, first_row + cell.row);
-    sum_column(map + cell.column, average.maps, row_plan.entries(box, bin), bin.count,
-               down[cell.row * width + cell.column].item);
+  for (Walk cell = walks.cells; cell.row < rows; cell.step()) {
+    down[cell.row * walks.width + cell.column] =
+        average.sum_column(walks.window.first + cell.column, plan.rows[first_row + cell.row]);
   }
   __syncwarp();
-  for (Walk bin(lane, static_cast<int>(column_plan.bins), warp_size); bin.row < rows; bin.step()) {
+  for (Walk bin = walks.bins; bin.row < rows; bin.step()) {
     const int row = first_row + bin.row;
-    const TapBin column_bin = column_plan.bin(box, bin.column);
-    if (column_bin.count == 0 || row_plan.bin(box, row).count == 0) {
-      average.store_empty(box, row, bin.column, channels);
+    const TapBin columns = plan.columns[bin.column];
+    if (columns.count == 0 || plan.rows[row].count == 0) {
+      average.store_empty(row, bin.column);
       continue;
     }
-    const Tap* columns = column_plan.entries(box, column_bin);
-    const Sums* line = down + bin.row * width - window.first;
-    Value sums[pack] = {};
-#pragma unroll 1
-    for (int i = 0; i < column_bin.count; ++i) {
-      const Tap along = columns[i];
-      const Sums cells = line[along.cell];
-      for (int c = 0; c < pack; ++c) sums[c] = multiply_add(along.weight, cells.item[c], sums[c]);
-    }
-    average.store(box, row, bin.column, channels, sums);
+    const Sums* line = down + bin.row * walks.width - walks.window.first;
+    average.store(row, bin.column, average.sum_row(columns, [&](int cell) { return line[cell]; }));
   }
 }
 
-__device__ inline void pool_planes(const Average& average) {
+// By a warp.
+__device__ inline void pool_plane(const Average& average, const Walks& walks, Sums* down) {
   const Call& call = average.call;
-  const wide_int packs = divide(call.channels + pack - 1, pack);
-  const int room = static_cast<int>(call.stage);
-  Sums* down = reinterpret_cast<Sums*>(roipool_shared_memory) + threadIdx.y * room;
-  for (wide_int task = blockIdx.x; task < call.tasks; task += gridDim.x) {
-    const Division box = divide_with_rest(task, call.parts);
-    if (is_skipped(call, average.plans.images[box.quotient])) continue;
-    const Window window = average.plans.columns.windows[box.quotient];
-    const int width = window.last - window.first;
-    const bool dense = width <= room && is_dense(average.plans.columns, box.quotient, width);
-    const wide_int first = box.rest * call.share;
-    const wide_int last = minimum(first + call.share, packs);
-    for (wide_int number = first + threadIdx.y; number < last; number += blockDim.y) {
-      const Channels channels(call, number);
-      if (!dense) {
-        for (wide_int row = 0; row < call.rows.bins; ++row) {
-          for (wide_int column = threadIdx.x; column < call.columns.bins; column += warp_size) {
-            average.pool(box.quotient, row, column, channels);
-          }
-        }
-        continue;
-      }
-      const int rows_at_once = static_cast<int>(minimum<wide_int>(room / width, call.rows.bins));
-      for (wide_int row = 0; row < call.rows.bins; row += rows_at_once) {
-        const wide_int rows = minimum<wide_int>(rows_at_once, call.rows.bins - row);
-        pool_window(average, box.quotient, channels, window, static_cast<int>(row),
-                    static_cast<int>(rows), down);
+  const int room = static_cast<int>(call.stage), bins = static_cast<int>(call.rows.bins);
+  if (walks.width > room || !is_dense(average.plan.head->columns)) {
+    for (int row = 0; row < bins; ++row) {
+      for (int column = threadIdx.x; column < call.columns.bins; column += warp_size) {
+        average.pool(row, column);
       }
     }
+    return;
+  }
+  const int rows_at_once = minimum(room / walks.width, bins);
+  for (int row = 0; row < bins; row += rows_at_once) {
+    pool_window(average, walks, row, minimum(rows_at_once, bins - row), down);
   }
 }
 
 }  // namespace roipool
 
-extern "C" __global__ void __launch_bounds__(32)
-    plan_taps(const roipool::Value* boxes, const void* images, char* scratch,
-              const roipool::Call call) {
-  roipool::write_plans<roipool::Taps>(boxes, images, scratch, call);
-}
-
 // NCHW: blocks of (32, warps). NHWC: see pool.h.
-extern "C" __global__ void __launch_bounds__(256, 4)
-    average_forward(const roipool::Storage* __restrict__ features,
+extern "C" __global__ void __launch_bounds__(256, roipool::min_blocks)
+    average_forward(const roipool::Value* __restrict__ boxes, const void* __restrict__ images,
+                    const roipool::wide_int* __restrict__ levels,
+                    const roipool::Storage* __restrict__ features,
                     roipool::Storage* __restrict__ output, char* __restrict__ scratch,
                     const roipool::Call call) {
   using namespace roipool;
-  const Average average(features, output, scratch, call);
+  const BoxPlan<Taps> plan = plan_of_block<Taps>(scratch, call);
+  const auto prepare = [&](wide_int box, const Bins& bins) {
+    plan_box({boxes, images, levels}, call, box, bins, plan);
+  };
   if (channels_last) {
-    for_each_value(call,
-                   [&](wide_int box, wide_int row, wide_int column, const Channels& channels) {
-                     if (is_skipped(call, average.plans.images[box])) return;
-                     average.pool(box, row, column, channels);
-                   });
-  } else {
-    pool_planes(average);
+    for_each_value(call, prepare, [&](wide_int box, int row, int column, const Channels& channels) {
+      Average(call, plan, features, output, box, channels).pool(row, column);
+    });
+    return;
   }
+  Sums* down = static_cast<Sums*>(shared_after_plan(call)) + threadIdx.y * call.stage;
+  for_each_part(call, prepare, [&](wide_int box, wide_int part) {
+    const Walks walks(call, *plan.head);
+    const wide_int packs = divide(call.channels + pack - 1, pack);
+    const wide_int first = part * call.share, last = minimum(first + call.share, packs);
+    for (wide_int number = first + threadIdx.y; number < last; number += blockDim.y) {
+      pool_plane(Average(call, plan, features, output, box, Channels(call, number)), walks, down);
+    }
+  });
 }

@@ -1,7 +1,6 @@
 // What the host asks of a kernel, and the helpers that every kernel needs. A text that includes
-// this begins with its #defines: ROIPOOL_STORAGE, ROIPOOL_DEFINITION, ROIPOOL_CHANNELS_LAST and
-// ROIPOOL_PACK. All shared memory is dynamic: the host states its size. Some of it is read 16 bytes
-// at a time.
+// this begins with its #defines: those below, and ROIPOOL_STORAGE. All shared memory is dynamic:
+// the host states its size. Some of it is read 16 bytes at a time.
 #pragma once
 #include "../definitions.h"
 #include "../strides.h"
@@ -16,27 +15,36 @@ namespace roipool {
 const Definition definition = ROIPOOL_JOIN(define_, ROIPOOL_DEFINITION);
 const bool channels_last = ROIPOOL_CHANNELS_LAST;  // NHWC rather than NCHW
 const int pack = ROIPOOL_PACK;  // channels of one bin that a thread of a forward computes
+// Whether a block has the plan of its box in shared memory, or in scratch where it does not fit.
+const bool plan_is_shared = ROIPOOL_PLAN_IS_SHARED;
+typedef ROIPOOL_OFFSET Offset;  // into one image: int or wide_int
 
-// One axis of the call. Fields `_at` are byte offsets into the scratch memory that holds the plans.
+// One axis of the call.
 struct AxisCall {
-  wide_int size;      // cells of the map
   wide_int bins;      // bins of the output
   wide_int sampling;  // samples per bin; 0: adaptive
-  wide_int capacity;  // entries of the plan that there is room for, per box
-  wide_int bins_at;
-  wide_int entries_at;
-  wide_int windows_at;
+  wide_int capacity;  // entries of a box's plan that there is room for
 };
+
+// One of the maps that boxes are on; mostly there is one.
+struct Level {
+  unsigned long long address;  // of several: where the map begins
+  wide_int rows, columns;      // cells
+  wide_int first_task;         // backward: how many tiles those before it have
+  double scale;
+};
+const int level_count = ROIPOOL_LEVELS;
 
 // The one argument beside the arrays; _cuda/arguments.py has the same fields in the same order.
 struct Call {
-  wide_int images, channels, boxes;
+  wide_int images;  // of each level
+  wide_int channels, boxes;
   // Elements from one box to the next, from one coordinate to the next, from one box's image
   // number to the next: columns of a table are read where they lie.
   wide_int box_stride, coordinate_stride, image_stride;
-  wide_int images_at;  // in scratch: the image of each box, checked
   AxisCall rows, columns;
-  double scale;
+  // Of a box's plan without its head: its size in bytes, and where in it the entries begin.
+  wide_int plan_bytes, entries_at;
   double empty_value;  // of a bin that has nothing to pool
   double lowest;       // where a running maximum starts
   double angle_scale;  // multiplies a box's angle to give radians, counter-clockwise
@@ -53,7 +61,7 @@ struct Call {
   int argmax_is_cell;   // argmax is y * width + x rather than the index of a sample
   int outside_is_zero;  // a sample outside the map takes part in a maximum, as 0
   int wide_argmax;      // int64 rather than int32
-  int skips;            // boxes of no image keep what is in the output: another level has them
+  Level levels[level_count];
 };
 
 enum ImageKind { int32_images, int64_images, float32_images, float64_images };
@@ -119,6 +127,14 @@ __device__ inline wide_int checked_image(wide_int number, wide_int images) {
   return number >= 0 && number < images ? number : -1;
 }
 
+// Where boxes are: columns of a table, the batch index of each, and, of several maps, the number of
+// its level.
+struct Boxes {
+  const Value* corners;
+  const void* images;
+  const wide_int* levels;
+};
+
 __device__ inline wide_int image_of_box(const void* images, const Call& call, wide_int box) {
   const wide_int at = box * call.image_stride;
   switch (call.image_kind) {
@@ -131,14 +147,33 @@ __device__ inline wide_int image_of_box(const void* images, const Call& call, wi
   }
 }
 
-// Whether a box of this image is left to others.
-__device__ inline bool is_skipped(const Call& call, wide_int image) {
-  return call.skips && image < 0;
+// The image of a box, counted through the levels; negative: none.
+__device__ inline wide_int image_of_box(const Boxes& boxes, const Call& call, wide_int box) {
+  const wide_int image = image_of_box(boxes.images, call, box);
+  if (boxes.levels == nullptr) return image;
+  const wide_int level = boxes.levels[box];
+  return image < 0 || level < 0 || level >= level_count ? -1 : level * call.images + image;
 }
 
-__device__ inline Strides strides_of_maps(const Call& call) {
-  return strides_of_array(channels_last, call.channels, call.rows.size, call.columns.size);
+// The level of an image, counted so; the first if there is no image.
+__device__ inline int level_of_image(const Call& call, wide_int image) {
+  return level_count == 1 || image < 0 ? 0 : static_cast<int>(divide(image, call.images));
 }
+
+// The map of an image, counted so. `maps` is the first level's.
+template <typename Element>
+struct Map {
+  Element* cells;
+  Strides strides;
+
+  __device__ Map(const Call& call, Element* maps, wide_int image) {
+    const int number = level_of_image(call, image);
+    const Level& level = call.levels[number];
+    strides = strides_of_array(channels_last, call.channels, level.rows, level.columns);
+    cells = level_count == 1 ? maps : reinterpret_cast<Element*>(level.address);
+    cells += maximum<wide_int>(image - number * call.images, 0) * strides.outer;
+  }
+};
 
 __device__ inline Strides strides_of_pooled(const Call& call) {
   return strides_of_array(channels_last, call.channels, call.rows.bins, call.columns.bins);

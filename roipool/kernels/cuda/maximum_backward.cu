@@ -43,7 +43,7 @@ __device__ inline ListedSample listed_sample(const Call& call, const BinSamples<
                                              const BinSamples<Value>& columns, wide_int index) {
   if (rows.count == 0 || columns.count == 0) return {-1, -1};
   if (call.argmax_is_cell) {
-    return listed_sample_of_index(index, call.columns.size, rows.sample->first,
+    return listed_sample_of_index(index, call.levels[0].columns, rows.sample->first,
                                   columns.sample->first, rows.count, columns.count);
   }
   return listed_sample_of_index(index, columns.total, rows.first_index, columns.first_index,
@@ -68,10 +68,10 @@ __device__ inline void add_to_argmax(const Sample<Value>& y, const Sample<Value>
 
 }  // namespace roipool
 
-extern "C" __global__ void __launch_bounds__(32)
-    plan_samples(const roipool::Value* boxes, const void* images, char* scratch,
-                 const roipool::Call call) {
-  roipool::write_plans<roipool::Samples>(boxes, images, scratch, call);
+extern "C" __global__ void __launch_bounds__(256)
+    plan_samples(const roipool::Value* boxes, const void* images, const roipool::wide_int* levels,
+                 char* scratch, const roipool::Call call) {
+  roipool::plan_boxes<roipool::Samples>({boxes, images, levels}, scratch, call);
 }
 
 extern "C" __global__ void __launch_bounds__(256, 5)
@@ -79,38 +79,35 @@ extern "C" __global__ void __launch_bounds__(256, 5)
                      const void* __restrict__ argmax, roipool::Storage* __restrict__ grad_features,
                      char* __restrict__ scratch, const roipool::Call call) {
   using namespace roipool;
-  const Plans<Samples> plans(scratch, call);
   own_tiles(
       call, grad_features,
       [&](wide_int box, const Tile& tile) {
-        return plans.images[box] == tile.image &&
-               plans.rows.windows[box].meets(tile.top, tile.bottom) &&
-               plans.columns.windows[box].meets(tile.left, tile.right);
+        return reaches(*plan_in_scratch<Samples>(scratch, call, box).head, tile);
       },
       [&](wide_int box, const Tile& tile) {
         const Staged staged(call, tile);
+        const BoxPlan<Samples> plan = plan_in_scratch<Samples>(scratch, call, box);
         for_each_chunk(
             call, box, tile, 0, static_cast<int>(call.rows.bins), [](const Chunk&) {},
             [&](wide_int at, const Chunk& chunk, int bin, int offset) {
               const Division row = divide_with_rest(bin, chunk.columns());
               staged.samples[offset] =
-                  listed_sample(call, samples_of(plans.rows, box, chunk.first_row + row.quotient),
-                                samples_of(plans.columns, box, chunk.first_column + row.rest),
+                  listed_sample(call, samples_of(plan, plan.rows[chunk.first_row + row.quotient]),
+                                samples_of(plan, plan.columns[chunk.first_column + row.rest]),
                                 load_index(call, argmax, at));
               staged.gradients[offset] = compute_value(grad_output[at]);
             },
             [&](const Chunk& chunk) {
               int offset = tile.lane;
               for (int row = chunk.first_row; row < chunk.last_row; ++row) {
-                const BinSamples<Value> rows = samples_of(plans.rows, box, row);
+                const Sample<Value>* rows = plan.entries(plan.rows[row]);
                 for (int column = chunk.first_column; column < chunk.last_column; ++column) {
                   const ListedSample sample = staged.samples[offset];
                   const Value gradient = staged.gradients[offset];
                   offset += tile.pitch;
                   if (sample.row < 0) continue;
-                  const BinSamples<Value> columns = samples_of(plans.columns, box, column);
-                  add_to_argmax(rows.sample[sample.row], columns.sample[sample.column], gradient,
-                                tile);
+                  const Sample<Value>* columns = plan.entries(plan.columns[column]);
+                  add_to_argmax(rows[sample.row], columns[sample.column], gradient, tile);
                 }
               }
             });

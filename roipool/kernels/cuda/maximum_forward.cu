@@ -6,8 +6,8 @@
 
 namespace roipool {
 
-// This file's own #defines: the type of an argmax, int or wide_int, and whether it is the index y *
-// width + x of a cell rather than the index of a sample.
+// More #defines of this file: the type of an argmax, int or wide_int, and whether it is the index y
+// * width + x of a cell rather than the index of a sample.
 typedef ROIPOOL_ARGMAX_TYPE Index;
 const bool argmax_is_cell = ROIPOOL_ARGMAX_IS_CELL;
 
@@ -24,7 +24,9 @@ struct SampleValues {
   const Strides& strides;
 
   __device__ void load(int y, int x, Value* cells) const {
-    Channels::load(map + y * strides.row + x * strides.column, strides.channel, cells);
+    const Offset at =
+        y * static_cast<Offset>(strides.row) + x * static_cast<Offset>(strides.column);
+    Channels::load(map + at, strides.channel, cells);
   }
   __device__ void add_corner(int y, int x, Value weight, Value* values) const {
     Value cells[pack];
@@ -78,22 +80,34 @@ struct RunningMaxima {
   }
 };
 
+// What plans consist of here.
+template <bool whole_cells>
+struct KindOfMaxima {
+  typedef Samples type;
+};
+template <>
+struct KindOfMaxima<true> {
+  typedef Cells type;
+};
+typedef BoxPlan<KindOfMaxima<argmax_is_cell>::type> Plan;
+
 template <Tracking Track>
 __device__ inline RunningMaxima<Track> pool_bin(const Call& call, const SampleValues& values,
-                                                const BinSamples<Value>& rows,
-                                                const BinSamples<Value>& columns) {
+                                                const Plan& plan, const SampleBin& row_bin,
+                                                const SampleBin& column_bin) {
+  const BinSamples<Value> rows = samples_of(plan, row_bin), columns = samples_of(plan, column_bin);
   const wide_int outside = call.outside_is_zero ? first_outside(rows, columns) : -1;
   if (rows.count == 0 || columns.count == 0) {
     return RunningMaxima<Track>(outside >= 0 ? Value(0) : static_cast<Value>(call.empty_value));
   }
   RunningMaxima<Track> running(static_cast<Value>(call.lowest));
   Value candidates[pack];
-  if (argmax_is_cell) {  // whole cells, which lie side by side
-    const int top = rows.sample->first, left = columns.sample->first;
+  if (argmax_is_cell) {
+    const int top = row_bin.begin, left = column_bin.begin;
     for (int y = top; y < top + rows.count; ++y) {
       for (int x = left; x < left + columns.count; ++x) {
         values.load(y, x, candidates);
-        running.update(candidates, Index(y) * Index(call.columns.size) + x);
+        running.update(candidates, Index(y) * Index(call.levels[0].columns) + x);
       }
     }
   } else {
@@ -112,50 +126,54 @@ __device__ inline RunningMaxima<Track> pool_bin(const Call& call, const SampleVa
 }
 
 template <Tracking Track>
-__device__ inline void pool_boxes(const Storage* __restrict__ features,
-                                  Storage* __restrict__ output, void* __restrict__ argmax,
+__device__ inline void pool_boxes(const Boxes& boxes, const Storage* __restrict__ features,
+                                  Storage* __restrict__ output, Index* __restrict__ argmax,
                                   char* __restrict__ scratch, const Call& call) {
-  const Plans<Samples> plans(scratch, call);
-  const Strides maps = strides_of_maps(call);
+  const Plan plan = plan_of_block<KindOfMaxima<argmax_is_cell>::type>(scratch, call);
   const Strides pooled = strides_of_pooled(call);
-  for_each_value(call, [&](wide_int box, wide_int row, wide_int column, const Channels& channels) {
-    const wide_int image = maximum<wide_int>(plans.images[box], 0);
-    const SampleValues values = {features + image * maps.outer + channels.first * maps.channel,
-                                 maps};
-    const RunningMaxima<Track> running = pool_bin<Track>(
-        call, values, samples_of(plans.rows, box, row), samples_of(plans.columns, box, column));
-    const wide_int at = box * pooled.outer + channels.first * pooled.channel + row * pooled.row +
-                        column * pooled.column;
-    Channels::store(running.value, output + at, pooled.channel);
-    if (Track == value_only || argmax == nullptr) return;
-    for (int c = 0; c < pack; ++c) {
-      static_cast<Index*>(argmax)[at + c * pooled.channel] = running.index[c];
-    }
-  });
+  const auto prepare = [&](wide_int box, const Bins& bins) {
+    plan_box(boxes, call, box, bins, plan);
+  };
+  for_each_value(
+      call, prepare, [&](wide_int box, wide_int row, wide_int column, const Channels& channels) {
+        const Map<const Storage> map(call, features, plan.head->image);
+        const SampleValues values = {map.cells + channels.first * map.strides.channel, map.strides};
+        const RunningMaxima<Track> running =
+            pool_bin<Track>(call, values, plan, plan.rows[row], plan.columns[column]);
+        const wide_int at = box * pooled.outer + channels.first * pooled.channel +
+                            row * pooled.row + column * pooled.column;
+        Channels::store(running.value, output + at, pooled.channel);
+        if (Track == value_only || argmax == nullptr) return;
+        for (int c = 0; c < pack; ++c) argmax[at + c * pooled.channel] = running.index[c];
+      });
 }
 
 }  // namespace roipool
 
-extern "C" __global__ void __launch_bounds__(32)
-    plan_samples(const roipool::Value* boxes, const void* images, char* scratch,
-                 const roipool::Call call) {
-  roipool::write_plans<roipool::Samples>(boxes, images, scratch, call);
-}
-
 extern "C" __global__ void __launch_bounds__(256, 2)
-    maximum_forward(const roipool::Storage* features, roipool::Storage* output, char* scratch,
+    maximum_forward(const roipool::Value* __restrict__ boxes, const void* __restrict__ images,
+                    const roipool::wide_int* __restrict__ levels,
+                    const roipool::Storage* __restrict__ features,
+                    roipool::Storage* __restrict__ output, char* __restrict__ scratch,
                     const roipool::Call call) {
-  roipool::pool_boxes<roipool::value_only>(features, output, nullptr, scratch, call);
+  using namespace roipool;
+  pool_boxes<value_only>({boxes, images, levels}, features, output, nullptr, scratch, call);
 }
 
-extern "C" __global__ void __launch_bounds__(256, 2)
-    maximum_forward_argmax(const roipool::Storage* features, roipool::Storage* output, void* argmax,
-                           char* scratch, const roipool::Call call) {
-  roipool::pool_boxes<roipool::value_and_argmax>(features, output, argmax, scratch, call);
+extern "C" __global__ void __launch_bounds__(256, 2) maximum_forward_argmax(
+    const roipool::Value* __restrict__ boxes, const void* __restrict__ images,
+    const roipool::wide_int* __restrict__ levels, const roipool::Storage* __restrict__ features,
+    roipool::Storage* __restrict__ output, roipool::Index* __restrict__ argmax,
+    char* __restrict__ scratch, const roipool::Call call) {
+  using namespace roipool;
+  pool_boxes<value_and_argmax>({boxes, images, levels}, features, output, argmax, scratch, call);
 }
 
-extern "C" __global__ void __launch_bounds__(256, 2)
-    maximum_forward_nan_restarts(const roipool::Storage* features, roipool::Storage* output,
-                                 void* argmax, char* scratch, const roipool::Call call) {
-  roipool::pool_boxes<roipool::nan_restarts>(features, output, argmax, scratch, call);
+extern "C" __global__ void __launch_bounds__(256, 2) maximum_forward_nan_restarts(
+    const roipool::Value* __restrict__ boxes, const void* __restrict__ images,
+    const roipool::wide_int* __restrict__ levels, const roipool::Storage* __restrict__ features,
+    roipool::Storage* __restrict__ output, roipool::Index* __restrict__ argmax,
+    char* __restrict__ scratch, const roipool::Call call) {
+  using namespace roipool;
+  pool_boxes<nan_restarts>({boxes, images, levels}, features, output, argmax, scratch, call);
 }

@@ -1,5 +1,6 @@
-// Plans: the taps or samples of each box, in scratch memory, computed once per call by a kernel of
-// its own. One warp writes the plan of one axis of one box, a bin per lane.
+// Plans: the taps or samples of each box. A block that works on one box plans it itself (pool.h);
+// before a backward, whose blocks own tiles that many boxes reach, a kernel plans all boxes into
+// scratch memory.
 //
 // The size of a plan cannot be read back, so the host bounds it (`capacity`). Bins tile their box,
 // and entries lie inside the map: see plan_capacity in _cuda/launch.py. A plan that did not fit
@@ -11,6 +12,7 @@
 namespace roipool {
 
 const int warp_size = 32;
+const int after_all_cells = 2147483647;
 
 // For averages: a cell and its weight, merged over the bin's samples, divided by their number. Each
 // of these structures is aligned so that one instruction loads it.
@@ -25,15 +27,15 @@ struct alignas(16) SlopedTap {
   Value by_low;
   Value by_high;
 };
-struct alignas(16) TapBin {
-  wide_int begin;  // of its entries, among the box's
+struct alignas(8) TapBin {
+  int begin;  // of its entries, among the box's
   int count;
 };
 // For maxima: samples.
-struct alignas(16) SampleBin {
-  wide_int begin;
+struct SampleBin {
   wide_int first_index;  // index of its first listed sample
   wide_int total;        // samples, those outside the map included
+  int begin;
   int count;
 };
 
@@ -64,7 +66,7 @@ struct KindOfTaps {
   static __device__ Writer writer(Entry* entries, int room, Entry* spare) {
     return Writer({entries, room, spare});
   }
-  static __device__ Bin finish(Writer& writer, wide_int begin) {
+  static __device__ Bin finish(Writer& writer, int begin) {
     writer.finish();
     return {begin, writer.count};
   }
@@ -81,56 +83,59 @@ struct Samples {
   static __device__ Writer writer(Entry* entries, int room, Entry*) {
     return Writer(entries, room);
   }
-  static __device__ Bin finish(const Writer& writer, wide_int begin) {
-    return {begin, writer.first_index, writer.total, writer.count};
+  static __device__ Bin finish(const Writer& writer, int begin) {
+    return {writer.first_index, writer.total, begin, writer.count};
   }
 };
 
-// The plans of all boxes along one axis.
+// What a plan says of one axis as a whole.
+struct AxisHead {
+  Window window;  // where it is empty, `first` lies after `last`
+  int used;       // entries that its bins have reserved
+};
+struct alignas(16) PlanHead {
+  wide_int image;  // counted through the levels; negative: none
+  AxisHead rows, columns;
+};
+static_assert(sizeof(PlanHead) == 32, "BYTES_OF_HEAD in launch.py");
+
+// The plan of one box: its bins and, after them, their entries.
 template <typename Kind>
-struct AxisPlan {
+struct BoxPlan {
   typedef typename Kind::Bin Bin;
   typedef typename Kind::Entry Entry;
-  Bin* all_bins;
+  PlanHead* head;
+  Bin* rows;
+  Bin* columns;
   Entry* all_entries;
-  Window* windows;
-  wide_int bins;
-  wide_int capacity;
 
-  __device__ AxisPlan(char* scratch, const AxisCall& axis)
-      : all_bins(reinterpret_cast<Bin*>(scratch + axis.bins_at)),
-        all_entries(reinterpret_cast<Entry*>(scratch + axis.entries_at)),
-        windows(reinterpret_cast<Window*>(scratch + axis.windows_at)),
-        bins(axis.bins),
-        capacity(axis.capacity) {}
+  __device__ BoxPlan(PlanHead* head, char* memory, const Call& call)
+      : head(head),
+        rows(reinterpret_cast<Bin*>(memory)),
+        columns(rows + call.rows.bins),
+        all_entries(reinterpret_cast<Entry*>(memory + call.entries_at)) {}
 
-  __device__ Bin& bin(wide_int box, wide_int number) const { return all_bins[box * bins + number]; }
-  __device__ Entry* entries(wide_int box) const { return all_entries + box * capacity; }
-  __device__ const Entry* entries(wide_int box, const Bin& bin) const {
-    return entries(box) + bin.begin;
-  }
+  __device__ const Entry* entries(const Bin& bin) const { return all_entries + bin.begin; }
 };
 
+// As a planning kernel leaves it in scratch memory.
 template <typename Kind>
-struct Plans {
-  wide_int* images;  // of each box; negative: none
-  AxisPlan<Kind> rows;
-  AxisPlan<Kind> columns;
+__device__ inline BoxPlan<Kind> plan_in_scratch(char* scratch, const Call& call, wide_int box) {
+  PlanHead* head =
+      reinterpret_cast<PlanHead*>(scratch + box * (call.plan_bytes + sizeof(PlanHead)));
+  return {head, reinterpret_cast<char*>(head + 1), call};
+}
 
-  __device__ Plans(char* scratch, const Call& call)
-      : images(reinterpret_cast<wide_int*>(scratch + call.images_at)),
-        rows(scratch, call.rows),
-        columns(scratch, call.columns) {}
-};
-
-__device__ inline Axis<Value> axis_of_box(const Value* boxes, const Call& call, bool vertical,
+__device__ inline Axis<Value> axis_of_box(const Boxes& boxes, const Call& call, bool vertical,
                                           wide_int box, wide_int image) {
   const AxisCall& axis = vertical ? call.rows : call.columns;
-  const Value* low = boxes + box * call.box_stride + (vertical ? call.coordinate_stride : 0);
+  const Level& level = call.levels[level_of_image(call, image)];
+  const Value* low =
+      boxes.corners + box * call.box_stride + (vertical ? call.coordinate_stride : 0);
   return {low[0],
           low[2 * call.coordinate_stride],
-          Value(call.scale),
-          image < 0 ? 0 : axis.size,
+          Value(level.scale),
+          image < 0 ? 0 : (vertical ? level.rows : level.columns),
           static_cast<int>(axis.bins),
           axis.sampling,
           call.aligned != 0,
@@ -146,59 +151,75 @@ __device__ inline void visit_bin(const Axis<Value>& axis, int bin, Sink& sink) {
   }
 }
 
-// Every lane has a bin: it sums the counts of the lanes before it, which is where its entries
-// begin, and writes them.
-template <typename Kind>
-__device__ inline void write_axis(const Axis<Value>& axis, const AxisPlan<Kind>& plan,
-                                  wide_int box) {
-  wide_int* counts = reinterpret_cast<wide_int*>(roipool_shared_memory);
-  Window* windows = reinterpret_cast<Window*>(counts + warp_size);
-  const int lane = threadIdx.x;
-  Window window;
-  wide_int begin = 0;
-  for (wide_int first = 0; first < plan.bins; first += warp_size) {
-    const wide_int bin = first + lane;
-    typename Kind::Counter counter;
-    if (bin < plan.bins) visit_bin(axis, static_cast<int>(bin), counter);
-    counts[lane] = counter.entries();
-    __syncwarp();
-    wide_int mine = begin;
-    for (int other = 0; other < warp_size; ++other) {
-      if (other == lane) mine = begin;
-      begin += counts[other];
-    }
-    __syncwarp();
-    if (bin >= plan.bins) continue;
-    typename Kind::Entry* entries = plan.entries(box);
-    const wide_int last = plan.capacity - 1;
-    mine = minimum(mine, last);
-    const wide_int room = minimum(counter.entries(), last - mine);
-    typename Kind::Writer writer =
-        Kind::writer(entries + mine, static_cast<int>(room), entries + last);
-    visit_bin(axis, static_cast<int>(bin), writer);
-    plan.bin(box, bin) = Kind::finish(writer, mine);
-    window.include(writer.window);
-  }
-  windows[lane] = window;
-  __syncwarp();
-  if (lane == 0) {
-    for (int other = 1; other < warp_size; ++other) window.include(windows[other]);
-    plan.windows[box] = window;
-  }
-  __syncwarp();
+// Some of a box's bins: rows from the first on, and columns, which go on with column 0 after the
+// last.
+struct Bins {
+  wide_int first_row, rows;
+  wide_int first_column, columns;
+};
+__device__ inline Bins all_bins(const Call& call) {
+  return {0, call.rows.bins, 0, call.columns.bins};
 }
 
+// Reserves entries for a bin, of those [first, last), writes them, and returns the bin.
 template <typename Kind>
-__device__ inline void write_plans(const Value* boxes, const void* images, char* scratch,
-                                   const Call& call) {
-  const Plans<Kind> plans(scratch, call);
-  for (wide_int task = blockIdx.x; task < 2 * call.boxes; task += gridDim.x) {
-    const wide_int box = task >> 1;
-    const bool vertical = (task & 1) == 0;
-    const wide_int image = image_of_box(images, call, box);
-    const Axis<Value> axis = axis_of_box(boxes, call, vertical, box, image);
-    write_axis(axis, vertical ? plans.rows : plans.columns, box);
-    if (vertical && threadIdx.x == 0) plans.images[box] = image;
+__device__ inline typename Kind::Bin plan_bin(const Axis<Value>& axis, int bin,
+                                              typename Kind::Entry* entries, int first, int last,
+                                              AxisHead& head) {
+  typename Kind::Counter counter;
+  visit_bin(axis, bin, counter);
+  const int spare = last - 1;
+  const int wanted = static_cast<int>(minimum<wide_int>(counter.entries(), spare - first));
+  const int begin = minimum(first + atomicAdd(&head.used, wanted), spare);
+  typename Kind::Writer writer =
+      Kind::writer(entries + begin, minimum(wanted, spare - begin), entries + spare);
+  visit_bin(axis, bin, writer);
+  const typename Kind::Bin planned = Kind::finish(writer, begin);
+  if (writer.window.first < writer.window.last) {
+    atomicMin(&head.window.first, writer.window.first);
+    atomicMax(&head.window.last, writer.window.last);
+  }
+  return planned;
+}
+
+// All threads of a block plan the rows and columns of some of a box's bins, one of them each. All
+// have used the plan before when it begins, and can use this one when it ends.
+template <typename Kind>
+__device__ inline void plan_box(const Boxes& boxes, const Call& call, wide_int box,
+                                const Bins& bins, const BoxPlan<Kind>& plan) {
+  const int thread = static_cast<int>(threadIdx.x + threadIdx.y * blockDim.x);
+  const wide_int all = bins.rows + bins.columns;
+  const wide_int image = thread < all ? image_of_box(boxes, call, box) : -1;
+  __syncthreads();
+  if (thread == 0) {
+    const AxisHead empty = {{after_all_cells, 0}, 0};
+    *plan.head = {image, empty, empty};
+  }
+  __syncthreads();
+  const int row_entries = static_cast<int>(call.rows.capacity);
+  const int column_entries = static_cast<int>(call.columns.capacity);
+  for (wide_int item = thread; item < all; item += blockDim.x * blockDim.y) {
+    const bool vertical = item < bins.rows;
+    wide_int bin = vertical ? bins.first_row + item : bins.first_column + item - bins.rows;
+    if (!vertical && bin >= call.columns.bins) bin -= call.columns.bins;
+    (vertical ? plan.rows : plan.columns)[bin] = plan_bin<Kind>(
+        axis_of_box(boxes, call, vertical, box, image), static_cast<int>(bin), plan.all_entries,
+        vertical ? 0 : row_entries, row_entries + (vertical ? 0 : column_entries),
+        vertical ? plan.head->rows : plan.head->columns);
+  }
+  __syncthreads();
+}
+
+// Of a planning kernel: plans all boxes, a block each in turn, into scratch memory.
+template <typename Kind>
+__device__ inline void plan_boxes(const Boxes& boxes, char* scratch, const Call& call) {
+  PlanHead* head = reinterpret_cast<PlanHead*>(roipool_shared_memory);
+  for (wide_int box = blockIdx.x; box < call.boxes; box += gridDim.x) {
+    BoxPlan<Kind> plan = plan_in_scratch<Kind>(scratch, call, box);
+    PlanHead* kept = plan.head;
+    plan.head = head;
+    plan_box(boxes, call, box, all_bins(call), plan);
+    if (threadIdx.x == 0) *kept = *head;
   }
 }
 

@@ -1,5 +1,5 @@
 // Pointwise definitions: engines ask them bin by bin, since a plan of every box would need more
-// memory than the host could bound. Only its Region is computed before, once for each box.
+// memory than the host could bound. Only its Region is computed before.
 #pragma once
 #include "pool.h"
 
@@ -11,17 +11,11 @@ struct alignas(16) PlannedRegion {
 };
 static_assert(sizeof(PlannedRegion) <= 160, "BYTES_OF_REGION in launch.py");
 
-const wide_int bytes_of_region = 160;
-
-__device__ inline PlannedRegion& region_at(char* scratch, wide_int box) {
-  return *reinterpret_cast<PlannedRegion*>(scratch + box * bytes_of_region);
-}
-
 __device__ inline Region<Value> common_region(const Call& call) {
   Region<Value> region = {};
-  region.scale = static_cast<Value>(call.scale);
-  region.rows = call.rows.size;
-  region.columns = call.columns.size;
+  region.scale = static_cast<Value>(call.levels[0].scale);
+  region.rows = call.levels[0].rows;
+  region.columns = call.levels[0].columns;
   region.bins_down = static_cast<int>(call.rows.bins);
   region.bins_across = static_cast<int>(call.columns.bins);
   region.sampling_down = call.rows.sampling;
@@ -32,17 +26,24 @@ __device__ inline Region<Value> common_region(const Call& call) {
   return region;
 }
 
-__device__ inline void write_regions(const Value* boxes, const void* images, char* scratch,
-                                     const Call& call) {
-  const wide_int step = static_cast<wide_int>(gridDim.x) * blockDim.x;
-  for (wide_int box = static_cast<wide_int>(blockIdx.x) * blockDim.x + threadIdx.x;
-       box < call.boxes; box += step) {
-    PlannedRegion& planned = region_at(scratch, box);
-    planned.image = image_of_box(images, call, box);
-    planned.region = region_of_box(common_region(call), boxes + box * call.box_stride,
-                                   call.coordinate_stride, call.angle_scale);
-    ROIPOOL_JOIN(ROIPOOL_DEFINITION, _reach)(&planned.region);
-  }
+__device__ inline PlannedRegion region_of(const Boxes& boxes, const Call& call, wide_int box) {
+  PlannedRegion planned;
+  planned.image = image_of_box(boxes, call, box);
+  planned.region = region_of_box(common_region(call), boxes.corners + box * call.box_stride,
+                                 call.coordinate_stride, call.angle_scale);
+  ROIPOOL_JOIN(ROIPOOL_DEFINITION, _reach)(&planned.region);
+  return planned;
+}
+
+// That of the block's box, in shared memory. All threads have used the one before when it is
+// written.
+__device__ inline const PlannedRegion& region_of_block(const Boxes& boxes, const Call& call,
+                                                       wide_int box) {
+  PlannedRegion& planned = *reinterpret_cast<PlannedRegion*>(roipool_shared_memory);
+  __syncthreads();
+  if (threadIdx.x + threadIdx.y == 0) planned = region_of(boxes, call, box);
+  __syncthreads();
+  return planned;
 }
 
 template <typename Sink>
@@ -66,9 +67,3 @@ __device__ inline void for_each_corner(const Sample<Value>& y, const Sample<Valu
 }
 
 }  // namespace roipool
-
-extern "C" __global__ void __launch_bounds__(32)
-    plan_regions(const roipool::Value* boxes, const void* images, char* scratch,
-                 const roipool::Call call) {
-  roipool::write_regions(boxes, images, scratch, call);
-}

@@ -33,11 +33,26 @@ __device__ inline Region<Value> region_in_tile(const Region<Value>& region, cons
   return part;
 }
 
+__device__ inline PlannedRegion& region_in_scratch(char* scratch, wide_int box) {
+  return reinterpret_cast<PlannedRegion*>(scratch)[box];
+}
+
 __device__ inline bool has_cells(const Region<Value>& region) {
   return region.top < region.bottom && region.left < region.right;
 }
 
 }  // namespace roipool
+
+extern "C" __global__ void __launch_bounds__(32)
+    plan_regions(const roipool::Value* boxes, const void* images, const roipool::wide_int* levels,
+                 char* scratch, const roipool::Call call) {
+  using namespace roipool;
+  const wide_int step = static_cast<wide_int>(gridDim.x) * blockDim.x;
+  for (wide_int box = static_cast<wide_int>(blockIdx.x) * blockDim.x + threadIdx.x;
+       box < call.boxes; box += step) {
+    region_in_scratch(scratch, box) = region_of({boxes, images, levels}, call, box);
+  }
+}
 
 extern "C" __global__ void __launch_bounds__(256)
     points_backward(const roipool::Storage* __restrict__ grad_output,
@@ -47,12 +62,12 @@ extern "C" __global__ void __launch_bounds__(256)
   own_tiles(
       call, grad_features,
       [&](wide_int box, const Tile& tile) {
-        const PlannedRegion& planned = region_at(scratch, box);
+        const PlannedRegion& planned = region_in_scratch(scratch, box);
         return planned.image == tile.image && has_cells(region_in_tile(planned.region, tile));
       },
       [&](wide_int box, const Tile& tile) {
         Value* gradients = reinterpret_cast<Value*>(tile.stage);
-        const Region<Value> region = region_in_tile(region_at(scratch, box).region, tile);
+        const Region<Value> region = region_in_tile(region_in_scratch(scratch, box).region, tile);
         for_each_chunk(
             call, box, tile, 0, static_cast<int>(call.rows.bins), [](const Chunk&) {},
             [&](wide_int at, const Chunk&, int, int offset) {

@@ -42,24 +42,28 @@ struct AveragedBin {
 
 }  // namespace roipool
 
-extern "C" __global__ void __launch_bounds__(256)
-    points_forward(const roipool::Storage* __restrict__ features,
-                   roipool::Storage* __restrict__ output, char* __restrict__ scratch,
-                   const roipool::Call call) {
+extern "C" __global__ void __launch_bounds__(256, 2)
+    points_forward(const roipool::Value* __restrict__ boxes, const void* __restrict__ images,
+                   const roipool::wide_int* __restrict__ levels,
+                   const roipool::Storage* __restrict__ features,
+                   roipool::Storage* __restrict__ output, char*, const roipool::Call call) {
   using namespace roipool;
-  const Strides maps = strides_of_maps(call), pooled = strides_of_pooled(call);
-  for_each_value(call, [&](wide_int box, wide_int row, wide_int column, const Channels& channels) {
-    const PlannedRegion& planned = region_at(scratch, box);
-    if (is_skipped(call, planned.image)) return;
-    const wide_int image = maximum<wide_int>(planned.image, 0);
-    AveragedBin bin(features + image * maps.outer + channels.first * maps.channel, maps);
-    if (planned.image >= 0 && call.rows.size > 0 && call.columns.size > 0) {
-      visit_bin_of_region(planned.region, row * call.columns.bins + column, bin);
-    }
-    bin.finish(static_cast<Value>(call.empty_value));
-    Channels::store(bin.sums,
-                    output + box * pooled.outer + channels.first * pooled.channel +
-                        row * pooled.row + column * pooled.column,
-                    pooled.channel);
-  });
+  const Strides pooled = strides_of_pooled(call);
+  const PlannedRegion* planned = nullptr;
+  const auto prepare = [&](wide_int box, const Bins&) {
+    planned = &region_of_block({boxes, images, levels}, call, box);
+  };
+  for_each_value(
+      call, prepare, [&](wide_int box, wide_int row, wide_int column, const Channels& channels) {
+        const Map<const Storage> map(call, features, planned->image);
+        AveragedBin bin(map.cells + channels.first * map.strides.channel, map.strides);
+        if (planned->image >= 0 && planned->region.rows > 0 && planned->region.columns > 0) {
+          visit_bin_of_region(planned->region, row * call.columns.bins + column, bin);
+        }
+        bin.finish(static_cast<Value>(call.empty_value));
+        Channels::store(bin.sums,
+                        output + box * pooled.outer + channels.first * pooled.channel +
+                            row * pooled.row + column * pooled.column,
+                        pooled.channel);
+      });
 }

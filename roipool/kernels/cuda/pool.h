@@ -1,9 +1,25 @@
-// How a forward divides the values of a box among the threads of its blocks: neighbouring threads
-// write neighbouring values, and a thread computes several channels of one bin.
+// Kernels whose blocks work on one box at a time: they plan it first, and their threads share its
+// values. Neighbouring threads write neighbouring values, and a thread computes several channels of
+// one bin.
 #pragma once
 #include "plan.h"
 
 namespace roipool {
+
+// The plan of a block's box: if it is not in shared memory, its head is.
+template <typename Kind>
+__device__ inline BoxPlan<Kind> plan_of_block(char* scratch, const Call& call) {
+  PlanHead* head = reinterpret_cast<PlanHead*>(roipool_shared_memory);
+  char* memory =
+      plan_is_shared ? reinterpret_cast<char*>(head + 1) : scratch + blockIdx.x * call.plan_bytes;
+  return {head, memory, call};
+}
+
+// The shared memory that follows.
+__device__ inline void* shared_after_plan(const Call& call) {
+  return reinterpret_cast<char*>(roipool_shared_memory) + sizeof(PlanHead) +
+         (plan_is_shared ? call.plan_bytes : 0);
+}
 
 // The bins and the packs of channels of one thread: every `step`-th one from `first` below `last`.
 struct Range {
@@ -62,19 +78,41 @@ struct Channels {
   }
 };
 
-// Calls `pool(box, row, column, channels)` for every value of this block's boxes.
-template <typename Pool>
-__device__ inline void for_each_value(const Call& call, Pool pool) {
+// The bins of a part: for NHWC features, some of those that are counted row by row.
+__device__ inline Bins bins_of_part(const Call& call, wide_int part) {
+  const Bins all = all_bins(call);
+  if (!channels_last) return all;
+  const wide_int begin = part * call.share,
+                 end = minimum(begin + call.share, all.rows * all.columns);
+  const Division first = divide_with_rest(begin, all.columns);
+  const wide_int last_row = divide(end - 1, all.columns);
+  return {first.quotient, last_row + 1 - first.quotient, first.rest,
+          minimum(end - begin, all.columns)};
+}
+
+// For each part of a box that is this block's: `prepare(box, bins)` by all threads at once, and
+// then `pool(box, part)`.
+template <typename Prepare, typename Pool>
+__device__ inline void for_each_part(const Call& call, Prepare prepare, Pool pool) {
   for (wide_int task = blockIdx.x; task < call.tasks; task += gridDim.x) {
     const Division box = divide_with_rest(task, call.parts);
-    const Share share = share_of_thread(call, box.rest);
+    prepare(box.quotient, bins_of_part(call, box.rest));
+    pool(box.quotient, box.rest);
+  }
+}
+
+// The same, but `pool(box, row, column, channels)` for every value.
+template <typename Prepare, typename Pool>
+__device__ inline void for_each_value(const Call& call, Prepare prepare, Pool pool) {
+  for_each_part(call, prepare, [&](wide_int box, wide_int part) {
+    const Share share = share_of_thread(call, part);
     for (wide_int bin = share.bins.first; bin < share.bins.last; bin += share.bins.step) {
       const Division row = divide_with_rest(bin, call.columns.bins);
       for (wide_int p = share.packs.first; p < share.packs.last; p += share.packs.step) {
-        pool(box.quotient, row.quotient, row.rest, Channels(call, p));
+        pool(box, row.quotient, row.rest, Channels(call, p));
       }
     }
-  }
+  });
 }
 
 }  // namespace roipool

@@ -12,7 +12,7 @@
 namespace roipool {
 
 struct Tile {
-  wide_int image;
+  wide_int image;  // counted through the levels
   wide_int first_channel;
   int channels;  // of this tile: `pack` for each lane, or what is left of them
   int lane;      // this thread's channels: those from `lane * pack` on, counted from the first
@@ -37,6 +37,12 @@ struct Tile {
   }
 };
 
+// Whether a box reads cells of a tile.
+__device__ inline bool reaches(const PlanHead& box, const Tile& tile) {
+  return box.image == tile.image && box.rows.window.meets(tile.top, tile.bottom) &&
+         box.columns.window.meets(tile.left, tile.right);
+}
+
 __device__ inline int warps_of_block() { return static_cast<int>(blockDim.x) / warp_size; }
 
 // Shared memory holds a tile's sums, a bit per box of a batch that reaches it, and what is staged.
@@ -57,11 +63,14 @@ __device__ inline unsigned long long* hits_of_block(const Call& call) {
 __device__ inline Tile tile_of_task(const Call& call, wide_int task) {
   const int lanes = static_cast<int>(call.lanes);
   const int lane = static_cast<int>(threadIdx.x) % lanes;
-  const wide_int across = divide(call.columns.size + call.tile_columns - 1, call.tile_columns);
-  const wide_int down = divide(call.rows.size + call.tile_rows - 1, call.tile_rows);
+  int number = 0;
+  while (number + 1 < level_count && task >= call.levels[number + 1].first_task) ++number;
+  const Level& level = call.levels[number];
+  const wide_int across = divide(level.columns + call.tile_columns - 1, call.tile_columns);
+  const wide_int down = divide(level.rows + call.tile_rows - 1, call.tile_rows);
   const wide_int together = lanes * pack;
   const wide_int groups = divide(call.channels + together - 1, together);
-  const Division by_column = divide_with_rest(task, across);
+  const Division by_column = divide_with_rest(task - level.first_task, across);
   const Division by_row = divide_with_rest(by_column.quotient, down);
   const Division by_group = divide_with_rest(by_row.quotient, groups);
   Tile tile;
@@ -70,9 +79,9 @@ __device__ inline Tile tile_of_task(const Call& call, wide_int task) {
   tile.first_channel = by_group.rest * together;
   tile.channels = static_cast<int>(minimum(together, call.channels - tile.first_channel));
   tile.lane = lane;
-  tile.image = by_group.quotient;
-  tile.bottom = minimum(tile.top + call.tile_rows, call.rows.size);
-  tile.right = minimum(tile.left + call.tile_columns, call.columns.size);
+  tile.image = number * call.images + by_group.quotient;
+  tile.bottom = minimum(tile.top + call.tile_rows, level.rows);
+  tile.right = minimum(tile.left + call.tile_columns, level.columns);
   tile.owner = static_cast<int>(threadIdx.x) / lanes;
   tile.owners = static_cast<int>(blockDim.x) / lanes;
   tile.pitch = pitch_of_tile(call);
@@ -142,7 +151,8 @@ __device__ inline void for_each_chunk(const Call& call, wide_int box, const Tile
 // Writes the block's sums, neighbouring threads neighbouring elements: a warp for each channel and
 // its lanes for cells (NCHW), or the other way round.
 __device__ inline void write_tile(const Call& call, const Tile& tile, Storage* maps) {
-  const Strides strides = strides_of_maps(call);
+  const Map<Storage> map(call, maps, tile.image);
+  const Strides& strides = map.strides;
   const Value* sums = reinterpret_cast<const Value*>(roipool_shared_memory);
   const int rows = static_cast<int>(tile.bottom - tile.top);
   const int width = static_cast<int>(call.tile_columns);
@@ -152,8 +162,7 @@ __device__ inline void write_tile(const Call& call, const Tile& tile, Storage* m
   const int cells_at_once = channels_last ? warps_of_block() : warp_size;
   const int channels_at_once = channels_last ? warp_size : warps_of_block();
   const wide_int step = channels_at_once * strides.channel;
-  Storage* corner = maps + tile.image * strides.outer + tile.top * strides.row +
-                    tile.left * strides.column +
+  Storage* corner = map.cells + tile.top * strides.row + tile.left * strides.column +
                     (tile.first_channel + first_channel) * strides.channel;
   for (Walk cell(first_cell, width, cells_at_once); cell.row < rows; cell.step()) {
     if (tile.left + cell.column >= tile.right) continue;

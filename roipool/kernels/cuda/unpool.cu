@@ -26,7 +26,7 @@ __device__ inline Run run_of_task(const Call& call, wide_int task) {
       divide_with_rest(by_run.quotient, divide(call.channels + call.lanes - 1, call.lanes));
   const wide_int begin = by_run.rest * call.share;
   return {by_group.quotient, by_group.rest * call.lanes, begin,
-          minimum(begin + call.share, call.rows.size * call.columns.size)};
+          minimum(begin + call.share, call.levels[0].rows * call.levels[0].columns)};
 }
 
 __device__ inline int lane_of_thread() { return static_cast<int>(threadIdx.x) % warp_size; }
@@ -83,10 +83,10 @@ __device__ inline void add_gradients(const Call& call, const Storage* grad_outpu
 // Writes the block's sums, neighbouring threads neighbouring elements.
 __device__ inline void write_run(const Call& call, const Run& run, const Value* sums, int pitch,
                                  Storage* maps) {
-  const Strides strides = strides_of_maps(call);
+  const Map<Storage> map(call, maps, run.image);
+  const Strides& strides = map.strides;
   const int lanes = static_cast<int>(call.lanes), cells = run.cells();
-  Storage* corner = maps + run.image * strides.outer + run.first_channel * strides.channel +
-                    run.begin * strides.column;
+  Storage* corner = map.cells + run.first_channel * strides.channel + run.begin * strides.column;
   for (int number = threadIdx.x; number < cells * lanes; number += blockDim.x) {
     const int cell = channels_last ? number / lanes : number % cells;
     const int lane = channels_last ? number % lanes : number / cells;

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 import roipool
+from roipool.libraries.functions import Misbehaviour
 from roipool.verification.differential.calling import Results, run
 from roipool.verification.differential.case import Array, Case, dtypes
 from roipool.verification.differential.checking import Finding
@@ -19,7 +20,6 @@ from roipool.verification.tolerance import Comparison
 from .calls import Plan, in_box_type
 from .implementations import Calls, library_of
 from .tolerances import Tolerance, chosen
-from .worker import Misbehaviour
 
 # By what coordinates are moved to learn what rounding them otherwise may change: a few roundings.
 STEPS = 8

@@ -2,37 +2,33 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
-import os
-import signal
-import subprocess
 import sys
-import tempfile
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, BinaryIO, Protocol, TypeAlias, cast
+from typing import Any, Protocol, TypeAlias, cast
 
 import numpy as np
 
 import roipool
-from roipool.verification.differential.operations import Operation
-
-from . import worker
-from .worker import Caller, Misbehaviour
+from roipool.libraries import LIBRARIES, Absent, Level, Task
+from roipool.libraries.functions import ARRAYS, AUTOGRAD, Caller, Misbehaviour, loaded
+from roipool.libraries.process import Ended, Process
+from roipool.libraries.worker import Worker
+from roipool.verification.differential.operations import OPERATIONS, Operation
+from roipool.verification.differential.oracle import oracle_of
 
 Function: TypeAlias = Callable[..., Any]
 SECONDS = 20.0  # that one call may take
-MEMORY = 8 * 2**30  # bytes of address space that a process on the CPU may take
+MEMORY = 8 * 2**30  # bytes that a process on the CPU may take
 # What roipool's functions have beyond those that they are named after.
 OWN_OPTIONS = ("return_argmax", "exact_gradient")
 NEVER_PASSED = ("layout", "out")
 
 
 class Calls(Protocol):
-    """What calls a forward and a backward: `worker.Caller`, or `Process`."""
+    """What calls a forward and a backward: `Caller`, `Functions` or `LibraryCalls`."""
 
     def parameters(self, which: str) -> Sequence[str] | None:
         """Return the names of a function's parameters, or None if they cannot be known."""
@@ -43,8 +39,8 @@ class Calls(Protocol):
         """Call "forward" or "backward"."""
 
 
-class Process:
-    """Calls an implementation in another process: a crash there is an answer.
+class Functions:
+    """Calls anybody's functions in another process, which is started anew after one that ended.
 
     Parameters
     ----------
@@ -56,8 +52,6 @@ class Process:
         The interpreter.
     seconds : float
         That a call may take.
-    memory : int
-        Bytes of address space that it may take; 0 for any.
 
     Raises
     ------
@@ -66,25 +60,16 @@ class Process:
     """
 
     def __init__(
-        self,
-        forward: str,
-        backward: str | None = None,
-        *,
-        arrays: str = "numpy",
-        device: str = "cpu",
-        python: str = sys.executable,
-        seconds: float = SECONDS,
-        memory: int = MEMORY,
-    ) -> None:
+        self, forward: str, backward: str | None, arrays: str, device: str, python: str,
+        seconds: float,
+    ) -> None:  # fmt: skip
         self._first = {
             "forward": forward, "backward": backward, "arrays": arrays, "device": device,
-            "folder": str(Path.cwd()), "memory": memory if device == "cpu" else 0,
+            "folder": str(Path.cwd()), "memory": MEMORY if device == "cpu" else 0,
         }  # fmt: skip
         self._python, self._seconds = python, seconds
-        self._process: subprocess.Popen[bytes] | None = None
-        self._errors: BinaryIO | None = None
-        self._parameters: dict[str, Sequence[str] | None] = {}
-        self._start()
+        self._process: Process | None = self._start()
+        self._parameters: dict[str, Sequence[str] | None] = self._process.about["parameters"]
 
     def parameters(self, which: str) -> Sequence[str] | None:
         """Return the names of a function's parameters, or None if they cannot be known."""
@@ -93,102 +78,140 @@ class Process:
     def call(
         self, which: str, given: Sequence[tuple[str, Any]], options: dict[str, Any]
     ) -> Sequence[Any]:
-        """Call "forward" or "backward"; a process that died is started again."""
+        """Call "forward" or "backward"."""
         if self._process is None:
-            self._start()
-        answer = self._asked([which, list(given), options], self._seconds)
+            self._process = self._start()
+        try:
+            answer = self._process.ask([which, list(given), options], self._seconds)
+        except Ended as error:
+            self._process = None
+            raise _ended(error) from None
         if "kind" in answer:
             raise Misbehaviour(answer["kind"], answer["text"])
         return cast(Sequence[Any], answer["results"])
 
     def close(self) -> None:
         """End the process."""
-        process, self._process = self._process, None
-        if process is not None:
-            for stream in (process.stdin, process.stdout):
-                if stream is not None:
-                    with contextlib.suppress(OSError):
-                        stream.close()
-            process.kill()
-            process.wait()
-        if self._errors is not None:
-            self._errors.close()
-            self._errors = None
+        if self._process is not None:
+            self._process.close()
+            self._process = None
 
-    def _start(self) -> None:
-        self._errors = cast(BinaryIO, tempfile.TemporaryFile())  # noqa: SIM115 - closed by `close`
+    def _start(self) -> Process:
         try:
-            self._process = subprocess.Popen(
-                [self._python, str(Path(worker.__file__))],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors,
-                start_new_session=True,
-            )  # fmt: skip
-        except OSError as error:
-            self.close()
-            raise ValueError(f"{self._python}: {error.strerror}") from None
-        threading.Thread(target=_end_with, args=(self._process,), daemon=True).start()
+            return Process(self._python, self._first, seconds=max(self._seconds, 120.0))
+        except Absent as error:
+            raise ValueError(f"{self._first['forward']} cannot be used: {error}") from None
+
+
+class LibraryCalls:
+    """Calls an installed library of `roipool.libraries` in a process of its own.
+
+    Parameters
+    ----------
+    name : str
+        The library.
+    semantics : str
+        A row of `OPERATIONS`.
+    python : str
+        The interpreter.
+    seconds : float
+        That a call may take.
+
+    Raises
+    ------
+    ValueError
+        If it cannot be used, or has no such operation.
+    """
+
+    def __init__(self, name: str, semantics: str, python: str, seconds: float) -> None:
+        asked = _ASKED.get(oracle_of(semantics).operation.forward)
+        self._name, self._library = name, LIBRARIES[name]
+        if asked is None or asked["operation"] not in self._library.operations:
+            raise ValueError(f"{name} has no {semantics}")
+        if "." not in semantics:  # layouts, pairs of sampling ratios
+            raise ValueError(f"{name} has not all of roipool's {semantics}: name a system's")
+        self._names, self._layout = OPERATIONS[semantics].names, OPERATIONS[semantics].layouts[0]
+        self._asked = {"mode": OPERATIONS[semantics].fixed.get("mode", "avg"), **asked}
         try:
-            answer = self._asked(self._first, max(self._seconds, 120.0))
-        except Misbehaviour as error:
-            raise ValueError(f"{self._first['forward']} {error}") from None
-        if "unusable" in answer:
-            self.close()
-            raise ValueError(f"{self._first['forward']} cannot be used: {answer['unusable']}")
-        self._parameters = answer["parameters"]
+            self._worker = Worker(name, self._library, 1, python, seconds)
+        except Absent as error:
+            raise ValueError(f"{name} cannot be used: {error}") from None
 
-    def _asked(self, message: Any, seconds: float) -> Any:
-        """Return the answer to a message; raise `Misbehaviour` if the process dies of it."""
-        process = self._process
-        assert process is not None
-        assert process.stdin is not None
-        assert process.stdout is not None
-        late = threading.Event()
+    def parameters(self, which: str) -> None:
+        """Return None: it takes all that the operation has."""
 
-        def end() -> None:
-            late.set()
-            process.kill()
-
-        timer = threading.Timer(seconds, end)
-        timer.start()
+    def call(
+        self, which: str, given: Sequence[tuple[str, Any]], options: dict[str, Any]
+    ) -> Sequence[Any]:
+        """Call the operator, or its gradient with respect to the features."""
+        known = {self._names.get(name, name): value for name, value in [*given, *options.items()]}
+        task, order = self._task(known, which == "backward")
         try:
-            worker.send(cast(BinaryIO, process.stdin), message)
-            return worker.receive(cast(BinaryIO, process.stdout))
-        except (EOFError, OSError):
-            status = process.wait()
-            said = self._last_words()
-            self.close()
-            if late.is_set():
-                raise Misbehaviour("hangs", f"gives no answer in {seconds:g} s") from None
-            raise Misbehaviour("crashes", f"crashes: {_ending(status)}{said}") from None
-        except BaseException:  # Ctrl-C in the middle of an answer
-            self.close()
-            raise
-        finally:
-            timer.cancel()
+            self._library.check(task)
+        except Absent as error:
+            raise ValueError(f"{self._name} {error}") from None
+        try:
+            self._worker.prepare(task)
+            (found,) = self._worker.results()
+        except Ended as error:
+            raise _ended(error) from None
+        except Absent as error:
+            raise Misbehaviour("raises", str(error)) from None
+        if which == "backward" or len(found) != len(order):
+            return [found]
+        restored = np.empty_like(found)
+        restored[order] = found
+        return [restored]
 
-    def _last_words(self) -> str:
-        assert self._errors is not None
-        self._errors.seek(0)
-        lines = self._errors.read()[-2000:].decode(errors="replace").splitlines()
-        said = [line.strip() for line in lines if line.strip()]
-        return f", after {said[-1][:120]!r}" if said else ""
+    def close(self) -> None:
+        """End the process."""
+        self._worker.close()
+
+    def _task(self, known: dict[str, Any], backward: bool) -> tuple[Task, Any]:
+        """Return what the library is asked, and the order in which it gets the boxes."""
+        if "boxes" in known:
+            boxes, images = known["boxes"], known["box_indices"]
+        else:
+            boxes, images = known["rois"], known.get("batch_indices")
+        rois = boxes if images is None else np.column_stack([images.astype(boxes.dtype), boxes])
+        order = np.argsort(rois[:, 0], kind="stable")  # by image, as some want it
+        grad, features, size = None, known.get("features"), _size_of(known)
+        if backward:
+            grad = known["grad_output"][order]
+            features = np.zeros(known["input_shape"], grad.dtype)
+            size = grad.shape[1:3] if self._layout == "NHWC" else grad.shape[2:]
+        level = Level(features, rois[order], grad, known.get("spatial_scale", 1.0))
+        half_pixel = known.get("coordinate_transformation_mode") == "half_pixel"
+        task = Task(
+            backward=backward, argmax=False, output_size=size, layout=self._layout,
+            sampling_ratio=max(known.get("sampling_ratio", 0), 0),
+            aligned=known.get("aligned", half_pixel), levels=[level],
+            extrapolation_value=known.get("extrapolation_value", 0.0), **self._asked,
+        )  # fmt: skip
+        return task, order
 
 
-def _end_with(process: subprocess.Popen[bytes]) -> None:
-    """End the processes that a process started, once it ends: they hold its pipes open."""
-    if not hasattr(os, "waitid"):
-        return
-    with contextlib.suppress(OSError):
-        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # its number stays its own
-        os.killpg(process.pid, signal.SIGKILL)
+# What a library is asked where the oracle has a function.
+_ASKED: dict[str, dict[str, Any]] = {
+    "roi_align": {"operation": "roi_align"},
+    "mmcv_roi_align_max": {"operation": "roi_align", "mode": "max"},
+    "onnx_roi_align_max": {"operation": "roi_align", "mode": "max of corners"},
+    "roi_pool": {"operation": "roi_pool"},
+    "mmcv_roi_pool": {"operation": "roi_pool"},
+    "crop_and_resize": {"operation": "crop_and_resize"},
+}
 
 
-def _ending(status: int) -> str:
-    if status >= 0:
-        return f"the process exits with status {status}"
-    with contextlib.suppress(ValueError):
-        return f"the process ends by {signal.Signals(-status).name}"
-    return f"the process ends by signal {-status}"
+def _size_of(known: dict[str, Any]) -> tuple[int, int]:
+    if "output_height" in known:
+        return known["output_height"], known["output_width"]
+    rows, columns = known.get("crop_size", known.get("output_size", (0, 0)))
+    return int(rows), int(columns)
+
+
+def _ended(error: Ended) -> Misbehaviour:
+    return Misbehaviour("hangs", str(error)) if error.late else (
+        Misbehaviour("crashes", f"crashes: {error}"))  # fmt: skip
 
 
 def calls_of(
@@ -196,19 +219,28 @@ def calls_of(
     backward: Function | str | None = None,
     arrays: str = "numpy",
     device: str = "cpu",
-    **process: Any,
+    *,
+    semantics: str,
+    python: str = sys.executable,
+    seconds: float = SECONDS,
 ) -> Calls:
     """Return what calls an implementation: one that is named, in a process of its own."""
-    if arrays not in worker.ARRAYS:
-        raise ValueError(f"arrays must be one of {', '.join(worker.ARRAYS)}, got {arrays!r}")
+    if arrays not in ARRAYS:
+        raise ValueError(f"arrays must be one of {', '.join(ARRAYS)}, got {arrays!r}")
+    if isinstance(forward, str) and forward in LIBRARIES:
+        if (arrays, device) != ("numpy", "cpu") or backward not in (None, AUTOGRAD):
+            raise ValueError(
+                f"{forward} takes arrays 'numpy', device 'cpu' and backward 'autograd' only"
+            )
+        return LibraryCalls(forward, semantics, python, seconds)
     if isinstance(forward, str):
         if backward is not None and not isinstance(backward, str):
             raise ValueError("backward must be named as the forward is, package.module:function")
-        return Process(forward, backward, arrays=arrays, device=device, **process)
-    if isinstance(backward, str) and backward != worker.AUTOGRAD:
-        backward = worker.loaded(backward)
+        return Functions(forward, backward, arrays, device, python, seconds)
+    if isinstance(backward, str) and backward != AUTOGRAD:
+        backward = loaded(backward)
     for name, function in (("implementation", forward), ("backward", backward)):
-        if not callable(function) and function not in (None, worker.AUTOGRAD):
+        if not callable(function) and function not in (None, AUTOGRAD):
             raise TypeError(f"{name} must be a function, got {type(function).__name__}")
     if forward is None:
         raise TypeError("implementation must be a function, got None")
@@ -217,7 +249,7 @@ def calls_of(
 
 def close(calls: Calls) -> None:
     """End the process of an implementation, if it has one."""
-    if isinstance(calls, Process):
+    if isinstance(calls, (Functions, LibraryCalls)):
         calls.close()
 
 

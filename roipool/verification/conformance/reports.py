@@ -80,6 +80,22 @@ class Report:
             yield from _lines_of(diagnosis, self)
 
 
+class BadArgument(ValueError):  # noqa: N818 - a ValueError that knows which
+    """An argument of `Request` is not as it may be.
+
+    Parameters
+    ----------
+    name : str
+        Its name in `roipool.testing.assert_conforms`.
+    words : str
+        What is wrong.
+    """
+
+    def __init__(self, name: str, words: str) -> None:
+        super().__init__(f"{name}: {words}")
+        self.name, self.words = name, words
+
+
 @dataclass(frozen=True)
 class Request:
     """What to verify; see `roipool.testing.assert_conforms`."""
@@ -113,20 +129,23 @@ class Request:
         operation = OPERATIONS[self.semantics]
         _check_choices("dtypes", self.dtypes, [one for one in TYPES if one in operation.dtypes])
         _check_choices("without", self.without, KINDS)
-        if self.random_calls < 0 or self.seed < 0:
-            raise ValueError("random_calls and seed must not be negative")
-        if not self.dtypes or not self.devices:
-            raise ValueError("dtypes and devices must name one at least")
+        for name in ("random_calls", "seed"):
+            if getattr(self, name) < 0:
+                raise BadArgument(name, f"must not be negative, got {getattr(self, name)}")
+        for name in ("dtypes", "devices"):
+            if not getattr(self, name):
+                raise BadArgument(name, "must name one at least")
         names = {operation.names.get(own, own): own for own in operation.names}
         known = {name: names.get(name, name) for name in operation.options}
         for own in self.options:
             if operation.names.get(own, own) not in operation.options:
-                raise ValueError(
-                    f"options: {self.semantics} has no option {own!r}; it has "
-                    f"{', '.join(known.values()) or 'none'}"
+                raise BadArgument(
+                    "options",
+                    f"{self.semantics} has no option {own!r}; it has "
+                    f"{', '.join(known.values()) or 'none'}",
                 )
         if self.backward is not None and not operation.backward:
-            raise ValueError(f"backward: that of {self.semantics} cannot be verified")
+            raise BadArgument("backward", f"that of {self.semantics} cannot be verified")
 
     def plan(self, dtype: str) -> Plan:
         """Return which calls to make in a type."""
@@ -138,8 +157,8 @@ class Request:
         """Return what makes the calls, and the implementation, which may be a process to end."""
         self.check()
         calls = calls_of(
-            self.implementation, self.backward, self.arrays, device,
-            **(self.process if isinstance(self.implementation, str) else {}),
+            self.implementation, self.backward, self.arrays, device, semantics=self.semantics,
+            **self.process,
         )  # fmt: skip
         try:
             examiner = Examiner(
@@ -185,7 +204,7 @@ class Request:
 def _check_choices(name: str, values: Iterable[str], allowed: Collection[str]) -> None:
     for value in values:
         if value not in allowed:
-            raise ValueError(f"{name}: {value!r} is none of {', '.join(allowed)}")
+            raise BadArgument(name, f"{value!r} is none of {', '.join(allowed)}")
 
 
 # ---- Text

@@ -34,7 +34,6 @@ from .variations import (
     _first_image,
     _from_zero,
     _half_added_in_type,
-    _half_to_even,
     _held,
     _in_all_channels,
     _inside_only,
@@ -49,7 +48,6 @@ from .variations import (
     _row_before_first,
     _row_past_last,
     _rules,
-    _side,
     _sides_as_corners,
     _swapped,
     _transposed,
@@ -57,6 +55,8 @@ from .variations import (
     _turned,
     _undivided,
     _up,
+    half_to_even,
+    side_with,
 )
 
 
@@ -90,9 +90,9 @@ RULES: tuple[Rule, ...] = (
          "are a corner", _case(_sides_as_corners)),
     Rule("scale ignored", "ignores spatial_scale", _option("spatial_scale", 1.0)),
     Rule("half pixel left out", "leaves out the half-pixel shift of aligned boxes",
-         _rules(side=_side(shift=0.0))),
+         _rules(side=side_with(shift=0.0))),
     Rule("half pixel added", "shifts boxes by half a pixel even if aligned is False",
-         _rules(side=_side(shift=0.5))),
+         _rules(side=side_with(shift=0.5))),
     Rule("aligned ignored", "takes aligned=True for False: no half-pixel shift, and sides of at "
          "least one cell", _option("aligned", False)),
     Rule("always aligned", "takes aligned=False for True: a half-pixel shift, and sides of any "
@@ -100,13 +100,13 @@ RULES: tuple[Rule, ...] = (
     Rule("mode ignored", "takes half_pixel for output_half_pixel",
          _option("coordinate_transformation_mode", "output_half_pixel")),
     Rule("+1 added", "adds 1 to the width and height of boxes (end - start + 1); a box here "
-         "ends at its corner", _rules(side=_side(extra=1.0))),
+         "ends at its corner", _rules(side=side_with(extra=1.0))),
     Rule("box rounded", "rounds boxes to whole cells first, as ROI pooling does",
-         _rules(side=_side(rounded=True))),
+         _rules(side=side_with(round_corner=_round_half_away))),
     Rule("side not held at 1", "does not hold sides at one cell at least where aligned is False",
-         _rules(side=_side(least=False))),
+         _rules(side=side_with(least=False))),
     Rule("side held at 1", "holds sides at one cell at least even where aligned is True",
-         _rules(side=_side(least=True))),
+         _rules(side=side_with(least=True))),
     Rule("turns the other way", "turns boxes the other way: clockwise for counter-clockwise",
          _case(_turned)),
     Rule("not finite is 0", "takes coordinates that are not finite for 0; such a box pools to "
@@ -177,7 +177,7 @@ RULES: tuple[Rule, ...] = (
          "reads cell H", _rules(neighbours=_row_past_last)),
     # Pooling of cells
     Rule("half to even", "rounds halves to even; here they go away from zero",
-         _rules(round_corner=_half_to_even)),
+         _rules(round_corner=half_to_even)),
     Rule("halves up", "rounds by floor(x + 0.5): negative halves go up; here "
          "they go away from zero",
          _rules(round_corner=_up)),
@@ -234,7 +234,7 @@ RULES: tuple[Rule, ...] = (
     Rule("extrapolation_value ignored", "ignores extrapolation_value: it is 0",
          _option("extrapolation_value", 0.0)),
     Rule("nearest, half to even", "rounds halves to even in nearest sampling; they go away from "
-         "zero", _rules(nearest=_half_to_even)),
+         "zero", _rules(nearest=half_to_even)),
     Rule("nearest floored", "floors positions in nearest sampling; they are rounded",
          _rules(nearest=math.floor)),
     Rule("last cell not pinned", "leaves the last cell where rounding puts it; it is exactly on "

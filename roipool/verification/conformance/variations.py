@@ -114,23 +114,25 @@ def _sides_as_corners(case: Case) -> Case:
     return replace(case, rois=table)
 
 
-def _side(
-    *, shift: float | None = None, extra: float = 0.0, least: bool | None = None,
-    rounded: bool = False,
+def side_with(
+    *, shift: float | None = None, extra: float = 0.0, pixels: float = 0.0,
+    least: bool | None = None, round_corner: Callable[[Any], int] | None = None,
 ) -> Callable[..., Any]:  # fmt: skip
     """Return the start and length of a side of ROI align, with something else about it.
 
-    `shift` is in cells, by default half a cell if aligned; `least` says whether a side is at least
-    a cell long, by default if not aligned.
+    `shift` is in cells, by default half a cell if aligned; the side is `extra` cells longer, and
+    ends so many `pixels` later; `least` says whether it is at least a cell long, by default if not
+    aligned.
     """
 
     def side(first: float, last: float, scale: float, aligned: bool, real: Any) -> Any:
-        offset = real((0.5 if aligned else 0.0) if shift is None else shift)
-        start, end = real(first) * real(scale) - offset, real(last) * real(scale) - offset
+        start, end = real(first) * real(scale), (real(last) + real(pixels)) * real(scale)
         if not (np.isfinite(start) and np.isfinite(end)):
             return real(math.nan), real(math.nan), False
-        if rounded:
-            start, end = real(_round_half_away(start)), real(_round_half_away(end))
+        if round_corner is not None:
+            start, end = real(round_corner(start)), real(round_corner(end))
+        offset = real((0.5 if aligned else 0.0) if shift is None else shift)
+        start, end = start - offset, end - offset
         length = end - start + real(extra)
         if (not aligned if least is None else least) and length < 1:
             return start, real(1), True
@@ -251,7 +253,8 @@ def _last_first(found: Bin) -> Bin:
 # ---- Pooling, cells and their argmax
 
 
-def _half_to_even(value: Any) -> int:
+def half_to_even(value: Any) -> int:
+    """Return the nearest integer, of two the even one."""
     return int(np.rint(value))
 
 

@@ -19,7 +19,7 @@ _backend: dict[str, ModuleType] = {}
 
 def why_not() -> str | None:
     """Return what is missing, or None."""
-    return None if compiler.COMPILER else "the emulator needs a C++ compiler (CXX, g++ or c++)"
+    return None if compiler.COMPILER else "the emulator needs POSIX and a C++ compiler (CXX or g++)"
 
 
 @contextmanager

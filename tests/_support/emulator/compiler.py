@@ -6,12 +6,12 @@ What runs a kernel's threads (runtime.cpp) is a library of its own, compiled onc
 from __future__ import annotations
 
 import ctypes
-import fcntl
 import hashlib
 import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -26,6 +26,8 @@ Extent = tuple[int, int]  # address and bytes of an array that a kernel is given
 
 FOLDER = Path(__file__).parent
 COMPILER = shutil.which(os.environ.get("CXX", "g++").split()[0]) or shutil.which("c++")
+if sys.platform == "win32":  # which has no ucontext.h
+    COMPILER = None
 FLAGS = (
     "-std=c++17", "-O0", "-fPIC", "-shared", "-fvisibility=hidden", "-ffp-contract=off",
     "-fno-math-errno", "-Wno-unused", "-x", "c++",
@@ -59,7 +61,7 @@ def cache_folder() -> Path:
 def compiler_version() -> str:
     """Return what the compiler says of itself."""
     if COMPILER is None:
-        raise RuntimeError("the emulator needs a C++ compiler (CXX, g++ or c++)")
+        raise RuntimeError("the emulator needs POSIX and a C++ compiler (CXX or g++)")
     command = [COMPILER, "--version"]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
@@ -137,6 +139,8 @@ def library(source: str, options: tuple[str, ...] = FLAGS, folder: Path = FOLDER
 @contextmanager
 def only_process(lock: Path) -> Iterator[None]:
     """Wait until no other process is here: tests run in several."""
+    import fcntl
+
     with lock.open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         yield

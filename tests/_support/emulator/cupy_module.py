@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
+from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
@@ -78,6 +79,9 @@ def no_reads() -> Iterator[None]:
         _reads_allowed = True
 
 
+_arrays: WeakValueDictionary[int, ndarray] = WeakValueDictionary()  # all that there are
+
+
 class ndarray(Arithmetic):  # noqa: N801 - CuPy's name
     """An array in device memory."""
 
@@ -94,6 +98,10 @@ class ndarray(Arithmetic):  # noqa: N801 - CuPy's name
     flags = property(lambda self: Flags(self._memory.flags))
     data = property(lambda self: MemoryPointer(self._memory.ctypes.data))
     device = property(lambda self: Device())
+
+    def __init__(self, memory: HostArray) -> None:
+        super().__init__(memory)
+        _arrays[id(self)] = self
 
     def __len__(self) -> int:
         return len(self._memory)
@@ -271,6 +279,7 @@ class RawKernel:
         assert len(args) == len(kernel.sizes), f"{self.name} takes {len(kernel.sizes)} arguments"
         held = [_argument(value, size) for value, size in zip(args, kernel.sizes, strict=True)]
         extents = [_extent(value) for value in args if isinstance(value, ndarray)]
+        extents += [_extent(value) for value in _arrays_within(args)]
         sizes = _three(grid), _three(block), shared_mem
 
         def work() -> None:
@@ -287,6 +296,22 @@ def _three(sizes: tuple[int, ...]) -> tuple[int, ...]:
     assert sizes[0] < 2**31
     assert math.prod(sizes[1:]) < 2**16
     return (*sizes, 1, 1)[:3]
+
+
+def _arrays_within(args: tuple[Any, ...]) -> list[ndarray]:
+    """Return the arrays whose addresses are in structures: unsigned numbers of 64 bits."""
+    found: set[int] = set()
+
+    def look(value: Any) -> None:
+        for name in value.dtype.names or ():
+            look(value[name])
+        if value.dtype == np.uintp:
+            found.update(value.ravel().tolist())
+
+    for value in args:
+        if isinstance(value, np.ndarray) and value.dtype.names:
+            look(value)
+    return [array for array in list(_arrays.values()) if array.size and array.data.ptr in found]
 
 
 def _extent(array: ndarray) -> compiler.Extent:

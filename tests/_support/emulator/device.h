@@ -56,6 +56,23 @@ inline unsigned __ballot_sync(unsigned, bool vote) {
 }
 inline int __any_sync(unsigned all, bool vote) { return __ballot_sync(all, vote) != 0; }
 
+// Threads change at barriers alone.
+inline int atomicAdd(int* address, int value) {
+  const int before = *address;
+  *address += value;
+  return before;
+}
+inline int atomicMin(int* address, int value) {
+  const int before = *address;
+  if (value < before) *address = value;
+  return before;
+}
+inline int atomicMax(int* address, int value) {
+  const int before = *address;
+  if (value > before) *address = value;
+  return before;
+}
+
 inline int __popc(unsigned bits) { return __builtin_popcount(bits); }
 inline int __clz(int bits) { return bits == 0 ? 32 : __builtin_clz(static_cast<unsigned>(bits)); }
 inline int __ffs(unsigned bits) { return __builtin_ffs(static_cast<int>(bits)); }

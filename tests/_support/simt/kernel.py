@@ -136,7 +136,7 @@ def why_not() -> str | None:
         nvrtc.library()
     except FileNotFoundError as error:
         return str(error)
-    return None if compiler.COMPILER else "the simulator needs a C++ compiler (CXX, g++ or c++)"
+    return None if compiler.COMPILER else "the simulator needs POSIX and a compiler (CXX or g++)"
 
 
 @cache

@@ -82,9 +82,10 @@ struct Access {
   int warp_barriers = 0;  // of its warp
 };
 struct Piece {
-  Access write, read;
+  Access write, read, atomic;
   bool several_lanes = false;  // of the reader's warp have read it since
   bool several_warps = false;
+  bool several_atomics = false;  // by different threads, without a barrier between
 };
 
 // An array that a kernel was given. Pieces are those of global memory: blocks may only share what

@@ -96,7 +96,11 @@ struct Request {
 
 // ---- Races
 
-void check_shared(const Request& request, int lane, bool writes) {
+enum Kind { loads, stores, atomics };
+
+// Atomics are in no race with each other.
+void check_shared(const Request& request, int lane, Kind kind) {
+  const bool writes = kind != loads;
   Warp& warp = request.warp;
   Block& block = *warp.block;
   const int thread = warp.first_thread + lane;
@@ -119,6 +123,10 @@ void check_shared(const Request& request, int lane, bool writes) {
   for (u64 at = first; at <= last; ++at) {
     Piece& piece = block.pieces[at];
     if (unordered(piece.write)) race(piece.write, writes ? "writes" : "a write and a read");
+    const bool atomic_since = piece.atomic.thread >= 0 && piece.atomic.barriers == block.barriers;
+    if (kind != atomics && (unordered(piece.atomic) || (atomic_since && piece.several_atomics))) {
+      race(piece.atomic, writes ? "an atomic and a write" : "an atomic and a read");
+    }
     const bool read_since = piece.read.thread >= 0 && piece.read.barriers == block.barriers;
     if (writes) {
       const bool by_lanes = piece.several_lanes && same_warp(piece.read) &&
@@ -126,7 +134,12 @@ void check_shared(const Request& request, int lane, bool writes) {
       if (unordered(piece.read) || (read_since && (piece.several_warps || by_lanes))) {
         race(piece.read, "a read and a write");
       }
-      piece = {now, Access(), false, false};
+      const bool several = atomic_since && (piece.several_atomics || piece.atomic.thread != thread);
+      if (kind == atomics) {
+        piece = {piece.write, Access(), now, false, false, several};
+      } else {
+        piece = {now, Access(), Access(), false, false, false};
+      }
       continue;
     }
     const bool same = same_warp(piece.read);
@@ -189,8 +202,6 @@ void count_shared(const Request& request) {
   ++counts.shared_requests;
 }
 
-enum Kind { loads, stores, adds };
-
 void count_global(const Request& request, Kind kind) {
   Machine& machine = request.warp.block->machine;
   Counts& counts = *machine.counts;
@@ -222,7 +233,7 @@ void count_global(const Request& request, Kind kind) {
 void account(const Request& request, Kind kind) {
   if (request.space == shared_memory) {
     count_shared(request);
-    for_each_lane(request.mask, [&](int lane) { check_shared(request, lane, kind != loads); });
+    for_each_lane(request.mask, [&](int lane) { check_shared(request, lane, kind); });
   } else if (request.space == global_memory) {
     count_global(request, kind);
   } else if (request.space == local_memory) {
@@ -263,11 +274,11 @@ static void store(Warp& warp, const Instruction& instruction, u32 mask) {
   });
 }
 
-// Lanes that add to one address do so in turn. `red` has no register for what was there before.
-template <class T>
-static void atomic_add(Warp& warp, const Instruction& instruction, u32 mask) {
+// Lanes whose address is one do so in turn. `red` has no register for what was there before.
+template <class T, T combine(T, T)>
+static void atomic(Warp& warp, const Instruction& instruction, u32 mask) {
   const Request request(warp, instruction, mask, instruction.operands[1]);
-  account(request, adds);
+  account(request, atomics);
   u64 addresses[warp_size];
   int different = 0;
   for_each_lane(mask, [&](int lane) {
@@ -280,20 +291,29 @@ static void atomic_add(Warp& warp, const Instruction& instruction, u32 mask) {
   for_each_lane(mask, [&](int lane) {
     T before;
     memcpy(&before, request.host[lane], sizeof before);
-    const T sum = before + value_of<T>(warp.lanes(instruction.operands[2])[lane]);
-    memcpy(request.host[lane], &sum, sizeof sum);
+    const T after = combine(before, value_of<T>(warp.lanes(instruction.operands[2])[lane]));
+    memcpy(request.host[lane], &after, sizeof after);
     if (instruction.operands[0] >= 0) warp.lanes(instruction.operands[0])[lane] = bits_of(before);
   });
 }
 
+template <class T>
+static T sum_of(T a, T b) {
+  return a + b;
+}
+static s32 smaller(s32 a, s32 b) { return std::min(a, b); }
+static s32 larger(s32 a, s32 b) { return std::max(a, b); }
+
 void enter_memory(Table& table) {
   table["ld"] = load;
   table["st"] = store;
-  for (const char* name : {"atom.add.", "red.add."}) {
-    table[name + std::string("f32")] = atomic_add<f32>;
-    table[name + std::string("f64")] = atomic_add<f64>;
-    table[name + std::string("u32")] = atomic_add<u32>;
-    table[name + std::string("u64")] = atomic_add<u64>;
+  for (const std::string name : {"atom", "red"}) {
+    table[name + ".add.f32"] = atomic<f32, sum_of>;
+    table[name + ".add.f64"] = atomic<f64, sum_of>;
+    table[name + ".add.u32"] = atomic<u32, sum_of>;
+    table[name + ".add.u64"] = atomic<u64, sum_of>;
+    table[name + ".min.s32"] = atomic<s32, smaller>;
+    table[name + ".max.s32"] = atomic<s32, larger>;
   }
 }
 

@@ -281,7 +281,10 @@ class Assembler:
         into["is_signed"] = type_name[0] == "s"
         if parts[0] in ("ld", "st"):
             return parts[0]
-        return f"{parts[0]}.add.{type_name.replace('s', 'u')}"
+        operation = next(part for part in parts if part in ("add", "min", "max"))
+        if operation == "add":
+            type_name = type_name.replace("s", "u")
+        return f"{parts[0]}.{operation}.{type_name}"
 
     def memory_operands(self, source: Source) -> list[str]:
         """Return values and address: those of a load come first, of a store last."""

@@ -95,13 +95,29 @@ function drawWhole() {
 
 let zoomView = null;
 
+function extremes(bins) {
+  const all = bins.flat();
+  return all.length ? [Math.min(...all), Math.max(...all)] : [];
+}
+
+// A sample of a grid that is turned around the origin and moved.
+function turned({ turn: [cosine, sine, down, across] }, x, y) {
+  return [y * sine + x * cosine + across, y * cosine - x * sine + down];
+}
+
 // What is enlarged: the box, and every sample of the system, with some room.
 function window_(box, samples) {
   const xs = box.corners.map((corner) => corner[0]);
   const ys = box.corners.map((corner) => corner[1]);
   if (samples) {
-    for (const bin of samples.x) xs.push(...bin);
-    for (const bin of samples.y) ys.push(...bin);
+    // The farthest samples are at the corners of their grid, however it is turned.
+    for (const x of extremes(samples.x)) {
+      for (const y of extremes(samples.y)) {
+        const [px, py] = turned(samples, x, y);
+        xs.push(px);
+        ys.push(py);
+      }
+    }
   }
   const [x1, x2] = [Math.min(...xs), Math.max(...xs)];
   const [y1, y2] = [Math.min(...ys), Math.max(...ys)];
@@ -125,7 +141,7 @@ function drawZoom() {
   drawPicture(context, zoomView);
   drawCells(context, canvas);
   drawBins(context, box);
-  let caption = data.rotated ? "Samples of rotated boxes are not drawn." : "Its samples are not known here.";
+  let caption = "Its samples are not known here.";
   if (samples) caption = drawSamples(context, samples);
   find("samples").textContent = caption;
 }
@@ -189,10 +205,9 @@ function drawBins(context, box) {
 function drawSamples(context, samples) {
   const across = samples.x.reduce((sum, bin) => sum + bin.length, 0);
   const down = samples.y.reduce((sum, bin) => sum + bin.length, 0);
-  const spacing = Math.min(
-    Math.abs(zoomView.x(samples.span[0]) - zoomView.x(0)) / Math.max(across, 1),
-    Math.abs(zoomView.y(samples.span[1]) - zoomView.y(0)) / Math.max(down, 1),
-  );
+  const [a, b, , d] = data.boxes[state.box].corners;
+  const side = ([x1, y1], [x2, y2]) => zoomView.scale * Math.hypot(x2 - x1, y2 - y1);
+  const spacing = Math.min(side(a, b) / Math.max(across, 1), side(a, d) / Math.max(down, 1));
   const size = Math.min(Math.max(spacing * 0.32, 0.7), 5);
   context.globalAlpha = size < 1.5 ? 0.5 : 1; // many small ones must not hide the picture
   samples.y.forEach((ys, i) =>
@@ -201,7 +216,8 @@ function drawSamples(context, samples) {
       context.fillStyle = here ? "#ffd400" : (i + j) % 2 ? "#00c2ff" : "#ff8a00";
       for (const y of ys) {
         for (const x of xs) {
-          const [px, py] = [zoomView.x(x), zoomView.y(y)];
+          const at = turned(samples, x, y);
+          const [px, py] = [zoomView.x(at[0]), zoomView.y(at[1])];
           context.beginPath();
           if (samples.whole) context.rect(px - size, py - size, 2 * size, 2 * size);
           else context.arc(px, py, size, 0, 7);

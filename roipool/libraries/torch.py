@@ -95,6 +95,7 @@ class Mmcv(_Differentiable):
     """mmcv's own operators, where it was built with them."""
 
     modules = ("torch", "mmcv")
+    operations = (*Library.operations, "roi_align_rotated")
     modes = ("avg", "max")
 
     def __init__(self, threads: int, device: str = "cpu") -> None:
@@ -106,21 +107,27 @@ class Mmcv(_Differentiable):
     def forward(self, task: Task, x: Any, rois: Any, scale: float) -> Any:
         if task.operation == "roi_pool":
             return self.ops.roi_pool(x, rois, task.output_size, scale)
-        sampling = task.sampling_ratio, task.mode, task.aligned
-        return self.ops.roi_align(x, rois, task.output_size, scale, *sampling)
+        size, ratio = task.output_size, task.sampling_ratio
+        if task.operation == "roi_align_rotated":
+            return self.ops.roi_align_rotated(x, rois, size, scale, ratio, task.aligned)
+        return self.ops.roi_align(x, rois, size, scale, ratio, task.mode, task.aligned)
 
 
 class Detectron2(_Differentiable):
-    """detectron2's layer, which calls torchvision's operator."""
+    """detectron2's layers; ROIAlign calls torchvision's operator."""
 
     modules = ("torch", "detectron2")
-    operations = ("roi_align",)
+    operations = ("roi_align", "roi_align_rotated")
 
     def __init__(self, threads: int, device: str = "cpu") -> None:
         super().__init__(threads, device)
-        from detectron2.layers import ROIAlign
+        from detectron2.layers import ROIAlign, ROIAlignRotated
 
-        self.layer = ROIAlign
+        self.upright, self.rotated = ROIAlign, ROIAlignRotated
 
     def forward(self, task: Task, x: Any, rois: Any, scale: float) -> Any:
-        return self.layer(task.output_size, scale, task.sampling_ratio, task.aligned)(x, rois)
+        sampling = task.output_size, scale, task.sampling_ratio
+        if task.operation == "roi_align":
+            return self.upright(*sampling, task.aligned)(x, rois)
+        degrees = self.torch.cat([rois[:, :5], self.torch.rad2deg(rois[:, 5:])], dim=1)
+        return self.rotated(*sampling)(x, degrees)

@@ -39,7 +39,13 @@ class TensorFlow(Library):
         images = constant(level.rois[:, 0].astype(np.int32))
         if not task.backward:
             x, size = constant(level.features), constant(np.array(task.output_size, np.int32))
-            return lambda: raw.CropAndResize(image=x, boxes=boxes, box_ind=images, crop_size=size)
+            return lambda: raw.CropAndResize(
+                image=x,
+                boxes=boxes,
+                box_ind=images,
+                crop_size=size,
+                extrapolation_value=task.extrapolation_value,
+            )
         grad = constant(level.grad.astype(np.float32))
         if task.wrt == "boxes":
             x = constant(level.features)

@@ -3,9 +3,10 @@
 To add a library, write its class in a file of its own and list it in `LIBRARIES`. A library is
 imported when an object is made of its class, never before.
 
-This package is also a program: ``python libraries NAME THREADS`` serves one library to another
-process, often from another environment (`worker` starts it). It therefore needs nothing but NumPy
-and that library, imports its own modules relatively, and keeps to what Python 3.8 understands.
+This package is also a program: ``python roipool/libraries`` serves a library, or anybody's
+functions, to another process, often from another environment. It therefore needs nothing but NumPy
+and what it serves, imports its own modules relatively, and keeps to what Python 3.8 understands.
+The other side, `process` and `worker`, does not.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Writes docs/conformance.md: what installed libraries do where they differ from their definition.
 
-    python scripts/conformance/run.py --python torch=VENV/bin/python --python mxnet=... > report.md
+    python scripts/conformance.py --python torch=VENV/bin/python --python mxnet=... > report.md
 
 runs every line of the table below in the interpreter named for it, from the root of the source
 tree. Each line of the report is a command that anyone can repeat.
@@ -24,7 +24,7 @@ from roipool._system_info import processor
 from roipool.cli.text import printable
 from roipool.verification.conformance.reports import Report, Request, smallest_call
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 AWKWARD = "non-finite-boxes,huge-boxes"
 
 
@@ -44,7 +44,7 @@ class Line(NamedTuple):
 
 
 TORCH = ("torch", "torchvision")
-OURS = "scripts.conformance"
+BEYOND = AWKWARD + ",reversed-boxes,empty-boxes,empty-arrays"
 LINES = (
     Line("torch", TORCH, "torchvision.ops:roi_align", "torchvision.roi_align", "autograd",
          "torch", calls=0),
@@ -53,29 +53,23 @@ LINES = (
     Line("torch", TORCH, "torchvision.ops:roi_align", "torchvision.roi_align", "autograd",
          "torch", "float16", AWKWARD + ",non-finite-cells"),
     Line("torch", TORCH, "torchvision.ops:roi_pool", "torchvision.roi_pool", "autograd", "torch"),
-    Line("torch", ("onnxruntime",), f"{OURS}.onnxruntime_ops:roi_align", "onnx.RoiAlign"),
-    Line("torch", ("onnxruntime",), f"{OURS}.onnxruntime_ops:roi_align", "onnx.RoiAlign max"),
-    Line("torch", ("onnxruntime",), f"{OURS}.onnxruntime_ops:max_roi_pool", "onnx.MaxRoiPool"),
-    Line("tensorflow", ("tensorflow-cpu",), f"{OURS}.tensorflow_ops:crop_and_resize",
-         "tensorflow.crop_and_resize", f"{OURS}.tensorflow_ops:crop_and_resize_backward"),
-    Line("openvino", ("openvino",), f"{OURS}.openvino_ops:roi_align", "torchvision.roi_align",
-         calls=0, timeout=5),
-    Line("openvino", ("openvino",), f"{OURS}.openvino_ops:roi_align", "torchvision.roi_align",
-         without=AWKWARD + ",reversed-boxes,empty-boxes,empty-arrays", calls=100),
-    Line("openvino", ("openvino",), f"{OURS}.openvino_ops:roi_pool", "torchvision.roi_pool",
-         calls=100),
-    Line("mxnet", ("mxnet",), f"{OURS}.mxnet_ops:roi_pooling", "mxnet.ROIPooling"),
-    Line("mxnet", ("mxnet",), f"{OURS}.mxnet_ops:roi_align", "mxnet.contrib_ROIAlign",
-         f"{OURS}.mxnet_ops:roi_align_backward", calls=0),
-    Line("mxnet", ("mxnet",), f"{OURS}.mxnet_ops:roi_align", "mxnet.contrib_ROIAlign",
-         f"{OURS}.mxnet_ops:roi_align_backward",
-         without=AWKWARD + ",reversed-boxes,empty-boxes,empty-arrays"),
-    Line("paddle", ("paddlepaddle",), f"{OURS}.paddle_ops:roi_pool", "torchvision.roi_pool"),
-    Line("paddle", ("paddlepaddle",), f"{OURS}.paddle_ops:roi_align", "torchvision.roi_align",
-         f"{OURS}.paddle_ops:roi_align_backward", calls=0),
-    Line("paddle", ("paddlepaddle",), f"{OURS}.paddle_ops:roi_align", "torchvision.roi_align",
-         f"{OURS}.paddle_ops:roi_align_backward",
-         without=AWKWARD + ",reversed-boxes,empty-boxes,empty-arrays"),
+    Line("torch", ("onnxruntime",), "onnxruntime", "onnx.RoiAlign"),
+    Line("torch", ("onnxruntime",), "onnxruntime", "onnx.RoiAlign max"),
+    Line("torch", ("onnxruntime",), "onnxruntime", "onnx.MaxRoiPool"),
+    Line("tensorflow", ("tensorflow-cpu",), "tensorflow", "tensorflow.crop_and_resize", "autograd"),
+    Line("openvino", ("openvino",), "openvino", "torchvision.roi_align", calls=0, timeout=5),
+    Line("openvino", ("openvino",), "openvino", "torchvision.roi_align", without=BEYOND, calls=100),
+    Line("openvino", ("openvino",), "openvino", "torchvision.roi_pool", calls=100),
+    Line("mxnet", ("mxnet",), "mxnet", "mxnet.ROIPooling"),
+    Line("mxnet", ("mxnet",), "mxnet", "mxnet.contrib_ROIAlign", "autograd", calls=0),
+    Line("mxnet", ("mxnet",), "mxnet", "mxnet.contrib_ROIAlign", "autograd", without=BEYOND),
+    Line("paddle", ("paddlepaddle",), "paddle", "torchvision.roi_pool"),
+    Line("paddle", ("paddlepaddle",), "paddle", "torchvision.roi_align", "autograd", calls=0),
+    Line("paddle", ("paddlepaddle",), "paddle", "torchvision.roi_align", "autograd",
+         without=BEYOND),
+    Line("mmcv", ("torch", "mmcv"), "mmcv", "mmcv.roi_align", "autograd", calls=0),
+    Line("mmcv", ("torch", "mmcv"), "mmcv", "mmcv.roi_align", "autograd", without=AWKWARD),
+    Line("mmcv", ("torch", "mmcv"), "mmcv", "mmcv.roi_align max", without=AWKWARD),
 )  # fmt: skip
 
 
@@ -122,7 +116,7 @@ def section(line: Line, python: str) -> list[str]:
     wrong = sum(bool(outcome.failures) for outcome in report.outcomes)
     found = [
         (
-            f"## {line.implementation.rpartition('.')[2].replace(':', ' ')} as {line.semantics}, "
+            f"## {line.implementation} as {line.semantics}, "
             f"{line.dtype}, {versions(python, line.packages)}"
         ),
         "",

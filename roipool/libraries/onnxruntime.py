@@ -42,7 +42,8 @@ class OnnxRuntime(Library):
         feeds["rois"] = np.ascontiguousarray(feeds["rois"][:, 1:])
         if crop:
             feeds["size"] = np.array(size, np.int32)
-            return self._session("CropAndResize", feeds, {}, "com.microsoft")
+            outside = {"extrapolation_value": task.extrapolation_value}
+            return self._session("CropAndResize", feeds, outside, "com.microsoft")
         attributes = {
             "output_height": size[0],
             "output_width": size[1],

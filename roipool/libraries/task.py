@@ -1,14 +1,10 @@
-"""What a library is asked to compute, and its way to another process."""
+"""What a library is asked to compute."""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
-__all__ = ["Level", "Task", "load", "save"]
+__all__ = ["Level", "Task", "as_message", "task_of"]
 
 
 class Level(NamedTuple):
@@ -18,9 +14,10 @@ class Level(NamedTuple):
     ----------
     features : ndarray
         In the task's layout.
-    rois : (K, 5) float32 or float64 ndarray
+    rois : (K, 5) or (K, 6) float32 or float64 ndarray
         Rows ``[image, x1, y1, x2, y2]`` in pixels, sorted by image; for crop_and_resize
-        ``[image, y1, x1, y2, x2]``, normalised.
+        ``[image, y1, x1, y2, x2]``, normalised; for roi_align_rotated (K, 6), ``[image, cx, cy,
+        width, height, angle]``, the angle in radians, counter-clockwise.
     grad : ndarray or None
         The gradient of the output, for a backward.
     scale : float
@@ -38,7 +35,7 @@ class Task(NamedTuple):
 
     Attributes
     ----------
-    operation : {"roi_align", "roi_pool", "crop_and_resize"}
+    operation : {"roi_align", "roi_pool", "crop_and_resize", "roi_align_rotated"}
         Its forward, or its backward.
     backward : bool
         Which of the two.
@@ -58,6 +55,8 @@ class Task(NamedTuple):
         The calls that make up one round.
     wrt : {"features", "boxes"}
         What a backward differentiates with respect to.
+    extrapolation_value : float
+        Of crop_and_resize: of samples outside the map.
     """
 
     operation: str
@@ -70,33 +69,14 @@ class Task(NamedTuple):
     layout: str
     levels: list[Level]
     wrt: str = "features"
+    extrapolation_value: float = 0.0
 
 
-def save(task: Task, folder: Path) -> None:
-    """Write a task where another process can `load` it."""
-    plain = task._replace(levels=[])._asdict()
-    plain["scales"] = [level.scale for level in task.levels]
-    (folder / "task.json").write_text(json.dumps(plain))
-    for number, level in enumerate(task.levels):
-        for name in ("features", "rois", "grad"):
-            array = getattr(level, name)
-            if array is not None:
-                np.save(str(folder / f"{name}{number}.npy"), array)
+def as_message(task: Task) -> dict[str, Any]:
+    """Return a task as another process can be told it."""
+    return {**task._asdict(), "levels": [level._asdict() for level in task.levels]}
 
 
-def load(folder: Path) -> Task:
-    """Read a task that `save` wrote."""
-    plain = json.loads((folder / "task.json").read_text())
-
-    def array(name: str, number: int) -> Any:
-        path = folder / f"{name}{number}.npy"
-        return np.load(str(path)) if path.exists() else None
-
-    plain["levels"] = [
-        Level(
-            features=array("features", n), rois=array("rois", n), grad=array("grad", n), scale=scale
-        )
-        for n, scale in enumerate(plain.pop("scales"))
-    ]
-    plain["output_size"] = tuple(plain["output_size"])
-    return Task(**plain)
+def task_of(message: dict[str, Any]) -> Task:
+    """Return the task of a message."""
+    return Task(**{**message, "levels": [Level(**level) for level in message["levels"]]})

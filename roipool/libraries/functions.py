@@ -1,24 +1,17 @@
-"""Calls somebody else's implementation: in this process, or as a program in another one.
-
-``python worker.py`` serves calls through its standard streams. It needs nothing but NumPy and what
-the implementation needs, and keeps to what Python 3.8 understands, so that it also runs in the
-environments of old libraries, without roipool. A message is JSON, followed by the arrays' bytes.
-"""
+"""Anybody's functions, called with NumPy arrays as they want them."""
 
 from __future__ import annotations
 
 import importlib
 import inspect
-import json
-import os
-import struct
-import sys
 from collections.abc import Callable, Sequence
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
-__all__ = ["ARRAYS", "AUTOGRAD", "Caller", "Misbehaviour", "loaded", "receive", "send"]
+from .messages import dtype_of
+
+__all__ = ["ARRAYS", "AUTOGRAD", "MAX_MESSAGE", "Caller", "Misbehaviour", "loaded"]
 
 AUTOGRAD = "autograd"  # stands for a backward: what torch differentiates
 MAX_MESSAGE = 300
@@ -119,7 +112,7 @@ class TorchArrays(NumpyArrays):
             return np.asarray(array)
         host = array.detach().cpu().contiguous()
         if host.dtype == self.torch.bfloat16:
-            return host.view(self.torch.int16).numpy().view(_dtype("bfloat16"))
+            return host.view(self.torch.int16).numpy().view(dtype_of("bfloat16"))
         return host.numpy()
 
 
@@ -161,12 +154,6 @@ class JaxArrays(NumpyArrays):
 
 
 ARRAYS = {"numpy": NumpyArrays, "torch": TorchArrays, "cupy": CupyArrays, "jax": JaxArrays}
-
-
-def _dtype(name: str) -> Any:
-    if name == "bfloat16":
-        return np.dtype(importlib.import_module("ml_dtypes").bfloat16)
-    return np.dtype(name)
 
 
 # ---- Calls
@@ -279,120 +266,3 @@ class Caller:
         if array.dtype.kind not in "fiub" and array.dtype.name != "bfloat16":
             raise Misbehaviour("returns no array", f"returns an array of dtype {array.dtype}")
         return array
-
-
-# ---- Messages
-
-
-def send(stream: BinaryIO, message: Any) -> None:
-    """Write a message, whose values may be arrays and tuples, too."""
-    arrays: list[Any] = []
-
-    def plain(value: Any) -> Any:
-        if isinstance(value, np.ndarray):
-            arrays.append(np.ascontiguousarray(value))
-            return {"array": [value.dtype.name, list(value.shape)]}
-        if isinstance(value, tuple):
-            return {"tuple": [plain(one) for one in value]}
-        if isinstance(value, list):
-            return [plain(one) for one in value]
-        if isinstance(value, dict):
-            return {name: plain(one) for name, one in value.items()}
-        return value.item() if isinstance(value, np.generic) else value
-
-    header = json.dumps(plain(message)).encode()
-    stream.write(struct.pack("<Q", len(header)) + header)
-    for array in arrays:
-        stream.write(array.tobytes())
-    stream.flush()
-
-
-def receive(stream: BinaryIO) -> Any:
-    """Read a message.
-
-    Raises
-    ------
-    EOFError
-        If there is none, or only a part of one.
-    """
-    (size,) = struct.unpack("<Q", _exactly(stream, 8))
-
-    def rich(value: Any) -> Any:
-        if isinstance(value, list):
-            return [rich(one) for one in value]
-        if not isinstance(value, dict):
-            return value
-        if "array" in value:
-            dtype, shape = _dtype(value["array"][0]), tuple(value["array"][1])
-            count = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-            return np.frombuffer(_exactly(stream, count), dtype).reshape(shape)
-        if "tuple" in value:
-            return tuple(rich(one) for one in value["tuple"])
-        return {name: rich(one) for name, one in value.items()}
-
-    return rich(json.loads(_exactly(stream, size).decode()))
-
-
-def _exactly(stream: BinaryIO, count: int) -> bytes:
-    data = b""
-    while len(data) < count:
-        part = stream.read(count - len(data))
-        if not part:
-            raise EOFError
-        data += part
-    return data
-
-
-# ---- The program
-
-
-def serve() -> None:
-    """Answer another process until it closes the pipe."""
-    # Implementations print; only answers may reach the other process.
-    replies = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
-    requests = sys.stdin.buffer
-    first = receive(requests)
-    sys.path[0] = first["folder"]  # not this file's, whose neighbours are no modules
-    try:
-        _limit_memory(first["memory"])
-        backward = first["backward"]
-        caller = Caller(
-            loaded(first["forward"]),
-            loaded(backward) if backward not in (None, AUTOGRAD) else backward,
-            first["arrays"],
-            first["device"],
-        )
-    except BaseException as error:  # noqa: BLE001 - modules raise, and exit, as they like
-        text = str(error) if isinstance(error, ValueError) else _described(error)
-        send(replies, {"unusable": text[:MAX_MESSAGE]})
-        return
-    send(replies, {"parameters": {name: caller.parameters(name) for name in caller.functions}})
-    while True:
-        try:
-            request = receive(requests)
-        except EOFError:
-            return
-        try:
-            answer: Any = {"results": caller.call(*request)}
-        except Misbehaviour as error:
-            answer = {"kind": error.kind, "text": str(error)}
-        send(replies, answer)
-
-
-def _described(error: BaseException) -> str:
-    return "{}: {}".format(type(error).__name__, " ".join(str(error).split()))
-
-
-def _limit_memory(limit: int) -> None:
-    """Let a function that asks for all the memory fail alone."""
-    try:
-        import resource
-    except ImportError:  # Windows
-        return
-    if limit:
-        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-
-
-if __name__ == "__main__":
-    serve()

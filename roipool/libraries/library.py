@@ -118,6 +118,8 @@ def prepared(library: Library, task: Task) -> Callable[[], list[Any]]:
 
 
 def first_line(error: Exception) -> str:
-    """Return what an error says, shortened to a line."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0][:120] if lines else 'no message'}"
+    """Return what an error says, shortened to a line: the last one of another traceback."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or ["no message"]
+    said = (lines[-1] if lines[0].startswith("Traceback") else lines[0])[:120]
+    name = type(error).__name__
+    return said if said.startswith(name) else f"{name}: {said}"

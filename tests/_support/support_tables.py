@@ -1,0 +1,69 @@
+"""The tables of docs/frameworks.md, made of what tests are run with: no cell without a test."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from roipool._definitions import Op
+
+from .cases import Case
+
+ROOT = Path(__file__).parents[2]
+DOCUMENT = ROOT / "docs" / "frameworks.md"
+
+# By column: a cell's word, by the test that proves it, as "module.function"; the first that is run
+# with an operation counts.
+Columns = Mapping[str, Mapping[str, str]]
+
+
+def written(name: str) -> str:
+    """Return a table as it is written in the document."""
+    begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->"
+    text = DOCUMENT.read_text()
+    return text[text.index(begin) + len(begin) : text.index(end)]
+
+
+def made(prefix: str, columns: Columns, rows: Iterable[Case]) -> str:
+    """Return the table of the tests in the files whose names begin with `prefix`."""
+    cases = {name: _cases_of(prefix, name) for column in columns.values() for name in column}
+    lines = ["| operation | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]
+    for row in rows:
+        if row.adaptive:
+            continue
+        cells = [
+            next((word for name, word in column.items() if row.name in cases[name]), "untested")
+            for column in columns.values()
+        ]
+        lines.append(f"| `{row.op.forward}`, {row.name.split(', ')[1]} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _cases_of(prefix: str, name: str) -> set[str]:
+    """Return the names of the operations that a test is run with."""
+    module, _, function = name.partition(".")
+    path = ROOT / "tests" / "front_ends" / f"{prefix}{module}.py"
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    loaded: Any = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(loaded)
+    for mark in getattr(loaded, function).pytestmark:
+        if mark.name != "parametrize":
+            continue
+        names = [mark.args[0]] if isinstance(mark.args[0], str) else mark.args[0]
+        rows = [values if len(names) > 1 else (values,) for values in mark.args[1]]
+        given = [dict(zip(names, row, strict=True)) for row in rows]
+        if "case" in names or "op" in names:
+            return {name for each in given for name in _operations(each)}
+    raise AssertionError(f"{name} is run with no operations")
+
+
+def _operations(given: Mapping[str, Any]) -> list[str]:
+    """Return the names of the operations among a test's arguments: a case, or some variants."""
+    if "case" in given:
+        return [str(given["case"].name)]
+    op: Op = given["op"]
+    return [f"{op.forward}, {name}" for name in op.variants if given.get("variant", name) == name]
