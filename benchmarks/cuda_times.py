@@ -34,9 +34,9 @@ from harness import ours
 from harness.floor import compulsory_bytes
 from harness.pages import write_or_compare
 from harness.workloads import changed, choose
-from roipool.cli.libraries import Task
 
 import roipool
+from roipool.libraries import Task
 
 RESULT = Path(__file__).with_suffix(".md")
 PAGE = """\
