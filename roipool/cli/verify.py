@@ -13,7 +13,7 @@ __all__ = ["add_parser", "report", "run", "what_to_verify"]
 
 _BACKENDS = ("cpu", "cuda", "all")
 _SHOWN = 5  # problems of a group
-_FIRST_PASS = "cuda: other types than float32, NHWC, released implementations: --everything"
+_FIRST_PASS = "cuda: other types, NHWC, released programs: --everything"
 
 _DESCRIPTION = """\
 Prove in less than a minute that this installation computes right on this
