@@ -6,18 +6,21 @@ none.
 
     python benchmarks/cuda_resources.py          # write the tables
     python benchmarks/cuda_resources.py --check  # exit status 1 if they are others
+
+Another NVRTC, for compute capability 8.0, in a page of its own, ``cuda_resources-12.9.md``:
+
+    pip install --no-deps --target nvrtc-12.9 "nvidia-cuda-nvrtc-cu12==12.9.*"
+    python benchmarks/cuda_resources.py --nvrtc nvrtc-12.9
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
-import re
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,17 +32,14 @@ from harness.pages import write_or_compare
 
 from roipool._cuda.source import OPTIONS
 
-ARCHITECTURE = 90  # compute capability, times ten
+ARCHITECTURES = [90]  # compute capabilities, times ten
+# Of other releases of NVRTC: older ones spill there.
+OLDER_ARCHITECTURES = [80]
 RESULT = Path(__file__).with_suffix(".md")
-REPORT = re.compile(
-    r"Compiling entry function '(\w+)'.*?(\d+) bytes stack frame, (\d+) bytes spill stores, "
-    r"(\d+) bytes spill loads.*?Used (\d+) registers",
-    re.DOTALL,
-)
 PAGE = """\
 # What the CUDA kernels use
 
-Written by `python benchmarks/cuda_resources.py` with NVRTC {version}, options
+Written by `python benchmarks/cuda_resources.py{option}` with NVRTC {version}, options
 `{options} -ftz=true`: registers per thread, bytes of stack, bytes spilled
 (stores and loads).
 
@@ -53,21 +53,13 @@ Written by `python benchmarks/cuda_resources.py` with NVRTC {version}, options
 """
 
 
-class Use(NamedTuple):
-    """What one thread needs."""
-
-    registers: int
-    stack: int
-    spills: int
-
-
 class Found(NamedTuple):
     """What a kernel of a text uses on an architecture."""
 
     kernel: str
     text: Text
     architecture: int
-    use: Use
+    use: nvrtc.Use
 
     def specialisation(self) -> tuple[str, ...]:
         """Return what the kernel is made for; a plan, for a definition and element type alone."""
@@ -86,20 +78,16 @@ def texts() -> list[Text]:
 
 def resources(text: Text, architecture: int) -> Iterator[Found]:
     """Yield what each kernel of a text uses."""
-    log = nvrtc.compile_cuda(
-        text.source(), f"--gpu-architecture=sm_{architecture}", "-ftz=true", *OPTIONS,
-        "--ptxas-options=-v", result="ProgramLog",
-    )  # fmt: skip
-    # The assembler also lists functions that kernels call; those have no "entry".
-    for block in re.split(r"(?=ptxas info\s*: Compiling entry)", log)[1:]:
-        kernel, *numbers = REPORT.search(block).groups()
-        stack, stores, loads, registers = map(int, numbers)
-        yield Found(kernel, text, architecture, Use(registers, stack, stores + loads))
+    options = (f"--gpu-architecture=sm_{architecture}", "-ftz=true", *OPTIONS)
+    for kernel, use in nvrtc.resources(text.source(), *options):
+        yield Found(kernel, text, architecture, use)
 
 
 def table(columns: list[str], found: list[tuple[tuple[str, ...], Found]]) -> str:
     """Return a table with a line for each different row, and the most of what its kernels use."""
-    cells: dict[tuple[str, ...], dict[int, list[Use]]] = defaultdict(lambda: defaultdict(list))
+    cells: dict[tuple[str, ...], dict[int, list[nvrtc.Use]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
     for row, one in found:
         cells[row][one.architecture].append(one.use)
     architectures = dict.fromkeys(one.architecture for _, one in found)
@@ -111,15 +99,16 @@ def table(columns: list[str], found: list[tuple[tuple[str, ...], Found]]) -> str
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def page(architectures: Sequence[int]) -> str:
-    """Compile everything and return the page."""
+def page(architectures: Sequence[int], option: str) -> str:
+    """Compile everything and return the page; `option` of the command is named there."""
     work = itertools.product(texts(), architectures)
     with ThreadPoolExecutor() as pool:
         done = pool.map(lambda job: list(resources(*job)), work)
         found = list(itertools.chain.from_iterable(done))
     made_for = ["kernel", "definition", "type", "layout", "channels per thread", "argmax"]
     return PAGE.format(
-        version=version(nvrtc.package()),
+        option=option,
+        version=nvrtc.version(),
         options=" ".join(OPTIONS),
         most=table(["kernel"], [((one.kernel,), one) for one in found]),
         each=table(made_for, [(one.specialisation(), one) for one in found]),
@@ -130,7 +119,14 @@ def main() -> int:
     """Write the page, or compare it with what NVRTC reports now."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--check", action="store_true", help="compare, and exit 1 on a difference")
-    return write_or_compare(RESULT, page([ARCHITECTURE]), parser.parse_args().check)
+    parser.add_argument("--nvrtc", metavar="FOLDER", help="holds another wheel")
+    arguments = parser.parse_args()
+    if arguments.nvrtc is None:
+        return write_or_compare(RESULT, page(ARCHITECTURES, ""), arguments.check)
+    nvrtc.use_wheel_in(arguments.nvrtc)
+    release = ".".join(nvrtc.version().split(".")[:2])
+    found = page(OLDER_ARCHITECTURES, f" --nvrtc nvrtc-{release}")
+    return write_or_compare(RESULT.with_stem(f"{RESULT.stem}-{release}"), found, arguments.check)
 
 
 if __name__ == "__main__":

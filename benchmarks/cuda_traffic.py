@@ -15,7 +15,6 @@ import argparse
 import fnmatch
 import sys
 from collections.abc import Callable, Iterator
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -139,7 +138,7 @@ def main() -> int:
         print(table(arguments.case))
         return 0
     found = PAGE.format(
-        version=version(nvrtc.package()), options=" ".join(OPTIONS), table=table("*"),
+        version=nvrtc.version(), options=" ".join(OPTIONS), table=table("*"),
         architecture=simt.ARCHITECTURE,
     )  # fmt: skip
     return write_or_compare(RESULT, found, arguments.check)

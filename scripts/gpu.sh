@@ -104,6 +104,7 @@ run_tests() {
   step tests 380 "$PYTHON" -m pytest -q -m gpu -p no:cacheprovider \
     "${workers[@]}" || true
   step verify 60 "$PYTHON" -m roipool verify --backend cuda || true
+  step verify-everything 180 "$PYTHON" -m roipool verify --backend cuda --everything || true
 }
 
 run_sanitizer() {

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from harness import ours
 from harness.proposals import level_of
-from harness.workloads import WORKLOADS, boxes_of, changed
+from harness.workloads import WORKLOADS, Workload, boxes_of, changed
 
 import roipool
 from cuda_model import yardsticks
@@ -39,7 +39,12 @@ class Case(NamedTuple):
 
 def task(name: str, backward: bool, dtype: str = "float32", **changes: Any) -> Task:
     """Return a small form of a workload."""
-    workload = changed(WORKLOADS[name], boxes=_COUNTS[name], channels=_CHANNELS, **changes)
+    small = {"boxes": _COUNTS[name], "channels": _CHANNELS}
+    return task_of(changed(WORKLOADS[name], **small | changes), backward, dtype)
+
+
+def task_of(workload: Workload, backward: bool, dtype: str = "float32") -> Task:
+    """Return a workload whose boxes and values no machine's rounding moves."""
     rng = np.random.default_rng(0)
     boxes = np.rint(boxes_of(workload).reshape(-1, 4) * _STEP) / _STEP
     rois = np.concatenate([np.zeros((len(boxes), 1)), boxes], axis=1)
@@ -55,8 +60,8 @@ def task(name: str, backward: bool, dtype: str = "float32", **changes: Any) -> T
             continue
 
         def values(*sizes: int) -> Array:
-            shape = (*sizes, _CHANNELS) if workload.layout == "NHWC" else (
-                sizes[0], _CHANNELS, *sizes[1:]
+            shape = (*sizes, workload.channels) if workload.layout == "NHWC" else (
+                sizes[0], workload.channels, *sizes[1:]
             )  # fmt: skip
             return (rng.integers(-500, 500, shape) / 256).astype(_numpy_type(dtype))
 

@@ -115,3 +115,8 @@ def argument_of(call: Call) -> np.ndarray[Any, Any]:
     """Return a call as the structure that kernels take."""
     levels = [tuple(getattr(one, name) for name in LEVEL_TYPE.names or ()) for one in call.levels]
     return np.array([(*call[:-1], levels)], call_type(len(levels)))
+
+
+def copied(argument: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return a copy of a structure; NumPy's goes field by field, which takes ten times as long."""
+    return argument.view(f"V{argument.nbytes}").copy().view(argument.dtype)

@@ -20,6 +20,7 @@ from roipool._cuda.arguments import (
     Level,
     argument_of,
     cached,
+    copied,
 )  # fmt: skip
 from roipool._cuda.division import (
     BYTES_OF_LISTED_SAMPLE,
@@ -106,8 +107,9 @@ class LaunchConfig(NamedTuple):
         """
         argument = argument_of(self.call)
         if boxes != self.call.boxes or maps:
-            argument = argument.copy()
-            argument["levels"]["address"] = maps or 0
+            argument = copied(argument)
+            if maps:
+                argument["levels"]["address"] = maps
             argument["boxes"] = boxes
             if self.tasks_of_box:
                 argument["tasks"] = boxes * self.tasks_of_box

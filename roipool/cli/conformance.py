@@ -79,6 +79,8 @@ def is_asked(arguments: argparse.Namespace) -> bool:
         return False
     if arguments.backend is not None:
         raise ValueError("--backend is for roipool itself: use --device with --implementation")
+    if arguments.everything:
+        raise ValueError("--everything is for roipool itself, not for --implementation")
     if arguments.semantics is None:
         from roipool.testing import SEMANTICS
 

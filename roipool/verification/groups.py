@@ -33,6 +33,9 @@ LAYOUTS = ("NCHW", "NHWC")
 # Of <f(x), g> = <x, gradient>: each side has the roundings of one operation.
 ULPS_OF_TRANSPOSE = 8
 RANDOM_CALLS = 300  # a few seconds
+# What is verified on a GPU at first: every operation, in kernels that are compiled in seconds.
+FIRST_TYPE, FIRST_LAYOUT = "float32", "NCHW"
+FIRST_CHANNELS = 4  # or more: fewer have kernels of their own
 
 
 class Device(NamedTuple):
@@ -48,6 +51,8 @@ class Device(NamedTuple):
         The types that it has, by name.
     library : module
         What is verified: `roipool`, or an object with functions of the same names.
+    layouts : sequence of str
+        Those to compute in.
     """
 
     name: str
@@ -55,6 +60,7 @@ class Device(NamedTuple):
     get: Get
     types: dict[str, np.dtype[Any]]
     library: Any = roipool
+    layouts: Sequence[str] = LAYOUTS
 
 
 @dataclass
@@ -135,6 +141,7 @@ def verify(
     *,
     inputs: Inputs | None = None,
     library: Any = roipool,
+    everything: bool = True,
 ) -> Iterator[Tally]:
     """Run every group, and yield each when it is done.
 
@@ -148,6 +155,8 @@ def verify(
         By default those of the seed.
     library : module
         What is verified: `roipool`, or an object with functions of the same names.
+    everything : bool
+        False: of a GPU only what needs few kernels, `first_pass`.
 
     Yields
     ------
@@ -163,9 +172,22 @@ def verify(
             yield tally_of(
                 "cpu: random calls", differential.random_calls, seed, RANDOM_CALLS, library
             )
-        else:
+        elif everything:
             yield from _against_others(place, known)
+        else:
+            place, few = first_pass(place, known)
+            yield from _by_oracle(place, few)
         yield tally_of(f"{backend}: the same again", same_again, place, large)
+
+
+def first_pass(device: Device, known: Known) -> tuple[Device, Known]:
+    """Return the type, layout and trials for which a GPU needs few kernels to be compiled.
+
+    A kernel is compiled for each type, layout and definition, which takes half a second.
+    """
+    types = {FIRST_TYPE: device.types[FIRST_TYPE]}
+    few = [one for one in known if one[0].maps.shape[1] >= FIRST_CHANNELS]
+    return device._replace(types=types, layouts=(FIRST_LAYOUT,)), few
 
 
 def _on_every_instruction_set(cpu: Device, known: Known) -> Iterator[Tally]:
@@ -180,6 +202,10 @@ def _on_every_instruction_set(cpu: Device, known: Known) -> Iterator[Tally]:
 
 def _against_others(device: Device, known: Known) -> Iterator[Tally]:
     yield tally_of(f"{device.name}: released programs", against_programs, device)
+    yield from _by_oracle(device, known)
+
+
+def _by_oracle(device: Device, known: Known) -> Iterator[Tally]:
     yield tally_of(f"{device.name}: oracle", against_oracle, device, known)
     yield tally_of(f"{device.name}: transposes", against_transposes, device, known)
 
@@ -308,9 +334,9 @@ def to_nchw(array: Any, layout: str) -> Any:
 
 
 def _types_and_layouts(device: Device) -> Iterator[tuple[str, np.dtype[Any], str]]:
-    for (name, dtype), layout in itertools.product(device.types.items(), LAYOUTS):
+    for (name, dtype), layout in itertools.product(device.types.items(), device.layouts):
         yield name, dtype, layout
 
 
 def _combinations(device: Device, known: Known) -> Iterator[Any]:
-    return itertools.product(known, device.types.items(), LAYOUTS)
+    return itertools.product(known, device.types.items(), device.layouts)

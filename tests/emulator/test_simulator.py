@@ -209,6 +209,51 @@ def test_branches_of_whole_warps_do_not_diverge(cupy: Any) -> None:
     assert counts["< 16"].divergent_branches == 1
 
 
+# ---- How long a warp needs
+
+MISS, HIT, REGISTER = 1000, 100, 10
+
+
+def costs(entry: Any) -> Any:
+    """Loads of global memory take MISS or HIT cycles, what else writes a register REGISTER."""
+    table = np.zeros(len(entry.code), simt.COST)
+    starts = {0, *entry.labels.values()}
+    for place, source in enumerate(entry.code):
+        is_load = source.opcode.startswith("ld.global")
+        writes = source.opcode.split(".")[0] not in ("st", "bra", "bar", "ret")
+        latency = HIT if is_load else REGISTER if source.opcode.startswith("add.") else 0
+        table[place] = 1, latency * writes, writes, place in starts
+    return table
+
+
+# What a warp does, and the cycles of its loads: those that need no other's result wait at once.
+CHAINS = {
+    "b[i] = a[i];": MISS,
+    "b[i] = a[i] + a[i + 32] + a[i + 64];": MISS + 2 * REGISTER,
+    "b[i] = a[(int)a[i]];": 2 * MISS,
+    "b[i] = a[(int)a[i]] + a[(int)a[i + 1]];": 2 * MISS + REGISTER,
+    "float first = a[i]; __syncthreads(); b[i] = first + ((volatile float*)a)[i];":
+        MISS + REGISTER,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("body", CHAINS)
+def test_loads_wait_for_what_they_need(cupy: Any, body: str) -> None:
+    values = cupy.asarray(np.float32(np.arange(100) % 8 + 80))
+    profiling = simt.Profiling(lambda name, blocks: np.arange(blocks)[1:], costs, MISS)
+    text = 'extern "C" __global__ void kernel(float* __restrict__ a, float* __restrict__ b)'
+    with cupy.cuda.Device(), simt.recorded(profiling) as records:
+        kernel = cupy.RawKernel(f"{text} {{ int i = threadIdx.x; {body} }}", "kernel")
+        kernel((3,), (32,), (values, cupy.zeros(32, np.float32)))
+    profile = records[0].profile
+    assert profile is not None
+    assert len(profile.timings) == 2
+    np.testing.assert_array_equal(profile.timings["slots"], profile.counts["warp_instructions"])
+    arithmetic = 8 * REGISTER  # addresses
+    for cycles in profile.timings["cycles"]:
+        assert CHAINS[body] <= cycles <= CHAINS[body] + arithmetic
+
+
 # ---- Faults
 
 ORDERS = {

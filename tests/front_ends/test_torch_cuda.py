@@ -5,17 +5,22 @@ What a GPU alone can show is not shown: that torch's stream, allocator and graph
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from _support import emulator
 from _support.combinations import each
+from _support.emulator import memory, streams
 from _support.emulator.arithmetic import launches
 from _support.tensors import ALL_CASES, DTYPES, FORMATS, SIZE, Case, PyramidCase, maps
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from roipool.torch._cuda import Cuda
 from roipool.torch._operators import kernel
@@ -92,7 +97,22 @@ def test_kernels_compute_what_the_cpu_does(
     cupy: ModuleType, case: Case, dtype: torch.dtype, memory_format: torch.memory_format
 ) -> None:
     """Forward and gradients of every operation, through CuPy's arrays."""
-    bridge, family, settings = Pretended(), family_of(case), settings_of(case)
+    bridge, family = Pretended(), family_of(case)
+    for name, args in requests(case, dtype, memory_format):
+        expected = family.overloads[name](*args)
+        got = kernel(bridge, name, getattr(family, name))(*args)
+        for mine, other in zip(_list(got), _list(expected), strict=True):
+            assert mine.dtype is other.dtype
+            assert mine.stride() == other.stride()
+            close(mine, other)
+    check_launches(bridge)
+
+
+def requests(
+    case: Case, dtype: torch.dtype, memory_format: torch.memory_format
+) -> Iterator[tuple[str, tuple[Any, ...]]]:
+    """Yield every function of a case's family, and its arguments."""
+    family, settings = family_of(case), settings_of(case)
     features = maps(dtype, memory_format)
     at: tuple[Any, ...] = (case.boxes(dtype=torch.float32), case.indices())
     last = memory_format is torch.channels_last
@@ -106,25 +126,15 @@ def test_kernels_compute_what_the_cpu_does(
         form = ([size for one in given for size in one.shape], last)
     placing = family.placing_of(settings)
     gradient = maps(dtype, memory_format, seed=1, shape=(5, 3, *SIZE))
-
-    def both(name: str, *args: Any) -> Any:
-        expected = family.overloads[name](*args)
-        got = kernel(bridge, name, getattr(family, name))(*args)
-        for mine, other in zip(_list(got), _list(expected), strict=True):
-            assert mine.dtype is other.dtype
-            assert mine.stride() == other.stride()
-            close(mine, other)
-        return got
-
     if family.is_maximum:
-        _, argmax = both("maximum", given, *at, *settings)
-        both("maximum_backward", gradient, argmax, *at, *form, *placing)
+        yield "maximum", (given, *at, *settings)
+        _, argmax = family.overloads["maximum"](given, *at, *settings)
+        yield "maximum_backward", (gradient, argmax, *at, *form, *placing)
     else:
-        both(names[0], given, *at, *settings)
-        both(names[1], gradient, *at, *form, *placing)
+        yield names[0], (given, *at, *settings)
+        yield names[1], (gradient, *at, *form, *placing)
     if case.moves:
-        both(names[2], gradient, given, *at, *placing)
-    check_launches(bridge)
+        yield names[2], (gradient, given, *at, *placing)
 
 
 def _list(values: Any) -> list[Tensor]:
@@ -162,3 +172,77 @@ def test_errors_of_devices_come_before_anything_is_launched(cupy: ModuleType) ->
                 maps(torch.float32), *at, *settings_of(case)
             )
     assert [name for name in launches if "stream" not in name] == []
+
+
+# ---- Graphs
+
+
+class CachingAllocator(TorchDispatchMode):
+    """torch's allocator: new tensors get memory that earlier ones have freed.
+
+    While a graph is captured they come from a pool of its own, which nobody else gets any of.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.common = self.pool = memory.Pool()
+
+    @contextmanager
+    def capturing(self, pool: memory.Pool) -> Iterator[streams.Graph]:
+        """Capture a graph, as `torch.cuda.graph` does."""
+        self.pool = pool
+        try:
+            with streams.capturing() as graph:
+                yield graph
+        finally:
+            self.pool = self.common
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        made = func(*args, **(kwargs or {}))
+        if func is not torch.ops.aten.empty.memory_format or not made.numel():
+            return made
+        block = np.asarray(self.pool.malloc(made.numel() * made.itemsize))
+        return torch.from_numpy(block).view(made.dtype).as_strided(made.shape, made.stride())
+
+
+def replayed(allocator: CachingAllocator, call: Any, pool: memory.Pool) -> tuple[Any, Any]:
+    """Return a call's results and those of its graph, captured with memory of a pool.
+
+    Everything that torch has free is overwritten before the graph runs.
+    """
+    with allocator:
+        expected = [result.clone() for result in _list(call())]
+        with allocator.capturing(pool) as graph:
+            captured = _list(call())
+    for result in captured:
+        result.zero_()
+    others = allocator.common.take_all()
+    for other in others:
+        other.fill(0)
+    graph.launch()
+    assert not any(other.any() for other in others)
+    return expected, captured
+
+
+@every_case
+def test_graphs_of_torch_keep_their_memory(cupy: ModuleType, case: Case) -> None:
+    """All that a call allocates is torch's, which keeps what it has given to a capture."""
+    family = family_of(case)
+    for name, args in requests(case, torch.float32, torch.contiguous_format):
+        call = functools.partial(kernel(Pretended(), name, getattr(family, name)), *args)
+        expected, captured = replayed(CachingAllocator(), call, memory.Pool())
+        for got, wanted in zip(captured, expected, strict=True):
+            assert torch.equal(got, wanted), name
+
+
+def test_graphs_without_a_pool_of_their_own_go_wrong(cupy: ModuleType) -> None:
+    """So the test above would see memory that is not torch's, or that torch did not keep."""
+    case = next(case for case in CASES if case.op.forward == "roi_align")
+    family, allocator = family_of(case), CachingAllocator()
+    given = dict(requests(case, torch.float32, torch.contiguous_format))
+    backward = kernel(Pretended(), "average_backward", family.average_backward)
+    call = functools.partial(backward, *given["average_backward"])
+    with pytest.raises(AssertionError):
+        replayed(allocator, call, allocator.common)

@@ -11,7 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from _support import emulator
 from _support.backends import Backend
+from _support.emulator import compiler
 from _support.faulty import Faulty
 from _support.run_python import NOT_INSTALLED, run_python
 from ship_goldens import CASES, SHIPPED, records, selected
@@ -115,6 +117,34 @@ def test_the_program_on_a_gpu(
         "cuda: the same again",
     ]
     assert lines[-1].startswith("verified: cuda, ")
+
+
+FIRST_TEXTS = 30  # NVRTC takes some half a second for each: 15 seconds
+
+
+def test_the_first_pass_on_a_gpu_compiles_few_texts(
+    inputs: groups.Inputs, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if (missing := emulator.why_not()) is not None:
+        pytest.skip(missing)
+    texts = set()
+
+    def compiled(text: str, options: tuple[str, ...], name: str) -> Any:
+        texts.add(text)
+        return compiler.Kernel(text, options, name)
+
+    with emulator.active() as cupy, cupy.compiled_by(compiled):
+        found = groups.verify(["cuda"], inputs=inputs, everything=False)
+        assert report(found, ["cuda"]) == 0
+    assert [line.split("  ")[0] for line in capsys.readouterr().out.splitlines()[:-1]] == [
+        "cuda: oracle",
+        "cuda: transposes",
+        "cuda: the same again",
+    ]
+    assert all("storage float" in text.lower() for text in texts)
+    files = {text.split('#line 1 "', 1)[1].split('"')[0] for text in texts}
+    assert len(files) >= 8  # every kernel that operations need, and not only their definitions
+    assert 0 < len(texts) <= FIRST_TEXTS
 
 
 def test_every_operation_is_called(known: groups.Known) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-# What was launched, by name: kernels, and CuPy's own work on arrays.
-launches: list[str] = []
+from .memory import placed
+from .streams import launches, repeat_in_graph
 
 
 class Arithmetic:
@@ -35,8 +35,14 @@ def _number(operand: Any) -> Any:
 def _apply(kind: type[Arithmetic], function: Any, *operands: Any) -> Any:
     launches.append(function.__name__)
     numbers = [_number(operand) for operand in operands]
-    with np.errstate(all="ignore"):  # as on a GPU
-        return kind(np.asarray(function(*numbers)))
+
+    def compute() -> np.ndarray[Any, Any]:
+        with np.errstate(all="ignore"):  # as on a GPU
+            return np.asarray(function(*numbers))
+
+    result = placed(compute())
+    repeat_in_graph(result, compute)
+    return kind(result)
 
 
 def _operator(function: Any) -> Any:

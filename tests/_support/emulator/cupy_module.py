@@ -117,12 +117,15 @@ class ndarray(Arithmetic):  # noqa: N801 - CuPy's name
         self._memory[place] = value._memory if isinstance(value, ndarray) else value
 
     def reshape(self, *shape: Any) -> ndarray:
-        return self._seen("reshape", self._memory.reshape(*shape))
+        return self._seen("reshape", lambda: self._memory.reshape(*shape))
 
-    def _seen(self, name: str, result: HostArray) -> ndarray:
-        """Count a result that is a copy as a launch."""
+    def _seen(self, name: str, make: Callable[[], HostArray]) -> ndarray:
+        """Count a result that is a copy as a launch, which a graph repeats."""
+        result = make()
         if result.size and not np.may_share_memory(result, self._memory):
             launches.append(name)
+            result = memory.placed(result)
+            streams.repeat_in_graph(result, make)
         return ndarray(result)
 
     def transpose(self, *axes: Any) -> ndarray:
@@ -130,10 +133,10 @@ class ndarray(Arithmetic):  # noqa: N801 - CuPy's name
 
     def astype(self, dtype: Any, copy: bool = True) -> ndarray:
         with np.errstate(all="ignore"):
-            return self._seen("astype", self._memory.astype(dtype, copy=copy))
+            return self._seen("astype", lambda: self._memory.astype(dtype, copy=copy))
 
     def copy(self) -> ndarray:
-        return self._seen("copy", self._memory.copy())
+        return self._seen("copy", self._memory.copy)
 
     def fill(self, value: Any) -> None:
         launches.append("fill")
@@ -195,7 +198,7 @@ def asarray(values: Any) -> ndarray:
 
 def ascontiguousarray(array: ndarray, dtype: Any = None) -> ndarray:
     assert isinstance(array, ndarray)
-    return array._seen("ascontiguousarray", np.ascontiguousarray(array._memory, dtype))
+    return array._seen("ascontiguousarray", lambda: np.ascontiguousarray(array._memory, dtype))
 
 
 def concatenate(arrays: Any, axis: int = 0) -> ndarray:

@@ -45,6 +45,13 @@ def allocated(shape: Any, dtype: Any) -> HostArray:
     return memory.view(dtype).reshape(shape)
 
 
+def placed(values: HostArray) -> HostArray:
+    """Return a copy in memory of the current allocator."""
+    copy: HostArray = allocated(values.shape, values.dtype)
+    copy[...] = values
+    return copy
+
+
 class Block:
     """Memory of a pool, to which it returns."""
 

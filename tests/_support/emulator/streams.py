@@ -6,7 +6,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from .arithmetic import launches
+import numpy as np
+
+# What was launched, by name: kernels, and CuPy's own work on arrays.
+launches: list[str] = []
 
 
 class Stream:
@@ -51,7 +54,7 @@ _graph: Graph | None = None
 
 @contextmanager
 def capturing() -> Iterator[Graph]:
-    """Let kernels wait in a graph; CuPy's own work on arrays is done at once, and not again."""
+    """Let kernels wait in a graph; CuPy's own work on arrays is done at once, too."""
     global _graph
     _graph = graph = Graph()
     try:
@@ -66,3 +69,9 @@ def enqueue(work: Callable[[], None]) -> None:
         work()
     else:
         _graph.work.append(work)
+
+
+def repeat_in_graph(result: Any, compute: Callable[[], Any]) -> None:
+    """Let a graph write an array again."""
+    if _graph is not None:
+        enqueue(lambda: np.copyto(result, compute()))

@@ -5,6 +5,20 @@ Lanes run in step and part at branches, so that it sees what fibres cannot: race
 collectives that some lanes miss. It also counts what a GPU would have to do (``Counts``).
 """
 
-from .kernel import ARCHITECTURE, Counts, Kernel, Record, recorded, simulated, why_not
+from .kernel import (
+    ARCHITECTURE,
+    COST,
+    Counts,
+    Kernel,
+    Profile,
+    Profiling,
+    Record,
+    recorded,
+    simulated,
+    why_not,
+)
 
-__all__ = ["ARCHITECTURE", "Counts", "Kernel", "Record", "recorded", "simulated", "why_not"]
+__all__ = [
+    "ARCHITECTURE", "COST", "Counts", "Kernel", "Profile", "Profiling", "Record", "recorded",
+    "simulated", "why_not",
+]  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from pathlib import Path
@@ -16,6 +16,7 @@ from _support.emulator import compiler, cupy_module
 
 from . import ptx
 
+HostArray = compiler.HostArray
 FOLDER = Path(__file__).parent
 ARCHITECTURE = 90  # compute capability, times ten
 FLAGS = (
@@ -67,7 +68,34 @@ class Launch(ctypes.Structure):
         ("registers", ctypes.c_void_p), ("number_of_registers", ctypes.c_uint64),
         ("program", ctypes.c_void_p), ("length", ctypes.c_uint64),
         ("blocks", ctypes.c_void_p), ("number_of_blocks", ctypes.c_uint64),
+        ("costs", ctypes.c_void_p), ("miss_latency", ctypes.c_double),
+        ("counts_after", ctypes.c_void_p), ("timings", ctypes.c_void_p),
     ]  # fmt: skip
+
+
+# Of an instruction, and of a block by them; machine.h has the same fields and says what they are.
+COST = np.dtype(
+    [("slots", np.float32), ("latency", np.float32), ("results", np.int32),
+     ("starts_block", np.int32)]
+)  # fmt: skip
+TIMING = np.dtype([("slots", np.float64), ("cycles", np.float64)])
+
+
+class Profiling(NamedTuple):
+    """What to find out of launches, block by block."""
+
+    choose: Callable[[str, int], HostArray]  # which of a kernel's so many blocks run
+    costs: Callable[[ptx.Entry], HostArray]  # of each instruction
+    miss_latency: float  # cycles of a load from global memory that the block had not loaded
+
+
+class Profile(NamedTuple):
+    """What a launch did, block by block."""
+
+    text: str  # that was compiled
+    options: tuple[str, ...]
+    timings: HostArray  # of each block that ran
+    counts: dict[str, HostArray]  # of each: every one of `Counts`
 
 
 class Record(NamedTuple):
@@ -78,20 +106,23 @@ class Record(NamedTuple):
     threads: tuple[int, ...]
     shared_bytes: int
     counts: Counts
+    profile: Profile | None = None  # if it was asked for
 
 
 _records: list[Record] | None = None
+_profiling: Profiling | None = None
 
 
 @contextmanager
-def recorded() -> Iterator[list[Record]]:
-    """Collect the launches of a block of code."""
-    global _records
-    saved, _records = _records, []
+def recorded(profiling: Profiling | None = None) -> Iterator[list[Record]]:
+    """Collect the launches of a block of code, with profiles if `profiling` is given."""
+    global _records, _profiling
+    saved = _records, _profiling
+    _records, _profiling = [], profiling
     try:
         yield _records
     finally:
-        _records = saved
+        _records, _profiling = saved
 
 
 def simulated() -> AbstractContextManager[None]:
@@ -128,21 +159,52 @@ def operations() -> dict[str, int]:
 
 
 @cache
-def programs(text: str, options: tuple[str, ...]) -> dict[str, ptx.Program]:
-    """Compile a text; return its kernels, ready for the machine."""
+def programs(text: str, options: tuple[str, ...]) -> dict[str, tuple[ptx.Entry, ptx.Program]]:
+    """Compile a text; return its kernels, also ready for the machine."""
     # As CuPy compiles: it adds -ftz=true.
     architecture = f"--gpu-architecture=compute_{ARCHITECTURE}"
     assembly = nvrtc.compile_cuda(text, architecture, "-ftz=true", *options)
-    entries = ptx.entries(assembly)
-    return {entry.name: ptx.Assembler(entry, operations().get).program() for entry in entries}
+    return {
+        entry.name: (entry, ptx.Assembler(entry, operations().get).program())
+        for entry in ptx.entries(assembly)
+    }
+
+
+class Measures:
+    """Where the machine writes what a profile holds; nowhere if none is asked for."""
+
+    def __init__(self, profiling: Profiling | None, entry: ptx.Entry, blocks: int) -> None:
+        self.is_asked = profiling is not None
+        self.miss_latency = 0.0
+        if profiling is not None:
+            self.miss_latency = profiling.miss_latency
+            self.costs = profiling.costs(entry)
+            self.after = np.zeros((blocks, len(Counts._fields_)), np.int64)
+            self.timings = np.zeros(blocks, TIMING)
+
+    def pointers(self) -> tuple[int | None, float, int | None, int | None]:
+        """Return the last fields of a launch."""
+        if not self.is_asked:
+            return None, 0.0, None, None
+        costs, after, timings = self.costs, self.after, self.timings
+        return costs.ctypes.data, self.miss_latency, after.ctypes.data, timings.ctypes.data
+
+    def profile(self, text: str, options: tuple[str, ...]) -> Profile | None:
+        """Return what the machine has written."""
+        if not self.is_asked:
+            return None
+        counts = np.diff(self.after, axis=0, prepend=0)
+        names = [name for name, *_ in Counts._fields_]
+        by_name = {name: counts[:, place] for place, name in enumerate(names)}
+        return Profile(text, options, self.timings, by_name)
 
 
 class Kernel:
     """One kernel of a text; it has the methods of the emulator's kernels."""
 
     def __init__(self, text: str, options: tuple[str, ...], name: str) -> None:
-        self.name = name
-        self.program = programs(text, options)[name]
+        self.name, self.text, self.options = name, text, options
+        self.entry, self.program = programs(text, options)[name]
         self.sizes = [size for _, size in self.program.parameters]
 
     def launch(
@@ -171,16 +233,19 @@ class Kernel:
         for value, (offset, size) in zip(arguments, program.parameters, strict=True):
             held[offset : offset + size] = np.frombuffer(value.tobytes(), np.uint8)
         regions = np.array(extents, np.uint64).reshape(-1, 2)
-        blocks = np.arange(np.prod(grid), dtype=np.uint64)
-        counts = Counts()
+        number = int(np.prod(grid))
+        blocks = np.arange(number) if _profiling is None else _profiling.choose(self.name, number)
+        asked = Measures(_profiling, self.entry, len(blocks))
+        blocks, counts = blocks.astype(np.uint64), Counts()
         launch = Launch(
             grid, block, shared, program.local_bytes, len(held),
             held.ctypes.data, regions.ctypes.data, len(regions),
             program.registers.ctypes.data, len(program.registers),
             program.instructions.ctypes.data, len(program.instructions) - 1,
-            blocks.ctypes.data, len(blocks),
+            blocks.ctypes.data, len(blocks), *asked.pointers(),
         )  # fmt: skip
         error = machine().run_launch(ctypes.byref(launch), ctypes.byref(counts))
         if _records is not None:
-            _records.append(Record(self.name, grid, block, shared, counts))
+            profile = asked.profile(self.text, self.options)
+            _records.append(Record(self.name, grid, block, shared, counts, profile))
         return error.decode() if error else None

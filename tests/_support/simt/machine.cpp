@@ -160,9 +160,46 @@ u32 guarded(Warp& warp, const Instruction& instruction, u32 mask) {
   return result;
 }
 
+// ---- Time. Within a basic block, instructions begin when their operands are ready, in any order: an
+// assembler moves loads to the front. A basic block starts when the one before has begun all of its
+// own.
+
+void end_basic_block(Warp& warp) {
+  warp.start = warp.latest = std::max(warp.latest, warp.start + warp.slots);
+  warp.slots = 0;
+}
+
+void take_time(Warp& warp, const Instruction& instruction) {
+  Machine& machine = warp.block->machine;
+  const Cost& cost = machine.costs[&instruction - machine.program];
+  if (cost.starts_block) end_basic_block(warp);
+  f64 begin = warp.start;
+  const auto wait_for = [&](s32 number) {
+    if (number >= 0) begin = std::max(begin, warp.ready[number]);
+  };
+  wait_for(instruction.guard);
+  for (int n = cost.results; n < 8; ++n) wait_for(instruction.operands[n]);
+  const f64 end = begin + (machine.missed ? machine.miss_latency : cost.latency);
+  for (int n = 0; n < cost.results; ++n) warp.ready[instruction.operands[n]] = end;
+  warp.latest = std::max(warp.latest, cost.results ? begin : end);
+  warp.slots += cost.slots;
+  warp.block->timing.slots += cost.slots;
+}
+
+// All warps go on when the last has come; returns that time.
+f64 meet(Block& block) {
+  f64 last = 0;
+  for (Warp& warp : block.warps) {
+    end_basic_block(warp);
+    last = std::max(last, warp.start);
+  }
+  for (Warp& warp : block.warps) warp.start = warp.latest = last;
+  return last;
+}
+
 // Runs a warp until it waits at a barrier or has ended.
 void run_warp(Warp& warp) {
-  const Machine& machine = warp.block->machine;
+  Machine& machine = warp.block->machine;
   while (!warp.stack.empty() && !warp.at_barrier) {
     Stacked& top = warp.stack.back();
     top.mask &= ~warp.exited;
@@ -175,15 +212,14 @@ void run_warp(Warp& warp) {
     const u32 mask = guarded(warp, instruction, top.mask);
     ++machine.counts->warp_instructions;
     machine.counts->thread_instructions += __builtin_popcount(top.mask);
+    machine.missed = false;
     if (operation == branch) {
       branch(warp, instruction, mask);
-      continue;
+    } else {
+      if (operation != leave || !mask) ++top.next;
+      if (mask) operation(warp, instruction, mask);
     }
-    if (operation != leave) ++top.next;
-    if (mask)
-      operation(warp, instruction, mask);
-    else if (operation == leave)
-      ++top.next;
+    if (machine.costs) take_time(warp, instruction);
   }
 }
 
@@ -213,6 +249,8 @@ void start_warp(Block& block, int number) {
     }
     numbers[12 * warp_size] = lane;
   }
+  warp.start = warp.latest = warp.slots = 0;
+  warp.ready.assign(machine.costs ? warp.registers.size() / warp_size : 0, 0);
   warp.exited = 0;
   warp.warp_barriers = 0;
   warp.at_barrier = false;
@@ -222,6 +260,7 @@ void start_warp(Block& block, int number) {
 void run_block(Block& block) {
   const Machine& machine = block.machine;
   block.barriers = 0;
+  block.timing = {};
   block.shared.assign(machine.shared_bytes, 0xff);
   block.pieces.assign(machine.shared_bytes / piece_bytes + 1, Piece());
   for (size_t n = 0; n < block.warps.size(); ++n) start_warp(block, static_cast<int>(n));
@@ -229,6 +268,7 @@ void run_block(Block& block) {
     for (Warp& warp : block.warps) run_warp(warp);
     const auto waits = [](const Warp& warp) { return warp.at_barrier; };
     const size_t waiting = std::count_if(block.warps.begin(), block.warps.end(), waits);
+    block.timing.cycles = meet(block);
     if (waiting == 0) return;
     if (waiting != block.warps.size()) throw Fault("a barrier that some warps of a block miss");
     for (Warp& warp : block.warps) warp.at_barrier = false;
@@ -248,6 +288,11 @@ struct Launch {  // as kernel.py has it
   u64 length;
   const u64* blocks;  // those to run
   u64 number_of_blocks;
+  const Cost* costs;  // of each instruction, or null
+  f64 miss_latency;
+  // Of each of these blocks, or null: counts up to its end; its time.
+  Counts* counts_after;
+  Timing* timings;
 };
 
 void run(const Launch& launch, Counts& counts) {
@@ -263,7 +308,9 @@ void run(const Launch& launch, Counts& counts) {
                      launch.local_bytes,
                      {},
                      {},
-                     {}};
+                     {},
+                     launch.costs,
+                     launch.miss_latency};
   std::copy_n(launch.grid, 3, machine.grid);
   std::copy_n(launch.threads, 3, machine.threads);
   for (u64 n = 0; n < launch.number_of_regions; ++n) {
@@ -281,6 +328,8 @@ void run(const Launch& launch, Counts& counts) {
   for (u64 n = 0; n < launch.number_of_blocks; ++n) {
     block.number = launch.blocks[n];
     run_block(block);
+    if (launch.counts_after) launch.counts_after[n] = counts;
+    if (launch.timings) launch.timings[n] = block.timing;
   }
 }
 

@@ -56,6 +56,20 @@ struct Instruction {
   s32 operands[8];
 };
 
+// What an instruction costs a GPU, for models of time; kernel.py has the same fields.
+struct Cost {
+  f32 slots;         // instructions of the machine that it becomes
+  f32 latency;       // cycles until its results can be used; without any, until the next one begins
+  s32 results;       // how many of its operands are written, the first
+  s32 starts_block;  // a basic block: what can be reached by a branch, or follows one
+};
+
+// What a block did by these costs: its instructions, and cycles that its warps need if nothing else
+// runs.
+struct Timing {
+  f64 slots, cycles;
+};
+
 enum Space : s32 { global_memory, shared_memory, local_memory, parameters, generic_memory };
 const u64 shared_window = 0x7000000000000000, local_window = 0x6000000000000000;
 
@@ -110,6 +124,10 @@ struct Warp {
   bool at_barrier = false;
   std::vector<Stacked> stack;  // of diverged lanes: the last entry runs
   std::vector<u64> registers;
+  // By costs: when the basic block started, when the last of its instructions began, how many there
+  // were; when each register can be read.
+  f64 start = 0, latest = 0, slots = 0;
+  std::vector<f64> ready;
 
   u64* lanes(int number) { return registers.data() + size_t(number) * warp_size; }
   bool is_done() const { return stack.empty(); }
@@ -126,12 +144,16 @@ struct Machine {
   u64 argument_bytes, shared_bytes, local_bytes;
   u32 grid[3], threads[3];
   std::vector<Region> regions;
+  const Cost* costs = nullptr;  // of each instruction, or null
+  f64 miss_latency = 0;         // of a load from global memory that the block had not loaded before
+  bool missed = false;          // by the last instruction
 };
 
 struct Block {
   Machine& machine;
   u64 number = 0;
   int barriers = 0;
+  Timing timing = {};
   std::vector<u8> shared, local;
   std::vector<Piece> pieces;
   std::vector<Warp> warps;

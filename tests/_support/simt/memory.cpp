@@ -203,7 +203,8 @@ void count_shared(const Request& request) {
 }
 
 void count_global(const Request& request, Kind kind) {
-  Counts& counts = *request.warp.block->machine.counts;
+  Machine& machine = request.warp.block->machine;
+  Counts& counts = *machine.counts;
   const u32 block = static_cast<u32>(request.warp.block->number) + 1;
   const int count = request.sectors();
   const u64 bytes = u64(__builtin_popcount(request.mask)) * request.bytes;
@@ -214,6 +215,7 @@ void count_global(const Request& request, Kind kind) {
     if (kind == loads) {
       counts.unique_load_sectors += seen == 0;
       counts.block_load_sectors += seen != block;
+      machine.missed |= seen != block;
     } else {
       counts.unique_store_sectors += seen == 0;
     }

@@ -1,0 +1,271 @@
+"""How long the CUDA kernels take on an H100, by a model: ours beside plain kernels with atomics.
+
+Writes ``benchmarks/cuda_times.md``; it needs ``pip install -e . --group cuda``, a C++ compiler, and
+no GPU. NVRTC's PTX is executed on the simulator, of each launch a part of its blocks; the model is
+``cuda_model/timing.py``, and docs/gpu-model.md says what it assumes.
+
+    python benchmarks/cuda_times.py          # write the table
+    python benchmarks/cuda_times.py --check  # exit status 1 if it is another
+    python benchmarks/cuda_times.py --row "W1a*backward"  # print some rows
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import functools
+import itertools
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+
+from _support import emulator, nvrtc, simt
+from cuda_model import yardsticks
+from cuda_model.cases import Move, task_of
+from cuda_model.costs import costs_of
+from cuda_model.timing import MISS_LATENCY, Times, times_of, zero_time
+from harness import ours
+from harness.floor import compulsory_bytes
+from harness.pages import write_or_compare
+from harness.workloads import changed, choose
+
+import roipool
+from roipool.libraries import Task
+
+RESULT = Path(__file__).with_suffix(".md")
+PAGE = """\
+# How long the CUDA kernels take, by a model
+
+**Nothing here is measured.** Written by `python benchmarks/cuda_times.py`: what the simulator
+counts of NVRTC {version}'s PTX, made times of an H100 (SXM) by a model whose assumptions and error
+[docs/gpu-model.md](../docs/gpu-model.md) states: 30 % of a time, 25 % of a ratio. Workloads are
+those of the benchmark harness, whole; float32. The *yardstick* is the plain kernel: a thread for
+each pooled value, atomics in the backward, whose map another launch sets to zero first
+(`cuda_model/yardsticks.cu`). No time of the host is in it.
+
+{closing}
+
+- **yardstick / ours**: how many times as fast as the yardstick ours is; **goal**: what it is to be.
+- **x memory**: ours over the time in which memory moves what any kernel must.
+- **reached**: or what takes our launches' time: each part of the GPU is busy for so much of it.
+
+## Each kernel
+
+Microseconds of all its launches; then what each part of the GPU needs alone: issuing instructions,
+L1 and shared memory, L2, its atomics, memory, and the waits of the warps that fit on the GPU.
+
+{details}
+"""
+CLOSING = [
+    "workload", "ours, us", "yardstick, us", "yardstick / ours", "goal", "x memory", "reached",
+]  # fmt: skip
+DETAILS = ["workload", "kernel", "launches", "us"]
+# Of each launch so many blocks run, one of each of as many equal parts of the grid; planning
+# kernels whole, because engines read what they write.
+SAMPLE = 48
+
+
+class Row(NamedTuple):
+    """A workload, and how many times as fast as the yardstick a call is to be."""
+
+    code: str
+    backward: bool
+    goal: float
+    layout: str | None = None
+    channels: int | None = None  # fewer, where channels are alike and their arrays large
+    at_once: bool = False  # one call for all levels
+
+    @property
+    def name(self) -> str:
+        """What the row is called."""
+        what = [f" {self.layout}" if self.layout else "", " all levels" if self.at_once else ""]
+        return f"{self.code}{''.join(what)} {'backward' if self.backward else 'forward'}"
+
+
+ROWS = (
+    Row("W1a", False, 3), Row("W3a", False, 3), Row("W4a", False, 3),
+    Row("W5a", False, 3, channels=256), Row("W6a", False, 2), Row("W1a", False, 3, "NHWC"),
+    Row("W1a", False, 3, at_once=True),
+    Row("W1a", True, 2), Row("W3a", True, 2), Row("W4a", True, 1.3),
+    Row("W5a", True, 2, channels=256), Row("W6a", True, 2), Row("W1a", True, 2, "NHWC"),
+    Row("W1a", True, 2, at_once=True),
+)  # fmt: skip
+
+
+def chosen(kernel: str, blocks: int) -> Any:
+    """Return the numbers of the blocks that run."""
+    if kernel.startswith("plan_") or blocks <= SAMPLE:
+        return np.arange(blocks)
+    edges = np.arange(SAMPLE + 1) * blocks // SAMPLE
+    return np.random.default_rng(0).integers(edges[:-1], edges[1:])
+
+
+PROFILING = simt.Profiling(chosen, costs_of, MISS_LATENCY)
+
+
+@cache
+def registers_of(text: str, options: tuple[str, ...]) -> dict[str, int]:
+    """Return the registers of each kernel of a text."""
+    target = f"--gpu-architecture=sm_{simt.ARCHITECTURE}"
+    found = nvrtc.resources(text, target, "-ftz=true", *options)
+    return {kernel: use.registers for kernel, use in found}
+
+
+class Launch(NamedTuple):
+    """A launch, and the time that it takes by the model."""
+
+    kernel: str
+    times: Times
+
+
+class Result(NamedTuple):
+    """A row's launches, and the bytes that the yardstick sets to zero before each."""
+
+    row: Row
+    ours: list[Launch]
+    yardstick: list[Launch]
+    zeroed: list[int]
+
+    @property
+    def seconds(self) -> tuple[float, float]:
+        """Ours, and the yardstick's."""
+        ours, plain = (
+            sum(one.times.total for one in launches) for launches in (self.ours, self.yardstick)
+        )
+        return ours, plain + sum(map(zero_time, self.zeroed))
+
+
+# ---- Running the launches
+
+
+def result_of(row: Row, cupy: Any) -> Result:
+    """Run a row's launches."""
+    whole = choose(row.code)[0]
+    workload = changed(whole, layout=row.layout, channels=row.channels)
+    repeats = whole.channels // workload.channels
+    task = task_of(workload, row.backward)
+    result = Result(row, [], [], [])
+    levels = [task._replace(levels=[level]) for level in task.levels]
+    for one in [task] if row.at_once else levels:
+        with simt.recorded(PROFILING):
+            call = prepared(one, row.at_once, cupy.asarray)
+        result.ours.extend(timed(call, compulsory_bytes(one), repeats))
+    for one in levels:
+        run = functools.partial(yardsticks.run, one, cupy)
+        result.yardstick.extend(timed(run, compulsory_bytes(one), repeats))
+        if row.backward:
+            result.zeroed.append(one.levels[0].features.nbytes * repeats)
+    return result
+
+
+def prepared(task: Task, at_once: bool, move: Move) -> Callable[[], Any]:
+    """Return our call for a task, for all levels at once if that is asked for."""
+    if not at_once:
+        return ours.prepare(ours.moved(task, move))
+    rois = move(np.concatenate([level.rois for level in task.levels]))
+    maps, scales = zip(*((move(x.features), x.scale) for x in task.levels), strict=True)
+    options: dict[str, Any] = {"sampling_ratio": task.sampling_ratio, "aligned": task.aligned}
+    if not task.backward:
+        return lambda: roipool.multilevel_roi_align(maps, rois, 7, scales, **options)
+    grad, shapes = move(np.concatenate([x.grad for x in task.levels])), [x.shape for x in maps]
+    return lambda: roipool.multilevel_roi_align_backward(grad, rois, shapes, scales, **options)
+
+
+def timed(call: Callable[[], Any], compulsory: int, repeats: int) -> Iterator[Launch]:
+    """Run a call that moves so many bytes at least, and yield its launches."""
+    with simt.recorded(PROFILING) as records:
+        call()
+    moved = [0 if record.kernel.startswith("plan_") else traffic(record) for record in records]
+    for record, its in zip(records, moved, strict=True):
+        assert record.profile is not None
+        registers = registers_of(record.profile.text, record.profile.options)[record.kernel]
+        share = compulsory * its / sum(moved)
+        yield Launch(record.kernel, times_of(record, registers, share, repeats))
+
+
+def traffic(record: simt.Record) -> int:
+    """Return the sectors that a launch loads, stores and adds to, in proportion."""
+    assert record.profile is not None
+    counts, ran = record.profile.counts, len(record.profile.timings)
+    kinds = ("block_load_sectors", "store_sectors", "atomic_sectors")
+    return sum(int(counts[kind].sum()) for kind in kinds) * int(np.prod(record.grid)) // ran
+
+
+# ---- The page
+
+
+def micro(seconds: float) -> str:
+    """Return microseconds, to three digits."""
+    value = seconds * 1e6
+    return f"{value:,.0f}" if value >= 100 else f"{value:#.3g}"
+
+
+def closing_row(result: Result) -> list[str]:
+    """Return a row of the first table."""
+    ours, plain = result.seconds
+    parts = {part: sum(getattr(one.times, part) for one in result.ours) for part in Times._fields}
+    busiest = sorted(parts, key=lambda part: -parts[part])[:2]
+    why = ", ".join(f"{part} {parts[part] / ours:.0%}" for part in busiest)
+    ratio = round(plain / ours, 2)
+    return [
+        result.row.name, micro(ours), micro(plain), f"{ratio:.2f}", f"{result.row.goal:g}",
+        f"{ours / max(parts['memory'], 1e-9):.1f}", "yes" if ratio >= result.row.goal else why,
+    ]  # fmt: skip
+
+
+def detail_rows(result: Result) -> Iterator[list[str]]:
+    """Yield the rows of the second table: each kernel, all of its launches together."""
+    for whose, launches in (("", result.ours), ("*", result.yardstick)):
+        for kernel in dict.fromkeys(one.kernel for one in launches):
+            its = [one.times for one in launches if one.kernel == kernel]
+            parts = [micro(sum(getattr(times, part) for times in its)) for part in Times._fields]
+            total = micro(sum(times.total for times in its))
+            yield [result.row.name, f"{whose}{kernel}{whose}", str(len(its)), total, *parts]
+    if result.zeroed:
+        total = micro(sum(map(zero_time, result.zeroed)))
+        unused = [""] * len(Times._fields)
+        yield [result.row.name, "*zeros*", str(len(result.zeroed)), total, *unused]
+
+
+def table(columns: Sequence[str], texts: int, rows: Iterable[list[str]]) -> str:
+    """Return a table; its first columns are of text."""
+    rule = [*["---"] * texts, *["---:"] * (len(columns) - texts)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in (columns, rule, *rows))
+
+
+def page(pattern: str) -> str:
+    """Run the rows whose names match and return the page."""
+    results = []
+    with emulator.active() as cupy, simt.simulated():
+        for row in ROWS:
+            if fnmatch.fnmatch(row.name, pattern):
+                print(row.name, file=sys.stderr)
+                results.append(result_of(row, cupy))
+    details = itertools.chain.from_iterable(map(detail_rows, results))
+    return PAGE.format(
+        version=nvrtc.version(),
+        closing=table(CLOSING, 1, map(closing_row, results)),
+        details=table([*DETAILS, *Times._fields], 2, details),
+    )
+
+
+def main() -> int:
+    """Write the page, or compare it with what the model says now."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--check", action="store_true", help="compare, and exit 1 on a difference")
+    parser.add_argument("--row", metavar="PATTERN", help="print the rows of such names")
+    arguments = parser.parse_args()
+    if arguments.row:
+        print(page(arguments.row))
+        return 0
+    return write_or_compare(RESULT, page("*"), arguments.check)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
