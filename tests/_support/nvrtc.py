@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import importlib.metadata
 import re
+import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -25,9 +26,9 @@ def use_wheel_in(folder: str) -> None:
 
 def wheel() -> importlib.metadata.Distribution:
     """Return the wheel that holds it; FileNotFoundError without one."""
-    where = {} if _folder is None else {"path": [_folder]}
+    path = sys.path if _folder is None else [_folder]
     for name in PACKAGES:
-        for found in importlib.metadata.distributions(name=name, **where):
+        for found in importlib.metadata.distributions(name=name, path=path):
             return found
     place = "" if _folder is None else f" in {_folder}"
     raise FileNotFoundError(f"{PACKAGES[0]} is not installed{place}")

@@ -17,7 +17,8 @@ import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
 from . import compiler, memory, streams
-from .arithmetic import Arithmetic, functions, launches
+from .arithmetic import Arithmetic, functions
+from .streams import launches
 
 HostArray = np.ndarray[Any, Any]
 
