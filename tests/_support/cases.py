@@ -125,7 +125,7 @@ class PyramidCase(Case):
         """Return the gradient by each map; `shape` is that of the first."""
         del argmax
         function: Callable[..., Any] = getattr(roipool, self.op.backward)
-        shapes = [each.shape for each in self.pyramid(np.empty(shape), more.get("layout", "NCHW"))]
+        shapes = [each.shape for each in self.pyramid(np.zeros(shape), more.get("layout", "NCHW"))]
         options = {**self.options(forward=False), **more, "levels": self.levels(boxes)}
         return function(grad, boxes, shapes, batch_indices=indices, **options)
 
