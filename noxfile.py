@@ -103,7 +103,7 @@ def counts(session: nox.Session) -> None:
     """Compare the CUDA kernels' registers, and what a simulator counts, with the tables."""
     groups = nox.project.load_toml("pyproject.toml")["dependency-groups"]
     session.install(".", "ml_dtypes>=0.5", *groups["cuda"])
-    for name in ("resources", "traffic"):
+    for name in ("resources", "traffic", "times"):
         session.run("python", f"benchmarks/cuda_{name}.py", "--check", *session.posargs)
 
 
