@@ -370,6 +370,7 @@ def empty_array(shape, dtype):
 
 
 cdef in_c_order(array, dtype, int more_flags):
+    """Return an array in C order, aligned, of a type: the same one, unless flags say otherwise."""
     if not cnp.PyArray_Check(array):  # None would be let through
         raise TypeError(f"an array is needed, got {type(array).__name__}")
     return PyArray_FromArray(array, given(dtype), IN_C_ORDER | more_flags)
@@ -390,7 +391,7 @@ def whole_numbers(values, end):
 
     That is -1 if all are whole numbers from 0 up to, not including, `end`.
     """
-    values = contiguous(values, FLOAT64)
+    values = in_c_order(values, FLOAT64, 0)
     cdef cnp.npy_intp count = len(values)
     numbers = cnp.PyArray_EMPTY(1, &count, cnp.NPY_INT64, 0)
     cdef const double* value = <const double*>address(values)
@@ -411,7 +412,7 @@ def cut_numbers(values, end):
 
     And the first row where it is not, or -1.
     """
-    values = contiguous(values, FLOAT64)
+    values = in_c_order(values, FLOAT64, 0)
     cdef cnp.npy_intp count = len(values)
     numbers = cnp.PyArray_EMPTY(1, &count, cnp.NPY_INT64, 0)
     cdef const double* value = <const double*>address(values)

@@ -69,14 +69,14 @@ def _backend_of(fixtures: Mapping[str, Any]) -> Backend:
     return found
 
 
-def _is_computed(layout: str, **fixtures: Any) -> bool:
+def _is_layout_computed(layout: str, **fixtures: Any) -> bool:
     """Return whether a backend computes in this layout, by default; a test without one does."""
     if not fixtures.keys() & {"gpu", "backend"}:
         return True
     return is_computed(_backend_of(fixtures), DTYPES["float32"], layout)
 
 
-every_layout = each(_is_computed, layout=LAYOUTS)
+every_layout = each(_is_layout_computed, layout=LAYOUTS)
 both_layouts = each(layout=LAYOUTS)  # on the emulator, too: for sizes that depend on the layout
 every_dtype = _of_dtypes("float16", "bfloat16", "float32", "float64")
 half_dtypes = _of_dtypes("float16", "bfloat16")
