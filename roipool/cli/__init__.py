@@ -9,13 +9,13 @@ from __future__ import annotations
 import argparse
 import contextlib
 import logging
-import os
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from roipool.cli import stdout
 from roipool.cli.text import printable
 
 if TYPE_CHECKING:
@@ -95,10 +95,10 @@ def main(
         return _finish(_run(_parser(systems, libraries, workloads), argv))
     except KeyboardInterrupt:
         return _INTERRUPTED
-    except BrokenPipeError:
-        _abandon_stdout()
-        return _BROKEN_PIPE
     except (ValueError, OSError, ImportError, MemoryError, RecursionError) as error:
+        if stdout.is_broken_pipe(error):
+            stdout.abandon()
+            return _BROKEN_PIPE
         return _finish(_complain(_explain(error)))
     except Exception as error:  # noqa: BLE001 - Python's own status, 1, means a failed check
         return _finish(_complain(_bug_report(error)))
@@ -188,17 +188,8 @@ def _finish(status: int) -> int:
         if sys.stdout is not None:
             sys.stdout.flush()
     except OSError as error:
-        _abandon_stdout()
+        stdout.abandon()
         # A reader that stops early, such as head, is no error.
-        if not isinstance(error, BrokenPipeError) and status != _BAD_INPUT:
+        if not stdout.is_broken_pipe(error) and status != _BAD_INPUT:
             return _complain(_explain(error))
     return status
-
-
-def _abandon_stdout() -> None:
-    with contextlib.suppress(OSError, ValueError, AttributeError):
-        devnull = os.open(os.devnull, os.O_WRONLY)
-        try:
-            os.dup2(devnull, sys.stdout.fileno())
-        finally:
-            os.close(devnull)

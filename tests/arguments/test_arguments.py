@@ -72,6 +72,10 @@ def read_only(array: Array) -> Array:
 
 # ---- Bad values: for every argument, what each operation that has it must refuse
 
+# Of Microsoft's compiler, and on Apple's processors, a long double is a double.
+LONG_DOUBLES = (
+    [(FEATURES.astype(np.longdouble), TypeError)] if np.finfo(np.longdouble).bits > 64 else []
+)
 NOT_MAPS = [
     (FEATURES.tolist(), TypeError),
     (None, TypeError),
@@ -80,7 +84,7 @@ NOT_MAPS = [
     (FEATURES > 0, TypeError),
     (FEATURES.astype(np.uint8), TypeError),
     (FEATURES.astype(np.complex64), TypeError),
-    (FEATURES.astype(np.longdouble), TypeError),
+    *LONG_DOUBLES,
     (FEATURES.astype(object), TypeError),
     (FEATURES[0], ValueError),
     (FEATURES[None], ValueError),

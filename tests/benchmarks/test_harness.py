@@ -6,7 +6,6 @@ import ast
 import contextlib
 import io
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -18,6 +17,7 @@ import bench
 import numpy as np
 import pytest
 from _support.cli_runs import names_here, strict_json
+from _support.platforms import needs_posix
 from _support.run_python import NOT_INSTALLED, run_python
 from harness import floor, measure, ours
 from harness.devices import Cpu, Cuda, Device
@@ -345,7 +345,7 @@ def worker_python() -> str:
     return str(program)
 
 
-@pytest.mark.skipif(os.name == "nt", reason="the stand-in for Python is a shell script")
+@needs_posix
 def test_a_peer_in_another_environment(worker_python: str) -> None:
     options = ["--peers", "mxnet", "--peer-python", f"mxnet={worker_python}"]
     rows = rows_of(*TINY, "--workload", "W1a,W4b", "--threads", "1,2", *options)

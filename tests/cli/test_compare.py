@@ -22,6 +22,7 @@ from _support.cli_runs import (
     save_map,
     strict_json,
 )
+from _support.platforms import needs_links, needs_posix
 from _support.run_python import NOT_INSTALLED, run_python
 
 from roipool.cli import main
@@ -200,6 +201,7 @@ def test_an_empty_map_cannot_be_drawn(capsys: pytest.CaptureFixture[str]) -> Non
     assert "nothing to draw" in fails(capsys, save_map(shape=(1, 0, 4)), "--save", "figure.png")
 
 
+@needs_links
 def test_outputs_replace_and_get_usual_permissions() -> None:
     Path("plain").touch()
     Path("old.json").write_text("old")
@@ -211,7 +213,7 @@ def test_outputs_replace_and_get_usual_permissions() -> None:
     assert names_here() == ["link.json", "old.json", "plain"]
 
 
-@pytest.mark.skipif(not Path("/dev/null").is_char_device(), reason="needs device files")
+@needs_posix
 def test_devices_are_not_replaced() -> None:
     assert main(["compare", *FAST, "--json", "/dev/null"]) == 0
     assert Path("/dev/null").is_char_device()
@@ -237,7 +239,6 @@ def test_output_in_ascii() -> None:
     assert "caf\\xe9.npy" in run.stdout
 
 
-@pytest.mark.skipif(os.name == "nt", reason="pipes of POSIX")
 def test_reader_that_stops_early() -> None:
     arguments = ["compare", *FAST, "--json", "out.json"]
     reader, writer = os.pipe()

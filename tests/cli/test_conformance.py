@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from _support.platforms import needs_posix
 
 from roipool.cli import main
 
@@ -112,8 +113,12 @@ def test_a_call_that_does_not_end(capsys: pytest.CaptureFixture[str]) -> None:
         (["--implementation", "nowhere:x"], "nowhere:x cannot be used: ModuleNotFoundError: "),
         (["--implementation", "theirs"], "is not of the form package.module:function"),
         (["--implementation", "theirs:right", "--backend", "cpu"], "--backend is for roipool"),
-        (["--implementation", "theirs:right", "--python", "absent"], "absent: No such file"),
-        (["--implementation", "theirs:right", "--python", "/bin/true"], "used: the process exits"),
+        (["--implementation", "theirs:right", "--python", "absent"], "not be started: absent: "),
+        pytest.param(
+            ["--implementation", "theirs:right", "--python", "/bin/true"],
+            "used: the process exits",
+            marks=needs_posix,
+        ),
         (["--implementation", "theirs:right", "--option", "x"], "--option must be NAME=VALUE"),
         (
             ["--implementation", "theirs:right", "--option", "x=1"],

@@ -24,15 +24,13 @@ from _support.cli_runs import (
     save_map,
     strict_json,
 )
+from _support.platforms import needs_links, needs_posix
 
 from roipool.cli import main
 from roipool.cli.bench.ours import Roipool
 from roipool.cli.compare import box_files
 
 Image = pytest.importorskip("PIL.Image")
-needs_posix = pytest.mark.skipif(
-    sys.platform == "win32", reason="Windows has other names, pipes, limits and permissions"
-)
 
 
 # ---- Pictures
@@ -183,7 +181,6 @@ def test_both_are_closed() -> None:
     assert run.returncode == 2
 
 
-@needs_posix
 @pytest.mark.parametrize(("command", "unbuffered"), [("info", ""), ("verify", "1")])
 def test_a_closed_pipe_is_no_error(command: str, unbuffered: str) -> None:
     reader, writer = os.pipe()
@@ -234,6 +231,7 @@ def test_a_disk_that_is_read_only(capsys: pytest.CaptureFixture[str]) -> None:
     assert "error: /sys/out.json: " in fails(capsys, "--json", "/sys/out.json")
 
 
+@needs_links
 def test_another_name_of_an_input(capsys: pytest.CaptureFixture[str]) -> None:
     before = Path(save_map()).read_bytes()
     Path("link.json").symlink_to("map.npy")
@@ -252,6 +250,7 @@ def test_a_bad_variable_that_is_not_utf8() -> None:
 # ---- The program that tries many
 
 
+@needs_posix
 def test_hostile_files() -> None:
     program = Path(__file__).parents[1] / "faults" / "hostile_files.py"
     command = [sys.executable, str(program), "--calls", "50", "--seed", "3"]

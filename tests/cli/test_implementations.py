@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from _support.cli_runs import FAST, fails, names_here, run_program, save_map, strict_json
+from _support.platforms import needs_linux, needs_posix
 
 import roipool
 from roipool.cli import main
@@ -218,7 +219,7 @@ def worker(*, dies: bool = False, greedy: bool = False, lacks: str = "") -> str:
     return str(program)
 
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="stand-ins are shell scripts")
+pytestmark = needs_posix
 
 
 def ask(name: str, python: str, *arguments: str) -> int:
@@ -280,7 +281,7 @@ def test_a_program_that_ends_its_process() -> None:
     assert results["torchvision.roi_align@torchvision"] is None  # by a new one
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="limits of Linux")
+@needs_linux
 def test_a_program_that_wants_all_memory() -> None:
     assert ask("torchvision", worker(greedy=True), "--systems", "torchvision.*") == 0
     (part,) = strict_json("out.json")["parts"]

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from _support.browser import Browser, browser, find_browser
 from _support.cli_runs import fails, save_map
+from _support.platforms import needs_posix
 from _support.run_python import NOT_INSTALLED, run_python
 
 from roipool.cli import main
@@ -138,6 +139,7 @@ class Elements(HTMLParser):
         self.loads += [name for name, _ in attrs if name in ("src", "href") or name[:2] == "on"]
 
 
+@needs_posix
 def test_no_text_becomes_an_element() -> None:
     elements = Elements(hostile_page().read_text(encoding="utf-8"))
     assert elements.tags.count("script") == 2

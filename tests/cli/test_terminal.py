@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 from _support.cli_runs import names_here, run_program
+from _support.platforms import needs_posix
 from _support.run_python import NOT_INSTALLED, run_python
 
 from roipool.cli import main
 
-pytestmark = pytest.mark.skipif(os.name == "nt", reason="terminals of POSIX")
+pytestmark = needs_posix
 
 SMALL = ["--make", "2x9x11", "--output-size", "2", "--systems", "torchvision.*,caffe.roi_align"]
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")

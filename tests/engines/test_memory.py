@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from _support.platforms import needs_linux
 from _support.run_cpp import run_cpp
 from _support.run_python import run_python
 
@@ -17,8 +18,6 @@ from roipool import _cpu
 
 MIB = 2**20
 STATM = Path("/proc/self/statm")
-
-needs_linux = pytest.mark.skipif(not STATM.exists(), reason="this system is not Linux")
 
 
 @pytest.fixture(autouse=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import mmap
-import os
 import sys
 import threading
 from collections.abc import Callable
@@ -15,14 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 from _support.compare import assert_same_bits
+from _support.platforms import needs_fork, needs_linux, needs_posix
 from _support.run_python import run_python
 
 import roipool
 from roipool import _cpu
 
 pytestmark = pytest.mark.usefixtures("same_threads_after")
-
-needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="this system is not Linux")
 
 # ---- Interrupts
 
@@ -90,7 +88,7 @@ def test_ctrl_c() -> None:
     assert (done.returncode, done.stdout) == (0, "interrupted\n"), done.stderr
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+@needs_fork
 def test_ctrl_c_in_a_child_of_another_thread() -> None:
     """The thread that forks is the child's main thread."""
     done = run_python(
@@ -270,7 +268,7 @@ def test_too_little_memory_is_an_error_and_nothing_more() -> None:
     assert (done.returncode, done.stdout) == (0, "True True\n"), done.stderr
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="the program needs POSIX")
+@needs_posix
 def test_wrong_arguments() -> None:
     program = Path(__file__).parents[1] / "faults" / "hostile_arguments.py"
     done = run_python(

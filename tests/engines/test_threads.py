@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 import time
@@ -15,6 +14,7 @@ import numpy as np
 import pytest
 from _support.catalogue import Array, every_dtype, every_layout
 from _support.compare import assert_same_bits
+from _support.platforms import needs_fork
 from _support.run_python import run_python
 
 import roipool
@@ -123,8 +123,6 @@ def test_bad_number_in_the_environment(text: str) -> None:
 
 # ---- Forks, and threads of Python's own
 
-
-needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 
 # OpenMP's threads do not survive a fork: waiting for them would hang until the time limit.
 FORKS = dedent(

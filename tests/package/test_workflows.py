@@ -10,6 +10,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from _support.platforms import needs_posix
 
 SOURCES = next(folder for folder in Path(__file__).parents if (folder / "pyproject.toml").exists())
 WORKFLOWS = SOURCES / ".github" / "workflows"
@@ -48,6 +49,7 @@ def action() -> tuple[dict[str, str], str]:
     return passed, textwrap.dedent(text.rpartition("run: |\n")[2])
 
 
+@needs_posix
 @pytest.mark.parametrize(("function", "status"), [("zeros", 1), ("right", 0)])
 def test_the_action_verifies(function: str, status: int, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(MINE)
@@ -78,6 +80,7 @@ def zeros(features, rois, output_size, spatial_scale=1.0):
 """
 
 
+@needs_posix
 def test_the_action_passes_inputs_on(tmp_path: Path) -> None:
     """As they are, whatever they hold."""
     passed, script = action()

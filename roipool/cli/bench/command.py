@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import importlib.util
 import math
 import statistics
@@ -13,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import roipool
-from roipool.cli import files
+from roipool.cli import files, stdout
 from roipool.cli.bench.agreement import Agreement, agreement
 from roipool.cli.bench.ours import Roipool
 from roipool.cli.bench.workloads import Workload, choose, task_of
@@ -241,13 +240,13 @@ def _time(seconds: float) -> str:
 
 def _say(lines: Iterable[str]) -> None:
     # A reader that stops early must not keep the file from being written.
-    with contextlib.suppress(BrokenPipeError):
+    with stdout.reader_may_stop():
         print(*lines, sep="\n", flush=True)
 
 
 def _write(path: str | None, content: str) -> None:
     if path in files.STDOUT:
-        with contextlib.suppress(BrokenPipeError):
+        with stdout.reader_may_stop():
             sys.stdout.write(content)
     elif path is not None:
         with files.replacing(path) as stream:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import roipool
-from roipool.cli import files
+from roipool.cli import files, stdout
 from roipool.cli.compare import functions, inputs, record, report
 from roipool.cli.compare.choosing import choose, system_of
 from roipool.cli.compare.differences import Comparison, compare
@@ -70,7 +70,7 @@ def run(arguments: argparse.Namespace, systems: Mapping[str, Compute] | None) ->
     _write_files(arguments, findings)
     verdict, status = _verdict(arguments, findings)
     # The files are complete by now and the status is known: a reader may stop whenever it likes.
-    with contextlib.suppress(BrokenPipeError):
+    with stdout.reader_may_stop():
         if arguments.json in files.STDOUT:
             sys.stdout.write(record.as_json(findings, _about(arguments)))
         else:

@@ -1,0 +1,32 @@
+"""What tests need of the system that they run on: marks that skip them elsewhere."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+__all__ = ["needs_fork", "needs_links", "needs_linux", "needs_posix"]
+
+
+def _has_links() -> bool:
+    """Return whether this user can make a symbolic link here."""
+    with tempfile.TemporaryDirectory() as folder:
+        link = Path(folder) / "link"
+        try:
+            link.symlink_to("target")
+        except OSError:
+            return False
+        return link.is_symlink()
+
+
+needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="this system is not Linux")
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+needs_posix = pytest.mark.skipif(
+    sys.platform == "win32",
+    reason="Windows has other file names, permissions, limits, terminals and scripts",
+)
+needs_links = pytest.mark.skipif(not _has_links(), reason="no symbolic links for this user here")
