@@ -3,7 +3,7 @@
     pip install nox
     nox --list
     nox -s lint
-    nox -s tests-3.14 -- tests/ops -k adaptive
+    nox -s tests-3.15 -- tests/ops -k adaptive
 
 Sessions build into environments of their own, in `.nox`. Arguments after `--` go to the program
 that a session runs. `ROIPOOL_NO_OPENMP=1` builds without OpenMP, `ROIPOOL_ISA=baseline` runs
@@ -17,7 +17,7 @@ from pathlib import Path
 
 import nox
 
-OLDEST, NEWEST = "3.11", "3.14"
+OLDEST, NEWEST, FREE_THREADED = "3.11", "3.15", "3.14t"
 SOURCES = Path(__file__).parent
 PYTEST = ["pytest>=8", "pytest-xdist>=3.6", "hypothesis>=6.100", "ml_dtypes>=0.5"]
 NVRTC = {"12": "nvidia-cuda-nvrtc-cu12", "13": "nvidia-cuda-nvrtc>=13"}
@@ -75,7 +75,7 @@ def docs_links(session: nox.Session) -> None:
 # ---- Tests
 
 
-@nox.session(python=[OLDEST, "3.12", "3.13", NEWEST, f"{NEWEST}t"])
+@nox.session(python=[OLDEST, "3.12", "3.13", "3.14", NEWEST, FREE_THREADED])
 def tests(session: nox.Session) -> None:
     """Run the tests with the newest libraries."""
     session.install(".[test]")
@@ -219,7 +219,7 @@ def sdist(session: nox.Session) -> None:
     check_distributions(session, [str(file) for file in (SOURCES / "dist").glob("*.tar.gz")])
 
 
-@nox.session(python=[OLDEST, NEWEST, f"{NEWEST}t"])
+@nox.session(python=[OLDEST, NEWEST, FREE_THREADED])
 def wheel(session: nox.Session) -> None:
     """Build a wheel for this machine by way of the sdist; use it from another folder."""
     folder = Path(session.create_tmp())
