@@ -58,7 +58,8 @@ int main(void) {
 """
 
 
-# One module for every Python since 3.11, by the limited API. Free-threaded ones had none before 3.15.
+# One module for every Python since 3.11, by the limited API. Free-threaded ones had none
+# before 3.15.
 LIMITED_API = sys.implementation.name == "cpython" and not sysconfig.get_config_var(
     "Py_GIL_DISABLED"
 )

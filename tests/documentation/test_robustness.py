@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from _support.sources import SOURCES, nox_sessions
 
-SOURCES = next(folder for folder in Path(__file__).parents if (folder / "pyproject.toml").exists())
 PAGE = (SOURCES / "docs" / "robustness.md").read_text(encoding="utf-8")
 
 
@@ -40,11 +40,6 @@ def commands() -> Iterator[str]:
         yield from re.findall(r"`([^`]+)`", row[-1])
 
 
-def sessions() -> set[str]:
-    text = (SOURCES / "noxfile.py").read_text(encoding="utf-8")
-    return set(re.findall(r"^@nox\.session.*\n(?:@.*\n)*def (\w+)\(", text, re.MULTILINE))
-
-
 def test_every_row_has_a_command() -> None:
     assert all("`" in row[-1] for row in FAULTS)
     assert len(FAULTS) > 30
@@ -59,7 +54,7 @@ def test_commands_exist(command: str) -> None:
         assert file.exists(), command
     if "nox" in words:
         session = words[words.index("-s") + 1]
-        assert re.split(r"[-(]", session)[0] in sessions()
+        assert re.split(r"[-(]", session)[0] in nox_sessions()
     elif "-k" in words:
         text = files[0].read_text(encoding="utf-8")
         for name in words[words.index("-k") + 1].split(" or "):

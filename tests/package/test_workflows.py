@@ -11,17 +11,12 @@ from pathlib import Path
 
 import pytest
 from _support.platforms import needs_posix
+from _support.sources import SOURCES, nox_sessions
 
-SOURCES = next(folder for folder in Path(__file__).parents if (folder / "pyproject.toml").exists())
 WORKFLOWS = SOURCES / ".github" / "workflows"
 
 # An installed package and an sdist have none.
 pytestmark = pytest.mark.skipif(not WORKFLOWS.is_dir(), reason="no workflows in this tree")
-
-
-def sessions() -> set[str]:
-    text = (SOURCES / "noxfile.py").read_text()
-    return set(re.findall(r"^@nox\.session.*\n(?:@.*\n)*def (\w+)\(", text, re.MULTILINE))
 
 
 def test_every_session_exists_and_is_used() -> None:
@@ -29,7 +24,7 @@ def test_every_session_exists_and_is_used() -> None:
     direct = re.findall(r"nox -s ([a-z_ ]+?)(?: --|$)", text.replace('"$NOX"', "nox"), re.MULTILINE)
     by_matrix = re.findall(r"session: ([a-z_]+)", text)
     named = {name for group in direct for name in group.split()} | set(by_matrix)
-    assert named == sessions()
+    assert named == nox_sessions()
 
 
 def test_actions_are_pinned() -> None:
