@@ -46,7 +46,7 @@ class Limits(NamedTuple):
     """Where work is divided in another way: tests lower them."""
 
     max_blocks: int = 2**31 - 1  # more work than this is done by the same blocks in turn
-    enough_blocks: int = 2048  # for all of a GPU to have work: more of it goes to the same threads
+    enough_blocks: int = 1280  # for all of a GPU to have work: more of it goes to the same threads
     shared_bytes: int = SHARED_BYTES  # plans beyond are in scratch memory
 
 

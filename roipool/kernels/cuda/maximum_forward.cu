@@ -160,19 +160,21 @@ __device__ inline void pool_boxes(const Boxes& boxes, const Storage* __restrict_
   const auto prepare = [&](wide_int box, const Bins& bins) {
     plan_box(boxes, call, box, bins, plan);
   };
-  for_each_bin(call, prepare, [&](wide_int box, wide_int row, wide_int column, const Range& packs) {
+  for_each_part(call, prepare, [&](wide_int box, wide_int part) {
     const Map<const Storage> map(call, features, plan.head->image);
-    const SampleBin rows = plan.rows[row], columns = plan.columns[column];
-    const wide_int bin = box * pooled.outer + row * pooled.row + column * pooled.column;
-    for (wide_int p = packs.first; p < packs.last; p += packs.step) {
-      const Channels channels(call, p);
-      const SampleValues values = {map.cells + channels.first * map.strides.channel, map.strides};
-      const RunningMaxima<Track> running = pool_bin<Track>(call, values, plan, rows, columns);
-      const wide_int at = bin + channels.first * pooled.channel;
-      Channels::store(running.value, output + at, pooled.channel);
-      if (Track == value_only || argmax == nullptr) continue;
-      for (int c = 0; c < pack; ++c) argmax[at + c * pooled.channel] = running.index[c];
-    }
+    for_each_bin(call, part, [&](wide_int row, wide_int column, const Range& packs) {
+      const SampleBin rows = plan.rows[row], columns = plan.columns[column];
+      const wide_int bin = box * pooled.outer + row * pooled.row + column * pooled.column;
+      for (wide_int p = packs.first; p < packs.last; p += packs.step) {
+        const Channels channels(call, p);
+        const SampleValues values = {map.cells + channels.first * map.strides.channel, map.strides};
+        const RunningMaxima<Track> running = pool_bin<Track>(call, values, plan, rows, columns);
+        const wide_int at = bin + channels.first * pooled.channel;
+        Channels::store(running.value, output + at, pooled.channel);
+        if (Track == value_only || argmax == nullptr) continue;
+        for (int c = 0; c < pack; ++c) argmax[at + c * pooled.channel] = running.index[c];
+      }
+    });
   });
 }
 

@@ -101,26 +101,25 @@ __device__ inline void for_each_part(const Call& call, Prepare prepare, Pool poo
   }
 }
 
-// The same, but `pool(box, row, column, packs)` for every bin, with this thread's packs of
-// channels.
-template <typename Prepare, typename Pool>
-__device__ inline void for_each_bin(const Call& call, Prepare prepare, Pool pool) {
-  for_each_part(call, prepare, [&](wide_int box, wide_int part) {
-    const Share share = share_of_thread(call, part);
-    for (wide_int bin = share.bins.first; bin < share.bins.last; bin += share.bins.step) {
-      const Division row = divide_with_rest(bin, call.columns.bins);
-      pool(box, row.quotient, row.rest, share.packs);
-    }
-  });
+// Calls `pool(row, column, packs)` for every bin of a part, with this thread's packs of channels.
+template <typename Pool>
+__device__ inline void for_each_bin(const Call& call, wide_int part, Pool pool) {
+  const Share share = share_of_thread(call, part);
+  for (wide_int bin = share.bins.first; bin < share.bins.last; bin += share.bins.step) {
+    const Division row = divide_with_rest(bin, call.columns.bins);
+    pool(row.quotient, row.rest, share.packs);
+  }
 }
 
-// The same, but `pool(box, row, column, channels)` for every value.
+// For each value of this block: as `for_each_part`, but `pool(box, row, column, channels)`.
 template <typename Prepare, typename Pool>
 __device__ inline void for_each_value(const Call& call, Prepare prepare, Pool pool) {
-  for_each_bin(call, prepare, [&](wide_int box, wide_int row, wide_int column, const Range& packs) {
-    for (wide_int p = packs.first; p < packs.last; p += packs.step) {
-      pool(box, row, column, Channels(call, p));
-    }
+  for_each_part(call, prepare, [&](wide_int box, wide_int part) {
+    for_each_bin(call, part, [&](wide_int row, wide_int column, const Range& packs) {
+      for (wide_int p = packs.first; p < packs.last; p += packs.step) {
+        pool(box, row, column, Channels(call, p));
+      }
+    });
   });
 }
 
