@@ -184,21 +184,22 @@ __device__ inline void pool_window(const Average& average, const Walks& walks, i
   }
 }
 
-// By a warp.
-__device__ inline void pool_plane(const Average& average, const Walks& walks, Sums* down) {
+// Rows of bins, by a warp.
+__device__ inline void pool_rows(const Average& average, const Walks& walks, int first_row,
+                                 int end_row, Sums* down) {
   const Call& call = average.call;
-  const int room = static_cast<int>(call.stage), bins = static_cast<int>(call.rows.bins);
+  const int room = static_cast<int>(call.stage);
   if (walks.width > room || !is_dense(average.plan.head->columns)) {
-    for (int row = 0; row < bins; ++row) {
+    for (int row = first_row; row < end_row; ++row) {
       for (int column = threadIdx.x; column < call.columns.bins; column += warp_size) {
         average.pool(row, column);
       }
     }
     return;
   }
-  const int rows_at_once = minimum(room / walks.width, bins);
-  for (int row = 0; row < bins; row += rows_at_once) {
-    pool_window(average, walks, row, minimum(rows_at_once, bins - row), down);
+  const int rows_at_once = room / walks.width;
+  for (int row = first_row; row < end_row; row += rows_at_once) {
+    pool_window(average, walks, row, minimum(rows_at_once, end_row - row), down);
   }
 }
 
@@ -217,7 +218,7 @@ extern "C" __global__ void __launch_bounds__(256, roipool::min_blocks)
     plan_box({boxes, images, levels}, call, box, bins, plan);
   };
   if (channels_last) {
-    for_each_part(call, prepare, [&](wide_int box, wide_int part) {
+    for_each_part(call, prepare, [&](wide_int box, const Part& part) {
       const Average average(call, plan, features, output, box);
       for_each_bin(call, part, [&](int row, int column, const Range& packs) {
         for (wide_int p = packs.first; p < packs.last; p += packs.step) {
@@ -228,13 +229,15 @@ extern "C" __global__ void __launch_bounds__(256, roipool::min_blocks)
     return;
   }
   Sums* down = static_cast<Sums*>(shared_after_plan(call)) + threadIdx.y * call.stage;
-  for_each_part(call, prepare, [&](wide_int box, wide_int part) {
+  for_each_part(call, prepare, [&](wide_int box, const Part& part) {
     const Walks walks(call, *plan.head);
     const wide_int packs = divide(call.channels + pack - 1, pack);
-    const wide_int first = part * call.share, last = minimum(first + call.share, packs);
+    const wide_int first = part.number * call.share, last = minimum(first + call.share, packs);
+    const int row = static_cast<int>(part.bins.first_row),
+              end = row + static_cast<int>(part.bins.rows);
     const Average average(call, plan, features, output, box);
     for (wide_int number = first + threadIdx.y; number < last; number += blockDim.y) {
-      pool_plane(average.of(Channels(call, number)), walks, down);
+      pool_rows(average.of(Channels(call, number)), walks, row, end, down);
     }
   });
 }

@@ -160,7 +160,7 @@ __device__ inline void pool_boxes(const Boxes& boxes, const Storage* __restrict_
   const auto prepare = [&](wide_int box, const Bins& bins) {
     plan_box(boxes, call, box, bins, plan);
   };
-  for_each_part(call, prepare, [&](wide_int box, wide_int part) {
+  for_each_part(call, prepare, [&](wide_int box, const Part& part) {
     const Map<const Storage> map(call, features, plan.head->image);
     for_each_bin(call, part, [&](wide_int row, wide_int column, const Range& packs) {
       const SampleBin rows = plan.rows[row], columns = plan.columns[column];
