@@ -47,9 +47,11 @@ def test_every_row_has_a_command() -> None:
 
 @pytest.mark.parametrize("command", sorted(set(commands())))
 def test_commands_exist(command: str) -> None:
-    """Each names a file of the tree, and tests that are in it, or a session of nox."""
+    """Each names a file or module of the tree, and tests that are in it, or a session of nox."""
     words = shlex.split(command)
+    modules = [word.replace(".", "/") for word in words if word.startswith("roipool.")]
     files = [SOURCES / word for word in words if word.startswith(("tests/", "scripts/"))]
+    files += [SOURCES / module for module in modules]
     for file in files:
         assert file.exists(), command
     if "nox" in words:
