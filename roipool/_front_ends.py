@@ -39,6 +39,8 @@ _OTHER = _dlpack
 _NOT_GIVEN = object()
 # A cache, which two threads may both fill; None: NumPy's, CuPy's or no array at all.
 _by_type: dict[type, ModuleType | None] = {np.ndarray: None, int: None, float: None, str: None}
+# Of these, types of NumPy's and CuPy's arrays.
+_served_here: set[type] = {np.ndarray}
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -46,7 +48,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 def by_front_end(function: Function, *, takes_sequences: bool = False) -> Function:
     """Let a public operation be computed by the front end of its arrays, where they have one.
 
-    A NumPy array in the first place decides at once: a call on one pays for no other library.
+    An array of NumPy's or CuPy's in the first place decides at once, and pays for no other library.
     ``common_library`` finds what does not belong beside it. `takes_sequences` says that the first
     argument may be a list or tuple.
     """
@@ -55,7 +57,7 @@ def by_front_end(function: Function, *, takes_sequences: bool = False) -> Functi
 
     @functools.wraps(function)
     def operation(*args: Any, **kwargs: Any) -> Any:
-        if args and type(args[0]) is np.ndarray:
+        if args and type(args[0]) in _served_here:
             return function(*args, **kwargs)
         front_end = _front_end_among(args) or _front_end_among(kwargs.values())
         if front_end is None:
@@ -97,10 +99,11 @@ def _find(array_type: type) -> ModuleType | None:
         if package is not None:
             _by_type[array_type] = _by_type.get(base) or importlib.import_module(package)
             return _by_type[array_type]
-    if library_of_type(array_type) is None and _dlpack.is_exchangeable(array_type):
-        _by_type[array_type] = _OTHER
-    else:
+    if library_of_type(array_type) is not None:
+        _served_here.add(array_type)
         _by_type[array_type] = None
+    else:
+        _by_type[array_type] = _OTHER if _dlpack.is_exchangeable(array_type) else None
     return _by_type[array_type]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from types import ModuleType
 from typing import Any
 
@@ -31,16 +31,18 @@ def engine() -> Any:
     return sys.modules.get(name) or importlib.import_module(name)
 
 
-@contextmanager
-def device(array: Any) -> Iterator[None]:
+def device(array: Any) -> AbstractContextManager[Any]:
     """Work on the device of `array`; what a graph is captured with stays allocated."""
+    on_device: AbstractContextManager[Any] = array.device
+    is_capturing = xp().cuda.get_current_stream(array.device.id).is_capturing()
+    return _capturing(on_device) if is_capturing else on_device
+
+
+@contextmanager
+def _capturing(on_device: AbstractContextManager[Any]) -> Iterator[None]:
     cuda = xp().cuda
-    with array.device:
-        if not cuda.get_current_stream().is_capturing():
-            yield
-            return
-        with cuda.using_allocator(keeping(cuda.get_allocator())):
-            yield
+    with on_device, cuda.using_allocator(keeping(cuda.get_allocator())):
+        yield
 
 
 # Memory that captured graphs read and write: a graph knows its address alone, and nobody knows how
@@ -83,10 +85,12 @@ def contiguous(array: Any, dtype: np.dtype[Any]) -> Any:
 
 def table(array: Any, dtype: np.dtype[Any]) -> Any:
     """Return rows of numbers; kernels read any strides of whole numbers without a copy."""
-    numbers = array.astype(dtype, copy=False)
-    if any(stride % dtype.itemsize for stride in numbers.strides):
-        return xp().ascontiguousarray(numbers)
-    return numbers
+    if array.dtype != dtype:
+        return array.astype(dtype)
+    for stride in array.strides:
+        if stride % dtype.itemsize:
+            return xp().ascontiguousarray(array)
+    return array
 
 
 def checked_values(array: Any) -> np.ndarray[Any, Any] | None:
