@@ -305,9 +305,7 @@ def argmax_positions(
     return y, x
 
 
-def argmax_at(
-    y: Array, x: Array, regions: Regions, pooling: Pooling, input_shape: Shape4
-) -> Array:
+def argmax_at(y: Array, x: Array, regions: Regions, pooling: Pooling, input_shape: Shape4) -> Array:
     """Return the indices of the samples at positions, -1 where there is none; NCHW."""
     argmax = cupy.empty(y.shape, np.int64)
     if argmax.size:
