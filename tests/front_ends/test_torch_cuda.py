@@ -6,6 +6,7 @@ What a GPU alone can show is not shown: that torch's stream, allocator and graph
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
@@ -20,10 +21,12 @@ from _support.emulator import memory, streams
 from _support.emulator.arithmetic import launches
 from _support.tensors import ALL_CASES, DTYPES, FORMATS, SIZE, Case, PyramidCase, maps
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from roipool.torch._cuda import Cuda
-from roipool.torch._operators import kernel
+from roipool.torch._functions import device_of
+from roipool.torch._operators import BRIDGES, kernel
 from roipool.torch._pyramids import ALL_FAMILIES
 
 CASES = [case for case in ALL_CASES if not case.adaptive]
@@ -160,6 +163,21 @@ def test_a_box_of_no_image_pools_nothing(cupy: ModuleType) -> None:
         )
     assert not pooled[0].any()
     assert pooled[1].any()
+
+
+def test_plain_tensors_of_one_device_need_no_dispatcher() -> None:
+    features, boxes = torch.ones(1, 1, 4, 4), torch.zeros(2, 5)
+    levels = (torch.zeros(2), None)
+    assert device_of("average", (features, boxes, None, "request")) == "CPU"
+    assert device_of("average_levels", (features, features, boxes, None, levels[0], None)) == "CPU"
+    for kind in ("average", "average_levels"):
+        assert device_of(kind, (features, boxes.to("meta"), *levels, "request")) is None
+        with FakeTensorMode() as mode:
+            fake = mode.from_tensor(features)
+        assert device_of(kind, (fake, fake, *levels, "request")) is None
+    assert set(BRIDGES) == {"CPU", "CUDA"}
+    for family in ALL_FAMILIES.values():
+        assert set(family.kernels) == set(itertools.product(family.overloads, BRIDGES))
 
 
 def test_errors_of_devices_come_before_anything_is_launched(cupy: ModuleType) -> None:
