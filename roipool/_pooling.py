@@ -11,7 +11,7 @@ from roipool import _arguments as check
 from roipool._arguments import Regions
 from roipool._arrays import NUMPY, Array, Library, common_library
 from roipool._definitions import Definition
-from roipool._layout import Layout, Shape4, cells, channels, pooled_shape
+from roipool._layout import AXES, Layout, Shape4, cells
 
 
 class MaxRules(NamedTuple):
@@ -166,8 +166,12 @@ class Call:
     library: Library
 
     def __init__(self, **arrays: Any) -> None:
-        self.library, array = common_library(arrays)
-        self.engine = self.library.engine()
+        self.library, array = NUMPY, None
+        for value in arrays.values():  # here, for the sake of small calls on NumPy arrays
+            if type(value) is not np.ndarray and value is not None:
+                self.library, array = common_library(arrays)
+                break
+        self.engine = self.library.engine
         self._device = None if array is None else self.library.device(array)
 
     def __enter__(self) -> Call:
@@ -356,5 +360,9 @@ class Call:
 
 
 def _pooled_shape(features: Array, regions: Regions, pooling: Pooling) -> Shape4:
-    count = channels(features.shape, pooling.layout)
-    return pooled_shape(len(regions.boxes), count, pooling.output_size, pooling.layout)
+    """Return the maps' shape, with boxes for images and bins for cells."""
+    _, height, width = AXES[pooling.layout]
+    shape = list(features.shape)
+    shape[0] = len(regions.boxes)
+    shape[height], shape[width] = pooling.output_size
+    return tuple(shape)

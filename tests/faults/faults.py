@@ -577,7 +577,7 @@ PYTHON = [
         "arguments: overlapping out",
         "roipool/_arguments.py",
         """    if not library.can_be_filled(out) or any(
-        library_of(item) is library and library.may_share_memory(out, item) for item in inputs
+        LIBRARY_OF[type(item)] is library and library.may_share_memory(out, item) for item in inputs
     ):""",
         "    if not library.can_be_filled(out):",
         "out is filled while it is read",
