@@ -339,7 +339,8 @@ def _poolings(
     layout: Layout,
 ) -> list[Pooling]:
     numbers = check.scales("spatial_scales", spatial_scales, maps)
-    return [Pooling(definition(scale, sampling_ratio, aligned), size, layout) for scale in numbers]
+    placed = definition(numbers[0], sampling_ratio, aligned)
+    return [Pooling(placed._replace(scale=scale), size, layout) for scale in numbers]
 
 
 def _levels(levels: ArrayLike | None, boxes: Array, poolings: Sequence[Pooling]) -> Array:
