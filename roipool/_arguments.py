@@ -243,7 +243,7 @@ def _image_of_each(name: str, array: Array, images: int, column: str) -> Array:
     library = LIBRARY_OF[type(array)] or NUMPY
     checked = library.checked_values(array)
     if checked is not None:
-        numbers, row = _cpu.whole_numbers(checked, images)
+        numbers, row = _cpu.whole_numbers(checked, images, False)
         if row >= 0:
             raise ValueError(
                 f"{name}[{row}{column}] is {checked[row]}, but batch indices must be whole "
