@@ -189,10 +189,15 @@ def average_backward_boxes(
     return out
 
 
+def check_levels(number: int) -> None:
+    """Raise a ValueError if kernels cannot be told of so many maps."""
+    if number > MAX_LEVELS:
+        raise ValueError(f"on a GPU there can be {MAX_LEVELS} maps at most, got {number}")
+
+
 def sizes_of_levels(regions: Regions, poolings: Sequence[Pooling], maps: Sequence[Array]) -> Sizes:
     """Return what the launches of a call on several maps depend on."""
-    if len(maps) > MAX_LEVELS:
-        raise ValueError(f"on a GPU there can be {MAX_LEVELS} maps at most, got {len(maps)}")
+    check_levels(len(maps))
     scales = tuple(pooling.definition.scale for pooling in poolings)
     shapes = [array.shape for array in maps]
     return sizes_of(maps[0].dtype, regions, poolings[0], *shapes, scales=scales)
@@ -313,3 +318,25 @@ def argmax_at(y: Array, x: Array, regions: Regions, pooling: Pooling, input_shap
         kernels = kernels_for(launch.argmax_kernel, sizes, "identify_argmax")
         run(kernels, regions, y, x, argmax)
     return argmax
+
+
+# ---- Beside an engine
+
+
+def assign_levels(boxes: Array, areas: Sequence[float]) -> Array:
+    """Return the level of each box, (K,) int64, given (K, 4) corners: ``roipool.assign_levels``.
+
+    `areas` are those from which on a box is on each level above the first.
+    """
+    check_levels(len(areas) + 1)
+    levels = cupy.empty(len(boxes), np.int64)
+    if levels.size:
+        check_device(levels.device.id)
+        # Nothing is pooled, and no map is read: any will do.
+        nothing = Pooling(Definition("roi_align"), (1, 1))
+        sizes = Sizes(
+            boxes.dtype, rounded_up(len(boxes)), boxes.strides, levels.dtype, 0, nothing,
+            ((1, 1, 1, 1),) * (len(areas) + 1), (0.0, *areas),
+        )  # fmt: skip
+        kernels_for(launch.assign_levels, sizes).engine.launch(len(boxes), (boxes, levels))
+    return levels

@@ -337,3 +337,10 @@ def argmax_kernel(sizes: Sizes, name: str) -> Launches:
     limits = sizes.limits._replace(enough_blocks=1)
     call, grid = divide_values(call_of(sizes), sizes._replace(limits=limits), 1)
     return planned_by_blocks(sizes, SAMPLES, "argmax_positions", name, call, grid)
+
+
+def assign_levels(sizes: Sizes) -> Launches:
+    """Return the launch that finds the level of each box; `scales` are areas."""
+    call = call_of(sizes)
+    file = "assign_levels"
+    return Launches(config_of(sizes, file, file, call, Grid(-(-call.boxes // THREADS), (THREADS,))))
