@@ -513,11 +513,7 @@ def argmax(
 
 
 def output(
-    library: Library,
-    out: Any,
-    shape: tuple[int, ...],
-    dtype: np.dtype[Any],
-    inputs: tuple[Any, ...],
+    library: Library, shape: tuple[int, ...], dtype: np.dtype[Any], /, out: Any, **inputs: Any
 ) -> Array | None:
     """Check `out`; return what engines can fill: None if it overlaps one of the inputs."""
     if not is_array(out):
@@ -528,7 +524,9 @@ def output(
     if out.shape != shape:
         raise ValueError(f"out must have shape {shape}, got {out.shape}")
     if not library.can_be_filled(out) or any(
-        LIBRARY_OF[type(item)] is library and library.may_share_memory(out, item) for item in inputs
+        LIBRARY_OF[type(array)] is library and library.may_share_memory(out, array)
+        for value in inputs.values()
+        for array in (value if isinstance(value, (list, tuple)) else (value,))
     ):
         return None
     return out

@@ -204,8 +204,7 @@ def multilevel_roi_align(
         poolings = _poolings(len(maps), spatial_scales, sampling_ratio, aligned, size, layout)
         regions = check.regions(rois, batch_indices, maps[0].shape[0], maps[0].dtype)
         numbers = _levels(levels, regions.boxes, poolings)
-        inputs = (*features, rois)
-        return call.average_levels(maps, regions, numbers, poolings, out=out, inputs=inputs)
+        return call.average_levels(maps, regions, numbers, poolings)
 
 
 @by_front_end_of_sequences
