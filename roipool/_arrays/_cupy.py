@@ -25,15 +25,16 @@ def xp() -> ModuleType:
     return sys.modules["cupy"]
 
 
-engine: Any
+engine: Any  # bound by the first call
 
 
 def __getattr__(attribute: str) -> Any:
-    """Return the CUDA engine, which is imported by the first call."""
+    """Import the CUDA engine, and bind it."""
     if attribute != "engine":
         raise AttributeError(f"module {__name__!r} has no attribute {attribute!r}")
-    name = "roipool._cuda.engine"
-    return sys.modules.get(name) or importlib.import_module(name)
+    global engine
+    engine = importlib.import_module("roipool._cuda.engine")
+    return engine
 
 
 def device(array: Any) -> AbstractContextManager[Any]:
@@ -68,7 +69,8 @@ def keeping(allocator: Callable[[int], Any]) -> Callable[[int], Any]:
 
 def device_number(array: Any) -> int:
     """Return which GPU holds `array`."""
-    return int(array.device.id)
+    number: int = array.device.id
+    return number
 
 
 def empty(shape: Sequence[int], dtype: np.dtype[Any]) -> Any:

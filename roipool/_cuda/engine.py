@@ -131,7 +131,7 @@ def run(
     engine, scratch_bytes, plan = kernels
     tables, count = (regions.boxes, regions.batch_indices, levels), len(regions.boxes)
     check_device(arrays[0].device.id)
-    addresses = [array.data.ptr for array in maps]
+    addresses = [array.data.ptr for array in maps] if maps else ()
     scratch = cupy.empty(scratch_bytes, np.uint8) if scratch_bytes else NULL
     if plan is None:
         engine.launch(count, (*tables, *arrays, scratch), addresses)
