@@ -114,7 +114,7 @@ def kernels_of(launches: Launches) -> Kernels:
     return Kernels(kernel_of(launches.engine), launches.scratch, plan)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=1024)
 def kernels_for(launches_of: Callable[..., Launches], sizes: Sizes, *choices: Any) -> Kernels:
     """Return the kernels of ``launches_of(sizes, *choices)``; a network calls again and again."""
     return kernels_of(launches_of(sizes, *choices))
