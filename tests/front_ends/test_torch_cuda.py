@@ -24,9 +24,11 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from roipool.ops.multilevel_roi_align import levels_by_area
 from roipool.torch._cuda import Cuda
 from roipool.torch._functions import device_of
-from roipool.torch._operators import BRIDGES, kernel
+from roipool.torch._operations import levels_at_once
+from roipool.torch._operators import BRIDGES, kernel, on_device
 from roipool.torch._pyramids import ALL_FAMILIES
 
 CASES = [case for case in ALL_CASES if not case.adaptive]
@@ -164,6 +166,19 @@ def test_a_box_of_no_image_pools_nothing(cupy: ModuleType) -> None:
         )
     assert not pooled[0].any()
     assert pooled[1].any()
+
+
+@pytest.mark.parametrize("dtype", [*DTYPES.values(), torch.int32, torch.int64, torch.uint8])
+def test_levels_are_assigned_at_once(cupy: ModuleType, dtype: torch.dtype) -> None:
+    bridge = Pretended()
+    rois = torch.randint(0, 250, (70, 5), generator=torch.Generator().manual_seed(1)).to(dtype)
+    areas = [64.0, 1600.0, 6400.0, 25600.0]
+    levels = on_device(bridge, levels_at_once)(rois[:, 1:], areas)
+    expected = levels_by_area(rois[:, 1:].double(), torch.zeros(70, dtype=torch.int64), areas)
+    assert levels.dtype is torch.int64
+    assert len(set(levels.tolist())) > 3
+    assert torch.equal(levels, expected)
+    check_launches(bridge)
 
 
 def test_plain_tensors_of_one_device_need_no_dispatcher() -> None:
