@@ -39,8 +39,6 @@ _OTHER = _dlpack
 _NOT_GIVEN = object()
 # A cache, which two threads may both fill; None: NumPy's, CuPy's or no array at all.
 _by_type: dict[type, ModuleType | None] = {np.ndarray: None, int: None, float: None, str: None}
-# Of these, types of NumPy's and CuPy's arrays.
-_served_here: set[type] = {np.ndarray}
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -57,7 +55,7 @@ def by_front_end(function: Function, *, takes_sequences: bool = False) -> Functi
 
     @functools.wraps(function)
     def operation(*args: Any, **kwargs: Any) -> Any:
-        if args and type(args[0]) in _served_here:
+        if args and LIBRARY_OF[type(args[0])] is not None:
             return function(*args, **kwargs)
         front_end = _front_end_among(args) or _front_end_among(kwargs.values())
         if front_end is None:
@@ -99,11 +97,10 @@ def _find(array_type: type) -> ModuleType | None:
         if package is not None:
             _by_type[array_type] = _by_type.get(base) or importlib.import_module(package)
             return _by_type[array_type]
-    if LIBRARY_OF[array_type] is not None:
-        _served_here.add(array_type)
-        _by_type[array_type] = None
+    if LIBRARY_OF[array_type] is None and _dlpack.is_exchangeable(array_type):
+        _by_type[array_type] = _OTHER
     else:
-        _by_type[array_type] = _OTHER if _dlpack.is_exchangeable(array_type) else None
+        _by_type[array_type] = None
     return _by_type[array_type]
 
 

@@ -88,9 +88,8 @@ class _Libraries(dict[type, "Library | None"]):
             module = _MODULES.get((base.__module__.partition(".")[0], base.__name__))
             if module is not None:
                 library: Library = importlib.import_module(f"roipool._arrays.{module}")
-                self[array_type] = library
-                return library
-        return None
+                return self.setdefault(array_type, library)
+        return self.setdefault(array_type, None)
 
 
 LIBRARY_OF = _Libraries({np.ndarray: NUMPY})
