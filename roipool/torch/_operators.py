@@ -77,8 +77,7 @@ class Family:
         self.placing = {name: str(each.annotation) for name, each in parameters.items()}
         self._by_boxes = {each.by_boxes for each in op.variants.values()} - {None}
         self.overloads: dict[str, Any] = {}
-        # By operator and kind of device, what the overload computes there.
-        self.kernels: dict[tuple[str, str], Callable[..., Any]] = {}
+        self.kernels: dict[tuple[str, str], Callable[..., Any]] = {}  # by operator and device
 
     # ---- What the arguments mean
 
@@ -391,10 +390,7 @@ def on_device(bridge: Bridge, compute: Callable[..., Any]) -> Callable[..., Any]
 
 
 def kernel(bridge: Bridge, name: str, compute: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a kernel of one kind of device for torch, as `on_device` does.
-
-    Its errors begin with the name of the operator.
-    """
+    """Return `on_device`'s function as torch's kernel: its errors begin with the operator's name."""
     return naming_errors(name, on_device(bridge, compute))
 
 
