@@ -390,7 +390,7 @@ def on_device(bridge: Bridge, compute: Callable[..., Any]) -> Callable[..., Any]
 
 
 def kernel(bridge: Bridge, name: str, compute: Callable[..., Any]) -> Callable[..., Any]:
-    """Return `on_device`'s function as torch's kernel: its errors begin with the operator's name."""
+    """Return that as a kernel for torch: its errors begin with the name of the operator."""
     return naming_errors(name, on_device(bridge, compute))
 
 
