@@ -195,7 +195,8 @@ def skipped_everywhere(session: nox.Session) -> None:
 
 def check_distributions(session: nox.Session, files: list[str]) -> None:
     """Check sdists and wheels: their metadata, contents and use of the limited API."""
-    session.install("twine==7.0.0", "check-wheel-contents==0.6.3", "abi3audit==0.0.26")
+    groups = nox.project.load_toml("pyproject.toml")["dependency-groups"]
+    session.install(*groups["distributions"])
     session.run("twine", "check", "--strict", *files)
     wheels = [file for file in files if file.endswith(".whl")]
     if wheels:
