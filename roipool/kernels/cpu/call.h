@@ -137,8 +137,8 @@ inline void count_entries_of(const Call& call, wide_int number) {
 // ---- Chunks: what follows is done for some boxes after the others. The taps of rotated boxes are
 // as many as the cells that they cover, far more than the values that are pooled from them.
 
-// At most so many are planned together, unless one box has more: 40 MiB in a backward.
-const wide_int max_taps_of_chunk = 1LL << 20;
+// At most so many are planned together, unless one box has more: 40 MB in a backward.
+const wide_int max_taps_of_chunk = 1000000;
 const wide_int bytes_of_backward_tap = 40;  // beside float
 const size_t step_of_chunk_bytes = size_t(1) << 23;
 
