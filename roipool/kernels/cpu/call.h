@@ -134,10 +134,10 @@ inline void count_entries_of(const Call& call, wide_int number) {
   });
 }
 
-// ---- Chunks: what follows is done for some boxes after the others. The taps of rotated boxes are
-// as many as the cells that they cover, far more than the values that are pooled from them.
+// ---- Chunks: what follows is done for some boxes, then for the next. The taps of rotated boxes
+// are as many as the cells that they cover, far more than the values that are pooled from them.
 
-// At most so many are planned together, unless one box has more: 40 MB in a backward.
+// At most so many are planned together, unless one box has more: 40 MB in a backward of float.
 const wide_int max_taps_of_chunk = 1000000;
 const wide_int bytes_of_backward_tap = 40;  // beside float
 const size_t step_of_chunk_bytes = size_t(1) << 23;
@@ -199,10 +199,10 @@ inline void begin_chunk(Call* call) {
 inline Status begin_entries(Call* call) {
   for (int i = 0; i < call->level_count; ++i) {
     Level& level = call->levels[i];
-    const size_t bytes = prepare_entries(level.request, &level.job, nullptr);
+    const size_t bytes = static_cast<size_t>(prepare_entries(level.request, &level.job, nullptr));
     const size_t step = level.job.chunk.is_whole_call() ? 1 : step_of_chunk_bytes;
     deallocate(level.entry_memory);
-    level.entry_memory = allocate_for(call, round_up(bytes, step));
+    level.entry_memory = allocate_for(call, static_cast<wide_int>(round_up(bytes, step)));
     if (!level.entry_memory) return status_no_memory;
     prepare_entries(level.request, &level.job, static_cast<char*>(level.entry_memory));
   }

@@ -308,9 +308,9 @@ inline void count_entries(const Request& request, const Job& job, wide_int box) 
 
 // The sum of these bounds for a box, before the third step.
 inline wide_int entries_of_box(const AxisPlan& plan, wide_int box) {
-  const wide_int* entries = plan.begin + box * plan.bins + 1;
+  const wide_int first = box * plan.bins + 1;
   wide_int sum = 0;
-  for (int bin = 0; bin < plan.bins; ++bin) sum += entries[bin];
+  for (int bin = 0; bin < plan.bins; ++bin) sum += plan.begin[first + bin];
   return sum;
 }
 
