@@ -1,26 +1,21 @@
-"""Calls whose boxes are planned one chunk after the other: bounded memory, the same bits.
+"""Calls whose boxes are planned one chunk after the other give the same bits.
 
 Each box of a small call, of one chunk, stands several times in a large one, of several chunks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-import pytest
 from _support.catalogue import every_dtype, every_layout, shape_in_layout
 from _support.compare import Array, assert_same_bits
 
 import roipool
-from roipool import _cpu
 
-# `max_taps_of_chunk` of kernels/cpu/call.h.
-TAPS_OF_CHUNK = 1_000_000
-SIDE = (
-    120  # of a box, which lies inside of its map: as many taps as it covers cells, or up to thrice
-)
+TAPS_OF_CHUNK = 1_000_000  # `max_taps_of_chunk` of kernels/cpu/call.h
+# Of a box, which lies inside its map: it has as many taps as it covers cells, or up to thrice.
+SIDE = 120
 COPIES = 4
 BINS = 7
 SHAPE = (3, 17, 200, 200)  # a block of channels, and a single one
@@ -104,48 +99,3 @@ def test_gradients_of_separable_boxes() -> None:
     )
     for one, other in zip(got, expected, strict=True):
         assert_same_bits(one, other)
-
-
-@pytest.fixture
-def everything_cached() -> Iterator[None]:
-    """Cache all that a call allocates and frees."""
-    before = roipool.get_cache_limit()
-    roipool.free_memory()
-    roipool.set_cache_limit(4096)
-    yield
-    roipool.set_cache_limit(before)
-    roipool.free_memory()
-
-
-PLANES = MAPS[:, :1].astype(np.float32)
-
-
-def backward(rois: Array, dtype: Any) -> None:
-    gradients = np.ones((len(rois), 1, BINS, BINS), dtype)
-    roipool.roi_align_rotated_backward(gradients, rois, PLANES.shape)
-
-
-def backward_boxes(rois: Array) -> None:
-    gradients = np.ones((len(rois), 1, BINS, BINS), np.float32)
-    roipool.roi_align_rotated_backward_rois(gradients, PLANES, rois)
-
-
-CALLS: dict[str, tuple[int, Callable[[Array], Any]]] = {
-    "forward": (8, lambda rois: roipool.roi_align_rotated(PLANES, rois, BINS)),
-    "backward": (40, lambda rois: backward(rois, np.float32)),
-    "backward in half precision": (40, lambda rois: backward(rois, np.float16)),
-    "gradients of boxes": (28, backward_boxes),
-}
-
-
-BOXES = 250
-
-
-@pytest.mark.usefixtures("everything_cached")
-@pytest.mark.parametrize("name", CALLS)
-def test_memory_does_not_grow_with_the_boxes(name: str) -> None:
-    bytes_of_tap, call = CALLS[name]
-    call(rotated_boxes(np.random.default_rng(2), BOXES))
-    # A chunk, rounded up, and a smaller last one; what each bin needs; maps.
-    bound = 2 * bytes_of_tap * TAPS_OF_CHUNK + 2**23
-    assert _cpu.cached_bytes() < bound < BOXES * SIDE**2 * bytes_of_tap

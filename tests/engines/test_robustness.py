@@ -42,6 +42,7 @@ ENDLESS = """
     maps = np.ones((1, 16, 20, 20), np.float32)
     boxes = np.tile([0.0, 1, 1, 15, 15], (10**6, 1))
     few = np.broadcast_to(np.float32(1), (10**6, 16, 1, 1))
+    wide, large = np.tile([0.0, 60, 60, 100, 100, 1], (2000, 1)), (1, 16, 120, 120)
     threading.Timer(0.3, signal.raise_signal, [signal.SIGINT]).start()
     try:
         {call}
@@ -52,6 +53,7 @@ CALLS = {
     "a bin of dense samples": "roipool.roi_align(maps, boxes[:1], 1, 1.0, 2**15, mode='max')",
     "samples of a plan": "roipool.roi_align(maps, boxes, 7, 1.0, 2**15)",
     "boxes": "while True: roipool.roi_align(maps, boxes[:10**5], 7)",
+    "chunks of boxes": "while True: roipool.roi_align_rotated_backward(few[:2000], wide, large)",
     "boxes backward": "while True: roipool.roi_align_backward(few, boxes, maps.shape)",
 }
 
