@@ -39,7 +39,9 @@ def _regions(
     if table.ndim != 2 or table.shape[1] != 4:
         raise ValueError(f"rois must have shape (K, 4): y1, x1, y2, x2; got {table.shape}")
     conventions.check_finite(call, "rois", table)
-    rounded = check.swap_xy(call.library.xp().rint(table * scale))
+    with np.errstate(over="ignore"):  # an infinite box has no cells
+        scaled = table * scale
+    rounded = check.swap_xy(call.library.xp().rint(scaled))
     indices = check.batch_indices("roi_indices", roi_indices, len(table), images)
     return Regions(check.coordinates(rounded, dtype), indices)
 

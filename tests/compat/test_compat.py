@@ -414,6 +414,14 @@ class TestExactGradients:
         )
 
 
+def test_chainer_has_no_cells_for_a_box_that_its_scale_makes_infinite() -> None:
+    """And no warning, which would be an error here."""
+    maps, images = np.ones((1, 1, 5, 5), np.float32), np.zeros(2, np.int64)
+    rois = np.array([[0, 0, 3, 3], [0, 0, 0, 0]])
+    pooled = chainer.roi_average_pooling_2d(maps, rois, images, 2, 1e308)
+    assert pooled.reshape(2, 4).tolist() == [[0] * 4, [1] * 4]
+
+
 def test_chainer_computes_edges_in_float64() -> None:
     """Bins' edges that float32 moves: a row of cells more or less."""
     maps = np.arange(31, dtype=np.float32).reshape(1, 1, 1, 31)
