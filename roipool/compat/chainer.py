@@ -40,8 +40,7 @@ def _regions(
         raise ValueError(f"rois must have shape (K, 4): y1, x1, y2, x2; got {table.shape}")
     conventions.check_finite(call, "rois", table)
     with np.errstate(over="ignore"):  # an infinite box has no cells
-        scaled = table * scale
-    rounded = check.swap_xy(call.library.xp().rint(scaled))
+        rounded = check.swap_xy(call.library.xp().rint(table * scale))
     indices = check.batch_indices("roi_indices", roi_indices, len(table), images)
     return Regions(check.coordinates(rounded, dtype), indices)
 
