@@ -29,6 +29,7 @@ struct alignas(16) BinTap {
   Value weight;
 };
 
+// A plan of such taps. What a bin has reserved and not used are entries without a cell.
 struct BinTaps {
   typedef Window Bin;  // the cells that it reads
   typedef BinTap Entry;
@@ -61,9 +62,9 @@ struct BinTaps {
 // ---- The boxes that reach a tile
 
 struct alignas(16) Hit {
-  int box;               // of the boxes that are tested at once
-  Window rows, columns;  // of bins: from the first to the last that read cells of the tile
-  int row_taps, column_taps;
+  int box;                    // of the boxes that are tested at once
+  Window rows, columns;       // of bins: from the first to the last that read cells of the tile
+  int row_taps, column_taps;  // entries of the box's plan
 };
 static_assert(sizeof(Hit) == 32, "BYTES_OF_HIT in division.py");
 
@@ -139,8 +140,8 @@ __device__ inline int list_hits(const Call& call, char* scratch, wide_int first,
     if (lane > 0) continue;
     hit.rows = rows;
     hit.columns = columns;
-    hit.row_taps = plan.head->rows.used;
-    hit.column_taps = plan.head->columns.used;
+    hit.row_taps = minimum(plan.head->rows.used, static_cast<int>(call.rows.capacity));
+    hit.column_taps = minimum(plan.head->columns.used, static_cast<int>(call.columns.capacity));
   }
   __syncthreads();
   return number;
@@ -153,7 +154,7 @@ struct Chunks {
   int hits;
   int number = 0;  // of the hit
   Hit hit;
-  Chunk bins;
+  Chunk bins;  // whole rows, or a part of one; columns that no cell of the tile reads included
 
   __device__ Chunks(const Call& call, const Shared& shared, int hits) : shared(shared), hits(hits) {
     begin_hit(call);
@@ -190,8 +191,9 @@ __device__ inline const Storage* moved(const Storage* from, wide_int bytes) {
   return reinterpret_cast<const Storage*>(reinterpret_cast<const char*>(from) + bytes);
 }
 
-// What a thread brings of a chunk to shared memory: gradients, and one of the box's taps. Of the
-// gradients, neighbouring threads have neighbouring elements: bins (NCHW) or channels (NHWC).
+// What a thread brings of a chunk to shared memory, in two steps: gradients, and one of the box's
+// taps. Of the gradients, neighbouring threads have neighbouring elements: bins (NCHW) or channels
+// (NHWC).
 struct Load {
   static const int bins_at_once = channels_last ? warps : warp_size;  // of all threads
   static const int channels_at_once = channels_last ? warp_size : warps;
@@ -261,7 +263,6 @@ struct Load {
   }
   static __device__ void put_tap(const Call& call, const BinTap& tap, bool of_row,
                                  const Chunk& chunk, const Place& tile, Value* weights) {
-    if (tap.cell < 0) return;
     const int cell = tap.cell - static_cast<int>(of_row ? tile.top : tile.left);
     const int bin = tap.bin - (of_row ? chunk.first_row : chunk.first_column);
     const int bins = of_row ? chunk.rows() : chunk.columns();
