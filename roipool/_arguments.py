@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from roipool import _cpu
-from roipool._arrays import NUMPY, Array, Library, is_array, library_of
+from roipool._arrays import LIBRARY_OF, NUMPY, Array, Library, is_array
 from roipool._dtypes import FLOATS, dtype_name, real_dtype
 from roipool._layout import AXES, Layout, Shape4, channels, height_width, pooled_shape
 from roipool._messages import shortened, shown
@@ -58,7 +58,7 @@ def layout(value: str) -> Layout:
 
 def float_array(name: str, array: Any, ndim: int = 4) -> Array:
     """Return a C-contiguous array of a supported dtype in native byte order."""
-    library = library_of(array)
+    library = LIBRARY_OF[type(array)]
     if library is None:
         raise TypeError(f"{name} must be a NumPy or CuPy array, got {type(array).__name__}")
     array = library.plain(array)
@@ -179,7 +179,7 @@ def same_shape(name: str, array: Any, gradient: Array) -> Array:
 
 def number_array(name: str, values: Any) -> Array:
     """Return real numbers as an array; text, booleans, objects and complex numbers are errors."""
-    library = library_of(values)
+    library = LIBRARY_OF[type(values)]
     if library is not None:
         array = library.plain(values)
     else:
@@ -210,7 +210,7 @@ def box_table(name: str, values: Any, columns: tuple[int, ...], form: str = "") 
 
 def coordinates(array: Array, dtype: np.dtype[Any]) -> Array:
     """Return box coordinates in the type that definitions compute in, for features of `dtype`."""
-    library, real = library_of(array) or NUMPY, real_dtype(dtype)
+    library, real = LIBRARY_OF[type(array)] or NUMPY, real_dtype(dtype)
     if array.dtype.itemsize <= real.itemsize:
         return library.table(array, real)
     with np.errstate(over="ignore"):  # beyond float32: infinite, and so outside every map
@@ -239,10 +239,10 @@ def batch_indices(name: str, values: Any, boxes: int, images: int, column: str =
 
 def _image_of_each(name: str, array: Array, images: int, column: str) -> Array:
     """Return batch indices from an array of numbers."""
-    library = library_of(array) or NUMPY
+    library = LIBRARY_OF[type(array)] or NUMPY
     checked = library.checked_values(array)
     if checked is not None:
-        numbers, row = _cpu.whole_numbers(checked, images)
+        numbers, row = _cpu.whole_numbers(checked, images, False)
         if row >= 0:
             raise ValueError(
                 f"{name}[{row}{column}] is {checked[row]}, but batch indices must be whole "
@@ -262,7 +262,7 @@ def levels(name: str, values: Any, boxes: int, maps: int) -> Array:
         raise ValueError(f"{name} must have shape ({boxes},), got {array.shape}")
     if array.dtype.kind not in "iu" and array.size:
         raise TypeError(f"{name} must hold integers, got dtype {array.dtype}")
-    library = library_of(array) or NUMPY
+    library = LIBRARY_OF[type(array)] or NUMPY
     numbers: Array = library.table(array, np.dtype(np.int64))
     checked = library.checked_values(numbers)
     if checked is not None and checked.size and not 0 <= checked.min() <= checked.max() < maps:
@@ -363,7 +363,7 @@ def _regions_per_image(
 
 def joined_regions(parts: Sequence[Array], columns: int, dtype: np.dtype[Any]) -> Regions:
     """Return the boxes of several images, one table each, as one table."""
-    library = library_of(parts[0]) or NUMPY if parts else NUMPY
+    library = LIBRARY_OF[type(parts[0])] or NUMPY if parts else NUMPY
     tables = [coordinates(part, dtype) for part in parts]
     return Regions(*library.concatenate(tables, columns, real_dtype(dtype)))
 
@@ -512,11 +512,7 @@ def argmax(
 
 
 def output(
-    library: Library,
-    out: Any,
-    shape: tuple[int, ...],
-    dtype: np.dtype[Any],
-    inputs: tuple[Any, ...],
+    library: Library, shape: tuple[int, ...], dtype: np.dtype[Any], /, out: Any, **inputs: Any
 ) -> Array | None:
     """Check `out`; return what engines can fill: None if it overlaps one of the inputs."""
     if not is_array(out):
@@ -527,7 +523,9 @@ def output(
     if out.shape != shape:
         raise ValueError(f"out must have shape {shape}, got {out.shape}")
     if not library.can_be_filled(out) or any(
-        library_of(item) is library and library.may_share_memory(out, item) for item in inputs
+        LIBRARY_OF[type(array)] is library and library.may_share_memory(out, array)
+        for value in inputs.values()
+        for array in (value if isinstance(value, (list, tuple)) else (value,))
     ):
         return None
     return out

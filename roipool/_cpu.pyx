@@ -386,31 +386,11 @@ def contiguous_copy(array, dtype):
     return in_c_order(array, dtype, cnp.NPY_ARRAY_ENSURECOPY)
 
 
-def whole_numbers(values, end):
-    """Return numbers as int64, and the first row that is not right.
+def whole_numbers(values, end, cut):
+    """Return numbers as int64, and the first row that is not right, or -1.
 
-    That is -1 if all are whole numbers from 0 up to, not including, `end`.
-    """
-    values = in_c_order(values, FLOAT64, 0)
-    cdef cnp.npy_intp count = len(values)
-    numbers = cnp.PyArray_EMPTY(1, &count, cnp.NPY_INT64, 0)
-    cdef const double* value = <const double*>address(values)
-    cdef wide_int* number = <wide_int*>address(numbers)
-    cdef wide_int limit = end
-    cdef wide_int row
-    cdef double image  # read once: the caller may change it meanwhile
-    for row in range(count):
-        image = value[row]
-        if not (0 <= image < limit) or <wide_int>image != image:
-            return numbers, row
-        number[row] = <wide_int>image
-    return numbers, -1
-
-
-def cut_numbers(values, end):
-    """Return numbers cut to whole ones as int64, -1 where that is not in [0, end).
-
-    And the first row where it is not, or -1.
+    Right are whole numbers from 0 up to, not including, `end`; with `cut` also those that are, cut
+    to whole ones. The others become -1.
     """
     values = in_c_order(values, FLOAT64, 0)
     cdef cnp.npy_intp count = len(values)
@@ -419,10 +399,11 @@ def cut_numbers(values, end):
     cdef wide_int* number = <wide_int*>address(numbers)
     cdef wide_int limit = end
     cdef wide_int row, wrong = -1
+    cdef bint cuts = cut
     cdef double image  # read once: the caller may change it meanwhile
     for row in range(count):
         image = value[row]
-        if -1 < image < limit:
+        if -1 < image < limit and (cuts or <wide_int>image == image):
             number[row] = <wide_int>image
         else:
             number[row] = -1

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from roipool._arrays import library_of
+from roipool._arrays import LIBRARY_OF
 
 # DLPack's numbers of devices whose memory the host can read, and CUDA's.
 HOST_DEVICES = (1, 3)
@@ -84,7 +84,7 @@ def _check_devices(function: Callable[..., Any], arrays: Sequence[Any]) -> None:
 
 
 def _is_foreign(value: Any) -> bool:
-    return library_of(value) is None and is_exchangeable(type(value))
+    return LIBRARY_OF[type(value)] is None and is_exchangeable(type(value))
 
 
 def _package(value: Any) -> str:
@@ -171,7 +171,7 @@ def _returned(result: Any, like: Any, originals: Mapping[int, Any]) -> Any:
     """Return a result as an array of the library of `like`; as it is where that has no way."""
     if id(result) in originals:
         return originals[id(result)]
-    if library_of(result) is None:
+    if LIBRARY_OF[type(result)] is None:
         return result
     if hasattr(like, "__array_namespace__"):
         back = like.__array_namespace__().from_dlpack(result)

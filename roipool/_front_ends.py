@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from roipool import _dlpack
-from roipool._arrays import library_of, library_of_type
+from roipool._arrays import LIBRARY_OF
 
 # Where the types of a library's arrays are defined, and the package here that serves them.
 _PACKAGES = {
@@ -76,7 +76,7 @@ def by_front_end_of_sequences(function: Function) -> Function:
 
 
 def _check_is_array(name: str, value: Any) -> None:
-    if value is not _NOT_GIVEN and library_of(value) is None:
+    if value is not _NOT_GIVEN and LIBRARY_OF[type(value)] is None:
         raise TypeError(f"{name} must be {_dlpack.ACCEPTED}; got {type(value).__name__}")
 
 
@@ -97,7 +97,7 @@ def _find(array_type: type) -> ModuleType | None:
         if package is not None:
             _by_type[array_type] = _by_type.get(base) or importlib.import_module(package)
             return _by_type[array_type]
-    if library_of_type(array_type) is None and _dlpack.is_exchangeable(array_type):
+    if LIBRARY_OF[array_type] is None and _dlpack.is_exchangeable(array_type):
         _by_type[array_type] = _OTHER
     else:
         _by_type[array_type] = None

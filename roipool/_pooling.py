@@ -11,7 +11,7 @@ from roipool import _arguments as check
 from roipool._arguments import Regions
 from roipool._arrays import NUMPY, Array, Library, common_library
 from roipool._definitions import Definition
-from roipool._layout import Layout, Shape4, cells, channels, pooled_shape
+from roipool._layout import AXES, Layout, Shape4, cells
 
 
 class MaxRules(NamedTuple):
@@ -126,12 +126,7 @@ class Engine(Protocol):
         """Pool by maxima; return the argmax if it is asked for."""
 
     def maximum_backward(
-        self,
-        grad_output: Array,
-        argmax: Array,
-        regions: Regions,
-        pooling: Pooling,
-        out: Array,
+        self, grad_output: Array, argmax: Array, regions: Regions, pooling: Pooling, out: Array
     ) -> None:
         """Write the gradient of a maximum with respect to the features."""
 
@@ -157,17 +152,23 @@ class Call:
     Parameters
     ----------
     **arrays
-        Every argument that may be an array, by name.
+        Every argument that may be an array, by name. What is computed goes to `out`, if there is
+        one.
     """
 
-    __slots__ = ("_device", "engine", "library")
+    __slots__ = ("_arrays", "_device", "engine", "library")
 
     engine: Engine
     library: Library
 
     def __init__(self, **arrays: Any) -> None:
-        self.library, array = common_library(arrays)
-        self.engine = self.library.engine()
+        self._arrays = arrays
+        self.library, array = NUMPY, None
+        for value in arrays.values():  # here, for the sake of small calls on NumPy arrays
+            if type(value) is not np.ndarray and value is not None:
+                self.library, array = common_library(arrays)
+                break
+        self.engine = self.library.engine
         self._device = None if array is None else self.library.device(array)
 
     def __enter__(self) -> Call:
@@ -179,36 +180,21 @@ class Call:
         if self._device is not None:
             self._device.__exit__(*error)
 
-    def average(
-        self,
-        features: Array,
-        regions: Regions,
-        pooling: Pooling,
-        *,
-        out: Any = None,
-        inputs: tuple[Any, ...] = (),
-    ) -> Array:
-        """Average forward; `inputs` are what `out` may overlap."""
+    def average(self, features: Array, regions: Regions, pooling: Pooling) -> Array:
+        """Average forward."""
         shape = _pooled_shape(features, regions, pooling)
-        result = self._result(out, shape, features.dtype, inputs)
+        result = self._result(shape, features.dtype)
         features, regions = self._one_of_alike(features, regions)
         self.engine.average(features, regions, pooling, result)
-        return self._filled(result, out)
+        return self._filled(result)
 
     def average_backward(
-        self,
-        grad_output: Array,
-        regions: Regions,
-        pooling: Pooling,
-        input_shape: Shape4,
-        *,
-        out: Any = None,
-        inputs: tuple[Any, ...] = (),
+        self, grad_output: Array, regions: Regions, pooling: Pooling, input_shape: Shape4
     ) -> Array:
         """Average backward."""
-        result = self._result(out, input_shape, grad_output.dtype, inputs)
+        result = self._result(input_shape, grad_output.dtype)
         self.engine.average_backward(grad_output, regions, pooling, result)
-        return self._filled(result, out)
+        return self._filled(result)
 
     def average_backward_boxes(
         self, grad_output: Array, features: Array, regions: Regions, pooling: Pooling
@@ -222,15 +208,12 @@ class Call:
         regions: Regions,
         levels: Array,
         poolings: Sequence[Pooling],
-        *,
-        out: Any = None,
-        inputs: tuple[Any, ...] = (),
     ) -> Array:
         """Average forward from several maps, each box from that of its level."""
         shape = _pooled_shape(features[0], regions, poolings[0])
-        result = self._result(out, shape, features[0].dtype, inputs)
+        result = self._result(shape, features[0].dtype)
         self.engine.average_levels(features, regions, levels, poolings, result)
-        return self._filled(result, out)
+        return self._filled(result)
 
     def average_levels_backward(
         self,
@@ -259,23 +242,16 @@ class Call:
         )
 
     def maximum(
-        self,
-        features: Array,
-        regions: Regions,
-        pooling: Pooling,
-        *,
-        return_argmax: bool = True,
-        out: Any = None,
-        inputs: tuple[Any, ...] = (),
+        self, features: Array, regions: Regions, pooling: Pooling, *, return_argmax: bool = True
     ) -> tuple[Array, Any]:
         """Maximum forward: pooled values, and the argmax, or None without `return_argmax`."""
         shape = _pooled_shape(features, regions, pooling)
-        result = self._result(out, shape, features.dtype, inputs)
+        result = self._result(shape, features.dtype)
         features, regions = self._one_of_alike(features, regions)
         argmax = self.engine.maximum(
             features, regions, pooling, result, return_argmax=return_argmax
         )
-        return self._filled(result, out), argmax
+        return self._filled(result), argmax
 
     def maximum_backward(
         self,
@@ -286,15 +262,13 @@ class Call:
         input_shape: Shape4,
         *,
         name: str = "argmax",
-        out: Any = None,
-        inputs: tuple[Any, ...] = (),
     ) -> Array:
         """Maximum backward: each gradient goes to the cells of its sample, with their weights."""
         limit = cells(input_shape, pooling.layout) if pooling.rules.argmax_is_cell else None
         indices = check.argmax(self.library, name, argmax, grad_output.shape, limit)
-        result = self._result(out, input_shape, grad_output.dtype, inputs)
+        result = self._result(input_shape, grad_output.dtype)
         self.engine.maximum_backward(grad_output, indices, regions, pooling, result)
-        return self._filled(result, out)
+        return self._filled(result)
 
     def unpool(
         self,
@@ -305,24 +279,20 @@ class Call:
         *,
         layout: Layout = "NCHW",
         name: str = "argmax",
-        out: Any = None,
-        inputs: tuple[Any, ...] = (),
     ) -> Array:
         """Maximum backward where argmax names cells: each gets the whole gradient."""
         chosen = check.argmax(
             self.library, name, argmax, grad_output.shape, cells(input_shape, layout)
         )
-        result = self._result(out, input_shape, grad_output.dtype, inputs)
+        result = self._result(input_shape, grad_output.dtype)
         self.engine.unpool(grad_output, chosen, batch_indices, layout, result)
-        return self._filled(result, out)
+        return self._filled(result)
 
-    def _result(
-        self, out: Any, shape: Shape4, dtype: np.dtype[Any], inputs: tuple[Any, ...]
-    ) -> Array:
+    def _result(self, shape: Shape4, dtype: np.dtype[Any]) -> Array:
         """Return what the engine fills: the caller's `out`, or a new array if it cannot be that."""
         filled = None
-        if out is not None:
-            filled = check.output(self.library, out, shape, dtype, inputs)
+        if self._arrays.get("out") is not None:
+            filled = check.output(self.library, shape, dtype, **self._arrays)
         return self.library.empty(shape, dtype) if filled is None else filled
 
     def _one_of_alike(self, features: Array, regions: Regions) -> tuple[Array, Regions]:
@@ -331,8 +301,9 @@ class Call:
             return features, regions
         return features[:1], Regions(regions.boxes, np.minimum(regions.batch_indices, 0))
 
-    def _filled(self, result: Array, out: Any) -> Array:
+    def _filled(self, result: Array) -> Array:
         """Return the caller's `out`, filled, or the result where there is none."""
+        out = self._arrays.get("out")
         if out is None or out is result:
             return result
         plain = self.library.plain(out)
@@ -356,5 +327,9 @@ class Call:
 
 
 def _pooled_shape(features: Array, regions: Regions, pooling: Pooling) -> Shape4:
-    count = channels(features.shape, pooling.layout)
-    return pooled_shape(len(regions.boxes), count, pooling.output_size, pooling.layout)
+    """Return the maps' shape, with boxes for images and bins for cells."""
+    _, height, width = AXES[pooling.layout]
+    shape = list(features.shape)
+    shape[0] = len(regions.boxes)
+    shape[height], shape[width] = pooling.output_size
+    return tuple(shape)

@@ -22,15 +22,21 @@ Array: TypeAlias = NDArray[Any]
 
 
 class Library(Protocol):
-    """What roipool needs of the library of an array. `dtype` is always a NumPy dtype."""
+    """What roipool needs of the library of an array. `dtype` is always a NumPy dtype.
+
+    Attributes
+    ----------
+    name : str
+        The library's.
+    engine : module
+        What computes on its arrays: see ``roipool._pooling.Engine``.
+    """
 
     name: str
+    engine: Any
 
     def xp(self) -> ModuleType:
         """Return the library's namespace, whose functions are named as NumPy's."""
-
-    def engine(self) -> Any:
-        """Return the engine that computes on its arrays: see ``roipool._pooling.Engine``."""
 
     def device(self, array: Any) -> AbstractContextManager[Any]:
         """Return a context in which the library works on the device of `array`."""
@@ -69,28 +75,30 @@ class Library(Protocol):
 # Where the types of a library's arrays are defined, and the module here that serves them.
 _MODULES = {("numpy", "ndarray"): "_numpy", ("cupy", "ndarray"): "_cupy"}
 NUMPY: Library = _numpy
-_by_type: dict[type, Library] = {np.ndarray: NUMPY}  # a cache: two threads may both fill it
 
 
-def library_of(value: Any) -> Library | None:
-    """Return the library whose array `value` is, or None if it is no array."""
-    return _by_type.get(type(value)) or library_of_type(type(value))
+class _Libraries(dict[type, "Library | None"]):
+    """The library of each type of array, and None for types that are no array's.
+
+    A call asks several times: an entry costs no call of Python. Two threads may both fill it.
+    """
+
+    def __missing__(self, array_type: type) -> Library | None:
+        for base in array_type.__mro__:
+            module = _MODULES.get((base.__module__.partition(".")[0], base.__name__))
+            if module is not None:
+                library: Library = importlib.import_module(f"roipool._arrays.{module}")
+                self[array_type] = library
+                return library
+        return None
 
 
-def library_of_type(array_type: type) -> Library | None:
-    """Return the library whose arrays are of a type, or None if it is no array's."""
-    for base in array_type.__mro__:
-        module = _MODULES.get((base.__module__.partition(".")[0], base.__name__))
-        if module is not None:
-            library: Library = importlib.import_module(f"roipool._arrays.{module}")
-            _by_type[array_type] = library
-            return library
-    return None
+LIBRARY_OF = _Libraries({np.ndarray: NUMPY})
 
 
 def is_array(value: Any) -> bool:
     """Return whether a value is an array of a supported library."""
-    return library_of(value) is not None
+    return LIBRARY_OF[type(value)] is not None
 
 
 def common_library(values: Mapping[str, Any]) -> tuple[Library, Any]:
@@ -105,20 +113,13 @@ def common_library(values: Mapping[str, Any]) -> tuple[Library, Any]:
     ValueError
         If they are on two GPUs.
     """
-    for value in values.values():
-        if type(value) is not np.ndarray and value is not None:
-            return _library_among(values)
-    return NUMPY, None
-
-
-def _library_among(values: Mapping[str, Any]) -> tuple[Library, Any]:
     on_gpu: dict[str, list[Any]] = {}
     for name, value in values.items():
         if type(value) is np.ndarray or value is None:
             continue
         parts = value if isinstance(value, (list, tuple)) else (value,)
         refuse_other_arrays(parts, values)
-        arrays = [part for part in parts if library_of(part) not in (None, NUMPY)]
+        arrays = [part for part in parts if LIBRARY_OF[type(part)] not in (None, NUMPY)]
         if arrays:
             on_gpu[name] = arrays
     if not on_gpu:
@@ -136,7 +137,7 @@ def refuse_other_arrays(parts: Sequence[Any], values: Mapping[str, Any]) -> None
         if kind in _may_stand_beside:
             continue
         is_array = hasattr(kind, "__dlpack__") or hasattr(kind, "__array_function__")
-        if library_of(part) is None and is_array:
+        if LIBRARY_OF[kind] is None and is_array:
             given = {name: value for name, value in values.items() if value is not None}
             kinds = (f"{name} is {_kinds(value)}" for name, value in given.items())
             raise TypeError(f"arrays must all be of one library: {', '.join(kinds)}")
@@ -161,7 +162,7 @@ def _common_gpu(values: Mapping[str, Any], on_gpu: Mapping[str, list[Any]]) -> t
             f"{', '.join(elsewhere)} is not"
         )
     first = next(iter(on_gpu.values()))[0]
-    library = library_of(first)
+    library = LIBRARY_OF[type(first)]
     assert library is not None
     devices = {
         name: sorted({library.device_number(array) for array in arrays})

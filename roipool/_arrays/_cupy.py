@@ -25,8 +25,13 @@ def xp() -> ModuleType:
     return sys.modules["cupy"]
 
 
-def engine() -> Any:
-    """Return the CUDA engine."""
+engine: Any
+
+
+def __getattr__(attribute: str) -> Any:
+    """Return the CUDA engine, which is imported by the first call."""
+    if attribute != "engine":
+        raise AttributeError(f"module {__name__!r} has no attribute {attribute!r}")
     name = "roipool._cuda.engine"
     return sys.modules.get(name) or importlib.import_module(name)
 

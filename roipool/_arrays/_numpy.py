@@ -21,6 +21,7 @@ plain = np.asarray
 contiguous = _cpu.contiguous
 table = _cpu.contiguous_copy  # so that no other thread can change it during a call
 may_share_memory = np.may_share_memory
+checked_values = host_copy = np.asarray  # the array itself: its values are always checked
 
 
 def xp() -> ModuleType:
@@ -28,20 +29,22 @@ def xp() -> ModuleType:
     return np
 
 
-_is_to_warn = _cpu.lacks_openmp()  # bound anew once; two threads may both warn
+engine: Any  # bound by the first call, so that it warns; two threads may both
 
 
-def engine() -> Any:
-    """Return the CPU engine."""
-    global _is_to_warn
-    if _is_to_warn:
-        _is_to_warn = False
+def __getattr__(attribute: str) -> Any:
+    """Bind the CPU engine."""
+    if attribute != "engine":
+        raise AttributeError(f"module {__name__!r} has no attribute {attribute!r}")
+    global engine
+    engine = _cpu
+    if _cpu.lacks_openmp():
         warnings.warn(
             "roipool uses one thread, because no OpenMP was found when it was built: install your "
             "compiler's OpenMP and build it again, or build it with ROIPOOL_NO_OPENMP=1 to have no "
             "warning",
             RuntimeWarning,
-            stacklevel=4,  # of who calls a public function
+            stacklevel=5,  # of who calls a public function
         )
     return _cpu
 
@@ -54,14 +57,6 @@ def device(array: Any) -> AbstractContextManager[Any]:
 def device_number(array: Any) -> int:
     """Return 0: there is one host."""
     return 0
-
-
-def checked_values(array: Any) -> Array:
-    """Return the array: its values are always checked."""
-    return array
-
-
-host_copy = checked_values
 
 
 def concatenate(parts: Sequence[Any], columns: int, dtype: Any) -> tuple[Array, Array]:

@@ -47,6 +47,8 @@ class Call(NamedTuple):
     tasks: int = 0
     parts: int = 1
     share: int = 0
+    pieces: int = 1
+    piece_rows: int = 0
     lanes: int = 1
     tile_rows: int = 0
     tile_columns: int = 0

@@ -27,6 +27,7 @@ THREADS = 256
 # most: more amortise its set-up, fewer make more threads, which few boxes need.
 PACKS_PER_THREAD = 8
 PACKS_PER_WARP = 2
+ROWS_PER_WARP = 2  # of bins: at least
 WARP = 32
 # Shared memory of a warp of that average: the sums down its window's columns.
 SUMS_PER_WARP = 2**12
@@ -52,8 +53,9 @@ class Limits(NamedTuple):
     """Where work is divided in another way: tests lower them."""
 
     max_blocks: int = 2**31 - 1  # more work than this is done by the same blocks in turn
-    enough_blocks: int = 2048  # for all of a GPU to have work: more of it goes to the same threads
-    enough_tiles: int = 512  # the same of an average's backward, whose blocks are larger
+    enough_blocks: int = 1280  # for all of a GPU to have work: more of it goes to the same threads
+    least_blocks: int = 420  # where boxes are few, their rows of bins are divided for so many
+    enough_tiles: int = 512  # as enough_blocks, of an average's backward, whose blocks are larger
     shared_bytes: int = SHARED_BYTES  # plans beyond are in scratch memory
 
 
@@ -121,11 +123,20 @@ def divide_values(call: Call, sizes: Sizes, pack: int) -> tuple[Call, Grid]:
 
 
 def divide_planes(call: Call, sizes: Sizes, pack: int) -> tuple[Call, Grid]:
-    """Divide packs of channels among the warps of a forward."""
-    packs = -(-call.channels // pack)
+    """Divide packs of channels among the warps of a forward; of few boxes also rows of bins.
+
+    Each piece of rows is planned by itself, with all columns: many would take longer than few.
+    """
+    packs, bins = -(-call.channels // pack), call.rows.bins
     warps = min(packs, THREADS // WARP)
     call = call._replace(stage=SUMS_PER_WARP // (pack * sizes.real.itemsize))
     call = _divide(call, sizes, packs, warps, PACKS_PER_WARP)
+    pieces = max(sizes.limits.least_blocks // call.tasks, 1) if call.tasks else 1
+    rows = -(-bins // min(pieces, -(-bins // ROWS_PER_WARP)))
+    pieces = -(-bins // rows)
+    call = call._replace(
+        tasks=call.tasks * pieces, parts=call.parts * pieces, pieces=pieces, piece_rows=rows
+    )
     return call, Grid(call.tasks, (WARP, warps), warps * SUMS_PER_WARP)
 
 

@@ -77,7 +77,7 @@ def numbered_boxes(
     indices = table[:, 0]
     checked = library.checked_values(indices)
     if checked is not None:
-        numbers, row = _cpu.cut_numbers(checked, images)
+        numbers, row = _cpu.whole_numbers(checked, images, True)
         if row >= 0 and unknown_image == "error":
             raise ValueError(
                 f"{name}[{row}, 0] is {checked[row]}, but the batch holds {images} images"

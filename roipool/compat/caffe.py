@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from roipool import _arguments as check
-from roipool._arrays import Array, library_of
+from roipool._arrays import LIBRARY_OF, Array
 from roipool._definitions import Definition
 from roipool._layout import Shape4
 from roipool._pooling import Call, Pooling
@@ -143,7 +143,7 @@ def _align_scale(spatial_scale: float, scale_pred: Any) -> float:
     value = check.number_array("scale_pred", scale_pred)
     if value.size != 1:
         raise ValueError(f"scale_pred must hold one number, got shape {value.shape}")
-    library = library_of(value)
+    library = LIBRARY_OF[type(value)]
     assert library is not None
     number = float(library.host_copy(value).reshape(()))
     return conventions.float32_number("scale_pred", abs(number))

@@ -98,7 +98,7 @@ def crop_and_resize(
             check.any_float("extrapolation_value", extrapolation_value),
         )
         regions = check.crop_regions(boxes, box_indices, maps.shape[0], maps.dtype)
-        return call.average(maps, regions, pooling, out=out, inputs=(features, boxes))
+        return call.average(maps, regions, pooling)
 
 
 @by_front_end
@@ -155,14 +155,8 @@ def crop_and_resize_backward(
         placed = definition(method)
         regions = check.crop_regions(boxes, box_indices, shape[0], gradient.dtype)
         size = check.grad_output("grad_output", gradient, len(regions.boxes), shape, layout)
-        return call.average_backward(
-            gradient,
-            regions,
-            Pooling(placed, size, layout),
-            shape,
-            out=out,
-            inputs=(grad_output, boxes),
-        )
+        pooling = Pooling(placed, size, layout)
+        return call.average_backward(gradient, regions, pooling, shape)
 
 
 @by_front_end

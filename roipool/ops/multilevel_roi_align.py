@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from roipool import _arguments as check
 from roipool._arguments import Boxes
-from roipool._arrays import NUMPY, Array, library_of
+from roipool._arrays import LIBRARY_OF, NUMPY, Array
 from roipool._front_ends import by_front_end_of_sequences
 from roipool._layout import Layout
 from roipool._pooling import Call, Pooling
@@ -75,7 +75,7 @@ def assign_levels(
     """
     table = check.box_table("rois", rois, (5, 4))
     areas = level_areas(min_level, max_level, canonical_size, canonical_level)
-    library = library_of(table) or NUMPY
+    library = LIBRARY_OF[type(table)] or NUMPY
     with np.errstate(over="ignore", invalid="ignore"):
         none = library.xp().zeros(len(table), np.int64)
         return levels_by_area(table[:, -4:].astype(np.float64), none, areas)
@@ -197,8 +197,7 @@ def multilevel_roi_align(
         poolings = _poolings(len(maps), spatial_scales, sampling_ratio, aligned, size, layout)
         regions = check.regions(rois, batch_indices, maps[0].shape[0], maps[0].dtype)
         numbers = _levels(levels, regions.boxes, poolings)
-        inputs = (*features, rois)
-        return call.average_levels(maps, regions, numbers, poolings, out=out, inputs=inputs)
+        return call.average_levels(maps, regions, numbers, poolings)
 
 
 @by_front_end_of_sequences

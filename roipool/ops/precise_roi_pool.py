@@ -89,12 +89,10 @@ def precise_roi_pool(
         layout = check.layout(layout)
         maps = check.features("features", features, layout)
         pooling = Pooling(
-            definition(spatial_scale),
-            check.size_pair("output_size", output_size),
-            layout,
+            definition(spatial_scale), check.size_pair("output_size", output_size), layout
         )
         regions = check.regions(rois, batch_indices, maps.shape[0], maps.dtype)
-        return call.average(maps, regions, pooling, out=out, inputs=(features, rois))
+        return call.average(maps, regions, pooling)
 
 
 @by_front_end
@@ -151,14 +149,8 @@ def precise_roi_pool_backward(
         placed = definition(spatial_scale)
         regions = check.regions(rois, batch_indices, shape[0], gradient.dtype)
         size = check.grad_output("grad_output", gradient, len(regions.boxes), shape, layout)
-        return call.average_backward(
-            gradient,
-            regions,
-            Pooling(placed, size, layout),
-            shape,
-            out=out,
-            inputs=(grad_output, rois),
-        )
+        pooling = Pooling(placed, size, layout)
+        return call.average_backward(gradient, regions, pooling, shape)
 
 
 @by_front_end

@@ -159,14 +159,11 @@ def roi_align(
         mode = check.choice("mode", mode, MODES)
         want_argmax = check.flag("return_argmax", return_argmax)
         regions = check.regions(rois, batch_indices, maps.shape[0], maps.dtype)
-        inputs = (features, rois)
         if mode == "avg":
             if want_argmax:
                 raise ValueError("return_argmax must be False with mode='avg': an average has none")
-            return call.average(maps, regions, pooling, out=out, inputs=inputs)
-        pooled, argmax = call.maximum(
-            maps, regions, pooling, return_argmax=want_argmax, out=out, inputs=inputs
-        )
+            return call.average(maps, regions, pooling)
+        pooled, argmax = call.maximum(maps, regions, pooling, return_argmax=want_argmax)
         return (pooled, argmax) if want_argmax else pooled
 
 
@@ -244,16 +241,13 @@ def roi_align_backward(
         regions = check.regions(rois, batch_indices, shape[0], gradient.dtype)
         size = check.grad_output("grad_output", gradient, len(regions.boxes), shape, layout)
         pooling = Pooling(placed, size, layout, rules=RULES)
-        inputs = (grad_output, argmax, rois)
         if mode == "avg":
             if argmax is not None:
                 raise ValueError("argmax must not be given with mode='avg': an average has none")
-            return call.average_backward(gradient, regions, pooling, shape, out=out, inputs=inputs)
+            return call.average_backward(gradient, regions, pooling, shape)
         if argmax is None:
             raise TypeError("argmax must be given with mode='max': roi_align returns it")
-        return call.maximum_backward(
-            gradient, argmax, regions, pooling, shape, out=out, inputs=inputs
-        )
+        return call.maximum_backward(gradient, argmax, regions, pooling, shape)
 
 
 @by_front_end

@@ -141,7 +141,7 @@ def roi_align_rotated(
         pooling = Pooling(placed, check.size_pair("output_size", output_size), layout)
         check_sizes("features", maps.shape, "output_size", pooling)
         regions = check.regions(rois, batch_indices, maps.shape[0], maps.dtype, check.ROTATED)
-        return call.average(maps, regions, pooling, out=out, inputs=(features, rois))
+        return call.average(maps, regions, pooling)
 
 
 @by_front_end
@@ -211,8 +211,7 @@ def roi_align_rotated_backward(
         size = check.grad_output("grad_output", gradient, len(regions.boxes), shape, layout)
         pooling = Pooling(placed, size, layout)
         check_sizes("input_shape", shape, "grad_output", pooling)
-        inputs = (grad_output, rois)
-        return call.average_backward(gradient, regions, pooling, shape, out=out, inputs=inputs)
+        return call.average_backward(gradient, regions, pooling, shape)
 
 
 @by_front_end

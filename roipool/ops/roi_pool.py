@@ -127,9 +127,7 @@ def roi_pool(
         )
         want_argmax = check.flag("return_argmax", return_argmax)
         regions = check.regions(rois, batch_indices, maps.shape[0], maps.dtype)
-        pooled, argmax = call.maximum(
-            maps, regions, pooling, return_argmax=want_argmax, out=out, inputs=(features, rois)
-        )
+        pooled, argmax = call.maximum(maps, regions, pooling, return_argmax=want_argmax)
         return (pooled, argmax) if want_argmax else pooled
 
 
@@ -199,12 +197,4 @@ def roi_pool_backward(
         shape = check.map_shape("input_shape", input_shape, layout)
         regions = check.regions(rois, batch_indices, shape[0], gradient.dtype)
         check.grad_output("grad_output", gradient, len(regions.boxes), shape, layout)
-        return call.unpool(
-            gradient,
-            argmax,
-            regions.batch_indices,
-            shape,
-            layout=layout,
-            out=out,
-            inputs=(grad_output, argmax, rois),
-        )
+        return call.unpool(gradient, argmax, regions.batch_indices, shape, layout=layout)

@@ -162,7 +162,10 @@ def _maximum_backward(
     """
     grad = np.zeros(shape)
     for k, n, ph, pw, found in _every_bin(boxes, _pair(grad_output.shape[2:]), definition):
+        winners = set(argmax[k, :, ph, pw].tolist())
         for sample in found.samples:
+            if sample.number not in winners:
+                continue
             won = argmax[k, :, ph, pw] == sample.number
             for y, x, weight in _used(sample.pixels):
                 grad[n, won, y, x] += weight * grad_output[k, won, ph, pw]

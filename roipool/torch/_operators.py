@@ -20,7 +20,7 @@ from torch.autograd import forward_ad
 
 from roipool import _arguments as check
 from roipool._arguments import Regions
-from roipool._arrays import library_of
+from roipool._arrays import LIBRARY_OF
 from roipool._definitions import OPS, TRAITS, Op
 from roipool._layout import Layout
 from roipool._pooling import MaxRules, Pooling
@@ -211,7 +211,7 @@ class Family:
         result = map_array(bridge, out, channels_last)
         chosen = map_array(bridge, argmax, channels_last)
         cells = input_shape[2] * input_shape[3] if self.rules.argmax_is_cell else None
-        library = library_of(chosen)
+        library = LIBRARY_OF[type(chosen)]
         assert library is not None
         chosen = check.argmax(library, "argmax", chosen, gradient.shape, cells)
         if self.rules.argmax_is_cell:

@@ -8,6 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+# For a test of numbers from elsewhere: other tests run the same kernels on the emulator.
+thorough_on_the_emulator = pytest.mark.parametrize(
+    "backend",
+    [
+        "cpu",
+        pytest.param("emulator", marks=pytest.mark.thorough),
+        pytest.param("cuda", marks=pytest.mark.gpu),
+    ],
+    indirect=True,
+)
+
 
 class Backend:
     """Where arrays live: `to_device` brings them there, `to_host` back.

@@ -23,7 +23,7 @@ from roipool.cli.bench.ours import Roipool
 from roipool.cli.bench.workloads import WORKLOADS, choose, task_of
 from roipool.libraries import LIBRARIES, Level, Library, Task, prepared
 
-ONE = ["bench", "--workload", "one-box", "--repeat", "2"]
+ONE = ["bench", "--workload", "one-box", "--repeat", "1"]
 
 pytestmark = pytest.mark.usefixtures("same_threads_after")
 
@@ -168,7 +168,7 @@ def test_turns_alternate() -> None:
 
 
 def test_numbers_and_table(capsys: pytest.CaptureFixture[str]) -> None:
-    rows = rows_of(*ONE, "--threads", "1", libraries={"stub": Stub})
+    rows = rows_of(*ONE, "--repeat", "2", "--threads", "1", libraries={"stub": Stub})
     assert [(row["operation"], row["library"]) for row in rows] == [
         (operation, library)
         for operation in ("roi_align", "roi_align_backward")

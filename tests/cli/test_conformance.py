@@ -90,6 +90,7 @@ def test_a_crash_is_an_answer(folder: Path, capsys: pytest.CaptureFixture[str]) 
     assert failures[0].find("failure").get("message") == words  # type: ignore[union-attr]
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not hasattr(os, "waitid"), reason="needs os.waitid")
 def test_a_crash_with_a_child_that_holds_the_pipe(capsys: pytest.CaptureFixture[str]) -> None:
     assert verify("leaves_a_child", "--calls", "0") == 1

@@ -254,6 +254,7 @@ def test_programs(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert "program   stub 1.0" in capsys.readouterr().out
 
 
+@pytest.mark.thorough
 def test_verify_takes_a_program(capsys: pytest.CaptureFixture[str]) -> None:
     """A stand-in that computes what roipool does is right, also backward."""
     few = ["--calls", "3", "--without", "empty-arrays,huge-boxes,adaptive-sampling"]

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from _support.backends import Backend
+from _support.backends import Backend, thorough_on_the_emulator
 from _support.differences import feature_differences
 from _support.golden_data import FOLDER
 from _support.placed import Placed, computing_on
@@ -295,6 +295,7 @@ def test_caffe_align_backward_gives_all_to_the_winning_cell(scale: float) -> Non
     near(caffe.roi_align_backward(grad, at_x, at_y, boxes, maps.shape, 3, 2, scale), want)
 
 
+@thorough_on_the_emulator
 class TestExactGradients:
     """`exact_gradient=True`, and the gradients that are exact anyway, by finite differences."""
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from _support.backends import Backend
+from _support.backends import Backend, thorough_on_the_emulator
 from _support.golden_data import FOLDER
 
 from roipool.verification.released import ANSWERS, Answer
@@ -34,6 +34,7 @@ def agreement(answer: Answer, backend: Backend) -> Agreement:
     return Agreement(bits, sum(one.count for one in found) - bits - wrong, wrong)
 
 
+@thorough_on_the_emulator
 @pytest.mark.parametrize("name", ANSWERS)
 def test_agrees_with_the_released_wheel(
     name: str, backend: Backend, record_property: Callable[..., None]

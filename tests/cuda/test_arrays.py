@@ -155,6 +155,17 @@ def test_any_strides_of_maps_and_out(gpu: Backend, layout: str) -> None:
             np.testing.assert_array_equal(gpu.to_host(got), expected)
 
 
+def test_out_may_overlap_batch_indices(gpu: Backend) -> None:
+    """Kernels read them while they write: the first box would overwrite the second one's."""
+    maps = gpu.to_device(np.arange(1, 3, dtype=np.float32).repeat(20).reshape(2, 1, 4, 5))
+    rois = gpu.to_device(np.tile(np.array([0, 0, 3, 3], np.float32), (4, 1)))
+    memory = gpu.to_device(np.array([1, 0, 1, 0, 9, 9, 9, 9], np.float32))
+    out = memory.reshape(4, 1, 1, 2)
+    got = roipool.roi_align(maps, rois, (1, 2), batch_indices=memory[:4], out=out)
+    assert got is out
+    np.testing.assert_array_equal(gpu.to_host(got).ravel(), [2, 2, 1, 1, 2, 2, 1, 1])
+
+
 def test_mixed_kinds_are_refused(gpu: Backend) -> None:
     maps = np.ones((1, 1, 4, 4), np.float32)
     rois = np.array([[0, 0, 0, 3, 3]], np.float32)

@@ -118,8 +118,7 @@ def test_many_bins_on_narrow_maps(gpu: Backend) -> None:
     check_average(gpu, (1, 70, 3, 200), rois[:, [0, 2, 1, 4, 3]], (1, 120), 1.0, 2)
 
 
-@both_layouts
-@real_dtypes
+@every_form(0, ("float32", "float64"))
 def test_sums_are_the_same_however_work_is_divided(gpu: Backend, dtype: Any, layout: str) -> None:
     # Up to four channels to a thread; bins staged in few pieces, or in many.
     rng = np.random.default_rng(18)

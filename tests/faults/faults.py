@@ -501,16 +501,16 @@ CYTHON = [
     Fault(
         "call: end of batch indices",
         "roipool/_cpu.pyx",
-        "if not (0 <= image < limit) or <wide_int>image != image:",
-        "if not (0 <= image <= limit) or <wide_int>image != image:",
+        "if -1 < image < limit and (cuts or",
+        "if -1 < image <= limit and (cuts or",
         "`<=` for `<`: the index of an image after the last passes",
         "tests/arguments",
     ),
     Fault(
         "call: cut batch indices",
         "roipool/_cpu.pyx",
-        "        if -1 < image < limit:",
-        "        if 0 <= image < limit:",
+        "        if -1 < image < limit and (cuts or",
+        "        if 0 <= image < limit and (cuts or",
         "-0.5 is an error, and not cut to 0 as in C",
         "tests/compat",
     ),
@@ -577,7 +577,9 @@ PYTHON = [
         "arguments: overlapping out",
         "roipool/_arguments.py",
         """    if not library.can_be_filled(out) or any(
-        library_of(item) is library and library.may_share_memory(out, item) for item in inputs
+        LIBRARY_OF[type(array)] is library and library.may_share_memory(out, array)
+        for value in inputs.values()
+        for array in (value if isinstance(value, (list, tuple)) else (value,))
     ):""",
         "    if not library.can_be_filled(out):",
         "out is filled while it is read",

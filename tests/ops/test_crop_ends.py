@@ -25,7 +25,7 @@ def crops_at_the_border(real: type, count: int = 60) -> Iterator[tuple[Array, Ar
     """Yield maps, boxes with ends at 0 and 1, some reversed, and crop sizes."""
     rng = np.random.default_rng(6)
     for _ in range(count):
-        shape, size = rng.integers(2, 60, 2), tuple(rng.integers(2, 13, 2).tolist())
+        shape, size = rng.integers(2, 60, 2), tuple(rng.integers(2, 9, 2).tolist())
         boxes = rng.uniform(0, 1, (4, 4))
         boxes[:, 2:] = 1
         boxes[2:] = boxes[2:, [2, 3, 0, 1]]

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from _support.backends import Backend
+from _support.backends import Backend, thorough_on_the_emulator
 from _support.golden_data import FOLDER, Array, Case, goldens
 
 import roipool
@@ -207,6 +207,7 @@ def agreement(check: Check, backend: Backend) -> Agreement:
     return Agreement(*(sum(counts) for counts in zip(*found, strict=True)))
 
 
+@thorough_on_the_emulator
 @pytest.mark.parametrize("check", CHECKS, ids=str)
 def test_agreement(check: Check, backend: Backend) -> None:
     found = agreement(check, backend)

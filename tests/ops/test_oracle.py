@@ -24,7 +24,14 @@ from _support.catalogue import (
     shape_in_layout,
     to_nchw,
 )
-from _support.compare import Array, assert_close, assert_same_bits, compute_type
+from _support.compare import (
+    Array,
+    apart,
+    assert_close,
+    assert_same_bits,
+    beside,
+    compute_type,
+)
 
 import roipool
 from roipool import reference
@@ -109,13 +116,15 @@ def averaged(name: str, case: Case, real: type) -> Answer:
     def forward(values: Array, options: dict[str, Any]) -> Array:
         return op.forward(reference, values, case, as_it_is, coordinate_dtype=real, **options)
 
-    def backward(values: Array) -> Array:
-        return op.backward(reference, values, maps.shape, case, as_it_is, coordinate_dtype=real)
-
-    return Answer(
-        forward(maps, op.outside(0.5)), forward(size_of(maps), op.outside(0.0)),
-        backward(upstream), backward(np.abs(upstream)),
+    both = beside(maps, size_of(maps))
+    values, terms = apart(forward(both, op.outside(0.5)))
+    if op.outside(0.5):
+        terms = forward(size_of(maps), op.outside(0.0))
+    gradient = op.backward(
+        reference, beside(upstream, np.abs(upstream)), both.shape, case, as_it_is,
+        coordinate_dtype=real,
     )  # fmt: skip
+    return Answer(values, terms, *apart(gradient))
 
 
 @every_form(0)
@@ -149,22 +158,17 @@ def test_averages(
 @once
 def maximised(case: Case, real: type) -> Answer:
     maps, rois, upstream = case.features(), case.table(), case.gradient()
-    values, argmax = reference.roi_align(
-        maps, rois, case.size, case.scale, case.sampling, aligned=case.aligned, mode="max",
-        return_argmax=True, coordinate_dtype=real,
+    both, numbers = reference.roi_align(
+        beside(maps, size_of(maps)), rois, case.size, case.scale, case.sampling,
+        aligned=case.aligned, mode="max", return_argmax=True, coordinate_dtype=real,
     )  # fmt: skip
-    terms = reference.roi_align(
-        size_of(maps), rois, case.size, case.scale, case.sampling, aligned=case.aligned,
-        mode="max", coordinate_dtype=real,
+    (values, terms), argmax = apart(both), apart(numbers)[0]
+    gradient = reference.roi_align_backward(
+        beside(upstream, np.abs(upstream)), rois, beside(maps, maps).shape, case.scale,
+        case.sampling, aligned=case.aligned, mode="max", argmax=beside(argmax, argmax),
+        coordinate_dtype=real,
     )  # fmt: skip
-    gradient, gradient_terms = (
-        reference.roi_align_backward(
-            values, rois, maps.shape, case.scale, case.sampling, aligned=case.aligned, mode="max",
-            argmax=argmax, coordinate_dtype=real,
-        )
-        for values in (upstream, np.abs(upstream))
-    )  # fmt: skip
-    return Answer(values, terms, gradient, gradient_terms, argmax)
+    return Answer(values, terms, *apart(gradient), argmax)
 
 
 def samples_of_bin(case: Case, real: type) -> Callable[..., Any]:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from _support.backends import Backend
 from _support.catalogue import Array, every_dtype, every_layout, in_layout, shape_in_layout, to_nchw
-from _support.compare import assert_close, assert_same_bits, compute_type
+from _support.compare import apart, assert_close, assert_same_bits, beside, compute_type
 from _support.differences import check_features, differences
 
 import roipool
@@ -122,13 +122,12 @@ def answer(name: str, real: type) -> Answer:
     maps, grad, rois = case.features(), case.gradient(), case.table(real)
     options = {**case.options, "coordinate_dtype": real}
     place = (case.scale, case.sampling)
+    both, grads = beside(maps, np.abs(maps)), beside(grad, np.abs(grad))
     return Answer(
-        *(reference.roi_align_rotated(m, rois, case.size, *place, **options)
-          for m in (maps, np.abs(maps))),
-        *(reference.roi_align_rotated_backward(g, rois, maps.shape, *place, **options)
-          for g in (grad, np.abs(grad))),
+        *apart(reference.roi_align_rotated(both, rois, case.size, *place, **options)),
+        *apart(reference.roi_align_rotated_backward(grads, rois, both.shape, *place, **options)),
         reference.roi_align_rotated_backward_rois(grad, maps, rois, *place, **options),
-    )  # fmt: skip
+    )
 
 
 def moved(case: Case, real: type) -> float:

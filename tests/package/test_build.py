@@ -6,9 +6,12 @@ import importlib.resources
 import inspect
 import os
 import re
+import sys
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
+import numpy as np
 import pytest
 from _support.run_python import run_python
 
@@ -23,6 +26,25 @@ def test_openmp_is_built_in() -> None:
         assert not _cpu.has_openmp()
     else:
         assert _cpu.has_openmp(), "built without OpenMP: set ROIPOOL_NO_OPENMP=1 if that is meant"
+
+
+def test_missing_openmp_is_said_once_where_a_function_was_called() -> None:
+    """An installer hides what the build says; only what it could not find is warned of."""
+    code = """
+        import warnings
+        import numpy as np
+        import roipool
+        from roipool import _cpu
+
+        _cpu.lacks_openmp = lambda: True
+        maps, rois = np.ones((1, 1, 4, 4), np.float32), [[0, 0, 0, 3, 3]]
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            roipool.roi_align(maps, rois, 1)
+            roipool.roi_pool(maps, rois, 1)
+        print(*((one.filename, one.category.__name__) for one in caught))
+    """
+    assert run_python(code).stdout == "('<string>', 'RuntimeWarning')\n"
 
 
 def test_config_tells_the_truth(capsys: pytest.CaptureFixture[str]) -> None:
@@ -58,6 +80,27 @@ def test_docstring(name: str) -> None:
         titles = re.findall(r"^(\w[\w, ]*?)(?: :.*)?$", found["Parameters"], re.MULTILINE)
         documented = [one for title in titles for one in title.split(", ")]
         assert sorted(documented) == sorted(signature.parameters)
+
+
+def test_a_call_visits_four_modules() -> None:
+    """Who follows a call reads no more; a small one has time for no more."""
+    maps, rois = np.ones((1, 1, 8, 8), np.float32), np.array([[0, 0, 0, 7, 7]], np.float32)
+    visited: set[str] = set()
+
+    def look(frame: FrameType, event: str, arg: Any) -> None:
+        if event == "call":
+            visited.add(frame.f_globals["__name__"])
+
+    roipool.roi_align(maps, rois, 2)
+    sys.setprofile(look)
+    try:
+        roipool.roi_align(maps, rois, 2)
+    finally:
+        sys.setprofile(None)
+    modules = {name for name in visited if name.startswith("roipool.")}
+    assert modules == {
+        "roipool._front_ends", "roipool.ops.roi_align", "roipool._arguments", "roipool._pooling"
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(

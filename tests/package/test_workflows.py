@@ -48,6 +48,7 @@ def action() -> tuple[dict[str, str], str]:
     return passed, textwrap.dedent(text.rpartition("run: |\n")[2])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("function", "status"), [("zeros", 1), ("right", 0)])
 def test_the_action_verifies(function: str, status: int, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(MINE)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from _support.combinations import each
-from _support.compare import Array, assert_close
+from _support.compare import Array, apart, assert_close, beside
 from _support.golden_data import FOLDER, goldens
 
 from roipool import reference
@@ -172,13 +172,13 @@ def test_average_as_others_compute_it(system: str, name: str, aligned: bool | No
             "coordinate_dtype": np.float32,
         }
         place = (case.rois, case.size, case.scale, case.sampling)
-        found = reference.roi_align(case.features, *place, **chosen)
-        terms = reference.roi_align(np.abs(case.features), *place, **chosen)
+        maps = beside(case.features, np.abs(case.features))
+        found, terms = apart(reference.roi_align(maps, *place, **chosen))
         assert_close(case.answers[name], found, terms)
         if f"{name}_grad" in case.answers:
-            back = (case.rois, case.features.shape, case.scale, case.sampling)
-            found = reference.roi_align_backward(case.grad, *back, **chosen)
-            terms = reference.roi_align_backward(np.abs(case.grad), *back, **chosen)
+            back = (case.rois, maps.shape, case.scale, case.sampling)
+            grads = beside(case.grad, np.abs(case.grad))
+            found, terms = apart(reference.roi_align_backward(grads, *back, **chosen))
             assert_close(case.answers[f"{name}_grad"], found, terms)
 
 
@@ -219,20 +219,18 @@ def test_maximum_as_mmcv_computes_it() -> None:
         place = (case.rois, case.size, case.scale, case.sampling)
         chosen = {"aligned": case.aligned, "coordinate_dtype": np.float32}
         found, y, x = reference.mmcv_roi_align_max(case.features, *place, **chosen)
-        terms = reference.roi_align(np.abs(case.features), *place, mode="max", **chosen)
+        maps = beside(case.features, np.abs(case.features))
+        both, winners = reference.roi_align(maps, *place, mode="max", return_argmax=True, **chosen)
+        (core, terms), argmax = apart(both), apart(winners)[0]
         assert_close(case.answers["max"], found, np.maximum(terms, np.abs(found)))
         np.testing.assert_array_equal(y, case.answers["max_y"])
         np.testing.assert_array_equal(x, case.answers["max_x"])
-        core, argmax = reference.roi_align(
-            case.features, *place, mode="max", return_argmax=True, **chosen
-        )
         sampled = found > -10000
         assert_close(case.answers["max"][sampled], core[sampled], terms[sampled])
-        back = (case.rois, case.features.shape, case.scale, case.sampling)
-        found, terms = (
-            reference.roi_align_backward(grad, *back, mode="max", argmax=argmax, **chosen)
-            for grad in (case.grad, np.abs(case.grad))
-        )
+        found, terms = apart(reference.roi_align_backward(
+            beside(case.grad, np.abs(case.grad)), case.rois, maps.shape, case.scale, case.sampling,
+            mode="max", argmax=beside(argmax, argmax), **chosen,
+        ))  # fmt: skip
         assert_close(case.answers["max_grad"], found, terms)
 
 

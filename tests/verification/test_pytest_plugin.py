@@ -47,6 +47,7 @@ def pytest_in(folder: Path, text: str, *arguments: str) -> subprocess.CompletedP
     )  # fmt: skip
 
 
+@pytest.mark.thorough
 def test_a_test_for_every_case(tmp_path: Path) -> None:
     done = pytest_in(tmp_path, TESTS, "-rA")
     assert done.returncode == 1, done.stdout + done.stderr

@@ -234,6 +234,7 @@ def test_a_wrong_argmax_is_found(name: str, known: groups.Known) -> None:
     assert {problem.split(", ")[0] for problem in problems} == {f"{variant} argmax"}
 
 
+@pytest.mark.thorough
 def test_the_program_fails(inputs: groups.Inputs, capsys: pytest.CaptureFixture[str]) -> None:
     wrong = Faulty(
         off_by_little, "roi_align_backward", when=lambda arguments: arguments["layout"] == "NHWC"

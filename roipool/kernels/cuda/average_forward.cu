@@ -25,19 +25,27 @@ struct Average {
   Offset map_row, map_column;
 
   __device__ Average(const Call& call, const BoxPlan<Taps>& plan, const Storage* features,
-                     Storage* all_output, wide_int box, const Channels& channels)
+                     Storage* all_output, wide_int box)
       : call(call), plan(plan) {
     const Strides pooled = strides_of_pooled(call);
     const Map<const Storage> of_box(call, features, plan.head->image);
     const Strides& maps = of_box.strides;
-    map = of_box.cells + channels.first * maps.channel;
-    output = all_output + box * pooled.outer + channels.first * pooled.channel;
+    map = of_box.cells;
+    output = all_output + box * pooled.outer;
     map_channel = maps.channel;
     map_row = static_cast<Offset>(maps.row);
     map_column = static_cast<Offset>(maps.column);
     pooled_channel = pooled.channel;
     pooled_row = pooled.row;
     pooled_column = pooled.column;
+  }
+
+  // The same of a pack of channels.
+  __device__ Average of(const Channels& channels) const {
+    Average average = *this;
+    average.map += channels.first * map_channel;
+    average.output += channels.first * pooled_channel;
+    return average;
   }
 
   __device__ Sums load(Offset at) const {
@@ -78,6 +86,20 @@ struct Average {
     return sums;
   }
 
+  // The sums down two columns of cells. Both cells of a row are loaded before the first is used.
+  __device__ void sum_columns(Offset first, Offset second, const TapBin& rows, Sums* sums) const {
+    const Tap* row = plan.entries(rows);
+#pragma unroll 2
+    for (int left = rows.count; left > 0; --left) {
+      const Tap tap = *row++;
+      const Offset line = tap.cell * map_row;
+      const Sums cells = load(line + first);
+      const Sums other_cells = load(line + second);
+      sums[0].add(tap.weight, cells);
+      sums[1].add(tap.weight, other_cells);
+    }
+  }
+
   // The sum of values(cell) along a row of cells.
   template <typename Values>
   __device__ Sums sum_row(const TapBin& columns, Values values) const {
@@ -98,8 +120,23 @@ struct Average {
       store_empty(row, column);
       return;
     }
-    store(row, column,
-          sum_row(columns, [&](int cell) { return sum_column(cell * map_column, rows); }));
+    const Tap* along = plan.entries(columns);
+    Sums sum = {};
+    int left = columns.count;
+#pragma unroll 1
+    for (; left > 1; left -= 2) {
+      const Tap one = along[0], other = along[1];
+      along += 2;
+      Sums down[2] = {};
+      sum_columns(one.cell * map_column, other.cell * map_column, rows, down);
+      sum.add(one.weight, down[0]);
+      sum.add(other.weight, down[1]);
+    }
+    if (left > 0) {
+      const Tap last = along[0];
+      sum.add(last.weight, sum_column(last.cell * map_column, rows));
+    }
+    store(row, column, sum);
   }
 };
 
@@ -147,21 +184,22 @@ __device__ inline void pool_window(const Average& average, const Walks& walks, i
   }
 }
 
-// By a warp.
-__device__ inline void pool_plane(const Average& average, const Walks& walks, Sums* down) {
+// Rows of bins, by a warp.
+__device__ inline void pool_rows(const Average& average, const Walks& walks, int first_row,
+                                 int end_row, Sums* down) {
   const Call& call = average.call;
-  const int room = static_cast<int>(call.stage), bins = static_cast<int>(call.rows.bins);
+  const int room = static_cast<int>(call.stage);
   if (walks.width > room || !is_dense(average.plan.head->columns)) {
-    for (int row = 0; row < bins; ++row) {
+    for (int row = first_row; row < end_row; ++row) {
       for (int column = threadIdx.x; column < call.columns.bins; column += warp_size) {
         average.pool(row, column);
       }
     }
     return;
   }
-  const int rows_at_once = minimum(room / walks.width, bins);
-  for (int row = 0; row < bins; row += rows_at_once) {
-    pool_window(average, walks, row, minimum(rows_at_once, bins - row), down);
+  const int rows_at_once = room / walks.width;
+  for (int row = first_row; row < end_row; row += rows_at_once) {
+    pool_window(average, walks, row, minimum(rows_at_once, end_row - row), down);
   }
 }
 
@@ -180,18 +218,26 @@ extern "C" __global__ void __launch_bounds__(256, roipool::min_blocks)
     plan_box({boxes, images, levels}, call, box, bins, plan);
   };
   if (channels_last) {
-    for_each_value(call, prepare, [&](wide_int box, int row, int column, const Channels& channels) {
-      Average(call, plan, features, output, box, channels).pool(row, column);
+    for_each_part(call, prepare, [&](wide_int box, const Part& part) {
+      const Average average(call, plan, features, output, box);
+      for_each_bin(call, part, [&](int row, int column, const Range& packs) {
+        for (wide_int p = packs.first; p < packs.last; p += packs.step) {
+          average.of(Channels(call, p)).pool(row, column);
+        }
+      });
     });
     return;
   }
   Sums* down = static_cast<Sums*>(shared_after_plan(call)) + threadIdx.y * call.stage;
-  for_each_part(call, prepare, [&](wide_int box, wide_int part) {
+  for_each_part(call, prepare, [&](wide_int box, const Part& part) {
     const Walks walks(call, *plan.head);
     const wide_int packs = divide(call.channels + pack - 1, pack);
-    const wide_int first = part * call.share, last = minimum(first + call.share, packs);
+    const wide_int first = part.number * call.share, last = minimum(first + call.share, packs);
+    const int row = static_cast<int>(part.bins.first_row),
+              end = row + static_cast<int>(part.bins.rows);
+    const Average average(call, plan, features, output, box);
     for (wide_int number = first + threadIdx.y; number < last; number += blockDim.y) {
-      pool_plane(Average(call, plan, features, output, box, Channels(call, number)), walks, down);
+      pool_rows(average.of(Channels(call, number)), walks, row, end, down);
     }
   });
 }

@@ -49,9 +49,10 @@ struct Call {
   double lowest;       // where a running maximum starts
   double angle_scale;  // multiplies a box's angle to give radians, counter-clockwise
   // Work: `tasks` are dealt to blocks in turn. Forward: `parts` tasks per box, each of `share`
-  // channel packs (NCHW) or bins (NHWC). Backward: one task per tile of one image's cells and
+  // channel packs (NCHW) or bins (NHWC); with several `pieces`, as many parts have the same packs,
+  // each for `piece_rows` rows of bins. Backward: one task per tile of one image's cells and
   // `lanes` channels; or `parts` tasks per plane, each of `share` cells and `lanes` channels.
-  wide_int tasks, parts, share;
+  wide_int tasks, parts, share, pieces, piece_rows;
   wide_int lanes, tile_rows, tile_columns;
   // Shared memory for passing values between threads: sums per warp (average forward), or bins of
   // one box at a time (backward), as stage_rows by stage_columns; of an average, `stage` is the

@@ -23,10 +23,11 @@ struct SampleValues {
   const Storage* map;
   const Strides& strides;
 
+  __device__ const Storage* at(int y, int x) const {
+    return map + (y * static_cast<Offset>(strides.row) + x * static_cast<Offset>(strides.column));
+  }
   __device__ void load(int y, int x, Value* cells) const {
-    const Offset at =
-        y * static_cast<Offset>(strides.row) + x * static_cast<Offset>(strides.column);
-    Channels::load(map + at, strides.channel, cells);
+    Channels::load(at(y, x), strides.channel, cells);
   }
   __device__ void add_corner(int y, int x, Value weight, Value* values) const {
     Value cells[pack];
@@ -91,6 +92,37 @@ struct KindOfMaxima<true> {
 };
 typedef BoxPlan<KindOfMaxima<argmax_is_cell>::type> Plan;
 
+// The maxima of a bin's cells, row by row; two cells are loaded before the first is used.
+template <Tracking Track>
+__device__ inline void pool_cells(const Call& call, const SampleValues& values,
+                                  const SampleBin& rows, const SampleBin& columns,
+                                  RunningMaxima<Track>& running) {
+  const Offset down = static_cast<Offset>(values.strides.row),
+               across = static_cast<Offset>(values.strides.column);
+  const Index width = static_cast<Index>(call.levels[0].columns);
+  const Storage* line = values.at(rows.begin, columns.begin);
+  Value candidates[pack], other[pack];
+  Index first = Index(rows.begin) * width + columns.begin;
+  for (int rows_left = rows.count; rows_left > 0; --rows_left, line += down, first += width) {
+    const Storage* cell = line;
+    Index number = first;
+    int left = columns.count;
+#pragma unroll 1
+    for (; left > 1; left -= 2) {
+      Channels::load(cell, values.strides.channel, candidates);
+      Channels::load(cell + across, values.strides.channel, other);
+      running.update(candidates, number);
+      running.update(other, number + 1);
+      cell += 2 * across;
+      number += 2;
+    }
+    if (left > 0) {
+      Channels::load(cell, values.strides.channel, candidates);
+      running.update(candidates, number);
+    }
+  }
+}
+
 template <Tracking Track>
 __device__ inline RunningMaxima<Track> pool_bin(const Call& call, const SampleValues& values,
                                                 const Plan& plan, const SampleBin& row_bin,
@@ -101,16 +133,10 @@ __device__ inline RunningMaxima<Track> pool_bin(const Call& call, const SampleVa
     return RunningMaxima<Track>(outside >= 0 ? Value(0) : static_cast<Value>(call.empty_value));
   }
   RunningMaxima<Track> running(static_cast<Value>(call.lowest));
-  Value candidates[pack];
   if (argmax_is_cell) {
-    const int top = row_bin.begin, left = column_bin.begin;
-    for (int y = top; y < top + rows.count; ++y) {
-      for (int x = left; x < left + columns.count; ++x) {
-        values.load(y, x, candidates);
-        running.update(candidates, Index(y) * Index(call.levels[0].columns) + x);
-      }
-    }
+    pool_cells(call, values, row_bin, column_bin, running);
   } else {
+    Value candidates[pack];
     for (int j = 0; j < rows.count; ++j) {
       const Sample<Value> y = rows.sample[j];
       const Index index =
@@ -134,18 +160,22 @@ __device__ inline void pool_boxes(const Boxes& boxes, const Storage* __restrict_
   const auto prepare = [&](wide_int box, const Bins& bins) {
     plan_box(boxes, call, box, bins, plan);
   };
-  for_each_value(
-      call, prepare, [&](wide_int box, wide_int row, wide_int column, const Channels& channels) {
-        const Map<const Storage> map(call, features, plan.head->image);
+  for_each_part(call, prepare, [&](wide_int box, const Part& part) {
+    const Map<const Storage> map(call, features, plan.head->image);
+    for_each_bin(call, part, [&](wide_int row, wide_int column, const Range& packs) {
+      const SampleBin rows = plan.rows[row], columns = plan.columns[column];
+      const wide_int bin = box * pooled.outer + row * pooled.row + column * pooled.column;
+      for (wide_int p = packs.first; p < packs.last; p += packs.step) {
+        const Channels channels(call, p);
         const SampleValues values = {map.cells + channels.first * map.strides.channel, map.strides};
-        const RunningMaxima<Track> running =
-            pool_bin<Track>(call, values, plan, plan.rows[row], plan.columns[column]);
-        const wide_int at = box * pooled.outer + channels.first * pooled.channel +
-                            row * pooled.row + column * pooled.column;
+        const RunningMaxima<Track> running = pool_bin<Track>(call, values, plan, rows, columns);
+        const wide_int at = bin + channels.first * pooled.channel;
         Channels::store(running.value, output + at, pooled.channel);
-        if (Track == value_only || argmax == nullptr) return;
+        if (Track == value_only || argmax == nullptr) continue;
         for (int c = 0; c < pack; ++c) argmax[at + c * pooled.channel] = running.index[c];
-      });
+      }
+    });
+  });
 }
 
 }  // namespace roipool

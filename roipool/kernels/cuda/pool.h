@@ -78,16 +78,27 @@ struct Channels {
   }
 };
 
-// The bins of a part: for NHWC features, some of those that are counted row by row.
-__device__ inline Bins bins_of_part(const Call& call, wide_int part) {
+// A task of a box: which share of its packs or bins, and the bins that it needs planned.
+struct Part {
+  wide_int number;
+  Bins bins;
+};
+
+__device__ inline Part part_of_box(const Call& call, wide_int part) {
   const Bins all = all_bins(call);
-  if (!channels_last) return all;
-  const wide_int begin = part * call.share,
-                 end = minimum(begin + call.share, all.rows * all.columns);
-  const Division first = divide_with_rest(begin, all.columns);
-  const wide_int last_row = divide(end - 1, all.columns);
-  return {first.quotient, last_row + 1 - first.quotient, first.rest,
-          minimum(end - begin, all.columns)};
+  if (channels_last) {  // bins, counted row by row
+    const wide_int begin = part * call.share,
+                   end = minimum(begin + call.share, all.rows * all.columns);
+    const Division first = divide_with_rest(begin, all.columns);
+    const wide_int last_row = divide(end - 1, all.columns);
+    return {part,
+            {first.quotient, last_row + 1 - first.quotient, first.rest,
+             minimum(end - begin, all.columns)}};
+  }
+  if (call.pieces == 1) return {part, all};
+  const Division packs = divide_with_rest(part, call.pieces);
+  const wide_int row = packs.rest * call.piece_rows;
+  return {packs.quotient, {row, minimum(call.piece_rows, all.rows - row), 0, all.columns}};
 }
 
 // For each part of a box that is this block's: `prepare(box, bins)` by all threads at once, and
@@ -96,22 +107,31 @@ template <typename Prepare, typename Pool>
 __device__ inline void for_each_part(const Call& call, Prepare prepare, Pool pool) {
   for (wide_int task = blockIdx.x; task < call.tasks; task += gridDim.x) {
     const Division box = divide_with_rest(task, call.parts);
-    prepare(box.quotient, bins_of_part(call, box.rest));
-    pool(box.quotient, box.rest);
+    const Part part = part_of_box(call, box.rest);
+    prepare(box.quotient, part.bins);
+    pool(box.quotient, part);
   }
 }
 
-// The same, but `pool(box, row, column, channels)` for every value.
+// Calls `pool(row, column, packs)` for every bin of a part, with this thread's packs of channels.
+template <typename Pool>
+__device__ inline void for_each_bin(const Call& call, const Part& part, Pool pool) {
+  const Share share = share_of_thread(call, part.number);
+  for (wide_int bin = share.bins.first; bin < share.bins.last; bin += share.bins.step) {
+    const Division row = divide_with_rest(bin, call.columns.bins);
+    pool(row.quotient, row.rest, share.packs);
+  }
+}
+
+// For each value of this block: as `for_each_part`, but `pool(box, row, column, channels)`.
 template <typename Prepare, typename Pool>
 __device__ inline void for_each_value(const Call& call, Prepare prepare, Pool pool) {
-  for_each_part(call, prepare, [&](wide_int box, wide_int part) {
-    const Share share = share_of_thread(call, part);
-    for (wide_int bin = share.bins.first; bin < share.bins.last; bin += share.bins.step) {
-      const Division row = divide_with_rest(bin, call.columns.bins);
-      for (wide_int p = share.packs.first; p < share.packs.last; p += share.packs.step) {
-        pool(box, row.quotient, row.rest, Channels(call, p));
+  for_each_part(call, prepare, [&](wide_int box, const Part& part) {
+    for_each_bin(call, part, [&](wide_int row, wide_int column, const Range& packs) {
+      for (wide_int p = packs.first; p < packs.last; p += packs.step) {
+        pool(box, row, column, Channels(call, p));
       }
-    }
+    });
   });
 }
 
