@@ -117,7 +117,7 @@ __device__ inline void write_run(const Call& call, const Run& run, const Value* 
 }  // namespace roipool
 
 // Blocks of as many warps as `lanes`.
-extern "C" __global__ void __launch_bounds__(256, 4)
+extern "C" __global__ void __launch_bounds__(256, 3)
     unpool(const roipool::Storage* __restrict__ grad_output,
            const roipool::Index* __restrict__ argmax, roipool::Storage* __restrict__ grad_features,
            const void* __restrict__ images, const roipool::Call call) {
