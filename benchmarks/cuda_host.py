@@ -18,28 +18,43 @@ import math
 import pstats
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import FrameType, ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
 from harness.machine import facts
 
 RESULT = Path(__file__).with_suffix(".md")
-REPEATS, CALLS = 200, 50
-ROUNDS = 10  # of calls with new numbers of boxes
+REPEATS, CALLS = 200, 20
 GOAL = 12  # microseconds
+# Where a call goes, and what it does there: files of roipool, or of this folder.
+STAGES = {
+    "_front_ends.py": "whose arrays are they",
+    "ops": "the public function",
+    "_arguments.py": "arguments are checked",
+    "_arrays": "one library, one device",
+    "_pooling.py": "the result is made",
+    "_cuda": "kernels and their arguments",
+    "cuda_host.py": "stand-ins",
+}
 PAGE = """\
 # What Python takes to issue a call on a GPU
 
 Written by `python benchmarks/cuda_host.py --write`: microseconds of processor time, the least of
 {repeats} rounds of {calls} calls, with stand-ins for CuPy's arrays and kernels that do nothing.
 {machine}.
-Goal: {goal} us. *New*: calls with numbers of boxes that no call had before; the least of {rounds}
-rounds.
 
 {table}
+
+- **new**: with numbers of boxes that no call had before.
+- **of it stand-ins**: what they take for what a call asks of them; the goal for the rest is {goal}.
+
+Functions of Python that one call enters, by what they are there for:
+
+{stages}
 """
 
 
@@ -54,7 +69,9 @@ class Array:
     def __init__(self, shape: tuple[int, ...], dtype: Any, columns: tuple[Any, ...] = ()) -> None:
         self.shape, self.dtype, self.ndim = shape, np.dtype(dtype), len(shape)
         self.size = math.prod(shape)
-        self.strides: tuple[int, ...] = (20, 4)[: self.ndim]  # read of boxes alone
+        # Read of tables alone: those of float32 are columns of one with five.
+        is_column = self.dtype == np.float32
+        self.strides: tuple[int, ...] = (20, 4)[: self.ndim] if is_column else (8,)
         self.flags, self.data, self.device = FLAGS, DATA, DEVICE
         self.columns = columns  # the first of a table, and the others
 
@@ -95,8 +112,20 @@ class Kernel:
 
     def __init__(self, code: str, name: str, options: tuple[str, ...]) -> None: ...
 
-    def __call__(self, *arguments: Any, shared_mem: int = 0) -> None:
-        """Launch nothing."""
+    def __call__(
+        self,
+        grid: tuple[int, ...],
+        block: tuple[int, ...],
+        arguments: tuple[Any, ...],
+        shared_mem: int = 0,
+    ) -> None:
+        """Find the addresses of arguments, and launch nothing.
+
+        CuPy asks NumPy for that of a structure, which takes 50 us if it has fields.
+        """
+        for argument in arguments:
+            if isinstance(argument, np.ndarray):
+                argument.__array_interface__["data"]
 
 
 def table_of(boxes: int) -> Array:
@@ -105,24 +134,43 @@ def table_of(boxes: int) -> Array:
     return Array((boxes, 5), np.float32, columns)
 
 
+def is_capturing() -> bool:
+    """Return False."""
+    return False
+
+
+def get_current_stream(device: int) -> Any:
+    """Return the only stream."""
+    return STREAM
+
+
+STREAM = SimpleNamespace(is_capturing=is_capturing)
+NEW: dict[Any, Array] = {}
+
+
+def empty(shape: Any, dtype: Any) -> Array:
+    """Return an array that was made before, for any number of boxes."""
+    key = (shape[1:] if isinstance(shape, tuple) else 0, dtype)
+    if key not in NEW:
+        NEW[key] = Array(shape if isinstance(shape, tuple) else (shape,), dtype)
+    return NEW[key]
+
+
+def ascontiguousarray(array: Array) -> Array:
+    """Return the array, which is so."""
+    return array
+
+
 @contextlib.contextmanager
 def stand_in() -> Iterator[None]:
     """Let `cupy` be the stand-in."""
-    new: dict[Any, Array] = {}
-
-    def empty(shape: Any, dtype: Any) -> Array:
-        key = (shape, dtype)
-        if key not in new:
-            new[key] = Array(shape if isinstance(shape, tuple) else (shape,), dtype)
-        return new[key]
-
-    stream = SimpleNamespace(is_capturing=lambda: False)
     module = ModuleType("cupy")
     runtime = SimpleNamespace(getDeviceCount=lambda: 1, is_hip=False)
     cuda = SimpleNamespace(
-        Device=lambda number: DEVICE, runtime=runtime, get_current_stream=lambda: stream
+        Device=lambda number: DEVICE, runtime=runtime, get_current_stream=get_current_stream
     )
-    vars(module).update(ndarray=Array, RawKernel=Kernel, empty=empty, cuda=cuda, __version__="")
+    functions = {"empty": empty, "ascontiguousarray": ascontiguousarray}
+    vars(module).update(ndarray=Array, RawKernel=Kernel, cuda=cuda, __version__="", **functions)
     sys.modules["cupy"] = module
     try:
         yield
@@ -152,9 +200,15 @@ def calls() -> dict[str, Callable[[int], Callable[[], Any]]]:
         rows, images = Array((boxes, 4), np.float32), Array((boxes,), np.int32)
         return lambda: roipool.crop_and_resize(maps, rows, images, (7, 7))
 
+    def align_levels(boxes: int) -> Callable[[], Any]:
+        table, levels = table_of(boxes), Array((boxes,), np.int64)
+        pyramid = [Array((2, 256, 200 >> k, 336 >> k), np.float32) for k in range(4)]
+        scales = (1 / 4, 1 / 8, 1 / 16, 1 / 32)
+        return lambda: roipool.multilevel_roi_align(pyramid, table, 7, scales, 2, levels=levels)
+
     return {
         "roi_align": align, "roi_align_backward": align_backward, "roi_pool": pool,
-        "crop_and_resize": crop,
+        "crop_and_resize": crop, "multilevel_roi_align": align_levels,
     }  # fmt: skip
 
 
@@ -166,26 +220,101 @@ def microseconds(calls: Iterable[Callable[[], Any]]) -> float:
     return (time.thread_time_ns() - start) / number / 1000
 
 
-def times() -> Iterator[list[str]]:
-    """Yield each call with its time, and that of a first one with new numbers of boxes."""
+def entered(call: Callable[[], Any]) -> Counter[tuple[str, str]]:
+    """Return how often a call enters each function, by file or folder and name."""
+    found: Counter[tuple[str, str]] = Counter()
+
+    def note(frame: FrameType, event: str, argument: Any) -> None:
+        if event == "call":
+            path = Path(frame.f_code.co_filename)
+            inside = (
+                path.parts[path.parts.index("roipool") + 1 :] if "roipool" in path.parts else ()
+            )
+            found[(inside or (path.name,))[0], frame.f_code.co_name] += 1
+
+    sys.setprofile(note)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return found
+
+
+def stage_of(file: str) -> str:
+    """Return a file's place among the stages: what of roipool it is, or is in, or its own name."""
+    import roipool
+
+    path, package = Path(file), Path(roipool.__file__).parent
+    return path.relative_to(package).parts[0] if path.is_relative_to(package) else path.name
+
+
+def least(calls: Sequence[Callable[[], Any]], rounds: int) -> float:
+    """Return the time of a call, in the quickest round of some; each has its own calls."""
+    return min(microseconds(calls[first::rounds]) for first in range(rounds))
+
+
+def time_of_stand_ins(used: Mapping[tuple[str, str], int]) -> float:
+    """Return what the stand-ins take for what a call asks of them."""
+    table, kernel = table_of(1000), Kernel("", "", ())
+    bare = np.frombuffer(bytearray(256), "V256")
+    alone: dict[str, Callable[[], Any]] = {
+        "__len__": lambda: len(table),
+        "__getitem__": lambda: table[:, 0],
+        "__enter__": DEVICE.__enter__,
+        "__exit__": DEVICE.__exit__,
+        "__call__": lambda: kernel((1,), (1,), (*[table] * 5, bare), shared_mem=0),
+        "astype": lambda: table.astype(np.float32, copy=False),
+        "reshape": lambda: table.reshape(1, 2, 3),
+        "empty": lambda: empty((1000, 256, 7, 7), table.dtype),
+        "ascontiguousarray": lambda: ascontiguousarray(table),
+        "is_capturing": is_capturing,
+        "get_current_stream": lambda: get_current_stream(0),
+    }
+    nothing = least([lambda: None] * CALLS * REPEATS, REPEATS)
+    times = {name: least([run] * CALLS * REPEATS, REPEATS) - nothing for name, run in alone.items()}
+    here = Path(__file__).name
+    return sum(times.get(name, 0) * count for (file, name), count in used.items() if file == here)
+
+
+def measured() -> Iterator[tuple[list[str], list[str]]]:
+    """Yield for each call a row of times, and one of the functions that it enters."""
     for name, make in calls().items():
         same = make(1000)
         same()
-        known = min(microseconds([same] * CALLS) for _ in range(REPEATS))
-        # Each number once; launches are prepared for a few numbers between 1,024 and 2,048.
-        several = [make(boxes) for boxes in range(1100, 1100 + ROUNDS * CALLS)]
-        new = min(microseconds(several[first::ROUNDS]) for first in range(ROUNDS))
-        yield [f"`{name}`", f"{known:.1f}", f"{new:.1f}"]
+        known = least([same] * CALLS * REPEATS, REPEATS)
+        # Each number once; launches are prepared for eight numbers from 1,024 to 2,048.
+        numbers = range(1100, 1100 + REPEATS * CALLS)
+        new = least([make(boxes) for boxes in numbers], REPEATS)
+        used = entered(same)
+        yield (
+            [f"`{name}`", f"{known:.1f}", f"{new:.1f}", f"{time_of_stand_ins(used):.1f}"],
+            [f"`{name}`", *(str(count) for count in by_stage(used))],
+        )
+
+
+def by_stage(used: Mapping[tuple[str, str], int]) -> list[int]:
+    """Return how many functions a call enters in each stage, and elsewhere."""
+    counts = [sum(count for (file, _), count in used.items() if file == stage) for stage in STAGES]
+    return [*counts, sum(used.values()) - sum(counts)]
+
+
+def table_text(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table as Markdown."""
+    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def page() -> str:
     """Measure, and return the page."""
-    lines = [["call", "us", "us, new"], ["---", "---:", "---:"], *times()]
+    times, stages = zip(*measured(), strict=True)
     about = facts()
-    machine = f"{about['cpu']}, Python {about['python']}, NumPy {about['numpy']}, {about['date']}"
-    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     return PAGE.format(
-        rounds=ROUNDS, repeats=REPEATS, calls=CALLS, goal=GOAL, machine=machine, table=table
+        repeats=REPEATS,
+        calls=CALLS,
+        goal=GOAL,
+        machine="{cpu}, Python {python}, NumPy {numpy}, {date}".format(**about),
+        table=table_text(["call", "us", "us, new", "of it stand-ins"], times),
+        stages=table_text(["call", *STAGES.values(), "elsewhere"], stages),
     )
 
 

@@ -45,9 +45,10 @@ PAGE = """\
 **Nothing here is measured.** Written by `python benchmarks/cuda_times.py`: what the simulator
 counts of NVRTC {version}'s PTX, made times of an H100 (SXM) by a model whose assumptions and error
 [docs/gpu-model.md](../docs/gpu-model.md) states: 30 % of a time, 25 % of a ratio. Workloads are
-those of the benchmark harness, whole; float32. The *yardstick* is the plain kernel: a thread for
-each pooled value, atomics in the backward, whose map another launch sets to zero first
-(`cuda_model/yardsticks.cu`). No time of the host is in it.
+those of the benchmark harness, whole; float32 where a row names no type. The *yardstick* is the
+plain kernel: a thread for each pooled value, atomics in the backward, whose map another launch sets
+to zero first (`cuda_model/yardsticks.cu`); of float16 it sums in float32, as ours does, and rounds
+once. No time of the host is in it.
 
 {closing}
 
@@ -80,11 +81,16 @@ class Row(NamedTuple):
     layout: str | None = None
     channels: int | None = None  # fewer, where channels are alike and their arrays large
     at_once: bool = False  # one call for all levels
+    dtype: str = "float32"  # or float16, of forwards: the yardstick has no atomics of it
 
     @property
     def name(self) -> str:
         """What the row is called."""
-        what = [f" {self.layout}" if self.layout else "", " all levels" if self.at_once else ""]
+        what = [
+            f" {self.layout}" if self.layout else "",
+            f" {self.dtype}" if self.dtype != "float32" else "",
+            " all levels" if self.at_once else "",
+        ]
         return f"{self.code}{''.join(what)} {'backward' if self.backward else 'forward'}"
 
 
@@ -92,6 +98,8 @@ ROWS = (
     Row("W1a", False, 3), Row("W3a", False, 3), Row("W4a", False, 3),
     Row("W5a", False, 3, channels=256), Row("W6a", False, 2), Row("W1a", False, 3, "NHWC"),
     Row("W1a", False, 3, at_once=True),
+    *(Row(code, False, 4, dtype="float16") for code in ("W1a", "W3a", "W4a", "W6a")),
+    Row("W1a", False, 4, "NHWC", dtype="float16"),
     Row("W1a", True, 2), Row("W3a", True, 2), Row("W4a", True, 1.3),
     Row("W5a", True, 2, channels=256), Row("W6a", True, 2), Row("W1a", True, 2, "NHWC"),
     Row("W1a", True, 2, at_once=True),
@@ -149,7 +157,7 @@ def result_of(row: Row, cupy: Any) -> Result:
     whole = choose(row.code)[0]
     workload = changed(whole, layout=row.layout, channels=row.channels)
     repeats = whole.channels // workload.channels
-    task = task_of(workload, row.backward)
+    task = task_of(workload, row.backward, row.dtype)
     result = Result(row, [], [], [])
     levels = [task._replace(levels=[level]) for level in task.levels]
     for one in [task] if row.at_once else levels:

@@ -151,8 +151,9 @@ def _check_alike(name: str, shapes: Sequence[Shape4], layout: Layout) -> None:
     """Check that maps differ in height and width only, and that there are some."""
     if not shapes:
         raise ValueError(f"{name} must hold one map at least, got none")
+    channel, *_ = AXES[layout]
     for i, shape in enumerate(shapes):
-        if (shape[0], channels(shape, layout)) != (shapes[0][0], channels(shapes[0], layout)):
+        if shape[0] != shapes[0][0] or shape[channel] != shapes[0][channel]:
             raise ValueError(
                 f"{name} must have equal numbers of images and channels, got {shapes[0]} and, at "
                 f"{i}, {shape}"

@@ -46,7 +46,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 def by_front_end(function: Function, *, takes_sequences: bool = False) -> Function:
     """Let a public operation be computed by the front end of its arrays, where they have one.
 
-    A NumPy array in the first place decides at once: a call on one pays for no other library.
+    An array of NumPy's or CuPy's in the first place decides at once, and pays for no other library.
     ``common_library`` finds what does not belong beside it. `takes_sequences` says that the first
     argument may be a list or tuple.
     """
@@ -55,7 +55,7 @@ def by_front_end(function: Function, *, takes_sequences: bool = False) -> Functi
 
     @functools.wraps(function)
     def operation(*args: Any, **kwargs: Any) -> Any:
-        if args and type(args[0]) is np.ndarray:
+        if args and LIBRARY_OF[type(args[0])] is not None:
             return function(*args, **kwargs)
         front_end = _front_end_among(args) or _front_end_among(kwargs.values())
         if front_end is None:

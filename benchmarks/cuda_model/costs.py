@@ -85,4 +85,4 @@ def results_of(source: Source) -> int:
     kind = source.opcode.split(".")[0]
     if kind in ("st", "red", "bra", "bar", "ret"):
         return 0
-    return len(split_arguments(source.arguments[0].strip("{}"))) if kind == "ld" else 1
+    return len(split_arguments(source.arguments[0].strip("{}")))

@@ -1,5 +1,22 @@
 // What the kernels of roipool are held against: the plain way, a thread for each pooled value, and
-// in backwards an atomic addition for each cell that it read. float32, NCHW or NHWC.
+// in backwards an atomic addition for each cell that it read. NCHW or NHWC; float32, forwards also
+// float16, of which each number is converted as it is read, sums are float32 and rounded once.
+
+struct Half {
+  unsigned short bits;
+};
+typedef YARDSTICK_ELEMENT Element;  // float or Half: what maps and pooled values hold
+
+__device__ inline float number_of(float element) { return element; }
+__device__ inline float number_of(Half element) {
+  float number;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(number) : "h"(element.bits));
+  return number;
+}
+__device__ inline void store(float number, float* element) { *element = number; }
+__device__ inline void store(float number, Half* element) {
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(element->bits) : "f"(number));
+}
 
 struct Shape {
   int boxes, channels, height, width, bins_down, bins_across;
@@ -79,11 +96,11 @@ struct Corners {
 };
 
 __device__ inline float interpolated(const Corners& corners, const Plane& plane,
-                                     const float* features) {
-  return corners.weights[0] * features[plane.at(corners.low_y, corners.low_x)] +
-         corners.weights[1] * features[plane.at(corners.low_y, corners.high_x)] +
-         corners.weights[2] * features[plane.at(corners.high_y, corners.low_x)] +
-         corners.weights[3] * features[plane.at(corners.high_y, corners.high_x)];
+                                     const Element* features) {
+  return corners.weights[0] * number_of(features[plane.at(corners.low_y, corners.low_x)]) +
+         corners.weights[1] * number_of(features[plane.at(corners.low_y, corners.high_x)]) +
+         corners.weights[2] * number_of(features[plane.at(corners.high_y, corners.low_x)]) +
+         corners.weights[3] * number_of(features[plane.at(corners.high_y, corners.high_x)]);
 }
 
 // Visits a bin's points; `visit(y, x, count)`.
@@ -109,8 +126,8 @@ __device__ inline void for_each_point(const Shape& shape, const float* box, cons
   }
 }
 
-extern "C" __global__ void align_forward(const float* features, const float* boxes, float* output,
-                                         const Shape shape) {
+extern "C" __global__ void align_forward(const Element* features, const float* boxes,
+                                         Element* output, const Shape shape) {
   for_each_value(shape, [&](int value, const Place& place) {
     const float* box = boxes + 5 * place.box;
     const Plane plane(shape, static_cast<int>(box[0]), place.channel);
@@ -121,7 +138,7 @@ extern "C" __global__ void align_forward(const float* features, const float* box
       if (!corners.find(shape, y, x)) return;
       sum += interpolated(corners, plane, features);
     });
-    output[value] = sum / total;
+    store(sum / total, output + value);
   });
 }
 
@@ -158,8 +175,8 @@ __device__ inline bool point_of_crop(const Shape& shape, const float* box, const
   return corners.find(shape, y, x);
 }
 
-extern "C" __global__ void crop_forward(const float* features, const float* boxes, float* output,
-                                        const Shape shape) {
+extern "C" __global__ void crop_forward(const Element* features, const float* boxes,
+                                        Element* output, const Shape shape) {
   for_each_value(shape, [&](int value, const Place& place) {
     const float* box = boxes + 5 * place.box;
     const Plane plane(shape, static_cast<int>(box[0]), place.channel);
@@ -168,7 +185,7 @@ extern "C" __global__ void crop_forward(const float* features, const float* boxe
     if (point_of_crop(shape, box, place, corners)) {
       sum = interpolated(corners, plane, features);
     }
-    output[value] = sum;
+    store(sum, output + value);
   });
 }
 
@@ -191,8 +208,8 @@ __device__ inline int edge(float value, int first, int cells) {
   return at < 0 ? 0 : at > cells ? cells : at;
 }
 
-extern "C" __global__ void pool_forward(const float* features, const float* boxes, float* output,
-                                        int* argmax, const Shape shape) {
+extern "C" __global__ void pool_forward(const Element* features, const float* boxes,
+                                        Element* output, int* argmax, const Shape shape) {
   for_each_value(shape, [&](int value, const Place& place) {
     const float* box = boxes + 5 * place.box;
     const Plane plane(shape, static_cast<int>(box[0]), place.channel);
@@ -210,14 +227,14 @@ extern "C" __global__ void pool_forward(const float* features, const float* boxe
     int best = -1;
     for (int y = y0; y < y1; ++y) {
       for (int x = x0; x < x1; ++x) {
-        const float cell = features[plane.at(y, x)];
+        const float cell = number_of(features[plane.at(y, x)]);
         if (cell > most) {
           most = cell;
           best = y * shape.width + x;
         }
       }
     }
-    output[value] = most;
+    store(most, output + value);
     argmax[value] = best;
   });
 }

@@ -48,12 +48,14 @@ def _level(task: Task, level: Level, cupy: Any) -> Array:
         if task.operation == "roi_pool":
             arrays.insert(1, cupy.asarray(_argmax(task, level)))
     else:
-        result = cupy.empty(pooled, np.float32)
+        result = cupy.empty(pooled, level.features.dtype)
         arrays = [cupy.asarray(level.features), rois, result]
         if task.operation == "roi_pool":
             arrays.append(cupy.empty(pooled, np.int32))
     name = f"{_NAMES[task.operation]}_{'backward' if task.backward else 'forward'}"
-    kernel = cupy.RawKernel(_TEXT.read_text(), name, _OPTIONS)
+    element = "Half" if level.features.dtype == np.float16 else "float"
+    text = f"#define YARDSTICK_ELEMENT {element}\n{_TEXT.read_text()}"
+    kernel = cupy.RawKernel(text, name, _OPTIONS)
     blocks = min(-(-int(np.prod(pooled)) // _THREADS), _MOST_BLOCKS)
     with cupy.cuda.Device():
         kernel((blocks,), (_THREADS,), (*arrays, shape))

@@ -88,9 +88,8 @@ class _Libraries(dict[type, "Library | None"]):
             module = _MODULES.get((base.__module__.partition(".")[0], base.__name__))
             if module is not None:
                 library: Library = importlib.import_module(f"roipool._arrays.{module}")
-                self[array_type] = library
-                return library
-        return None
+                return self.setdefault(array_type, library)
+        return self.setdefault(array_type, None)
 
 
 LIBRARY_OF = _Libraries({np.ndarray: NUMPY})
@@ -113,6 +112,24 @@ def common_library(values: Mapping[str, Any]) -> tuple[Library, Any]:
     ValueError
         If they are on two GPUs.
     """
+    first = found = place = None
+    for value in values.values():  # the usual call on a GPU: arrays there, and nothing else
+        if value is None:
+            continue
+        for part in value if isinstance(value, (list, tuple)) else (value,):
+            library = LIBRARY_OF[type(part)]
+            if library is None or library is NUMPY:
+                return _numpy_among(values), None
+            number = library.device_number(part)
+            if found is None:
+                first, found, place = part, library, number
+            if place != number:
+                return _numpy_among(values), None
+    return found or NUMPY, first
+
+
+def _numpy_among(values: Mapping[str, Any]) -> Library:
+    """Return NumPy if no argument is on a GPU, else raise: not all are there, or on one."""
     on_gpu: dict[str, list[Any]] = {}
     for name, value in values.items():
         if type(value) is np.ndarray or value is None:
@@ -123,8 +140,18 @@ def common_library(values: Mapping[str, Any]) -> tuple[Library, Any]:
         if arrays:
             on_gpu[name] = arrays
     if not on_gpu:
-        return NUMPY, None
-    return _common_gpu(values, on_gpu)
+        return NUMPY
+    elsewhere = [name for name, value in values.items() if not _is_all_on_gpu(value, on_gpu, name)]
+    if elsewhere:
+        raise TypeError(
+            f"arrays must all be NumPy or all be CuPy: {', '.join(on_gpu)} is on the GPU, "
+            f"{', '.join(elsewhere)} is not"
+        )
+    places = (
+        f"{name} on {' and '.join(sorted({str(array.device.id) for array in arrays}))}"
+        for name, arrays in on_gpu.items()
+    )
+    raise ValueError(f"arrays must all be on one GPU, got {', '.join(places)}")
 
 
 _may_stand_beside: set[type] = {int, float, list, tuple, str}  # a cache, too
@@ -152,28 +179,6 @@ def _kinds(value: Any) -> str:
         kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
         for kind in kinds
     )
-
-
-def _common_gpu(values: Mapping[str, Any], on_gpu: Mapping[str, list[Any]]) -> tuple[Library, Any]:
-    elsewhere = [name for name, value in values.items() if not _is_all_on_gpu(value, on_gpu, name)]
-    if elsewhere:
-        raise TypeError(
-            f"arrays must all be NumPy or all be CuPy: {', '.join(on_gpu)} is on the GPU, "
-            f"{', '.join(elsewhere)} is not"
-        )
-    first = next(iter(on_gpu.values()))[0]
-    library = LIBRARY_OF[type(first)]
-    assert library is not None
-    devices = {
-        name: sorted({library.device_number(array) for array in arrays})
-        for name, arrays in on_gpu.items()
-    }
-    if len({number for numbers in devices.values() for number in numbers}) > 1:
-        places = ", ".join(
-            f"{name} on {' and '.join(map(str, numbers))}" for name, numbers in devices.items()
-        )
-        raise ValueError(f"arrays must all be on one GPU, got {places}")
-    return library, first
 
 
 def _is_all_on_gpu(value: Any, on_gpu: Mapping[str, list[Any]], name: str) -> bool:

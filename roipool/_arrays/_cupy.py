@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from types import ModuleType
 from typing import Any
 
@@ -25,27 +25,30 @@ def xp() -> ModuleType:
     return sys.modules["cupy"]
 
 
-engine: Any
+engine: Any  # bound by the first call
 
 
 def __getattr__(attribute: str) -> Any:
-    """Return the CUDA engine, which is imported by the first call."""
+    """Import the CUDA engine, and bind it."""
     if attribute != "engine":
         raise AttributeError(f"module {__name__!r} has no attribute {attribute!r}")
-    name = "roipool._cuda.engine"
-    return sys.modules.get(name) or importlib.import_module(name)
+    global engine
+    engine = importlib.import_module("roipool._cuda.engine")
+    return engine
+
+
+def device(array: Any) -> AbstractContextManager[Any]:
+    """Work on the device of `array`; what a graph is captured with stays allocated."""
+    on_device: AbstractContextManager[Any] = array.device
+    is_capturing = xp().cuda.get_current_stream(array.device.id).is_capturing()
+    return _capturing(on_device) if is_capturing else on_device
 
 
 @contextmanager
-def device(array: Any) -> Iterator[None]:
-    """Work on the device of `array`; what a graph is captured with stays allocated."""
+def _capturing(on_device: AbstractContextManager[Any]) -> Iterator[None]:
     cuda = xp().cuda
-    with array.device:
-        if not cuda.get_current_stream().is_capturing():
-            yield
-            return
-        with cuda.using_allocator(keeping(cuda.get_allocator())):
-            yield
+    with on_device, cuda.using_allocator(keeping(cuda.get_allocator())):
+        yield
 
 
 # Memory that captured graphs read and write: a graph knows its address alone, and nobody knows how
@@ -66,7 +69,8 @@ def keeping(allocator: Callable[[int], Any]) -> Callable[[int], Any]:
 
 def device_number(array: Any) -> int:
     """Return which GPU holds `array`."""
-    return int(array.device.id)
+    number: int = array.device.id
+    return number
 
 
 def empty(shape: Sequence[int], dtype: np.dtype[Any]) -> Any:
@@ -88,10 +92,12 @@ def contiguous(array: Any, dtype: np.dtype[Any]) -> Any:
 
 def table(array: Any, dtype: np.dtype[Any]) -> Any:
     """Return rows of numbers; kernels read any strides of whole numbers without a copy."""
-    numbers = array.astype(dtype, copy=False)
-    if any(stride % dtype.itemsize for stride in numbers.strides):
-        return xp().ascontiguousarray(numbers)
-    return numbers
+    if array.dtype != dtype:
+        return array.astype(dtype)
+    for stride in array.strides:
+        if stride % dtype.itemsize:
+            return xp().ascontiguousarray(array)
+    return array
 
 
 def checked_values(array: Any) -> np.ndarray[Any, Any] | None:

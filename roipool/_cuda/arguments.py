@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from functools import cache, lru_cache
+import struct
+from collections.abc import Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -109,16 +111,40 @@ STORAGE = {
 }
 INTEGERS = ("int", "wide_int")  # int32, int64
 
-cached = lru_cache(maxsize=256)
+_pack_integer = struct.Struct("=q").pack_into
+_pack_address = struct.Struct("=Q").pack_into
 
 
-@cached
-def argument_of(call: Call) -> np.ndarray[Any, Any]:
-    """Return a call as the structure that kernels take."""
-    levels = [tuple(getattr(one, name) for name in LEVEL_TYPE.names or ()) for one in call.levels]
-    return np.array([(*call[:-1], levels)], call_type(len(levels)))
+class Argument:
+    """A call as the structure that kernels take, for any number of boxes.
 
+    Parameters
+    ----------
+    call : Call
+        For some number of boxes.
+    tasks_of_box : int
+        How many tasks a box adds; 0 where tasks are not those of boxes.
+    """
 
-def copied(argument: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return a copy of a structure; NumPy's goes field by field, which takes ten times as long."""
-    return argument.view(f"V{argument.nbytes}").copy().view(argument.dtype)
+    def __init__(self, call: Call, tasks_of_box: int) -> None:
+        structure = call_type(len(call.levels))
+        offsets = {name: structure.fields[name][1] for name in Call._fields}  # type: ignore[index]
+        names = LEVEL_TYPE.names or ()
+        levels = [tuple(getattr(level, name) for name in names) for level in call.levels]
+        self._bytes = np.array((*call[:-1], levels), structure).tobytes()
+        self._boxes_at, self._tasks_at = offsets["boxes"], offsets["tasks"]
+        self._addresses_at = range(offsets["levels"], len(self._bytes), LEVEL_TYPE.itemsize)
+        self._tasks_of_box = tasks_of_box
+        # Without fields: CuPy asks NumPy to describe an argument, which takes 50 us if it has some.
+        self._type = np.dtype((np.void, len(self._bytes)))
+
+    def for_boxes(self, boxes: int, maps: Sequence[int] = ()) -> np.ndarray[Any, Any]:
+        """Return a new array of one structure; `maps` are the addresses of several levels' maps."""
+        structure = bytearray(self._bytes)
+        _pack_integer(structure, self._boxes_at, boxes)
+        if self._tasks_of_box:
+            _pack_integer(structure, self._tasks_at, boxes * self._tasks_of_box)
+        if maps:
+            for place, address in zip(self._addresses_at, maps, strict=True):
+                _pack_address(structure, place, address)
+        return np.frombuffer(structure, self._type)

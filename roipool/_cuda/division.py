@@ -64,15 +64,15 @@ def rounded_up(boxes: int) -> int:
 
     At most an eighth more: one of eight between powers of two.
     """
-    step = max(_power_of_two(boxes + 1) // 16, 1)
-    return up(boxes, step)
+    step = 1 << max(boxes.bit_length() - 4, 0)
+    return -(-boxes // step) * step
 
 
 class Sizes(NamedTuple):
     """All that a launch depends on; arrays come later."""
 
     dtype: np.dtype[Any]  # of features and pooled values
-    boxes: int  # rounded up: `LaunchConfig.call_for` has the real number
+    boxes: int  # rounded up: `Argument.for_boxes` gets the real number
     box_strides: tuple[int, ...]  # in bytes, as of the batch indices
     index_type: np.dtype[Any]
     index_stride: int

@@ -13,19 +13,20 @@ compiled on disk.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import cache
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import cache, lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from roipool._arguments import Regions
 from roipool._cuda import launch
+from roipool._cuda.arguments import Argument
 from roipool._cuda.division import Sizes, rounded_up
 from roipool._cuda.launch import Defines, LaunchConfig, Launches
 from roipool._cuda.source import OPTIONS, kernel_source
 from roipool._definitions import Definition
-from roipool._layout import Layout, height_width
+from roipool._layout import Layout, Shape4, height_width
 from roipool._pooling import Pooling
 from roipool._system_info import CUPY_EXTRAS
 
@@ -67,57 +68,92 @@ def check_device(number: int) -> None:
         )
 
 
+class Kernel(NamedTuple):
+    """A kernel, ready but for its arrays."""
+
+    function: Any  # a cupy.RawKernel
+    blocks: tuple[int]
+    threads: tuple[int, ...]
+    shared: int
+    argument: Argument
+
+    def launch(self, boxes: int, arrays: tuple[Any, ...], maps: Sequence[int] = ()) -> None:
+        """Launch it for so many boxes, unless there is nothing to do.
+
+        `maps` are the addresses of several levels' maps.
+        """
+        if self.blocks[0] > 0:
+            arguments = (*arrays, self.argument.for_boxes(boxes, maps))
+            self.function(self.blocks, self.threads, arguments, shared_mem=self.shared)
+
+
+class Kernels(NamedTuple):
+    """The kernels of a call, and how many bytes of scratch memory they need: as `Launches`."""
+
+    engine: Kernel
+    scratch: int
+    plan: Kernel | None
+
+
 @cache
-def kernel(file: str, name: str, defines: Defines) -> Any:
+def function_of(file: str, name: str, defines: Defines) -> Any:
     """Return a kernel of one specialised file; it is compiled at its first launch."""
     return cupy.RawKernel(kernel_source(file, **dict(defines)), name, OPTIONS)
 
 
-def launch_kernel(config: LaunchConfig, boxes: int, *arrays: Any, maps: Sequence[int] = ()) -> None:
-    """Launch a kernel for so many boxes, unless there is nothing to do.
-
-    `maps` are the addresses of several levels' maps.
-    """
+def kernel_of(config: LaunchConfig) -> Kernel:
+    """Return the kernel of a launch."""
     blocks, threads, shared = config.grid
-    if blocks > 0:
-        check_device(arrays[0].device.id)
-        function = kernel(config.file, config.name, config.defines)
-        arguments = (*arrays, config.call_for(boxes, maps))
-        function((blocks,), threads, arguments, shared_mem=shared)
+    function = function_of(config.file, config.name, config.defines)
+    return Kernel(function, (blocks,), threads, shared, Argument(config.call, config.tasks_of_box))
+
+
+def kernels_of(launches: Launches) -> Kernels:
+    """Return the kernels of a call."""
+    plan = None if launches.plan is None else kernel_of(launches.plan)
+    return Kernels(kernel_of(launches.engine), launches.scratch, plan)
+
+
+@lru_cache(maxsize=1024)
+def kernels_for(launches_of: Callable[..., Launches], sizes: Sizes, *choices: Any) -> Kernels:
+    """Return the kernels of ``launches_of(sizes, *choices)``; a network calls again and again."""
+    return kernels_of(launches_of(sizes, *choices))
 
 
 def run(
-    launches: Launches, regions: Regions, *arrays: Any, levels: Array = NULL,
+    kernels: Kernels, regions: Regions, *arrays: Any, levels: Array = NULL,
     maps: Sequence[Array] = (),
 ) -> None:  # fmt: skip
     """Execute a call for all boxes, with what plans them.
 
     `levels` says for each box on which of `maps` it is; the first of them is among `arrays`.
     """
-    table, count = (regions.boxes, regions.batch_indices, levels), len(regions.boxes)
-    places = [array.data.ptr for array in maps]
-    scratch = cupy.empty(launches.scratch, np.uint8) if launches.scratch else NULL
-    if launches.plan is None:
-        launch_kernel(launches.engine, count, *table, *arrays, scratch, maps=places)
+    engine, scratch_bytes, plan = kernels
+    tables, count = (regions.boxes, regions.batch_indices, levels), len(regions.boxes)
+    check_device(arrays[0].device.id)
+    addresses = [array.data.ptr for array in maps] if maps else ()
+    scratch = cupy.empty(scratch_bytes, np.uint8) if scratch_bytes else NULL
+    if plan is None:
+        engine.launch(count, (*tables, *arrays, scratch), addresses)
     else:
-        launch_kernel(launches.plan, count, *table, scratch)
-        launch_kernel(launches.engine, count, *arrays, scratch, maps=places)
+        plan.launch(count, (*tables, scratch))
+        engine.launch(count, (*arrays, scratch), addresses)
 
 
-def are_vector_aligned(*arrays: Array) -> bool:
-    """Return whether all begin at a multiple of 16 bytes, for vector loads."""
-    return all(array.data.ptr % 16 == 0 for array in arrays)
+def are_vector_aligned(pooling: Pooling, *arrays: Array) -> bool:
+    """Return whether vector loads may be used: of NHWC arrays that begin at 16 bytes."""
+    return pooling.layout == "NHWC" and all(array.data.ptr % 16 == 0 for array in arrays)
 
 
 def sizes_of(
-    dtype: np.dtype[Any], regions: Regions, pooling: Pooling, *map_shapes: Sequence[int],
+    dtype: np.dtype[Any], regions: Regions, pooling: Pooling, *map_shapes: tuple[int, ...],
     scales: tuple[float, ...] = (),
 ) -> Sizes:  # fmt: skip
     """Return what the launches of a call depend on; `scales` are those of several maps."""
     boxes, indices = regions.boxes, regions.batch_indices
     return Sizes(
         dtype, rounded_up(len(boxes)), boxes.strides, indices.dtype, indices.strides[0], pooling,
-        tuple(map(tuple, map_shapes)), scales or (pooling.definition.scale,),
+        map_shapes, scales or (pooling.definition.scale,),
     )  # fmt: skip
 
 
@@ -128,14 +164,15 @@ def average(features: Array, regions: Regions, pooling: Pooling, out: Array) -> 
     """Pool by weighted averages."""
     if out.size:
         sizes = sizes_of(features.dtype, regions, pooling, features.shape)
-        run(launch.average(sizes, are_vector_aligned(features, out)), regions, features, out)
+        aligned = are_vector_aligned(pooling, features, out)
+        run(kernels_for(launch.average, sizes, aligned), regions, features, out)
 
 
 def average_backward(grad_output: Array, regions: Regions, pooling: Pooling, out: Array) -> None:
     """Write the gradient of an average with respect to the features."""
     if out.size:
         sizes = sizes_of(grad_output.dtype, regions, pooling, out.shape)
-        run(launch.average_backward(sizes), regions, grad_output, out)
+        run(kernels_for(launch.average_backward, sizes), regions, grad_output, out)
 
 
 def average_backward_boxes(
@@ -147,14 +184,20 @@ def average_backward_boxes(
         return cupy.zeros(boxes.shape, boxes.dtype)
     out = cupy.empty(boxes.shape, boxes.dtype)
     sizes = sizes_of(grad_output.dtype, regions, pooling, features.shape)
-    run(launch.average_backward_boxes(sizes), regions, grad_output, features, out)
+    kernels = kernels_for(launch.average_backward_boxes, sizes)
+    run(kernels, regions, grad_output, features, out)
     return out
+
+
+def check_levels(number: int) -> None:
+    """Raise a ValueError if kernels cannot be told of so many maps."""
+    if number > MAX_LEVELS:
+        raise ValueError(f"on a GPU there can be {MAX_LEVELS} maps at most, got {number}")
 
 
 def sizes_of_levels(regions: Regions, poolings: Sequence[Pooling], maps: Sequence[Array]) -> Sizes:
     """Return what the launches of a call on several maps depend on."""
-    if len(maps) > MAX_LEVELS:
-        raise ValueError(f"on a GPU there can be {MAX_LEVELS} maps at most, got {len(maps)}")
+    check_levels(len(maps))
     scales = tuple(pooling.definition.scale for pooling in poolings)
     shapes = [array.shape for array in maps]
     return sizes_of(maps[0].dtype, regions, poolings[0], *shapes, scales=scales)
@@ -170,9 +213,10 @@ def average_levels(
     """Pool each box by averages from one of several maps; `levels` says which."""
     if out.size:
         sizes = sizes_of_levels(regions, poolings, features)
-        launches = launch.average(sizes, are_vector_aligned(*features, out))
+        aligned = are_vector_aligned(poolings[0], *features, out)
+        kernels = kernels_for(launch.average, sizes, aligned)
         levels = cupy.ascontiguousarray(levels)
-        run(launches, regions, features[0], out, levels=levels, maps=features)
+        run(kernels, regions, features[0], out, levels=levels, maps=features)
 
 
 def average_levels_backward(
@@ -184,9 +228,10 @@ def average_levels_backward(
 ) -> None:
     """Write the gradients of that with respect to each of the maps."""
     if any(out.size for out in outs):
-        launches = launch.average_backward(sizes_of_levels(regions, poolings, outs))
+        sizes = sizes_of_levels(regions, poolings, outs)
+        kernels = kernels_for(launch.average_backward, sizes)
         levels = cupy.ascontiguousarray(levels)
-        run(launches, regions, grad_output, outs[0], levels=levels, maps=outs)
+        run(kernels, regions, grad_output, outs[0], levels=levels, maps=outs)
 
 
 def average_levels_backward_boxes(
@@ -201,9 +246,10 @@ def average_levels_backward_boxes(
     if not grad_output.size:
         return cupy.zeros(boxes.shape, boxes.dtype)
     out = cupy.empty(boxes.shape, boxes.dtype)
-    launches = launch.average_backward_boxes(sizes_of_levels(regions, poolings, features))
+    sizes = sizes_of_levels(regions, poolings, features)
+    kernels = kernels_for(launch.average_backward_boxes, sizes)
     levels = cupy.ascontiguousarray(levels)
-    run(launches, regions, grad_output, features[0], out, levels=levels, maps=features)
+    run(kernels, regions, grad_output, features[0], out, levels=levels, maps=features)
     return out
 
 
@@ -217,8 +263,9 @@ def maximum(
         outputs = [out]
         if return_argmax or pooling.rules.nan_restarts:
             outputs.append(NULL if argmax is None else argmax)
-        launches = launch.maximum(sizes, return_argmax, are_vector_aligned(features, out))
-        run(launches, regions, features, *outputs)
+        aligned = are_vector_aligned(pooling, features, out)
+        kernels = kernels_for(launch.maximum, sizes, return_argmax, aligned)
+        run(kernels, regions, features, *outputs)
     return argmax
 
 
@@ -228,8 +275,8 @@ def maximum_backward(
     """Write the gradient of a maximum with respect to the features."""
     if out.size:
         sizes = sizes_of(grad_output.dtype, regions, pooling, out.shape)
-        launches = launch.maximum_backward(sizes, argmax.dtype == np.int64)
-        run(launches, regions, grad_output, argmax, out)
+        kernels = kernels_for(launch.maximum_backward, sizes, argmax.dtype == np.int64)
+        run(kernels, regions, grad_output, argmax, out)
 
 
 def unpool(
@@ -244,12 +291,13 @@ def unpool(
             batch_indices.strides[0], Pooling(Definition("roi_pool"), size, layout), (out.shape,),
             (1.0,),
         )  # fmt: skip
-        config = launch.unpool(sizes, argmax.dtype == np.int64)
-        launch_kernel(config, len(batch_indices), grad_output, argmax, out, batch_indices)
+        check_device(out.device.id)
+        kernels = kernels_for(launch.unpool, sizes, argmax.dtype == np.int64)
+        kernels.engine.launch(len(batch_indices), (grad_output, argmax, out, batch_indices))
 
 
 def argmax_positions(
-    argmax: Array, regions: Regions, pooling: Pooling, input_shape: Sequence[int]
+    argmax: Array, regions: Regions, pooling: Pooling, input_shape: Shape4
 ) -> tuple[Array, Array]:
     """Return the positions y and x, in map cells, of samples given by index; NCHW."""
     boxes = regions.boxes
@@ -257,18 +305,38 @@ def argmax_positions(
     if argmax.size:
         sizes = sizes_of(boxes.dtype, regions, pooling, input_shape)
         indices = cupy.ascontiguousarray(argmax, np.int64)
-        launches = launch.argmax_kernel(sizes, "locate_argmax")
-        run(launches, regions, indices, y, x)
+        kernels = kernels_for(launch.argmax_kernel, sizes, "locate_argmax")
+        run(kernels, regions, indices, y, x)
     return y, x
 
 
-def argmax_at(
-    y: Array, x: Array, regions: Regions, pooling: Pooling, input_shape: Sequence[int]
-) -> Array:
+def argmax_at(y: Array, x: Array, regions: Regions, pooling: Pooling, input_shape: Shape4) -> Array:
     """Return the indices of the samples at positions, -1 where there is none; NCHW."""
     argmax = cupy.empty(y.shape, np.int64)
     if argmax.size:
         sizes = sizes_of(regions.boxes.dtype, regions, pooling, input_shape)
-        launches = launch.argmax_kernel(sizes, "identify_argmax")
-        run(launches, regions, y, x, argmax)
+        kernels = kernels_for(launch.argmax_kernel, sizes, "identify_argmax")
+        run(kernels, regions, y, x, argmax)
     return argmax
+
+
+# ---- Beside an engine
+
+
+def assign_levels(boxes: Array, areas: Sequence[float]) -> Array:
+    """Return the level of each box, (K,) int64, given (K, 4) corners: ``roipool.assign_levels``.
+
+    `areas` are those from which on a box is on each level above the first.
+    """
+    check_levels(len(areas) + 1)
+    levels = cupy.empty(len(boxes), np.int64)
+    if levels.size:
+        check_device(levels.device.id)
+        # Nothing is pooled, and no map is read: any will do.
+        nothing = Pooling(Definition("roi_align"), (1, 1))
+        sizes = Sizes(
+            boxes.dtype, rounded_up(len(boxes)), boxes.strides, levels.dtype, 0, nothing,
+            ((1, 1, 1, 1),) * (len(areas) + 1), (0.0, *areas),
+        )  # fmt: skip
+        kernels_for(launch.assign_levels, sizes).engine.launch(len(boxes), (boxes, levels))
+    return levels

@@ -1,12 +1,13 @@
 """Launch configurations and kernel arguments, computed from sizes alone.
 
-Pure functions of immutable values, so that results are cached; ``engine`` compiles and launches.
+Pure functions of immutable values, so that ``engine`` may keep what it has made of their results.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,9 +19,6 @@ from roipool._cuda.arguments import (
     AxisCall,
     Call,
     Level,
-    argument_of,
-    cached,
-    copied,
 )  # fmt: skip
 from roipool._cuda.division import (
     BYTES_OF_LISTED_SAMPLE,
@@ -92,7 +90,11 @@ Defines = tuple[tuple[str, str | int], ...]
 
 
 class LaunchConfig(NamedTuple):
-    """One kernel, ready but for its arrays."""
+    """One kernel, its grid and its argument.
+
+    A call has the number of boxes that its grid is made for; with fewer, blocks that are too many
+    end.
+    """
 
     file: str
     name: str
@@ -100,21 +102,6 @@ class LaunchConfig(NamedTuple):
     grid: Grid
     call: Call
     tasks_of_box: int = 0  # 0 where tasks are not those of boxes
-
-    def call_for(self, boxes: int, maps: Sequence[int]) -> np.ndarray[Any, Any]:
-        """Return the kernel's argument for so many boxes; blocks that are then too many end.
-
-        `maps` are the addresses of the levels' maps, if there are several.
-        """
-        argument = argument_of(self.call)
-        if boxes != self.call.boxes or maps:
-            argument = copied(argument)
-            if maps:
-                argument["levels"]["address"] = maps
-            argument["boxes"] = boxes
-            if self.tasks_of_box:
-                argument["tasks"] = boxes * self.tasks_of_box
-        return argument
 
 
 class Launches(NamedTuple):
@@ -246,10 +233,9 @@ def is_pointwise(sizes: Sizes) -> bool:
     return TRAITS[sizes.pooling.definition.name].kind == "points"
 
 
-# ---- The launches of each function of the engine. A network makes the same call for every batch.
+# ---- The launches of each function of the engine
 
 
-@cached
 def average(sizes: Sizes, vector_aligned: bool) -> Launches:
     """Return the launches of an average forward; `vector_aligned`: to 16 bytes."""
     call = call_of(sizes, empty_value=sizes.pooling.empty_value)
@@ -263,7 +249,6 @@ def average(sizes: Sizes, vector_aligned: bool) -> Launches:
     return planned_by_blocks(sizes, TAPS, file, file, call, grid, pack=pack)
 
 
-@cached
 def average_backward(sizes: Sizes) -> Launches:
     """Return the launches of an average backward."""
     call = call_of(sizes)
@@ -279,7 +264,6 @@ def average_backward(sizes: Sizes) -> Launches:
     return planned_before(sizes, BIN_TAPS, "average_backward", call, grid, pack=pack)
 
 
-@cached
 def average_backward_boxes(sizes: Sizes) -> Launches:
     """Return the launches of an average's gradient with respect to the boxes."""
     call, grid = divide_boxes(call_of(sizes), sizes)
@@ -289,7 +273,6 @@ def average_backward_boxes(sizes: Sizes) -> Launches:
     return planned_by_blocks(sizes, SLOPED_TAPS, file, file, call, grid)
 
 
-@cached
 def maximum(sizes: Sizes, return_argmax: bool, vector_aligned: bool) -> Launches:
     """Return the launches of a maximum forward; `vector_aligned`: to 16 bytes."""
     rules = sizes.pooling.rules
@@ -314,7 +297,7 @@ def maximum(sizes: Sizes, return_argmax: bool, vector_aligned: bool) -> Launches
     )  # fmt: skip
 
 
-@cached
+@lru_cache(maxsize=256)
 def argmax_dtype(sizes: Sizes) -> np.dtype[Any]:
     """Return the dtype of argmax; the host does not know how many samples an adaptive grid has."""
     definition = sizes.pooling.definition
@@ -333,7 +316,6 @@ def argmax_dtype(sizes: Sizes) -> np.dtype[Any]:
     return np.dtype(np.int32 if numbers <= np.iinfo(np.int32).max else np.int64)
 
 
-@cached
 def maximum_backward(sizes: Sizes, wide: bool) -> Launches:
     """Return the launches of a maximum backward; `wide`: argmax is int64."""
     is_cell = sizes.pooling.rules.argmax_is_cell
@@ -342,18 +324,23 @@ def maximum_backward(sizes: Sizes, wide: bool) -> Launches:
     return planned_before(sizes, SAMPLES, "maximum_backward", call, grid)
 
 
-@cached
-def unpool(sizes: Sizes, wide: bool) -> LaunchConfig:
+def unpool(sizes: Sizes, wide: bool) -> Launches:
     """Return the launch that adds gradients to cells that argmax names; nothing is planned."""
     call, grid = divide_runs(call_of(sizes), sizes)
     file = "unpool"
-    return config_of(sizes, file, file, call, grid, argmax_type=INTEGERS[wide])
+    return Launches(config_of(sizes, file, file, call, grid, argmax_type=INTEGERS[wide]))
 
 
-@cached
 def argmax_kernel(sizes: Sizes, name: str) -> Launches:
     """Return the launch that turns an argmax into positions, or back."""
     # There is less to do for a few values than for their plan: few blocks take many.
     limits = sizes.limits._replace(enough_blocks=1)
     call, grid = divide_values(call_of(sizes), sizes._replace(limits=limits), 1)
     return planned_by_blocks(sizes, SAMPLES, "argmax_positions", name, call, grid)
+
+
+def assign_levels(sizes: Sizes) -> Launches:
+    """Return the launch that finds the level of each box; `scales` are areas."""
+    call = call_of(sizes)
+    file = "assign_levels"
+    return Launches(config_of(sizes, file, file, call, Grid(-(-call.boxes // THREADS), (THREADS,))))

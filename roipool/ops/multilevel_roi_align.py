@@ -10,7 +10,8 @@ from numpy.typing import ArrayLike
 
 from roipool import _arguments as check
 from roipool._arguments import Boxes
-from roipool._arrays import LIBRARY_OF, NUMPY, Array
+from roipool._arrays import NUMPY, Array
+from roipool._dtypes import real_dtype
 from roipool._front_ends import by_front_end_of_sequences
 from roipool._layout import Layout
 from roipool._pooling import Call, Pooling
@@ -73,12 +74,18 @@ def assign_levels(
     >>> roipool.assign_levels([[0, 0, 112, 112], [0, 0, 223, 224], [0, 0, 500, 500]], 2, 5)
     array([1, 1, 3])
     """
-    table = check.box_table("rois", rois, (5, 4))
-    areas = level_areas(min_level, max_level, canonical_size, canonical_level)
-    library = LIBRARY_OF[type(table)] or NUMPY
-    with np.errstate(over="ignore", invalid="ignore"):
-        none = library.xp().zeros(len(table), np.int64)
-        return levels_by_area(table[:, -4:].astype(np.float64), none, areas)
+    with Call(rois=rois) as call:
+        table = check.box_table("rois", rois, (5, 4))
+        areas = level_areas(min_level, max_level, canonical_size, canonical_level)
+        corners, wide = table[:, -4:], np.dtype(np.float64)
+        if call.library is not NUMPY:  # in one launch, rather than a dozen
+            is_real = corners.dtype.kind not in "iu"
+            corners = call.library.table(corners, real_dtype(corners.dtype) if is_real else wide)
+            levels: Array = call.library.engine.assign_levels(corners, areas)
+            return levels
+        with np.errstate(over="ignore", invalid="ignore"):
+            none = np.zeros(len(table), np.int64)
+            return levels_by_area(corners.astype(wide), none, areas)
 
 
 def level_areas(
@@ -338,7 +345,8 @@ def _poolings(
     layout: Layout,
 ) -> list[Pooling]:
     numbers = check.scales("spatial_scales", spatial_scales, maps)
-    return [Pooling(definition(scale, sampling_ratio, aligned), size, layout) for scale in numbers]
+    placed = definition(numbers[0], sampling_ratio, aligned)
+    return [Pooling(placed._replace(scale=scale), size, layout) for scale in numbers]
 
 
 def _levels(levels: ArrayLike | None, boxes: Array, poolings: Sequence[Pooling]) -> Array:

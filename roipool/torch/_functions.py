@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from roipool.torch import _batching
-from roipool.torch._memory import HOST, is_channels_last
+from roipool.torch._memory import is_channels_last
 from roipool.torch._operators import (
     FAMILIES,
     LIBRARY,
@@ -68,11 +68,12 @@ def call(operator: str, *args: Any) -> Any:
 def run(operator: str, *args: Any) -> Any:
     """Compute an operator without derivatives.
 
-    On plain CPU tensors at once: the dispatcher's way to Python costs as much as a small call.
+    On plain tensors at once: the dispatcher's way to Python costs as much as a small call.
     """
     request, given = args[-1], operands(operator, args)
-    if are_plain(operator, args) and not torch._C._len_torch_dispatch_stack():
-        results = getattr(request.family, operator)(HOST, *given, *request.settings)
+    device = device_of(operator, args)
+    if device is not None and not torch._C._len_torch_dispatch_stack():
+        results = request.family.kernels[operator, device](*given, *request.settings)
     else:
         with torch._C._AutoDispatchBelowAutograd(), forward_mode_computed():
             results = request.family.overloads[operator](*given, *request.settings)
@@ -85,16 +86,23 @@ def operands(operator: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
     return args[:-1] if group is None else group(args)
 
 
-def are_plain(operator: str, args: tuple[Any, ...]) -> bool:
-    """Return whether the tensors among a function's arguments are plain ones of the host."""
+def device_of(operator: str, args: tuple[Any, ...]) -> str | None:
+    """Return the kind of device of a function's arguments, if they are plain tensors there."""
+    tensors = args[:2]
     if operator in GROUPINGS:
-        return all(is_plain(each) for each in args[:-1] if isinstance(each, Tensor))
-    return is_plain(args[0]) and is_plain(args[1])
+        tensors = tuple(each for each in args[:-1] if isinstance(each, Tensor))
+    first = device_of_plain(tensors[0])
+    for other in tensors[1:]:
+        if device_of_plain(other) != first:
+            return None
+    return first
 
 
-def is_plain(tensor: Tensor) -> bool:
-    """Return whether a tensor is memory on the host, neither traced nor part of a batch."""
-    return type(tensor) in PLAIN and tensor.is_cpu and torch._C._has_storage(tensor)
+def device_of_plain(tensor: Tensor) -> str | None:
+    """Return the kind of device of a tensor that is memory there, neither traced nor batched."""
+    if type(tensor) in PLAIN and torch._C._has_storage(tensor):
+        return "CPU" if tensor.is_cpu else "CUDA" if tensor.is_cuda else None
+    return None
 
 
 def refusal(what: str, family: Family) -> NotImplementedError:

@@ -77,6 +77,7 @@ class Family:
         self.placing = {name: str(each.annotation) for name, each in parameters.items()}
         self._by_boxes = {each.by_boxes for each in op.variants.values()} - {None}
         self.overloads: dict[str, Any] = {}
+        self.kernels: dict[tuple[str, str], Callable[..., Any]] = {}  # by operator and device
 
     # ---- What the arguments mean
 
@@ -376,19 +377,21 @@ def hashable(settings: Settings) -> Settings:
 BRIDGES: dict[str, Bridge] = {"CPU": HOST, "CUDA": CUDA}
 
 
-def kernel(bridge: Bridge, name: str, compute: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a kernel of one kind of device for torch: `compute` takes the bridge first.
-
-    Its errors begin with the name of the operator.
-    """
+def on_device(bridge: Bridge, compute: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function of tensors, or first a list of them; `compute` takes the bridge first."""
     if bridge is HOST:
-        return naming_errors(name, functools.partial(compute, bridge))
+        return functools.partial(compute, bridge)
 
-    def on_device(first: Any, *args: Any) -> Any:
+    def located(first: Any, *args: Any) -> Any:
         with bridge.on_device_of(first[0] if isinstance(first, list) else first):
             return compute(bridge, first, *args)
 
-    return naming_errors(name, on_device)
+    return located
+
+
+def kernel(bridge: Bridge, name: str, compute: Callable[..., Any]) -> Callable[..., Any]:
+    """Return that as a kernel for torch: its errors begin with the name of the operator."""
+    return naming_errors(name, on_device(bridge, compute))
 
 
 class ForwardMode(threading.local):
@@ -475,8 +478,10 @@ def register(family: Family, operators: Mapping[str, str]) -> None:
     for what, schema in operators.items():
         name = schema.partition("(")[0]
         LIBRARY.define(schema, tags=tags)
+        compute = getattr(family, what)
         for device, bridge in BRIDGES.items():
-            LIBRARY.impl(name, kernel(bridge, name, getattr(family, what)), device)
+            LIBRARY.impl(name, kernel(bridge, name, compute), device)
+            family.kernels[what, device] = on_device(bridge, compute)
         fake = naming_errors(name, getattr(family, f"fake_{what}"))
         torch.library.register_fake(f"roipool::{name}", fake, lib=LIBRARY)
         family.overloads[what] = getattr(torch.ops.roipool, name).default

@@ -33,7 +33,9 @@ FILES = {
     "points_backward": POINTWISE,
     "points_backward_boxes": POINTWISE,
     "argmax_positions": MAXIMA,
+    "assign_levels": ("roi_align",),
 }
+OF_BOXES = ("argmax_positions", "assign_levels")  # files that read no maps
 STORAGE = {"float16": "Float16", "bfloat16": "Bfloat16", "float32": "float", "float64": "double"}
 BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
 
@@ -88,9 +90,9 @@ def argmax_types(file: str) -> tuple[str, ...]:
 def every_type_and_layout(file: str, definition: str) -> Iterator[Text]:
     """Return the texts of a file for one of its definitions."""
     for dtype in STORAGE:
-        for layout in ("NCHW",) if file == "argmax_positions" else ("NCHW", "NHWC"):
-            if file == "argmax_positions" and BYTES[dtype] == 2:
-                continue  # positions are float32 or float64
+        for layout in ("NCHW",) if file in OF_BOXES else ("NCHW", "NHWC"):
+            if file in OF_BOXES and BYTES[dtype] == 2:
+                continue  # boxes and positions are float32 or float64
             for pack in packs(file, dtype, layout):
                 for argmax_type in argmax_types(file):
                     yield Text(file, dtype, layout, pack, definition, argmax_type)

@@ -274,6 +274,10 @@ def calls(gpu: Backend) -> dict[str, tuple[Any, list[str]]]:
             lambda: roipool.multilevel_roi_align([maps, maps], rois, 2, [1, 0.5], levels=levels),
             ["average_forward"],
         ),
+        "multilevel_roi_align of sizes": (
+            lambda: roipool.multilevel_roi_align([maps, maps], rois, 2, [1, 0.5]),
+            ["assign_levels", "average_forward"],
+        ),
         "multilevel_roi_align_backward": (
             lambda: roipool.multilevel_roi_align_backward(
                 grad, rois, [shape, shape], [1, 0.5], levels=levels

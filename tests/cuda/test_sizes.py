@@ -21,6 +21,7 @@ import roipool
 from roipool import _cpu
 from roipool._arguments import Regions
 from roipool._cuda import launch
+from roipool._cuda.arguments import LEVEL_TYPE, Argument, AxisCall, Call, Level, call_type
 from roipool._cuda.division import Limits, rounded_up
 from roipool._definitions import Definition
 from roipool._pooling import Pooling
@@ -60,7 +61,7 @@ def test_few_blocks_do_all_the_work(
         assert (launches.scratch > 0) == (launches.plan is not None or shared_bytes == 0)
         got = gpu.to_device(np.empty_like(expected))
         with there.boxes.device:
-            engine.run(launches, there, *inputs, got)
+            engine.run(engine.kernels_of(launches), there, *inputs, got)
         exact = expected.astype(np.float64)
         np.testing.assert_allclose(
             gpu.to_host(got).astype(np.float64),
@@ -185,18 +186,40 @@ def test_launches_are_for_few_numbers_of_boxes() -> None:
     assert len(set(rounded)) < 100
 
 
+def test_an_argument_is_a_structure_without_fields() -> None:
+    """Which CuPy would have NumPy describe at every launch."""
+    axis = AxisCall(7, 2)
+    levels = (Level(9, 8, 0.5), Level(5, 4, 0.25, first_task=3))
+    call = Call(2, 64, 128, 5, 1, 5, axis, axis, tasks=256, wide_argmax=1, levels=levels)
+    kind = call_type(2)
+    for boxes, tasks_of_box, tasks in ((100, 2, 200), (128, 0, 256)):
+        made = Argument(call, tasks_of_box).for_boxes(boxes, [2**40, 2**41])
+        assert (made.size, made.dtype.names) == (1, None)
+        read = made.view(kind)
+        assert (read["boxes"][0], read["tasks"][0]) == (boxes, tasks)
+        assert read["levels"]["address"].tolist() == [[2**40, 2**41]]
+        expected = Argument(call._replace(boxes=boxes, tasks=tasks), 0).for_boxes(boxes).view(kind)
+        read["levels"]["address"] = 0
+        assert read.tobytes() == expected.tobytes()
+        names = [name for name in LEVEL_TYPE.names or () if name != "address"]
+        found = [{name: level[name].item() for name in names} for level in read["levels"][0]]
+        assert found == [{name: getattr(level, name) for name in names} for level in levels]
+        assert read["rows"].tolist() == [tuple(axis)]
+
+
 def test_a_new_number_of_boxes_finds_its_launches(gpu: Backend) -> None:
     rng = np.random.default_rng(17)
     maps = gpu.to_device(rng.normal(size=(1, 3, 9, 8)).astype(np.float32))
     corners = np.sort(rng.uniform(-2, 11, (129, 2, 2)), axis=1).reshape(129, 4)
     rois = np.column_stack([np.zeros(129), corners]).astype(np.float32)
     first = gpu.to_host(roipool.roi_align(maps, gpu.to_device(rois), 2))
-    misses = launch.average.cache_info().misses
+    kept = gpu.module.kernels_for
+    misses = kept.cache_info().misses
     for boxes in (130, 137, 144):
         more = np.resize(rois, (boxes, 5))
         found = gpu.to_host(roipool.roi_align(maps, gpu.to_device(more), 2))
         np.testing.assert_array_equal(found, np.resize(first, found.shape))
-    assert launch.average.cache_info().misses == misses
+    assert kept.cache_info().misses == misses
 
 
 @pytest.mark.gpu

@@ -83,6 +83,24 @@ def test_arithmetic_is_that_of_c(cupy: Any) -> None:
         np.testing.assert_allclose(result.get(), want, rtol=allowed, err_msg=expression)
 
 
+def test_halves_of_numbers(cupy: Any) -> None:
+    first, second = np.arange(32, dtype=np.int32) * 2047, np.arange(32, dtype=np.int32) * -5
+    packed, high = cupy.zeros(32, np.int32), cupy.zeros(32, np.int32)
+    body = """
+        short low = a[threadIdx.x], high = b[threadIdx.x], first, second, third;
+        int both;
+        asm("mov.b32 %0, {%1, %2};" : "=r"(both) : "h"(low), "h"(high));
+        asm("mov.b32 {%0, %1}, %2;" : "=h"(first), "=h"(second) : "r"(both));
+        asm("mov.b32 {_, %0}, %1;" : "=h"(third) : "r"(both));
+        c[threadIdx.x] = both;
+        d[threadIdx.x] = first + second + third;
+    """
+    arrays = cupy.asarray(first), cupy.asarray(second), packed, high
+    run(cupy, body, *arrays, element="int")
+    np.testing.assert_array_equal(packed.get(), (second << 16) | (first & 0xFFFF))
+    np.testing.assert_array_equal(high.get(), first.astype(np.int16) + 2 * second)
+
+
 def test_small_numbers_are_flushed_as_on_a_gpu(cupy: Any) -> None:
     numbers, result = np.float32([1e-39, -1e-39, 2e-38, 1e-45]), cupy.zeros(4, np.float32)
     run(cupy, "b[threadIdx.x] = a[threadIdx.x] * 1.5f;", cupy.asarray(numbers), result, threads=4)

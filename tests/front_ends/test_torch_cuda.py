@@ -6,6 +6,7 @@ What a GPU alone can show is not shown: that torch's stream, allocator and graph
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
@@ -20,10 +21,14 @@ from _support.emulator import memory, streams
 from _support.emulator.arithmetic import launches
 from _support.tensors import ALL_CASES, DTYPES, FORMATS, SIZE, Case, PyramidCase, maps
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from roipool.ops.multilevel_roi_align import levels_by_area
 from roipool.torch._cuda import Cuda
-from roipool.torch._operators import kernel
+from roipool.torch._functions import device_of
+from roipool.torch._operations import levels_at_once
+from roipool.torch._operators import BRIDGES, kernel, on_device
 from roipool.torch._pyramids import ALL_FAMILIES
 
 CASES = [case for case in ALL_CASES if not case.adaptive]
@@ -72,7 +77,7 @@ def settings_of(case: Case) -> Any:
 
 
 def check_launches(bridge: Pretended) -> None:
-    """All on torch's stream, in memory of torch's."""
+    """All on torch's stream, in memory of torch's; no array is copied in order to be read."""
     begin, end = "begin of stream 7", "end of stream 7"
     assert launches[0] == begin
     assert launches[-1] == end
@@ -83,6 +88,7 @@ def check_launches(bridge: Pretended) -> None:
         assert depth or name == end, f"{name} is on no stream"
     assert any(name not in (begin, end) for name in launches)
     assert bridge.allocated > 0
+    assert not {"ascontiguousarray", "astype", "copy"} & set(launches)
 
 
 @every_case
@@ -160,6 +166,34 @@ def test_a_box_of_no_image_pools_nothing(cupy: ModuleType) -> None:
         )
     assert not pooled[0].any()
     assert pooled[1].any()
+
+
+@pytest.mark.parametrize("dtype", [*DTYPES.values(), torch.int32, torch.int64, torch.uint8])
+def test_levels_are_assigned_at_once(cupy: ModuleType, dtype: torch.dtype) -> None:
+    bridge = Pretended()
+    rois = torch.randint(0, 250, (70, 5), generator=torch.Generator().manual_seed(1)).to(dtype)
+    areas = [64.0, 1600.0, 6400.0, 25600.0]
+    levels = on_device(bridge, levels_at_once)(rois[:, 1:], areas)
+    expected = levels_by_area(rois[:, 1:].double(), torch.zeros(70, dtype=torch.int64), areas)
+    assert levels.dtype is torch.int64
+    assert len(set(levels.tolist())) > 3
+    assert torch.equal(levels, expected)
+    check_launches(bridge)
+
+
+def test_plain_tensors_of_one_device_need_no_dispatcher() -> None:
+    features, boxes = torch.ones(1, 1, 4, 4), torch.zeros(2, 5)
+    levels = (torch.zeros(2), None)
+    assert device_of("average", (features, boxes, None, "request")) == "CPU"
+    assert device_of("average_levels", (features, features, boxes, None, levels[0], None)) == "CPU"
+    for kind in ("average", "average_levels"):
+        assert device_of(kind, (features, boxes.to("meta"), *levels, "request")) is None
+        with FakeTensorMode() as mode:
+            fake = mode.from_tensor(features)
+        assert device_of(kind, (fake, fake, *levels, "request")) is None
+    assert set(BRIDGES) == {"CPU", "CUDA"}
+    for family in ALL_FAMILIES.values():
+        assert set(family.kernels) == set(itertools.product(family.overloads, BRIDGES))
 
 
 def test_errors_of_devices_come_before_anything_is_launched(cupy: ModuleType) -> None:

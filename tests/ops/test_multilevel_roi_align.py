@@ -144,13 +144,28 @@ def test_levels_by_size_are_the_default(backend: Backend) -> None:
     assert backend.to_host(pooled).ravel().tolist() == [3, 1, 0]
 
 
-def test_areas_not_logarithms_decide() -> None:
+def test_areas_not_logarithms_decide(backend: Backend) -> None:
     real = np.float32
     side = real(224)
     below = np.nextafter(side, real(0))
-    boxes = [[0, 0, side, side], [0, 0, below, below], [0, 0, 2 * side, 2 * side],
-             [5, 5, 3, 3], [0, 0, np.nan, 9], [0, 0, np.inf, np.inf], [0, 0, 0, 0]]  # fmt: skip
-    assert roipool.assign_levels(boxes, 2, 5).tolist() == [2, 1, 3, 0, 0, 3, 0]
+    rows = [[0, 0, side, side], [0, 0, below, below], [0, 0, 2 * side, 2 * side],
+            [5, 5, 3, 3], [0, 0, np.nan, 9], [0, 0, np.inf, np.inf], [0, 0, 0, 0]]  # fmt: skip
+    boxes = backend.to_device(np.array(rows, real))
+    levels = roipool.assign_levels(boxes, 2, 5)
+    assert levels.dtype == np.int64
+    assert backend.to_host(levels).tolist() == [2, 1, 3, 0, 0, 3, 0]
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64, np.int32, np.int64, np.uint8])
+def test_levels_of_any_numbers(backend: Backend, kind: Any) -> None:
+    rng = np.random.default_rng(8)
+    wide = rng.integers(0, 250, (700, 10)).astype(kind)
+    own = roipool.assign_levels(backend.to_device(wide)[::2, ::2], 1, 9, 40, 4)
+    expected = reference.assign_levels(wide[::2, ::2].astype(np.float64), 1, 9, 40, 4)
+    assert len(set(expected.tolist())) > 3
+    np.testing.assert_array_equal(backend.to_host(own), expected)
+    none = roipool.assign_levels(backend.to_device(wide)[:0, :4], 1, 9)
+    assert backend.to_host(none).shape == (0,)
 
 
 def test_a_level_that_is_none_pools_nothing_on_a_gpu(gpu: Backend) -> None:

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
 
+from roipool._arrays import _cupy
+
 from . import compiler, cupy_module
 
 _backend: dict[str, ModuleType] = {}
@@ -32,9 +34,13 @@ def active() -> Iterator[ModuleType]:
         sys.modules["roipool._cuda.engine"] = _backend["emulated"]
     else:
         _backend["emulated"] = importlib.import_module("roipool._cuda.engine")
+    bound = vars(_cupy).pop("engine", None)
     try:
         yield cupy_module
     finally:
+        vars(_cupy).pop("engine", None)
+        if bound is not None:
+            vars(_cupy)["engine"] = bound
         for name, module in saved.items():
             sys.modules.pop(name, None)
             if module is not None:

@@ -300,18 +300,11 @@ def _three(sizes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _arrays_within(args: tuple[Any, ...]) -> list[ndarray]:
-    """Return the arrays whose addresses are in structures: unsigned numbers of 64 bits."""
+    """Return the arrays whose addresses are in structures."""
     found: set[int] = set()
-
-    def look(value: Any) -> None:
-        for name in value.dtype.names or ():
-            look(value[name])
-        if value.dtype == np.uintp:
-            found.update(value.ravel().tolist())
-
     for value in args:
-        if isinstance(value, np.ndarray) and value.dtype.names:
-            look(value)
+        if isinstance(value, np.ndarray) and value.nbytes % np.uintp(0).nbytes == 0:
+            found.update(np.frombuffer(value.tobytes(), np.uintp).tolist())
     return [array for array in list(_arrays.values()) if array.size and array.data.ptr in found]
 
 
@@ -366,7 +359,7 @@ class cuda:  # noqa: N801
     Device = Device
     runtime = runtime
     Stream = streams.Stream
-    get_current_stream = streams.Stream
+    get_current_stream = staticmethod(streams.get_current_stream)
     UnownedMemory = memory.UnownedMemory
     MemoryPointer = memory.MemoryInside
     get_allocator = staticmethod(memory.get_allocator)

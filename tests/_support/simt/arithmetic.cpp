@@ -80,6 +80,7 @@ inline u32 prmt(u32 a, u32 b, u32 selectors) {  // bytes of both, a selector of 
   }
   return result;
 }
+inline u32 pack(u16 low, u16 high) { return u32(high) << 16 | low; }
 template <class T>
 T add_rz(T a, T b) {
   const int before = fegetround();
@@ -88,6 +89,16 @@ T add_rz(T a, T b) {
   volatile T sum = first + second;
   fesetround(before);
   return sum;
+}
+
+// The halves of a number; one of them may go nowhere.
+void unpack(Warp& warp, const Instruction& instruction, u32 mask) {
+  const u64* both = warp.lanes(instruction.operands[2]);
+  for (int half = 0; half < 2; ++half) {
+    if (instruction.operands[half] < 0) continue;
+    u64* result = warp.lanes(instruction.operands[half]);
+    for_each_lane(mask, [&](int l) { result[l] = both[l] >> 16 * half & 0xffff; });
+  }
 }
 
 // ---- Conversions
@@ -249,6 +260,8 @@ void enter_arithmetic(Table& table) {
   enter<bfi<u32>>(table, "bfi", "u32");
   enter<bfi<u64>>(table, "bfi", "u64");
   enter<prmt>(table, "prmt", "u32");
+  enter<pack>(table, "pack", "u32");
+  table["unpack.u32"] = unpack;
   enter_extensions<u8>(table, "u8");
   enter_extensions<s8>(table, "s8");
   enter_extensions<u16>(table, "u16");

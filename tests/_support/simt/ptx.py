@@ -256,6 +256,10 @@ class Assembler:
             operands = operands if "warp" in parts else []
         elif parts[0] == "shfl":  # whether the source was in bounds, nobody asks
             operands = [operands[0].split("|")[0], *operands[1:]]
+        elif source.opcode == "mov.b32" and "{" in "".join(operands):  # two halves, one number
+            name = "unpack.u32" if operands[0].startswith("{") else "pack.u32"
+            parted = split_arguments(re.sub("[{}]", "", ",".join(operands)))
+            operands = ["" if text == "_" else text for text in parted]
         elif parts[0] == "cvta":
             space = next(part for part in parts if part in SPACES)
             window = WINDOWS[space]
