@@ -113,7 +113,7 @@ def test_plans_beyond_shared_memory(gpu: Backend, layout: str) -> None:
 
 
 def test_many_bins_on_narrow_maps(gpu: Backend) -> None:
-    # A tile of many rows, whose lists of bins leave less room for what is staged.
+    # More rows or columns of bins than are staged at once.
     rois = np.array([[0, 0, 0, 2, 179], [0, 0, 31, 1, 60.5]], np.float32)
     check_average(gpu, (1, 70, 180, 2), rois, (90, 1), 1.0, 2)
     check_average(gpu, (1, 70, 3, 200), rois[:, [0, 2, 1, 4, 3]], (1, 120), 1.0, 2)
@@ -136,7 +136,7 @@ def test_sums_are_the_same_however_work_is_divided(gpu: Backend, dtype: Any, lay
         sizes = sizes._replace(limits=Limits(enough_tiles=enough_tiles))
         launches = launch.average_backward(sizes)
         with regions.boxes.device:
-            gpu.module.run(launches, regions, values, out)
+            gpu.module.run(gpu.module.kernels_of(launches), regions, values, out)
         found = gpu.to_host(out) if layout == "NCHW" else np.moveaxis(gpu.to_host(out), -1, 1)
         return dict(launches.engine.defines)["pack"], found
 
