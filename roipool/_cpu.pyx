@@ -147,7 +147,11 @@ cdef extern from "kernels/cpu/call.h" namespace "roipool" nogil:
         Level* levels
         int level_count
         wide_int boxes
+        wide_int chunk_begin
+        wide_int chunk_end
+        wide_int chunk_entries
         wide_int tasks
+        int running_threads
         wide_int bytes
         Watch* watch
         bint is_wrong
@@ -156,6 +160,9 @@ cdef extern from "kernels/cpu/call.h" namespace "roipool" nogil:
     bint needs_plan(const Call&)
     Status begin_plan(Call*)
     void count_entries_of(const Call&, wide_int)
+    void choose_max_taps(Call*)
+    void begin_chunk(Call*)
+    bint is_last_chunk(const Call&)
     Status begin_entries(Call*)
     void write_entries_of(const Call&, wide_int)
     Status check_argmax_width(const Call&)
@@ -415,15 +422,21 @@ def whole_numbers(values, end, cut):
 # what front ends call that have neither NumPy's types nor the GIL.
 
 cdef Status execute(Call* call) noexcept nogil:
-    """Plan and run a call; its memory is freed in every case."""
-    cdef Status status = plan(call)
-    if status == status_done:
-        status = run(call)
+    """Plan and run a call, one chunk of its boxes at a time; its memory is freed in every case."""
+    cdef Status status = count(call)
+    while status == status_done:
+        begin_chunk(call)
+        status = plan(call)
+        if status == status_done:
+            status = run(call)
+        if is_last_chunk(call[0]):
+            break
     free_memory_of(call)
     return status_interrupted if is_interrupted(call.watch) else status
 
 
-cdef Status plan(Call* call) noexcept nogil:
+cdef Status count(Call* call) noexcept nogil:
+    """Bound the entries of each box's bins."""
     cdef wide_int box
     cdef int threads
     cdef Status status = begin_plan(call)
@@ -436,10 +449,22 @@ cdef Status plan(Call* call) noexcept nogil:
             count_entries_of(call[0], box)
     if is_interrupted(call.watch):
         return status_interrupted  # what was not counted has no number
+    choose_max_taps(call)
+    return status_done
+
+
+cdef Status plan(Call* call) noexcept nogil:
+    """Write the entries of a chunk."""
+    cdef wide_int box
+    cdef int threads
+    cdef Status status
+    if not needs_plan(call[0]):
+        return status_done
     status = begin_entries(call)
     if status != status_done:
         return status
-    for box in prange(call.boxes, num_threads=threads):
+    threads = <int>max(1, min(call.threads, call.chunk_entries // 16384))
+    for box in prange(call.chunk_begin, call.chunk_end, num_threads=threads):
         if not is_interrupted(call.watch):
             write_entries_of(call[0], box)
     if is_interrupted(call.watch):
@@ -457,7 +482,7 @@ cdef Status run(Call* call) noexcept nogil:
     cdef Status status = begin_tasks(call)
     if status != status_done:
         return status
-    with parallel(num_threads=call.threads):
+    with parallel(num_threads=call.running_threads):
         for task in prange(call.tasks, schedule="dynamic", chunksize=1):
             if not is_interrupted(call.watch):
                 run_task_of(call[0], task, threadid())

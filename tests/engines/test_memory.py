@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +133,41 @@ def test_small_calls_return_what_a_large_one_left() -> None:
     for _ in range(100):
         roipool.roi_align(maps, rois[:1], 2)
     assert _cpu.cached_bytes() < MIB
+
+
+# 250 boxes that cover 14,400 cells each, and have as many taps at least.
+TURNED = np.tile(np.float32([0, 100, 100, 120, 120, 1]), (250, 1))
+TAPS = 250 * 120**2
+TAPS_OF_CHUNK = 1_000_000  # `max_taps_of_chunk` of kernels/cpu/call.h
+PLANES = np.ones((1, 1, 200, 200), np.float32)
+GRADIENTS = np.ones((250, 1, 7, 7), np.float32)
+BYTES_OF_TAP: dict[str, tuple[int, Callable[[], Any]]] = {
+    "forward": (8, lambda: roipool.roi_align_rotated(PLANES, TURNED, 7)),
+    "backward": (
+        40,
+        lambda: roipool.roi_align_rotated_backward(GRADIENTS, TURNED, PLANES.shape),
+    ),
+    "backward in half precision": (
+        40,
+        lambda: roipool.roi_align_rotated_backward(
+            GRADIENTS.astype(np.float16), TURNED, PLANES.shape
+        ),
+    ),
+    "gradients of boxes": (
+        28,
+        lambda: roipool.roi_align_rotated_backward_rois(GRADIENTS, PLANES, TURNED),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BYTES_OF_TAP)
+def test_plans_do_not_grow_with_the_boxes(name: str) -> None:
+    """What a call allocated is cached when it ends: a chunk, a smaller last one, little more."""
+    bytes_of_tap, call = BYTES_OF_TAP[name]
+    roipool.set_cache_limit(4096)
+    call()
+    bound = 2 * bytes_of_tap * TAPS_OF_CHUNK + 8 * MIB
+    assert _cpu.cached_bytes() < bound < bytes_of_tap * TAPS
 
 
 def resident() -> int:

@@ -436,6 +436,22 @@ ENGINES = [
         "`>` for `>=`: the row below the window is copied from beyond it",
     ),
     Fault(
+        "chunks: sums so far",
+        f"{KERNELS}/cpu/dispatch.h",
+        "if (job.chunk.is_first) {\n    memset(",
+        "if (job.chunk.is_first || job.chunk.is_last) {\n    memset(",
+        "the last chunk begins with zeros, not with the sums of those before it",
+        "tests/engines/test_chunks.py",
+    ),
+    Fault(
+        "chunks: an image without boxes",
+        f"{KERNELS}/cpu/dispatch.h",
+        "return !job.chunk.is_first && (!job.chunk.is_last || job.sums == job.output);",
+        "return !job.chunk.is_first;",
+        "half precision: sums of an image stay where they are if the last chunk has no box of it",
+        "tests/engines/test_chunks.py",
+    ),
+    Fault(
         "lanes: last lane",
         f"{KERNELS}/cpu/transpose.h",
         """      for (int lane = 0; lane < lanes; ++lane) {

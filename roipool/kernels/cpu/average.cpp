@@ -411,7 +411,7 @@ void scatter_box(const Job& job, const Block& block, wide_int index, const View<
   const int lanes = Lanes<Vector>::count;
   const int bins = job.columns.bins;
   const wide_int box = job.box_order[index];
-  const wide_int next = job.box_order[index + 1 < job.boxes ? index + 1 : index];
+  const wide_int next = job.box_order[index + 1 < job.chunk.boxes() ? index + 1 : index];
   const Strides strides = strides_of(job, job.rows.bins, bins);
   const Storage* gradients = gradients_of<Storage>(job, block, box);
   prefetch_for_read(gradients_of<Storage>(job, block, next), strides, block.channels,
@@ -547,7 +547,8 @@ void average_backward(const Job& job, wide_int task, char* scratch) {
   run_task<AverageBackward>(job, task, scratch);
 }
 
-void average_backward_boxes(const Job& job, wide_int box, char* scratch) {
+void average_backward_boxes(const Job& job, wide_int task, char* scratch) {
+  const wide_int box = job.chunk.begin + task;
   const wide_int blocks = blocks_of_image(job, lanes_of(job)).count();
   const wide_int image = job.box_image[box];
   if (image < 0) return;

@@ -40,6 +40,7 @@ struct Level {
   // What `execute` adds.
   void* bin_memory;
   void* entry_memory;
+  void* sum_memory;
   wide_int first_box;  // boxes and tasks of the levels before it
   wide_int first_task;
 };
@@ -53,7 +54,12 @@ struct Call {
   Watch* watch;  // null: the call cannot be interrupted
   // What `execute` adds.
   wide_int boxes;
+  wide_int max_taps;     // of a chunk
+  wide_int chunk_begin;  // its boxes, counted through the levels: [chunk_begin, chunk_end)
+  wide_int chunk_end;
+  wide_int chunk_entries;  // a bound of them
   wide_int tasks;
+  int running_threads;
   wide_int scratch_bytes;  // of each thread
   void* scratch;
   wide_int bytes;              // of the latest allocation
@@ -71,7 +77,7 @@ inline void begin_call(Call* call, Operation operation, const Engine* engine, Le
   call->scratch = nullptr;
   call->is_wrong.store(false, std::memory_order_relaxed);
   for (int i = 0; i < level_count; ++i) {
-    levels[i].bin_memory = levels[i].entry_memory = nullptr;
+    levels[i].bin_memory = levels[i].entry_memory = levels[i].sum_memory = nullptr;
   }
 }
 
@@ -101,9 +107,9 @@ inline void visit_numbered(const Call& call, wide_int number, wide_int Level::* 
   visit(call.levels[level], number - call.levels[level].*first);
 }
 
-// First step of four: whatever a plan needs before the entries of its bins are counted.
+// First step: whatever a plan needs before the entries of its bins are counted.
 inline Status begin_plan(Call* call) {
-  call->boxes = 0;
+  call->boxes = call->chunk_end = 0;
   for (int i = 0; i < call->level_count; ++i) {
     Level& level = call->levels[i];
     level.request.entries = entries_of(call->operation);
@@ -113,7 +119,6 @@ inline Status begin_plan(Call* call) {
     level.bin_memory = allocate_for(call, prepare_bins(level.request, &level.job, nullptr));
     if (!level.bin_memory) return status_no_memory;
     prepare_bins(level.request, &level.job, static_cast<char*>(level.bin_memory));
-    group_by_image(&level.job);
     if (!needs_plan(*call)) {
       set_whole_map_windows(level.job.rows, level.job.boxes);
       set_whole_map_windows(level.job.columns, level.job.boxes);
@@ -129,18 +134,82 @@ inline void count_entries_of(const Call& call, wide_int number) {
   });
 }
 
-// Second: the memory of the entries.
+// ---- Chunks: what follows is done for some boxes, then for the next. The taps of rotated boxes
+// are as many as the cells that they cover, far more than the values that are pooled from them.
+
+// At most so many are planned together, unless one box has more: 40 MB in a backward of float.
+const wide_int max_taps_of_chunk = 1000000;
+const wide_int bytes_of_backward_tap = 40;  // beside float
+const size_t step_of_chunk_bytes = size_t(1) << 23;
+
+// The boxes from `begin` on whose taps are planned together end at the box that this returns.
+inline wide_int end_of_chunk(const Call& call, wide_int begin, wide_int max_taps,
+                             wide_int* entries) {
+  *entries = 0;
+  for (wide_int number = begin; number < call.boxes; ++number) {
+    visit_numbered(call, number, &Level::first_box, [&](const Level& level, wide_int box) {
+      *entries += entries_of_box(level.job.rows, box) + entries_of_box(level.job.columns, box);
+    });
+    if (*entries > max_taps && number > begin) return number;
+  }
+  return call.boxes;
+}
+
+// The memory that the sums of a backward need between chunks: the gradient itself holds sums of its
+// own type.
+inline wide_int bytes_of_sums(const Job& job) {
+  if (job.storage == float32_storage || job.storage == float64_storage) return 0;
+  return job.images * job.channels * job.rows.size * job.columns.size * wide_int(sizeof(float));
+}
+
+// Second: how large chunks are to be. Maxima have one: they list few samples, and check an argmax
+// before anything is written.
+inline void choose_max_taps(Call* call) {
+  call->max_taps = entries_of(call->operation) == listed_samples ? INT64_MAX : max_taps_of_chunk;
+  if (call->operation != op_average_backward) return;
+  wide_int sums = 0, entries;
+  for (int i = 0; i < call->level_count; ++i) sums += bytes_of_sums(call->levels[i].job);
+  if (sums == 0) return;
+  // Sums are not to need more memory than chunks save.
+  const wide_int limit = max_taps_of_chunk + sums / bytes_of_backward_tap;
+  if (end_of_chunk(*call, 0, limit, &entries) == call->boxes) call->max_taps = INT64_MAX;
+}
+
+inline bool is_last_chunk(const Call& call) { return call.chunk_end == call.boxes; }
+
+// Third: chooses the boxes of the next chunk.
+inline void begin_chunk(Call* call) {
+  const bool is_first = call->chunk_end == 0;
+  call->chunk_begin = call->chunk_end;
+  call->chunk_end = call->boxes;
+  if (needs_plan(*call)) {
+    call->chunk_end = end_of_chunk(*call, call->chunk_begin, call->max_taps, &call->chunk_entries);
+  }
+  for (int i = 0; i < call->level_count; ++i) {
+    Level& level = call->levels[i];
+    level.job.chunk = {clamp(call->chunk_begin - level.first_box, 0, level.job.boxes),
+                       clamp(call->chunk_end - level.first_box, 0, level.job.boxes), is_first,
+                       is_last_chunk(*call)};
+    group_by_image(&level.job);
+  }
+}
+
+// Fourth: the memory of the entries. Chunks get blocks of the same size, so that each finds the
+// memory of the one before it in the cache.
 inline Status begin_entries(Call* call) {
   for (int i = 0; i < call->level_count; ++i) {
     Level& level = call->levels[i];
-    level.entry_memory = allocate_for(call, prepare_entries(level.request, &level.job, nullptr));
+    const size_t bytes = static_cast<size_t>(prepare_entries(level.request, &level.job, nullptr));
+    const size_t step = level.job.chunk.is_whole_call() ? 1 : step_of_chunk_bytes;
+    deallocate(level.entry_memory);
+    level.entry_memory = allocate_for(call, static_cast<wide_int>(round_up(bytes, step)));
     if (!level.entry_memory) return status_no_memory;
     prepare_entries(level.request, &level.job, static_cast<char*>(level.entry_memory));
   }
   return status_done;
 }
 
-// For each box.
+// For each box of the chunk.
 inline void write_entries_of(const Call& call, wide_int number) {
   visit_numbered(call, number, &Level::first_box, [](const Level& level, wide_int box) {
     write_entries(level.request, level.job, box);
@@ -220,18 +289,31 @@ inline void schedule(const Call& call, Job* job) {
   }
 }
 
-// Third: cuts the work into tasks.
+// Where the sums of a backward are between chunks.
+inline bool prepare_sums(Call* call, Level* level) {
+  Job& job = level->job;
+  if (call->operation != op_average_backward || job.chunk.is_whole_call()) return true;
+  if (!job.chunk.is_first) return true;
+  const wide_int bytes = bytes_of_sums(job);
+  job.sums = bytes ? level->sum_memory = allocate_for(call, bytes) : job.output;
+  return job.sums != nullptr;
+}
+
+// Fifth: cuts the work on the chunk into tasks.
 inline Status begin_tasks(Call* call) {
   call->tasks = call->scratch_bytes = 0;
   for (int i = 0; i < call->level_count; ++i) {
     Level& level = call->levels[i];
+    if (!prepare_sums(call, &level)) return status_no_memory;
     schedule(*call, &level.job);
     level.first_task = call->tasks;
     call->tasks += level.job.tasks;
     call->scratch_bytes = maximum(call->scratch_bytes, level.job.scratch_bytes);
   }
-  call->threads = static_cast<int>(maximum(minimum<wide_int>(call->threads, call->tasks), 1LL));
-  call->scratch = allocate_for(call, call->scratch_bytes * call->threads);
+  call->running_threads =
+      static_cast<int>(maximum(minimum<wide_int>(call->threads, call->tasks), 1LL));
+  deallocate(call->scratch);
+  call->scratch = allocate_for(call, call->scratch_bytes * call->running_threads);
   return call->scratch ? status_done : status_no_memory;
 }
 
@@ -245,7 +327,7 @@ inline Runner runner_of(const Call& call) {
   }
 }
 
-// Fourth: for each task, on one of the threads.
+// Sixth: for each task, on one of the threads.
 inline void run_task_of(const Call& call, wide_int number, int thread) {
   char* scratch = static_cast<char*>(call.scratch) + thread * call.scratch_bytes;
   visit_numbered(call, number, &Level::first_task, [&](const Level& level, wide_int task) {
@@ -268,6 +350,7 @@ inline void free_memory_of(Call* call) {
   for (int i = 0; i < call->level_count; ++i) {
     deallocate(call->levels[i].bin_memory);
     deallocate(call->levels[i].entry_memory);
+    deallocate(call->levels[i].sum_memory);
   }
   deallocate(call->scratch);
 }

@@ -95,6 +95,16 @@ inline View<Value> view_in_place(const Maps<Storage>& maps, int vectors) {
   return {reinterpret_cast<Value*>(maps.first), maps.strides.row, maps.strides.column, vectors};
 }
 
+// Copies a window of maps to lanes side by side.
+template <typename Storage, typename Value>
+inline void pack_window(const Maps<Storage>& maps, const Rectangle& window, int lanes,
+                        const View<Value>& to) {
+  for (wide_int y = window.top; y < window.bottom; ++y) {
+    to_lanes(maps.at(y, window.left), maps.strides, maps.channels, window.width(), lanes,
+             to.at(y, window.left));
+  }
+}
+
 // A window of a block's features: copied, unless it can be used in place.
 template <typename Vector, typename Storage>
 View<const typename Lanes<Vector>::Value> map_of_window(const Job& job, const Block& block,
@@ -105,10 +115,7 @@ View<const typename Lanes<Vector>::Value> map_of_window(const Job& job, const Bl
   if (is_direct(job, block, lanes)) return view_in_place<const Value>(maps, block.vectors);
   Value* packed = reinterpret_cast<Value*>(packed_of(job, scratch));
   const View<Value> view = packed_view(packed, window.top, window.left, window.width(), lanes);
-  for (wide_int y = window.top; y < window.bottom; ++y) {
-    to_lanes(maps.at(y, window.left), maps.strides, block.channels, window.width(), lanes,
-             view.at(y, window.left));
-  }
+  pack_window(maps, window, lanes, view);
   return {view.base, view.row, view.column, view.vectors};
 }
 
@@ -152,8 +159,30 @@ void unpack(const Job& job, const Maps<Storage>& maps, const View<Value>& sums,
   }
 }
 
+// Whether a backward leaves the sums of an image without boxes where they are.
+inline bool keeps_sums(const Job& job) {
+  return !job.chunk.is_first && (!job.chunk.is_last || job.sums == job.output);
+}
+
+// The sums that a task owns of a window of an image, in scratch memory: zero, or what the chunks
+// before this one left.
+template <typename Value>
+View<Value> begin_sums(const Job& job, const Block& block, const Rectangle& window, int lanes,
+                       char* scratch) {
+  Value* packed = reinterpret_cast<Value*>(packed_of(job, scratch));
+  const View<Value> sums =
+      packed_view(packed, window.top, window.left, window.width(), lanes, block.vectors);
+  if (job.chunk.is_first) {
+    memset(packed, 0, window.cells() * block.vectors * lanes * sizeof(Value));
+  } else {
+    pack_window(maps_of<const Value>(job, block, job.sums), window, block.vectors * lanes, sums);
+  }
+  return sums;
+}
+
 // The loop of a backward: visit(index in box_order, map, rows) adds to rows that this task alone
-// owns, and that start at zero. Then they are written to the output, every cell.
+// owns, and that start at zero. Then they are written to the output, every cell; or before the last
+// chunk to the sums, which are rounded to the output's type once.
 template <typename Vector, typename Storage, typename Visit>
 void own_maps(const Job& job, const Block& block, const Part& part, Visit visit) {
   typedef typename Lanes<Vector>::Value Value;
@@ -162,18 +191,18 @@ void own_maps(const Job& job, const Block& block, const Part& part, Visit visit)
   const wide_int first = height * part.number / job.parts;
   const wide_int last = height * (part.number + 1) / job.parts;
   const BoxRange range = boxes_of_image(job, block.image);
-  const Rectangle window = rows_of_part(job, reach_of(job, range).window, part.number);
+  if (range.begin == range.end && keeps_sums(job)) return;
+  const Rectangle window =
+      rows_of_part(job, window_of_sums(job, reach_of(job, range)), part.number);
   const Maps<Storage> maps = maps_of<Storage>(job, block, job.output);
   const bool in_place = is_direct(job, block, lanes) && (block.single || !job.non_temporal);
   View<Value> map = view_in_place<Value>(maps, block.vectors);
-  if (in_place) {
+  if (!in_place) {
+    map = begin_sums<Value>(job, block, window, lanes, part.scratch);
+  } else if (job.chunk.is_first) {
     for (wide_int y = first; y < last; ++y) {
       clear_cells(maps.at(y, 0), maps.strides, block.channels, width);
     }
-  } else {
-    Value* packed = reinterpret_cast<Value*>(packed_of(job, part.scratch));
-    memset(packed, 0, window.cells() * block.vectors * lanes * sizeof(Value));
-    map = packed_view(packed, window.top, window.left, window.width(), lanes, block.vectors);
   }
   for (wide_int index = range.begin; index < range.end && !is_interrupted(job); ++index) {
     Rectangle owned = window_of_box(job, job.box_order[index]);
@@ -181,7 +210,14 @@ void own_maps(const Job& job, const Block& block, const Part& part, Visit visit)
     owned.bottom = minimum(owned.bottom, last);
     if (owned.top < owned.bottom) visit(index, map, owned);
   }
-  if (!in_place) unpack(job, maps, map, window, first, last, block.vectors * lanes, part.scratch);
+  if (in_place) return;
+  const int width_of_cell = block.vectors * lanes;
+  if (job.chunk.is_last) {
+    unpack(job, maps, map, window, first, last, width_of_cell, part.scratch);
+  } else {
+    unpack(job, maps_of<Value>(job, block, job.sums), map, window, first, last, width_of_cell,
+           part.scratch);
+  }
 }
 
 }  // namespace ROIPOOL_ENGINE

@@ -67,6 +67,18 @@ struct Watch {
   bool (*run_signal_handlers)(Watch*);  // returns whether one has raised an exception
 };
 
+// Boxes of a level that are planned and executed together. A call takes those of all levels chunk
+// after chunk: its plan needs memory for one only.
+struct Chunk {
+  wide_int begin;  // boxes [begin, end)
+  wide_int end;
+  bool is_first;  // of its call
+  bool is_last;
+
+  wide_int boxes() const { return end - begin; }
+  bool is_whole_call() const { return is_first && is_last; }
+};
+
 struct Job {
   Watch* watch;        // null: the call cannot be interrupted
   Storage storage;     // of features and pooled values
@@ -83,7 +95,11 @@ struct Job {
   void* positions[2];  // y and x of argmax in map cells, where one is turned into the other
   bool pointwise;      // a map is one row of all cells, pooled values are one row of all bins
 
-  // Boxes grouped by image, in their given order: those of image n are
+  Chunk chunk;
+  void* sums;  // in a backward of several chunks: what the gradient of features is so far, laid out
+               // like it, in the computed type
+
+  // The boxes of the chunk grouped by image, in their given order: those of image n are
   // box_order[image_begin[n]] ... box_order[image_begin[n + 1] - 1].
   wide_int* box_order;
   wide_int* image_begin;

@@ -235,9 +235,9 @@ inline void allocate_bins(const Request& request, wide_int boxes, BumpAllocator*
   }
 }
 
-inline void allocate_entries(const Request& request, wide_int boxes, BumpAllocator* memory,
+inline void allocate_entries(const Request& request, const Chunk& chunk, BumpAllocator* memory,
                              AxisPlan* plan) {
-  const wide_int entries = plan->begin[boxes * plan->bins];
+  const wide_int entries = plan->begin[chunk.end * plan->bins];
   const wide_int real = request.double_precision ? sizeof(double) : sizeof(float);
   if (request.entries == listed_samples) {
     memory->allocate_bytes(
@@ -274,8 +274,9 @@ inline void flatten_if_pointwise(Request* request, Job* job) {
   job->rows.size = job->rows.bins = 1;
 }
 
-// Making a plan takes four steps, so that the caller has the memory and the threads. First, arrays
-// whose size is known; returns their bytes, and allocates them if there is memory.
+// Making a plan takes four steps, so that the caller has the memory and the threads; the last two
+// are taken anew for each chunk. First, arrays whose size is known; returns their bytes, and
+// allocates them if there is memory.
 inline wide_int prepare_bins(const Request& request, Job* job, char* memory) {
   BumpAllocator allocator(memory);
   allocator.allocate(&job->box_order, job->boxes);
@@ -305,20 +306,29 @@ inline void count_entries(const Request& request, const Job& job, wide_int box) 
   }
 }
 
-inline void sum_entries(const AxisPlan& plan, wide_int boxes) {
-  plan.begin[0] = 0;
-  for (wide_int row = 0; row < boxes * plan.bins; ++row) plan.begin[row + 1] += plan.begin[row];
+// The sum of these bounds for a box, before the third step.
+inline wide_int entries_of_box(const AxisPlan& plan, wide_int box) {
+  const wide_int first = box * plan.bins + 1;
+  wide_int sum = 0;
+  for (int bin = 0; bin < plan.bins; ++bin) sum += plan.begin[first + bin];
+  return sum;
 }
 
-// Third: the arrays that hold the entries, like the first.
+inline void sum_entries(const AxisPlan& plan, const Chunk& chunk) {
+  const wide_int first = chunk.begin * plan.bins, last = chunk.end * plan.bins;
+  plan.begin[first] = 0;
+  for (wide_int row = first; row < last; ++row) plan.begin[row + 1] += plan.begin[row];
+}
+
+// Third: the arrays that hold the entries of a chunk, like the first.
 inline wide_int prepare_entries(const Request& request, Job* job, char* memory) {
   if (!memory) {
-    sum_entries(job->rows, job->boxes);
-    sum_entries(job->columns, job->boxes);
+    sum_entries(job->rows, job->chunk);
+    sum_entries(job->columns, job->chunk);
   }
   BumpAllocator allocator(memory);
-  allocate_entries(request, job->boxes, &allocator, &job->rows);
-  allocate_entries(request, job->boxes, &allocator, &job->columns);
+  allocate_entries(request, job->chunk, &allocator, &job->rows);
+  allocate_entries(request, job->chunk, &allocator, &job->columns);
   return allocator.used();
 }
 
@@ -353,14 +363,17 @@ inline void set_whole_map_windows(const AxisPlan& plan, wide_int boxes) {
   }
 }
 
-// Groups the boxes by image in their given order; those of no image go with the first.
+// Groups the boxes of the chunk by image in their given order; those of no image go with the first.
 inline void group_by_image(Job* job) {
   // Counted two places ahead: summed and then filled, places 0 to `images` hold the beginnings.
   wide_int* begin = job->image_begin;
   for (wide_int image = 0; image < job->images + 3; ++image) begin[image] = 0;
-  for (wide_int box = 0; box < job->boxes; ++box) ++begin[maximum(job->box_image[box], 0LL) + 2];
+  const Chunk& chunk = job->chunk;
+  for (wide_int box = chunk.begin; box < chunk.end; ++box) {
+    ++begin[maximum(job->box_image[box], 0LL) + 2];
+  }
   for (wide_int image = 2; image < job->images + 2; ++image) begin[image] += begin[image - 1];
-  for (wide_int box = 0; box < job->boxes; ++box) {
+  for (wide_int box = chunk.begin; box < chunk.end; ++box) {
     job->box_order[begin[maximum(job->box_image[box], 0LL) + 1]++] = box;
   }
 }

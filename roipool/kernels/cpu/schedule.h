@@ -78,6 +78,13 @@ inline Reach reach_of(const Job& job, BoxRange range) {
   return reach;
 }
 
+// Where a backward keeps the sums of an image whose boxes have this reach. Chunks add to the sums
+// of those before them, wherever these are.
+inline Rectangle window_of_sums(const Job& job, const Reach& reach) {
+  return job.chunk.is_whole_call() ? reach.window
+                                   : Rectangle{0, job.rows.size, 0, job.columns.size};
+}
+
 inline wide_int bytes_of_value(const Job& job) { return job.storage == float64_storage ? 8 : 4; }
 inline wide_int bytes_of_stored(const Job& job) {
   return is_computed_type(job) ? bytes_of_value(job) : 2;
@@ -130,7 +137,7 @@ inline wide_int parts_for(const Job& job, int threads, wide_int units, wide_int 
 }
 
 inline wide_int bins_of_boxes(const Job& job) {
-  return job.boxes * job.rows.bins * job.columns.bins;
+  return job.chunk.boxes() * job.rows.bins * job.columns.bins;
 }
 inline wide_int bins_of_rows(const Job& job) { return job.tile_rows * job.columns.bins; }
 
@@ -161,7 +168,7 @@ inline void schedule_forward(Job& job, int threads) {
     boxes.max_width = maximum(boxes.max_width, reach.max_width);
   }
   job.pack_each_box = boxes.cells < image_cells;
-  job.parts = parts_for(job, threads, job.boxes, 16);
+  job.parts = parts_for(job, threads, job.chunk.boxes(), 16);
   const wide_int packed = job.pack_each_box ? boxes.max_cells : max_image_cells;
   size_tasks(job, boxes.max_width, bins_of_rows(job), packed);
 }
@@ -186,7 +193,7 @@ inline void schedule_backward(Job& job, int threads, bool of_maximum) {
     const Reach reach = reach_of(job, boxes_of_image(job, image));
     max_width = maximum(max_width, reach.max_width);
     for (wide_int part = 0; part < job.parts; ++part) {
-      packed = maximum(packed, rows_of_part(job, reach.window, part).cells());
+      packed = maximum(packed, rows_of_part(job, window_of_sums(job, reach), part).cells());
     }
   }
   const wide_int row = job.columns.size;  // of cells
@@ -203,8 +210,8 @@ inline void schedule_boxes(Job& job) {
   size_tile(job);
   job.parts = 1;
   job.pack_each_box = true;
-  size_tasks(job, 0, bins_of_rows(job), reach_of(job, {0, job.boxes}).max_cells);
-  job.tasks = job.boxes;
+  size_tasks(job, 0, bins_of_rows(job), reach_of(job, {0, job.chunk.boxes()}).max_cells);
+  job.tasks = job.chunk.boxes();
 }
 
 }  // namespace ROIPOOL_ENGINE
