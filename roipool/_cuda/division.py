@@ -11,7 +11,7 @@ from roipool._dtypes import real_dtype
 from roipool._pooling import Pooling
 
 BYTES_OF_HITS = BYTES_OF_LISTED_SAMPLE = 8
-BYTES_OF_LANE = BYTES_OF_BIN_NUMBER = 4
+BYTES_OF_NUMBER = 4
 
 
 def up(number: int, multiple: int) -> int:
@@ -36,6 +36,12 @@ SUMS_PER_WARP = 2**12
 TILE_LANES = WARP
 TILE_BYTES = 2**14 + 2**9
 STAGE_BYTES = 2**13 + 2**9
+# Of an average's backward: cells of a tile each way, and warps of a block; of a box's gradients at
+# most so many bytes at once, 64 of each thread; bytes kept of a box that reaches a tile.
+TILE_SIDE = 8
+STAGED_BYTES = 2**14
+BYTES_OF_HIT = 32
+BYTES_OF_PLACE = 56
 # What a block may have without being asked for more.
 SHARED_BYTES = 48 * 2**10
 # Of a block whose argmax may be anywhere: bytes of sums, and channels that lie side by side.
@@ -49,6 +55,7 @@ class Limits(NamedTuple):
     max_blocks: int = 2**31 - 1  # more work than this is done by the same blocks in turn
     enough_blocks: int = 1280  # for all of a GPU to have work: more of it goes to the same threads
     least_blocks: int = 420  # where boxes are few, their rows of bins are divided for so many
+    enough_tiles: int = 512  # as enough_blocks, of an average's backward, whose blocks are larger
     shared_bytes: int = SHARED_BYTES  # plans beyond are in scratch memory
 
 
@@ -154,49 +161,63 @@ def divide_boxes(call: Call, sizes: Sizes) -> tuple[Call, Grid]:
     return call, Grid(call.boxes, (across, down), 8 * across * down)
 
 
-def divide_maps(
-    call: Call, sizes: Sizes, staged: int, *, pack: int = 1, inverted: bool = False
-) -> tuple[Call, Grid]:
-    """Divide the maps of a backward into tiles; it stages `staged` bytes for each pooled value.
-
-    A thread has `pack` channels. `inverted`: a block also lists, for each row and column of its
-    tile, the weight of each bin that is staged, and the first and the last bin that read it.
-    """
+def divide_maps(call: Call, sizes: Sizes, staged: int) -> tuple[Call, Grid]:
+    """Divide the maps of a backward into tiles; it stages `staged` bytes for each pooled value."""
     real = sizes.real.itemsize
     height, width, bins = call.height, call.width, call.rows.bins * call.columns.bins
-    lanes = min(_power_of_two(-(-call.channels // pack)), TILE_LANES)
-    pitch = (lanes + 1 if lanes > 1 else 1) * pack
-    cells = TILE_BYTES * pack // (pitch * real)
+    lanes = min(_power_of_two(call.channels), TILE_LANES)
+    pitch = lanes + 1 if lanes > 1 else 1
+    cells = TILE_BYTES // (pitch * real)
     columns = min(width, 16 if lanes > 8 else 32)
     rows = max(min(height, cells // columns), 1)
     owners = min(_power_of_two(rows), THREADS // WARP)
     threads = max(lanes * owners, WARP)
+    sums = up(rows * columns * pitch * real, 8) + threads // WARP * BYTES_OF_HITS
+    stage = min(bins, max(STAGE_BYTES // (pitch * staged), 1))
+    call = _with_tiles(call, rows, columns, lanes)._replace(
+        stage=stage,
+        stage_rows=max(stage // call.columns.bins, 1),
+        stage_columns=min(stage, call.columns.bins),
+    )
+    return call, Grid(call.tasks, (threads,), sums + stage * pitch * staged)
+
+
+def _with_tiles(call: Call, rows: int, columns: int, lanes: int, pack: int = 1) -> Call:
+    """Return the call with the tiles of all maps as tasks, `pack` channels to a lane."""
     levels, tasks = [], 0
     for level in call.levels:
         levels.append(level._replace(first_task=tasks))
         tiles = -(-level.rows // rows) * -(-level.columns // columns)
         tasks += call.images * -(-call.channels // (lanes * pack)) * tiles
-    call = call._replace(
-        tasks=tasks,
-        levels=tuple(levels),
-        lanes=lanes,
-        tile_rows=rows,
-        tile_columns=columns,
+    return call._replace(
+        tasks=tasks, levels=tuple(levels), lanes=lanes, tile_rows=rows, tile_columns=columns
     )
-    sums = up(rows * columns * pitch * real, 8) + threads // WARP * BYTES_OF_HITS
 
-    def with_stage(stage: int) -> tuple[Call, int]:
-        """Stage so many bins at a time; return the shared memory that all needs."""
-        down, across = max(stage // call.columns.bins, 1), min(stage, call.columns.bins)
-        lists = (rows * down + columns * across) * real + 2 * (rows + columns) * BYTES_OF_BIN_NUMBER
-        shared = sums + stage * pitch * staged + lists * inverted
-        return call._replace(stage=stage, stage_rows=down, stage_columns=across), shared
 
-    stage = min(bins, max(STAGE_BYTES * (1 + pack) // 2 // (pitch * staged), 1))
-    while stage > 1 and with_stage(stage)[1] > SHARED_BYTES:
-        stage -= 1
-    call, shared = with_stage(stage)
-    return call, Grid(call.tasks, (threads,), shared)
+def divide_tiles(call: Call, sizes: Sizes) -> tuple[Call, Grid, int]:
+    """Divide the maps of an average's backward into tiles; also return the channels of a thread.
+
+    The more, the less often blocks do what is the same for all channels, but the fewer they are.
+    """
+    real, side = sizes.real.itemsize, TILE_SIDE
+
+    def with_pack(pack: int) -> Call:
+        return _with_tiles(call, side, side, WARP, pack)
+
+    pack = 1
+    if real == 4 and call.channels > WARP:
+        is_large = call.channels > 2 * WARP and with_pack(4).tasks >= sizes.limits.enough_tiles
+        pack = 4 if is_large else 2
+    bins = STAGED_BYTES // (WARP * pack * real)
+    columns = min(call.columns.bins, bins)
+    rows = min(bins // columns, call.rows.bins)
+    # Of the gradients, or of sums that lanes exchange.
+    stage = up(max(rows * columns * (WARP * pack + 1), side * WARP * (side + 1)), 4)
+    call = with_pack(pack)._replace(stage=stage, stage_rows=rows, stage_columns=columns)
+    weights = 2 * (rows + columns) * side
+    hits = side * (WARP * BYTES_OF_HIT + BYTES_OF_NUMBER)
+    shared = (weights + stage) * real + hits + BYTES_OF_PLACE
+    return call, Grid(call.tasks, (side * WARP,), shared), pack
 
 
 def divide_runs(call: Call, sizes: Sizes) -> tuple[Call, Grid]:
@@ -208,5 +229,5 @@ def divide_runs(call: Call, sizes: Sizes) -> tuple[Call, Grid]:
     share = -(-cells // runs)
     groups = -(-call.channels // lanes)
     call = call._replace(tasks=call.images * groups * runs, lanes=lanes, parts=runs, share=share)
-    shared = lanes * ((share | 1) * real + WARP * BYTES_OF_LANE)
+    shared = lanes * ((share | 1) * real + WARP * BYTES_OF_NUMBER)
     return call, Grid(call.tasks, (lanes * WARP,), shared)

@@ -23,7 +23,6 @@ from roipool._cuda.arguments import (
 from roipool._cuda.division import (
     BYTES_OF_LISTED_SAMPLE,
     THREADS,
-    TILE_LANES,
     WARP,
     Grid,
     Sizes,
@@ -32,6 +31,7 @@ from roipool._cuda.division import (
     divide_maps,
     divide_planes,
     divide_runs,
+    divide_tiles,
     divide_values,
     up,
 )  # fmt: skip
@@ -51,6 +51,7 @@ class PlanKind(NamedTuple):
 
 
 TAPS = PlanKind("taps", 8, {4: 8, 8: 16})
+BIN_TAPS = PlanKind("bin_taps", 8, {4: 16, 8: 16})
 SLOPED_TAPS = PlanKind("sloped_taps", 8, {4: 16, 8: 32})
 SAMPLES = PlanKind("samples", 24, {4: 24, 8: 40})
 CELLS = PlanKind("cells", 24, {4: 0, 8: 0})
@@ -250,18 +251,17 @@ def average(sizes: Sizes, vector_aligned: bool) -> Launches:
 
 def average_backward(sizes: Sizes) -> Launches:
     """Return the launches of an average backward."""
-    call, real = call_of(sizes), sizes.real.itemsize
+    call = call_of(sizes)
     if is_pointwise(sizes):
-        call, grid = divide_maps(call, sizes, real)
+        call, grid = divide_maps(call, sizes, sizes.real.itemsize)
         file, threads = "points_backward", Grid(-(-call.boxes // WARP), (WARP,))
         return Launches(
             config_of(sizes, file, file, call, grid),
             call.boxes * BYTES_OF_REGION,
             config_of(sizes, file, "plan_regions", call, threads),
         )
-    pack = 2 if real == 4 and call.channels > TILE_LANES else 1
-    call, grid = divide_maps(call, sizes, real, pack=pack, inverted=True)
-    return planned_before(sizes, TAPS, "average_backward", call, grid, pack=pack)
+    call, grid, pack = divide_tiles(call, sizes)
+    return planned_before(sizes, BIN_TAPS, "average_backward", call, grid, pack=pack)
 
 
 def average_backward_boxes(sizes: Sizes) -> Launches:

@@ -260,7 +260,7 @@ def calls(gpu: Backend) -> dict[str, tuple[Any, list[str]]]:
         ),
         "roi_align_backward": (
             lambda: roipool.roi_align_backward(grad, rois, shape),
-            ["plan_taps", "average_backward"],
+            ["plan_bin_taps", "average_backward"],
         ),
         "roi_align_backward max": (
             lambda: roipool.roi_align_backward(grad, rois, shape, mode="max", argmax=argmax),
@@ -282,7 +282,7 @@ def calls(gpu: Backend) -> dict[str, tuple[Any, list[str]]]:
             lambda: roipool.multilevel_roi_align_backward(
                 grad, rois, [shape, shape], [1, 0.5], levels=levels
             ),
-            ["plan_taps", "average_backward"],
+            ["plan_bin_taps", "average_backward"],
         ),
         "crop_and_resize": (
             lambda: roipool.crop_and_resize(maps, boxes, images, 2),

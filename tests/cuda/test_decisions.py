@@ -215,7 +215,7 @@ def with_room(*given: Any) -> int:
     ("kind", "definition"),
     [
         *((launch.SAMPLES, definition) for definition in MAXIMA),
-        *((launch.TAPS, definition) for definition in AVERAGES),
+        *((launch.BIN_TAPS, definition) for definition in AVERAGES),
     ],
     ids=lambda value: getattr(value, "name", str(value)),
 )
@@ -228,7 +228,7 @@ def test_plans_fit_into_their_bound(
     with np.errstate(over="ignore"):
         regions = Regions(boxes.astype(np.float32), np.zeros(len(boxes), np.int64))
     gpu = Backend("emulator")
-    file = "average_backward" if kind is launch.TAPS else "maximum_backward"
+    file = "average_backward" if kind is launch.BIN_TAPS else "maximum_backward"
     with emulator.active() as cupy:
         engine, there = gpu.module, on(gpu, regions)
         pooling = Pooling(definition, (bins, bins))

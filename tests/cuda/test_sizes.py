@@ -113,7 +113,7 @@ def test_plans_beyond_shared_memory(gpu: Backend, layout: str) -> None:
 
 
 def test_many_bins_on_narrow_maps(gpu: Backend) -> None:
-    # A tile of many rows, whose lists of bins leave less room for what is staged.
+    # More rows or columns of bins than are staged at once.
     rois = np.array([[0, 0, 0, 2, 179], [0, 0, 31, 1, 60.5]], np.float32)
     check_average(gpu, (1, 70, 180, 2), rois, (90, 1), 1.0, 2)
     check_average(gpu, (1, 70, 3, 200), rois[:, [0, 2, 1, 4, 3]], (1, 120), 1.0, 2)
@@ -121,22 +121,29 @@ def test_many_bins_on_narrow_maps(gpu: Backend) -> None:
 
 @every_form(0, ("float32", "float64"))
 def test_sums_are_the_same_however_work_is_divided(gpu: Backend, dtype: Any, layout: str) -> None:
-    # Two channels to a thread, or one; tiles of other sizes; bins staged in one piece, or in many.
+    # Up to four channels to a thread; bins staged in few pieces, or in many.
     rng = np.random.default_rng(18)
     corners = np.sort(rng.uniform(-2, 40, (60, 2, 2)), axis=1).reshape(60, 4)
-    rois = gpu.to_device(np.column_stack([rng.integers(0, 2, 60), corners]).astype(dtype))
+    regions = Regions(*map(gpu.to_device, (corners.astype(dtype), rng.integers(0, 2, 60))))
     grad = rng.normal(size=(60, 70, 14, 14)).astype(dtype)
+    pooling = Pooling(Definition("roi_align", 0.9, (2, 2), aligned=True), (14, 14), layout)
 
-    def back(channels: int) -> Array:
-        values = np.ascontiguousarray(in_layout(grad[:, :channels], layout))
+    def back(channels: int, enough_tiles: int) -> tuple[int, Array]:
+        values = gpu.to_device(np.ascontiguousarray(in_layout(grad[:, :channels], layout)))
         shape = shape_in_layout((2, channels, 37, 41), layout)
-        place: dict[str, Any] = {"spatial_scale": 0.9, "sampling_ratio": 2, "layout": layout}
-        found = gpu.to_host(roipool.roi_align_backward(gpu.to_device(values), rois, shape, **place))
-        return found if layout == "NCHW" else np.moveaxis(found, -1, 1)
+        out = gpu.to_device(np.empty(shape, dtype))
+        sizes = gpu.module.sizes_of(out.dtype, regions, pooling, shape)
+        sizes = sizes._replace(limits=Limits(enough_tiles=enough_tiles))
+        launches = launch.average_backward(sizes)
+        with regions.boxes.device:
+            gpu.module.run(gpu.module.kernels_of(launches), regions, values, out)
+        found = gpu.to_host(out) if layout == "NCHW" else np.moveaxis(gpu.to_host(out), -1, 1)
+        return dict(launches.engine.defines)["pack"], found
 
-    whole = back(70)
-    for channels in (1, 5, 32, 33):
-        np.testing.assert_array_equal(back(channels), whole[:, :channels])
+    pack, whole = back(70, 1)
+    assert pack == (4 if dtype == np.float32 else 1)
+    for channels in (1, 5, 32, 33, 70):
+        np.testing.assert_array_equal(back(channels, 1000)[1], whole[:, :channels])
 
 
 def test_more_boxes_than_threads(gpu: Backend) -> None:

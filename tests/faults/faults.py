@@ -823,6 +823,22 @@ CUDA = [
         EMULATED,
     ),
     Fault(
+        "cuda: weights of the chunk before",
+        f"{KERNELS}/cuda/average_backward.cu",
+        "        shared.clear(next_weights);\n",
+        "",
+        "weights are not cleared: those of an earlier chunk stay where the next has none",
+        EMULATED,
+    ),
+    Fault(
+        "cuda: rows of the next chunk",
+        f"{KERNELS}/cuda/average_backward.cu",
+        "      place(call, bins.last_row, 0);",
+        "      place(call, bins.last_row - 1, 0);",
+        "off by one: a row of bins is added twice",
+        EMULATED,
+    ),
+    Fault(
         "cuda: last cell of a run",
         f"{KERNELS}/cuda/unpool.cu",
         "indices[i] >= run.begin && indices[i] < run.end;",

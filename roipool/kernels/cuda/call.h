@@ -55,7 +55,8 @@ struct Call {
   wide_int tasks, parts, share, pieces, piece_rows;
   wide_int lanes, tile_rows, tile_columns;
   // Shared memory for passing values between threads: sums per warp (average forward), or bins of
-  // one box at a time (backward), as stage_rows by stage_columns.
+  // one box at a time (backward), as stage_rows by stage_columns; of an average, `stage` is the
+  // room for their gradients.
   wide_int stage, stage_rows, stage_columns;
   int image_kind;  // what image numbers are stored as: an ImageKind
   int aligned;

@@ -88,7 +88,7 @@ extern "C" __global__ void __launch_bounds__(256, 5)
         const Staged staged(call, tile);
         const BoxPlan<Samples> plan = plan_in_scratch<Samples>(scratch, call, box);
         for_each_chunk(
-            call, box, tile, 0, static_cast<int>(call.rows.bins), [](const Chunk&) {},
+            call, box, tile,
             [&](wide_int at, const Chunk& chunk, int bin, int offset) {
               const Division row = divide_with_rest(bin, chunk.columns());
               staged.samples[offset] =

@@ -69,7 +69,7 @@ extern "C" __global__ void __launch_bounds__(256)
         Value* gradients = reinterpret_cast<Value*>(tile.stage);
         const Region<Value> region = region_in_tile(region_in_scratch(scratch, box).region, tile);
         for_each_chunk(
-            call, box, tile, 0, static_cast<int>(call.rows.bins), [](const Chunk&) {},
+            call, box, tile,
             [&](wide_int at, const Chunk&, int, int offset) {
               gradients[offset] = compute_value(grad_output[at]);
             },

@@ -11,22 +11,27 @@
 
 namespace roipool {
 
-struct Tile {
+// Where a tile is.
+struct Place {
   wide_int image;  // counted through the levels
   wide_int first_channel;
-  int channels;  // of this tile: `pack` for each lane, or what is left of them
-  int lane;      // this thread's channels: those from `lane * pack` on, counted from the first
   wide_int top, left;
   wide_int bottom, right;
+  int channels;  // of this tile: as many as a block has, or what is left of them
+};
+static_assert(sizeof(Place) == 56, "BYTES_OF_PLACE in division.py");
+
+struct Tile : Place {
+  int lane;     // this thread's channel, counted from the first
   int owner;    // this thread's rows: those that are owner modulo owners, counted from the top
   int owners;   // a power of two
-  int pitch;    // from one cell's sums to the next cell's: an odd number of packs, so that columns
-                // of cells in shared memory lie in different banks
-  Value* sums;  // of the tile's first cell, this thread's channels
+  int pitch;    // from one cell's sums to the next cell's: odd, so that columns of cells in shared
+                // memory lie in different banks
+  Value* sums;  // of the tile's first cell, this thread's channel
   char* stage;
   wide_int columns;
 
-  __device__ bool has_channel() const { return lane * pack < channels; }
+  __device__ bool has_channel() const { return lane < channels; }
 
   __device__ bool has_row(wide_int y) const {
     return y >= top && y < bottom && (static_cast<int>(y - top) & (owners - 1)) == owner;
@@ -38,7 +43,7 @@ struct Tile {
 };
 
 // Whether a box reads cells of a tile.
-__device__ inline bool reaches(const PlanHead& box, const Tile& tile) {
+__device__ inline bool reaches(const PlanHead& box, const Place& tile) {
   return box.image == tile.image && box.rows.window.meets(tile.top, tile.bottom) &&
          box.columns.window.meets(tile.left, tile.right);
 }
@@ -47,7 +52,7 @@ __device__ inline int warps_of_block() { return static_cast<int>(blockDim.x) / w
 
 // Shared memory holds a tile's sums, a bit per box of a batch that reaches it, and what is staged.
 __device__ inline int pitch_of_tile(const Call& call) {
-  return call.lanes > 1 ? (static_cast<int>(call.lanes) + 1) * pack : pack;
+  return call.lanes > 1 ? static_cast<int>(call.lanes) + 1 : 1;
 }
 __device__ inline int sums_of_tile(const Call& call) {
   return static_cast<int>(call.tile_rows * call.tile_columns) * pitch_of_tile(call);
@@ -60,33 +65,38 @@ __device__ inline unsigned long long* hits_of_block(const Call& call) {
   return reinterpret_cast<unsigned long long*>(roipool_shared_memory) + pieces_of_sums(call);
 }
 
-__device__ inline Tile tile_of_task(const Call& call, wide_int task) {
-  const int lanes = static_cast<int>(call.lanes);
-  const int lane = static_cast<int>(threadIdx.x) % lanes;
+__device__ inline Place place_of_task(const Call& call, wide_int task) {
   int number = 0;
   while (number + 1 < level_count && task >= call.levels[number + 1].first_task) ++number;
   const Level& level = call.levels[number];
   const wide_int across = divide(level.columns + call.tile_columns - 1, call.tile_columns);
   const wide_int down = divide(level.rows + call.tile_rows - 1, call.tile_rows);
-  const wide_int together = lanes * pack;
+  const wide_int together = call.lanes * pack;
   const wide_int groups = divide(call.channels + together - 1, together);
   const Division by_column = divide_with_rest(task - level.first_task, across);
   const Division by_row = divide_with_rest(by_column.quotient, down);
   const Division by_group = divide_with_rest(by_row.quotient, groups);
-  Tile tile;
+  Place tile;
   tile.left = by_column.rest * call.tile_columns;
   tile.top = by_row.rest * call.tile_rows;
   tile.first_channel = by_group.rest * together;
   tile.channels = static_cast<int>(minimum(together, call.channels - tile.first_channel));
-  tile.lane = lane;
   tile.image = number * call.images + by_group.quotient;
   tile.bottom = minimum(tile.top + call.tile_rows, level.rows);
   tile.right = minimum(tile.left + call.tile_columns, level.columns);
+  return tile;
+}
+
+__device__ inline Tile tile_of_task(const Call& call, wide_int task) {
+  const int lanes = static_cast<int>(call.lanes);
+  Tile tile;
+  static_cast<Place&>(tile) = place_of_task(call, task);
+  tile.lane = static_cast<int>(threadIdx.x) % lanes;
   tile.owner = static_cast<int>(threadIdx.x) / lanes;
   tile.owners = static_cast<int>(blockDim.x) / lanes;
   tile.pitch = pitch_of_tile(call);
   tile.columns = call.tile_columns;
-  tile.sums = reinterpret_cast<Value*>(roipool_shared_memory) + lane * pack;
+  tile.sums = reinterpret_cast<Value*>(roipool_shared_memory) + tile.lane;
   tile.stage = reinterpret_cast<char*>(hits_of_block(call) + warps_of_block());
   return tile;
 }
@@ -104,12 +114,11 @@ struct Chunk {
   }
 };
 
-// For each chunk of some of a box's rows of bins: `prepare(chunk)`; `stage(at, chunk, bin, offset)`
-// for every value of the tile's channels, where `at` is its offset in arrays of pooled values,
-// `bin` counts in the chunk, and `offset` is that in staged arrays; then `use(chunk)`.
-template <typename Prepare, typename Stage, typename Use>
-__device__ inline void for_each_chunk(const Call& call, wide_int box, const Tile& tile,
-                                      int first_row, int last_row, Prepare prepare, Stage stage,
+// For each chunk of a box's bins: `stage(at, chunk, bin, offset)` for every value of the tile's
+// channels, where `at` is its offset in arrays of pooled values, `bin` counts in the chunk, and
+// `offset` is that in staged arrays; then `use(chunk)`.
+template <typename Stage, typename Use>
+__device__ inline void for_each_chunk(const Call& call, wide_int box, const Tile& tile, Stage stage,
                                       Use use) {
   const Strides strides = strides_of_pooled(call);
   const wide_int origin = box * strides.outer + tile.first_channel * strides.channel;
@@ -117,9 +126,10 @@ __device__ inline void for_each_chunk(const Call& call, wide_int box, const Tile
   const int lane = static_cast<int>(threadIdx.x) % warp_size;
   const int rows = static_cast<int>(call.stage_rows),
             columns = static_cast<int>(call.stage_columns);
+  const int last_row = static_cast<int>(call.rows.bins);
   const int last_column = static_cast<int>(call.columns.bins);
   Chunk chunk;
-  for (int row = first_row; row < last_row; row += rows) {
+  for (int row = 0; row < last_row; row += rows) {
     chunk.first_row = row;
     chunk.last_row = minimum(row + rows, last_row);
     for (int column = 0; column < last_column; column += columns) {
@@ -132,7 +142,6 @@ __device__ inline void for_each_chunk(const Call& call, wide_int box, const Tile
       const wide_int step = channels_last ? strides.column : strides.channel;
       wide_int line = origin + row * strides.row + column * strides.column + warp * step;
       __syncthreads();  // all have used the chunk before
-      prepare(chunk);
       for (int outer = warp; outer < down; outer += warps_of_block()) {
 #pragma unroll 1
         for (int inner = lane; inner < across; inner += warp_size) {

@@ -32,14 +32,27 @@ __device__ inline Run run_of_task(const Call& call, wide_int task) {
 __device__ inline int lane_of_thread() { return static_cast<int>(threadIdx.x) % warp_size; }
 __device__ inline unsigned lanes_before() { return (1u << lane_of_thread()) - 1; }
 
-// Adds each lane's value to its cell, if that is not negative.
-__device__ inline void add_in_turn(int cell, Value number, Value* sums) {
-  const int turn = __popc(__match_any_sync(~0u, cell) & lanes_before());
-  for (int now = 0; __any_sync(~0u, cell >= 0 && turn >= now); ++now) {
-    if (cell >= 0 && turn == now) sums[cell] += number;
-    __syncwarp();
+// The cell to which a lane adds; negative: none. Lanes with the same one take turns, on which all
+// agree before the first addition, so that they do not wait for one another again.
+struct Target {
+  int cell;
+  int turn;
+  bool has_more;  // turns than the first
+
+  __device__ void take_turns() {
+    turn = __popc(__match_any_sync(~0u, cell) & lanes_before());
+    has_more = __any_sync(~0u, cell >= 0 && turn > 0);
   }
-}
+  __device__ void add(Value number, Value* sums) const {
+    if (cell >= 0 && turn == 0) sums[cell] += number;
+    __syncwarp();
+    if (!has_more) return;
+    for (int now = 1; __any_sync(~0u, cell >= 0 && turn >= now); ++now) {
+      if (cell >= 0 && turn == now) sums[cell] += number;
+      __syncwarp();
+    }
+  }
+};
 
 // Adds the gradients whose argmax lies in the run, in one channel. `lanes_of_boxes` is shared
 // memory for an int per lane: the lanes whose boxes are of the run's image.
@@ -56,25 +69,31 @@ __device__ inline void add_gradients(const Call& call, const Storage* grad_outpu
     if (is_ours) lanes_of_boxes[__popc(ours & lanes_before())] = lane;
     __syncwarp();
     const wide_int values = __popc(ours) * bins;
+    Walk place(lane, static_cast<int>(bins), warp_size);  // its rows are our boxes
     for (wide_int value = lane; value < values + lane; value += loads_at_once * warp_size) {
       Index indices[loads_at_once];
-      Storage gradients[loads_at_once] = {};
+      Storage gradients[loads_at_once];
 #pragma unroll
       for (int i = 0; i < loads_at_once; ++i) {
-        indices[i] = -1;
-        if (value + i * warp_size >= values) continue;
-        const Division bin = divide_with_rest(value + i * warp_size, bins);
-        const wide_int at = (first + lanes_of_boxes[bin.quotient]) * strides.outer +
-                            channel * strides.channel + bin.rest * strides.column;
-        indices[i] = argmax[at];
+        // Lanes without a value load one of the first box, so that no branch parts the loads.
+        const bool has_value = value + i * warp_size < values;
+        const int box_lane = lanes_of_boxes[has_value ? place.row : 0];
+        const wide_int at = (first + box_lane) * strides.outer + channel * strides.channel +
+                            place.column * strides.column;
+        const Index index = argmax[at];
+        indices[i] = has_value ? index : -1;
         gradients[i] = grad_output[at];
+        place.step();
       }
+      Target targets[loads_at_once];
 #pragma unroll
       for (int i = 0; i < loads_at_once; ++i) {
         const bool is_inside = indices[i] >= run.begin && indices[i] < run.end;
-        const int cell = is_inside ? static_cast<int>(indices[i] - run.begin) : -1;
-        add_in_turn(cell, compute_value(gradients[i]), sums);
+        targets[i].cell = is_inside ? static_cast<int>(indices[i] - run.begin) : -1;
+        targets[i].take_turns();
       }
+#pragma unroll
+      for (int i = 0; i < loads_at_once; ++i) targets[i].add(compute_value(gradients[i]), sums);
     }
     __syncwarp();  // all have read lanes_of_boxes
   }
@@ -98,7 +117,7 @@ __device__ inline void write_run(const Call& call, const Run& run, const Value* 
 }  // namespace roipool
 
 // Blocks of as many warps as `lanes`.
-extern "C" __global__ void __launch_bounds__(256, 4)
+extern "C" __global__ void __launch_bounds__(256, 3)
     unpool(const roipool::Storage* __restrict__ grad_output,
            const roipool::Index* __restrict__ argmax, roipool::Storage* __restrict__ grad_features,
            const void* __restrict__ images, const roipool::Call call) {
