@@ -44,6 +44,8 @@ work=${SANITIZED:-}
 if [ -z "$work" ]; then
   work=$(mktemp -d)
   trap 'rm -rf "$work"' EXIT
+else
+  mkdir -p "$work"
 fi
 flags+=" -fno-omit-frame-pointer -g1"
 CFLAGS=$flags CXXFLAGS=$flags LDFLAGS=$flags \

@@ -68,6 +68,7 @@ def tally(compared: Callable[[], groups.Comparisons]) -> Tally:
 # ---- Where all is right
 
 
+@pytest.mark.thorough
 def test_every_group_is_reported(inputs: groups.Inputs, capsys: pytest.CaptureFixture[str]) -> None:
     """`.ci/run` carries out the command itself, where nothing but the package is installed."""
     assert report(groups.verify(["cpu"], 3, inputs=inputs), ["cpu"]) == 0
