@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-# For a test of numbers from elsewhere: other tests run the same kernels on the emulator.
+# For a test whose kernels others run on the emulator, compared with other numbers.
 thorough_on_the_emulator = pytest.mark.parametrize(
     "backend",
     [

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from _support.backends import Backend
+from _support.backends import Backend, thorough_on_the_emulator
 from _support.catalogue import (
     AVERAGES,
     CASES,
@@ -210,6 +210,7 @@ FINITE = [case for case in CASES if case.finite]
 VARIANTS = [variant for case in FINITE for variant in case.variants()]
 
 
+@thorough_on_the_emulator
 @every_form(dtypes=REAL)
 @pytest.mark.parametrize("case", FINITE, ids=str)
 @pytest.mark.parametrize("name", AVERAGES)
@@ -223,6 +224,7 @@ def test_averages_are_transposed(
     check_transpose(backend, maps, pooled, grad, back)
 
 
+@thorough_on_the_emulator
 @every_form(dtypes=REAL)
 @pytest.mark.parametrize("case", VARIANTS, ids=str)
 def test_roi_align_is_transposed(

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from _support.backends import Backend
+from _support.backends import Backend, thorough_on_the_emulator
 from _support.catalogue import Array, every_layout, half_dtypes, in_layout
 from _support.combinations import each
 
@@ -84,6 +84,7 @@ def pairs(dtype: Any) -> tuple[Array, Array]:
     return first.view(dtype), second.view(dtype)
 
 
+@thorough_on_the_emulator
 @each(channels=[1, 16])
 @half_dtypes
 def test_means_of_two_are_rounded_to_even(backend: Backend, dtype: Any, channels: int) -> None:
