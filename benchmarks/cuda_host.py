@@ -226,11 +226,7 @@ def entered(call: Callable[[], Any]) -> Counter[tuple[str, str]]:
 
     def note(frame: FrameType, event: str, argument: Any) -> None:
         if event == "call":
-            path = Path(frame.f_code.co_filename)
-            inside = (
-                path.parts[path.parts.index("roipool") + 1 :] if "roipool" in path.parts else ()
-            )
-            found[(inside or (path.name,))[0], frame.f_code.co_name] += 1
+            found[stage_of(frame.f_code.co_filename), frame.f_code.co_name] += 1
 
     sys.setprofile(note)
     try:

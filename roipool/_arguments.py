@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 from roipool import _cpu
 from roipool._arrays import LIBRARY_OF, NUMPY, Array, Library, is_array
 from roipool._dtypes import FLOATS, dtype_name, real_dtype
-from roipool._layout import AXES, Layout, Shape4, channels, height_width, pooled_shape
+from roipool._layout import AXES, Layout, Shape4, channels, height_width
 from roipool._messages import shortened, shown
 
 Boxes: TypeAlias = ArrayLike | Sequence[ArrayLike]
@@ -112,7 +112,7 @@ def grad_output(
     """Check a checked array as the gradient of pooled values; return its bins."""
     size = height_width(array.shape, layout)
     count = channels(input_shape, layout)
-    if array.shape != pooled_shape(boxes, count, size, layout):
+    if array.shape[0] != boxes or channels(array.shape, layout) != count:
         form = "(K, PH, PW, C)" if layout == "NHWC" else "(K, C, PH, PW)"
         raise ValueError(
             f"{name} must have shape {form} with K={boxes} and C={count}, got {array.shape}"

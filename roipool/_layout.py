@@ -27,8 +27,3 @@ def cells(shape: Sequence[int], layout: Layout) -> int:
     """Return how many cells a map has."""
     height, width = height_width(shape, layout)
     return height * width
-
-
-def pooled_shape(boxes: int, channels: int, size: tuple[int, int], layout: Layout) -> Shape4:
-    """Return the shape of pooled values."""
-    return (boxes, *size, channels) if layout == "NHWC" else (boxes, channels, *size)

@@ -11,7 +11,7 @@ from roipool import _arguments as check
 from roipool._arguments import Regions
 from roipool._arrays import NUMPY, Array, Library, common_library
 from roipool._definitions import Definition
-from roipool._layout import AXES, Layout, Shape4, cells
+from roipool._layout import Layout, Shape4, cells
 
 
 class MaxRules(NamedTuple):
@@ -182,7 +182,7 @@ class Call:
 
     def average(self, features: Array, regions: Regions, pooling: Pooling) -> Array:
         """Average forward."""
-        shape = _pooled_shape(features, regions, pooling)
+        shape = _shape_of(features, regions, pooling)
         result = self._result(shape, features.dtype)
         features, regions = self._one_of_alike(features, regions)
         self.engine.average(features, regions, pooling, result)
@@ -210,7 +210,7 @@ class Call:
         poolings: Sequence[Pooling],
     ) -> Array:
         """Average forward from several maps, each box from that of its level."""
-        shape = _pooled_shape(features[0], regions, poolings[0])
+        shape = _shape_of(features[0], regions, poolings[0])
         result = self._result(shape, features[0].dtype)
         self.engine.average_levels(features, regions, levels, poolings, result)
         return self._filled(result)
@@ -245,7 +245,7 @@ class Call:
         self, features: Array, regions: Regions, pooling: Pooling, *, return_argmax: bool = True
     ) -> tuple[Array, Any]:
         """Maximum forward: pooled values, and the argmax, or None without `return_argmax`."""
-        shape = _pooled_shape(features, regions, pooling)
+        shape = _shape_of(features, regions, pooling)
         result = self._result(shape, features.dtype)
         features, regions = self._one_of_alike(features, regions)
         argmax = self.engine.maximum(
@@ -326,10 +326,10 @@ class Call:
         return self.engine.argmax_at(y, x, regions, pooling, input_shape)
 
 
-def _pooled_shape(features: Array, regions: Regions, pooling: Pooling) -> Shape4:
-    """Return the maps' shape, with boxes for images and bins for cells."""
-    _, height, width = AXES[pooling.layout]
-    shape = list(features.shape)
-    shape[0] = len(regions.boxes)
-    shape[height], shape[width] = pooling.output_size
-    return tuple(shape)
+def pooled_shape(maps: Sequence[int], boxes: int, size: tuple[int, int], layout: Layout) -> Shape4:
+    """Return the shape of pooled values: the maps', with boxes for images and bins for cells."""
+    return (boxes, *size, maps[3]) if layout == "NHWC" else (boxes, maps[1], *size)
+
+
+def _shape_of(features: Array, regions: Regions, pooling: Pooling) -> Shape4:
+    return pooled_shape(features.shape, len(regions.boxes), pooling.output_size, pooling.layout)

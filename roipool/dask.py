@@ -32,7 +32,8 @@ from numpy.typing import NDArray
 import roipool
 from roipool import _arguments as check
 from roipool._definitions import OPS, PYRAMID_OPS, Op
-from roipool._layout import AXES, Layout, pooled_shape
+from roipool._layout import Layout
+from roipool._pooling import pooled_shape
 from roipool._requests import is_named, regions_of
 
 Array = Any  # of Dask, which has no types
@@ -173,7 +174,7 @@ def _pooled_chunks(
 ) -> list[list[Array]]:  # fmt: skip
     """Return for each result its parts: what one task per chunk with boxes gives."""
     layout = check.layout(options["layout"])
-    size, channels = check.size_pair(op.size, options[op.size]), maps[0].shape[AXES[layout][0]]
+    size = check.size_pair(op.size, options[op.size])
     dtypes = [maps[0].dtype]
     if options.get("return_argmax", False):
         dtypes.append(np.dtype(np.int64))
@@ -189,7 +190,7 @@ def _pooled_chunks(
         own = {name: table[rows] for name, table in tables.items()}
         own[op.indices] = own[op.indices] - starts[number]
         found = pool(op.forward, list(blocks), own, options)
-        shape = pooled_shape(len(rows), channels, size, layout)
+        shape = pooled_shape(maps[0].shape, len(rows), size, layout)
         each_found = found if len(dtypes) > 1 else (found,)
         for part, one, dtype in zip(parts, each_found, dtypes, strict=True):
             part.append(da.from_delayed(one, shape, dtype).astype(dtype))

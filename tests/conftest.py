@@ -11,12 +11,9 @@ from typing import Any
 
 import pytest
 from _support import emulator
-from _support.backends import Backend
+from _support.backends import GPUS, Backend
 
 import roipool
-
-GPUS = ["emulator", pytest.param("cuda", marks=pytest.mark.gpu)]
-
 
 # ---- Tests of front ends, for libraries that are installed
 

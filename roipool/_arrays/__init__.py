@@ -130,15 +130,16 @@ def common_library(values: Mapping[str, Any]) -> tuple[Library, Any]:
 
 def _numpy_among(values: Mapping[str, Any]) -> Library:
     """Return NumPy if no argument is on a GPU, else raise: not all are there, or on one."""
-    on_gpu: dict[str, list[Any]] = {}
+    on_gpu: dict[str, list[int]] = {}  # the GPUs of an argument's arrays
     for name, value in values.items():
         if type(value) is np.ndarray or value is None:
             continue
         parts = value if isinstance(value, (list, tuple)) else (value,)
         refuse_other_arrays(parts, values)
-        arrays = [part for part in parts if LIBRARY_OF[type(part)] not in (None, NUMPY)]
-        if arrays:
-            on_gpu[name] = arrays
+        found = [(LIBRARY_OF[type(part)], part) for part in parts]
+        numbers = [lib.device_number(part) for lib, part in found if lib not in (None, NUMPY)]
+        if numbers:
+            on_gpu[name] = numbers
     if not on_gpu:
         return NUMPY
     elsewhere = [name for name, value in values.items() if not _is_all_on_gpu(value, on_gpu, name)]
@@ -148,8 +149,8 @@ def _numpy_among(values: Mapping[str, Any]) -> Library:
             f"{', '.join(elsewhere)} is not"
         )
     places = (
-        f"{name} on {' and '.join(sorted({str(array.device.id) for array in arrays}))}"
-        for name, arrays in on_gpu.items()
+        f"{name} on {' and '.join(map(str, sorted(set(numbers))))}"
+        for name, numbers in on_gpu.items()
     )
     raise ValueError(f"arrays must all be on one GPU, got {', '.join(places)}")
 
@@ -181,7 +182,7 @@ def _kinds(value: Any) -> str:
     )
 
 
-def _is_all_on_gpu(value: Any, on_gpu: Mapping[str, list[Any]], name: str) -> bool:
+def _is_all_on_gpu(value: Any, on_gpu: Mapping[str, list[int]], name: str) -> bool:
     """Return whether an argument is absent, or wholly on a GPU."""
     if value is None:
         return True

@@ -8,14 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+GPUS = ["emulator", pytest.param("cuda", marks=pytest.mark.gpu)]
+
 # For a test whose kernels others run on the emulator, compared with other numbers.
 thorough_on_the_emulator = pytest.mark.parametrize(
     "backend",
-    [
-        "cpu",
-        pytest.param("emulator", marks=pytest.mark.thorough),
-        pytest.param("cuda", marks=pytest.mark.gpu),
-    ],
+    ["cpu", pytest.param("emulator", marks=pytest.mark.thorough), *GPUS[1:]],
     indirect=True,
 )
 

@@ -17,9 +17,6 @@ const int values_of_thread = sizeof(Value) > 4 ? 8 : 16;
 const int pitch = warp_size * pack + 1;
 const int boxes_at_once = warps * warp_size;
 
-__device__ inline int warp_of_thread() { return static_cast<int>(threadIdx.x) / warp_size; }
-__device__ inline int lane_of_thread() { return static_cast<int>(threadIdx.x) % warp_size; }
-
 // ---- Plans
 
 // A tap that knows its bin, so that threads can look at a box's taps one by one.

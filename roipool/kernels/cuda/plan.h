@@ -12,6 +12,8 @@
 namespace roipool {
 
 const int warp_size = 32;
+__device__ inline int warp_of_thread() { return static_cast<int>(threadIdx.x) / warp_size; }
+__device__ inline int lane_of_thread() { return static_cast<int>(threadIdx.x) % warp_size; }
 const int after_all_cells = 2147483647;
 
 // For averages: a cell and its weight, merged over the bin's samples, divided by their number. Each

@@ -122,8 +122,7 @@ __device__ inline void for_each_chunk(const Call& call, wide_int box, const Tile
                                       Use use) {
   const Strides strides = strides_of_pooled(call);
   const wide_int origin = box * strides.outer + tile.first_channel * strides.channel;
-  const int warp = static_cast<int>(threadIdx.x) / warp_size;
-  const int lane = static_cast<int>(threadIdx.x) % warp_size;
+  const int warp = warp_of_thread(), lane = lane_of_thread();
   const int rows = static_cast<int>(call.stage_rows),
             columns = static_cast<int>(call.stage_columns);
   const int last_row = static_cast<int>(call.rows.bins);
@@ -165,8 +164,7 @@ __device__ inline void write_tile(const Call& call, const Tile& tile, Storage* m
   const Value* sums = reinterpret_cast<const Value*>(roipool_shared_memory);
   const int rows = static_cast<int>(tile.bottom - tile.top);
   const int width = static_cast<int>(call.tile_columns);
-  const int warp = static_cast<int>(threadIdx.x) / warp_size;
-  const int lane = static_cast<int>(threadIdx.x) % warp_size;
+  const int warp = warp_of_thread(), lane = lane_of_thread();
   const int first_cell = channels_last ? warp : lane, first_channel = channels_last ? lane : warp;
   const int cells_at_once = channels_last ? warps_of_block() : warp_size;
   const int channels_at_once = channels_last ? warp_size : warps_of_block();

@@ -29,7 +29,6 @@ __device__ inline Run run_of_task(const Call& call, wide_int task) {
           minimum(begin + call.share, call.levels[0].rows * call.levels[0].columns)};
 }
 
-__device__ inline int lane_of_thread() { return static_cast<int>(threadIdx.x) % warp_size; }
 __device__ inline unsigned lanes_before() { return (1u << lane_of_thread()) - 1; }
 
 // The cell to which a lane adds; negative: none. Lanes with the same one take turns, on which all
@@ -123,7 +122,7 @@ extern "C" __global__ void __launch_bounds__(256, 3)
            const void* __restrict__ images, const roipool::Call call) {
   using namespace roipool;
   const int pitch = static_cast<int>(call.share) | 1;  // odd, for different banks
-  const int warp = static_cast<int>(threadIdx.x) / warp_size;
+  const int warp = warp_of_thread();
   Value* all_sums = reinterpret_cast<Value*>(roipool_shared_memory);
   Value* sums = all_sums + warp * pitch;
   int* lanes_of_boxes = reinterpret_cast<int*>(all_sums + call.lanes * pitch) + warp * warp_size;
