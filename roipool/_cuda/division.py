@@ -36,11 +36,13 @@ SUMS_PER_WARP = 2**12
 TILE_LANES = WARP
 TILE_BYTES = 2**14 + 2**9
 STAGE_BYTES = 2**13 + 2**9
-# Of an average's backward: cells of a tile each way, and warps of a block; of a box's gradients at
-# most so many bytes at once, 64 of each thread; bytes kept of a box that reaches a tile.
+# Of an average's backward: cells of a tile each way, and warps of a block; bins that are staged at
+# once, as `Shared` in its file has them. It keeps for each thread, in bytes: of a bin where its
+# gradients are and its taps along both axes; of a box that reaches the tile its bins, also counted.
 TILE_SIDE = 8
-STAGED_BYTES = 2**14
-BYTES_OF_HIT = 32
+CHUNK_BINS = WARP
+BYTES_OF_BIN = 8 + 2 * 16
+BYTES_OF_HIT = 24 + 8
 BYTES_OF_PLACE = 56
 # What a block may have without being asked for more.
 SHARED_BYTES = 48 * 2**10
@@ -208,16 +210,17 @@ def divide_tiles(call: Call, sizes: Sizes) -> tuple[Call, Grid, int]:
     if real == 4 and call.channels > WARP:
         is_large = call.channels > 2 * WARP and with_pack(4).tasks >= sizes.limits.enough_tiles
         pack = 4 if is_large else 2
-    bins = STAGED_BYTES // (WARP * pack * real)
-    columns = min(call.columns.bins, bins)
-    rows = min(bins // columns, call.rows.bins)
-    # Of the gradients, or of sums that lanes exchange.
-    stage = up(max(rows * columns * (WARP * pack + 1), side * WARP * (side + 1)), 4)
-    call = with_pack(pack)._replace(stage=stage, stage_rows=rows, stage_columns=columns)
-    weights = 2 * (rows + columns) * side
-    hits = side * (WARP * BYTES_OF_HIT + BYTES_OF_NUMBER)
-    shared = (weights + stage) * real + hits + BYTES_OF_PLACE
-    return call, Grid(call.tasks, (side * WARP,), shared), pack
+    call = with_pack(pack)
+    return call, Grid(call.tasks, (side * WARP,), bytes_of_tile(real, pack)), pack
+
+
+def bytes_of_tile(real: int, pack: int) -> int:
+    """Return the shared memory of a block of `divide_tiles`."""
+    side, bins, threads = TILE_SIDE, CHUNK_BINS, TILE_SIDE * WARP
+    weights = 2 * side * (bins + bins + 1)
+    gradients = max(bins * (WARP + 1) * pack, threads * (side + 1))
+    lists = threads * (BYTES_OF_BIN + BYTES_OF_HIT) + side * BYTES_OF_NUMBER
+    return (weights + gradients) * real + lists + BYTES_OF_PLACE
 
 
 def divide_runs(call: Call, sizes: Sizes) -> tuple[Call, Grid]:

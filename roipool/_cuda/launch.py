@@ -51,7 +51,7 @@ class PlanKind(NamedTuple):
 
 
 TAPS = PlanKind("taps", 8, {4: 8, 8: 16})
-BIN_TAPS = PlanKind("bin_taps", 8, {4: 16, 8: 16})
+BIN_TAPS = PlanKind("bin_taps", 16, {4: 8, 8: 16})
 SLOPED_TAPS = PlanKind("sloped_taps", 8, {4: 16, 8: 32})
 SAMPLES = PlanKind("samples", 24, {4: 24, 8: 40})
 CELLS = PlanKind("cells", 24, {4: 0, 8: 0})

@@ -1,318 +1,334 @@
 // The transpose of the average engine, as a gather: each cell of a tile asks which bins read it.
 //
 // A block owns a tile of one image's cells, a warp one row of it, a lane `pack` channels of that
-// row, whose sums are in registers. The block visits the boxes that reach its tile in their order,
-// and of a box some bins at a time: a chunk, staged in shared memory with the weights with which
-// cells of the tile are read. A cell adds what it gets row by row of bins, so that the result is
-// bitwise reproducible. While a chunk is added, the next one is loaded into registers.
+// row, whose sums are in registers. The block lists the boxes that reach its tile, in their order,
+// and numbers through the bins that read it, of all of them. Some of these bins at a time, a chunk,
+// are staged in shared memory with the weights with which they read cells of the tile. A cell adds
+// what it gets box by box and row by row of bins, so that the result is bitwise reproducible. While
+// a chunk is added, the next one is loaded into registers.
 #include "tiles.h"
 
 namespace roipool {
 
 const int tile_side = 8;  // cells; as in _cuda/division.py, like the two that follow
 const int warps = tile_side;
-// Of a chunk, values that a thread loads before the first is there.
-const int values_of_thread = sizeof(Value) > 4 ? 8 : 16;
-// From one bin's gradients to the next one's in shared memory: odd, for different banks.
-const int pitch = warp_size * pack + 1;
-const int boxes_at_once = warps * warp_size;
+const int chunk_bins = warp_size;
+// Boxes that are tested at once, hits that are listed, bins that are described: one of each thread.
+const int at_once = warps * warp_size;
+const int channels_of_block = warp_size * pack;
+// From one bin's gradients to the next one's: bins and channels lie in different banks.
+const int pitch = channels_of_block + pack;
+const int exchange_pitch = tile_side + 1;  // of what lanes exchange: odd, for the same
 
 // ---- Plans
 
-// A tap that knows its bin, so that threads can look at a box's taps one by one.
-struct alignas(16) BinTap {
-  int cell;  // no_cell where there is none
-  int bin;
-  Value weight;
-};
-
-// A plan of such taps. What a bin has reserved and not used are entries without a cell.
-struct BinTaps {
-  typedef Window Bin;  // the cells that it reads
-  typedef BinTap Entry;
-  typedef TapCounter<Value> Counter;
-
-  struct Writer : TapWriter<Value, PlannedTaps<BinTap, false>> {
-    typedef PlannedTaps<BinTap, false> Planned;
-    int bin = 0;
-
-    __device__ explicit Writer(const Planned& planned) : TapWriter<Value, Planned>(planned) {}
-    __device__ void begin_bin(int number, wide_int samples) {
-      bin = number;
-      total = samples;
-    }
+// Taps whose bins also say which cells they read, so that threads can look for those of a tile.
+struct BinTaps : Taps {
+  struct alignas(16) Bin : TapBin {
+    Window window;
   };
-  static __device__ Writer writer(BinTap* entries, int room, BinTap* spare) {
-    return Writer({entries, room, spare});
-  }
-  static __device__ Window finish(Writer& writer, int) {
-    writer.finish();
-    for (int tap = 0; tap < writer.taps.entries; ++tap) {
-      BinTap& kept = writer.taps.taps[tap];
-      kept.bin = writer.bin;
-      if (tap >= writer.count) kept.cell = no_cell;
-    }
-    return writer.window;
+  static __device__ Bin finish(Writer& writer, int begin) {
+    const TapBin bin = Taps::finish(writer, begin);
+    return {bin, writer.window};
   }
 };
 
-// ---- The boxes that reach a tile
+// ---- Shared memory
 
-struct alignas(16) Hit {
-  int box;                    // of the boxes that are tested at once
-  Window rows, columns;       // of bins: from the first to the last that read cells of the tile
-  int row_taps, column_taps;  // entries of the box's plan
+// A box that reaches the tile.
+struct alignas(8) Hit {
+  int box;
+  Window rows, columns;  // of bins: from the first to the last that read cells of the tile
+
+  __device__ wide_int bins() const {
+    return wide_int(rows.last - rows.first) * (columns.last - columns.first);
+  }
 };
-static_assert(sizeof(Hit) == 32, "BYTES_OF_HIT in division.py");
+static_assert(sizeof(Hit) == 24, "BYTES_OF_HIT in division.py");
 
-// A block's shared memory.
+// The taps of a bin along one axis.
+struct alignas(16) TapsOfBin {
+  const Tap* taps;
+  int count;
+};
+
+// With which the bins of a chunk read cells of the tile; 0: not at all.
+struct alignas(16) Weights {
+  Value along[chunk_bins][tile_side];    // bin by bin those of the tile's columns
+  Value down[tile_side][chunk_bins + 1];  // row by row of the tile those of the bins
+};
+
 struct Shared {
-  Hit* hits;
-  int* hits_of_warp;
-  Value* gradients;  // of a chunk: bin by bin, for each channel
-  // Of the chunk and of the next one: for each row of bins those of the tile's rows, then for each
-  // column of bins those of its columns.
-  Value* weights;
-  int number_of_weights;
-  Place* tile;
-
-  __device__ explicit Shared(const Call& call)
-      : number_of_weights(static_cast<int>(call.stage_rows + call.stage_columns) * tile_side) {
-    weights = reinterpret_cast<Value*>(roipool_shared_memory);
-    gradients = weights + 2 * number_of_weights;
-    hits = reinterpret_cast<Hit*>(gradients + call.stage);
-    tile = reinterpret_cast<Place*>(hits + boxes_at_once);
-    hits_of_warp = reinterpret_cast<int*>(tile + 1);
-  }
-  __device__ void clear(Value* some_weights) const {
-#pragma unroll 1
-    for (int i = threadIdx.x; i < number_of_weights; i += boxes_at_once) some_weights[i] = Value(0);
-  }
+  Weights weights[2];  // of the chunk, and of the next one
+  // Of the chunk, bin by bin; after the last one what lanes exchange.
+  alignas(16) Value gradients[chunk_bins * pitch > at_once * exchange_pitch
+                                  ? chunk_bins * pitch
+                                  : at_once * exchange_pitch];
+  // Of the bins that are described: where their gradients begin, in elements, and their taps.
+  wide_int gradients_at[at_once];
+  TapsOfBin rows[at_once], columns[at_once];
+  wide_int bins_up_to[at_once];  // of a hit: bins of it and of those before
+  Hit hits[at_once];
+  int hits_of_warp[warps];
+  Place tile;
 };
-__device__ inline Value* column_weights(const Call& call, Value* weights) {
-  return weights + static_cast<int>(call.stage_rows) * tile_side;
+
+// ---- The boxes that reach a tile, and their bins
+
+// Lists more boxes that reach the tile, in their order, from `first` on; returns the first that has
+// not been tested.
+__device__ inline wide_int list_hits(const Call& call, char* scratch, wide_int first,
+                                     Shared& shared, int& hits) {
+  const int warp = warp_of_thread(), lane = lane_of_thread();
+  for (hits = 0; first < call.boxes; first += at_once) {
+    const wide_int box = first + threadIdx.x;
+    const bool is_hit = box < call.boxes &&
+                        reaches(*plan_in_scratch<BinTaps>(scratch, call, box).head, shared.tile);
+    const unsigned votes = __ballot_sync(~0u, is_hit);
+    __syncthreads();  // all have used the numbers before
+    if (lane == 0) shared.hits_of_warp[warp] = __popc(votes);
+    __syncthreads();
+    int number = hits;
+    int before = hits;
+    for (int other = 0; other < warps; ++other) {
+      if (other < warp) before += shared.hits_of_warp[other];
+      number += shared.hits_of_warp[other];
+    }
+    if (number > at_once) break;
+    if (is_hit) {
+      shared.hits[before + __popc(votes & ((1u << lane) - 1))].box = static_cast<int>(box);
+    }
+    hits = number;
+  }
+  return first;
 }
 
-// By one warp: the bins of an axis that read some of its cells, from the first to the last.
-__device__ inline Window bins_that_read(const Window* bins, int number, wide_int begin,
+// By one warp: the bins of an axis that read some of its cells, from the first to the last. Where
+// no bin does, although the box's window has cells there: the first, which adds nothing.
+__device__ inline Window bins_that_read(const BinTaps::Bin* bins, int number, wide_int begin,
                                         wide_int end) {
   Window found;
   for (int first = 0; first < number; first += warp_size) {
     const int bin = first + lane_of_thread();
-    const unsigned votes = __ballot_sync(~0u, bin < number && bins[bin].meets(begin, end));
+    const unsigned votes = __ballot_sync(~0u, bin < number && bins[bin].window.meets(begin, end));
     if (votes == 0) continue;
     found.include(first + __ffs(static_cast<int>(votes)) - 1);
     found.include(first + warp_size - 1 - __clz(static_cast<int>(votes)));
   }
+  if (found.first == found.last) found.last = found.first + 1;
   return found;
 }
 
-// Lists those of `boxes_at_once` boxes that reach the tile, in their order; returns their number.
-__device__ inline int list_hits(const Call& call, char* scratch, wide_int first, const Place& tile,
-                                const Shared& shared) {
-  const int warp = warp_of_thread(), lane = lane_of_thread();
-  const wide_int box = first + threadIdx.x;
-  const bool is_hit =
-      box < call.boxes && reaches(*plan_in_scratch<BinTaps>(scratch, call, box).head, tile);
-  const unsigned votes = __ballot_sync(~0u, is_hit);
-  __syncthreads();  // all have used the list before
-  if (lane == 0) shared.hits_of_warp[warp] = __popc(votes);
-  __syncthreads();
-  int before = 0, number = 0;
-  for (int other = 0; other < warps; ++other) {
-    if (other == warp) before = number;
-    number += shared.hits_of_warp[other];
+// By one warp: counts the bins of all hits.
+__device__ inline void count_bins(Shared& shared, int hits) {
+  const int lane = lane_of_thread();
+  wide_int before = 0;
+  for (int first = 0; first < hits; first += warp_size) {
+    wide_int* bins = shared.bins_up_to + first;
+    bins[lane] = first + lane < hits ? shared.hits[first + lane].bins() : 0;
+    if (lane == 0) bins[0] += before;
+    for (int step = 1; step < warp_size; step *= 2) {
+      __syncwarp();
+      const wide_int other = lane < step ? 0 : bins[lane - step];
+      __syncwarp();
+      bins[lane] += other;
+    }
+    __syncwarp();
+    before = bins[warp_size - 1];
   }
-  if (is_hit) {
-    shared.hits[before + __popc(votes & ((1u << lane) - 1))].box = static_cast<int>(threadIdx.x);
-  }
-  __syncthreads();
-  for (int n = warp; n < number; n += warps) {
-    Hit& hit = shared.hits[n];
-    const BoxPlan<BinTaps> plan = plan_in_scratch<BinTaps>(scratch, call, first + hit.box);
-    const Window rows =
-        bins_that_read(plan.rows, static_cast<int>(call.rows.bins), tile.top, tile.bottom);
-    const Window columns =
-        bins_that_read(plan.columns, static_cast<int>(call.columns.bins), tile.left, tile.right);
-    if (lane > 0) continue;
-    hit.rows = rows;
-    hit.columns = columns;
-    hit.row_taps = minimum(plan.head->rows.used, static_cast<int>(call.rows.capacity));
-    hit.column_taps = minimum(plan.head->columns.used, static_cast<int>(call.columns.capacity));
-  }
-  __syncthreads();
-  return number;
 }
 
-// ---- Chunks: some of the bins of a hit at a time, through all hits
-
-struct Chunks {
-  const Shared& shared;
-  int hits;
-  int number = 0;  // of the hit
-  Hit hit;
-  Chunk bins;  // whole rows, or a part of one; columns that no cell of the tile reads included
-
-  __device__ Chunks(const Call& call, const Shared& shared, int hits) : shared(shared), hits(hits) {
-    begin_hit(call);
+// Finds the bins of hits; returns how many there are.
+__device__ inline wide_int find_bins(const Call& call, char* scratch, Shared& shared, int hits) {
+  const Place& tile = shared.tile;
+  __syncthreads();
+  for (int item = warp_of_thread(); item < 2 * hits; item += warps) {
+    Hit& hit = shared.hits[item / 2];
+    const BoxPlan<BinTaps> plan = plan_in_scratch<BinTaps>(scratch, call, hit.box);
+    const bool vertical = item % 2 == 0;
+    const Window bins =
+        bins_that_read(vertical ? plan.rows : plan.columns,
+                       static_cast<int>((vertical ? call.rows : call.columns).bins),
+                       vertical ? tile.top : tile.left, vertical ? tile.bottom : tile.right);
+    if (lane_of_thread() == 0) (vertical ? hit.rows : hit.columns) = bins;
   }
-  __device__ bool is_end() const { return number >= hits; }
+  __syncthreads();
+  if (warp_of_thread() == 0) count_bins(shared, hits);
+  __syncthreads();
+  return shared.bins_up_to[hits - 1];
+}
 
-  // Passes over hits whose windows have cells of the tile, but whose bins read none of them.
-  __device__ void begin_hit(const Call& call) {
-    for (; number < hits; ++number) {
-      hit = shared.hits[number];
-      if (hit.rows.first < hit.rows.last) return place(call, hit.rows.first, 0);
-    }
-  }
-  __device__ void place(const Call& call, int row, int column) {
-    bins.first_row = row;
-    bins.last_row = minimum(row + static_cast<int>(call.stage_rows), hit.rows.last);
-    bins.first_column = column;
-    bins.last_column =
-        minimum(column + static_cast<int>(call.stage_columns), static_cast<int>(call.columns.bins));
-  }
-  __device__ void step(const Call& call) {
-    if (bins.last_column < static_cast<int>(call.columns.bins)) {
-      place(call, bins.first_row, bins.last_column);
-    } else if (bins.last_row < hit.rows.last) {
-      place(call, bins.last_row, 0);
+// The first hit that has more than `bin` bins with those before it.
+__device__ inline int hit_of_bin(const Shared& shared, int hits, wide_int bin) {
+  int first = 0, last = hits - 1;
+  while (first < last) {
+    const int middle = (first + last) / 2;
+    if (shared.bins_up_to[middle] > bin) {
+      last = middle;
     } else {
-      ++number;
-      begin_hit(call);
+      first = middle + 1;
     }
   }
+  return first;
+}
+
+// Each thread describes a bin, of those from `first` on.
+__device__ inline void describe_bins(const Call& call, char* scratch, Shared& shared, int hits,
+                                     wide_int first, wide_int bins) {
+  const int thread = static_cast<int>(threadIdx.x);
+  if (first + thread >= bins) return;
+  const int number = hit_of_bin(shared, hits, first + thread);
+  const Hit& hit = shared.hits[number];
+  const int width = hit.columns.last - hit.columns.first;
+  const wide_int before = number == 0 ? 0 : shared.bins_up_to[number - 1];
+  const Division place = divide_with_rest(first + thread - before, width);
+  const int row = hit.rows.first + static_cast<int>(place.quotient);
+  const int column = hit.columns.first + static_cast<int>(place.rest);
+  const Strides strides = strides_of_pooled(call);
+  const BoxPlan<BinTaps> plan = plan_in_scratch<BinTaps>(scratch, call, hit.box);
+  const TapBin along = plan.columns[column], down = plan.rows[row];
+  shared.gradients_at[thread] =
+      hit.box * strides.outer + row * strides.row + column * strides.column;
+  shared.rows[thread] = {plan.all_entries + down.begin, down.count};
+  shared.columns[thread] = {plan.all_entries + along.begin, along.count};
+}
+
+// ---- Chunks
+
+// Of the bins that are described.
+struct Staged {
+  int first, bins;
 };
 
-__device__ inline const Storage* moved(const Storage* from, wide_int bytes) {
-  return reinterpret_cast<const Storage*>(reinterpret_cast<const char*>(from) + bytes);
-}
-
-// What a thread brings of a chunk to shared memory, in two steps: gradients, and one of the box's
-// taps. Of the gradients, neighbouring threads have neighbouring elements: bins (NCHW) or channels
-// (NHWC).
+// What a thread brings of a chunk to shared memory, in two steps: gradients, and a tap of a bin's
+// row and one of its column. Of the gradients, a warp brings those of some channels of all bins
+// (NCHW), or of all channels of some bins (NHWC).
 struct Load {
-  static const int bins_at_once = channels_last ? warps : warp_size;  // of all threads
-  static const int channels_at_once = channels_last ? warp_size : warps;
-  static const int channels = warp_size * pack / channels_at_once;  // of a thread
-  static const int bins = values_of_thread / channels;
-  Storage gradients[bins][channels];
-  BinTap tap;
+  static const int packs = chunk_bins / warps;
+  Storage gradients[packs][pack];
+  Tap down, along;
 
-  static __device__ int first_bin() { return channels_last ? warp_of_thread() : lane_of_thread(); }
-  static __device__ int first_channel() {
-    return channels_last ? lane_of_thread() : warp_of_thread();
+  static __device__ int bin_of_taps() { return static_cast<int>(threadIdx.x) / tile_side; }
+  static __device__ int first_tap() { return static_cast<int>(threadIdx.x) % tile_side; }
+
+  // `grad_output` begins with the tile's first channel. Threads without a bin or a channel load
+  // those of others.
+  __device__ void begin(const Call& call, const Shared& shared, const Storage* grad_output,
+                        const Staged& chunk, bool is_packed) {
+    if (channels_last) {
+      load_bins(shared, grad_output, chunk, is_packed);
+    } else {
+      load_channels(call, shared, grad_output, chunk);
+    }
+    down.cell = along.cell = no_cell;
+    if (bin_of_taps() >= chunk.bins) return;
+    const int bin = chunk.first + bin_of_taps(), tap = first_tap();
+    if (tap < shared.rows[bin].count) down = shared.rows[bin].taps[tap];
+    if (tap < shared.columns[bin].count) along = shared.columns[bin].taps[tap];
   }
-
-  // `grad_output` is that of the box, from the tile's first channel on. Threads without a bin or a
-  // channel load the last one's, so that no branch parts the loads.
-  __device__ void begin(const Call& call, const BinTap* taps, const Storage* grad_output,
-                        const Hit& hit, const Chunk& chunk, const Place& tile) {
-    const Strides strides = strides_of_pooled(call);
-    const wide_int step = channels_at_once * strides.channel * sizeof(Storage);
-    grad_output += chunk.first_row * strides.row + chunk.first_column * strides.column +
-                   minimum(first_channel(), tile.channels - 1) * strides.channel;
+  __device__ void load_bins(const Shared& shared, const Storage* grad_output, const Staged& chunk,
+                            bool is_packed) {
+    const int channels = shared.tile.channels, channel = lane_of_thread() * pack;
 #pragma unroll
-    for (int b = 0; b < bins; ++b) {
-      if (b * bins_at_once >= chunk.bins()) break;
-      const Storage* from =
-          grad_output + minimum(first_bin() + b * bins_at_once, chunk.bins() - 1) * strides.column;
-#pragma unroll
-      for (int c = 0; c < channels; ++c) {
-        gradients[b][c] = *from;
-        const bool is_last = first_channel() + (c + 1) * channels_at_once >= tile.channels;
-        from = moved(from, is_last ? 0 : step);
+    for (int p = 0; p < packs; ++p) {
+      const int bin = warp_of_thread() + p * warps;
+      if (bin >= chunk.bins) break;
+      const Storage* from = grad_output + shared.gradients_at[chunk.first + bin];
+      if (is_packed) {
+        const Packed<Storage> items =
+            *reinterpret_cast<const Packed<Storage>*>(from + minimum(channel, channels - pack));
+        for (int c = 0; c < pack; ++c) gradients[p][c] = items.item[c];
+      } else {
+        for (int c = 0; c < pack; ++c) gradients[p][c] = from[minimum(channel + c, channels - 1)];
       }
     }
-    const int number = static_cast<int>(threadIdx.x);
-    tap.cell = no_cell;
-    if (number >= hit.row_taps + hit.column_taps) return;
-    const BinTap& planned = tap_of(call, taps, hit, number);
-    tap.cell = planned.cell;
-    tap.bin = planned.bin;
-    tap.weight = planned.weight;
   }
-  static __device__ const BinTap& tap_of(const Call& call, const BinTap* taps, const Hit& hit,
-                                         int number) {
-    if (number < hit.row_taps) return taps[number];
-    return taps[static_cast<int>(call.rows.capacity) + number - hit.row_taps];
+  __device__ void load_channels(const Call& call, const Shared& shared, const Storage* grad_output,
+                                const Staged& chunk) {
+    const wide_int step = strides_of_pooled(call).channel;
+    const int bin = minimum(lane_of_thread(), chunk.bins - 1);
+    const int channel = warp_of_thread() * packs * pack, last = shared.tile.channels - 1;
+    const Storage* from = grad_output + shared.gradients_at[chunk.first + bin] +
+                          minimum(channel, last) * step;
+#pragma unroll
+    for (int p = 0; p < packs; ++p) {
+      for (int c = 0; c < pack; ++c) {
+        gradients[p][c] = *from;
+        if (channel + p * pack + c < last) from += step;
+      }
+    }
   }
 
-  template <typename TapsOfHit>
-  __device__ void end(const Call& call, TapsOfHit taps_of_hit, const Hit& hit, const Chunk& chunk,
-                      const Place& tile, Value* staged, Value* weights) {
+  __device__ void end(Shared& shared, const Staged& chunk, Weights& weights) const {
 #pragma unroll
-    for (int b = 0; b < bins; ++b) {
-      const int bin = first_bin() + b * bins_at_once;
-      if (bin >= chunk.bins()) break;
-      Value* to = staged + bin * pitch + first_channel();
-      for (int c = 0; c < channels; ++c) to[c * channels_at_once] = compute_value(gradients[b][c]);
+    for (int p = 0; p < packs; ++p) {
+      const int bin = channels_last ? warp_of_thread() + p * warps : lane_of_thread();
+      const int channel = (channels_last ? lane_of_thread() : warp_of_thread() * packs + p) * pack;
+      Packed<Value> values;
+      for (int c = 0; c < pack; ++c) values.item[c] = compute_value(gradients[p][c]);
+      *reinterpret_cast<Packed<Value>*>(shared.gradients + bin * pitch + channel) = values;
     }
-    int number = static_cast<int>(threadIdx.x);
-    put_tap(call, tap, number < hit.row_taps, chunk, tile, weights);
-    if (hit.row_taps + hit.column_taps <= boxes_at_once) return;
-    const BinTap* taps = taps_of_hit(hit);
+    put_down(shared, down, weights);
+    put_along(shared, along, weights);
+    if (bin_of_taps() >= chunk.bins) return;
+    const TapsOfBin& rows = shared.rows[chunk.first + bin_of_taps()];
+    const TapsOfBin& columns = shared.columns[chunk.first + bin_of_taps()];
 #pragma unroll 1
-    for (number += boxes_at_once; number < hit.row_taps + hit.column_taps;
-         number += boxes_at_once) {
-      put_tap(call, tap_of(call, taps, hit, number), number < hit.row_taps, chunk, tile, weights);
+    for (int tap = first_tap() + tile_side; tap < rows.count; tap += tile_side) {
+      put_down(shared, rows.taps[tap], weights);
+    }
+#pragma unroll 1
+    for (int tap = first_tap() + tile_side; tap < columns.count; tap += tile_side) {
+      put_along(shared, columns.taps[tap], weights);
     }
   }
-  static __device__ void put_tap(const Call& call, const BinTap& tap, bool of_row,
-                                 const Chunk& chunk, const Place& tile, Value* weights) {
-    const int cell = tap.cell - static_cast<int>(of_row ? tile.top : tile.left);
-    const int bin = tap.bin - (of_row ? chunk.first_row : chunk.first_column);
-    const int bins = of_row ? chunk.rows() : chunk.columns();
-    if (cell < 0 || cell >= tile_side || bin < 0 || bin >= bins) return;
-    (of_row ? weights : column_weights(call, weights))[bin * tile_side + cell] = tap.weight;
+  static __device__ void put_down(const Shared& shared, const Tap& tap, Weights& weights) {
+    const unsigned cell = tap.cell - static_cast<int>(shared.tile.top);
+    if (cell < tile_side) weights.down[cell][bin_of_taps()] = tap.weight;
+  }
+  static __device__ void put_along(const Shared& shared, const Tap& tap, Weights& weights) {
+    const unsigned cell = tap.cell - static_cast<int>(shared.tile.left);
+    if (cell < tile_side) weights.along[bin_of_taps()][cell] = tap.weight;
   }
 };
+
+__device__ inline void clear(Weights& weights) {
+  Value* values = reinterpret_cast<Value*>(&weights);
+  const int number = sizeof(Weights) / sizeof(Value);
+#pragma unroll
+  for (int i = 0; i < number; i += at_once) {
+    if (i + static_cast<int>(threadIdx.x) < number) values[i + threadIdx.x] = Value(0);
+  }
+}
 
 // ---- A warp's sums: those of a row of cells
-
-// Those of a bin, for the cells of a row or a column of the tile.
-struct alignas(16) Weights {
-  Value of_cell[tile_side];
-};
 
 struct RowSums {
   Value sums[tile_side][pack];
 
   // Without a branch for each weight, which would take longer than what it saves.
-  __device__ void add_bin(const Weights& weights, Value row_weight, const Value* gradient) {
-    const Weights along = weights;
+  __device__ void add_bin(const Value* weights, Value row_weight, const Value* gradients) {
+    Value along[tile_side];
+    for (int x = 0; x < tile_side; ++x) along[x] = weights[x];
+    const Packed<Value> packed = *reinterpret_cast<const Packed<Value>*>(gradients);
     for (int c = 0; c < pack; ++c) {
-      const Value scaled = row_weight * gradient[c * warp_size];
+      const Value scaled = row_weight * packed.item[c];
 #pragma unroll
       for (int x = 0; x < tile_side; ++x) {
-        const Value sum = multiply_add(along.of_cell[x], scaled, sums[x][c]);
-        if (along.of_cell[x] != Value(0)) sums[x][c] = sum;
+        const Value sum = multiply_add(along[x], scaled, sums[x][c]);
+        if (along[x] != Value(0)) sums[x][c] = sum;
       }
     }
   }
 
-  // Adds bins of these columns. Lanes without a channel add what happens to lie there.
-  __device__ void add_chunk(const Call& call, const Chunk& chunk, const Window& columns,
-                            const Value* staged, Value* weights) {
-    const Value* row_weights = weights + warp_of_thread();
-    const Value* along = column_weights(call, weights);
-    const int line = chunk.columns() * pitch;
-    const int first = maximum(columns.first - chunk.first_column, 0);
-    const int last = minimum(columns.last, chunk.last_column) - chunk.first_column;
-#pragma unroll 1
-    for (int some = 0; some < chunk.rows(); some += warp_size) {
-      const int lane = lane_of_thread(), row = some + lane;
-      const bool reads = row < chunk.rows() && row_weights[row * tile_side] != Value(0);
-      for (unsigned left = __ballot_sync(~0u, reads); left != 0; left &= left - 1) {
-        const int reader = some + __ffs(static_cast<int>(left)) - 1;
-        const Value row_weight = row_weights[reader * tile_side];
-        const Value* gradients = staged + reader * line + lane;
-#pragma unroll 1
-        for (int column = first; column < last; ++column) {
-          add_bin(*reinterpret_cast<const Weights*>(along + column * tile_side), row_weight,
-                  gradients + column * pitch);
-        }
-      }
+  // Adds the bins of a chunk. Lanes without a channel add what happens to lie there.
+  __device__ void add_chunk(const Shared& shared, const Weights& weights) {
+    const Value* row_weights = weights.down[warp_of_thread()];
+    const Value* gradients = shared.gradients + lane_of_thread() * pack;
+    for (unsigned left = __ballot_sync(~0u, row_weights[lane_of_thread()] != Value(0)); left != 0;
+         left &= left - 1) {
+      const int bin = __ffs(static_cast<int>(left)) - 1;
+      add_bin(weights.along[bin], row_weights[bin], gradients + bin * pitch);
     }
   }
 
@@ -322,43 +338,84 @@ struct RowSums {
     const Map<Storage> map(call, maps, tile.image);
     const Strides& strides = map.strides;
     const wide_int y = tile.top + warp_of_thread();
-    const int lane = lane_of_thread();
     if (y >= tile.bottom) return;
     Storage* row = map.cells + tile.first_channel * strides.channel + y * strides.row +
                    tile.left * strides.column;
     if (channels_last) {
-#pragma unroll
-      for (int x = 0; x < tile_side; ++x) {
-        if (tile.left + x >= tile.right) return;
-        for (int c = 0; c < pack; ++c) {
-          const int channel = lane + c * warp_size;
-          if (channel < tile.channels) store_value(sums[x][c], row + channel);
-        }
-        row += strides.column;
-      }
-      return;
+      write_cells(tile, row, strides.column);
+    } else {
+      write_channels(tile, row, strides.channel,
+                     exchange + warp_of_thread() * warp_size * exchange_pitch);
     }
-    const int line = tile_side + 1;  // odd, for different banks
-    const int x = lane % tile_side, first = lane / tile_side, at_once = warp_size / tile_side;
+  }
+  __device__ void write_cells(const Place& tile, Storage* row, wide_int step) const {
+    const int channel = lane_of_thread() * pack;
+    const bool is_packed = tile.channels % pack == 0 && is_aligned(row) && step % pack == 0;
+#pragma unroll
+    for (int x = 0; x < tile_side; ++x) {
+      if (tile.left + x >= tile.right) return;
+      if (is_packed) {
+        Packed<Storage> items;
+        for (int c = 0; c < pack; ++c) store_value(sums[x][c], &items.item[c]);
+        if (channel < tile.channels) *reinterpret_cast<Packed<Storage>*>(row + channel) = items;
+      } else {
+        for (int c = 0; c < pack; ++c) {
+          if (channel + c < tile.channels) store_value(sums[x][c], row + channel + c);
+        }
+      }
+      row += step;
+    }
+  }
+  __device__ void write_channels(const Place& tile, Storage* row, wide_int step,
+                                 Value* exchange) const {
+    const int lane = lane_of_thread(), rows_at_once = warp_size / tile_side;
+    const int x = lane % tile_side, first = lane / tile_side;
     const bool is_inside = tile.left + x < tile.right;
-    const wide_int step = at_once * strides.channel;
-    exchange += warp_of_thread() * warp_size * line;
-    row += first * strides.channel + x;
+    row += first * pack * step + x;
 #pragma unroll
     for (int c = 0; c < pack; ++c) {
-      for (int cell = 0; cell < tile_side; ++cell) exchange[lane * line + cell] = sums[cell][c];
+      for (int cell = 0; cell < tile_side; ++cell) {
+        exchange[lane * exchange_pitch + cell] = sums[cell][c];
+      }
       __syncwarp();
+      Storage* to = row + c * step;
 #pragma unroll
-      for (int n = 0; n < warp_size; n += at_once) {
-        if (is_inside && c * warp_size + first + n < tile.channels) {
-          store_value(exchange[(first + n) * line + x], row);
+      for (int n = 0; n < warp_size; n += rows_at_once) {
+        if (is_inside && (first + n) * pack + c < tile.channels) {
+          store_value(exchange[(first + n) * exchange_pitch + x], to);
         }
-        row += step;
+        to += rows_at_once * pack * step;
       }
       __syncwarp();
     }
   }
 };
+
+// Adds the bins of the hits that are listed, of which the sums have none yet.
+__device__ inline void add_hits(const Call& call, char* scratch, Shared& shared, int hits,
+                                const Storage* grad_output, bool is_packed, RowSums& row) {
+  const wide_int bins = find_bins(call, scratch, shared, hits);
+  for (wide_int first = 0; first < bins; first += at_once) {
+    describe_bins(call, scratch, shared, hits, first, bins);
+    clear(shared.weights[0]);
+    __syncthreads();
+    const int described = static_cast<int>(minimum<wide_int>(bins - first, at_once));
+    Load load;
+    int next = 0;  // the weights of the next chunk
+    for (int begin = 0;; begin += chunk_bins) {
+      const Staged chunk = {begin, minimum(described - begin, chunk_bins)};
+      const bool is_more = chunk.bins > 0;
+      if (is_more) load.begin(call, shared, grad_output, chunk, is_packed);
+      if (begin > 0) row.add_chunk(shared, shared.weights[next ^ 1]);
+      __syncthreads();  // all have used the chunk before, and weights are 0
+      if (!is_more) break;
+      load.end(shared, chunk, shared.weights[next]);
+      next ^= 1;
+      clear(shared.weights[next]);
+      __syncthreads();
+    }
+  }
+}
 
 }  // namespace roipool
 
@@ -373,48 +430,22 @@ extern "C" __global__ void __launch_bounds__(256, 3)
                      roipool::Storage* __restrict__ grad_features, char* __restrict__ scratch,
                      const roipool::Call call) {
   using namespace roipool;
-  const Shared shared(call);
-  const Strides strides = strides_of_pooled(call);
+  Shared& shared = *reinterpret_cast<Shared*>(roipool_shared_memory);
+  const bool is_packed = call.channels % pack == 0 && is_aligned(grad_output);
   for (wide_int task = blockIdx.x; task < call.tasks; task += gridDim.x) {
     // In shared memory rather than in registers, which are few.
-    if (threadIdx.x == 0) *shared.tile = place_of_task(call, task);
+    if (threadIdx.x == 0) shared.tile = place_of_task(call, task);
     __syncthreads();
-    const Place& tile = *shared.tile;
     RowSums row = {};
-    for (wide_int first = 0; first < call.boxes; first += boxes_at_once) {
-      Chunks next(call, shared, list_hits(call, scratch, first, tile, shared));
-      const auto taps_of_hit = [&](const Hit& hit) -> const BinTap* {
-        return plan_in_scratch<BinTaps>(scratch, call, first + hit.box).all_entries;
-      };
-      Load load;
-      Chunk chunk = {};  // that is staged: none
-      Window columns;
-      Value* weights = shared.weights;
-      Value* next_weights = weights + shared.number_of_weights;
-      for (;;) {
-        shared.clear(next_weights);
-        const bool is_more = !next.is_end();
-        if (is_more) {
-          load.begin(call, taps_of_hit(next.hit),
-                     grad_output + (first + next.hit.box) * strides.outer +
-                         tile.first_channel * strides.channel,
-                     next.hit, next.bins, tile);
-        }
-        row.add_chunk(call, chunk, columns, shared.gradients, weights);
-        if (!is_more) break;
-        __syncthreads();  // all have used the chunk before, and weights are 0
-        load.end(call, taps_of_hit, next.hit, next.bins, tile, shared.gradients, next_weights);
-        __syncthreads();
-        chunk = next.bins;
-        columns = next.hit.columns;
-        Value* used = weights;
-        weights = next_weights;
-        next_weights = used;
-        next.step(call);
-      }
+    for (wide_int first = 0; first < call.boxes;) {
+      int hits;
+      first = list_hits(call, scratch, first, shared, hits);
+      if (hits == 0) continue;
+      const Storage* gradients =
+          grad_output + shared.tile.first_channel * strides_of_pooled(call).channel;
+      add_hits(call, scratch, shared, hits, gradients, is_packed, row);
     }
-    __syncthreads();
-    row.write(call, tile, grad_features, shared.gradients);
+    row.write(call, shared.tile, grad_features, shared.gradients);
     __syncthreads();
   }
 }

@@ -45,11 +45,6 @@ __device__ inline Share share_of_thread(const Call& call, wide_int part) {
   return {inner, outer};
 }
 
-template <typename T>
-struct alignas(sizeof(T) * pack) Packed {
-  T item[pack];
-};
-
 // A pack of channels, as a thread reads and writes it. For NHWC they lie side by side, and their
 // number divides the channels. For NCHW the last pack begins early enough to be whole: some of its
 // channels are computed twice, and written twice with the same value.
