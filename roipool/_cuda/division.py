@@ -218,8 +218,8 @@ def bytes_of_tile(real: int, pack: int) -> int:
     """Return the shared memory of a block of `divide_tiles`."""
     side, bins, threads = TILE_SIDE, CHUNK_BINS, TILE_SIDE * WARP
     weights = 2 * side * (bins + bins + 1)
-    gradients = max(bins * (WARP + 1) * pack, threads * (side + 1))
-    lists = threads * (BYTES_OF_BIN + BYTES_OF_HIT) + side * BYTES_OF_NUMBER
+    gradients = max(bins * (WARP + 1) * pack, threads * (side + 16 // real))
+    lists = threads * (BYTES_OF_BIN + BYTES_OF_HIT) + (side + 2) * BYTES_OF_NUMBER
     return (weights + gradients) * real + lists + BYTES_OF_PLACE
 
 

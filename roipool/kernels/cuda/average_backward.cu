@@ -18,7 +18,9 @@ const int at_once = warps * warp_size;
 const int channels_of_block = warp_size * pack;
 // From one bin's gradients to the next one's: bins and channels lie in different banks.
 const int pitch = channels_of_block + pack;
-const int exchange_pitch = tile_side + 1;  // of what lanes exchange: odd, for the same
+// What lanes exchange: values in pieces of 16 bytes, and from one lane's row to the next one's.
+const int piece = 16 / sizeof(Value);
+const int exchange_pitch = tile_side + piece;
 
 // ---- Plans
 
@@ -34,6 +36,7 @@ struct BinTaps : Taps {
 };
 
 // ---- Shared memory
+
 
 // A box that reaches the tile.
 struct alignas(8) Hit {
@@ -70,6 +73,7 @@ struct Shared {
   wide_int bins_up_to[at_once];  // of a hit: bins of it and of those before
   Hit hits[at_once];
   int hits_of_warp[warps];
+  int is_packed;  // gradients can be loaded a pack at a time (NHWC)
   Place tile;
 };
 
@@ -77,11 +81,11 @@ struct Shared {
 
 // Lists more boxes that reach the tile, in their order, from `first` on; returns the first that has
 // not been tested.
-__device__ inline wide_int list_hits(const Call& call, char* scratch, wide_int first,
-                                     Shared& shared, int& hits) {
+__device__ inline int list_hits(const Call& call, char* scratch, int first, Shared& shared,
+                                int& hits) {
   const int warp = warp_of_thread(), lane = lane_of_thread();
   for (hits = 0; first < call.boxes; first += at_once) {
-    const wide_int box = first + threadIdx.x;
+    const int box = first + static_cast<int>(threadIdx.x);
     const bool is_hit = box < call.boxes &&
                         reaches(*plan_in_scratch<BinTaps>(scratch, call, box).head, shared.tile);
     const unsigned votes = __ballot_sync(~0u, is_hit);
@@ -96,7 +100,7 @@ __device__ inline wide_int list_hits(const Call& call, char* scratch, wide_int f
     }
     if (number > at_once) break;
     if (is_hit) {
-      shared.hits[before + __popc(votes & ((1u << lane) - 1))].box = static_cast<int>(box);
+      shared.hits[before + __popc(votes & ((1u << lane) - 1))].box = box;
     }
     hits = number;
   }
@@ -108,6 +112,7 @@ __device__ inline wide_int list_hits(const Call& call, char* scratch, wide_int f
 __device__ inline Window bins_that_read(const BinTaps::Bin* bins, int number, wide_int begin,
                                         wide_int end) {
   Window found;
+#pragma unroll 1
   for (int first = 0; first < number; first += warp_size) {
     const int bin = first + lane_of_thread();
     const unsigned votes = __ballot_sync(~0u, bin < number && bins[bin].window.meets(begin, end));
@@ -123,6 +128,7 @@ __device__ inline Window bins_that_read(const BinTaps::Bin* bins, int number, wi
 __device__ inline void count_bins(Shared& shared, int hits) {
   const int lane = lane_of_thread();
   wide_int before = 0;
+#pragma unroll 1
   for (int first = 0; first < hits; first += warp_size) {
     wide_int* bins = shared.bins_up_to + first;
     bins[lane] = first + lane < hits ? shared.hits[first + lane].bins() : 0;
@@ -138,10 +144,11 @@ __device__ inline void count_bins(Shared& shared, int hits) {
   }
 }
 
-// Finds the bins of hits; returns how many there are.
-__device__ inline wide_int find_bins(const Call& call, char* scratch, Shared& shared, int hits) {
+// Finds the bins of hits.
+__device__ inline void find_bins(const Call& call, char* scratch, Shared& shared, int hits) {
   const Place& tile = shared.tile;
   __syncthreads();
+#pragma unroll 1
   for (int item = warp_of_thread(); item < 2 * hits; item += warps) {
     Hit& hit = shared.hits[item / 2];
     const BoxPlan<BinTaps> plan = plan_in_scratch<BinTaps>(scratch, call, hit.box);
@@ -155,7 +162,6 @@ __device__ inline wide_int find_bins(const Call& call, char* scratch, Shared& sh
   __syncthreads();
   if (warp_of_thread() == 0) count_bins(shared, hits);
   __syncthreads();
-  return shared.bins_up_to[hits - 1];
 }
 
 // The first hit that has more than `bin` bins with those before it.
@@ -174,9 +180,9 @@ __device__ inline int hit_of_bin(const Shared& shared, int hits, wide_int bin) {
 
 // Each thread describes a bin, of those from `first` on.
 __device__ inline void describe_bins(const Call& call, char* scratch, Shared& shared, int hits,
-                                     wide_int first, wide_int bins) {
+                                     wide_int first) {
   const int thread = static_cast<int>(threadIdx.x);
-  if (first + thread >= bins) return;
+  if (first + thread >= shared.bins_up_to[hits - 1]) return;
   const int number = hit_of_bin(shared, hits, first + thread);
   const Hit& hit = shared.hits[number];
   const int width = hit.columns.last - hit.columns.first;
@@ -187,13 +193,20 @@ __device__ inline void describe_bins(const Call& call, char* scratch, Shared& sh
   const Strides strides = strides_of_pooled(call);
   const BoxPlan<BinTaps> plan = plan_in_scratch<BinTaps>(scratch, call, hit.box);
   const TapBin along = plan.columns[column], down = plan.rows[row];
-  shared.gradients_at[thread] =
-      hit.box * strides.outer + row * strides.row + column * strides.column;
+  shared.gradients_at[thread] = hit.box * strides.outer + row * strides.row +
+                                column * strides.column +
+                                shared.tile.first_channel * strides.channel;
   shared.rows[thread] = {plan.all_entries + down.begin, down.count};
   shared.columns[thread] = {plan.all_entries + along.begin, along.count};
 }
 
 // ---- Chunks
+
+// The first channel of a lane, counted from the tile's. Where the tile has not enough for all, some
+// lanes have the same: they compute and write the same values.
+__device__ inline int channel_of_lane(const Place& tile, int lane) {
+  return minimum(lane * pack, tile.channels - pack);
+}
 
 // Of the bins that are described.
 struct Staged {
@@ -211,12 +224,11 @@ struct Load {
   static __device__ int bin_of_taps() { return static_cast<int>(threadIdx.x) / tile_side; }
   static __device__ int first_tap() { return static_cast<int>(threadIdx.x) % tile_side; }
 
-  // `grad_output` begins with the tile's first channel. Threads without a bin or a channel load
-  // those of others.
+  // Threads without a bin load those of others.
   __device__ void begin(const Call& call, const Shared& shared, const Storage* grad_output,
-                        const Staged& chunk, bool is_packed) {
+                        const Staged& chunk) {
     if (channels_last) {
-      load_bins(shared, grad_output, chunk, is_packed);
+      load_bins(shared, grad_output, chunk);
     } else {
       load_channels(call, shared, grad_output, chunk);
     }
@@ -226,20 +238,19 @@ struct Load {
     if (tap < shared.rows[bin].count) down = shared.rows[bin].taps[tap];
     if (tap < shared.columns[bin].count) along = shared.columns[bin].taps[tap];
   }
-  __device__ void load_bins(const Shared& shared, const Storage* grad_output, const Staged& chunk,
-                            bool is_packed) {
-    const int channels = shared.tile.channels, channel = lane_of_thread() * pack;
+  __device__ void load_bins(const Shared& shared, const Storage* grad_output,
+                            const Staged& chunk) {
+    grad_output += channel_of_lane(shared.tile, lane_of_thread());
 #pragma unroll
     for (int p = 0; p < packs; ++p) {
       const int bin = warp_of_thread() + p * warps;
       if (bin >= chunk.bins) break;
       const Storage* from = grad_output + shared.gradients_at[chunk.first + bin];
-      if (is_packed) {
-        const Packed<Storage> items =
-            *reinterpret_cast<const Packed<Storage>*>(from + minimum(channel, channels - pack));
+      if (shared.is_packed) {
+        const Items<Storage, pack> items = *reinterpret_cast<const Items<Storage, pack>*>(from);
         for (int c = 0; c < pack; ++c) gradients[p][c] = items.item[c];
       } else {
-        for (int c = 0; c < pack; ++c) gradients[p][c] = from[minimum(channel + c, channels - 1)];
+        for (int c = 0; c < pack; ++c) gradients[p][c] = from[c];
       }
     }
   }
@@ -247,14 +258,14 @@ struct Load {
                                 const Staged& chunk) {
     const wide_int step = strides_of_pooled(call).channel;
     const int bin = minimum(lane_of_thread(), chunk.bins - 1);
-    const int channel = warp_of_thread() * packs * pack, last = shared.tile.channels - 1;
-    const Storage* from = grad_output + shared.gradients_at[chunk.first + bin] +
-                          minimum(channel, last) * step;
+    grad_output += shared.gradients_at[chunk.first + bin];
 #pragma unroll
     for (int p = 0; p < packs; ++p) {
+      const Storage* from =
+          grad_output + channel_of_lane(shared.tile, warp_of_thread() * packs + p) * step;
       for (int c = 0; c < pack; ++c) {
         gradients[p][c] = *from;
-        if (channel + p * pack + c < last) from += step;
+        from += step;
       }
     }
   }
@@ -264,9 +275,9 @@ struct Load {
     for (int p = 0; p < packs; ++p) {
       const int bin = channels_last ? warp_of_thread() + p * warps : lane_of_thread();
       const int channel = (channels_last ? lane_of_thread() : warp_of_thread() * packs + p) * pack;
-      Packed<Value> values;
+      Items<Value, pack> values;
       for (int c = 0; c < pack; ++c) values.item[c] = compute_value(gradients[p][c]);
-      *reinterpret_cast<Packed<Value>*>(shared.gradients + bin * pitch + channel) = values;
+      *reinterpret_cast<Items<Value, pack>*>(shared.gradients + bin * pitch + channel) = values;
     }
     put_down(shared, down, weights);
     put_along(shared, along, weights);
@@ -293,11 +304,12 @@ struct Load {
 };
 
 __device__ inline void clear(Weights& weights) {
-  Value* values = reinterpret_cast<Value*>(&weights);
-  const int number = sizeof(Weights) / sizeof(Value);
+  typedef Items<Value, piece> Piece;
+  const int number = sizeof(Weights) / sizeof(Piece);
 #pragma unroll
   for (int i = 0; i < number; i += at_once) {
-    if (i + static_cast<int>(threadIdx.x) < number) values[i + threadIdx.x] = Value(0);
+    if (i + static_cast<int>(threadIdx.x) >= number) return;
+    reinterpret_cast<Piece*>(&weights)[i + threadIdx.x] = {};
   }
 }
 
@@ -310,7 +322,7 @@ struct RowSums {
   __device__ void add_bin(const Value* weights, Value row_weight, const Value* gradients) {
     Value along[tile_side];
     for (int x = 0; x < tile_side; ++x) along[x] = weights[x];
-    const Packed<Value> packed = *reinterpret_cast<const Packed<Value>*>(gradients);
+    const Items<Value, pack> packed = *reinterpret_cast<const Items<Value, pack>*>(gradients);
     for (int c = 0; c < pack; ++c) {
       const Value scaled = row_weight * packed.item[c];
 #pragma unroll
@@ -321,7 +333,7 @@ struct RowSums {
     }
   }
 
-  // Adds the bins of a chunk. Lanes without a channel add what happens to lie there.
+  // Adds the bins of a chunk.
   __device__ void add_chunk(const Shared& shared, const Weights& weights) {
     const Value* row_weights = weights.down[warp_of_thread()];
     const Value* gradients = shared.gradients + lane_of_thread() * pack;
@@ -349,54 +361,74 @@ struct RowSums {
     }
   }
   __device__ void write_cells(const Place& tile, Storage* row, wide_int step) const {
-    const int channel = lane_of_thread() * pack;
-    const bool is_packed = tile.channels % pack == 0 && is_aligned(row) && step % pack == 0;
+    const int cells = static_cast<int>(tile.right - tile.left);
+    const bool is_packed = tile.channels % pack == 0 && is_aligned<pack>(row) && step % pack == 0;
+    row += channel_of_lane(tile, lane_of_thread());
 #pragma unroll
     for (int x = 0; x < tile_side; ++x) {
-      if (tile.left + x >= tile.right) return;
+      if (x >= cells) return;
+      Items<Storage, pack> items;
+      for (int c = 0; c < pack; ++c) store_value(sums[x][c], &items.item[c]);
       if (is_packed) {
-        Packed<Storage> items;
-        for (int c = 0; c < pack; ++c) store_value(sums[x][c], &items.item[c]);
-        if (channel < tile.channels) *reinterpret_cast<Packed<Storage>*>(row + channel) = items;
+        *reinterpret_cast<Items<Storage, pack>*>(row) = items;
       } else {
-        for (int c = 0; c < pack; ++c) {
-          if (channel + c < tile.channels) store_value(sums[x][c], row + channel + c);
-        }
+        for (int c = 0; c < pack; ++c) row[c] = items.item[c];
       }
       row += step;
     }
   }
   __device__ void write_channels(const Place& tile, Storage* row, wide_int step,
                                  Value* exchange) const {
-    const int lane = lane_of_thread(), rows_at_once = warp_size / tile_side;
-    const int x = lane % tile_side, first = lane / tile_side;
-    const bool is_inside = tile.left + x < tile.right;
-    row += first * pack * step + x;
+    const bool is_whole = tile.right - tile.left == tile_side && step % piece == 0 &&
+                          is_aligned<piece>(row);
+    Items<Value, piece>* own =
+        reinterpret_cast<Items<Value, piece>*>(exchange + lane_of_thread() * exchange_pitch);
 #pragma unroll
     for (int c = 0; c < pack; ++c) {
-      for (int cell = 0; cell < tile_side; ++cell) {
-        exchange[lane * exchange_pitch + cell] = sums[cell][c];
-      }
-      __syncwarp();
-      Storage* to = row + c * step;
 #pragma unroll
-      for (int n = 0; n < warp_size; n += rows_at_once) {
-        if (is_inside && (first + n) * pack + c < tile.channels) {
-          store_value(exchange[(first + n) * exchange_pitch + x], to);
-        }
-        to += rows_at_once * pack * step;
-      }
+      for (int x = 0; x < tile_side; ++x) own[x / piece].item[x % piece] = sums[x][c];
       __syncwarp();
+      if (is_whole) {
+        write_exchanged<piece>(tile, row, step, exchange);
+      } else {
+        write_exchanged<1>(tile, row, step, exchange);
+      }
+      row += step;
+      __syncwarp();
+    }
+  }
+  // `number` cells at once, of one of the channels of each lane.
+  template <int number>
+  static __device__ void write_exchanged(const Place& tile, Storage* row, wide_int step,
+                                         const Value* exchange) {
+    const int turns = tile_side / number, lanes = warp_size / turns;
+    const int x = lane_of_thread() % turns * number, first = lane_of_thread() / turns;
+    Items<Value, number> cells[turns];
+    Storage* to[turns];
+#pragma unroll
+    for (int n = 0; n < turns; ++n) {
+      const int lane = first + n * lanes;
+      cells[n] =
+          *reinterpret_cast<const Items<Value, number>*>(exchange + lane * exchange_pitch + x);
+      to[n] = row + channel_of_lane(tile, lane) * step + x;
+    }
+    if (tile.left + x >= tile.right) return;
+#pragma unroll
+    for (int n = 0; n < turns; ++n) {
+      Items<Storage, number> stored;
+      for (int i = 0; i < number; ++i) store_value(cells[n].item[i], &stored.item[i]);
+      *reinterpret_cast<Items<Storage, number>*>(to[n]) = stored;
     }
   }
 };
 
 // Adds the bins of the hits that are listed, of which the sums have none yet.
 __device__ inline void add_hits(const Call& call, char* scratch, Shared& shared, int hits,
-                                const Storage* grad_output, bool is_packed, RowSums& row) {
-  const wide_int bins = find_bins(call, scratch, shared, hits);
+                                const Storage* grad_output, RowSums& row) {
+  find_bins(call, scratch, shared, hits);
+  const wide_int& bins = shared.bins_up_to[hits - 1];
   for (wide_int first = 0; first < bins; first += at_once) {
-    describe_bins(call, scratch, shared, hits, first, bins);
+    describe_bins(call, scratch, shared, hits, first);
     clear(shared.weights[0]);
     __syncthreads();
     const int described = static_cast<int>(minimum<wide_int>(bins - first, at_once));
@@ -405,7 +437,7 @@ __device__ inline void add_hits(const Call& call, char* scratch, Shared& shared,
     for (int begin = 0;; begin += chunk_bins) {
       const Staged chunk = {begin, minimum(described - begin, chunk_bins)};
       const bool is_more = chunk.bins > 0;
-      if (is_more) load.begin(call, shared, grad_output, chunk, is_packed);
+      if (is_more) load.begin(call, shared, grad_output, chunk);
       if (begin > 0) row.add_chunk(shared, shared.weights[next ^ 1]);
       __syncthreads();  // all have used the chunk before, and weights are 0
       if (!is_more) break;
@@ -431,19 +463,18 @@ extern "C" __global__ void __launch_bounds__(256, 3)
                      const roipool::Call call) {
   using namespace roipool;
   Shared& shared = *reinterpret_cast<Shared*>(roipool_shared_memory);
-  const bool is_packed = call.channels % pack == 0 && is_aligned(grad_output);
   for (wide_int task = blockIdx.x; task < call.tasks; task += gridDim.x) {
     // In shared memory rather than in registers, which are few.
-    if (threadIdx.x == 0) shared.tile = place_of_task(call, task);
+    if (threadIdx.x == 0) {
+      shared.tile = place_of_task(call, task);
+      shared.is_packed = call.channels % pack == 0 && is_aligned<pack>(grad_output);
+    }
     __syncthreads();
     RowSums row = {};
-    for (wide_int first = 0; first < call.boxes;) {
+    for (int first = 0; first < call.boxes;) {
       int hits;
       first = list_hits(call, scratch, first, shared, hits);
-      if (hits == 0) continue;
-      const Storage* gradients =
-          grad_output + shared.tile.first_channel * strides_of_pooled(call).channel;
-      add_hits(call, scratch, shared, hits, gradients, is_packed, row);
+      if (hits > 0) add_hits(call, scratch, shared, hits, grad_output, row);
     }
     row.write(call, shared.tile, grad_features, shared.gradients);
     __syncthreads();

@@ -19,14 +19,14 @@ const int pack = ROIPOOL_PACK;  // channels of one bin that a thread of a forwar
 const bool plan_is_shared = ROIPOOL_PLAN_IS_SHARED;
 typedef ROIPOOL_OFFSET Offset;  // into one image: int or wide_int
 
-// A pack of channels that lie side by side, read and written at once.
-template <typename T>
-struct alignas(sizeof(T) * pack) Packed {
-  T item[pack];
+// Elements that lie side by side, read or written at once.
+template <typename T, int number>
+struct alignas(sizeof(T) * number) Items {
+  T item[number];
 };
-template <typename T>
+template <int number, typename T>
 __device__ inline bool is_aligned(const T* address) {
-  return reinterpret_cast<unsigned long long>(address) % sizeof(Packed<T>) == 0;
+  return reinterpret_cast<unsigned long long>(address) % sizeof(Items<T, number>) == 0;
 }
 
 // One axis of the call.

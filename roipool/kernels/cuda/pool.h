@@ -56,7 +56,7 @@ struct Channels {
 
   static __device__ void load(const Storage* address, wide_int stride, Value* values) {
     if (channels_last) {
-      const Packed<Storage> items = *reinterpret_cast<const Packed<Storage>*>(address);
+      const Items<Storage, pack> items = *reinterpret_cast<const Items<Storage, pack>*>(address);
       for (int c = 0; c < pack; ++c) values[c] = compute_value(items.item[c]);
     } else {
       for (int c = 0; c < pack; ++c) values[c] = compute_value(address[c * stride]);
@@ -64,9 +64,9 @@ struct Channels {
   }
   static __device__ void store(const Value* values, Storage* address, wide_int stride) {
     if (channels_last) {
-      Packed<Storage> items;
+      Items<Storage, pack> items;
       for (int c = 0; c < pack; ++c) store_value(values[c], &items.item[c]);
-      *reinterpret_cast<Packed<Storage>*>(address) = items;
+      *reinterpret_cast<Items<Storage, pack>*>(address) = items;
     } else {
       for (int c = 0; c < pack; ++c) store_value(values[c], address + c * stride);
     }
