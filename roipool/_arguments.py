@@ -36,13 +36,14 @@ DEVICE_INDEX_TYPES = ("int32", "int64", "float32", "float64")
 class Regions(NamedTuple):
     """Boxes as engines read them: (K, 4) x1, y1, x2, y2, and the batch index of each.
 
-    On a GPU both may be columns of one table, and batch indices are not checked. `rows` (K,) int64
-    says which row of the pooled values each box fills, where that is not its own number.
+    On a GPU both may be columns of one table, and batch indices are not checked. `levels` (K,)
+    int64 says for each box which of several maps it is pooled from; a box of none of them pools
+    nothing and gets no gradient.
     """
 
     boxes: Array
     batch_indices: Array
-    rows: Array | None = None
+    levels: Array | None = None
 
 
 def layout(value: str) -> Layout:

@@ -50,6 +50,8 @@ class Pooling(NamedTuple):
         Of a bin that has nothing to pool.
     rules : MaxRules
         Of a maximum.
+    scales : tuple of float
+        Of a pyramid: the scale of each map, instead of the definition's; otherwise empty.
     """
 
     definition: Definition
@@ -57,6 +59,12 @@ class Pooling(NamedTuple):
     layout: Layout = "NCHW"
     empty_value: float = 0.0
     rules: MaxRules = MaxRules()
+    scales: tuple[float, ...] = ()
+
+    @property
+    def map_scales(self) -> tuple[float, ...]:
+        """The scale of each map."""
+        return self.scales or (self.definition.scale,)
 
 
 class Engine(Protocol):
@@ -68,51 +76,20 @@ class Engine(Protocol):
     is negative pools nothing and gets no gradient; on a GPU so does one whose index names no image.
     """
 
-    def average(self, features: Array, regions: Regions, pooling: Pooling, out: Array) -> None:
-        """Pool by weighted averages."""
+    def average(
+        self, features: Sequence[Array], regions: Regions, pooling: Pooling, out: Array
+    ) -> None:
+        """Pool each box by weighted averages, from the map of its level."""
 
     def average_backward(
-        self, grad_output: Array, regions: Regions, pooling: Pooling, out: Array
+        self, grad_output: Array, regions: Regions, pooling: Pooling, outs: Sequence[Array]
     ) -> None:
-        """Write the gradient of an average with respect to the features."""
+        """Write the gradient of an average with respect to each of the maps."""
 
     def average_backward_boxes(
-        self, grad_output: Array, features: Array, regions: Regions, pooling: Pooling
+        self, grad_output: Array, features: Sequence[Array], regions: Regions, pooling: Pooling
     ) -> Array:
         """Return the gradient of an average with respect to each number of each box."""
-
-    def average_levels(
-        self,
-        features: Sequence[Array],
-        regions: Regions,
-        levels: Array,
-        poolings: Sequence[Pooling],
-        out: Array,
-    ) -> None:
-        """Pool each box by averages from one of several maps; `levels` says which.
-
-        A box whose level is none of the maps pools nothing and gets no gradient.
-        """
-
-    def average_levels_backward(
-        self,
-        grad_output: Array,
-        regions: Regions,
-        levels: Array,
-        poolings: Sequence[Pooling],
-        outs: Sequence[Array],
-    ) -> None:
-        """Write the gradients of that with respect to each of the maps."""
-
-    def average_levels_backward_boxes(
-        self,
-        grad_output: Array,
-        features: Sequence[Array],
-        regions: Regions,
-        levels: Array,
-        poolings: Sequence[Pooling],
-    ) -> Array:
-        """Return the gradient of that with respect to each number of each box."""
 
     def maximum(
         self,
@@ -180,10 +157,9 @@ class Call:
         if self._device is not None:
             self._device.__exit__(*error)
 
-    def average(self, features: Array, regions: Regions, pooling: Pooling) -> Array:
+    def average(self, features: Sequence[Array], regions: Regions, pooling: Pooling) -> Array:
         """Average forward."""
-        shape = _shape_of(features, regions, pooling)
-        result = self._result(shape, features.dtype)
+        result = self._result(_shape_of(features[0], regions, pooling), features[0].dtype)
         features, regions = self._one_of_alike(features, regions)
         self.engine.average(features, regions, pooling, result)
         return self._filled(result)
@@ -193,61 +169,33 @@ class Call:
     ) -> Array:
         """Average backward."""
         result = self._result(input_shape, grad_output.dtype)
-        self.engine.average_backward(grad_output, regions, pooling, result)
+        self.engine.average_backward(grad_output, regions, pooling, [result])
         return self._filled(result)
 
+    def average_backward_of_maps(
+        self,
+        grad_output: Array,
+        regions: Regions,
+        pooling: Pooling,
+        input_shapes: Sequence[Shape4],
+    ) -> list[Array]:
+        """Average backward with respect to each map of a pyramid."""
+        results = [self.library.empty(shape, grad_output.dtype) for shape in input_shapes]
+        self.engine.average_backward(grad_output, regions, pooling, results)
+        return results
+
     def average_backward_boxes(
-        self, grad_output: Array, features: Array, regions: Regions, pooling: Pooling
+        self, grad_output: Array, features: Sequence[Array], regions: Regions, pooling: Pooling
     ) -> Array:
         """Average backward with respect to the boxes."""
         return self.engine.average_backward_boxes(grad_output, features, regions, pooling)
-
-    def average_levels(
-        self,
-        features: Sequence[Array],
-        regions: Regions,
-        levels: Array,
-        poolings: Sequence[Pooling],
-    ) -> Array:
-        """Average forward from several maps, each box from that of its level."""
-        shape = _shape_of(features[0], regions, poolings[0])
-        result = self._result(shape, features[0].dtype)
-        self.engine.average_levels(features, regions, levels, poolings, result)
-        return self._filled(result)
-
-    def average_levels_backward(
-        self,
-        grad_output: Array,
-        regions: Regions,
-        levels: Array,
-        poolings: Sequence[Pooling],
-        input_shapes: Sequence[Shape4],
-    ) -> list[Array]:
-        """Average backward to several maps."""
-        results = [self.library.empty(shape, grad_output.dtype) for shape in input_shapes]
-        self.engine.average_levels_backward(grad_output, regions, levels, poolings, results)
-        return results
-
-    def average_levels_backward_boxes(
-        self,
-        grad_output: Array,
-        features: Sequence[Array],
-        regions: Regions,
-        levels: Array,
-        poolings: Sequence[Pooling],
-    ) -> Array:
-        """Average backward from several maps with respect to the boxes."""
-        return self.engine.average_levels_backward_boxes(
-            grad_output, features, regions, levels, poolings
-        )
 
     def maximum(
         self, features: Array, regions: Regions, pooling: Pooling, *, return_argmax: bool = True
     ) -> tuple[Array, Any]:
         """Maximum forward: pooled values, and the argmax, or None without `return_argmax`."""
-        shape = _shape_of(features, regions, pooling)
-        result = self._result(shape, features.dtype)
-        features, regions = self._one_of_alike(features, regions)
+        result = self._result(_shape_of(features, regions, pooling), features.dtype)
+        (features,), regions = self._one_of_alike([features], regions)
         argmax = self.engine.maximum(
             features, regions, pooling, result, return_argmax=return_argmax
         )
@@ -295,11 +243,16 @@ class Call:
             filled = check.output(self.library, shape, dtype, **self._arrays)
         return self.library.empty(shape, dtype) if filled is None else filled
 
-    def _one_of_alike(self, features: Array, regions: Regions) -> tuple[Array, Regions]:
+    def _one_of_alike(
+        self, features: Sequence[Array], regions: Regions
+    ) -> tuple[Sequence[Array], Regions]:
         """Return one image for many without cells: a plan on a host has an entry for each."""
-        if features.size > 0 or self.library is not NUMPY or features.shape[0] <= 1:
+        if self.library is not NUMPY or features[0].shape[0] <= 1:
             return features, regions
-        return features[:1], Regions(regions.boxes, np.minimum(regions.batch_indices, 0))
+        if any(maps.size > 0 for maps in features):
+            return features, regions
+        images = np.minimum(regions.batch_indices, 0)
+        return [maps[:1] for maps in features], regions._replace(batch_indices=images)
 
     def _filled(self, result: Array) -> Array:
         """Return the caller's `out`, filled, or the result where there is none."""

@@ -62,25 +62,13 @@ class Request(NamedTuple):
     moves_with_boxes : bool
         Whether pooled values follow the boxes, rather than jump from cell to cell.
     pooling : Pooling
-        What an engine is asked for; of a pyramid, for its first map.
-    scales : tuple of float
-        Of a pyramid: the scale of each map; otherwise empty.
+        What an engine is asked for.
     """
 
     operation: str
     columns: int
     moves_with_boxes: bool
     pooling: Pooling
-    scales: tuple[float, ...] = ()
-
-    @property
-    def poolings(self) -> list[Pooling]:
-        """What an engine is asked for, for each map."""
-        first = self.pooling
-        if not self.scales:
-            return [first]
-        definitions = (first.definition._replace(scale=scale) for scale in self.scales)
-        return [first._replace(definition=each) for each in definitions]
 
     @property
     def of_tangent(self) -> Request:
@@ -120,11 +108,11 @@ class RequestsOf:
         definition = self._definition(*(values[name] for name in self._placing))
         has_filling = op.filling is not None and op.filling in given
         filling = check.any_float(str(op.filling), given[str(op.filling)]) if has_filling else 0.0
-        pooling = Pooling(definition, size, layout, filling, self._rules)
+        pooling = Pooling(definition, size, layout, filling, self._rules, scales)
         if TRAITS[definition.name].kind == "points":
             check_sizes("features", shape, op.size, pooling)
         moves = definition.name in self._by_boxes
-        return Request(op.forward, op.columns, moves, pooling, scales)
+        return Request(op.forward, op.columns, moves, pooling)
 
 
 def _stars(parameters: list[inspect.Parameter]) -> list[str]:

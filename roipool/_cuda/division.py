@@ -80,7 +80,6 @@ class Sizes(NamedTuple):
     index_stride: int
     pooling: Pooling
     map_shapes: tuple[tuple[int, ...], ...]  # of each level
-    scales: tuple[float, ...]  # the same
     limits: Limits = Limits()
 
     @property

@@ -134,7 +134,7 @@ def call_of(sizes: Sizes, **fields: Any) -> Call:
         aligned=definition.aligned,
         levels=tuple(
             Level(shape[row], shape[column], scale)
-            for shape, scale in zip(sizes.map_shapes, sizes.scales, strict=True)
+            for shape, scale in zip(sizes.map_shapes, pooling.map_scales, strict=True)
         ),
     )
     return call._replace(**fields)
@@ -340,7 +340,7 @@ def argmax_kernel(sizes: Sizes, name: str) -> Launches:
 
 
 def assign_levels(sizes: Sizes) -> Launches:
-    """Return the launch that finds the level of each box; `scales` are areas."""
+    """Return the launch that finds the level of each box; scales are areas."""
     call = call_of(sizes)
     file = "assign_levels"
     return Launches(config_of(sizes, file, file, call, Grid(-(-call.boxes // THREADS), (THREADS,))))

@@ -72,7 +72,7 @@ def crop_and_resize(
             empty_value=check.any_float("extrapolation_value", extrapolation_value),
         )
         regions = check.crop_regions(boxes, box_ind, maps.shape[0], maps.dtype, _NAMES)
-        return call.average(maps, regions, pooling)
+        return call.average([maps], regions, pooling)
 
 
 def crop_and_resize_backward(

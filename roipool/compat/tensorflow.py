@@ -94,7 +94,7 @@ def crop_and_resize(
         )
         regions = check.crop_regions(boxes, box_indices, maps.shape[0], maps.dtype)
         conventions.check_finite(call, "boxes", check.swap_xy(regions.boxes))
-        return call.average(maps, regions, pooling)
+        return call.average([maps], regions, pooling)
 
 
 def crop_and_resize_backward(
@@ -177,4 +177,4 @@ def crop_and_resize_backward_boxes(
         regions = check.crop_regions(boxes, box_indices, maps.shape[0], maps.dtype)
         size = check.grad_output("grads", gradient, len(regions.boxes), maps.shape, "NHWC")
         pooling = Pooling(_BOX_GRADIENT, size, "NHWC")
-        return check.swap_xy(call.average_backward_boxes(gradient, maps, regions, pooling))
+        return check.swap_xy(call.average_backward_boxes(gradient, [maps], regions, pooling))

@@ -59,7 +59,7 @@ class Kernel(NamedTuple):
 
     def operand_roles(self, request: Request) -> list[str]:
         """Return the role of each operand."""
-        return [*_each_map(self.operands, request), *([LEVELS] if request.scales else [])]
+        return [*_each_map(self.operands, request), *([LEVELS] if request.pooling.scales else [])]
 
     def result_roles(self, request: Request) -> list[str]:
         """Return the role of each result."""
@@ -67,7 +67,7 @@ class Kernel(NamedTuple):
 
 
 def _each_map(roles: Sequence[str], request: Request) -> list[str]:
-    maps = max(len(request.scales), 1)
+    maps = len(request.pooling.map_scales)
     return [role for each in roles for role in (maps if each == MAPS else 1) * [each]]
 
 
@@ -162,7 +162,7 @@ def _totals(like: Sequence[Array], parts: Sequence[Sequence[Array]]) -> list[Any
 
 def _split(request: Request, values: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
     """Return the maps, and what comes after them."""
-    maps = max(len(request.scales), 1)
+    maps = len(request.pooling.map_scales)
     return values[:maps], values[maps:]
 
 

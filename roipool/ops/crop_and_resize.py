@@ -98,7 +98,7 @@ def crop_and_resize(
             check.any_float("extrapolation_value", extrapolation_value),
         )
         regions = check.crop_regions(boxes, box_indices, maps.shape[0], maps.dtype)
-        return call.average(maps, regions, pooling)
+        return call.average([maps], regions, pooling)
 
 
 @by_front_end
@@ -212,4 +212,4 @@ def crop_and_resize_backward_boxes(
         regions = check.crop_regions(boxes, box_indices, maps.shape[0], maps.dtype)
         size = check.grad_output("grad_output", gradient, len(regions.boxes), maps.shape, layout)
         pooling = Pooling(definition("bilinear"), size, layout)
-        return check.swap_xy(call.average_backward_boxes(gradient, maps, regions, pooling))
+        return check.swap_xy(call.average_backward_boxes(gradient, [maps], regions, pooling))

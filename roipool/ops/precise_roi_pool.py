@@ -92,7 +92,7 @@ def precise_roi_pool(
             definition(spatial_scale), check.size_pair("output_size", output_size), layout
         )
         regions = check.regions(rois, batch_indices, maps.shape[0], maps.dtype)
-        return call.average(maps, regions, pooling)
+        return call.average([maps], regions, pooling)
 
 
 @by_front_end
@@ -214,4 +214,4 @@ def precise_roi_pool_backward_rois(
         placed = definition(spatial_scale)
         regions = check.regions(rois, batch_indices, maps.shape[0], maps.dtype)
         size = check.grad_output("grad_output", gradient, len(regions.boxes), maps.shape, layout)
-        return call.average_backward_boxes(gradient, maps, regions, Pooling(placed, size, layout))
+        return call.average_backward_boxes(gradient, [maps], regions, Pooling(placed, size, layout))

@@ -162,7 +162,7 @@ def roi_align(
         if mode == "avg":
             if want_argmax:
                 raise ValueError("return_argmax must be False with mode='avg': an average has none")
-            return call.average(maps, regions, pooling)
+            return call.average([maps], regions, pooling)
         pooled, argmax = call.maximum(maps, regions, pooling, return_argmax=want_argmax)
         return (pooled, argmax) if want_argmax else pooled
 
@@ -315,4 +315,4 @@ def roi_align_backward_rois(
         placed = definition(spatial_scale, sampling_ratio, aligned)
         regions = check.regions(rois, batch_indices, maps.shape[0], maps.dtype)
         size = check.grad_output("grad_output", gradient, len(regions.boxes), maps.shape, layout)
-        return call.average_backward_boxes(gradient, maps, regions, Pooling(placed, size, layout))
+        return call.average_backward_boxes(gradient, [maps], regions, Pooling(placed, size, layout))

@@ -141,7 +141,7 @@ def roi_align_rotated(
         pooling = Pooling(placed, check.size_pair("output_size", output_size), layout)
         check_sizes("features", maps.shape, "output_size", pooling)
         regions = check.regions(rois, batch_indices, maps.shape[0], maps.dtype, check.ROTATED)
-        return call.average(maps, regions, pooling)
+        return call.average([maps], regions, pooling)
 
 
 @by_front_end
@@ -285,4 +285,4 @@ def roi_align_rotated_backward_rois(
         size = check.grad_output("grad_output", gradient, len(regions.boxes), maps.shape, layout)
         pooling = Pooling(placed, size, layout)
         check_sizes("features", maps.shape, "grad_output", pooling)
-        return call.average_backward_boxes(gradient, maps, regions, pooling)
+        return call.average_backward_boxes(gradient, [maps], regions, pooling)

@@ -90,7 +90,7 @@ def roi_average_pool(
             definition(spatial_scale), check.size_pair("output_size", output_size), layout
         )
         regions = check.regions(rois, batch_indices, maps.shape[0], maps.dtype)
-        return call.average(maps, regions, pooling)
+        return call.average([maps], regions, pooling)
 
 
 @by_front_end

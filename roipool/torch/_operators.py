@@ -157,7 +157,7 @@ class Family:
                 return pooled
         maps, regions, pooling, out = self._prepare(bridge, features, boxes, indices, settings)
         result = bridge.array(as_stored(out, pooling.layout == "NHWC"))
-        bridge.engine().average(maps, regions, pooling, result)
+        bridge.engine().average([maps], regions, pooling, result)
         return out
 
     def maximum(
@@ -182,7 +182,7 @@ class Family:
         """Return the maps, the regions, the request, and a tensor for the pooled values."""
         self.check("features", features, boxes, indices)
         last = is_channels_last(features)
-        pooling = _pooling(self, last, settings)
+        pooling = cached_pooling(self, last, settings)
         self._check_sizes(features.shape, pooling)
         shape = (boxes.shape[0], features.shape[1], *pooling.output_size)
         maps = map_array(bridge, features, last)
@@ -198,7 +198,7 @@ class Family:
             bridge, grad_output, boxes, indices, input_shape, channels_last, placing
         )
         result = map_array(bridge, out, channels_last)
-        bridge.engine().average_backward(gradient, regions, pooling, result)
+        bridge.engine().average_backward(gradient, regions, pooling, [result])
         return out
 
     def maximum_backward(
@@ -232,11 +232,11 @@ class Family:
         last = is_channels_last(features)
         maps, gradient = (map_array(bridge, each, last) for each in (features, grad_output))
         check.same_dtype("grad_output", gradient, "features", maps)
-        pooling = _pooling(self, last, (tuple(grad_output.shape[2:]), *placing))
+        pooling = cached_pooling(self, last, (tuple(grad_output.shape[2:]), *placing))
         self._check_sizes(features.shape, pooling)
         regions = self._regions(bridge, boxes, indices, features.shape[0], maps.dtype)
         check.grad_output("grad_output", gradient, len(regions.boxes), maps.shape, pooling.layout)
-        slopes = bridge.engine().average_backward_boxes(gradient, maps, regions, pooling)
+        slopes = bridge.engine().average_backward_boxes(gradient, [maps], regions, pooling)
         if self.op.boxes == "boxes":
             slopes = check.swap_xy(slopes)
         return self._in_columns_of(boxes, bridge.tensor(slopes).to(self.box_dtype(boxes, features)))
@@ -253,7 +253,7 @@ class Family:
         """Return the gradient, the regions, the request, and new maps for the result."""
         self.check("grad_output", grad_output, boxes, indices)
         shape = check.map_shape("input_shape", input_shape)
-        pooling = _pooling(self, channels_last, (tuple(grad_output.shape[2:]), *placing))
+        pooling = cached_pooling(self, channels_last, (tuple(grad_output.shape[2:]), *placing))
         self._check_sizes(shape, pooling)
         gradient = map_array(bridge, grad_output, channels_last)
         regions = self._regions(bridge, boxes, indices, shape[0], gradient.dtype)
@@ -360,7 +360,8 @@ def _no_half(numbers: Tensor) -> Tensor:
     return numbers.float() if numbers.dtype is torch.bfloat16 else numbers
 
 
-def _pooling(family: Family, channels_last: bool, settings: Settings) -> Pooling:
+def cached_pooling(family: Family, channels_last: bool, settings: Settings) -> Pooling:
+    """Return an engine's request for settings of the dispatcher's types."""
     return _cached_pooling(family, channels_last, hashable(settings))
 
 
