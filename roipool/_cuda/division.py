@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,6 +42,7 @@ STAGE_BYTES = 2**13 + 2**9
 # gradients are and its taps along both axes; of a box that reaches the tile its bins, also counted.
 TILE_SIDE = 8
 CHUNK_BINS = WARP
+MOST_TESTS = 4  # of boxes by each thread
 BYTES_OF_BIN = 8 + 2 * 16
 BYTES_OF_HIT = 24 + 8
 BYTES_OF_PLACE = 56
@@ -195,10 +197,11 @@ def _with_tiles(call: Call, rows: int, columns: int, lanes: int, pack: int = 1) 
     )
 
 
-def divide_tiles(call: Call, sizes: Sizes) -> tuple[Call, Grid, int]:
+def divide_tiles(call: Call, sizes: Sizes, vector_aligned: bool) -> tuple[Call, Grid, int]:
     """Divide the maps of an average's backward into tiles; also return the channels of a thread.
 
     The more, the less often blocks do what is the same for all channels, but the fewer they are.
+    For NHWC they are read and written as one piece, where all are aligned to it.
     """
     real, side = sizes.real.itemsize, TILE_SIDE
 
@@ -209,6 +212,8 @@ def divide_tiles(call: Call, sizes: Sizes) -> tuple[Call, Grid, int]:
     if real == 4 and call.channels > WARP:
         is_large = call.channels > 2 * WARP and with_pack(4).tasks >= sizes.limits.enough_tiles
         pack = 4 if is_large else 2
+    if sizes.channels_last:
+        pack = math.gcd(pack, call.channels) if vector_aligned else 1
     call = with_pack(pack)
     return call, Grid(call.tasks, (side * WARP,), bytes_of_tile(real, pack)), pack
 
@@ -218,7 +223,7 @@ def bytes_of_tile(real: int, pack: int) -> int:
     side, bins, threads = TILE_SIDE, CHUNK_BINS, TILE_SIDE * WARP
     weights = 2 * side * (bins + bins + 1)
     gradients = max(bins * (WARP + 1) * pack, threads * (side + 16 // real))
-    lists = threads * (BYTES_OF_BIN + BYTES_OF_HIT) + (side + 2) * BYTES_OF_NUMBER
+    lists = threads * (BYTES_OF_BIN + BYTES_OF_HIT) + MOST_TESTS * side * BYTES_OF_NUMBER
     return (weights + gradients) * real + lists + BYTES_OF_PLACE
 
 

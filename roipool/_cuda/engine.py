@@ -185,7 +185,9 @@ def average_backward(
 ) -> None:
     """Write the gradient of an average with respect to each of the maps."""
     if any(out.size for out in outs):
-        kernels = kernels_for(launch.average_backward, sizes_of_maps(outs, regions, pooling))
+        sizes = sizes_of_maps(outs, regions, pooling)
+        aligned = are_vector_aligned(pooling, grad_output, *outs)
+        kernels = kernels_for(launch.average_backward, sizes, aligned)
         run(kernels, regions, grad_output, outs[0], maps=outs)
 
 

@@ -249,8 +249,8 @@ def average(sizes: Sizes, vector_aligned: bool) -> Launches:
     return planned_by_blocks(sizes, TAPS, file, file, call, grid, pack=pack)
 
 
-def average_backward(sizes: Sizes) -> Launches:
-    """Return the launches of an average backward."""
+def average_backward(sizes: Sizes, vector_aligned: bool) -> Launches:
+    """Return the launches of an average backward; `vector_aligned`: to 16 bytes."""
     call = call_of(sizes)
     if is_pointwise(sizes):
         call, grid = divide_maps(call, sizes, sizes.real.itemsize)
@@ -260,7 +260,7 @@ def average_backward(sizes: Sizes) -> Launches:
             call.boxes * BYTES_OF_REGION,
             config_of(sizes, file, "plan_regions", call, threads),
         )
-    call, grid, pack = divide_tiles(call, sizes)
+    call, grid, pack = divide_tiles(call, sizes, vector_aligned)
     return planned_before(sizes, BIN_TAPS, "average_backward", call, grid, pack=pack)
 
 

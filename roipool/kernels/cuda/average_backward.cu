@@ -13,8 +13,9 @@ namespace roipool {
 const int tile_side = 8;  // cells; as in _cuda/division.py, like the two that follow
 const int warps = tile_side;
 const int chunk_bins = warp_size;
-// Boxes that are tested at once, hits that are listed, bins that are described: one of each thread.
+// Hits that are listed at once, bins that are described: one of each thread.
 const int at_once = warps * warp_size;
+const int most_tests = 4;  // of boxes by each thread, at once
 const int channels_of_block = warp_size * pack;
 // From one bin's gradients to the next one's: bins and channels lie in different banks.
 const int pitch = channels_of_block + pack;
@@ -72,37 +73,58 @@ struct Shared {
   TapsOfBin rows[at_once], columns[at_once];
   wide_int bins_up_to[at_once];  // of a hit: bins of it and of those before
   Hit hits[at_once];
-  int hits_of_warp[warps];
-  int is_packed;  // gradients can be loaded a pack at a time (NHWC)
+  int hits_of_warp[most_tests][warps];
   Place tile;
 };
 
 // ---- The boxes that reach a tile, and their bins
 
-// Lists more boxes that reach the tile, in their order, from `first` on; returns the first that has
-// not been tested.
-__device__ inline int list_hits(const Call& call, char* scratch, int first, Shared& shared,
+// Tests boxes from `first` on, `tests` by each thread, whose loads are then on their way together;
+// lists those that reach the tile, in their order. Returns how many boxes it has dealt with: fewer
+// where the list has no room for the hits of more.
+template <int tests>
+__device__ inline int list_some(const Call& call, char* scratch, int first, Shared& shared,
                                 int& hits) {
-  const int warp = warp_of_thread(), lane = lane_of_thread();
-  for (hits = 0; first < call.boxes; first += at_once) {
-    const int box = first + static_cast<int>(threadIdx.x);
-    const bool is_hit = box < call.boxes &&
-                        reaches(*plan_in_scratch<BinTaps>(scratch, call, box).head, shared.tile);
-    const unsigned votes = __ballot_sync(~0u, is_hit);
-    __syncthreads();  // all have used the numbers before
-    if (lane == 0) shared.hits_of_warp[warp] = __popc(votes);
-    __syncthreads();
-    int number = hits;
-    int before = hits;
+  const int warp = warp_of_thread(), lane = lane_of_thread(), boxes = static_cast<int>(call.boxes);
+  const int box = first + static_cast<int>(threadIdx.x);
+  unsigned votes[tests];
+#pragma unroll
+  for (int test = 0; test < tests; ++test) {
+    const int other = box + test * at_once;
+    const PlanHead head = *head_in_scratch(scratch, minimum(other, boxes - 1));
+    votes[test] = __ballot_sync(~0u, (other < boxes) & reaches(head, shared.tile));
+  }
+  __syncthreads();  // all have used the numbers before
+  for (int test = 0; test < tests; ++test) {
+    if (lane == 0) shared.hits_of_warp[test][warp] = __popc(votes[test]);
+  }
+  __syncthreads();
+#pragma unroll
+  for (int test = 0; test < tests; ++test) {
+    int number = hits, before = hits;
     for (int other = 0; other < warps; ++other) {
-      if (other < warp) before += shared.hits_of_warp[other];
-      number += shared.hits_of_warp[other];
+      if (other < warp) before += shared.hits_of_warp[test][other];
+      number += shared.hits_of_warp[test][other];
     }
-    if (number > at_once) break;
-    if (is_hit) {
-      shared.hits[before + __popc(votes & ((1u << lane) - 1))].box = box;
+    if (number > at_once) return test * at_once;
+    if (votes[test] >> lane & 1) {
+      const int earlier = __popc(votes[test] & ((1u << lane) - 1));
+      shared.hits[before + earlier].box = box + test * at_once;
     }
     hits = number;
+  }
+  return tests * at_once;
+}
+
+// Lists boxes that reach the tile, in their order, from `first` on, as many as there is room for;
+// returns the first that it has not dealt with.
+__device__ inline int list_hits(const Call& call, char* scratch, int first, Shared& shared,
+                                int& hits) {
+  const int boxes = static_cast<int>(call.boxes);
+  int done = at_once;
+  for (hits = 0; first < boxes && done > 0; first += done) {
+    done = boxes - first > at_once ? list_some<most_tests>(call, scratch, first, shared, hits)
+                                   : list_some<1>(call, scratch, first, shared, hits);
   }
   return first;
 }
@@ -218,7 +240,7 @@ struct Staged {
 // (NCHW), or of all channels of some bins (NHWC).
 struct Load {
   static const int packs = chunk_bins / warps;
-  Storage gradients[packs][pack];
+  Items<Storage, pack> gradients[packs];
   Tap down, along;
 
   static __device__ int bin_of_taps() { return static_cast<int>(threadIdx.x) / tile_side; }
@@ -243,15 +265,9 @@ struct Load {
     grad_output += channel_of_lane(shared.tile, lane_of_thread());
 #pragma unroll
     for (int p = 0; p < packs; ++p) {
-      const int bin = warp_of_thread() + p * warps;
-      if (bin >= chunk.bins) break;
-      const Storage* from = grad_output + shared.gradients_at[chunk.first + bin];
-      if (shared.is_packed) {
-        const Items<Storage, pack> items = *reinterpret_cast<const Items<Storage, pack>*>(from);
-        for (int c = 0; c < pack; ++c) gradients[p][c] = items.item[c];
-      } else {
-        for (int c = 0; c < pack; ++c) gradients[p][c] = from[c];
-      }
+      const int bin = chunk.first + minimum(warp_of_thread() + p * warps, chunk.bins - 1);
+      gradients[p] =
+          *reinterpret_cast<const Items<Storage, pack>*>(grad_output + shared.gradients_at[bin]);
     }
   }
   __device__ void load_channels(const Call& call, const Shared& shared, const Storage* grad_output,
@@ -264,7 +280,7 @@ struct Load {
       const Storage* from =
           grad_output + channel_of_lane(shared.tile, warp_of_thread() * packs + p) * step;
       for (int c = 0; c < pack; ++c) {
-        gradients[p][c] = *from;
+        gradients[p].item[c] = *from;
         from += step;
       }
     }
@@ -276,7 +292,7 @@ struct Load {
       const int bin = channels_last ? warp_of_thread() + p * warps : lane_of_thread();
       const int channel = (channels_last ? lane_of_thread() : warp_of_thread() * packs + p) * pack;
       Items<Value, pack> values;
-      for (int c = 0; c < pack; ++c) values.item[c] = compute_value(gradients[p][c]);
+      for (int c = 0; c < pack; ++c) values.item[c] = compute_value(gradients[p].item[c]);
       *reinterpret_cast<Items<Value, pack>*>(shared.gradients + bin * pitch + channel) = values;
     }
     put_down(shared, down, weights);
@@ -362,18 +378,13 @@ struct RowSums {
   }
   __device__ void write_cells(const Place& tile, Storage* row, wide_int step) const {
     const int cells = static_cast<int>(tile.right - tile.left);
-    const bool is_packed = tile.channels % pack == 0 && is_aligned<pack>(row) && step % pack == 0;
     row += channel_of_lane(tile, lane_of_thread());
 #pragma unroll
     for (int x = 0; x < tile_side; ++x) {
       if (x >= cells) return;
       Items<Storage, pack> items;
       for (int c = 0; c < pack; ++c) store_value(sums[x][c], &items.item[c]);
-      if (is_packed) {
-        *reinterpret_cast<Items<Storage, pack>*>(row) = items;
-      } else {
-        for (int c = 0; c < pack; ++c) row[c] = items.item[c];
-      }
+      *reinterpret_cast<Items<Storage, pack>*>(row) = items;
       row += step;
     }
   }
@@ -465,10 +476,7 @@ extern "C" __global__ void __launch_bounds__(256, 3)
   Shared& shared = *reinterpret_cast<Shared*>(roipool_shared_memory);
   for (wide_int task = blockIdx.x; task < call.tasks; task += gridDim.x) {
     // In shared memory rather than in registers, which are few.
-    if (threadIdx.x == 0) {
-      shared.tile = place_of_task(call, task);
-      shared.is_packed = call.channels % pack == 0 && is_aligned<pack>(grad_output);
-    }
+    if (threadIdx.x == 0) shared.tile = place_of_task(call, task);
     __syncthreads();
     RowSums row = {};
     for (int first = 0; first < call.boxes;) {

@@ -120,12 +120,14 @@ struct BoxPlan {
   __device__ const Entry* entries(const Bin& bin) const { return all_entries + bin.begin; }
 };
 
-// As a planning kernel leaves it in scratch memory.
+// As a planning kernel leaves them in scratch memory: the heads of all boxes, then what follows.
+__device__ inline PlanHead* head_in_scratch(char* scratch, wide_int box) {
+  return reinterpret_cast<PlanHead*>(scratch) + box;
+}
 template <typename Kind>
 __device__ inline BoxPlan<Kind> plan_in_scratch(char* scratch, const Call& call, wide_int box) {
-  PlanHead* head =
-      reinterpret_cast<PlanHead*>(scratch + box * (call.plan_bytes + sizeof(PlanHead)));
-  return {head, reinterpret_cast<char*>(head + 1), call};
+  char* plans = reinterpret_cast<char*>(head_in_scratch(scratch, call.boxes));
+  return {head_in_scratch(scratch, box), plans + box * call.plan_bytes, call};
 }
 
 __device__ inline Axis<Value> axis_of_box(const Boxes& boxes, const Call& call, bool vertical,
