@@ -329,83 +329,105 @@ __device__ inline void clear(Weights& weights) {
   }
 }
 
-// ---- A warp's sums: those of a row of cells
+// ---- A warp's sums: those of half of a row of cells, and of the other half of another row
 
-struct RowSums {
-  Value sums[tile_side][pack];
+// The bins of a chunk read neighbouring rows: so that all warps have some of them to add.
+const int half = tile_side / 2;
+__device__ inline int row_of_half(int number) {
+  return (warp_of_thread() + number * half) % tile_side;
+}
 
+struct Sums {
+  Value sums[2][half][pack];
+
+  // Adds the bins of a chunk.
+  __device__ void add_chunk(const Shared& shared, const Weights& weights) {
+#pragma unroll
+    for (int number = 0; number < 2; ++number) {
+      const Value* down = weights.down[row_of_half(number)];
+      const Value* gradients = shared.gradients + lane_of_thread() * pack;
+      const int lane = lane_of_thread();
+      bool reads = false;
+      for (int x = 0; x < half; ++x) reads |= weights.along[lane][number * half + x] != Value(0);
+      for (unsigned left = __ballot_sync(~0u, reads & (down[lane] != Value(0))); left != 0;
+           left &= left - 1) {
+        const int bin = __ffs(static_cast<int>(left)) - 1;
+        add_bin(number, weights.along[bin] + number * half, down[bin], gradients + bin * pitch);
+      }
+    }
+  }
   // Without a branch for each weight, which would take longer than what it saves.
-  __device__ void add_bin(const Value* weights, Value row_weight, const Value* gradients) {
-    Value along[tile_side];
-    for (int x = 0; x < tile_side; ++x) along[x] = weights[x];
+  __device__ void add_bin(int number, const Value* weights, Value row_weight,
+                          const Value* gradients) {
+    const Items<Value, half> along = *reinterpret_cast<const Items<Value, half>*>(weights);
     const Items<Value, pack> packed = *reinterpret_cast<const Items<Value, pack>*>(gradients);
     for (int c = 0; c < pack; ++c) {
       const Value scaled = row_weight * packed.item[c];
 #pragma unroll
-      for (int x = 0; x < tile_side; ++x) {
-        const Value sum = multiply_add(along[x], scaled, sums[x][c]);
-        if (along[x] != Value(0)) sums[x][c] = sum;
+      for (int x = 0; x < half; ++x) {
+        Value& sum = sums[number][x][c];
+        const Value more = multiply_add(along.item[x], scaled, sum);
+        if (along.item[x] != Value(0)) sum = more;
       }
-    }
-  }
-
-  // Adds the bins of a chunk.
-  __device__ void add_chunk(const Shared& shared, const Weights& weights) {
-    const Value* row_weights = weights.down[warp_of_thread()];
-    const Value* gradients = shared.gradients + lane_of_thread() * pack;
-    for (unsigned left = __ballot_sync(~0u, row_weights[lane_of_thread()] != Value(0)); left != 0;
-         left &= left - 1) {
-      const int bin = __ffs(static_cast<int>(left)) - 1;
-      add_bin(weights.along[bin], row_weights[bin], gradients + bin * pitch);
     }
   }
 
   // Neighbouring threads write neighbouring elements: channels of a cell, or cells of a channel,
-  // which the lanes exchange in shared memory.
+  // which the block's threads exchange in shared memory.
   __device__ void write(const Call& call, const Place& tile, Storage* maps, Value* exchange) const {
     const Map<Storage> map(call, maps, tile.image);
     const Strides& strides = map.strides;
-    const wide_int y = tile.top + warp_of_thread();
-    if (y >= tile.bottom) return;
-    Storage* row = map.cells + tile.first_channel * strides.channel + y * strides.row +
-                   tile.left * strides.column;
+    Storage* corner = map.cells + tile.first_channel * strides.channel + tile.top * strides.row +
+                      tile.left * strides.column;
     if (channels_last) {
-      write_cells(tile, row, strides.column);
+      write_cells(tile, corner, strides);
     } else {
-      write_channels(tile, row, strides.channel,
-                     exchange + warp_of_thread() * warp_size * exchange_pitch);
+      write_channels(tile, corner, strides, exchange);
     }
   }
-  __device__ void write_cells(const Place& tile, Storage* row, wide_int step) const {
-    const int cells = static_cast<int>(tile.right - tile.left);
-    row += channel_of_lane(tile, lane_of_thread());
+  __device__ void write_cells(const Place& tile, Storage* corner, const Strides& strides) const {
+    corner += channel_of_lane(tile, lane_of_thread());
 #pragma unroll
-    for (int x = 0; x < tile_side; ++x) {
-      if (x >= cells) return;
-      Items<Storage, pack> items;
-      for (int c = 0; c < pack; ++c) store_value(sums[x][c], &items.item[c]);
-      *reinterpret_cast<Items<Storage, pack>*>(row) = items;
-      row += step;
+    for (int number = 0; number < 2; ++number) {
+      const int row = row_of_half(number);
+      if (tile.top + row >= tile.bottom) continue;
+      Storage* to = corner + row * strides.row + number * half * strides.column;
+#pragma unroll
+      for (int x = 0; x < half; ++x) {
+        if (tile.left + number * half + x >= tile.right) break;
+        Items<Storage, pack> items;
+        for (int c = 0; c < pack; ++c) store_value(sums[number][x][c], &items.item[c]);
+        *reinterpret_cast<Items<Storage, pack>*>(to) = items;
+        to += strides.column;
+      }
     }
   }
-  __device__ void write_channels(const Place& tile, Storage* row, wide_int step,
+  __device__ void write_channels(const Place& tile, Storage* corner, const Strides& strides,
                                  Value* exchange) const {
+    const int lane = lane_of_thread(), row = warp_of_thread();
+    const wide_int step = strides.channel;
+    corner += row * strides.row;
+    const bool is_inside = tile.top + row < tile.bottom;
     const bool is_whole = tile.right - tile.left == tile_side && step % piece == 0 &&
-                          is_aligned<piece>(row);
-    Items<Value, piece>* own =
-        reinterpret_cast<Items<Value, piece>*>(exchange + lane_of_thread() * exchange_pitch);
+                          is_aligned<piece>(corner);
+    const Value* others = exchange + row * warp_size * exchange_pitch;
 #pragma unroll
     for (int c = 0; c < pack; ++c) {
 #pragma unroll
-      for (int x = 0; x < tile_side; ++x) own[x / piece].item[x % piece] = sums[x][c];
-      __syncwarp();
-      if (is_whole) {
-        write_exchanged<piece>(tile, row, step, exchange);
-      } else {
-        write_exchanged<1>(tile, row, step, exchange);
+      for (int number = 0; number < 2; ++number) {
+        Value* own = exchange + (row_of_half(number) * warp_size + lane) * exchange_pitch;
+        Items<Value, half> cells;
+        for (int x = 0; x < half; ++x) cells.item[x] = sums[number][x][c];
+        *reinterpret_cast<Items<Value, half>*>(own + number * half) = cells;
       }
-      row += step;
-      __syncwarp();
+      __syncthreads();
+      if (is_inside && is_whole) {
+        write_exchanged<piece>(tile, corner, step, others);
+      } else if (is_inside) {
+        write_exchanged<1>(tile, corner, step, others);
+      }
+      corner += step;
+      __syncthreads();
     }
   }
   // `number` cells at once, of one of the channels of each lane.
@@ -435,7 +457,7 @@ struct RowSums {
 
 // Adds the bins of the hits that are listed, of which the sums have none yet.
 __device__ inline void add_hits(const Call& call, char* scratch, Shared& shared, int hits,
-                                const Storage* grad_output, RowSums& row) {
+                                const Storage* grad_output, Sums& sums) {
   find_bins(call, scratch, shared, hits);
   const wide_int& bins = shared.bins_up_to[hits - 1];
   for (wide_int first = 0; first < bins; first += at_once) {
@@ -449,7 +471,7 @@ __device__ inline void add_hits(const Call& call, char* scratch, Shared& shared,
       const Staged chunk = {begin, minimum(described - begin, chunk_bins)};
       const bool is_more = chunk.bins > 0;
       if (is_more) load.begin(call, shared, grad_output, chunk);
-      if (begin > 0) row.add_chunk(shared, shared.weights[next ^ 1]);
+      if (begin > 0) sums.add_chunk(shared, shared.weights[next ^ 1]);
       __syncthreads();  // all have used the chunk before, and weights are 0
       if (!is_more) break;
       load.end(shared, chunk, shared.weights[next]);
@@ -478,13 +500,13 @@ extern "C" __global__ void __launch_bounds__(256, 3)
     // In shared memory rather than in registers, which are few.
     if (threadIdx.x == 0) shared.tile = place_of_task(call, task);
     __syncthreads();
-    RowSums row = {};
+    Sums sums = {};
     for (int first = 0; first < call.boxes;) {
       int hits;
       first = list_hits(call, scratch, first, shared, hits);
-      if (hits > 0) add_hits(call, scratch, shared, hits, grad_output, row);
+      if (hits > 0) add_hits(call, scratch, shared, hits, grad_output, sums);
     }
-    row.write(call, shared.tile, grad_features, shared.gradients);
+    sums.write(call, shared.tile, grad_features, shared.gradients);
     __syncthreads();
   }
 }

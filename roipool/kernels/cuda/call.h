@@ -21,7 +21,7 @@ typedef ROIPOOL_OFFSET Offset;  // into one image: int or wide_int
 
 // Elements that lie side by side, read or written at once.
 template <typename T, int number>
-struct alignas(sizeof(T) * number) Items {
+struct alignas(sizeof(T) * number < 16 ? sizeof(T) * number : 16) Items {
   T item[number];
 };
 template <int number, typename T>
