@@ -181,7 +181,8 @@ void take_time(Warp& warp, const Instruction& instruction) {
   for (int n = cost.results; n < 8; ++n) wait_for(instruction.operands[n]);
   const f64 end = begin + (machine.missed ? machine.miss_latency : cost.latency);
   for (int n = 0; n < cost.results; ++n) warp.ready[instruction.operands[n]] = end;
-  warp.latest = std::max(warp.latest, cost.results ? begin : end);
+  // What is no instruction of the machine, a move, waits where its result is used.
+  if (cost.slots > 0) warp.latest = std::max(warp.latest, cost.results ? begin : end);
   warp.slots += cost.slots;
   warp.block->timing.slots += cost.slots;
 }
