@@ -7,6 +7,7 @@ instructions there, a division some ten to forty, a move mostly none.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -72,12 +73,38 @@ def cost_of(opcode: str) -> Cost:
 def costs_of(entry: Entry) -> HostArray:
     """Return the cost of each instruction of a kernel; loads take as long as from L1."""
     costs = np.zeros(len(entry.code), COST)
+    predicated = predicates_of(entry)
     starts = {0, *entry.labels.values()}
     starts |= {place + 1 for place, source in enumerate(entry.code) if source.ends_block}
     for place, source in enumerate(entry.code):
-        slots, latency = cost_of(source.opcode)
+        slots, latency = FREE if place in predicated else cost_of(source.opcode)
         costs[place] = slots, latency, results_of(source), place in starts
     return costs
+
+
+def predicates_of(entry: Entry) -> set[int]:
+    """Return the places of selections that are none on a GPU.
+
+    Where one keeps a register or takes the result of arithmetic that nothing else needs, the
+    assembler lets the arithmetic write the register, under a predicate.
+    """
+    uses, written = Counter[str](), {}
+    for place, source in enumerate(entry.code):
+        operands = re.findall(r"%\w+", " ".join(source.arguments))
+        count = results_of(source)
+        uses.update(operands[count:])
+        written.update(dict.fromkeys(operands[:count], place))
+    found = set()
+    for place, source in enumerate(entry.code):
+        if not source.opcode.startswith("selp."):
+            continue
+        result, first, second, _ = source.arguments
+        other = second if first == result else first
+        maker = written.get(other)
+        if result in (first, second) and uses[other] == 1 and maker is not None:
+            if re.match(r"(add|sub|mul|mad|fma)\.", entry.code[maker].opcode):
+                found.add(place)
+    return found
 
 
 def results_of(source: Source) -> int:
