@@ -214,7 +214,10 @@ def planned_before(
     """Return the launches of a planning of all boxes, a block for each, and of an engine."""
     call = with_plan(call, kind, sizes, capacity)
     threads = min(up(call.rows.bins + call.columns.bins, WARP), THREADS)
-    plans = Grid(call.boxes, (threads,), BYTES_OF_HEAD)
+    shared = BYTES_OF_HEAD + call.plan_bytes
+    if shared > sizes.limits.shared_bytes:
+        shared, defines = BYTES_OF_HEAD, {"plan_is_shared": 0, **defines}
+    plans = Grid(call.boxes, (threads,), shared)
     return Launches(
         config_of(sizes, file, file, call, grid, **defines),
         call.boxes * (BYTES_OF_HEAD + call.plan_bytes),

@@ -455,6 +455,30 @@ struct Sums {
   }
 };
 
+// Of a tile that no box reaches (NCHW): a thread writes `piece` cells of a row, of some channels.
+__device__ inline void write_zeros(const Call& call, const Place& tile, Storage* maps) {
+  const Map<Storage> map(call, maps, tile.image);
+  const int pieces = tile_side / piece, rows_at_once = at_once / pieces;
+  const int thread = static_cast<int>(threadIdx.x);
+  const wide_int x = tile.left + thread % pieces * piece;
+  const wide_int y = tile.top + thread / pieces % tile_side;
+  if (y >= tile.bottom) return;
+  const int channels_at_once = rows_at_once / tile_side;
+  const int channels = tile.channels, first = thread / pieces / tile_side;
+  const wide_int step = map.strides.channel;
+  Storage* to = map.cells + (tile.first_channel + first) * step + y * map.strides.row + x;
+  const int cells = static_cast<int>(tile.right - x);
+  const bool is_whole = cells >= piece && step % piece == 0 && is_aligned<piece>(to);
+  for (int channel = first; channel < channels; channel += channels_at_once) {
+    if (is_whole) {
+      *reinterpret_cast<Items<Storage, piece>*>(to) = {};
+    } else {
+      for (int i = 0; i < minimum(cells, piece); ++i) to[i] = {};
+    }
+    to += channels_at_once * step;
+  }
+}
+
 // Adds the bins of the hits that are listed, of which the sums have none yet.
 __device__ inline void add_hits(const Call& call, char* scratch, Shared& shared, int hits,
                                 const Storage* grad_output, Sums& sums) {
@@ -501,12 +525,19 @@ extern "C" __global__ void __launch_bounds__(256, 3)
     if (threadIdx.x == 0) shared.tile = place_of_task(call, task);
     __syncthreads();
     Sums sums = {};
+    bool is_reached = false;
     for (int first = 0; first < call.boxes;) {
       int hits;
       first = list_hits(call, scratch, first, shared, hits);
-      if (hits > 0) add_hits(call, scratch, shared, hits, grad_output, sums);
+      if (hits == 0) continue;
+      is_reached = true;
+      add_hits(call, scratch, shared, hits, grad_output, sums);
     }
-    sums.write(call, shared.tile, grad_features, shared.gradients);
+    if (is_reached || channels_last) {
+      sums.write(call, shared.tile, grad_features, shared.gradients);
+    } else {
+      write_zeros(call, shared.tile, grad_features);
+    }
     __syncthreads();
   }
 }

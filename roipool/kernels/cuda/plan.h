@@ -130,14 +130,23 @@ __device__ inline BoxPlan<Kind> plan_in_scratch(char* scratch, const Call& call,
   return {head_in_scratch(scratch, box), plans + box * call.plan_bytes, call};
 }
 
-__device__ inline Axis<Value> axis_of_box(const Boxes& boxes, const Call& call, bool vertical,
-                                          wide_int box, wide_int image) {
-  const AxisCall& axis = vertical ? call.rows : call.columns;
-  const Level& level = call.levels[level_of_image(call, image)];
+// Where a box begins and ends along an axis.
+struct Ends {
+  Value low, high;
+};
+__device__ inline Ends ends_of_box(const Boxes& boxes, const Call& call, bool vertical,
+                                   wide_int box) {
   const Value* low =
       boxes.corners + box * call.box_stride + (vertical ? call.coordinate_stride : 0);
-  return {low[0],
-          low[2 * call.coordinate_stride],
+  return {low[0], low[2 * call.coordinate_stride]};
+}
+
+__device__ inline Axis<Value> axis_of_box(const Ends& ends, const Call& call, bool vertical,
+                                          wide_int image) {
+  const AxisCall& axis = vertical ? call.rows : call.columns;
+  const Level& level = call.levels[level_of_image(call, image)];
+  return {ends.low,
+          ends.high,
           Value(level.scale),
           image < 0 ? 0 : (vertical ? level.rows : level.columns),
           static_cast<int>(axis.bins),
@@ -193,7 +202,9 @@ __device__ inline void plan_box(const Boxes& boxes, const Call& call, wide_int b
                                 const Bins& bins, const BoxPlan<Kind>& plan) {
   const int thread = static_cast<int>(threadIdx.x + threadIdx.y * blockDim.x);
   const wide_int all = bins.rows + bins.columns;
-  const wide_int image = thread < all ? image_of_box(boxes, call, box) : -1;
+  // Of its first bin; loaded while the image is.
+  Ends ends = ends_of_box(boxes, call, thread < bins.rows, box);
+  const wide_int image = image_of_box(boxes, call, box);
   __syncthreads();
   if (thread == 0) {
     const AxisHead empty = {{after_all_cells, 0}, 0};
@@ -206,24 +217,37 @@ __device__ inline void plan_box(const Boxes& boxes, const Call& call, wide_int b
     const bool vertical = item < bins.rows;
     wide_int bin = vertical ? bins.first_row + item : bins.first_column + item - bins.rows;
     if (!vertical && bin >= call.columns.bins) bin -= call.columns.bins;
+    if (item != thread) ends = ends_of_box(boxes, call, vertical, box);
     (vertical ? plan.rows : plan.columns)[bin] = plan_bin<Kind>(
-        axis_of_box(boxes, call, vertical, box, image), static_cast<int>(bin), plan.all_entries,
+        axis_of_box(ends, call, vertical, image), static_cast<int>(bin), plan.all_entries,
         vertical ? 0 : row_entries, row_entries + (vertical ? 0 : column_entries),
         vertical ? plan.head->rows : plan.head->columns);
   }
   __syncthreads();
 }
 
-// Of a planning kernel: plans all boxes, a block each in turn, into scratch memory.
+template <typename T>
+__device__ inline void copy(const T* from, wide_int number, T* to) {
+  for (wide_int i = threadIdx.x; i < number; i += blockDim.x) to[i] = from[i];
+}
+
+// Of a planning kernel: plans all boxes, a block each in turn, into scratch memory; in shared memory
+// first where there is room.
 template <typename Kind>
 __device__ inline void plan_boxes(const Boxes& boxes, char* scratch, const Call& call) {
   PlanHead* head = reinterpret_cast<PlanHead*>(roipool_shared_memory);
   for (wide_int box = blockIdx.x; box < call.boxes; box += gridDim.x) {
-    BoxPlan<Kind> plan = plan_in_scratch<Kind>(scratch, call, box);
-    PlanHead* kept = plan.head;
-    plan.head = head;
+    const BoxPlan<Kind> kept = plan_in_scratch<Kind>(scratch, call, box);
+    char* memory = reinterpret_cast<char*>(plan_is_shared ? static_cast<void*>(head + 1) : kept.rows);
+    const BoxPlan<Kind> plan(head, memory, call);
     plan_box(boxes, call, box, all_bins(call), plan);
-    if (threadIdx.x == 0) *kept = *head;
+    if (threadIdx.x == 0) *kept.head = *head;
+    if (!plan_is_shared) continue;
+    copy(plan.rows, call.rows.bins + call.columns.bins, kept.rows);
+    const wide_int room = call.rows.capacity;
+    copy(plan.all_entries, minimum<wide_int>(head->rows.used, room), kept.all_entries);
+    copy(plan.all_entries + room, minimum<wide_int>(head->columns.used, call.columns.capacity),
+         kept.all_entries + room);
   }
 }
 
