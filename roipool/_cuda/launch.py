@@ -48,10 +48,12 @@ class PlanKind(NamedTuple):
     name: str
     bin: int
     entry: dict[int, int]
+    beside: int = 0  # bytes that a planning kernel keeps of a box beside its plan
 
 
+BYTES_OF_REACH = 16
 TAPS = PlanKind("taps", 8, {4: 8, 8: 16})
-BIN_TAPS = PlanKind("bin_taps", 16, {4: 8, 8: 16})
+BIN_TAPS = PlanKind("bin_taps", 16, {4: 8, 8: 16}, BYTES_OF_REACH)
 SLOPED_TAPS = PlanKind("sloped_taps", 8, {4: 16, 8: 32})
 SAMPLES = PlanKind("samples", 24, {4: 24, 8: 40})
 CELLS = PlanKind("cells", 24, {4: 0, 8: 0})
@@ -220,7 +222,7 @@ def planned_before(
     plans = Grid(call.boxes, (threads,), shared)
     return Launches(
         config_of(sizes, file, file, call, grid, **defines),
-        call.boxes * (BYTES_OF_HEAD + call.plan_bytes),
+        call.boxes * (BYTES_OF_HEAD + call.plan_bytes + kind.beside),
         config_of(sizes, file, f"plan_{kind.name}", call, plans, **defines),
     )
 

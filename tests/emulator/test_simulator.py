@@ -101,6 +101,24 @@ def test_halves_of_numbers(cupy: Any) -> None:
     np.testing.assert_array_equal(high.get(), first.astype(np.int16) + 2 * second)
 
 
+def test_words_of_numbers(cupy: Any) -> None:
+    first, second = np.arange(32, dtype=np.int32) * -2047, np.arange(32, dtype=np.int32) * 5
+    packed, sums = cupy.zeros(64, np.int32), cupy.zeros(32, np.int32)
+    body = """
+        long long both;
+        int low, high;
+        asm("mov.b64 %0, {%1, %2};" : "=l"(both) : "r"(a[threadIdx.x]), "r"(b[threadIdx.x]));
+        asm("mov.b64 {%0, %1}, %2;" : "=r"(low), "=r"(high) : "l"(both));
+        reinterpret_cast<long long*>(c)[threadIdx.x] = both;
+        d[threadIdx.x] = low + 2 * high;
+    """
+    arrays = cupy.asarray(first), cupy.asarray(second), packed, sums
+    run(cupy, body, *arrays, element="int")
+    both = second.astype(np.int64) << 32 | first.view(np.uint32)
+    np.testing.assert_array_equal(packed.get().view(np.int64), both)
+    np.testing.assert_array_equal(sums.get(), first + 2 * second)
+
+
 def test_small_numbers_are_flushed_as_on_a_gpu(cupy: Any) -> None:
     numbers, result = np.float32([1e-39, -1e-39, 2e-38, 1e-45]), cupy.zeros(4, np.float32)
     run(cupy, "b[threadIdx.x] = a[threadIdx.x] * 1.5f;", cupy.asarray(numbers), result, threads=4)

@@ -36,6 +36,37 @@ struct BinTaps : Taps {
   }
 };
 
+// Which tiles a box reaches, in rows and columns of tiles; short, for each tile reads that of all
+// boxes. Tiles beyond the 65,535th are taken for that one: such boxes then have no bin there.
+struct alignas(16) Reach {
+  wide_int image;
+  unsigned short top, bottom, left, right;  // half-open; an empty window's is empty, too
+
+  static __device__ unsigned short tile_of_cell(wide_int cell) {
+    return static_cast<unsigned short>(minimum<wide_int>(cell / tile_side, 65534));
+  }
+  __device__ void set(const PlanHead& head) {
+    image = head.image;
+    top = tile_of_cell(head.rows.window.first);
+    bottom = tile_of_cell(head.rows.window.last - 1) + 1;
+    left = tile_of_cell(head.columns.window.first);
+    right = tile_of_cell(head.columns.window.last - 1) + 1;
+  }
+  // All is looked at, for loads to be on their way at once.
+  __device__ bool includes(const Place& tile) const {
+    const int row = tile_of_cell(tile.top), column = tile_of_cell(tile.left);
+    return (image == tile.image) & (row >= top) & (row < bottom) & (column >= left) &
+           (column < right);
+  }
+};
+static_assert(sizeof(Reach) == 16, "BYTES_OF_REACH in launch.py");
+
+// After the plans.
+__device__ inline Reach* reach_in_scratch(char* scratch, const Call& call, wide_int box) {
+  char* after = scratch + call.boxes * (call.plan_bytes + sizeof(PlanHead));
+  return reinterpret_cast<Reach*>(after) + box;
+}
+
 // ---- Shared memory
 
 
@@ -91,8 +122,8 @@ __device__ inline int list_some(const Call& call, char* scratch, int first, Shar
 #pragma unroll
   for (int test = 0; test < tests; ++test) {
     const int other = box + test * at_once;
-    const PlanHead head = *head_in_scratch(scratch, minimum(other, boxes - 1));
-    votes[test] = __ballot_sync(~0u, (other < boxes) & reaches(head, shared.tile));
+    const Reach reach = *reach_in_scratch(scratch, call, minimum(other, boxes - 1));
+    votes[test] = __ballot_sync(~0u, (other < boxes) & reach.includes(shared.tile));
   }
   __syncthreads();  // all have used the numbers before
   for (int test = 0; test < tests; ++test) {
@@ -511,7 +542,11 @@ __device__ inline void add_hits(const Call& call, char* scratch, Shared& shared,
 extern "C" __global__ void __launch_bounds__(256)
     plan_bin_taps(const roipool::Value* boxes, const void* images, const roipool::wide_int* levels,
                   char* scratch, const roipool::Call call) {
-  roipool::plan_boxes<roipool::BinTaps>({boxes, images, levels}, scratch, call);
+  using namespace roipool;
+  plan_boxes<BinTaps>({boxes, images, levels}, scratch, call,
+                      [&](wide_int box, const PlanHead& head) {
+                        reach_in_scratch(scratch, call, box)->set(head);
+                      });
 }
 
 extern "C" __global__ void __launch_bounds__(256, 3)

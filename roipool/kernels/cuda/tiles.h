@@ -42,9 +42,9 @@ struct Tile : Place {
   }
 };
 
-// Whether a box reads cells of a tile: all of it is looked at, for loads to be on their way at once.
+// Whether a box reads cells of a tile.
 __device__ inline bool reaches(const PlanHead& box, const Place& tile) {
-  return (box.image == tile.image) & box.rows.window.meets(tile.top, tile.bottom) &
+  return box.image == tile.image && box.rows.window.meets(tile.top, tile.bottom) &&
          box.columns.window.meets(tile.left, tile.right);
 }
 

@@ -81,6 +81,7 @@ inline u32 prmt(u32 a, u32 b, u32 selectors) {  // bytes of both, a selector of 
   return result;
 }
 inline u32 pack(u16 low, u16 high) { return u32(high) << 16 | low; }
+inline u64 pack_words(u32 low, u32 high) { return u64(high) << 32 | low; }
 template <class T>
 T add_rz(T a, T b) {
   const int before = fegetround();
@@ -92,12 +93,13 @@ T add_rz(T a, T b) {
 }
 
 // The halves of a number; one of them may go nowhere.
+template <int bits>
 void unpack(Warp& warp, const Instruction& instruction, u32 mask) {
   const u64* both = warp.lanes(instruction.operands[2]);
   for (int half = 0; half < 2; ++half) {
     if (instruction.operands[half] < 0) continue;
     u64* result = warp.lanes(instruction.operands[half]);
-    for_each_lane(mask, [&](int l) { result[l] = both[l] >> 16 * half & 0xffff; });
+    for_each_lane(mask, [&](int l) { result[l] = both[l] >> bits * half & ((u64(1) << bits) - 1); });
   }
 }
 
@@ -261,7 +263,9 @@ void enter_arithmetic(Table& table) {
   enter<bfi<u64>>(table, "bfi", "u64");
   enter<prmt>(table, "prmt", "u32");
   enter<pack>(table, "pack", "u32");
-  table["unpack.u32"] = unpack;
+  enter<pack_words>(table, "pack", "u64");
+  table["unpack.u32"] = unpack<16>;
+  table["unpack.u64"] = unpack<32>;
   enter_extensions<u8>(table, "u8");
   enter_extensions<s8>(table, "s8");
   enter_extensions<u16>(table, "u16");

@@ -256,8 +256,9 @@ class Assembler:
             operands = operands if "warp" in parts else []
         elif parts[0] == "shfl":  # whether the source was in bounds, nobody asks
             operands = [operands[0].split("|")[0], *operands[1:]]
-        elif source.opcode == "mov.b32" and "{" in "".join(operands):  # two halves, one number
-            name = "unpack.u32" if operands[0].startswith("{") else "pack.u32"
+        elif parts[0] == "mov" and "{" in "".join(operands):  # two halves, one number
+            what = "unpack" if operands[0].startswith("{") else "pack"
+            name = f"{what}.{parts[1].replace('b', 'u')}"
             parted = split_arguments(re.sub("[{}]", "", ",".join(operands)))
             operands = ["" if text == "_" else text for text in parted]
         elif parts[0] == "cvta":
