@@ -557,7 +557,7 @@ extern "C" __global__ void __launch_bounds__(256, 3)
   Shared& shared = *reinterpret_cast<Shared*>(roipool_shared_memory);
   for (wide_int task = blockIdx.x; task < call.tasks; task += gridDim.x) {
     // In shared memory rather than in registers, which are few.
-    if (threadIdx.x == 0) shared.tile = place_of_task(call, task);
+    if (threadIdx.x == 0) shared.tile = place_of_task(call, task, tile_side, tile_side, channels_of_block);
     __syncthreads();
     Sums sums = {};
     bool is_reached = false;

@@ -64,6 +64,7 @@ struct KindOfTaps {
   typedef TapType Entry;
   typedef TapCounter<Value> Counter;
   typedef TapWriter<Value, PlannedTaps<Entry, Slopes>> Writer;
+  static const int entries_of_sample = 2;
 
   static __device__ Writer writer(Entry* entries, int room, Entry* spare) {
     return Writer({entries, room, spare});
@@ -81,6 +82,7 @@ struct Samples {
   typedef Sample<Value> Entry;
   typedef SampleCounter<Value> Counter;
   typedef SampleWriter<Value> Writer;
+  static const int entries_of_sample = 1;
 
   static __device__ Writer writer(Entry* entries, int room, Entry*) {
     return Writer(entries, room);
@@ -174,15 +176,32 @@ __device__ inline Bins all_bins(const Call& call) {
   return {0, call.rows.bins, 0, call.columns.bins};
 }
 
+// The entries that a bin has at most, where it has as many samples whatever the box; 0 where they
+// have to be counted, also since a plan has no room for so many: see plan_capacity in launch.py.
+template <typename Kind>
+__device__ inline wide_int most_entries(const AxisCall& axis) {
+  const Traits traits = traits_of(definition);
+  wide_int samples = traits.kind == kind_crop ? 1 : 0;
+  if (traits.kind == kind_grid) samples = axis.sampling * traits.samples_per_ratio;
+  const wide_int entries = samples * Kind::entries_of_sample;
+  return entries * axis.bins < axis.capacity ? entries : 0;
+}
+
+template <typename Kind>
+__device__ inline wide_int count_entries(const Axis<Value>& axis, int bin) {
+  typename Kind::Counter counter;
+  visit_bin(axis, bin, counter);
+  return counter.entries();
+}
+
 // Reserves entries for a bin, of those [first, last), writes them, and returns the bin.
 template <typename Kind>
 __device__ inline typename Kind::Bin plan_bin(const Axis<Value>& axis, int bin,
                                               typename Kind::Entry* entries, int first, int last,
-                                              AxisHead& head) {
-  typename Kind::Counter counter;
-  visit_bin(axis, bin, counter);
+                                              wide_int most, AxisHead& head) {
+  if (most == 0) most = count_entries<Kind>(axis, bin);
   const int spare = last - 1;
-  const int wanted = static_cast<int>(minimum<wide_int>(counter.entries(), spare - first));
+  const int wanted = static_cast<int>(minimum<wide_int>(most, spare - first));
   const int begin = minimum(first + atomicAdd(&head.used, wanted), spare);
   typename Kind::Writer writer =
       Kind::writer(entries + begin, minimum(wanted, spare - begin), entries + spare);
@@ -221,6 +240,7 @@ __device__ inline void plan_box(const Boxes& boxes, const Call& call, wide_int b
     (vertical ? plan.rows : plan.columns)[bin] = plan_bin<Kind>(
         axis_of_box(ends, call, vertical, image), static_cast<int>(bin), plan.all_entries,
         vertical ? 0 : row_entries, row_entries + (vertical ? 0 : column_entries),
+        most_entries<Kind>(vertical ? call.rows : call.columns),
         vertical ? plan.head->rows : plan.head->columns);
   }
   __syncthreads();

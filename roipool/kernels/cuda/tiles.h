@@ -65,32 +65,34 @@ __device__ inline unsigned long long* hits_of_block(const Call& call) {
   return reinterpret_cast<unsigned long long*>(roipool_shared_memory) + pieces_of_sums(call);
 }
 
-__device__ inline Place place_of_task(const Call& call, wide_int task) {
+// Of tiles of `rows` by `columns` cells and `together` channels.
+__device__ inline Place place_of_task(const Call& call, wide_int task, wide_int rows,
+                                      wide_int columns, wide_int together) {
   int number = 0;
   while (number + 1 < level_count && task >= call.levels[number + 1].first_task) ++number;
   const Level& level = call.levels[number];
-  const wide_int across = divide(level.columns + call.tile_columns - 1, call.tile_columns);
-  const wide_int down = divide(level.rows + call.tile_rows - 1, call.tile_rows);
-  const wide_int together = call.lanes * pack;
+  const wide_int across = divide(level.columns + columns - 1, columns);
+  const wide_int down = divide(level.rows + rows - 1, rows);
   const wide_int groups = divide(call.channels + together - 1, together);
   const Division by_column = divide_with_rest(task - level.first_task, across);
   const Division by_row = divide_with_rest(by_column.quotient, down);
   const Division by_group = divide_with_rest(by_row.quotient, groups);
   Place tile;
-  tile.left = by_column.rest * call.tile_columns;
-  tile.top = by_row.rest * call.tile_rows;
+  tile.left = by_column.rest * columns;
+  tile.top = by_row.rest * rows;
   tile.first_channel = by_group.rest * together;
   tile.channels = static_cast<int>(minimum(together, call.channels - tile.first_channel));
   tile.image = number * call.images + by_group.quotient;
-  tile.bottom = minimum(tile.top + call.tile_rows, level.rows);
-  tile.right = minimum(tile.left + call.tile_columns, level.columns);
+  tile.bottom = minimum(tile.top + rows, level.rows);
+  tile.right = minimum(tile.left + columns, level.columns);
   return tile;
 }
 
 __device__ inline Tile tile_of_task(const Call& call, wide_int task) {
   const int lanes = static_cast<int>(call.lanes);
   Tile tile;
-  static_cast<Place&>(tile) = place_of_task(call, task);
+  static_cast<Place&>(tile) =
+      place_of_task(call, task, call.tile_rows, call.tile_columns, call.lanes * pack);
   tile.lane = static_cast<int>(threadIdx.x) % lanes;
   tile.owner = static_cast<int>(threadIdx.x) / lanes;
   tile.owners = static_cast<int>(blockDim.x) / lanes;
