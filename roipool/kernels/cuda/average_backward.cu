@@ -42,8 +42,8 @@ struct alignas(16) Reach {
   wide_int image;
   unsigned short top, bottom, left, right;  // half-open; an empty window's is empty, too
 
-  static __device__ unsigned short tile_of_cell(wide_int cell) {
-    return static_cast<unsigned short>(minimum<wide_int>(cell / tile_side, 65534));
+  static __device__ unsigned short tile_of_cell(int cell) {
+    return static_cast<unsigned short>(minimum(cell / tile_side, 65534));
   }
   __device__ void set(const PlanHead& head) {
     image = head.image;
@@ -54,7 +54,8 @@ struct alignas(16) Reach {
   }
   // All is looked at, for loads to be on their way at once.
   __device__ bool includes(const Place& tile) const {
-    const int row = tile_of_cell(tile.top), column = tile_of_cell(tile.left);
+    const int row = tile_of_cell(static_cast<int>(tile.top));
+    const int column = tile_of_cell(static_cast<int>(tile.left));
     return (image == tile.image) & (row >= top) & (row < bottom) & (column >= left) &
            (column < right);
   }
