@@ -501,11 +501,14 @@ __device__ inline void write_zeros(const Call& call, const Place& tile, Storage*
   Storage* to = map.cells + (tile.first_channel + first) * step + y * map.strides.row + x;
   const int cells = static_cast<int>(tile.right - x);
   const bool is_whole = cells >= piece && step % piece == 0 && is_aligned<piece>(to);
+#pragma unroll 4
   for (int channel = first; channel < channels; channel += channels_at_once) {
     if (is_whole) {
       *reinterpret_cast<Items<Storage, piece>*>(to) = {};
     } else {
-      for (int i = 0; i < minimum(cells, piece); ++i) to[i] = {};
+      for (int i = 0; i < piece; ++i) {
+        if (i < cells) to[i] = {};
+      }
     }
     to += channels_at_once * step;
   }

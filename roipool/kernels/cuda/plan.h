@@ -247,8 +247,8 @@ __device__ inline void plan_box(const Boxes& boxes, const Call& call, wide_int b
 }
 
 template <typename T>
-__device__ inline void copy(const T* from, wide_int number, T* to) {
-  for (wide_int i = threadIdx.x; i < number; i += blockDim.x) to[i] = from[i];
+__device__ inline void copy(const T* from, int number, T* to) {
+  for (int i = threadIdx.x; i < number; i += blockDim.x) to[i] = from[i];
 }
 
 // Of a planning kernel: plans all boxes, a block each in turn, into scratch memory; in shared memory
@@ -266,10 +266,11 @@ __device__ inline void plan_boxes(const Boxes& boxes, char* scratch, const Call&
       see(box, *head);
     }
     if (!plan_is_shared) continue;
-    copy(plan.rows, call.rows.bins + call.columns.bins, kept.rows);
-    const wide_int room = call.rows.capacity;
-    copy(plan.all_entries, minimum<wide_int>(head->rows.used, room), kept.all_entries);
-    copy(plan.all_entries + room, minimum<wide_int>(head->columns.used, call.columns.capacity),
+    copy(plan.rows, static_cast<int>(call.rows.bins + call.columns.bins), kept.rows);
+    const int room = static_cast<int>(call.rows.capacity);
+    const int column_room = static_cast<int>(call.columns.capacity);
+    copy(plan.all_entries, minimum(head->rows.used, room), kept.all_entries);
+    copy(plan.all_entries + room, minimum(head->columns.used, column_room),
          kept.all_entries + room);
   }
 }
