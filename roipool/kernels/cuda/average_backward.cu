@@ -361,42 +361,42 @@ __device__ inline void clear(Weights& weights) {
   }
 }
 
-// ---- A warp's sums: those of half of a row of cells, and of the other half of another row
+// ---- A warp's sums: those of short runs of cells, each of another row and other columns
 
 // The bins of a chunk read neighbouring rows: so that all warps have some of them to add.
-const int half = tile_side / 2;
-__device__ inline int row_of_half(int number) {
-  return (warp_of_thread() + number * half) % tile_side;
+const int runs = 2, run = tile_side / runs;
+__device__ inline int row_of_run(int number) {
+  return (warp_of_thread() + number * (tile_side / runs)) % tile_side;
 }
 
 struct Sums {
-  Value sums[2][half][pack];
+  Value sums[runs][run][pack];
 
   // Adds the bins of a chunk.
   __device__ void add_chunk(const Shared& shared, const Weights& weights) {
 #pragma unroll
-    for (int number = 0; number < 2; ++number) {
-      const Value* down = weights.down[row_of_half(number)];
+    for (int number = 0; number < runs; ++number) {
+      const Value* down = weights.down[row_of_run(number)];
       const Value* gradients = shared.gradients + lane_of_thread() * pack;
       const int lane = lane_of_thread();
       bool reads = false;
-      for (int x = 0; x < half; ++x) reads |= weights.along[lane][number * half + x] != Value(0);
+      for (int x = 0; x < run; ++x) reads |= weights.along[lane][number * run + x] != Value(0);
       for (unsigned left = __ballot_sync(~0u, reads & (down[lane] != Value(0))); left != 0;
            left &= left - 1) {
         const int bin = __ffs(static_cast<int>(left)) - 1;
-        add_bin(number, weights.along[bin] + number * half, down[bin], gradients + bin * pitch);
+        add_bin(number, weights.along[bin] + number * run, down[bin], gradients + bin * pitch);
       }
     }
   }
   // Without a branch for each weight, which would take longer than what it saves.
   __device__ void add_bin(int number, const Value* weights, Value row_weight,
                           const Value* gradients) {
-    const Items<Value, half> along = *reinterpret_cast<const Items<Value, half>*>(weights);
+    const Items<Value, run> along = *reinterpret_cast<const Items<Value, run>*>(weights);
     const Items<Value, pack> packed = *reinterpret_cast<const Items<Value, pack>*>(gradients);
     for (int c = 0; c < pack; ++c) {
       const Value scaled = row_weight * packed.item[c];
 #pragma unroll
-      for (int x = 0; x < half; ++x) {
+      for (int x = 0; x < run; ++x) {
         Value& sum = sums[number][x][c];
         const Value more = multiply_add(along.item[x], scaled, sum);
         if (along.item[x] != Value(0)) sum = more;
@@ -420,13 +420,13 @@ struct Sums {
   __device__ void write_cells(const Place& tile, Storage* corner, const Strides& strides) const {
     corner += channel_of_lane(tile, lane_of_thread());
 #pragma unroll
-    for (int number = 0; number < 2; ++number) {
-      const int row = row_of_half(number);
+    for (int number = 0; number < runs; ++number) {
+      const int row = row_of_run(number);
       if (tile.top + row >= tile.bottom) continue;
-      Storage* to = corner + row * strides.row + number * half * strides.column;
+      Storage* to = corner + row * strides.row + number * run * strides.column;
 #pragma unroll
-      for (int x = 0; x < half; ++x) {
-        if (tile.left + number * half + x >= tile.right) break;
+      for (int x = 0; x < run; ++x) {
+        if (tile.left + number * run + x >= tile.right) break;
         Items<Storage, pack> items;
         for (int c = 0; c < pack; ++c) store_value(sums[number][x][c], &items.item[c]);
         *reinterpret_cast<Items<Storage, pack>*>(to) = items;
@@ -446,11 +446,11 @@ struct Sums {
 #pragma unroll
     for (int c = 0; c < pack; ++c) {
 #pragma unroll
-      for (int number = 0; number < 2; ++number) {
-        Value* own = exchange + (row_of_half(number) * warp_size + lane) * exchange_pitch;
-        Items<Value, half> cells;
-        for (int x = 0; x < half; ++x) cells.item[x] = sums[number][x][c];
-        *reinterpret_cast<Items<Value, half>*>(own + number * half) = cells;
+      for (int number = 0; number < runs; ++number) {
+        Value* own = exchange + (row_of_run(number) * warp_size + lane) * exchange_pitch;
+        Items<Value, run> cells;
+        for (int x = 0; x < run; ++x) cells.item[x] = sums[number][x][c];
+        *reinterpret_cast<Items<Value, run>*>(own + number * run) = cells;
       }
       __syncthreads();
       if (is_inside && is_whole) {
