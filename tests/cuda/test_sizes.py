@@ -54,7 +54,7 @@ def test_few_blocks_do_all_the_work(
     tolerance = 8 * float(np.finfo(np.float32).eps if dtype.itemsize > 2 else 2**-8)
     for launches, inputs, expected in (
         (launch.average(sizes, False), [maps], pooled),
-        (launch.average_backward(sizes), [grad], back),
+        (launch.average_backward(sizes, False), [grad], back),
         (launch.average_backward_boxes(sizes), [grad, maps], by_boxes),
     ):
         assert launches.engine.grid.blocks <= 3
@@ -121,11 +121,11 @@ def test_many_bins_on_narrow_maps(gpu: Backend) -> None:
 
 @every_form(0, ("float32", "float64"))
 def test_sums_are_the_same_however_work_is_divided(gpu: Backend, dtype: Any, layout: str) -> None:
-    # Up to four channels to a thread; bins staged in few pieces, or in many.
+    # Up to four channels to a thread, of which tiles have too few for all threads.
     rng = np.random.default_rng(18)
     corners = np.sort(rng.uniform(-2, 40, (60, 2, 2)), axis=1).reshape(60, 4)
     regions = Regions(*map(gpu.to_device, (corners.astype(dtype), rng.integers(0, 2, 60))))
-    grad = rng.normal(size=(60, 70, 14, 14)).astype(dtype)
+    grad = rng.normal(size=(60, 132, 14, 14)).astype(dtype)
     pooling = Pooling(Definition("roi_align", 0.9, (2, 2), aligned=True), (14, 14), layout)
 
     def back(channels: int, enough_tiles: int) -> tuple[int, Array]:
@@ -134,16 +134,16 @@ def test_sums_are_the_same_however_work_is_divided(gpu: Backend, dtype: Any, lay
         out = gpu.to_device(np.empty(shape, dtype))
         sizes = gpu.module.sizes_of(out.dtype, regions, pooling, shape)
         sizes = sizes._replace(limits=Limits(enough_tiles=enough_tiles))
-        launches = launch.average_backward(sizes)
+        launches = launch.average_backward(sizes, enough_tiles == 1)
         with regions.boxes.device:
             gpu.module.run(gpu.module.kernels_of(launches), regions, values, out)
         found = gpu.to_host(out) if layout == "NCHW" else np.moveaxis(gpu.to_host(out), -1, 1)
         return dict(launches.engine.defines)["pack"], found
 
-    pack, whole = back(70, 1)
+    pack, whole = back(132, 1)
     assert pack == (4 if dtype == np.float32 else 1)
-    for channels in (1, 5, 32, 33, 70):
-        np.testing.assert_array_equal(back(channels, 1000)[1], whole[:, :channels])
+    for channels, enough in ((1, 1000), (5, 1000), (33, 1000), (70, 1000), (70, 1), (131, 1)):
+        np.testing.assert_array_equal(back(channels, enough)[1], whole[:, :channels])
 
 
 def test_more_boxes_than_threads(gpu: Backend) -> None:

@@ -817,8 +817,8 @@ CUDA = [
     Fault(
         "cuda: tile at the border",
         f"{KERNELS}/cuda/tiles.h",
-        "tile.right = minimum(tile.left + call.tile_columns, level.columns);",
-        "tile.right = tile.left + call.tile_columns;",
+        "tile.right = minimum(tile.left + columns, level.columns);",
+        "tile.right = tile.left + columns;",
         "a missing clamp: the last tile is as wide as the others",
         EMULATED,
     ),
@@ -833,17 +833,17 @@ CUDA = [
     Fault(
         "cuda: weights of the chunk before",
         f"{KERNELS}/cuda/average_backward.cu",
-        "        shared.clear(next_weights);\n",
+        "      clear(shared.weights[next]);\n",
         "",
         "weights are not cleared: those of an earlier chunk stay where the next has none",
         EMULATED,
     ),
     Fault(
-        "cuda: rows of the next chunk",
+        "cuda: the last bin of a hit",
         f"{KERNELS}/cuda/average_backward.cu",
-        "      place(call, bins.last_row, 0);",
-        "      place(call, bins.last_row - 1, 0);",
-        "off by one: a row of bins is added twice",
+        "if (shared.bins_up_to[middle] > bin) {",
+        "if (shared.bins_up_to[middle] >= bin) {",
+        "`>=` for `>`: the first bin of a hit is taken from behind the last one of the hit before",
         EMULATED,
     ),
     Fault(

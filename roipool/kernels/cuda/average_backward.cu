@@ -256,8 +256,8 @@ __device__ inline void describe_bins(const Call& call, char* scratch, Shared& sh
 
 // ---- Chunks
 
-// The first channel of a lane, counted from the tile's. Where the tile has not enough for all, some
-// lanes have the same: they compute and write the same values.
+// The first channel of a lane, counted from the tile's. Where there are not enough for all, lanes
+// have those of others, also of the tile before: they compute and write the same values.
 __device__ inline int channel_of_lane(const Place& tile, int lane) {
   return minimum(lane * pack, tile.channels - pack);
 }

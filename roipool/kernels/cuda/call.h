@@ -65,8 +65,7 @@ struct Call {
   wide_int tasks, parts, share, pieces, piece_rows;
   wide_int lanes, tile_rows, tile_columns;
   // Shared memory for passing values between threads: sums per warp (average forward), or bins of
-  // one box at a time (backward), as stage_rows by stage_columns; of an average, `stage` is the
-  // room for their gradients.
+  // one box at a time (backward of a maximum), as stage_rows by stage_columns.
   wide_int stage, stage_rows, stage_columns;
   int image_kind;  // what image numbers are stored as: an ImageKind
   int aligned;

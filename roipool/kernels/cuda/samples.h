@@ -10,6 +10,7 @@ namespace roipool {
 struct Cells {
   typedef SampleBin Bin;  // `begin` is the first cell
   typedef Sample<Value> Entry;
+  static const int entries_of_sample = 0;
 
   struct Counter {
     __device__ void begin_bin(int, wide_int) {}
