@@ -62,6 +62,7 @@ COSTS: tuple[tuple[str, Cost], ...] = (
     (r".*pred", Cost(0.5, 4)),
     (r"", INTEGER),
 )
+ARITHMETICS = re.compile(r"(add|sub|mul|mad|fma)\.")
 _PATTERNS = [(re.compile(pattern), cost) for pattern, cost in COSTS]
 
 
@@ -98,12 +99,17 @@ def predicates_of(entry: Entry) -> set[int]:
     for place, source in enumerate(entry.code):
         if not source.opcode.startswith("selp."):
             continue
-        result, first, second, _ = source.arguments
-        other = second if first == result else first
-        maker = written.get(other)
-        if result in (first, second) and uses[other] == 1 and maker is not None:
-            if re.match(r"(add|sub|mul|mad|fma)\.", entry.code[maker].opcode):
-                found.add(place)
+        result, *others = source.arguments[:3]
+        if result not in others:
+            continue
+        others.remove(result)
+        maker = written.get(others[0])
+        if (
+            maker is not None
+            and uses[others[0]] == 1
+            and ARITHMETICS.match(entry.code[maker].opcode)
+        ):
+            found.add(place)
     return found
 
 

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 from _support import simt
-from cuda_model.costs import cost_of
+from _support.simt import ptx
+from cuda_model.costs import cost_of, costs_of, predicates_of
 from cuda_model.timing import (
     ATOMICS,
     CLOCK,
@@ -50,6 +51,28 @@ def test_opcodes_have_their_costs() -> None:
     assert cost_of("fma.rn.ftz.f32") == cost_of("mul.rn.f32") == (1, 4)
     assert cost_of("ld.shared.v4.f32").latency < cost_of("ld.global.nc.f32").latency
     assert cost_of("ld.param.u64").slots == 0
+
+
+KERNEL = """
+.visible .entry kernel()
+{
+    mul.f32 %f1, %f2, %f3;
+    fma.rn.f32 %f4, %f2, %f3, %f5;
+    setp.neu.f32 %p1, %f2, 0f00000000;
+    selp.f32 %f5, %f4, %f5, %p1;
+    selp.f32 %f6, %f1, %f6, %p1;
+    selp.f32 %f7, %f6, %f5, %p1;
+    add.f32 %f8, %f1, %f7;
+    ret;
+}
+"""
+
+
+def test_arithmetic_under_a_predicate_is_one_instruction() -> None:
+    (entry,) = ptx.entries(KERNEL)
+    # What the second one selects is used again, and the third one's result is a third register.
+    assert predicates_of(entry) == {3}
+    assert costs_of(entry)["slots"].tolist() == [1, 1, 1, 0, 1, 1, 1, 0]
 
 
 def times(compulsory: float = 0, repeats: int = 1, grid: int = 264, **counts: int) -> Times:

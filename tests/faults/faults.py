@@ -840,7 +840,7 @@ CUDA = [
     ),
     Fault(
         "cuda: the last bin of a hit",
-        f"{KERNELS}/cuda/average_backward.cu",
+        f"{KERNELS}/cuda/tile_bins.h",
         "if (shared.bins_up_to[middle] > bin) {",
         "if (shared.bins_up_to[middle] >= bin) {",
         "`>=` for `>`: the first bin of a hit is taken from behind the last one of the hit before",

@@ -1,258 +1,14 @@
 // The transpose of the average engine, as a gather: each cell of a tile asks which bins read it.
 //
-// A block owns a tile of one image's cells, a warp one row of it, a lane `pack` channels of that
-// row, whose sums are in registers. The block lists the boxes that reach its tile, in their order,
-// and numbers through the bins that read it, of all of them. Some of these bins at a time, a chunk,
-// are staged in shared memory with the weights with which they read cells of the tile. A cell adds
-// what it gets box by box and row by row of bins, so that the result is bitwise reproducible. While
-// a chunk is added, the next one is loaded into registers.
-#include "tiles.h"
+// A block owns a tile of one image's cells for some channels; a warp has the sums of some cells in
+// registers, a lane those of `pack` channels. The block lists the boxes that reach its tile, in
+// their order, and numbers through the bins that read it, of all of them. Some of these bins at a
+// time, a chunk, are staged in shared memory with the weights with which they read cells of the
+// tile. A cell adds what it gets box by box and row by row of bins, so that the result is bitwise
+// reproducible. While a chunk is added, the next one is loaded into registers.
+#include "tile_bins.h"
 
 namespace roipool {
-
-const int tile_side = 8;  // cells; as in _cuda/division.py, like the two that follow
-const int warps = tile_side;
-const int chunk_bins = warp_size;
-// Hits that are listed at once, bins that are described: one of each thread.
-const int at_once = warps * warp_size;
-const int most_tests = 4;  // of boxes by each thread, at once
-const int channels_of_block = warp_size * pack;
-// From one bin's gradients to the next one's: bins and channels lie in different banks.
-const int pitch = channels_of_block + pack;
-// What lanes exchange: values in pieces of 16 bytes, and from one lane's row to the next one's.
-const int piece = 16 / sizeof(Value);
-const int exchange_pitch = tile_side + piece;
-
-// ---- Plans
-
-// Taps whose bins also say which cells they read, so that threads can look for those of a tile.
-struct BinTaps : Taps {
-  struct alignas(16) Bin : TapBin {
-    Window window;
-  };
-  static __device__ Bin finish(Writer& writer, int begin) {
-    const TapBin bin = Taps::finish(writer, begin);
-    return {bin, writer.window};
-  }
-};
-
-// Which tiles a box reaches, in rows and columns of tiles; short, for each tile reads that of all
-// boxes. Tiles beyond the 65,535th are taken for that one: such boxes then have no bin there.
-struct alignas(16) Reach {
-  wide_int image;
-  unsigned short top, bottom, left, right;  // half-open; an empty window's is empty, too
-
-  static __device__ unsigned short tile_of_cell(int cell) {
-    return static_cast<unsigned short>(minimum(cell / tile_side, 65534));
-  }
-  __device__ void set(const PlanHead& head) {
-    image = head.image;
-    top = tile_of_cell(head.rows.window.first);
-    bottom = tile_of_cell(head.rows.window.last - 1) + 1;
-    left = tile_of_cell(head.columns.window.first);
-    right = tile_of_cell(head.columns.window.last - 1) + 1;
-  }
-  // All is looked at, for loads to be on their way at once.
-  __device__ bool includes(const Place& tile) const {
-    const int row = tile_of_cell(static_cast<int>(tile.top));
-    const int column = tile_of_cell(static_cast<int>(tile.left));
-    return (image == tile.image) & (row >= top) & (row < bottom) & (column >= left) &
-           (column < right);
-  }
-};
-static_assert(sizeof(Reach) == 16, "BYTES_OF_REACH in launch.py");
-
-// After the plans.
-__device__ inline Reach* reach_in_scratch(char* scratch, const Call& call, wide_int box) {
-  char* after = scratch + call.boxes * (call.plan_bytes + sizeof(PlanHead));
-  return reinterpret_cast<Reach*>(after) + box;
-}
-
-// ---- Shared memory
-
-
-// A box that reaches the tile.
-struct alignas(8) Hit {
-  int box;
-  Window rows, columns;  // of bins: from the first to the last that read cells of the tile
-
-  __device__ wide_int bins() const {
-    return wide_int(rows.last - rows.first) * (columns.last - columns.first);
-  }
-};
-static_assert(sizeof(Hit) == 24, "BYTES_OF_HIT in division.py");
-
-// The taps of a bin along one axis.
-struct alignas(16) TapsOfBin {
-  const Tap* taps;
-  int count;
-};
-
-// With which the bins of a chunk read cells of the tile; 0: not at all.
-struct alignas(16) Weights {
-  Value along[chunk_bins][tile_side];    // bin by bin those of the tile's columns
-  Value down[tile_side][chunk_bins + 1];  // row by row of the tile those of the bins
-};
-
-struct Shared {
-  Weights weights[2];  // of the chunk, and of the next one
-  // Of the chunk, bin by bin; after the last one what lanes exchange.
-  alignas(16) Value gradients[chunk_bins * pitch > at_once * exchange_pitch
-                                  ? chunk_bins * pitch
-                                  : at_once * exchange_pitch];
-  // Of the bins that are described: where their gradients begin, in elements, and their taps.
-  wide_int gradients_at[at_once];
-  TapsOfBin rows[at_once], columns[at_once];
-  wide_int bins_up_to[at_once];  // of a hit: bins of it and of those before
-  Hit hits[at_once];
-  int hits_of_warp[most_tests][warps];
-  Place tile;
-};
-
-// ---- The boxes that reach a tile, and their bins
-
-// Tests boxes from `first` on, `tests` by each thread, whose loads are then on their way together;
-// lists those that reach the tile, in their order. Returns how many boxes it has dealt with: fewer
-// where the list has no room for the hits of more.
-template <int tests>
-__device__ inline int list_some(const Call& call, char* scratch, int first, Shared& shared,
-                                int& hits) {
-  const int warp = warp_of_thread(), lane = lane_of_thread(), boxes = static_cast<int>(call.boxes);
-  const int box = first + static_cast<int>(threadIdx.x);
-  unsigned votes[tests];
-#pragma unroll
-  for (int test = 0; test < tests; ++test) {
-    const int other = box + test * at_once;
-    const Reach reach = *reach_in_scratch(scratch, call, minimum(other, boxes - 1));
-    votes[test] = __ballot_sync(~0u, (other < boxes) & reach.includes(shared.tile));
-  }
-  __syncthreads();  // all have used the numbers before
-  for (int test = 0; test < tests; ++test) {
-    if (lane == 0) shared.hits_of_warp[test][warp] = __popc(votes[test]);
-  }
-  __syncthreads();
-#pragma unroll
-  for (int test = 0; test < tests; ++test) {
-    int number = hits, before = hits;
-    for (int other = 0; other < warps; ++other) {
-      if (other < warp) before += shared.hits_of_warp[test][other];
-      number += shared.hits_of_warp[test][other];
-    }
-    if (number > at_once) return test * at_once;
-    if (votes[test] >> lane & 1) {
-      const int earlier = __popc(votes[test] & ((1u << lane) - 1));
-      shared.hits[before + earlier].box = box + test * at_once;
-    }
-    hits = number;
-  }
-  return tests * at_once;
-}
-
-// Lists boxes that reach the tile, in their order, from `first` on, as many as there is room for;
-// returns the first that it has not dealt with.
-__device__ inline int list_hits(const Call& call, char* scratch, int first, Shared& shared,
-                                int& hits) {
-  const int boxes = static_cast<int>(call.boxes);
-  int done = at_once;
-  for (hits = 0; first < boxes && done > 0; first += done) {
-    done = boxes - first > at_once ? list_some<most_tests>(call, scratch, first, shared, hits)
-                                   : list_some<1>(call, scratch, first, shared, hits);
-  }
-  return first;
-}
-
-// By one warp: the bins of an axis that read some of its cells, from the first to the last. Where
-// no bin does, although the box's window has cells there: the first, which adds nothing.
-__device__ inline Window bins_that_read(const BinTaps::Bin* bins, int number, wide_int begin,
-                                        wide_int end) {
-  Window found;
-#pragma unroll 1
-  for (int first = 0; first < number; first += warp_size) {
-    const int bin = first + lane_of_thread();
-    const unsigned votes = __ballot_sync(~0u, bin < number && bins[bin].window.meets(begin, end));
-    if (votes == 0) continue;
-    found.include(first + __ffs(static_cast<int>(votes)) - 1);
-    found.include(first + warp_size - 1 - __clz(static_cast<int>(votes)));
-  }
-  if (found.first == found.last) found.last = found.first + 1;
-  return found;
-}
-
-// By one warp: counts the bins of all hits.
-__device__ inline void count_bins(Shared& shared, int hits) {
-  const int lane = lane_of_thread();
-  wide_int before = 0;
-#pragma unroll 1
-  for (int first = 0; first < hits; first += warp_size) {
-    wide_int* bins = shared.bins_up_to + first;
-    bins[lane] = first + lane < hits ? shared.hits[first + lane].bins() : 0;
-    if (lane == 0) bins[0] += before;
-    for (int step = 1; step < warp_size; step *= 2) {
-      __syncwarp();
-      const wide_int other = lane < step ? 0 : bins[lane - step];
-      __syncwarp();
-      bins[lane] += other;
-    }
-    __syncwarp();
-    before = bins[warp_size - 1];
-  }
-}
-
-// Finds the bins of hits.
-__device__ inline void find_bins(const Call& call, char* scratch, Shared& shared, int hits) {
-  const Place& tile = shared.tile;
-  __syncthreads();
-#pragma unroll 1
-  for (int item = warp_of_thread(); item < 2 * hits; item += warps) {
-    Hit& hit = shared.hits[item / 2];
-    const BoxPlan<BinTaps> plan = plan_in_scratch<BinTaps>(scratch, call, hit.box);
-    const bool vertical = item % 2 == 0;
-    const Window bins =
-        bins_that_read(vertical ? plan.rows : plan.columns,
-                       static_cast<int>((vertical ? call.rows : call.columns).bins),
-                       vertical ? tile.top : tile.left, vertical ? tile.bottom : tile.right);
-    if (lane_of_thread() == 0) (vertical ? hit.rows : hit.columns) = bins;
-  }
-  __syncthreads();
-  if (warp_of_thread() == 0) count_bins(shared, hits);
-  __syncthreads();
-}
-
-// The first hit that has more than `bin` bins with those before it.
-__device__ inline int hit_of_bin(const Shared& shared, int hits, wide_int bin) {
-  int first = 0, last = hits - 1;
-  while (first < last) {
-    const int middle = (first + last) / 2;
-    if (shared.bins_up_to[middle] > bin) {
-      last = middle;
-    } else {
-      first = middle + 1;
-    }
-  }
-  return first;
-}
-
-// Each thread describes a bin, of those from `first` on.
-__device__ inline void describe_bins(const Call& call, char* scratch, Shared& shared, int hits,
-                                     wide_int first) {
-  const int thread = static_cast<int>(threadIdx.x);
-  if (first + thread >= shared.bins_up_to[hits - 1]) return;
-  const int number = hit_of_bin(shared, hits, first + thread);
-  const Hit& hit = shared.hits[number];
-  const int width = hit.columns.last - hit.columns.first;
-  const wide_int before = number == 0 ? 0 : shared.bins_up_to[number - 1];
-  const Division place = divide_with_rest(first + thread - before, width);
-  const int row = hit.rows.first + static_cast<int>(place.quotient);
-  const int column = hit.columns.first + static_cast<int>(place.rest);
-  const Strides strides = strides_of_pooled(call);
-  const BoxPlan<BinTaps> plan = plan_in_scratch<BinTaps>(scratch, call, hit.box);
-  const TapBin along = plan.columns[column], down = plan.rows[row];
-  shared.gradients_at[thread] = hit.box * strides.outer + row * strides.row +
-                                column * strides.column +
-                                shared.tile.first_channel * strides.channel;
-  shared.rows[thread] = {plan.all_entries + down.begin, down.count};
-  shared.columns[thread] = {plan.all_entries + along.begin, along.count};
-}
 
 // ---- Chunks
 
@@ -292,8 +48,7 @@ struct Load {
     if (tap < shared.rows[bin].count) down = shared.rows[bin].taps[tap];
     if (tap < shared.columns[bin].count) along = shared.columns[bin].taps[tap];
   }
-  __device__ void load_bins(const Shared& shared, const Storage* grad_output,
-                            const Staged& chunk) {
+  __device__ void load_bins(const Shared& shared, const Storage* grad_output, const Staged& chunk) {
     grad_output += channel_of_lane(shared.tile, lane_of_thread());
 #pragma unroll
     for (int p = 0; p < packs; ++p) {
@@ -440,8 +195,8 @@ struct Sums {
     const wide_int step = strides.channel;
     corner += row * strides.row;
     const bool is_inside = tile.top + row < tile.bottom;
-    const bool is_whole = tile.right - tile.left == tile_side && step % piece == 0 &&
-                          is_aligned<piece>(corner);
+    const bool is_whole =
+        tile.right - tile.left == tile_side && step % piece == 0 && is_aligned<piece>(corner);
     const Value* others = exchange + row * warp_size * exchange_pitch;
 #pragma unroll
     for (int c = 0; c < pack; ++c) {
@@ -547,10 +302,9 @@ extern "C" __global__ void __launch_bounds__(256)
     plan_bin_taps(const roipool::Value* boxes, const void* images, const roipool::wide_int* levels,
                   char* scratch, const roipool::Call call) {
   using namespace roipool;
-  plan_boxes<BinTaps>({boxes, images, levels}, scratch, call,
-                      [&](wide_int box, const PlanHead& head) {
-                        reach_in_scratch(scratch, call, box)->set(head);
-                      });
+  plan_boxes<BinTaps>(
+      {boxes, images, levels}, scratch, call,
+      [&](wide_int box, const PlanHead& head) { reach_in_scratch(scratch, call, box)->set(head); });
 }
 
 extern "C" __global__ void __launch_bounds__(256, 3)
@@ -561,7 +315,8 @@ extern "C" __global__ void __launch_bounds__(256, 3)
   Shared& shared = *reinterpret_cast<Shared*>(roipool_shared_memory);
   for (wide_int task = blockIdx.x; task < call.tasks; task += gridDim.x) {
     // In shared memory rather than in registers, which are few.
-    if (threadIdx.x == 0) shared.tile = place_of_task(call, task, tile_side, tile_side, channels_of_block);
+    if (threadIdx.x == 0)
+      shared.tile = place_of_task(call, task, tile_side, tile_side, channels_of_block);
     __syncthreads();
     Sums sums = {};
     bool is_reached = false;

@@ -82,9 +82,7 @@ extern "C" __global__ void __launch_bounds__(256, 5)
   using namespace roipool;
   own_tiles(
       call, grad_features,
-      [&](wide_int box, const Tile& tile) {
-        return reaches(*head_in_scratch(scratch, box), tile);
-      },
+      [&](wide_int box, const Tile& tile) { return reaches(*head_in_scratch(scratch, box), tile); },
       [&](wide_int box, const Tile& tile) {
         const Staged staged(call, tile);
         const BoxPlan<Samples> plan = plan_in_scratch<Samples>(scratch, call, box);

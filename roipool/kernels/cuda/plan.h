@@ -251,14 +251,15 @@ __device__ inline void copy(const T* from, int number, T* to) {
   for (int i = threadIdx.x; i < number; i += blockDim.x) to[i] = from[i];
 }
 
-// Of a planning kernel: plans all boxes, a block each in turn, into scratch memory; in shared memory
-// first where there is room. Then one thread calls `see(box, head)`.
+// Of a planning kernel: plans all boxes, a block each in turn, into scratch memory; in shared
+// memory first where there is room. Then one thread calls `see(box, head)`.
 template <typename Kind, typename See>
 __device__ inline void plan_boxes(const Boxes& boxes, char* scratch, const Call& call, See see) {
   PlanHead* head = reinterpret_cast<PlanHead*>(roipool_shared_memory);
   for (wide_int box = blockIdx.x; box < call.boxes; box += gridDim.x) {
     const BoxPlan<Kind> kept = plan_in_scratch<Kind>(scratch, call, box);
-    char* memory = reinterpret_cast<char*>(plan_is_shared ? static_cast<void*>(head + 1) : kept.rows);
+    char* memory =
+        reinterpret_cast<char*>(plan_is_shared ? static_cast<void*>(head + 1) : kept.rows);
     const BoxPlan<Kind> plan(head, memory, call);
     plan_box(boxes, call, box, all_bins(call), plan);
     if (threadIdx.x == 0) {
