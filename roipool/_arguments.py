@@ -213,14 +213,14 @@ def box_table(name: str, values: Any, columns: tuple[int, ...], form: str = "") 
 def coordinates(array: Array, dtype: np.dtype[Any]) -> Array:
     """Return box coordinates in the type that definitions compute in, for features of `dtype`."""
     library, real = LIBRARY_OF[type(array)] or NUMPY, real_dtype(dtype)
-    if array.dtype.itemsize <= real.itemsize:
-        return library.table(array, real)
-    with np.errstate(over="ignore"):  # beyond float32: infinite, and so outside every map
-        return library.table(array, real)
+    return library.table(array if array.dtype == real else cast(array, real), real)
 
 
 def cast(array: Array, dtype: np.dtype[Any]) -> Array:
-    """Return an array in a dtype; numbers beyond it become infinite without a warning."""
+    """Return an array in a dtype; numbers beyond it become infinite without a warning.
+
+    Infinite coordinates are outside every map.
+    """
     if array.dtype.itemsize <= dtype.itemsize:
         return array.astype(dtype, copy=False)
     with np.errstate(over="ignore"):
@@ -372,11 +372,15 @@ def _regions_per_image(
             f"{images}"
         )
     width = len(form.columns)
-    parts = [
-        box_table(f"{form.boxes}[{image}]", item, (width,), f"(L, {width})")
-        for image, item in enumerate(rois)
+    return joined_regions(tables(form.boxes, rois, width), width, dtype)
+
+
+def tables(name: str, items: Sequence[Any], columns: int) -> list[Array]:
+    """Return the boxes of several images, one table each."""
+    return [
+        box_table(f"{name}[{image}]", item, (columns,), f"(L, {columns})")
+        for image, item in enumerate(items)
     ]
-    return joined_regions(parts, width, dtype)
 
 
 def joined_regions(parts: Sequence[Array], columns: int, dtype: np.dtype[Any]) -> Regions:
