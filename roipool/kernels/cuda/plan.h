@@ -221,9 +221,12 @@ __device__ inline void plan_box(const Boxes& boxes, const Call& call, wide_int b
                                 const Bins& bins, const BoxPlan<Kind>& plan) {
   const int thread = static_cast<int>(threadIdx.x + threadIdx.y * blockDim.x);
   const wide_int all = bins.rows + bins.columns;
-  // Of its first bin; loaded while the image is.
-  Ends ends = ends_of_box(boxes, call, thread < bins.rows, box);
-  const wide_int image = image_of_box(boxes, call, box);
+  Ends ends = {};  // of its first bin; loaded while the image is
+  wide_int image = -1;
+  if (thread < all) {
+    ends = ends_of_box(boxes, call, thread < bins.rows, box);
+    image = image_of_box(boxes, call, box);
+  }
   __syncthreads();
   if (thread == 0) {
     const AxisHead empty = {{after_all_cells, 0}, 0};
