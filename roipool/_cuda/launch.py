@@ -215,7 +215,8 @@ def planned_before(
 ) -> Launches:
     """Return the launches of a planning of all boxes, a block for each, and of an engine."""
     call = with_plan(call, kind, sizes, capacity)
-    threads = min(up(call.rows.bins + call.columns.bins, WARP), THREADS)
+    # Bins are planned by one thread each; of entries, which are copied, there are more.
+    threads = min(up(2 * (call.rows.bins + call.columns.bins), WARP), THREADS)
     shared = BYTES_OF_HEAD + call.plan_bytes
     if shared > sizes.limits.shared_bytes:
         shared, defines = BYTES_OF_HEAD, {"plan_is_shared": 0, **defines}
