@@ -841,8 +841,8 @@ CUDA = [
     Fault(
         "cuda: last cell of a run",
         f"{KERNELS}/cuda/unpool.cu",
-        "indices[i] >= run.begin && indices[i] < run.end;",
-        "indices[i] >= run.begin && indices[i] <= run.end;",
+        "const bool is_inside = (cell < cells) & (i * warp_size < left);",
+        "const bool is_inside = (cell <= cells) & (i * warp_size < left);",
         "`<=` for `<`: a cell beyond the run",
         "tests/cuda/test_sizes.py -k emulator",
     ),
