@@ -32,7 +32,7 @@ const int groups = 4;
 const int batch_values = groups * warp_size;
 // Values that a lane gathers from others at once, twice at most: as many as there are registers
 // for.
-const int gathered = sizeof(Value) > 4 ? 2 : channels_last ? 3 : 5;
+const int gathered = sizeof(Value) > 4 || channels_last ? 2 : 5;
 
 // A run of cells of one image, for as many channels as a block has.
 struct Run {
