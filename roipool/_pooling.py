@@ -1,4 +1,7 @@
-"""One call: the request to an engine, and the only caller of engines."""
+"""One call on arrays of NumPy or CuPy, from its request to an engine's answer.
+
+PyTorch's and JAX's front ends call engines with the same requests.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""What front ends share: requests from the arguments of public functions, and their signatures."""
+"""What front ends are made of: the contract of `ops/`, requests, and functions with signatures.
+
+JAX's front end makes its requests here (`RequestsOf`); PyTorch's has its own, of the dispatcher's
+types. Both take their public functions from here, and they and Dask's the checks of boxes.
+"""
 
 from __future__ import annotations
 
@@ -119,7 +123,7 @@ def _stars(parameters: list[inspect.Parameter]) -> list[str]:
     """Return what stands before each parameter: a star before the first that is by name only."""
     by_name = [each.kind is each.KEYWORD_ONLY for each in parameters]
     return [
-        "*, " if only and not any(by_name[:place]) else "" for place, only in enumerate(by_name)
+        "*, " if only and not any(by_name[:index]) else "" for index, only in enumerate(by_name)
     ]
 
 

@@ -25,7 +25,7 @@ WINDOW = 16
 # In cells of the last 16 rows and columns; eighths, so that all positions are exact.
 BOXES = np.array([[1, 2, 9, 12], [7.5, 3.5, 15.5, 15.5], [10, 10, 18, 18], [15, 15, 16, 16]])
 
-real_memory = pytest.mark.everything  # 12 GB
+real_memory = pytest.mark.everything  # 9 GB
 
 
 def untouched(shape: tuple[int, ...], dtype: Any) -> Array:

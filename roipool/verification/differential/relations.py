@@ -73,7 +73,7 @@ def _has_sample_argmax(case: Case) -> bool:
 
 
 def threads(case: Case, got: Results, library: Any) -> Comparisons:
-    """Any number of threads gives the same bits."""
+    """Results are bitwise identical for any number of threads."""
     others = (1, 2, 3) if case.threads != 1 else (2, 5)
     for number in others:
         library.set_num_threads(number)
