@@ -126,6 +126,13 @@ class Engine(Protocol):
         """Return the indices of the samples at positions, -1 where there is none; NCHW."""
 
 
+class DeviceEngine(Engine, Protocol):
+    """The engine of a GPU, which also does what arithmetic of arrays does well on a host."""
+
+    def assign_levels(self, boxes: Array, areas: Sequence[float]) -> Array:
+        """Return the level of each box, (K,) int64, from its corners: ``roipool.assign_levels``."""
+
+
 class Call:
     """A call on arrays of one library: finds it once, works on their device, calls its engine.
 

@@ -221,5 +221,15 @@ def public_functions(
 
 
 def numpy_functions(op: Op) -> ModuleType:
-    """Return the module with the functions of an operation for NumPy arrays."""
+    """Return the module with the functions of an operation for NumPy arrays.
+
+    Front ends rely on this much of it, which `tests/package/test_tables.py` checks:
+
+    - it is ``roipool/ops/NAME.py``, where NAME is that of the forward, as are the functions in it;
+    - its function ``definition`` takes the arguments that place bins and samples (`Op.placing`; the
+      scale of one map, where there are several), and of those that choose a variant the ones that
+      choose a definition; checks them; and returns the `Definition`. Their annotations, as text,
+      are ``float``, ``int | Sequence[int]``, ``bool`` or ``str``;
+    - where it pools by a maximum whose rules are not the defaults, its constant ``RULES`` has them.
+    """
     return importlib.import_module(f"roipool.ops.{op.forward}")
