@@ -319,11 +319,10 @@ def every_call(gpu: Backend) -> dict[str, Callable[[], Any]]:
     """Return the calls above, every function of the catalogue, and positions of an argmax."""
     found = {name: call for name, (call, _) in calls(gpu).items()}
     features = gpu.to_device(cases.maps().astype(np.float32))
-    grad = gpu.to_device(
-        np.ones((5, cases.SHAPE[1], *cases.SIZE), np.float32)
-    )  # of boxes of a case
     for case in cases.CASES:
         boxes, indices = gpu.to_device(case.boxes()), gpu.to_device(case.indices())
+        grad_shape = (len(boxes), cases.SHAPE[1], *cases.SIZE)
+        grad = gpu.to_device(np.ones(grad_shape, np.float32))
         argmax, more = None, {}
         if case.variant.has_argmax:
             more = {"return_argmax": True}
