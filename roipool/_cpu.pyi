@@ -52,33 +52,12 @@ class PreparedAverage:
         threads: int,
     ) -> bool: ...
 
-def average(features: Array, regions: Regions, pooling: Pooling, out: Array) -> None: ...
+def average(features: Sequence[Array], regions: Regions, pooling: Pooling, out: Array) -> None: ...
 def average_backward(
-    grad_output: Array, regions: Regions, pooling: Pooling, out: Array
+    grad_output: Array, regions: Regions, pooling: Pooling, outs: Sequence[Array]
 ) -> None: ...
 def average_backward_boxes(
-    grad_output: Array, features: Array, regions: Regions, pooling: Pooling
-) -> Array: ...
-def average_levels(
-    features: Sequence[Array],
-    regions: Regions,
-    levels: Array,
-    poolings: Sequence[Pooling],
-    out: Array,
-) -> None: ...
-def average_levels_backward(
-    grad_output: Array,
-    regions: Regions,
-    levels: Array,
-    poolings: Sequence[Pooling],
-    outs: Sequence[Array],
-) -> None: ...
-def average_levels_backward_boxes(
-    grad_output: Array,
-    features: Sequence[Array],
-    regions: Regions,
-    levels: Array,
-    poolings: Sequence[Pooling],
+    grad_output: Array, features: Sequence[Array], regions: Regions, pooling: Pooling
 ) -> Array: ...
 def maximum(
     features: Array, regions: Regions, pooling: Pooling, out: Array, *, return_argmax: bool

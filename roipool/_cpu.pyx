@@ -495,7 +495,7 @@ cdef Status run_level(Operation operation, Level* level) except *:
 
 
 cdef run_levels(Operation operation, vector[Level]& levels):
-    """Execute a call of several levels, or of none."""
+    """Execute a call of one level or several, or of none."""
     if levels.size():
         run_described(operation, levels.data(), <int>levels.size())
 
@@ -571,13 +571,24 @@ cdef describe_maps(Level* level, dtype, map_shape, batch_indices, output_size, l
     job.min_non_temporal_bytes = min_non_temporal_bytes
 
 
-cdef describe(Level* level, dtype, map_shape, regions, pooling):
-    """Set the maps, the boxes and the definition with its options."""
+cdef list boxes_of_maps(regions, pooling):
+    """Return for each map its scale, its boxes, their images, and their rows if not in order."""
+    boxes, images, levels = regions
+    if levels is None:
+        return [(pooling.definition.scale, boxes, images, None)]
+    every = [np.flatnonzero(levels == level) for level in range(len(pooling.scales))]
+    return [(scale, boxes[rows], images[rows], rows)
+            for scale, rows in zip(pooling.scales, every)]
+
+
+cdef describe(Level* level, dtype, map_shape, pooling, tuple boxes_of_map):
+    """Set a map, its boxes, and the definition with its options."""
     cdef Request* request = &level.request
-    boxes, batch_indices, rows = regions
+    scale, boxes, batch_indices, rows = boxes_of_map
     describe_maps(level, dtype, map_shape, batch_indices, pooling.output_size, pooling.layout)
-    name, request.scale, sampling, request.aligned, request.angle_scale = pooling.definition
+    name, _, sampling, request.aligned, request.angle_scale = pooling.definition
     request.definition = <Definition><int>_DEFINITIONS[name]
+    request.scale = scale
     request.double_precision = level.job.storage == float64_storage
     request.sampling[0], request.sampling[1] = sampling
     request.boxes = address(boxes)
@@ -586,13 +597,29 @@ cdef describe(Level* level, dtype, map_shape, regions, pooling):
     flatten_if_pointwise(request, &level.job)
 
 
+cdef describe_only_map(Level* level, dtype, map_shape, regions, pooling):
+    """Do so where there is one map; `regions` hold what is pointed to."""
+    boxes, images, _ = regions
+    describe(level, dtype, map_shape, pooling, (pooling.definition.scale, boxes, images, None))
+
+
 def average(features, regions, pooling, out):
     """Pool by weighted averages."""
-    cdef Level level
-    if is_filled(features, pooling, out):
+    cdef vector[Level] levels = vector[Level](len(features))
+    cdef int i
+    if len(features[0]) == 0:  # no images
+        out[...] = pooling.empty_value
+    if len(features[0]) == 0 or out.size == 0:
         return
-    describe_average(&level, features, regions, pooling, out)
-    run_level(op_average, &level)
+    parts = boxes_of_maps(regions, pooling)
+    if regions.levels is not None and sum([len(part[1]) for part in parts]) < len(out):
+        out[...] = pooling.empty_value
+    for i in range(len(features)):
+        describe(&levels[i], out.dtype, features[i].shape, pooling, parts[i])
+        levels[i].job.features = address(features[i])
+        levels[i].job.output = address(out)
+        levels[i].job.empty_value = pooling.empty_value
+    run_levels(op_average, levels)
 
 
 cdef class PreparedAverage:
@@ -672,95 +699,34 @@ cdef bint copy_table(Level* level, const char* table, int columns, int width) no
     return True
 
 
-cdef bint is_filled(features, pooling, out):
-    """Return whether nothing is left to do, without results or images."""
-    if len(features) == 0:
-        out[...] = pooling.empty_value
-    return len(features) == 0 or out.size == 0
-
-
-cdef describe_average(Level* level, features, regions, pooling, out):
-    describe(level, features.dtype, features.shape, regions, pooling)
-    level.job.features = address(features)
-    level.job.output = address(out)
-    level.job.empty_value = pooling.empty_value
-
-
-def average_backward(grad_output, regions, pooling, out):
-    """Write the gradient of an average with respect to the features."""
+def average_backward(grad_output, regions, pooling, outs):
+    """Write the gradient of an average with respect to each of the maps."""
+    cdef vector[Level] levels
     cdef Level level
-    if out.size:
-        describe_average_backward(&level, grad_output, regions, pooling, out)
-        run_level(op_average_backward, &level)
-
-
-cdef describe_average_backward(Level* level, grad_output, regions, pooling, out):
-    describe(level, grad_output.dtype, out.shape, regions, pooling)
-    level.job.grad_output = address(grad_output)
-    level.job.output = address(out)
+    parts = boxes_of_maps(regions, pooling)
+    for out, part in zip(outs, parts):
+        if out.size:
+            describe(&level, out.dtype, out.shape, pooling, part)
+            level.job.grad_output = address(grad_output)
+            level.job.output = address(out)
+            levels.push_back(level)
+    run_levels(op_average_backward, levels)
 
 
 def average_backward_boxes(grad_output, features, regions, pooling):
     """Return the gradient of an average with respect to each number of each box."""
+    cdef vector[Level] levels
     cdef Level level
     sums = np.zeros(regions.boxes.shape, np.float64)
-    if features.size and grad_output.size:
-        describe_average_backward_boxes(&level, grad_output, features, regions, pooling, sums)
-        run_level(op_average_backward_boxes, &level)
-    return sums.astype(regions.boxes.dtype)
-
-
-cdef describe_average_backward_boxes(Level* level, grad_output, features, regions, pooling, sums):
-    describe(level, grad_output.dtype, features.shape, regions, pooling)
-    level.job.grad_output = address(grad_output)
-    level.job.features = address(features)
-    level.job.grad_boxes = <double*>address(sums)
-
-
-cdef list regions_of_levels(regions, levels, count):
-    """Return the regions of each level, with the rows of their pooled values."""
-    every = (np.flatnonzero(levels == level) for level in range(count))
-    return [type(regions)(regions.boxes[rows], regions.batch_indices[rows], rows)
-            for rows in every]
-
-
-def average_levels(features, regions, levels, poolings, out):
-    """Pool each box by averages from one of several maps; `levels` says which."""
-    cdef vector[Level] every = vector[Level](len(features))
-    if is_filled(features[0], poolings[0], out):
-        return
-    parts = regions_of_levels(regions, levels, len(features))
-    if sum(len(part.rows) for part in parts) < len(levels):
-        out[...] = poolings[0].empty_value
-    for i in range(len(features)):
-        describe_average(&every[i], features[i], parts[i], poolings[i], out)
-    run_levels(op_average, every)
-
-
-def average_levels_backward(grad_output, regions, levels, poolings, outs):
-    """Write the gradients of that with respect to each of the maps."""
-    cdef vector[Level] every
-    cdef Level level
-    parts = regions_of_levels(regions, levels, len(outs))
-    for i in range(len(outs)):
-        if outs[i].size:
-            describe_average_backward(&level, grad_output, parts[i], poolings[i], outs[i])
-            every.push_back(level)
-    run_levels(op_average_backward, every)
-
-
-def average_levels_backward_boxes(grad_output, features, regions, levels, poolings):
-    """Return the gradient of that with respect to each number of each box."""
-    cdef vector[Level] every
-    cdef Level level
-    sums = np.zeros(regions.boxes.shape, np.float64)
-    parts = regions_of_levels(regions, levels, len(features))
-    for i in range(len(features)):
-        if features[i].size and grad_output.size:
-            describe_average_backward_boxes(&level, grad_output, features[i], parts[i],
-                                            poolings[i], sums)
-            every.push_back(level)
-    run_levels(op_average_backward_boxes, every)
+    parts = boxes_of_maps(regions, pooling)
+    for maps, part in zip(features, parts):
+        if maps.size and grad_output.size:
+            describe(&level, maps.dtype, maps.shape, pooling, part)
+            level.job.grad_output = address(grad_output)
+            level.job.features = address(maps)
+            level.job.grad_boxes = <double*>address(sums)
+            levels.push_back(level)
+    run_levels(op_average_backward_boxes, levels)
     return sums.astype(regions.boxes.dtype)
 
 
@@ -775,7 +741,7 @@ def maximum(features, regions, pooling, out, *, return_argmax):
         argmax = empty_array(out.shape, np.int32)
         argmax[...] = -1
         return argmax
-    describe(&level, features.dtype, features.shape, regions, pooling)
+    describe_only_map(&level, features.dtype, features.shape, regions, pooling)
     level.job.features = address(features)
     level.job.output = address(out)
     level.job.empty_value = pooling.empty_value
@@ -815,7 +781,7 @@ def maximum_backward(grad_output, argmax, regions, pooling, out):
     """Write the gradient of a maximum with respect to the features."""
     cdef Level level
     if out.size:
-        describe(&level, grad_output.dtype, out.shape, regions, pooling)
+        describe_only_map(&level, grad_output.dtype, out.shape, regions, pooling)
         level.job.argmax_is_cell = pooling.rules.argmax_is_cell
         scatter_argmax(op_maximum_backward, &level, grad_output, argmax, out)
 
@@ -837,7 +803,7 @@ def argmax_positions(argmax, regions, pooling, input_shape):
     y = empty_array(argmax.shape, regions.boxes.dtype)
     x = empty_array(argmax.shape, regions.boxes.dtype)
     if argmax.size:
-        describe(&level, regions.boxes.dtype, input_shape, regions, pooling)
+        describe_only_map(&level, regions.boxes.dtype, input_shape, regions, pooling)
         convert_argmax(op_argmax_positions, &level, argmax, y, x)
     return y, x
 
@@ -847,7 +813,7 @@ def argmax_at(y, x, regions, pooling, input_shape):
     cdef Level level
     argmax = empty_array(y.shape, np.int64)
     if argmax.size:
-        describe(&level, regions.boxes.dtype, input_shape, regions, pooling)
+        describe_only_map(&level, regions.boxes.dtype, input_shape, regions, pooling)
         convert_argmax(op_argmax_at, &level, argmax, y, x)
     return argmax
 

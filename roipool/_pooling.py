@@ -1,17 +1,21 @@
-"""One call: the request to an engine, and the only caller of engines."""
+"""One call on arrays of NumPy or CuPy, from its request to an engine's answer.
+
+PyTorch's and JAX's front ends call engines with the same requests.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from roipool import _arguments as check
-from roipool._arguments import Regions
+from roipool._arguments import CORNERS, BoxForm, Regions
 from roipool._arrays import NUMPY, Array, Library, common_library
-from roipool._definitions import Definition
-from roipool._layout import Layout, Shape4, cells
+from roipool._definitions import POINTWISE, Definition
+from roipool._layout import Layout, Shape4, cells, height_width
 
 
 class MaxRules(NamedTuple):
@@ -35,6 +39,9 @@ class MaxRules(NamedTuple):
     nan_restarts: bool = False
 
 
+DEFAULT_RULES = MaxRules()
+
+
 class Pooling(NamedTuple):
     """All arguments of an engine besides arrays.
 
@@ -50,69 +57,46 @@ class Pooling(NamedTuple):
         Of a bin that has nothing to pool.
     rules : MaxRules
         Of a maximum.
+    scales : tuple of float
+        Of a pyramid: the scale of each map, instead of the definition's; otherwise empty.
     """
 
     definition: Definition
     output_size: tuple[int, int]
     layout: Layout = "NCHW"
     empty_value: float = 0.0
-    rules: MaxRules = MaxRules()
+    rules: MaxRules = DEFAULT_RULES
+    scales: tuple[float, ...] = ()
+
+    @property
+    def map_scales(self) -> tuple[float, ...]:
+        """The scale of each map."""
+        return self.scales or (self.definition.scale,)
 
 
 class Engine(Protocol):
     """What computes on one kind of device: a module with these functions.
 
-    Arguments are checked and converted: arrays are C-contiguous, in native byte order, on one
+    Arguments are checked and converted: arrays are C-contiguous, in native byte layout, on one
     device; on a host the regions are the call's own, so that no thread changes them while plans are
     made; `out` is of the right shape and dtype and overlaps nothing. A box whose batch index
     is negative pools nothing and gets no gradient; on a GPU so does one whose index names no image.
     """
 
-    def average(self, features: Array, regions: Regions, pooling: Pooling, out: Array) -> None:
-        """Pool by weighted averages."""
+    def average(
+        self, features: Sequence[Array], regions: Regions, pooling: Pooling, out: Array
+    ) -> None:
+        """Pool each box by weighted averages, from the map of its level."""
 
     def average_backward(
-        self, grad_output: Array, regions: Regions, pooling: Pooling, out: Array
+        self, grad_output: Array, regions: Regions, pooling: Pooling, outs: Sequence[Array]
     ) -> None:
-        """Write the gradient of an average with respect to the features."""
+        """Write the gradient of an average with respect to each of the maps."""
 
     def average_backward_boxes(
-        self, grad_output: Array, features: Array, regions: Regions, pooling: Pooling
+        self, grad_output: Array, features: Sequence[Array], regions: Regions, pooling: Pooling
     ) -> Array:
         """Return the gradient of an average with respect to each number of each box."""
-
-    def average_levels(
-        self,
-        features: Sequence[Array],
-        regions: Regions,
-        levels: Array,
-        poolings: Sequence[Pooling],
-        out: Array,
-    ) -> None:
-        """Pool each box by averages from one of several maps; `levels` says which.
-
-        A box whose level is none of the maps pools nothing and gets no gradient.
-        """
-
-    def average_levels_backward(
-        self,
-        grad_output: Array,
-        regions: Regions,
-        levels: Array,
-        poolings: Sequence[Pooling],
-        outs: Sequence[Array],
-    ) -> None:
-        """Write the gradients of that with respect to each of the maps."""
-
-    def average_levels_backward_boxes(
-        self,
-        grad_output: Array,
-        features: Sequence[Array],
-        regions: Regions,
-        levels: Array,
-        poolings: Sequence[Pooling],
-    ) -> Array:
-        """Return the gradient of that with respect to each number of each box."""
 
     def maximum(
         self,
@@ -146,23 +130,32 @@ class Engine(Protocol):
         """Return the indices of the samples at positions, -1 where there is none; NCHW."""
 
 
+class DeviceEngine(Engine, Protocol):
+    """The engine of a GPU, which also does what arithmetic of arrays does well on a host."""
+
+    def assign_levels(self, boxes: Array, areas: Sequence[float]) -> Array:
+        """Return the level of each box, (K,) int64, from its corners: ``roipool.assign_levels``."""
+
+
 class Call:
     """A call on arrays of one library: finds it once, works on their device, calls its engine.
 
     Parameters
     ----------
+    form : BoxForm
+        How the boxes are given, for the `checked` methods.
     **arrays
         Every argument that may be an array, by name. What is computed goes to `out`, if there is
         one.
     """
 
-    __slots__ = ("_arrays", "_device", "engine", "library")
+    __slots__ = ("_arrays", "_device", "_form", "engine", "library")
 
     engine: Engine
     library: Library
 
-    def __init__(self, **arrays: Any) -> None:
-        self._arrays = arrays
+    def __init__(self, form: BoxForm = CORNERS, /, **arrays: Any) -> None:
+        self._arrays, self._form = arrays, form
         self.library, array = NUMPY, None
         for value in arrays.values():  # here, for the sake of small calls on NumPy arrays
             if type(value) is not np.ndarray and value is not None:
@@ -180,11 +173,67 @@ class Call:
         if self._device is not None:
             self._device.__exit__(*error)
 
-    def average(self, features: Array, regions: Regions, pooling: Pooling) -> Array:
+    # ---- The arguments of roipool's own operations, checked and converted
+
+    def checked_forward(
+        self,
+        definition: Definition,
+        output_size: Any,
+        layout: str,
+        empty_value: float = 0.0,
+        rules: MaxRules = DEFAULT_RULES,
+    ) -> tuple[Array, Regions, Pooling]:
+        """Return the features, the boxes, and the request."""
+        arrays, form, layout = self._arrays, self._form, check.layout(layout)
+        maps = check.features("features", arrays["features"], layout)
+        images, dtype = maps.shape[0], maps.dtype
+        regions = check.regions(arrays[form.boxes], arrays[form.indices], images, dtype, form)
+        size = check.size_pair(form.size, output_size)
+        pooling = Pooling(definition, size, layout, empty_value, rules)
+        if definition.name in POINTWISE:
+            check_sizes("features", maps.shape, form.size, pooling)
+        return maps, regions, pooling
+
+    def checked_backward(
+        self, definition: Definition, input_shape: Any, layout: str, rules: MaxRules = DEFAULT_RULES
+    ) -> tuple[Array, Regions, Pooling, Shape4]:
+        """Return the gradient of pooled values, the boxes, the request, and the maps' shape."""
+        arrays, form, layout = self._arrays, self._form, check.layout(layout)
+        gradient = check.float_array("grad_output", arrays["grad_output"])
+        shape = check.map_shape("input_shape", input_shape, layout)
+        images, dtype = shape[0], gradient.dtype
+        regions = check.regions(arrays[form.boxes], arrays[form.indices], images, dtype, form)
+        size = check.grad_output("grad_output", gradient, len(regions.boxes), shape, layout)
+        pooling = Pooling(definition, size, layout, rules=rules)
+        if definition.name in POINTWISE:
+            check_sizes("input_shape", shape, "grad_output", pooling)
+        return gradient, regions, pooling, shape
+
+    def checked_backward_boxes(
+        self, definition: Definition, layout: str
+    ) -> tuple[Array, list[Array], Regions, Pooling]:
+        """Return the gradient of pooled values, the features, the boxes, and the request."""
+        arrays, form, layout = self._arrays, self._form, check.layout(layout)
+        gradient = check.float_array("grad_output", arrays["grad_output"])
+        maps = check.features("features", arrays["features"], layout)
+        check.same_dtype("grad_output", gradient, "features", maps)
+        images, dtype = maps.shape[0], maps.dtype
+        regions = check.regions(arrays[form.boxes], arrays[form.indices], images, dtype, form)
+        size = check.grad_output("grad_output", gradient, len(regions.boxes), maps.shape, layout)
+        pooling = Pooling(definition, size, layout)
+        if definition.name in POINTWISE:
+            check_sizes("features", maps.shape, "grad_output", pooling)
+        return gradient, [maps], regions, pooling
+
+    # ---- What the engine computes
+
+    def average(self, features: Sequence[Array], regions: Regions, pooling: Pooling) -> Array:
         """Average forward."""
-        shape = _shape_of(features, regions, pooling)
-        result = self._result(shape, features.dtype)
-        features, regions = self._one_of_alike(features, regions)
+        count, size, layout = len(regions.boxes), pooling.output_size, pooling.layout
+        shape = pooled_shape(features[0].shape, count, size, layout)
+        result = self._result(shape, features[0].dtype)
+        if features[0].size == 0:
+            features, regions = self._one_of_alike(features, regions)
         self.engine.average(features, regions, pooling, result)
         return self._filled(result)
 
@@ -193,61 +242,36 @@ class Call:
     ) -> Array:
         """Average backward."""
         result = self._result(input_shape, grad_output.dtype)
-        self.engine.average_backward(grad_output, regions, pooling, result)
+        self.engine.average_backward(grad_output, regions, pooling, [result])
         return self._filled(result)
 
+    def average_backward_of_maps(
+        self,
+        grad_output: Array,
+        regions: Regions,
+        pooling: Pooling,
+        input_shapes: Sequence[Shape4],
+    ) -> list[Array]:
+        """Average backward with respect to each map of a pyramid."""
+        results = [self.library.empty(shape, grad_output.dtype) for shape in input_shapes]
+        self.engine.average_backward(grad_output, regions, pooling, results)
+        return results
+
     def average_backward_boxes(
-        self, grad_output: Array, features: Array, regions: Regions, pooling: Pooling
+        self, grad_output: Array, features: Sequence[Array], regions: Regions, pooling: Pooling
     ) -> Array:
         """Average backward with respect to the boxes."""
         return self.engine.average_backward_boxes(grad_output, features, regions, pooling)
-
-    def average_levels(
-        self,
-        features: Sequence[Array],
-        regions: Regions,
-        levels: Array,
-        poolings: Sequence[Pooling],
-    ) -> Array:
-        """Average forward from several maps, each box from that of its level."""
-        shape = _shape_of(features[0], regions, poolings[0])
-        result = self._result(shape, features[0].dtype)
-        self.engine.average_levels(features, regions, levels, poolings, result)
-        return self._filled(result)
-
-    def average_levels_backward(
-        self,
-        grad_output: Array,
-        regions: Regions,
-        levels: Array,
-        poolings: Sequence[Pooling],
-        input_shapes: Sequence[Shape4],
-    ) -> list[Array]:
-        """Average backward to several maps."""
-        results = [self.library.empty(shape, grad_output.dtype) for shape in input_shapes]
-        self.engine.average_levels_backward(grad_output, regions, levels, poolings, results)
-        return results
-
-    def average_levels_backward_boxes(
-        self,
-        grad_output: Array,
-        features: Sequence[Array],
-        regions: Regions,
-        levels: Array,
-        poolings: Sequence[Pooling],
-    ) -> Array:
-        """Average backward from several maps with respect to the boxes."""
-        return self.engine.average_levels_backward_boxes(
-            grad_output, features, regions, levels, poolings
-        )
 
     def maximum(
         self, features: Array, regions: Regions, pooling: Pooling, *, return_argmax: bool = True
     ) -> tuple[Array, Any]:
         """Maximum forward: pooled values, and the argmax, or None without `return_argmax`."""
-        shape = _shape_of(features, regions, pooling)
+        count, size, layout = len(regions.boxes), pooling.output_size, pooling.layout
+        shape = pooled_shape(features.shape, count, size, layout)
         result = self._result(shape, features.dtype)
-        features, regions = self._one_of_alike(features, regions)
+        if features.size == 0:
+            (features,), regions = self._one_of_alike([features], regions)
         argmax = self.engine.maximum(
             features, regions, pooling, result, return_argmax=return_argmax
         )
@@ -260,12 +284,10 @@ class Call:
         regions: Regions,
         pooling: Pooling,
         input_shape: Shape4,
-        *,
-        name: str = "argmax",
     ) -> Array:
         """Maximum backward: each gradient goes to the cells of its sample, with their weights."""
         limit = cells(input_shape, pooling.layout) if pooling.rules.argmax_is_cell else None
-        indices = check.argmax(self.library, name, argmax, grad_output.shape, limit)
+        indices = check.argmax(self.library, argmax, grad_output.shape, limit)
         result = self._result(input_shape, grad_output.dtype)
         self.engine.maximum_backward(grad_output, indices, regions, pooling, result)
         return self._filled(result)
@@ -278,12 +300,10 @@ class Call:
         input_shape: Shape4,
         *,
         layout: Layout = "NCHW",
-        name: str = "argmax",
     ) -> Array:
         """Maximum backward where argmax names cells: each gets the whole gradient."""
-        chosen = check.argmax(
-            self.library, name, argmax, grad_output.shape, cells(input_shape, layout)
-        )
+        limit = cells(input_shape, layout)
+        chosen = check.argmax(self.library, argmax, grad_output.shape, limit)
         result = self._result(input_shape, grad_output.dtype)
         self.engine.unpool(grad_output, chosen, batch_indices, layout, result)
         return self._filled(result)
@@ -295,11 +315,15 @@ class Call:
             filled = check.output(self.library, shape, dtype, **self._arrays)
         return self.library.empty(shape, dtype) if filled is None else filled
 
-    def _one_of_alike(self, features: Array, regions: Regions) -> tuple[Array, Regions]:
+    def _one_of_alike(
+        self, features: Sequence[Array], regions: Regions
+    ) -> tuple[Sequence[Array], Regions]:
         """Return one image for many without cells: a plan on a host has an entry for each."""
-        if features.size > 0 or self.library is not NUMPY or features.shape[0] <= 1:
+        has_cells = any(maps.size > 0 for maps in features)
+        if has_cells or self.library is not NUMPY or features[0].shape[0] <= 1:
             return features, regions
-        return features[:1], Regions(regions.boxes, np.minimum(regions.batch_indices, 0))
+        images = np.minimum(regions.batch_indices, 0)
+        return [maps[:1] for maps in features], regions._replace(batch_indices=images)
 
     def _filled(self, result: Array) -> Array:
         """Return the caller's `out`, filled, or the result where there is none."""
@@ -326,10 +350,17 @@ class Call:
         return self.engine.argmax_at(y, x, regions, pooling, input_shape)
 
 
+def check_sizes(name: str, shape: Sequence[int], bins: str, pooling: Pooling) -> None:
+    """Check that 32 bits number the cells and the bins, as a pointwise definition needs."""
+    limit = np.iinfo(np.int32).max
+    extent = height_width(shape, pooling.layout)
+    for what, sizes, units in ((name, extent, "cells"), (bins, pooling.output_size, "bins")):
+        if math.prod(sizes) > limit:
+            raise ValueError(
+                f"{what} has {sizes[0]} x {sizes[1]} {units}; rotated boxes allow at most {limit}"
+            )
+
+
 def pooled_shape(maps: Sequence[int], boxes: int, size: tuple[int, int], layout: Layout) -> Shape4:
     """Return the shape of pooled values: the maps', with boxes for images and bins for cells."""
     return (boxes, *size, maps[3]) if layout == "NHWC" else (boxes, maps[1], *size)
-
-
-def _shape_of(features: Array, regions: Regions, pooling: Pooling) -> Shape4:
-    return pooled_shape(features.shape, len(regions.boxes), pooling.output_size, pooling.layout)

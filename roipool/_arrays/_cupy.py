@@ -7,6 +7,7 @@ An array of CuPy exists only where the caller has imported it. Nothing waits for
 from __future__ import annotations
 
 import importlib
+import operator
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -16,8 +17,6 @@ from typing import Any
 import numpy as np
 
 from roipool._settings import debugging
-
-name = "CuPy"
 
 
 def xp() -> ModuleType:
@@ -47,35 +46,32 @@ def device(array: Any) -> AbstractContextManager[Any]:
 @contextmanager
 def _capturing(on_device: AbstractContextManager[Any]) -> Iterator[None]:
     cuda = xp().cuda
-    with on_device, cuda.using_allocator(keeping(cuda.get_allocator())):
+    with on_device, cuda.using_allocator(never_freeing(cuda.get_allocator())):
         yield
 
 
 # Memory that captured graphs read and write: a graph knows its address alone, and nobody knows how
 # long it lives. Without this, another array would get it from the pool.
-_kept: list[Any] = []
+_captured_memory: list[Any] = []
 
 
-def keeping(allocator: Callable[[int], Any]) -> Callable[[int], Any]:
+def never_freeing(allocator: Callable[[int], Any]) -> Callable[[int], Any]:
     """Return an allocator of memory that is never freed."""
 
     def allocate(size: int) -> Any:
         memory = allocator(size)
-        _kept.append(memory)
+        _captured_memory.append(memory)
         return memory
 
     return allocate
 
 
-def device_number(array: Any) -> int:
-    """Return which GPU holds `array`."""
-    number: int = array.device.id
-    return number
+device_number = operator.attrgetter("device.id")
 
 
 def empty(shape: Sequence[int], dtype: np.dtype[Any]) -> Any:
     """Return a new, uninitialised array."""
-    return xp().empty(shape, dtype)
+    return sys.modules["cupy"].empty(shape, dtype)
 
 
 def plain(array: Any) -> Any:

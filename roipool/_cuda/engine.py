@@ -13,6 +13,7 @@ compiled on disk.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
 from typing import Any, NamedTuple
@@ -50,6 +51,7 @@ if cupy.cuda.runtime.is_hip:
 
 Array = Any
 NULL = np.uintp(0)  # instead of an array
+SHAPE = operator.attrgetter("shape")
 MAX_LEVELS = 64  # kernels take 4 KB of arguments
 LEAST_CAPABILITY = 70  # compute capability, times ten: kernels need __match_any_sync
 
@@ -120,18 +122,19 @@ def kernels_for(launches_of: Callable[..., Launches], sizes: Sizes, *choices: An
     return kernels_of(launches_of(sizes, *choices))
 
 
-def run(
-    kernels: Kernels, regions: Regions, *arrays: Any, levels: Array = NULL,
-    maps: Sequence[Array] = (),
-) -> None:  # fmt: skip
+def run(kernels: Kernels, regions: Regions, *arrays: Any, maps: Sequence[Array] = ()) -> None:
     """Execute a call for all boxes, with what plans them.
 
-    `levels` says for each box on which of `maps` it is; the first of them is among `arrays`.
+    Of a pyramid's `maps` the first is among `arrays`, too.
     """
     engine, scratch_bytes, plan = kernels
-    tables, count = (regions.boxes, regions.batch_indices, levels), len(regions.boxes)
+    count, levels = len(regions.boxes), NULL
+    addresses: list[int] = []
+    if regions.levels is not None:
+        levels = cupy.ascontiguousarray(regions.levels)
+        addresses = [array.data.ptr for array in maps]
+    tables = (regions.boxes, regions.batch_indices, levels)
     check_device(arrays[0].device.id)
-    addresses = [array.data.ptr for array in maps] if maps else ()
     scratch = cupy.empty(scratch_bytes, np.uint8) if scratch_bytes else NULL
     if plan is None:
         engine.launch(count, (*tables, *arrays, scratch), addresses)
@@ -146,47 +149,14 @@ def are_vector_aligned(pooling: Pooling, *arrays: Array) -> bool:
 
 
 def sizes_of(
-    dtype: np.dtype[Any], regions: Regions, pooling: Pooling, *map_shapes: tuple[int, ...],
-    scales: tuple[float, ...] = (),
-) -> Sizes:  # fmt: skip
-    """Return what the launches of a call depend on; `scales` are those of several maps."""
+    dtype: np.dtype[Any], regions: Regions, pooling: Pooling, *map_shapes: tuple[int, ...]
+) -> Sizes:
+    """Return what the launches of a call depend on."""
     boxes, indices = regions.boxes, regions.batch_indices
     return Sizes(
         dtype, rounded_up(len(boxes)), boxes.strides, indices.dtype, indices.strides[0], pooling,
-        map_shapes, scales or (pooling.definition.scale,),
+        map_shapes,
     )  # fmt: skip
-
-
-# ---- The functions of an engine
-
-
-def average(features: Array, regions: Regions, pooling: Pooling, out: Array) -> None:
-    """Pool by weighted averages."""
-    if out.size:
-        sizes = sizes_of(features.dtype, regions, pooling, features.shape)
-        aligned = are_vector_aligned(pooling, features, out)
-        run(kernels_for(launch.average, sizes, aligned), regions, features, out)
-
-
-def average_backward(grad_output: Array, regions: Regions, pooling: Pooling, out: Array) -> None:
-    """Write the gradient of an average with respect to the features."""
-    if out.size:
-        sizes = sizes_of(grad_output.dtype, regions, pooling, out.shape)
-        run(kernels_for(launch.average_backward, sizes), regions, grad_output, out)
-
-
-def average_backward_boxes(
-    grad_output: Array, features: Array, regions: Regions, pooling: Pooling
-) -> Array:
-    """Return the gradient of an average with respect to each number of each box."""
-    boxes = regions.boxes
-    if not features.size or not grad_output.size:
-        return cupy.zeros(boxes.shape, boxes.dtype)
-    out = cupy.empty(boxes.shape, boxes.dtype)
-    sizes = sizes_of(grad_output.dtype, regions, pooling, features.shape)
-    kernels = kernels_for(launch.average_backward_boxes, sizes)
-    run(kernels, regions, grad_output, features, out)
-    return out
 
 
 def check_levels(number: int) -> None:
@@ -195,61 +165,44 @@ def check_levels(number: int) -> None:
         raise ValueError(f"on a GPU there can be {MAX_LEVELS} maps at most, got {number}")
 
 
-def sizes_of_levels(regions: Regions, poolings: Sequence[Pooling], maps: Sequence[Array]) -> Sizes:
-    """Return what the launches of a call on several maps depend on."""
-    check_levels(len(maps))
-    scales = tuple(pooling.definition.scale for pooling in poolings)
-    shapes = [array.shape for array in maps]
-    return sizes_of(maps[0].dtype, regions, poolings[0], *shapes, scales=scales)
+def sizes_of_maps(maps: Sequence[Array], regions: Regions, pooling: Pooling) -> Sizes:
+    """Return what the launches of a call on these maps depend on."""
+    if regions.levels is not None:
+        check_levels(len(maps))
+    return sizes_of(maps[0].dtype, regions, pooling, *map(SHAPE, maps))
 
 
-def average_levels(
-    features: Sequence[Array],
-    regions: Regions,
-    levels: Array,
-    poolings: Sequence[Pooling],
-    out: Array,
-) -> None:
-    """Pool each box by averages from one of several maps; `levels` says which."""
+# ---- The functions of an engine
+
+
+def average(features: Sequence[Array], regions: Regions, pooling: Pooling, out: Array) -> None:
+    """Pool each box by weighted averages, from the map of its level."""
     if out.size:
-        sizes = sizes_of_levels(regions, poolings, features)
-        aligned = are_vector_aligned(poolings[0], *features, out)
-        kernels = kernels_for(launch.average, sizes, aligned)
-        levels = cupy.ascontiguousarray(levels)
-        run(kernels, regions, features[0], out, levels=levels, maps=features)
+        sizes = sizes_of_maps(features, regions, pooling)
+        aligned = are_vector_aligned(pooling, *features, out)
+        run(kernels_for(launch.average, sizes, aligned), regions, features[0], out, maps=features)
 
 
-def average_levels_backward(
-    grad_output: Array,
-    regions: Regions,
-    levels: Array,
-    poolings: Sequence[Pooling],
-    outs: Sequence[Array],
+def average_backward(
+    grad_output: Array, regions: Regions, pooling: Pooling, outs: Sequence[Array]
 ) -> None:
-    """Write the gradients of that with respect to each of the maps."""
+    """Write the gradient of an average with respect to each of the maps."""
     if any(out.size for out in outs):
-        sizes = sizes_of_levels(regions, poolings, outs)
-        kernels = kernels_for(launch.average_backward, sizes)
-        levels = cupy.ascontiguousarray(levels)
-        run(kernels, regions, grad_output, outs[0], levels=levels, maps=outs)
+        kernels = kernels_for(launch.average_backward, sizes_of_maps(outs, regions, pooling))
+        run(kernels, regions, grad_output, outs[0], maps=outs)
 
 
-def average_levels_backward_boxes(
-    grad_output: Array,
-    features: Sequence[Array],
-    regions: Regions,
-    levels: Array,
-    poolings: Sequence[Pooling],
+def average_backward_boxes(
+    grad_output: Array, features: Sequence[Array], regions: Regions, pooling: Pooling
 ) -> Array:
-    """Return the gradient of that with respect to each number of each box."""
+    """Return the gradient of an average with respect to each number of each box."""
     boxes = regions.boxes
-    if not grad_output.size:
+    if not grad_output.size or not any(maps.size for maps in features):
         return cupy.zeros(boxes.shape, boxes.dtype)
     out = cupy.empty(boxes.shape, boxes.dtype)
-    sizes = sizes_of_levels(regions, poolings, features)
+    sizes = sizes_of_maps(features, regions, pooling)
     kernels = kernels_for(launch.average_backward_boxes, sizes)
-    levels = cupy.ascontiguousarray(levels)
-    run(kernels, regions, grad_output, features[0], out, levels=levels, maps=features)
+    run(kernels, regions, grad_output, features[0], out, maps=features)
     return out
 
 
@@ -289,7 +242,6 @@ def unpool(
         sizes = Sizes(
             grad_output.dtype, rounded_up(len(batch_indices)), (0, 0), batch_indices.dtype,
             batch_indices.strides[0], Pooling(Definition("roi_pool"), size, layout), (out.shape,),
-            (1.0,),
         )  # fmt: skip
         check_device(out.device.id)
         kernels = kernels_for(launch.unpool, sizes, argmax.dtype == np.int64)
@@ -332,11 +284,11 @@ def assign_levels(boxes: Array, areas: Sequence[float]) -> Array:
     levels = cupy.empty(len(boxes), np.int64)
     if levels.size:
         check_device(levels.device.id)
-        # Nothing is pooled, and no map is read: any will do.
-        nothing = Pooling(Definition("roi_align"), (1, 1))
+        # Nothing is pooled, and no map is read: any will do. Areas stand where scales do.
+        nothing = Pooling(Definition("roi_align"), (1, 1), scales=(0.0, *areas))
         sizes = Sizes(
             boxes.dtype, rounded_up(len(boxes)), boxes.strides, levels.dtype, 0, nothing,
-            ((1, 1, 1, 1),) * (len(areas) + 1), (0.0, *areas),
+            ((1, 1, 1, 1),) * len(nothing.scales),
         )  # fmt: skip
         kernels_for(launch.assign_levels, sizes).engine.launch(len(boxes), (boxes, levels))
     return levels

@@ -36,7 +36,7 @@ from roipool._cuda.division import (
     divide_values,
     up,
 )  # fmt: skip
-from roipool._definitions import TRAITS
+from roipool._definitions import POINTWISE, TRAITS
 from roipool._dtypes import dtype_name
 from roipool._layout import AXES
 
@@ -135,7 +135,7 @@ def call_of(sizes: Sizes, **fields: Any) -> Call:
         aligned=definition.aligned,
         levels=tuple(
             Level(shape[row], shape[column], scale)
-            for shape, scale in zip(sizes.map_shapes, sizes.scales, strict=True)
+            for shape, scale in zip(sizes.map_shapes, pooling.map_scales, strict=True)
         ),
     )
     return call._replace(**fields)
@@ -231,7 +231,7 @@ def with_regions(sizes: Sizes, file: str, call: Call, grid: Grid, **defines: str
 
 def is_pointwise(sizes: Sizes) -> bool:
     """Return whether rows and columns cannot be planned apart."""
-    return TRAITS[sizes.pooling.definition.name].kind == "points"
+    return sizes.pooling.definition.name in POINTWISE
 
 
 # ---- The launches of each function of the engine
@@ -347,7 +347,7 @@ def argmax_kernel(sizes: Sizes, name: str) -> Launches:
 
 
 def assign_levels(sizes: Sizes) -> Launches:
-    """Return the launch that finds the level of each box; `scales` are areas."""
+    """Return the launch that finds the level of each box; scales are areas."""
     call = call_of(sizes)
     file = "assign_levels"
     return Launches(config_of(sizes, file, file, call, Grid(-(-call.boxes // THREADS), (THREADS,))))

@@ -90,7 +90,7 @@ def roi_average_pooling_2d(
         maps = check.features("x", x)
         regions = _regions(call, rois, roi_indices, spatial_scale, maps.shape[0], maps.dtype)
         pooling = Pooling(_DEFINITION, check.size_pair("outsize", outsize))
-        return call.average(maps, regions, pooling)
+        return call.average([maps], regions, pooling)
 
 
 def roi_average_pooling_2d_backward(

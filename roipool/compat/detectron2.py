@@ -50,13 +50,17 @@ class ROIAlign(torchvision.RoIAlign):
     ) -> None:
         super().__init__(output_size, spatial_scale, sampling_ratio, aligned)
 
+    def _definition(self) -> Definition:
+        scale = check.real_number("spatial_scale", self.spatial_scale)
+        return conventions.roi_align_definition(scale, self.sampling_ratio, self.aligned)
+
     def forward(self, input: Array, rois: Any) -> Array:
         """Pool `rois`, shape (K, 5), from `input`, shape (N, C, H, W)."""
         with Call(input=input, rois=rois) as call:
             maps = check.features("input", input)
             regions = _regions(call, rois, maps.shape[0], maps.dtype)
             size = check.size_pair("output_size", self.output_size)
-            return call.average(maps, regions, Pooling(self._definition(), size))
+            return call.average([maps], regions, Pooling(self._definition(), size))
 
     __call__ = forward
 
@@ -149,8 +153,8 @@ class ROIPooler:
         """
         with Call(x=check.sequence("x", x), box_lists=box_lists) as call:
             maps = check.pyramid("x", check.numbered("x", x))
-            regions, levels = self._regions(call, box_lists, maps[0].shape[0], maps[0].dtype)
-            return call.average_levels(maps, regions, levels, self._poolings(len(maps)))
+            regions = self._regions(call, box_lists, maps[0].shape[0], maps[0].dtype)
+            return call.average(maps, regions, self._pooling(len(maps)))
 
     __call__ = forward
 
@@ -181,45 +185,40 @@ class ROIPooler:
             shapes = check.pyramid_shapes(
                 "input_shapes", check.numbered("input_shapes", input_shapes)
             )
-            regions, levels = self._regions(call, box_lists, shapes[0][0], gradient.dtype)
+            regions = self._regions(call, box_lists, shapes[0][0], gradient.dtype)
             check.grad_output("grad_output", gradient, len(regions.boxes), shapes[0])
-            poolings = self._poolings(len(shapes))
-            return call.average_levels_backward(gradient, regions, levels, poolings, shapes)
+            pooling = self._pooling(len(shapes))
+            return call.average_backward_of_maps(gradient, regions, pooling, shapes)
 
-    def _poolings(self, maps: int) -> list[Pooling]:
+    def _pooling(self, maps: int) -> Pooling:
         if maps != len(self.scales):
             raise ValueError(f"x must hold one map for each of {len(self.scales)} scales: {maps}")
         name, aligned, _ = _POOLERS[self.pooler_type]
         samples = conventions.adaptive_if_not_positive("sampling_ratio", self.sampling_ratio)
-        return [
-            Pooling(Definition(name, scale, samples, aligned, math.pi / 180), self.output_size)
-            for scale in self.scales
-        ]
+        definition = Definition(name, self.scales[0], samples, aligned, math.pi / 180)
+        return Pooling(definition, self.output_size, scales=self.scales)
 
     def _regions(
         self, call: Call, box_lists: Sequence[Any], images: int, dtype: np.dtype[Any]
-    ) -> tuple[Regions, Array]:
+    ) -> Regions:
         """Return the boxes, rounded to the maps' type, and the place of each one's map."""
         columns = _POOLERS[self.pooler_type][2]
-        tables = [
-            check.box_table(f"box_lists[{i}]", table, (columns,), f"(L, {columns})")
-            for i, table in enumerate(check.sequence("box_lists", box_lists))
-        ]
+        tables = check.tables("box_lists", check.sequence("box_lists", box_lists), columns)
         if len(tables) != images:
             raise ValueError(f"box_lists must hold one table per image: {len(tables)} for {images}")
         exact = check.joined_regions(tables, columns, np.dtype(np.float64))
         boxes = exact.boxes.astype(real_dtype(dtype))
         sides = boxes[:, 2:4] if columns == 5 else boxes[:, 2:4] - boxes[:, 0:2]
         areas = sides[:, 0] * sides[:, 1]
-        regions = Regions(check.coordinates(check.cast(boxes, dtype), dtype), exact.batch_indices)
+        rounded = check.coordinates(check.cast(boxes, dtype), dtype)
         if len(self.scales) == 1:
-            return regions, exact.batch_indices * 0
+            return Regions(rounded, exact.batch_indices, exact.batch_indices * 0)
         first = -round(math.log2(self.scales[0]))
         levels = conventions.level_by_logarithm(
             call, areas, (first, first + len(self.scales) - 1),
             (self.canonical_box_size, self.canonical_level), add_to_ratio=1e-8,
         )  # fmt: skip
-        return regions, levels
+        return Regions(rounded, exact.batch_indices, levels)
 
     def __repr__(self) -> str:
         return (

@@ -88,7 +88,7 @@ def roi_align(
         maps = check.features("input", input)
         regions = _boxes(call, roi, maps.shape[0], maps.dtype)
         size = check.size_pair("output_size", output_size)
-        return call.average(maps, regions, Pooling(_align(spatial_scale, sampling_ratio), size))
+        return call.average([maps], regions, Pooling(_align(spatial_scale, sampling_ratio), size))
 
 
 def roi_align_backward(

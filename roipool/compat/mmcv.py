@@ -105,7 +105,7 @@ def roi_align(
         if mode == "avg":
             if want_argmax:
                 raise ValueError("return_argmax must be False with pool_mode='avg'")
-            return call.average(maps, regions, Pooling(definition, size))
+            return call.average([maps], regions, Pooling(definition, size))
         pooling = Pooling(definition, size, empty_value=_LOWEST, rules=_RULES)
         pooled, argmax = call.maximum(maps, regions, pooling, return_argmax=want_argmax)
         if not want_argmax:

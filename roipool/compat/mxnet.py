@@ -220,12 +220,12 @@ def contrib_ROIAlign(  # noqa: N802
         regions = _boxes(call, rois, maps.shape[0], maps.dtype)
         pooling = Pooling(_align(spatial_scale, sample_ratio, aligned), _pooled_size(pooled_size))
         if not check.flag("position_sensitive", position_sensitive):
-            return call.average(maps, regions, pooling)
+            return call.average([maps], regions, pooling)
         size = pooling.output_size
         boxes, channels = len(regions.boxes), maps.shape[1]
         output = call.library.empty((boxes, _outputs(channels, size), *size), maps.dtype)
         for part in _parts(boxes, channels, size):
-            every_bin = call.average(maps, _some(regions, part), pooling)
+            every_bin = call.average([maps], _some(regions, part), pooling)
             output[part] = _own_bins(every_bin, size)
         return output
 

@@ -115,7 +115,7 @@ def RoiAlign(  # noqa: N802 - ONNX's name
             rules=_CORNERS,
         )
         if mode == "avg":
-            return call.average(maps, regions, pooling)
+            return call.average([maps], regions, pooling)
         return call.maximum(maps, regions, pooling, return_argmax=False)[0]
 
 

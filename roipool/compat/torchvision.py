@@ -86,7 +86,7 @@ def roi_align(
         regions = conventions.boxes_of_images(call, boxes, maps.shape[0], maps.dtype)
         definition = _align(spatial_scale, sampling_ratio, aligned)
         size = check.size_pair("output_size", output_size)
-        return call.average(maps, regions, Pooling(definition, size))
+        return call.average([maps], regions, Pooling(definition, size))
 
 
 def roi_align_backward(
@@ -228,10 +228,6 @@ class RoIAlign:
         self.sampling_ratio = sampling_ratio
         self.aligned = aligned
 
-    def _definition(self) -> Definition:
-        """Return the definition with these options, checked."""
-        return _align(self.spatial_scale, self.sampling_ratio, self.aligned)
-
     def forward(self, input: Array, rois: Any) -> Array:
         """Pool `rois` from `input`."""
         return roi_align(
@@ -346,10 +342,9 @@ class MultiScaleRoIAlign:
         named = {f"x[{name!r}]": x[name] for name in self._names(x)}
         with Call(x=list(named.values()), boxes=boxes) as call:
             maps = check.pyramid("x", named)
-            poolings = self._poolings([one.shape for one in maps], image_shapes)
+            pooling = self._pooling([one.shape for one in maps], image_shapes)
             regions = conventions.boxes_of_images(call, boxes, maps[0].shape[0], maps[0].dtype)
-            levels = self._levels(call, regions, poolings)
-            return call.average_levels(maps, regions, levels, poolings)
+            return call.average(maps, self._on_levels(call, regions, pooling.scales), pooling)
 
     __call__ = forward
 
@@ -382,11 +377,11 @@ class MultiScaleRoIAlign:
         )
         with Call(grad_output=grad_output, boxes=boxes) as call:
             gradient = check.float_array("grad_output", grad_output)
-            poolings = self._poolings(shapes, image_shapes)
+            pooling = self._pooling(shapes, image_shapes)
             regions = conventions.boxes_of_images(call, boxes, shapes[0][0], gradient.dtype)
             check.grad_output("grad_output", gradient, len(regions.boxes), shapes[0])
-            levels = self._levels(call, regions, poolings)
-            found = call.average_levels_backward(gradient, regions, levels, poolings, shapes)
+            regions = self._on_levels(call, regions, pooling.scales)
+            found = call.average_backward_of_maps(gradient, regions, pooling, shapes)
             return dict(zip(names, found, strict=True))
 
     def _names(self, x: Mapping[str, Any]) -> list[str]:
@@ -397,9 +392,9 @@ class MultiScaleRoIAlign:
             raise ValueError(f"x has none of the maps {self.featmap_names}, but {list(x)}")
         return names
 
-    def _poolings(
+    def _pooling(
         self, shapes: Sequence[Sequence[int]], image_shapes: Sequence[tuple[int, int]]
-    ) -> list[Pooling]:
+    ) -> Pooling:
         if self.scales is None:
             if not len(image_shapes):
                 raise ValueError("image_shapes must hold one picture at least, got none")
@@ -409,20 +404,21 @@ class MultiScaleRoIAlign:
             raise ValueError(
                 f"x must hold as many maps as at the first call, {len(self.scales)}: {len(shapes)}"
             )
-        return [
-            Pooling(_align(scale, self.sampling_ratio, False), self.output_size)
-            for scale in self.scales
-        ]
+        definition = _align(self.scales[0], self.sampling_ratio, False)
+        return Pooling(definition, self.output_size, scales=tuple(self.scales))
 
-    def _levels(self, call: Call, regions: Regions, poolings: Sequence[Pooling]) -> Array:
-        ends = [-round(math.log2(pooling.definition.scale)) for pooling in poolings]
+    def _on_levels(self, call: Call, regions: Regions, scales: Sequence[float]) -> Regions:
+        """Return boxes with the place of each one's map."""
         boxes = regions.boxes
         areas = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
         canonical = (self.canonical_scale, self.canonical_level)
-        if len(poolings) == 1:  # whatever the size
-            return areas.astype(np.int64) * 0
-        return conventions.level_by_logarithm(
-            call, areas, (ends[0], ends[-1]), canonical, add_to_level=1e-6
+        if len(scales) == 1:  # whatever the size
+            return regions._replace(levels=areas.astype(np.int64) * 0)
+        first, *_, last = (-round(math.log2(scale)) for scale in scales)
+        return regions._replace(
+            levels=conventions.level_by_logarithm(
+                call, areas, (first, last), canonical, add_to_level=1e-6
+            )
         )
 
     def __repr__(self) -> str:

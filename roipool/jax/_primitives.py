@@ -27,9 +27,9 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from roipool._layout import AXES, Shape4, cells
+from roipool._pooling import pooled_shape
 from roipool._requests import Request
 from roipool.jax import _transport
-from roipool.jax._transport import pooled_shape_of
 
 Array = Any
 
@@ -59,7 +59,7 @@ class Kernel(NamedTuple):
 
     def operand_roles(self, request: Request) -> list[str]:
         """Return the role of each operand."""
-        return [*_each_map(self.operands, request), *([LEVELS] if request.scales else [])]
+        return [*_each_map(self.operands, request), *([LEVELS] if request.pooling.scales else [])]
 
     def result_roles(self, request: Request) -> list[str]:
         """Return the role of each result."""
@@ -67,7 +67,7 @@ class Kernel(NamedTuple):
 
 
 def _each_map(roles: Sequence[str], request: Request) -> list[str]:
-    maps = max(len(request.scales), 1)
+    maps = len(request.pooling.map_scales)
     return [role for each in roles for role in (maps if each == MAPS else 1) * [each]]
 
 
@@ -89,7 +89,10 @@ def _shapes(
     given = dict(zip(kernel.operand_roles(request), operands, strict=True))
     boxes = given[BOXES]
     if MAPS in given:
-        pooled = pooled_shape_of(request, given[MAPS].shape, boxes.shape[0])
+        pooling = request.pooling
+        pooled = pooled_shape(
+            given[MAPS].shape, boxes.shape[0], pooling.output_size, pooling.layout
+        )
     else:
         pooled = given[POOLED].shape
     dtype = given[MAPS if MAPS in given else POOLED].dtype
@@ -162,7 +165,7 @@ def _totals(like: Sequence[Array], parts: Sequence[Sequence[Array]]) -> list[Any
 
 def _split(request: Request, values: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
     """Return the maps, and what comes after them."""
-    maps = max(len(request.scales), 1)
+    maps = len(request.pooling.map_scales)
     return values[:maps], values[maps:]
 
 

@@ -16,12 +16,11 @@ import numpy as np
 from roipool import _cpu
 from roipool._arguments import Regions
 from roipool._definitions import TRAITS
-from roipool._layout import Shape4
-from roipool._pooling import pooled_shape
 from roipool._requests import Request
 from roipool._settings import NON_TEMPORAL_BYTES, check_environment
 
 Results = Sequence[jax.ShapeDtypeStruct]
+Shapes = Sequence[tuple[int, ...]]
 Array = Any
 
 TARGET = "roipool_cpu"
@@ -63,13 +62,12 @@ def call_handler(
     integers = [
         _cpu.XLA_OPERATIONS[operation], list(TRAITS).index(definition.name), *definition.sampling,
         definition.aligned, pooling.layout == "NHWC", rules.argmax_is_cell, rules.nan_restarts,
-        rules.outside_is_zero, NON_TEMPORAL_BYTES, len(request.scales),
+        rules.outside_is_zero, NON_TEMPORAL_BYTES, len(pooling.scales),
     ]  # fmt: skip
     reals = [definition.angle_scale, pooling.empty_value, rules.lowest]
-    scales = [each.definition.scale for each in request.poolings]
     found: Sequence[Array] = jax.ffi.ffi_call(TARGET, tuple(results))(
         *operands, integers=np.array(integers, np.int64), reals=np.array(reals, np.float64),
-        scales=np.array(scales, np.float64),
+        scales=np.array(pooling.map_scales, np.float64),
     )  # fmt: skip
     return list(found)
 
@@ -85,10 +83,7 @@ def call_host(
     shapes = [each.shape for each in results]
 
     def compute(*arrays: Any) -> tuple[Any, ...]:
-        values = map(np.asarray, arrays)
-        if request.scales:
-            return PYRAMID_KERNELS[kernel](request, shapes, *values)
-        return HOST_KERNELS[kernel](request, shapes[0], *values)
+        return HOST_KERNELS[kernel](request, shapes, *map(np.asarray, arrays))
 
     return list(jax.pure_callback(compute, tuple(results), *operands))
 
@@ -100,10 +95,10 @@ def _without_kernel(
     is_forward = kernel in ("average", "maximum")
     if is_forward and operands[0].shape[0] == 0:  # no image
         fills: list[float] = [request.pooling.empty_value, -1]
-    elif request.scales and not _is_empty_pyramid(kernel, operands, results):
+    elif request.pooling.scales and not _is_empty_pyramid(kernel, operands, results):
         return None
     elif any(0 in array.shape for array in (*operands, *results)):
-        fills = [0] * len(results) if request.scales else [0, -1]
+        fills = [0] * len(results) if request.pooling.scales else [0, -1]
     else:
         return None
     return [
@@ -122,32 +117,38 @@ def _is_empty_pyramid(kernel: str, operands: Sequence[Array], results: Results) 
 # ---- Kernels on the host
 
 
-def _regions(boxes: Any, indices: Any) -> Regions:
-    return Regions(np.ascontiguousarray(boxes), indices.astype(np.int64))
+def _split(request: Request, operands: Sequence[Any]) -> tuple[list[Any], Regions]:
+    """Return the maps or gradients among operands, and the regions, which are the last of them."""
+    if not request.pooling.scales:
+        *arrays, boxes, indices = operands
+        return arrays, Regions(np.ascontiguousarray(boxes), indices.astype(np.int64))
+    *arrays, boxes, indices, levels = operands
+    numbers = levels.astype(np.int64)
+    return arrays, Regions(np.ascontiguousarray(boxes), indices.astype(np.int64), numbers)
 
 
-def _average(request: Request, shape: Any, features: Any, boxes: Any, indices: Any) -> Any:
-    out = _cpu.empty_array(shape, features.dtype)
-    _cpu.average(features, _regions(boxes, indices), request.pooling, out)
+def _average(request: Request, shapes: Shapes, *operands: Any) -> Any:
+    features, regions = _split(request, operands)
+    out = _cpu.empty_array(shapes[0], features[0].dtype)
+    _cpu.average(features, regions, request.pooling, out)
     return (out,)
 
 
-def _average_backward(request: Request, shape: Any, grad: Any, boxes: Any, indices: Any) -> Any:
-    out = _cpu.empty_array(shape, grad.dtype)
-    _cpu.average_backward(grad, _regions(boxes, indices), request.pooling, out)
-    return (out,)
+def _average_backward(request: Request, shapes: Shapes, *operands: Any) -> Any:
+    (grad,), regions = _split(request, operands)
+    outs = [_cpu.empty_array(shape, grad.dtype) for shape in shapes]
+    _cpu.average_backward(grad, regions, request.pooling, outs)
+    return tuple(outs)
 
 
-def _box_gradient(
-    request: Request, shape: Any, grad: Any, features: Any, boxes: Any, indices: Any
-) -> Any:
-    regions = _regions(boxes, indices)
+def _box_gradient(request: Request, shapes: Shapes, *operands: Any) -> Any:
+    (grad, *features), regions = _split(request, operands)
     return (_cpu.average_backward_boxes(grad, features, regions, request.pooling),)
 
 
-def _maximum(request: Request, shape: Any, features: Any, boxes: Any, indices: Any) -> Any:
-    out = _cpu.empty_array(shape, features.dtype)
-    regions = _regions(boxes, indices)
+def _maximum(request: Request, shapes: Shapes, *operands: Any) -> Any:
+    (features,), regions = _split(request, operands)
+    out = _cpu.empty_array(shapes[0], features.dtype)
     argmax = _cpu.maximum(features, regions, request.pooling, out, return_argmax=True)
     assert argmax is not None
     if argmax.dtype != np.int32:
@@ -158,11 +159,9 @@ def _maximum(request: Request, shape: Any, features: Any, boxes: Any, indices: A
     return out, argmax
 
 
-def _maximum_backward(
-    request: Request, shape: Any, grad: Any, argmax: Any, boxes: Any, indices: Any
-) -> Any:
-    pooling, regions = request.pooling, _regions(boxes, indices)
-    out = _cpu.empty_array(shape, grad.dtype)
+def _maximum_backward(request: Request, shapes: Shapes, *operands: Any) -> Any:
+    pooling, ((grad, argmax), regions) = request.pooling, _split(request, operands)
+    out = _cpu.empty_array(shapes[0], grad.dtype)
     if pooling.rules.argmax_is_cell:
         _cpu.unpool(grad, argmax, regions.batch_indices, pooling.layout, out)
     else:
@@ -177,50 +176,3 @@ HOST_KERNELS: dict[str, Callable[..., tuple[Any, ...]]] = {
     "maximum": _maximum,
     "maximum_backward": _maximum_backward,
 }
-
-
-# ---- The same of pyramids
-
-
-def _levels_of(levels: Any, indices: Any, maps: int) -> tuple[Any, Any]:
-    """Return levels, and batch indices: of no image where a level is none of the maps."""
-    numbers = levels.astype(np.int64)
-    is_level = (numbers >= 0) & (numbers < maps)
-    return np.where(is_level, numbers, 0), np.where(is_level, indices, -1)
-
-
-def _average_levels(request: Request, shapes: Any, *operands: Any) -> Any:
-    *features, boxes, indices, levels = operands
-    numbers, images = _levels_of(levels, indices, len(features))
-    out = _cpu.empty_array(shapes[0], features[0].dtype)
-    _cpu.average_levels(features, _regions(boxes, images), numbers, request.poolings, out)
-    return (out,)
-
-
-def _average_levels_backward(request: Request, shapes: Any, *operands: Any) -> Any:
-    grad, boxes, indices, levels = operands
-    numbers, images = _levels_of(levels, indices, len(shapes))
-    outs = [_cpu.empty_array(shape, grad.dtype) for shape in shapes]
-    regions = _regions(boxes, images)
-    _cpu.average_levels_backward(grad, regions, numbers, request.poolings, outs)
-    return tuple(outs)
-
-
-def _levels_box_gradient(request: Request, shapes: Any, *operands: Any) -> Any:
-    grad, *features, boxes, indices, levels = operands
-    numbers, images = _levels_of(levels, indices, len(features))
-    regions = _regions(boxes, images)
-    return (_cpu.average_levels_backward_boxes(grad, features, regions, numbers, request.poolings),)
-
-
-PYRAMID_KERNELS: dict[str, Callable[..., tuple[Any, ...]]] = {
-    "average": _average_levels,
-    "average_backward": _average_levels_backward,
-    "box_gradient": _levels_box_gradient,
-}
-
-
-def pooled_shape_of(request: Request, shape: Sequence[int], boxes: int) -> Shape4:
-    """Return the shape of the values that are pooled from maps of a shape."""
-    pooling = request.pooling
-    return pooled_shape(shape, boxes, pooling.output_size, pooling.layout)

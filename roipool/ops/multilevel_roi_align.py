@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from roipool import _arguments as check
-from roipool._arguments import Boxes
+from roipool._arguments import Boxes, Regions
 from roipool._arrays import NUMPY, Array
 from roipool._dtypes import real_dtype
 from roipool._front_ends import by_front_end_of_sequences
@@ -201,10 +201,10 @@ def multilevel_roi_align(
         layout = check.layout(layout)
         maps = check.pyramid("features", check.numbered("features", features), layout)
         size = check.size_pair("output_size", output_size)
-        poolings = _poolings(len(maps), spatial_scales, sampling_ratio, aligned, size, layout)
+        pooling = _pooling(len(maps), spatial_scales, sampling_ratio, aligned, size, layout)
         regions = check.regions(rois, batch_indices, maps[0].shape[0], maps[0].dtype)
-        numbers = _levels(levels, regions.boxes, poolings)
-        return call.average_levels(maps, regions, numbers, poolings)
+        regions = _on_levels(regions, levels, pooling.scales)
+        return call.average(maps, regions, pooling)
 
 
 @by_front_end_of_sequences
@@ -264,9 +264,9 @@ def multilevel_roi_align_backward(
         )
         regions = check.regions(rois, batch_indices, shapes[0][0], gradient.dtype)
         size = check.grad_output("grad_output", gradient, len(regions.boxes), shapes[0], layout)
-        poolings = _poolings(len(shapes), spatial_scales, sampling_ratio, aligned, size, layout)
-        numbers = _levels(levels, regions.boxes, poolings)
-        return call.average_levels_backward(gradient, regions, numbers, poolings, shapes)
+        pooling = _pooling(len(shapes), spatial_scales, sampling_ratio, aligned, size, layout)
+        regions = _on_levels(regions, levels, pooling.scales)
+        return call.average_backward_of_maps(gradient, regions, pooling, shapes)
 
 
 @by_front_end_of_sequences
@@ -327,30 +327,30 @@ def multilevel_roi_align_backward_rois(
         check.same_dtype("grad_output", gradient, "features[0]", maps[0])
         regions = check.regions(rois, batch_indices, maps[0].shape[0], maps[0].dtype)
         size = check.grad_output("grad_output", gradient, len(regions.boxes), maps[0].shape, layout)
-        poolings = _poolings(len(maps), spatial_scales, sampling_ratio, aligned, size, layout)
-        numbers = _levels(levels, regions.boxes, poolings)
-        return call.average_levels_backward_boxes(gradient, maps, regions, numbers, poolings)
+        pooling = _pooling(len(maps), spatial_scales, sampling_ratio, aligned, size, layout)
+        regions = _on_levels(regions, levels, pooling.scales)
+        return call.average_backward_boxes(gradient, maps, regions, pooling)
 
 
 def _call(features: Any, **arrays: Any) -> Call:
     return Call(features=check.sequence("features", features), **arrays)
 
 
-def _poolings(
+def _pooling(
     maps: int,
     spatial_scales: Sequence[float],
     sampling_ratio: int | Sequence[int],
     aligned: bool,
     size: tuple[int, int],
     layout: Layout,
-) -> list[Pooling]:
-    numbers = check.scales("spatial_scales", spatial_scales, maps)
-    placed = definition(numbers[0], sampling_ratio, aligned)
-    return [Pooling(placed._replace(scale=scale), size, layout) for scale in numbers]
+) -> Pooling:
+    scales = check.scales("spatial_scales", spatial_scales, maps)
+    return Pooling(definition(scales[0], sampling_ratio, aligned), size, layout, scales=scales)
 
 
-def _levels(levels: ArrayLike | None, boxes: Array, poolings: Sequence[Pooling]) -> Array:
-    """Return the place of each box's map."""
+def _on_levels(regions: Regions, levels: ArrayLike | None, scales: Sequence[float]) -> Regions:
+    """Return boxes with the place of each one's map."""
+    count = len(regions.boxes)
     if levels is not None:
-        return check.levels("levels", levels, len(boxes), len(poolings))
-    return assign_levels(boxes, *levels_of_scales([one.definition.scale for one in poolings]))
+        return regions._replace(levels=check.levels("levels", levels, count, len(scales)))
+    return regions._replace(levels=assign_levels(regions.boxes, *levels_of_scales(scales)))

@@ -21,11 +21,10 @@ from torch.autograd import forward_ad
 from roipool import _arguments as check
 from roipool._arguments import Regions
 from roipool._arrays import LIBRARY_OF
-from roipool._definitions import OPS, TRAITS, Op
+from roipool._definitions import OPS, POINTWISE, Op
 from roipool._layout import Layout
-from roipool._pooling import MaxRules, Pooling
-from roipool._requests import is_named, numpy_functions, regions_of
-from roipool.ops.roi_align_rotated import check_sizes
+from roipool._pooling import MaxRules, Pooling, check_sizes
+from roipool._requests import is_named, numpy_functions
 from roipool.torch._at_once import AtOnce, at_once
 from roipool.torch._cuda import CUDA
 from roipool.torch._memory import (
@@ -110,7 +109,7 @@ class Family:
     def regions(self, boxes: Any, indices: Any, images: int, dtype: Any) -> Regions:
         """Return boxes as engines read them; an error names the operation."""
         try:
-            return regions_of(self.op, boxes, indices, images, dtype)
+            return check.regions(boxes, indices, images, dtype, self.op.form)
         except (TypeError, ValueError) as error:
             raise type(error)(f"{self.op.forward}: {error}") from None
 
@@ -157,7 +156,7 @@ class Family:
                 return pooled
         maps, regions, pooling, out = self._prepare(bridge, features, boxes, indices, settings)
         result = bridge.array(as_stored(out, pooling.layout == "NHWC"))
-        bridge.engine().average(maps, regions, pooling, result)
+        bridge.engine().average([maps], regions, pooling, result)
         return out
 
     def maximum(
@@ -182,7 +181,7 @@ class Family:
         """Return the maps, the regions, the request, and a tensor for the pooled values."""
         self.check("features", features, boxes, indices)
         last = is_channels_last(features)
-        pooling = _pooling(self, last, settings)
+        pooling = cached_pooling(self, last, settings)
         self._check_sizes(features.shape, pooling)
         shape = (boxes.shape[0], features.shape[1], *pooling.output_size)
         maps = map_array(bridge, features, last)
@@ -198,7 +197,7 @@ class Family:
             bridge, grad_output, boxes, indices, input_shape, channels_last, placing
         )
         result = map_array(bridge, out, channels_last)
-        bridge.engine().average_backward(gradient, regions, pooling, result)
+        bridge.engine().average_backward(gradient, regions, pooling, [result])
         return out
 
     def maximum_backward(
@@ -214,7 +213,7 @@ class Family:
         cells = input_shape[2] * input_shape[3] if self.rules.argmax_is_cell else None
         library = LIBRARY_OF[type(chosen)]
         assert library is not None
-        chosen = check.argmax(library, "argmax", chosen, gradient.shape, cells)
+        chosen = check.argmax(library, chosen, gradient.shape, cells)
         if self.rules.argmax_is_cell:
             layout, images = pooling.layout, regions.batch_indices
             bridge.engine().unpool(gradient, chosen, images, layout, result)
@@ -232,11 +231,11 @@ class Family:
         last = is_channels_last(features)
         maps, gradient = (map_array(bridge, each, last) for each in (features, grad_output))
         check.same_dtype("grad_output", gradient, "features", maps)
-        pooling = _pooling(self, last, (tuple(grad_output.shape[2:]), *placing))
+        pooling = cached_pooling(self, last, (tuple(grad_output.shape[2:]), *placing))
         self._check_sizes(features.shape, pooling)
         regions = self._regions(bridge, boxes, indices, features.shape[0], maps.dtype)
         check.grad_output("grad_output", gradient, len(regions.boxes), maps.shape, pooling.layout)
-        slopes = bridge.engine().average_backward_boxes(gradient, maps, regions, pooling)
+        slopes = bridge.engine().average_backward_boxes(gradient, [maps], regions, pooling)
         if self.op.boxes == "boxes":
             slopes = check.swap_xy(slopes)
         return self._in_columns_of(boxes, bridge.tensor(slopes).to(self.box_dtype(boxes, features)))
@@ -253,7 +252,7 @@ class Family:
         """Return the gradient, the regions, the request, and new maps for the result."""
         self.check("grad_output", grad_output, boxes, indices)
         shape = check.map_shape("input_shape", input_shape)
-        pooling = _pooling(self, channels_last, (tuple(grad_output.shape[2:]), *placing))
+        pooling = cached_pooling(self, channels_last, (tuple(grad_output.shape[2:]), *placing))
         self._check_sizes(shape, pooling)
         gradient = map_array(bridge, grad_output, channels_last)
         regions = self._regions(bridge, boxes, indices, shape[0], gradient.dtype)
@@ -269,9 +268,8 @@ class Family:
         return self.regions(bridge.array(_no_half(boxes)), numbers, images, dtype)
 
     def _check_sizes(self, shape: Sequence[int], pooling: Pooling) -> None:
-        if TRAITS[pooling.definition.name].kind == "points":
-            first = pooling._replace(layout="NCHW")
-            check_sizes("features", tuple(shape), self.op.size, first)
+        if pooling.definition.name in POINTWISE:
+            check_sizes("features", tuple(shape), self.op.size, pooling._replace(layout="NCHW"))
 
     def argmax_dtype(self, shape: Sequence[int]) -> torch.dtype:
         """Return the dtype of the argmax of maps of a shape."""
@@ -360,7 +358,8 @@ def _no_half(numbers: Tensor) -> Tensor:
     return numbers.float() if numbers.dtype is torch.bfloat16 else numbers
 
 
-def _pooling(family: Family, channels_last: bool, settings: Settings) -> Pooling:
+def cached_pooling(family: Family, channels_last: bool, settings: Settings) -> Pooling:
+    """Return an engine's request for settings of the dispatcher's types."""
     return _cached_pooling(family, channels_last, hashable(settings))
 
 

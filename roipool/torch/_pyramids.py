@@ -5,13 +5,13 @@ As in ``_operators``; features are a list of maps, and every operator takes the 
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor
 
 from roipool import _arguments as check
+from roipool._arguments import Regions
 from roipool._definitions import PYRAMID_OPS, Op
 from roipool._layout import Layout
 from roipool._pooling import Pooling
@@ -29,7 +29,7 @@ from roipool.torch._operators import (
     SCHEMA_TYPES,
     Family,
     Settings,
-    hashable,
+    cached_pooling,
     register,
 )
 
@@ -70,15 +70,13 @@ class PyramidFamily(Family):
         )
         return (check.size_pair(self.op.size, size), *checked)
 
-    def poolings(self, channels_last: bool, settings: Settings) -> list[Pooling]:
-        """Return an engine's request for each map."""
+    def pooling(self, channels_last: bool, settings: Settings) -> Pooling:
+        """Return an engine's request."""
         size, (scales, *placing) = settings[0], self.placing_of(settings)
         layout: Layout = "NHWC" if channels_last else "NCHW"
         size = check.size_pair(self.op.size, tuple(size))
-        return [
-            Pooling(self._definition(scale, *placing), size, layout, 0.0, self.rules)
-            for scale in scales
-        ]
+        definition = self._definition(scales[0], *placing)
+        return Pooling(definition, size, layout, 0.0, self.rules, tuple(scales))
 
     def moves_with_boxes(self, placing: Settings) -> bool:
         """Return whether pooled values follow the boxes, or jump from cell to cell."""
@@ -125,11 +123,17 @@ class PyramidFamily(Family):
                 f"{len(scales)} for {maps}"
             )
 
-    def _levels(self, bridge: Bridge, levels: Tensor, boxes: int, maps: int) -> Any:
+    def _on_levels(
+        self, bridge: Bridge, boxes: Tensor, indices: Tensor | None, levels: Tensor, maps: int,
+        images: int, dtype: Any,
+    ) -> Regions:  # fmt: skip
+        """Return boxes as engines read them, with the place of each one's map."""
+        regions = self._regions(bridge, boxes, indices, images, dtype)
         try:
-            return check.levels("levels", bridge.array(levels), boxes, maps)
+            numbers = check.levels("levels", bridge.array(levels), boxes.shape[0], maps)
         except (TypeError, ValueError) as error:
             raise type(error)(f"{self.op.forward}: {error}") from None
+        return regions._replace(levels=numbers)
 
     # ---- Kernels: what an operator computes on one kind of device
 
@@ -140,15 +144,15 @@ class PyramidFamily(Family):
         """Pool maps by an average."""
         self.check_maps(features, boxes, indices, levels, settings[1])
         last = are_channels_last(features)
-        poolings = _poolings(self, last, settings)
+        pooling = cached_pooling(self, last, settings)
         maps = [map_array(bridge, each, last) for each in features]
         images, channels = features[0].shape[:2]
-        regions = self._regions(bridge, boxes, indices, images, maps[0].dtype)
-        numbers = self._levels(bridge, levels, boxes.shape[0], len(maps))
-        shape = (boxes.shape[0], channels, *poolings[0].output_size)
+        at = (boxes, indices, levels, len(maps))
+        regions = self._on_levels(bridge, *at, images, maps[0].dtype)
+        shape = (boxes.shape[0], channels, *pooling.output_size)
         out = empty_maps(shape, features[0], last)
         result = bridge.array(as_stored(out, last))
-        bridge.engine().average_levels(maps, regions, numbers, poolings, result)
+        bridge.engine().average(maps, regions, pooling, result)
         return out
 
     def average_levels_backward(
@@ -159,16 +163,15 @@ class PyramidFamily(Family):
         shapes = self._check_gradient(grad_output, boxes, indices, levels, input_shapes, placing)
         check.pyramid_shapes("input_shapes", {f"input_shapes[{i}]": s for i, s in shapes.items()})
         size = tuple(grad_output.shape[2:])
-        poolings = _poolings(self, channels_last, (size, *placing))
+        pooling = cached_pooling(self, channels_last, (size, *placing))
         gradient = map_array(bridge, grad_output, channels_last)
-        regions = self._regions(bridge, boxes, indices, shapes[0][0], gradient.dtype)
-        numbers = self._levels(bridge, levels, boxes.shape[0], len(shapes))
+        at = (boxes, indices, levels, len(shapes))
+        regions = self._on_levels(bridge, *at, shapes[0][0], gradient.dtype)
         outs = [empty_maps(shape, grad_output, channels_last) for shape in shapes.values()]
         results = [map_array(bridge, each, channels_last) for each in outs]
-        layout = poolings[0].layout
         count = len(regions.boxes)
-        check.grad_output("grad_output", gradient, count, results[0].shape, layout)
-        bridge.engine().average_levels_backward(gradient, regions, numbers, poolings, results)
+        check.grad_output("grad_output", gradient, count, results[0].shape, pooling.layout)
+        bridge.engine().average_backward(gradient, regions, pooling, results)
         return outs
 
     def average_levels_backward_boxes(
@@ -184,14 +187,12 @@ class PyramidFamily(Family):
             map_array(bridge, grad_output, last),
         )
         check.same_dtype("grad_output", gradient, "features[0]", maps[0])
-        poolings = _poolings(self, last, (tuple(grad_output.shape[2:]), *placing))
-        regions = self._regions(bridge, boxes, indices, features[0].shape[0], maps[0].dtype)
-        numbers = self._levels(bridge, levels, boxes.shape[0], len(maps))
-        count, layout = len(regions.boxes), poolings[0].layout
-        check.grad_output("grad_output", gradient, count, maps[0].shape, layout)
-        slopes = bridge.engine().average_levels_backward_boxes(
-            gradient, maps, regions, numbers, poolings
-        )
+        pooling = cached_pooling(self, last, (tuple(grad_output.shape[2:]), *placing))
+        at = (boxes, indices, levels, len(maps))
+        regions = self._on_levels(bridge, *at, features[0].shape[0], maps[0].dtype)
+        count = len(regions.boxes)
+        check.grad_output("grad_output", gradient, count, maps[0].shape, pooling.layout)
+        slopes = bridge.engine().average_backward_boxes(gradient, maps, regions, pooling)
         dtype = self.box_dtype(boxes, features[0])
         return self._in_columns_of(boxes, bridge.tensor(slopes).to(dtype))
 
@@ -232,17 +233,6 @@ class PyramidFamily(Family):
         self.check_maps(features, boxes, indices, levels, placing[0])
         self.check("grad_output", grad_output, boxes, indices)
         return boxes.new_empty(boxes.shape, dtype=self.box_dtype(boxes, features[0]))
-
-
-@functools.lru_cache(maxsize=1024)
-def _cached_poolings(
-    family: PyramidFamily, channels_last: bool, settings: Settings
-) -> list[Pooling]:
-    return family.poolings(channels_last, settings)
-
-
-def _poolings(family: PyramidFamily, channels_last: bool, settings: Settings) -> list[Pooling]:
-    return _cached_poolings(family, channels_last, hashable(settings))
 
 
 def schemas(family: PyramidFamily) -> dict[str, str]:

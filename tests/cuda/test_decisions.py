@@ -89,7 +89,7 @@ def test_argmax_is_the_cpus(gpu: Backend, definition: Definition, dtype: Any) ->
     maps = np.round(rng.normal(size=(1, 3, 9, 11)) * 2).astype(dtype)  # with ties
     maps[rng.random(maps.shape) < 0.1] = np.nan
     regions = regions_of(definition, dtype, 2)
-    outside_is_zero = definition.name in ("roi_align", "mmcv_roi_align")
+    outside_is_zero = TRAITS[definition.name].kind == "grid"
     for restarts in (False, True):
         pooling = pooling_of(
             definition,
@@ -137,17 +137,17 @@ def test_averages_are_the_cpus(gpu: Backend, definition: Definition, dtype: Any)
     regions, pooling = regions_of(definition, dtype, 6), pooling_of(definition)
     expected = np.empty((len(regions.boxes), 3, 3, 2), dtype)
     got = gpu.to_device(np.empty_like(expected))
-    _cpu.average(maps, regions, pooling, expected)
+    _cpu.average([maps], regions, pooling, expected)
     there = on(gpu, regions)
     with there.boxes.device:
-        gpu.module.average(gpu.to_device(maps), there, pooling, got)
+        gpu.module.average([gpu.to_device(maps)], there, pooling, got)
     atol = 8 * np.finfo(dtype).eps
     np.testing.assert_allclose(gpu.to_host(got), expected, rtol=0, atol=atol * 4)
     grad = rng.normal(size=expected.shape).astype(dtype)
     expected, got = np.empty_like(maps), gpu.to_device(np.empty_like(maps))
-    _cpu.average_backward(grad, regions, pooling, expected)
+    _cpu.average_backward(grad, regions, pooling, [expected])
     with there.boxes.device:
-        gpu.module.average_backward(gpu.to_device(grad), there, pooling, got)
+        gpu.module.average_backward(gpu.to_device(grad), there, pooling, [got])
     np.testing.assert_allclose(gpu.to_host(got), expected, rtol=0, atol=atol * 64)
 
 

@@ -42,9 +42,9 @@ def test_few_blocks_do_all_the_work(
     grad = rng.normal(size=shape_in_layout((3, 41, 37, 5), layout)).astype(dtype)
     pooling = Pooling(Definition("roi_align", aligned=True), (37, 5), layout)
     pooled, back = np.empty_like(grad), np.empty_like(maps)
-    _cpu.average(maps, regions, pooling, pooled)
-    _cpu.average_backward(grad, regions, pooling, back)
-    by_boxes = _cpu.average_backward_boxes(grad, maps, regions, pooling)
+    _cpu.average([maps], regions, pooling, pooled)
+    _cpu.average_backward(grad, regions, pooling, [back])
+    by_boxes = _cpu.average_backward_boxes(grad, [maps], regions, pooling)
 
     engine, there = gpu.module, Regions(*map(gpu.to_device, regions[:2]))
     sizes = engine.sizes_of(dtype, there, pooling, shape)._replace(

@@ -20,6 +20,9 @@ from _support.run_python import run_python
 
 import roipool
 from roipool import _cpu
+from roipool._arguments import Regions
+from roipool._definitions import Definition
+from roipool._pooling import Pooling
 
 pytestmark = pytest.mark.usefixtures("same_threads_after")
 
@@ -273,6 +276,18 @@ def test_too_little_memory_is_an_error_and_nothing_more() -> None:
 
 
 @needs_posix
+def test_without_images_every_bin_is_written() -> None:
+    maps = np.ones((0, 2, 4, 4), np.float32)
+    regions = Regions(np.array([[0, 0, 2, 2]], np.float32), np.array([-1]))
+    pooling = Pooling(Definition("roi_align"), (2, 2), empty_value=3.0)
+    averages, maxima = (np.full((1, 2, 2, 2), np.nan, np.float32) for _ in range(2))
+    _cpu.average([maps], regions, pooling, averages)
+    argmax = _cpu.maximum(maps, regions, pooling, maxima, return_argmax=True)
+    assert (averages == 3).all()
+    assert (maxima == 3).all()
+    assert (argmax == -1).all()
+
+
 def test_wrong_arguments() -> None:
     program = Path(__file__).parents[1] / "faults" / "hostile_arguments.py"
     done = run_python(

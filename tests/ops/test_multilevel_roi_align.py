@@ -11,7 +11,10 @@ from _support.catalogue import CASES, every_layout, in_layout, real_dtypes
 from _support.compare import compute_type
 
 import roipool
-from roipool import reference
+from roipool import _cpu, reference
+from roipool._arguments import Regions
+from roipool._definitions import Definition
+from roipool._pooling import Pooling
 
 SHAPES = ((2, 5, 17, 23), (2, 5, 9, 12), (2, 5, 5, 6), (2, 5, 1, 1))
 SCALES = (1 / 2, 1 / 4, 1 / 8, 1 / 16)
@@ -168,12 +171,25 @@ def test_levels_of_any_numbers(backend: Backend, kind: Any) -> None:
     assert backend.to_host(none).shape == (0,)
 
 
-def test_a_level_that_is_none_pools_nothing_on_a_gpu(gpu: Backend) -> None:
-    maps = [gpu.to_device(np.ones((1, 1, 4, 4), np.float32))] * 2
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_level_that_is_none_pools_nothing_on_a_gpu(gpu: Backend, count: int) -> None:
+    maps = [gpu.to_device(np.ones((1, 1, 4, 4), np.float32))] * count
     rois = gpu.to_device(np.array([[0, 0, 0, 2, 2]] * 3, np.float32))
-    levels = gpu.to_device(np.array([0, 2, -1]))
-    pooled = roipool.multilevel_roi_align(maps, rois, 1, (1, 1), 1, levels=levels)
+    levels = gpu.to_device(np.array([0, count, -1]))
+    pooled = roipool.multilevel_roi_align(maps, rois, 1, (1,) * count, 1, levels=levels)
     assert gpu.to_host(pooled).ravel().tolist() == [1, 0, 0]
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_level_that_is_none_pools_nothing_on_a_host(count: int) -> None:
+    # Public functions refuse it there; compiled programs of JAX cannot know it.
+    maps = [np.ones((1, 1, 4, 4), np.float32)] * count
+    boxes, images = np.array([[0, 0, 2, 2]] * 3, np.float32), np.zeros(3, np.int64)
+    regions = Regions(boxes, images, np.array([0, count, -1]))
+    pooling = Pooling(Definition("roi_align"), (1, 1), scales=(1.0,) * count)
+    out = np.full((3, 1, 1, 1), np.nan, np.float32)
+    _cpu.average(maps, regions, pooling, out)
+    assert out.ravel().tolist() == [1, 0, 0]
 
 
 def test_out_and_no_boxes(backend: Backend) -> None:
