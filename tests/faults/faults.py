@@ -801,8 +801,8 @@ CUDA = [
     Fault(
         "cuda: last pack",
         f"{KERNELS}/cuda/pool.h",
-        "first(minimum(number * pack, call.channels - pack))",
-        "first(number * pack)",
+        "static_cast<Offset>(call.channels) - pack)) {}",
+        "static_cast<Offset>(number) * pack)) {}",
         "a missing clamp: the last pack of channels reaches beyond them",
         EMULATED,
     ),
