@@ -121,7 +121,7 @@ def level_by_logarithm(
     add_to_ratio: float = 0.0,
     add_to_level: float = 0.0,
 ) -> Array:
-    """Return the place of each box's map as frameworks compute it, in the areas' type.
+    """Return the index of each box's map as frameworks compute it, in the areas' type.
 
     Parameters
     ----------

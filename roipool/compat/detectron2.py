@@ -201,7 +201,7 @@ class ROIPooler:
     def _regions(
         self, call: Call, box_lists: Sequence[Any], images: int, dtype: np.dtype[Any]
     ) -> Regions:
-        """Return the boxes, rounded to the maps' type, and the place of each one's map."""
+        """Return the boxes, rounded to the maps' type, and the index of each one's map."""
         columns = _POOLERS[self.pooler_type][2]
         tables = check.tables("box_lists", check.sequence("box_lists", box_lists), columns)
         if len(tables) != images:

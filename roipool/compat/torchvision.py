@@ -408,7 +408,7 @@ class MultiScaleRoIAlign:
         return Pooling(definition, self.output_size, scales=tuple(self.scales))
 
     def _on_levels(self, call: Call, regions: Regions, scales: Sequence[float]) -> Regions:
-        """Return boxes with the place of each one's map."""
+        """Return boxes with the index of each one's map."""
         boxes = regions.boxes
         areas = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
         canonical = (self.canonical_scale, self.canonical_level)

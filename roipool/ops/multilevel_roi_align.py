@@ -49,7 +49,7 @@ def assign_levels(
     Returns
     -------
     ndarray of int64
-        Shape (K,): for each box the place of its level's map in the sequence of the pyramid's
+        Shape (K,): for each box the index of its level's map in the sequence of the pyramid's
         maps, 0 for `min_level`. 0 for boxes without an area, reversed ones and NaN.
 
     Raises
@@ -349,7 +349,7 @@ def _pooling(
 
 
 def _on_levels(regions: Regions, levels: ArrayLike | None, scales: Sequence[float]) -> Regions:
-    """Return boxes with the place of each one's map."""
+    """Return boxes with the index of each one's map."""
     count = len(regions.boxes)
     if levels is not None:
         return regions._replace(levels=check.levels("levels", levels, count, len(scales)))

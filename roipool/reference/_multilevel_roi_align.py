@@ -18,7 +18,7 @@ def assign_levels(
     canonical_size: float = 224.0,
     canonical_level: int = 4,
 ) -> Integers:
-    """The place of each box's map in a pyramid, by the box's size: Lin et al. (2017), equation 1.
+    """The index of each box's map in a pyramid, by the box's size: Lin et al. (2017), equation 1.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ def multilevel_roi_align(
     spatial_scales : sequence of float
         Map pixels per image pixel of each map.
     levels : array_like of int, (K,)
-        The place of each box's map.
+        The index of each box's map.
 
     Returns
     -------

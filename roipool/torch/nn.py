@@ -277,7 +277,7 @@ class MultiScaleRoIAlign(torch.nn.Module):  # type: ignore[misc]
         return pooled
 
     def _levels(self, boxes: Tensor) -> Tensor:
-        """Return the place of each box's map by torchvision's formula, -1 where there is none."""
+        """Return the index of each box's map by torchvision's formula, -1 where there is none."""
         assert self.scales is not None
         first, last = (-round(math.log2(self.scales[end])) for end in (0, -1))
         corners = boxes.detach()
