@@ -24,12 +24,9 @@ def _bins(
 ) -> tuple[int, int]:
     """Check that a gradient has the bins that the call names besides; return them."""
     bins = check.size_pair("pooled_h and pooled_w", (pooled_h, pooled_w))
-    if gradient.shape[2:] != bins:
-        raise ValueError(
-            f"top_diff must have {bins[0]} x {bins[1]} bins (pooled_h, pooled_w), got shape "
-            f"{gradient.shape}"
-        )
-    return check.grad_output("top_diff", gradient, boxes, bottom_shape)
+    return conventions.grad_output_of_bins(
+        "top_diff", gradient, boxes, bottom_shape, bins, "pooled_h, pooled_w"
+    )
 
 
 def roi_pooling(

@@ -198,10 +198,10 @@ class RoIAlign:
     ) -> None:
         self.output_size = check.size_pair("output_size", output_size)
         self.spatial_scale = check.real_number("spatial_scale", spatial_scale)
-        self.sampling_ratio = int(sampling_ratio)
+        self.sampling_ratio = check.whole_number("sampling_ratio", sampling_ratio)
         self.pool_mode = check.choice("pool_mode", pool_mode, _MODES)
-        self.aligned = aligned
-        self.use_torchvision = use_torchvision
+        self.aligned = check.flag("aligned", aligned)
+        self.use_torchvision = check.flag("use_torchvision", use_torchvision)
 
     def forward(self, input: Array, rois: Any) -> Array:
         """Pool `rois` from `input`."""

@@ -30,6 +30,12 @@ SELF.append(SELF)
         lambda: roipool.roi_align(MAPS, BOX, 7, layout="N" * 5_000_000),
         lambda: roipool.roi_align(MAPS, BOX, 7, spatial_scale="x" * 10**6),
         lambda: roipool.roi_align(MAPS, [["a" * 1_000_000]], 7),
+        lambda: roipool.assign_levels(BOX, "9" * 10**6, 5),
+        lambda: roipool.assign_levels(BOX, 2, 10**5000),
+        lambda: roipool.assign_levels(BOX, -(2**31), 5),
+        lambda: roipool.multilevel_roi_align([MAPS] * 2, BOX, 7, (1e-300, 1e300)),
+        lambda: roipool.roi_align(MAPS, BOX, 7, layout=np.array(["NCHW", "x"])),
+        lambda: roipool.roi_align(MAPS, BOX, 7, layout=np.array("NCHW")),
     ],
 )
 def test_an_error_in_a_few_words(call: Any) -> None:
