@@ -59,7 +59,7 @@ def layout(value: str) -> Layout:
     raise ValueError(f"layout must be 'NCHW' or 'NHWC', got {shown(value)}")
 
 
-def float_array(name: str, array: Any, ndim: int = 4) -> Array:
+def float_array(name: str, array: Any) -> Array:
     """Return a C-contiguous array of a supported dtype in native byte order."""
     library = LIBRARY_OF[type(array)]
     if library is None:
@@ -71,8 +71,8 @@ def float_array(name: str, array: Any, ndim: int = 4) -> Array:
             f"{name} must have dtype {', '.join(FLOATS)}, got {shortened(str(dtype))}; "
             f"convert it, for example {name}.astype(np.float32)"
         )
-    if array.ndim != ndim:
-        raise ValueError(f"{name} must have {ndim} dimensions, got shape {array.shape}")
+    if array.ndim != 4:
+        raise ValueError(f"{name} must have 4 dimensions, got shape {array.shape}")
     return library.contiguous(array, dtype if dtype.isnative else dtype.newbyteorder("="))
 
 
@@ -215,14 +215,14 @@ def box_table(name: str, values: Any, columns: tuple[int, ...], form: str = "") 
 def coordinates(array: Array, dtype: np.dtype[Any]) -> Array:
     """Return box coordinates in the type that definitions compute in, for features of `dtype`."""
     library, real = LIBRARY_OF[type(array)] or NUMPY, real_dtype(dtype)
-    if array.dtype.itemsize <= real.itemsize:
-        return library.table(array, real)
-    with np.errstate(over="ignore"):  # beyond float32: infinite, and so outside every map
-        return library.table(array, real)
+    return library.table(array if array.dtype == real else cast(array, real), real)
 
 
 def cast(array: Array, dtype: np.dtype[Any]) -> Array:
-    """Return an array in a dtype; numbers beyond it become infinite without a warning."""
+    """Return an array in a dtype; numbers beyond it become infinite without a warning.
+
+    Infinite coordinates are outside every map.
+    """
     if array.dtype.itemsize <= dtype.itemsize:
         return array.astype(dtype, copy=False)
     with np.errstate(over="ignore"):
@@ -277,17 +277,31 @@ def levels(name: str, values: Any, boxes: int, maps: int) -> Array:
     return numbers
 
 
-class BoxNames(NamedTuple):
-    """What error messages call the boxes, and their columns."""
+class BoxForm(NamedTuple):
+    """How an operation takes its boxes.
+
+    Attributes
+    ----------
+    boxes, indices, size : str
+        Names of the arguments with one row per box, that name each box's image, and that give the
+        bins of the output.
+    columns : tuple of str
+        The numbers of a box.
+    is_normalised : bool
+        Whether they are parts of the map's sides, rather than image pixels. Then they are y before
+        x, and always have indices of their own.
+    """
 
     boxes: str = "rois"
     indices: str = "batch_indices"
+    size: str = "output_size"
     columns: tuple[str, ...] = ("x1", "y1", "x2", "y2")
+    is_normalised: bool = False
 
 
-CORNERS = BoxNames()
-ROTATED = BoxNames(columns=("centre x", "centre y", "width", "height", "angle"))
-CROPS = BoxNames("boxes", "box_indices", ("y1", "x1", "y2", "x2"))
+CORNERS = BoxForm()
+ROTATED = BoxForm(columns=("centre x", "centre y", "width", "height", "angle"))
+CROPS = BoxForm("boxes", "box_indices", "crop_size", ("y1", "x1", "y2", "x2"), is_normalised=True)
 
 
 def regions(
@@ -295,29 +309,31 @@ def regions(
     indices: ArrayLike | None,
     images: int,
     dtype: np.dtype[Any],
-    names: BoxNames = CORNERS,
+    form: BoxForm = CORNERS,
 ) -> Regions:
-    """Return boxes and batch indices from any of the three forms of `rois`."""
-    width = len(names.columns)
+    """Return boxes and batch indices: from one table with both, from two, or a table per image."""
+    if form.is_normalised:
+        return _crop_regions(rois, indices, images, dtype, form)
+    width = len(form.columns)
     if isinstance(rois, (list, tuple)) and _is_one_per_image(rois):
-        return _regions_per_image(rois, indices, images, dtype, names)
+        return _regions_per_image(rois, indices, images, dtype, form)
     both = (width + 1, width) if indices is None else (width, width + 1)
-    array = box_table(names.boxes, rois, both)
+    array = box_table(form.boxes, rois, both)
     if array.shape[1] == width:
         if indices is None:
             raise ValueError(
-                f"{names.boxes} of shape {array.shape} need {names.indices}; without it "
-                f"{names.boxes} must have shape (K, {width + 1}): batch index, "
-                f"{', '.join(names.columns)}"
+                f"{form.boxes} of shape {array.shape} need {form.indices}; without it "
+                f"{form.boxes} must have shape (K, {width + 1}): batch index, "
+                f"{', '.join(form.columns)}"
             )
-        numbers = batch_indices(names.indices, indices, len(array), images)
+        numbers = batch_indices(form.indices, indices, len(array), images)
         return Regions(coordinates(array, dtype), numbers)
     if indices is not None:
         raise ValueError(
-            f"{names.boxes} of shape {array.shape} hold batch indices already; give "
-            f"{names.indices} only with {names.boxes} of shape (K, {width})"
+            f"{form.boxes} of shape {array.shape} hold batch indices already; give "
+            f"{form.indices} only with {form.boxes} of shape (K, {width})"
         )
-    numbers = _image_of_each(names.boxes, array[:, 0], images, ", 0")
+    numbers = _image_of_each(form.boxes, array[:, 0], images, ", 0")
     return Regions(coordinates(array[:, 1:], dtype), numbers)
 
 
@@ -346,23 +362,27 @@ def _regions_per_image(
     indices: ArrayLike | None,
     images: int,
     dtype: np.dtype[Any],
-    names: BoxNames,
+    form: BoxForm,
 ) -> Regions:
     if indices is not None:
         raise ValueError(
-            f"{names.indices} must not be given with {names.boxes} as one array per image"
+            f"{form.indices} must not be given with {form.boxes} as one array per image"
         )
     if len(rois) != images:
         raise ValueError(
-            f"{names.boxes} as a sequence must hold one array per image: got {len(rois)} for "
+            f"{form.boxes} as a sequence must hold one array per image: got {len(rois)} for "
             f"{images}"
         )
-    width = len(names.columns)
-    parts = [
-        box_table(f"{names.boxes}[{image}]", item, (width,), f"(L, {width})")
-        for image, item in enumerate(rois)
+    width = len(form.columns)
+    return joined_regions(tables(form.boxes, rois, width), width, dtype)
+
+
+def tables(name: str, items: Sequence[Any], columns: int) -> list[Array]:
+    """Return the boxes of several images, one table each."""
+    return [
+        box_table(f"{name}[{image}]", item, (columns,), f"(L, {columns})")
+        for image, item in enumerate(items)
     ]
-    return joined_regions(parts, width, dtype)
 
 
 def joined_regions(parts: Sequence[Array], columns: int, dtype: np.dtype[Any]) -> Regions:
@@ -372,16 +392,11 @@ def joined_regions(parts: Sequence[Array], columns: int, dtype: np.dtype[Any]) -
     return Regions(*library.concatenate(tables, columns, real_dtype(dtype)))
 
 
-def crop_regions(
-    boxes: Any,
-    indices: Any,
-    images: int,
-    dtype: np.dtype[Any],
-    names: BoxNames = CROPS,
+def _crop_regions(
+    boxes: Any, indices: Any, images: int, dtype: np.dtype[Any], form: BoxForm
 ) -> Regions:
-    """Return normalised (K, 4) y1, x1, y2, x2 boxes as x1, y1, x2, y2, with batch indices."""
-    array = box_table(names.boxes, boxes, (4,), "(K, 4): y1, x1, y2, x2")
-    numbers = batch_indices(names.indices, indices, len(array), images)
+    array = box_table(form.boxes, boxes, (4,), "(K, 4): y1, x1, y2, x2")
+    numbers = batch_indices(form.indices, indices, len(array), images)
     return Regions(coordinates(swap_xy(array), dtype), numbers)
 
 
@@ -514,17 +529,15 @@ def choice(name: str, value: Any, allowed: tuple[str, ...]) -> str:
 # ---- Maxima and results
 
 
-def argmax(
-    library: Library, name: str, array: Any, shape: tuple[int, ...], cells: int | None = None
-) -> Array:
+def argmax(library: Library, array: Any, shape: tuple[int, ...], cells: int | None = None) -> Array:
     """Return a checked argmax as int32 or int64; `cells` bounds it where it names map cells."""
     if not is_array(array):
-        raise TypeError(f"{name} must be an integer array, got {type(array).__name__}")
+        raise TypeError(f"argmax must be an integer array, got {type(array).__name__}")
     array = library.plain(array)
     if array.dtype.kind not in "iu":
-        raise TypeError(f"{name} must be an integer array, got {shortened(str(array.dtype))}")
+        raise TypeError(f"argmax must be an integer array, got {shortened(str(array.dtype))}")
     if array.shape != shape:
-        raise ValueError(f"{name} must have grad_output's shape {shape}, got {array.shape}")
+        raise ValueError(f"argmax must have grad_output's shape {shape}, got {array.shape}")
     checked = library.checked_values(array)
     if checked is None:
         narrow = np.can_cast(array.dtype, np.int32)
@@ -532,7 +545,7 @@ def argmax(
     low, high = (int(checked.min()), int(checked.max())) if checked.size else (-1, -1)
     limit = 2**63 if cells is None else cells
     if low < -1 or high >= limit:
-        raise ValueError(f"{name} must be from -1 to {limit - 1}, got values from {low} to {high}")
+        raise ValueError(f"argmax must be from -1 to {limit - 1}, got values from {low} to {high}")
     return library.contiguous(array, np.dtype(np.int64 if high > MAX_AXIS else np.int32))
 
 

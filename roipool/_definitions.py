@@ -7,10 +7,11 @@ that no list of definitions or operations is written twice.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from roipool import _cpu
+from roipool._arguments import CORNERS, CROPS, ROTATED, BoxForm
 
 
 class Definition(NamedTuple):
@@ -95,11 +96,8 @@ class Op:
         The gradient with respect to the boxes.
     variants : mapping of str to Variant
         What it can compute, by a name for people.
-    boxes, indices, size : str
-        Names of the arguments with one row per box, that name each box's image, and that give the
-        bins of the output.
-    columns : int
-        Numbers of a box.
+    form : BoxForm
+        How it takes its boxes, whose attributes are attributes here, too.
     placing : tuple of str
         The other arguments that place bins and samples; forward and gradients share them.
     filling : str or None
@@ -109,19 +107,33 @@ class Op:
     forward: str
     variants: Mapping[str, Variant]
     placing: tuple[str, ...] = ("spatial_scale",)
-    boxes: str = "rois"
-    indices: str = "batch_indices"
-    size: str = "output_size"
-    columns: int = 4
+    form: BoxForm = CORNERS
     filling: str | None = None
-    backward: str = field(init=False)
-    backward_boxes: str | None = field(init=False)
 
-    def __post_init__(self) -> None:
+    @property
+    def backward(self) -> str:
+        return f"{self.forward}_backward"
+
+    @property
+    def backward_boxes(self) -> str | None:
         by_boxes = any(variant.by_boxes for variant in self.variants.values())
-        backward = f"{self.forward}_backward"
-        object.__setattr__(self, "backward", backward)
-        object.__setattr__(self, "backward_boxes", f"{backward}_{self.boxes}" if by_boxes else None)
+        return f"{self.backward}_{self.boxes}" if by_boxes else None
+
+    @property
+    def boxes(self) -> str:
+        return self.form.boxes
+
+    @property
+    def indices(self) -> str:
+        return self.form.indices
+
+    @property
+    def size(self) -> str:
+        return self.form.size
+
+    @property
+    def columns(self) -> int:
+        return len(self.form.columns)
 
 
 OPS: dict[str, Op] = {
@@ -142,7 +154,7 @@ OPS: dict[str, Op] = {
             "roi_align_rotated",
             {"avg": Variant("roi_align_rotated", by_boxes="roi_align_rotated")},
             placing=("spatial_scale", "sampling_ratio", "aligned", "clockwise", "angle_unit"),
-            columns=5,
+            form=ROTATED,
         ),
         Op(
             "crop_and_resize",
@@ -153,9 +165,7 @@ OPS: dict[str, Op] = {
                 "nearest": Variant("crop_nearest", {"method": "nearest"}),
             },
             placing=(),
-            boxes="boxes",
-            indices="box_indices",
-            size="crop_size",
+            form=CROPS,
             filling="extrapolation_value",
         ),
     )

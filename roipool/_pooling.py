@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from roipool import _arguments as check
-from roipool._arguments import Regions
+from roipool._arguments import CORNERS, BoxForm, Regions
 from roipool._arrays import NUMPY, Array, Library, common_library
-from roipool._definitions import Definition
-from roipool._layout import Layout, Shape4, cells
+from roipool._definitions import TRAITS, Definition
+from roipool._layout import Layout, Shape4, cells, height_width
 
 
 class MaxRules(NamedTuple):
@@ -33,6 +34,9 @@ class MaxRules(NamedTuple):
     argmax_is_cell: bool = False
     outside_is_zero: bool = False
     nan_restarts: bool = False
+
+
+DEFAULT_RULES = MaxRules()
 
 
 class Pooling(NamedTuple):
@@ -58,7 +62,7 @@ class Pooling(NamedTuple):
     output_size: tuple[int, int]
     layout: Layout = "NCHW"
     empty_value: float = 0.0
-    rules: MaxRules = MaxRules()
+    rules: MaxRules = DEFAULT_RULES
     scales: tuple[float, ...] = ()
 
     @property
@@ -70,7 +74,7 @@ class Pooling(NamedTuple):
 class Engine(Protocol):
     """What computes on one kind of device: a module with these functions.
 
-    Arguments are checked and converted: arrays are C-contiguous, in native byte order, on one
+    Arguments are checked and converted: arrays are C-contiguous, in native byte layout, on one
     device; on a host the regions are the call's own, so that no thread changes them while plans are
     made; `out` is of the right shape and dtype and overlaps nothing. A box whose batch index
     is negative pools nothing and gets no gradient; on a GPU so does one whose index names no image.
@@ -128,18 +132,20 @@ class Call:
 
     Parameters
     ----------
+    form : BoxForm
+        How the boxes are given, for the `checked` methods.
     **arrays
         Every argument that may be an array, by name. What is computed goes to `out`, if there is
         one.
     """
 
-    __slots__ = ("_arrays", "_device", "engine", "library")
+    __slots__ = ("_arrays", "_device", "_form", "engine", "library")
 
     engine: Engine
     library: Library
 
-    def __init__(self, **arrays: Any) -> None:
-        self._arrays = arrays
+    def __init__(self, form: BoxForm = CORNERS, /, **arrays: Any) -> None:
+        self._arrays, self._form = arrays, form
         self.library, array = NUMPY, None
         for value in arrays.values():  # here, for the sake of small calls on NumPy arrays
             if type(value) is not np.ndarray and value is not None:
@@ -157,10 +163,64 @@ class Call:
         if self._device is not None:
             self._device.__exit__(*error)
 
+    # ---- The arguments of roipool's own operations, checked and converted
+
+    def checked_forward(
+        self,
+        definition: Definition,
+        output_size: Any,
+        layout: str,
+        empty_value: float = 0.0,
+        rules: MaxRules = DEFAULT_RULES,
+    ) -> tuple[Array, Regions, Pooling]:
+        """Return the features, the boxes, and the request."""
+        form, layout = self._form, check.layout(layout)
+        maps = check.features("features", self._arrays["features"], layout)
+        size = check.size_pair(form.size, output_size)
+        pooling = Pooling(definition, size, layout, empty_value, rules)
+        check_sizes("features", maps.shape, form.size, pooling)
+        return maps, self._regions(maps.shape[0], maps.dtype), pooling
+
+    def checked_backward(
+        self, definition: Definition, input_shape: Any, layout: str, rules: MaxRules = DEFAULT_RULES
+    ) -> tuple[Array, Regions, Pooling, Shape4]:
+        """Return the gradient of pooled values, the boxes, the request, and the maps' shape."""
+        layout = check.layout(layout)
+        gradient = check.float_array("grad_output", self._arrays["grad_output"])
+        shape = check.map_shape("input_shape", input_shape, layout)
+        regions = self._regions(shape[0], gradient.dtype)
+        size = check.grad_output("grad_output", gradient, len(regions.boxes), shape, layout)
+        pooling = Pooling(definition, size, layout, rules=rules)
+        check_sizes("input_shape", shape, "grad_output", pooling)
+        return gradient, regions, pooling, shape
+
+    def checked_backward_boxes(
+        self, definition: Definition, layout: str
+    ) -> tuple[Array, list[Array], Regions, Pooling]:
+        """Return the gradient of pooled values, the features, the boxes, and the request."""
+        layout = check.layout(layout)
+        gradient = check.float_array("grad_output", self._arrays["grad_output"])
+        maps = check.features("features", self._arrays["features"], layout)
+        check.same_dtype("grad_output", gradient, "features", maps)
+        regions = self._regions(maps.shape[0], maps.dtype)
+        size = check.grad_output("grad_output", gradient, len(regions.boxes), maps.shape, layout)
+        pooling = Pooling(definition, size, layout)
+        check_sizes("features", maps.shape, "grad_output", pooling)
+        return gradient, [maps], regions, pooling
+
+    def _regions(self, images: int, dtype: np.dtype[Any]) -> Regions:
+        boxes, indices = self._arrays[self._form.boxes], self._arrays[self._form.indices]
+        return check.regions(boxes, indices, images, dtype, self._form)
+
+    # ---- What the engine computes
+
     def average(self, features: Sequence[Array], regions: Regions, pooling: Pooling) -> Array:
         """Average forward."""
-        result = self._result(_shape_of(features[0], regions, pooling), features[0].dtype)
-        features, regions = self._one_of_alike(features, regions)
+        count, size, layout = len(regions.boxes), pooling.output_size, pooling.layout
+        shape = pooled_shape(features[0].shape, count, size, layout)
+        result = self._result(shape, features[0].dtype)
+        if features[0].size == 0:
+            features, regions = self._one_of_alike(features, regions)
         self.engine.average(features, regions, pooling, result)
         return self._filled(result)
 
@@ -194,8 +254,11 @@ class Call:
         self, features: Array, regions: Regions, pooling: Pooling, *, return_argmax: bool = True
     ) -> tuple[Array, Any]:
         """Maximum forward: pooled values, and the argmax, or None without `return_argmax`."""
-        result = self._result(_shape_of(features, regions, pooling), features.dtype)
-        (features,), regions = self._one_of_alike([features], regions)
+        count, size, layout = len(regions.boxes), pooling.output_size, pooling.layout
+        shape = pooled_shape(features.shape, count, size, layout)
+        result = self._result(shape, features.dtype)
+        if features.size == 0:
+            (features,), regions = self._one_of_alike([features], regions)
         argmax = self.engine.maximum(
             features, regions, pooling, result, return_argmax=return_argmax
         )
@@ -208,12 +271,10 @@ class Call:
         regions: Regions,
         pooling: Pooling,
         input_shape: Shape4,
-        *,
-        name: str = "argmax",
     ) -> Array:
         """Maximum backward: each gradient goes to the cells of its sample, with their weights."""
         limit = cells(input_shape, pooling.layout) if pooling.rules.argmax_is_cell else None
-        indices = check.argmax(self.library, name, argmax, grad_output.shape, limit)
+        indices = check.argmax(self.library, argmax, grad_output.shape, limit)
         result = self._result(input_shape, grad_output.dtype)
         self.engine.maximum_backward(grad_output, indices, regions, pooling, result)
         return self._filled(result)
@@ -226,12 +287,10 @@ class Call:
         input_shape: Shape4,
         *,
         layout: Layout = "NCHW",
-        name: str = "argmax",
     ) -> Array:
         """Maximum backward where argmax names cells: each gets the whole gradient."""
-        chosen = check.argmax(
-            self.library, name, argmax, grad_output.shape, cells(input_shape, layout)
-        )
+        limit = cells(input_shape, layout)
+        chosen = check.argmax(self.library, argmax, grad_output.shape, limit)
         result = self._result(input_shape, grad_output.dtype)
         self.engine.unpool(grad_output, chosen, batch_indices, layout, result)
         return self._filled(result)
@@ -247,9 +306,8 @@ class Call:
         self, features: Sequence[Array], regions: Regions
     ) -> tuple[Sequence[Array], Regions]:
         """Return one image for many without cells: a plan on a host has an entry for each."""
-        if self.library is not NUMPY or features[0].shape[0] <= 1:
-            return features, regions
-        if any(maps.size > 0 for maps in features):
+        has_cells = any(maps.size > 0 for maps in features)
+        if has_cells or self.library is not NUMPY or features[0].shape[0] <= 1:
             return features, regions
         images = np.minimum(regions.batch_indices, 0)
         return [maps[:1] for maps in features], regions._replace(batch_indices=images)
@@ -279,10 +337,19 @@ class Call:
         return self.engine.argmax_at(y, x, regions, pooling, input_shape)
 
 
+def check_sizes(name: str, shape: Sequence[int], bins: str, pooling: Pooling) -> None:
+    """Check that 32 bits number the cells and bins where rows and columns are not planned apart."""
+    if TRAITS[pooling.definition.name].kind != "points":
+        return
+    limit = np.iinfo(np.int32).max
+    extent = height_width(shape, pooling.layout)
+    for what, sizes, units in ((name, extent, "cells"), (bins, pooling.output_size, "bins")):
+        if math.prod(sizes) > limit:
+            raise ValueError(
+                f"{what} has {sizes[0]} x {sizes[1]} {units}; rotated boxes allow at most {limit}"
+            )
+
+
 def pooled_shape(maps: Sequence[int], boxes: int, size: tuple[int, int], layout: Layout) -> Shape4:
     """Return the shape of pooled values: the maps', with boxes for images and bins for cells."""
     return (boxes, *size, maps[3]) if layout == "NHWC" else (boxes, maps[1], *size)
-
-
-def _shape_of(features: Array, regions: Regions, pooling: Pooling) -> Shape4:
-    return pooled_shape(features.shape, len(regions.boxes), pooling.output_size, pooling.layout)

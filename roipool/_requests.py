@@ -9,12 +9,10 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from roipool import _arguments as check
-from roipool._arguments import Regions
-from roipool._definitions import OPS, PYRAMID_OPS, TRAITS, Op, Variant
+from roipool._definitions import OPS, PYRAMID_OPS, Op, Variant
 from roipool._layout import Shape4
-from roipool._pooling import MaxRules, Pooling
+from roipool._pooling import MaxRules, Pooling, check_sizes
 from roipool.ops import multilevel_roi_align as multilevel
-from roipool.ops.roi_align_rotated import check_sizes
 
 Arguments = Mapping[str, Any]
 
@@ -40,14 +38,6 @@ def variant_of(op: Op, choices: Choices, given: Arguments) -> Variant:
         if all(chosen[name] == value for name, value in variant.options.items()):
             return variant
     raise AssertionError  # every choice is a variant's
-
-
-def regions_of(op: Op, boxes: Any, indices: Any, images: int, dtype: Any) -> Regions:
-    """Return an operation's boxes as engines read them, checked."""
-    if op.boxes == "boxes":
-        return check.crop_regions(boxes, indices, images, dtype)
-    names = check.ROTATED if op.columns == 5 else check.CORNERS
-    return check.regions(boxes, indices, images, dtype, names)
 
 
 class Request(NamedTuple):
@@ -109,8 +99,7 @@ class RequestsOf:
         has_filling = op.filling is not None and op.filling in given
         filling = check.any_float(str(op.filling), given[str(op.filling)]) if has_filling else 0.0
         pooling = Pooling(definition, size, layout, filling, self._rules, scales)
-        if TRAITS[definition.name].kind == "points":
-            check_sizes("features", shape, op.size, pooling)
+        check_sizes("features", shape, op.size, pooling)
         moves = definition.name in self._by_boxes
         return Request(op.forward, op.columns, moves, pooling)
 

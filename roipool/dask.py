@@ -34,7 +34,7 @@ from roipool import _arguments as check
 from roipool._definitions import OPS, PYRAMID_OPS, Op
 from roipool._layout import Layout
 from roipool._pooling import pooled_shape
-from roipool._requests import is_named, regions_of
+from roipool._requests import is_named
 
 Array = Any  # of Dask, which has no types
 Tables = dict[str, NDArray[Any]]  # by argument: what has a row for each box
@@ -120,7 +120,7 @@ def _check_known(given: Mapping[str, Any]) -> None:
 def _tables(op: Op, given: Mapping[str, Any], maps: Sequence[Array]) -> Tables:
     """Return what has a row for each box, checked, as the operation itself takes it."""
     images, dtype = maps[0].shape[0], maps[0].dtype
-    regions = regions_of(op, given[op.boxes], given[op.indices], images, dtype)
+    regions = check.regions(given[op.boxes], given[op.indices], images, dtype, op.form)
     boxes = check.swap_xy(regions.boxes) if op.boxes == "boxes" else regions.boxes
     tables = {op.boxes: boxes, op.indices: regions.batch_indices}
     if given.get("levels") is not None:

@@ -26,13 +26,10 @@ class Library(Protocol):
 
     Attributes
     ----------
-    name : str
-        The library's.
     engine : module
         What computes on its arrays: see ``roipool._pooling.Engine``.
     """
 
-    name: str
     engine: Any
 
     def xp(self) -> ModuleType:

@@ -17,8 +17,6 @@ import numpy as np
 
 from roipool._settings import debugging
 
-name = "CuPy"
-
 
 def xp() -> ModuleType:
     """Return CuPy."""

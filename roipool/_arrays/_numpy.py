@@ -15,7 +15,6 @@ from roipool import _cpu
 
 Array = NDArray[Any]
 
-name = "NumPy"
 empty = _cpu.empty_array
 plain = np.asarray
 contiguous = _cpu.contiguous

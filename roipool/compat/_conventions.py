@@ -97,18 +97,16 @@ def boxes_of_images(
     table = check.number_array(name, boxes)
     checked = call.library.checked_values(table)
     if checked is not None and checked.ndim == 2 and checked.shape[1] == 5:
-        negative = np.flatnonzero(checked[:, 0] < 0)
-        if len(negative):
-            row = int(negative[0])
+        is_negative = checked[:, 0] < 0
+        if is_negative.any():
+            row = int(is_negative.argmax())
             raise ValueError(f"{name}[{row}, 0] is {checked[row, 0]}, but it must not be negative")
     return numbered_boxes(call, name, table, images, dtype)
 
 
 def _regions_per_image(boxes: Sequence[Any], images: int, dtype: np.dtype[Any]) -> Regions:
-    parts = [check.number_array(f"boxes[{image}]", item) for image, item in enumerate(boxes)]
+    parts = check.tables("boxes", boxes, 4)
     for image, part in enumerate(parts):
-        if part.ndim != 2 or part.shape[1] != 4:
-            raise ValueError(f"boxes[{image}] must have shape (L, 4), got {part.shape}")
         if image >= images and len(part) > 0:
             raise ValueError(f"boxes[{image}] holds boxes, but the batch holds {images} images")
     return check.joined_regions(parts, 4, dtype)

@@ -53,6 +53,10 @@ class ROIAlign(torchvision.RoIAlign):
     ) -> None:
         super().__init__(output_size, spatial_scale, sampling_ratio, aligned)
 
+    def _definition(self) -> Definition:
+        scale = check.real_number("spatial_scale", self.spatial_scale)
+        return conventions.roi_align_definition(scale, self.sampling_ratio, self.aligned)
+
     def forward(self, input: Array, rois: Any) -> Array:
         """Pool `rois`, shape (K, 5), from `input`, shape (N, C, H, W)."""
         with Call(input=input, rois=rois) as call:
@@ -212,10 +216,7 @@ class ROIPooler:
     ) -> Regions:
         """Return the boxes, rounded to the maps' type, and the place of each one's map."""
         columns = _POOLERS[self.pooler_type][2]
-        tables = [
-            check.box_table(f"box_lists[{i}]", table, (columns,), f"(L, {columns})")
-            for i, table in enumerate(check.sequence("box_lists", box_lists))
-        ]
+        tables = check.tables("box_lists", check.sequence("box_lists", box_lists), columns)
         if len(tables) != images:
             raise ValueError(f"box_lists must hold one table per image: {len(tables)} for {images}")
         exact = check.joined_regions(tables, columns, np.dtype(np.float64))

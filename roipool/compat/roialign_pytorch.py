@@ -19,7 +19,7 @@ from roipool._pooling import Call, Pooling
 from roipool.compat import _conventions as conventions
 from roipool.compat._conventions import TENSORFLOW_CROPS
 
-_NAMES = check.BoxNames("boxes", "box_ind")
+_FORM = check.CROPS._replace(indices="box_ind")
 _CROP = TENSORFLOW_CROPS["bilinear"]
 
 
@@ -72,7 +72,7 @@ def crop_and_resize(
             check.size_pair("crop_height and crop_width", (crop_height, crop_width)),
             empty_value=check.any_float("extrapolation_value", extrapolation_value),
         )
-        regions = check.crop_regions(boxes, box_ind, maps.shape[0], maps.dtype, _NAMES)
+        regions = check.regions(boxes, box_ind, maps.shape[0], maps.dtype, _FORM)
         return call.average([maps], regions, pooling)
 
 
@@ -103,7 +103,7 @@ def crop_and_resize_backward(
     with Call(grad_outputs=grad_outputs, boxes=boxes, box_ind=box_ind) as call:
         gradient = check.float_array("grad_outputs", grad_outputs)
         shape = check.map_shape("image_size", image_size)
-        regions = check.crop_regions(boxes, box_ind, shape[0], gradient.dtype, _NAMES)
+        regions = check.regions(boxes, box_ind, shape[0], gradient.dtype, _FORM)
         size = check.grad_output("grad_outputs", gradient, len(regions.boxes), shape)
         return call.average_backward(gradient, regions, Pooling(_CROP, size), shape)
 

@@ -92,7 +92,7 @@ def crop_and_resize(
             "NHWC",
             check.any_float("extrapolation_value", extrapolation_value),
         )
-        regions = check.crop_regions(boxes, box_indices, maps.shape[0], maps.dtype)
+        regions = check.regions(boxes, box_indices, maps.shape[0], maps.dtype, check.CROPS)
         conventions.check_finite(call, "boxes", check.swap_xy(regions.boxes))
         return call.average([maps], regions, pooling)
 
@@ -138,7 +138,7 @@ def crop_and_resize_backward(
         gradient = check.float_array("grads", _in_float32("grads", grads))
         shape = check.map_shape("image_size", image_size, "NHWC")
         definition = _definition(method)
-        regions = check.crop_regions(boxes, box_indices, shape[0], gradient.dtype)
+        regions = check.regions(boxes, box_indices, shape[0], gradient.dtype, check.CROPS)
         size = check.grad_output("grads", gradient, len(regions.boxes), shape, "NHWC")
         result = call.average_backward(gradient, regions, Pooling(definition, size, "NHWC"), shape)
         return result.astype(dtype, copy=False)
@@ -174,7 +174,7 @@ def crop_and_resize_backward_boxes(
     with Call(grads=grads, image=image, boxes=boxes, box_indices=box_indices) as call:
         gradient = check.float_array("grads", _in_float32("grads", grads))
         maps = check.features("image", _in_float32("image", image), "NHWC")
-        regions = check.crop_regions(boxes, box_indices, maps.shape[0], maps.dtype)
+        regions = check.regions(boxes, box_indices, maps.shape[0], maps.dtype, check.CROPS)
         size = check.grad_output("grads", gradient, len(regions.boxes), maps.shape, "NHWC")
         pooling = Pooling(_BOX_GRADIENT, size, "NHWC")
         return check.swap_xy(call.average_backward_boxes(gradient, [maps], regions, pooling))

@@ -229,10 +229,6 @@ class RoIAlign:
         self.sampling_ratio = sampling_ratio
         self.aligned = aligned
 
-    def _definition(self) -> Definition:
-        """Return the definition with these options, checked."""
-        return _align(self.spatial_scale, self.sampling_ratio, self.aligned)
-
     def forward(self, input: Array, rois: Any) -> Array:
         """Pool `rois` from `input`."""
         return roi_align(

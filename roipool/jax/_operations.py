@@ -160,7 +160,7 @@ class Operation:
             )
         values = host_values(chosen)
         if values is not None:
-            check.argmax(NUMPY, "argmax", values, gradient.shape, limit)
+            check.argmax(NUMPY, values, gradient.shape, limit)
         return chosen
 
     def _boxes(self, given: Arguments, images: int) -> tuple[Array, Array | None]:

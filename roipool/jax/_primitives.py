@@ -27,9 +27,9 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from roipool._layout import AXES, Shape4, cells
+from roipool._pooling import pooled_shape
 from roipool._requests import Request
 from roipool.jax import _transport
-from roipool.jax._transport import pooled_shape_of
 
 Array = Any
 
@@ -89,7 +89,10 @@ def _shapes(
     given = dict(zip(kernel.operand_roles(request), operands, strict=True))
     boxes = given[BOXES]
     if MAPS in given:
-        pooled = pooled_shape_of(request, given[MAPS].shape, boxes.shape[0])
+        pooling = request.pooling
+        pooled = pooled_shape(
+            given[MAPS].shape, boxes.shape[0], pooling.output_size, pooling.layout
+        )
     else:
         pooled = given[POOLED].shape
     dtype = given[MAPS if MAPS in given else POOLED].dtype

@@ -16,8 +16,6 @@ import numpy as np
 from roipool import _cpu
 from roipool._arguments import Regions
 from roipool._definitions import TRAITS
-from roipool._layout import Shape4
-from roipool._pooling import pooled_shape
 from roipool._requests import Request
 from roipool._settings import NON_TEMPORAL_BYTES, check_environment
 
@@ -178,9 +176,3 @@ HOST_KERNELS: dict[str, Callable[..., tuple[Any, ...]]] = {
     "maximum": _maximum,
     "maximum_backward": _maximum_backward,
 }
-
-
-def pooled_shape_of(request: Request, shape: Sequence[int], boxes: int) -> Shape4:
-    """Return the shape of the values that are pooled from maps of a shape."""
-    pooling = request.pooling
-    return pooled_shape(shape, boxes, pooling.output_size, pooling.layout)

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from numpy.typing import ArrayLike
 
 from roipool import _arguments as check
+from roipool._arguments import CROPS
 from roipool._arrays import Array
 from roipool._definitions import Definition
 from roipool._front_ends import by_front_end
-from roipool._pooling import Call, Pooling
+from roipool._pooling import Call
 
 METHODS = {"bilinear": Definition("crop_bilinear"), "nearest": Definition("crop_nearest")}
 
@@ -88,16 +89,11 @@ def crop_and_resize(
     array([[[[0., 2.],
              [6., 8.]]]], dtype=float32)
     """
-    with Call(features=features, boxes=boxes, box_indices=box_indices, out=out) as call:
-        layout = check.layout(layout)
-        maps = check.features("features", features, layout)
-        pooling = Pooling(
-            definition(method),
-            check.size_pair("crop_size", crop_size),
-            layout,
-            check.any_float("extrapolation_value", extrapolation_value),
+    with Call(CROPS, features=features, boxes=boxes, box_indices=box_indices, out=out) as call:
+        filling = check.any_float("extrapolation_value", extrapolation_value)
+        maps, regions, pooling = call.checked_forward(
+            definition(method), crop_size, layout, filling
         )
-        regions = check.crop_regions(boxes, box_indices, maps.shape[0], maps.dtype)
         return call.average([maps], regions, pooling)
 
 
@@ -148,15 +144,11 @@ def crop_and_resize_backward(
     array([[[[0.25, 0.25],
              [0.25, 0.25]]]], dtype=float32)
     """
-    with Call(grad_output=grad_output, boxes=boxes, box_indices=box_indices, out=out) as call:
-        layout = check.layout(layout)
-        gradient = check.float_array("grad_output", grad_output)
-        shape = check.map_shape("input_shape", input_shape, layout)
-        placed = definition(method)
-        regions = check.crop_regions(boxes, box_indices, shape[0], gradient.dtype)
-        size = check.grad_output("grad_output", gradient, len(regions.boxes), shape, layout)
-        pooling = Pooling(placed, size, layout)
-        return call.average_backward(gradient, regions, pooling, shape)
+    with Call(
+        CROPS, grad_output=grad_output, boxes=boxes, box_indices=box_indices, out=out
+    ) as call:
+        checked = call.checked_backward(definition(method), input_shape, layout)
+        return call.average_backward(*checked)
 
 
 @by_front_end
@@ -203,13 +195,7 @@ def crop_and_resize_backward_boxes(
     array([[0. , 1.5, 0. , 1.5]])
     """
     with Call(
-        grad_output=grad_output, features=features, boxes=boxes, box_indices=box_indices
+        CROPS, grad_output=grad_output, features=features, boxes=boxes, box_indices=box_indices
     ) as call:
-        layout = check.layout(layout)
-        gradient = check.float_array("grad_output", grad_output)
-        maps = check.features("features", features, layout)
-        check.same_dtype("grad_output", gradient, "features", maps)
-        regions = check.crop_regions(boxes, box_indices, maps.shape[0], maps.dtype)
-        size = check.grad_output("grad_output", gradient, len(regions.boxes), maps.shape, layout)
-        pooling = Pooling(definition("bilinear"), size, layout)
-        return check.swap_xy(call.average_backward_boxes(gradient, [maps], regions, pooling))
+        checked = call.checked_backward_boxes(definition("bilinear"), layout)
+        return check.swap_xy(call.average_backward_boxes(*checked))

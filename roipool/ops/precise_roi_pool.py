@@ -11,7 +11,7 @@ from roipool._arguments import Boxes
 from roipool._arrays import Array
 from roipool._definitions import Definition
 from roipool._front_ends import by_front_end
-from roipool._pooling import Call, Pooling
+from roipool._pooling import Call
 
 
 def definition(spatial_scale: float) -> Definition:
@@ -86,12 +86,8 @@ def precise_roi_pool(
              [14., 15.]]]], dtype=float32)
     """
     with Call(features=features, rois=rois, batch_indices=batch_indices, out=out) as call:
-        layout = check.layout(layout)
-        maps = check.features("features", features, layout)
-        pooling = Pooling(
-            definition(spatial_scale), check.size_pair("output_size", output_size), layout
-        )
-        regions = check.regions(rois, batch_indices, maps.shape[0], maps.dtype)
+        placed = definition(spatial_scale)
+        maps, regions, pooling = call.checked_forward(placed, output_size, layout)
         return call.average([maps], regions, pooling)
 
 
@@ -143,14 +139,8 @@ def precise_roi_pool_backward(
              [0.25, 0.25, 0.  ]]]], dtype=float32)
     """
     with Call(grad_output=grad_output, rois=rois, batch_indices=batch_indices, out=out) as call:
-        layout = check.layout(layout)
-        gradient = check.float_array("grad_output", grad_output)
-        shape = check.map_shape("input_shape", input_shape, layout)
-        placed = definition(spatial_scale)
-        regions = check.regions(rois, batch_indices, shape[0], gradient.dtype)
-        size = check.grad_output("grad_output", gradient, len(regions.boxes), shape, layout)
-        pooling = Pooling(placed, size, layout)
-        return call.average_backward(gradient, regions, pooling, shape)
+        checked = call.checked_backward(definition(spatial_scale), input_shape, layout)
+        return call.average_backward(*checked)
 
 
 @by_front_end
@@ -207,11 +197,5 @@ def precise_roi_pool_backward_rois(
     with Call(
         grad_output=grad_output, features=features, rois=rois, batch_indices=batch_indices
     ) as call:
-        layout = check.layout(layout)
-        gradient = check.float_array("grad_output", grad_output)
-        maps = check.features("features", features, layout)
-        check.same_dtype("grad_output", gradient, "features", maps)
-        placed = definition(spatial_scale)
-        regions = check.regions(rois, batch_indices, maps.shape[0], maps.dtype)
-        size = check.grad_output("grad_output", gradient, len(regions.boxes), maps.shape, layout)
-        return call.average_backward_boxes(gradient, [maps], regions, Pooling(placed, size, layout))
+        checked = call.checked_backward_boxes(definition(spatial_scale), layout)
+        return call.average_backward_boxes(*checked)

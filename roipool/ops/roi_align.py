@@ -12,7 +12,7 @@ from roipool._arguments import Boxes
 from roipool._arrays import Array
 from roipool._definitions import Definition
 from roipool._front_ends import by_front_end
-from roipool._pooling import Call, MaxRules, Pooling
+from roipool._pooling import Call, MaxRules
 
 MODES = ("avg", "max")
 # A sample outside the map takes part in a maximum, as in mmcv.
@@ -148,20 +148,13 @@ def roi_align(
              [12., 13.]]]], dtype=float32)
     """
     with Call(features=features, rois=rois, batch_indices=batch_indices, out=out) as call:
-        layout = check.layout(layout)
-        maps = check.features("features", features, layout)
-        pooling = Pooling(
-            definition(spatial_scale, sampling_ratio, aligned),
-            check.size_pair("output_size", output_size),
-            layout,
-            rules=RULES,
-        )
-        mode = check.choice("mode", mode, MODES)
+        placed = definition(spatial_scale, sampling_ratio, aligned)
+        is_average = check.choice("mode", mode, MODES) == "avg"
         want_argmax = check.flag("return_argmax", return_argmax)
-        regions = check.regions(rois, batch_indices, maps.shape[0], maps.dtype)
-        if mode == "avg":
-            if want_argmax:
-                raise ValueError("return_argmax must be False with mode='avg': an average has none")
+        if is_average and want_argmax:
+            raise ValueError("return_argmax must be False with mode='avg': an average has none")
+        maps, regions, pooling = call.checked_forward(placed, output_size, layout, rules=RULES)
+        if is_average:
             return call.average([maps], regions, pooling)
         pooled, argmax = call.maximum(maps, regions, pooling, return_argmax=want_argmax)
         return (pooled, argmax) if want_argmax else pooled
@@ -233,20 +226,16 @@ def roi_align_backward(
     with Call(
         grad_output=grad_output, argmax=argmax, rois=rois, batch_indices=batch_indices, out=out
     ) as call:
-        layout = check.layout(layout)
-        gradient = check.float_array("grad_output", grad_output)
-        shape = check.map_shape("input_shape", input_shape, layout)
         placed = definition(spatial_scale, sampling_ratio, aligned)
-        mode = check.choice("mode", mode, MODES)
-        regions = check.regions(rois, batch_indices, shape[0], gradient.dtype)
-        size = check.grad_output("grad_output", gradient, len(regions.boxes), shape, layout)
-        pooling = Pooling(placed, size, layout, rules=RULES)
-        if mode == "avg":
-            if argmax is not None:
-                raise ValueError("argmax must not be given with mode='avg': an average has none")
-            return call.average_backward(gradient, regions, pooling, shape)
-        if argmax is None:
+        is_average = check.choice("mode", mode, MODES) == "avg"
+        if is_average and argmax is not None:
+            raise ValueError("argmax must not be given with mode='avg': an average has none")
+        if not is_average and argmax is None:
             raise TypeError("argmax must be given with mode='max': roi_align returns it")
+        checked = call.checked_backward(placed, input_shape, layout, RULES)
+        if is_average:
+            return call.average_backward(*checked)
+        gradient, regions, pooling, shape = checked
         return call.maximum_backward(gradient, argmax, regions, pooling, shape)
 
 
@@ -308,11 +297,5 @@ def roi_align_backward_rois(
     with Call(
         grad_output=grad_output, features=features, rois=rois, batch_indices=batch_indices
     ) as call:
-        layout = check.layout(layout)
-        gradient = check.float_array("grad_output", grad_output)
-        maps = check.features("features", features, layout)
-        check.same_dtype("grad_output", gradient, "features", maps)
         placed = definition(spatial_scale, sampling_ratio, aligned)
-        regions = check.regions(rois, batch_indices, maps.shape[0], maps.dtype)
-        size = check.grad_output("grad_output", gradient, len(regions.boxes), maps.shape, layout)
-        return call.average_backward_boxes(gradient, [maps], regions, Pooling(placed, size, layout))
+        return call.average_backward_boxes(*call.checked_backward_boxes(placed, layout))

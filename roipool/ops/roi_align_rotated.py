@@ -5,16 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import numpy as np
 from numpy.typing import ArrayLike
 
 from roipool import _arguments as check
-from roipool._arguments import Boxes
+from roipool._arguments import ROTATED, Boxes
 from roipool._arrays import Array
 from roipool._definitions import Definition
 from roipool._front_ends import by_front_end
-from roipool._layout import height_width
-from roipool._pooling import Call, Pooling
+from roipool._pooling import Call
 
 RADIANS = {"radians": 1.0, "degrees": math.pi / 180}
 
@@ -35,17 +33,6 @@ def definition(
         check.flag("aligned", aligned),
         -turn if check.flag("clockwise", clockwise) else turn,
     )
-
-
-def check_sizes(name: str, shape: Sequence[int], bins: str, pooling: Pooling) -> None:
-    """Refuse maps whose cells, or outputs whose bins, 32 bits do not number."""
-    limit = np.iinfo(np.int32).max
-    cells = height_width(shape, pooling.layout)
-    for what, sizes, units in ((name, cells, "cells"), (bins, pooling.output_size, "bins")):
-        if math.prod(sizes) > limit:
-            raise ValueError(
-                f"{what} has {sizes[0]} x {sizes[1]} {units}; rotated boxes allow at most {limit}"
-            )
 
 
 @by_front_end
@@ -134,13 +121,9 @@ def roi_align_rotated(
     array([[[[12.,  7.],
              [13.,  8.]]]], dtype=float32)
     """
-    with Call(features=features, rois=rois, batch_indices=batch_indices, out=out) as call:
-        layout = check.layout(layout)
-        maps = check.features("features", features, layout)
+    with Call(ROTATED, features=features, rois=rois, batch_indices=batch_indices, out=out) as call:
         placed = definition(spatial_scale, sampling_ratio, aligned, clockwise, angle_unit)
-        pooling = Pooling(placed, check.size_pair("output_size", output_size), layout)
-        check_sizes("features", maps.shape, "output_size", pooling)
-        regions = check.regions(rois, batch_indices, maps.shape[0], maps.dtype, check.ROTATED)
+        maps, regions, pooling = call.checked_forward(placed, output_size, layout)
         return call.average([maps], regions, pooling)
 
 
@@ -202,16 +185,11 @@ def roi_align_rotated_backward(
     array([[[[0.25, 0.25],
              [0.25, 0.25]]]], dtype=float32)
     """
-    with Call(grad_output=grad_output, rois=rois, batch_indices=batch_indices, out=out) as call:
-        layout = check.layout(layout)
-        gradient = check.float_array("grad_output", grad_output)
-        shape = check.map_shape("input_shape", input_shape, layout)
+    with Call(
+        ROTATED, grad_output=grad_output, rois=rois, batch_indices=batch_indices, out=out
+    ) as call:
         placed = definition(spatial_scale, sampling_ratio, aligned, clockwise, angle_unit)
-        regions = check.regions(rois, batch_indices, shape[0], gradient.dtype, check.ROTATED)
-        size = check.grad_output("grad_output", gradient, len(regions.boxes), shape, layout)
-        pooling = Pooling(placed, size, layout)
-        check_sizes("input_shape", shape, "grad_output", pooling)
-        return call.average_backward(gradient, regions, pooling, shape)
+        return call.average_backward(*call.checked_backward(placed, input_shape, layout))
 
 
 @by_front_end
@@ -274,15 +252,7 @@ def roi_align_rotated_backward_rois(
     array([[1., 0., 0., 0., 0.]])
     """
     with Call(
-        grad_output=grad_output, features=features, rois=rois, batch_indices=batch_indices
+        ROTATED, grad_output=grad_output, features=features, rois=rois, batch_indices=batch_indices
     ) as call:
-        layout = check.layout(layout)
-        gradient = check.float_array("grad_output", grad_output)
-        maps = check.features("features", features, layout)
-        check.same_dtype("grad_output", gradient, "features", maps)
         placed = definition(spatial_scale, sampling_ratio, aligned, clockwise, angle_unit)
-        regions = check.regions(rois, batch_indices, maps.shape[0], maps.dtype, check.ROTATED)
-        size = check.grad_output("grad_output", gradient, len(regions.boxes), maps.shape, layout)
-        pooling = Pooling(placed, size, layout)
-        check_sizes("features", maps.shape, "grad_output", pooling)
-        return call.average_backward_boxes(gradient, [maps], regions, pooling)
+        return call.average_backward_boxes(*call.checked_backward_boxes(placed, layout))

@@ -12,7 +12,7 @@ from roipool._arguments import Boxes
 from roipool._arrays import Array
 from roipool._definitions import Definition
 from roipool._front_ends import by_front_end
-from roipool._pooling import Call, MaxRules, Pooling
+from roipool._pooling import Call, MaxRules
 
 RULES = MaxRules(argmax_is_cell=True)
 
@@ -117,16 +117,9 @@ def roi_pool(
              [18., 19.]]]], dtype=float32)
     """
     with Call(features=features, rois=rois, batch_indices=batch_indices, out=out) as call:
-        layout = check.layout(layout)
-        maps = check.features("features", features, layout)
-        pooling = Pooling(
-            definition(spatial_scale),
-            check.size_pair("output_size", output_size),
-            layout,
-            rules=RULES,
-        )
         want_argmax = check.flag("return_argmax", return_argmax)
-        regions = check.regions(rois, batch_indices, maps.shape[0], maps.dtype)
+        placed = definition(spatial_scale)
+        maps, regions, pooling = call.checked_forward(placed, output_size, layout, rules=RULES)
         pooled, argmax = call.maximum(maps, regions, pooling, return_argmax=want_argmax)
         return (pooled, argmax) if want_argmax else pooled
 
@@ -192,9 +185,7 @@ def roi_pool_backward(
     with Call(
         grad_output=grad_output, argmax=argmax, rois=rois, batch_indices=batch_indices, out=out
     ) as call:
-        layout = check.layout(layout)
-        gradient = check.float_array("grad_output", grad_output)
-        shape = check.map_shape("input_shape", input_shape, layout)
-        regions = check.regions(rois, batch_indices, shape[0], gradient.dtype)
-        check.grad_output("grad_output", gradient, len(regions.boxes), shape, layout)
-        return call.unpool(gradient, argmax, regions.batch_indices, shape, layout=layout)
+        # The argmax names cells, so that no scale is needed.
+        checked = call.checked_backward(Definition("roi_pool"), input_shape, layout)
+        gradient, regions, pooling, shape = checked
+        return call.unpool(gradient, argmax, regions.batch_indices, shape, layout=pooling.layout)

@@ -21,11 +21,10 @@ from torch.autograd import forward_ad
 from roipool import _arguments as check
 from roipool._arguments import Regions
 from roipool._arrays import LIBRARY_OF
-from roipool._definitions import OPS, TRAITS, Op
+from roipool._definitions import OPS, Op
 from roipool._layout import Layout
-from roipool._pooling import MaxRules, Pooling
-from roipool._requests import is_named, numpy_functions, regions_of
-from roipool.ops.roi_align_rotated import check_sizes
+from roipool._pooling import MaxRules, Pooling, check_sizes
+from roipool._requests import is_named, numpy_functions
 from roipool.torch._at_once import AtOnce, at_once
 from roipool.torch._cuda import CUDA
 from roipool.torch._memory import (
@@ -110,7 +109,7 @@ class Family:
     def regions(self, boxes: Any, indices: Any, images: int, dtype: Any) -> Regions:
         """Return boxes as engines read them; an error names the operation."""
         try:
-            return regions_of(self.op, boxes, indices, images, dtype)
+            return check.regions(boxes, indices, images, dtype, self.op.form)
         except (TypeError, ValueError) as error:
             raise type(error)(f"{self.op.forward}: {error}") from None
 
@@ -214,7 +213,7 @@ class Family:
         cells = input_shape[2] * input_shape[3] if self.rules.argmax_is_cell else None
         library = LIBRARY_OF[type(chosen)]
         assert library is not None
-        chosen = check.argmax(library, "argmax", chosen, gradient.shape, cells)
+        chosen = check.argmax(library, chosen, gradient.shape, cells)
         if self.rules.argmax_is_cell:
             layout, images = pooling.layout, regions.batch_indices
             bridge.engine().unpool(gradient, chosen, images, layout, result)
@@ -269,9 +268,7 @@ class Family:
         return self.regions(bridge.array(_no_half(boxes)), numbers, images, dtype)
 
     def _check_sizes(self, shape: Sequence[int], pooling: Pooling) -> None:
-        if TRAITS[pooling.definition.name].kind == "points":
-            first = pooling._replace(layout="NCHW")
-            check_sizes("features", tuple(shape), self.op.size, first)
+        check_sizes("features", tuple(shape), self.op.size, pooling._replace(layout="NCHW"))
 
     def argmax_dtype(self, shape: Sequence[int]) -> torch.dtype:
         """Return the dtype of the argmax of maps of a shape."""

@@ -17,6 +17,7 @@ from _support.run_python import run_python
 
 import roipool
 from roipool import _cpu
+from roipool.compat import detectron2
 
 FUNCTIONS = [name for name in roipool.__all__ if callable(getattr(roipool, name))]
 
@@ -82,7 +83,19 @@ def test_docstring(name: str) -> None:
         assert sorted(documented) == sorted(signature.parameters)
 
 
-def test_a_call_visits_four_modules() -> None:
+ROI_ALIGN_MODULES = {"_front_ends", "ops.roi_align", "_arguments", "_pooling"}
+DETECTRON2_MODULES = {"compat.detectron2", "compat._conventions", "_arguments", "_pooling"}
+
+
+@pytest.mark.parametrize(
+    ("pool", "modules"),
+    [
+        (lambda maps, rois: roipool.roi_align(maps, rois, 2), ROI_ALIGN_MODULES),
+        (detectron2.ROIAlign(2, 1.0, 0), DETECTRON2_MODULES),
+    ],
+    ids=["roi_align", "detectron2"],
+)
+def test_a_call_visits_four_modules(pool: Callable[[Any, Any], Any], modules: set[str]) -> None:
     """Who follows a call reads no more; a small one has time for no more."""
     maps, rois = np.ones((1, 1, 8, 8), np.float32), np.array([[0, 0, 0, 7, 7]], np.float32)
     visited: set[str] = set()
@@ -91,16 +104,15 @@ def test_a_call_visits_four_modules() -> None:
         if event == "call":
             visited.add(frame.f_globals["__name__"])
 
-    roipool.roi_align(maps, rois, 2)
+    pool(maps, rois)
     sys.setprofile(look)
     try:
-        roipool.roi_align(maps, rois, 2)
+        pool(maps, rois)
     finally:
         sys.setprofile(None)
-    modules = {name for name in visited if name.startswith("roipool.")}
-    assert modules == {
-        "roipool._front_ends", "roipool.ops.roi_align", "roipool._arguments", "roipool._pooling"
-    }  # fmt: skip
+    assert {name for name in visited if name.startswith("roipool.")} == {
+        f"roipool.{name}" for name in modules
+    }
 
 
 @pytest.mark.parametrize(

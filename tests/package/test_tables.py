@@ -43,11 +43,10 @@ def test_the_cuda_engine_has_the_functions_of_an_engine(gpu: Backend) -> None:
     check_functions(gpu.module, Engine)
 
 
-@pytest.mark.parametrize("library", [_numpy, _cupy], ids=lambda module: module.name)
+@pytest.mark.parametrize("library", [_numpy, _cupy], ids=["numpy", "cupy"])
 def test_libraries_have_the_functions_of_a_library(library: ModuleType) -> None:
     for name in functions_of(Library):
         assert callable(getattr(library, name)), name
-    assert isinstance(library.name, str)
 
 
 def test_libraries_written_in_python_have_the_arguments_of_a_library() -> None:
