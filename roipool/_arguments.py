@@ -260,7 +260,7 @@ def _image_of_each(name: str, array: Array, images: int, column: str) -> Array:
 
 
 def levels(name: str, values: Any, boxes: int, maps: int) -> Array:
-    """Return for each box the place of its map as int64; on a GPU they are not checked."""
+    """Return for each box the index of its map as int64; on a GPU they are not checked."""
     array = number_array(name, values)
     if array.shape != (boxes,):
         raise ValueError(f"{name} must have shape ({boxes},), got {array.shape}")

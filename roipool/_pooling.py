@@ -1,4 +1,7 @@
-"""One call: the request to an engine, and the only caller of engines."""
+"""One call on arrays of NumPy or CuPy, from its request to an engine's answer.
+
+PyTorch's and JAX's front ends call engines with the same requests.
+"""
 
 from __future__ import annotations
 
@@ -125,6 +128,13 @@ class Engine(Protocol):
         self, y: Array, x: Array, regions: Regions, pooling: Pooling, input_shape: Shape4
     ) -> Array:
         """Return the indices of the samples at positions, -1 where there is none; NCHW."""
+
+
+class DeviceEngine(Engine, Protocol):
+    """The engine of a GPU, which also does what arithmetic of arrays does well on a host."""
+
+    def assign_levels(self, boxes: Array, areas: Sequence[float]) -> Array:
+        """Return the level of each box, (K,) int64, from its corners: ``roipool.assign_levels``."""
 
 
 class Call:

@@ -1,4 +1,8 @@
-"""What front ends share: requests from the arguments of public functions, and their signatures."""
+"""What front ends are made of: the contract of `ops/`, requests, and functions with signatures.
+
+JAX's front end makes its requests here (`RequestsOf`); PyTorch's has its own, of the dispatcher's
+types. Both take their public functions from here, and they and Dask's the checks of boxes.
+"""
 
 from __future__ import annotations
 
@@ -108,7 +112,7 @@ def _stars(parameters: list[inspect.Parameter]) -> list[str]:
     """Return what stands before each parameter: a star before the first that is by name only."""
     by_name = [each.kind is each.KEYWORD_ONLY for each in parameters]
     return [
-        "*, " if only and not any(by_name[:place]) else "" for place, only in enumerate(by_name)
+        "*, " if only and not any(by_name[:index]) else "" for index, only in enumerate(by_name)
     ]
 
 
@@ -206,5 +210,15 @@ def public_functions(
 
 
 def numpy_functions(op: Op) -> ModuleType:
-    """Return the module with the functions of an operation for NumPy arrays."""
+    """Return the module with the functions of an operation for NumPy arrays.
+
+    Front ends rely on this much of it, which `tests/package/test_tables.py` checks:
+
+    - it is ``roipool/ops/NAME.py``, where NAME is that of the forward, as are the functions in it;
+    - its function ``definition`` takes the arguments that place bins and samples (`Op.placing`; the
+      scale of one map, where there are several), and of those that choose a variant the ones that
+      choose a definition; checks them; and returns the `Definition`. Their annotations, as text,
+      are ``float``, ``int | Sequence[int]``, ``bool`` or ``str``;
+    - where it pools by a maximum whose rules are not the defaults, its constant ``RULES`` has them.
+    """
     return importlib.import_module(f"roipool.ops.{op.forward}")

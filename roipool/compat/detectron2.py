@@ -16,10 +16,9 @@ from roipool._definitions import Definition
 from roipool._dtypes import real_dtype
 from roipool._layout import Shape4
 from roipool._messages import shown
-from roipool._pooling import Call, Pooling
+from roipool._pooling import Call, Pooling, check_sizes
 from roipool.compat import _conventions as conventions
 from roipool.compat import torchvision
-from roipool.ops.roi_align_rotated import check_sizes
 
 
 def _regions(call: Call, rois: Any, images: int, dtype: np.dtype[Any]) -> Regions:
@@ -203,11 +202,11 @@ class ROIPooler:
             raise ValueError(
                 f"{argument} must hold one map for each of {len(self.scales)} scales: {len(shapes)}"
             )
-        name, aligned, columns = _POOLERS[self.pooler_type]
+        name, aligned, _ = _POOLERS[self.pooler_type]
         samples = conventions.adaptive_if_not_positive("sampling_ratio", self.sampling_ratio)
         definition = Definition(name, self.scales[0], samples, aligned, math.pi / 180)
         pooling = Pooling(definition, self.output_size, scales=self.scales)
-        for i, shape in enumerate(shapes if columns == 5 else ()):
+        for i, shape in enumerate(shapes):
             check_sizes(f"{argument}[{i}]", shape, "output_size", pooling)
         return pooling
 

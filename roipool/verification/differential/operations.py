@@ -8,7 +8,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from roipool._definitions import OPS, TRAITS, Op, Variant
+from roipool._definitions import TRAITS, Op, Variant
+from roipool.verification.trials import VARIANTS
 
 from .case import Case
 
@@ -34,6 +35,9 @@ class Operation(NamedTuple):
     samples : str
         What a bin holds: a "grid" of samples, such a grid turned ("points"), whole "cells", its
         "area", or "one" sample.
+    bin_value : str
+        What a pooled value is: see ``roipool._definitions.Variant``. Of a row that the oracle has
+        under another name, the oracle's counts.
     boxes : function
         From a case to the arguments that hold the boxes.
     names : dict
@@ -51,6 +55,7 @@ class Operation(NamedTuple):
     fixed: Mapping[str, Any] = {}
     returns: tuple[str, ...] = ("pooled",)
     samples: str = "cells"
+    bin_value: str = "average"
     boxes: Callable[[Case], dict[str, Any]] = lambda case: {"rois": case.rois}
     names: Mapping[str, str] = {}
     dtypes: tuple[str, ...] = ("float32", "float16", "bfloat16", "float64")
@@ -167,7 +172,6 @@ _DRAWN = {
 _SAMPLES = {"grid": "grid", "steps": "grid", "cells": "cells", "crop": "one", "points": "points"}
 _BOXES = {("rois", 4): _boxes_in_any_form, ("rois", 5): _rotated_boxes, ("boxes", 4): _fractions}
 _EXCEPTIONS: dict[str, dict[str, Any]] = {
-    "precise_roi_pool": {"samples": "area"},
     # float64 sees the last bit of sine and cosine
     "roi_align_rotated": {"dtypes": ("float32", "float16", "bfloat16")},
 }
@@ -180,18 +184,15 @@ def _of_core(op: Op, variant: Variant) -> Operation:
         options={name: _DRAWN[name] for name in names},
         fixed={**variant.options, **(_ARGMAX if variant.has_argmax else {})},
         returns=("pooled", "argmax") if variant.has_argmax else ("pooled",),
-        samples=_SAMPLES[TRAITS[variant.definition].kind],
+        samples="area" if variant.is_integral else _SAMPLES[TRAITS[variant.definition].kind],
+        bin_value=variant.bin_value,
         boxes=_BOXES[op.boxes, op.columns], layouts=("NCHW", "NHWC"),
     )._replace(**_EXCEPTIONS.get(op.forward, {}))  # fmt: skip
 
 
 def _core() -> dict[str, Operation]:
-    """Return a row for each variant: the first of an operation has the operation's name."""
-    return {
-        op.forward if first == 0 else f"{op.forward} {name}": _of_core(op, variant)
-        for op in OPS.values()
-        for first, (name, variant) in enumerate(op.variants.items())
-    }
+    """Return a row for each variant."""
+    return {name: _of_core(op, variant) for name, (op, variant) in VARIANTS.items()}
 
 
 # ---- Those of compat

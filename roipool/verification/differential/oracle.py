@@ -17,6 +17,7 @@ import numpy as np
 from roipool import reference
 from roipool.reference import _loops, _roi_align
 from roipool.verification.tolerance import Comparison, compare
+from roipool.verification.trials import SAMPLE_ARGMAX
 
 from .calling import Results, run
 from .case import Array, Case, dtypes
@@ -24,7 +25,6 @@ from .operations import OPERATIONS, Operation
 
 Slack: TypeAlias = Callable[[str, Array], Array | float]
 LOWEST_FLOAT32 = float(np.finfo(np.float32).min)
-SAMPLE_ARGMAX = ("roi_align max",)  # whose argmax is the index of a sample
 
 
 def none(result: str, expected: Array) -> float:
@@ -90,8 +90,8 @@ def _from_own_lowest(case: Case, found: Results) -> Results:
     return {"pooled": np.where(nobody, lowest, found["pooled"])}
 
 
-def _alone(forward: str, *returns: str) -> Operation:
-    return Operation(forward, returns=returns)
+def _alone(bin_value: str, forward: str, *returns: str) -> Operation:
+    return Operation(forward, returns=returns, bin_value=bin_value)
 
 
 _POOL, _ALIGN = OPERATIONS["roi_pool"], OPERATIONS["roi_align"]
@@ -99,7 +99,7 @@ _CROP, _NOT_PINNED = OPERATIONS["crop_and_resize"], {"pinned": False}
 ORACLES = {
     "caffe.roi_pooling": Oracle(_POOL, _single_scale, _from_lowest),
     "caffe.roi_align": Oracle(
-        _alone("caffe_roi_align", "pooled", "argmax_x", "argmax_y"), _single_scale
+        _alone("sample", "caffe_roi_align", "pooled", "argmax_x", "argmax_y"), _single_scale
     ),
     "chainer.roi_average_pooling_2d": Oracle(
         OPERATIONS["roi_average_pool"]._replace(fixed={"edge_dtype": np.float64}), _of_chainer
@@ -107,16 +107,16 @@ ORACLES = {
     "maskrcnn_benchmark.roi_align": Oracle(_ALIGN, _not_aligned),
     "mmcv.roi_align": Oracle(_ALIGN._replace(fixed={"count_dtype": np.float32}), _single_scale),
     "mmcv.roi_align max": Oracle(
-        _alone("mmcv_roi_align_max", "pooled", "argmax_y", "argmax_x"), _single_scale
+        _alone("sample", "mmcv_roi_align_max", "pooled", "argmax_y", "argmax_x"), _single_scale
     ),
-    "mmcv.roi_pool": Oracle(_alone("mmcv_roi_pool", "pooled", "argmax"), _single_scale),
+    "mmcv.roi_pool": Oracle(_alone("cell", "mmcv_roi_pool", "pooled", "argmax"), _single_scale),
     "mxnet.ROIPooling": Oracle(_POOL._replace(backward=""), _single_scale, _from_lowest),
     "mxnet.ROIAlign": Oracle(
-        _alone("mxnet_roi_align", "pooled", "argmax_x", "argmax_y"), _single_scale
+        _alone("sample", "mxnet_roi_align", "pooled", "argmax_x", "argmax_y"), _single_scale
     ),
     "mxnet.contrib_ROIAlign": Oracle(_ALIGN, _single_scale),
     "onnx.RoiAlign": Oracle(_ALIGN, _of_onnx),
-    "onnx.RoiAlign max": Oracle(_alone("onnx_roi_align_max", "pooled"), _of_onnx),
+    "onnx.RoiAlign max": Oracle(_alone("sample", "onnx_roi_align_max", "pooled"), _of_onnx),
     "onnx.MaxRoiPool": Oracle(_POOL._replace(backward=""), _single_scale, _from_own_lowest),
     "roialign_pytorch.crop_and_resize": Oracle(_CROP._replace(fixed=_NOT_PINNED), _as_it_is),
     "tensorflow.crop_and_resize": Oracle(_CROP._replace(fixed=_NOT_PINNED), _as_it_is),
@@ -128,6 +128,11 @@ ORACLES = {
 def oracle_of(operation: str) -> Oracle:
     """Return the oracle of a row of `OPERATIONS`."""
     return ORACLES.get(operation, Oracle(OPERATIONS[operation], _as_it_is))
+
+
+def bin_value_of(operation: str) -> str:
+    """Return what a pooled value of a row of `OPERATIONS` is."""
+    return oracle_of(operation).operation.bin_value
 
 
 def against_oracle(
@@ -166,13 +171,14 @@ def against_oracle(
     expected, terms = _expected(case, got, oracle, got.get("argmax") if argmax is None else argmax)
     argmax_names = [name for name in expected if name.startswith("argmax") and name in got]
     for name in argmax_names:
-        if case.operation in SAMPLE_ARGMAX:
+        if f"{case.operation} argmax" in SAMPLE_ARGMAX:
             yield name, _compare_samples(case, got[name], expected, terms)
         elif OPERATIONS[case.operation].samples == "grid" or "_" in name:
             yield f"{name} == -1", _compare_nobody(got[name], expected[name])
         else:
             yield name, compare(got[name].astype(np.float64), expected[name], 0.0, 0)
-    if case.operation in _AVERAGES:
+    bin_value = bin_value_of(case.operation)
+    if bin_value == "average" and OPERATIONS[case.operation].samples != "one":
         terms["pooled"] = terms["pooled"] * (length_of_sums(case) / 8)[:, None, None, None]
     if "gradient" in terms:
         terms["gradient"] = terms["gradient"] * (length_of_gradient_sums(case) / 8)
@@ -182,11 +188,12 @@ def against_oracle(
         if OPERATIONS[case.operation].samples == "points":
             nothing |= _decided_by_rounding(case, got["box_gradient"], expected["box_gradient"])
         expected["box_gradient"] = np.where(nothing, got["box_gradient"], expected["box_gradient"])
-    copies = case.operation in _COPIES
     for name in set(expected) & set(got) - set(argmax_names):
         # The bound for boxes is generous, but few samples of a rotated one can reach it.
         by_boxes = 4 if OPERATIONS[case.operation].samples == "points" else 1
-        ulps = {"pooled": 0 if copies else 4, "gradient": 4, "box_gradient": by_boxes}[name]
+        ulps = {"pooled": 0 if bin_value == "cell" else 4, "gradient": 4, "box_gradient": by_boxes}[
+            name
+        ]
         allowed = slack(name, expected[name])
         yield name, compare(got[name], expected[name], terms[name], ulps, more=allowed)
 
@@ -204,18 +211,6 @@ def _decided_by_rounding(case: Case, got: Array, expected: Array) -> Array:
     pooled = run(marked, reference, linear, coordinate_dtype=case.real)["pooled"]
     reads = (pooled != 0).max(axis=(1, 2, 3), initial=False)[:, None]
     return reads & ~(np.isfinite(got) & np.isfinite(expected))
-
-
-_COPIES = {name for name, one in OPERATIONS.items() if one.samples == "cells"} - {
-    "roi_average_pool", "chainer.roi_average_pooling_2d", "caffe.roi_align", "mxnet.ROIAlign",
-} | {"crop_and_resize nearest"}  # fmt: skip
-
-
-_AVERAGES = [
-    name for name, one in OPERATIONS.items()
-    if len(one.returns) == 1 and "max" not in name.lower() and one.samples != "one"
-    and name != "mxnet.ROIPooling"
-]  # fmt: skip
 
 
 def length_of_sums(case: Case) -> Array:
@@ -316,7 +311,10 @@ def _compare_nobody(got: Array, expected: Array) -> Comparison:
 
 
 def _compare_samples(case: Case, got: Array, expected: Results, terms: Results) -> Comparison:
-    """Compare indices of samples: one that is not the oracle's must have its value, rounded."""
+    """Compare indices of samples: one that is not the oracle's must have its value, rounded.
+
+    The samples are ROI align's; another maximum of samples needs those of its oracle here.
+    """
     indices, argmax = got.astype(np.int64), expected["argmax"]
     others = np.argwhere((indices != argmax) & (indices >= 0))
     values, best = np.where(argmax < 0, -1.0, 0.0), np.where(indices < 0, -1.0, 0.0)
