@@ -336,7 +336,8 @@ def roi_pool_backward(
         cells = check.same_shape("argmax", argmax, gradient)
         check.grad_output("grad_output", gradient, len(regions.boxes), shape)
         scale = conventions.float32_number("spatial_scale", spatial_scale)
-        if check.flag("exact_gradient", exact_gradient):
+        has_cells = shape[2] * shape[3] > 0  # else there is no cell 0 for skipped boxes
+        if check.flag("exact_gradient", exact_gradient) or not has_cells:
             skipped = _skipped(regions.boxes, scale)
             cells = call.library.xp().where(skipped, np.int64(-1), cells)
         return call.unpool(gradient, cells, regions.batch_indices, shape)

@@ -9,6 +9,7 @@ little, and is not called.
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import math
 import sys
@@ -198,7 +199,9 @@ def drawn_call(seed: int, number: int) -> Call:
 def try_call(seed: int, number: int) -> Outcome:
     """Make one call with wrong arguments."""
     rng = np.random.default_rng((seed, number, 1))
-    name, arguments, _ = drawn_call(seed, number)
+    name, drawn, _ = drawn_call(seed, number)
+    function = function_of(roipool, name)
+    arguments = {**_defaults(function), **drawn}
     chosen = rng.choice(
         list(arguments), size=min(rng.choice([1, 1, 1, 2]), len(arguments)), replace=False
     )
@@ -207,7 +210,6 @@ def try_call(seed: int, number: int) -> Outcome:
             arguments[str(argument)] = wrong(rng, arguments[str(argument)])
         except (TypeError, ValueError, OverflowError):  # this array cannot be changed so
             arguments[str(argument)] = None
-    function = function_of(roipool, name)
     label = f"{name} with another {', '.join(map(str, chosen))}"
     try:
         with time_limit(SECONDS):
@@ -223,6 +225,11 @@ def try_call(seed: int, number: int) -> Outcome:
     finally:
         usual_settings()
     return Outcome("a result")
+
+
+def _defaults(function: Callable[..., Any]) -> dict[str, Any]:
+    parameters = inspect.signature(function).parameters.values()
+    return {one.name: one.default for one in parameters if one.default is not one.empty}
 
 
 def usual_settings() -> None:

@@ -145,6 +145,10 @@ ORACLES = {
     "onnx.MaxRoiPool": Oracle(_POOL._replace(backward=""), _single_scale, _from_own_lowest),
     "roialign_pytorch.crop_and_resize": Oracle(_CROP._replace(fixed=_NOT_PINNED), _as_it_is),
     "tensorflow.crop_and_resize": Oracle(_CROP._replace(fixed=_NOT_PINNED), _as_it_is),
+    "tensorflow.crop_and_resize nearest": Oracle(
+        OPERATIONS["crop_and_resize nearest"]._replace(fixed={"method": "nearest"} | _NOT_PINNED),
+        _as_it_is,
+    ),
     "torchvision.roi_align": Oracle(_ALIGN, _as_it_is),
     "torchvision.roi_pool": Oracle(_POOL, _as_it_is, _from_lowest),
     "detectron2.ROIAlign": Oracle(_ALIGN, rounded_to_maps),

@@ -194,12 +194,17 @@ _PYRAMIDS = {
     ),
 }  # fmt: skip
 
+_NEAREST = {
+    "tensorflow.crop_and_resize nearest": OPERATIONS["tensorflow.crop_and_resize"]._replace(
+        box_gradient="", fixed={"method": "nearest"}
+    )
+}
 # The last bit of a sine or cosine, which float64 sees, is not the oracle's.
 _ROTATED = OPERATIONS["roi_align_rotated"]._replace(
     dtypes=_POOLER.dtypes, without_oracle=("float64",)
 )
 ROWS = {
-    **OPERATIONS, "roi_align_rotated": _ROTATED, **_GRADIENTS, **_CLASSES, **_PYRAMIDS,
+    **OPERATIONS, "roi_align_rotated": _ROTATED, **_GRADIENTS, **_NEAREST, **_CLASSES, **_PYRAMIDS,
 }  # fmt: skip
 
 
