@@ -60,6 +60,8 @@ class Traits(NamedTuple):
 
 
 TRAITS: dict[str, Traits] = {name: Traits(*row) for name, row in _cpu.definition_traits().items()}
+# Definitions whose rows and columns cannot be planned apart.
+POINTWISE = frozenset(name for name, traits in TRAITS.items() if traits.kind == "points")
 
 
 class Variant(NamedTuple):

@@ -7,6 +7,7 @@ An array of CuPy exists only where the caller has imported it. Nothing waits for
 from __future__ import annotations
 
 import importlib
+import operator
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -65,15 +66,12 @@ def never_freeing(allocator: Callable[[int], Any]) -> Callable[[int], Any]:
     return allocate
 
 
-def device_number(array: Any) -> int:
-    """Return which GPU holds `array`."""
-    number: int = array.device.id
-    return number
+device_number = operator.attrgetter("device.id")
 
 
 def empty(shape: Sequence[int], dtype: np.dtype[Any]) -> Any:
     """Return a new, uninitialised array."""
-    return xp().empty(shape, dtype)
+    return sys.modules["cupy"].empty(shape, dtype)
 
 
 def plain(array: Any) -> Any:

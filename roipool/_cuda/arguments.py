@@ -140,9 +140,22 @@ class Argument:
         self._tasks_of_box = tasks_of_box
         # Without fields: CuPy asks NumPy to describe an argument, which takes 50 us if it has some.
         self._type = np.dtype((np.void, len(self._bytes)))
+        self._last = (-1, np.empty(0, self._type))
 
     def for_boxes(self, boxes: int, maps: Sequence[int] = ()) -> np.ndarray[Any, Any]:
-        """Return a new array of one structure; `maps` are the addresses of several levels' maps."""
+        """Return an array of one structure; `maps` are the addresses of several levels' maps.
+
+        A launch reads it at once, so that the next with as many boxes may have the same.
+        """
+        last_boxes, last = self._last
+        if boxes == last_boxes and not maps:
+            return last
+        structure = self._structure(boxes, maps)
+        if not maps:
+            self._last = (boxes, structure)
+        return structure
+
+    def _structure(self, boxes: int, maps: Sequence[int]) -> np.ndarray[Any, Any]:
         structure = bytearray(self._bytes)
         _pack_integer(structure, self._boxes_at, boxes)
         if self._tasks_of_box:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -59,6 +60,7 @@ class Limits(NamedTuple):
     shared_bytes: int = SHARED_BYTES  # plans beyond are in scratch memory
 
 
+@lru_cache(maxsize=4096)
 def rounded_up(boxes: int) -> int:
     """Return a number of boxes to launch for: few numbers are, so that launches are found cached.
 

@@ -13,6 +13,7 @@ compiled on disk.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
 from typing import Any, NamedTuple
@@ -50,6 +51,7 @@ if cupy.cuda.runtime.is_hip:
 
 Array = Any
 NULL = np.uintp(0)  # instead of an array
+SHAPE = operator.attrgetter("shape")
 MAX_LEVELS = 64  # kernels take 4 KB of arguments
 LEAST_CAPABILITY = 70  # compute capability, times ten: kernels need __match_any_sync
 
@@ -165,8 +167,9 @@ def check_levels(number: int) -> None:
 
 def sizes_of_maps(maps: Sequence[Array], regions: Regions, pooling: Pooling) -> Sizes:
     """Return what the launches of a call on these maps depend on."""
-    check_levels(len(maps))
-    return sizes_of(maps[0].dtype, regions, pooling, *[array.shape for array in maps])
+    if regions.levels is not None:
+        check_levels(len(maps))
+    return sizes_of(maps[0].dtype, regions, pooling, *map(SHAPE, maps))
 
 
 # ---- The functions of an engine

@@ -35,7 +35,7 @@ from roipool._cuda.division import (
     divide_values,
     up,
 )  # fmt: skip
-from roipool._definitions import TRAITS
+from roipool._definitions import POINTWISE, TRAITS
 from roipool._dtypes import dtype_name
 from roipool._layout import AXES
 
@@ -230,7 +230,7 @@ def with_regions(sizes: Sizes, file: str, call: Call, grid: Grid, **defines: str
 
 def is_pointwise(sizes: Sizes) -> bool:
     """Return whether rows and columns cannot be planned apart."""
-    return TRAITS[sizes.pooling.definition.name].kind == "points"
+    return sizes.pooling.definition.name in POINTWISE
 
 
 # ---- The launches of each function of the engine

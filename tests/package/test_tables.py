@@ -80,10 +80,11 @@ def test_libraries_have_the_functions_of_a_library(library: ModuleType) -> None:
         assert callable(getattr(library, name)), name
 
 
-def test_libraries_written_in_python_have_the_arguments_of_a_library() -> None:
-    expected = signatures("_arrays/__init__.py", "Library")
-    found = signatures("_arrays/_cupy.py")
-    assert expected == {name: found[name] for name in expected}
+def test_functions_written_in_python_have_the_arguments_of_a_library() -> None:
+    expected, found = signatures("_arrays/__init__.py", "Library"), signatures("_arrays/_cupy.py")
+    written = expected.keys() & found.keys()  # others are made from NumPy's, or of attributes
+    assert len(written) > len(expected) / 2
+    assert {name: found[name] for name in written} == {name: expected[name] for name in written}
 
 
 # ---- Operations
