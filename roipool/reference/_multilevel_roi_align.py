@@ -25,11 +25,12 @@ def assign_levels(
     rois : array_like, (K, 5) or (K, 4)
         Boxes in image pixels: batch index, x1, y1, x2, y2; or without the first.
     min_level, max_level : int
-        Levels of the first and the last map.
+        Levels of the first and the last map, from -100 to 100.
     canonical_size : float
-        Side of a square box that belongs to `canonical_level`, in image pixels.
+        Side of a square box that belongs to `canonical_level`, in image pixels; from 2**-100 to
+        2**100.
     canonical_level : int
-        Its level.
+        Its level, from -100 to 100.
 
     Returns
     -------
