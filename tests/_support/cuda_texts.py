@@ -74,6 +74,8 @@ def packs(file: str, dtype: str, layout: str) -> tuple[int, ...]:
     """Return the numbers of channels that a thread may compute."""
     if file == "average_backward":
         return (1, 2, 4) if BYTES[dtype] < 8 else (1,)
+    if file == "unpool":
+        return (1, 2) if BYTES[dtype] < 8 else (1,)
     if not file.endswith("forward"):
         return (1,)
     return (1, 4) if layout == "NCHW" else (1, 16 // BYTES[dtype])

@@ -161,8 +161,9 @@ u32 guarded(Warp& warp, const Instruction& instruction, u32 mask) {
 }
 
 // ---- Time. Within a basic block, instructions begin when their operands are ready, in any order: an
-// assembler moves loads to the front. A basic block starts when the one before has begun all of its
-// own.
+// assembler moves loads to the front, but none from shared memory before a store to it. A basic block
+// starts when the one before has begun all of its own, other than those that cost nothing: a move
+// only gives a result another name, and waits for none.
 
 void end_basic_block(Warp& warp) {
   warp.start = warp.latest = std::max(warp.latest, warp.start + warp.slots);
@@ -179,9 +180,13 @@ void take_time(Warp& warp, const Instruction& instruction) {
   };
   wait_for(instruction.guard);
   for (int n = cost.results; n < 8; ++n) wait_for(instruction.operands[n]);
+  if (instruction.space == shared_memory && instruction.width > 0) {
+    if (cost.results) begin = std::max(begin, warp.stored);
+    if (!cost.results) warp.stored = std::max(warp.stored, begin);
+  }
   const f64 end = begin + (machine.missed ? machine.miss_latency : cost.latency);
   for (int n = 0; n < cost.results; ++n) warp.ready[instruction.operands[n]] = end;
-  warp.latest = std::max(warp.latest, cost.results ? begin : end);
+  if (cost.slots > 0) warp.latest = std::max(warp.latest, cost.results ? begin : end);
   warp.slots += cost.slots;
   warp.block->timing.slots += cost.slots;
 }
@@ -249,7 +254,7 @@ void start_warp(Block& block, int number) {
     }
     numbers[12 * warp_size] = lane;
   }
-  warp.start = warp.latest = warp.slots = 0;
+  warp.start = warp.latest = warp.slots = warp.stored = 0;
   warp.ready.assign(machine.costs ? warp.registers.size() / warp_size : 0, 0);
   warp.exited = 0;
   warp.warp_barriers = 0;

@@ -125,8 +125,8 @@ struct Warp {
   std::vector<Stacked> stack;  // of diverged lanes: the last entry runs
   std::vector<u64> registers;
   // By costs: when the basic block started, when the last of its instructions began, how many there
-  // were; when each register can be read.
-  f64 start = 0, latest = 0, slots = 0;
+  // were; when shared memory was last stored to; when each register can be read.
+  f64 start = 0, latest = 0, slots = 0, stored = 0;
   std::vector<f64> ready;
 
   u64* lanes(int number) { return registers.data() + size_t(number) * warp_size; }
