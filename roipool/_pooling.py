@@ -346,7 +346,8 @@ class Call:
     ) -> Array:
         """Return the indices of the samples nearest to y and x; -1 where there is none."""
         real = regions.boxes.dtype
-        y, x = (self.library.contiguous(array, real) for array in (y, x))
+        with np.errstate(over="ignore"):  # beyond the type: infinite, and at no sample
+            y, x = (self.library.contiguous(array, real) for array in (y, x))
         return self.engine.argmax_at(y, x, regions, pooling, input_shape)
 
 

@@ -549,7 +549,7 @@ CYTHON = [
     Fault(
         "call: no images",
         "roipool/_cpu.pyx",
-        "    if len(features[0]) == 0:  # no images\n        out[...] = pooling.empty_value\n",
+        "    if len(features[0]) == 0:  # no images\n        fill(out, pooling.empty_value)\n",
         "",
         "without images the result is not written",
         "tests/engines/test_robustness.py",
