@@ -6,6 +6,8 @@ depend on the compiler and on NumPy, so compare two builds on one machine.
 
     python benchmarks/instructions.py            # exit status 1 if a count grew by more than 2 %
     python benchmarks/instructions.py --update   # write the counts
+
+The counts of the first release stay in the file, so that what grows by little each time is seen.
 """
 
 from __future__ import annotations
@@ -128,15 +130,17 @@ def main() -> int:
         work()
         return 0
     counts = count()
-    before = json.loads(COUNTS.read_text())["counts"] if COUNTS.exists() else {}
+    kept = json.loads(COUNTS.read_text())
+    before, first = kept["counts"], kept["first_release"]
     grown = []
+    print(f"{'':<26} {'now':>14} {'before':>8} {'first release':>14}")
     for name, instructions in counts.items():
-        change = instructions / before[name] - 1 if name in before else None
-        print(f"{name:<26} {instructions:>14,} {'new' if change is None else f'{change:+.2%}':>8}")
-        if change is not None and change > TOLERANCE:
+        changes = [instructions / known[name] - 1 for known in (before, first)]
+        print(f"{name:<26} {instructions:>14,} {changes[0]:>+8.2%} {changes[1]:>+14.2%}")
+        if changes[0] > TOLERANCE:
             grown.append(name)
     if options.update:
-        COUNTS.write_text(json.dumps({**about(), "counts": counts}, indent=1) + "\n")
+        COUNTS.write_text(json.dumps({**kept, **about(), "counts": counts}, indent=1) + "\n")
         return 0
     if grown:
         print(f"more than {TOLERANCE:.0%} more: {', '.join(grown)}", file=sys.stderr)

@@ -2,7 +2,7 @@
 
 Each picture holds a filled square, a frame and a cross, at random places and sizes; their boxes are
 given. ``python examples/torch_training.py`` prints the loss, which falls to less than a tenth; the
-same seed gives the same bits.
+same seed gives bitwise identical results.
 """
 
 from __future__ import annotations

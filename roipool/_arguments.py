@@ -29,6 +29,8 @@ MAX_AXIS = 2**31 - 1
 MAX_ELEMENTS = 2**59
 # A bin's samples are numbered in 32 bits: 2^15 by 2^15 of them.
 MAX_SAMPLING_RATIO = 2**15
+# Of a feature pyramid, and less than minus this: the areas that part levels are float64's, not 0.
+MAX_LEVEL = 100
 # What batch indices on a GPU may be stored as: its kernels read them without a copy.
 DEVICE_INDEX_TYPES = ("int32", "int64", "float32", "float64")
 
@@ -48,12 +50,12 @@ class Regions(NamedTuple):
 
 def layout(value: str) -> Layout:
     """Return the layout if it is one."""
+    if not isinstance(value, str):  # an array compares each of its elements
+        raise TypeError(f"layout must be a str, got {type(value).__name__}")
     if value == "NCHW":
         return "NCHW"
     if value == "NHWC":
         return "NHWC"
-    if not isinstance(value, str):
-        raise TypeError(f"layout must be a str, got {type(value).__name__}")
     raise ValueError(f"layout must be 'NCHW' or 'NHWC', got {shown(value)}")
 
 
@@ -258,7 +260,7 @@ def _image_of_each(name: str, array: Array, images: int, column: str) -> Array:
 
 
 def levels(name: str, values: Any, boxes: int, maps: int) -> Array:
-    """Return for each box the place of its map as int64; on a GPU they are not checked."""
+    """Return for each box the index of its map as int64; on a GPU they are not checked."""
     array = number_array(name, values)
     if array.shape != (boxes,):
         raise ValueError(f"{name} must have shape ({boxes},), got {array.shape}")
@@ -428,7 +430,28 @@ def whole_number(name: str, value: Any) -> int:
             raise TypeError
         return operator.index(value)
     except TypeError:
-        raise TypeError(f"{name} must be an int, got {value!r}") from None
+        raise TypeError(f"{name} must be an int, got {shown(value)}") from None
+
+
+def level(name: str, value: Any) -> int:
+    """Return a level of a feature pyramid."""
+    number = whole_number(name, value)
+    if not -MAX_LEVEL <= number <= MAX_LEVEL:
+        raise ValueError(f"{name} must be from {-MAX_LEVEL} to {MAX_LEVEL}, got {shown(number)}")
+    return number
+
+
+def canonical_size(name: str, value: Any) -> float:
+    """Return the side of a box whose level is known, in image pixels."""
+    return on_a_level(name, real_number(name, value))
+
+
+def on_a_level(name: str, number: float, when: str = "") -> float:
+    """Return a length or a scale if it is that of some level; `when` is part of the error."""
+    if not 2.0**-MAX_LEVEL <= number <= 2.0**MAX_LEVEL:
+        limits = f"from 2**-{MAX_LEVEL} to 2**{MAX_LEVEL}"
+        raise ValueError(f"{name} must be {limits}{when}, got {number}")
+    return number
 
 
 def size_pair(name: str, value: Any) -> tuple[int, int]:

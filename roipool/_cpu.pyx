@@ -603,17 +603,23 @@ cdef describe_only_map(Level* level, dtype, map_shape, regions, pooling):
     describe(level, dtype, map_shape, pooling, (pooling.definition.scale, boxes, images, None))
 
 
+cdef fill(out, value):
+    """Write one number everywhere; beyond the type of `out` it is infinite, without a warning."""
+    with np.errstate(over="ignore"):
+        out[...] = value
+
+
 def average(features, regions, pooling, out):
     """Pool by weighted averages."""
     cdef vector[Level] levels = vector[Level](len(features))
     cdef int i
     if len(features[0]) == 0:  # no images
-        out[...] = pooling.empty_value
+        fill(out, pooling.empty_value)
     if len(features[0]) == 0 or out.size == 0:
         return
     parts = boxes_of_maps(regions, pooling)
     if regions.levels is not None and sum([len(part[1]) for part in parts]) < len(out):
-        out[...] = pooling.empty_value
+        fill(out, pooling.empty_value)
     for i in range(len(features)):
         describe(&levels[i], out.dtype, features[i].shape, pooling, parts[i])
         levels[i].job.features = address(features[i])
@@ -735,7 +741,7 @@ def maximum(features, regions, pooling, out, *, return_argmax):
     cdef Level level
     rules = pooling.rules
     if out.size == 0 or len(features) == 0:
-        out[...] = pooling.empty_value
+        fill(out, pooling.empty_value)
         if not return_argmax:
             return None
         argmax = empty_array(out.shape, np.int32)

@@ -60,6 +60,8 @@ class Traits(NamedTuple):
 
 
 TRAITS: dict[str, Traits] = {name: Traits(*row) for name, row in _cpu.definition_traits().items()}
+# Definitions whose rows and columns cannot be planned apart.
+POINTWISE = frozenset(name for name, traits in TRAITS.items() if traits.kind == "points")
 
 
 class Variant(NamedTuple):
@@ -82,6 +84,20 @@ class Variant(NamedTuple):
     options: Mapping[str, Any] = {}
     has_argmax: bool = False
     by_boxes: str | None = None
+
+    @property
+    def bin_value(self) -> str:
+        """What a pooled value is: an "average", one "cell" as it is, or the largest "sample"."""
+        kind = TRAITS[self.definition].kind
+        if self.has_argmax:
+            return "cell" if kind == "cells" else "sample"
+        # The one sample of a bin of a crop is a cell where it does not move with the box.
+        return "cell" if kind == "crop" and self.by_boxes is None else "average"
+
+    @property
+    def is_integral(self) -> bool:
+        """Whether the weights of a bin are an integral's: of whole cells, but moved by the box."""
+        return TRAITS[self.definition].kind == "cells" and self.by_boxes is not None
 
 
 @dataclass(frozen=True)

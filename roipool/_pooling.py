@@ -1,4 +1,7 @@
-"""One call: the request to an engine, and the only caller of engines."""
+"""One call on arrays of NumPy or CuPy, from its request to an engine's answer.
+
+PyTorch's and JAX's front ends call engines with the same requests.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ import numpy as np
 from roipool import _arguments as check
 from roipool._arguments import CORNERS, BoxForm, Regions
 from roipool._arrays import NUMPY, Array, Library, common_library
-from roipool._definitions import TRAITS, Definition
+from roipool._definitions import POINTWISE, Definition
 from roipool._layout import Layout, Shape4, cells, height_width
 
 
@@ -127,6 +130,13 @@ class Engine(Protocol):
         """Return the indices of the samples at positions, -1 where there is none; NCHW."""
 
 
+class DeviceEngine(Engine, Protocol):
+    """The engine of a GPU, which also does what arithmetic of arrays does well on a host."""
+
+    def assign_levels(self, boxes: Array, areas: Sequence[float]) -> Array:
+        """Return the level of each box, (K,) int64, from its corners: ``roipool.assign_levels``."""
+
+
 class Call:
     """A call on arrays of one library: finds it once, works on their device, calls its engine.
 
@@ -174,43 +184,46 @@ class Call:
         rules: MaxRules = DEFAULT_RULES,
     ) -> tuple[Array, Regions, Pooling]:
         """Return the features, the boxes, and the request."""
-        form, layout = self._form, check.layout(layout)
-        maps = check.features("features", self._arrays["features"], layout)
+        arrays, form, layout = self._arrays, self._form, check.layout(layout)
+        maps = check.features("features", arrays["features"], layout)
+        images, dtype = maps.shape[0], maps.dtype
+        regions = check.regions(arrays[form.boxes], arrays[form.indices], images, dtype, form)
         size = check.size_pair(form.size, output_size)
         pooling = Pooling(definition, size, layout, empty_value, rules)
-        check_sizes("features", maps.shape, form.size, pooling)
-        return maps, self._regions(maps.shape[0], maps.dtype), pooling
+        if definition.name in POINTWISE:
+            check_sizes("features", maps.shape, form.size, pooling)
+        return maps, regions, pooling
 
     def checked_backward(
         self, definition: Definition, input_shape: Any, layout: str, rules: MaxRules = DEFAULT_RULES
     ) -> tuple[Array, Regions, Pooling, Shape4]:
         """Return the gradient of pooled values, the boxes, the request, and the maps' shape."""
-        layout = check.layout(layout)
-        gradient = check.float_array("grad_output", self._arrays["grad_output"])
+        arrays, form, layout = self._arrays, self._form, check.layout(layout)
+        gradient = check.float_array("grad_output", arrays["grad_output"])
         shape = check.map_shape("input_shape", input_shape, layout)
-        regions = self._regions(shape[0], gradient.dtype)
+        images, dtype = shape[0], gradient.dtype
+        regions = check.regions(arrays[form.boxes], arrays[form.indices], images, dtype, form)
         size = check.grad_output("grad_output", gradient, len(regions.boxes), shape, layout)
         pooling = Pooling(definition, size, layout, rules=rules)
-        check_sizes("input_shape", shape, "grad_output", pooling)
+        if definition.name in POINTWISE:
+            check_sizes("input_shape", shape, "grad_output", pooling)
         return gradient, regions, pooling, shape
 
     def checked_backward_boxes(
         self, definition: Definition, layout: str
     ) -> tuple[Array, list[Array], Regions, Pooling]:
         """Return the gradient of pooled values, the features, the boxes, and the request."""
-        layout = check.layout(layout)
-        gradient = check.float_array("grad_output", self._arrays["grad_output"])
-        maps = check.features("features", self._arrays["features"], layout)
+        arrays, form, layout = self._arrays, self._form, check.layout(layout)
+        gradient = check.float_array("grad_output", arrays["grad_output"])
+        maps = check.features("features", arrays["features"], layout)
         check.same_dtype("grad_output", gradient, "features", maps)
-        regions = self._regions(maps.shape[0], maps.dtype)
+        images, dtype = maps.shape[0], maps.dtype
+        regions = check.regions(arrays[form.boxes], arrays[form.indices], images, dtype, form)
         size = check.grad_output("grad_output", gradient, len(regions.boxes), maps.shape, layout)
         pooling = Pooling(definition, size, layout)
-        check_sizes("features", maps.shape, "grad_output", pooling)
+        if definition.name in POINTWISE:
+            check_sizes("features", maps.shape, "grad_output", pooling)
         return gradient, [maps], regions, pooling
-
-    def _regions(self, images: int, dtype: np.dtype[Any]) -> Regions:
-        boxes, indices = self._arrays[self._form.boxes], self._arrays[self._form.indices]
-        return check.regions(boxes, indices, images, dtype, self._form)
 
     # ---- What the engine computes
 
@@ -333,14 +346,13 @@ class Call:
     ) -> Array:
         """Return the indices of the samples nearest to y and x; -1 where there is none."""
         real = regions.boxes.dtype
-        y, x = (self.library.contiguous(array, real) for array in (y, x))
+        with np.errstate(over="ignore"):  # beyond the type: infinite, and at no sample
+            y, x = (self.library.contiguous(array, real) for array in (y, x))
         return self.engine.argmax_at(y, x, regions, pooling, input_shape)
 
 
 def check_sizes(name: str, shape: Sequence[int], bins: str, pooling: Pooling) -> None:
-    """Check that 32 bits number the cells and bins where rows and columns are not planned apart."""
-    if TRAITS[pooling.definition.name].kind != "points":
-        return
+    """Check that 32 bits number the cells and the bins, as a pointwise definition needs."""
     limit = np.iinfo(np.int32).max
     extent = height_width(shape, pooling.layout)
     for what, sizes, units in ((name, extent, "cells"), (bins, pooling.output_size, "bins")):

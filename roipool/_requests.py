@@ -1,4 +1,8 @@
-"""What front ends share: requests from the arguments of public functions, and their signatures."""
+"""What front ends are made of: the contract of `ops/`, requests, and functions with signatures.
+
+JAX's front end makes its requests here (`RequestsOf`); PyTorch's has its own, of the dispatcher's
+types. Both take their public functions from here.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from roipool import _arguments as check
-from roipool._definitions import OPS, PYRAMID_OPS, Op, Variant
+from roipool._definitions import OPS, POINTWISE, PYRAMID_OPS, Op, Variant
 from roipool._layout import Shape4
 from roipool._pooling import MaxRules, Pooling, check_sizes
 from roipool.ops import multilevel_roi_align as multilevel
@@ -99,7 +103,8 @@ class RequestsOf:
         has_filling = op.filling is not None and op.filling in given
         filling = check.any_float(str(op.filling), given[str(op.filling)]) if has_filling else 0.0
         pooling = Pooling(definition, size, layout, filling, self._rules, scales)
-        check_sizes("features", shape, op.size, pooling)
+        if definition.name in POINTWISE:
+            check_sizes("features", shape, op.size, pooling)
         moves = definition.name in self._by_boxes
         return Request(op.forward, op.columns, moves, pooling)
 
@@ -108,7 +113,7 @@ def _stars(parameters: list[inspect.Parameter]) -> list[str]:
     """Return what stands before each parameter: a star before the first that is by name only."""
     by_name = [each.kind is each.KEYWORD_ONLY for each in parameters]
     return [
-        "*, " if only and not any(by_name[:place]) else "" for place, only in enumerate(by_name)
+        "*, " if only and not any(by_name[:index]) else "" for index, only in enumerate(by_name)
     ]
 
 
@@ -206,5 +211,15 @@ def public_functions(
 
 
 def numpy_functions(op: Op) -> ModuleType:
-    """Return the module with the functions of an operation for NumPy arrays."""
+    """Return the module with the functions of an operation for NumPy arrays.
+
+    Front ends rely on this much of it, which `tests/package/test_tables.py` checks:
+
+    - it is ``roipool/ops/NAME.py``, where NAME is that of the forward, as are the functions in it;
+    - its function ``definition`` takes the arguments that place bins and samples (`Op.placing`; the
+      scale of one map, where there are several), and of those that choose a variant the ones that
+      choose a definition; checks them; and returns the `Definition`. Their annotations, as text,
+      are ``float``, ``int | Sequence[int]``, ``bool`` or ``str``;
+    - where it pools by a maximum whose rules are not the defaults, its constant ``RULES`` has them.
+    """
     return importlib.import_module(f"roipool.ops.{op.forward}")

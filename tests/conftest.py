@@ -79,7 +79,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )  # fmt: skip
     parser.addoption(
         "--everything", action="store_true",
-        help="leave out nothing that this machine can run: full products, tests of 12 GB",
+        help="leave out nothing that this machine can run: full products, tests that fill 9 GB",
     )  # fmt: skip
 
 

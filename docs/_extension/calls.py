@@ -5,6 +5,7 @@ The site shows these texts, and draws and tabulates what they do.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -70,6 +71,11 @@ def names(x: FloatArray, box: Box) -> dict[str, Any]:
         ),
         "bins": BINS,
     }
+
+
+def is_turned(name: str) -> bool:
+    """Return whether a call's box is turned."""
+    return re.search(r"\brotated\b", CALLS[name]) is not None
 
 
 def answer(name: str, x: FloatArray, box: Box) -> FloatArray:

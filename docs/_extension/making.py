@@ -13,7 +13,7 @@ import numpy as np
 import roipool
 from _extension import calls, sampling
 from roipool import compat
-from roipool._definitions import OPS
+from roipool._definitions import OPS, PYRAMID_OPS, Op, Variant
 
 PROBE = np.arange(1, 26, dtype=np.float32).reshape(1, 1, 5, 5)
 PROBE_BOX = (1.0, 1.0, 3.0, 3.0)
@@ -33,12 +33,12 @@ def _slug(name: str) -> str:
 
 
 def pictures(*names: str) -> str:
-    """Return pictures side by side, each above its call."""
+    """Return pictures side by side, each above its call; by default of every operation."""
     blocks = [
         f"::::{{container}} picture\n"
         f"![Cells and samples of {name}](_generated/{_slug(name)}.svg)\n\n"
         f"`{calls.CALLS[name]}`\n::::\n"
-        for name in names
+        for name in names or [f"roipool.{forward}" for forward in OPS]
     ]
     return "\n".join([":::::{container} pictures", *blocks, ":::::"])
 
@@ -47,7 +47,7 @@ def probe(*names: str) -> str:
     """Return a table of what systems answer to the probe, those that answer alike together."""
     alike: dict[tuple[float, ...], list[str]] = defaultdict(list)
     for name in names or calls.CALLS:
-        if name != "roipool.roi_align_rotated":  # its box is another
+        if not calls.is_turned(name):  # its box is another
             values = calls.answer(name, PROBE, PROBE_BOX).ravel()
             alike[tuple(float(f"{value:.6g}") for value in values)].append(name)
     rows = [
@@ -77,27 +77,56 @@ def module(name: str) -> str:
 
 
 def operations() -> str:
-    """Return the reference of every operation of the core, in the order of their table."""
-    parts = []
-    for op in OPS.values():
-        functions = filter(None, (op.forward, op.backward, op.backward_boxes))
-        parts.append(f"## {op.forward}\n\n{_functions(*functions)}")
-    parts.append(f"## multilevel_roi_align\n\n{_functions(*_multilevel())}")
+    """Return the reference of every operation of the core, in the order of their tables."""
+    parts = [
+        f"## {op.forward}\n\n{_functions(*_functions_of(op))}"
+        for op in (*OPS.values(), *PYRAMID_OPS.values())
+    ]
     return "\n\n".join(parts)
 
 
-def _multilevel() -> list[str]:
-    return [name for name in roipool.__all__ if "multilevel" in name or name == "assign_levels"]
+def _functions_of(op: Op) -> list[str]:
+    """Return the names of an operation's functions; that of levels is any pyramid's."""
+    levels = "assign_levels" if op.forward in PYRAMID_OPS else None
+    return [name for name in (levels, op.forward, op.backward, op.backward_boxes) if name]
+
+
+def gradients() -> str:
+    """Return the table of the gradients of every operation."""
+    rows = [
+        f"| {_variant_name(op, key)} | {_by_features(op, variant)} | {_by_boxes(op, variant)} |"
+        for op in (*OPS.values(), *PYRAMID_OPS.values())
+        for key, variant in op.variants.items()
+    ]
+    return "\n".join(["| operation | features | boxes |", "|---|---|---|", *rows])
+
+
+def _variant_name(op: Op, key: str) -> str:
+    words = {"avg": "average", "max": "maximum"}
+    return f"`{op.forward}`" + (f", {words.get(key, key)}" if len(op.variants) > 1 else "")
+
+
+def _by_features(op: Op, variant: Variant) -> str:
+    of_maps = ": of all maps" if op.forward in PYRAMID_OPS else ""
+    return f"`{op.backward}`{of_maps}" + (", with the argmax" if variant.has_argmax else "")
+
+
+def _by_boxes(op: Op, variant: Variant) -> str:
+    if variant.by_boxes:
+        return f"`{op.backward_boxes}`" + (": centre, size and angle" if op.columns == 5 else "")
+    if variant.bin_value == "sample":
+        return "not offered"
+    return "zero: whole cells do not move with a box"
 
 
 def settings() -> str:
     """Return the reference of all public functions that are no operations."""
-    of_operations = {name for op in OPS for name in roipool.__all__ if name.startswith(op)}
+    ops = (*OPS.values(), *PYRAMID_OPS.values())
+    of_operations = {name for op in ops for name in _functions_of(op)}
     rest = [
         name
         for name in roipool.__all__
-        if inspect.isfunction(getattr(roipool, name))
-        and name not in of_operations.union(_multilevel())
+        if inspect.isfunction(getattr(roipool, name)) and name not in of_operations
     ]
     return _functions(*rest)
 
@@ -123,6 +152,7 @@ MAKERS: dict[str, Callable[..., str]] = {
     "systems": systems,
     "module": module,
     "operations": operations,
+    "gradients": gradients,
     "settings": settings,
     "examples": examples,
 }

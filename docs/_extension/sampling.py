@@ -16,12 +16,15 @@ from _extension import calls
 from _extension.calls import Box, FloatArray
 from roipool import _cpu
 from roipool._arguments import Regions
-from roipool._definitions import TRAITS
+from roipool._definitions import OPS, TRAITS
 from roipool._pooling import Call, Pooling
 
 HEIGHT, WIDTH = 7, 9
 BOX = (1.6, 1.2, 6.8, 4.9)
 MOST_SAMPLES = 64  # of a bin, far more than the pictures have
+INTEGRALS = {
+    each.definition for op in OPS.values() for each in op.variants.values() if each.is_integral
+}
 
 CELL, EDGE = 34, 8  # pixels of the picture
 COLOURS = ("#4477aa", "#ee7733", "#228833", "#aa3377")
@@ -62,7 +65,7 @@ def _positions(regions: Regions, pooling: Pooling) -> list[list[tuple[float, flo
     """Ask the engine where the samples of each bin of the first box are, by their numbers."""
     bins = pooling.output_size[0] * pooling.output_size[1]
     definition = pooling.definition.name
-    if TRAITS[definition].kind == "points" or definition == "precise_roi_pool":
+    if TRAITS[definition].kind == "points" or definition in INTEGRALS:
         return [[] for _ in range(bins)]  # such plans hold weights, not samples
     pooling = pooling._replace(layout="NCHW")
     shape = (1, MOST_SAMPLES, HEIGHT, WIDTH)
@@ -125,7 +128,7 @@ def _grid() -> list[str]:
 def _box(name: str) -> str:
     """Draw the box as the caller gave it."""
     x1, y1, x2, y2 = BOX
-    turn = -np.degrees(calls.ANGLE) if "rotated" in name else 0.0
+    turn = -np.degrees(calls.ANGLE) if calls.is_turned(name) else 0.0
     centre = f"{_at((x1 + x2) / 2)} {_at((y1 + y2) / 2)}"
     return (
         f'<rect x="{_at(x1)}" y="{_at(y1)}" width="{(x2 - x1) * CELL:.1f}" '

@@ -46,21 +46,21 @@ def device(array: Any) -> AbstractContextManager[Any]:
 @contextmanager
 def _capturing(on_device: AbstractContextManager[Any]) -> Iterator[None]:
     cuda = xp().cuda
-    with on_device, cuda.using_allocator(keeping(cuda.get_allocator())):
+    with on_device, cuda.using_allocator(never_freeing(cuda.get_allocator())):
         yield
 
 
 # Memory that captured graphs read and write: a graph knows its address alone, and nobody knows how
 # long it lives. Without this, another array would get it from the pool.
-_kept: list[Any] = []
+_captured_memory: list[Any] = []
 
 
-def keeping(allocator: Callable[[int], Any]) -> Callable[[int], Any]:
+def never_freeing(allocator: Callable[[int], Any]) -> Callable[[int], Any]:
     """Return an allocator of memory that is never freed."""
 
     def allocate(size: int) -> Any:
         memory = allocator(size)
-        _kept.append(memory)
+        _captured_memory.append(memory)
         return memory
 
     return allocate

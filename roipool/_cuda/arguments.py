@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from roipool._arguments import DEVICE_INDEX_TYPES
+
 # The fields are those of kernels/cuda/call.h, in their order.
 
 
@@ -100,7 +102,8 @@ def call_type(levels: int) -> np.dtype[Any]:
     )
 
 
-IMAGE_KINDS = {"int32": 0, "int64": 1, "float32": 2, "float64": 3}
+# The numbers of ImageKind in kernels/cuda/call.h, which has them in this order.
+IMAGE_KINDS = {name: number for number, name in enumerate(DEVICE_INDEX_TYPES)}
 
 STORAGE = {
     "float16": "Float16",

@@ -49,9 +49,13 @@ BYTES_OF_HIT = 24 + 8
 BYTES_OF_PLACE = 56
 # What a block may have without being asked for more.
 SHARED_BYTES = 48 * 2**10
-# Of a block whose argmax may be anywhere: bytes of sums, and channels that lie side by side.
+# Of a block whose argmax may be anywhere: bytes of sums, of channels that lie side by side, the
+# warps that share one's channels, and boxes that it lists at once.
 RUN_BYTES = 2**15
-RUN_CHANNELS = 8
+BYTES_OF_SECTOR = 32
+RUN_WARPS = 4
+LISTED_BOXES = 512
+BYTES_OF_OFFSET = 8
 
 
 class Limits(NamedTuple):
@@ -229,14 +233,29 @@ def bytes_of_tile(real: int, pack: int) -> int:
     return (weights + gradients) * real + lists + BYTES_OF_PLACE
 
 
-def divide_runs(call: Call, sizes: Sizes) -> tuple[Call, Grid]:
-    """Divide the maps of a backward into runs of cells, a warp per channel."""
-    real = sizes.real.itemsize
-    lanes = min(_power_of_two(call.channels), RUN_CHANNELS) if sizes.channels_last else 1
-    cells = call.height * call.width
-    runs = -(-cells // (RUN_BYTES // (lanes * real) - 1))
+def divide_runs(call: Call, sizes: Sizes) -> tuple[Call, Grid, int]:
+    """Divide the maps of a backward into runs of cells; also return the channels of a warp.
+
+    Those of a warp share what finds their values; of large maps that costs less than shorter runs,
+    each of which reads all values.
+    """
+    real, cells = sizes.real.itemsize, call.height * call.width
+    pack = 2 if real == 4 and call.channels > 1 else 1
+    if not sizes.channels_last and cells > _run_cells(pack, real):
+        pack = 1
+    lanes = pack
+    while sizes.channels_last and 2 * lanes <= min(call.channels, BYTES_OF_SECTOR // real):
+        lanes *= 2
+    threads = lanes // pack * RUN_WARPS * WARP
+    runs = -(-cells // _run_cells(lanes, real))
     share = -(-cells // runs)
     groups = -(-call.channels // lanes)
     call = call._replace(tasks=call.images * groups * runs, lanes=lanes, parts=runs, share=share)
-    shared = lanes * ((share | 1) * real + WARP * BYTES_OF_NUMBER)
-    return call, Grid(call.tasks, (lanes * WARP,), shared)
+    shared = up((lanes * (share | 1) + threads) * real, 2 * real)
+    shared += (LISTED_BOXES + 1) * BYTES_OF_OFFSET + LISTED_BOXES // WARP * BYTES_OF_NUMBER
+    return call, Grid(call.tasks, (threads,), shared), pack
+
+
+def _run_cells(lanes: int, real: int) -> int:
+    """Return how many cells of so many channels a block has room for."""
+    return RUN_BYTES // (lanes * real) - 1

@@ -22,6 +22,7 @@ from roipool._cuda.arguments import (
 )  # fmt: skip
 from roipool._cuda.division import (
     BYTES_OF_LISTED_SAMPLE,
+    LISTED_BOXES,
     THREADS,
     WARP,
     Grid,
@@ -35,7 +36,7 @@ from roipool._cuda.division import (
     divide_values,
     up,
 )  # fmt: skip
-from roipool._definitions import TRAITS
+from roipool._definitions import POINTWISE, TRAITS
 from roipool._dtypes import dtype_name
 from roipool._layout import AXES
 
@@ -236,7 +237,7 @@ def with_regions(sizes: Sizes, file: str, call: Call, grid: Grid, **defines: str
 
 def is_pointwise(sizes: Sizes) -> bool:
     """Return whether rows and columns cannot be planned apart."""
-    return TRAITS[sizes.pooling.definition.name].kind == "points"
+    return sizes.pooling.definition.name in POINTWISE
 
 
 # ---- The launches of each function of the engine
@@ -332,9 +333,15 @@ def maximum_backward(sizes: Sizes, wide: bool) -> Launches:
 
 def unpool(sizes: Sizes, wide: bool) -> Launches:
     """Return the launch that adds gradients to cells that argmax names; nothing is planned."""
-    call, grid = divide_runs(call_of(sizes), sizes)
-    file = "unpool"
-    return Launches(config_of(sizes, file, file, call, grid, argmax_type=INTEGERS[wide]))
+    call, grid, pack = divide_runs(call_of(sizes), sizes)
+    # Offsets are those of the values of all boxes that are listed at once.
+    values = LISTED_BOXES * call.rows.bins * call.columns.bins * call.channels
+    return Launches(
+        config_of(
+            sizes, "unpool", "unpool", call, grid,
+            pack=pack, argmax_type=INTEGERS[wide], offset=INTEGERS[values > np.iinfo(np.int32).max],
+        )
+    )  # fmt: skip
 
 
 def argmax_kernel(sizes: Sizes, name: str) -> Launches:

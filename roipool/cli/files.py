@@ -11,7 +11,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = ["STDOUT", "check_figure", "check_outputs", "check_writable", "replacing"]
+__all__ = [
+    "STDOUT",
+    "check_figure",
+    "check_outputs",
+    "check_writable",
+    "is_replaceable",
+    "replacing",
+]
 
 STDOUT = ("-", "/dev/stdout")  # each stands for standard output where a JSON file is asked for
 
@@ -85,6 +92,14 @@ def check_figure(path: str | None, option: str, formats: Collection[str]) -> Non
         if Path(path).suffix.lower() not in formats:
             raise ValueError(f"{path}: {option} writes {', '.join(formats)}")
         importlib.import_module("matplotlib")
+
+
+def is_replaceable(path: str | None) -> bool:
+    """Return whether `path` is a file, in which what is written last replaces what was before.
+
+    Standard output, a device or a pipe gets one after the other.
+    """
+    return path is not None and path not in STDOUT and not _is_device(path, _target(path))
 
 
 @contextlib.contextmanager

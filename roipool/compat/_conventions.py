@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -112,22 +112,68 @@ def _regions_per_image(boxes: Sequence[Any], images: int, dtype: np.dtype[Any]) 
     return check.joined_regions(parts, 4, dtype)
 
 
+def names_of_maps(featmap_names: Any) -> list[str]:
+    """Return which maps torchvision's pooler takes, checked."""
+    names = check.sequence("featmap_names", featmap_names)
+    for i, name in enumerate(names):
+        if not isinstance(name, str):
+            raise TypeError(f"featmap_names[{i}] must be a str, got {shown(name)}")
+    return names
+
+
+def maps_of_names(argument: str, maps: Any, names: Sequence[str]) -> dict[str, Any]:
+    """Return those maps, or what else there is of each, by what errors call them."""
+    if not isinstance(maps, Mapping):
+        raise TypeError(f"{argument} must be a dict of maps by name, got {type(maps).__name__}")
+    found = {f"{argument}[{name!r}]": one for name, one in maps.items() if name in names}
+    if not found:
+        raise ValueError(f"{argument} has none of the maps {shown(names)}, but {shown([*maps])}")
+    return found
+
+
+def scales_of_first_call(
+    known: list[float] | None, argument: str, heights: Mapping[str, int], image_shapes: Any
+) -> list[float]:
+    """Return the scales of an argument's maps, found at the first call as torchvision does.
+
+    They are the powers of two nearest to their heights over that of the largest picture.
+    """
+    scales = known or _scales_of_heights(heights, image_shapes)
+    if len(scales) != len(heights):
+        raise ValueError(
+            f"{argument} must hold as many maps as at the first call, {len(scales)}: {len(heights)}"
+        )
+    return scales
+
+
+def _scales_of_heights(heights: Mapping[str, int], image_shapes: Any) -> list[float]:
+    pictures = check.numbered("image_shapes", image_shapes)
+    if not pictures:
+        raise ValueError("image_shapes must hold one picture at least, got none")
+    largest = max(check.size_pair(name, shape)[0] for name, shape in pictures.items())
+    for name, height in heights.items():
+        if height < 1:
+            raise ValueError(f"{name} must have one row at least to find its scale, got none")
+    return [2.0 ** round(math.log2(height / largest)) for height in heights.values()]
+
+
 def level_by_logarithm(
     call: Call,
-    areas: Array,
+    widths: Array,
+    heights: Array,
     levels: tuple[int, int],
     canonical: tuple[float, int],
     *,
     add_to_ratio: float = 0.0,
     add_to_level: float = 0.0,
 ) -> Array:
-    """Return the place of each box's map as frameworks compute it, in the areas' type.
+    """Return the index of each box's map as frameworks compute it, in the sides' type.
 
     Parameters
     ----------
     call : Call
-        Whose library the areas are of.
-    areas : ndarray
+        Whose library the boxes are of.
+    widths, heights : ndarray
         Of the boxes, in image pixels, float32 or float64.
     levels : pair of int
         The pyramid's first and last.
@@ -136,11 +182,11 @@ def level_by_logarithm(
     add_to_ratio, add_to_level : float
         What is added to the ratio of sides and to its logarithm, against rounding.
     """
-    xp, real = call.library.xp(), areas.dtype.type
+    xp, real = call.library.xp(), widths.dtype.type
     size, level = canonical
     first, last = levels
-    with np.errstate(invalid="ignore", divide="ignore"):
-        ratio = xp.sqrt(areas) / real(size) + real(add_to_ratio)
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        ratio = xp.sqrt(widths * heights) / real(size) + real(add_to_ratio)
         found = xp.floor(xp.log2(ratio) + real(level) + real(add_to_level))
     # Of an area below zero, which has no root, and of NaN: no map.
     known = xp.where(
@@ -160,6 +206,22 @@ def check_finite(call: Call, name: str, table: Array) -> None:
 def of_no_image(indices: Array, images: int) -> Array:
     """Return which batch indices name none of the batch's images."""
     return ~((indices >= 0) & (indices < images))
+
+
+def grad_output_of_bins(
+    name: str,
+    gradient: Array,
+    boxes: int,
+    input_shape: Shape4,
+    bins: tuple[int, int],
+    argument: str,
+) -> tuple[int, int]:
+    """Check a gradient whose bins an argument, or a class, names besides; return them."""
+    if gradient.shape[2:] != bins:
+        raise ValueError(
+            f"{name} must have {bins[0]} x {bins[1]} bins ({argument}), got shape {gradient.shape}"
+        )
+    return check.grad_output(name, gradient, boxes, input_shape)
 
 
 def average_backward(

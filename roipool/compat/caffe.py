@@ -24,12 +24,9 @@ def _bins(
 ) -> tuple[int, int]:
     """Check that a gradient has the bins that the call names besides; return them."""
     bins = check.size_pair("pooled_h and pooled_w", (pooled_h, pooled_w))
-    if gradient.shape[2:] != bins:
-        raise ValueError(
-            f"top_diff must have {bins[0]} x {bins[1]} bins (pooled_h, pooled_w), got shape "
-            f"{gradient.shape}"
-        )
-    return check.grad_output("top_diff", gradient, boxes, bottom_shape)
+    return conventions.grad_output_of_bins(
+        "top_diff", gradient, boxes, bottom_shape, bins, "pooled_h, pooled_w"
+    )
 
 
 def roi_pooling(
@@ -268,8 +265,8 @@ def roi_align_backward(
         pooling = Pooling(
             Definition("caffe_roi_align", _align_scale(spatial_scale, scale_pred)), size
         )
-        x = check.same_shape("argmax_x", argmax_x, gradient)
-        y = check.same_shape("argmax_y", argmax_y, gradient)
+        x = _whole_positions("argmax_x", argmax_x, gradient)
+        y = _whole_positions("argmax_y", argmax_y, gradient)
         if not check.flag("exact_gradient", exact_gradient):
             cells = _winning_cells(call, y, x, shape)
             return call.unpool(gradient, cells, regions.batch_indices, shape)
@@ -284,11 +281,19 @@ def roi_align_backward(
         return call.maximum_backward(gradient, numbers, regions, pooling, shape)
 
 
+def _whole_positions(name: str, array: Any, gradient: Array) -> Array:
+    """Return the columns or rows of an argmax, checked."""
+    positions = check.same_shape(name, array, gradient)
+    if positions.dtype.kind not in "iu":
+        raise TypeError(f"{name} must be an integer array, got {positions.dtype}")
+    return positions
+
+
 def _winning_cells(call: Call, y: Array, x: Array, shape: Shape4) -> Array:
     """Return rows and columns of an argmax as cells of the map, -1 for none."""
     nobody, beyond = (x < 0) | (y < 0), (x >= shape[3]) | (y >= shape[2])
     checked = call.library.checked_values(beyond & ~nobody)
     if checked is not None and checked.any():
         raise ValueError(f"argmax_x and argmax_y must lie in the map, {shape[2]} x {shape[3]}")
-    cells = y.astype(np.int64) * shape[3] + x
+    cells = y.astype(np.int64) * shape[3] + x.astype(np.int64)
     return call.library.xp().where(nobody | beyond, np.int64(-1), cells)

@@ -14,7 +14,9 @@ from roipool._arguments import Regions
 from roipool._arrays import Array
 from roipool._definitions import Definition
 from roipool._dtypes import real_dtype
-from roipool._pooling import Call, Pooling
+from roipool._layout import Shape4
+from roipool._messages import shown
+from roipool._pooling import Call, Pooling, check_sizes
 from roipool.compat import _conventions as conventions
 from roipool.compat import torchvision
 
@@ -132,8 +134,8 @@ class ROIPooler:
         self.scales = _powers_of_two(scales)
         self.sampling_ratio = sampling_ratio
         self.pooler_type = check.choice("pooler_type", pooler_type, tuple(_POOLERS))
-        self.canonical_box_size = canonical_box_size
-        self.canonical_level = canonical_level
+        self.canonical_box_size = check.canonical_size("canonical_box_size", canonical_box_size)
+        self.canonical_level = check.level("canonical_level", canonical_level)
 
     def forward(self, x: Sequence[Array], box_lists: Sequence[Any]) -> Array:
         """Pool boxes from a pyramid.
@@ -154,7 +156,8 @@ class ROIPooler:
         with Call(x=check.sequence("x", x), box_lists=box_lists) as call:
             maps = check.pyramid("x", check.numbered("x", x))
             regions = self._regions(call, box_lists, maps[0].shape[0], maps[0].dtype)
-            return call.average(maps, regions, self._pooling(len(maps)))
+            pooling = self._pooling("x", [one.shape for one in maps])
+            return call.average(maps, regions, pooling)
 
     __call__ = forward
 
@@ -186,36 +189,45 @@ class ROIPooler:
                 "input_shapes", check.numbered("input_shapes", input_shapes)
             )
             regions = self._regions(call, box_lists, shapes[0][0], gradient.dtype)
-            check.grad_output("grad_output", gradient, len(regions.boxes), shapes[0])
-            pooling = self._pooling(len(shapes))
+            conventions.grad_output_of_bins(
+                "grad_output", gradient, len(regions.boxes), shapes[0], self.output_size,
+                "output_size",
+            )  # fmt: skip
+            pooling = self._pooling("input_shapes", shapes)
             return call.average_backward_of_maps(gradient, regions, pooling, shapes)
 
-    def _pooling(self, maps: int) -> Pooling:
-        if maps != len(self.scales):
-            raise ValueError(f"x must hold one map for each of {len(self.scales)} scales: {maps}")
+    def _pooling(self, argument: str, shapes: Sequence[Shape4]) -> Pooling:
+        """Return what an engine is asked for, of an argument's maps of these shapes."""
+        if len(shapes) != len(self.scales):
+            raise ValueError(
+                f"{argument} must hold one map for each of {len(self.scales)} scales: {len(shapes)}"
+            )
         name, aligned, _ = _POOLERS[self.pooler_type]
         samples = conventions.adaptive_if_not_positive("sampling_ratio", self.sampling_ratio)
         definition = Definition(name, self.scales[0], samples, aligned, math.pi / 180)
-        return Pooling(definition, self.output_size, scales=self.scales)
+        pooling = Pooling(definition, self.output_size, scales=self.scales)
+        for i, shape in enumerate(shapes):
+            check_sizes(f"{argument}[{i}]", shape, "output_size", pooling)
+        return pooling
 
     def _regions(
         self, call: Call, box_lists: Sequence[Any], images: int, dtype: np.dtype[Any]
     ) -> Regions:
-        """Return the boxes, rounded to the maps' type, and the place of each one's map."""
+        """Return the boxes, rounded to the maps' type, and the index of each one's map."""
         columns = _POOLERS[self.pooler_type][2]
         tables = check.tables("box_lists", check.sequence("box_lists", box_lists), columns)
         if len(tables) != images:
             raise ValueError(f"box_lists must hold one table per image: {len(tables)} for {images}")
         exact = check.joined_regions(tables, columns, np.dtype(np.float64))
-        boxes = exact.boxes.astype(real_dtype(dtype))
-        sides = boxes[:, 2:4] if columns == 5 else boxes[:, 2:4] - boxes[:, 0:2]
-        areas = sides[:, 0] * sides[:, 1]
+        boxes = check.cast(exact.boxes, real_dtype(dtype))
+        with np.errstate(invalid="ignore", over="ignore"):
+            sides = boxes[:, 2:4] if columns == 5 else boxes[:, 2:4] - boxes[:, 0:2]
         rounded = check.coordinates(check.cast(boxes, dtype), dtype)
         if len(self.scales) == 1:
             return Regions(rounded, exact.batch_indices, exact.batch_indices * 0)
         first = -round(math.log2(self.scales[0]))
         levels = conventions.level_by_logarithm(
-            call, areas, (first, first + len(self.scales) - 1),
+            call, sides[:, 0], sides[:, 1], (first, first + len(self.scales) - 1),
             (self.canonical_box_size, self.canonical_level), add_to_ratio=1e-8,
         )  # fmt: skip
         return Regions(rounded, exact.batch_indices, levels)
@@ -235,5 +247,7 @@ def _powers_of_two(scales: Sequence[float]) -> tuple[float, ...]:
     )
     halves = all(later == first / 2 for first, later in itertools.pairwise(numbers))
     if not numbers or numbers[0] <= 0 or math.frexp(numbers[0])[0] != 0.5 or not halves:
-        raise ValueError(f"scales must be powers of two, each half of the one before: {scales}")
+        raise ValueError(
+            f"scales must be powers of two, each half of the one before, got {shown(scales)}"
+        )
     return numbers

@@ -198,10 +198,10 @@ class RoIAlign:
     ) -> None:
         self.output_size = check.size_pair("output_size", output_size)
         self.spatial_scale = check.real_number("spatial_scale", spatial_scale)
-        self.sampling_ratio = int(sampling_ratio)
+        self.sampling_ratio = check.whole_number("sampling_ratio", sampling_ratio)
         self.pool_mode = check.choice("pool_mode", pool_mode, _MODES)
-        self.aligned = aligned
-        self.use_torchvision = use_torchvision
+        self.aligned = check.flag("aligned", aligned)
+        self.use_torchvision = check.flag("use_torchvision", use_torchvision)
 
     def forward(self, input: Array, rois: Any) -> Array:
         """Pool `rois` from `input`."""
@@ -336,7 +336,8 @@ def roi_pool_backward(
         cells = check.same_shape("argmax", argmax, gradient)
         check.grad_output("grad_output", gradient, len(regions.boxes), shape)
         scale = conventions.float32_number("spatial_scale", spatial_scale)
-        if check.flag("exact_gradient", exact_gradient):
+        has_cells = shape[2] * shape[3] > 0  # else there is no cell 0 for skipped boxes
+        if check.flag("exact_gradient", exact_gradient) or not has_cells:
             skipped = _skipped(regions.boxes, scale)
             cells = call.library.xp().where(skipped, np.int64(-1), cells)
         return call.unpool(gradient, cells, regions.batch_indices, shape)

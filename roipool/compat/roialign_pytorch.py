@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 from roipool import _arguments as check
 from roipool._arrays import Array
 from roipool._pooling import Call, Pooling
+from roipool.compat import _conventions as conventions
 from roipool.compat._conventions import TENSORFLOW_CROPS
 
 _FORM = check.CROPS._replace(indices="box_ind")
@@ -215,4 +216,8 @@ class RoIAlign:
             gradient = check.float_array("grad_outputs", grad_outputs)
             shape = check.map_shape("featuremap_size", featuremap_size)
             normalised = self._normalised(call, boxes, shape[2], shape[3], gradient.dtype)
+            conventions.grad_output_of_bins(
+                "grad_outputs", gradient, len(normalised), shape,
+                (self.crop_height, self.crop_width), "crop_height, crop_width",
+            )  # fmt: skip
             return crop_and_resize_backward(gradient, normalised, box_ind, shape)

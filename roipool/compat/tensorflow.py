@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, DTypeLike
 from roipool import _arguments as check
 from roipool._arrays import Array, is_array
 from roipool._definitions import Definition
-from roipool._messages import shown
+from roipool._messages import shortened, shown
 from roipool._pooling import Call, Pooling
 from roipool.compat import _conventions as conventions
 from roipool.compat._conventions import TENSORFLOW_CROPS
@@ -32,7 +32,7 @@ def _in_float32(name: str, array: Any) -> Array:
     if not is_array(array):
         raise TypeError(f"{name} must be a NumPy or CuPy array, got {type(array).__name__}")
     if array.dtype.kind not in "fiu":
-        raise TypeError(f"{name} must hold real numbers, got dtype {array.dtype}")
+        raise TypeError(f"{name} must hold real numbers, got dtype {shortened(str(array.dtype))}")
     return check.cast(array, np.dtype(np.float32))
 
 
@@ -133,7 +133,7 @@ def crop_and_resize_backward(
     except TypeError:
         raise TypeError(f"T must be float16, float32 or float64, got {shown(T)}") from None
     if dtype.name not in _GRADIENT_TYPES:
-        raise TypeError(f"T must be float16, float32 or float64, got {dtype}")
+        raise TypeError(f"T must be float16, float32 or float64, got {shortened(str(dtype))}")
     with Call(grads=grads, boxes=boxes, box_indices=box_indices) as call:
         gradient = check.float_array("grads", _in_float32("grads", grads))
         shape = check.map_shape("image_size", image_size, "NHWC")

@@ -9,7 +9,7 @@ under autocast.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from roipool import _arguments as check
 from roipool._arguments import Regions
 from roipool._arrays import Array
 from roipool._definitions import Definition
+from roipool._layout import Shape4
 from roipool._pooling import Call, Pooling
 from roipool.compat import _conventions as conventions
 
@@ -313,11 +314,11 @@ class MultiScaleRoIAlign:
         canonical_scale: float = 224,
         canonical_level: int = 4,
     ) -> None:
-        self.featmap_names = list(featmap_names)
+        self.featmap_names = conventions.names_of_maps(featmap_names)
         self.output_size = check.size_pair("output_size", output_size)
         self.sampling_ratio = sampling_ratio
-        self.canonical_scale = canonical_scale
-        self.canonical_level = canonical_level
+        self.canonical_scale = check.canonical_size("canonical_scale", canonical_scale)
+        self.canonical_level = check.level("canonical_level", canonical_level)
         self.scales: list[float] | None = None
 
     def forward(
@@ -339,10 +340,10 @@ class MultiScaleRoIAlign:
         ndarray
             Shape (K, C, rows, columns), in the order of the boxes.
         """
-        named = {f"x[{name!r}]": x[name] for name in self._names(x)}
+        named = conventions.maps_of_names("x", x, self.featmap_names)
         with Call(x=list(named.values()), boxes=boxes) as call:
             maps = check.pyramid("x", named)
-            pooling = self._pooling([one.shape for one in maps], image_shapes)
+            pooling = self._pooling("x", named, [one.shape for one in maps], image_shapes)
             regions = conventions.boxes_of_images(call, boxes, maps[0].shape[0], maps[0].dtype)
             return call.average(maps, self._on_levels(call, regions, pooling.scales), pooling)
 
@@ -371,55 +372,47 @@ class MultiScaleRoIAlign:
         dict of str to ndarray
             Of the pooled maps' shapes.
         """
-        names = self._names(input_shapes)
-        shapes = check.pyramid_shapes(
-            "input_shapes", {f"input_shapes[{name!r}]": input_shapes[name] for name in names}
-        )
+        named = conventions.maps_of_names("input_shapes", input_shapes, self.featmap_names)
+        shapes = check.pyramid_shapes("input_shapes", named)
         with Call(grad_output=grad_output, boxes=boxes) as call:
             gradient = check.float_array("grad_output", grad_output)
-            pooling = self._pooling(shapes, image_shapes)
+            pooling = self._pooling("input_shapes", named, shapes, image_shapes)
             regions = conventions.boxes_of_images(call, boxes, shapes[0][0], gradient.dtype)
-            check.grad_output("grad_output", gradient, len(regions.boxes), shapes[0])
+            conventions.grad_output_of_bins(
+                "grad_output", gradient, len(regions.boxes), shapes[0], self.output_size,
+                "output_size",
+            )  # fmt: skip
             regions = self._on_levels(call, regions, pooling.scales)
             found = call.average_backward_of_maps(gradient, regions, pooling, shapes)
-            return dict(zip(names, found, strict=True))
-
-    def _names(self, x: Mapping[str, Any]) -> list[str]:
-        if not isinstance(x, Mapping):
-            raise TypeError(f"x must be a dict of maps by name, got {type(x).__name__}")
-        names = [name for name in x if name in self.featmap_names]
-        if not names:
-            raise ValueError(f"x has none of the maps {self.featmap_names}, but {list(x)}")
-        return names
+            pooled = [name for name in input_shapes if name in self.featmap_names]
+            return dict(zip(pooled, found, strict=True))
 
     def _pooling(
-        self, shapes: Sequence[Sequence[int]], image_shapes: Sequence[tuple[int, int]]
+        self,
+        argument: str,
+        names: Iterable[str],
+        shapes: Sequence[Shape4],
+        image_shapes: Sequence[tuple[int, int]],
     ) -> Pooling:
-        if self.scales is None:
-            if not len(image_shapes):
-                raise ValueError("image_shapes must hold one picture at least, got none")
-            height = max(shape[0] for shape in image_shapes)
-            self.scales = [2.0 ** round(math.log2(shape[2] / height)) for shape in shapes]
-        if len(self.scales) != len(shapes):
-            raise ValueError(
-                f"x must hold as many maps as at the first call, {len(self.scales)}: {len(shapes)}"
-            )
+        """Return what an engine is asked for, of an argument's maps with these names."""
+        heights = {name: shape[2] for name, shape in zip(names, shapes, strict=True)}
+        self.scales = conventions.scales_of_first_call(self.scales, argument, heights, image_shapes)
         definition = _align(self.scales[0], self.sampling_ratio, False)
         return Pooling(definition, self.output_size, scales=tuple(self.scales))
 
     def _on_levels(self, call: Call, regions: Regions, scales: Sequence[float]) -> Regions:
-        """Return boxes with the place of each one's map."""
+        """Return boxes with the index of each one's map."""
         boxes = regions.boxes
-        areas = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
-        canonical = (self.canonical_scale, self.canonical_level)
         if len(scales) == 1:  # whatever the size
-            return regions._replace(levels=areas.astype(np.int64) * 0)
+            return regions._replace(levels=call.library.xp().zeros(len(boxes), np.int64))
+        with np.errstate(invalid="ignore", over="ignore"):
+            width, height = boxes[:, 2] - boxes[:, 0], boxes[:, 3] - boxes[:, 1]
         first, *_, last = (-round(math.log2(scale)) for scale in scales)
-        return regions._replace(
-            levels=conventions.level_by_logarithm(
-                call, areas, (first, last), canonical, add_to_level=1e-6
-            )
-        )
+        levels = conventions.level_by_logarithm(
+            call, width, height, (first, last), (self.canonical_scale, self.canonical_level),
+            add_to_level=1e-6,
+        )  # fmt: skip
+        return regions._replace(levels=levels)
 
     def __repr__(self) -> str:
         return (

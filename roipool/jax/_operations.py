@@ -285,7 +285,7 @@ class PyramidOperation(Operation):
     def _at(
         self, given: Arguments, maps: Array, images: int | None = None
     ) -> tuple[Array, Array | None, Array]:
-        """Return boxes, indices, and the place of each box's map."""
+        """Return boxes, indices, and the index of each box's map."""
         boxes, indices = self._boxes(given, maps.shape[0] if images is None else images)
         scales = given["spatial_scales"]
         if given["levels"] is None:

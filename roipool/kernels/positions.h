@@ -5,11 +5,17 @@
 
 namespace roipool {
 
-// The grid of a definition of that kind.
+// The grid of a definition of that kind: roi_align, onnx_roi_align_max or mmcv_roi_align.
 template <typename T>
 ROIPOOL_HD SampleGrid<T> sample_grid_of(Definition definition, const Axis<T>& axis) {
   return definition == define_mmcv_roi_align ? mmcv_sample_grid(axis) : sample_grid(axis);
 }
+
+#define ROIPOOL_COUNT_GRID(name, kind, samples_per_ratio, max_per_cell) \
+  +(kind_##kind == kind_grid ? 1 : 0)
+static_assert(0 ROIPOOL_DEFINITIONS(ROIPOOL_COUNT_GRID) == 3,
+              "a new definition on a grid: say in sample_grid_of which one, and count it here");
+#undef ROIPOOL_COUNT_GRID
 
 // One axis of a box, and one of its bins there.
 template <typename T>

@@ -40,16 +40,18 @@ def assign_levels(
         Boxes in image pixels: shape (K, 5) with rows batch index, x1, y1, x2, y2; or (K, 4) with
         rows x1, y1, x2, y2.
     min_level, max_level : int
-        The pyramid's first and last level: level k has 2**-k map cells per image pixel.
+        The pyramid's first and last level, from -100 to 100: level k has 2**-k map cells per image
+        pixel.
     canonical_size : float
-        Side of a square box that is pooled from `canonical_level`, in image pixels.
+        Side of a square box that is pooled from `canonical_level`, in image pixels; from 2**-100 to
+        2**100.
     canonical_level : int
-        The level of such a box.
+        The level of such a box, from -100 to 100.
 
     Returns
     -------
     ndarray of int64
-        Shape (K,): for each box the place of its level's map in the sequence of the pyramid's
+        Shape (K,): for each box the index of its level's map in the sequence of the pyramid's
         maps, 0 for `min_level`. 0 for boxes without an area, reversed ones and NaN.
 
     Raises
@@ -92,16 +94,11 @@ def level_areas(
     min_level: int, max_level: int, canonical_size: float, canonical_level: int
 ) -> list[float]:
     """Return the area from which on a box is on each level above the first, in squared pixels."""
-    first, last = (
-        check.whole_number("min_level", min_level),
-        check.whole_number("max_level", max_level),
-    )
-    usual = check.whole_number("canonical_level", canonical_level)
-    size = check.real_number("canonical_size", canonical_size)
+    first, last = check.level("min_level", min_level), check.level("max_level", max_level)
+    usual = check.level("canonical_level", canonical_level)
+    size = check.canonical_size("canonical_size", canonical_size)
     if last < first:
         raise ValueError(f"max_level must be at least min_level, {first}, got {last}")
-    if size <= 0:
-        raise ValueError(f"canonical_size must be more than 0, got {size}")
     return [size * size * 4.0 ** (level - usual) for level in range(first + 1, last + 1)]
 
 
@@ -120,10 +117,15 @@ def levels_by_area(corners: Any, none: Any, areas: Sequence[float]) -> Any:
 
 def levels_of_scales(scales: Sequence[float]) -> tuple[int, int]:
     """Return the first and the last level of a pyramid, by the scale of its first map."""
-    if scales[0] <= 0:
-        raise ValueError(f"spatial_scales[0] must be more than 0 without levels, got {scales[0]}")
-    first = -round(float(np.log2(scales[0])))
-    return first, first + len(scales) - 1
+    finest = check.on_a_level("spatial_scales[0]", scales[0], " without levels")
+    first = -round(float(np.log2(finest)))
+    last = first + len(scales) - 1
+    if last > check.MAX_LEVEL:
+        raise ValueError(
+            f"spatial_scales must end at level {check.MAX_LEVEL} without levels: from {first} on "
+            f"these are {len(scales)}"
+        )
+    return first, last
 
 
 @by_front_end_of_sequences
@@ -161,7 +163,7 @@ def multilevel_roi_align(
     levels : array_like of int, optional
         Shape (K,): the place in `features` of each box's map. By default
         ``assign_levels(rois, first, last)`` where ``spatial_scales[0]`` is ``2**-first``, of boxes
-        in float64 for float64 maps, else float32.
+        in float64 for float64 maps, else float32; levels are then from -100 to 100.
     aligned : bool
         Shift boxes by half a cell.
     batch_indices : array_like of int, optional
@@ -349,7 +351,7 @@ def _pooling(
 
 
 def _on_levels(regions: Regions, levels: ArrayLike | None, scales: Sequence[float]) -> Regions:
-    """Return boxes with the place of each one's map."""
+    """Return boxes with the index of each one's map."""
     count = len(regions.boxes)
     if levels is not None:
         return regions._replace(levels=check.levels("levels", levels, count, len(scales)))

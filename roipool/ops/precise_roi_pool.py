@@ -176,7 +176,7 @@ def precise_roi_pool_backward_rois(
     -------
     ndarray
         Shape (K, 4): the gradient by x1, y1, x2, y2 in image pixels; float64 for float64 maps,
-        else float32. With `rois` as one array per image: in their layout, one after the other.
+        else float32. With `rois` as one array per image: in their order, one after the other.
 
     Raises
     ------

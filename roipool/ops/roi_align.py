@@ -177,8 +177,8 @@ def roi_align_backward(
 ) -> Array:
     """Return the gradient of :func:`roi_align` with respect to the features.
 
-    It is the transpose of the forward; boxes are taken in layout, so that the result is the same
-    bits for any number of threads. The average is linear in the features: the gradient of this
+    It is the transpose of the forward; boxes are taken in order, so that the result is bitwise
+    identical for any number of threads. The average is linear in the features: the gradient of this
     gradient is :func:`roi_align` itself.
 
     Parameters
@@ -276,7 +276,7 @@ def roi_align_backward_rois(
     -------
     ndarray
         Shape (K, 4): the gradient by x1, y1, x2, y2 in image pixels; float64 for float64 maps,
-        else float32. With `rois` as one array per image: in their layout, one after the other.
+        else float32. With `rois` as one array per image: in their order, one after the other.
 
     Raises
     ------

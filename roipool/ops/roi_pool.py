@@ -137,7 +137,7 @@ def roi_pool_backward(
 ) -> Array:
     """Return the gradient of :func:`roi_pool` with respect to the features.
 
-    Each pooled value's gradient goes to the cell that won; boxes are taken in layout, so that the
+    Each pooled value's gradient goes to the cell that won; boxes are taken in order, so that the
     result is bitwise identical for any number of threads.
 
     Parameters

@@ -23,7 +23,7 @@ def _round_half_away(value: Scalar) -> int:
 
 
 def _whole_pixels(rows: range, columns: range, width: int) -> Bin:
-    """A bin whose samples are pixels, numbered by their place in the map."""
+    """A bin whose samples are pixels, numbered by their index in the map."""
     samples = [Sample(y * width + x, y, x, [(y, x, 1.0)]) for y in rows for x in columns]
     return Bin(samples, (len(rows), len(columns)))
 

@@ -162,9 +162,9 @@ def _maximum_backward(
     """
     grad = np.zeros(shape)
     for k, n, ph, pw, found in _every_bin(boxes, _pair(grad_output.shape[2:]), definition):
-        winners = set(argmax[k, :, ph, pw].tolist())
+        selected = set(argmax[k, :, ph, pw].tolist())
         for sample in found.samples:
-            if sample.number not in winners:
+            if sample.number not in selected:
                 continue
             won = argmax[k, :, ph, pw] == sample.number
             for y, x, weight in _used(sample.pixels):

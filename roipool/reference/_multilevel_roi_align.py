@@ -18,18 +18,19 @@ def assign_levels(
     canonical_size: float = 224.0,
     canonical_level: int = 4,
 ) -> Integers:
-    """The place of each box's map in a pyramid, by the box's size: Lin et al. (2017), equation 1.
+    """The index of each box's map in a pyramid, by the box's size: Lin et al. (2017), equation 1.
 
     Parameters
     ----------
     rois : array_like, (K, 5) or (K, 4)
         Boxes in image pixels: batch index, x1, y1, x2, y2; or without the first.
     min_level, max_level : int
-        Levels of the first and the last map.
+        Levels of the first and the last map, from -100 to 100.
     canonical_size : float
-        Side of a square box that belongs to `canonical_level`, in image pixels.
+        Side of a square box that belongs to `canonical_level`, in image pixels; from 2**-100 to
+        2**100.
     canonical_level : int
-        Its level.
+        Its level, from -100 to 100.
 
     Returns
     -------
@@ -80,7 +81,7 @@ def multilevel_roi_align(
     spatial_scales : sequence of float
         Map pixels per image pixel of each map.
     levels : array_like of int, (K,)
-        The place of each box's map.
+        The index of each box's map.
 
     Returns
     -------

@@ -273,7 +273,7 @@ class PyramidOperation(Operation):
         return [*maps.values()]
 
     def _levels(self, given: Arguments, boxes: Tensor, maps: Tensor) -> Tensor:
-        """Return the place of each box's map; checked where operators are computed."""
+        """Return the index of each box's map; checked where operators are computed."""
         levels = given["levels"]
         if levels is not None:
             if not isinstance(levels, Tensor):

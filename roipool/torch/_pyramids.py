@@ -127,7 +127,7 @@ class PyramidFamily(Family):
         self, bridge: Bridge, boxes: Tensor, indices: Tensor | None, levels: Tensor, maps: int,
         images: int, dtype: Any,
     ) -> Regions:  # fmt: skip
-        """Return boxes as engines read them, with the place of each one's map."""
+        """Return boxes as engines read them, with the index of each one's map."""
         regions = self._regions(bridge, boxes, indices, images, dtype)
         try:
             numbers = check.levels("levels", bridge.array(levels), boxes.shape[0], maps)

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from roipool import _arguments as check
+from roipool.compat import _conventions as conventions
 from roipool.torch._operations import FUNCTIONS
 
 Size = int | Sequence[int]
@@ -227,11 +229,11 @@ class MultiScaleRoIAlign(torch.nn.Module):  # type: ignore[misc]
         aligned: bool = False,
     ) -> None:
         super().__init__()
-        self.featmap_names = [*featmap_names]
+        self.featmap_names = conventions.names_of_maps(featmap_names)
         self.output_size = output_size
         self.sampling_ratio = sampling_ratio
-        self.canonical_scale = canonical_scale
-        self.canonical_level = canonical_level
+        self.canonical_scale = check.canonical_size("canonical_scale", canonical_scale)
+        self.canonical_level = check.level("canonical_level", canonical_level)
         self.aligned = aligned
         self.scales: list[float] | None = None
 
@@ -257,16 +259,19 @@ class MultiScaleRoIAlign(torch.nn.Module):  # type: ignore[misc]
         Tensor
             Shape (K, C, rows, columns), in the order of the boxes.
         """
-        if not isinstance(x, Mapping):
-            raise TypeError(f"x must be a dict of maps by name, got {type(x).__name__}")
-        maps = [value for name, value in x.items() if name in self.featmap_names]
-        if not maps:
-            raise ValueError(f"x has none of the maps {self.featmap_names}, but {list(x)}")
-        if self.scales is None:
-            self.scales = _scales(maps, image_shapes)
+        named = conventions.maps_of_names("x", x, self.featmap_names)
+        for name, each in named.items():
+            _check_tensor(name, each, 4, "(N, C, H, W)")
+        heights = {name: each.shape[2] for name, each in named.items()}
+        self.scales = conventions.scales_of_first_call(self.scales, "x", heights, image_shapes)
         # Under autocast maps may come from layers of several types.
-        maps = [each.to(maps[0].dtype) for each in maps]
-        tables = [*boxes]
+        first, *_ = named.values()
+        maps = [each.to(first.dtype) for each in named.values()]
+        tables = check.sequence("boxes", boxes)
+        if not tables:
+            raise ValueError("boxes must hold one tensor for each image, got none")
+        for name, table in check.numbered("boxes", tables).items():
+            _check_tensor(name, table, 2, "(L, 4)")
         levels = self._levels(torch.cat(tables))
         known = (levels >= 0)[:, None].split([table.shape[0] for table in tables])
         tables = [table.where(row, torch.nan) for table, row in zip(tables, known, strict=True)]
@@ -277,7 +282,7 @@ class MultiScaleRoIAlign(torch.nn.Module):  # type: ignore[misc]
         return pooled
 
     def _levels(self, boxes: Tensor) -> Tensor:
-        """Return the place of each box's map by torchvision's formula, -1 where there is none."""
+        """Return the index of each box's map by torchvision's formula, -1 where there is none."""
         assert self.scales is not None
         first, last = (-round(math.log2(self.scales[end])) for end in (0, -1))
         corners = boxes.detach()
@@ -301,8 +306,9 @@ def _samples(ratio: Size) -> Size:
     return max(ratio, 0) if isinstance(ratio, int) else ratio
 
 
-def _scales(maps: Sequence[Tensor], image_shapes: Sequence[tuple[int, int]]) -> list[float]:
-    if not len(image_shapes):
-        raise ValueError("image_shapes must hold one picture at least, got none")
-    height = max(shape[0] for shape in image_shapes)
-    return [2.0 ** round(math.log2(each.shape[2] / height)) for each in maps]
+def _check_tensor(name: str, value: Any, dimensions: int, form: str) -> None:
+    """Check that a value is a tensor of a shape; of boxes, that they have four numbers each."""
+    if not isinstance(value, Tensor):
+        raise TypeError(f"{name} must be a tensor, got {type(value).__name__}")
+    if value.dim() != dimensions or (dimensions == 2 and value.shape[1] != 4):
+        raise ValueError(f"{name} must have shape {form}; got {tuple(value.shape)}")

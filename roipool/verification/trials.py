@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from roipool import reference
-from roipool._definitions import OPS, TRAITS, Op, Variant
+from roipool._definitions import OPS, Op, Variant
 from roipool.verification.tolerance import Array
 
 Answers = dict[str, Any]
@@ -23,14 +23,13 @@ VARIANTS: dict[str, tuple[Op, Variant]] = {
 }
 # Argmax that number samples: rounding may exchange samples that are nearly equal.
 SAMPLE_ARGMAX = {
-    f"{name} argmax"
-    for name, (_, variant) in VARIANTS.items()
-    if variant.has_argmax and TRAITS[variant.definition].kind != "cells"
+    f"{name} argmax" for name, (_, variant) in VARIANTS.items() if variant.bin_value == "sample"
 }
 # Results that are copies of numbers, or sums of a few multiples of 1/16: exact.
 EXACT = {
     f"{name}{result}"
-    for name in ("roi_pool", "crop_and_resize nearest")
+    for name, (_, variant) in VARIANTS.items()
+    if variant.bin_value == "cell"
     for result in ("", " gradient")
 }
 MAX_ROTATED_SIDE = 8  # cells: the oracle visits every sample of a rotated box

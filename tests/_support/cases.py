@@ -76,10 +76,10 @@ class Case:
         """Return the image of each box."""
         return np.arange(count) % IMAGES
 
-    def pool(self, features: Any, boxes: Any, indices: Any, **more: Any) -> Any:
+    def pool(self, features: Any, boxes: Any, indices: Any, size: Any = SIZE, **more: Any) -> Any:
         """Return pooled values, of any library's arrays."""
         function: Callable[..., Any] = getattr(roipool, self.op.forward)
-        arguments = {self.op.boxes: boxes, self.op.indices: indices, self.op.size: SIZE}
+        arguments = {self.op.boxes: boxes, self.op.indices: indices, self.op.size: size}
         return function(features, **arguments, **self.options(), **more)
 
     def gradient(
@@ -114,10 +114,10 @@ class PyramidCase(Case):
         """Return the map of each box."""
         return np.arange(boxes.shape[0]) % 2
 
-    def pool(self, features: Any, boxes: Any, indices: Any, **more: Any) -> Any:
+    def pool(self, features: Any, boxes: Any, indices: Any, size: Any = SIZE, **more: Any) -> Any:
         """Return pooled values, of any library's arrays."""
         maps = self.pyramid(features, more.get("layout", "NCHW"))
-        return super().pool(maps, boxes, indices, levels=self.levels(boxes), **more)
+        return super().pool(maps, boxes, indices, size, levels=self.levels(boxes), **more)
 
     def gradient(
         self, grad: Any, argmax: Any, boxes: Any, indices: Any, shape: Any, **more: Any

@@ -10,16 +10,16 @@ from roipool._definitions import OPS, TRAITS
 
 ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)  # compute capabilities, times ten
 
-# A definition is pooled by averages and by maxima of core operations, or for others' operations.
-MAXIMA = tuple(dict.fromkeys((
-    *(variant.definition for op in OPS.values() for variant in op.variants.values()
-      if variant.has_argmax),
-    "mmcv_roi_align", "caffe_roi_pool_gather", "mmcv_roi_pool", "onnx_roi_align_max",
-    "caffe_roi_align", "mxnet_roi_align", "mxnet_roi_align_gather",
-)))  # fmt: skip
+# Definitions that are pooled by maxima: the core's, and those that `compat` asks for, of which some
+# have averages, too. `test_compile.py` compares them with what the functions ask for.
 ONLY_MAXIMA = (
     "onnx_roi_align_max", "caffe_roi_align", "mxnet_roi_align", "mxnet_roi_align_gather"
 )  # fmt: skip
+MAXIMA = tuple(dict.fromkeys((
+    *(variant.definition for op in OPS.values() for variant in op.variants.values()
+      if variant.has_argmax),
+    "mmcv_roi_align", "caffe_roi_pool_gather", "mmcv_roi_pool", *ONLY_MAXIMA,
+)))  # fmt: skip
 POINTWISE = tuple(name for name, traits in TRAITS.items() if traits.kind == "points")
 AVERAGES = tuple(name for name in TRAITS if name not in (*ONLY_MAXIMA, *POINTWISE))
 FILES = {
@@ -63,9 +63,7 @@ class Text(NamedTuple):
         }
         if self.argmax_type:
             defines["argmax_type"] = self.argmax_type
-            defines["argmax_is_cell"] = int(
-                self.definition.endswith(("roi_pool", "roi_pool_gather"))
-            )
+            defines["argmax_is_cell"] = int(TRAITS[self.definition].kind == "cells")
         return kernel_source(f"cuda/{self.file}.cu", **{**defines, **others})
 
     def __str__(self) -> str:
@@ -76,6 +74,8 @@ def packs(file: str, dtype: str, layout: str) -> tuple[int, ...]:
     """Return the numbers of channels that a thread may compute."""
     if file == "average_backward":
         return (1, 2, 4) if BYTES[dtype] < 8 else (1,)
+    if file == "unpool":
+        return (1, 2) if BYTES[dtype] < 8 else (1,)
     if not file.endswith("forward"):
         return (1,)
     return (1, 4) if layout == "NCHW" else (1, 16 // BYTES[dtype])

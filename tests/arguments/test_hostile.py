@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 import time
 from typing import Any
 
 import numpy as np
 import pytest
+from _support.platforms import needs_posix
+from _support.public import public_functions
 
 import roipool
+from roipool.verification.differential.calling import function_of
+from roipool.verification.differential.rows import drawn_functions
 
 MAPS = np.ones((1, 1, 8, 8), np.float32)
 BOX = [[0.0, 0, 0, 7, 7]]
@@ -30,6 +35,12 @@ SELF.append(SELF)
         lambda: roipool.roi_align(MAPS, BOX, 7, layout="N" * 5_000_000),
         lambda: roipool.roi_align(MAPS, BOX, 7, spatial_scale="x" * 10**6),
         lambda: roipool.roi_align(MAPS, [["a" * 1_000_000]], 7),
+        lambda: roipool.assign_levels(BOX, "9" * 10**6, 5),
+        lambda: roipool.assign_levels(BOX, 2, 10**5000),
+        lambda: roipool.assign_levels(BOX, -(2**31), 5),
+        lambda: roipool.multilevel_roi_align([MAPS] * 2, BOX, 7, (1e-300, 1e300)),
+        lambda: roipool.roi_align(MAPS, BOX, 7, layout=np.array(["NCHW", "x"])),
+        lambda: roipool.roi_align(MAPS, BOX, 7, layout=np.array("NCHW")),
     ],
 )
 def test_an_error_in_a_few_words(call: Any) -> None:
@@ -46,6 +57,26 @@ def test_an_output_that_lies_about_its_shape() -> None:
     out = np.zeros((1, 1, 2, 2), np.float32).view(Lying)
     with pytest.raises(ValueError, match=r"out must have shape .*, got \(1, 1, 2, 2\)"):
         roipool.roi_align(MAPS, BOX, 1000, out=out)
+
+
+def test_a_value_beyond_float16_without_images_gives_no_warning(
+    recwarn: pytest.WarningsRecorder,
+) -> None:
+    none = np.empty((0, 1, 7, 7), np.float16), np.empty((0, 4)), np.empty(0, np.int64)
+    assert roipool.crop_and_resize(*none, 2, extrapolation_value=1e300).shape == (0, 1, 2, 2)
+    assert not recwarn.list
+
+
+@needs_posix  # the program limits memory and time
+def test_every_public_function_gets_wrong_arguments() -> None:
+    from faults.hostile_arguments import OTHER_CALLS
+
+    with_arguments = {
+        name
+        for name in public_functions()
+        if inspect.signature(function_of(roipool, name)).parameters
+    }
+    assert drawn_functions() | OTHER_CALLS.keys() == with_arguments
 
 
 @pytest.mark.parametrize("shape", [(2**28, 1, 0, 1), (2**28, 0, 9, 9)])

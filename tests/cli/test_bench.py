@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import itertools
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from _support.cli_runs import complains, names_here, strict_json
+from _support.platforms import needs_posix
 
 import roipool
 from roipool import libraries, reference
@@ -273,6 +275,25 @@ def test_json_on_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*ONE, "--libraries", "none", "--json", "-"]) == 0
     assert json.loads(capsys.readouterr().out)["rows"][0]["workload"] == "one-box"
     assert names_here() == []
+
+
+def test_json_of_what_was_measured_outlives_a_failure() -> None:
+    giant = WORKLOADS["one-box"]._replace(channels=10**9, size=(10**4, 10**4))
+    workloads = {"one-box": WORKLOADS["one-box"], "giant": giant}
+    options = ["--repeat", "1", "--json", "out.json"]
+    assert main(["bench", *options], libraries={}, workloads=workloads) == 2
+    rows = strict_json("out.json")["rows"]
+    assert [row["operation"] for row in rows] == ["roi_align", "roi_align_backward"]
+    assert names_here() == ["out.json"]
+
+
+@needs_posix
+def test_a_pipe_gets_one_json() -> None:
+    """What is no file is written once, at the end: a second text would follow the first."""
+    os.mkfifo("pipe")
+    with os.fdopen(os.open("pipe", os.O_RDONLY | os.O_NONBLOCK)) as reader:  # holds it all
+        assert main([*ONE, "--libraries", "none", "--json", "pipe"]) == 0
+        assert len(json.loads(reader.read())["rows"]) == 2
 
 
 def test_list(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from _support.cli_runs import fails, strict_json
 
+from roipool._definitions import OPS
 from roipool.cli import main
 from roipool.cli.compare.choosing import choose
 from roipool.cli.compare.problem import Compute, Problem
@@ -30,6 +31,11 @@ def answering(**outputs: Any) -> dict[str, Compute]:
 
 def compare(systems: dict[str, Compute], *arguments: str) -> int:
     return main(["compare", *arguments], systems=systems)
+
+
+def test_every_operation_is_a_system() -> None:
+    missing = {name for name in OPS if f"roipool.{name}" not in SYSTEMS}
+    assert missing == {"crop_and_resize"}  # TensorFlow's is there, as it is known
 
 
 def test_choosing_systems() -> None:

@@ -127,6 +127,16 @@ def test_boxes_without_a_level_pool_nothing(backend: Backend) -> None:
     assert backend.to_host(pooled)[:, 0].ravel().tolist() == [0, 1]
 
 
+def multi_scale(**options: Any) -> Any:
+    usual = {"featmap_names": ["a"], "output_size": 1, "sampling_ratio": 0}
+    return torchvision.MultiScaleRoIAlign(**usual | options)
+
+
+def pooler(**options: Any) -> Any:
+    usual = {"output_size": 1, "scales": SCALES, "sampling_ratio": 0, "pooler_type": "ROIAlign"}
+    return detectron2.ROIPooler(**usual | options)
+
+
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
@@ -143,11 +153,60 @@ def test_boxes_without_a_level_pool_nothing(backend: Backend) -> None:
          ValueError, "x has none of the maps"),
         (lambda: torchvision.MultiScaleRoIAlign(["a"], 1, 0)({"a": MAPS[0]}, TABLES, []),
          ValueError, "image_shapes must hold one picture"),
+        (lambda: multi_scale()({"a": MAPS[0]}, TABLES, [(0, 0)]), ValueError,
+         r"image_shapes\[0\] must be from 1 to 2147483647 each way, got \(0, 0\)"),
+        (lambda: multi_scale()({"a": MAPS[0][:, :, :0]}, TABLES, [(9, 9)]), ValueError,
+         r"x\['a'\] must have one row at least"),
+        (lambda: multi_scale().backward(MAPS[0], MAPS, TABLES, [(9, 9)]), TypeError,
+         "input_shapes must be a dict"),
+        (lambda: multi_scale(featmap_names=None), TypeError, "featmap_names must be a list"),
+        (lambda: multi_scale(featmap_names=["a", 1]), TypeError, r"featmap_names\[1\] must be a"),
+        (lambda: multi_scale(canonical_scale=(1, 2, 3)), TypeError, "canonical_scale must be a"),
+        (lambda: multi_scale(canonical_scale="x"), TypeError, "canonical_scale must be a real"),
+        (lambda: multi_scale(canonical_scale=np.nan), ValueError, "canonical_scale must be finite"),
+        (lambda: multi_scale(canonical_scale=10**400), ValueError, "canonical_scale is too large"),
+        (lambda: multi_scale(canonical_scale=1e200), ValueError, "canonical_scale must be from 2"),
+        (lambda: multi_scale(canonical_level=101), ValueError, "canonical_level must be from -100"),
+        (lambda: pooler(canonical_box_size="x"), TypeError, "canonical_box_size must be a real"),
+        (lambda: pooler(canonical_box_size=0), ValueError, "canonical_box_size must be from 2"),
+        (lambda: pooler(canonical_level="4"), TypeError, "canonical_level must be an int, got '4'"),
+        (lambda: pooler(canonical_level=np.nan), TypeError, "canonical_level must be an int"),
+        (lambda: pooler().backward(MAPS[0], [(1, 1, 2, 2)] * 3, TABLES[:1]), ValueError,
+         "grad_output must have 1 x 1 bins"),
+        (lambda: pooler().backward(np.ones((3, 1, 1, 1)), [(1, 1, 2, 2)] * 3, TABLES[:1]),
+         ValueError, "input_shapes must hold one map for each of 4 scales: 3"),
+        (lambda: pooler(pooler_type="ROIAlignRotated").backward(
+            np.ones((0, 0, 1, 1)), [(1, 0, 2**16, 2**16)] * 4, [np.zeros((0, 5))]), ValueError,
+         r"input_shapes\[0\] has 65536 x 65536 cells; rotated boxes allow at most"),
     ],
 )  # fmt: skip
 def test_errors(call: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         call()
+
+
+@pytest.mark.parametrize("bins", [1, 3000])
+def test_a_gradient_of_other_bins_is_refused(bins: int) -> None:
+    """It was once read as if it had the pooler's own: beyond its end."""
+    grad, table = np.ones((1, 1, 2, 2)), [TABLES[0][:1]]
+    message = (
+        rf"grad_output must have {bins} x {bins} bins \(output_size\), got shape \(1, 1, 2, 2\)"
+    )
+    with pytest.raises(ValueError, match=message):
+        detectron2.ROIPooler(bins, (1,), 0, "ROIAlign").backward(grad, [(1, 1, 9, 9)], table)
+    other = torchvision.MultiScaleRoIAlign(["a"], bins, 0)
+    with pytest.raises(ValueError, match=message):
+        other.backward(grad, {"a": (1, 1, 9, 9)}, table, [(9, 9)])
+
+
+def test_boxes_beyond_all_numbers_give_no_warning(recwarn: pytest.WarningsRecorder) -> None:
+    wide = [np.array([[1e30, -1e300, np.inf, np.nan], [-1e30, -1e30, 1e30, 1e30]])]
+    first = [one[:1] for one in MAPS]
+    for count in (1, 4):
+        named = {str(i): one for i, one in enumerate(first[:count])}
+        torchvision.MultiScaleRoIAlign([*named], 1, 0)(named, wide, [(256, 256)])
+        detectron2.ROIPooler(1, SCALES[:count], 0, "ROIAlign")(first[:count], wide)
+    assert not recwarn.list
 
 
 def test_maps_of_several_types_are_refused() -> None:

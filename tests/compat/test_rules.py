@@ -59,6 +59,30 @@ def test_mmcv_roi_pool_skips_a_box_without_extent(corners: tuple[float, ...]) ->
     assert mmcv.roi_pool_backward(grad, box, argmax, PROBE.shape, exact_gradient=True).sum() == 0
 
 
+@pytest.mark.parametrize("position", [1e300, np.nan, np.inf, -1e300])
+def test_positions_of_no_sample_give_no_gradient(
+    position: float, recwarn: pytest.WarningsRecorder
+) -> None:
+    """And no warning: of Caffe, whose positions are whole, they are an error."""
+    grad, at, box = np.ones((1, 1, 2, 2), np.float32), np.full((1, 1, 2, 2), position), [[0] * 5]
+    maps, scale = PROBE.shape, 1.0
+    for exact in (False, True):
+        exactly: Any = {"exact_gradient": exact}
+        assert mxnet.ROIAlign_backward(grad, at, at, box, maps, scale, **exactly).sum() == 0
+        assert mmcv.roi_align_backward(grad, box, at, at, maps, pool_mode="max").sum() == 0
+        with pytest.raises(TypeError, match="argmax_x must be an integer array, got float64"):
+            caffe.roi_align_backward(grad, at, at, box, maps, 2, 2, scale, **exactly)
+    assert not recwarn.list
+
+
+@on_every_backend
+def test_mmcv_roi_pool_of_a_map_without_cells_has_a_gradient() -> None:
+    """There is no cell 0, which the argmax of a box that is skipped names."""
+    none, box = PROBE[:, :, :0], [[0, 4, 4, 2, 2]]
+    pooled, argmax = mmcv.roi_pool(none, box, 2, return_argmax=True)
+    assert mmcv.roi_pool_backward(np.ones_like(pooled), box, argmax, none.shape).size == 0
+
+
 @on_every_backend
 def test_mmcv_maximum_starts_at_minus_ten_thousand() -> None:
     assert mmcv.roi_align(PROBE - 20000, [[0, 1, 1, 3, 3]], 1, pool_mode="max").item() == -10000

@@ -6,11 +6,13 @@ Boxes that are not checked on the host, forms of arguments, nothing read back, t
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
-from _support import emulator
+from _support import cases, emulator
 from _support.backends import Backend
 from _support.catalogue import (
     both_layouts,
@@ -23,6 +25,7 @@ from _support.run_python import NOT_INSTALLED, ONLY_ARRAYS, run_python
 import roipool
 from roipool._cuda.arguments import call_type
 from roipool._cuda.source import OPTIONS, kernel_source
+from roipool.compat import mmcv
 
 # ---- Boxes of no image
 
@@ -278,6 +281,12 @@ def calls(gpu: Backend) -> dict[str, tuple[Any, list[str]]]:
             lambda: roipool.multilevel_roi_align([maps, maps], rois, 2, [1, 0.5]),
             ["assign_levels", "average_forward"],
         ),
+        "multilevel_roi_align_backward_rois": (
+            lambda: roipool.multilevel_roi_align_backward_rois(
+                grad, [maps, maps], rois, [1, 0.5], levels=levels
+            ),
+            ["average_backward_boxes"],
+        ),
         "multilevel_roi_align_backward": (
             lambda: roipool.multilevel_roi_align_backward(
                 grad, rois, [shape, shape], [1, 0.5], levels=levels
@@ -306,6 +315,34 @@ def test_nothing_is_read_back_and_launches_are_few() -> None:
             assert cupy.launches == expected, name
 
 
+def every_call(gpu: Backend) -> dict[str, Callable[[], Any]]:
+    """Return the calls above, every function of the catalogue, and positions of an argmax."""
+    found = {name: call for name, (call, _) in calls(gpu).items()}
+    features = gpu.to_device(cases.maps().astype(np.float32))
+    for case in cases.CASES:
+        boxes, indices = gpu.to_device(case.boxes()), gpu.to_device(case.indices())
+        grad_shape = (len(boxes), cases.SHAPE[1], *cases.SIZE)
+        grad = gpu.to_device(np.ones(grad_shape, np.float32))
+        argmax, more = None, {}
+        if case.variant.has_argmax:
+            more = {"return_argmax": True}
+            argmax = case.pool(features, boxes, indices, **more)[1]
+        found[f"{case}"] = partial(case.pool, features, boxes, indices, **more)
+        found[f"{case}, gradient"] = partial(
+            case.gradient, grad, argmax, boxes, indices, cases.SHAPE
+        )
+        if case.moves:
+            found[f"{case}, by boxes"] = partial(case.box_gradient, grad, features, boxes, indices)
+    rois = gpu.to_device(np.array([[0, 1, 1, 5, 6], [1, 0, 0, 7, 7]], np.float32))
+    align = partial(mmcv.roi_align, features, rois, 2, pool_mode="max", return_argmax=True)
+    pooled, y, x = align()
+    found["argmax as positions"] = align
+    found["gradient at positions"] = lambda: mmcv.roi_align_backward(
+        pooled, rois, y, x, cases.SHAPE, pool_mode="max"
+    )
+    return found
+
+
 def results(found: Any) -> tuple[Any, ...]:
     """Return what a call returned, as a tuple."""
     return tuple(found) if isinstance(found, (tuple, list)) else (found,)
@@ -315,7 +352,7 @@ def test_graphs_keep_their_memory() -> None:
     if (missing := emulator.why_not()) is not None:
         pytest.skip(missing)
     with emulator.active() as cupy:
-        for name, (call, _) in calls(Backend("emulator")).items():
+        for name, call in every_call(Backend("emulator")).items():
             pool = memory.Pool()
             with cupy.cuda.using_allocator(pool.malloc):
                 expected = call()  # and what it allocates returns to the pool
@@ -334,7 +371,7 @@ def test_graphs_keep_their_memory() -> None:
 def test_calls_can_be_captured_in_a_graph() -> None:
     import cupy
 
-    for name, (call, _) in calls(Backend("cuda")).items():
+    for name, call in every_call(Backend("cuda")).items():
         expected = results(call())  # compiles
         stream = cupy.cuda.Stream(non_blocking=True)
         with stream:

@@ -12,20 +12,29 @@ from __future__ import annotations
 import itertools
 import re
 import sys
+from typing import Any
+from unittest import mock
 
 import pytest
 from _support import nvrtc
 from _support.cuda_texts import (
     ARCHITECTURES,
+    AVERAGES,
     FILES,
     MAXIMA,
+    POINTWISE,
     Text,
     covering,
     covers,
     every_specialisation,
 )
 
+import roipool
 from roipool._cuda.source import OPTIONS, flatten, kernel_folder
+from roipool._pooling import Call, Pooling
+from roipool.verification.differential.calling import run
+from roipool.verification.differential.drawing import draw
+from roipool.verification.differential.operations import OPERATIONS
 
 OPTIONS_OF_CUPY = ("-ftz=true", "--device-as-default-execution-space")  # it adds them to ours
 
@@ -108,3 +117,32 @@ def test_every_definition_is_compiled() -> None:
     rows = set(re.findall(r"^  ROW\((\w+),", flatten("definitions.h"), re.MULTILINE))
     assert rows == {name for names in FILES.values() for name in names}
     assert set(MAXIMA) <= rows
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_what_operations_ask_for_is_compiled(name: str) -> None:
+    """The lists of definitions that are pooled by averages, and by maxima, lack none."""
+    asked: dict[str, set[str]] = {}
+
+    def noting(method: str) -> mock._patch[Any]:
+        original = getattr(Call, method)
+
+        def noted(self: Call, *args: Any, **kwargs: Any) -> Any:
+            (pooling,) = (each for each in args if isinstance(each, Pooling))
+            asked.setdefault(method, set()).add(pooling.definition.name)
+            return original(self, *args, **kwargs)
+
+        return mock.patch.object(Call, method, noted)
+
+    with (
+        noting("average"),
+        noting("average_backward"),
+        noting("average_backward_boxes"),
+        noting("maximum"),
+        noting("maximum_backward"),
+    ):
+        run(draw(1, 0, [name], tiny=True), roipool)
+    kinds = {"average": (*AVERAGES, *POINTWISE), "maximum": MAXIMA}
+    assert asked
+    for method, definitions in asked.items():
+        assert definitions <= set(kinds[method.partition("_")[0]]), method

@@ -89,7 +89,7 @@ def test_argmax_is_the_cpus(gpu: Backend, definition: Definition, dtype: Any) ->
     maps = np.round(rng.normal(size=(1, 3, 9, 11)) * 2).astype(dtype)  # with ties
     maps[rng.random(maps.shape) < 0.1] = np.nan
     regions = regions_of(definition, dtype, 2)
-    outside_is_zero = definition.name in ("roi_align", "mmcv_roi_align")
+    outside_is_zero = TRAITS[definition.name].kind == "grid"
     for restarts in (False, True):
         pooling = pooling_of(
             definition,

@@ -157,18 +157,38 @@ def test_more_boxes_than_threads(gpu: Backend) -> None:
 @real_dtypes
 @pytest.mark.parametrize("wide", [False, True])
 def test_many_bins_with_one_argmax(gpu: Backend, dtype: Any, layout: str, wide: bool) -> None:
-    # More boxes than lanes, some of them of another image, and maps of several runs of cells: of
-    # 4851 in NCHW, of 971 in NHWC, of 511 there in float64.
-    shape, size, count = (2, 11, 109, 89), (3, 5), 70
+    # More boxes than lanes, of two images, and maps of several runs of cells: of 4851 in NCHW, of
+    # 971 in NHWC. Of 32 values some 13 are of one cell, more than a lane gathers.
+    shape, size, count = (2, 5, 109, 89), (3, 5), 70
     rng = np.random.default_rng(15)
     rois = np.column_stack([rng.integers(0, 2, count), np.zeros((count, 4))]).astype(np.float32)
-    cells = rng.choice([-1, 0, 17, 511, 970, 971, 4850, 4851, 9700], (count, shape[1], *size))
+    numbers, shares = [-1, 0, 17, 511, 970, 971, 4850, 4851, 9700], np.array([1, 6, *[1] * 7]) / 14
+    cells = rng.choice(numbers, (count, shape[1], *size), p=shares)
     argmax = in_layout(cells.astype(np.int64 if wide else np.int32), layout)
     grad = in_layout(rng.normal(size=cells.shape).astype(dtype), layout)
     place: dict[str, Any] = {"input_shape": shape_in_layout(shape, layout), "layout": layout}
     got = roipool.roi_pool_backward(*map(gpu.to_device, (grad, argmax, rois)), **place)
     expected = roipool.roi_pool_backward(grad, argmax, rois, **place)
     np.testing.assert_array_equal(gpu.to_host(got), expected)  # the sums are in the same order
+
+
+@both_layouts
+def test_unpooling_two_channels_at_once_and_one(gpu: Backend, layout: str) -> None:
+    """Small maps leave room for the sums of two; more boxes than a block lists at once."""
+    rng = np.random.default_rng(16)
+    for channels, size, count, most in (
+        (1, (2, 2), 40, 3), (2, (1, 1), 1200, 3), (3, (5, 8), 9, 60), (12, (3, 4), 33, 1),
+    ):  # fmt: skip
+        rois = np.column_stack([rng.integers(0, 2, count), np.zeros((count, 4))])
+        argmax = rng.integers(-1, most, (count, channels, *size)).astype(np.int32)
+        grad = rng.normal(size=argmax.shape).astype(np.float32)
+        grad, argmax = in_layout(grad, layout), in_layout(argmax, layout)
+        shape = shape_in_layout((2, channels, 6, 10), layout)
+        place: dict[str, Any] = {"input_shape": shape, "layout": layout}
+        rois = rois.astype(np.float32)
+        got = roipool.roi_pool_backward(*map(gpu.to_device, (grad, argmax, rois)), **place)
+        expected = roipool.roi_pool_backward(grad, argmax, rois, **place)
+        np.testing.assert_array_equal(gpu.to_host(got), expected)
 
 
 def test_launches_are_for_few_numbers_of_boxes() -> None:

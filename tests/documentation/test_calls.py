@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from _extension import calls, sampling
+from _support.sources import SOURCES
 
-from roipool._definitions import OPS
+from roipool._definitions import OPS, PYRAMID_OPS
 from roipool.cli.compare.systems import SYSTEMS
 
 
 def test_none_is_missing() -> None:
     core = {f"roipool.{name}" for name in OPS}
     assert core | set(SYSTEMS) <= set(calls.CALLS)
+
+
+@pytest.mark.parametrize("name", [*OPS, *PYRAMID_OPS])
+def test_tables_name_every_operation(name: str) -> None:
+    """Those with words that no program knows; cells of the last are the front ends' tests."""
+    for page in ("README.md", "docs/which-operation.md"):
+        text = (SOURCES / page).read_text(encoding="utf-8")
+        assert re.search(rf"^\|.*`{name}[`(]", text, re.MULTILINE), page
+    tables = (SOURCES / "docs" / "frameworks.md").read_text(encoding="utf-8").split(": begin -->")
+    for table in tables[1:]:
+        assert f"| `{name}`, " in table.partition(": end -->")[0], table
 
 
 @pytest.mark.parametrize("name", calls.CALLS)

@@ -67,11 +67,8 @@ def test_commands_exist(command: str) -> None:
 
 # ---- The process's state
 
-STATE = {
-    name
-    for row in table("## Threads, forks and interpreters")
-    for name in re.findall(r"`(\w+)(?:\(\))?`", row[1])
-}
+ROWS = [row[1] for row in table("## Threads, forks and interpreters")]
+STATE = {name for where in ROWS for name in re.findall(r"`(\w+)`", where)}
 PYTHON = [
     file
     for file in sorted((SOURCES / "roipool").rglob("*.py"))
@@ -146,3 +143,16 @@ def test_no_state_of_c_is_missing() -> None:
     found |= {name for names in BOUND_ANEW.findall(engine) for name in names.split(", ")}
     assert len(found) >= 10
     assert found - STATE == set()
+
+
+@pytest.mark.parametrize("where", [where for where in ROWS if "`" in where])
+def test_state_is_where_the_page_says(where: str) -> None:
+    """Each name of a row is in a file, or in a folder of files, that the row names."""
+    paths = [SOURCES / "roipool" / path for path in re.findall(r"`([\w/]+(?:\.\w+|/))`", where)]
+    assert paths
+    texts = [
+        "".join(file.read_text() for file in ([path] if path.is_file() else path.rglob("*.py")))
+        for path in paths
+    ]
+    for name in re.findall(r"`(\w+)`", where):
+        assert any(re.search(rf"\b{name}\b", text) for text in texts), name

@@ -102,6 +102,15 @@ def test_lanes_know_who_brings_the_same(cupy: Any) -> None:
     np.testing.assert_array_equal(result.get(), ([7, 7, 6, 6, 6] * 7)[:32] * 2)
 
 
+@pytest.mark.parametrize("number", ["float", "double"])
+def test_shuffles_bring_what_a_lane_has(cupy: Any, number: str) -> None:
+    result = cupy.zeros(64, np.float32)
+    body = f"int i = threadIdx.x; a[i] = __shfl_sync(~0u, {number}(i), i % 32 - 1);"
+    run(cupy, body, 64, result)
+    lanes = np.arange(64)  # -1 means the last one
+    np.testing.assert_array_equal(result.get(), lanes // 32 * 32 + (lanes - 1) % 32)
+
+
 def test_any_is_of_a_warp(cupy: Any) -> None:
     result = cupy.zeros(64, np.float32)
     run(cupy, "a[threadIdx.x] = __any_sync(~0u, threadIdx.x == 40);", 64, result)

@@ -1,4 +1,4 @@
-"""Calls whose boxes are planned one chunk after the other give the same bits.
+"""Calls whose boxes are planned one chunk after the other give bitwise identical results.
 
 Each box of a small call, of one chunk, stands several times in a large one, of several chunks.
 """

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from _support.catalogue import (
+    AVERAGES,
     CASES,
     Array,
     Case,
@@ -78,24 +79,15 @@ def test_maxima_have_the_same_bits(name: str, case: Case, dtype: Any, layout: st
         assert_same_bits(result, expected[which])
 
 
-def averages(
-    case: Case, maps: Array, grad: Array, place: tuple[Any, ...], layout: str
-) -> dict[str, Array]:
-    """Return values and gradients of both averages; `place` is size, scale and sampling ratio."""
-    rois, boxes, images = case.table(), case.boxes(), case.box_indices()
-    form: dict[str, Any] = {"layout": layout}
-    return {
-        "average pool": roipool.roi_average_pool(maps, rois, *place[:2], **form),
-        "average pool gradient": roipool.roi_average_pool_backward(
-            grad, rois, maps.shape, place[1], **form
-        ),
-        "average": roipool.roi_align(maps, rois, *place, aligned=case.aligned, **form),
-        "gradient": roipool.roi_align_backward(
-            grad, rois, maps.shape, *place[1:], aligned=case.aligned, **form
-        ),
-        "crop": roipool.crop_and_resize(maps, boxes, images, place[0], **form),
-        "crop gradient": roipool.crop_and_resize_backward(grad, boxes, images, maps.shape, **form),
-    }
+def averages(case: Case, maps: Array, grad: Array, layout: str) -> dict[str, Array]:
+    """Return values and gradients of every average that plans rows and columns apart."""
+    found = {}
+    for name, op in AVERAGES.items():
+        found[name] = op.forward(roipool, maps, case, np.asarray, layout=layout)
+        found[f"{name}, gradient"] = op.backward(
+            roipool, grad, maps.shape, case, np.asarray, layout=layout
+        )
+    return found
 
 
 @every_layout
@@ -106,12 +98,11 @@ def test_averages_are_within_rounding(name: str, case: Case, dtype: Any, layout:
     maps, grad = (
         in_layout(values.astype(dtype), layout) for values in (case.features(), case.gradient())
     )
-    place = (case.size, case.scale, case.sampling)
     _cpu.use_instruction_set("baseline")
-    expected = averages(case, maps, grad, place, layout)
-    terms = averages(case, np.abs(maps), np.abs(grad), place, layout)
+    expected = averages(case, maps, grad, layout)
+    terms = averages(case, np.abs(maps), np.abs(grad), layout)
     _cpu.use_instruction_set(name)
-    for which, result in averages(case, maps, grad, place, layout).items():
+    for which, result in averages(case, maps, grad, layout).items():
         exact, size = (array[which].astype(np.float64) for array in (expected, terms))
         assert_close(result, exact, size, roundings=2)
 
@@ -128,16 +119,16 @@ def test_exact_sums_have_the_same_bits(
     # so any difference would be another decision.
     rng = np.random.default_rng(channels)
     corners = rng.integers(-16, 80, (40, 4)) / 8
-    case = Case("exact", [(0, *row) for row in corners], aligned=aligned)
+    rois = [(0, *row) for row in corners]
+    case = Case("exact", rois, size=(2, 4), sampling=2, aligned=aligned)
     maps = in_layout(rng.integers(-4, 5, (1, channels, 9, 9)).astype(dtype), layout)
     grad = rng.integers(-4, 5, shape_in_layout((40, channels, 2, 4), layout)).astype(dtype)
-    place = ((2, 4), 1.0, 2)
     _cpu.use_instruction_set("baseline")
-    expected = averages(case, maps, grad, place, layout)
+    expected = averages(case, maps, grad, layout)
     _cpu.use_instruction_set(name)
-    found = averages(case, maps, grad, place, layout)
-    assert_same_bits(found["average"], expected["average"])
-    assert_same_bits(found["gradient"], expected["gradient"])
+    found = averages(case, maps, grad, layout)
+    for which in ("roi_align, avg", "roi_align, avg, gradient"):
+        assert_same_bits(found[which], expected[which])
 
 
 @every_set

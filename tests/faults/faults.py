@@ -549,7 +549,7 @@ CYTHON = [
     Fault(
         "call: no images",
         "roipool/_cpu.pyx",
-        "    if len(features[0]) == 0:  # no images\n        out[...] = pooling.empty_value\n",
+        "    if len(features[0]) == 0:  # no images\n        fill(out, pooling.empty_value)\n",
         "",
         "without images the result is not written",
         "tests/engines/test_robustness.py",
@@ -801,8 +801,8 @@ CUDA = [
     Fault(
         "cuda: last pack",
         f"{KERNELS}/cuda/pool.h",
-        "first(minimum(number * pack, call.channels - pack))",
-        "first(number * pack)",
+        "static_cast<Offset>(call.channels) - pack)) {}",
+        "static_cast<Offset>(number) * pack)) {}",
         "a missing clamp: the last pack of channels reaches beyond them",
         EMULATED,
     ),
@@ -849,8 +849,8 @@ CUDA = [
     Fault(
         "cuda: last cell of a run",
         f"{KERNELS}/cuda/unpool.cu",
-        "indices[i] >= run.begin && indices[i] < run.end;",
-        "indices[i] >= run.begin && indices[i] <= run.end;",
+        "const bool is_inside = (cell < cells) & (i * warp_size < left);",
+        "const bool is_inside = (cell <= cells) & (i * warp_size < left);",
         "`<=` for `<`: a cell beyond the run",
         "tests/cuda/test_sizes.py -k emulator",
     ),

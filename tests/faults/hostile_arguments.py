@@ -1,12 +1,15 @@
-"""Random wrong arguments for every public function, those of compat included.
+"""Random wrong arguments for every public function and class of roipool and roipool.compat.
 
-A call that random calls draw (roipool.verification.differential) gets a wrong argument or two: of
-another type, shape, stride or size, or an object that misbehaves. It may end in a result,
-TypeError, ValueError or MemoryError, with a short message; all else is a failure.
+A call that random calls draw (roipool.verification.differential), or one of `OTHER_CALLS`, gets a
+wrong argument or two: of another type, shape, stride or size, or an object that misbehaves; of a
+class, the constructor's arguments and the method's. It may end in a result, TypeError, ValueError
+or MemoryError, with a short message; all else is a failure. The oracle, roipool.reference, checks
+little, and is not called.
 """
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import math
 import sys
@@ -23,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from _support.hostile import CUT_SHORT, Outcome, TimeIsUpError, limit_memory, main, time_limit
 
 import roipool
-from roipool.verification.differential.calling import Call, run
+from roipool.verification.differential.calling import Call, function_of, run
 from roipool.verification.differential.drawing import draw
 
 Random = np.random.Generator
@@ -150,8 +153,16 @@ CHANGES: list[Callable[[Random, np.ndarray], Any]] = [
 
 
 def wrong(rng: Random, value: Any) -> Any:
-    """Return something in place of an argument."""
+    """Return something in place of an argument, or the argument with one item wrong."""
     way = rng.random()
+    if isinstance(value, (list, tuple)) and value and way < 0.5:
+        items = list(value)
+        place = rng.integers(len(items))
+        items[place] = wrong(rng, items[place])
+        return type(value)(items)
+    if isinstance(value, dict) and way < 0.5:
+        name = str(rng.choice(list(value)))
+        return {**value, name: wrong(rng, value[name])}
     if isinstance(value, np.ndarray) and way < 0.6:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
@@ -161,8 +172,25 @@ def wrong(rng: Random, value: Any) -> Any:
     return OTHERS[rng.integers(len(OTHERS))]()
 
 
+# Public functions that no random call draws, and right arguments of theirs.
+OTHER_CALLS: dict[str, dict[str, Any]] = {
+    "assign_levels": {
+        "rois": np.array([[0, 1, 2, 30, 40], [0, 5, 5, 300, 300.0]]), "min_level": 2,
+        "max_level": 5, "canonical_size": 224.0, "canonical_level": 4,
+    },
+    "set_cache_limit": {"mebibytes": 16},
+    "set_debug": {"enabled": False},
+    "set_num_threads": {"n": 2},
+}  # fmt: skip
+DRAWN_BEFORE_ANOTHER = 20
+
+
 def drawn_call(seed: int, number: int) -> Call:
     """Return a call of a public function, all right."""
+    if number % DRAWN_BEFORE_ANOTHER == 0:
+        others = list(OTHER_CALLS)
+        name = others[number // DRAWN_BEFORE_ANOTHER % len(others)]
+        return Call(name, {**OTHER_CALLS[name]}, ())
     calls: list[Call] = []
     run(draw(seed, number, tiny=True), roipool, calls=calls)
     return calls[number % len(calls)]
@@ -171,7 +199,9 @@ def drawn_call(seed: int, number: int) -> Call:
 def try_call(seed: int, number: int) -> Outcome:
     """Make one call with wrong arguments."""
     rng = np.random.default_rng((seed, number, 1))
-    name, arguments, _ = drawn_call(seed, number)
+    name, drawn, _ = drawn_call(seed, number)
+    function = function_of(roipool, name)
+    arguments = {**_defaults(function), **drawn}
     chosen = rng.choice(
         list(arguments), size=min(rng.choice([1, 1, 1, 2]), len(arguments)), replace=False
     )
@@ -180,9 +210,6 @@ def try_call(seed: int, number: int) -> Outcome:
             arguments[str(argument)] = wrong(rng, arguments[str(argument)])
         except (TypeError, ValueError, OverflowError):  # this array cannot be changed so
             arguments[str(argument)] = None
-    function: Any = roipool
-    for part in name.split("."):
-        function = getattr(function, part)
     label = f"{name} with another {', '.join(map(str, chosen))}"
     try:
         with time_limit(SECONDS):
@@ -195,12 +222,25 @@ def try_call(seed: int, number: int) -> Outcome:
         return Outcome(type(error).__name__, fault)
     except Exception as error:  # noqa: BLE001 - that is what this program looks for
         return Outcome("another error", f"{label}: {type(error).__name__}: {error}"[:MAX_MESSAGE])
+    finally:
+        usual_settings()
     return Outcome("a result")
+
+
+def _defaults(function: Callable[..., Any]) -> dict[str, Any]:
+    parameters = inspect.signature(function).parameters.values()
+    return {one.name: one.default for one in parameters if one.default is not one.empty}
+
+
+def usual_settings() -> None:
+    """Set what a call may have changed."""
+    for name in ("set_cache_limit", "set_debug", "set_num_threads"):
+        getattr(roipool, name)(**OTHER_CALLS[name])
 
 
 if __name__ == "__main__":
     if "--worker" in sys.argv:
         warnings.simplefilter("error")
-        roipool.set_num_threads(2)
+        usual_settings()
         limit_memory(MEBIBYTES)
     sys.exit(main(__file__, __doc__ or "", try_call))

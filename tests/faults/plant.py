@@ -331,7 +331,7 @@ def processor() -> str:
 
 
 def problems() -> Iterable[str]:
-    """Yield the faults that cannot be planted."""
+    """Yield the faults that cannot be planted, and the tests of the table that are no more."""
     for fault in FAULTS:
         file = ROOT / fault.file
         occurrences = file.read_text().count(fault.snippet) if file.exists() else 0
@@ -339,6 +339,11 @@ def problems() -> Iterable[str]:
             yield f"{fault.name}: its snippet occurs {occurrences} times in {fault.file}, not once"
     names = [fault.name for fault in FAULTS]
     yield from (f"{name}: a name of two faults" for name in set(names) if names.count(name) > 1)
+    for name, found in known_rows().items():
+        if named := re.fullmatch(r"(\S+\.py): (test_\w+)", found["tests"]):
+            file = ROOT / "tests" / named[1]
+            if not file.exists() or f"def {named[2]}(" not in file.read_text():
+                yield f"{name}: {TABLE.name} names {named[0]}, which does not exist"
 
 
 def open_questions() -> Iterable[str]:

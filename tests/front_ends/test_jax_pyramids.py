@@ -182,7 +182,7 @@ WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "channels": ({"features": [*TWO, MAPS[2][:, :1]]}, ValueError, "equal numbers of"),
     "scales": ({"spatial_scales": (1.0,)}, ValueError, "spatial_scales must hold one number"),
     "a scale": ({"spatial_scales": 1.0}, TypeError, "spatial_scales must be a list or tuple"),
-    "a scale of 0": ({"spatial_scales": (0.0, 1.0, 2.0)}, ValueError, "more than 0 without levels"),
+    "a scale of 0": ({"spatial_scales": (0.0, 1.0, 2.0)}, ValueError, "to 2.*100 without levels"),
     "float levels": ({"levels": jnp.zeros(3)}, TypeError, "levels must hold integers"),
     "few levels": ({"levels": jnp.array([0])}, ValueError, r"levels must have shape \(3,\)"),
     "a level of none": ({"levels": [0, 1, 3]}, ValueError, "levels must be from 0 to 2"),
@@ -208,6 +208,8 @@ def test_errors(name: str) -> None:
         ((ROIS[:, :3], 2, 5), ValueError, "rois must have shape"),
         ((ROIS > 0, 2, 5), TypeError, "rois must hold real numbers"),
         ((ROIS, 5, 2), ValueError, "max_level must be at least"),
+        ((ROIS, 2, 10**6), ValueError, "max_level must be from -100 to 100, got 1000000"),
+        ((ROIS, 2, 5, 1e300), ValueError, "canonical_size must be from"),
     ],
 )
 def test_errors_of_levels(arguments: Any, error: type[Exception], message: str) -> None:

@@ -1,4 +1,4 @@
-"""Both ways to the kernels compute the same bits, and the one in use is known."""
+"""Both ways to the kernels give bitwise identical results, and the one in use is known."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_jax_is_not_imported_before_its_arrays_come() -> None:
 
 
 def test_threads_are_those_of_roipool(same_threads_after: None) -> None:
-    """Any number of threads gives the same bits."""
+    """Results are bitwise identical for any number of threads."""
     features = jnp.asarray(maps((2, 64, 32, 32)), jnp.float32)
     case = next(case for case in CASES if case.op.forward == "roi_align")
     boxes = jnp.asarray(case.boxes(200), jnp.float32)

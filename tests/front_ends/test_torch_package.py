@@ -315,7 +315,7 @@ def test_a_limit_of_threads_is_of_one_thread_and_is_taken_back() -> None:
 
 
 def test_a_small_call_is_that_of_any_other() -> None:
-    """What pools by addresses gives the same bits, and leaves to the usual way what it cannot."""
+    """What pools by addresses is bitwise identical, and leaves to the usual way what it cannot."""
     for dtype, real in (("float32",) * 2, ("float64",) * 2, ("float16", "float32"),
                         ("bfloat16", "float32")):  # fmt: skip
         features, rois = maps(DTYPES[dtype]), ROIS.to(DTYPES[real])
@@ -419,7 +419,7 @@ def example(name: str) -> dict[str, Any]:
 
 
 def test_a_small_classifier_learns() -> None:
-    """The loss falls to less than a tenth; the same seed gives the same bits."""
+    """The loss falls to less than a tenth; the same seed gives them bit for bit."""
     train = example("torch_training")["train"]
     losses = train(seed=0)
     assert losses[-1] < losses[0] / 10

@@ -159,7 +159,7 @@ WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     ),
     "scales": ({"spatial_scales": (1.0,)}, ValueError, "spatial_scales must hold one number"),
     "a scale": ({"spatial_scales": 1.0}, TypeError, "spatial_scales must be a list or tuple"),
-    "a scale of 0": ({"spatial_scales": (0.0, 1.0, 2.0)}, ValueError, "more than 0 without levels"),
+    "a scale of 0": ({"spatial_scales": (0.0, 1.0, 2.0)}, ValueError, "to 2.*100 without levels"),
     "a level of none": (
         {"levels": torch.tensor([0, 1, 3, 0])}, ValueError, "levels must be from 0 to 2",
     ),
@@ -200,6 +200,8 @@ def test_errors(name: str) -> None:
         ((ROIS > 0, 2, 5), TypeError, "rois must hold real numbers"),
         ((ROIS, 5, 2), ValueError, "max_level must be at least"),
         ((ROIS, 2.5, 5), TypeError, "min_level must be an int"),
+        ((ROIS, 2, 10**6), ValueError, "max_level must be from -100 to 100, got 1000000"),
+        ((ROIS, 2, 5, 1e300), ValueError, "canonical_size must be from"),
     ],
 )
 def test_errors_of_levels(arguments: Any, error: type[Exception], message: str) -> None:
@@ -311,6 +313,10 @@ def test_multi_scale_of_boxes_without_a_level() -> None:
         ([], [(8, 8)], TypeError, "x must be a dict of maps by name"),
         ({"c": 1}, [(8, 8)], ValueError, "x has none of the maps"),
         ({"a": torch.zeros(1, 1, 4, 4)}, [], ValueError, "image_shapes must hold one picture"),
+        ({"a": torch.zeros(1, 1, 4, 4)}, [(0, 0)], ValueError, r"image_shapes\[0\] must be from 1"),
+        ({"a": torch.zeros(1, 1, 0, 4)}, [(8, 8)], ValueError, r"x\['a'\] must have one row"),
+        ({"a": 1}, [(8, 8)], TypeError, r"x\['a'\] must be a tensor, got int"),
+        ({"a": torch.zeros(4)}, [(8, 8)], ValueError, r"x\['a'\] must have shape \(N, C, H, W\)"),
     ],
 )
 def test_errors_of_multi_scale(
@@ -319,6 +325,38 @@ def test_errors_of_multi_scale(
     module = roipool.torch.nn.MultiScaleRoIAlign(["a"], 3, 2)
     with pytest.raises(error, match=message):
         module(features, [torch.zeros(1, 4)], sizes)
+
+
+@pytest.mark.parametrize(
+    ("boxes", "error", "message"),
+    [
+        (None, TypeError, "boxes must be a list or tuple"),
+        ([], ValueError, "boxes must hold one tensor for each image"),
+        ([[0, 0, 1, 1]], TypeError, r"boxes\[0\] must be a tensor, got list"),
+        ([torch.zeros(1, 3)], ValueError, r"boxes\[0\] must have shape \(L, 4\); got \(1, 3\)"),
+    ],
+)
+def test_errors_of_multi_scales_boxes(boxes: Any, error: type[Exception], message: str) -> None:
+    module = roipool.torch.nn.MultiScaleRoIAlign(["a"], 3, 2)
+    with pytest.raises(error, match=message):
+        module({"a": torch.zeros(1, 1, 4, 4)}, boxes, [(8, 8)])
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"featmap_names": None}, TypeError, "featmap_names must be a list or tuple"),
+        ({"canonical_scale": (1, 2, 3)}, TypeError, "canonical_scale must be a real number"),
+        ({"canonical_scale": float("nan")}, ValueError, "canonical_scale must be finite"),
+        ({"canonical_level": "4"}, TypeError, "canonical_level must be an int, got '4'"),
+    ],
+)
+def test_errors_of_multi_scales_options(
+    options: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    usual: dict[str, Any] = {"featmap_names": ["a"], "output_size": 3, "sampling_ratio": 2}
+    with pytest.raises(error, match=message):
+        roipool.torch.nn.MultiScaleRoIAlign(**usual | options)
 
 
 def test_multi_scale_within_a_detector() -> None:

@@ -34,6 +34,15 @@ def table(count: int = 19) -> np.ndarray[Any, Any]:
     return np.column_stack([rng.integers(0, 2, count), starts, starts + sides])
 
 
+def test_levels_at_their_limits() -> None:
+    """The areas that part levels are never 0, which a box without an area has."""
+    table = np.array([[0, 0, side, side] for side in (0, 2.0**-120, 1, 1e9, 1e300, np.inf)])
+    for options in ((-100, 100, 2.0**-100, 100), (-100, 100, 2.0**100, -100), (0, 60, 1, 0)):
+        expected = reference.assign_levels(table, *options)
+        assert roipool.assign_levels(table, *options).tolist() == expected.tolist()
+        assert (expected[0], expected[-1]) == (0, options[1] - options[0])
+
+
 @real_dtypes
 @every_layout
 @pytest.mark.parametrize("ratio", [0, 2])
@@ -238,7 +247,9 @@ BOX = [[0, 0, 0, 2, 2]]
         ({"spatial_scales": (1.0,)}, ValueError, "one number per map: got 1 for 2"),
         ({"spatial_scales": 1.0}, TypeError, "spatial_scales must be a list or tuple"),
         ({"spatial_scales": (1.0, np.inf)}, ValueError, r"spatial_scales\[1\] must be finite"),
-        ({"spatial_scales": (0.0, 1.0)}, ValueError, r"spatial_scales\[0\] must be more than 0"),
+        ({"spatial_scales": (0.0, 1.0)}, ValueError, r"spatial_scales\[0\] must be from 2\*\*-100"),
+        ({"spatial_scales": (1e-300, 1e300)}, ValueError, "to 2.*100 without levels, got 1e-300"),
+        ({"spatial_scales": (2.0**-100, 1.0)}, ValueError, "must end at level 100 without levels"),
         ({"levels": [2]}, ValueError, "levels must be from 0 to 1, the last map"),
         ({"levels": [0, 0]}, ValueError, r"levels must have shape \(1,\)"),
         ({"levels": [0.0]}, TypeError, "levels must hold integers"),
@@ -256,8 +267,16 @@ def test_errors(arguments: dict[str, Any], error: type[Exception], message: str)
     [
         ({"min_level": 2.0}, TypeError, "min_level must be an int, got 2.0"),
         ({"max_level": 1}, ValueError, "max_level must be at least min_level, 2, got 1"),
-        ({"canonical_size": 0}, ValueError, "canonical_size must be more than 0"),
+        ({"max_level": 10**6}, ValueError, "max_level must be from -100 to 100, got 1000000"),
+        (
+            {"min_level": -(2**31)},
+            ValueError,
+            "min_level must be from -100 to 100, got -2",
+        ),
+        ({"canonical_size": 0}, ValueError, r"canonical_size must be from 2\*\*-100 to 2\*\*100"),
+        ({"canonical_size": 1e200}, ValueError, r"canonical_size must be from .*, got 1e\+200"),
         ({"canonical_level": True}, TypeError, "canonical_level must be an int"),
+        ({"canonical_level": 10**400}, ValueError, "canonical_level must be from -100 to 100"),
         ({"rois": [1, 2, 3, 4]}, ValueError, r"rois must have shape \(K, 5\) or \(K, 4\)"),
     ],
 )

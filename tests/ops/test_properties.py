@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from _support.backends import Backend
-from _support.catalogue import DTYPES, Array, every_dtype, in_layout
+from _support.catalogue import AVERAGES, DTYPES, Array, Case, every_dtype, in_layout
 from _support.compare import assert_close, assert_same_bits, compute_type
 
 import roipool
@@ -72,6 +72,13 @@ class Draw:
         shape = (len(self.rois), self.maps.shape[1], *self.size)
         return np.random.default_rng(shape).normal(size=shape)
 
+    def case(self, rois: Array) -> Case:
+        """Return the call for operations of the catalogue, with these boxes."""
+        return Case(
+            "drawn", rois.tolist(), self.maps.shape, self.size, self.scale,
+            sampling=self.ratio, aligned=self.aligned,
+        )  # fmt: skip
+
 
 COORDINATES = st.one_of(
     st.integers(-12, 60).map(lambda quarters: quarters / 4),
@@ -102,14 +109,6 @@ def draws(draw: st.DrawFn, coordinates: st.SearchStrategy[float] = COORDINATES) 
 
 
 dtypes = st.sampled_from(list(DTYPES.values()))
-
-
-def boxes_of(call: Draw) -> tuple[Array, Array]:
-    """Return normalised boxes for crop_and_resize, and their images."""
-    last_x, last_y = (max(call.maps.shape[axis] - 1, 1) for axis in (3, 2))
-    x1, y1, x2, y2 = call.rois[:, 1:].T
-    boxes = np.stack([y1 / last_y, x1 / last_x, y2 / last_y, x2 / last_x], axis=1)
-    return boxes, call.rois[:, 0].astype(np.int64)
 
 
 # ---- The oracle
@@ -157,7 +156,8 @@ def test_roi_align_is_the_oracles(backend: Backend, call: Draw, dtype: Any) -> N
 def test_crop_and_resize_is_the_oracles(
     backend: Backend, call: Draw, dtype: Any, method: str
 ) -> None:
-    maps, (boxes, images) = call.maps.astype(dtype), boxes_of(call)
+    maps, case = call.maps.astype(dtype), call.case(call.rois)
+    boxes, images = case.boxes(), case.box_indices()
     exact = {"method": method, "coordinate_dtype": compute_type(dtype)}
     expected = reference.crop_and_resize(
         maps, boxes, images, call.size, extrapolation_value=-2, **exact
@@ -178,25 +178,17 @@ def test_crop_and_resize_is_the_oracles(
 def pooled_by_all(backend: Backend, call: Draw, maps: Array, rois: Array, **options: Any) -> Any:
     """Return the pooled values of every operation, by name, and the argmax of the maxima."""
     features, boxes = backend.to_device(maps), backend.to_device(rois)
-    own: dict[str, Any] = {"aligned": call.aligned, **options}
-    wanted: dict[str, Any] = {"return_argmax": True}
-    pool, pool_argmax = roipool.roi_pool(
-        features, boxes, call.size, call.scale, **options, **wanted
-    )
-    greatest, argmax = roipool.roi_align(features, boxes, *call.place, mode="max", **own, **wanted)
-    corners, images = boxes_of(Draw(call.maps, rois, call.size, 1.0, 0, True))
-    crop = roipool.crop_and_resize(
-        features, backend.to_device(corners), backend.to_device(images), call.size, **options
-    )
     results = {
-        "pool": pool,
-        "pool argmax": pool_argmax,
-        "average pool": roipool.roi_average_pool(features, boxes, call.size, call.scale, **options),
-        "average": roipool.roi_align(features, boxes, *call.place, **own),
-        "maximum": greatest,
-        "argmax": argmax,
-        "crop": crop,
+        name: op.forward(roipool, features, call.case(rois), backend.to_device, **options)
+        for name, op in AVERAGES.items()
     }
+    options["return_argmax"] = True
+    results["cell"], results["cell's argmax"] = roipool.roi_pool(
+        features, boxes, call.size, call.scale, **options
+    )
+    results["sample"], results["sample's argmax"] = roipool.roi_align(
+        features, boxes, *call.place, mode="max", aligned=call.aligned, **options
+    )
     return {name: backend.to_host(result) for name, result in results.items()}
 
 
@@ -205,23 +197,18 @@ def gradients_by_all(
 ) -> dict[str, Array]:
     """Return the gradient of every operation for the features, by name."""
     upstream, rois = backend.to_device(grad), backend.to_device(call.rois)
-    corners, images = (backend.to_device(array) for array in boxes_of(call))
-    place = (rois, shape, call.scale, call.ratio)
-    own: dict[str, Any] = {"aligned": call.aligned, **options}
-    pool_argmax, align_argmax = (
-        backend.to_device(argmax[name]) for name in ("pool argmax", "argmax")
-    )
+    cells, samples = (backend.to_device(argmax[f"{what}'s argmax"]) for what in ("cell", "sample"))
     results = {
-        "pool": roipool.roi_pool_backward(upstream, pool_argmax, rois, shape, **options),
-        "average pool": roipool.roi_average_pool_backward(
-            upstream, rois, shape, call.scale, **options
-        ),
-        "average": roipool.roi_align_backward(upstream, *place, **own),
-        "maximum": roipool.roi_align_backward(
-            upstream, *place, mode="max", argmax=align_argmax, **own
-        ),
-        "crop": roipool.crop_and_resize_backward(upstream, corners, images, shape, **options),
+        name: op.backward(
+            roipool, upstream, shape, call.case(call.rois), backend.to_device, **options
+        )
+        for name, op in AVERAGES.items()
     }
+    results["cell"] = roipool.roi_pool_backward(upstream, cells, rois, shape, **options)
+    results["sample"] = roipool.roi_align_backward(
+        upstream, rois, shape, call.scale, call.ratio,
+        mode="max", argmax=samples, aligned=call.aligned, **options,
+    )  # fmt: skip
     return {name: backend.to_host(result) for name, result in results.items()}
 
 
@@ -250,7 +237,7 @@ def test_channels_are_independent(backend: Backend, call: Draw, dtype: Any) -> N
         alone = pooled_by_all(backend, call, maps[:, channel : channel + 1].copy(), call.rois)
         for name, result in alone.items():
             expected = together[name][:, channel : channel + 1]
-            if name in ("average pool", "average", "crop"):
+            if name in AVERAGES:
                 # The compiler may contract vectors where it does not contract single numbers.
                 terms = sizes[name][:, channel : channel + 1].astype(np.float64)
                 assert_close(result, expected.astype(np.float64), terms, ulps=2, roundings=2)
@@ -326,8 +313,7 @@ def test_scale_is_a_factor_of_the_boxes(backend: Backend, call: Draw) -> None:
     scaled = pooled_by_all(backend, call, maps, call.rois)
     call.scale = 1.0
     for name, result in pooled_by_all(backend, call, maps, rois).items():
-        if name != "crop":
-            assert_same_bits(result, scaled[name])
+        assert_same_bits(result, scaled[name])
 
 
 @examples(call=exact_draws())
@@ -371,19 +357,19 @@ def test_average_is_linear(backend: Backend, call: Draw, a: int, b: int) -> None
 def test_maximum_is_between_average_and_the_greatest_pixel(backend: Backend, call: Draw) -> None:
     results = pooled_by_all(backend, call, call.maps, call.rois)
     slack = 1e-14 * np.max(np.abs(call.maps))
-    assert np.all(results["maximum"] >= results["average"] - slack)
-    assert np.all(results["maximum"] <= np.maximum(np.max(call.maps), 0) + slack)
+    assert np.all(results["sample"] >= results["roi_align, avg"] - slack)
+    assert np.all(results["sample"] <= np.maximum(np.max(call.maps), 0) + slack)
 
 
 @examples(call=draws(), dtype=dtypes)
 def test_pooled_cells_are_cells(backend: Backend, call: Draw, dtype: Any) -> None:
     maps = call.maps.astype(dtype)
     results = pooled_by_all(backend, call, maps, call.rois)
-    argmax = results["pool argmax"]
+    argmax = results["cell's argmax"]
     y, x = np.divmod(np.maximum(argmax, 0), maps.shape[3])
     image = call.rois[:, 0].astype(int)[:, None, None, None]
     cells = maps[image, np.arange(maps.shape[1])[:, None, None], y, x]
-    assert_same_bits(results["pool"], np.where(argmax < 0, np.zeros(1, dtype), cells))
+    assert_same_bits(results["cell"], np.where(argmax < 0, np.zeros(1, dtype), cells))
 
 
 @examples(call=draws(EXACT), value=st.sampled_from([1.0, -2.5, 0.125]))

@@ -220,8 +220,8 @@ def test_maximum_as_mmcv_computes_it() -> None:
         chosen = {"aligned": case.aligned, "coordinate_dtype": np.float32}
         found, y, x = reference.mmcv_roi_align_max(case.features, *place, **chosen)
         maps = beside(case.features, np.abs(case.features))
-        both, winners = reference.roi_align(maps, *place, mode="max", return_argmax=True, **chosen)
-        (core, terms), argmax = apart(both), apart(winners)[0]
+        both, indices = reference.roi_align(maps, *place, mode="max", return_argmax=True, **chosen)
+        (core, terms), argmax = apart(both), apart(indices)[0]
         assert_close(case.answers["max"], found, np.maximum(terms, np.abs(found)))
         np.testing.assert_array_equal(y, case.answers["max_y"])
         np.testing.assert_array_equal(x, case.answers["max_x"])

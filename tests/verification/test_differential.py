@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 from _support.faulty import Faulty
+from _support.public import public_functions
 
 import roipool
-from roipool._definitions import OPS
 from roipool.verification.differential.calling import run
 from roipool.verification.differential.case import FORMS, STORAGES, Case
 from roipool.verification.differential.checking import CALL, ORACLE, Finding, check, subjects
@@ -21,6 +21,7 @@ from roipool.verification.differential.digest import digest
 from roipool.verification.differential.drawing import draw
 from roipool.verification.differential.operations import OPERATIONS
 from roipool.verification.differential.relations import RELATIONS
+from roipool.verification.differential.rows import ROWS, drawn_functions
 from roipool.verification.differential.shrinking import first_failure, line_of, shrink_call
 from roipool.verification.trials import VARIANTS
 
@@ -65,16 +66,15 @@ def test_every_operation_has_a_row(name: str) -> None:
     assert row.layouts == ("NCHW", "NHWC")
 
 
-def test_every_public_function_is_called() -> None:
-    called = {
-        function
-        for one in OPERATIONS.values()
-        for function in (one.forward, one.backward, one.box_gradient)
-    }
-    public = {
-        function for op in OPS.values() for function in (op.forward, op.backward, op.backward_boxes)
-    }
-    assert public - {None} <= called
+# Not drawn: levels are compared in a relation, `levels`; settings and information.
+NOT_DRAWN = {
+    "assign_levels", "free_memory", "get_cache_limit", "get_num_threads", "set_cache_limit",
+    "set_debug", "set_num_threads", "show_config",
+}  # fmt: skip
+
+
+def test_every_public_function_is_drawn() -> None:
+    assert drawn_functions() | NOT_DRAWN == public_functions()
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +84,7 @@ def drawn() -> list[Case]:
 
 @pytest.mark.thorough
 def test_the_whole_space_is_drawn(drawn: list[Case]) -> None:
-    assert {case.operation for case in drawn} == set(OPERATIONS)
+    assert {case.operation for case in drawn} == set(ROWS)
     assert {case.form for case in drawn} == set(FORMS)
     assert {case.storage for case in drawn} == set(STORAGES)
     assert {case.layout for case in drawn} == {"NCHW", "NHWC"}
@@ -157,6 +157,31 @@ def test_differences_see_a_wrong_box_gradient() -> None:
     case = replace(CASE, dtype="float64")
     got = run(case, roipool)
     wrong = got | {"box_gradient": got["box_gradient"] * 1.001}
+    assert [found.problem for _, found in RELATIONS["differences"](case, got, roipool)] == [None]
+    assert [found.wrong > 1 for _, found in RELATIONS["differences"](case, wrong, roipool)] == [
+        True
+    ]
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_every_row_agrees(name: str) -> None:
+    """With the oracle or its own transpose: the first calls of a row, tiny."""
+    for number in range(6):
+        case = draw(13, number, (name,), tiny=True)
+        with_what = [*subjects(case, number), "transposes"]
+        for finding in check(case, with_what):
+            assert finding.comparison.problem is None, f"{number}, {finding}"
+
+
+def test_differences_see_a_wrong_gradient_of_rotated_boxes() -> None:
+    rois = np.array([[0, 0.6, 0.3, 3.1, 2.2], [0, 1.1, 1.3, 2.2, 9]])
+    options = CASE.options | {"clockwise": False, "angle_unit": "radians"}
+    case = replace(
+        CASE, operation="roi_align_rotated", dtype="float64", rois=rois, options=options,
+        maps=np.random.default_rng(0).integers(-9, 9, CASE.maps.shape).astype(np.float64),
+    )  # fmt: skip
+    got = run(case, roipool)
+    wrong = got | {"box_gradient": got["box_gradient"] * 1.1}
     assert [found.problem for _, found in RELATIONS["differences"](case, got, roipool)] == [None]
     assert [found.wrong > 1 for _, found in RELATIONS["differences"](case, wrong, roipool)] == [
         True

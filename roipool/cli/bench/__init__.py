@@ -61,7 +61,11 @@ def add_parser(
     )
     add("--threads", type=_count, metavar="N", help="for each library (default: as roipool)")
     add("--repeat", type=_count, default=5, metavar="N", help="turns of each (default: 5)")
-    add("--json", metavar="FILE", help="write every number as JSON; - prints it in place of tables")
+    add(
+        "--json",
+        metavar="FILE",
+        help="write every number as JSON, after each operation; - prints it in place of tables",
+    )
 
 
 def run(

@@ -130,6 +130,7 @@ def _measure_all(
     to_stdout = arguments.json in files.STDOUT
     if not to_stdout:
         _say(_heading(machine, versions, absent, threads))
+    about = {"machine": machine, "threads": threads, "versions": versions, "absent": absent}
     entries: list[dict[str, Any]] = []
     notes: dict[str, None] = {}  # each once, in their order
     for name, workload in workloads.items():
@@ -140,10 +141,12 @@ def _measure_all(
             notes |= dict.fromkeys(_notes(name, operation, rows))
             if not to_stdout:
                 _say([_line(name, operation, rows)])
+            if files.is_replaceable(arguments.json):  # whatever becomes of the others
+                _write(arguments.json, about, entries)
     if not to_stdout and notes:
         _say(["", *notes])
-    about = {"machine": machine, "threads": threads, "versions": versions, "absent": absent}
-    _write(arguments.json, as_strict_json({"format": 2, **about, "rows": entries}))
+    if not files.is_replaceable(arguments.json):
+        _write(arguments.json, about, entries)
 
 
 def measure(
@@ -244,7 +247,8 @@ def _say(lines: Iterable[str]) -> None:
         print(*lines, sep="\n", flush=True)
 
 
-def _write(path: str | None, content: str) -> None:
+def _write(path: str | None, about: Mapping[str, Any], entries: list[dict[str, Any]]) -> None:
+    content = as_strict_json({"format": 2, **about, "rows": entries})
     if path in files.STDOUT:
         with stdout.reader_may_stop():
             sys.stdout.write(content)

@@ -442,6 +442,18 @@ void scatter_box(const Job& job, const Block& block, wide_int box, const View<Va
   }
 }
 
+// Adds gradients that lie side by side to the cells that their argmax names, and which are `step`
+// apart, as are the channels of one and the next.
+template <typename Index, typename Storage, typename Value>
+inline void scatter_run(const Storage* gradients, const Index* indices, wide_int count,
+                        uint64_t cells, Value* map, wide_int step, wide_int next_channel) {
+  for (wide_int at = 0; at < count; ++at, map += next_channel) {
+    const wide_int index = read_once(indices + at);
+    if (static_cast<uint64_t>(index) >= cells) continue;  // -1, too
+    map[index * step] += Value(compute_value(gradients[at]));
+  }
+}
+
 // Without a plan any cell of the map may be an argmax, with weight 1. The whole map is there then,
 // and the offset of a cell is its index times the column stride.
 template <typename Index, typename Storage, typename Value>
@@ -453,12 +465,14 @@ void scatter_cells(const Job& job, const Block& block, wide_int box, const View<
   const Index* indices = static_cast<const Index*>(job.argmax) + origin;
   const wide_int bins = static_cast<wide_int>(job.rows.bins) * job.columns.bins;
   const uint64_t cells = static_cast<uint64_t>(job.rows.size * job.columns.size);
-  for (wide_int bin = 0; bin < bins; ++bin) {
+  if (job.channels_last) {
+    for (wide_int at = 0; at < bins * strides.column; at += strides.column) {
+      scatter_run(gradients + at, indices + at, block.channels, cells, map.base, map.column, 1);
+    }
+  } else {
     for (int lane = 0; lane < block.channels; ++lane) {
-      const wide_int at = bin * strides.column + lane * strides.channel;
-      const wide_int index = read_once(indices + at);
-      if (static_cast<uint64_t>(index) >= cells) continue;  // -1, too
-      map.base[index * map.column + lane] += Value(compute_value(gradients[at]));
+      const wide_int at = lane * strides.channel;
+      scatter_run(gradients + at, indices + at, bins, cells, map.base + lane, map.column, 0);
     }
   }
 }

@@ -106,19 +106,16 @@ __device__ inline void pool_cells(const Call& call, const SampleValues& values,
   for (int rows_left = rows.count; rows_left > 0; --rows_left, line += down, first += width) {
     const Storage* cell = line;
     Index number = first;
-    int left = columns.count;
 #pragma unroll 1
-    for (; left > 1; left -= 2) {
+    for (int left = columns.count; left > 0; left -= 2) {
+      // Of an odd number the last twice: lanes of a warp have one more or less.
+      const int step = left > 1 ? 1 : 0;
       Channels::load(cell, values.strides.channel, candidates);
-      Channels::load(cell + across, values.strides.channel, other);
+      Channels::load(cell + step * across, values.strides.channel, other);
       running.update(candidates, number);
-      running.update(other, number + 1);
+      running.update(other, number + step);
       cell += 2 * across;
       number += 2;
-    }
-    if (left > 0) {
-      Channels::load(cell, values.strides.channel, candidates);
-      running.update(candidates, number);
     }
   }
 }
@@ -167,7 +164,8 @@ __device__ inline void pool_boxes(const Boxes& boxes, const Storage* __restrict_
       const wide_int bin = box * pooled.outer + row * pooled.row + column * pooled.column;
       for (wide_int p = packs.first; p < packs.last; p += packs.step) {
         const Channels channels(call, p);
-        const SampleValues values = {map.cells + channels.first * map.strides.channel, map.strides};
+        const SampleValues values = {
+            map.cells + channels.first * static_cast<Offset>(map.strides.channel), map.strides};
         const RunningMaxima<Track> running = pool_bin<Track>(call, values, plan, rows, columns);
         const wide_int at = bin + channels.first * pooled.channel;
         Channels::store(running.value, output + at, pooled.channel);

@@ -49,10 +49,11 @@ __device__ inline Share share_of_thread(const Call& call, wide_int part) {
 // number divides the channels. For NCHW the last pack begins early enough to be whole: some of its
 // channels are computed twice, and written twice with the same value.
 struct Channels {
-  wide_int first;
+  Offset first;  // an image has at least as many elements as channels
 
   __device__ Channels(const Call& call, wide_int number)
-      : first(minimum(number * pack, call.channels - pack)) {}
+      : first(minimum(static_cast<Offset>(number) * pack,
+                      static_cast<Offset>(call.channels) - pack)) {}
 
   static __device__ void load(const Storage* address, wide_int stride, Value* values) {
     if (channels_last) {

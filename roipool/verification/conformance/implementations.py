@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeAlias, cast
 import numpy as np
 
 import roipool
+from roipool._messages import shown
 from roipool.libraries import LIBRARIES, Absent, Level, Task
 from roipool.libraries.functions import ARRAYS, AUTOGRAD, Caller, Misbehaviour, loaded
 from roipool.libraries.process import Ended, Process
@@ -226,7 +227,7 @@ def calls_of(
 ) -> Calls:
     """Return what calls an implementation: one that is named, in a process of its own."""
     if arrays not in ARRAYS:
-        raise ValueError(f"arrays must be one of {', '.join(ARRAYS)}, got {arrays!r}")
+        raise ValueError(f"arrays must be one of {', '.join(ARRAYS)}, got {shown(arrays)}")
     if isinstance(forward, str) and forward in LIBRARIES:
         if (arrays, device) != ("numpy", "cpu") or backward not in (None, AUTOGRAD):
             raise ValueError(

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import roipool
+from roipool._messages import shown
 from roipool.verification.differential.calling import Call, run
 from roipool.verification.differential.case import Case
 from roipool.verification.differential.operations import OPERATIONS
@@ -204,7 +205,7 @@ class Request:
 def _check_choices(name: str, values: Iterable[str], allowed: Collection[str]) -> None:
     for value in values:
         if value not in allowed:
-            raise BadArgument(name, f"{value!r} is none of {', '.join(allowed)}")
+            raise BadArgument(name, f"{shown(value)} is none of {', '.join(allowed)}")
 
 
 # ---- Text

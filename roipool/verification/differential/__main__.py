@@ -13,7 +13,7 @@ from concurrent.futures.process import BrokenProcessPool
 from roipool import _cpu
 from roipool._system_info import usable_processors
 
-from .operations import OPERATIONS
+from .rows import ROWS
 from .tasks import Report, Task, run_task
 
 CALLS_OF_A_TASK = 50
@@ -22,7 +22,7 @@ CALLS_OF_A_TASK = 50
 def main() -> int:
     """Run the program; return 1 if a call failed."""
     arguments = _parser().parse_args()
-    operations = tuple(arguments.operation or OPERATIONS)
+    operations = tuple(arguments.operation or ROWS)
     first = arguments.first
     tasks = [
         Task(arguments.seed, start, min(start + CALLS_OF_A_TASK, first + arguments.calls),
@@ -50,7 +50,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=1, help="of the calls (default 1)")
     parser.add_argument("--first", type=int, default=0, help="number of the first call")
     parser.add_argument(
-        "--operation", action="append", choices=tuple(OPERATIONS), help="only this one; repeatable"
+        "--operation", action="append", choices=tuple(ROWS), help="only this one; repeatable"
     )
     parser.add_argument(
         "--instruction-set", choices=_cpu.instruction_sets(), default=_cpu.instruction_set()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Mapping
 from functools import cache
 from typing import Any, NamedTuple, TypeAlias
@@ -10,7 +11,9 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from .case import STORAGES, Array, Case, dtypes
-from .operations import OPERATIONS, Operation
+from .operations import Operation
+from .pyramids import divided, joined
+from .rows import ROWS
 
 Results: TypeAlias = dict[str, Array]
 
@@ -52,8 +55,14 @@ def run(
         Arrays in NCHW and native byte order: "pooled", "gradient", and, where there are,
         "box_gradient" and the argmax or its positions.
     """
-    operation = operation or OPERATIONS[case.operation]
+    operation = operation or ROWS[case.operation]
     known = {**known_arguments(case), **operation.boxes(case), **operation.fixed, **case.options}
+    if operation.pyramid:
+        maps = divided(known["features"], case.layout)
+        known["features"] = operation.pyramid(maps)
+        known["input_shapes"] = operation.pyramid([one.shape for one in maps])
+    if operation.argmax_is_of_batch and "argmax" in more:
+        more["argmax"] = _in_batch(case, more["argmax"])
     results: Results = {}
 
     def call(function: str, returns: tuple[str, ...], out_shape: tuple[int, ...]) -> None:
@@ -64,8 +73,8 @@ def run(
             arguments["out"] = _result_array(case, out_shape)
         if calls is not None:
             calls.append(Call(function, arguments, returns))
-        found = _function(library, function)(**arguments)
-        found = found if isinstance(found, tuple) else (found,)
+        found = function_of(library, function)(**arguments)
+        found = found if isinstance(found, tuple) else (joined(found, case.layout),)
         if arguments.get("out") is not None and found[0] is not arguments["out"]:
             raise AssertionError(f"{function} does not return its out")
         # Somebody else's function may return the pooled values only, or more.
@@ -76,6 +85,8 @@ def run(
     call(operation.forward, operation.returns, pooled_shape)
     call(operation.backward, ("gradient",), known["input_shape"])
     call(operation.box_gradient, ("box_gradient",), ())
+    if operation.argmax_is_of_batch and "argmax" in results:
+        results["argmax"] = _in_each_map(case, results["argmax"])
     return {
         name: to_nchw(array.astype(array.dtype.newbyteorder("="), copy=False), case.layout)
         for name, array in results.items()
@@ -99,10 +110,40 @@ def known_arguments(case: Case) -> dict[str, Any]:
     }
 
 
-def _function(library: Any, name: str) -> Any:
-    for part in name.split("."):
+def _in_batch(case: Case, argmax: Array) -> Array:
+    """Return an argmax, counted in each map, as one that counts through all of them."""
+    cells, channels = math.prod(case.maps.shape[2:]), case.maps.shape[1]
+    first = case.images[:, None] * channels + np.arange(channels)
+    return np.where(argmax < 0, -1, argmax + first[:, :, None, None] * cells)
+
+
+def _in_each_map(case: Case, argmax: Array) -> Array:
+    return np.where(argmax < 0, -1, argmax % max(1, math.prod(case.maps.shape[2:])))
+
+
+def function_of(library: Any, name: str) -> Any:
+    """Return a function by its name; a method takes the arguments of its class, too."""
+    *path, last = name.split(".")
+    for part in path:
         library = getattr(library, part)
-    return library
+    is_class = inspect.isclass(library)
+    return _method(library, last) if is_class else getattr(library, last)
+
+
+@cache
+def _method(kind: type, name: str) -> Any:
+    """Return a function that makes an object and calls a method of it."""
+    made = inspect.signature(kind).parameters
+    _, *taken = inspect.signature(getattr(kind, name)).parameters.values()  # without self
+
+    def call(**arguments: Any) -> Any:
+        own = {one: value for one, value in arguments.items() if one in made}
+        rest = {one: value for one, value in arguments.items() if one not in made}
+        return getattr(kind(**own), name)(**rest)
+
+    by_name = [one.replace(kind=one.KEYWORD_ONLY) for one in (*made.values(), *taken)]
+    call.__signature__ = inspect.Signature(by_name)  # type: ignore[attr-defined]
+    return call
 
 
 @cache
@@ -114,7 +155,7 @@ def _arguments_of(
     library: Any, function: str, known: Mapping[str, Any], names: Mapping[str, str]
 ) -> dict[str, Any]:
     """Return those arguments that the function has."""
-    parameters = _parameters(_function(library, function))
+    parameters = _parameters(function_of(library, function))
     wanted = ((own, names.get(own, own)) for own in parameters)
     return {own: known[name] for own, name in wanted if name in known}
 

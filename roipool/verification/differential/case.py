@@ -21,7 +21,7 @@ class Case:
     Attributes
     ----------
     operation : str
-        A row of `OPERATIONS`.
+        A row of `ROWS`.
     dtype : str
         Type of the maps.
     maps, grad : ndarray of float64

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from .case import FORMS, STORAGES, WRITABLE, Array, Case, dtypes
-from .operations import OPERATIONS, Operation, Random
+from .case import STORAGES, WRITABLE, Array, Case, dtypes
+from .operations import Operation, Random
+from .rows import ROWS
 
 # What the oracle may visit on average (samples of bins), and at most.
 USUAL_WORK, GREATEST_WORK = 40, 12_000
@@ -41,7 +42,7 @@ class Geometry(NamedTuple):
 def draw(
     seed: int,
     number: int,
-    operations: Sequence[str] = tuple(OPERATIONS),
+    operations: Sequence[str] = tuple(ROWS),
     *,
     tiny: bool = False,
     dtype: str | None = None,
@@ -53,7 +54,7 @@ def draw(
     seed, number : int
         Not negative.
     operations : sequence of str
-        The rows of `OPERATIONS` to draw from; those of the core are drawn more often.
+        The rows of `ROWS` to draw from; those of the core are drawn more often.
     tiny : bool
         Whether all calls are on tiny maps, with few boxes: many more of them in the same time.
     dtype : str, optional
@@ -72,7 +73,7 @@ def draw_from(
 ) -> Case:
     """Return the call that a random generator, or what acts like one, decides on."""
     name = _pick(rng, [name for name in operations for _ in range(1 if "." in name else 3)])
-    operation = OPERATIONS[name]
+    operation = ROWS[name]
     dtype = dtype or _pick(rng, [one for one in operation.dtypes if one in dtypes()])
     real = np.float64 if dtype == "float64" else np.float32
     large = not tiny and rng.random() > CHECKED_BY_ORACLE
@@ -84,7 +85,7 @@ def draw_from(
         geometry = (
             drawn if large else _with_fewer_boxes(rng, drawn, work_of(operation, options, drawn))
         )
-    form = _pick(rng, FORMS)
+    form = _pick(rng, operation.forms)
     table = geometry.table
     if form == "one array per image":
         table = table[np.argsort(table[:, 0], kind="stable")]
@@ -129,7 +130,8 @@ def _geometry(
     boxes = max(1, min(boxes, limits.numbers // (channels * math.prod(size))))
     if rng.random() < 0.03:  # none of something
         sizes = [images, channels, height, width, boxes]
-        sizes[rng.integers(5)] = 0
+        which = rng.integers(5)
+        sizes[which] = 0 if which != 2 or operation.takes_no_rows else height
         images, channels, height, width, boxes = sizes
     table = np.empty((boxes if images else 0, 5))
     table[:, 0] = rng.integers(0, max(images, 1), len(table))

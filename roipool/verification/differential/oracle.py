@@ -17,14 +17,16 @@ import numpy as np
 from roipool import reference
 from roipool.reference import _loops, _roi_align
 from roipool.verification.tolerance import Comparison, compare
+from roipool.verification.trials import SAMPLE_ARGMAX
 
 from .calling import Results, run
 from .case import Array, Case, dtypes
 from .operations import OPERATIONS, Operation
+from .pyramids import as_detectron2, as_torchvision, rounded_to_maps, with_levels_by_area
+from .rows import ROWS
 
 Slack: TypeAlias = Callable[[str, Array], Array | float]
 LOWEST_FLOAT32 = float(np.finfo(np.float32).min)
-SAMPLE_ARGMAX = ("roi_align max",)  # whose argmax is the index of a sample
 
 
 def none(result: str, expected: Array) -> float:
@@ -78,6 +80,28 @@ def _of_chainer(case: Case) -> Case:
     return replace(case, rois=table, options={})
 
 
+def _of_roialign_pytorch(case: Case) -> Case:
+    """Return a case whose boxes are fractions, computed in the order of the original."""
+    table = case.rois.copy()
+    for axis, (low, high) in enumerate(((2, 4), (1, 3))):
+        with np.errstate(all="ignore"):
+            first, last = (case.rois[:, end].astype(case.real) for end in (low, high))
+            reach = case.real(case.maps.shape[2 + axis] - 1)
+            if case.options["transform_fpcoor"]:
+                bins = case.size[axis]
+                spacing = (last - first) / case.real(bins)
+                first = (first + spacing / case.real(2) - case.real(0.5)) / reach
+                last = first + spacing * case.real(bins - 1) / reach
+            else:
+                first, last = first / reach, last / reach
+        table[:, low], table[:, high] = first, last
+    return replace(case, rois=table)
+
+
+def _fractions(case: Case) -> dict[str, Any]:
+    return {"boxes": case.rois[:, [2, 1, 4, 3]], "box_indices": case.images}
+
+
 def _from_lowest(case: Case, found: Results) -> Results:
     """Let running maxima start from the lowest float32."""
     nobody = np.isneginf(found["pooled"])
@@ -90,16 +114,17 @@ def _from_own_lowest(case: Case, found: Results) -> Results:
     return {"pooled": np.where(nobody, lowest, found["pooled"])}
 
 
-def _alone(forward: str, *returns: str) -> Operation:
-    return Operation(forward, returns=returns)
+def _alone(bin_value: str, forward: str, *returns: str) -> Operation:
+    return Operation(forward, returns=returns, bin_value=bin_value)
 
 
 _POOL, _ALIGN = OPERATIONS["roi_pool"], OPERATIONS["roi_align"]
 _CROP, _NOT_PINNED = OPERATIONS["crop_and_resize"], {"pinned": False}
+_LEVELS = ROWS["multilevel_roi_align"]._replace(boxes=lambda case: {"rois": case.rois})
 ORACLES = {
     "caffe.roi_pooling": Oracle(_POOL, _single_scale, _from_lowest),
     "caffe.roi_align": Oracle(
-        _alone("caffe_roi_align", "pooled", "argmax_x", "argmax_y"), _single_scale
+        _alone("sample", "caffe_roi_align", "pooled", "argmax_x", "argmax_y"), _single_scale
     ),
     "chainer.roi_average_pooling_2d": Oracle(
         OPERATIONS["roi_average_pool"]._replace(fixed={"edge_dtype": np.float64}), _of_chainer
@@ -107,27 +132,45 @@ ORACLES = {
     "maskrcnn_benchmark.roi_align": Oracle(_ALIGN, _not_aligned),
     "mmcv.roi_align": Oracle(_ALIGN._replace(fixed={"count_dtype": np.float32}), _single_scale),
     "mmcv.roi_align max": Oracle(
-        _alone("mmcv_roi_align_max", "pooled", "argmax_y", "argmax_x"), _single_scale
+        _alone("sample", "mmcv_roi_align_max", "pooled", "argmax_y", "argmax_x"), _single_scale
     ),
-    "mmcv.roi_pool": Oracle(_alone("mmcv_roi_pool", "pooled", "argmax"), _single_scale),
+    "mmcv.roi_pool": Oracle(_alone("cell", "mmcv_roi_pool", "pooled", "argmax"), _single_scale),
     "mxnet.ROIPooling": Oracle(_POOL._replace(backward=""), _single_scale, _from_lowest),
     "mxnet.ROIAlign": Oracle(
-        _alone("mxnet_roi_align", "pooled", "argmax_x", "argmax_y"), _single_scale
+        _alone("sample", "mxnet_roi_align", "pooled", "argmax_x", "argmax_y"), _single_scale
     ),
     "mxnet.contrib_ROIAlign": Oracle(_ALIGN, _single_scale),
     "onnx.RoiAlign": Oracle(_ALIGN, _of_onnx),
-    "onnx.RoiAlign max": Oracle(_alone("onnx_roi_align_max", "pooled"), _of_onnx),
+    "onnx.RoiAlign max": Oracle(_alone("sample", "onnx_roi_align_max", "pooled"), _of_onnx),
     "onnx.MaxRoiPool": Oracle(_POOL._replace(backward=""), _single_scale, _from_own_lowest),
     "roialign_pytorch.crop_and_resize": Oracle(_CROP._replace(fixed=_NOT_PINNED), _as_it_is),
     "tensorflow.crop_and_resize": Oracle(_CROP._replace(fixed=_NOT_PINNED), _as_it_is),
+    "tensorflow.crop_and_resize nearest": Oracle(
+        OPERATIONS["crop_and_resize nearest"]._replace(fixed={"method": "nearest"} | _NOT_PINNED),
+        _as_it_is,
+    ),
     "torchvision.roi_align": Oracle(_ALIGN, _as_it_is),
     "torchvision.roi_pool": Oracle(_POOL, _as_it_is, _from_lowest),
+    "detectron2.ROIAlign": Oracle(_ALIGN, rounded_to_maps),
+    "roialign_pytorch.RoIAlign": Oracle(
+        _CROP._replace(fixed=_NOT_PINNED, boxes=_fractions), _of_roialign_pytorch
+    ),
+    "multilevel_roi_align": Oracle(_LEVELS, with_levels_by_area),
+    "torchvision.MultiScaleRoIAlign": Oracle(_LEVELS, as_torchvision),
+    "detectron2.ROIPooler": Oracle(_LEVELS, as_detectron2),
 }
 
 
 def oracle_of(operation: str) -> Oracle:
-    """Return the oracle of a row of `OPERATIONS`."""
-    return ORACLES.get(operation, Oracle(OPERATIONS[operation], _as_it_is))
+    """Return the oracle of a row of `ROWS`."""
+    row = ROWS[operation]
+    known = ORACLES.get(operation) or ORACLES.get(row.like)
+    return known or Oracle(row, _as_it_is)
+
+
+def bin_value_of(operation: str) -> str:
+    """Return what a pooled value of a row of `ROWS` is."""
+    return oracle_of(operation).operation.bin_value
 
 
 def against_oracle(
@@ -158,35 +201,40 @@ def against_oracle(
     (str, Comparison)
         The name of each result and how it compares.
     """
-    if case.operation == "onnx.MaxRoiPool" and np.isnan(case.maps).any():
+    like = ROWS[case.operation].like or case.operation
+    if like == "onnx.MaxRoiPool" and np.isnan(case.maps).any():
         return  # a NaN starts it anew, which the oracle does not know
-    if case.operation == "mmcv.roi_align max" and 0 in case.maps.shape[2:]:
+    if like == "mmcv.roi_align max" and 0 in case.maps.shape[2:]:
         return  # mmcv reads beyond a map without cells
     oracle = oracle or oracle_of(case.operation)
     expected, terms = _expected(case, got, oracle, got.get("argmax") if argmax is None else argmax)
+    if not case.options.get("exact_gradient", True):
+        expected.pop("gradient", None)  # the original's own
     argmax_names = [name for name in expected if name.startswith("argmax") and name in got]
     for name in argmax_names:
-        if case.operation in SAMPLE_ARGMAX:
+        if f"{case.operation} argmax" in SAMPLE_ARGMAX:
             yield name, _compare_samples(case, got[name], expected, terms)
-        elif OPERATIONS[case.operation].samples == "grid" or "_" in name:
+        elif ROWS[case.operation].samples == "grid" or "_" in name:
             yield f"{name} == -1", _compare_nobody(got[name], expected[name])
         else:
             yield name, compare(got[name].astype(np.float64), expected[name], 0.0, 0)
-    if case.operation in _AVERAGES:
+    bin_value = bin_value_of(case.operation)
+    if bin_value == "average" and ROWS[case.operation].samples != "one":
         terms["pooled"] = terms["pooled"] * (length_of_sums(case) / 8)[:, None, None, None]
     if "gradient" in terms:
         terms["gradient"] = terms["gradient"] * (length_of_gradient_sums(case) / 8)
     if "box_gradient" in expected and "box_gradient" in got:
         # A slope between infinite cells has no value, and sums of it depend on what is merged.
         nothing = np.isnan(expected["box_gradient"])
-        if OPERATIONS[case.operation].samples == "points":
+        if ROWS[case.operation].samples == "points":
             nothing |= _decided_by_rounding(case, got["box_gradient"], expected["box_gradient"])
         expected["box_gradient"] = np.where(nothing, got["box_gradient"], expected["box_gradient"])
-    copies = case.operation in _COPIES
     for name in set(expected) & set(got) - set(argmax_names):
         # The bound for boxes is generous, but few samples of a rotated one can reach it.
-        by_boxes = 4 if OPERATIONS[case.operation].samples == "points" else 1
-        ulps = {"pooled": 0 if copies else 4, "gradient": 4, "box_gradient": by_boxes}[name]
+        by_boxes = 4 if ROWS[case.operation].samples == "points" else 1
+        ulps = {"pooled": 0 if bin_value == "cell" else 4, "gradient": 4, "box_gradient": by_boxes}[
+            name
+        ]
         allowed = slack(name, expected[name])
         yield name, compare(got[name], expected[name], terms[name], ulps, more=allowed)
 
@@ -200,22 +248,10 @@ def _decided_by_rounding(case: Case, got: Array, expected: Array) -> Array:
         case, maps=(~np.isfinite(case.maps)).astype(np.float64), dtype="float64", layout="NCHW",
         form="table", storage="plain", out="new",
     )  # fmt: skip
-    linear = OPERATIONS[case.operation]._replace(backward="", box_gradient="")
+    linear = ROWS[case.operation]._replace(backward="", box_gradient="")
     pooled = run(marked, reference, linear, coordinate_dtype=case.real)["pooled"]
     reads = (pooled != 0).max(axis=(1, 2, 3), initial=False)[:, None]
     return reads & ~(np.isfinite(got) & np.isfinite(expected))
-
-
-_COPIES = {name for name, one in OPERATIONS.items() if one.samples == "cells"} - {
-    "roi_average_pool", "chainer.roi_average_pooling_2d", "caffe.roi_align", "mxnet.ROIAlign",
-} | {"crop_and_resize nearest"}  # fmt: skip
-
-
-_AVERAGES = [
-    name for name, one in OPERATIONS.items()
-    if len(one.returns) == 1 and "max" not in name.lower() and one.samples != "one"
-    and name != "mxnet.ROIPooling"
-]  # fmt: skip
 
 
 def length_of_sums(case: Case) -> Array:
@@ -226,7 +262,7 @@ def length_of_sums(case: Case) -> Array:
     So many products are added one after the other, each with half a rounding: 4 roundings for the
     usual 8, and more for bins that average much of a map.
     """
-    turned = OPERATIONS[case.operation].samples == "points"
+    turned = ROWS[case.operation].samples == "points"
     cells = np.full(len(case.rois), float(turned))
     for axis, (low, high) in enumerate(((2, 4), (1, 3))):
         size = case.maps.shape[2 + axis]
@@ -246,7 +282,7 @@ def length_of_gradient_sums(case: Case) -> int:
 
     They are those of the rows, and of the columns, of a box's bins, and then those of the boxes.
     """
-    turned = OPERATIONS[case.operation].samples == "points"
+    turned = ROWS[case.operation].samples == "points"
     return max(8, (math.prod(case.size) if turned else sum(case.size)) + len(case.rois))
 
 
@@ -299,10 +335,10 @@ def _terms_of_box_gradient(case: Case) -> Array:
     upstream = np.abs(case.grad).sum(axis=(1, 2, 3))[:, None]
     sizes = np.abs(case.maps)[np.isfinite(case.maps)]
     slopes = 2 * upstream * np.max(sizes, initial=0.0)
-    if OPERATIONS[case.operation].samples == "one":
+    if ROWS[case.operation].samples == "one":
         return np.array([max(size - 1, 0) for size in case.maps.shape[2:]] * 2) * slopes
     scale = np.abs(float(case.options["spatial_scale"]))
-    if OPERATIONS[case.operation].samples != "points":
+    if ROWS[case.operation].samples != "points":
         return scale * np.tile(slopes, 4)
     with np.errstate(all="ignore"):  # the angle moves a sample by its distance from the centre
         sides = np.abs(case.rois[:, 3:] - case.rois[:, 1:3]) * scale
@@ -316,7 +352,10 @@ def _compare_nobody(got: Array, expected: Array) -> Comparison:
 
 
 def _compare_samples(case: Case, got: Array, expected: Results, terms: Results) -> Comparison:
-    """Compare indices of samples: one that is not the oracle's must have its value, rounded."""
+    """Compare indices of samples: one that is not the oracle's must have its value, rounded.
+
+    The samples are ROI align's; another maximum of samples needs those of its oracle here.
+    """
     indices, argmax = got.astype(np.int64), expected["argmax"]
     others = np.argwhere((indices != argmax) & (indices >= 0))
     values, best = np.where(argmax < 0, -1.0, 0.0), np.where(indices < 0, -1.0, 0.0)

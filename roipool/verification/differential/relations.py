@@ -1,4 +1,4 @@
-"""What must hold between calls, whatever the numbers are: no oracle, so that sizes are free."""
+"""What must hold between calls, whatever the numbers are: quick, so that sizes are free."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from roipool import _cpu
+from roipool import _cpu, reference
 from roipool._settings import NON_TEMPORAL_BYTES
 from roipool.verification.tolerance import Comparison, compare, compare_bits
 
 from .calling import Results, known_arguments, run, to_nchw
 from .case import Array, Case, dtypes
-from .operations import OPERATIONS, Operation
-from .oracle import length_of_gradient_sums, length_of_sums
+from .operations import Operation
+from .oracle import bin_value_of, length_of_gradient_sums, length_of_sums
+from .rows import PER_IMAGE, ROWS
 
 Comparisons: TypeAlias = Iterator[tuple[str, Comparison]]
 # The last argument is roipool, or an object with functions of the same names.
@@ -56,24 +57,27 @@ def _close(case: Case, got: Results, expected: Results, library: Any) -> Compari
 
 
 def _absolute(case: Case) -> Case:
-    return replace(
-        case, maps=np.nan_to_num(np.abs(case.maps), nan=0.0, posinf=0.0), grad=np.abs(case.grad),
-        out="new",
-    )  # fmt: skip
+    """Return the case of the sums of absolute terms.
+
+    A gradient that finds the maxima itself needs the maps as they are.
+    """
+    maps = np.nan_to_num(np.abs(case.maps), nan=0.0, posinf=0.0)
+    if not _is_average(case) and len(ROWS[case.operation].returns) == 1:
+        maps = case.maps
+    return replace(case, maps=maps, grad=np.abs(case.grad), out="new")
 
 
 def _is_average(case: Case) -> bool:
-    operation = OPERATIONS[case.operation]
-    return len(operation.returns) == 1 and "max" not in case.operation.lower()
+    return bin_value_of(case.operation) == "average"
 
 
 def _has_sample_argmax(case: Case) -> bool:
-    operation = OPERATIONS[case.operation]
+    operation = ROWS[case.operation]
     return operation.samples == "grid" and len(operation.returns) > 1
 
 
 def threads(case: Case, got: Results, library: Any) -> Comparisons:
-    """Any number of threads gives the same bits."""
+    """Results are bitwise identical for any number of threads."""
     others = (1, 2, 3) if case.threads != 1 else (2, 5)
     for number in others:
         library.set_num_threads(number)
@@ -106,7 +110,7 @@ def non_temporal_stores(case: Case, got: Results, library: Any) -> Comparisons:
 
 def layouts(case: Case, got: Results, library: Any) -> Comparisons:
     """The other layout gives as exact numbers, and the same maxima."""
-    others = [one for one in OPERATIONS[case.operation].layouts if one != case.layout]
+    others = [one for one in ROWS[case.operation].layouts if one != case.layout]
     for layout in others:
         for what, found in _close(case, run(replace(case, layout=layout), library), got, library):
             yield f"{what} in {layout}", found
@@ -115,7 +119,8 @@ def layouts(case: Case, got: Results, library: Any) -> Comparisons:
 def wider_type(case: Case, got: Results, library: Any) -> Comparisons:
     """Half types compute as float32 does, and round once."""
     dtype = dtypes()[case.dtype]
-    if dtype.itemsize == 2:
+    rounds_boxes = case.operation.startswith("detectron2.")  # to the type of the maps
+    if dtype.itemsize == 2 and not rounds_boxes:
         more: dict[str, Any] = {"argmax": got["argmax"]} if "argmax" in got else {}
         if more and case.layout == "NHWC":
             more["argmax"] = np.ascontiguousarray(np.moveaxis(got["argmax"], 1, -1))
@@ -161,6 +166,8 @@ def boxes_reversed(case: Case, got: Results, library: Any) -> Comparisons:
     """The order of boxes matters to nothing but the order of sums."""
     if case.form == "one array per image":
         case = replace(case, form="table")
+    if ROWS[case.operation].forms == PER_IMAGE:
+        return  # there they are in the order of the images
     found = run(replace(case, rois=case.rois[::-1], grad=case.grad[::-1]), library)
     turned = {name: array if name == "gradient" else array[::-1] for name, array in found.items()}
     gradient = turned.pop("gradient", None)
@@ -189,17 +196,18 @@ def transposes(case: Case, got: Results, library: Any) -> Comparisons:
     half = dtypes()[case.dtype].itemsize == 2
     if "gradient" not in got or half or not np.isfinite(case.maps).all():
         return
+    if not case.options.get("exact_gradient", True):
+        return  # the original's own is no derivative
     if case.options.get("extrapolation_value"):
         case = replace(case, options=case.options | {"extrapolation_value": 0.0})
         got = run(case, library)
-    absolute = _absolute(case)
-    sizes = run(absolute, library, **_argmax_of(case, got))
+    sizes = run(_absolute(case), library, **_argmax_of(case, got))
     pooled = np.where(np.isfinite(got["pooled"]), got["pooled"].astype(np.float64), 0.0)
-    pooled[np.abs(pooled) > 1e30] = 0.0  # maxima of nothing
+    pooled[(np.abs(pooled) > 1e30) | (pooled == -10000)] = 0.0  # maxima of nothing; mmcv's
     forward = np.zeros(case.maps.shape[:2])
     np.add.at(forward, case.images, _products(case.grad, pooled))
     backward = _products(case.maps, got["gradient"])
-    terms = _products(absolute.maps, sizes["gradient"])
+    terms = _products(np.abs(case.maps), sizes["gradient"])
     terms *= max(np.max(length_of_sums(case), initial=8), length_of_gradient_sums(case)) / 8
     yield (
         "pooled and gradient",
@@ -210,19 +218,24 @@ def transposes(case: Case, got: Results, library: Any) -> Comparisons:
 def differences(case: Case, got: Results, library: Any) -> Comparisons:
     """The gradient of boxes is what small steps make of the pooled values.
 
-    They are linear between kinks, where samples pass from cell to cell; there the differences to
-    both sides are not the same, and nothing is compared.
+    They are linear, or nearly so, between kinks, where samples pass from cell to cell; there the
+    differences to both sides are not the same, and nothing is compared.
     """
     exact = case.dtype == "float64" and np.isfinite(case.maps).all()
-    if not exact or "box_gradient" not in got or "boxes" in OPERATIONS[case.operation].boxes(case):
+    if not exact or "box_gradient" not in got or "boxes" in ROWS[case.operation].boxes(case):
         return
-    alone = OPERATIONS[case.operation]._replace(backward="", box_gradient="")
+    alone = ROWS[case.operation]._replace(backward="", box_gradient="")
     here = _weighted(case, library, alone, 0, 0.0)[:, None]
-    low = np.stack([_weighted(case, library, alone, column, -STEP) for column in range(4)], axis=1)
-    high = np.stack([_weighted(case, library, alone, column, STEP) for column in range(4)], axis=1)
+    columns = range(got["box_gradient"].shape[1])
+    low = np.stack([_weighted(case, library, alone, column, -STEP) for column in columns], axis=1)
+    high = np.stack([_weighted(case, library, alone, column, STEP) for column in columns], axis=1)
     sizes = np.abs(case.grad).sum(axis=(1, 2, 3)) * np.max(np.abs(case.maps), initial=0.0)
     reach = 1 + np.max(np.nan_to_num(np.abs(case.rois[:, 1:]), posinf=0.0), axis=1, initial=0.0)
     rounding = (2.0**-46 * sizes * reach / STEP)[:, None]
+    if ROWS[case.operation].samples == "points":  # which move on curves
+        rounding += (STEP * sizes * (reach * (1 + abs(case.options["spatial_scale"]))) ** 2)[
+            :, None
+        ]
     with np.errstate(invalid="ignore"):
         smooth = np.abs(high - 2 * here + low) <= rounding * STEP
         slope = (high - low) / (2 * STEP)
@@ -264,11 +277,25 @@ def pyramids(case: Case, got: Results, library: Any) -> Comparisons:
         yield from _same({"box_gradient": boxes[rows]}, own)
 
 
+def levels(case: Case, got: Results, library: Any) -> Comparisons:
+    """Boxes are on the levels of a pyramid that the oracle finds."""
+    count = len(case.rois)
+    first, size = count % 7 - 3, (224.0, 10.0, 0.3)[count % 3]
+    options = (first, first + case.maps.shape[1] % 6, size, case.size[0] % 5)
+    with np.errstate(over="ignore"):
+        boxes = case.rois.astype(case.real)
+    expected = reference.assign_levels(boxes, *options)
+    found = library.assign_levels(boxes, *options)
+    yield "levels", compare(found.astype(np.float64), expected.astype(np.float64), 0.0, 0)
+
+
 def _weighted(case: Case, library: Any, forward: Operation, column: int, step: float) -> Array:
-    """Return, for each box, its pooled values times their gradients, one coordinate moved."""
-    table = case.rois.copy()
+    """Return, for each box, its pooled values times their gradients, one number moved."""
+    given = forward.boxes(replace(case, form="table"))
+    table = given["rois"].copy()
     table[:, 1 + column] += step
-    pooled = run(replace(case, rois=table, out="new"), library, forward)["pooled"]
+    moved = forward._replace(boxes=lambda _: {**given, "rois": table})
+    pooled = run(replace(case, out="new"), library, moved)["pooled"]
     return (pooled * case.grad).sum(axis=(1, 2, 3))
 
 
@@ -296,4 +323,5 @@ RELATIONS: dict[str, Relation] = {
     "transposes": transposes,
     "differences": differences,
     "pyramids": pyramids,
+    "levels": levels,
 }

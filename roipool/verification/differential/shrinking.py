@@ -15,6 +15,7 @@ from .calling import Call, run
 from .case import STORAGES, Array, Case, dtypes
 from .checking import ORACLE, Finding, check
 from .operations import OPERATIONS
+from .rows import ROWS
 
 SECONDS = 10.0  # that shrinking may take
 
@@ -64,7 +65,7 @@ def first_failure(case: Case, subject: str, result: str, library: Any = roipool)
 def _plain_arguments(case: Case) -> Iterator[Case]:
     simplest: dict[str, Any] = {
         "storage": "plain", "out": "new", "form": "table", "threads": 1,
-        "layout": OPERATIONS[case.operation].layouts[0],
+        "layout": ROWS[case.operation].layouts[0],
     }  # fmt: skip
     yield from _replaced(case, simplest)
     for name, value in simplest.items():
@@ -209,7 +210,7 @@ def line_of(case: Case, finding: Finding) -> str:
 
     It calls the public function if the oracle answers otherwise; else it makes the comparison.
     """
-    if finding.subject == ORACLE:
+    if finding.subject == ORACLE and case.operation in OPERATIONS:  # one function, one map
         name = finding.what.split()[0]
         calls: list[Call] = []
         run(case, roipool, calls=calls)

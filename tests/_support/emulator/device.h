@@ -49,6 +49,18 @@ inline unsigned __match_any_sync(unsigned, int value) {
   exchange(mine, [&](int lane, unsigned other) { same |= unsigned(other == mine) << lane; });
   return same;
 }
+template <typename T>
+inline T __shfl_sync(unsigned, T value, int from) {
+  T result;
+  for (size_t at = 0; at < sizeof(T); at += sizeof(unsigned)) {
+    unsigned word;
+    memcpy(&word, reinterpret_cast<char*>(&value) + at, sizeof word);
+    exchange(word, [&](int lane, unsigned other) {
+      if (lane == (from & (emulator::warp_size - 1))) memcpy(reinterpret_cast<char*>(&result) + at, &other, sizeof other);
+    });
+  }
+  return result;
+}
 inline unsigned __ballot_sync(unsigned, bool vote) {
   unsigned votes = 0;
   exchange(vote, [&](int lane, unsigned other) { votes |= other << lane; });

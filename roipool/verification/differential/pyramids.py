@@ -1,0 +1,143 @@
+"""Operations on several maps, drawn as one: the rows of a case's maps, divided among the levels.
+
+So a pyramid's gradient has the shape of the case's maps, and whatever holds for one map can be
+asked of several.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from roipool import reference
+
+from .case import Array, Case, dtypes
+
+CANONICAL_SIZE, CANONICAL_LEVEL = 224.0, 4
+
+
+def heights(rows: int) -> tuple[int, ...]:
+    """Return the heights of a pyramid's maps: three, each about half as high as the one before."""
+    if rows < 3:
+        return (rows,)
+    last, middle = max(1, rows // 7), max(1, 2 * rows // 7)
+    return rows - middle - last, middle, last
+
+
+def divided(maps: Array, layout: str) -> list[Array]:
+    """Return the maps of a pyramid, each of all images."""
+    axis = _rows_axis(layout)
+    return np.split(maps, np.cumsum(heights(maps.shape[axis]))[:-1], axis)
+
+
+def joined(maps: Any, layout: str) -> Any:
+    """Return a pyramid's maps as the one that they were; anything else as it is."""
+    if isinstance(maps, Mapping):
+        maps = list(maps.values())
+    return np.concatenate(maps, _rows_axis(layout)) if isinstance(maps, list) else maps
+
+
+def _rows_axis(layout: str) -> int:
+    return 1 if layout == "NHWC" else 2
+
+
+def by_name(values: Sequence[Any]) -> dict[str, Any]:
+    """Return what there is of each map as torchvision takes it."""
+    return {str(level): one for level, one in enumerate(values)}
+
+
+# ---- Arguments
+
+
+def scales_of(case: Case) -> list[float]:
+    """Return the scale of each map: half of the one before."""
+    count = len(heights(case.maps.shape[2]))
+    return [case.options["spatial_scale"] / 2**level for level in range(count)]
+
+
+def given_levels(case: Case) -> NDArray[np.int64]:
+    """Return some level for each box, which depends on nothing but the box."""
+    count = len(heights(case.maps.shape[2]))
+    with np.errstate(all="ignore"):
+        place = np.floor(np.abs(7.3 * case.rois[:, 1] + 1.9 * case.rois[:, 4])) % count
+    return np.nan_to_num(place).astype(np.int64)
+
+
+def tables_of_images(case: Case) -> list[Array]:
+    """Return the boxes of each image, without its number."""
+    return [case.rois[case.images == n, 1:] for n in range(len(case.maps))]
+
+
+def picture_of(case: Case) -> tuple[int, int]:
+    """Return the height and width of pictures for which the first map's scale is the case's."""
+    first, *_ = heights(case.maps.shape[2])
+    return max(1, round(first / case.options["spatial_scale"])), 9
+
+
+# ---- What the oracle is asked: levels and scales, as each system defines them
+
+
+def with_levels_by_area(case: Case) -> Case:
+    """Return a case with the levels of `multilevel_roi_align`."""
+    scales = scales_of(case)
+    if not case.options["by_size"]:
+        return _with(case, scales, given_levels(case))
+    first = -round(math.log2(scales[0]))
+    with np.errstate(over="ignore"):
+        boxes = case.rois[:, 1:].astype(case.real)
+    last = first + len(scales) - 1
+    return _with(case, scales, reference.assign_levels(boxes, first, last))
+
+
+def as_torchvision(case: Case) -> Case:
+    """Return a case with the scales and levels of torchvision's pooler."""
+    picture, _ = picture_of(case)
+    every = heights(case.maps.shape[2])
+    scales = [2.0 ** round(math.log2(height / picture)) for height in every]
+    size, level = case.options["canonical_scale"], case.options["canonical_level"]
+    levels = _by_logarithm(case, scales, size, level, to_level=1e-6)
+    return _with(case, scales, levels, aligned=False)
+
+
+def as_detectron2(case: Case) -> Case:
+    """Return a case with the levels of detectron2's pooler, and its boxes, rounded."""
+    scales = scales_of(case)
+    size, level = case.options["canonical_box_size"], case.options["canonical_level"]
+    levels = _by_logarithm(case, scales, size, level, to_ratio=1e-8)
+    aligned = case.options["pooler_type"] == "ROIAlignV2"
+    return _with(rounded_to_maps(case), scales, levels, aligned=aligned)
+
+
+def rounded_to_maps(case: Case) -> Case:
+    """Return a case whose boxes are rounded to the maps' type."""
+    table = case.rois.copy()
+    with np.errstate(over="ignore"):
+        table[:, 1:] = table[:, 1:].astype(dtypes()[case.dtype])
+    return replace(case, rois=table)
+
+
+def _with(case: Case, scales: list[float], levels: Array, **more: Any) -> Case:
+    options = {**case.options, "spatial_scales": scales, "levels": levels, **more}
+    return replace(case, options=options)
+
+
+def _by_logarithm(
+    case: Case, scales: list[float], size: float, level: int, to_ratio: float = 0.0,
+    to_level: float = 0.0,
+) -> Array:  # fmt: skip
+    """Return floor(level + log2(side / size)) less the first level; -1 where it has no value."""
+    if len(scales) == 1:
+        return np.zeros(len(case.rois), np.int64)
+    first, last = (-round(math.log2(scales[end])) for end in (0, -1))
+    real = case.real
+    with np.errstate(all="ignore"):
+        x1, y1, x2, y2 = case.rois[:, 1:].astype(real).T
+        ratio = np.sqrt((x2 - x1) * (y2 - y1)) / real(size) + real(to_ratio)
+        found = np.floor(np.log2(ratio) + real(level) + real(to_level))
+        place = np.minimum(np.maximum(found, real(first)), real(last)) - real(first)
+    return np.where(np.isnan(found), -1, np.nan_to_num(place)).astype(np.int64)

@@ -1,0 +1,33 @@
+"""What is public: functions, and methods of classes, by their names below roipool."""
+
+from __future__ import annotations
+
+import inspect
+import pkgutil
+from collections.abc import Iterator
+from typing import Any
+
+import roipool
+
+
+def public_functions() -> set[str]:
+    """Return the functions of roipool and roipool.compat; not of the oracle, roipool.reference."""
+    systems = [module.name for module in pkgutil.iter_modules(roipool.compat.__path__)]
+    found = {
+        name for name in roipool.__all__ if inspect.isfunction(inspect.unwrap(vars(roipool)[name]))
+    }
+    for system in systems:
+        if not system.startswith("_"):
+            found.update(f"compat.{system}.{name}" for name in _of(getattr(roipool.compat, system)))
+    return found
+
+
+def _of(module: Any) -> Iterator[str]:
+    for name, value in vars(module).items():
+        if name.startswith("_") or getattr(value, "__module__", None) != module.__name__:
+            continue
+        if inspect.isclass(value):
+            yield from (f"{name}.{method}" for method in ("forward", "backward")
+                        if hasattr(value, method))  # fmt: skip
+        elif inspect.isfunction(inspect.unwrap(value)):
+            yield name

@@ -1,0 +1,383 @@
+"""What no argument may be: an error that names it, before anything is written."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import numpy as np
+import pytest
+from _support.catalogue import Array
+from _support.run_python import ONLY_ARRAYS, run_python
+from _support.valid_calls import (
+    ARGMAX,
+    BOXES,
+    CALLS,
+    FEATURES,
+    GRAD,
+    IMAGES,
+    ROIS,
+    SAMPLES,
+    filled_out,
+    read_only,
+)
+
+import roipool
+
+nan, inf = float("nan"), float("inf")
+
+# ---- Bad values: for every argument, what each operation that has it must refuse
+
+# Of Microsoft's compiler, and on Apple's processors, a long double is a double.
+LONG_DOUBLES = (
+    [(FEATURES.astype(np.longdouble), TypeError)] if np.finfo(np.longdouble).bits > 64 else []
+)
+NOT_MAPS = [
+    (FEATURES.tolist(), TypeError),
+    (None, TypeError),
+    (np.float32(1), TypeError),
+    (FEATURES.astype(np.int64), TypeError),
+    (FEATURES > 0, TypeError),
+    (FEATURES.astype(np.uint8), TypeError),
+    (FEATURES.astype(np.complex64), TypeError),
+    *LONG_DOUBLES,
+    (FEATURES.astype(object), TypeError),
+    (FEATURES[0], ValueError),
+    (FEATURES[None], ValueError),
+    (FEATURES.ravel(), ValueError),
+]
+NOT_SIZES = [
+    (0, ValueError),
+    (-1, ValueError),
+    ((2, 0), ValueError),
+    ((2,), ValueError),
+    ((2, 2, 2), ValueError),
+    ((), ValueError),
+    (2**31, ValueError),
+    (2**70, ValueError),
+    (2.0, TypeError),
+    ((2, 2.5), TypeError),
+    ("2", TypeError),
+    (None, TypeError),
+]
+NOT_REAL = [
+    ("1", TypeError),
+    (None, TypeError),
+    (1j, TypeError),
+    ([1.0], TypeError),
+    (np.array([1.0]), TypeError),
+    (np.array("a"), TypeError),
+]
+NOT_FLAGS = [(1, TypeError), (None, TypeError), ("True", TypeError)]
+NOT_SHAPES = [
+    ((2, 3, 6), ValueError),
+    ((2, 3, 6, 7, 1), ValueError),
+    ((2, 3, -6, 7), ValueError),
+    ((2, 3, 6, 2**31), ValueError),
+    ((2, 3, 6.0, 7), TypeError),
+    (("2", "3", "6", "7"), TypeError),
+    (6, TypeError),
+    (None, TypeError),
+]
+
+BAD: dict[str, list[tuple[Any, type[Exception]]]] = {
+    "features": NOT_MAPS,
+    "grad_output": [
+        *NOT_MAPS,
+        (GRAD[:2], ValueError),
+        (GRAD[:, :2], ValueError),
+        (GRAD[:, :, :0], ValueError),
+    ],
+    "boxes": [
+        (None, TypeError),
+        (BOXES > 0, TypeError),
+        (BOXES.astype(object), TypeError),
+        (BOXES[0], ValueError),
+        (ROIS, ValueError),
+        ([[0, 1, 1, 2], [0, 1]], ValueError),
+    ],
+    "box_indices": [
+        (None, TypeError),
+        (IMAGES > 0, TypeError),
+        (IMAGES[:2], ValueError),
+        (IMAGES[:, None], ValueError),
+        (0, ValueError),
+        ([0, 1, 2], ValueError),
+        ([0, 1, -1], ValueError),
+        ([0, 1, 0.5], ValueError),
+        ([0, 1, nan], ValueError),
+    ],
+    "output_size": NOT_SIZES,
+    "crop_size": NOT_SIZES,
+    "spatial_scale": [*NOT_REAL, (nan, ValueError), (inf, ValueError), (10**400, ValueError)],
+    "extrapolation_value": [*NOT_REAL, (10**400, ValueError)],
+    "sampling_ratio": [
+        (-1, ValueError),
+        ((2, -1), ValueError),
+        (2**15 + 1, ValueError),
+        (2**70, ValueError),
+        ((2,), ValueError),
+        (1.5, TypeError),
+        ("2", TypeError),
+        (None, TypeError),
+    ],
+    "aligned": NOT_FLAGS,
+    "clockwise": NOT_FLAGS,
+    "return_argmax": NOT_FLAGS,
+    "layout": [("CHWN", ValueError), ("nchw", ValueError), (None, TypeError), (1, TypeError)],
+    "mode": [
+        ("sum", ValueError),
+        ("", ValueError),
+        (np.array(["avg", "max"]), (TypeError, ValueError)),
+    ],
+    "method": [("cubic", ValueError), ("", ValueError)],
+    "angle_unit": [("turns", ValueError), ("", ValueError), (None, (TypeError, ValueError))],
+    "input_shape": NOT_SHAPES,
+    "out": [
+        ([0.0], TypeError),
+        (0, TypeError),
+        ("shape", ValueError),
+        ("dtype", TypeError),
+        ("integers", TypeError),
+        ("read-only", ValueError),
+    ],
+}  # fmt: skip
+BAD_ARGMAX: dict[str, list[tuple[Any, type[Exception]]]] = {
+    "roi_pool_backward": [
+        (None, TypeError),
+        (ARGMAX.tolist(), TypeError),
+        (ARGMAX.astype(np.float32), TypeError),
+        (ARGMAX[:2], ValueError),
+        (np.full_like(ARGMAX, 42), ValueError),
+        (np.full_like(ARGMAX, -2), ValueError),
+        (np.full(ARGMAX.shape, 2**40), ValueError),
+        (np.full(ARGMAX.shape, 2**64 - 1, np.uint64), ValueError),
+    ],
+    "roi_align_backward max": [
+        (None, TypeError),
+        (SAMPLES.astype(np.float32), TypeError),
+        (SAMPLES[:, :2], ValueError),
+        (np.full_like(SAMPLES, -2), ValueError),
+        (np.full_like(SAMPLES, 10**6), ValueError),
+        (np.full(SAMPLES.shape, 2**31), ValueError),
+    ],
+    "roi_align_backward": [(SAMPLES, ValueError)],
+}
+
+# Of operations on several maps, where an argument of that name is another. Of a wrong number of
+# maps the error names the scales.
+BAD_OF_PYRAMIDS: dict[str, list[tuple[Any, type[Exception]]]] = {
+    "features": [
+        *(([FEATURES, value], error) for value, error in NOT_MAPS),
+        ([], ValueError),
+        (None, TypeError),
+        (5, TypeError),
+        ([FEATURES, FEATURES.astype(np.float64)], TypeError),
+        ([FEATURES, FEATURES[:1]], ValueError),
+        ([FEATURES, FEATURES[:, :2]], ValueError),
+    ],
+    "input_shapes": [
+        *(([FEATURES.shape, value], error) for value, error in NOT_SHAPES),
+        ([], ValueError),
+        (None, TypeError),
+        (5, TypeError),
+        ([FEATURES.shape, (2, 2, 6, 7)], ValueError),
+    ],
+    "levels": [
+        ([0, 1], ValueError),
+        ([[0, 1, 0]], ValueError),
+        (0, ValueError),
+        ([0, 1, 2], ValueError),
+        ([0, 1, -1], ValueError),
+        ([0.0, 1.0, 0.0], TypeError),
+        ([True, False, True], TypeError),
+        ("abc", TypeError),
+    ],
+    "spatial_scales": [
+        *(((1.0, value), error) for value, error in NOT_REAL),
+        ((1.0, nan), ValueError),
+        ((1.0,), ValueError),
+        ((1.0, 0.5, 0.25), ValueError),
+        ((), ValueError),
+        (1.0, TypeError),
+        (None, TypeError),
+    ],
+}
+
+
+def bad_boxes(table: Array) -> list[tuple[Any, type[Exception]]]:
+    """Return what is not in any form of these boxes: (K, 5), with an angle (K, 6)."""
+    alone = table[:, 1:]
+    return [
+        (None, TypeError),
+        ("abc", TypeError),
+        (table > 0, TypeError),
+        (table.astype(object), TypeError),
+        (table.astype(np.complex128), TypeError),
+        (table[0], ValueError),
+        (table[None], ValueError),
+        (table[:, :3], ValueError),
+        (np.zeros((3, table.shape[1] + 1)), ValueError),
+        (np.zeros((2, 0)), ValueError),
+        ([[0, 1, 1, 2, 2], [0, 1]], ValueError),
+        ([[[0, 1], [2]], [[1, 2, 3, 4]]], ValueError),
+        ([alone], ValueError),
+        ([alone] * 3, ValueError),
+        ([table, table], ValueError),
+        ([alone, "ab"], TypeError),
+        (5, ValueError),
+    ]
+
+
+def bad_values(name: str, argument: str) -> list[tuple[Any, type[Exception]]]:
+    """Return what an argument of a call must not be."""
+    function, arguments = CALLS[name]
+    if argument == "rois":
+        return bad_boxes(arguments["rois"])
+    takes_pyramid = "spatial_scales" in inspect.signature(function).parameters
+    if takes_pyramid and argument in BAD_OF_PYRAMIDS:
+        return BAD_OF_PYRAMIDS[argument]
+    return BAD.get(argument, [])
+
+
+ROWS = [
+    (name, argument, value, error)
+    for name, (function, _) in CALLS.items()
+    for argument in inspect.signature(function).parameters
+    for value, error in bad_values(name, argument)
+] + [(name, "argmax", value, error) for name, rows in BAD_ARGMAX.items() for value, error in rows]
+
+
+def brief(value: Any) -> str:
+    """Name a value in a test's id."""
+    if isinstance(value, np.ndarray):
+        return f"array{value.shape}{value.dtype}".replace(" ", "")
+    if isinstance(value, type):
+        return value.__name__
+    return value if isinstance(value, str) else repr(value)[:24]
+
+
+@pytest.mark.parametrize(("name", "argument", "value", "error"), ROWS, ids=brief)
+def test_bad_values_are_refused(name: str, argument: str, value: Any, error: Any) -> None:
+    function, arguments = CALLS[name]
+    out = filled_out(function, arguments)
+    given = dict(arguments)
+    if out is not None:
+        given["out"] = out
+    if argument == "out" and isinstance(value, str):
+        kinds = {
+            "shape": out[:1], "dtype": out.astype(np.float64), "integers": out.astype(np.int32),
+            "read-only": read_only(out),
+        }  # fmt: skip
+        value = out = kinds[value]
+    given[argument] = value
+    untouched = None if out is None else out.copy()
+    with pytest.raises(error, match=rf"\b{argument}\b"):
+        function(**given)
+    if out is not None:
+        np.testing.assert_array_equal(out, untouched)
+
+
+def test_every_argument_has_bad_values() -> None:
+    named = {argument for _, argument, _, _ in ROWS} | {"batch_indices"}
+    for function, _ in CALLS.values():
+        assert set(inspect.signature(function).parameters) <= named
+
+
+@pytest.mark.parametrize("name", [name for name, (_, call) in CALLS.items() if "rois" in call])
+class TestBatchIndices:
+    """The image of a box, in a column of its own or in an argument."""
+
+    @pytest.mark.parametrize("index", [0.5, -1, 2, nan, inf, -inf, 1e30])
+    def test_bad_index_names_its_row(self, name: str, index: float) -> None:
+        function, arguments = CALLS[name]
+        rois = arguments["rois"].copy()
+        rois[1, 0] = index
+        with pytest.raises(ValueError, match=r"rois\[1, 0\] is .*whole numbers"):
+            function(**{**arguments, "rois": rois})
+        with pytest.raises(ValueError, match=r"batch_indices\[1\] is .*whole numbers"):
+            function(**{**arguments, "rois": rois[:, 1:], "batch_indices": rois[:, 0]})
+
+    def test_four_columns_need_indices(self, name: str) -> None:
+        function, arguments = CALLS[name]
+        with pytest.raises(ValueError, match="batch_indices"):
+            function(**{**arguments, "rois": arguments["rois"][:, 1:]})
+
+    def test_indices_that_do_not_fit(self, name: str) -> None:
+        function, arguments = CALLS[name]
+        table = arguments["rois"]
+        alone = table[:, 1:]
+        for rois, indices in [
+            (table, IMAGES),
+            ([alone[:2], alone[2:]], IMAGES),
+            (alone, IMAGES[:2]),
+            (alone, IMAGES[:, None]),
+            (alone, 0),
+        ]:
+            with pytest.raises(ValueError, match="batch_indices"):
+                function(**{**arguments, "rois": rois, "batch_indices": indices})
+
+    @pytest.mark.parametrize("indices", ["abc", [True, False, True], [1j, 0, 0]], ids=repr)
+    def test_indices_of_another_kind(self, name: str, indices: Any) -> None:
+        function, arguments = CALLS[name]
+        alone = arguments["rois"][:, 1:]
+        with pytest.raises(TypeError, match="batch_indices"):
+            function(**{**arguments, "rois": alone, "batch_indices": indices})
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.uint8, np.bool_])
+def test_integer_features_name_the_fix(kind: type) -> None:
+    with pytest.raises(TypeError, match=r"features\.astype\(np\.float32\)"):
+        roipool.roi_pool(FEATURES.astype(kind), ROIS, 2)
+
+
+def test_average_has_no_argmax() -> None:
+    with pytest.raises(ValueError, match="return_argmax"):
+        roipool.roi_align(FEATURES, ROIS, 2, return_argmax=True)
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, (_, call) in CALLS.items() if {"features", "grad_output"} <= set(call)]
+)
+def test_gradient_and_features_of_two_types(name: str) -> None:
+    function, arguments = CALLS[name]
+    with pytest.raises(TypeError, match=r"grad_output.*features"):
+        function(**{**arguments, "grad_output": GRAD.astype(np.float64)})
+
+
+def test_more_boxes_than_images() -> None:
+    with pytest.raises(ValueError, match=r"rois\[0, 0\]"):
+        roipool.roi_pool(FEATURES[:0], ROIS, 2)
+
+
+class Foreign:
+    """An array of another library, which converts itself on request."""
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Array:
+        return FEATURES
+
+
+def test_arrays_of_other_libraries_are_refused() -> None:
+    with pytest.raises(TypeError, match=r"features must be .*Foreign"):
+        roipool.roi_align(Foreign(), ROIS, 2)
+
+
+def test_mixed_kinds_of_arrays_are_refused() -> None:
+    code = """
+        import cupy, roipool
+        import numpy as np
+        on_gpu, rois, grad = cupy.ndarray(), np.ones((2, 5)), np.ones((2, 1, 2, 2))
+        for call in (
+            lambda: roipool.roi_align(on_gpu, rois, 2),
+            lambda: roipool.roi_pool_backward(grad, on_gpu, rois, (1, 1, 4, 4)),
+        ):
+            try:
+                call()
+            except TypeError as error:
+                print(error)
+    """
+    done = run_python(code, modules={"cupy": ONLY_ARRAYS})
+    assert done.stderr == ""
+    first, second = done.stdout.splitlines()
+    assert "features is on the GPU, rois is not" in first
+    assert "argmax is on the GPU, grad_output, rois is not" in second
