@@ -190,8 +190,7 @@ class Call:
         regions = check.regions(arrays[form.boxes], arrays[form.indices], images, dtype, form)
         size = check.size_pair(form.size, output_size)
         pooling = Pooling(definition, size, layout, empty_value, rules)
-        if definition.name in POINTWISE:
-            check_sizes("features", maps.shape, form.size, pooling)
+        check_sizes("features", maps.shape, form.size, pooling)
         return maps, regions, pooling
 
     def checked_backward(
@@ -205,8 +204,7 @@ class Call:
         regions = check.regions(arrays[form.boxes], arrays[form.indices], images, dtype, form)
         size = check.grad_output("grad_output", gradient, len(regions.boxes), shape, layout)
         pooling = Pooling(definition, size, layout, rules=rules)
-        if definition.name in POINTWISE:
-            check_sizes("input_shape", shape, "grad_output", pooling)
+        check_sizes("input_shape", shape, "grad_output", pooling)
         return gradient, regions, pooling, shape
 
     def checked_backward_boxes(
@@ -221,8 +219,7 @@ class Call:
         regions = check.regions(arrays[form.boxes], arrays[form.indices], images, dtype, form)
         size = check.grad_output("grad_output", gradient, len(regions.boxes), maps.shape, layout)
         pooling = Pooling(definition, size, layout)
-        if definition.name in POINTWISE:
-            check_sizes("features", maps.shape, "grad_output", pooling)
+        check_sizes("features", maps.shape, "grad_output", pooling)
         return gradient, [maps], regions, pooling
 
     # ---- What the engine computes
@@ -352,7 +349,9 @@ class Call:
 
 
 def check_sizes(name: str, shape: Sequence[int], bins: str, pooling: Pooling) -> None:
-    """Check that 32 bits number the cells and the bins, as a pointwise definition needs."""
+    """Check that 32 bits number the cells and the bins, if the definition is pointwise."""
+    if pooling.definition.name not in POINTWISE:
+        return
     limit = np.iinfo(np.int32).max
     extent = height_width(shape, pooling.layout)
     for what, sizes, units in ((name, extent, "cells"), (bins, pooling.output_size, "bins")):

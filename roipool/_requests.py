@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from roipool import _arguments as check
-from roipool._definitions import OPS, POINTWISE, PYRAMID_OPS, Op, Variant
+from roipool._definitions import OPS, PYRAMID_OPS, Op, Variant
 from roipool._layout import Shape4
 from roipool._pooling import MaxRules, Pooling, check_sizes
 from roipool.ops import multilevel_roi_align as multilevel
@@ -103,8 +103,7 @@ class RequestsOf:
         has_filling = op.filling is not None and op.filling in given
         filling = check.any_float(str(op.filling), given[str(op.filling)]) if has_filling else 0.0
         pooling = Pooling(definition, size, layout, filling, self._rules, scales)
-        if definition.name in POINTWISE:
-            check_sizes("features", shape, op.size, pooling)
+        check_sizes("features", shape, op.size, pooling)
         moves = definition.name in self._by_boxes
         return Request(op.forward, op.columns, moves, pooling)
 

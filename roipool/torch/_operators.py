@@ -21,7 +21,7 @@ from torch.autograd import forward_ad
 from roipool import _arguments as check
 from roipool._arguments import Regions
 from roipool._arrays import LIBRARY_OF
-from roipool._definitions import OPS, POINTWISE, Op
+from roipool._definitions import OPS, Op
 from roipool._layout import Layout
 from roipool._pooling import MaxRules, Pooling, check_sizes
 from roipool._requests import is_named, numpy_functions
@@ -268,8 +268,7 @@ class Family:
         return self.regions(bridge.array(_no_half(boxes)), numbers, images, dtype)
 
     def _check_sizes(self, shape: Sequence[int], pooling: Pooling) -> None:
-        if pooling.definition.name in POINTWISE:
-            check_sizes("features", tuple(shape), self.op.size, pooling._replace(layout="NCHW"))
+        check_sizes("features", tuple(shape), self.op.size, pooling._replace(layout="NCHW"))
 
     def argmax_dtype(self, shape: Sequence[int]) -> torch.dtype:
         """Return the dtype of the argmax of maps of a shape."""

@@ -185,6 +185,12 @@ def test_errors(call: Any, error: type[Exception], message: str) -> None:
         call()
 
 
+def test_boxes_along_the_axes_have_maps_of_any_number_of_cells() -> None:
+    shapes = [(1, 0, 2**16, 2**16)] * 4
+    grads = pooler().backward(np.ones((0, 0, 1, 1)), shapes, [np.zeros((0, 4))])
+    assert [grad.shape for grad in grads] == shapes
+
+
 @pytest.mark.parametrize("bins", [1, 3000])
 def test_a_gradient_of_other_bins_is_refused(bins: int) -> None:
     """It was once read as if it had the pooler's own: beyond its end."""
