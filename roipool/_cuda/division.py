@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -68,7 +67,6 @@ class Limits(NamedTuple):
     shared_bytes: int = SHARED_BYTES  # plans beyond are in scratch memory
 
 
-@lru_cache(maxsize=4096)
 def rounded_up(boxes: int) -> int:
     """Return a number of boxes to launch for: few numbers are, so that launches are found cached.
 
