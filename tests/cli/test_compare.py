@@ -173,6 +173,7 @@ def test_json_in_place_of_tables(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("image", [None, "map.npy"])
+@pytest.mark.thorough
 def test_figure(image: str | None, capsys: pytest.CaptureFixture[str]) -> None:
     save_map()
     for name in ("figure.png", "figure.pdf", "figure.SVG"):

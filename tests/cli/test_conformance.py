@@ -78,6 +78,7 @@ def test_right(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert [path.name for path in folder.glob(".roipool*")] == []
 
 
+@pytest.mark.thorough
 def test_a_crash_is_an_answer(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert verify("dies", "--junit", "found.xml") == 1
     told = capsys.readouterr().out

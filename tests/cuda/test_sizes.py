@@ -120,6 +120,7 @@ def test_many_bins_on_narrow_maps(gpu: Backend) -> None:
 
 
 @every_form(0, ("float32", "float64"))
+@pytest.mark.thorough
 def test_sums_are_the_same_however_work_is_divided(gpu: Backend, dtype: Any, layout: str) -> None:
     # Up to four channels to a thread, of which tiles have too few for all threads.
     rng = np.random.default_rng(18)
