@@ -228,6 +228,7 @@ def ask(name: str, python: str, *arguments: str) -> int:
 
 
 @pytest.mark.parametrize("name", ["torchvision", "tensorflow", "paddle", "onnxruntime"])
+@pytest.mark.thorough
 def test_programs(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Boxes come unsorted, maps in either layout: what is sent and what comes back is the same."""
     rois = np.array([[1, 1, 1, 7, 7], [0, 2, 1, 6, 9], [1, -2, -2, 4, 3], [0, 3, 3, 5, 4]])

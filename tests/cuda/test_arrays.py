@@ -348,6 +348,7 @@ def results(found: Any) -> tuple[Any, ...]:
     return tuple(found) if isinstance(found, (tuple, list)) else (found,)
 
 
+@pytest.mark.thorough
 def test_graphs_keep_their_memory() -> None:
     if (missing := emulator.why_not()) is not None:
         pytest.skip(missing)

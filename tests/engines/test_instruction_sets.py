@@ -94,6 +94,7 @@ def averages(case: Case, maps: Array, grad: Array, layout: str) -> dict[str, Arr
 @every_dtype
 @pytest.mark.parametrize("case", FINITE, ids=str)
 @every_set
+@pytest.mark.thorough
 def test_averages_are_within_rounding(name: str, case: Case, dtype: Any, layout: str) -> None:
     maps, grad = (
         in_layout(values.astype(dtype), layout) for values in (case.features(), case.gradient())

@@ -233,7 +233,6 @@ def _end_one_worker(worker_pid: int) -> None:
     os.kill(worker_pid, signal.SIGKILL)
 
 
-@pytest.mark.thorough
 def test_a_worker_that_dies_loses_nothing() -> None:
     distributed = pytest.importorskip("distributed")
     given = arguments(OPS["roi_align"], "avg")
@@ -272,7 +271,6 @@ def test_the_table_in_the_documentation_is_what_tests_show() -> None:
     assert "untested" not in written("dask")
 
 
-@pytest.mark.thorough
 def test_the_example_runs() -> None:
     pytest.importorskip("distributed")
     pytest.importorskip("zarr")
