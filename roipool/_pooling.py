@@ -15,7 +15,7 @@ from roipool import _arguments as check
 from roipool._arguments import CORNERS, BoxForm, Regions
 from roipool._arrays import NUMPY, Array, Library, common_library
 from roipool._definitions import POINTWISE, Definition
-from roipool._layout import Layout, Shape4, cells, height_width
+from roipool._layout import Layout, Shape4, cells, height_width, nchw_view, nhwc_view
 
 
 class MaxRules(NamedTuple):
@@ -149,13 +149,13 @@ class Call:
         one.
     """
 
-    __slots__ = ("_arrays", "_device", "_form", "engine", "library")
+    __slots__ = ("_arrays", "_device", "_form", "_is_turned", "engine", "library")
 
     engine: Engine
     library: Library
 
     def __init__(self, form: BoxForm = CORNERS, /, **arrays: Any) -> None:
-        self._arrays, self._form = arrays, form
+        self._arrays, self._form, self._is_turned = arrays, form, False
         self.library, array = NUMPY, None
         for value in arrays.values():  # here, for the sake of small calls on NumPy arrays
             if type(value) is not np.ndarray and value is not None:
@@ -228,6 +228,8 @@ class Call:
         """Average forward."""
         count, size, layout = len(regions.boxes), pooling.output_size, pooling.layout
         shape = pooled_shape(features[0].shape, count, size, layout)
+        if self._device is not None:
+            features, pooling = self._in_order(features, pooling)
         result = self._result(shape, features[0].dtype)
         if features[0].size == 0:
             features, regions = self._one_of_alike(features, regions)
@@ -238,6 +240,8 @@ class Call:
         self, grad_output: Array, regions: Regions, pooling: Pooling, input_shape: Shape4
     ) -> Array:
         """Average backward."""
+        if self._device is not None:
+            (grad_output,), pooling = self._in_order([grad_output], pooling)
         result = self._result(input_shape, grad_output.dtype)
         self.engine.average_backward(grad_output, regions, pooling, [result])
         return self._filled(result)
@@ -250,14 +254,19 @@ class Call:
         input_shapes: Sequence[Shape4],
     ) -> list[Array]:
         """Average backward with respect to each map of a pyramid."""
-        results = [self.library.empty(shape, grad_output.dtype) for shape in input_shapes]
+        if self._device is not None:
+            (grad_output,), pooling = self._in_order([grad_output], pooling)
+        results = [self._result(shape, grad_output.dtype) for shape in input_shapes]
         self.engine.average_backward(grad_output, regions, pooling, results)
-        return results
+        return [self._filled(result) for result in results]
 
     def average_backward_boxes(
         self, grad_output: Array, features: Sequence[Array], regions: Regions, pooling: Pooling
     ) -> Array:
         """Average backward with respect to the boxes."""
+        if self._device is not None:
+            features, pooling = self._in_order(features, pooling)
+            grad_output = self._in_that_order(grad_output)
         return self.engine.average_backward_boxes(grad_output, features, regions, pooling)
 
     def maximum(
@@ -266,12 +275,16 @@ class Call:
         """Maximum forward: pooled values, and the argmax, or None without `return_argmax`."""
         count, size, layout = len(regions.boxes), pooling.output_size, pooling.layout
         shape = pooled_shape(features.shape, count, size, layout)
+        if self._device is not None:
+            (features,), pooling = self._in_order([features], pooling)
         result = self._result(shape, features.dtype)
         if features.size == 0:
             (features,), regions = self._one_of_alike([features], regions)
         argmax = self.engine.maximum(
             features, regions, pooling, result, return_argmax=return_argmax
         )
+        if self._is_turned and argmax is not None:
+            argmax = nchw_view(argmax)
         return self._filled(result), argmax
 
     def maximum_backward(
@@ -285,6 +298,9 @@ class Call:
         """Maximum backward: each gradient goes to the cells of its sample, with their weights."""
         limit = cells(input_shape, pooling.layout) if pooling.rules.argmax_is_cell else None
         indices = check.argmax(self.library, argmax, grad_output.shape, limit)
+        if self._device is not None:
+            (grad_output,), pooling = self._in_order([grad_output], pooling)
+            indices = self._in_that_order(indices)
         result = self._result(input_shape, grad_output.dtype)
         self.engine.maximum_backward(grad_output, indices, regions, pooling, result)
         return self._filled(result)
@@ -301,15 +317,47 @@ class Call:
         """Maximum backward where argmax names cells: each gets the whole gradient."""
         limit = cells(input_shape, layout)
         chosen = check.argmax(self.library, argmax, grad_output.shape, limit)
+        if self._device is not None:
+            request = Pooling(Definition("roi_pool"), (1, 1), layout)  # for its layout's sake
+            (grad_output,), request = self._in_order([grad_output], request)
+            chosen, layout = self._in_that_order(chosen), request.layout
         result = self._result(input_shape, grad_output.dtype)
         self.engine.unpool(grad_output, chosen, batch_indices, layout, result)
         return self._filled(result)
+
+    def _in_order(self, maps: Sequence[Array], pooling: Pooling) -> tuple[Sequence[Array], Pooling]:
+        """Return maps on a GPU in C order, and the request for them.
+
+        NCHW maps that all lie in memory as NHWC are turned: views that are NHWC, so that results
+        are so in memory, too, and turned back. Any others that are not in C order are copied.
+        """
+        self._is_turned = False
+        for one in maps:
+            if not one.flags.c_contiguous:
+                break
+        else:
+            return maps, pooling
+        if pooling.layout == "NCHW":
+            views = [nhwc_view(one) for one in maps]
+            self._is_turned = all(view.flags.c_contiguous for view in views)
+            if self._is_turned:
+                return views, pooling._replace(layout="NHWC")
+        return [self._in_that_order(one) for one in maps], pooling
+
+    def _in_that_order(self, array: Array) -> Array:
+        """Return an array of pooled values on a GPU as engines read it beside those maps."""
+        view = nhwc_view(array) if self._is_turned else array
+        in_order: Array = self.library.xp().ascontiguousarray(view)
+        return in_order
 
     def _result(self, shape: Shape4, dtype: np.dtype[Any]) -> Array:
         """Return what the engine fills: the caller's `out`, or a new array if it cannot be that."""
         filled = None
         if self._arrays.get("out") is not None:
             filled = check.output(self.library, shape, dtype, **self._arrays)
+        if self._is_turned:
+            images, channels, *size = shape
+            return self.library.empty((images, *size, channels), dtype)
         return self.library.empty(shape, dtype) if filled is None else filled
 
     def _one_of_alike(
@@ -324,6 +372,8 @@ class Call:
 
     def _filled(self, result: Array) -> Array:
         """Return the caller's `out`, filled, or the result where there is none."""
+        if self._is_turned:
+            result = nchw_view(result)
         out = self._arrays.get("out")
         if out is None or out is result:
             return result
@@ -344,7 +394,7 @@ class Call:
         """Return the indices of the samples nearest to y and x; -1 where there is none."""
         real = regions.boxes.dtype
         with np.errstate(over="ignore"):  # beyond the type: infinite, and at no sample
-            y, x = (self.library.contiguous(array, real) for array in (y, x))
+            y, x = (self.library.converted(array, real) for array in (y, x))
         return self.engine.argmax_at(y, x, regions, pooling, input_shape)
 
 

@@ -47,8 +47,12 @@ class Library(Protocol):
     def plain(self, array: Any) -> Any:
         """Return an array as its library's own type, which a subclass cannot misrepresent."""
 
-    def contiguous(self, array: Any, dtype: np.dtype[Any]) -> Any:
-        """Return an array in C order at an aligned address: the same one where it is so already."""
+    def converted(self, array: Any, dtype: np.dtype[Any]) -> Any:
+        """Return an array in a dtype, the same one where it is so already.
+
+        On a host it is in C order at an aligned address; on a GPU its strides may be any, because
+        only a call knows in which order they would do without a copy: ``Call._in_order``.
+        """
 
     def table(self, array: Any, dtype: np.dtype[Any]) -> Any:
         """Return rows of numbers as engines read them, never the caller's own memory on a host."""

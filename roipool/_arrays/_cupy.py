@@ -79,11 +79,9 @@ def plain(array: Any) -> Any:
     return array
 
 
-def contiguous(array: Any, dtype: np.dtype[Any]) -> Any:
-    """Return an array in C order: the same one where it is so already."""
-    if array.dtype == dtype and array.flags.c_contiguous:
-        return array
-    return xp().ascontiguousarray(array, dtype)
+def converted(array: Any, dtype: np.dtype[Any]) -> Any:
+    """Return an array in a dtype, of any strides: the same one where it is so already."""
+    return array if array.dtype == dtype else array.astype(dtype)
 
 
 def table(array: Any, dtype: np.dtype[Any]) -> Any:

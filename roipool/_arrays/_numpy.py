@@ -17,7 +17,7 @@ Array = NDArray[Any]
 
 empty = _cpu.empty_array
 plain = np.asarray
-contiguous = _cpu.contiguous
+converted = _cpu.contiguous
 table = _cpu.contiguous_copy  # so that no other thread can change it during a call
 may_share_memory = np.may_share_memory
 checked_values = host_copy = np.asarray  # the array itself: its values are always checked

@@ -270,7 +270,7 @@ def argmax_at(y: Array, x: Array, regions: Regions, pooling: Pooling, input_shap
     if argmax.size:
         sizes = sizes_of(regions.boxes.dtype, regions, pooling, input_shape)
         kernels = kernels_for(launch.argmax_kernel, sizes, "identify_argmax")
-        run(kernels, regions, y, x, argmax)
+        run(kernels, regions, cupy.ascontiguousarray(y), cupy.ascontiguousarray(x), argmax)
     return argmax
 
 
