@@ -10,17 +10,18 @@ import itertools
 import math
 import operator
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from roipool import _cpu
-from roipool._arrays import LIBRARY_OF, NUMPY, Array, Library, is_array
+from roipool._arrays import LIBRARY_OF, NUMPY, Array, Library, is_array, parts_of
 from roipool._dtypes import FLOATS, dtype_name, real_dtype
-from roipool._layout import AXES, Layout, Shape4, channels, height_width
+from roipool._layout import AXES, LAYOUTS, Layout, Shape4, channels, height_width
 from roipool._messages import shortened, shown
 
+Choice = TypeVar("Choice", bound=str)
 Boxes: TypeAlias = ArrayLike | Sequence[ArrayLike]
 
 # Cell numbers along one axis, and bins, are 32-bit; offsets and planes are not.
@@ -50,13 +51,7 @@ class Regions(NamedTuple):
 
 def layout(value: str) -> Layout:
     """Return the layout if it is one."""
-    if not isinstance(value, str):  # an array compares each of its elements
-        raise TypeError(f"layout must be a str, got {type(value).__name__}")
-    if value == "NCHW":
-        return "NCHW"
-    if value == "NHWC":
-        return "NHWC"
-    raise ValueError(f"layout must be 'NCHW' or 'NHWC', got {shown(value)}")
+    return choice("layout", value, LAYOUTS)
 
 
 def float_array(name: str, array: Any) -> Array:
@@ -456,25 +451,23 @@ def on_a_level(name: str, number: float, when: str = "") -> float:
 
 def size_pair(name: str, value: Any) -> tuple[int, int]:
     """Return (rows, columns), each at least 1, from an int or a pair."""
-    rows, columns = _pair(name, value)
-    if not (1 <= rows <= MAX_AXIS and 1 <= columns <= MAX_AXIS):
-        raise ValueError(f"{name} must be from 1 to {MAX_AXIS} each way, got {shown(value)}")
-    return rows, columns
+    return _pair(name, value, 1, MAX_AXIS)
 
 
 def sampling_pair(name: str, value: Any) -> tuple[int, int]:
     """Return samples per bin (vertical, horizontal); 0 is adaptive."""
-    rows, columns = _pair(name, value)
-    if not (0 <= rows <= MAX_SAMPLING_RATIO and 0 <= columns <= MAX_SAMPLING_RATIO):
-        raise ValueError(
-            f"{name} must be from 0 (adaptive) to {MAX_SAMPLING_RATIO}, got {shown(value)}"
-        )
-    return rows, columns
+    return _pair(name, value, 0, MAX_SAMPLING_RATIO, " (adaptive)")
 
 
-def _pair(name: str, value: Any) -> tuple[int, int]:
-    if type(value) is int:
-        return value, value
+def _pair(name: str, value: Any, least: int, most: int, note: str = "") -> tuple[int, int]:
+    """Return two numbers within limits; `note` says what the least of them means."""
+    first, second = (value, value) if type(value) is int else _two_ints(name, value)
+    if not (least <= first <= most and least <= second <= most):
+        raise ValueError(f"{name} must be from {least}{note} to {most}, got {shown(value)}")
+    return first, second
+
+
+def _two_ints(name: str, value: Any) -> tuple[int, int]:
     items = tuple(value) if isinstance(value, (tuple, list)) else (value, value)
     if len(items) != 2:
         raise ValueError(f"{name} must be an int or a pair of ints, got {shown(value)}")
@@ -518,9 +511,11 @@ def flag(name: str, value: Any) -> bool:
     return bool(value)
 
 
-def choice(name: str, value: Any, allowed: tuple[str, ...]) -> str:
+def choice(name: str, value: Any, allowed: tuple[Choice, ...]) -> Choice:
     """Return `value` if it is one of the allowed strings."""
-    if not isinstance(value, str) or value not in allowed:
+    if not isinstance(value, str):  # an array compares each of its elements
+        raise TypeError(f"{name} must be a str, got {type(value).__name__}")
+    if value not in allowed:
         options = " or ".join(repr(option) for option in allowed)
         raise ValueError(f"{name} must be {options}, got {shown(value)}")
     return value
@@ -563,7 +558,7 @@ def output(
     if not library.can_be_filled(out) or any(
         LIBRARY_OF[type(array)] is library and library.may_share_memory(out, array)
         for value in inputs.values()
-        for array in (value if isinstance(value, (list, tuple)) else (value,))
+        for array in parts_of(value)
     ):
         return None
     return out

@@ -184,10 +184,10 @@ class Call:
         rules: MaxRules = DEFAULT_RULES,
     ) -> tuple[Array, Regions, Pooling]:
         """Return the features, the boxes, and the request."""
-        arrays, form, layout = self._arrays, self._form, check.layout(layout)
-        maps = check.features("features", arrays["features"], layout)
-        images, dtype = maps.shape[0], maps.dtype
-        regions = check.regions(arrays[form.boxes], arrays[form.indices], images, dtype, form)
+        form, layout = self._form, check.layout(layout)
+        maps = check.features("features", self._arrays["features"], layout)
+        boxes, indices = self._arrays[form.boxes], self._arrays[form.indices]
+        regions = check.regions(boxes, indices, maps.shape[0], maps.dtype, form)
         size = check.size_pair(form.size, output_size)
         pooling = Pooling(definition, size, layout, empty_value, rules)
         check_sizes("features", maps.shape, form.size, pooling)
@@ -197,30 +197,39 @@ class Call:
         self, definition: Definition, input_shape: Any, layout: str, rules: MaxRules = DEFAULT_RULES
     ) -> tuple[Array, Regions, Pooling, Shape4]:
         """Return the gradient of pooled values, the boxes, the request, and the maps' shape."""
-        arrays, form, layout = self._arrays, self._form, check.layout(layout)
-        gradient = check.float_array("grad_output", arrays["grad_output"])
+        layout = check.layout(layout)
         shape = check.map_shape("input_shape", input_shape, layout)
-        images, dtype = shape[0], gradient.dtype
-        regions = check.regions(arrays[form.boxes], arrays[form.indices], images, dtype, form)
-        size = check.grad_output("grad_output", gradient, len(regions.boxes), shape, layout)
-        pooling = Pooling(definition, size, layout, rules=rules)
-        check_sizes("input_shape", shape, "grad_output", pooling)
-        return gradient, regions, pooling, shape
+        return *self.checked_gradient("input_shape", shape, definition, layout, rules), shape
 
     def checked_backward_boxes(
         self, definition: Definition, layout: str
     ) -> tuple[Array, list[Array], Regions, Pooling]:
         """Return the gradient of pooled values, the features, the boxes, and the request."""
-        arrays, form, layout = self._arrays, self._form, check.layout(layout)
-        gradient = check.float_array("grad_output", arrays["grad_output"])
-        maps = check.features("features", arrays["features"], layout)
+        layout = check.layout(layout)
+        maps = check.features("features", self._arrays["features"], layout)
+        checked = self.checked_gradient("features", maps.shape, definition, layout)
+        gradient, regions, pooling = checked
         check.same_dtype("grad_output", gradient, "features", maps)
-        images, dtype = maps.shape[0], maps.dtype
-        regions = check.regions(arrays[form.boxes], arrays[form.indices], images, dtype, form)
-        size = check.grad_output("grad_output", gradient, len(regions.boxes), maps.shape, layout)
-        pooling = Pooling(definition, size, layout)
-        check_sizes("features", maps.shape, "grad_output", pooling)
         return gradient, [maps], regions, pooling
+
+    def checked_gradient(
+        self,
+        name: str,
+        shape: Shape4,
+        definition: Definition,
+        layout: Layout,
+        rules: MaxRules = DEFAULT_RULES,
+        scales: tuple[float, ...] = (),
+    ) -> tuple[Array, Regions, Pooling]:
+        """Return the gradient of pooled values of such maps, whose name this is, and the rest."""
+        arrays, form = self._arrays, self._form
+        gradient = check.float_array("grad_output", arrays["grad_output"])
+        boxes, indices = arrays[form.boxes], arrays[form.indices]
+        regions = check.regions(boxes, indices, shape[0], gradient.dtype, form)
+        size = check.grad_output("grad_output", gradient, len(regions.boxes), shape, layout)
+        pooling = Pooling(definition, size, layout, rules=rules, scales=scales)
+        check_sizes(name, shape, "grad_output", pooling)
+        return gradient, regions, pooling
 
     # ---- What the engine computes
 
@@ -331,12 +340,6 @@ class Call:
         if not self.library.may_share_memory(result, plain):
             plain[...] = result
         return out
-
-    def argmax_positions(
-        self, argmax: Array, regions: Regions, pooling: Pooling, input_shape: Shape4
-    ) -> tuple[Array, Array]:
-        """Return y and x, in map cells, of samples given by index."""
-        return self.engine.argmax_positions(argmax, regions, pooling, input_shape)
 
     def argmax_at(
         self, y: Array, x: Array, regions: Regions, pooling: Pooling, input_shape: Shape4

@@ -154,7 +154,7 @@ def pooler(**options: Any) -> Any:
         (lambda: torchvision.MultiScaleRoIAlign(["a"], 1, 0)({"a": MAPS[0]}, TABLES, []),
          ValueError, "image_shapes must hold one picture"),
         (lambda: multi_scale()({"a": MAPS[0]}, TABLES, [(0, 0)]), ValueError,
-         r"image_shapes\[0\] must be from 1 to 2147483647 each way, got \(0, 0\)"),
+         r"image_shapes\[0\] must be from 1 to 2147483647, got \(0, 0\)"),
         (lambda: multi_scale()({"a": MAPS[0][:, :, :0]}, TABLES, [(9, 9)]), ValueError,
          r"x\['a'\] must have one row at least"),
         (lambda: multi_scale().backward(MAPS[0], MAPS, TABLES, [(9, 9)]), TypeError,

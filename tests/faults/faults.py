@@ -603,7 +603,7 @@ PYTHON = [
         """    if not library.can_be_filled(out) or any(
         LIBRARY_OF[type(array)] is library and library.may_share_memory(out, array)
         for value in inputs.values()
-        for array in (value if isinstance(value, (list, tuple)) else (value,))
+        for array in parts_of(value)
     ):""",
         "    if not library.can_be_filled(out):",
         "out is filled while it is read",
@@ -628,8 +628,8 @@ PYTHON = [
     Fault(
         "arguments: least sampling ratio",
         "roipool/_arguments.py",
-        "if not (0 <= rows <= MAX_SAMPLING_RATIO and 0 <= columns <= MAX_SAMPLING_RATIO):",
-        "if not (rows <= MAX_SAMPLING_RATIO and columns <= MAX_SAMPLING_RATIO):",
+        "if not (least <= first <= most and least <= second <= most):",
+        "if not (first <= most and second <= most):",
         "a missing check: a negative sampling ratio passes",
         "tests/arguments",
     ),
