@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
@@ -272,43 +272,14 @@ def levels(name: str, values: Any, boxes: int, maps: int) -> Array:
     return numbers
 
 
-class BoxForm(NamedTuple):
-    """How an operation takes its boxes.
-
-    Attributes
-    ----------
-    boxes, indices, size : str
-        Names of the arguments with one row per box, that name each box's image, and that give the
-        bins of the output.
-    columns : tuple of str
-        The numbers of a box.
-    is_normalised : bool
-        Whether they are parts of the map's sides, rather than image pixels. Then they are y before
-        x, and always have indices of their own.
-    """
-
-    boxes: str = "rois"
-    indices: str = "batch_indices"
-    size: str = "output_size"
-    columns: tuple[str, ...] = ("x1", "y1", "x2", "y2")
-    is_normalised: bool = False
-
-
-CORNERS = BoxForm()
-ROTATED = BoxForm(columns=("centre x", "centre y", "width", "height", "angle"))
-CROPS = BoxForm("boxes", "box_indices", "crop_size", ("y1", "x1", "y2", "x2"), is_normalised=True)
-
-
 def regions(
     rois: Boxes,
     indices: ArrayLike | None,
     images: int,
     dtype: np.dtype[Any],
-    form: BoxForm = CORNERS,
+    form: Form,
 ) -> Regions:
     """Return boxes and batch indices: from one table with both, from two, or a table per image."""
-    if form.is_normalised:
-        return _crop_regions(rois, indices, images, dtype, form)
     width = len(form.columns)
     if isinstance(rois, (list, tuple)) and _is_one_per_image(rois):
         return _regions_per_image(rois, indices, images, dtype, form)
@@ -357,7 +328,7 @@ def _regions_per_image(
     indices: ArrayLike | None,
     images: int,
     dtype: np.dtype[Any],
-    form: BoxForm,
+    form: Form,
 ) -> Regions:
     if indices is not None:
         raise ValueError(
@@ -388,7 +359,7 @@ def joined_regions(parts: Sequence[Array], columns: int, dtype: np.dtype[Any]) -
 
 
 def _crop_regions(
-    boxes: Any, indices: Any, images: int, dtype: np.dtype[Any], form: BoxForm
+    boxes: Any, indices: Any, images: int, dtype: np.dtype[Any], form: Form
 ) -> Regions:
     array = box_table(form.boxes, boxes, (4,), "(K, 4): y1, x1, y2, x2")
     numbers = batch_indices(form.indices, indices, len(array), images)
@@ -398,6 +369,44 @@ def _crop_regions(
 def swap_xy(boxes: Array) -> Array:
     """Return (K, 4) boxes with the two coordinates of each corner exchanged."""
     return boxes.reshape(len(boxes), 2, 2)[:, :, ::-1].reshape(len(boxes), 4)
+
+
+class Form(NamedTuple):
+    """How a function names its arguments, and how it takes its boxes.
+
+    Attributes
+    ----------
+    boxes, indices, size : str
+        Names of the arguments with one row per box, that name each box's image, and that give the
+        bins of the output.
+    columns : tuple of str
+        The numbers of a box.
+    is_normalised : bool
+        Whether they are parts of the map's sides, rather than image pixels. Then they are y before
+        x, and always have indices of their own.
+    features, grad_output, input_shape : str
+        Names of the maps, of the gradient of pooled values, and of the maps' shape.
+    read : callable
+        Returns checked boxes from the arguments `boxes` and `indices`, the number of images, the
+        dtype of the maps, and this form.
+    """
+
+    boxes: str = "rois"
+    indices: str = "batch_indices"
+    size: str = "output_size"
+    columns: tuple[str, ...] = ("x1", "y1", "x2", "y2")
+    is_normalised: bool = False
+    features: str = "features"
+    grad_output: str = "grad_output"
+    input_shape: str = "input_shape"
+    read: Callable[[Any, Any, int, np.dtype[Any], Form], Regions] = regions
+
+
+CORNERS = Form()
+ROTATED = Form(columns=("centre x", "centre y", "width", "height", "angle"))
+CROPS = Form(
+    "boxes", "box_indices", "crop_size", ("y1", "x1", "y2", "x2"), True, read=_crop_regions
+)
 
 
 # ---- Numbers and choices

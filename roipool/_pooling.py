@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from roipool import _arguments as check
-from roipool._arguments import CORNERS, BoxForm, Regions
+from roipool._arguments import CORNERS, Form, Regions
 from roipool._arrays import NUMPY, Array, Library, common_library
 from roipool._definitions import POINTWISE, Definition
 from roipool._layout import Layout, Shape4, cells, height_width
@@ -142,8 +142,8 @@ class Call:
 
     Parameters
     ----------
-    form : BoxForm
-        How the boxes are given, for the `checked` methods.
+    form : Form
+        How the arguments are named and the boxes given, for the methods that check them.
     **arrays
         Every argument that may be an array, by name. What is computed goes to `out`, if there is
         one.
@@ -154,7 +154,7 @@ class Call:
     engine: Engine
     library: Library
 
-    def __init__(self, form: BoxForm = CORNERS, /, **arrays: Any) -> None:
+    def __init__(self, form: Form = CORNERS, /, **arrays: Any) -> None:
         self._arrays, self._form = arrays, form
         self.library, array = NUMPY, None
         for value in arrays.values():  # here, for the sake of small calls on NumPy arrays
@@ -173,43 +173,46 @@ class Call:
         if self._device is not None:
             self._device.__exit__(*error)
 
-    # ---- The arguments of roipool's own operations, checked and converted
+    # ---- Arguments, checked and converted; `form` has the names of those with arrays
 
     def checked_forward(
         self,
         definition: Definition,
         output_size: Any,
-        layout: str,
+        layout: str = "NCHW",
         empty_value: float = 0.0,
         rules: MaxRules = DEFAULT_RULES,
     ) -> tuple[Array, Regions, Pooling]:
         """Return the features, the boxes, and the request."""
         form, layout = self._form, check.layout(layout)
-        maps = check.features("features", self._arrays["features"], layout)
-        boxes, indices = self._arrays[form.boxes], self._arrays[form.indices]
-        regions = check.regions(boxes, indices, maps.shape[0], maps.dtype, form)
+        maps = check.features(form.features, self._arrays[form.features], layout)
+        regions = self.regions(maps.shape[0], maps.dtype)
         size = check.size_pair(form.size, output_size)
         pooling = Pooling(definition, size, layout, empty_value, rules)
-        check_sizes("features", maps.shape, form.size, pooling)
+        check_sizes(form.features, maps.shape, form.size, pooling)
         return maps, regions, pooling
 
     def checked_backward(
-        self, definition: Definition, input_shape: Any, layout: str, rules: MaxRules = DEFAULT_RULES
+        self,
+        definition: Definition,
+        input_shape: Any,
+        layout: str = "NCHW",
+        rules: MaxRules = DEFAULT_RULES,
     ) -> tuple[Array, Regions, Pooling, Shape4]:
         """Return the gradient of pooled values, the boxes, the request, and the maps' shape."""
-        layout = check.layout(layout)
-        shape = check.map_shape("input_shape", input_shape, layout)
-        return *self.checked_gradient("input_shape", shape, definition, layout, rules), shape
+        name, layout = self._form.input_shape, check.layout(layout)
+        shape = check.map_shape(name, input_shape, layout)
+        return *self.checked_gradient(name, shape, definition, layout, rules), shape
 
     def checked_backward_boxes(
-        self, definition: Definition, layout: str
+        self, definition: Definition, layout: str = "NCHW", rules: MaxRules = DEFAULT_RULES
     ) -> tuple[Array, list[Array], Regions, Pooling]:
         """Return the gradient of pooled values, the features, the boxes, and the request."""
-        layout = check.layout(layout)
-        maps = check.features("features", self._arrays["features"], layout)
-        checked = self.checked_gradient("features", maps.shape, definition, layout)
+        form, layout = self._form, check.layout(layout)
+        maps = check.features(form.features, self._arrays[form.features], layout)
+        checked = self.checked_gradient(form.features, maps.shape, definition, layout, rules)
         gradient, regions, pooling = checked
-        check.same_dtype("grad_output", gradient, "features", maps)
+        check.same_dtype(form.grad_output, gradient, form.features, maps)
         return gradient, [maps], regions, pooling
 
     def checked_gradient(
@@ -217,19 +220,26 @@ class Call:
         name: str,
         shape: Shape4,
         definition: Definition,
-        layout: Layout,
+        layout: Layout = "NCHW",
         rules: MaxRules = DEFAULT_RULES,
         scales: tuple[float, ...] = (),
     ) -> tuple[Array, Regions, Pooling]:
-        """Return the gradient of pooled values of such maps, whose name this is, and the rest."""
-        arrays, form = self._arrays, self._form
-        gradient = check.float_array("grad_output", arrays["grad_output"])
-        boxes, indices = arrays[form.boxes], arrays[form.indices]
-        regions = check.regions(boxes, indices, shape[0], gradient.dtype, form)
-        size = check.grad_output("grad_output", gradient, len(regions.boxes), shape, layout)
+        """Return the gradient of pooled values of such maps, the boxes, and the request.
+
+        `name` is the argument that gives the maps' shape; `scales` are those of a pyramid.
+        """
+        gradient_name = self._form.grad_output
+        gradient = check.float_array(gradient_name, self._arrays[gradient_name])
+        regions = self.regions(shape[0], gradient.dtype)
+        size = check.grad_output(gradient_name, gradient, len(regions.boxes), shape, layout)
         pooling = Pooling(definition, size, layout, rules=rules, scales=scales)
-        check_sizes(name, shape, "grad_output", pooling)
+        check_sizes(name, shape, gradient_name, pooling)
         return gradient, regions, pooling
+
+    def regions(self, images: int, dtype: np.dtype[Any]) -> Regions:
+        """Return the boxes, for maps of so many images."""
+        arrays, form = self._arrays, self._form
+        return form.read(arrays[form.boxes], arrays.get(form.indices), images, dtype, form)
 
     # ---- What the engine computes
 

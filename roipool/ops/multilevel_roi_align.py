@@ -204,7 +204,7 @@ def multilevel_roi_align(
         maps = check.pyramid("features", check.numbered("features", features), layout)
         placed, scales = _placed(len(maps), spatial_scales, sampling_ratio, aligned)
         size = check.size_pair("output_size", output_size)
-        regions = check.regions(rois, batch_indices, maps[0].shape[0], maps[0].dtype)
+        regions = call.regions(maps[0].shape[0], maps[0].dtype)
         regions, pooling = (
             _on_levels(regions, levels, scales),
             Pooling(placed, size, layout, scales=scales),

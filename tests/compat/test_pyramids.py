@@ -171,8 +171,8 @@ def pooler(**options: Any) -> Any:
         (lambda: pooler(canonical_box_size=0), ValueError, "canonical_box_size must be from 2"),
         (lambda: pooler(canonical_level="4"), TypeError, "canonical_level must be an int, got '4'"),
         (lambda: pooler(canonical_level=np.nan), TypeError, "canonical_level must be an int"),
-        (lambda: pooler().backward(MAPS[0], [(1, 1, 2, 2)] * 3, TABLES[:1]), ValueError,
-         "grad_output must have 1 x 1 bins"),
+        (lambda: pooler().backward(np.ones((3, 1, 2, 2)), [(1, 1, 2, 2)] * 4, TABLES[:1]),
+         ValueError, "grad_output must have 1 x 1 bins"),
         (lambda: pooler().backward(np.ones((3, 1, 1, 1)), [(1, 1, 2, 2)] * 3, TABLES[:1]),
          ValueError, "input_shapes must hold one map for each of 4 scales: 3"),
         (lambda: pooler(pooler_type="ROIAlignRotated").backward(
