@@ -55,7 +55,7 @@ def layout(value: str) -> Layout:
 
 
 def float_array(name: str, array: Any) -> Array:
-    """Return a C-contiguous array of a supported dtype in native byte order."""
+    """Return an array of a supported dtype in native byte order; on a host it is C-contiguous."""
     library = LIBRARY_OF[type(array)]
     if library is None:
         raise TypeError(f"{name} must be a NumPy or CuPy array, got {type(array).__name__}")
@@ -68,7 +68,7 @@ def float_array(name: str, array: Any) -> Array:
         )
     if array.ndim != 4:
         raise ValueError(f"{name} must have 4 dimensions, got shape {array.shape}")
-    return library.contiguous(array, dtype if dtype.isnative else dtype.newbyteorder("="))
+    return library.readable(array, dtype if dtype.isnative else dtype.newbyteorder("="))
 
 
 def features(name: str, array: Any, layout: Layout = "NCHW") -> Array:
@@ -545,12 +545,12 @@ def argmax(library: Library, array: Any, shape: tuple[int, ...], cells: int | No
     checked = library.checked_values(array)
     if checked is None:
         narrow = np.can_cast(array.dtype, np.int32)
-        return library.contiguous(array, np.dtype(np.int32 if narrow else np.int64))
+        return library.readable(array, np.dtype(np.int32 if narrow else np.int64))
     low, high = (int(checked.min()), int(checked.max())) if checked.size else (-1, -1)
     limit = 2**63 if cells is None else cells
     if low < -1 or high >= limit:
         raise ValueError(f"argmax must be from -1 to {limit - 1}, got values from {low} to {high}")
-    return library.contiguous(array, np.dtype(np.int64 if high > MAX_AXIS else np.int32))
+    return library.readable(array, np.dtype(np.int64 if high > MAX_AXIS else np.int32))
 
 
 def output(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 Layout: TypeAlias = Literal["NCHW", "NHWC"]
 Shape4: TypeAlias = tuple[int, int, int, int]
@@ -21,6 +21,16 @@ def height_width(shape: Sequence[int], layout: Layout) -> tuple[int, int]:
 def channels(shape: Sequence[int], layout: Layout) -> int:
     """Return the number of channels."""
     return shape[3] if layout == "NHWC" else shape[1]
+
+
+def nhwc_view(array: Any) -> Any:
+    """Return a view of an (N, C, H, W) array as (N, H, W, C)."""
+    return array.transpose(0, 2, 3, 1)
+
+
+def nchw_view(array: Any) -> Any:
+    """Return a view of an (N, H, W, C) array as (N, C, H, W)."""
+    return array.transpose(0, 3, 1, 2)
 
 
 def cells(shape: Sequence[int], layout: Layout) -> int:

@@ -15,7 +15,7 @@ from roipool import _arguments as check
 from roipool._arguments import CORNERS, Form, Regions
 from roipool._arrays import NUMPY, Array, Library, common_library
 from roipool._definitions import POINTWISE, Definition
-from roipool._layout import Layout, Shape4, cells, height_width
+from roipool._layout import Layout, Shape4, cells, height_width, nchw_view
 
 
 class MaxRules(NamedTuple):
@@ -77,10 +77,12 @@ class Pooling(NamedTuple):
 class Engine(Protocol):
     """What computes on one kind of device: a module with these functions.
 
-    Arguments are checked and converted: arrays are C-contiguous, in native byte layout, on one
-    device; on a host the regions are the call's own, so that no thread changes them while plans are
-    made; `out` is of the right shape and dtype and overlaps nothing. A box whose batch index
-    is negative pools nothing and gets no gradient; on a GPU so does one whose index names no image.
+    Arguments are checked and converted: arrays are in native byte layout, on one device; `out` is
+    of the right shape and dtype and overlaps nothing. On a host arrays are C-contiguous, and the
+    regions the call's own, so that no thread changes them while plans are made. On a GPU maps may
+    have any strides, and what is written to is C-contiguous, or, beside (or of) NCHW maps that lie
+    in memory as NHWC, lies as they do. A box whose batch index is negative pools nothing and gets
+    no gradient; on a GPU so does one whose index names no image.
     """
 
     def average(
@@ -247,7 +249,7 @@ class Call:
         """Average forward."""
         count, size, layout = len(regions.boxes), pooling.output_size, pooling.layout
         shape = pooled_shape(features[0].shape, count, size, layout)
-        result = self._result(shape, features[0].dtype)
+        result = self._result(shape, features, layout)
         if features[0].size == 0:
             features, regions = self._one_of_alike(features, regions)
         self.engine.average(features, regions, pooling, result)
@@ -257,7 +259,7 @@ class Call:
         self, grad_output: Array, regions: Regions, pooling: Pooling, input_shape: Shape4
     ) -> Array:
         """Average backward."""
-        result = self._result(input_shape, grad_output.dtype)
+        result = self._result(input_shape, [grad_output], pooling.layout)
         self.engine.average_backward(grad_output, regions, pooling, [result])
         return self._filled(result)
 
@@ -269,7 +271,7 @@ class Call:
         input_shapes: Sequence[Shape4],
     ) -> list[Array]:
         """Average backward with respect to each map of a pyramid."""
-        results = [self.library.empty(shape, grad_output.dtype) for shape in input_shapes]
+        results = [self._result(shape, [grad_output], pooling.layout) for shape in input_shapes]
         self.engine.average_backward(grad_output, regions, pooling, results)
         return results
 
@@ -285,7 +287,7 @@ class Call:
         """Maximum forward: pooled values, and the argmax, or None without `return_argmax`."""
         count, size, layout = len(regions.boxes), pooling.output_size, pooling.layout
         shape = pooled_shape(features.shape, count, size, layout)
-        result = self._result(shape, features.dtype)
+        result = self._result(shape, [features], layout)
         if features.size == 0:
             (features,), regions = self._one_of_alike([features], regions)
         argmax = self.engine.maximum(
@@ -304,7 +306,7 @@ class Call:
         """Maximum backward: each gradient goes to the cells of its sample, with their weights."""
         limit = cells(input_shape, pooling.layout) if pooling.rules.argmax_is_cell else None
         indices = check.argmax(self.library, argmax, grad_output.shape, limit)
-        result = self._result(input_shape, grad_output.dtype)
+        result = self._result(input_shape, [grad_output], pooling.layout)
         self.engine.maximum_backward(grad_output, indices, regions, pooling, result)
         return self._filled(result)
 
@@ -320,15 +322,21 @@ class Call:
         """Maximum backward where argmax names cells: each gets the whole gradient."""
         limit = cells(input_shape, layout)
         chosen = check.argmax(self.library, argmax, grad_output.shape, limit)
-        result = self._result(input_shape, grad_output.dtype)
+        result = self._result(input_shape, [grad_output], layout)
         self.engine.unpool(grad_output, chosen, batch_indices, layout, result)
         return self._filled(result)
 
-    def _result(self, shape: Shape4, dtype: np.dtype[Any]) -> Array:
-        """Return what the engine fills: the caller's `out`, or a new array if it cannot be that."""
-        filled = None
+    def _result(self, shape: Shape4, given: Sequence[Array], layout: Layout) -> Array:
+        """Return what the engine fills: the caller's `out`, or a new array if it cannot be that.
+
+        A new array lies in memory as the given maps or gradient do.
+        """
+        filled, dtype = None, given[0].dtype
         if self._arrays.get("out") is not None:
             filled = check.output(self.library, shape, dtype, **self._arrays)
+        if layout == "NCHW" and self.library.are_channels_last(given):
+            images, channels, *size = shape
+            return nchw_view(self.library.empty((images, *size, channels), dtype))
         return self.library.empty(shape, dtype) if filled is None else filled
 
     def _one_of_alike(
@@ -357,7 +365,7 @@ class Call:
         """Return the indices of the samples nearest to y and x; -1 where there is none."""
         real = regions.boxes.dtype
         with np.errstate(over="ignore"):  # beyond the type: infinite, and at no sample
-            y, x = (self.library.contiguous(array, real) for array in (y, x))
+            y, x = (self.library.readable(array, real) for array in (y, x))
         return self.engine.argmax_at(y, x, regions, pooling, input_shape)
 
 

@@ -47,8 +47,14 @@ class Library(Protocol):
     def plain(self, array: Any) -> Any:
         """Return an array as its library's own type, which a subclass cannot misrepresent."""
 
-    def contiguous(self, array: Any, dtype: np.dtype[Any]) -> Any:
-        """Return an array in C order at an aligned address: the same one where it is so already."""
+    def readable(self, array: Any, dtype: np.dtype[Any]) -> Any:
+        """Return an array as engines read it: the same one where it is so already.
+
+        On a host it is in C order at an aligned address; engines of GPUs take any strides.
+        """
+
+    def are_channels_last(self, maps: Sequence[Any]) -> bool:
+        """Return whether (N, C, H, W) arrays lie in memory as (N, H, W, C), and stay so."""
 
     def table(self, array: Any, dtype: np.dtype[Any]) -> Any:
         """Return rows of numbers as engines read them, never the caller's own memory on a host."""

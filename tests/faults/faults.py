@@ -620,8 +620,8 @@ PYTHON = [
     Fault(
         "arguments: byte order",
         "roipool/_arguments.py",
-        'return library.contiguous(array, dtype if dtype.isnative else dtype.newbyteorder("="))',
-        "return library.contiguous(array, dtype)",
+        'return library.readable(array, dtype if dtype.isnative else dtype.newbyteorder("="))',
+        "return library.readable(array, dtype)",
         "bytes are not swapped",
         "tests/arguments tests/ops",
     ),
