@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 Layout: TypeAlias = Literal["NCHW", "NHWC"]
 Shape4: TypeAlias = tuple[int, int, int, int]
-
+LAYOUTS: tuple[Layout, ...] = get_args(Layout)
 
 # Axes of the channels, rows and columns in a shape.
 AXES: dict[str, tuple[int, int, int]] = {"NCHW": (1, 2, 3), "NHWC": (3, 1, 2)}

@@ -109,7 +109,7 @@ class Family:
     def regions(self, boxes: Any, indices: Any, images: int, dtype: Any) -> Regions:
         """Return boxes as engines read them; an error names the operation."""
         try:
-            return check.regions(boxes, indices, images, dtype, self.op.form)
+            return self.op.form.read(boxes, indices, images, dtype, self.op.form)
         except (TypeError, ValueError) as error:
             raise type(error)(f"{self.op.forward}: {error}") from None
 
