@@ -104,7 +104,7 @@ class Device:
 
 
 DEVICE, FLAGS = Device(), SimpleNamespace(c_contiguous=True)
-DATA = SimpleNamespace(ptr=4096)
+DATA = SimpleNamespace(ptr=4096, device_id=0)
 
 
 class Kernel:
