@@ -334,7 +334,7 @@ class Call:
         filled, dtype = None, given[0].dtype
         if self._arrays.get("out") is not None:
             filled = check.output(self.library, shape, dtype, **self._arrays)
-        if layout == "NCHW" and self.library.are_channels_last(given):
+        if self._device is not None and layout == "NCHW" and self.library.are_channels_last(given):
             images, channels, *size = shape
             return nchw_view(self.library.empty((images, *size, channels), dtype))
         return self.library.empty(shape, dtype) if filled is None else filled
