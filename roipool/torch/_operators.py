@@ -236,7 +236,7 @@ class Family:
         regions = self._regions(bridge, boxes, indices, features.shape[0], maps.dtype)
         check.grad_output("grad_output", gradient, len(regions.boxes), maps.shape, pooling.layout)
         slopes = bridge.engine().average_backward_boxes(gradient, [maps], regions, pooling)
-        if self.op.boxes == "boxes":
+        if self.op.form.is_normalised:
             slopes = check.swap_xy(slopes)
         return self._in_columns_of(boxes, bridge.tensor(slopes).to(self.box_dtype(boxes, features)))
 
