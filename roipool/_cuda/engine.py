@@ -140,13 +140,12 @@ def run(kernels: Kernels, regions: Regions, *arrays: Any, maps: Sequence[Array] 
     Of a pyramid's `maps` the first is among `arrays`, too.
     """
     engine, scratch_bytes, plan = kernels
-    boxes: Array
     boxes, indices, level_numbers = regions
     levels, addresses = NULL, ()
     if level_numbers is not None:
         levels = cupy.ascontiguousarray(level_numbers)
         addresses = tuple(array.data.ptr for array in maps)
-    check_device(boxes.data.device_id)
+    check_device(arrays[0].data.device_id)
     scratch = cupy.empty(scratch_bytes, np.uint8) if scratch_bytes else NULL
     if plan is None:
         engine.launch(len(boxes), (boxes, indices, levels, *arrays, scratch), addresses)
