@@ -39,7 +39,7 @@ void count_axis(const Request& request, const AxisPlan& plan, bool vertical, wid
 // an infinite value.
 template <typename T>
 void pad_line(int* source, T* weight, int* count, int length) {
-  if (*count == 0) return;
+  if (*count == 0 || *count == length) return;
   int max_tap = 0;
   for (int tap = 1; tap < *count; ++tap) {
     if (magnitude(weight[tap]) > magnitude(weight[max_tap])) max_tap = tap;

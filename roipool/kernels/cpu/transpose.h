@@ -136,6 +136,12 @@ struct Squares<8> {
   }
 };
 
+// By value: GCC stores an element of an array of registers by way of the stack.
+template <typename Words, typename Value>
+inline void store_words(Words words, Value* to) {
+  memcpy(to, &words, sizeof(words));
+}
+
 // Rows [row, row + width) of a matrix become columns: to[x * to_stride + y] = from[y * stride + x].
 // `columns` is at least the side of a square; the last square begins where it ends with the last
 // column, so that some columns may be done twice.
@@ -152,7 +158,7 @@ inline void transpose_rows(const Value* from, wide_int stride, wide_int columns,
       rows[i] = Register<Pieces>::join(reinterpret_cast<const char*>(from + i * stride + x), step);
     }
     Square::template transpose<Register<Pieces>>(rows);
-    for (int i = 0; i < side; ++i) memcpy(to + (x + i) * to_stride, &rows[i], sizeof(rows[i]));
+    for (int i = 0; i < side; ++i) store_words(rows[i], to + (x + i) * to_stride);
   }
 }
 
