@@ -24,9 +24,25 @@ Bins visit_box(const Request& request, const AxisPlan& plan, bool vertical, wide
   return sink.bins;
 }
 
+// The entries that any bin has at most, where the request alone says that they are few; else 0.
+inline wide_int few_entries_of_bin(const Request& request, bool vertical) {
+  const Traits traits = traits_of(request.definition);
+  const wide_int per_sample = request.entries == listed_samples ? 1 : 2;
+  if (traits.kind == kind_crop) return per_sample;
+  const wide_int sampling = request.sampling[vertical ? 0 : 1];
+  if (traits.kind != kind_grid || sampling < 1 || sampling > max_padded_taps) return 0;
+  const wide_int entries = per_sample * traits.samples_per_ratio * sampling;
+  return entries <= max_padded_taps ? entries : 0;
+}
+
 template <typename T>
 void count_axis(const Request& request, const AxisPlan& plan, bool vertical, wide_int box) {
   wide_int* entries = plan.begin + box * plan.bins + 1;
+  const wide_int few = few_entries_of_bin(request, vertical);
+  if (few > 0) {
+    for (int bin = 0; bin < plan.bins; ++bin) entries[bin] = few;
+    return;
+  }
   if (request.entries == listed_samples) {
     visit_box<T>(request, plan, vertical, box, CountedBins<SampleCounter<T>>{entries});
     return;
@@ -64,12 +80,13 @@ void pad_lines(const wide_int* begin, int* count, int lines, int length, int* so
 template <typename T>
 void pad_bins(const AxisPlan& plan, wide_int box) {
   const wide_int* begin = plan.begin + box * plan.bins;
-  int* longest = plan.longest + box;
-  if (*longest > max_padded_taps) *longest = uneven;
+  int longest = plan.longest[box];
+  if (longest > max_padded_taps) longest = uneven;
   for (int bin = 0; bin < plan.bins; ++bin) {
-    if (begin[bin + 1] - begin[bin] < *longest) *longest = uneven;
+    if (begin[bin + 1] - begin[bin] < longest) longest = uneven;
   }
-  pad_lines(begin, plan.count + box * plan.bins, plan.bins, *longest, plan.cell,
+  plan.longest[box] = longest;
+  pad_lines(begin, plan.count + box * plan.bins, plan.bins, longest, plan.cell,
             static_cast<T*>(plan.weight));
 }
 

@@ -21,6 +21,7 @@ const int max_pieces = 2;
 #else
 const int max_pieces = 1;
 #endif
+const int register_bytes = max_pieces * piece_bytes;
 
 // A register of some pieces, the one at `from` and those `step` bytes apart; how it falls into
 // words and long words; and for two registers a and b, within each piece, the words a0 b0 a1 b1
