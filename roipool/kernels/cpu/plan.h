@@ -4,14 +4,17 @@
 
 namespace roipool {
 
+inline wide_int sampling_of(const Request& request, bool vertical) {
+  return request.sampling[vertical ? 0 : 1];
+}
+
 template <typename T>
 Axis<T> axis_of_box(const Request& request, const AxisPlan& plan, bool vertical, wide_int box) {
   const T* ends = static_cast<const T*>(request.boxes) + 4 * box + (vertical ? 1 : 0);
   const wide_int size = request.images[box] < 0 ? 0 : plan.size;
-  return {ends[0],          ends[2],
-          T(request.scale), size,
-          plan.bins,        request.sampling[vertical ? 0 : 1],
-          request.aligned,  vertical};
+  return {
+      ends[0],         ends[2], T(request.scale), size, plan.bins, sampling_of(request, vertical),
+      request.aligned, vertical};
 }
 
 // Evaluates the definition for the bins of a box; returns these.
@@ -29,7 +32,7 @@ inline wide_int few_entries_of_bin(const Request& request, bool vertical) {
   const Traits traits = traits_of(request.definition);
   const wide_int per_sample = request.entries == listed_samples ? 1 : 2;
   if (traits.kind == kind_crop) return per_sample;
-  const wide_int sampling = request.sampling[vertical ? 0 : 1];
+  const wide_int sampling = sampling_of(request, vertical);
   if (traits.kind != kind_grid || sampling < 1 || sampling > max_padded_taps) return 0;
   const wide_int entries = per_sample * traits.samples_per_ratio * sampling;
   return entries <= max_padded_taps ? entries : 0;
