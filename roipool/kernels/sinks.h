@@ -22,8 +22,9 @@ struct Window {
   }
   ROIPOOL_HD void include(const Window& other) {
     if (other.first == other.last) return;
-    include(other.first);
-    include(other.last - 1);
+    const bool is_empty = first == last;
+    first = is_empty ? other.first : minimum(first, other.first);
+    last = is_empty ? other.last : maximum(last, other.last);
   }
   ROIPOOL_HD bool meets(wide_int begin, wide_int end) const {
     return first < last && first < end && last > begin;

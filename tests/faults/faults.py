@@ -289,8 +289,8 @@ PLANS = [
     Fault(
         "window: last cell",
         f"{KERNELS}/sinks.h",
-        "include(other.last - 1);",
-        "include(other.last);",
+        "maximum(last, cell + 1);",
+        "maximum(last, cell);",
         "off by one: a half-open range taken for a closed one",
     ),
     Fault(
@@ -310,7 +310,7 @@ PLANS = [
     Fault(
         "plan: room for padding",
         f"{KERNELS}/cpu/plan.h",
-        "    if (begin[bin + 1] - begin[bin] < *longest) *longest = uneven;\n",
+        "    if (begin[bin + 1] - begin[bin] < longest) longest = uneven;\n",
         "",
         "a missing check: lines are padded into the next line's room",
         ORACLE,
@@ -328,6 +328,13 @@ PLANS = [
         "const int steps = (digits + 7) / 8;",
         "const int steps = maximum(digits / 8, 1);",
         "rounded down: cells of windows wider than 256 are sorted by their last 8 digits",
+    ),
+    Fault(
+        "plan: entries of a sample",
+        f"{KERNELS}/cpu/plan.h",
+        "request.entries == listed_samples ? 1 : 2;",
+        "1;",
+        "room for a tap of each sample, which may have two",
     ),
     Fault(
         "plan: end of the counts",
@@ -382,15 +389,15 @@ ENGINES = [
     Fault(
         "maximum: ties",
         f"{KERNELS}/cpu/maximum.cpp",
-        "(candidate < value) == 0 : candidate > value;",
-        "(candidate < value) == 0 : candidate >= value;",
+        "(now < value[i]) == 0 : now > value[i];",
+        "(now < value[i]) == 0 : now >= value[i];",
         "`>=` for `>`: the last of equals wins",
     ),
     Fault(
         "maximum: tie with a zero",
         f"{KERNELS}/cpu/maximum.cpp",
-        "(zero > value) | ((zero == value) & (candidates < index))",
-        "(zero > value)",
+        "(zero > value[i]) | ((zero == value[i]) & (indices < index[i]))",
+        "(zero > value[i])",
         "a sample outside the map that comes before an equal one does not win",
     ),
     Fault(
@@ -434,6 +441,13 @@ ENGINES = [
         "if (y < window.top || y >= window.bottom) {",
         "if (y < window.top || y > window.bottom) {",
         "`>` for `>=`: the row below the window is copied from beyond it",
+    ),
+    Fault(
+        "dispatch: beside the window",
+        f"{KERNELS}/cpu/dispatch.h",
+        "y + 1 < window.bottom ? window.left : 0;",
+        "0;",
+        "cells left of the window are cleared in its first row only",
     ),
     Fault(
         "chunks: sums so far",

@@ -152,10 +152,13 @@ void unpack(const Job& job, const Maps<Storage>& maps, const View<Value>& sums,
     if (!job.non_temporal) {
       prefetch_for_write(maps.at(y + 1, window.left), maps.strides, maps.channels, window.width());
     }
-    clear_cells(maps.at(y, 0), maps.strides, maps.channels, window.left);
+    if (y == window.top) clear_cells(maps.at(y, 0), maps.strides, maps.channels, window.left);
     write_lanes(job, sums.at(y, window.left), lanes, window.width(), maps.channels,
                 maps.at(y, window.left), maps.strides, scratch);
-    clear_cells(maps.at(y, window.right), maps.strides, maps.channels, width - window.right);
+    // What is right of the window lies beside what is left of it in the next row.
+    const wide_int next_left = y + 1 < window.bottom ? window.left : 0;
+    clear_cells(maps.at(y, window.right), maps.strides, maps.channels,
+                width - window.right + next_left);
   }
 }
 

@@ -11,38 +11,56 @@ namespace ROIPOOL_ENGINE {
 // are shorter. A "vector" of one value is the plain number, and the same loops serve it.
 typedef float FloatLanes __attribute__((vector_size(64)));
 typedef double DoubleLanes __attribute__((vector_size(64)));
-typedef int32_t FloatIndices __attribute__((vector_size(64)));
-typedef int64_t DoubleIndices __attribute__((vector_size(64)));
 
 template <typename Vector>
 struct Lanes;
 template <>
 struct Lanes<FloatLanes> {
   typedef float Value;
-  typedef FloatIndices Indices;
   typedef int32_t Index;
   static const int count = 16;
 };
 template <>
 struct Lanes<DoubleLanes> {
   typedef double Value;
-  typedef DoubleIndices Indices;
   typedef int64_t Index;
   static const int count = 8;
 };
 template <>
 struct Lanes<float> {
   typedef float Value;
-  typedef int64_t Indices;
   typedef int64_t Index;
   static const int count = 1;
 };
 template <>
 struct Lanes<double> {
   typedef double Value;
-  typedef int64_t Indices;
   typedef int64_t Index;
   static const int count = 1;
+};
+
+// The registers that a vector falls into, each of some lanes. GCC splits sums and products of
+// vectors by itself, but compares and selects in them one lane after the other.
+template <typename Vector>
+struct Registers {  // of one channel
+  typedef Vector Values;
+  typedef int64_t Indices;
+  static const int lanes = 1;
+  static const int count = 1;
+};
+template <>
+struct Registers<FloatLanes> {
+  typedef float Values __attribute__((vector_size(register_bytes)));
+  typedef int32_t Indices __attribute__((vector_size(register_bytes)));
+  static const int lanes = register_bytes / sizeof(float);
+  static const int count = Lanes<FloatLanes>::count / lanes;
+};
+template <>
+struct Registers<DoubleLanes> {
+  typedef double Values __attribute__((vector_size(register_bytes)));
+  typedef int64_t Indices __attribute__((vector_size(register_bytes)));
+  static const int lanes = register_bytes / sizeof(double);
+  static const int count = Lanes<DoubleLanes>::count / lanes;
 };
 
 template <typename Value>
@@ -72,10 +90,6 @@ template <typename Vector, typename Value>
 inline void fill(Value value, int vectors, Value* address) {
   for (int v = 0; v < vectors; ++v)
     store(broadcast<Vector>(value), address + v * Lanes<Vector>::count);
-}
-template <typename Vector>
-inline typename Lanes<Vector>::Indices broadcast_index(wide_int index) {
-  return typename Lanes<Vector>::Indices{} + static_cast<typename Lanes<Vector>::Index>(index);
 }
 
 // a * b + c, rounded once where the instruction set has the operation. Spelled out for plain
@@ -247,8 +261,14 @@ inline void clear_cells(Storage* to, const Strides& strides, int channels, wide_
     }
     return;
   }
+  const size_t bytes = channels * sizeof(Storage);
   for (wide_int i = 0; i < count; ++i) {
-    memset(static_cast<void*>(to + i * strides.column), 0, channels * sizeof(Storage));
+    void* const cell = static_cast<void*>(to + i * strides.column);
+    if (bytes == 64) {
+      memset(cell, 0, 64);  // no call: the compiler knows the size
+    } else {
+      memset(cell, 0, bytes);
+    }
   }
 }
 

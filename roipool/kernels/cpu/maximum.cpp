@@ -48,27 +48,61 @@ enum Tracking {
   nan_restarts  // both; a NaN replaces the maximum, and whatever follows replaces the NaN
 };
 
+// The maxima of a vector's channels so far.
 template <typename Vector, Tracking Track>
 struct RunningMaximum {
-  Vector value;
-  typename Lanes<Vector>::Indices index;
+  typedef Registers<Vector> Parts;
+  typedef typename Parts::Values Values;
+  typedef typename Parts::Indices Indices;
+  Values value[Parts::count];
+  Indices index[Parts::count];
 
-  // Strictly greater: of equals the first is the argmax, and a NaN never is. With nan_restarts, not
-  // less: of equals the last is.
-  void update(Vector candidate, wide_int candidate_index) {
-    const auto better = Track == nan_restarts ? (candidate < value) == 0 : candidate > value;
-    value = better ? candidate : value;
-    if (Track != value_only) index = better ? broadcast_index<Vector>(candidate_index) : index;
+  // Of no samples yet.
+  explicit RunningMaximum(typename Lanes<Vector>::Value start) {
+    for (int i = 0; i < Parts::count; ++i) {
+      value[i] = Values{} + start;
+      index[i] = Indices{} - 1;
+    }
+  }
+
+  // `candidate` gives the values of a sample, of each register's channels. Strictly greater: of
+  // equals the first is the argmax, and a NaN never is. With nan_restarts, not less: of equals the
+  // last is.
+  template <typename Candidate>
+  void update(Candidate candidate, wide_int candidate_index) {
+    const Indices indices = Indices{} + static_cast<typename Lanes<Vector>::Index>(candidate_index);
+    for (int i = 0; i < Parts::count; ++i) {
+      const Values now = candidate(i);
+      const auto better = Track == nan_restarts ? (now < value[i]) == 0 : now > value[i];
+      value[i] = better ? now : value[i];
+      if (Track != value_only) index[i] = better ? indices : index[i];
+    }
   }
   // A zero from the sample `candidate`, which may come before the present argmax.
   void update_with_zero(wide_int candidate) {
-    const Vector zero = {};
-    const auto candidates = broadcast_index<Vector>(candidate);
-    const auto better = (zero > value) | ((zero == value) & (candidates < index));
-    value = better ? zero : value;
-    index = better ? candidates : index;
+    const Values zero = {};
+    const Indices indices = Indices{} + static_cast<typename Lanes<Vector>::Index>(candidate);
+    for (int i = 0; i < Parts::count; ++i) {
+      const auto better = (zero > value[i]) | ((zero == value[i]) & (indices < index[i]));
+      value[i] = better ? zero : value[i];
+      index[i] = better ? indices : index[i];
+    }
   }
+  Vector values() const { return load<Vector>(value); }
 };
+
+// A sample for `update`.
+template <typename Vector, Tracking Track, typename Value>
+inline void update_with_sample(const View<const Value>& map, const Sample<Value>& y,
+                               const Sample<Value>& x, wide_int index,
+                               RunningMaximum<Vector, Track>* running) {
+  typedef Registers<Vector> Parts;
+  const auto value = [&](int i) {
+    const View<const Value> part = {map.base + i * Parts::lanes, map.row, map.column, 1};
+    return value_of_sample<typename Parts::Values>(part, y, x);
+  };
+  running->update(value, index);
+}
 
 // The values of a tile and their argmax.
 template <typename Vector>
@@ -78,8 +112,11 @@ struct Results {
 
   template <Tracking Track>
   void store_at(wide_int offset, const RunningMaximum<Vector, Track>& running) const {
-    store(running.value, values + offset);
-    if (Track != value_only) store(running.index, indices + offset);
+    typedef Registers<Vector> Parts;
+    for (int i = 0; i < Parts::count; ++i) {
+      store(running.value[i], values + offset + i * Parts::lanes);
+      if (Track != value_only) store(running.index[i], indices + offset + i * Parts::lanes);
+    }
   }
 };
 
@@ -90,14 +127,13 @@ struct Results {
 template <typename Vector, Tracking Track, int Count, typename Value>
 void pool_cells(const Job& job, wide_int box, const View<const Value> map,
                 const Samples<Value> rows, const Results<Vector> to) {
+  typedef Registers<Vector> Parts;
+  typedef typename Parts::Values Values;
   const int lanes = Lanes<Vector>::count, bins = job.columns.bins;
   const wide_int size = job.columns.size;
   const wide_int top = rows.count > 0 ? rows.sample->first : 0, bottom = top + rows.count;
-  const auto none = broadcast_index<Vector>(-1);
-  const RunningMaximum<Vector, Track> empty = {
-      broadcast<Vector>(static_cast<Value>(job.empty_value)), none};
-  const RunningMaximum<Vector, Track> start = {broadcast<Vector>(static_cast<Value>(job.lowest)),
-                                               none};
+  const Value empty = static_cast<Value>(job.empty_value);
+  const Value lowest = static_cast<Value>(job.lowest);
   wide_int offset = 0;
   for (int bin = 0; bin < bins; ++bin) {
     const Samples<Value> columns = samples_of<Value>(job.columns, box, bin);
@@ -105,12 +141,14 @@ void pool_cells(const Job& job, wide_int box, const View<const Value> map,
     const wide_int left = is_empty ? 0 : columns.sample->first;
     const wide_int last = columns.count - 1, count = Count ? Count : columns.count;
     for (int v = 0; v < map.vectors; ++v, offset += lanes) {
-      RunningMaximum<Vector, Track> running = is_empty ? empty : start;
+      RunningMaximum<Vector, Track> running(is_empty ? empty : lowest);
       for (wide_int y = top; !is_empty && y < bottom; ++y) {
         const Value* cell = map.at(y, left) + v * lanes;
         for (wide_int i = 0; i < count; ++i) {
           const wide_int at = Count && last < i ? last : i;
-          running.update(load<Vector>(cell + at * map.column), y * size + left + at);
+          const Value* values = cell + at * map.column;
+          running.update([values](int i) { return load<Values>(values + i * Parts::lanes); },
+                         y * size + left + at);
         }
       }
       to.store_at(offset, running);
@@ -139,7 +177,7 @@ inline void update_with_samples(const Job& job, const View<const Value>& map,
     if (columns.count > 1024 && is_interrupted(job)) return;
     const wide_int index = (rows.first_index + j) * columns.total + columns.first_index;
     for (int i = 0; i < columns.count; ++i) {
-      running->update(value_of_sample<Vector>(map, rows.sample[j], columns.sample[i]), index + i);
+      update_with_sample(map, rows.sample[j], columns.sample[i], index + i, running);
     }
   }
 }
@@ -206,7 +244,7 @@ struct DenseBin {
   }
 
   bool can_be_maximum(Vector bound) const {
-    const auto hopeless = (bound <= running->value) | (bound < attained);
+    const auto hopeless = (bound <= running->values()) | (bound < attained);
     for (int lane = 0; lane < Lanes<Vector>::count; ++lane) {
       if (!lane_of(hopeless, lane)) return true;
     }
@@ -237,7 +275,9 @@ struct DenseBin {
       return;
     }
     const wide_int index = (rows.first_index + row) * columns.total + columns.first_index;
-    for (int i = begin; i < end; ++i) running->update(value_at(row, i), index + i);
+    for (int i = begin; i < end; ++i) {
+      update_with_sample(map, rows.sample[row], columns.sample[i], index + i, running);
+    }
   }
 
   void visit() {
@@ -256,13 +296,13 @@ template <typename Vector, Tracking Track, typename Value>
 __attribute__((noinline)) RunningMaximum<Vector, Track> with_dense_samples(
     const Job& job, const View<const Value>& map, const Samples<Value>& rows,
     const Samples<Value>& columns, RunningMaximum<Vector, Track> running) {
-  DenseBin<Vector, Track, Value>{job, map, rows, columns, &running, running.value}.visit();
+  DenseBin<Vector, Track, Value>{job, map, rows, columns, &running, running.values()}.visit();
   return running;
 }
 
 // Whether many of a bin's samples interpolate between the same cells.
 template <typename Value>
-bool is_dense(const Samples<Value>& rows, const Samples<Value>& columns) {
+inline bool is_dense(const Samples<Value>& rows, const Samples<Value>& columns) {
   const int min_samples = 1024, min_samples_per_cell = 64;
   if (columns.count < min_samples || columns.sample->second == no_cell ||
       rows.sample->second == no_cell) {
@@ -273,16 +313,15 @@ bool is_dense(const Samples<Value>& rows, const Samples<Value>& columns) {
 }
 
 template <typename Vector, Tracking Track, typename Value>
-RunningMaximum<Vector, Track> pool_samples(const Job& job, const View<const Value>& map,
-                                           const Samples<Value>& rows,
-                                           const Samples<Value>& columns) {
+inline RunningMaximum<Vector, Track> pool_samples(const Job& job, const View<const Value>& map,
+                                                  const Samples<Value>& rows,
+                                                  const Samples<Value>& columns) {
   const wide_int outside = job.outside_is_zero ? first_outside(rows, columns) : -1;
   if (rows.count == 0 || columns.count == 0) {
-    const Value value = outside >= 0 ? Value(0) : static_cast<Value>(job.empty_value);
-    return {broadcast<Vector>(value), broadcast_index<Vector>(-1)};
+    return RunningMaximum<Vector, Track>(outside >= 0 ? Value(0)
+                                                      : static_cast<Value>(job.empty_value));
   }
-  RunningMaximum<Vector, Track> running = {broadcast<Vector>(static_cast<Value>(job.lowest)),
-                                           broadcast_index<Vector>(-1)};
+  RunningMaximum<Vector, Track> running(static_cast<Value>(job.lowest));
   if (Track != nan_restarts && is_dense(rows, columns)) {
     running = with_dense_samples(job, map, rows, columns, running);
   } else {

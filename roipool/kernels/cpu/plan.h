@@ -4,14 +4,17 @@
 
 namespace roipool {
 
+inline wide_int sampling_of(const Request& request, bool vertical) {
+  return request.sampling[vertical ? 0 : 1];
+}
+
 template <typename T>
 Axis<T> axis_of_box(const Request& request, const AxisPlan& plan, bool vertical, wide_int box) {
   const T* ends = static_cast<const T*>(request.boxes) + 4 * box + (vertical ? 1 : 0);
   const wide_int size = request.images[box] < 0 ? 0 : plan.size;
-  return {ends[0],          ends[2],
-          T(request.scale), size,
-          plan.bins,        request.sampling[vertical ? 0 : 1],
-          request.aligned,  vertical};
+  return {
+      ends[0],         ends[2], T(request.scale), size, plan.bins, sampling_of(request, vertical),
+      request.aligned, vertical};
 }
 
 // Evaluates the definition for the bins of a box; returns these.
@@ -24,9 +27,25 @@ Bins visit_box(const Request& request, const AxisPlan& plan, bool vertical, wide
   return sink.bins;
 }
 
+// The entries that any bin has at most, where the request alone says that they are few; else 0.
+inline wide_int few_entries_of_bin(const Request& request, bool vertical) {
+  const Traits traits = traits_of(request.definition);
+  const wide_int per_sample = request.entries == listed_samples ? 1 : 2;
+  if (traits.kind == kind_crop) return per_sample;
+  const wide_int sampling = sampling_of(request, vertical);
+  if (traits.kind != kind_grid || sampling < 1 || sampling > max_padded_taps) return 0;
+  const wide_int entries = per_sample * traits.samples_per_ratio * sampling;
+  return entries <= max_padded_taps ? entries : 0;
+}
+
 template <typename T>
 void count_axis(const Request& request, const AxisPlan& plan, bool vertical, wide_int box) {
   wide_int* entries = plan.begin + box * plan.bins + 1;
+  const wide_int few = few_entries_of_bin(request, vertical);
+  if (few > 0) {
+    for (int bin = 0; bin < plan.bins; ++bin) entries[bin] = few;
+    return;
+  }
   if (request.entries == listed_samples) {
     visit_box<T>(request, plan, vertical, box, CountedBins<SampleCounter<T>>{entries});
     return;
@@ -39,7 +58,7 @@ void count_axis(const Request& request, const AxisPlan& plan, bool vertical, wid
 // an infinite value.
 template <typename T>
 void pad_line(int* source, T* weight, int* count, int length) {
-  if (*count == 0) return;
+  if (*count == 0 || *count == length) return;
   int max_tap = 0;
   for (int tap = 1; tap < *count; ++tap) {
     if (magnitude(weight[tap]) > magnitude(weight[max_tap])) max_tap = tap;
@@ -64,12 +83,13 @@ void pad_lines(const wide_int* begin, int* count, int lines, int length, int* so
 template <typename T>
 void pad_bins(const AxisPlan& plan, wide_int box) {
   const wide_int* begin = plan.begin + box * plan.bins;
-  int* longest = plan.longest + box;
-  if (*longest > max_padded_taps) *longest = uneven;
+  int longest = plan.longest[box];
+  if (longest > max_padded_taps) longest = uneven;
   for (int bin = 0; bin < plan.bins; ++bin) {
-    if (begin[bin + 1] - begin[bin] < *longest) *longest = uneven;
+    if (begin[bin + 1] - begin[bin] < longest) longest = uneven;
   }
-  pad_lines(begin, plan.count + box * plan.bins, plan.bins, *longest, plan.cell,
+  plan.longest[box] = longest;
+  pad_lines(begin, plan.count + box * plan.bins, plan.bins, longest, plan.cell,
             static_cast<T*>(plan.weight));
 }
 

@@ -21,6 +21,7 @@ const int max_pieces = 2;
 #else
 const int max_pieces = 1;
 #endif
+const int register_bytes = max_pieces * piece_bytes;
 
 // A register of some pieces, the one at `from` and those `step` bytes apart; how it falls into
 // words and long words; and for two registers a and b, within each piece, the words a0 b0 a1 b1
@@ -136,6 +137,12 @@ struct Squares<8> {
   }
 };
 
+// By value: GCC stores an element of an array of registers by way of the stack.
+template <typename Words, typename Value>
+inline void store_words(Words words, Value* to) {
+  memcpy(to, &words, sizeof(words));
+}
+
 // Rows [row, row + width) of a matrix become columns: to[x * to_stride + y] = from[y * stride + x].
 // `columns` is at least the side of a square; the last square begins where it ends with the last
 // column, so that some columns may be done twice.
@@ -152,7 +159,7 @@ inline void transpose_rows(const Value* from, wide_int stride, wide_int columns,
       rows[i] = Register<Pieces>::join(reinterpret_cast<const char*>(from + i * stride + x), step);
     }
     Square::template transpose<Register<Pieces>>(rows);
-    for (int i = 0; i < side; ++i) memcpy(to + (x + i) * to_stride, &rows[i], sizeof(rows[i]));
+    for (int i = 0; i < side; ++i) store_words(rows[i], to + (x + i) * to_stride);
   }
 }
 
