@@ -93,6 +93,12 @@ def inputs(case: Case) -> tuple[Array, Array]:
     return arrays
 
 
+def inputs_on(backend: Backend, case: Case, dtype: np.dtype[Any], layout: str) -> tuple[Any, Any]:
+    """Return the same in a type and a layout, on the backend's device."""
+    maps, grad = (in_layout(values.astype(dtype), layout) for values in inputs(case))
+    return backend.to_device(maps), backend.to_device(grad)
+
+
 @functools.cache
 def _variants(case: Case) -> dict[str, Case]:
     return {variant.name.removeprefix(f"{case.name}, "): variant for variant in case.variants()}

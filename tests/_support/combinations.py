@@ -83,7 +83,7 @@ def _call_all(test: Test, loops: Loops, combinations: Sequence[Combination]) -> 
     """Call a test with all combinations; raise what failed, else skip if any was skipped."""
     if not combinations:
         raise ValueError(f"no combination of {', '.join(loops)} to try")
-    failed: list[Exception] = []
+    failed: list[BaseException] = []
     left_out: list[str] = []
     names: list[str] = []
     for combination in combinations:
@@ -92,12 +92,12 @@ def _call_all(test: Test, loops: Loops, combinations: Sequence[Combination]) -> 
             test(**_arguments(loops, combination))
         except pytest.skip.Exception as reason:
             left_out.append(f"{name}: {reason}")
-        except Exception as error:  # noqa: BLE001 - a failed combination, whatever failed it
+        except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001 - whatever failed it
             error.add_note(f"with {', '.join(loops)} = {name}")
             failed.append(error)
             names.append(name)
     if failed:
-        raise ExceptionGroup(
+        raise BaseExceptionGroup(
             f"{len(failed)} of {len(combinations)} combinations of {', '.join(loops)} fail: "
             + "; ".join(names),
             failed,

@@ -16,9 +16,11 @@ from _support.catalogue import (
     every_dtype,
     every_form,
     every_layout,
-    in_layout,
+    every_variant,
+    inputs_on,
     shape_in_layout,
 )
+from _support.combinations import each
 from _support.compare import compute_type
 from _support.differences import check_features, differences, numbers
 
@@ -200,24 +202,19 @@ def check_transpose(backend: Backend, maps: Any, pooled: Any, grad: Any, grad_ma
     assert abs(forward - backward) <= 4 * eps * (terms + more_terms)
 
 
-def inputs(backend: Backend, case: Case, dtype: np.dtype[Any], layout: str) -> tuple[Any, Any]:
-    """Return a case's maps and gradient on the backend's device."""
-    maps, grad = (values.astype(dtype) for values in (case.features(), case.gradient()))
-    return backend.to_device(in_layout(maps, layout)), backend.to_device(in_layout(grad, layout))
-
-
-FINITE = [case for case in CASES if case.finite]
-VARIANTS = [variant for case in FINITE for variant in case.variants()]
+every_finite_case = pytest.mark.parametrize(
+    "case", [case for case in CASES if case.finite], ids=str
+)
 
 
 @thorough_on_the_emulator
+@each(name=list(AVERAGES))
 @every_form(dtypes=REAL)
-@pytest.mark.parametrize("case", FINITE, ids=str)
-@pytest.mark.parametrize("name", AVERAGES)
+@every_finite_case
 def test_averages_are_transposed(
     backend: Backend, name: str, case: Case, dtype: np.dtype[Any], layout: str
 ) -> None:
-    maps, grad = inputs(backend, case, dtype, layout)
+    maps, grad = inputs_on(backend, case, dtype, layout)
     op, put = AVERAGES[name], backend.to_device
     pooled = op.forward(roipool, maps, case, put, layout=layout)
     back = op.backward(roipool, grad, maps.shape, case, put, layout=layout)
@@ -225,15 +222,16 @@ def test_averages_are_transposed(
 
 
 @thorough_on_the_emulator
+@every_variant
 @every_form(dtypes=REAL)
-@pytest.mark.parametrize("case", VARIANTS, ids=str)
+@every_finite_case
 def test_roi_align_is_transposed(
-    backend: Backend, case: Case, dtype: np.dtype[Any], layout: str
+    backend: Backend, case: Case, variant: Case, dtype: np.dtype[Any], layout: str
 ) -> None:
-    maps, grad = inputs(backend, case, dtype, layout)
+    maps, grad = inputs_on(backend, variant, dtype, layout)
     rois = backend.to_device(case.table())
-    place = (case.scale, case.sampling)
-    options: dict[str, Any] = {"aligned": case.aligned, "layout": layout}
+    place = (case.scale, variant.sampling)
+    options: dict[str, Any] = {"aligned": variant.aligned, "layout": layout}
     pooled = roipool.roi_align(maps, rois, case.size, *place, **options)
     back = roipool.roi_align_backward(grad, rois, maps.shape, *place, **options)
     check_transpose(backend, maps, pooled, grad, back)
@@ -245,11 +243,11 @@ def test_roi_align_is_transposed(
 
 
 @every_form(dtypes=REAL)
-@pytest.mark.parametrize("case", FINITE, ids=str)
+@every_finite_case
 def test_roi_pool_is_transposed(
     backend: Backend, case: Case, dtype: np.dtype[Any], layout: str
 ) -> None:
-    maps, grad = inputs(backend, case, dtype, layout)
+    maps, grad = inputs_on(backend, case, dtype, layout)
     rois = backend.to_device(case.table())
     pooled, argmax = roipool.roi_pool(
         maps, rois, case.size, case.scale, layout=layout, return_argmax=True

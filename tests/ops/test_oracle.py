@@ -23,6 +23,7 @@ from _support.catalogue import (
     every_variant,
     in_layout,
     inputs,
+    inputs_on,
     shape_in_layout,
     to_nchw,
 )
@@ -45,12 +46,6 @@ every_case = pytest.mark.parametrize("case", CASES, ids=str)
 def size_of(maps: Array) -> Array:
     """Absolute values, those that are not finite left out."""
     return np.nan_to_num(np.abs(maps), nan=0.0, posinf=0.0)
-
-
-def inputs_of(backend: Backend, case: Case, dtype: np.dtype[Any], layout: str) -> tuple[Any, Any]:
-    """Return a case's maps and gradient on the backend's device."""
-    maps, grad = (in_layout(values.astype(dtype), layout) for values in inputs(case))
-    return backend.to_device(maps), backend.to_device(grad)
 
 
 class Answer(NamedTuple):
@@ -88,7 +83,7 @@ def pooled(case: Case, real: type) -> Answer:
 @every_case
 def test_roi_pool(backend: Backend, case: Case, dtype: np.dtype[Any], layout: str) -> None:
     answer = pooled(case, compute_type(dtype))
-    maps, grad = inputs_of(backend, case, dtype, layout)
+    maps, grad = inputs_on(backend, case, dtype, layout)
     rois = backend.to_device(case.table())
     got, argmax = roipool.roi_pool(
         maps, rois, case.size, case.scale, layout=layout, return_argmax=True
@@ -138,7 +133,7 @@ def test_averages(
     backend: Backend, name: str, case: Case, variant: Case, dtype: np.dtype[Any], layout: str
 ) -> None:
     op, answer = AVERAGES[name], averaged(name, variant, compute_type(dtype))
-    maps, grad = inputs_of(backend, variant, dtype, layout)
+    maps, grad = inputs_on(backend, variant, dtype, layout)
     shape = shape_in_layout(variant.shape, layout)
     got = op.forward(roipool, maps, variant, backend.to_device, layout=layout, **op.outside(0.5))
     back = op.backward(roipool, grad, shape, variant, backend.to_device, layout=layout)
@@ -196,7 +191,7 @@ def test_roi_align_maximum(
     del case
     real = compute_type(dtype)
     answer = maximised(variant, real)
-    maps, grad = inputs_of(backend, variant, dtype, layout)
+    maps, grad = inputs_on(backend, variant, dtype, layout)
     rois = backend.to_device(variant.table())
     place = (variant.size, variant.scale, variant.sampling)
     options: dict[str, Any] = {"aligned": variant.aligned, "mode": "max", "layout": layout}
@@ -272,7 +267,7 @@ def test_roi_align_box_gradient(
 ) -> None:
     del case
     real = compute_type(dtype)
-    maps, grad = inputs_of(backend, variant, dtype, layout)
+    maps, grad = inputs_on(backend, variant, dtype, layout)
     got = roipool.roi_align_backward_rois(
         grad, maps, backend.to_device(variant.table()), variant.scale, variant.sampling,
         aligned=variant.aligned, layout=layout,
@@ -299,7 +294,7 @@ def test_crop_and_resize_box_gradient(
     backend: Backend, case: Case, dtype: np.dtype[Any], layout: str
 ) -> None:
     real = compute_type(dtype)
-    maps, grad = inputs_of(backend, case, dtype, layout)
+    maps, grad = inputs_on(backend, case, dtype, layout)
     boxes, images = backend.to_device(case.boxes()), backend.to_device(case.box_indices())
     got = roipool.crop_and_resize_backward_boxes(grad, maps, boxes, images, layout=layout)
     assert got.dtype == real
