@@ -48,6 +48,7 @@ methods = pytest.mark.parametrize("method", ["bilinear", "nearest"])
 # ---- Finite differences by the features
 
 
+@thorough_on_the_emulator
 @every_layout
 def test_roi_pool(backend: Backend, layout: str) -> None:
     shape = shape_in_layout(SHAPE, layout)
@@ -64,6 +65,7 @@ def test_roi_pool(backend: Backend, layout: str) -> None:
     )
 
 
+@thorough_on_the_emulator
 @every_layout
 def test_roi_average_pool(backend: Backend, layout: str) -> None:
     shape = shape_in_layout(SHAPE, layout)
@@ -78,6 +80,7 @@ def test_roi_average_pool(backend: Backend, layout: str) -> None:
     )
 
 
+@thorough_on_the_emulator
 @every_layout
 @ratios
 @alignments
@@ -95,6 +98,7 @@ def test_roi_align_average(backend: Backend, aligned: bool, ratio: Any, layout: 
     )
 
 
+@thorough_on_the_emulator
 @every_layout
 @ratios
 @alignments
@@ -116,6 +120,7 @@ def test_roi_align_maximum(backend: Backend, aligned: bool, ratio: Any, layout: 
     )
 
 
+@thorough_on_the_emulator
 @every_layout
 @methods
 def test_crop_and_resize(backend: Backend, method: str, layout: str) -> None:
@@ -135,6 +140,7 @@ def test_crop_and_resize(backend: Backend, method: str, layout: str) -> None:
 # ---- Finite differences by the boxes. No sample lies within a step of a cell, where slopes jump.
 
 
+@thorough_on_the_emulator
 @every_layout
 @ratios
 @alignments
@@ -162,6 +168,7 @@ def test_roi_align_boxes(backend: Backend, aligned: bool, ratio: Any, layout: st
     assert not np.any(backend.to_host(found)[-1])
 
 
+@thorough_on_the_emulator
 @every_layout
 @pytest.mark.parametrize("size", [(2, 3), (1, 4), (3, 1), (1, 1)], ids=str)
 def test_crop_and_resize_boxes(backend: Backend, size: tuple[int, int], layout: str) -> None:
@@ -288,6 +295,7 @@ def check_matrices(
     np.testing.assert_array_max_ulp(there, back.T, 2, there.dtype)
 
 
+@thorough_on_the_emulator
 @every_layout
 @alignments
 @ratios
@@ -306,6 +314,7 @@ def test_gradient_of_the_gradient_of_roi_align(
     )
 
 
+@thorough_on_the_emulator
 @every_layout
 def test_gradient_of_the_gradient_of_roi_average_pool(backend: Backend, layout: str) -> None:
     maps, pooled = one_channel(len(ROIS), layout)
@@ -319,6 +328,7 @@ def test_gradient_of_the_gradient_of_roi_average_pool(backend: Backend, layout: 
     )
 
 
+@thorough_on_the_emulator
 @every_layout
 @methods
 def test_gradient_of_the_gradient_of_crop_and_resize(
@@ -339,6 +349,7 @@ def test_gradient_of_the_gradient_of_crop_and_resize(
 # ---- The same numbers for all element types
 
 
+@thorough_on_the_emulator
 @every_dtype
 def test_box_gradients_have_the_type_of_coordinates(backend: Backend, dtype: Any) -> None:
     maps = backend.to_device(numbers(*SHAPE).astype(dtype))

@@ -9,7 +9,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from _support.backends import Backend
-from _support.catalogue import Array, every_dtype, every_layout, in_layout, shape_in_layout, to_nchw
+from _support.catalogue import (
+    Array,
+    every_dtype,
+    every_form,
+    every_layout,
+    in_layout,
+    shape_in_layout,
+    to_nchw,
+)
 from _support.compare import apart, assert_close, assert_same_bits, beside, compute_type
 from _support.differences import check_features, differences
 
@@ -141,10 +149,21 @@ def moved(case: Case, real: type) -> float:
     return 16 * float(reach) if real is np.float64 else 0.0
 
 
-@every_layout
-@every_dtype
+@every_form(5)
 @every_case
 def test_oracle(backend: Backend, case: Case, dtype: np.dtype[Any], layout: str) -> None:
+    check_oracle(backend, case, dtype, layout)
+
+
+@pytest.mark.thorough
+@every_dtype
+@every_case
+def test_oracle_in_every_type(gpu: Backend, case: Case, dtype: np.dtype[Any]) -> None:
+    check_oracle(gpu, case, dtype, "NCHW")
+
+
+def check_oracle(backend: Backend, case: Case, dtype: np.dtype[Any], layout: str) -> None:
+    """Compare a case's pooled values and gradients with the oracle's."""
     real = compute_type(dtype)
     expected = answer(case.name, real)
     put, get = backend.to_device, backend.to_host
