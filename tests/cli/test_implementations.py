@@ -183,7 +183,13 @@ def test_functions(form: str, capsys: pytest.CaptureFixture[str]) -> None:
         ("this_exits.py:f", "SystemExit"),
     ],
 )
-def test_bad_functions(text: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_functions(
+    text: str,
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # a new file is a failure here
     Path("this_exits.py").write_text("raise SystemExit(7)")
     assert message in fails(capsys, "--implementation", text)
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from _support.backends import Backend
+from _support.backends import Backend, thorough_on_the_emulator
 from _support.catalogue import (
     Array,
     every_dtype,
@@ -198,7 +198,7 @@ def check_oracle(backend: Backend, case: Case, dtype: np.dtype[Any], layout: str
 @pytest.mark.parametrize("sampling", [0, 2])
 def test_without_an_angle_it_is_roi_align(backend: Backend, sampling: int, angle: float) -> None:
     rng = np.random.default_rng(0)
-    maps = backend.to_device(rng.normal(size=(2, 5, 20, 30)))
+    maps = backend.to_device(rng.normal(size=(2, 3, 20, 30)))
     low, sides = rng.uniform(-5, 25, (40, 2)), rng.uniform(0, 20, (40, 2))
     images = rng.integers(0, 2, (40, 1))
     corners = np.hstack([images, low, low + sides])
@@ -237,6 +237,7 @@ def test_boxes_of_any_size_cost_no_more_than_the_map(
     np.testing.assert_allclose(backend.to_host(got), expected, rtol=1e-9, atol=1e-12)
 
 
+@thorough_on_the_emulator
 @every_layout
 @pytest.mark.parametrize("ratio", [0, 2, (1, 3)], ids=str)
 def test_features_gradient(backend: Backend, ratio: Any, layout: str) -> None:
@@ -254,6 +255,7 @@ def test_features_gradient(backend: Backend, ratio: Any, layout: str) -> None:
     )
 
 
+@thorough_on_the_emulator
 @every_layout
 @pytest.mark.parametrize(
     "options",
