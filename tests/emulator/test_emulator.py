@@ -224,6 +224,7 @@ MORE_BROKEN = [
 ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("body", "error"),
     [*BROKEN, *(pytest.param(*one, marks=pytest.mark.thorough) for one in MORE_BROKEN)],

@@ -261,7 +261,7 @@ def test_many_python_threads_at_once() -> None:
     roipool.set_num_threads(2)
     expected = everything(np.float32, "NCHW")
     with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda _: everything(np.float32, "NCHW"), range(16)))
+        found = list(pool.map(lambda _: everything(np.float32, "NCHW"), range(8)))
     for results in found:
         for name, result in results.items():
             assert_same_bits(result, expected[name])
