@@ -9,18 +9,19 @@ from __future__ import annotations
 import itertools
 import math
 import operator
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from roipool import _cpu
-from roipool._arrays import LIBRARY_OF, NUMPY, Array, Library, is_array
+from roipool._arrays import LIBRARY_OF, NUMPY, Array, Library, is_array, parts_of
 from roipool._dtypes import FLOATS, dtype_name, real_dtype
-from roipool._layout import AXES, Layout, Shape4, channels, height_width
+from roipool._layout import AXES, LAYOUTS, Layout, Shape4, channels, height_width
 from roipool._messages import shortened, shown
 
+Choice = TypeVar("Choice", bound=str)
 Boxes: TypeAlias = ArrayLike | Sequence[ArrayLike]
 
 # Cell numbers along one axis, and bins, are 32-bit; offsets and planes are not.
@@ -48,19 +49,15 @@ class Regions(NamedTuple):
     levels: Array | None = None
 
 
-def layout(value: str) -> Layout:
+def layout(value: Any) -> Layout:
     """Return the layout if it is one."""
-    if not isinstance(value, str):  # an array compares each of its elements
-        raise TypeError(f"layout must be a str, got {type(value).__name__}")
-    if value == "NCHW":
+    if isinstance(value, str) and value == "NCHW":  # the usual one, in half the time
         return "NCHW"
-    if value == "NHWC":
-        return "NHWC"
-    raise ValueError(f"layout must be 'NCHW' or 'NHWC', got {shown(value)}")
+    return choice("layout", value, LAYOUTS)
 
 
 def float_array(name: str, array: Any) -> Array:
-    """Return a C-contiguous array of a supported dtype in native byte order."""
+    """Return an array of a supported dtype in native byte order; on a host it is C-contiguous."""
     library = LIBRARY_OF[type(array)]
     if library is None:
         raise TypeError(f"{name} must be a NumPy or CuPy array, got {type(array).__name__}")
@@ -73,7 +70,7 @@ def float_array(name: str, array: Any) -> Array:
         )
     if array.ndim != 4:
         raise ValueError(f"{name} must have 4 dimensions, got shape {array.shape}")
-    return library.contiguous(array, dtype if dtype.isnative else dtype.newbyteorder("="))
+    return library.readable(array, dtype if dtype.isnative else dtype.newbyteorder("="))
 
 
 def features(name: str, array: Any, layout: Layout = "NCHW") -> Array:
@@ -277,43 +274,14 @@ def levels(name: str, values: Any, boxes: int, maps: int) -> Array:
     return numbers
 
 
-class BoxForm(NamedTuple):
-    """How an operation takes its boxes.
-
-    Attributes
-    ----------
-    boxes, indices, size : str
-        Names of the arguments with one row per box, that name each box's image, and that give the
-        bins of the output.
-    columns : tuple of str
-        The numbers of a box.
-    is_normalised : bool
-        Whether they are parts of the map's sides, rather than image pixels. Then they are y before
-        x, and always have indices of their own.
-    """
-
-    boxes: str = "rois"
-    indices: str = "batch_indices"
-    size: str = "output_size"
-    columns: tuple[str, ...] = ("x1", "y1", "x2", "y2")
-    is_normalised: bool = False
-
-
-CORNERS = BoxForm()
-ROTATED = BoxForm(columns=("centre x", "centre y", "width", "height", "angle"))
-CROPS = BoxForm("boxes", "box_indices", "crop_size", ("y1", "x1", "y2", "x2"), is_normalised=True)
-
-
 def regions(
     rois: Boxes,
     indices: ArrayLike | None,
     images: int,
     dtype: np.dtype[Any],
-    form: BoxForm = CORNERS,
+    form: Form,
 ) -> Regions:
     """Return boxes and batch indices: from one table with both, from two, or a table per image."""
-    if form.is_normalised:
-        return _crop_regions(rois, indices, images, dtype, form)
     width = len(form.columns)
     if isinstance(rois, (list, tuple)) and _is_one_per_image(rois):
         return _regions_per_image(rois, indices, images, dtype, form)
@@ -362,7 +330,7 @@ def _regions_per_image(
     indices: ArrayLike | None,
     images: int,
     dtype: np.dtype[Any],
-    form: BoxForm,
+    form: Form,
 ) -> Regions:
     if indices is not None:
         raise ValueError(
@@ -393,7 +361,7 @@ def joined_regions(parts: Sequence[Array], columns: int, dtype: np.dtype[Any]) -
 
 
 def _crop_regions(
-    boxes: Any, indices: Any, images: int, dtype: np.dtype[Any], form: BoxForm
+    boxes: Any, indices: Any, images: int, dtype: np.dtype[Any], form: Form
 ) -> Regions:
     array = box_table(form.boxes, boxes, (4,), "(K, 4): y1, x1, y2, x2")
     numbers = batch_indices(form.indices, indices, len(array), images)
@@ -403,6 +371,44 @@ def _crop_regions(
 def swap_xy(boxes: Array) -> Array:
     """Return (K, 4) boxes with the two coordinates of each corner exchanged."""
     return boxes.reshape(len(boxes), 2, 2)[:, :, ::-1].reshape(len(boxes), 4)
+
+
+class Form(NamedTuple):
+    """How a function names its arguments, and how it takes its boxes.
+
+    Attributes
+    ----------
+    boxes, indices, size : str
+        Names of the arguments with one row per box, that name each box's image, and that give the
+        bins of the output.
+    columns : tuple of str
+        The numbers of a box.
+    is_normalised : bool
+        Whether they are parts of the map's sides, rather than image pixels. Then they are y before
+        x, and always have indices of their own.
+    features, grad_output, input_shape : str
+        Names of the maps, of the gradient of pooled values, and of the maps' shape.
+    read : callable
+        Returns checked boxes from the arguments `boxes` and `indices`, the number of images, the
+        dtype of the maps, and this form.
+    """
+
+    boxes: str = "rois"
+    indices: str = "batch_indices"
+    size: str = "output_size"
+    columns: tuple[str, ...] = ("x1", "y1", "x2", "y2")
+    is_normalised: bool = False
+    features: str = "features"
+    grad_output: str = "grad_output"
+    input_shape: str = "input_shape"
+    read: Callable[[Any, Any, int, np.dtype[Any], Form], Regions] = regions
+
+
+CORNERS = Form()
+ROTATED = Form(columns=("centre x", "centre y", "width", "height", "angle"))
+CROPS = Form(
+    "boxes", "box_indices", "crop_size", ("y1", "x1", "y2", "x2"), True, read=_crop_regions
+)
 
 
 # ---- Numbers and choices
@@ -456,25 +462,23 @@ def on_a_level(name: str, number: float, when: str = "") -> float:
 
 def size_pair(name: str, value: Any) -> tuple[int, int]:
     """Return (rows, columns), each at least 1, from an int or a pair."""
-    rows, columns = _pair(name, value)
-    if not (1 <= rows <= MAX_AXIS and 1 <= columns <= MAX_AXIS):
-        raise ValueError(f"{name} must be from 1 to {MAX_AXIS} each way, got {shown(value)}")
-    return rows, columns
+    return _pair(name, value, 1, MAX_AXIS)
 
 
 def sampling_pair(name: str, value: Any) -> tuple[int, int]:
     """Return samples per bin (vertical, horizontal); 0 is adaptive."""
-    rows, columns = _pair(name, value)
-    if not (0 <= rows <= MAX_SAMPLING_RATIO and 0 <= columns <= MAX_SAMPLING_RATIO):
-        raise ValueError(
-            f"{name} must be from 0 (adaptive) to {MAX_SAMPLING_RATIO}, got {shown(value)}"
-        )
-    return rows, columns
+    return _pair(name, value, 0, MAX_SAMPLING_RATIO, " (adaptive)")
 
 
-def _pair(name: str, value: Any) -> tuple[int, int]:
-    if type(value) is int:
-        return value, value
+def _pair(name: str, value: Any, least: int, most: int, note: str = "") -> tuple[int, int]:
+    """Return two numbers within limits; `note` says what the least of them means."""
+    first, second = (value, value) if type(value) is int else _two_ints(name, value)
+    if not (least <= first <= most and least <= second <= most):
+        raise ValueError(f"{name} must be from {least}{note} to {most}, got {shown(value)}")
+    return first, second
+
+
+def _two_ints(name: str, value: Any) -> tuple[int, int]:
     items = tuple(value) if isinstance(value, (tuple, list)) else (value, value)
     if len(items) != 2:
         raise ValueError(f"{name} must be an int or a pair of ints, got {shown(value)}")
@@ -518,9 +522,11 @@ def flag(name: str, value: Any) -> bool:
     return bool(value)
 
 
-def choice(name: str, value: Any, allowed: tuple[str, ...]) -> str:
+def choice(name: str, value: Any, allowed: tuple[Choice, ...]) -> Choice:
     """Return `value` if it is one of the allowed strings."""
-    if not isinstance(value, str) or value not in allowed:
+    if not isinstance(value, str):  # an array compares each of its elements
+        raise TypeError(f"{name} must be a str, got {type(value).__name__}")
+    if value not in allowed:
         options = " or ".join(repr(option) for option in allowed)
         raise ValueError(f"{name} must be {options}, got {shown(value)}")
     return value
@@ -541,12 +547,12 @@ def argmax(library: Library, array: Any, shape: tuple[int, ...], cells: int | No
     checked = library.checked_values(array)
     if checked is None:
         narrow = np.can_cast(array.dtype, np.int32)
-        return library.contiguous(array, np.dtype(np.int32 if narrow else np.int64))
+        return library.readable(array, np.dtype(np.int32 if narrow else np.int64))
     low, high = (int(checked.min()), int(checked.max())) if checked.size else (-1, -1)
     limit = 2**63 if cells is None else cells
     if low < -1 or high >= limit:
         raise ValueError(f"argmax must be from -1 to {limit - 1}, got values from {low} to {high}")
-    return library.contiguous(array, np.dtype(np.int64 if high > MAX_AXIS else np.int32))
+    return library.readable(array, np.dtype(np.int64 if high > MAX_AXIS else np.int32))
 
 
 def output(
@@ -563,7 +569,7 @@ def output(
     if not library.can_be_filled(out) or any(
         LIBRARY_OF[type(array)] is library and library.may_share_memory(out, array)
         for value in inputs.values()
-        for array in (value if isinstance(value, (list, tuple)) else (value,))
+        for array in parts_of(value)
     ):
         return None
     return out

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from roipool import _cpu
-from roipool._arguments import CORNERS, CROPS, ROTATED, BoxForm
+from roipool._arguments import CORNERS, CROPS, ROTATED, Form
 
 
 class Definition(NamedTuple):
@@ -112,8 +112,8 @@ class Op:
         The gradient with respect to the boxes.
     variants : mapping of str to Variant
         What it can compute, by a name for people.
-    form : BoxForm
-        How it takes its boxes, whose attributes are attributes here, too.
+    form : Form
+        How it names its arguments and takes its boxes; some attributes are attributes here, too.
     placing : tuple of str
         The other arguments that place bins and samples; forward and gradients share them.
     filling : str or None
@@ -123,7 +123,7 @@ class Op:
     forward: str
     variants: Mapping[str, Variant]
     placing: tuple[str, ...] = ("spatial_scale",)
-    form: BoxForm = CORNERS
+    form: Form = CORNERS
     filling: str | None = None
 
     @property

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from roipool import _arguments as check
-from roipool._arguments import CORNERS, BoxForm, Regions
+from roipool._arguments import CORNERS, Form, Regions
 from roipool._arrays import NUMPY, Array, Library, common_library
 from roipool._definitions import POINTWISE, Definition
-from roipool._layout import Layout, Shape4, cells, height_width
+from roipool._layout import Layout, Shape4, cells, height_width, nchw_view
 
 
 class MaxRules(NamedTuple):
@@ -77,10 +77,12 @@ class Pooling(NamedTuple):
 class Engine(Protocol):
     """What computes on one kind of device: a module with these functions.
 
-    Arguments are checked and converted: arrays are C-contiguous, in native byte layout, on one
-    device; on a host the regions are the call's own, so that no thread changes them while plans are
-    made; `out` is of the right shape and dtype and overlaps nothing. A box whose batch index
-    is negative pools nothing and gets no gradient; on a GPU so does one whose index names no image.
+    Arguments are checked and converted: arrays are in native byte layout, on one device; `out` is
+    of the right shape and dtype and overlaps nothing. On a host arrays are C-contiguous, and the
+    regions the call's own, so that no thread changes them while plans are made. On a GPU maps may
+    have any strides, and what is written to is C-contiguous, or, beside (or of) NCHW maps that lie
+    in memory as NHWC, lies as they do. A box whose batch index is negative pools nothing and gets
+    no gradient; on a GPU so does one whose index names no image.
     """
 
     def average(
@@ -142,8 +144,8 @@ class Call:
 
     Parameters
     ----------
-    form : BoxForm
-        How the boxes are given, for the `checked` methods.
+    form : Form
+        How the arguments are named and the boxes given, for the methods that check them.
     **arrays
         Every argument that may be an array, by name. What is computed goes to `out`, if there is
         one.
@@ -154,7 +156,7 @@ class Call:
     engine: Engine
     library: Library
 
-    def __init__(self, form: BoxForm = CORNERS, /, **arrays: Any) -> None:
+    def __init__(self, form: Form = CORNERS, /, **arrays: Any) -> None:
         self._arrays, self._form = arrays, form
         self.library, array = NUMPY, None
         for value in arrays.values():  # here, for the sake of small calls on NumPy arrays
@@ -173,54 +175,73 @@ class Call:
         if self._device is not None:
             self._device.__exit__(*error)
 
-    # ---- The arguments of roipool's own operations, checked and converted
+    # ---- Arguments, checked and converted; `form` has the names of those with arrays
 
     def checked_forward(
         self,
         definition: Definition,
         output_size: Any,
-        layout: str,
+        layout: str = "NCHW",
         empty_value: float = 0.0,
         rules: MaxRules = DEFAULT_RULES,
     ) -> tuple[Array, Regions, Pooling]:
         """Return the features, the boxes, and the request."""
-        arrays, form, layout = self._arrays, self._form, check.layout(layout)
-        maps = check.features("features", arrays["features"], layout)
-        images, dtype = maps.shape[0], maps.dtype
-        regions = check.regions(arrays[form.boxes], arrays[form.indices], images, dtype, form)
+        form, layout = self._form, check.layout(layout)
+        maps = check.features(form.features, self._arrays[form.features], layout)
+        regions = self.regions(maps.shape[0], maps.dtype)
         size = check.size_pair(form.size, output_size)
         pooling = Pooling(definition, size, layout, empty_value, rules)
-        check_sizes("features", maps.shape, form.size, pooling)
+        check_sizes(form.features, maps.shape, form.size, pooling)
         return maps, regions, pooling
 
     def checked_backward(
-        self, definition: Definition, input_shape: Any, layout: str, rules: MaxRules = DEFAULT_RULES
+        self,
+        definition: Definition,
+        input_shape: Any,
+        layout: str = "NCHW",
+        rules: MaxRules = DEFAULT_RULES,
     ) -> tuple[Array, Regions, Pooling, Shape4]:
         """Return the gradient of pooled values, the boxes, the request, and the maps' shape."""
-        arrays, form, layout = self._arrays, self._form, check.layout(layout)
-        gradient = check.float_array("grad_output", arrays["grad_output"])
-        shape = check.map_shape("input_shape", input_shape, layout)
-        images, dtype = shape[0], gradient.dtype
-        regions = check.regions(arrays[form.boxes], arrays[form.indices], images, dtype, form)
-        size = check.grad_output("grad_output", gradient, len(regions.boxes), shape, layout)
-        pooling = Pooling(definition, size, layout, rules=rules)
-        check_sizes("input_shape", shape, "grad_output", pooling)
-        return gradient, regions, pooling, shape
+        name, layout = self._form.input_shape, check.layout(layout)
+        shape = check.map_shape(name, input_shape, layout)
+        return *self.checked_gradient(name, shape, definition, layout, rules), shape
 
     def checked_backward_boxes(
-        self, definition: Definition, layout: str
+        self, definition: Definition, layout: str = "NCHW", rules: MaxRules = DEFAULT_RULES
     ) -> tuple[Array, list[Array], Regions, Pooling]:
         """Return the gradient of pooled values, the features, the boxes, and the request."""
-        arrays, form, layout = self._arrays, self._form, check.layout(layout)
-        gradient = check.float_array("grad_output", arrays["grad_output"])
-        maps = check.features("features", arrays["features"], layout)
-        check.same_dtype("grad_output", gradient, "features", maps)
-        images, dtype = maps.shape[0], maps.dtype
-        regions = check.regions(arrays[form.boxes], arrays[form.indices], images, dtype, form)
-        size = check.grad_output("grad_output", gradient, len(regions.boxes), maps.shape, layout)
-        pooling = Pooling(definition, size, layout)
-        check_sizes("features", maps.shape, "grad_output", pooling)
+        form, layout = self._form, check.layout(layout)
+        maps = check.features(form.features, self._arrays[form.features], layout)
+        checked = self.checked_gradient(form.features, maps.shape, definition, layout, rules)
+        gradient, regions, pooling = checked
+        check.same_dtype(form.grad_output, gradient, form.features, maps)
         return gradient, [maps], regions, pooling
+
+    def checked_gradient(
+        self,
+        name: str,
+        shape: Shape4,
+        definition: Definition,
+        layout: Layout = "NCHW",
+        rules: MaxRules = DEFAULT_RULES,
+        scales: tuple[float, ...] = (),
+    ) -> tuple[Array, Regions, Pooling]:
+        """Return the gradient of pooled values of such maps, the boxes, and the request.
+
+        `name` is the argument that gives the maps' shape; `scales` are those of a pyramid.
+        """
+        gradient_name = self._form.grad_output
+        gradient = check.float_array(gradient_name, self._arrays[gradient_name])
+        regions = self.regions(shape[0], gradient.dtype)
+        size = check.grad_output(gradient_name, gradient, len(regions.boxes), shape, layout)
+        pooling = Pooling(definition, size, layout, rules=rules, scales=scales)
+        check_sizes(name, shape, gradient_name, pooling)
+        return gradient, regions, pooling
+
+    def regions(self, images: int, dtype: np.dtype[Any]) -> Regions:
+        """Return the boxes, for maps of so many images."""
+        arrays, form = self._arrays, self._form
+        return form.read(arrays[form.boxes], arrays.get(form.indices), images, dtype, form)
 
     # ---- What the engine computes
 
@@ -228,7 +249,7 @@ class Call:
         """Average forward."""
         count, size, layout = len(regions.boxes), pooling.output_size, pooling.layout
         shape = pooled_shape(features[0].shape, count, size, layout)
-        result = self._result(shape, features[0].dtype)
+        result = self._result(shape, features, layout)
         if features[0].size == 0:
             features, regions = self._one_of_alike(features, regions)
         self.engine.average(features, regions, pooling, result)
@@ -238,7 +259,7 @@ class Call:
         self, grad_output: Array, regions: Regions, pooling: Pooling, input_shape: Shape4
     ) -> Array:
         """Average backward."""
-        result = self._result(input_shape, grad_output.dtype)
+        result = self._result(input_shape, [grad_output], pooling.layout)
         self.engine.average_backward(grad_output, regions, pooling, [result])
         return self._filled(result)
 
@@ -250,7 +271,7 @@ class Call:
         input_shapes: Sequence[Shape4],
     ) -> list[Array]:
         """Average backward with respect to each map of a pyramid."""
-        results = [self.library.empty(shape, grad_output.dtype) for shape in input_shapes]
+        results = [self._result(shape, [grad_output], pooling.layout) for shape in input_shapes]
         self.engine.average_backward(grad_output, regions, pooling, results)
         return results
 
@@ -266,7 +287,7 @@ class Call:
         """Maximum forward: pooled values, and the argmax, or None without `return_argmax`."""
         count, size, layout = len(regions.boxes), pooling.output_size, pooling.layout
         shape = pooled_shape(features.shape, count, size, layout)
-        result = self._result(shape, features.dtype)
+        result = self._result(shape, [features], layout)
         if features.size == 0:
             (features,), regions = self._one_of_alike([features], regions)
         argmax = self.engine.maximum(
@@ -285,7 +306,7 @@ class Call:
         """Maximum backward: each gradient goes to the cells of its sample, with their weights."""
         limit = cells(input_shape, pooling.layout) if pooling.rules.argmax_is_cell else None
         indices = check.argmax(self.library, argmax, grad_output.shape, limit)
-        result = self._result(input_shape, grad_output.dtype)
+        result = self._result(input_shape, [grad_output], pooling.layout)
         self.engine.maximum_backward(grad_output, indices, regions, pooling, result)
         return self._filled(result)
 
@@ -301,15 +322,21 @@ class Call:
         """Maximum backward where argmax names cells: each gets the whole gradient."""
         limit = cells(input_shape, layout)
         chosen = check.argmax(self.library, argmax, grad_output.shape, limit)
-        result = self._result(input_shape, grad_output.dtype)
+        result = self._result(input_shape, [grad_output], layout)
         self.engine.unpool(grad_output, chosen, batch_indices, layout, result)
         return self._filled(result)
 
-    def _result(self, shape: Shape4, dtype: np.dtype[Any]) -> Array:
-        """Return what the engine fills: the caller's `out`, or a new array if it cannot be that."""
-        filled = None
+    def _result(self, shape: Shape4, given: Sequence[Array], layout: Layout) -> Array:
+        """Return what the engine fills: the caller's `out`, or a new array if it cannot be that.
+
+        A new array lies in memory as the given maps or gradient do.
+        """
+        filled, dtype = None, given[0].dtype
         if self._arrays.get("out") is not None:
             filled = check.output(self.library, shape, dtype, **self._arrays)
+        if self._device is not None and layout == "NCHW" and self.library.are_channels_last(given):
+            images, channels, *size = shape
+            return nchw_view(self.library.empty((images, *size, channels), dtype))
         return self.library.empty(shape, dtype) if filled is None else filled
 
     def _one_of_alike(
@@ -332,19 +359,13 @@ class Call:
             plain[...] = result
         return out
 
-    def argmax_positions(
-        self, argmax: Array, regions: Regions, pooling: Pooling, input_shape: Shape4
-    ) -> tuple[Array, Array]:
-        """Return y and x, in map cells, of samples given by index."""
-        return self.engine.argmax_positions(argmax, regions, pooling, input_shape)
-
     def argmax_at(
         self, y: Array, x: Array, regions: Regions, pooling: Pooling, input_shape: Shape4
     ) -> Array:
         """Return the indices of the samples nearest to y and x; -1 where there is none."""
         real = regions.boxes.dtype
         with np.errstate(over="ignore"):  # beyond the type: infinite, and at no sample
-            y, x = (self.library.contiguous(array, real) for array in (y, x))
+            y, x = (self.library.readable(array, real) for array in (y, x))
         return self.engine.argmax_at(y, x, regions, pooling, input_shape)
 
 

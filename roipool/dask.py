@@ -120,8 +120,8 @@ def _check_known(given: Mapping[str, Any]) -> None:
 def _tables(op: Op, given: Mapping[str, Any], maps: Sequence[Array]) -> Tables:
     """Return what has a row for each box, checked, as the operation itself takes it."""
     images, dtype = maps[0].shape[0], maps[0].dtype
-    regions = check.regions(given[op.boxes], given[op.indices], images, dtype, op.form)
-    boxes = check.swap_xy(regions.boxes) if op.boxes == "boxes" else regions.boxes
+    regions = op.form.read(given[op.boxes], given[op.indices], images, dtype, op.form)
+    boxes = check.swap_xy(regions.boxes) if op.form.is_normalised else regions.boxes
     tables = {op.boxes: boxes, op.indices: regions.batch_indices}
     if given.get("levels") is not None:
         tables["levels"] = check.levels("levels", given["levels"], len(boxes), len(maps))

@@ -47,8 +47,14 @@ class Library(Protocol):
     def plain(self, array: Any) -> Any:
         """Return an array as its library's own type, which a subclass cannot misrepresent."""
 
-    def contiguous(self, array: Any, dtype: np.dtype[Any]) -> Any:
-        """Return an array in C order at an aligned address: the same one where it is so already."""
+    def readable(self, array: Any, dtype: np.dtype[Any]) -> Any:
+        """Return an array as engines read it: the same one where it is so already.
+
+        On a host it is in C order at an aligned address; engines of GPUs take any strides.
+        """
+
+    def are_channels_last(self, maps: Sequence[Any]) -> bool:
+        """Return whether (N, C, H, W) arrays lie in memory as (N, H, W, C), and stay so."""
 
     def table(self, array: Any, dtype: np.dtype[Any]) -> Any:
         """Return rows of numbers as engines read them, never the caller's own memory on a host."""
@@ -97,6 +103,11 @@ def is_array(value: Any) -> bool:
     return LIBRARY_OF[type(value)] is not None
 
 
+def parts_of(value: Any) -> Sequence[Any]:
+    """Return the items of a list or tuple, else the value as the only one."""
+    return value if isinstance(value, (list, tuple)) else (value,)
+
+
 def common_library(values: Mapping[str, Any]) -> tuple[Library, Any]:
     """Return the one library of all arrays among arguments, and one array that is on its device.
 
@@ -127,32 +138,29 @@ def common_library(values: Mapping[str, Any]) -> tuple[Library, Any]:
 
 def _numpy_among(values: Mapping[str, Any]) -> Library:
     """Return NumPy if no argument is on a GPU, else raise: not all are there, or on one."""
-    on_gpu: dict[str, list[int]] = {}  # the GPUs of an argument's arrays
+    places: dict[str, set[int]] = {}  # the GPUs of each argument's parts, -1 for those on none
     for name, value in values.items():
-        if type(value) is np.ndarray or value is None:
-            continue
-        parts = value if isinstance(value, (list, tuple)) else (value,)
-        refuse_other_arrays(parts, values)
-        found = [(LIBRARY_OF[type(part)], part) for part in parts]
-        numbers = [lib.device_number(part) for lib, part in found if lib not in (None, NUMPY)]
-        if numbers:
-            on_gpu[name] = numbers
+        if value is not None:
+            parts = parts_of(value)
+            refuse_other_arrays(parts, values)
+            found = [(LIBRARY_OF[type(part)], part) for part in parts]
+            places[name] = {
+                lib.device_number(part) if lib not in (None, NUMPY) else -1 for lib, part in found
+            }
+    on_gpu = {name: numbers - {-1} for name, numbers in places.items() if numbers - {-1}}
     if not on_gpu:
         return NUMPY
-    elsewhere = [name for name, value in values.items() if not _is_all_on_gpu(value, on_gpu, name)]
+    elsewhere = [name for name, numbers in places.items() if -1 in numbers]
     if elsewhere:
         raise TypeError(
             f"arrays must all be NumPy or all be CuPy: {', '.join(on_gpu)} is on the GPU, "
             f"{', '.join(elsewhere)} is not"
         )
-    places = (
-        f"{name} on {' and '.join(map(str, sorted(set(numbers))))}"
-        for name, numbers in on_gpu.items()
-    )
-    raise ValueError(f"arrays must all be on one GPU, got {', '.join(places)}")
+    on_each = (f"{name} on {' and '.join(map(str, sorted(on)))}" for name, on in on_gpu.items())
+    raise ValueError(f"arrays must all be on one GPU, got {', '.join(on_each)}")
 
 
-_may_stand_beside: set[type] = {int, float, list, tuple, str}  # a cache, too
+_may_stand_beside: set[type] = {np.ndarray, int, float, list, tuple, str}  # a cache, too
 
 
 def refuse_other_arrays(parts: Sequence[Any], values: Mapping[str, Any]) -> None:
@@ -171,17 +179,8 @@ def refuse_other_arrays(parts: Sequence[Any], values: Mapping[str, Any]) -> None
 
 def _kinds(value: Any) -> str:
     """Return the name of an argument's type, or of those of the parts of a list."""
-    parts = value if isinstance(value, (list, tuple)) and value else (value,)
-    kinds = dict.fromkeys(type(part) for part in parts)
+    kinds = dict.fromkeys(type(part) for part in parts_of(value) or (value,))
     return " and ".join(
         kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
         for kind in kinds
     )
-
-
-def _is_all_on_gpu(value: Any, on_gpu: Mapping[str, list[int]], name: str) -> bool:
-    """Return whether an argument is absent, or wholly on a GPU."""
-    if value is None:
-        return True
-    parts = len(value) if isinstance(value, (list, tuple)) else 1
-    return len(on_gpu.get(name, ())) == parts

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from roipool._layout import nhwc_view
 from roipool._settings import debugging
 
 
@@ -79,11 +80,17 @@ def plain(array: Any) -> Any:
     return array
 
 
-def contiguous(array: Any, dtype: np.dtype[Any]) -> Any:
-    """Return an array in C order: the same one where it is so already."""
-    if array.dtype == dtype and array.flags.c_contiguous:
-        return array
-    return xp().ascontiguousarray(array, dtype)
+def readable(array: Any, dtype: np.dtype[Any]) -> Any:
+    """Return an array of any strides: the same one where its dtype is right already."""
+    return array if array.dtype == dtype else array.astype(dtype)
+
+
+def are_channels_last(maps: Sequence[Any]) -> bool:
+    """Return whether (N, C, H, W) arrays lie in memory as (N, H, W, C), rather than in C order."""
+    for one in maps:  # the usual maps
+        if not one.flags.c_contiguous:
+            return all(nhwc_view(each).flags.c_contiguous for each in maps)
+    return False
 
 
 def table(array: Any, dtype: np.dtype[Any]) -> Any:

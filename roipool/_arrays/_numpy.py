@@ -17,7 +17,7 @@ Array = NDArray[Any]
 
 empty = _cpu.empty_array
 plain = np.asarray
-contiguous = _cpu.contiguous
+readable = _cpu.contiguous
 table = _cpu.contiguous_copy  # so that no other thread can change it during a call
 may_share_memory = np.may_share_memory
 checked_values = host_copy = np.asarray  # the array itself: its values are always checked
@@ -56,6 +56,11 @@ def device(array: Any) -> AbstractContextManager[Any]:
 def device_number(array: Any) -> int:
     """Return 0: there is one host."""
     return 0
+
+
+def are_channels_last(maps: Sequence[Any]) -> bool:
+    """Return False: what is not in C order has been copied."""
+    return False
 
 
 def concatenate(parts: Sequence[Any], columns: int, dtype: Any) -> tuple[Array, Array]:

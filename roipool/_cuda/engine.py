@@ -21,13 +21,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from roipool._arguments import Regions
+from roipool._arrays._cupy import are_channels_last
 from roipool._cuda import launch
 from roipool._cuda.arguments import Argument
 from roipool._cuda.division import Sizes, rounded_up
 from roipool._cuda.launch import Defines, LaunchConfig, Launches
 from roipool._cuda.source import OPTIONS, kernel_source
 from roipool._definitions import Definition
-from roipool._layout import Layout, Shape4, height_width
+from roipool._layout import Layout, Shape4, height_width, nchw_view, nhwc_view
 from roipool._pooling import Pooling
 from roipool._system_info import CUPY_EXTRAS
 
@@ -172,12 +173,29 @@ def sizes_of_maps(maps: Sequence[Array], regions: Regions, pooling: Pooling) -> 
     return sizes_of(maps[0].dtype, regions, pooling, *map(SHAPE, maps))
 
 
+def in_order(
+    pooling: Pooling, maps: Sequence[Array], *others: Array
+) -> tuple[Pooling, list[Array]]:
+    """Return arrays as kernels read them, maps first, and the request for them.
+
+    NCHW maps that lie in memory as NHWC become views that are so, and what is beside them, too.
+    What is in neither order is copied; what is written to lies as the maps do.
+    """
+    arrays = [*maps, *others]
+    if pooling.layout == "NCHW" and are_channels_last(maps):
+        pooling, arrays = pooling._replace(layout="NHWC"), [nhwc_view(one) for one in arrays]
+    return pooling, [
+        one if one.flags.c_contiguous else cupy.ascontiguousarray(one) for one in arrays
+    ]
+
+
 # ---- The functions of an engine
 
 
 def average(features: Sequence[Array], regions: Regions, pooling: Pooling, out: Array) -> None:
     """Pool each box by weighted averages, from the map of its level."""
     if out.size:
+        pooling, (*features, out) = in_order(pooling, features, out)
         sizes = sizes_of_maps(features, regions, pooling)
         aligned = are_vector_aligned(pooling, *features, out)
         run(kernels_for(launch.average, sizes, aligned), regions, features[0], out, maps=features)
@@ -188,6 +206,7 @@ def average_backward(
 ) -> None:
     """Write the gradient of an average with respect to each of the maps."""
     if any(out.size for out in outs):
+        pooling, (*outs, grad_output) = in_order(pooling, outs, grad_output)
         sizes = sizes_of_maps(outs, regions, pooling)
         aligned = are_vector_aligned(pooling, grad_output, *outs)
         kernels = kernels_for(launch.average_backward, sizes, aligned)
@@ -202,6 +221,7 @@ def average_backward_boxes(
     if not grad_output.size or not any(maps.size for maps in features):
         return cupy.zeros(boxes.shape, boxes.dtype)
     out = cupy.empty(boxes.shape, boxes.dtype)
+    pooling, (*features, grad_output) = in_order(pooling, features, grad_output)
     sizes = sizes_of_maps(features, regions, pooling)
     kernels = kernels_for(launch.average_backward_boxes, sizes)
     run(kernels, regions, grad_output, features[0], out, maps=features)
@@ -212,6 +232,8 @@ def maximum(
     features: Array, regions: Regions, pooling: Pooling, out: Array, *, return_argmax: bool
 ) -> Array | None:
     """Pool by maxima; return the argmax if it is asked for."""
+    layout = pooling.layout
+    pooling, (features, out) = in_order(pooling, [features], out)
     sizes = sizes_of(features.dtype, regions, pooling, features.shape)
     argmax = cupy.empty(out.shape, launch.argmax_dtype(sizes)) if return_argmax else None
     if out.size:
@@ -221,7 +243,7 @@ def maximum(
         aligned = are_vector_aligned(pooling, features, out)
         kernels = kernels_for(launch.maximum, sizes, return_argmax, aligned)
         run(kernels, regions, features, *outputs)
-    return argmax
+    return argmax if argmax is None or pooling.layout == layout else nchw_view(argmax)
 
 
 def maximum_backward(
@@ -229,6 +251,7 @@ def maximum_backward(
 ) -> None:
     """Write the gradient of a maximum with respect to the features."""
     if out.size:
+        pooling, (out, grad_output, argmax) = in_order(pooling, [out], grad_output, argmax)
         sizes = sizes_of(grad_output.dtype, regions, pooling, out.shape)
         kernels = kernels_for(launch.maximum_backward, sizes, argmax.dtype == np.int64)
         run(kernels, regions, grad_output, argmax, out)
@@ -241,9 +264,11 @@ def unpool(
     if out.size:
         # No box is read, so that any definition will do.
         size = height_width(grad_output.shape, layout)
+        pooling = Pooling(Definition("roi_pool"), size, layout)
+        pooling, (out, grad_output, argmax) = in_order(pooling, [out], grad_output, argmax)
         sizes = Sizes(
             grad_output.dtype, rounded_up(len(batch_indices)), (0, 0), batch_indices.dtype,
-            batch_indices.strides[0], Pooling(Definition("roi_pool"), size, layout), (out.shape,),
+            batch_indices.strides[0], pooling, (out.shape,),
         )  # fmt: skip
         check_device(out.device.id)
         kernels = kernels_for(launch.unpool, sizes, argmax.dtype == np.int64)
@@ -270,7 +295,7 @@ def argmax_at(y: Array, x: Array, regions: Regions, pooling: Pooling, input_shap
     if argmax.size:
         sizes = sizes_of(regions.boxes.dtype, regions, pooling, input_shape)
         kernels = kernels_for(launch.argmax_kernel, sizes, "identify_argmax")
-        run(kernels, regions, y, x, argmax)
+        run(kernels, regions, cupy.ascontiguousarray(y), cupy.ascontiguousarray(x), argmax)
     return argmax
 
 

@@ -10,12 +10,11 @@ import numpy as np
 
 from roipool import _arguments as check
 from roipool import _cpu
-from roipool._arguments import Regions
-from roipool._arrays import Array
+from roipool._arguments import Form, Regions
+from roipool._arrays import LIBRARY_OF, NUMPY, Array, Library
 from roipool._definitions import Definition
-from roipool._layout import Shape4
 from roipool._messages import shown
-from roipool._pooling import Call, MaxRules, Pooling
+from roipool._pooling import MaxRules
 
 # Most systems' running maximum starts here, in every type they compute in.
 FROM_LOWEST_FLOAT32 = MaxRules(lowest=float(np.finfo(np.float32).min))
@@ -27,6 +26,11 @@ TENSORFLOW_CROPS = {
     "bilinear": Definition("tensorflow_crop_bilinear"),
     "nearest": Definition("tensorflow_crop_nearest"),
 }
+
+
+def library_of(array: Array) -> Library:
+    """Return the library of a checked array."""
+    return LIBRARY_OF[type(array)] or NUMPY
 
 
 def float32_number(name: str, value: Any) -> float:
@@ -59,11 +63,11 @@ def roi_align_definition(
 
 
 def numbered_boxes(
-    call: Call,
-    name: str,
     rois: Any,
+    _: None,
     images: int,
     dtype: np.dtype[Any],
+    form: Form,
     *,
     unknown_image: Literal["error", "zero"] = "error",
 ) -> Regions:
@@ -72,15 +76,14 @@ def numbered_boxes(
     A box of an image that does not exist is an error, or pools to nothing and has no gradient; on
     a GPU, where batch indices are not checked, always the latter.
     """
-    library = call.library
-    table = check.box_table(name, rois, (5,), "(K, 5): batch index, x1, y1, x2, y2")
-    indices = table[:, 0]
+    table = check.box_table(form.boxes, rois, (5,), "(K, 5): batch index, x1, y1, x2, y2")
+    library, indices = library_of(table), table[:, 0]
     checked = library.checked_values(indices)
     if checked is not None:
         numbers, row = _cpu.whole_numbers(checked, images, True)
         if row >= 0 and unknown_image == "error":
             raise ValueError(
-                f"{name}[{row}, 0] is {checked[row]}, but the batch holds {images} images"
+                f"{form.boxes}[{row}, 0] is {checked[row]}, but the batch holds {images} images"
             )
         if checked is indices:
             return Regions(check.coordinates(table[:, 1:], dtype), numbers)
@@ -88,20 +91,20 @@ def numbered_boxes(
     return Regions(check.coordinates(table[:, 1:], dtype), cut)
 
 
-def boxes_of_images(
-    call: Call, boxes: Any, images: int, dtype: np.dtype[Any], *, name: str = "boxes"
-) -> Regions:
+def boxes_of_images(boxes: Any, _: None, images: int, dtype: np.dtype[Any], form: Form) -> Regions:
     """Return boxes as torchvision takes them: (K, 5), or a list of (L, 4) for the first images."""
     if isinstance(boxes, (list, tuple)) and any(check.rank(item) == 2 for item in boxes):
         return _regions_per_image(boxes, images, dtype)
-    table = check.number_array(name, boxes)
-    checked = call.library.checked_values(table)
+    table = check.number_array(form.boxes, boxes)
+    checked = library_of(table).checked_values(table)
     if checked is not None and checked.ndim == 2 and checked.shape[1] == 5:
         is_negative = checked[:, 0] < 0
         if is_negative.any():
             row = int(is_negative.argmax())
-            raise ValueError(f"{name}[{row}, 0] is {checked[row, 0]}, but it must not be negative")
-    return numbered_boxes(call, name, table, images, dtype)
+            raise ValueError(
+                f"{form.boxes}[{row}, 0] is {checked[row, 0]}, but it must not be negative"
+            )
+    return numbered_boxes(table, None, images, dtype, form)
 
 
 def _regions_per_image(boxes: Sequence[Any], images: int, dtype: np.dtype[Any]) -> Regions:
@@ -158,7 +161,6 @@ def _scales_of_heights(heights: Mapping[str, int], image_shapes: Any) -> list[fl
 
 
 def level_by_logarithm(
-    call: Call,
     widths: Array,
     heights: Array,
     levels: tuple[int, int],
@@ -171,8 +173,6 @@ def level_by_logarithm(
 
     Parameters
     ----------
-    call : Call
-        Whose library the boxes are of.
     widths, heights : ndarray
         Of the boxes, in image pixels, float32 or float64.
     levels : pair of int
@@ -182,7 +182,7 @@ def level_by_logarithm(
     add_to_ratio, add_to_level : float
         What is added to the ratio of sides and to its logarithm, against rounding.
     """
-    xp, real = call.library.xp(), widths.dtype.type
+    xp, real = library_of(widths).xp(), widths.dtype.type
     size, level = canonical
     first, last = levels
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
@@ -195,9 +195,9 @@ def level_by_logarithm(
     return known.astype(np.int64)
 
 
-def check_finite(call: Call, name: str, table: Array) -> None:
+def check_finite(name: str, table: Array) -> None:
     """Check that coordinates are finite, where values are checked."""
-    checked = call.library.checked_values(table)
+    checked = library_of(table).checked_values(table)
     if checked is not None and not np.isfinite(checked).all():
         row = int(np.argwhere(~np.isfinite(checked))[0][0])
         raise ValueError(f"{name} must be finite, got {checked[row]} in row {row}")
@@ -208,30 +208,11 @@ def of_no_image(indices: Array, images: int) -> Array:
     return ~((indices >= 0) & (indices < images))
 
 
-def grad_output_of_bins(
-    name: str,
-    gradient: Array,
-    boxes: int,
-    input_shape: Shape4,
-    bins: tuple[int, int],
-    argument: str,
-) -> tuple[int, int]:
-    """Check a gradient whose bins an argument, or a class, names besides; return them."""
+def check_bins(
+    name: str, gradient: Array, bins: tuple[int, int], argument: str = "output_size"
+) -> None:
+    """Check the bins of a gradient that an argument, or a class, names besides."""
     if gradient.shape[2:] != bins:
         raise ValueError(
             f"{name} must have {bins[0]} x {bins[1]} bins ({argument}), got shape {gradient.shape}"
         )
-    return check.grad_output(name, gradient, boxes, input_shape)
-
-
-def average_backward(
-    call: Call,
-    name: str,
-    gradient: Array,
-    regions: Regions,
-    definition: Definition,
-    input_shape: Shape4,
-) -> Array:
-    """Return the gradient of an average over NCHW features; `name` is the gradient's."""
-    size = check.grad_output(name, gradient, len(regions.boxes), input_shape)
-    return call.average_backward(gradient, regions, Pooling(definition, size), input_shape)

@@ -12,21 +12,26 @@ from typing import Any
 import numpy as np
 
 from roipool import _arguments as check
-from roipool._arrays import LIBRARY_OF, Array
+from roipool._arguments import Form
+from roipool._arrays import Array
 from roipool._definitions import Definition
 from roipool._layout import Shape4
-from roipool._pooling import Call, Pooling
+from roipool._pooling import Call
 from roipool.compat import _conventions as conventions
+from roipool.compat._conventions import CELLS_FROM_LOWEST_FLOAT32, FROM_LOWEST_FLOAT32
+
+_FORM = Form(
+    size="pooled_h and pooled_w",
+    features="bottom",
+    grad_output="top_diff",
+    input_shape="bottom_shape",
+    read=conventions.numbered_boxes,
+)
 
 
-def _bins(
-    gradient: Array, boxes: int, bottom_shape: Shape4, pooled_h: Any, pooled_w: Any
-) -> tuple[int, int]:
-    """Check that a gradient has the bins that the call names besides; return them."""
-    bins = check.size_pair("pooled_h and pooled_w", (pooled_h, pooled_w))
-    return conventions.grad_output_of_bins(
-        "top_diff", gradient, boxes, bottom_shape, bins, "pooled_h, pooled_w"
-    )
+def _check_bins(gradient: Array, pooled_h: Any, pooled_w: Any) -> None:
+    bins = check.size_pair(_FORM.size, (pooled_h, pooled_w))
+    conventions.check_bins(_FORM.grad_output, gradient, bins, "pooled_h, pooled_w")
 
 
 def roi_pooling(
@@ -67,15 +72,12 @@ def roi_pooling(
     array([[[[12, 13],
              [17, 18]]]], dtype=int32)
     """
-    with Call(bottom=bottom, rois=rois) as call:
-        maps = check.features("bottom", bottom)
-        regions = conventions.numbered_boxes(call, "rois", rois, maps.shape[0], maps.dtype)
-        pooling = Pooling(
-            Definition("roi_pool", conventions.float32_number("spatial_scale", spatial_scale)),
-            check.size_pair("pooled_h and pooled_w", (pooled_h, pooled_w)),
-            rules=conventions.CELLS_FROM_LOWEST_FLOAT32,
+    with Call(_FORM, bottom=bottom, rois=rois) as call:
+        scale = conventions.float32_number("spatial_scale", spatial_scale)
+        checked = call.checked_forward(
+            Definition("roi_pool", scale), (pooled_h, pooled_w), rules=CELLS_FROM_LOWEST_FLOAT32
         )
-        return call.maximum(maps, regions, pooling)
+        return call.maximum(*checked)
 
 
 def roi_pooling_backward(
@@ -118,19 +120,14 @@ def roi_pooling_backward(
     TypeError, ValueError
         If an argument is not as described.
     """
-    with Call(top_diff=top_diff, argmax=argmax, rois=rois) as call:
-        gradient = check.float_array("top_diff", top_diff)
-        shape = check.map_shape("bottom_shape", bottom_shape)
-        regions = conventions.numbered_boxes(call, "rois", rois, shape[0], gradient.dtype)
-        size = _bins(gradient, len(regions.boxes), shape, pooled_h, pooled_w)
+    with Call(_FORM, top_diff=top_diff, argmax=argmax, rois=rois) as call:
         scale = conventions.float32_number("spatial_scale", spatial_scale)
+        gather = Definition("caffe_roi_pool_gather", scale)
+        checked = call.checked_backward(gather, bottom_shape, rules=CELLS_FROM_LOWEST_FLOAT32)
+        gradient, regions, pooling, shape = checked
+        _check_bins(gradient, pooled_h, pooled_w)
         if check.flag("exact_gradient", exact_gradient):
             return call.unpool(gradient, argmax, regions.batch_indices, shape)
-        pooling = Pooling(
-            Definition("caffe_roi_pool_gather", scale),
-            size,
-            rules=conventions.CELLS_FROM_LOWEST_FLOAT32,
-        )
         return call.maximum_backward(gradient, argmax, regions, pooling, shape)
 
 
@@ -140,9 +137,7 @@ def _align_scale(spatial_scale: float, scale_pred: Any) -> float:
     value = check.number_array("scale_pred", scale_pred)
     if value.size != 1:
         raise ValueError(f"scale_pred must hold one number, got shape {value.shape}")
-    library = LIBRARY_OF[type(value)]
-    assert library is not None
-    number = float(library.host_copy(value).reshape(()))
+    number = float(conventions.library_of(value).host_copy(value).reshape(()))
     return conventions.float32_number("scale_pred", abs(number))
 
 
@@ -199,16 +194,13 @@ def roi_align(
     array([[[[52., 29.],
              [41., 22.]]]], dtype=float32)
     """
-    with Call(bottom=bottom, rois=rois) as call:
-        maps = check.features("bottom", bottom)
-        regions = conventions.numbered_boxes(call, "rois", rois, maps.shape[0], maps.dtype)
-        pooling = Pooling(
-            Definition("caffe_roi_align", _align_scale(spatial_scale, scale_pred)),
-            check.size_pair("pooled_h and pooled_w", (pooled_h, pooled_w)),
-            rules=conventions.FROM_LOWEST_FLOAT32,
+    with Call(_FORM, bottom=bottom, rois=rois) as call:
+        placed = Definition("caffe_roi_align", _align_scale(spatial_scale, scale_pred))
+        maps, regions, pooling = call.checked_forward(
+            placed, (pooled_h, pooled_w), rules=FROM_LOWEST_FLOAT32
         )
         top, argmax = call.maximum(maps, regions, pooling)
-        y, x = call.argmax_positions(argmax, regions, pooling, maps.shape)
+        y, x = call.engine.argmax_positions(argmax, regions, pooling, maps.shape)
         where, nobody, none = call.library.xp().where, argmax < 0, y.dtype.type(-1)
         argmax_x, argmax_y = (where(nobody, none, at).astype(np.int32) for at in (x, y))
         return top, argmax_x, argmax_y
@@ -257,14 +249,10 @@ def roi_align_backward(
     TypeError, ValueError
         If an argument is not as described.
     """
-    with Call(top_diff=top_diff, argmax_x=argmax_x, argmax_y=argmax_y, rois=rois) as call:
-        gradient = check.float_array("top_diff", top_diff)
-        shape = check.map_shape("bottom_shape", bottom_shape)
-        regions = conventions.numbered_boxes(call, "rois", rois, shape[0], gradient.dtype)
-        size = _bins(gradient, len(regions.boxes), shape, pooled_h, pooled_w)
-        pooling = Pooling(
-            Definition("caffe_roi_align", _align_scale(spatial_scale, scale_pred)), size
-        )
+    with Call(_FORM, top_diff=top_diff, argmax_x=argmax_x, argmax_y=argmax_y, rois=rois) as call:
+        placed = Definition("caffe_roi_align", _align_scale(spatial_scale, scale_pred))
+        gradient, regions, pooling, shape = call.checked_backward(placed, bottom_shape)
+        _check_bins(gradient, pooled_h, pooled_w)
         x = _whole_positions("argmax_x", argmax_x, gradient)
         y = _whole_positions("argmax_y", argmax_y, gradient)
         if not check.flag("exact_gradient", exact_gradient):

@@ -8,40 +8,44 @@ all of these are ValueErrors.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from roipool import _arguments as check
-from roipool._arguments import Regions
+from roipool._arguments import Form, Regions
 from roipool._arrays import Array
 from roipool._definitions import Definition
-from roipool._pooling import Call, Pooling
+from roipool._pooling import Call
 from roipool.compat import _conventions as conventions
 
 _DEFINITION = Definition("chainer_roi_average_pool")
+_FORM = Form(
+    indices="roi_indices", size="outsize", features="x", grad_output="gy", input_shape="x_shape"
+)
 
 
-def _regions(
-    call: Call,
-    rois: Any,
-    roi_indices: Any,
-    spatial_scale: float,
-    images: int,
-    dtype: np.dtype[Any],
-) -> Regions:
-    """Return boxes in map cells: the product in float64, then half to even, as Python rounds."""
+def _form(spatial_scale: float) -> Form:
+    """Return how boxes are read with this option, checked."""
     scale = check.real_number("spatial_scale", spatial_scale)
     if scale <= 0:
         raise ValueError(f"spatial_scale must be above 0, got {spatial_scale}")
-    table = check.number_array("rois", rois).astype(np.float64)
+    return _FORM._replace(read=functools.partial(_regions, scale))
+
+
+def _regions(
+    scale: float, rois: Any, roi_indices: Any, images: int, dtype: np.dtype[Any], form: Form
+) -> Regions:
+    """Return boxes in map cells: the product in float64, then half to even, as Python rounds."""
+    table = check.number_array(form.boxes, rois).astype(np.float64)
     if table.ndim != 2 or table.shape[1] != 4:
         raise ValueError(f"rois must have shape (K, 4): y1, x1, y2, x2; got {table.shape}")
-    conventions.check_finite(call, "rois", table)
+    conventions.check_finite(form.boxes, table)
     with np.errstate(over="ignore"):  # an infinite box has no cells
-        rounded = check.swap_xy(call.library.xp().rint(table * scale))
-    indices = check.batch_indices("roi_indices", roi_indices, len(table), images)
+        rounded = check.swap_xy(conventions.library_of(table).xp().rint(table * scale))
+    indices = check.batch_indices(form.indices, roi_indices, len(table), images)
     return Regions(check.coordinates(rounded, dtype), indices)
 
 
@@ -86,10 +90,8 @@ def roi_average_pooling_2d(
     array([[[[1., 2.],
              [6., 7.]]]], dtype=float32)
     """
-    with Call(x=x, rois=rois, roi_indices=roi_indices) as call:
-        maps = check.features("x", x)
-        regions = _regions(call, rois, roi_indices, spatial_scale, maps.shape[0], maps.dtype)
-        pooling = Pooling(_DEFINITION, check.size_pair("outsize", outsize))
+    with Call(_form(spatial_scale), x=x, rois=rois, roi_indices=roi_indices) as call:
+        maps, regions, pooling = call.checked_forward(_DEFINITION, outsize)
         return call.average([maps], regions, pooling)
 
 
@@ -117,8 +119,5 @@ def roi_average_pooling_2d_backward(
     TypeError, ValueError
         If an argument is not as described.
     """
-    with Call(gy=gy, rois=rois, roi_indices=roi_indices) as call:
-        gradient = check.float_array("gy", gy)
-        shape = check.map_shape("x_shape", x_shape)
-        regions = _regions(call, rois, roi_indices, spatial_scale, shape[0], gradient.dtype)
-        return conventions.average_backward(call, "gy", gradient, regions, _DEFINITION, shape)
+    with Call(_form(spatial_scale), gy=gy, rois=rois, roi_indices=roi_indices) as call:
+        return call.average_backward(*call.checked_backward(_DEFINITION, x_shape))

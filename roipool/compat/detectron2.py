@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from roipool import _arguments as check
-from roipool._arguments import Regions
+from roipool._arguments import Form, Regions
 from roipool._arrays import Array
 from roipool._definitions import Definition
 from roipool._dtypes import real_dtype
@@ -21,9 +21,12 @@ from roipool.compat import _conventions as conventions
 from roipool.compat import torchvision
 
 
-def _regions(call: Call, rois: Any, images: int, dtype: np.dtype[Any]) -> Regions:
-    rounded = check.cast(check.number_array("rois", rois), dtype)
-    return conventions.boxes_of_images(call, rounded, images, dtype, name="rois")
+def _rounded_boxes(rois: Any, _: None, images: int, dtype: np.dtype[Any], form: Form) -> Regions:
+    rounded = check.cast(check.number_array(form.boxes, rois), dtype)
+    return conventions.boxes_of_images(rounded, None, images, dtype, form)
+
+
+_FORM = Form(features="input", read=_rounded_boxes)
 
 
 class ROIAlign(torchvision.RoIAlign):
@@ -58,23 +61,17 @@ class ROIAlign(torchvision.RoIAlign):
 
     def forward(self, input: Array, rois: Any) -> Array:
         """Pool `rois`, shape (K, 5), from `input`, shape (N, C, H, W)."""
-        with Call(input=input, rois=rois) as call:
-            maps = check.features("input", input)
-            regions = _regions(call, rois, maps.shape[0], maps.dtype)
-            size = check.size_pair("output_size", self.output_size)
-            return call.average([maps], regions, Pooling(self._definition(), size))
+        with Call(_FORM, input=input, rois=rois) as call:
+            checked = call.checked_forward(self._definition(), self.output_size)
+            maps, regions, pooling = checked
+            return call.average([maps], regions, pooling)
 
     __call__ = forward
 
     def backward(self, grad_output: Array, rois: Any, input_shape: Sequence[int]) -> Array:
         """Return the gradient with respect to `input`."""
-        with Call(grad_output=grad_output, rois=rois) as call:
-            gradient = check.float_array("grad_output", grad_output)
-            shape = check.map_shape("input_shape", input_shape)
-            regions = _regions(call, rois, shape[0], gradient.dtype)
-            return conventions.average_backward(
-                call, "grad_output", gradient, regions, self._definition(), shape
-            )
+        with Call(_FORM, grad_output=grad_output, rois=rois) as call:
+            return call.average_backward(*call.checked_backward(self._definition(), input_shape))
 
 
 # By the name of a pooler: the definition, whether it is aligned, and the numbers of a box.
@@ -153,9 +150,9 @@ class ROIPooler:
         ndarray
             Shape (K, C, rows, columns), in the order of the boxes.
         """
-        with Call(x=check.sequence("x", x), box_lists=box_lists) as call:
+        with Call(self._form(), x=check.sequence("x", x), box_lists=box_lists) as call:
             maps = check.pyramid("x", check.numbered("x", x))
-            regions = self._regions(call, box_lists, maps[0].shape[0], maps[0].dtype)
+            regions = call.regions(maps[0].shape[0], maps[0].dtype)
             pooling = self._pooling("x", [one.shape for one in maps])
             return call.average(maps, regions, pooling)
 
@@ -183,17 +180,14 @@ class ROIPooler:
         list of ndarray
             Of the maps' shapes.
         """
-        with Call(grad_output=grad_output, box_lists=box_lists) as call:
-            gradient = check.float_array("grad_output", grad_output)
-            shapes = check.pyramid_shapes(
-                "input_shapes", check.numbered("input_shapes", input_shapes)
-            )
-            regions = self._regions(call, box_lists, shapes[0][0], gradient.dtype)
-            conventions.grad_output_of_bins(
-                "grad_output", gradient, len(regions.boxes), shapes[0], self.output_size,
-                "output_size",
-            )  # fmt: skip
+        with Call(self._form(), grad_output=grad_output, box_lists=box_lists) as call:
+            named = check.numbered("input_shapes", input_shapes)
+            shapes = check.pyramid_shapes("input_shapes", named)
             pooling = self._pooling("input_shapes", shapes)
+            gradient, regions, _ = call.checked_gradient(
+                "input_shapes", shapes[0], pooling.definition
+            )
+            conventions.check_bins("grad_output", gradient, self.output_size)
             return call.average_backward_of_maps(gradient, regions, pooling, shapes)
 
     def _pooling(self, argument: str, shapes: Sequence[Shape4]) -> Pooling:
@@ -210,12 +204,15 @@ class ROIPooler:
             check_sizes(f"{argument}[{i}]", shape, "output_size", pooling)
         return pooling
 
+    def _form(self) -> Form:
+        return Form(boxes="box_lists", features="x", read=self._regions)
+
     def _regions(
-        self, call: Call, box_lists: Sequence[Any], images: int, dtype: np.dtype[Any]
+        self, box_lists: Any, _: None, images: int, dtype: np.dtype[Any], form: Form
     ) -> Regions:
         """Return the boxes, rounded to the maps' type, and the index of each one's map."""
         columns = _POOLERS[self.pooler_type][2]
-        tables = check.tables("box_lists", check.sequence("box_lists", box_lists), columns)
+        tables = check.tables(form.boxes, check.sequence(form.boxes, box_lists), columns)
         if len(tables) != images:
             raise ValueError(f"box_lists must hold one table per image: {len(tables)} for {images}")
         exact = check.joined_regions(tables, columns, np.dtype(np.float64))
@@ -227,7 +224,7 @@ class ROIPooler:
             return Regions(rounded, exact.batch_indices, exact.batch_indices * 0)
         first = -round(math.log2(self.scales[0]))
         levels = conventions.level_by_logarithm(
-            call, sides[:, 0], sides[:, 1], (first, first + len(self.scales) - 1),
+            sides[:, 0], sides[:, 1], (first, first + len(self.scales) - 1),
             (self.canonical_box_size, self.canonical_level), add_to_ratio=1e-8,
         )  # fmt: skip
         return Regions(rounded, exact.batch_indices, levels)

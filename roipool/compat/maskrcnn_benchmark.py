@@ -12,21 +12,24 @@ from typing import Any
 import numpy as np
 
 from roipool import _arguments as check
-from roipool._arguments import Regions
+from roipool._arguments import Form, Regions
 from roipool._arrays import Array
 from roipool._definitions import Definition
-from roipool._pooling import Call, Pooling
+from roipool._pooling import Call
 from roipool.compat import _conventions as conventions
 
 
-def _boxes(call: Call, roi: Any, images: int, dtype: np.dtype[Any]) -> Regions:
-    table = check.number_array("roi", roi)
+def _boxes(roi: Any, _: None, images: int, dtype: np.dtype[Any], form: Form) -> Regions:
+    table = check.number_array(form.boxes, roi)
     if table.ndim == 2 and table.shape[1] == 4:
-        xp = call.library.xp()
+        xp = conventions.library_of(table).xp()
         table = xp.concatenate([xp.zeros((len(table), 1), table.dtype), table], axis=1)
     elif table.ndim != 2 or table.shape[1] != 5:
         raise ValueError(f"roi must have shape (K, 5) or (K, 4), got {table.shape}")
-    return conventions.numbered_boxes(call, "roi", table, images, dtype)
+    return conventions.numbered_boxes(table, None, images, dtype, form)
+
+
+_FORM = Form(boxes="roi", features="input", read=_boxes)
 
 
 def _align(spatial_scale: float, sampling_ratio: int) -> Definition:
@@ -84,11 +87,10 @@ def roi_align(
     array([[[[10., 11.],
              [15., 16.]]]], dtype=float32)
     """
-    with Call(input=input, roi=roi) as call:
-        maps = check.features("input", input)
-        regions = _boxes(call, roi, maps.shape[0], maps.dtype)
-        size = check.size_pair("output_size", output_size)
-        return call.average([maps], regions, Pooling(_align(spatial_scale, sampling_ratio), size))
+    with Call(_FORM, input=input, roi=roi) as call:
+        placed = _align(spatial_scale, sampling_ratio)
+        maps, regions, pooling = call.checked_forward(placed, output_size)
+        return call.average([maps], regions, pooling)
 
 
 def roi_align_backward(
@@ -119,14 +121,9 @@ def roi_align_backward(
     TypeError, ValueError
         If an argument is not as described.
     """
-    with Call(grad_output=grad_output, roi=roi) as call:
-        gradient = check.float_array("grad_output", grad_output)
-        shape = check.map_shape("input_shape", input_shape)
-        regions = _boxes(call, roi, shape[0], gradient.dtype)
-        definition = _align(spatial_scale, sampling_ratio)
-        return conventions.average_backward(
-            call, "grad_output", gradient, regions, definition, shape
-        )
+    with Call(_FORM, grad_output=grad_output, roi=roi) as call:
+        placed = _align(spatial_scale, sampling_ratio)
+        return call.average_backward(*call.checked_backward(placed, input_shape))
 
 
 class ROIAlign:

@@ -14,12 +14,15 @@ from typing import Any
 import numpy as np
 
 from roipool import _arguments as check
+from roipool._arguments import Form
 from roipool._arrays import Array
 from roipool._definitions import Definition
-from roipool._pooling import Call, MaxRules, Pooling
+from roipool._pooling import Call, MaxRules
 from roipool.compat import _conventions as conventions
 from roipool.compat import torchvision
+from roipool.compat._conventions import CELLS_FROM_LOWEST_FLOAT32
 
+_FORM = Form(features="input", read=conventions.numbered_boxes)
 _MODES = ("max", "avg")
 _LOWEST = -10000.0
 _RULES = MaxRules(lowest=_LOWEST, outside_is_zero=True)
@@ -95,22 +98,22 @@ def roi_align(
     array([[[[ 8.5,  9.5],
              [13.5, 14.5]]]], dtype=float32)
     """
-    with Call(input=input, rois=rois) as call:
-        maps = check.features("input", input)
-        regions = conventions.numbered_boxes(call, "rois", rois, maps.shape[0], maps.dtype)
+    with Call(_FORM, input=input, rois=rois) as call:
         definition = _align(spatial_scale, sampling_ratio, aligned)
-        size = check.size_pair("output_size", output_size)
         mode = check.choice("pool_mode", pool_mode, _MODES)
         want_argmax = check.flag("return_argmax", return_argmax)
         if mode == "avg":
             if want_argmax:
                 raise ValueError("return_argmax must be False with pool_mode='avg'")
-            return call.average([maps], regions, Pooling(definition, size))
-        pooling = Pooling(definition, size, empty_value=_LOWEST, rules=_RULES)
+            maps, regions, pooling = call.checked_forward(definition, output_size)
+            return call.average([maps], regions, pooling)
+        maps, regions, pooling = call.checked_forward(
+            definition, output_size, empty_value=_LOWEST, rules=_RULES
+        )
         pooled, argmax = call.maximum(maps, regions, pooling, return_argmax=want_argmax)
         if not want_argmax:
             return pooled
-        y, x = call.argmax_positions(argmax, regions, pooling, maps.shape)
+        y, x = call.engine.argmax_positions(argmax, regions, pooling, maps.shape)
         # Without an argmax, unlike with the zero of an outside sample, the value stays where it
         # started.
         no_argmax = (argmax < 0) & (pooled.astype(y.dtype) < 0)
@@ -157,24 +160,21 @@ def roi_align_backward(
     TypeError, ValueError
         If an argument is not as described.
     """
-    with Call(grad_output=grad_output, rois=rois, argmax_y=argmax_y, argmax_x=argmax_x) as call:
-        gradient = check.float_array("grad_output", grad_output)
-        shape = check.map_shape("input_shape", input_shape)
-        regions = conventions.numbered_boxes(call, "rois", rois, shape[0], gradient.dtype)
+    with Call(
+        _FORM, grad_output=grad_output, rois=rois, argmax_y=argmax_y, argmax_x=argmax_x
+    ) as call:
         definition = _align(spatial_scale, sampling_ratio, aligned)
         exact = check.flag("exact_gradient", exact_gradient)
         if check.choice("pool_mode", pool_mode, _MODES) == "avg":
             if argmax_y is not None or argmax_x is not None:
                 raise ValueError("argmax_y and argmax_x must be None with pool_mode='avg'")
-            return conventions.average_backward(
-                call, "grad_output", gradient, regions, definition, shape
-            )
+            return call.average_backward(*call.checked_backward(definition, input_shape))
         if argmax_y is None or argmax_x is None:
             raise TypeError("argmax_y and argmax_x must be given with pool_mode='max'")
-        size = check.grad_output("grad_output", gradient, len(regions.boxes), shape)
+        checked = call.checked_backward(definition, input_shape, rules=_RULES)
+        gradient, regions, pooling, shape = checked
         y = check.same_shape("argmax_y", argmax_y, gradient)
         x = check.same_shape("argmax_x", argmax_x, gradient)
-        pooling = Pooling(definition, size, rules=_RULES)
         numbers = call.argmax_at(y, x, regions, pooling, shape)
         lost = (y == -1) & (x == -1) if exact else y == -1
         numbers = call.library.xp().where(lost, numbers.dtype.type(-1), numbers)
@@ -268,14 +268,10 @@ def roi_pool(
     array([[[[13., 14.],
              [18., 19.]]]], dtype=float32)
     """
-    with Call(input=input, rois=rois) as call:
-        maps = check.features("input", input)
-        regions = conventions.numbered_boxes(call, "rois", rois, maps.shape[0], maps.dtype)
+    with Call(_FORM, input=input, rois=rois) as call:
         scale = conventions.float32_number("spatial_scale", spatial_scale)
-        pooling = Pooling(
-            Definition("mmcv_roi_pool", scale),
-            check.size_pair("output_size", output_size),
-            rules=conventions.CELLS_FROM_LOWEST_FLOAT32,
+        maps, regions, pooling = call.checked_forward(
+            Definition("mmcv_roi_pool", scale), output_size, rules=CELLS_FROM_LOWEST_FLOAT32
         )
         want_argmax = check.flag("return_argmax", return_argmax)
         pooled, argmax = call.maximum(maps, regions, pooling, return_argmax=want_argmax)
@@ -329,13 +325,11 @@ def roi_pool_backward(
     TypeError, ValueError
         If an argument is not as described.
     """
-    with Call(grad_output=grad_output, rois=rois, argmax=argmax) as call:
-        gradient = check.float_array("grad_output", grad_output)
-        shape = check.map_shape("input_shape", input_shape)
-        regions = conventions.numbered_boxes(call, "rois", rois, shape[0], gradient.dtype)
-        cells = check.same_shape("argmax", argmax, gradient)
-        check.grad_output("grad_output", gradient, len(regions.boxes), shape)
+    with Call(_FORM, grad_output=grad_output, rois=rois, argmax=argmax) as call:
         scale = conventions.float32_number("spatial_scale", spatial_scale)
+        placed = Definition("mmcv_roi_pool", scale)
+        gradient, regions, _, shape = call.checked_backward(placed, input_shape)
+        cells = check.same_shape("argmax", argmax, gradient)
         has_cells = shape[2] * shape[3] > 0  # else there is no cell 0 for skipped boxes
         if check.flag("exact_gradient", exact_gradient) or not has_cells:
             skipped = _skipped(regions.boxes, scale)

@@ -7,13 +7,14 @@ older operator checks negative numbers only.)
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from roipool import _arguments as check
-from roipool._arguments import Regions
+from roipool._arguments import Form, Regions
 from roipool._arrays import Array, Library
 from roipool._definitions import Definition
 from roipool._dtypes import real_dtype
@@ -21,10 +22,15 @@ from roipool._layout import Shape4
 from roipool._messages import shown
 from roipool._pooling import Call, Pooling
 from roipool.compat import _conventions as conventions
+from roipool.compat._conventions import CELLS_FROM_LOWEST_FLOAT32, FROM_LOWEST_FLOAT32
 
-
-def _boxes(call: Call, rois: Any, images: int, dtype: np.dtype[Any]) -> Regions:
-    return conventions.numbered_boxes(call, "rois", rois, images, dtype, unknown_image="zero")
+_FORM = Form(
+    size="pooled_size",
+    features="data",
+    grad_output="out_grad",
+    input_shape="data_shape",
+    read=functools.partial(conventions.numbered_boxes, unknown_image="zero"),
+)
 
 
 def _scale(spatial_scale: Any) -> float:
@@ -34,7 +40,7 @@ def _scale(spatial_scale: Any) -> float:
     return scale
 
 
-def _pooled_size(pooled_size: Any) -> tuple[int, int]:
+def _pair(pooled_size: Any) -> tuple[int, int]:
     if not isinstance(pooled_size, (tuple, list)):
         raise TypeError(f"pooled_size must be a pair of ints, got {shown(pooled_size)}")
     return check.size_pair("pooled_size", pooled_size)
@@ -96,14 +102,9 @@ def ROIPooling(  # noqa: N802 - MXNet's name
     array([[[[13., 14.],
              [18., 19.]]]], dtype=float32)
     """
-    with Call(data=data, rois=rois) as call:
-        maps = check.features("data", data)
-        regions = _boxes(call, rois, maps.shape[0], maps.dtype)
-        pooling = Pooling(
-            Definition("roi_pool", _scale(spatial_scale)),
-            _pooled_size(pooled_size),
-            rules=conventions.CELLS_FROM_LOWEST_FLOAT32,
-        )
+    with Call(_FORM, data=data, rois=rois) as call:
+        placed, size = Definition("roi_pool", _scale(spatial_scale)), _pair(pooled_size)
+        maps, regions, pooling = call.checked_forward(placed, size, rules=CELLS_FROM_LOWEST_FLOAT32)
         want_argmax = check.flag("return_argmax", return_argmax)
         pooled, argmax = call.maximum(maps, regions, pooling, return_argmax=want_argmax)
         if not want_argmax:
@@ -137,11 +138,8 @@ def ROIPooling_backward(  # noqa: N802
     TypeError, ValueError
         If an argument is not as described.
     """
-    with Call(out_grad=out_grad, argmax=argmax, rois=rois) as call:
-        gradient = check.float_array("out_grad", out_grad)
-        shape = check.map_shape("data_shape", data_shape)
-        regions = _boxes(call, rois, shape[0], gradient.dtype)
-        check.grad_output("out_grad", gradient, len(regions.boxes), shape)
+    with Call(_FORM, out_grad=out_grad, argmax=argmax, rois=rois) as call:
+        gradient, regions, _, shape = call.checked_backward(Definition("roi_pool"), data_shape)
         places = check.same_shape("argmax", argmax, gradient)
         if places.dtype.kind != "i":
             raise TypeError(f"argmax must be a signed integer array, got {places.dtype}")
@@ -215,10 +213,9 @@ def contrib_ROIAlign(  # noqa: N802
     array([[[[10., 11.],
              [15., 16.]]]], dtype=float32)
     """
-    with Call(data=data, rois=rois) as call:
-        maps = check.features("data", data)
-        regions = _boxes(call, rois, maps.shape[0], maps.dtype)
-        pooling = Pooling(_align(spatial_scale, sample_ratio, aligned), _pooled_size(pooled_size))
+    with Call(_FORM, data=data, rois=rois) as call:
+        placed = _align(spatial_scale, sample_ratio, aligned)
+        maps, regions, pooling = call.checked_forward(placed, _pair(pooled_size))
         if not check.flag("position_sensitive", position_sensitive):
             return call.average([maps], regions, pooling)
         size = pooling.output_size
@@ -288,15 +285,13 @@ def contrib_ROIAlign_backward(  # noqa: N802
     TypeError, ValueError
         If an argument is not as described.
     """
-    with Call(out_grad=out_grad, rois=rois) as call:
-        gradient = check.float_array("out_grad", out_grad)
-        shape = check.map_shape("data_shape", data_shape)
-        regions = _boxes(call, rois, shape[0], gradient.dtype)
+    with Call(_FORM, out_grad=out_grad, rois=rois) as call:
         definition = _align(spatial_scale, sample_ratio, aligned)
         if not check.flag("position_sensitive", position_sensitive):
-            return conventions.average_backward(
-                call, "out_grad", gradient, regions, definition, shape
-            )
+            return call.average_backward(*call.checked_backward(definition, data_shape))
+        gradient = check.float_array("out_grad", out_grad)
+        shape = check.map_shape("data_shape", data_shape)
+        regions = call.regions(shape[0], gradient.dtype)
         size = check.size_pair("out_grad's bins", gradient.shape[2:])
         outputs = (shape[0], _outputs(shape[1], size), shape[2], shape[3])
         check.grad_output("out_grad", gradient, len(regions.boxes), outputs)
@@ -371,19 +366,14 @@ def ROIAlign(  # noqa: N802
     array([[[[13. , 14.5],
              [20.5, 22. ]]]], dtype=float32)
     """
-    with Call(data=data, rois=rois) as call:
-        maps = check.features("data", data)
-        regions = _boxes(call, rois, maps.shape[0], maps.dtype)
-        pooling = Pooling(
-            Definition("mxnet_roi_align", _scale(spatial_scale)),
-            _pooled_size(pooled_size),
-            rules=conventions.FROM_LOWEST_FLOAT32,
-        )
+    with Call(_FORM, data=data, rois=rois) as call:
+        placed, size = Definition("mxnet_roi_align", _scale(spatial_scale)), _pair(pooled_size)
+        maps, regions, pooling = call.checked_forward(placed, size, rules=FROM_LOWEST_FLOAT32)
         want_argmax = check.flag("return_argmax", return_argmax)
         pooled, argmax = call.maximum(maps, regions, pooling, return_argmax=want_argmax)
         if not want_argmax:
             return pooled
-        y, x = call.argmax_positions(argmax, regions, pooling, maps.shape)
+        y, x = call.engine.argmax_positions(argmax, regions, pooling, maps.shape)
         where, real, nobody = call.library.xp().where, x.dtype.type, argmax < 0
         of_no_image = conventions.of_no_image(regions.batch_indices, maps.shape[0])
         nowhere = where(of_no_image[:, None, None, None], real(0), real(-1))
@@ -428,16 +418,12 @@ def ROIAlign_backward(  # noqa: N802
     TypeError, ValueError
         If an argument is not as described.
     """
-    with Call(out_grad=out_grad, maxidx_x=maxidx_x, maxidx_y=maxidx_y, rois=rois) as call:
-        gradient = check.float_array("out_grad", out_grad)
-        shape = check.map_shape("data_shape", data_shape)
-        regions = _boxes(call, rois, shape[0], gradient.dtype)
-        size = check.grad_output("out_grad", gradient, len(regions.boxes), shape)
+    with Call(_FORM, out_grad=out_grad, maxidx_x=maxidx_x, maxidx_y=maxidx_y, rois=rois) as call:
+        definition = Definition("mxnet_roi_align", _scale(spatial_scale))
+        gradient, regions, pooling, shape = call.checked_backward(definition, data_shape)
         x = check.same_shape("maxidx_x", maxidx_x, gradient)
         y = check.same_shape("maxidx_y", maxidx_y, gradient)
         exact = check.flag("exact_gradient", exact_gradient)
-        definition = Definition("mxnet_roi_align", _scale(spatial_scale))
-        pooling = Pooling(definition, size)
         numbers = call.argmax_at(y, x, regions, pooling, shape)
         if not exact:
             gather = definition._replace(name="mxnet_roi_align_gather")

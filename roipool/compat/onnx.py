@@ -12,21 +12,26 @@ from typing import Any
 import numpy as np
 
 from roipool import _arguments as check
-from roipool._arguments import Regions
+from roipool._arguments import Form, Regions
 from roipool._arrays import Array
 from roipool._definitions import Definition
 from roipool._dtypes import real_dtype
-from roipool._pooling import Call, MaxRules, Pooling
+from roipool._pooling import Call, MaxRules
 from roipool.compat import _conventions as conventions
 
 _COORDINATES = ("half_pixel", "output_half_pixel")
 _CORNERS = MaxRules(outside_is_zero=True)  # of the four corners of every sample
 
 
-def _boxes(call: Call, rois: Any, batch_indices: Any, images: int, dtype: np.dtype[Any]) -> Regions:
-    regions = check.regions(check.number_array("rois", rois), batch_indices, images, dtype)
-    conventions.check_finite(call, "rois", regions.boxes)
+def _boxes(rois: Any, batch_indices: Any, images: int, dtype: np.dtype[Any], form: Form) -> Regions:
+    table = check.number_array(form.boxes, rois)
+    regions = check.regions(table, batch_indices, images, dtype, form)
+    conventions.check_finite(form.boxes, regions.boxes)
     return regions
+
+
+_ALIGN_FORM = Form(size="output_height and output_width", features="X", read=_boxes)
+_POOL_FORM = Form(size="pooled_shape", features="X", read=conventions.numbered_boxes)
 
 
 def _align(
@@ -106,14 +111,10 @@ def RoiAlign(  # noqa: N802 - ONNX's name
     array([[[[3.9375, 4.5   ],
              [6.75  , 7.3125]]]], dtype=float32)
     """
-    with Call(X=X, rois=rois, batch_indices=batch_indices) as call:
-        maps = check.features("X", X)
-        regions = _boxes(call, rois, batch_indices, maps.shape[0], maps.dtype)
-        pooling = Pooling(
-            _align(mode, sampling_ratio, spatial_scale, coordinate_transformation_mode),
-            check.size_pair("output_height and output_width", (output_height, output_width)),
-            rules=_CORNERS,
-        )
+    with Call(_ALIGN_FORM, X=X, rois=rois, batch_indices=batch_indices) as call:
+        placed = _align(mode, sampling_ratio, spatial_scale, coordinate_transformation_mode)
+        size = output_height, output_width
+        maps, regions, pooling = call.checked_forward(placed, size, rules=_CORNERS)
         if mode == "avg":
             return call.average([maps], regions, pooling)
         return call.maximum(maps, regions, pooling, return_argmax=False)[0]
@@ -149,14 +150,12 @@ def RoiAlign_backward(  # noqa: N802
     TypeError, ValueError
         If an argument is not as described.
     """
-    with Call(grad_output=grad_output, X=X, rois=rois, batch_indices=batch_indices) as call:
-        gradient = check.float_array("grad_output", grad_output)
-        maps = check.features("X", X)
-        check.same_dtype("grad_output", gradient, "X", maps)
-        regions = _boxes(call, rois, batch_indices, maps.shape[0], maps.dtype)
-        definition = _align(mode, sampling_ratio, spatial_scale, coordinate_transformation_mode)
-        size = check.grad_output("grad_output", gradient, len(regions.boxes), maps.shape)
-        pooling = Pooling(definition, size, rules=_CORNERS)
+    with Call(
+        _ALIGN_FORM, grad_output=grad_output, X=X, rois=rois, batch_indices=batch_indices
+    ) as call:
+        placed = _align(mode, sampling_ratio, spatial_scale, coordinate_transformation_mode)
+        checked = call.checked_backward_boxes(placed, rules=_CORNERS)
+        gradient, (maps,), regions, pooling = checked
         if mode == "avg":
             return call.average_backward(gradient, regions, pooling, maps.shape)
         _, argmax = call.maximum(maps, regions, pooling)
@@ -204,21 +203,23 @@ def MaxRoiPool(  # noqa: N802
     array([[[[13., 14.],
              [18., 19.]]]], dtype=float32)
     """
-    with Call(X=X, rois=rois) as call:
-        maps = check.features("X", X)
-        regions = conventions.numbered_boxes(call, "rois", rois, maps.shape[0], maps.dtype)
-        size = check.size_pair("pooled_shape", pooled_shape)
-        pooling = _max_roi_pool(spatial_scale, size, maps.dtype)
+    with Call(_POOL_FORM, X=X, rois=rois) as call:
+        checked = call.checked_forward(_max_roi_pool(spatial_scale), pooled_shape)
+        maps, regions, pooling = checked
+        pooling = pooling._replace(rules=_rules(maps.dtype))
         return call.maximum(maps, regions, pooling, return_argmax=False)[0]
 
 
-def _max_roi_pool(spatial_scale: float, size: tuple[int, int], dtype: np.dtype[Any]) -> Pooling:
+def _max_roi_pool(spatial_scale: float) -> Definition:
     scale = conventions.float32_number("spatial_scale", spatial_scale)
     if scale <= 0:
         raise ValueError(f"spatial_scale must be above 0, got {spatial_scale}")
+    return Definition("roi_pool", scale)
+
+
+def _rules(dtype: np.dtype[Any]) -> MaxRules:
     lowest = float(np.finfo(real_dtype(dtype)).min)
-    rules = MaxRules(lowest=lowest, argmax_is_cell=True, nan_restarts=True)
-    return Pooling(Definition("roi_pool", scale), size, rules=rules)
+    return MaxRules(lowest=lowest, argmax_is_cell=True, nan_restarts=True)
 
 
 def MaxRoiPool_backward(  # noqa: N802
@@ -246,12 +247,8 @@ def MaxRoiPool_backward(  # noqa: N802
     TypeError, ValueError
         If an argument is not as described.
     """
-    with Call(grad_output=grad_output, X=X, rois=rois) as call:
-        gradient = check.float_array("grad_output", grad_output)
-        maps = check.features("X", X)
-        check.same_dtype("grad_output", gradient, "X", maps)
-        regions = conventions.numbered_boxes(call, "rois", rois, maps.shape[0], maps.dtype)
-        size = check.grad_output("grad_output", gradient, len(regions.boxes), maps.shape)
-        pooling = _max_roi_pool(spatial_scale, size, maps.dtype)
-        _, argmax = call.maximum(maps, regions, pooling)
+    with Call(_POOL_FORM, grad_output=grad_output, X=X, rois=rois) as call:
+        checked = call.checked_backward_boxes(_max_roi_pool(spatial_scale))
+        gradient, (maps,), regions, pooling = checked
+        _, argmax = call.maximum(maps, regions, pooling._replace(rules=_rules(maps.dtype)))
         return call.unpool(gradient, argmax, regions.batch_indices, maps.shape)

@@ -15,11 +15,17 @@ from numpy.typing import ArrayLike
 
 from roipool import _arguments as check
 from roipool._arrays import Array
-from roipool._pooling import Call, Pooling
+from roipool._pooling import Call
 from roipool.compat import _conventions as conventions
 from roipool.compat._conventions import TENSORFLOW_CROPS
 
-_FORM = check.CROPS._replace(indices="box_ind")
+_FORM = check.CROPS._replace(
+    indices="box_ind",
+    size="crop_height and crop_width",
+    features="image",
+    grad_output="grad_outputs",
+    input_shape="image_size",
+)
 _CROP = TENSORFLOW_CROPS["bilinear"]
 
 
@@ -65,14 +71,11 @@ def crop_and_resize(
     array([[[[0., 2.],
              [6., 8.]]]], dtype=float32)
     """
-    with Call(image=image, boxes=boxes, box_ind=box_ind) as call:
-        maps = check.features("image", image)
-        pooling = Pooling(
-            _CROP,
-            check.size_pair("crop_height and crop_width", (crop_height, crop_width)),
-            empty_value=check.any_float("extrapolation_value", extrapolation_value),
+    with Call(_FORM, image=image, boxes=boxes, box_ind=box_ind) as call:
+        filling = check.any_float("extrapolation_value", extrapolation_value)
+        maps, regions, pooling = call.checked_forward(
+            _CROP, (crop_height, crop_width), empty_value=filling
         )
-        regions = check.regions(boxes, box_ind, maps.shape[0], maps.dtype, _FORM)
         return call.average([maps], regions, pooling)
 
 
@@ -100,12 +103,8 @@ def crop_and_resize_backward(
     TypeError, ValueError
         If an argument is not as described.
     """
-    with Call(grad_outputs=grad_outputs, boxes=boxes, box_ind=box_ind) as call:
-        gradient = check.float_array("grad_outputs", grad_outputs)
-        shape = check.map_shape("image_size", image_size)
-        regions = check.regions(boxes, box_ind, shape[0], gradient.dtype, _FORM)
-        size = check.grad_output("grad_outputs", gradient, len(regions.boxes), shape)
-        return call.average_backward(gradient, regions, Pooling(_CROP, size), shape)
+    with Call(_FORM, grad_outputs=grad_outputs, boxes=boxes, box_ind=box_ind) as call:
+        return call.average_backward(*call.checked_backward(_CROP, image_size))
 
 
 class CropAndResize:
@@ -160,9 +159,7 @@ class RoIAlign:
         extrapolation_value: float = 0,
         transform_fpcoor: bool = True,
     ) -> None:
-        self.crop_height, self.crop_width = check.size_pair(
-            "crop_height and crop_width", (crop_height, crop_width)
-        )
+        self.crop_height, self.crop_width = check.size_pair(_FORM.size, (crop_height, crop_width))
         self.extrapolation_value = check.any_float("extrapolation_value", extrapolation_value)
         self.transform_fpcoor = check.flag("transform_fpcoor", transform_fpcoor)
 
@@ -216,8 +213,6 @@ class RoIAlign:
             gradient = check.float_array("grad_outputs", grad_outputs)
             shape = check.map_shape("featuremap_size", featuremap_size)
             normalised = self._normalised(call, boxes, shape[2], shape[3], gradient.dtype)
-            conventions.grad_output_of_bins(
-                "grad_outputs", gradient, len(normalised), shape,
-                (self.crop_height, self.crop_width), "crop_height, crop_width",
-            )  # fmt: skip
+            bins = self.crop_height, self.crop_width
+            conventions.check_bins("grad_outputs", gradient, bins, "crop_height, crop_width")
             return crop_and_resize_backward(gradient, normalised, box_ind, shape)

@@ -84,7 +84,7 @@ def crop_and_resize(
     array([[[0., 2.],
             [6., 8.]]], dtype=float32)
     """
-    with Call(image=image, boxes=boxes, box_indices=box_indices) as call:
+    with Call(check.CROPS, image=image, boxes=boxes, box_indices=box_indices) as call:
         maps = check.features("image", _in_float32("image", image), "NHWC")
         pooling = Pooling(
             _definition(method),
@@ -92,8 +92,8 @@ def crop_and_resize(
             "NHWC",
             check.any_float("extrapolation_value", extrapolation_value),
         )
-        regions = check.regions(boxes, box_indices, maps.shape[0], maps.dtype, check.CROPS)
-        conventions.check_finite(call, "boxes", check.swap_xy(regions.boxes))
+        regions = call.regions(maps.shape[0], maps.dtype)
+        conventions.check_finite("boxes", check.swap_xy(regions.boxes))
         return call.average([maps], regions, pooling)
 
 
@@ -134,11 +134,11 @@ def crop_and_resize_backward(
         raise TypeError(f"T must be float16, float32 or float64, got {shown(T)}") from None
     if dtype.name not in _GRADIENT_TYPES:
         raise TypeError(f"T must be float16, float32 or float64, got {shortened(str(dtype))}")
-    with Call(grads=grads, boxes=boxes, box_indices=box_indices) as call:
+    with Call(check.CROPS, grads=grads, boxes=boxes, box_indices=box_indices) as call:
         gradient = check.float_array("grads", _in_float32("grads", grads))
         shape = check.map_shape("image_size", image_size, "NHWC")
         definition = _definition(method)
-        regions = check.regions(boxes, box_indices, shape[0], gradient.dtype, check.CROPS)
+        regions = call.regions(shape[0], gradient.dtype)
         size = check.grad_output("grads", gradient, len(regions.boxes), shape, "NHWC")
         result = call.average_backward(gradient, regions, Pooling(definition, size, "NHWC"), shape)
         return result.astype(dtype, copy=False)
@@ -171,10 +171,10 @@ def crop_and_resize_backward_boxes(
         If an argument is not as described.
     """
     check.choice("method", method, ("bilinear",))
-    with Call(grads=grads, image=image, boxes=boxes, box_indices=box_indices) as call:
+    with Call(check.CROPS, grads=grads, image=image, boxes=boxes, box_indices=box_indices) as call:
         gradient = check.float_array("grads", _in_float32("grads", grads))
         maps = check.features("image", _in_float32("image", image), "NHWC")
-        regions = check.regions(boxes, box_indices, maps.shape[0], maps.dtype, check.CROPS)
+        regions = call.regions(maps.shape[0], maps.dtype)
         size = check.grad_output("grads", gradient, len(regions.boxes), maps.shape, "NHWC")
         pooling = Pooling(_BOX_GRADIENT, size, "NHWC")
         return check.swap_xy(call.average_backward_boxes(gradient, [maps], regions, pooling))

@@ -15,12 +15,14 @@ from typing import Any
 import numpy as np
 
 from roipool import _arguments as check
-from roipool._arguments import Regions
+from roipool._arguments import Form, Regions
 from roipool._arrays import Array
 from roipool._definitions import Definition
 from roipool._layout import Shape4
 from roipool._pooling import Call, Pooling
 from roipool.compat import _conventions as conventions
+
+_FORM = Form(boxes="boxes", features="input", read=conventions.boxes_of_images)
 
 
 def _align(spatial_scale: float, sampling_ratio: int, aligned: bool) -> Definition:
@@ -82,12 +84,10 @@ def roi_align(
     array([[[[10., 11.],
              [15., 16.]]]], dtype=float32)
     """
-    with Call(input=input, boxes=boxes) as call:
-        maps = check.features("input", input)
-        regions = conventions.boxes_of_images(call, boxes, maps.shape[0], maps.dtype)
-        definition = _align(spatial_scale, sampling_ratio, aligned)
-        size = check.size_pair("output_size", output_size)
-        return call.average([maps], regions, Pooling(definition, size))
+    with Call(_FORM, input=input, boxes=boxes) as call:
+        placed = _align(spatial_scale, sampling_ratio, aligned)
+        maps, regions, pooling = call.checked_forward(placed, output_size)
+        return call.average([maps], regions, pooling)
 
 
 def roi_align_backward(
@@ -119,14 +119,9 @@ def roi_align_backward(
     TypeError, ValueError
         If an argument is not as described.
     """
-    with Call(grad_output=grad_output, boxes=boxes) as call:
-        gradient = check.float_array("grad_output", grad_output)
-        shape = check.map_shape("input_shape", input_shape)
-        regions = conventions.boxes_of_images(call, boxes, shape[0], gradient.dtype)
-        definition = _align(spatial_scale, sampling_ratio, aligned)
-        return conventions.average_backward(
-            call, "grad_output", gradient, regions, definition, shape
-        )
+    with Call(_FORM, grad_output=grad_output, boxes=boxes) as call:
+        placed = _align(spatial_scale, sampling_ratio, aligned)
+        return call.average_backward(*call.checked_backward(placed, input_shape))
 
 
 def roi_pool(
@@ -167,13 +162,10 @@ def roi_pool(
     array([[[[19., 19.],
              [19., 19.]]]], dtype=float32)
     """
-    with Call(input=input, boxes=boxes) as call:
-        maps = check.features("input", input)
-        regions = conventions.boxes_of_images(call, boxes, maps.shape[0], maps.dtype)
-        pooling = Pooling(
-            Definition("roi_pool", check.real_number("spatial_scale", spatial_scale)),
-            check.size_pair("output_size", output_size),
-            rules=conventions.CELLS_FROM_LOWEST_FLOAT32,
+    with Call(_FORM, input=input, boxes=boxes) as call:
+        placed = Definition("roi_pool", check.real_number("spatial_scale", spatial_scale))
+        maps, regions, pooling = call.checked_forward(
+            placed, output_size, rules=conventions.CELLS_FROM_LOWEST_FLOAT32
         )
         want_argmax = check.flag("return_argmax", return_argmax)
         pooled, argmax = call.maximum(maps, regions, pooling, return_argmax=want_argmax)
@@ -206,11 +198,8 @@ def roi_pool_backward(
     TypeError, ValueError
         If an argument is not as described.
     """
-    with Call(grad_output=grad_output, argmax=argmax, boxes=boxes) as call:
-        gradient = check.float_array("grad_output", grad_output)
-        shape = check.map_shape("input_shape", input_shape)
-        regions = conventions.boxes_of_images(call, boxes, shape[0], gradient.dtype)
-        check.grad_output("grad_output", gradient, len(regions.boxes), shape)
+    with Call(_FORM, grad_output=grad_output, argmax=argmax, boxes=boxes) as call:
+        gradient, regions, _, shape = call.checked_backward(Definition("roi_pool"), input_shape)
         return call.unpool(gradient, argmax, regions.batch_indices, shape)
 
 
@@ -341,11 +330,11 @@ class MultiScaleRoIAlign:
             Shape (K, C, rows, columns), in the order of the boxes.
         """
         named = conventions.maps_of_names("x", x, self.featmap_names)
-        with Call(x=list(named.values()), boxes=boxes) as call:
+        with Call(_FORM, x=list(named.values()), boxes=boxes) as call:
             maps = check.pyramid("x", named)
             pooling = self._pooling("x", named, [one.shape for one in maps], image_shapes)
-            regions = conventions.boxes_of_images(call, boxes, maps[0].shape[0], maps[0].dtype)
-            return call.average(maps, self._on_levels(call, regions, pooling.scales), pooling)
+            regions = call.regions(maps[0].shape[0], maps[0].dtype)
+            return call.average(maps, self._on_levels(regions, pooling.scales), pooling)
 
     __call__ = forward
 
@@ -374,15 +363,13 @@ class MultiScaleRoIAlign:
         """
         named = conventions.maps_of_names("input_shapes", input_shapes, self.featmap_names)
         shapes = check.pyramid_shapes("input_shapes", named)
-        with Call(grad_output=grad_output, boxes=boxes) as call:
-            gradient = check.float_array("grad_output", grad_output)
+        with Call(_FORM, grad_output=grad_output, boxes=boxes) as call:
             pooling = self._pooling("input_shapes", named, shapes, image_shapes)
-            regions = conventions.boxes_of_images(call, boxes, shapes[0][0], gradient.dtype)
-            conventions.grad_output_of_bins(
-                "grad_output", gradient, len(regions.boxes), shapes[0], self.output_size,
-                "output_size",
-            )  # fmt: skip
-            regions = self._on_levels(call, regions, pooling.scales)
+            gradient, regions, _ = call.checked_gradient(
+                "input_shapes", shapes[0], pooling.definition
+            )
+            conventions.check_bins("grad_output", gradient, self.output_size)
+            regions = self._on_levels(regions, pooling.scales)
             found = call.average_backward_of_maps(gradient, regions, pooling, shapes)
             pooled = [name for name in input_shapes if name in self.featmap_names]
             return dict(zip(pooled, found, strict=True))
@@ -400,16 +387,18 @@ class MultiScaleRoIAlign:
         definition = _align(self.scales[0], self.sampling_ratio, False)
         return Pooling(definition, self.output_size, scales=tuple(self.scales))
 
-    def _on_levels(self, call: Call, regions: Regions, scales: Sequence[float]) -> Regions:
+    def _on_levels(self, regions: Regions, scales: Sequence[float]) -> Regions:
         """Return boxes with the index of each one's map."""
         boxes = regions.boxes
         if len(scales) == 1:  # whatever the size
-            return regions._replace(levels=call.library.xp().zeros(len(boxes), np.int64))
+            return regions._replace(
+                levels=conventions.library_of(boxes).xp().zeros(len(boxes), np.int64)
+            )
         with np.errstate(invalid="ignore", over="ignore"):
             width, height = boxes[:, 2] - boxes[:, 0], boxes[:, 3] - boxes[:, 1]
         first, *_, last = (-round(math.log2(scale)) for scale in scales)
         levels = conventions.level_by_logarithm(
-            call, width, height, (first, last), (self.canonical_scale, self.canonical_level),
+            width, height, (first, last), (self.canonical_scale, self.canonical_level),
             add_to_level=1e-6,
         )  # fmt: skip
         return regions._replace(levels=levels)

@@ -166,7 +166,7 @@ class Operation:
     def _boxes(self, given: Arguments, images: int) -> tuple[Array, Array | None]:
         """Return boxes, with their batch indices unless those are in a column of theirs."""
         op, boxes, indices = self.op, given[self.op.boxes], given[self.op.indices]
-        is_sequence = isinstance(boxes, (list, tuple)) and op.boxes == "rois"
+        is_sequence = isinstance(boxes, (list, tuple)) and not op.form.is_normalised
         if is_sequence and any(getattr(part, "ndim", 0) == 2 for part in boxes):
             if indices is not None:
                 raise ValueError(
@@ -174,7 +174,7 @@ class Operation:
                 )
             return self._joined(boxes, images)
         table = number_table(op.boxes, boxes)
-        widths = (op.columns,) if op.boxes == "boxes" else (op.columns, op.columns + 1)
+        widths = (op.columns,) if op.form.is_normalised else (op.columns, op.columns + 1)
         if table.ndim != 2 or table.shape[1] not in widths:
             forms = " or ".join(f"(K, {width})" for width in reversed(widths))
             raise ValueError(f"{op.boxes} must have shape {forms}; got {table.shape}")

@@ -11,9 +11,9 @@ from numpy.typing import ArrayLike
 from roipool import _arguments as check
 from roipool._arguments import Boxes, Regions
 from roipool._arrays import NUMPY, Array
+from roipool._definitions import Definition
 from roipool._dtypes import real_dtype
 from roipool._front_ends import by_front_end_of_sequences
-from roipool._layout import Layout
 from roipool._pooling import Call, Pooling
 from roipool.ops.roi_align import definition
 
@@ -202,10 +202,13 @@ def multilevel_roi_align(
     with _call(features, rois=rois, batch_indices=batch_indices, levels=levels, out=out) as call:
         layout = check.layout(layout)
         maps = check.pyramid("features", check.numbered("features", features), layout)
+        placed, scales = _placed(len(maps), spatial_scales, sampling_ratio, aligned)
         size = check.size_pair("output_size", output_size)
-        pooling = _pooling(len(maps), spatial_scales, sampling_ratio, aligned, size, layout)
-        regions = check.regions(rois, batch_indices, maps[0].shape[0], maps[0].dtype)
-        regions = _on_levels(regions, levels, pooling.scales)
+        regions = call.regions(maps[0].shape[0], maps[0].dtype)
+        regions, pooling = (
+            _on_levels(regions, levels, scales),
+            Pooling(placed, size, layout, scales=scales),
+        )
         return call.average(maps, regions, pooling)
 
 
@@ -260,14 +263,13 @@ def multilevel_roi_align_backward(
         grad_output=grad_output, rois=rois, batch_indices=batch_indices, levels=levels
     ) as call:
         layout = check.layout(layout)
-        gradient = check.float_array("grad_output", grad_output)
-        shapes = check.pyramid_shapes(
-            "input_shapes", check.numbered("input_shapes", input_shapes), layout
+        named = check.numbered("input_shapes", input_shapes)
+        shapes = check.pyramid_shapes("input_shapes", named, layout)
+        placed, scales = _placed(len(shapes), spatial_scales, sampling_ratio, aligned)
+        gradient, regions, pooling = call.checked_gradient(
+            "input_shapes", shapes[0], placed, layout, scales=scales
         )
-        regions = check.regions(rois, batch_indices, shapes[0][0], gradient.dtype)
-        size = check.grad_output("grad_output", gradient, len(regions.boxes), shapes[0], layout)
-        pooling = _pooling(len(shapes), spatial_scales, sampling_ratio, aligned, size, layout)
-        regions = _on_levels(regions, levels, pooling.scales)
+        regions = _on_levels(regions, levels, scales)
         return call.average_backward_of_maps(gradient, regions, pooling, shapes)
 
 
@@ -324,13 +326,13 @@ def multilevel_roi_align_backward_rois(
         features, grad_output=grad_output, rois=rois, batch_indices=batch_indices, levels=levels
     ) as call:
         layout = check.layout(layout)
-        gradient = check.float_array("grad_output", grad_output)
         maps = check.pyramid("features", check.numbered("features", features), layout)
+        placed, scales = _placed(len(maps), spatial_scales, sampling_ratio, aligned)
+        gradient, regions, pooling = call.checked_gradient(
+            "features", maps[0].shape, placed, layout, scales=scales
+        )
         check.same_dtype("grad_output", gradient, "features[0]", maps[0])
-        regions = check.regions(rois, batch_indices, maps[0].shape[0], maps[0].dtype)
-        size = check.grad_output("grad_output", gradient, len(regions.boxes), maps[0].shape, layout)
-        pooling = _pooling(len(maps), spatial_scales, sampling_ratio, aligned, size, layout)
-        regions = _on_levels(regions, levels, pooling.scales)
+        regions = _on_levels(regions, levels, scales)
         return call.average_backward_boxes(gradient, maps, regions, pooling)
 
 
@@ -338,16 +340,12 @@ def _call(features: Any, **arrays: Any) -> Call:
     return Call(features=check.sequence("features", features), **arrays)
 
 
-def _pooling(
-    maps: int,
-    spatial_scales: Sequence[float],
-    sampling_ratio: int | Sequence[int],
-    aligned: bool,
-    size: tuple[int, int],
-    layout: Layout,
-) -> Pooling:
+def _placed(
+    maps: int, spatial_scales: Any, sampling_ratio: int | Sequence[int], aligned: bool
+) -> tuple[Definition, tuple[float, ...]]:
+    """Return the definition with these options, and the scale of each map, checked."""
     scales = check.scales("spatial_scales", spatial_scales, maps)
-    return Pooling(definition(scales[0], sampling_ratio, aligned), size, layout, scales=scales)
+    return definition(scales[0], sampling_ratio, aligned), scales
 
 
 def _on_levels(regions: Regions, levels: ArrayLike | None, scales: Sequence[float]) -> Regions:

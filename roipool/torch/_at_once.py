@@ -61,7 +61,7 @@ class AtOnce:
 
 def at_once(op: Op, pooling: Pooling) -> AtOnce | None:
     """Return what pools at once, or None for what never does."""
-    is_table = op.boxes == "rois" and op.columns == 4
+    is_table = not op.form.is_normalised and op.columns == 4
     if not is_table or pooling.layout != "NCHW" or TRAITS[pooling.definition.name].kind == "points":
         return None
     return AtOnce(op, pooling)

@@ -165,7 +165,7 @@ class Operation:
             self._refuse(op.indices, indices)
         if isinstance(boxes, Tensor):
             return boxes, indices
-        if not isinstance(boxes, (list, tuple)) or op.boxes == "boxes":
+        if not isinstance(boxes, (list, tuple)) or op.form.is_normalised:
             self._refuse(op.boxes, boxes)
         for image, part in enumerate(boxes):
             if not isinstance(part, Tensor):

@@ -109,7 +109,7 @@ class Family:
     def regions(self, boxes: Any, indices: Any, images: int, dtype: Any) -> Regions:
         """Return boxes as engines read them; an error names the operation."""
         try:
-            return check.regions(boxes, indices, images, dtype, self.op.form)
+            return self.op.form.read(boxes, indices, images, dtype, self.op.form)
         except (TypeError, ValueError) as error:
             raise type(error)(f"{self.op.forward}: {error}") from None
 
@@ -236,7 +236,7 @@ class Family:
         regions = self._regions(bridge, boxes, indices, features.shape[0], maps.dtype)
         check.grad_output("grad_output", gradient, len(regions.boxes), maps.shape, pooling.layout)
         slopes = bridge.engine().average_backward_boxes(gradient, [maps], regions, pooling)
-        if self.op.boxes == "boxes":
+        if self.op.form.is_normalised:
             slopes = check.swap_xy(slopes)
         return self._in_columns_of(boxes, bridge.tensor(slopes).to(self.box_dtype(boxes, features)))
 

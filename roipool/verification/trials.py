@@ -108,13 +108,13 @@ class Trial:
 
     def boxes(self, op: Op) -> dict[str, Array]:
         """Return the arguments of an operation that hold the boxes and their images."""
-        if op.boxes == "rois":
+        if not op.form.is_normalised:
             return {"rois": self.rotated if op.columns == 5 else self.rois}
         return {op.boxes: self.fractions, op.indices: self.images}
 
     def cells_per_unit(self, op: Op) -> Array:
         """Return how many cells a sample moves at most, as each number of a box grows by one."""
-        if op.boxes == "rois":
+        if not op.form.is_normalised:
             return np.array([self.scale] * 4 + [MAX_ROTATED_SIDE] * (op.columns - 4))
         height, width = self.maps.shape[2:]
         return np.array([height - 1, width - 1] * 2)

@@ -603,7 +603,7 @@ PYTHON = [
         """    if not library.can_be_filled(out) or any(
         LIBRARY_OF[type(array)] is library and library.may_share_memory(out, array)
         for value in inputs.values()
-        for array in (value if isinstance(value, (list, tuple)) else (value,))
+        for array in parts_of(value)
     ):""",
         "    if not library.can_be_filled(out):",
         "out is filled while it is read",
@@ -620,16 +620,16 @@ PYTHON = [
     Fault(
         "arguments: byte order",
         "roipool/_arguments.py",
-        'return library.contiguous(array, dtype if dtype.isnative else dtype.newbyteorder("="))',
-        "return library.contiguous(array, dtype)",
+        'return library.readable(array, dtype if dtype.isnative else dtype.newbyteorder("="))',
+        "return library.readable(array, dtype)",
         "bytes are not swapped",
         "tests/arguments tests/ops",
     ),
     Fault(
         "arguments: least sampling ratio",
         "roipool/_arguments.py",
-        "if not (0 <= rows <= MAX_SAMPLING_RATIO and 0 <= columns <= MAX_SAMPLING_RATIO):",
-        "if not (rows <= MAX_SAMPLING_RATIO and columns <= MAX_SAMPLING_RATIO):",
+        "if not (least <= first <= most and least <= second <= most):",
+        "if not (first <= most and second <= most):",
         "a missing check: a negative sampling ratio passes",
         "tests/arguments",
     ),
@@ -678,16 +678,16 @@ PYTHON = [
     Fault(
         "chainer: half to even",
         "roipool/compat/chainer.py",
-        "rounded = check.swap_xy(call.library.xp().rint(table * scale))",
-        "rounded = check.swap_xy(call.library.xp().floor(table * scale + 0.5))",
+        "rounded = check.swap_xy(conventions.library_of(table).xp().rint(table * scale))",
+        "rounded = check.swap_xy(conventions.library_of(table).xp().floor(table * scale + 0.5))",
         "half up for half to even",
         "tests/compat",
     ),
     Fault(
         "detectron2: rounded boxes",
         "roipool/compat/detectron2.py",
-        'rounded = check.cast(check.number_array("rois", rois), dtype)',
-        'rounded = check.number_array("rois", rois)',
+        "rounded = check.cast(check.number_array(form.boxes, rois), dtype)",
+        "rounded = check.number_array(form.boxes, rois)",
         "boxes are not rounded to the maps' type",
         "tests/compat/test_rules.py",
     ),
