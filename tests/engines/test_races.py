@@ -84,7 +84,7 @@ CASES = {
 
 @pytest.mark.parametrize(("changes", "call"), CASES.values(), ids=CASES)
 def test_changes_during_a_call(changes: str, call: str) -> None:
-    code = SETUP.format(changes=changes, call=call, calls=4)
+    code = SETUP.format(changes=changes, call=call, calls=6)
     done = run_python(code)
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
 
