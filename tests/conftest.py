@@ -83,6 +83,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )  # fmt: skip
 
 
+def pytest_configure() -> None:
+    """Spare the processes that tests start OpenBLAS's threads: none multiplies matrices."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
     """Run the whole suite in a process per processor, as ``-n auto`` of pytest-xdist does."""

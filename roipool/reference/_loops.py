@@ -63,6 +63,12 @@ def _weighted_sum(image: Floats, pixels: list[Pixel]) -> Floats:
     """Per channel: weight times pixel, added in the order given; 0 for no pixels."""
     if not pixels:
         return np.zeros(len(image))
+    if len(pixels) <= 4:  # one sample's, in half the time
+        (y, x, weight), *others = pixels
+        total: Floats = image[:, y, x] * weight
+        for y, x, weight in others:
+            total += image[:, y, x] * weight
+        return total
     rows, columns, weights = zip(*pixels, strict=True)
     products = image[:, rows, columns] * np.array(weights)
     return np.add.accumulate(products, axis=1)[:, -1]
@@ -139,6 +145,8 @@ def _maximum(
             for sample in found.samples:
                 value = _weighted_sum(features[n], sample.pixels)
                 wins = value > maximum
+                if not wins.any():
+                    continue
                 maximum[wins], number[wins], y[wins], x[wins] = (
                     value[wins],
                     sample.number,
@@ -167,8 +175,9 @@ def _maximum_backward(
             if sample.number not in selected:
                 continue
             won = argmax[k, :, ph, pw] == sample.number
+            upstream = grad_output[k, won, ph, pw]
             for y, x, weight in _used(sample.pixels):
-                grad[n, won, y, x] += weight * grad_output[k, won, ph, pw]
+                grad[n, won, y, x] += weight * upstream
     return grad
 
 

@@ -18,6 +18,21 @@ thorough_on_the_emulator = pytest.mark.parametrize(
 )
 
 
+# The same for a test that takes a type besides: there float32 remains.
+real_dtypes_thorough_on_the_emulator = pytest.mark.parametrize(
+    ("backend", "dtype"),
+    [
+        ("cpu", np.float32),
+        ("cpu", np.float64),
+        ("emulator", np.float32),
+        pytest.param("emulator", np.float64, marks=pytest.mark.thorough),
+        pytest.param("cuda", np.float32, marks=pytest.mark.gpu),
+        pytest.param("cuda", np.float64, marks=pytest.mark.gpu),
+    ],
+    indirect=["backend"],
+)
+
+
 class Backend:
     """Where arrays live: `to_device` brings them there, `to_host` back.
 

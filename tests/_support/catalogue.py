@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import itertools
 from collections.abc import Mapping, Sequence
@@ -81,6 +82,37 @@ both_layouts = each(layout=LAYOUTS)  # on the emulator, too: for sizes that depe
 every_dtype = _of_dtypes("float16", "bfloat16", "float32", "float64")
 half_dtypes = _of_dtypes("float16", "bfloat16")
 real_dtypes = _of_dtypes("float32", "float64")
+
+
+@functools.cache
+def inputs(case: Case) -> tuple[Array, Array]:
+    """Return a case's maps and the gradient of its pooled values, which are not to be changed."""
+    arrays = case.features(), case.gradient()
+    for array in arrays:
+        array.flags.writeable = False
+    return arrays
+
+
+def inputs_on(backend: Backend, case: Case, dtype: np.dtype[Any], layout: str) -> tuple[Any, Any]:
+    """Return the same in a type and a layout, on the backend's device."""
+    maps, grad = (in_layout(values.astype(dtype), layout) for values in inputs(case))
+    return backend.to_device(maps), backend.to_device(grad)
+
+
+@functools.cache
+def _variants(case: Case) -> dict[str, Case]:
+    return {variant.name.removeprefix(f"{case.name}, "): variant for variant in case.variants()}
+
+
+def variants_of(case: Case, name: str = "roi_align, avg", **_: Any) -> dict[str, Case]:
+    """Return a case for each way in which an average samples, by what makes it differ.
+
+    Those that sample in one way only have the case itself.
+    """
+    return _variants(case) if AVERAGES[name].samples else {"": case}
+
+
+every_variant = each(variant=variants_of)
 
 
 def shape_in_layout(shape: Sequence[int], layout: str) -> tuple[int, ...]:

@@ -8,40 +8,38 @@ from __future__ import annotations
 
 import functools
 import inspect
-import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
 
 Test = Callable[..., None]
+Values = Sequence[Any] | Mapping[str, Any]
+Loops = Mapping[str, Values | Callable[..., Values]]  # by argument, the outermost first
 
 
 def each(
-    where: Callable[..., bool] | None = None, **values: Sequence[Any] | Mapping[str, Any]
+    where: Callable[..., bool] | None = None, **values: Values | Callable[..., Values]
 ) -> Callable[[Test], Test]:
     """Return a decorator that calls a test with every combination of values of its arguments.
 
-    A mapping names the values; otherwise they name themselves. `where` is called with all arguments
+    A mapping names the values; otherwise they name themselves. A function gives the values for the
+    other arguments: pytest's, and those of loops further out. `where` is called with all arguments
     of the test and says whether a combination is one to try; one at least must be. Of several
     decorators, each may leave out some.
     """
-    named = {
-        argument: given if isinstance(given, Mapping) else {str(value): value for value in given}
-        for argument, given in values.items()
-    }
 
     def decorate(test: Test) -> Test:
         body, inner, conditions = getattr(test, "_looped", (test, {}, ()))
-        loops = {**named, **inner}
+        loops = {**values, **inner}
         conditions = (*conditions, where) if where else conditions
 
         @functools.wraps(body)
         def looped(*itself: Any, **given: Any) -> None:
             combinations = [
                 combination
-                for combination in itertools.product(*(loop.items() for loop in loops.values()))
-                if all(each_of(**given, **_arguments(loops, combination)) for each_of in conditions)
+                for combination in _combinations(loops, given)
+                if all(is_one(**given, **_arguments(loops, combination)) for is_one in conditions)
             ]
             _call_all(functools.partial(body, *itself, **given), loops, combinations)
 
@@ -53,7 +51,7 @@ def each(
     return decorate
 
 
-def _without(loops: Mapping[str, Any], test: Test) -> inspect.Signature:
+def _without(loops: Loops, test: Test) -> inspect.Signature:
     """Return the arguments that are left to pytest."""
     signature = inspect.signature(test)
     if unknown := loops.keys() - signature.parameters.keys():
@@ -65,15 +63,27 @@ def _without(loops: Mapping[str, Any], test: Test) -> inspect.Signature:
 Combination = tuple[tuple[str, Any], ...]  # the name and the value of each argument
 
 
-def _arguments(loops: Iterable[str], combination: Combination) -> dict[str, Any]:
+def _combinations(loops: Loops, given: Mapping[str, Any]) -> Iterator[Combination]:
+    if not loops:
+        yield ()
+        return
+    (argument, values), *others = loops.items()
+    found = values(**given) if callable(values) else values
+    named = found if isinstance(found, Mapping) else {str(value): value for value in found}
+    for name, value in named.items():
+        for rest in _combinations(dict(others), {**given, argument: value}):
+            yield ((name, value), *rest)
+
+
+def _arguments(loops: Loops, combination: Combination) -> dict[str, Any]:
     return dict(zip(loops, (value for _, value in combination), strict=True))
 
 
-def _call_all(test: Test, loops: Iterable[str], combinations: Sequence[Combination]) -> None:
+def _call_all(test: Test, loops: Loops, combinations: Sequence[Combination]) -> None:
     """Call a test with all combinations; raise what failed, else skip if any was skipped."""
     if not combinations:
         raise ValueError(f"no combination of {', '.join(loops)} to try")
-    failed: list[Exception] = []
+    failed: list[BaseException] = []
     left_out: list[str] = []
     names: list[str] = []
     for combination in combinations:
@@ -82,12 +92,12 @@ def _call_all(test: Test, loops: Iterable[str], combinations: Sequence[Combinati
             test(**_arguments(loops, combination))
         except pytest.skip.Exception as reason:
             left_out.append(f"{name}: {reason}")
-        except Exception as error:  # noqa: BLE001 - a failed combination, whatever failed it
+        except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001 - whatever failed it
             error.add_note(f"with {', '.join(loops)} = {name}")
             failed.append(error)
             names.append(name)
     if failed:
-        raise ExceptionGroup(
+        raise BaseExceptionGroup(
             f"{len(failed)} of {len(combinations)} combinations of {', '.join(loops)} fail: "
             + "; ".join(names),
             failed,

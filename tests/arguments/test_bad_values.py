@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from _support.catalogue import Array
+from _support.combinations import each
 from _support.run_python import ONLY_ARRAYS, run_python
 from _support.valid_calls import (
     ARGMAX,
@@ -240,26 +241,31 @@ def bad_values(name: str, argument: str) -> list[tuple[Any, type[Exception]]]:
     return BAD.get(argument, [])
 
 
-ROWS = [
-    (name, argument, value, error)
+ROWS = {
+    (name, argument): rows
     for name, (function, _) in CALLS.items()
     for argument in inspect.signature(function).parameters
-    for value, error in bad_values(name, argument)
-] + [(name, "argmax", value, error) for name, rows in BAD_ARGMAX.items() for value, error in rows]
+    if (rows := bad_values(name, argument))
+} | {(name, "argmax"): rows for name, rows in BAD_ARGMAX.items()}
 
 
 def brief(value: Any) -> str:
-    """Name a value in a test's id."""
+    """Name a value."""
     if isinstance(value, np.ndarray):
         return f"array{value.shape}{value.dtype}".replace(" ", "")
-    if isinstance(value, type):
-        return value.__name__
     return value if isinstance(value, str) else repr(value)[:24]
 
 
-@pytest.mark.parametrize(("name", "argument", "value", "error"), ROWS, ids=brief)
-def test_bad_values_are_refused(name: str, argument: str, value: Any, error: Any) -> None:
-    function, arguments = CALLS[name]
+def rows_of(name: str, argument: str) -> dict[str, Any]:
+    """Return an argument's bad values with their errors, by a name that is theirs alone."""
+    rows = ROWS[name, argument]
+    return {f"{number}: {brief(row[0])}": row for number, row in enumerate(rows)}
+
+
+@each(row=rows_of)
+@pytest.mark.parametrize(("name", "argument"), ROWS)
+def test_bad_values_are_refused(name: str, argument: str, row: tuple[Any, Any]) -> None:
+    (function, arguments), (value, error) = CALLS[name], row
     out = filled_out(function, arguments)
     given = dict(arguments)
     if out is not None:
@@ -279,7 +285,7 @@ def test_bad_values_are_refused(name: str, argument: str, value: Any, error: Any
 
 
 def test_every_argument_has_bad_values() -> None:
-    named = {argument for _, argument, _, _ in ROWS} | {"batch_indices"}
+    named = {argument for _, argument in ROWS} | {"batch_indices"}
     for function, _ in CALLS.values():
         assert set(inspect.signature(function).parameters) <= named
 
@@ -288,7 +294,7 @@ def test_every_argument_has_bad_values() -> None:
 class TestBatchIndices:
     """The image of a box, in a column of its own or in an argument."""
 
-    @pytest.mark.parametrize("index", [0.5, -1, 2, nan, inf, -inf, 1e30])
+    @each(index=[0.5, -1, 2, nan, inf, -inf, 1e30])
     def test_bad_index_names_its_row(self, name: str, index: float) -> None:
         function, arguments = CALLS[name]
         rois = arguments["rois"].copy()
@@ -317,7 +323,7 @@ class TestBatchIndices:
             with pytest.raises(ValueError, match="batch_indices"):
                 function(**{**arguments, "rois": rois, "batch_indices": indices})
 
-    @pytest.mark.parametrize("indices", ["abc", [True, False, True], [1j, 0, 0]], ids=repr)
+    @each(indices=["abc", [True, False, True], [1j, 0, 0]])
     def test_indices_of_another_kind(self, name: str, indices: Any) -> None:
         function, arguments = CALLS[name]
         alone = arguments["rois"][:, 1:]

@@ -170,8 +170,7 @@ FORMS: dict[str, Callable[[Array], Array]] = {
 }
 
 
-@pytest.mark.parametrize("form", FORMS)
-@each(dtype=list(DTYPES))
+@each(form=list(FORMS), dtype=list(DTYPES))
 @pytest.mark.parametrize("name", CALLS)
 def test_forms_of_arrays(name: str, dtype: str, form: str) -> None:
     function, arguments = CALLS[name]
@@ -190,8 +189,7 @@ def test_forms_of_arrays(name: str, dtype: str, form: str) -> None:
             np.testing.assert_array_equal(now.view(np.ndarray), then.view(np.ndarray))
 
 
-@pytest.mark.parametrize("form", [form for form in FORMS if form not in ("read-only", "subclass")])
-@each(dtype=list(DTYPES))
+@each(form=[form for form in FORMS if form not in ("read-only", "subclass")], dtype=list(DTYPES))
 @pytest.mark.parametrize(
     "name", [name for name, call in CALLS.items() if filled_out(*call) is not None]
 )
@@ -211,7 +209,7 @@ def test_gaps_of_out_are_left_alone() -> None:
     np.testing.assert_array_equal(wide[..., 1::2], 7)
 
 
-@pytest.mark.parametrize("shift", [0, 5, 40])
+@each(shift=[0, 5, 40])
 @pytest.mark.parametrize("name", [name for name in CALLS if name.split()[0] in OPS])
 def test_out_may_overlap_the_features(name: str, shift: int) -> None:
     function, arguments = CALLS[name]
@@ -223,7 +221,7 @@ def test_out_may_overlap_the_features(name: str, shift: int) -> None:
     assert_same_bits(function(**{**arguments, "features": features}, out=out), expected)
 
 
-@pytest.mark.parametrize("shift", [0, 5, 20])
+@each(shift=[0, 5, 20])
 @pytest.mark.parametrize(
     "name",
     [

@@ -189,6 +189,7 @@ def test_figure(image: str | None, capsys: pytest.CaptureFixture[str]) -> None:
     assert b"<svg" in Path("figure.SVG").read_bytes()
 
 
+@pytest.mark.thorough
 def test_figure_needs_no_pyplot() -> None:
     code = (
         "import sys; from roipool.cli import main; s = main(sys.argv[1:]);"

@@ -94,6 +94,7 @@ def test_kernels_compile(architecture: str, text: Text) -> None:
         assert re.search(r"\b(fma|mad)\.(r[nzmp]\.)?(ftz\.)?f(32|64)", plan) is None
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("file", ["average_forward", "average_backward_boxes", "maximum_forward"])
 def test_large_maps_compile(file: str) -> None:
     text = next(text for _, text in COVERING if text.file == file)

@@ -12,7 +12,6 @@ from _support.catalogue import (
     both_layouts,
     every_form,
     in_layout,
-    real_dtypes,
     shape_in_layout,
 )
 from _support.compare import compute_type
@@ -150,13 +149,14 @@ def test_more_boxes_than_threads(gpu: Backend) -> None:
     rng = np.random.default_rng(13)
     corners = np.sort(rng.uniform(-2, 22, (700, 2, 2)), axis=1).reshape(700, 4)
     rois = np.column_stack([rng.integers(0, 2, 700), corners]).astype(np.float32)
-    check_average(gpu, (2, 5, 19, 21), rois, (9, 11), 1.0, 2)
+    check_average(gpu, (2, 5, 19, 21), rois, (3, 4), 1.0, 2)
 
 
 @both_layouts
-@real_dtypes
-@pytest.mark.parametrize("wide", [False, True])
-def test_many_bins_with_one_argmax(gpu: Backend, dtype: Any, layout: str, wide: bool) -> None:
+@pytest.mark.parametrize(
+    ("dtype", "wide"), [("float32", False), ("float32", True), ("float64", True)]
+)
+def test_many_bins_with_one_argmax(gpu: Backend, dtype: str, layout: str, wide: bool) -> None:
     # More boxes than lanes, of two images, and maps of several runs of cells: of 4851 in NCHW, of
     # 971 in NHWC. Of 32 values some 13 are of one cell, more than a lane gathers.
     shape, size, count = (2, 5, 109, 89), (3, 5), 70

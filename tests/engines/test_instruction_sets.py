@@ -19,8 +19,10 @@ from _support.catalogue import (
     every_dtype,
     every_layout,
     in_layout,
+    inputs,
     shape_in_layout,
 )
+from _support.combinations import each
 from _support.compare import assert_close, assert_same_bits
 from _support.run_python import run_python
 
@@ -43,9 +45,7 @@ def same_set_after() -> Iterator[None]:
 
 def maxima(case: Case, dtype: Any, layout: str) -> dict[str, Array]:
     """Return values, argmax and gradients of both maxima."""
-    maps, grad = (
-        in_layout(values.astype(dtype), layout) for values in (case.features(), case.gradient())
-    )
+    maps, grad = (in_layout(values.astype(dtype), layout) for values in inputs(case))
     rois, form = case.table(), {"layout": layout}
     pool, cells = roipool.roi_pool(
         maps, rois, case.size, case.scale, return_argmax=True, layout=layout
@@ -70,13 +70,13 @@ def maxima(case: Case, dtype: Any, layout: str) -> dict[str, Array]:
 @every_layout
 @every_dtype
 @pytest.mark.parametrize("case", CASES, ids=str)
-@every_set
-def test_maxima_have_the_same_bits(name: str, case: Case, dtype: Any, layout: str) -> None:
+def test_maxima_have_the_same_bits(case: Case, dtype: Any, layout: str) -> None:
     _cpu.use_instruction_set("baseline")
     expected = maxima(case, dtype, layout)
-    _cpu.use_instruction_set(name)
-    for which, result in maxima(case, dtype, layout).items():
-        assert_same_bits(result, expected[which])
+    for name in SETS:
+        _cpu.use_instruction_set(name)
+        for which, result in maxima(case, dtype, layout).items():
+            assert_same_bits(result, expected[which])
 
 
 def averages(case: Case, maps: Array, grad: Array, layout: str) -> dict[str, Array]:
@@ -96,9 +96,7 @@ def averages(case: Case, maps: Array, grad: Array, layout: str) -> dict[str, Arr
 @every_set
 @pytest.mark.thorough
 def test_averages_are_within_rounding(name: str, case: Case, dtype: Any, layout: str) -> None:
-    maps, grad = (
-        in_layout(values.astype(dtype), layout) for values in (case.features(), case.gradient())
-    )
+    maps, grad = (in_layout(values.astype(dtype), layout) for values in inputs(case))
     _cpu.use_instruction_set("baseline")
     expected = averages(case, maps, grad, layout)
     terms = averages(case, np.abs(maps), np.abs(grad), layout)
@@ -110,8 +108,7 @@ def test_averages_are_within_rounding(name: str, case: Case, dtype: Any, layout:
 
 @every_layout
 @every_dtype
-@pytest.mark.parametrize("aligned", [True, False])
-@pytest.mark.parametrize("channels", [1, 5, 16, 33])
+@each(aligned=[True, False], channels=[1, 5, 16, 33])
 @every_set
 def test_exact_sums_have_the_same_bits(
     name: str, channels: int, aligned: bool, dtype: Any, layout: str

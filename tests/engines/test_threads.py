@@ -37,7 +37,7 @@ def everything(dtype: Any, layout: str) -> dict[str, Array]:
 def test_same_bits_for_any_number_of_threads(dtype: Any, layout: str) -> None:
     roipool.set_num_threads(1)
     expected = everything(dtype, layout)
-    for threads in (2, 3, 7):
+    for threads in (3, 7):
         roipool.set_num_threads(threads)
         for name, result in everything(dtype, layout).items():
             assert_same_bits(result, expected[name])
@@ -133,8 +133,8 @@ FORKS = dedent(
     warnings.simplefilter("ignore")  # Python warns of any fork beside threads
     roipool.set_num_threads(4)
     maps = np.random.default_rng(0).normal(size=(2, 64, 30, 30)).astype(np.float32)
-    rois = np.column_stack([np.arange(600) % 2, np.tile([1, 2, 20, 25], (600, 1))])
-    grad = np.ones((600, 64, 7, 7), np.float32)
+    rois = np.column_stack([np.arange(100) % 2, np.tile([1, 2, 20, 25], (100, 1))])
+    grad = np.ones((100, 64, 7, 7), np.float32)
 
     def work():
         pooled = roipool.roi_align(maps, rois, 7)
@@ -164,7 +164,6 @@ FORKS = dedent(
 )
 
 FORKED = {
-    "once": "fork(check_child)",
     "again": "for _ in range(3): fork(check_child); check_child()",
     "nested": "fork(lambda: (check_child(), fork(lambda: (check_child(), fork(check_child)))))",
     "unused in between": "fork(lambda: fork(check_child))",
@@ -262,7 +261,7 @@ def test_many_python_threads_at_once() -> None:
     roipool.set_num_threads(2)
     expected = everything(np.float32, "NCHW")
     with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda _: everything(np.float32, "NCHW"), range(16)))
+        found = list(pool.map(lambda _: everything(np.float32, "NCHW"), range(8)))
     for results in found:
         for name, result in results.items():
             assert_same_bits(result, expected[name])

@@ -16,9 +16,11 @@ from _support.catalogue import (
     every_dtype,
     every_form,
     every_layout,
-    in_layout,
+    every_variant,
+    inputs_on,
     shape_in_layout,
 )
+from _support.combinations import each
 from _support.compare import compute_type
 from _support.differences import check_features, differences, numbers
 
@@ -46,6 +48,7 @@ methods = pytest.mark.parametrize("method", ["bilinear", "nearest"])
 # ---- Finite differences by the features
 
 
+@thorough_on_the_emulator
 @every_layout
 def test_roi_pool(backend: Backend, layout: str) -> None:
     shape = shape_in_layout(SHAPE, layout)
@@ -62,6 +65,7 @@ def test_roi_pool(backend: Backend, layout: str) -> None:
     )
 
 
+@thorough_on_the_emulator
 @every_layout
 def test_roi_average_pool(backend: Backend, layout: str) -> None:
     shape = shape_in_layout(SHAPE, layout)
@@ -76,6 +80,7 @@ def test_roi_average_pool(backend: Backend, layout: str) -> None:
     )
 
 
+@thorough_on_the_emulator
 @every_layout
 @ratios
 @alignments
@@ -93,6 +98,7 @@ def test_roi_align_average(backend: Backend, aligned: bool, ratio: Any, layout: 
     )
 
 
+@thorough_on_the_emulator
 @every_layout
 @ratios
 @alignments
@@ -114,6 +120,7 @@ def test_roi_align_maximum(backend: Backend, aligned: bool, ratio: Any, layout: 
     )
 
 
+@thorough_on_the_emulator
 @every_layout
 @methods
 def test_crop_and_resize(backend: Backend, method: str, layout: str) -> None:
@@ -133,6 +140,7 @@ def test_crop_and_resize(backend: Backend, method: str, layout: str) -> None:
 # ---- Finite differences by the boxes. No sample lies within a step of a cell, where slopes jump.
 
 
+@thorough_on_the_emulator
 @every_layout
 @ratios
 @alignments
@@ -160,6 +168,7 @@ def test_roi_align_boxes(backend: Backend, aligned: bool, ratio: Any, layout: st
     assert not np.any(backend.to_host(found)[-1])
 
 
+@thorough_on_the_emulator
 @every_layout
 @pytest.mark.parametrize("size", [(2, 3), (1, 4), (3, 1), (1, 1)], ids=str)
 def test_crop_and_resize_boxes(backend: Backend, size: tuple[int, int], layout: str) -> None:
@@ -200,24 +209,19 @@ def check_transpose(backend: Backend, maps: Any, pooled: Any, grad: Any, grad_ma
     assert abs(forward - backward) <= 4 * eps * (terms + more_terms)
 
 
-def inputs(backend: Backend, case: Case, dtype: np.dtype[Any], layout: str) -> tuple[Any, Any]:
-    """Return a case's maps and gradient on the backend's device."""
-    maps, grad = (values.astype(dtype) for values in (case.features(), case.gradient()))
-    return backend.to_device(in_layout(maps, layout)), backend.to_device(in_layout(grad, layout))
-
-
-FINITE = [case for case in CASES if case.finite]
-VARIANTS = [variant for case in FINITE for variant in case.variants()]
+every_finite_case = pytest.mark.parametrize(
+    "case", [case for case in CASES if case.finite], ids=str
+)
 
 
 @thorough_on_the_emulator
+@each(name=list(AVERAGES))
 @every_form(dtypes=REAL)
-@pytest.mark.parametrize("case", FINITE, ids=str)
-@pytest.mark.parametrize("name", AVERAGES)
+@every_finite_case
 def test_averages_are_transposed(
     backend: Backend, name: str, case: Case, dtype: np.dtype[Any], layout: str
 ) -> None:
-    maps, grad = inputs(backend, case, dtype, layout)
+    maps, grad = inputs_on(backend, case, dtype, layout)
     op, put = AVERAGES[name], backend.to_device
     pooled = op.forward(roipool, maps, case, put, layout=layout)
     back = op.backward(roipool, grad, maps.shape, case, put, layout=layout)
@@ -225,15 +229,16 @@ def test_averages_are_transposed(
 
 
 @thorough_on_the_emulator
+@every_variant
 @every_form(dtypes=REAL)
-@pytest.mark.parametrize("case", VARIANTS, ids=str)
+@every_finite_case
 def test_roi_align_is_transposed(
-    backend: Backend, case: Case, dtype: np.dtype[Any], layout: str
+    backend: Backend, case: Case, variant: Case, dtype: np.dtype[Any], layout: str
 ) -> None:
-    maps, grad = inputs(backend, case, dtype, layout)
+    maps, grad = inputs_on(backend, variant, dtype, layout)
     rois = backend.to_device(case.table())
-    place = (case.scale, case.sampling)
-    options: dict[str, Any] = {"aligned": case.aligned, "layout": layout}
+    place = (case.scale, variant.sampling)
+    options: dict[str, Any] = {"aligned": variant.aligned, "layout": layout}
     pooled = roipool.roi_align(maps, rois, case.size, *place, **options)
     back = roipool.roi_align_backward(grad, rois, maps.shape, *place, **options)
     check_transpose(backend, maps, pooled, grad, back)
@@ -245,11 +250,11 @@ def test_roi_align_is_transposed(
 
 
 @every_form(dtypes=REAL)
-@pytest.mark.parametrize("case", FINITE, ids=str)
+@every_finite_case
 def test_roi_pool_is_transposed(
     backend: Backend, case: Case, dtype: np.dtype[Any], layout: str
 ) -> None:
-    maps, grad = inputs(backend, case, dtype, layout)
+    maps, grad = inputs_on(backend, case, dtype, layout)
     rois = backend.to_device(case.table())
     pooled, argmax = roipool.roi_pool(
         maps, rois, case.size, case.scale, layout=layout, return_argmax=True
@@ -290,6 +295,7 @@ def check_matrices(
     np.testing.assert_array_max_ulp(there, back.T, 2, there.dtype)
 
 
+@thorough_on_the_emulator
 @every_layout
 @alignments
 @ratios
@@ -308,6 +314,7 @@ def test_gradient_of_the_gradient_of_roi_align(
     )
 
 
+@thorough_on_the_emulator
 @every_layout
 def test_gradient_of_the_gradient_of_roi_average_pool(backend: Backend, layout: str) -> None:
     maps, pooled = one_channel(len(ROIS), layout)
@@ -321,6 +328,7 @@ def test_gradient_of_the_gradient_of_roi_average_pool(backend: Backend, layout: 
     )
 
 
+@thorough_on_the_emulator
 @every_layout
 @methods
 def test_gradient_of_the_gradient_of_crop_and_resize(
@@ -341,6 +349,7 @@ def test_gradient_of_the_gradient_of_crop_and_resize(
 # ---- The same numbers for all element types
 
 
+@thorough_on_the_emulator
 @every_dtype
 def test_box_gradients_have_the_type_of_coordinates(backend: Backend, dtype: Any) -> None:
     maps = backend.to_device(numbers(*SHAPE).astype(dtype))

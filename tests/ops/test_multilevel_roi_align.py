@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from _support.backends import Backend
-from _support.catalogue import CASES, every_layout, in_layout, real_dtypes
+from _support.backends import Backend, real_dtypes_thorough_on_the_emulator
+from _support.catalogue import CASES, every_layout, in_layout
+from _support.combinations import each
 from _support.compare import compute_type
 
 import roipool
@@ -43,9 +44,9 @@ def test_levels_at_their_limits() -> None:
         assert (expected[0], expected[-1]) == (0, options[1] - options[0])
 
 
-@real_dtypes
+@real_dtypes_thorough_on_the_emulator
 @every_layout
-@pytest.mark.parametrize("ratio", [0, 2])
+@each(ratio=[0, 2])
 def test_each_box_is_pooled_from_its_map(
     backend: Backend, layout: str, dtype: str, ratio: int
 ) -> None:

@@ -20,7 +20,10 @@ from _support.catalogue import (
     CASES,
     Case,
     every_form,
+    every_variant,
     in_layout,
+    inputs,
+    inputs_on,
     shape_in_layout,
     to_nchw,
 )
@@ -37,10 +40,7 @@ import roipool
 from roipool import reference
 from roipool.reference import _loops, _roi_align
 
-VARIANTS = [variant for case in CASES for variant in case.variants()]
-
 every_case = pytest.mark.parametrize("case", CASES, ids=str)
-every_variant = pytest.mark.parametrize("case", VARIANTS, ids=str)
 
 
 def size_of(maps: Array) -> Array:
@@ -71,11 +71,11 @@ def once(answer: Oracle) -> Oracle:
 
 @once
 def pooled(case: Case, real: type) -> Answer:
-    maps, rois = case.features(), case.table()
+    (maps, upstream), rois = inputs(case), case.table()
     values, argmax = reference.roi_pool(
         maps, rois, case.size, case.scale, return_argmax=True, coordinate_dtype=real
     )
-    gradient = reference.roi_pool_backward(case.gradient(), argmax, rois, maps.shape)
+    gradient = reference.roi_pool_backward(upstream, argmax, rois, maps.shape)
     return Answer(values, np.zeros_like(values), gradient, np.zeros_like(gradient), argmax)
 
 
@@ -83,7 +83,7 @@ def pooled(case: Case, real: type) -> Answer:
 @every_case
 def test_roi_pool(backend: Backend, case: Case, dtype: np.dtype[Any], layout: str) -> None:
     answer = pooled(case, compute_type(dtype))
-    maps = backend.to_device(in_layout(case.features().astype(dtype), layout))
+    maps, grad = inputs_on(backend, case, dtype, layout)
     rois = backend.to_device(case.table())
     got, argmax = roipool.roi_pool(
         maps, rois, case.size, case.scale, layout=layout, return_argmax=True
@@ -93,10 +93,8 @@ def test_roi_pool(backend: Backend, case: Case, dtype: np.dtype[Any], layout: st
     values = to_nchw(backend.to_host(got), layout)
     np.testing.assert_array_equal(values.astype(np.float64), answer.pooled)
     np.testing.assert_array_equal(to_nchw(backend.to_host(argmax), layout), answer.argmax)
-    gradient = roipool.roi_pool_backward(
-        backend.to_device(in_layout(case.gradient().astype(dtype), layout)),
-        argmax, rois, shape_in_layout(case.shape, layout), layout=layout,
-    )  # fmt: skip
+    shape = shape_in_layout(case.shape, layout)
+    gradient = roipool.roi_pool_backward(grad, argmax, rois, shape, layout=layout)
     # Sums of a few multiples of 1/16 are exact: only the storing type rounds.
     assert gradient.dtype == dtype
     assert_close(to_nchw(backend.to_host(gradient), layout), answer.gradient, 0.0)
@@ -111,7 +109,7 @@ def as_it_is(array: Array) -> Array:
 
 @once
 def averaged(name: str, case: Case, real: type) -> Answer:
-    op, maps, upstream = AVERAGES[name], case.features(), case.gradient()
+    op, (maps, upstream) = AVERAGES[name], inputs(case)
 
     def forward(values: Array, options: dict[str, Any]) -> Array:
         return op.forward(reference, values, case, as_it_is, coordinate_dtype=real, **options)
@@ -127,24 +125,18 @@ def averaged(name: str, case: Case, real: type) -> Answer:
     return Answer(values, terms, *apart(gradient))
 
 
+@every_variant
 @every_form(0)
-@pytest.mark.parametrize(
-    ("name", "case"),
-    [
-        pytest.param(name, case, id=f"{name}: {case}")
-        for name, op in AVERAGES.items()
-        for case in (VARIANTS if op.samples else CASES)
-    ],
-)
+@every_case
+@pytest.mark.parametrize("name", AVERAGES)
 def test_averages(
-    backend: Backend, name: str, case: Case, dtype: np.dtype[Any], layout: str
+    backend: Backend, name: str, case: Case, variant: Case, dtype: np.dtype[Any], layout: str
 ) -> None:
-    op, answer = AVERAGES[name], averaged(name, case, compute_type(dtype))
-    maps = backend.to_device(in_layout(case.features().astype(dtype), layout))
-    grad = backend.to_device(in_layout(case.gradient().astype(dtype), layout))
-    shape = shape_in_layout(case.shape, layout)
-    got = op.forward(roipool, maps, case, backend.to_device, layout=layout, **op.outside(0.5))
-    back = op.backward(roipool, grad, shape, case, backend.to_device, layout=layout)
+    op, answer = AVERAGES[name], averaged(name, variant, compute_type(dtype))
+    maps, grad = inputs_on(backend, variant, dtype, layout)
+    shape = shape_in_layout(variant.shape, layout)
+    got = op.forward(roipool, maps, variant, backend.to_device, layout=layout, **op.outside(0.5))
+    back = op.backward(roipool, grad, shape, variant, backend.to_device, layout=layout)
     assert got.dtype == back.dtype == dtype
     assert_close(to_nchw(backend.to_host(got), layout), answer.pooled, answer.terms, op.ulps)
     assert_close(
@@ -157,7 +149,7 @@ def test_averages(
 
 @once
 def maximised(case: Case, real: type) -> Answer:
-    maps, rois, upstream = case.features(), case.table(), case.gradient()
+    (maps, upstream), rois = inputs(case), case.table()
     both, numbers = reference.roi_align(
         beside(maps, size_of(maps)), rois, case.size, case.scale, case.sampling,
         aligned=case.aligned, mode="max", return_argmax=True, coordinate_dtype=real,
@@ -180,7 +172,7 @@ def samples_of_bin(case: Case, real: type) -> Callable[..., Any]:
 @np.errstate(invalid="ignore")
 def values_of_samples(case: Case, numbers: Array, real: type) -> Array:
     """Return the oracle's value of sample `numbers[k, c, ph, pw]` of each bin; -inf for -1."""
-    maps, definition = case.features(), samples_of_bin(case, real)
+    maps, definition = inputs(case)[0], samples_of_bin(case, real)
     values = np.full(numbers.shape, -np.inf)
     for k, c, ph, pw in np.argwhere(numbers >= 0):
         samples = definition(tuple(case.table()[k, 1:]), ph, pw).samples
@@ -190,38 +182,40 @@ def values_of_samples(case: Case, numbers: Array, real: type) -> Array:
     return values
 
 
-@every_form(1)
 @every_variant
-def test_roi_align_maximum(backend: Backend, case: Case, dtype: np.dtype[Any], layout: str) -> None:
+@every_form(1)
+@every_case
+def test_roi_align_maximum(
+    backend: Backend, case: Case, variant: Case, dtype: np.dtype[Any], layout: str
+) -> None:
+    del case
     real = compute_type(dtype)
-    answer = maximised(case, real)
-    maps = backend.to_device(in_layout(case.features().astype(dtype), layout))
-    rois = backend.to_device(case.table())
-    place = (case.size, case.scale, case.sampling)
-    options: dict[str, Any] = {"aligned": case.aligned, "mode": "max", "layout": layout}
+    answer = maximised(variant, real)
+    maps, grad = inputs_on(backend, variant, dtype, layout)
+    rois = backend.to_device(variant.table())
+    place = (variant.size, variant.scale, variant.sampling)
+    options: dict[str, Any] = {"aligned": variant.aligned, "mode": "max", "layout": layout}
     got = roipool.roi_align(maps, rois, *place, **options)
     assert got.dtype == dtype
     assert_close(to_nchw(backend.to_host(got), layout), answer.pooled, answer.terms)
     again, argmax = roipool.roi_align(maps, rois, *place, return_argmax=True, **options)
     assert_same_bits(backend.to_host(again), backend.to_host(got))
     # The size of an adaptive grid cannot be read back from a GPU: its argmax is always 64-bit.
-    adaptive = np.min(case.sampling) == 0
-    narrow = not adaptive if backend.is_gpu else case.numbered
+    adaptive = np.min(variant.sampling) == 0
+    narrow = not adaptive if backend.is_gpu else variant.numbered
     assert argmax.dtype == (np.int32 if narrow else np.int64)
 
     numbers = to_nchw(backend.to_host(argmax), layout)
     others = np.where(numbers == answer.argmax, -1, numbers)
     if np.any(others >= 0):  # allowed only between samples that rounding alone can exchange
         tolerance = 4 * np.finfo(real).eps * answer.terms
-        values = values_of_samples(case, others, real)
+        values = values_of_samples(variant, others, real)
         assert np.all((others < 0) | (values >= answer.pooled - tolerance))
     np.testing.assert_array_equal(numbers < 0, answer.argmax < 0)
 
     argmax = backend.to_device(in_layout(answer.argmax, layout))
-    gradient = roipool.roi_align_backward(
-        backend.to_device(in_layout(case.gradient().astype(dtype), layout)),
-        rois, shape_in_layout(case.shape, layout), *place[1:], argmax=argmax, **options,
-    )  # fmt: skip
+    shape = shape_in_layout(variant.shape, layout)
+    gradient = roipool.roi_align_backward(grad, rois, shape, *place[1:], argmax=argmax, **options)
     assert gradient.dtype == dtype
     assert_close(to_nchw(backend.to_host(gradient), layout), answer.gradient, answer.gradient_terms)
 
@@ -251,33 +245,36 @@ def test_first_of_equal_samples_wins(
 
 @once
 def box_gradient(case: Case, real: type) -> Array:
+    maps, upstream = inputs(case)
     return reference.roi_align_backward_rois(
-        case.gradient(), case.features(), case.table(), case.scale, case.sampling,
-        aligned=case.aligned, coordinate_dtype=real,
+        upstream, maps, case.table(), case.scale, case.sampling, aligned=case.aligned,
+        coordinate_dtype=real,
     )  # fmt: skip
 
 
 def largest_slope(case: Case) -> Array:
     """Return, per box, a bound on the sum of absolute terms of a box gradient in map cells."""
-    upstream = np.abs(case.gradient()).sum(axis=(1, 2, 3))
-    return 2 * upstream[:, None] * np.max(size_of(case.features()), initial=0.0)
+    maps, upstream = inputs(case)
+    slopes = np.abs(upstream).sum(axis=(1, 2, 3))
+    return 2 * slopes[:, None] * np.max(size_of(maps), initial=0.0)
 
 
-@every_form(3)
 @every_variant
+@every_form(3)
+@every_case
 def test_roi_align_box_gradient(
-    backend: Backend, case: Case, dtype: np.dtype[Any], layout: str
+    backend: Backend, case: Case, variant: Case, dtype: np.dtype[Any], layout: str
 ) -> None:
+    del case
     real = compute_type(dtype)
+    maps, grad = inputs_on(backend, variant, dtype, layout)
     got = roipool.roi_align_backward_rois(
-        backend.to_device(in_layout(case.gradient().astype(dtype), layout)),
-        backend.to_device(in_layout(case.features().astype(dtype), layout)),
-        backend.to_device(case.table()),
-        case.scale, case.sampling, aligned=case.aligned, layout=layout,
+        grad, maps, backend.to_device(variant.table()), variant.scale, variant.sampling,
+        aligned=variant.aligned, layout=layout,
     )  # fmt: skip
     assert got.dtype == real
-    terms = case.scale * largest_slope(case)
-    assert_close(backend.to_host(got), box_gradient(case, real), terms, ulps=1)
+    terms = variant.scale * largest_slope(variant)
+    assert_close(backend.to_host(got), box_gradient(variant, real), terms, ulps=1)
 
 
 # ---- Crop and resize
@@ -285,8 +282,9 @@ def test_roi_align_box_gradient(
 
 @once
 def crop_box_gradient(case: Case, real: type) -> Array:
+    maps, upstream = inputs(case)
     return reference.crop_and_resize_backward_boxes(
-        case.gradient(), case.features(), case.boxes(), case.box_indices(), coordinate_dtype=real
+        upstream, maps, case.boxes(), case.box_indices(), coordinate_dtype=real
     )
 
 
@@ -296,13 +294,9 @@ def test_crop_and_resize_box_gradient(
     backend: Backend, case: Case, dtype: np.dtype[Any], layout: str
 ) -> None:
     real = compute_type(dtype)
-    got = roipool.crop_and_resize_backward_boxes(
-        backend.to_device(in_layout(case.gradient().astype(dtype), layout)),
-        backend.to_device(in_layout(case.features().astype(dtype), layout)),
-        backend.to_device(case.boxes()),
-        backend.to_device(case.box_indices()),
-        layout=layout,
-    )
+    maps, grad = inputs_on(backend, case, dtype, layout)
+    boxes, images = backend.to_device(case.boxes()), backend.to_device(case.box_indices())
+    got = roipool.crop_and_resize_backward_boxes(grad, maps, boxes, images, layout=layout)
     assert got.dtype == real
     last = np.maximum(np.array([case.shape[2], case.shape[3]] * 2) - 1, 0)
     terms = last * largest_slope(case)

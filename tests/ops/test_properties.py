@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from _support.backends import Backend
+from _support.backends import Backend, thorough_on_the_emulator
 from _support.catalogue import AVERAGES, DTYPES, Array, Case, every_dtype, in_layout
 from _support.compare import assert_close, assert_same_bits, compute_type
 
@@ -212,6 +212,7 @@ def gradients_by_all(
     return {name: backend.to_host(result) for name, result in results.items()}
 
 
+@thorough_on_the_emulator
 @examples(call=draws(), dtype=dtypes)
 def test_layouts_give_the_same_bits(backend: Backend, call: Draw, dtype: Any) -> None:
     maps, grad = call.maps.astype(dtype), call.grad.astype(dtype)
@@ -228,6 +229,7 @@ def test_layouts_give_the_same_bits(backend: Backend, call: Draw, dtype: Any) ->
         assert_same_bits(others[name], in_layout(result, "NHWC"))
 
 
+@thorough_on_the_emulator
 @examples(call=draws(), dtype=dtypes)
 def test_channels_are_independent(backend: Backend, call: Draw, dtype: Any) -> None:
     maps = call.maps.astype(dtype)
@@ -245,6 +247,7 @@ def test_channels_are_independent(backend: Backend, call: Draw, dtype: Any) -> N
                 assert_same_bits(result, expected)
 
 
+@thorough_on_the_emulator
 @examples(call=draws(), dtype=dtypes, seed=st.integers(0, 2**32))
 def test_order_of_boxes_does_not_matter(
     backend: Backend, call: Draw, dtype: Any, seed: int
@@ -257,6 +260,7 @@ def test_order_of_boxes_does_not_matter(
         assert_same_bits(other_order[name], result[order])
 
 
+@thorough_on_the_emulator
 @examples(call=draws(), dtype=dtypes, seed=st.integers(0, 2**32))
 def test_order_of_images_does_not_matter(
     backend: Backend, call: Draw, dtype: Any, seed: int
@@ -284,6 +288,7 @@ def exact_draws(draw: st.DrawFn) -> Draw:
     return call
 
 
+@thorough_on_the_emulator
 @examples(call=exact_draws(), down=st.integers(0, 5), right=st.integers(0, 5))
 def test_boxes_move_with_their_maps(backend: Backend, call: Draw, down: int, right: int) -> None:
     maps = call.maps.astype(np.float32)
@@ -306,6 +311,7 @@ def test_boxes_move_with_their_maps(backend: Backend, call: Draw, down: int, rig
         assert_same_bits(backend.to_host(here), backend.to_host(there))
 
 
+@thorough_on_the_emulator
 @examples(call=exact_draws())
 def test_scale_is_a_factor_of_the_boxes(backend: Backend, call: Draw) -> None:
     maps = call.maps.astype(np.float32)
@@ -316,6 +322,7 @@ def test_scale_is_a_factor_of_the_boxes(backend: Backend, call: Draw) -> None:
         assert_same_bits(result, scaled[name])
 
 
+@thorough_on_the_emulator
 @examples(call=exact_draws())
 def test_mirrored_maps_give_mirrored_bins(backend: Backend, call: Draw) -> None:
     maps = call.maps.astype(np.float32)
@@ -338,6 +345,7 @@ def test_mirrored_maps_give_mirrored_bins(backend: Backend, call: Draw) -> None:
 # ---- Algebra
 
 
+@thorough_on_the_emulator
 @examples(call=draws(), a=st.integers(-3, 3), b=st.integers(-3, 3))
 def test_average_is_linear(backend: Backend, call: Draw, a: int, b: int) -> None:
     first = call.maps
@@ -353,6 +361,7 @@ def test_average_is_linear(backend: Backend, call: Draw, a: int, b: int) -> None
     assert_close(pooled(a * first + b * second), a * pooled(first) + b * pooled(second), terms, 8)
 
 
+@thorough_on_the_emulator
 @examples(call=draws(EXACT))
 def test_maximum_is_between_average_and_the_greatest_pixel(backend: Backend, call: Draw) -> None:
     results = pooled_by_all(backend, call, call.maps, call.rois)
@@ -361,6 +370,7 @@ def test_maximum_is_between_average_and_the_greatest_pixel(backend: Backend, cal
     assert np.all(results["sample"] <= np.maximum(np.max(call.maps), 0) + slack)
 
 
+@thorough_on_the_emulator
 @examples(call=draws(), dtype=dtypes)
 def test_pooled_cells_are_cells(backend: Backend, call: Draw, dtype: Any) -> None:
     maps = call.maps.astype(dtype)
@@ -372,6 +382,7 @@ def test_pooled_cells_are_cells(backend: Backend, call: Draw, dtype: Any) -> Non
     assert_same_bits(results["cell"], np.where(argmax < 0, np.zeros(1, dtype), cells))
 
 
+@thorough_on_the_emulator
 @examples(call=draws(EXACT), value=st.sampled_from([1.0, -2.5, 0.125]))
 def test_constant_maps_stay_constant_inside(backend: Backend, call: Draw, value: float) -> None:
     n, c, h, w = call.maps.shape
@@ -387,6 +398,7 @@ def test_constant_maps_stay_constant_inside(backend: Backend, call: Draw, value:
     assert_close(got, np.full(got.shape, value), abs(value))
 
 
+@thorough_on_the_emulator
 @every_dtype
 def test_identical_boxes_share_their_gradient(backend: Backend, dtype: Any) -> None:
     roi = [0, 1.25, 0.5, 6.75, 5.5]

@@ -195,9 +195,10 @@ def test_roi_pool_as_others_compute_it(system: str, name: str) -> None:
         if f"{name}_argmax" in case.answers:
             np.testing.assert_array_equal(argmax, case.answers[f"{name}_argmax"])
         if f"{name}_grad" in case.answers:
-            shape = case.features.shape
-            found = reference.roi_pool_backward(case.grad, argmax, case.rois, shape)
-            terms = reference.roi_pool_backward(np.abs(case.grad), argmax, case.rois, shape)
+            shape = beside(case.features, case.features).shape
+            grads = beside(case.grad, np.abs(case.grad))
+            both = beside(argmax, argmax)
+            found, terms = apart(reference.roi_pool_backward(grads, both, case.rois, shape))
             assert_close(case.answers[f"{name}_grad"], found, terms)
 
 
@@ -207,9 +208,9 @@ def test_position_sensitive_average_as_mxnet_computes_it() -> None:
         c, ph, pw = np.indices(case.ps_grad.shape[1:])
         channel = (c * case.size[0] + ph) * case.size[1] + pw
         place = (case.rois, case.size, case.scale, case.sampling)
+        maps = beside(case.ps_features, np.abs(case.ps_features))
         found, terms = (
-            reference.roi_align(maps, *place, **chosen)[:, channel, ph, pw]
-            for maps in (case.ps_features, np.abs(case.ps_features))
+            half[:, channel, ph, pw] for half in apart(reference.roi_align(maps, *place, **chosen))
         )
         assert_close(case.answers["ps"], found, terms)
 
@@ -261,12 +262,12 @@ def test_crop_and_resize_as_tensorflow_computes_it(method: str) -> None:
         assert_close(
             case.answers[method], found, np.abs(maps).max(), ulps=0 if method == "nearest" else 1
         )
-        found, terms = (
-            reference.crop_and_resize_backward(
-                values, boxes, images, maps.shape, method=method, **chosen
-            )
-            for values in (grad, np.abs(grad))
+        both = np.concatenate([grad, np.abs(grad)], axis=3)
+        shape = (*maps.shape[:3], 2 * maps.shape[3])
+        back = reference.crop_and_resize_backward(
+            both, boxes, images, shape, method=method, **chosen
         )
+        found, terms = np.split(back, 2, axis=3)
         assert_close(case.answers[f"{method}_grad"], found, terms)
         found = reference.crop_and_resize_backward_boxes(grad, maps, boxes, images, **chosen)
         terms = 2 * np.abs(grad).sum(axis=(1, 2, 3))[:, None] * np.abs(maps).max()

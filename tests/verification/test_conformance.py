@@ -54,7 +54,7 @@ def own(semantics: str) -> Callable[..., Any]:
 # ---- Those that are right
 
 
-USUAL = ("roi_align_rotated", "mmcv.roi_pool", "tensorflow.crop_and_resize")
+USUAL = ("mmcv.roi_pool", "tensorflow.crop_and_resize")
 
 
 @pytest.mark.parametrize("semantics", [

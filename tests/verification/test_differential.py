@@ -34,9 +34,8 @@ CASE = Case(
 )
 
 
-@pytest.mark.parametrize("first", range(0, 200, 100))  # `.ci/run` makes 20,000
-def test_random_calls(first: int) -> None:
-    for number in range(first, first + 100):
+def test_random_calls() -> None:
+    for number in range(100):  # `.ci/run` makes 20,000
         case = draw(9, number)
         for finding in check(case, subjects(case, number)):
             assert finding.comparison.problem is None, (
@@ -203,10 +202,10 @@ def test_digests_depend_on_results() -> None:
 
 def test_the_program(tmp_path: Any) -> None:
     module = "roipool.verification.differential"
-    command = [sys.executable, "-P", "-m", module, "--calls", "60", "--jobs", "2"]
+    command = [sys.executable, "-P", "-m", module, "--calls", "20", "--jobs", "2"]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
-    assert result.stdout.splitlines()[-1].startswith("60 calls, ")
+    assert result.stdout.splitlines()[-1].startswith("20 calls, ")
     assert result.stdout.splitlines()[-1].endswith("failed: none")
     output = tmp_path / "digests.txt"
     command = [
