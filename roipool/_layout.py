@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -31,6 +32,16 @@ def nhwc_view(array: Any) -> Any:
 def nchw_view(array: Any) -> Any:
     """Return a view of an (N, H, W, C) array as (N, C, H, W)."""
     return array.transpose(0, 3, 1, 2)
+
+
+is_in_c_order = operator.attrgetter("flags.c_contiguous")
+
+
+def are_channels_last(maps: Sequence[Any]) -> bool:
+    """Return whether (N, C, H, W) arrays lie in memory as (N, H, W, C), rather than in C order."""
+    if all(map(is_in_c_order, maps)):  # the usual maps
+        return False
+    return all(is_in_c_order(nhwc_view(each)) for each in maps)
 
 
 def cells(shape: Sequence[int], layout: Layout) -> int:

@@ -15,7 +15,7 @@ from roipool import _arguments as check
 from roipool._arguments import CORNERS, Form, Regions
 from roipool._arrays import NUMPY, Array, Library, common_library
 from roipool._definitions import POINTWISE, Definition
-from roipool._layout import Layout, Shape4, cells, height_width, nchw_view
+from roipool._layout import Layout, Shape4, are_channels_last, cells, height_width, nchw_view
 
 
 class MaxRules(NamedTuple):
@@ -334,7 +334,7 @@ class Call:
         filled, dtype = None, given[0].dtype
         if self._arrays.get("out") is not None:
             filled = check.output(self.library, shape, dtype, **self._arrays)
-        if layout == "NCHW" and self.library.are_channels_last(given):
+        if self._device is not None and layout == "NCHW" and are_channels_last(given):
             images, channels, *size = shape
             return nchw_view(self.library.empty((images, *size, channels), dtype))
         return self.library.empty(shape, dtype) if filled is None else filled

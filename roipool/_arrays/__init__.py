@@ -53,9 +53,6 @@ class Library(Protocol):
         On a host it is in C order at an aligned address; engines of GPUs take any strides.
         """
 
-    def are_channels_last(self, maps: Sequence[Any]) -> bool:
-        """Return whether (N, C, H, W) arrays lie in memory as (N, H, W, C), and stay so."""
-
     def table(self, array: Any, dtype: np.dtype[Any]) -> Any:
         """Return rows of numbers as engines read them, never the caller's own memory on a host."""
 
@@ -120,20 +117,22 @@ def common_library(values: Mapping[str, Any]) -> tuple[Library, Any]:
     ValueError
         If they are on two GPUs.
     """
-    first = found = place = None
-    for value in values.values():  # the usual call on a GPU: arrays there, and nothing else
+    parts: list[Any] = []
+    for value in values.values():
         if value is None:
             continue
-        for part in value if isinstance(value, (list, tuple)) else (value,):
-            library = LIBRARY_OF[type(part)]
-            if library is None or library is NUMPY:
-                return _numpy_among(values), None
-            number = library.device_number(part)
-            if found is None:
-                first, found, place = part, library, number
-            if place != number:
-                return _numpy_among(values), None
-    return found or NUMPY, first
+        if LIBRARY_OF[type(value)] is None and isinstance(value, (list, tuple)):
+            parts += value
+        else:
+            parts.append(value)
+    library = LIBRARY_OF[type(parts[0])] if parts else NUMPY
+    if library is None or library is NUMPY:
+        return _numpy_among(values), None
+    place = library.device_number(parts[0])
+    for part in parts[1:]:  # the usual call on a GPU: arrays there, and nothing else
+        if LIBRARY_OF[type(part)] is not library or library.device_number(part) != place:
+            return _numpy_among(values), None
+    return library, parts[0]
 
 
 def _numpy_among(values: Mapping[str, Any]) -> Library:

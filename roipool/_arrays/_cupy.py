@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from roipool._layout import nhwc_view
 from roipool._settings import debugging
 
 
@@ -40,8 +39,8 @@ def __getattr__(attribute: str) -> Any:
 def device(array: Any) -> AbstractContextManager[Any]:
     """Work on the device of `array`; what a graph is captured with stays allocated."""
     on_device: AbstractContextManager[Any] = array.device
-    is_capturing = xp().cuda.get_current_stream(array.device.id).is_capturing()
-    return _capturing(on_device) if is_capturing else on_device
+    stream = sys.modules["cupy"].cuda.get_current_stream(array.data.device_id)
+    return _capturing(on_device) if stream.is_capturing() else on_device
 
 
 @contextmanager
@@ -67,7 +66,7 @@ def never_freeing(allocator: Callable[[int], Any]) -> Callable[[int], Any]:
     return allocate
 
 
-device_number = operator.attrgetter("device.id")
+device_number = operator.attrgetter("data.device_id")  # `device` is a new object each time
 
 
 def empty(shape: Sequence[int], dtype: np.dtype[Any]) -> Any:
@@ -85,20 +84,13 @@ def readable(array: Any, dtype: np.dtype[Any]) -> Any:
     return array if array.dtype == dtype else array.astype(dtype)
 
 
-def are_channels_last(maps: Sequence[Any]) -> bool:
-    """Return whether (N, C, H, W) arrays lie in memory as (N, H, W, C), rather than in C order."""
-    for one in maps:  # the usual maps
-        if not one.flags.c_contiguous:
-            return all(nhwc_view(each).flags.c_contiguous for each in maps)
-    return False
-
-
 def table(array: Any, dtype: np.dtype[Any]) -> Any:
     """Return rows of numbers; kernels read any strides of whole numbers without a copy."""
     if array.dtype != dtype:
         return array.astype(dtype)
+    size = dtype.itemsize
     for stride in array.strides:
-        if stride % dtype.itemsize:
+        if stride % size:
             return xp().ascontiguousarray(array)
     return array
 

@@ -58,11 +58,6 @@ def device_number(array: Any) -> int:
     return 0
 
 
-def are_channels_last(maps: Sequence[Any]) -> bool:
-    """Return False: what is not in C order has been copied."""
-    return False
-
-
 def concatenate(parts: Sequence[Any], columns: int, dtype: Any) -> tuple[Array, Array]:
     """Return tables one below the other, and for each row the index of its table."""
     numbers = np.repeat(np.arange(len(parts), dtype=np.int64), [len(part) for part in parts])

@@ -72,8 +72,8 @@ def rounded_up(boxes: int) -> int:
 
     At most an eighth more: one of eight between powers of two.
     """
-    step = 1 << max(boxes.bit_length() - 4, 0)
-    return -(-boxes // step) * step
+    bits = boxes.bit_length() - 4  # that are 0 afterwards
+    return boxes if bits <= 0 else -(-boxes >> bits) << bits
 
 
 class Sizes(NamedTuple):

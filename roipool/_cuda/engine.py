@@ -16,19 +16,26 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from roipool._arguments import Regions
-from roipool._arrays._cupy import are_channels_last
 from roipool._cuda import launch
 from roipool._cuda.arguments import Argument
 from roipool._cuda.division import Sizes, rounded_up
 from roipool._cuda.launch import Defines, LaunchConfig, Launches
 from roipool._cuda.source import OPTIONS, kernel_source
 from roipool._definitions import Definition
-from roipool._layout import Layout, Shape4, height_width, nchw_view, nhwc_view
+from roipool._layout import (
+    Layout,
+    Shape4,
+    are_channels_last,
+    height_width,
+    is_in_c_order,
+    nchw_view,
+    nhwc_view,
+)
 from roipool._pooling import Pooling
 from roipool._system_info import CUPY_EXTRAS
 
@@ -52,7 +59,7 @@ if cupy.cuda.runtime.is_hip:
 
 Array = Any
 NULL = np.uintp(0)  # instead of an array
-SHAPE = operator.attrgetter("shape")
+SHAPE, SIZE = operator.attrgetter("shape"), operator.attrgetter("size")
 MAX_LEVELS = 64  # kernels take 4 KB of arguments
 LEAST_CAPABILITY = 70  # compute capability, times ten: kernels need __match_any_sync
 
@@ -85,9 +92,10 @@ class Kernel(NamedTuple):
 
         `maps` are the addresses of several levels' maps.
         """
-        if self.blocks[0] > 0:
-            arguments = (*arrays, self.argument.for_boxes(boxes, maps))
-            self.function(self.blocks, self.threads, arguments, shared_mem=self.shared)
+        function, blocks, threads, shared, argument = self
+        if blocks[0] > 0:
+            arguments = (*arrays, argument.for_boxes(boxes, maps))
+            function(blocks, threads, arguments, shared_mem=shared)
 
 
 class Kernels(NamedTuple):
@@ -117,10 +125,13 @@ def kernels_of(launches: Launches) -> Kernels:
     return Kernels(kernel_of(launches.engine), launches.scratch, plan)
 
 
+SizesFields: TypeAlias = tuple[Any, ...]  # of `Sizes`, which takes longer to make
+
+
 @lru_cache(maxsize=1024)
-def kernels_for(launches_of: Callable[..., Launches], sizes: Sizes, *choices: Any) -> Kernels:
+def kernels_for(launches_of: Callable[..., Launches], sizes: SizesFields, *choices: Any) -> Kernels:
     """Return the kernels of ``launches_of(sizes, *choices)``; a network calls again and again."""
-    return kernels_of(launches_of(sizes, *choices))
+    return kernels_of(launches_of(Sizes(*sizes), *choices))
 
 
 def run(kernels: Kernels, regions: Regions, *arrays: Any, maps: Sequence[Array] = ()) -> None:
@@ -129,32 +140,33 @@ def run(kernels: Kernels, regions: Regions, *arrays: Any, maps: Sequence[Array] 
     Of a pyramid's `maps` the first is among `arrays`, too.
     """
     engine, scratch_bytes, plan = kernels
-    count, levels = len(regions.boxes), NULL
-    addresses: list[int] = []
-    if regions.levels is not None:
-        levels = cupy.ascontiguousarray(regions.levels)
-        addresses = [array.data.ptr for array in maps]
-    tables = (regions.boxes, regions.batch_indices, levels)
-    check_device(arrays[0].device.id)
+    boxes, indices, level_numbers = regions
+    levels, addresses = NULL, ()
+    if level_numbers is not None:
+        levels = cupy.ascontiguousarray(level_numbers)
+        addresses = tuple(array.data.ptr for array in maps)
+    check_device(arrays[0].data.device_id)
     scratch = cupy.empty(scratch_bytes, np.uint8) if scratch_bytes else NULL
     if plan is None:
-        engine.launch(count, (*tables, *arrays, scratch), addresses)
+        engine.launch(len(boxes), (boxes, indices, levels, *arrays, scratch), addresses)
     else:
-        plan.launch(count, (*tables, scratch))
-        engine.launch(count, (*arrays, scratch), addresses)
+        plan.launch(len(boxes), (boxes, indices, levels, scratch))
+        engine.launch(len(boxes), (*arrays, scratch), addresses)
 
 
-def are_vector_aligned(pooling: Pooling, *arrays: Array) -> bool:
-    """Return whether vector loads may be used: of NHWC arrays that begin at 16 bytes."""
-    return pooling.layout == "NHWC" and all(array.data.ptr % 16 == 0 for array in arrays)
+def are_aligned(*arrays: Array) -> bool:
+    """Return whether arrays begin at 16 bytes: vector loads may be used where layouts are NHWC."""
+    return all(array.data.ptr % 16 == 0 for array in arrays)
 
 
 def sizes_of(
     dtype: np.dtype[Any], regions: Regions, pooling: Pooling, *map_shapes: tuple[int, ...]
-) -> Sizes:
-    """Return what the launches of a call depend on."""
-    boxes, indices = regions.boxes, regions.batch_indices
-    return Sizes(
+) -> SizesFields:
+    """Return what the launches of a call on maps of these shapes depend on."""
+    boxes, indices, levels = regions
+    if levels is not None:
+        check_levels(len(map_shapes))
+    return (
         dtype, rounded_up(len(boxes)), boxes.strides, indices.dtype, indices.strides[0], pooling,
         map_shapes,
     )  # fmt: skip
@@ -166,17 +178,10 @@ def check_levels(number: int) -> None:
         raise ValueError(f"on a GPU there can be {MAX_LEVELS} maps at most, got {number}")
 
 
-def sizes_of_maps(maps: Sequence[Array], regions: Regions, pooling: Pooling) -> Sizes:
-    """Return what the launches of a call on these maps depend on."""
-    if regions.levels is not None:
-        check_levels(len(maps))
-    return sizes_of(maps[0].dtype, regions, pooling, *map(SHAPE, maps))
-
-
 def in_order(
     pooling: Pooling, maps: Sequence[Array], *others: Array
 ) -> tuple[Pooling, list[Array]]:
-    """Return arrays as kernels read them, maps first, and the request for them.
+    """Return arrays as kernels read them, maps first, and the request: not all are in C order.
 
     NCHW maps that lie in memory as NHWC become views that are so, and what is beside them, too.
     What is in neither order is copied; what is written to lies as the maps do.
@@ -184,9 +189,7 @@ def in_order(
     arrays = [*maps, *others]
     if pooling.layout == "NCHW" and are_channels_last(maps):
         pooling, arrays = pooling._replace(layout="NHWC"), [nhwc_view(one) for one in arrays]
-    return pooling, [
-        one if one.flags.c_contiguous else cupy.ascontiguousarray(one) for one in arrays
-    ]
+    return pooling, [cupy.ascontiguousarray(one) for one in arrays]
 
 
 # ---- The functions of an engine
@@ -195,9 +198,10 @@ def in_order(
 def average(features: Sequence[Array], regions: Regions, pooling: Pooling, out: Array) -> None:
     """Pool each box by weighted averages, from the map of its level."""
     if out.size:
-        pooling, (*features, out) = in_order(pooling, features, out)
-        sizes = sizes_of_maps(features, regions, pooling)
-        aligned = are_vector_aligned(pooling, *features, out)
+        if not all(map(is_in_c_order, features)):
+            pooling, (*features, out) = in_order(pooling, features, out)
+        sizes = sizes_of(out.dtype, regions, pooling, *map(SHAPE, features))
+        aligned = pooling.layout == "NHWC" and are_aligned(*features, out)
         run(kernels_for(launch.average, sizes, aligned), regions, features[0], out, maps=features)
 
 
@@ -205,10 +209,11 @@ def average_backward(
     grad_output: Array, regions: Regions, pooling: Pooling, outs: Sequence[Array]
 ) -> None:
     """Write the gradient of an average with respect to each of the maps."""
-    if any(out.size for out in outs):
-        pooling, (*outs, grad_output) = in_order(pooling, outs, grad_output)
-        sizes = sizes_of_maps(outs, regions, pooling)
-        aligned = are_vector_aligned(pooling, grad_output, *outs)
+    if any(map(SIZE, outs)):
+        if not is_in_c_order(grad_output):
+            pooling, (*outs, grad_output) = in_order(pooling, outs, grad_output)
+        sizes = sizes_of(grad_output.dtype, regions, pooling, *map(SHAPE, outs))
+        aligned = pooling.layout == "NHWC" and are_aligned(grad_output, *outs)
         kernels = kernels_for(launch.average_backward, sizes, aligned)
         run(kernels, regions, grad_output, outs[0], maps=outs)
 
@@ -218,11 +223,12 @@ def average_backward_boxes(
 ) -> Array:
     """Return the gradient of an average with respect to each number of each box."""
     boxes = regions.boxes
-    if not grad_output.size or not any(maps.size for maps in features):
+    if not grad_output.size or not any(map(SIZE, features)):
         return cupy.zeros(boxes.shape, boxes.dtype)
     out = cupy.empty(boxes.shape, boxes.dtype)
-    pooling, (*features, grad_output) = in_order(pooling, features, grad_output)
-    sizes = sizes_of_maps(features, regions, pooling)
+    if not all(map(is_in_c_order, (grad_output, *features))):
+        pooling, (*features, grad_output) = in_order(pooling, features, grad_output)
+    sizes = sizes_of(grad_output.dtype, regions, pooling, *map(SHAPE, features))
     kernels = kernels_for(launch.average_backward_boxes, sizes)
     run(kernels, regions, grad_output, features[0], out, maps=features)
     return out
@@ -233,14 +239,15 @@ def maximum(
 ) -> Array | None:
     """Pool by maxima; return the argmax if it is asked for."""
     layout = pooling.layout
-    pooling, (features, out) = in_order(pooling, [features], out)
+    if not is_in_c_order(features):
+        pooling, (features, out) = in_order(pooling, [features], out)
     sizes = sizes_of(features.dtype, regions, pooling, features.shape)
-    argmax = cupy.empty(out.shape, launch.argmax_dtype(sizes)) if return_argmax else None
+    argmax = cupy.empty(out.shape, launch.argmax_dtype(Sizes(*sizes))) if return_argmax else None
     if out.size:
         outputs = [out]
         if return_argmax or pooling.rules.nan_restarts:
             outputs.append(NULL if argmax is None else argmax)
-        aligned = are_vector_aligned(pooling, features, out)
+        aligned = pooling.layout == "NHWC" and are_aligned(features, out)
         kernels = kernels_for(launch.maximum, sizes, return_argmax, aligned)
         run(kernels, regions, features, *outputs)
     return argmax if argmax is None or pooling.layout == layout else nchw_view(argmax)
@@ -251,7 +258,8 @@ def maximum_backward(
 ) -> None:
     """Write the gradient of a maximum with respect to the features."""
     if out.size:
-        pooling, (out, grad_output, argmax) = in_order(pooling, [out], grad_output, argmax)
+        if not (is_in_c_order(grad_output) and is_in_c_order(argmax)):
+            pooling, (out, grad_output, argmax) = in_order(pooling, [out], grad_output, argmax)
         sizes = sizes_of(grad_output.dtype, regions, pooling, out.shape)
         kernels = kernels_for(launch.maximum_backward, sizes, argmax.dtype == np.int64)
         run(kernels, regions, grad_output, argmax, out)
@@ -265,12 +273,13 @@ def unpool(
         # No box is read, so that any definition will do.
         size = height_width(grad_output.shape, layout)
         pooling = Pooling(Definition("roi_pool"), size, layout)
-        pooling, (out, grad_output, argmax) = in_order(pooling, [out], grad_output, argmax)
-        sizes = Sizes(
+        if not (is_in_c_order(grad_output) and is_in_c_order(argmax)):
+            pooling, (out, grad_output, argmax) = in_order(pooling, [out], grad_output, argmax)
+        sizes = (
             grad_output.dtype, rounded_up(len(batch_indices)), (0, 0), batch_indices.dtype,
             batch_indices.strides[0], pooling, (out.shape,),
         )  # fmt: skip
-        check_device(out.device.id)
+        check_device(out.data.device_id)
         kernels = kernels_for(launch.unpool, sizes, argmax.dtype == np.int64)
         kernels.engine.launch(len(batch_indices), (grad_output, argmax, out, batch_indices))
 
@@ -310,10 +319,10 @@ def assign_levels(boxes: Array, areas: Sequence[float]) -> Array:
     check_levels(len(areas) + 1)
     levels = cupy.empty(len(boxes), np.int64)
     if levels.size:
-        check_device(levels.device.id)
+        check_device(levels.data.device_id)
         # Nothing is pooled, and no map is read: any will do. Areas stand where scales do.
         nothing = Pooling(Definition("roi_align"), (1, 1), scales=(0.0, *areas))
-        sizes = Sizes(
+        sizes = (
             boxes.dtype, rounded_up(len(boxes)), boxes.strides, levels.dtype, 0, nothing,
             ((1, 1, 1, 1),) * len(nothing.scales),
         )  # fmt: skip

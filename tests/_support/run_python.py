@@ -19,7 +19,7 @@ import types
 
 class ndarray:
     def __init__(self, number=0):
-        self.device = types.SimpleNamespace(id=number)
+        self.data = types.SimpleNamespace(device_id=number)
 """
 
 

@@ -15,7 +15,7 @@ from _support.compare import compute_type
 from roipool import _cpu
 from roipool._arguments import Regions
 from roipool._cuda import launch
-from roipool._cuda.division import Grid
+from roipool._cuda.division import Grid, Sizes
 from roipool._definitions import OPS, TRAITS, Definition
 from roipool._pooling import MaxRules, Pooling
 
@@ -248,7 +248,8 @@ def test_plans_fit_into_their_bound(
     with emulator.active() as cupy:
         engine, there = gpu.module, on(gpu, regions)
         pooling = Pooling(definition, (bins, bins))
-        sizes = engine.sizes_of(np.dtype(np.float32), there, pooling, (1, 1, size, size))
+        shape = (1, 1, size, size)
+        sizes = Sizes(*engine.sizes_of(np.dtype(np.float32), there, pooling, shape))
         launches = launch.planned_before(
             sizes, kind, file, launch.call_of(sizes), Grid(0, (1,)), capacity=with_room
         )

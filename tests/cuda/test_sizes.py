@@ -22,7 +22,7 @@ from roipool import _cpu
 from roipool._arguments import Regions
 from roipool._cuda import launch
 from roipool._cuda.arguments import LEVEL_TYPE, Argument, AxisCall, Call, Level, call_type
-from roipool._cuda.division import Limits, rounded_up
+from roipool._cuda.division import Limits, Sizes, rounded_up
 from roipool._definitions import Definition
 from roipool._pooling import Pooling
 
@@ -47,9 +47,8 @@ def test_few_blocks_do_all_the_work(
     by_boxes = _cpu.average_backward_boxes(grad, [maps], regions, pooling)
 
     engine, there = gpu.module, Regions(*map(gpu.to_device, regions[:2]))
-    sizes = engine.sizes_of(dtype, there, pooling, shape)._replace(
-        limits=FEW._replace(shared_bytes=shared_bytes)
-    )
+    limits = FEW._replace(shared_bytes=shared_bytes)
+    sizes = Sizes(*engine.sizes_of(dtype, there, pooling, shape), limits)
     maps, grad = gpu.to_device(maps), gpu.to_device(grad)
     tolerance = 8 * float(np.finfo(np.float32).eps if dtype.itemsize > 2 else 2**-8)
     for launches, inputs, expected in (
@@ -133,8 +132,8 @@ def test_sums_are_the_same_however_work_is_divided(gpu: Backend, dtype: Any, lay
         values = gpu.to_device(np.ascontiguousarray(in_layout(grad[:, :channels], layout)))
         shape = shape_in_layout((2, channels, 37, 41), layout)
         out = gpu.to_device(np.empty(shape, dtype))
-        sizes = gpu.module.sizes_of(out.dtype, regions, pooling, shape)
-        sizes = sizes._replace(limits=Limits(enough_tiles=enough_tiles))
+        limits = Limits(enough_tiles=enough_tiles)
+        sizes = Sizes(*gpu.module.sizes_of(out.dtype, regions, pooling, shape), limits)
         launches = launch.average_backward(sizes, enough_tiles == 1)
         with regions.boxes.device:
             gpu.module.run(gpu.module.kernels_of(launches), regions, values, out)

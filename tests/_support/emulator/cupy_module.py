@@ -38,7 +38,7 @@ class MemoryPointer:
     """Where an array begins."""
 
     def __init__(self, address: int) -> None:
-        self.ptr = address
+        self.ptr, self.device_id = address, 0
 
 
 class Device:

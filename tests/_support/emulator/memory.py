@@ -92,7 +92,7 @@ class MemoryInside:
     """A place in such memory: CuPy's MemoryPointer."""
 
     def __init__(self, memory: UnownedMemory, offset: int) -> None:
-        self.memory, self.ptr = memory, memory.address + offset
+        self.memory, self.ptr, self.device_id = memory, memory.address + offset, 0
         self.__array_interface__ = {
             "data": (self.ptr, False),
             "shape": (memory.size - offset,),
