@@ -35,6 +35,7 @@ MARK = "getppid"
 CASES = {
     "fpn-box": ("fpn-box", {}, "float32", False),
     "fpn-box backward": ("fpn-box", {}, "float32", True),
+    "whole images": ("stress-whole-image", {"sampling_ratio": 2}, "float32", False),
     "fpn-box NHWC": ("fpn-box", {"layout": "NHWC"}, "float32", False),
     "fpn-box float16": ("fpn-box", {}, "float16", False),
     "fpn-box maximum": ("stress-max-align", {}, "float32", False),

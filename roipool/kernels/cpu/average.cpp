@@ -202,16 +202,46 @@ inline void pool_2x2(const View<const Value>& map, const Taps<Value>& rows,
   }
 }
 
-// The weighted sum of source rows in the columns that bins read. One column at a time, because a
-// padded line lists a column twice: all its rows are summed anew, without accumulation.
+// How many columns a line lists: a padded one lists one of them again at its end.
+template <typename Value>
+inline int distinct_columns(const Taps<Value>& line) {
+  int count = line.count;
+  for (int i = 0; i + 1 < count; ++i) {
+    while (count > i + 1 && line.source[count - 1] == line.source[i]) --count;
+  }
+  return count;
+}
+
+// The columns that all bins of a row read, as often as they list them; none if they are too many.
+struct ReadColumns {
+  static const int max_columns = 128;
+  int column[max_columns];
+  int count = 0;
+
+  template <typename Value>
+  void list(const Lines<Value>& bins) {
+    if (bins.count * bins.longest > max_columns) return;
+    for (int bin = 0; bin < bins.count; ++bin) {
+      const Taps<Value> read = bins.taps_of(bin);
+      for (int i = 0; i < read.count; ++i) column[count++] = read.source[i];
+    }
+  }
+};
+
+// The weighted sum of source rows in the columns that bins read. Up to four rows are summed anew
+// wherever a column is listed; more are accumulated, which must not happen twice.
 template <typename Vector, int Vectors, typename Value>
 inline void add_rows_in_read_columns(const View<const Value>& map, const Taps<Value>& rows,
-                                     const Lines<Value>& columns, const Line<Value>& sums) {
-  for (int bin = 0; bin < columns.count; ++bin) {
-    const Taps<Value> read = columns.taps_of(bin);
-    for (int i = 0; i < read.count; ++i) {
-      add_all_rows<Vector, Vectors, false>(map, rows, ColumnRange{read.source[i], 1}, sums);
-    }
+                                     const Lines<Value>& bins, const ReadColumns& all,
+                                     const Line<Value>& sums) {
+  if (rows.count <= 4 && all.count > 0) {
+    add_all_rows<Vector, Vectors, false>(map, rows, ColumnList{all.column, all.count}, sums);
+    return;
+  }
+  for (int bin = 0; bin < bins.count; ++bin) {
+    const Taps<Value> read = bins.taps_of(bin);
+    const ColumnList listed = {read.source, distinct_columns(read)};
+    add_all_rows<Vector, Vectors, false>(map, rows, listed, sums);
   }
 }
 
@@ -227,6 +257,8 @@ void pool_rows(const Job& job, wide_int box, const View<const Value>& map, int f
   const Line<Value> sums = {row_sums - window.left * width, width};
   // Samples far apart leave cells between them that no bin reads.
   const bool sparse = columns.longest != uneven && columns.count * columns.longest < window.width();
+  ReadColumns read;
+  if (sparse) read.list(columns);
   const Value empty = static_cast<Value>(job.empty_value);
   for (int row = first; row < last; ++row) {
     const Taps<Value> taps = rows.taps_of(row);
@@ -248,7 +280,7 @@ void pool_rows(const Job& job, wide_int box, const View<const Value>& map, int f
       add_all_rows<Vector, Vectors, false>(map, taps, ColumnRange{window.left, window.width()},
                                            sums);
     } else {
-      add_rows_in_read_columns<Vector, Vectors>(map, taps, columns, sums);
+      add_rows_in_read_columns<Vector, Vectors>(map, taps, columns, read, sums);
     }
     sum_row<Vector, Vectors, NonTemporal, Value>(from, columns, map.vectors, empty, target);
   }
