@@ -186,9 +186,10 @@ class Call:
         rules: MaxRules = DEFAULT_RULES,
     ) -> tuple[Array, Regions, Pooling]:
         """Return the features, the boxes, and the request."""
-        form, layout = self._form, check.layout(layout)
-        maps = check.features(form.features, self._arrays[form.features], layout)
-        regions = self.regions(maps.shape[0], maps.dtype)
+        arrays, form, layout = self._arrays, self._form, check.layout(layout)
+        maps = check.features(form.features, arrays[form.features], layout)
+        boxes, indices = arrays[form.boxes], arrays.get(form.indices)
+        regions = form.read(boxes, indices, maps.shape[0], maps.dtype, form)
         size = check.size_pair(form.size, output_size)
         pooling = Pooling(definition, size, layout, empty_value, rules)
         check_sizes(form.features, maps.shape, form.size, pooling)

@@ -637,8 +637,8 @@ PYTHON = [
     Fault(
         "arguments: least sampling ratio",
         "roipool/_arguments.py",
-        "if not (least <= first <= most and least <= second <= most):",
-        "if not (first <= most and second <= most):",
+        "if not (0 <= rows <= MAX_SAMPLING_RATIO and 0 <= columns <= MAX_SAMPLING_RATIO):",
+        "if not (rows <= MAX_SAMPLING_RATIO and columns <= MAX_SAMPLING_RATIO):",
         "a missing check: a negative sampling ratio passes",
         "tests/arguments",
     ),
