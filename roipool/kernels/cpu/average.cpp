@@ -212,6 +212,12 @@ inline int distinct_columns(const Taps<Value>& line) {
   return count;
 }
 
+// How many columns all bins of a row list, where each lists as many: more than 32 bits may count.
+template <typename Value>
+inline wide_int listed_columns(const Lines<Value>& bins) {
+  return wide_int(bins.count) * bins.longest;
+}
+
 // The columns that all bins of a row read, as often as they list them; none if they are too many.
 struct ReadColumns {
   static const int max_columns = 128;
@@ -220,7 +226,7 @@ struct ReadColumns {
 
   template <typename Value>
   void list(const Lines<Value>& bins) {
-    if (bins.count * bins.longest > max_columns) return;
+    if (listed_columns(bins) > max_columns) return;
     for (int bin = 0; bin < bins.count; ++bin) {
       const Taps<Value> read = bins.taps_of(bin);
       for (int i = 0; i < read.count; ++i) column[count++] = read.source[i];
@@ -256,7 +262,7 @@ void pool_rows(const Job& job, wide_int box, const View<const Value>& map, int f
   const wide_int width = map.vectors * Lanes<Vector>::count;
   const Line<Value> sums = {row_sums - window.left * width, width};
   // Samples far apart leave cells between them that no bin reads.
-  const bool sparse = columns.longest != uneven && columns.count * columns.longest < window.width();
+  const bool sparse = columns.longest != uneven && listed_columns(columns) < window.width();
   ReadColumns read;
   if (sparse) read.list(columns);
   const Value empty = static_cast<Value>(job.empty_value);
