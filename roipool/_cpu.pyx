@@ -44,6 +44,7 @@ cdef extern from "numpy/arrayobject.h":
 
 
 cdef extern from "kernels/cpu/memory.h" namespace "roipool" nogil:
+    const size_t min_cached_bytes
     void* array_malloc(void*, size_t) noexcept
     void* array_calloc(void*, size_t, size_t) noexcept
     void* array_realloc(void*, void*, size_t) noexcept
@@ -159,17 +160,17 @@ cdef extern from "kernels/cpu/call.h" namespace "roipool" nogil:
     void begin_call(Call*, Operation, const Engine*, Level*, int, Watch*)
     bint needs_plan(const Call&)
     Status begin_plan(Call*)
-    void count_entries_of(const Call&, wide_int)
+    void count_entries_of(Call*, wide_int, int) noexcept
     void choose_max_taps(Call*)
     void begin_chunk(Call*)
     bint is_last_chunk(const Call&)
     Status begin_entries(Call*)
-    void write_entries_of(const Call&, wide_int)
+    void write_entries_of(Call*, wide_int, int) noexcept
     Status check_argmax_width(const Call&)
     bint checks_argmax(const Call&)
-    void check_argmax_of(Call*, wide_int)
+    void check_argmax_of(Call*, wide_int, int) noexcept
     Status begin_tasks(Call*)
-    void run_task_of(const Call&, wide_int, int)
+    void run_task_of(Call*, wide_int, int) noexcept
     void free_memory_of(Call*)
 
 
@@ -362,18 +363,23 @@ def empty_array(shape, dtype):
     """Return uninitialised memory; MemoryError if it cannot be allocated."""
     cdef cnp.npy_intp sizes[4]
     cdef int ndim = 0
-    before = PyDataMem_SetHandler(array_memory)
+    cdef double elements = 1
+    before = None
     try:
         for size in shape:
             if ndim == 4:
                 raise ValueError("more than four dimensions")
             sizes[ndim] = size
+            elements *= sizes[ndim]
             ndim += 1
+        if elements * 8 >= min_cached_bytes:  # with less, NumPy's own memory is as good
+            before = PyDataMem_SetHandler(array_memory)
         return PyArray_Empty(ndim, sizes, given(dtype), 0)
     except (ValueError, OverflowError) as error:  # NumPy's answer, or ours, to too large sizes
         raise MemoryError(f"an array of shape {shape} is too large: {error}") from None
     finally:
-        PyDataMem_SetHandler(before)
+        if before is not None:
+            PyDataMem_SetHandler(before)
 
 
 cdef in_c_order(array, dtype, int more_flags):
@@ -435,18 +441,36 @@ cdef Status execute(Call* call) noexcept nogil:
     return status_interrupted if is_interrupted(call.watch) else status
 
 
+# Does one part of a step of a call, by number, as the thread of this number.
+ctypedef void (*Part)(Call*, wide_int, int) noexcept nogil
+
+
+cdef void do_parts(Call* call, Part part, wide_int begin, wide_int end, int threads,
+                   int at_once) noexcept nogil:
+    """Do the parts of a step over threads, each some at once; none are begun once interrupted."""
+    cdef wide_int number
+    if threads == 1:  # a parallel region of one thread would take longer than a small call's parts
+        for number in range(begin, end):
+            if not is_interrupted(call.watch):
+                part(call, number, 0)
+        return
+    with parallel(num_threads=threads):
+        for number in prange(begin, end, schedule="dynamic", chunksize=at_once):
+            if not is_interrupted(call.watch):
+                part(call, number, threadid())
+
+
+cdef int threads_worth(const Call* call, wide_int units) noexcept nogil:
+    """Return how many threads a step of so much work is worth: a region waits for its slowest."""
+    return <int>max(1, min(call.threads, units))
+
+
 cdef Status count(Call* call) noexcept nogil:
     """Bound the entries of each box's bins."""
-    cdef wide_int box
-    cdef int threads
     cdef Status status = begin_plan(call)
     if status != status_done or not needs_plan(call[0]):
         return status
-    # A parallel region costs the wait for its slowest thread: planning must be worth that.
-    threads = <int>max(1, min(call.threads, call.boxes // 256))
-    for box in prange(call.boxes, num_threads=threads):
-        if not is_interrupted(call.watch):
-            count_entries_of(call[0], box)
+    do_parts(call, count_entries_of, 0, call.boxes, threads_worth(call, call.boxes // 256), 64)
     if is_interrupted(call.watch):
         return status_interrupted  # what was not counted has no number
     choose_max_taps(call)
@@ -455,7 +479,6 @@ cdef Status count(Call* call) noexcept nogil:
 
 cdef Status plan(Call* call) noexcept nogil:
     """Write the entries of a chunk."""
-    cdef wide_int box
     cdef int threads
     cdef Status status
     if not needs_plan(call[0]):
@@ -463,30 +486,22 @@ cdef Status plan(Call* call) noexcept nogil:
     status = begin_entries(call)
     if status != status_done:
         return status
-    threads = <int>max(1, min(call.threads, call.chunk_entries // 16384))
-    for box in prange(call.chunk_begin, call.chunk_end, num_threads=threads):
-        if not is_interrupted(call.watch):
-            write_entries_of(call[0], box)
+    threads = threads_worth(call, call.chunk_entries // 16384)
+    do_parts(call, write_entries_of, call.chunk_begin, call.chunk_end, threads, 16)
+    if checks_argmax(call[0]):
+        do_parts(call, check_argmax_of, 0, call.boxes, threads, 16)
     if is_interrupted(call.watch):
         return status_interrupted
-    if checks_argmax(call[0]):
-        for box in prange(call.boxes, num_threads=threads):
-            check_argmax_of(call, box)
-        if call.is_wrong:
-            return status_wrong_argmax
+    if call.is_wrong:
+        return status_wrong_argmax
     return check_argmax_width(call[0])
 
 
 cdef Status run(Call* call) noexcept nogil:
-    cdef wide_int task
     cdef Status status = begin_tasks(call)
-    if status != status_done:
-        return status
-    with parallel(num_threads=call.running_threads):
-        for task in prange(call.tasks, schedule="dynamic", chunksize=1):
-            if not is_interrupted(call.watch):
-                run_task_of(call[0], task, threadid())
-    return status_done
+    if status == status_done:
+        do_parts(call, run_task_of, 0, call.tasks, call.running_threads, 1)
+    return status
 
 
 cdef Status run_level(Operation operation, Level* level) except *:

@@ -128,8 +128,8 @@ inline Status begin_plan(Call* call) {
 }
 
 // For each box.
-inline void count_entries_of(const Call& call, wide_int number) {
-  visit_numbered(call, number, &Level::first_box, [](const Level& level, wide_int box) {
+inline void count_entries_of(Call* call, wide_int number, int) {
+  visit_numbered(*call, number, &Level::first_box, [](const Level& level, wide_int box) {
     count_entries(level.request, level.job, box);
   });
 }
@@ -210,8 +210,8 @@ inline Status begin_entries(Call* call) {
 }
 
 // For each box of the chunk.
-inline void write_entries_of(const Call& call, wide_int number) {
-  visit_numbered(call, number, &Level::first_box, [](const Level& level, wide_int box) {
+inline void write_entries_of(Call* call, wide_int number, int) {
+  visit_numbered(*call, number, &Level::first_box, [](const Level& level, wide_int box) {
     write_entries(level.request, level.job, box);
   });
 }
@@ -266,7 +266,7 @@ bool has_right_argmax(const Job& job, wide_int box) {
 }
 
 // For each box.
-inline void check_argmax_of(Call* call, wide_int number) {
+inline void check_argmax_of(Call* call, wide_int number, int) {
   visit_numbered(*call, number, &Level::first_box, [call](const Level& level, wide_int box) {
     const bool right = level.job.wide_argmax ? has_right_argmax<int64_t>(level.job, box)
                                              : has_right_argmax<int32_t>(level.job, box);
@@ -328,11 +328,11 @@ inline Runner runner_of(const Call& call) {
 }
 
 // Sixth: for each task, on one of the threads.
-inline void run_task_of(const Call& call, wide_int number, int thread) {
-  char* scratch = static_cast<char*>(call.scratch) + thread * call.scratch_bytes;
-  visit_numbered(call, number, &Level::first_task, [&](const Level& level, wide_int task) {
+inline void run_task_of(Call* call, wide_int number, int thread) {
+  char* scratch = static_cast<char*>(call->scratch) + thread * call->scratch_bytes;
+  visit_numbered(*call, number, &Level::first_task, [&](const Level& level, wide_int task) {
     const Job& job = level.job;
-    switch (call.operation) {
+    switch (call->operation) {
       case op_argmax_positions:
         locate_argmax(level.request, job, task, static_cast<const wide_int*>(job.argmax),
                       job.positions[0], job.positions[1]);
@@ -341,7 +341,7 @@ inline void run_task_of(const Call& call, wide_int number, int thread) {
         identify_argmax(level.request, job, task, job.positions[0], job.positions[1],
                         static_cast<wide_int*>(job.argmax));
         break;
-      default: runner_of(call)(job, task, scratch);
+      default: runner_of(*call)(job, task, scratch);
     }
   });
 }

@@ -11,9 +11,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#ifdef _WIN32
-#include <malloc.h>
-#else
+#ifndef _WIN32
 #include <sys/mman.h>
 #include <unistd.h>
 #endif
@@ -45,6 +43,7 @@ inline size_t page_bytes() noexcept {
 
 struct BlockHead {
   size_t capacity;  // bytes, this line included
+  size_t skipped;   // bytes of the allocation before it, unless it is a mapping
 };
 
 inline size_t round_up(size_t bytes, size_t step) noexcept {
@@ -56,8 +55,6 @@ inline size_t block_capacity(size_t bytes, size_t page) noexcept {
   const size_t size = bytes + cache_line;
   return round_up(size, size < huge_page ? cache_line : page);
 }
-
-inline bool is_mapping(size_t capacity) noexcept { return capacity >= huge_page; }
 
 // How a mapping is trimmed to a block that begins at a huge page: pages before and after it.
 struct Trim {
@@ -83,11 +80,9 @@ inline Trim trim_mapping(uintptr_t start, size_t capacity, size_t page) noexcept
 
 #ifdef _WIN32
 // Its large pages are for those with a privilege only: a large block is like any other.
-inline char* system_allocate(size_t capacity) noexcept {
-  return static_cast<char*>(_aligned_malloc(capacity, cache_line));
-}
-
-inline void system_free(char* start, size_t) noexcept { _aligned_free(start); }
+inline char* map_block(size_t) noexcept { return nullptr; }
+inline void unmap_block(char*, size_t) noexcept {}
+inline bool is_mapping(size_t) noexcept { return false; }
 #else
 inline char* map_block(size_t capacity) noexcept {
   const size_t page = page_bytes();
@@ -104,20 +99,29 @@ inline char* map_block(size_t capacity) noexcept {
   return start;
 }
 
+inline void unmap_block(char* start, size_t capacity) noexcept { munmap(start, capacity); }
+inline bool is_mapping(size_t capacity) noexcept { return capacity >= huge_page; }
+#endif
+
+inline BlockHead* head_of(char* start) noexcept { return reinterpret_cast<BlockHead*>(start); }
+
+// Not by an aligned malloc, which takes ten times as long for the few bytes of a small call.
 inline char* system_allocate(size_t capacity) noexcept {
   if (is_mapping(capacity)) return map_block(capacity);
-  void* start = nullptr;
-  return posix_memalign(&start, cache_line, capacity) == 0 ? static_cast<char*>(start) : nullptr;
+  char* memory = static_cast<char*>(malloc(capacity + cache_line));
+  if (memory == nullptr) return nullptr;
+  const size_t skipped = cache_line - reinterpret_cast<uintptr_t>(memory) % cache_line;
+  head_of(memory + skipped)->skipped = skipped;
+  return memory + skipped;
 }
 
 inline void system_free(char* start, size_t capacity) noexcept {
   if (is_mapping(capacity)) {
-    munmap(start, capacity);
+    unmap_block(start, capacity);
   } else {
-    free(start);
+    free(start - head_of(start)->skipped);
   }
 }
-#endif
 
 // ---- The cache
 
@@ -236,7 +240,7 @@ inline void* allocate(size_t bytes) noexcept {
     start = system_allocate(capacity);
   }
   if (start == nullptr) return nullptr;
-  reinterpret_cast<BlockHead*>(start)->capacity = capacity;
+  head_of(start)->capacity = capacity;
   return start + cache_line;
 }
 
