@@ -10,7 +10,7 @@ import itertools
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -245,15 +245,19 @@ def _image_of_each(name: str, array: Array, images: int, column: str) -> Array:
     if checked is not None:
         numbers, row = _cpu.whole_numbers(checked, images, False)
         if row >= 0:
-            raise ValueError(
-                f"{name}[{row}{column}] is {checked[row]}, but batch indices must be whole "
-                f"numbers from 0 up to, not including, {images}, the number of images"
-            )
+            _refuse_index(f"{name}[{row}{column}]", checked[row], images)
         if checked is array:
             return numbers
     if dtype_name(array.dtype) in DEVICE_INDEX_TYPES:
         return library.table(array, array.dtype)
     return library.table(array, np.dtype(np.int64 if array.dtype.kind in "iu" else np.float32))
+
+
+def _refuse_index(name: str, index: Any, images: int) -> NoReturn:
+    raise ValueError(
+        f"{name} is {index}, but batch indices must be whole numbers from 0 up to, not including, "
+        f"{images}, the number of images"
+    )
 
 
 def levels(name: str, values: Any, boxes: int, maps: int) -> Array:
@@ -301,6 +305,11 @@ def regions(
             f"{form.boxes} of shape {array.shape} hold batch indices already; give "
             f"{form.indices} only with {form.boxes} of shape (K, {width})"
         )
+    if type(array) is np.ndarray and array.dtype == real_dtype(dtype):  # the usual table, at once
+        copied, numbers, row = _cpu.boxes_and_images(array, images)
+        if row >= 0:
+            _refuse_index(f"{form.boxes}[{row}, 0]", array[row, 0], images)
+        return Regions(copied, numbers)
     numbers = _image_of_each(form.boxes, array[:, 0], images, ", 0")
     return Regions(coordinates(array[:, 1:], dtype), numbers)
 

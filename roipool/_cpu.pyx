@@ -424,6 +424,37 @@ def whole_numbers(values, end, cut):
     return numbers, wrong
 
 
+cdef wide_int copy_table(const char* table, wide_int rows, int columns, int width, wide_int images,
+                         char* boxes, wide_int* indices) noexcept:
+    """Copy what rows of a batch index and a box hold; return the first of no image, or -1."""
+    cdef wide_int row
+    cdef double image  # read once: the caller may change it meanwhile
+    for row in range(rows):
+        image = (<double*>table)[0] if width == 8 else (<float*>table)[0]
+        if not (0 <= image < images) or <wide_int>image != image:
+            return row
+        indices[row] = <wide_int>image
+        memcpy(boxes + row * columns * width, table + width, columns * width)
+        table += (columns + 1) * width
+    return -1
+
+
+def boxes_and_images(table, images):
+    """Return the boxes of a table, their images as int64, and its first row of no image, or -1.
+
+    Rows are a batch index and a box, in float32 or float64; the boxes are a copy.
+    """
+    cdef cnp.npy_intp sizes[2]
+    table = in_c_order(table, table.dtype, 0)
+    sizes[0], sizes[1] = table.shape
+    sizes[1] -= 1
+    boxes = PyArray_Empty(2, sizes, given(table.dtype), 0)
+    indices = cnp.PyArray_EMPTY(1, sizes, cnp.NPY_INT64, 0)
+    wrong = copy_table(<char*>address(table), sizes[0], <int>sizes[1], table.dtype.itemsize, images,
+                       <char*>address(boxes), <wide_int*>address(indices))
+    return boxes, indices, wrong
+
+
 # ---- A call without Python: its levels are described, then executed with the GIL released. This is
 # what front ends call that have neither NumPy's types nor the GIL.
 
@@ -691,7 +722,8 @@ cdef class PreparedAverage:
         job.features, job.output = <void*>features, <void*>out
         before = swap_thread_limit(threads)
         try:
-            done = copy_table(&level, <char*>table, self.columns, width)
+            done = copy_table(<char*>table, boxes, self.columns, width, job.images,
+                              <char*>level.request.boxes, <wide_int*>memory) < 0
             if done:
                 run_level(op_average, &level)
         finally:
@@ -702,22 +734,6 @@ cdef class PreparedAverage:
 
 cdef int storage_bytes(const Job* job) noexcept:
     return 8 if job.storage == float64_storage else 4 if job.storage == float32_storage else 2
-
-
-cdef bint copy_table(Level* level, const char* table, int columns, int width) noexcept:
-    """Copy the boxes and images of a table to where a level has them; False for no image."""
-    cdef char* boxes = <char*>level.request.boxes
-    cdef wide_int* images = <wide_int*>level.request.images
-    cdef wide_int row
-    cdef double image  # read once: the caller may change it meanwhile
-    for row in range(level.job.boxes):
-        image = (<double*>table)[0] if width == 8 else (<float*>table)[0]
-        if not (0 <= image < level.job.images) or <wide_int>image != image:
-            return False
-        images[row] = <wide_int>image
-        memcpy(boxes + row * columns * width, table + width, columns * width)
-        table += (columns + 1) * width
-    return True
 
 
 def average_backward(grad_output, regions, pooling, outs):

@@ -111,10 +111,10 @@ def test_no_more_than_some_blocks_are_cached() -> None:
 def test_memory_that_was_not_needed_is_returned() -> None:
     array_of(64)
     for _ in range(200):
-        array_of(0.001)
+        array_of(0.01)
     assert _cpu.cached_bytes() >= 64 * MIB  # a few dozen calls later it may serve
     for _ in range(200):
-        array_of(0.001)
+        array_of(0.01)
     assert _cpu.cached_bytes() == 0
 
 

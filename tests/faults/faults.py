@@ -532,6 +532,14 @@ CYTHON = [
         "tests/arguments",
     ),
     Fault(
+        "call: end of a table's batch indices",
+        "roipool/_cpu.pyx",
+        "        if not (0 <= image < images) or",
+        "        if not (0 <= image <= images) or",
+        "`<=` for `<`: the index of an image after the last passes",
+        "tests/arguments",
+    ),
+    Fault(
         "call: cut batch indices",
         "roipool/_cpu.pyx",
         "        if -1 < image < limit and (cuts or",

@@ -107,8 +107,9 @@ inline int digits_of(unsigned number) {
 // One step of a radix sort: by some binary digits of the cells' offsets in the window.
 inline void sort_by_digits(const wide_int* from, int count, const int* cell, int first_cell,
                            int shift, int digits, wide_int* to) {
-  int begin[257] = {};
+  int begin[257];
   const unsigned mask = (1u << digits) - 1;
+  memset(begin, 0, (mask + 2) * sizeof(int));  // boxes are small: not all of it
   const auto key = [&](int i) {
     return static_cast<unsigned>(cell[tap_of(from[i])] - first_cell) >> shift & mask;
   };
