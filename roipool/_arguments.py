@@ -305,11 +305,12 @@ def regions(
             f"{form.boxes} of shape {array.shape} hold batch indices already; give "
             f"{form.indices} only with {form.boxes} of shape (K, {width})"
         )
-    if type(array) is np.ndarray and array.dtype == real_dtype(dtype):  # the usual table, at once
-        copied, numbers, row = _cpu.boxes_and_images(array, images)
+    if array.dtype == real_dtype(dtype):  # the usual table, at once
+        library = LIBRARY_OF[type(array)] or NUMPY
+        boxes, numbers, row = library.boxes_and_images(array, images)
         if row >= 0:
             _refuse_index(f"{form.boxes}[{row}, 0]", array[row, 0], images)
-        return Regions(copied, numbers)
+        return Regions(boxes, numbers)
     numbers = _image_of_each(form.boxes, array[:, 0], images, ", 0")
     return Regions(coordinates(array[:, 1:], dtype), numbers)
 

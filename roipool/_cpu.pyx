@@ -439,18 +439,19 @@ cdef wide_int copy_table(const char* table, wide_int rows, int columns, int widt
     return -1
 
 
-def boxes_and_images(table, images):
+def boxes_and_images(rows, images):
     """Return the boxes of a table, their images as int64, and its first row of no image, or -1.
 
     Rows are a batch index and a box, in float32 or float64; the boxes are a copy.
     """
     cdef cnp.npy_intp sizes[2]
-    table = in_c_order(table, table.dtype, 0)
+    dtype = rows.dtype
+    table = in_c_order(rows, dtype, 0)
     sizes[0], sizes[1] = table.shape
     sizes[1] -= 1
-    boxes = PyArray_Empty(2, sizes, given(table.dtype), 0)
+    boxes = PyArray_Empty(2, sizes, given(dtype), 0)
     indices = cnp.PyArray_EMPTY(1, sizes, cnp.NPY_INT64, 0)
-    wrong = copy_table(<char*>address(table), sizes[0], <int>sizes[1], table.dtype.itemsize, images,
+    wrong = copy_table(<char*>address(table), sizes[0], <int>sizes[1], dtype.itemsize, images,
                        <char*>address(boxes), <wide_int*>address(indices))
     return boxes, indices, wrong
 

@@ -59,6 +59,13 @@ class Library(Protocol):
     def checked_values(self, array: Any) -> Array | None:
         """Return an array's values on the host where they are to be checked, else None."""
 
+    def boxes_and_images(self, rows: Any, images: int) -> tuple[Any, Any, int]:
+        """Return the boxes and the batch indices of a table, and the first wrong row, or -1.
+
+        Its `rows` are a batch index and a box, in float32 or float64. Wrong is an index that names
+        none of so many images, where values are to be checked.
+        """
+
     def host_copy(self, array: Any) -> Array:
         """Return an array's values on the host, whatever it costs."""
 
@@ -117,22 +124,20 @@ def common_library(values: Mapping[str, Any]) -> tuple[Library, Any]:
     ValueError
         If they are on two GPUs.
     """
-    parts: list[Any] = []
+    first, library, place = None, None, -1
     for value in values.values():
         if value is None:
             continue
-        if LIBRARY_OF[type(value)] is None and isinstance(value, (list, tuple)):
-            parts += value
-        else:
-            parts.append(value)
-    library = LIBRARY_OF[type(parts[0])] if parts else NUMPY
-    if library is None or library is NUMPY:
-        return _numpy_among(values), None
-    place = library.device_number(parts[0])
-    for part in parts[1:]:  # the usual call on a GPU: arrays there, and nothing else
-        if LIBRARY_OF[type(part)] is not library or library.device_number(part) != place:
-            return _numpy_among(values), None
-    return library, parts[0]
+        for part in (value,) if LIBRARY_OF[type(value)] is not None else parts_of(value):
+            kind = LIBRARY_OF[type(part)]
+            if kind is None or kind is NUMPY:
+                return _numpy_among(values), None
+            number = kind.device_number(part)
+            if first is None:
+                first, library, place = part, kind, number
+            elif kind is not library or number != place:
+                return _numpy_among(values), None
+    return library or NUMPY, first
 
 
 def _numpy_among(values: Mapping[str, Any]) -> Library:

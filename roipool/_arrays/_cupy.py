@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from roipool import _cpu
 from roipool._settings import debugging
 
 
@@ -93,6 +94,15 @@ def table(array: Any, dtype: np.dtype[Any]) -> Any:
         if stride % size:
             return xp().ascontiguousarray(array)
     return array
+
+
+def boxes_and_images(rows: Any, images: int) -> tuple[Any, Any, int]:
+    """Return columns of a table, the batch index of each box as the number that it is."""
+    wrong = -1
+    if debugging():
+        _, _, wrong = _cpu.boxes_and_images(host_copy(rows), images)
+    rows = table(rows, rows.dtype)
+    return rows[:, 1:], rows[:, 0], wrong
 
 
 def checked_values(array: Any) -> np.ndarray[Any, Any] | None:

@@ -19,6 +19,7 @@ empty = _cpu.empty_array
 plain = np.asarray
 readable = _cpu.contiguous
 table = _cpu.contiguous_copy  # so that no other thread can change it during a call
+boxes_and_images = _cpu.boxes_and_images
 may_share_memory = np.may_share_memory
 checked_values = host_copy = np.asarray  # the array itself: its values are always checked
 

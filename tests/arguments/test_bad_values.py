@@ -299,8 +299,9 @@ class TestBatchIndices:
         function, arguments = CALLS[name]
         rois = arguments["rois"].copy()
         rois[1, 0] = index
-        with pytest.raises(ValueError, match=r"rois\[1, 0\] is .*whole numbers"):
-            function(**{**arguments, "rois": rois})
+        for dtype in (np.float32, np.float64):
+            with pytest.raises(ValueError, match=r"rois\[1, 0\] is .*whole numbers"):
+                function(**{**arguments, "rois": rois.astype(dtype)})
         with pytest.raises(ValueError, match=r"batch_indices\[1\] is .*whole numbers"):
             function(**{**arguments, "rois": rois[:, 1:], "batch_indices": rois[:, 0]})
 

@@ -16,6 +16,7 @@ SETUP = """
     maps = np.ones((2, 1, 200, 200), np.float32)
     boxes = np.ones((2000, 4), np.float32)
     images = np.zeros(2000, np.int64)
+    table = np.column_stack([images, boxes]).astype(np.float32)
     large = np.column_stack([images, boxes]) + [0, 0, 0, 190, 190]
     cells = roipool.roi_pool(maps, large, 2, return_argmax=True)[1]
     samples = roipool.roi_align(maps, large, 2, mode="max", return_argmax=True)[1]
@@ -29,6 +30,12 @@ SETUP = """
     def renumber():
         images[:] = 10**6
         images[:] = 1
+
+    def rewrite():
+        table[:, 0] = 10**6
+        table[:, 3:] = 190
+        table[:, 0] = 1
+        table[:, 3:] = 1
 
     def relabel():
         for argmax, first in ((cells, first_cells), (samples, first_samples)):
@@ -61,6 +68,7 @@ SETUP = """
 
 MOVING = "[move]"
 RENUMBERING = "[renumber]"
+REWRITING = "[rewrite]"
 RELABELLING = "[relabel]"
 CASES = {
     "average": (MOVING, "align()"),
@@ -74,6 +82,7 @@ CASES = {
         "roipool.roi_align_backward_rois(grad[:99], maps, boxes[:99], batch_indices=images[:99])",
     ),
     "images": (RENUMBERING, "align()"),
+    "table": (REWRITING, "roipool.roi_align(maps, table, 2)"),
     "cells": (RELABELLING, "roipool.roi_pool_backward(grad, cells, large, maps.shape)"),
     "samples": (
         RELABELLING,
