@@ -309,7 +309,7 @@ def regions(
         library = LIBRARY_OF[type(array)] or NUMPY
         boxes, numbers, row = library.boxes_and_images(array, images)
         if row >= 0:
-            _refuse_index(f"{form.boxes}[{row}, 0]", array[row, 0], images)
+            _refuse_index(f"{form.boxes}[{row}, 0]", library.host_copy(array[row, 0]), images)
         return Regions(boxes, numbers)
     numbers = _image_of_each(form.boxes, array[:, 0], images, ", 0")
     return Regions(coordinates(array[:, 1:], dtype), numbers)
