@@ -472,7 +472,7 @@ def on_a_level(name: str, number: float, when: str = "") -> float:
 
 def size_pair(name: str, value: Any) -> tuple[int, int]:
     """Return (rows, columns), each at least 1, from an int or a pair."""
-    rows, columns = _pair(name, value)
+    rows, columns = (value, value) if type(value) is int else _pair(name, value)
     if not (1 <= rows <= MAX_AXIS and 1 <= columns <= MAX_AXIS):
         raise ValueError(f"{name} must be from 1 to {MAX_AXIS}, got {shown(value)}")
     return rows, columns
@@ -480,7 +480,7 @@ def size_pair(name: str, value: Any) -> tuple[int, int]:
 
 def sampling_pair(name: str, value: Any) -> tuple[int, int]:
     """Return samples per bin (vertical, horizontal); 0 is adaptive."""
-    rows, columns = _pair(name, value)
+    rows, columns = (value, value) if type(value) is int else _pair(name, value)
     if not (0 <= rows <= MAX_SAMPLING_RATIO and 0 <= columns <= MAX_SAMPLING_RATIO):
         raise ValueError(
             f"{name} must be from 0 (adaptive) to {MAX_SAMPLING_RATIO}, got {shown(value)}"
@@ -489,8 +489,6 @@ def sampling_pair(name: str, value: Any) -> tuple[int, int]:
 
 
 def _pair(name: str, value: Any) -> tuple[int, int]:
-    if type(value) is int:
-        return value, value
     items = tuple(value) if isinstance(value, (tuple, list)) else (value, value)
     if len(items) != 2:
         raise ValueError(f"{name} must be an int or a pair of ints, got {shown(value)}")

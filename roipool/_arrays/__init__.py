@@ -124,20 +124,22 @@ def common_library(values: Mapping[str, Any]) -> tuple[Library, Any]:
     ValueError
         If they are on two GPUs.
     """
-    first, library, place = None, None, -1
+    parts: list[Any] = []
     for value in values.values():
         if value is None:
             continue
-        for part in (value,) if LIBRARY_OF[type(value)] is not None else parts_of(value):
-            kind = LIBRARY_OF[type(part)]
-            if kind is None or kind is NUMPY:
-                return _numpy_among(values), None
-            number = kind.device_number(part)
-            if first is None:
-                first, library, place = part, kind, number
-            elif kind is not library or number != place:
-                return _numpy_among(values), None
-    return library or NUMPY, first
+        if LIBRARY_OF[type(value)] is None and isinstance(value, (list, tuple)):
+            parts += value
+        else:
+            parts.append(value)
+    library = LIBRARY_OF[type(parts[0])] if parts else NUMPY
+    if library is None or library is NUMPY:
+        return _numpy_among(values), None
+    place = library.device_number(parts[0])
+    for part in parts[1:]:  # the usual call on a GPU: arrays there, and nothing else
+        if LIBRARY_OF[type(part)] is not library or library.device_number(part) != place:
+            return _numpy_among(values), None
+    return library, parts[0]
 
 
 def _numpy_among(values: Mapping[str, Any]) -> Library:
