@@ -341,7 +341,7 @@ inline void run_task_of(Call* call, wide_int number, int thread) {
         identify_argmax(level.request, job, task, job.positions[0], job.positions[1],
                         static_cast<wide_int*>(job.argmax));
         break;
-      default: runner_of(*call)(job, task, scratch);
+      default: runner_of (*call)(job, task, scratch);
     }
   });
 }

@@ -105,7 +105,7 @@ inline bool is_mapping(size_t capacity) noexcept { return capacity >= huge_page;
 
 inline BlockHead* head_of(char* start) noexcept { return reinterpret_cast<BlockHead*>(start); }
 
-// Not by an aligned malloc, which takes ten times as long for the few bytes of a small call.
+// Not by an aligned malloc, which takes several times as long for the few bytes of a small call.
 inline char* system_allocate(size_t capacity) noexcept {
   if (is_mapping(capacity)) return map_block(capacity);
   char* memory = static_cast<char*>(malloc(capacity + cache_line));
