@@ -87,7 +87,7 @@ class Kernel(NamedTuple):
     shared: int
     argument: Argument
 
-    def launch(self, boxes: int, arrays: tuple[Any, ...], maps: Sequence[int] = ()) -> None:
+    def launch(self, boxes: int, *arrays: Any, maps: Sequence[int] = ()) -> None:
         """Launch it for so many boxes, unless there is nothing to do.
 
         `maps` are the addresses of several levels' maps.
@@ -148,10 +148,10 @@ def run(kernels: Kernels, regions: Regions, *arrays: Any, maps: Sequence[Array] 
     check_device(arrays[0].data.device_id)
     scratch = cupy.empty(scratch_bytes, np.uint8) if scratch_bytes else NULL
     if plan is None:
-        engine.launch(len(boxes), (boxes, indices, levels, *arrays, scratch), addresses)
+        engine.launch(len(boxes), boxes, indices, levels, *arrays, scratch, maps=addresses)
     else:
-        plan.launch(len(boxes), (boxes, indices, levels, scratch))
-        engine.launch(len(boxes), (*arrays, scratch), addresses)
+        plan.launch(len(boxes), boxes, indices, levels, scratch)
+        engine.launch(len(boxes), *arrays, scratch, maps=addresses)
 
 
 def are_aligned(*arrays: Array) -> bool:
@@ -281,7 +281,7 @@ def unpool(
         )  # fmt: skip
         check_device(out.data.device_id)
         kernels = kernels_for(launch.unpool, sizes, argmax.dtype == np.int64)
-        kernels.engine.launch(len(batch_indices), (grad_output, argmax, out, batch_indices))
+        kernels.engine.launch(len(batch_indices), grad_output, argmax, out, batch_indices)
 
 
 def argmax_positions(
@@ -326,5 +326,5 @@ def assign_levels(boxes: Array, areas: Sequence[float]) -> Array:
             boxes.dtype, rounded_up(len(boxes)), boxes.strides, levels.dtype, 0, nothing,
             ((1, 1, 1, 1),) * len(nothing.scales),
         )  # fmt: skip
-        kernels_for(launch.assign_levels, sizes).engine.launch(len(boxes), (boxes, levels))
+        kernels_for(launch.assign_levels, sizes).engine.launch(len(boxes), boxes, levels)
     return levels
