@@ -83,7 +83,7 @@ def features(name: str, array: Any, layout: Layout = "NCHW") -> Array:
 def map_shape(name: str, shape: Any, layout: Layout = "NCHW") -> Shape4:
     """Return four non-negative sizes; `name` says whose they are."""
     try:
-        sizes = tuple(operator.index(size) for size in itertools.islice(shape, 5))
+        sizes = tuple(map(operator.index, itertools.islice(shape, 5)))
     except (TypeError, NotImplementedError):  # the latter is a memoryview's of several dimensions
         raise TypeError(f"{name} must be four integers, got {shown(shape)}") from None
     if len(sizes) != 4:
