@@ -372,7 +372,7 @@ def empty_array(shape, dtype):
             sizes[ndim] = size
             elements *= sizes[ndim]
             ndim += 1
-        if elements * 8 >= min_cached_bytes:  # with less, NumPy's own memory is as good
+        if elements * 8 >= min_cached_bytes:  # at most; with less, NumPy's own memory is as good
             before = PyDataMem_SetHandler(array_memory)
         return PyArray_Empty(ndim, sizes, given(dtype), 0)
     except (ValueError, OverflowError) as error:  # NumPy's answer, or ours, to too large sizes
@@ -473,7 +473,7 @@ cdef Status execute(Call* call) noexcept nogil:
     return status_interrupted if is_interrupted(call.watch) else status
 
 
-# Does one part of a step of a call, by number, as the thread of this number.
+# Does one part of a step of a call: the part of this number, in the thread of this number.
 ctypedef void (*Part)(Call*, wide_int, int) noexcept nogil
 
 

@@ -256,7 +256,7 @@ def test_plans_fit_into_their_bound(
         scratch = cupy.empty(launches.scratch, np.uint8)
         with there.boxes.device:
             plan = engine.kernels_of(launches).plan
-            plan.launch(len(boxes), (*there[:2], engine.NULL, scratch))
+            plan.launch(len(boxes), *there[:2], engine.NULL, scratch)
     heads = scratch.get()[: len(boxes) * HEAD.itemsize].view(HEAD)
     for axis, sampling in zip(("row", "column"), definition.sampling, strict=True):
         used = int(heads[f"{axis}_used"].max())
