@@ -82,9 +82,11 @@ template <typename Vector, typename Value>
 inline void store(Vector vector, Value* address) {
   memcpy(address, &vector, sizeof(vector));
 }
+// Not a sum with zeroes, which GCC computes and stores lane by lane. The scalar one keeps what sums
+// make of -0: weights and empty values are 0 instead.
 template <typename Vector>
 inline Vector broadcast(typename Lanes<Vector>::Value value) {
-  return Vector{} + value;
+  return (value + 0) - Vector{};
 }
 template <typename Vector, typename Value>
 inline void fill(Value value, int vectors, Value* address) {
