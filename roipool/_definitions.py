@@ -151,6 +151,10 @@ class Op:
     def columns(self) -> int:
         return len(self.form.columns)
 
+    @property
+    def is_rotated(self) -> bool:
+        return "angle" in self.form.columns
+
 
 OPS: dict[str, Op] = {
     op.forward: op

@@ -113,7 +113,7 @@ def _by_features(op: Op, variant: Variant) -> str:
 
 def _by_boxes(op: Op, variant: Variant) -> str:
     if variant.by_boxes:
-        return f"`{op.backward_boxes}`" + (": centre, size and angle" if op.columns == 5 else "")
+        return f"`{op.backward_boxes}`" + (": centre, size and angle" if op.is_rotated else "")
     if variant.bin_value == "sample":
         return "not offered"
     return "zero: whole cells do not move with a box"

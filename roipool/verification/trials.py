@@ -109,7 +109,7 @@ class Trial:
     def boxes(self, op: Op) -> dict[str, Array]:
         """Return the arguments of an operation that hold the boxes and their images."""
         if not op.form.is_normalised:
-            return {"rois": self.rotated if op.columns == 5 else self.rois}
+            return {"rois": self.rotated if op.is_rotated else self.rois}
         return {op.boxes: self.fractions, op.indices: self.images}
 
     def cells_per_unit(self, op: Op) -> Array:
@@ -272,7 +272,7 @@ def exact_answers(trial: Trial, real: type[np.floating[Any]]) -> tuple[Answers, 
     slopes = 2 * sizes.grad.sum(axis=(1, 2, 3))[:, None] * sizes.maps.max()
     for name, (op, variant) in VARIANTS.items():
         by_boxes = slopes * trial.cells_per_unit(op) if variant.by_boxes else None
-        if op.columns == 5 and real is np.float64:
+        if op.is_rotated and real is np.float64:
             # The last bit of a float64 sine or cosine is not the same everywhere (in float32 it is:
             # both are rounded from float64). A sample moves by as many roundings as it is cells
             # away from the centre; numbers of the trial differ by 16 at most.

@@ -66,7 +66,7 @@ class Case:
         corners = np.concatenate([first, first + rng.uniform(1.3, 6.0, (count, 2))], axis=1)
         if self.op.boxes == "boxes":
             corners = corners / 9 * rng.choice([1, 1.2], (count, 1))
-        if self.op.columns == 5:
+        if self.op.is_rotated:
             middle = (corners[:, :2] + corners[:, 2:]) / 2
             turns = rng.uniform(-3, 3, (count, 1))
             corners = np.concatenate([middle, corners[:, 2:] - corners[:, :2], turns], axis=1)

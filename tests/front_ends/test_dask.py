@@ -47,7 +47,7 @@ def arguments(op: Op, variant: str) -> dict[str, Any]:
     rng = np.random.default_rng(1)
     corners = np.sort(rng.uniform(0, 1 if op.boxes == "boxes" else 9, (BOXES, 2, 2)), axis=1)
     boxes = corners.reshape(BOXES, 4)
-    if op.columns == 5:
+    if op.is_rotated:
         boxes = np.column_stack([boxes, rng.uniform(-3, 3, BOXES)])
     indices = rng.integers(0, IMAGES - 2, BOXES)  # the last chunks have no box
     given = {op.boxes: boxes, op.indices: indices, op.size: (2, 3)}

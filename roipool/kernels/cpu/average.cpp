@@ -499,7 +499,7 @@ void add_bin_gradient(const Job& job, wide_int box, int row, int column,
   const Value* by_y2 = static_cast<const Value*>(job.rows.slope[1]) + first_row;
   const Value* by_x1 = static_cast<const Value*>(job.columns.slope[0]) + first_column;
   const Value* by_x2 = static_cast<const Value*>(job.columns.slope[1]) + first_column;
-  BoxGradient<Vector> bin;
+  Vector bin_by_x1 = {}, bin_by_y1 = {}, bin_by_x2 = {}, bin_by_y2 = {};  // registers, not an array
   for (int j = 0; j < rows.count; ++j) {
     Vector value = {}, left = {}, right = {};
     for (int i = 0; i < columns.count; ++i) {
@@ -508,14 +508,15 @@ void add_bin_gradient(const Job& job, wide_int box, int row, int column,
       add_weighted(by_x1[i], cell, &left);
       add_weighted(by_x2[i], cell, &right);
     }
-    add_weighted(rows.weight[j], left, &bin.by[0]);
-    add_weighted(rows.weight[j], right, &bin.by[2]);
-    add_weighted(by_y1[j], value, &bin.by[1]);
-    add_weighted(by_y2[j], value, &bin.by[3]);
+    add_weighted(rows.weight[j], left, &bin_by_x1);
+    add_weighted(by_y1[j], value, &bin_by_y1);
+    add_weighted(rows.weight[j], right, &bin_by_x2);
+    add_weighted(by_y2[j], value, &bin_by_y2);
   }
-  for (int end = 0; end < 4; ++end) {
-    sums->by[end] = multiply_add(gradient, bin.by[end], sums->by[end]);
-  }
+  sums->by[0] = multiply_add(gradient, bin_by_x1, sums->by[0]);
+  sums->by[1] = multiply_add(gradient, bin_by_y1, sums->by[1]);
+  sums->by[2] = multiply_add(gradient, bin_by_x2, sums->by[2]);
+  sums->by[3] = multiply_add(gradient, bin_by_y2, sums->by[3]);
 }
 
 // The same where both axes are one.

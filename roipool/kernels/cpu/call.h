@@ -330,6 +330,7 @@ inline Runner runner_of(const Call& call) {
 // Sixth: for each task, on one of the threads.
 inline void run_task_of(Call* call, wide_int number, int thread) {
   char* scratch = static_cast<char*>(call->scratch) + thread * call->scratch_bytes;
+  const Runner run = runner_of(*call);
   visit_numbered(*call, number, &Level::first_task, [&](const Level& level, wide_int task) {
     const Job& job = level.job;
     switch (call->operation) {
@@ -341,7 +342,7 @@ inline void run_task_of(Call* call, wide_int number, int thread) {
         identify_argmax(level.request, job, task, job.positions[0], job.positions[1],
                         static_cast<wide_int*>(job.argmax));
         break;
-      default: runner_of (*call)(job, task, scratch);
+      default: run(job, task, scratch);
     }
   });
 }

@@ -48,20 +48,17 @@ struct Registers {  // of one channel
   static const int lanes = 1;
   static const int count = 1;
 };
-template <>
-struct Registers<FloatLanes> {
-  typedef float Values __attribute__((vector_size(register_bytes)));
-  typedef int32_t Indices __attribute__((vector_size(register_bytes)));
-  static const int lanes = register_bytes / sizeof(float);
-  static const int count = Lanes<FloatLanes>::count / lanes;
+template <typename Value, typename Index>
+struct RegistersOf {
+  typedef Value Values __attribute__((vector_size(register_bytes)));
+  typedef Index Indices __attribute__((vector_size(register_bytes)));
+  static const int lanes = register_bytes / sizeof(Value);
+  static const int count = 64 / register_bytes;
 };
 template <>
-struct Registers<DoubleLanes> {
-  typedef double Values __attribute__((vector_size(register_bytes)));
-  typedef int64_t Indices __attribute__((vector_size(register_bytes)));
-  static const int lanes = register_bytes / sizeof(double);
-  static const int count = Lanes<DoubleLanes>::count / lanes;
-};
+struct Registers<FloatLanes> : RegistersOf<float, int32_t> {};
+template <>
+struct Registers<DoubleLanes> : RegistersOf<double, int64_t> {};
 
 template <typename Value>
 struct VectorOf {

@@ -1,5 +1,7 @@
 // Geometry to plan: writes what the sinks are told into the arrays of an AxisPlan.
 #pragma once
+#include <string.h>
+
 #include "regions.h"
 
 namespace roipool {
