@@ -51,6 +51,7 @@ Written by `python benchmarks/cuda_host.py --write`: microseconds of processor t
 
 - **new**: with numbers of boxes that no call had before.
 - **of it stand-ins**: what they take for what a call asks of them; the goal for the rest is {goal}.
+- To compare machines: measured the same way, a Python function that does nothing takes {nothing:.3f} us.
 
 Functions of Python that one call enters, by what they are there for:
 
@@ -249,6 +250,11 @@ def least(calls: Sequence[Callable[[], Any]], rounds: int) -> float:
     return min(microseconds(calls[first::rounds]) for first in range(rounds))
 
 
+def time_of_nothing() -> float:
+    """Return the time of a function that does nothing."""
+    return least([lambda: None] * CALLS * REPEATS, REPEATS)
+
+
 def time_of_stand_ins(used: Mapping[tuple[str, str], int]) -> float:
     """Return what the stand-ins take for what a call asks of them."""
     table, kernel = table_of(1000), Kernel("", "", ())
@@ -266,7 +272,7 @@ def time_of_stand_ins(used: Mapping[tuple[str, str], int]) -> float:
         "is_capturing": is_capturing,
         "get_current_stream": lambda: get_current_stream(0),
     }
-    nothing = least([lambda: None] * CALLS * REPEATS, REPEATS)
+    nothing = time_of_nothing()
     times = {name: least([run] * CALLS * REPEATS, REPEATS) - nothing for name, run in alone.items()}
     here = Path(__file__).name
     return sum(times.get(name, 0) * count for (file, name), count in used.items() if file == here)
@@ -314,6 +320,7 @@ def page() -> str:
         repeats=REPEATS,
         calls=CALLS,
         goal=GOAL,
+        nothing=time_of_nothing(),
         machine="{cpu}, Python {python}, NumPy {numpy}, {date}".format(**about),
         table=table_text(["call", "us", "us, new", "of it stand-ins"], times),
         stages=table_text(["call", *STAGES.values(), "elsewhere"], stages),
