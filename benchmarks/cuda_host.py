@@ -51,7 +51,8 @@ Written by `python benchmarks/cuda_host.py --write`: microseconds of processor t
 
 - **new**: with numbers of boxes that no call had before.
 - **of it stand-ins**: what they take for what a call asks of them; the goal for the rest is {goal}.
-- To compare machines: measured the same way, a Python function that does nothing takes {nothing:.3f} us.
+- Measured the same way, a Python function that does nothing takes {nothing:.3f} us: to compare
+  machines by.
 
 Functions of Python that one call enters, by what they are there for:
 

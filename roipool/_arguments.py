@@ -518,9 +518,10 @@ def any_float(name: str, value: Any) -> float:
     if scalar.ndim != 0 or not (numeric or isinstance(value, int)) or isinstance(value, bool):
         raise TypeError(f"{name} must be a real number, got {shown(value)}")
     try:
-        return float(value)  # beyond float32 it becomes infinite there
+        number = float(value)  # beyond float32 it becomes infinite there
     except OverflowError:
         raise ValueError(f"{name} is too large for a float") from None
+    return math.nan if math.isnan(number) else number  # caches know one NaN from another
 
 
 def flag(name: str, value: Any) -> bool:

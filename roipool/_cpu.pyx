@@ -132,7 +132,8 @@ cdef extern from "kernels/cpu/call.h" namespace "roipool" nogil:
         op_maximum_backward, op_unpool, op_argmax_positions, op_argmax_at
 
     cdef enum Status:
-        status_done, status_no_memory, status_wide_argmax, status_wrong_argmax, status_interrupted
+        status_done, status_no_memory, status_wide_argmax, status_wrong_argmax, status_long_axis
+        status_interrupted
 
     cdef struct Engine:
         const char* name
@@ -561,6 +562,8 @@ cdef Status run_described(Operation operation, Level* levels, int count) except 
         status = execute(&call)
     if status == status_no_memory:
         raise MemoryError(f"a call needs {call.bytes} bytes for its plan or scratch memory")
+    if status == status_long_axis:  # of a front end; others have asked before
+        raise ValueError(f"maps must have at most {INT32_MAX} rows and columns")
     if status == status_wrong_argmax:
         raise ValueError("argmax holds numbers beyond its bins' samples: it is not that of "
                          "these rois, scale and sampling_ratio")

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from roipool._arguments import MAX_AXIS
 from roipool._cuda.arguments import (
     IMAGE_KINDS,
     INTEGERS,
@@ -122,6 +123,9 @@ def call_of(sizes: Sizes, **fields: Any) -> Call:
     """Return the argument of every kernel of a call, with `fields` set."""
     pooling, definition = sizes.pooling, sizes.pooling.definition
     channel, row, column = AXES[pooling.layout]
+    for shape in sizes.map_shapes:  # of a front end; others have asked before
+        if max(shape[row], shape[column]) > MAX_AXIS:
+            raise ValueError(f"maps must have at most {MAX_AXIS} rows and columns, got {shape}")
     box_stride, coordinate_stride = (stride // sizes.real.itemsize for stride in sizes.box_strides)
     call = Call(
         images=sizes.map_shapes[0][0],
@@ -143,6 +147,13 @@ def call_of(sizes: Sizes, **fields: Any) -> Call:
     return call._replace(**fields)
 
 
+def _largest_image(sizes: Sizes) -> int:
+    """Return the elements of an image of the largest map, or a box's bins where those are more."""
+    return max(
+        math.prod(sizes.pooling.output_size), *(math.prod(shape[1:]) for shape in sizes.map_shapes)
+    )
+
+
 # Kernels whose tasks are parts of boxes, rather than of maps.
 FILES_BY_BOX = ("average_forward", "maximum_forward", "points_forward", "argmax_positions")
 
@@ -158,9 +169,7 @@ def config_of(
         "pack": 1,
         "plan_is_shared": 1,
         "levels": len(sizes.map_shapes),
-        "offset": INTEGERS[
-            max(math.prod(shape[1:]) for shape in sizes.map_shapes) > np.iinfo(np.int32).max
-        ],
+        "offset": INTEGERS[_largest_image(sizes) > np.iinfo(np.int32).max],
         **defines,
     }
     grid = grid._replace(blocks=min(grid.blocks, sizes.limits.max_blocks))
@@ -241,6 +250,9 @@ def is_pointwise(sizes: Sizes) -> bool:
 
 
 # ---- The launches of each function of the engine
+
+# `unpool` numbers the values of a box's channel in 32 bits, and some more.
+MAX_UNPOOLED_BINS = 2**30
 
 
 def average(sizes: Sizes, vector_aligned: bool) -> Launches:
@@ -333,9 +345,14 @@ def maximum_backward(sizes: Sizes, wide: bool) -> Launches:
 
 def unpool(sizes: Sizes, wide: bool) -> Launches:
     """Return the launch that adds gradients to cells that argmax names; nothing is planned."""
+    bins = math.prod(sizes.pooling.output_size)
+    if bins > MAX_UNPOOLED_BINS:
+        raise ValueError(
+            f"on a GPU this gradient may have {MAX_UNPOOLED_BINS} bins at most, got {bins}"
+        )
     call, grid, pack = divide_runs(call_of(sizes), sizes)
     # Offsets are those of the values of all boxes that are listed at once.
-    values = LISTED_BOXES * call.rows.bins * call.columns.bins * call.channels
+    values = LISTED_BOXES * bins * call.channels
     return Launches(
         config_of(
             sizes, "unpool", "unpool", call, grid,

@@ -402,9 +402,12 @@ def maximum_backward(
     `limit` is how many cells argmax may name; what is beyond it gets nothing.
     """
     at = regions(boxes, indices, shape[0], grad, request)
+    # What 32 bits do not hold must not become another index.
+    held = jnp.iinfo(argmax.dtype)
+    chosen = jnp.clip(argmax, max(held.min, -2), min(held.max, check.MAX_AXIS)).astype(jnp.int32)
     # Below -1 and beyond the map nothing may be written; the kernels check samples themselves.
-    beyond = argmax < -1 if limit is None else (argmax < 0) | (argmax >= limit)
-    chosen = jnp.where(beyond, -1, argmax).astype(jnp.int32)
+    beyond = chosen < -1 if limit is None else (chosen < 0) | (chosen >= limit)
+    chosen = jnp.where(beyond, -1, chosen)
     return bind("maximum_backward", request, grad, chosen, *at, shapes=(shape,))[0]
 
 

@@ -329,7 +329,8 @@ def _to_channels(role: str, value: Array, dim: int | None, batch: int, axis: int
         return value
     value = _batch_first(value, dim, batch)
     value = jnp.moveaxis(value, 0, axis)
-    return value.reshape(*value.shape[:axis], -1, *value.shape[axis + 2 :])
+    channels = batch * value.shape[axis + 1]
+    return value.reshape(*value.shape[:axis], channels, *value.shape[axis + 2 :])
 
 
 def _batch_first(value: Array, dim: int | None, batch: int) -> Array:
@@ -385,15 +386,18 @@ def _fold_into_rows(
             # An index of no image must not become an image of another call.
             begin = images * jnp.arange(batch, dtype=jnp.int32)[:, None]
             first = jnp.where(first < 0, -1, first + begin)
-        folded.append(first.reshape(-1, *first.shape[2:]))
+        folded.append(first.reshape(batch * first.shape[1], *first.shape[2:]))
     results = bind(kernel.name, request, *folded, shapes=_times(shapes, batch, 0))
-    return [each.reshape(batch, -1, *each.shape[1:]) for each in results], [0] * len(results)
+    unfolded = [each.reshape(batch, each.shape[0] // batch, *each.shape[1:]) for each in results]
+    return unfolded, [0] * len(results)
 
 
 def _batch(kernel: Kernel, operands: Any, dims: Any, *, request: Request, shapes: Any) -> Any:
     (batch,) = {
         value.shape[dim] for value, dim in zip(operands, dims, strict=True) if dim is not None
     }
+    if batch == 0:
+        return _batch_of_none(kernel, operands, dims, request, shapes)
     roles = kernel.operand_roles(request)
     shares_boxes = all(
         dim is None for role, dim in zip(roles, dims, strict=True) if role in OF_BOXES
@@ -401,6 +405,17 @@ def _batch(kernel: Kernel, operands: Any, dims: Any, *, request: Request, shapes
     sums_over_channels = BOXES in kernel.results or CHANGE in kernel.operands
     fold = _fold_into_channels if shares_boxes and not sums_over_channels else _fold_into_rows
     return fold(kernel, batch, operands, dims, request, shapes)
+
+
+def _batch_of_none(kernel: Kernel, operands: Any, dims: Any, request: Request, shapes: Any) -> Any:
+    """Return results without calls, in the shapes that those of one call have."""
+    one = [
+        value if dim is None else value.sum(dim, dtype=value.dtype, keepdims=True)
+        for value, dim in zip(operands, dims, strict=True)
+    ]
+    results, places = _batch(kernel, one, dims, request=request, shapes=shapes)
+    both = zip(results, places, strict=True)
+    return [jax.lax.slice_in_dim(each, 0, 0, axis=place) for each, place in both], places
 
 
 # ---- Registration

@@ -92,8 +92,8 @@ def _without_kernel(
     kernel: str, operands: Sequence[Array], results: Results, request: Request
 ) -> list[Array] | None:
     """Return the results where there is nothing to compute, else None."""
-    is_forward = kernel in ("average", "maximum")
-    if is_forward and operands[0].shape[0] == 0:  # no image
+    is_forward, maps = kernel in ("average", "maximum"), operands[0].shape
+    if is_forward and (maps[0] == 0 or (0 in maps and not request.pooling.scales)):
         fills: list[float] = [request.pooling.empty_value, -1]
     elif request.pooling.scales and not _is_empty_pyramid(kernel, operands, results):
         return None

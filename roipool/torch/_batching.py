@@ -32,15 +32,24 @@ def rule(operator: str, call: Call) -> Rule:
     fold = folds[operator]
 
     def batched(info: Any, in_dims: Any, *args: Any) -> Any:
-        # Their own batch dimension first.
-        moved = [
-            value.movedim(dim, 0) if isinstance(value, Tensor) and dim is not None else value
-            for value, dim in zip(args, in_dims, strict=True)
-        ]
-        has_batch = [dim is not None for dim in in_dims]
-        return fold(call, info.batch_size, has_batch, *moved)
+        # Their own batch dimension first; without calls one of zeros, which gradients pass.
+        size, moved = max(info.batch_size, 1), list(args)
+        for place, dim in enumerate(in_dims):
+            if isinstance(args[place], Tensor) and dim is not None:
+                first = args[place].movedim(dim, 0)
+                moved[place] = first if len(first) else first.sum(0, True, dtype=first.dtype)
+        found = fold(call, size, [dim is not None for dim in in_dims], *moved)
+        return found if size == info.batch_size else _of_no_calls(*found)
 
     return batched
+
+
+def _of_no_calls(results: Any, dims: Any) -> Any:
+    """Return results without calls, of those of one call."""
+    if isinstance(results, tuple):
+        both = zip(results, dims, strict=True)
+        return tuple(value.narrow(dim, 0, 0) for value, dim in both), dims
+    return results.narrow(dims, 0, 0), dims
 
 
 # ---- Folding and unfolding one argument

@@ -44,7 +44,7 @@ class Cuda:
         """Return a tensor's memory as a CuPy array; that of bfloat16 as int16."""
         import cupy
 
-        tensor = tensor.detach()
+        tensor = tensor.detach().resolve_neg()  # a view that is to be read with the other sign
         return cupy.from_dlpack(
             tensor.view(torch.int16) if tensor.dtype is torch.bfloat16 else tensor
         )

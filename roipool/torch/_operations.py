@@ -86,14 +86,15 @@ class Operation:
     def _plan(self, given: Arguments) -> Plan:
         """Return what a forward's options ask for, checked once for equal ones."""
         if torch.compiler.is_compiling():
-            return self._make_plan(tuple(given[name] for name in self._option_names))
+            return self._make_plan((), *(given[name] for name in self._option_names))
         options = self._options(given)
         try:
-            return self._cached_plan(options)
+            return self._cached_plan(types_within(options), *options)
         except TypeError:  # a list, or a mistake, which is found again
-            return self._make_plan(options)
+            return self._make_plan((), *options)
 
-    def _make_plan(self, options: tuple[Any, ...]) -> Plan:
+    def _make_plan(self, types: tuple[Any, ...], /, *options: Any) -> Plan:
+        """Return a forward's plan; `types` tell options apart that are equal, but not all right."""
         given = dict(zip(self._option_names, options, strict=True))
         family = self._family(given)
         size, filling = given[self.op.size], given.get(str(self.op.filling), 0.0)
@@ -344,6 +345,15 @@ def settings(name: str, size: Any, values: Settings, filling: Any = 0.0) -> Sett
             name, tuple(size) if isinstance(size, list) else size, values, filling
         )
     return ALL_FAMILIES[name].settings(size, values, filling)
+
+
+def types_within(options: tuple[Any, ...]) -> tuple[type, ...]:
+    """Return the types of what is in tuples among options: a cache takes (7.0, 7.0) for (7, 7)."""
+    found: tuple[type, ...] = ()
+    for option in options:
+        if isinstance(option, tuple):
+            found += tuple(map(type, option))
+    return found
 
 
 def to_nchw(maps: Tensor, order: str) -> Tensor:

@@ -205,6 +205,8 @@ class Family:
         indices: Tensor | None, input_shape: Sequence[int], channels_last: bool, *placing: Any,
     ) -> Tensor:  # fmt: skip
         """Return the gradient of a maximum with respect to the features."""
+        if argmax.dtype not in INTEGERS:
+            raise TypeError(f"argmax must be an integer tensor, got {argmax.dtype}")
         gradient, regions, pooling, out = self._prepare_backward(
             bridge, grad_output, boxes, indices, input_shape, channels_last, placing
         )

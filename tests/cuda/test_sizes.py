@@ -198,6 +198,24 @@ def test_launches_are_for_few_numbers_of_boxes() -> None:
     assert len(set(rounded)) < 100
 
 
+def sizes_of(shape: tuple[int, ...], bins: tuple[int, int]) -> Sizes:
+    """Return those of a call on two boxes."""
+    f4, pooling = np.dtype(np.float32), Pooling(Definition("roi_align", sampling=(1, 1)), bins)
+    return Sizes(f4, 2, (16, 4), np.dtype(np.int64), 8, pooling, (shape,))
+
+
+def test_numbers_beyond_32_bits() -> None:
+    """What numbers a box's bins is as wide as they need; what does not fit is refused."""
+    many, maps = (46342, 46342), (1, 3, 8, 8)
+    for bins, offset in (((7, 7), "int"), (many, "wide_int")):
+        texts = dict(launch.average(sizes_of(maps, bins), False).engine.defines)
+        assert texts["offset"] == offset
+    with pytest.raises(ValueError, match="bins at most"):
+        launch.unpool(sizes_of(maps, many), False)
+    with pytest.raises(ValueError, match="rows and columns"):
+        launch.average(sizes_of((1, 1, 1, 2**31), (7, 7)), False)
+
+
 def test_an_argument_is_a_structure_without_fields() -> None:
     """Which CuPy would have NumPy describe at every launch."""
     axis = AxisCall(7, 2)

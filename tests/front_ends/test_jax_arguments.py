@@ -106,15 +106,42 @@ def test_an_argmax_beyond_the_map(wrong: int) -> None:
     assert_same_bits(np.asarray(jax.jit(backward)(argmax)), np.asarray(expected))
 
 
-def test_an_argmax_beyond_its_samples_is_an_error() -> None:
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "uint16", "uint32", "int64", "uint64"])
+def test_an_argmax_of_any_integers(dtype: str) -> None:
+    """Of samples and of cells: the gradient is that of an argmax of int32."""
+    with jax.enable_x64(True):
+        pooled, samples = pool(mode="max", sampling_ratio=2, return_argmax=True)
+        values, cells = roipool.roi_pool(FEATURES, ROIS, 2, return_argmax=True)
+
+        def by_samples(argmax: Any) -> Any:
+            return roipool.roi_align_backward(
+                pooled, ROIS, FEATURES.shape, 1.0, 2, mode="max", argmax=argmax
+            )
+
+        def by_cells(argmax: Any) -> Any:
+            return roipool.roi_pool_backward(values, argmax, ROIS, FEATURES.shape)
+
+        for backward, argmax in ((by_samples, samples), (by_cells, cells)):
+            expected = np.asarray(backward(argmax))
+            assert expected.any()
+            assert_same_bits(np.asarray(backward(argmax.astype(dtype))), expected)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "dtype"),
+    [(4, "int32"), (4, "uint8"), (2**32 - 1, "uint32"), (2**32, "int64"), (2**63, "uint64")],
+)
+def test_an_argmax_beyond_its_samples_is_an_error(wrong: int, dtype: str) -> None:
     def backward(argmax: Any) -> Any:
         return roipool.roi_align_backward(
             POOLED, ROIS, (2, 3, 8, 9), 1.0, 2, mode="max", argmax=argmax
         )
 
-    argmax = jnp.full(POOLED.shape, 4, jnp.int32)
-    with pytest.raises(jax.errors.JaxRuntimeError, match="argmax holds numbers beyond"):
-        jax.block_until_ready(jax.jit(backward)(argmax))
+    with (
+        jax.enable_x64(True),
+        pytest.raises(jax.errors.JaxRuntimeError, match="argmax holds numbers beyond"),
+    ):
+        jax.block_until_ready(jax.jit(backward)(jnp.full(POOLED.shape, wrong, dtype)))
 
 
 @pytest.mark.parametrize("name", ["spatial_scale", "sampling_ratio", "aligned"])

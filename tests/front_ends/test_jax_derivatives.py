@@ -225,6 +225,37 @@ def test_vmap_is_a_loop(case: Case, in_axes: tuple[int | None, ...], layout: str
 
 
 @typical
+@pytest.mark.parametrize("sizes", [(0, 2, 8, 5), (3, 2, 8, 0), (3, 2, 0, 5)], ids=str)
+@pytest.mark.parametrize("in_axes", IN_AXES, ids=str)
+def test_vmap_of_nothing(
+    case: Case, in_axes: tuple[int | None, ...], sizes: tuple[int, ...]
+) -> None:
+    """Without calls, boxes or cells shapes are those that others have."""
+    calls, images, height, boxes = sizes
+    alone = (
+        jnp.zeros((images, 3, height, 9)),
+        jnp.asarray(case.boxes(boxes)),
+        jnp.asarray(case.indices(boxes)),
+    )
+    arguments = [
+        value if axis is None else jnp.stack([value] * 3, axis)
+        for value, axis in zip(alone, in_axes, strict=True)
+    ]
+    some = [
+        value if axis is None else jax.lax.slice_in_dim(value, 0, calls, axis=axis)
+        for value, axis in zip(arguments, in_axes, strict=True)
+    ]
+    gradient = jax.grad(loss_of(case.pool), argnums=(0, 1) if case.moves else 0)
+    for function in (case.pool, gradient):
+        expected = jax.tree.leaves(function(*alone))
+        for got, one in zip(
+            jax.tree.leaves(jax.vmap(function, in_axes)(*some)), expected, strict=True
+        ):
+            assert got.shape == (calls, *one.shape)
+            assert (got == one).all()
+
+
+@typical
 def test_batches_of_batches_and_of_tangents(case: Case) -> None:
     function = of_features(case)
     features = jnp.stack([jnp.stack([small_maps(3 * n + m) for m in range(2)]) for n in range(3)])

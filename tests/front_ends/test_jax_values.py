@@ -160,9 +160,11 @@ def test_nothing_to_pool(case: Case) -> None:
     at = (jnp.asarray(case.boxes()), jnp.asarray(case.indices()))
     assert case.pool(none, *at).shape == (5, 0, *SIZE)
     assert jax.grad(lambda x: case.pool(x, *at).sum())(none).shape == none.shape
-    imageless = jax.jit(case.pool)(jnp.zeros((0, 3, 8, 9)), *at)
     filling = 1.5 if case.op.filling else 0
-    assert (imageless == filling).all()
+    for shape in ((0, 3, 8, 9), (2, 3, 0, 9), (2, 3, 8, 0)):
+        pooled = jax.jit(case.pool)(jnp.zeros(shape), *at)
+        assert pooled.shape == (5, 3, *SIZE)
+        assert (pooled == filling).all(), shape
 
 
 @pytest.mark.parametrize("case", [CASES[3], CASES[-1]], ids=str)

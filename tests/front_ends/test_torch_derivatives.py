@@ -153,6 +153,20 @@ def test_vmap_is_a_loop(case: Case, in_dims: tuple[int | None, ...]) -> None:
                 torch.testing.assert_close(batched[number], alone)
 
 
+@every_case
+@pytest.mark.parametrize("in_dims", IN_DIMS, ids=str)
+def test_vmap_of_no_calls(case: Case, in_dims: tuple[int | None, ...]) -> None:
+    alone = maps(), case.boxes(), case.indices()
+    none = [
+        value if dim is None else torch.stack([value], dim).narrow(dim, 0, 0)
+        for value, dim in zip(alone, in_dims, strict=True)
+    ]
+    gradient = torch.func.grad(lambda *arguments: case.pool(*arguments).square().sum())
+    for function in (case.pool, gradient):
+        got = torch.vmap(function, in_dims)(*none)
+        assert got.shape == (0, *function(*alone).shape)
+
+
 def test_vmap_of_tables() -> None:
     """Boxes with their batch indices in one table."""
     case = next(case for case in CASES if case.op.forward == "roi_align")

@@ -205,6 +205,45 @@ def test_errors_of_compiled_programs(name: str) -> None:
     assert re.search(r"roi_(align|pool)[a-z_]*: ", str(raised.value))
 
 
+def test_an_option_is_refused_whatever_was_accepted_before() -> None:
+    """Plans are cached by options, of which some are equal to others that are wrong."""
+    features, rois = torch.ones(1, 1, 8, 8), torch.tensor([[0, 1.0, 1, 5, 5]])
+    for right, wrong in (
+        ({"output_size": 2}, {"output_size": 2.0}),
+        ({"output_size": (1, 2)}, {"output_size": (True, 2)}),
+        ({"output_size": (2, 2)}, {"output_size": (2.0, 2)}),
+        ({"sampling_ratio": (1, 1)}, {"sampling_ratio": (1, True)}),
+        ({"aligned": True}, {"aligned": 1}),
+    ):
+        roipool.roi_align(features, rois, **{"output_size": 2, **right})
+        with pytest.raises(TypeError, match=next(iter(wrong))):
+            roipool.roi_align(features, rois, **{"output_size": 2, **wrong})
+
+
+def test_maps_whose_cells_32_bits_do_not_number() -> None:
+    features = torch.empty(1, 1, 1, 2**31, dtype=torch.float16)  # of which nothing is read
+    rois = torch.tensor([[0, 2.0**30, 0, 2.0**31, 1]])
+    grad = torch.ones(1, 1, 1, 1, dtype=torch.float16)
+    for call in (
+        lambda: roipool.roi_align(features, rois, 1),
+        lambda: roipool.roi_align(features, rois[:, 1:], 1, batch_indices=torch.zeros(1)),
+        lambda: roipool.roi_align(features, rois, 1, 1.0, 1, mode="max"),
+        lambda: roipool.multilevel_roi_align([features], rois, 1, [1.0], 1),
+        lambda: roipool.roi_align_backward_rois(grad, features, rois),
+    ):
+        with pytest.raises(ValueError, match="rows and columns"):
+            call()
+
+
+def test_an_argmax_of_bfloat16_is_no_bits_of_integers() -> None:
+    grad = torch.ones(1, 1, 1, 1)
+    for dtype in (torch.bfloat16, torch.float32):
+        with pytest.raises(TypeError, match="argmax must be an integer"):
+            roipool.roi_pool_backward(
+                grad, torch.ones(1, 1, 1, 1, dtype=dtype), torch.zeros(1, 5), (1, 1, 200, 200)
+            )
+
+
 def test_integer_boxes_have_no_gradient() -> None:
     """torch itself refuses integers that require one; without, they are boxes."""
     with pytest.raises(RuntimeError, match="floating point"):

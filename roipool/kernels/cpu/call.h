@@ -29,6 +29,7 @@ enum Status {
   status_no_memory,
   status_wide_argmax,   // a bin has more samples than 32-bit indices can count
   status_wrong_argmax,  // an index is not below its bin's samples
+  status_long_axis,     // a map has more rows or columns than 32 bits number
   status_interrupted
 };
 
@@ -107,11 +108,17 @@ inline void visit_numbered(const Call& call, wide_int number, wide_int Level::* 
   visit(call.levels[level], number - call.levels[level].*first);
 }
 
+// Plans number cells in 32 bits.
+inline bool can_be_planned(const Job& job) {
+  return maximum(job.rows.size, job.columns.size) <= INT32_MAX;
+}
+
 // First step: whatever a plan needs before the entries of its bins are counted.
 inline Status begin_plan(Call* call) {
   call->boxes = call->chunk_end = 0;
   for (int i = 0; i < call->level_count; ++i) {
     Level& level = call->levels[i];
+    if (needs_plan(*call) && !can_be_planned(level.job)) return status_long_axis;
     level.request.entries = entries_of(call->operation);
     level.job.watch = call->watch;
     level.first_box = call->boxes;

@@ -230,6 +230,9 @@ inline XLA_FFI_Error* execute(XLA_FFI_CallFrame* frame, Call* call) {
       return failed(frame, XLA_FFI_Error_Code_INVALID_ARGUMENT,
                     "roipool: a bin's adaptive grid has more than 2**31 - 1 samples; give a "
                     "sampling_ratio");
+    case status_long_axis:
+      return failed(frame, XLA_FFI_Error_Code_INVALID_ARGUMENT,
+                    "roipool: maps must have at most 2**31 - 1 rows and columns");
     default:
       return failed(frame, XLA_FFI_Error_Code_INVALID_ARGUMENT,
                     "roipool: argmax holds numbers beyond its bins' samples: it is not that of "
