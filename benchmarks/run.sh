@@ -25,7 +25,9 @@ bench --workload '*-call' --threads "$most" --peers torchvision --json "$results
 bench --workload "$workloads" --threads "$most" --peers none --out-reuse --json "$results/out-reuse.json"
 bench --workload 'W1a,W4a,W6a' --threads "$most" --peers none --layout NCHW,NHWC \
   --dtype float16,bfloat16,float32,float64 --json "$results/dtypes.json"
-for isa in $("$python" -c 'from roipool.cli.info import facts; print(*facts()["instruction_sets"])'); do
+# -P: what is installed, not what lies here.
+sets=$("$python" -P -c 'from roipool.cli.info import facts; print(*facts()["instruction_sets"])')
+for isa in $sets; do
   ROIPOOL_ISA=$isa bench --workload W1a --threads "$most" --peers none \
     --json "$results/isa-$isa.json"
 done
