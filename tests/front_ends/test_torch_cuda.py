@@ -168,6 +168,18 @@ def test_a_box_of_no_image_pools_nothing(cupy: ModuleType) -> None:
     assert pooled[1].any()
 
 
+def test_boxes_that_are_to_be_read_with_the_other_sign(cupy: ModuleType) -> None:
+    case = next(case for case in CASES if case.op.forward == "roi_align")
+    pool = kernel(Pretended(), "roi_align", family_of(case).average)
+    table = torch.tensor([[1, 1, 1, 4, 4.0]])
+    negative = torch.complex(torch.zeros_like(table), -table).conj().imag
+    assert negative.is_neg()
+    features = maps(torch.float32)
+    alike = [pool(features, boxes, None, *settings_of(case)) for boxes in (table, negative)]
+    assert alike[0].any()
+    assert torch.equal(*alike)
+
+
 @pytest.mark.parametrize("dtype", [*DTYPES.values(), torch.int32, torch.int64, torch.uint8])
 def test_levels_are_assigned_at_once(cupy: ModuleType, dtype: torch.dtype) -> None:
     bridge = Pretended()
