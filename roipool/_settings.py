@@ -150,7 +150,7 @@ def set_cache_limit(mebibytes: int) -> None:
 
     The memory of results that were freed, and what a call needs beside its result, serves the
     next calls, because new memory costs more time than most pooling. It returns to the system
-    when the limit is exceeded, the oldest first, or when some fifty calls had no use for it. A
+    when the limit is exceeded, the oldest first, or when fifty to ninety calls had no use for it. A
     process that makes no more calls keeps what is cached: see :func:`free_memory`. By default the
     limit is what the environment variable ``ROIPOOL_CACHE_MIB`` says, else 128 MiB.
 

@@ -110,12 +110,12 @@ def test_no_more_than_some_blocks_are_cached() -> None:
 
 def test_memory_that_was_not_needed_is_returned() -> None:
     array_of(64)
-    for _ in range(200):
-        array_of(0.01)
+    for _ in range(180):
+        array_of(0.1)
     assert _cpu.cached_bytes() >= 64 * MIB  # a few dozen calls later it may serve
-    for _ in range(200):
-        array_of(0.01)
-    assert _cpu.cached_bytes() == 0
+    for _ in range(180):
+        array_of(0.1)
+    assert _cpu.cached_bytes() < MIB
 
 
 def test_memory_that_is_needed_stays() -> None:
@@ -127,11 +127,14 @@ def test_memory_that_is_needed_stays() -> None:
 def test_small_calls_return_what_a_large_one_left() -> None:
     maps = np.ones((1, 64, 100, 100), np.float32)
     rois = np.tile([0, 10, 10, 90, 90], (1000, 1))
-    roipool.roi_align(maps, rois, 14)
-    assert _cpu.cached_bytes() >= 40 * MIB
-    for _ in range(100):
-        roipool.roi_align(maps, rois[:1], 2)
-    assert _cpu.cached_bytes() < MIB
+    for before in range(0, 64, 7):  # ages are looked at now and then: whenever that is
+        for _ in range(before):
+            array_of(0.1)
+        roipool.roi_align(maps, rois, 14)
+        assert _cpu.cached_bytes() >= 40 * MIB
+        for _ in range(86):
+            roipool.roi_align(maps, rois[:1], 2)
+        assert _cpu.cached_bytes() < MIB
 
 
 # 250 boxes that cover 14,400 cells each, and have as many taps at least.

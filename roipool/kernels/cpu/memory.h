@@ -26,7 +26,7 @@ const size_t cache_line = 64;
 const size_t huge_page = size_t(1) << 21;
 const size_t min_cached_bytes = size_t(1) << 16;  // malloc is quick enough with less
 const int max_cached_blocks = 32;
-const uint64_t max_age = 256;  // allocations; a pooling call makes three or four
+const uint64_t max_age = 192;  // allocations; a pooling call makes three, and one for its result
 const uint64_t allocations_per_check = 64;
 
 inline size_t page_bytes() noexcept {
