@@ -34,6 +34,8 @@ done
 "$python" benchmarks/scaling.py --repeat "$repeat" --threads "$threads" --json "$results/scaling.json"
 bench --workload "$workloads" --threads "$threads" --memory "$@" \
   --json "$results/cpu.json" --plot "$results/cpu.png"
+bench --workload W1a,W3a,W4a,W5a,W6a --threads 2 --peers torchvision,onnxruntime,tensorflow \
+  "$@" --json "$results/readme.json"
 if command -v valgrind >/dev/null; then
   "$python" benchmarks/traffic.py --json "$results/traffic.json"
 fi

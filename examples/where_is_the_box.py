@@ -36,10 +36,6 @@ AVERAGES: dict[str, Pool] = {
     "torchvision.roi_align": lambda x, n: compat.torchvision.roi_align(x, ROIS, n, 1 / 16),
     "detectron2.ROIAlign": lambda x, n: compat.detectron2.ROIAlign(n, 1 / 16, 0)(x, ROIS),
     "mmcv.roi_align": lambda x, n: compat.mmcv.roi_align(x, ROIS, n, 1 / 16),
-    "maskrcnn_benchmark.roi_align": lambda x, n: compat.maskrcnn_benchmark.roi_align(
-        x, ROIS, n, 1 / 16, 0
-    ),
-    "mxnet.contrib_ROIAlign": lambda x, n: compat.mxnet.contrib_ROIAlign(x, ROIS, (n, n), 1 / 16),
     "tensorflow.crop_and_resize": crop,
     "chainer.roi_average_pooling_2d": lambda x, n: compat.chainer.roi_average_pooling_2d(
         x, ROIS[:, [2, 1, 4, 3]], [0], n, 1 / 16
@@ -51,10 +47,6 @@ MAXIMA: dict[str, Pool] = {
     "onnx.RoiAlign, mode max": lambda x, n: compat.onnx.RoiAlign(
         x, ROIS[:, 1:], [0], mode="max", output_height=n, output_width=n, spatial_scale=1 / 16
     ),
-    "mmcv.roi_align, mode max": lambda x, n: compat.mmcv.roi_align(
-        x, ROIS, n, 1 / 16, pool_mode="max"
-    ),
-    "roipool.roi_align, mode max": lambda x, n: roipool.roi_align(x, ROIS, n, 1 / 16, mode="max"),
 }
 
 

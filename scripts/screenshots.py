@@ -26,6 +26,7 @@ SIX = (
     "torchvision.roi_pool,torchvision.roi_align,torchvision.roi_align[aligned],"
     "mmcv.roi_align[max],tensorflow.crop_and_resize,caffe.roi_align"
 )
+THREE = "torchvision.roi_align,tensorflow.crop_and_resize,caffe.roi_align"
 COMPARED = ["--systems", SIX, "--reference", "torchvision.roi_align[aligned]"]
 WIDTH = 80  # characters
 
@@ -43,6 +44,8 @@ def main() -> int:
         return 2
     with tempfile.TemporaryDirectory() as folder, browser(program) as page:
         _compare(*COMPARED, "--save", str(DOCS / "comparison.png"))
+        short = ["--systems", THREE, "--reference", "torchvision.roi_align"]
+        _compare(*short, "--save", str(DOCS / "comparison-short.png"))
         _terminal(page, Path(folder))
         _pages(page, Path(folder))
     return 0

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 import roipool
-from _extension import calls, sampling
+from _extension import calls, sampling, sources
 from roipool import compat
 from roipool._definitions import OPS, PYRAMID_OPS, Op, Variant
 
@@ -74,6 +74,11 @@ def _markdown(text: str) -> str:
 def module(name: str) -> str:
     """Return the reference of a module."""
     return f"```{{eval-rst}}\n.. automodule:: {name}\n   :members:\n```"
+
+
+def source(name: str, *names: str) -> str:
+    """Return the reference of a module that cannot be imported without an optional library."""
+    return sources.reference(name, names)
 
 
 def operations() -> str:
@@ -151,6 +156,7 @@ MAKERS: dict[str, Callable[..., str]] = {
     "probe": probe,
     "systems": systems,
     "module": module,
+    "source": source,
     "operations": operations,
     "gradients": gradients,
     "settings": settings,

@@ -6,7 +6,10 @@ import doctest
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+import roipool
 
 SOURCES = next(folder for folder in Path(__file__).parents if (folder / "pyproject.toml").exists())
 EXAMPLE = re.compile(r"^```pycon\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -37,6 +40,19 @@ def test_the_program_in_readme() -> None:
     names: dict[str, object] = {}
     exec(program[1], names)
     assert names["gradient"].shape == names["features"].shape  # type: ignore[attr-defined]
+
+
+def test_the_migrated_call_in_readme() -> None:
+    calls = re.findall(r"^```py\n(.*?)^```$", (SOURCES / "README.md").read_text(), re.M | re.S)
+    (call,) = (call for call in calls if "compat" in call)
+    names = {
+        "roipool": roipool,
+        "image": np.ones((1, 20, 30, 3), np.float32),
+        "boxes": np.array([[0.1, 0.1, 0.6, 0.8]], np.float32),
+        "box_indices": np.array([0]),
+    }
+    exec(call, names)
+    assert np.array_equal(names["crops"], np.ones((1, 14, 14, 3)))
 
 
 def test_there_are_examples() -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -41,6 +43,21 @@ def computed(operator: Operator, features: Tensor, rois: Tensor) -> tuple[Tensor
     pooled.square().sum().backward()
     assert leaf.grad is not None
     return pooled.detach(), leaf.grad
+
+
+def test_the_context_in_readme() -> None:
+    root = next(folder for folder in Path(__file__).parents if (folder / "pyproject.toml").exists())
+    programs = re.findall(r"^```py\n(.*?)^```$", (root / "README.md").read_text(), re.M | re.S)
+    (program,) = (program for program in programs if "override_torchvision" in program)
+    features, rois = torch.randn(2, 3, 20, 24), boxes()
+    names = {
+        "roipool": roipool,
+        "model": lambda images: ops.roi_align(images, rois, 3, 0.5, 2),
+        "images": features,
+    }
+    exec(program, names)
+    expected = roipool.roi_align(features, rois, 3, 0.5, 2, aligned=False)
+    assert torch.equal(names["detections"], expected)
 
 
 @pytest.mark.parametrize("name", OPERATORS)

@@ -1,0 +1,62 @@
+"""Reference of modules that import optional libraries, from their sources' text alone."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from pathlib import Path
+
+from numpydoc.docscrape_sphinx import SphinxDocString
+
+ROOT = Path(__file__).resolve().parents[2]
+
+Documented = ast.FunctionDef | ast.ClassDef
+
+
+def reference(module: str, names: tuple[str, ...]) -> str:
+    """Return the reference of some names of a module, or of its docstring and all its functions."""
+    path = ROOT / Path(*module.split("."))
+    file = path.with_suffix(".py") if path.with_suffix(".py").exists() else path / "__init__.py"
+    tree = ast.parse(file.read_text())
+    by_name = {node.name: node for node in tree.body if isinstance(node, Documented)}
+    missing = [name for name in names if name not in by_name]
+    if missing:
+        raise ValueError(f"{module} has no function or class {', '.join(missing)}")
+    chosen = names or tuple(name for name in by_name if not name.startswith("_"))
+    parts = [_directive(by_name[name]) for name in chosen]
+    if not names:
+        parts.insert(0, _rest(ast.get_docstring(tree) or ""))
+    text = "\n\n".join(parts)
+    return f"```{{eval-rst}}\n.. py:currentmodule:: {public_module(module)}\n\n{text}\n```"
+
+
+def public_module(module: str) -> str:
+    """Return the module that users import a name from: without private parts."""
+    return ".".join(part for part in module.split(".") if not part.startswith("_"))
+
+
+def _directive(node: Documented) -> str:
+    kind = "class" if isinstance(node, ast.ClassDef) else "function"
+    lines = [f".. py:{kind}:: {node.name}({_signature(node)})", ""]
+    return "\n".join([*lines, textwrap.indent(_rest(ast.get_docstring(node) or ""), "   ")])
+
+
+def _signature(node: Documented) -> str:
+    """Return the parameters of a function, or of a class' constructor, without types."""
+    function: ast.AST = node
+    if isinstance(node, ast.ClassDef):
+        methods = (each for each in node.body if isinstance(each, ast.FunctionDef))
+        function = next(method for method in methods if method.name == "__init__")
+    assert isinstance(function, ast.FunctionDef)
+    arguments = function.args
+    for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs):
+        argument.annotation = None
+    if isinstance(node, ast.ClassDef):
+        arguments.args = arguments.args[1:]  # self
+    return ast.unparse(arguments)
+
+
+def _rest(docstring: str) -> str:
+    """Return a docstring of numpydoc as reStructuredText."""
+    return str(SphinxDocString(inspect.cleandoc(docstring)))
