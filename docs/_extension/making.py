@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
@@ -81,13 +82,34 @@ def source(name: str, *names: str) -> str:
     return sources.reference(name, names)
 
 
-def operations() -> str:
-    """Return the reference of every operation of the core, in the order of their tables."""
-    parts = [
-        f"## {op.forward}\n\n{_functions(*_functions_of(op))}"
-        for op in (*OPS.values(), *PYRAMID_OPS.values())
-    ]
-    return "\n\n".join(parts)
+def operation(name: str) -> str:
+    """Return the reference of an operation of the core, with its gradients."""
+    return _functions(*_functions_of((OPS | PYRAMID_OPS)[name]))
+
+
+def support(name: str) -> str:
+    """Return what each array library can do with an operation, from the tables of frameworks.md."""
+    text = (Path(__file__).parents[1] / "frameworks.md").read_text()
+    lines = []
+    for library, table in re.findall(r"<!-- (\w+): begin -->\n(.*?)<!--", text, re.DOTALL):
+        header, _, *rows = table.splitlines()
+        for row in rows:
+            variant, *cells = (cell.strip() for cell in row.strip("|").split("|"))
+            if variant.startswith(f"`{name}`,"):
+                columns = [column.strip() for column in header.strip("|").split("|")[1:]]
+                by_word: dict[str, list[str]] = defaultdict(list)
+                for column, cell in zip(columns, cells, strict=True):
+                    by_word[cell].append(column)
+                words = "; ".join(f"*{word}*: {', '.join(by_word[word])}" for word in by_word)
+                lines.append(f"| {LIBRARIES[library]}, {variant.partition(', ')[2]} | {words} |")
+    head = ["| arrays | |", "|---|---|"]
+    core = "| NumPy, CuPy | *yes*: half types, functions of gradients |"
+    note = "The words are explained on [the page of all libraries](../frameworks.md)."
+    return "\n".join([*head, core, *lines, "", note])
+
+
+# The tables of frameworks.md by their markers.
+LIBRARIES = {"torch": "PyTorch", "jax": "JAX", "other": "any other", "dask": "Dask"}
 
 
 def _functions_of(op: Op) -> list[str]:
@@ -157,7 +179,8 @@ MAKERS: dict[str, Callable[..., str]] = {
     "systems": systems,
     "module": module,
     "source": source,
-    "operations": operations,
+    "operation": operation,
+    "support": support,
     "gradients": gradients,
     "settings": settings,
     "examples": examples,

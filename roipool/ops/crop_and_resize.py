@@ -72,6 +72,12 @@ def crop_and_resize(
     ValueError
         If a shape, a box index or a value is not as described.
 
+    See Also
+    --------
+    crop_and_resize_backward, crop_and_resize_backward_boxes : Its gradients.
+    roi_align : Averages over each bin.
+    roipool.compat.tensorflow.crop_and_resize : TensorFlow's names and defaults.
+
     Notes
     -----
     Output cells at NaN or infinite coordinates are outside. Definition: TensorFlow's
@@ -136,6 +142,11 @@ def crop_and_resize_backward(
     ValueError
         If a shape, a box index or a value is not as described.
 
+    See Also
+    --------
+    crop_and_resize : The forward.
+    crop_and_resize_backward_boxes : The gradient with respect to the boxes.
+
     Examples
     --------
     >>> import numpy as np, roipool
@@ -185,6 +196,11 @@ def crop_and_resize_backward_boxes(
         If an argument is of the wrong type.
     ValueError
         If a shape, a box index or a value is not as described.
+
+    See Also
+    --------
+    crop_and_resize : The forward.
+    crop_and_resize_backward : The gradient with respect to the features.
 
     Examples
     --------

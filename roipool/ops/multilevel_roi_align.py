@@ -61,6 +61,10 @@ def assign_levels(
     ValueError
         If a shape or a value is not as described.
 
+    See Also
+    --------
+    multilevel_roi_align : The operation that uses these levels.
+
     Notes
     -----
     Definition: Lin et al., "Feature Pyramid Networks" (2017), equation 1,
@@ -186,6 +190,14 @@ def multilevel_roi_align(
     ValueError
         If a shape, a batch index, a level or a value is not as described.
 
+    See Also
+    --------
+    assign_levels : The level of each box.
+    multilevel_roi_align_backward, multilevel_roi_align_backward_rois : Its gradients.
+    roi_align : The same on one map.
+    roipool.compat.torchvision.MultiScaleRoIAlign : torchvision's pooler.
+    roipool.compat.detectron2.ROIPooler : detectron2's pooler.
+
     Notes
     -----
     Bit for bit what :func:`roi_align` gives for the boxes of each level. Definition: Lin et al.,
@@ -250,6 +262,11 @@ def multilevel_roi_align_backward(
     ValueError
         If a shape, a batch index, a level or a value is not as described.
 
+    See Also
+    --------
+    multilevel_roi_align : The forward.
+    multilevel_roi_align_backward_rois : The gradient with respect to the boxes.
+
     Examples
     --------
     >>> import numpy as np, roipool
@@ -313,6 +330,11 @@ def multilevel_roi_align_backward_rois(
         If an argument is of the wrong type.
     ValueError
         If a shape, a batch index, a level or a value is not as described.
+
+    See Also
+    --------
+    multilevel_roi_align : The forward.
+    multilevel_roi_align_backward : The gradient with respect to the features.
 
     Examples
     --------

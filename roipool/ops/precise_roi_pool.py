@@ -70,6 +70,11 @@ def precise_roi_pool(
     ValueError
         If a shape, a batch index or a value is not as described.
 
+    See Also
+    --------
+    precise_roi_pool_backward, precise_roi_pool_backward_rois : Its gradients.
+    roi_align : The average of a few samples, cheaper.
+
     Notes
     -----
     Definition: Jiang et al., "Acquisition of Localization Confidence for Accurate Object Detection"
@@ -130,6 +135,11 @@ def precise_roi_pool_backward(
     ValueError
         If a shape, a batch index or a value is not as described.
 
+    See Also
+    --------
+    precise_roi_pool : The forward.
+    precise_roi_pool_backward_rois : The gradient with respect to the boxes.
+
     Examples
     --------
     >>> import numpy as np, roipool
@@ -184,6 +194,11 @@ def precise_roi_pool_backward_rois(
         If an argument is of the wrong type.
     ValueError
         If a shape, a batch index or a value is not as described.
+
+    See Also
+    --------
+    precise_roi_pool : The forward.
+    precise_roi_pool_backward : The gradient with respect to the features.
 
     Examples
     --------

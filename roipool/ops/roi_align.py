@@ -131,6 +131,14 @@ def roi_align(
         If a shape, a batch index or a value is not as described, or `return_argmax` is asked of
         an average.
 
+    See Also
+    --------
+    roi_align_backward, roi_align_backward_rois : Its gradients.
+    multilevel_roi_align : The same on a feature pyramid.
+    roi_align_rotated : The same for rotated boxes.
+    precise_roi_pool : The exact mean, without samples.
+    roipool.compat.torchvision.roi_align : torchvision's numbers.
+
     Notes
     -----
     Samples at NaN or infinite coordinates are outside. Reversed boxes are as in torchvision:
@@ -214,6 +222,11 @@ def roi_align_backward(
         If a shape, a batch index or a value is not as described, or `argmax` is given for an
         average or names a sample that its bin does not have.
 
+    See Also
+    --------
+    roi_align : The forward.
+    roi_align_backward_rois : The gradient with respect to the boxes.
+
     Examples
     --------
     >>> import numpy as np, roipool
@@ -284,6 +297,11 @@ def roi_align_backward_rois(
         If an argument is of the wrong type.
     ValueError
         If a shape, a batch index or a value is not as described.
+
+    See Also
+    --------
+    roi_align : The forward.
+    roi_align_backward : The gradient with respect to the features.
 
     Examples
     --------

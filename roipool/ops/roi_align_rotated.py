@@ -99,6 +99,11 @@ def roi_align_rotated(
     ValueError
         If a shape, a batch index or a value is not as described.
 
+    See Also
+    --------
+    roi_align_rotated_backward, roi_align_rotated_backward_rois : Its gradients.
+    roi_align : The same for upright boxes.
+
     Notes
     -----
     A box with NaN or infinite numbers is 0, and so is one whose centre lies beyond 2**30 cells or
@@ -177,6 +182,11 @@ def roi_align_rotated_backward(
     ValueError
         If a shape, a batch index or a value is not as described.
 
+    See Also
+    --------
+    roi_align_rotated : The forward.
+    roi_align_rotated_backward_rois : The gradient with respect to the boxes.
+
     Examples
     --------
     >>> import numpy as np, roipool
@@ -240,6 +250,11 @@ def roi_align_rotated_backward_rois(
         If an argument is of the wrong type.
     ValueError
         If a shape, a batch index or a value is not as described.
+
+    See Also
+    --------
+    roi_align_rotated : The forward.
+    roi_align_rotated_backward : The gradient with respect to the features.
 
     Examples
     --------

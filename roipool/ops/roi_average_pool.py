@@ -69,6 +69,13 @@ def roi_average_pool(
     ValueError
         If a shape, a batch index or a value is not as described.
 
+    See Also
+    --------
+    roi_average_pool_backward : Its gradient.
+    roi_pool : The maximum of whole cells.
+    roi_align : Samples in place of whole cells, without rounding.
+    roipool.compat.chainer.roi_average_pooling_2d : Chainer's numbers.
+
     Notes
     -----
     Definition: Chainer's ``roi_average_pooling_2d`` as its GPU kernel rounds: bins' edges in the
@@ -127,6 +134,10 @@ def roi_average_pool_backward(
         If an argument is of the wrong type.
     ValueError
         If a shape, a batch index or a value is not as described.
+
+    See Also
+    --------
+    roi_average_pool : The forward.
 
     Examples
     --------

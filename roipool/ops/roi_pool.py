@@ -103,6 +103,13 @@ def roi_pool(
     ValueError
         If a shape, a batch index or a value is not as described.
 
+    See Also
+    --------
+    roi_pool_backward : Its gradient.
+    roi_align : Samples in place of whole cells, without rounding.
+    roi_average_pool : The average of whole cells.
+    roipool.compat.torchvision.roi_pool : torchvision's numbers.
+
     Notes
     -----
     NaN and infinite coordinates give 0 and -1. Definition: Girshick, "Fast R-CNN" (2015), and
@@ -170,6 +177,10 @@ def roi_pool_backward(
     ValueError
         If a shape or a batch index is not as described, or argmax names a cell that the map does
         not have.
+
+    See Also
+    --------
+    roi_pool : The forward.
 
     Examples
     --------

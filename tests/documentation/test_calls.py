@@ -21,9 +21,10 @@ def test_none_is_missing() -> None:
 @pytest.mark.parametrize("name", [*OPS, *PYRAMID_OPS])
 def test_tables_name_every_operation(name: str) -> None:
     """Those with words that no program knows; cells of the last are the front ends' tests."""
-    for page in ("README.md", "docs/which-operation.md"):
+    for page in ("docs/which-operation.md", "docs/operations/index.md"):
         text = (SOURCES / page).read_text(encoding="utf-8")
         assert re.search(rf"^\|.*`{name}[`(]", text, re.MULTILINE), page
+    assert f"`{name}`" in (SOURCES / "README.md").read_text(encoding="utf-8")
     tables = (SOURCES / "docs" / "frameworks.md").read_text(encoding="utf-8").split(": begin -->")
     for table in tables[1:]:
         assert f"| `{name}`, " in table.partition(": end -->")[0], table

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from _extension import calls, sampling
 
+import roipool
 from roipool.compat import caffe, torchvision
 
 SOURCES = next(folder for folder in Path(__file__).parents if (folder / "pyproject.toml").exists())
@@ -28,27 +29,29 @@ BOXES = [
 ]
 
 
-def formula(page: str, name: str) -> Callable[..., Any]:
-    text = (SOURCES / "docs" / "systems" / f"{page}.md").read_text()
+def formula(page: str, name: str, folder: str = "systems") -> Callable[..., Any]:
+    text = (SOURCES / "docs" / folder / f"{page}.md").read_text()
     names: dict[str, Any] = {}
     for block in re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
         exec(block, names)
     return names[name]  # type: ignore[no-any-return]
 
 
-def grid(aligned: bool) -> Callable[..., Line]:
-    align = formula("torchvision", "roi_align")
+def grid(aligned: bool, page: str = "torchvision", folder: str = "systems") -> Callable[..., Line]:
+    align = formula(page, "roi_align", folder)
     return lambda low, high, size: align(low, high, 2, 1.0, 2, aligned)
 
 
-def cells(page: str, name: str) -> Callable[..., Line]:
-    function = formula(page, name)
+def cells(page: str, name: str, folder: str = "systems") -> Callable[..., Line]:
+    function = formula(page, name, folder)
     return lambda low, high, size: function(low, high, 2, 1.0, size)
 
 
-def crop(low: float, high: float, size: int) -> Line:
-    step = formula("tensorflow", "crop_and_resize")
-    return [[at] for at in step(low / (size - 1), high / (size - 1), 2, size)]
+def crop(page: str, folder: str) -> Callable[..., Line]:
+    step = formula(page, "crop_and_resize", folder)
+    return lambda low, high, size: [
+        [at] for at in step(low / (size - 1), high / (size - 1), 2, size)
+    ]
 
 
 def centres(low: float, high: float, size: int) -> Line:
@@ -74,8 +77,13 @@ LINES: dict[str, tuple[Callable[..., Line], float]] = {
     "onnx.RoiAlign[opset 10]": (grid(False), 1),
     "onnx.RoiAlign[opset 16]": (grid(True), 1),
     "onnx.MaxRoiPool": (cells("caffe", "roi_pooling"), 0),
-    "tensorflow.crop_and_resize": (crop, 0),
+    "tensorflow.crop_and_resize": (crop("tensorflow", "systems"), 0),
     "roialign_pytorch.RoIAlign": (centres, 0),
+    "roipool.roi_align": (grid(True, "roi_align", "operations"), 1),
+    "roipool.roi_align[max]": (grid(True, "roi_align", "operations"), 1),
+    "roipool.roi_pool": (cells("roi_pool", "roi_pool", "operations"), 0),
+    "roipool.roi_average_pool": (cells("roi_average_pool", "roi_average_pool", "operations"), 0),
+    "roipool.crop_and_resize": (crop("crop_and_resize", "operations"), 0),
 }
 
 
@@ -103,10 +111,40 @@ def test_positions(name: str) -> None:
 
 def test_every_system_has_a_formula() -> None:
     elsewhere = {"onnx.RoiAlign[max]"}  # of its samples' corners
-    assert {name for name in calls.CALLS if not name.startswith("roipool.")} == {
-        *LINES,
-        *elsewhere,
-    }
+    elsewhere |= {"roipool.precise_roi_pool", "roipool.roi_align_rotated"}  # tests of their own
+    assert set(calls.CALLS) == {*LINES, *elsewhere}
+
+
+def test_precise_roi_pool_has_these_weights() -> None:
+    weights = formula("precise_roi_pool", "precise_roi_pool", "operations")
+    plane = np.random.default_rng(0).standard_normal(SIZES)
+    for x1, y1, x2, y2 in BOXES:
+        if x2 > x1 and y2 > y1:
+            down, across = (
+                np.array(weights(low, high, 2, 1.0, size))
+                for low, high, size in ((y1, y2, SIZES[0]), (x1, x2, SIZES[1]))
+            )
+            found = roipool.precise_roi_pool(plane[None, None], [[0, x1, y1, x2, y2]], 2)
+            np.testing.assert_allclose(found[0, 0], down @ plane @ across.T, atol=1e-12)
+
+
+def test_rotated_samples_lie_there() -> None:
+    turn = formula("roi_align_rotated", "rotated", "operations")
+    rows, columns = np.mgrid[: SIZES[0], : SIZES[1]].astype(float)
+    for angle in (0.0, 0.4, 2.0, -1.1):
+        box = [[0, 5.5, 4.5, 3.0, 2.0, angle]]  # one sample for each of 2 x 3 bins of one cell
+        for plane, axis in ((rows, 0), (columns, 1)):
+            found = roipool.roi_align_rotated(plane[None, None], box, (2, 3), 1.0, 1)[0, 0]
+            grid_points = [(y, x) for y in (-0.5, 0.5) for x in (-1.0, 0.0, 1.0)]
+            expected = [turn(y, x, 4.0, 5.0, angle)[axis] for y, x in grid_points]
+            np.testing.assert_allclose(found.ravel(), expected, atol=1e-9)
+
+
+def test_levels_are_those_of_the_formula() -> None:
+    level = formula("multilevel_roi_align", "level", "operations")
+    boxes = np.sort(np.random.default_rng(0).uniform(0, 900, (500, 2, 2)), axis=1).reshape(-1, 4)
+    found = roipool.assign_levels(boxes, 2, 5)
+    assert [level(*box, 2, 5) for box in boxes] == found.tolist()
 
 
 @pytest.mark.parametrize("ratio", [0, 1, 3])
