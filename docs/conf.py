@@ -13,7 +13,7 @@ project = "roipool"
 author = copyright = "The roipool developers"
 version = release = roipool.__version__
 
-extensions = ["myst_parser", "numpydoc", "sphinx.ext.autodoc", "_extension"]
+extensions = ["myst_parser", "numpydoc", "sphinx.ext.autodoc", "sphinx_copybutton", "_extension"]
 exclude_patterns = ["_build", "_extension"]
 nitpicky = True  # a reference that leads nowhere is a warning, and warnings are errors
 default_role = "literal"
@@ -32,6 +32,9 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # the docstrings have shapes and dtypes, which annotations lack
 numpydoc_show_class_members = False
 python_maximum_signature_line_length = 88
+
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
 
 linkcheck_anchors = False  # pages that are made by scripts have none for a checker
 linkcheck_timeout = 20
