@@ -72,7 +72,7 @@ def available(request: pytest.FixtureRequest) -> Iterator[Backend]:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the options that leave out less (see CONTRIBUTING.md)."""
+    """Add the options that leave out less (see docs/internals/tests.md)."""
     parser.addoption(
         "--thorough", action="store_true",
         help="run what CI runs besides: tests of the project's tools, and what takes long",
