@@ -70,6 +70,12 @@ cdef extern from "kernels/cpu/threads.h" namespace "roipool" nogil:
     int limited_threads(int) noexcept
 
 
+cdef extern from "kernels/cpu/float_environment.h" namespace "roipool" nogil:
+    ctypedef unsigned long long FloatEnvironment
+    FloatEnvironment enter_standard_floats() noexcept
+    void leave_standard_floats(FloatEnvironment) noexcept
+
+
 cdef extern from "kernels/cpu/call.h" namespace "roipool" nogil:
     cdef enum Storage:
         float16_storage, bfloat16_storage, float32_storage, float64_storage
@@ -462,6 +468,7 @@ def boxes_and_images(rows, images):
 
 cdef Status execute(Call* call) noexcept nogil:
     """Plan and run a call, one chunk of its boxes at a time; its memory is freed in every case."""
+    cdef FloatEnvironment environment = enter_standard_floats()
     cdef Status status = count(call)
     while status == status_done:
         begin_chunk(call)
@@ -471,6 +478,7 @@ cdef Status execute(Call* call) noexcept nogil:
         if is_last_chunk(call[0]):
             break
     free_memory_of(call)
+    leave_standard_floats(environment)
     return status_interrupted if is_interrupted(call.watch) else status
 
 
@@ -482,15 +490,18 @@ cdef void do_parts(Call* call, Part part, wide_int begin, wide_int end, int thre
                    int at_once) noexcept nogil:
     """Do the parts of a step over threads, each some at once; none are begun once interrupted."""
     cdef wide_int number
+    cdef FloatEnvironment environment
     if threads == 1:  # a parallel region of one thread would take longer than a small call's parts
         for number in range(begin, end):
             if not is_interrupted(call.watch):
                 part(call, number, 0)
         return
     with parallel(num_threads=threads):
+        environment = enter_standard_floats()  # each thread has its own
         for number in prange(begin, end, schedule="dynamic", chunksize=at_once):
             if not is_interrupted(call.watch):
                 part(call, number, threadid())
+        leave_standard_floats(environment)
 
 
 cdef int threads_worth(const Call* call, wide_int units) noexcept nogil:
@@ -768,7 +779,11 @@ def average_backward_boxes(grad_output, features, regions, pooling):
             level.job.grad_boxes = <double*>address(sums)
             levels.push_back(level)
     run_levels(op_average_backward_boxes, levels)
-    return sums.astype(regions.boxes.dtype)
+    cdef FloatEnvironment environment = enter_standard_floats()
+    try:
+        return sums.astype(regions.boxes.dtype)
+    finally:
+        leave_standard_floats(environment)
 
 
 def maximum(features, regions, pooling, out, *, return_argmax):

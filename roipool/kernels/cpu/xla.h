@@ -2,6 +2,7 @@
 // without the GIL, on XLA's own threads. It is in a build that finds jaxlib, whose header it needs.
 #pragma once
 #include "call.h"
+#include "float_environment.h"
 
 #ifdef ROIPOOL_XLA
 #include <xla/ffi/api/c_api.h>
@@ -252,6 +253,7 @@ inline XLA_FFI_Error* execute_box_gradient(XLA_FFI_CallFrame* frame, Call* call)
   memset(sum, 0, static_cast<size_t>(count) * sizeof(double));
   for (int i = 0; i < call->level_count; ++i) call->levels[i].job.grad_boxes = sum;
   XLA_FFI_Error* error = execute(frame, call);
+  const FloatEnvironment environment = enter_standard_floats();
   const bool is_double = slopes.dtype == XLA_FFI_DataType_F64;
   for (wide_int i = 0; !error && i < count; ++i) {
     if (is_double)
@@ -259,6 +261,7 @@ inline XLA_FFI_Error* execute_box_gradient(XLA_FFI_CallFrame* frame, Call* call)
     else
       static_cast<float*>(slopes.data)[i] = static_cast<float>(sum[i]);
   }
+  leave_standard_floats(environment);
   return error;
 }
 
