@@ -18,7 +18,6 @@ import tempfile
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -89,7 +88,6 @@ class BuildWithEngines(build_ext):
             self.add_openmp(ext)
         else:
             ext.define_macros.append(("ROIPOOL_ONE_THREAD", None))
-        self.add_xla(ext)
         ext.extra_compile_args += self.spelled(GEOMETRY_FLAGS)
         engines = self.usable_engines()
         if len(engines) > 1:
@@ -200,16 +198,6 @@ class BuildWithEngines(build_ext):
             "warning.",
             stacklevel=2,
         )
-
-    def add_xla(self, ext: Extension) -> None:
-        """Add JAX's way to the kernels if its header is here and compiles; else it has another."""
-        jaxlib = find_spec("jaxlib")
-        if jaxlib is None or jaxlib.origin is None:
-            return
-        include = f"-I{Path(jaxlib.origin).parent / 'include'}"
-        if self.compiles("#include <xla/ffi/api/c_api.h>\nint main() { return 0; }", [include]):
-            ext.extra_compile_args.append(include)
-            ext.define_macros.append(("ROIPOOL_XLA", None))
 
     def openmp_runs(self, compile_flags: list[str], link_flags: list[str]) -> bool:
         """Compile, link and run a small OpenMP program."""

@@ -600,9 +600,8 @@ cdef Status execute_for_xla(Call* call, int running) noexcept nogil:
 
 
 def xla_handler():
-    """Return the handler of calls in XLA's programs, or None in a build without XLA's header."""
-    cdef void* handler = _xla_handler(&execute_for_xla)
-    return None if handler == NULL else PyCapsule_New(handler, "xla._CUSTOM_CALL_TARGET", NULL)
+    """Return the handler of calls in XLA's programs."""
+    return PyCapsule_New(_xla_handler(&execute_for_xla), "xla._CUSTOM_CALL_TARGET", NULL)
 
 
 # What a program says of a call: the numbers of `Operation`.

@@ -21,25 +21,32 @@ from roipool.ops import multilevel_roi_align as multilevel
 
 Array = Any
 
+# JAX had it there until 0.8.
+enable_x64 = jax.enable_x64 if hasattr(jax, "enable_x64") else jax.experimental.enable_x64
+
 
 # ---- Arrays
 
 
+# With 64-bit types off, JAX cuts NumPy's numbers to 32 bits. So values of NumPy arrays and lists
+# are checked before they become JAX arrays.
+
+
 def array(name: str, value: Any) -> Array:
-    """Return an argument as a JAX array; NumPy arrays are constants of the program."""
+    """Return an argument as a JAX array, or as the NumPy array that it is."""
     if isinstance(value, jax.Array):
+        if jax.dtypes.issubdtype(value.dtype, jax.dtypes.extended):
+            raise TypeError(f"{name} must hold real numbers, got dtype {value.dtype}")
         return value
     if isinstance(value, (np.ndarray, np.generic)):
-        if value.dtype.kind not in "fiu" and dtype_name(value.dtype) != "bfloat16":
-            raise TypeError(f"{name} must hold real numbers, got dtype {value.dtype}")
-        return jnp.asarray(value)
+        return check.number_array(name, np.asanyarray(value))
     kind = f"{type(value).__module__}.{type(value).__qualname__}"
     raise TypeError(f"{name} must be a JAX array, as other arguments are, or NumPy's; got {kind}")
 
 
 def float_maps(name: str, value: Any) -> Array:
     """Return maps or pooled values, checked."""
-    maps = array(name, value)
+    maps = jnp.asarray(array(name, value))
     if dtype_name(maps.dtype) not in FLOATS:
         raise TypeError(f"{name} must have dtype {', '.join(FLOATS)}, got {maps.dtype}")
     if maps.ndim != 4:
@@ -48,9 +55,9 @@ def float_maps(name: str, value: Any) -> Array:
 
 
 def number_table(name: str, value: Any) -> Array:
-    """Return real numbers as an array, also of nested sequences."""
+    """Return real numbers as a JAX array, or NumPy's where they are NumPy's or nested sequences."""
     if isinstance(value, (list, tuple)):
-        value = check.number_array(name, value)
+        return check.number_array(name, value)
     table = array(name, value)
     if not jnp.issubdtype(table.dtype, jnp.floating) and table.dtype.kind not in "iu":
         raise TypeError(f"{name} must hold real numbers, got dtype {table.dtype}")
@@ -59,11 +66,28 @@ def number_table(name: str, value: Any) -> Array:
 
 def host_values(value: Array) -> np.ndarray[Any, Any] | None:
     """Return the values of an array where they are known, and on the host; else None."""
+    if isinstance(value, np.ndarray):
+        return value
     if isinstance(value, jax.core.Tracer):
         return None
     if any(device.platform != "cpu" for device in value.devices()):
         return None
     return np.asarray(value)
+
+
+def coordinates(table: Array, dtype: Any) -> Array:
+    """Return box coordinates as a JAX array; NumPy's are rounded once, as those of NumPy calls."""
+    if isinstance(table, np.ndarray):
+        return jnp.asarray(check.cast(table, np.dtype(real_dtype(dtype))))
+    return table
+
+
+def integers(values: Array, least: int, most: int) -> Array:
+    """Return checked integers as a JAX array; NumPy's beyond these bounds become the bounds."""
+    if isinstance(values, np.ndarray):
+        low, high = np.iinfo(values.dtype).min, np.iinfo(values.dtype).max
+        return jnp.asarray(values.clip(max(least, low), min(most, high)).astype(np.int32))
+    return values
 
 
 # ---- Operations
@@ -86,7 +110,7 @@ class Operation:
         is_maximum = self._requests.has_argmax(given)
         request = self._requests.request(given, features.shape, size)
         wants_argmax = check.flag("return_argmax", given.get("return_argmax", False))
-        boxes, indices = self._boxes(given, features.shape[0])
+        boxes, indices = self._boxes(given, features.shape[0], features.dtype)
         if not is_maximum:
             if wants_argmax:
                 raise ValueError("return_argmax must be False with mode='avg': an average has none")
@@ -103,7 +127,7 @@ class Operation:
         gradient = float_maps("grad_output", given["grad_output"])
         shape = check.map_shape("input_shape", given["input_shape"], order)
         is_maximum = self._requests.has_argmax(given)
-        boxes, indices = self._boxes(given, shape[0])
+        boxes, indices = self._boxes(given, shape[0], gradient.dtype)
         size = self._check_gradient(gradient, boxes, shape, order)
         request = self._requests.request(given, shape, size)
         argmax = given.get("argmax")
@@ -127,7 +151,7 @@ class Operation:
         gradient = float_maps("grad_output", given["grad_output"])
         features = float_maps("features", given["features"])
         check.same_dtype("grad_output", gradient, "features", features)
-        boxes, indices = self._boxes(given, features.shape[0])
+        boxes, indices = self._boxes(given, features.shape[0], features.dtype)
         size = self._check_gradient(gradient, boxes, features.shape, order)
         request = self._requests.request(given, features.shape, size)
         slopes = box_gradient(gradient, features, boxes, indices, request=request)
@@ -161,10 +185,13 @@ class Operation:
         values = host_values(chosen)
         if values is not None:
             check.argmax(NUMPY, values, gradient.shape, limit)
-        return chosen
+        return integers(chosen, -1, check.MAX_AXIS)
 
-    def _boxes(self, given: Arguments, images: int) -> tuple[Array, Array | None]:
-        """Return boxes, with their batch indices unless those are in a column of theirs."""
+    def _boxes(self, given: Arguments, images: int, dtype: Any) -> tuple[Array, Array | None]:
+        """Return boxes, with their batch indices unless those are in a column of theirs.
+
+        `dtype` is that of the maps.
+        """
         op, boxes, indices = self.op, given[self.op.boxes], given[self.op.indices]
         is_sequence = isinstance(boxes, (list, tuple)) and not op.form.is_normalised
         if is_sequence and any(getattr(part, "ndim", 0) == 2 for part in boxes):
@@ -172,20 +199,22 @@ class Operation:
                 raise ValueError(
                     f"{op.indices} must not be given with {op.boxes} as one array per image"
                 )
-            return self._joined(boxes, images)
+            return self._joined(boxes, images, dtype)
         table = number_table(op.boxes, boxes)
         widths = (op.columns,) if op.form.is_normalised else (op.columns, op.columns + 1)
         if table.ndim != 2 or table.shape[1] not in widths:
             forms = " or ".join(f"(K, {width})" for width in reversed(widths))
             raise ValueError(f"{op.boxes} must have shape {forms}; got {table.shape}")
         if table.shape[1] == op.columns:
-            return table, self._indices(table, indices, images)
+            return coordinates(table, dtype), self._indices(table, indices, images)
         if indices is not None:
             raise ValueError(
                 f"{op.boxes} of shape {table.shape} hold batch indices already; give {op.indices} "
                 f"only with {op.boxes} of shape (K, {op.columns})"
             )
-        self._check_images(op.boxes, table[:, 0], images, ", 0")
+        numbers = self._checked_images(op.boxes, table[:, 0], images, ", 0")
+        if isinstance(table, np.ndarray):
+            return coordinates(table[:, 1:], dtype), numbers
         return table, None
 
     def _indices(self, table: Array, indices: Any, images: int) -> Array:
@@ -200,16 +229,17 @@ class Operation:
             raise ValueError(
                 f"{op.indices} must have shape ({table.shape[0]},), got {numbers.shape}"
             )
-        self._check_images(op.indices, numbers, images)
-        return numbers
+        return self._checked_images(op.indices, numbers, images)
 
-    def _check_images(self, name: str, numbers: Array, images: int, column: str = "") -> None:
-        """Check batch indices whose values are known; of others, wrong ones pool nothing."""
+    def _checked_images(self, name: str, numbers: Array, images: int, column: str = "") -> Array:
+        """Return batch indices; values that are known are checked, others may pool nothing."""
         values = host_values(numbers)
-        if values is not None:
-            check.batch_indices(name, values, len(values), images, column)
+        if values is None:
+            return numbers
+        checked = check.batch_indices(name, values, len(values), images, column)
+        return jnp.asarray(checked.astype(np.int32)) if values is numbers else numbers
 
-    def _joined(self, parts: Sequence[Any], images: int) -> tuple[Array, Array]:
+    def _joined(self, parts: Sequence[Any], images: int, dtype: Any) -> tuple[Array, Array]:
         """Return the boxes of several images, one table each, as one table."""
         op = self.op
         if len(parts) != images:
@@ -224,7 +254,9 @@ class Operation:
                     f"{op.boxes}[{n}] must have shape (L, {op.columns}); got {table.shape}"
                 )
         counts = [len(table) for table in tables]
-        return jnp.concatenate(tables), jnp.repeat(
+        real = real_dtype(dtype)
+        joined = jnp.concatenate([coordinates(table, dtype).astype(real) for table in tables])
+        return joined, jnp.repeat(
             jnp.arange(images, dtype=jnp.int32), np.array(counts), total_repeat_length=sum(counts)
         )
 
@@ -286,7 +318,8 @@ class PyramidOperation(Operation):
         self, given: Arguments, maps: Array, images: int | None = None
     ) -> tuple[Array, Array | None, Array]:
         """Return boxes, indices, and the index of each box's map."""
-        boxes, indices = self._boxes(given, maps.shape[0] if images is None else images)
+        images = maps.shape[0] if images is None else images
+        boxes, indices = self._boxes(given, images, maps.dtype)
         scales = given["spatial_scales"]
         if given["levels"] is None:
             corners = boxes[:, boxes.shape[1] - 4 :].astype(real_dtype(maps.dtype))
@@ -299,7 +332,7 @@ class PyramidOperation(Operation):
         values = host_values(levels)
         if values is not None:
             check.levels("levels", values, len(values), len(scales))
-        return boxes, indices, levels
+        return boxes, indices, integers(levels, 0, len(scales))
 
 
 def assign_levels(given: Arguments) -> Array:
@@ -308,6 +341,8 @@ def assign_levels(given: Arguments) -> Array:
     if rois.ndim != 2 or rois.shape[1] not in (4, 5):
         raise ValueError(f"rois must have shape (K, 5) or (K, 4); got {rois.shape}")
     options = {name: value for name, value in given.items() if name != "rois"}
+    if isinstance(rois, np.ndarray):
+        return jnp.asarray(multilevel.assign_levels(rois, **options))
     return levels_of(rois[:, rois.shape[1] - 4 :], **options)
 
 
@@ -321,7 +356,7 @@ def levels_of(corners: Array, *levels: int, **options: Any) -> Array:
 def levels_by_area(corners: Array, *, areas: tuple[float, ...]) -> Array:
     """Return the level of each box, by areas in float64 whatever JAX's own setting."""
     integer = jnp.asarray(0).dtype
-    with jax.enable_x64(True):
+    with enable_x64(True), jax.numpy_dtype_promotion("standard"):
         exact = jax.lax.stop_gradient(corners).astype(jnp.float64)
         none = jnp.zeros(corners.shape[0], jnp.int64)
         return multilevel.levels_by_area(exact, none, areas).astype(integer)

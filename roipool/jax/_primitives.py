@@ -78,8 +78,49 @@ def bind(
     name: str, request: Request, *operands: Array, shapes: Shapes | None = None
 ) -> list[Array]:
     """Compute a primitive; `shapes` are those of the maps that it returns, if it does."""
-    results: list[Array] = PRIMITIVES[name].bind(*operands, request=request, shapes=shapes)
+    same = _equally_varying(operands)
+    results: list[Array] = PRIMITIVES[name].bind(*same, request=request, shapes=shapes)
     return results
+
+
+# Within `jax.shard_map` an array varies along those axes of the mesh along which devices hold
+# different parts of it. Operands of a primitive must vary along the same axes.
+
+
+def _varying_axes(kind: Any) -> frozenset[Any]:
+    """Return the axes along which arrays of a type of JAX's vary."""
+    if hasattr(kind, "manual_axis_type"):  # since JAX 0.10
+        return frozenset(kind.manual_axis_type.varying)
+    return frozenset(kind.vma)
+
+
+def _equally_varying(operands: Sequence[Array]) -> list[Array]:
+    """Return operands that all vary along the axes of any of them."""
+    own = [_varying_axes(jax.typeof(each)) for each in operands]
+    every = frozenset().union(*own)
+    return [
+        _vary(each, tuple(every - axes)) if every - axes else each
+        for each, axes in zip(operands, own, strict=True)
+    ]
+
+
+def _vary(value: Array, axes: tuple[Any, ...]) -> Array:
+    if hasattr(jax.lax, "pcast"):
+        return jax.lax.pcast(value, axes, to="varying")
+    return jax.lax.pvary(value, axes)
+
+
+def _shaped(shape: Sequence[int], dtype: Any, operand: Any) -> ShapedArray:
+    """Return the type of a result, which varies along the axes of an operand."""
+    axes = _varying_axes(operand)
+    if not axes:
+        return ShapedArray(shape, dtype)
+    spec = jax.sharding.PartitionSpec(*(None for _ in shape))
+    sharding = jax.sharding.NamedSharding(operand.sharding.mesh, spec)
+    if hasattr(operand, "manual_axis_type"):
+        kind = type(operand.manual_axis_type)(varying=axes)
+        return ShapedArray(shape, dtype, sharding=sharding, manual_axis_type=kind)
+    return ShapedArray(shape, dtype, sharding=sharding, vma=axes)
 
 
 def _shapes(
@@ -113,6 +154,8 @@ def _values_at(request: Request, maps: Array, argmax: Array, boxes: Array, indic
     pooling = request.pooling
     if not pooling.rules.argmax_is_cell:
         raise request.refusal("second derivatives, nor forward mode, of a maximum of samples")
+    if 0 in maps.shape:  # no cell that an argmax could name
+        return jnp.zeros(argmax.shape, maps.dtype)
     image = indices[:, None, None, None]
     channel_axis = AXES[pooling.layout][0]
     channel = jax.lax.broadcasted_iota(jnp.int32, argmax.shape, channel_axis)
@@ -421,9 +464,10 @@ def _batch_of_none(kernel: Kernel, operands: Any, dims: Any, request: Request, s
 # ---- Registration
 
 # How a program reaches the kernels, and on which platform: None is any other.
-TRANSPORTS: list[tuple[Callable[..., list[Array]], str | None]] = [(_transport.call_host, None)]
-if not _transport.WHY_NO_HANDLER:
-    TRANSPORTS.append((_transport.call_handler, "cpu"))
+TRANSPORTS: list[tuple[Callable[..., list[Array]], str | None]] = [
+    (_transport.call_host, None),
+    (_transport.call_cpu, "cpu"),
+]
 
 
 def _register(kernel: Kernel) -> Primitive:
@@ -432,7 +476,7 @@ def _register(kernel: Kernel) -> Primitive:
 
     def abstract(*operands: Any, request: Request, shapes: Any) -> list[Any]:
         found = _shapes(kernel, operands, request, shapes)
-        return [ShapedArray(each.shape, each.dtype) for each in found]
+        return [_shaped(each.shape, each.dtype, operands[0]) for each in found]
 
     def jvp(primals: Any, tangents: Any, *, request: Request, shapes: Any) -> Any:
         return kernel.jvp(request, shapes, primals, tangents)
@@ -444,10 +488,17 @@ def _register(kernel: Kernel) -> Primitive:
         return _batch(kernel, operands, dims, request=request, shapes=shapes)
 
     primitive.def_abstract_eval(abstract)
-    primitive.def_impl(jax.jit(primitive.bind, static_argnames=("request", "shapes")))
+    compiled = jax.jit(primitive.bind, static_argnames=("request", "shapes"))
+
+    def compute(*operands: Any, request: Request, shapes: Any) -> list[Any]:
+        with jax.disable_jit(False):  # not even then is there another way to the kernels
+            results: list[Any] = compiled(*operands, request=request, shapes=shapes)
+            return results
+
+    primitive.def_impl(compute)
     for transport, platform in TRANSPORTS:
-        compute = functools.partial(_compute, transport, kernel)
-        lowering = mlir.lower_fun(compute, multiple_results=True)
+        lowered = functools.partial(_compute, transport, kernel)
+        lowering = mlir.lower_fun(lowered, multiple_results=True)
         mlir.register_lowering(primitive, lowering, platform=platform)
     ad.primitive_jvps[primitive] = jvp
     ad.primitive_transposes[primitive] = transpose

@@ -1,11 +1,14 @@
-"""How compiled programs reach the kernels: XLA calls a handler of this build, or the host.
+"""How compiled programs reach the kernels: XLA calls a handler of roipool, or the host.
 
-The handler needs neither Python nor the GIL. A build without XLA's header has none, nor has a
-device that is no CPU: then the program calls back the host, with NumPy arrays, which copies them.
+The handler needs neither Python nor the GIL. A jaxlib that refuses it has none, nor has a device
+that is no CPU: then the program calls back the host, with NumPy arrays, which copies them.
 """
 
 from __future__ import annotations
 
+import functools
+import threading
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -26,24 +29,59 @@ Array = Any
 TARGET = "roipool_cpu"
 
 
+_registering = threading.Lock()
+
+
+def why_no_handler() -> str:
+    """Register the handler once; return why there is none, or nothing.
+
+    It starts JAX's CPU backend, which a registration before would only be queued for: a refusal
+    would then be a failure of that backend, and JAX could not be used at all.
+    """
+    with _registering:
+        return _register()
+
+
+@functools.cache
 def _register() -> str:
-    """Register the handler; return why there is none, or nothing."""
-    handler = _cpu.xla_handler()
-    if handler is None:
-        return "roipool was built without jaxlib"
     try:
-        jax.ffi.register_ffi_target(TARGET, handler, platform="cpu")
-    except Exception as error:  # noqa: BLE001 - a jaxlib that this build is too old or new for
-        return f"jaxlib refuses it: {error}"
+        jax.local_devices(backend="cpu")
+        jax.ffi.register_ffi_target(TARGET, _cpu.xla_handler(), platform="cpu")
+    except Exception as error:  # noqa: BLE001 - a jaxlib that is too old or too new
+        warnings.warn(
+            f"roipool: compiled programs call the kernels by slower callbacks: jaxlib refuses the "
+            f"handler: {error}",
+            RuntimeWarning,
+            stacklevel=4,
+        )
+        return f"jaxlib refuses the handler: {error}"
     return ""
 
 
-WHY_NO_HANDLER = _register()
-
-
 def transport() -> str:
-    """Return in words how programs on a CPU call the kernels."""
-    return f"callbacks of the host ({WHY_NO_HANDLER})" if WHY_NO_HANDLER else "handlers of XLA"
+    """Return in words how programs on a CPU call the kernels.
+
+    Returns
+    -------
+    str
+        "handlers of XLA", or "callbacks of the host" with the reason.
+
+    Examples
+    --------
+    >>> import roipool.jax
+    >>> roipool.jax.transport()
+    'handlers of XLA'
+    """
+    reason = why_no_handler()
+    return f"callbacks of the host ({reason})" if reason else "handlers of XLA"
+
+
+def call_cpu(
+    kernel: str, operands: Sequence[Array], results: Results, request: Request
+) -> list[Array]:
+    """Return the results of a kernel in a program for a CPU."""
+    call = call_host if why_no_handler() else call_handler
+    return call(kernel, operands, results, request)
 
 
 def call_handler(

@@ -18,7 +18,7 @@ from roipool._requests import RequestsOf
 from roipool.jax import _transport
 
 WAYS = [_transport.call_host]
-if not _transport.WHY_NO_HANDLER:
+if not _transport.why_no_handler():
     WAYS.append(_transport.call_handler)
 
 FIXED = PYRAMID_CASES[0]

@@ -1,21 +1,17 @@
 // Programs that XLA compiled, JAX's on a CPU, call the kernels through this: without Python,
-// without the GIL, on XLA's own threads. It is in a build that finds jaxlib, whose header it needs.
+// without the GIL, on XLA's own threads.
 #pragma once
+#include <atomic>
+
 #include "call.h"
 #include "float_environment.h"
-
-#ifdef ROIPOOL_XLA
-#include <xla/ffi/api/c_api.h>
-
-#include <atomic>
-#endif
+#include "xla_ffi.h"
 
 namespace roipool {
 
 // Executes a described call with that share of the threads, on the engine in use.
 typedef Status (*Executor)(Call*, int running);
 
-#ifdef ROIPOOL_XLA
 namespace xla {
 
 // What a program says of a call besides arrays; `_transport.py` writes both lists.
@@ -57,79 +53,79 @@ struct Memory {
   ~Memory() { deallocate(start); }
 };
 
-inline XLA_FFI_Error* failed(XLA_FFI_CallFrame* frame, XLA_FFI_Error_Code code,
-                             const char* message) {
-  XLA_FFI_Error_Create_Args args;
-  memset(&args, 0, sizeof args);
-  args.struct_size = XLA_FFI_Error_Create_Args_STRUCT_SIZE;
-  args.message = message;
-  args.errc = code;
-  return frame->api->XLA_FFI_Error_Create(&args);
+inline Error* failed(CallFrame* frame, ErrorCode code, const char* message) {
+  ErrorRequest request;
+  memset(&request, 0, sizeof request);
+  request.prefix.bytes = sizeof request;
+  request.message = message;
+  request.code = code;
+  return frame->functions->create_error(&request);
 }
 
-// XLA asks every handler once for the version of the header that it was compiled with.
-inline bool answers_metadata(XLA_FFI_CallFrame* frame) {
-  XLA_FFI_Extension_Base* extension = frame->extension_start;
-  if (!extension || extension->type != XLA_FFI_Extension_Metadata) return false;
-  XLA_FFI_Metadata* metadata = reinterpret_cast<XLA_FFI_Metadata_Extension*>(extension)->metadata;
-  metadata->api_version.major_version = XLA_FFI_API_MAJOR;
-  metadata->api_version.minor_version = XLA_FFI_API_MINOR;
+// XLA asks every handler once for the version of the interface that it was written for: the one
+// that XLA has, as far as these structures were compared with it.
+inline bool answers_metadata(CallFrame* frame) {
+  Extension* extension = frame->prefix.extensions;
+  if (!extension || extension->kind != extension_is_metadata) return false;
+  Metadata* metadata = reinterpret_cast<MetadataExtension*>(extension)->metadata;
+  const Functions* functions = frame->functions;
+  metadata->version.major_number = interface_major;
+  metadata->version.minor_number =
+      functions ? minimum<int>(functions->version.minor_number, newest_minor) : oldest_minor;
   metadata->traits = 0;
   return true;
 }
 
 // The elements of an attribute, or null if it is not a list of `count` numbers of this type.
 template <typename T>
-const T* attribute(const XLA_FFI_CallFrame* frame, const char* name, XLA_FFI_DataType type,
-                   size_t count) {
-  for (int64_t i = 0; i < frame->attrs.size; ++i) {
-    const XLA_FFI_ByteSpan* span = frame->attrs.names[i];
-    if (span->len != strlen(name) || memcmp(span->ptr, name, span->len)) continue;
-    if (frame->attrs.types[i] != XLA_FFI_AttrType_ARRAY) return nullptr;
-    const XLA_FFI_Array* list = static_cast<const XLA_FFI_Array*>(frame->attrs.attrs[i]);
-    const bool fits = list->dtype == type && list->size == count;
+const T* attribute(const CallFrame* frame, const char* name, ElementType type, size_t count) {
+  const AttributeTable& table = frame->attributes;
+  for (int64_t i = 0; i < table.count; ++i) {
+    const Text* text = table.names[i];
+    if (text->length != strlen(name) || memcmp(text->start, name, text->length)) continue;
+    if (table.kinds[i] != attribute_is_list) return nullptr;
+    const NumberList* list = static_cast<const NumberList*>(table.values[i]);
+    const bool fits = list->element == type && list->count == count;
     return fits ? static_cast<const T*>(list->data) : nullptr;
   }
   return nullptr;
 }
 
-inline const XLA_FFI_Buffer& operand(const XLA_FFI_CallFrame* frame, int64_t number) {
-  return *static_cast<const XLA_FFI_Buffer*>(frame->args.args[number]);
+inline const Buffer& operand(const CallFrame* frame, int64_t number) {
+  return *static_cast<const Buffer*>(frame->operands.items[number]);
 }
 
-inline const XLA_FFI_Buffer& result(const XLA_FFI_CallFrame* frame, int64_t number) {
-  return *static_cast<const XLA_FFI_Buffer*>(frame->rets.rets[number]);
+inline const Buffer& result(const CallFrame* frame, int64_t number) {
+  return *static_cast<const Buffer*>(frame->results.items[number]);
 }
 
-inline bool storage_of(XLA_FFI_DataType type, Storage* storage) {
+inline bool storage_of(int32_t type, Storage* storage) {
   switch (type) {
-    case XLA_FFI_DataType_F16: *storage = float16_storage; return true;
-    case XLA_FFI_DataType_BF16: *storage = bfloat16_storage; return true;
-    case XLA_FFI_DataType_F32: *storage = float32_storage; return true;
-    case XLA_FFI_DataType_F64: *storage = float64_storage; return true;
+    case element_float16: *storage = float16_storage; return true;
+    case element_bfloat16: *storage = bfloat16_storage; return true;
+    case element_float32: *storage = float32_storage; return true;
+    case element_float64: *storage = float64_storage; return true;
     default: return false;
   }
 }
 
-inline size_t bytes_of(const XLA_FFI_Buffer& buffer) {
-  size_t bytes = buffer.dtype == XLA_FFI_DataType_F64   ? 8
-                 : buffer.dtype == XLA_FFI_DataType_F32 ? 4
-                                                        : 2;
-  for (int64_t i = 0; i < buffer.rank; ++i) bytes *= static_cast<size_t>(buffer.dims[i]);
+inline size_t bytes_of(const Buffer& buffer) {
+  size_t bytes = buffer.element == element_float64 ? 8 : buffer.element == element_float32 ? 4 : 2;
+  for (int64_t i = 0; i < buffer.rank; ++i) bytes *= static_cast<size_t>(buffer.sizes[i]);
   return bytes;
 }
 
-inline void describe_maps(const XLA_FFI_Buffer& maps, const XLA_FFI_Buffer& pooled,
-                          const int64_t* integers, const double* reals, Job* job) {
+inline void describe_maps(const Buffer& maps, const Buffer& pooled, const int64_t* integers,
+                          const double* reals, Job* job) {
   const bool last = integers[at_channels_last] != 0;
   job->channels_last = last;
-  job->boxes = pooled.dims[0];
-  job->images = maps.dims[0];
-  job->channels = maps.dims[last ? 3 : 1];
-  job->rows.size = maps.dims[last ? 1 : 2];
-  job->columns.size = maps.dims[last ? 2 : 3];
-  job->rows.bins = static_cast<int>(pooled.dims[last ? 1 : 2]);
-  job->columns.bins = static_cast<int>(pooled.dims[last ? 2 : 3]);
+  job->boxes = pooled.sizes[0];
+  job->images = maps.sizes[0];
+  job->channels = maps.sizes[last ? 3 : 1];
+  job->rows.size = maps.sizes[last ? 1 : 2];
+  job->columns.size = maps.sizes[last ? 2 : 3];
+  job->rows.bins = static_cast<int>(pooled.sizes[last ? 1 : 2]);
+  job->columns.bins = static_cast<int>(pooled.sizes[last ? 2 : 3]);
   job->min_non_temporal_bytes = integers[at_min_non_temporal_bytes];
   job->empty_value = reals[at_empty_value];
   job->lowest = reals[at_lowest];
@@ -154,7 +150,7 @@ inline void describe_definition(const Attributes& given, int map, const void* bo
 }
 
 // Of the maps, by number: they are the first operands, or follow the gradient, or are the results.
-inline void set_arrays(const XLA_FFI_CallFrame* frame, Operation operation, int map, Job* job) {
+inline void set_arrays(const CallFrame* frame, Operation operation, int map, Job* job) {
   switch (operation) {
     case op_average:
     case op_maximum:
@@ -176,7 +172,7 @@ inline bool is_forward(Operation operation) {
   return operation == op_average || operation == op_maximum;
 }
 
-inline const XLA_FFI_Buffer& map_of(const XLA_FFI_CallFrame* frame, Operation operation, int map) {
+inline const Buffer& map_of(const CallFrame* frame, Operation operation, int map) {
   if (operation == op_average_backward_boxes) return operand(frame, 1 + map);
   return is_forward(operation) ? operand(frame, map) : result(frame, map);
 }
@@ -192,11 +188,11 @@ struct Boxes {
   Memory table;
   Memory rows;
 
-  Boxes(const XLA_FFI_Buffer& boxes, bool by_level)
-      : count(boxes.dims[0]),
-        size(boxes.dims[1] * static_cast<wide_int>(boxes.dtype == XLA_FFI_DataType_F64
-                                                       ? sizeof(double)
-                                                       : sizeof(float))),
+  Boxes(const Buffer& boxes, bool by_level)
+      : count(boxes.sizes[0]),
+        size(boxes.sizes[1] * static_cast<wide_int>(boxes.element == element_float64
+                                                        ? sizeof(double)
+                                                        : sizeof(float))),
         images(count * static_cast<wide_int>(sizeof(wide_int))),
         table(by_level ? count * size : 0),
         rows(by_level ? count * static_cast<wide_int>(sizeof(wide_int)) : 0) {}
@@ -220,41 +216,41 @@ inline wide_int gather(const char* boxes, const int32_t* index, const int32_t* l
   return begin;
 }
 
-inline XLA_FFI_Error* execute(XLA_FFI_CallFrame* frame, Call* call) {
+inline Error* execute(CallFrame* frame, Call* call) {
   Running share;
   switch (executor(call, share.count)) {
     case status_done: return nullptr;
     case status_no_memory:
-      return failed(frame, XLA_FFI_Error_Code_RESOURCE_EXHAUSTED,
+      return failed(frame, resource_exhausted,
                     "roipool: no memory for a call's plan or scratch memory");
     case status_wide_argmax:
-      return failed(frame, XLA_FFI_Error_Code_INVALID_ARGUMENT,
+      return failed(frame, invalid_argument,
                     "roipool: a bin's adaptive grid has more than 2**31 - 1 samples; give a "
                     "sampling_ratio");
     case status_long_axis:
-      return failed(frame, XLA_FFI_Error_Code_INVALID_ARGUMENT,
+      return failed(frame, invalid_argument,
                     "roipool: maps must have at most 2**31 - 1 rows and columns");
     default:
-      return failed(frame, XLA_FFI_Error_Code_INVALID_ARGUMENT,
+      return failed(frame, invalid_argument,
                     "roipool: argmax holds numbers beyond its bins' samples: it is not that of "
                     "these rois, scale and sampling_ratio");
   }
 }
 
 // Sums of slopes are double; a program gets them in the type of its boxes.
-inline XLA_FFI_Error* execute_box_gradient(XLA_FFI_CallFrame* frame, Call* call) {
-  const XLA_FFI_Buffer& slopes = result(frame, 0);
-  const wide_int count = slopes.dims[0] * slopes.dims[1];
+inline Error* execute_box_gradient(CallFrame* frame, Call* call) {
+  const Buffer& slopes = result(frame, 0);
+  const wide_int count = slopes.sizes[0] * slopes.sizes[1];
   Memory sums(count * static_cast<wide_int>(sizeof(double)));
   if (!sums.start) {
-    return failed(frame, XLA_FFI_Error_Code_RESOURCE_EXHAUSTED, "roipool: no memory for slopes");
+    return failed(frame, resource_exhausted, "roipool: no memory for slopes");
   }
   double* sum = static_cast<double*>(sums.start);
   memset(sum, 0, static_cast<size_t>(count) * sizeof(double));
   for (int i = 0; i < call->level_count; ++i) call->levels[i].job.grad_boxes = sum;
-  XLA_FFI_Error* error = execute(frame, call);
+  Error* error = execute(frame, call);
   const FloatEnvironment environment = enter_standard_floats();
-  const bool is_double = slopes.dtype == XLA_FFI_DataType_F64;
+  const bool is_double = slopes.element == element_float64;
   for (wide_int i = 0; !error && i < count; ++i) {
     if (is_double)
       static_cast<double*>(slopes.data)[i] = sum[i];
@@ -267,11 +263,11 @@ inline XLA_FFI_Error* execute_box_gradient(XLA_FFI_CallFrame* frame, Call* call)
 
 // Describes the levels of a call; returns how many there are. Those without cells or boxes add
 // nothing to a gradient.
-inline int describe_levels(const XLA_FFI_CallFrame* frame, Operation operation,
-                           const Attributes& given, Boxes* sorted, Level* levels) {
+inline int describe_levels(const CallFrame* frame, Operation operation, const Attributes& given,
+                           Boxes* sorted, Level* levels) {
   const bool is_pyramid = given.integers[at_maps] != 0;
-  const int64_t last = frame->args.size - 1;
-  const XLA_FFI_Buffer& pooled = is_forward(operation) ? result(frame, 0) : operand(frame, 0);
+  const int64_t last = frame->operands.count - 1;
+  const Buffer& pooled = is_forward(operation) ? result(frame, 0) : operand(frame, 0);
   const char* boxes = static_cast<const char*>(operand(frame, last - is_pyramid - 1).data);
   const int32_t* index = static_cast<const int32_t*>(operand(frame, last - is_pyramid).data);
   wide_int begin = 0;
@@ -280,8 +276,8 @@ inline int describe_levels(const XLA_FFI_CallFrame* frame, Operation operation,
     Level* level = levels + count;
     memset(level, 0, sizeof *level);
     Job* job = &level->job;
-    storage_of(pooled.dtype, &job->storage);
-    const XLA_FFI_Buffer& maps = map_of(frame, operation, map);
+    storage_of(pooled.element, &job->storage);
+    const Buffer& maps = map_of(frame, operation, map);
     describe_maps(maps, pooled, given.integers, given.reals, job);
     set_arrays(frame, operation, map, job);
     job->box_image = sorted->image() + begin;
@@ -307,25 +303,25 @@ inline int describe_levels(const XLA_FFI_CallFrame* frame, Operation operation,
   return count;
 }
 
-inline XLA_FFI_Error* handle(XLA_FFI_CallFrame* frame) {
-  if (answers_metadata(frame) || frame->stage != XLA_FFI_ExecutionStage_EXECUTE) return nullptr;
+inline Error* handle(CallFrame* frame) {
+  if (answers_metadata(frame) || frame->stage != stage_execute) return nullptr;
   Attributes given;
-  given.integers = attribute<int64_t>(frame, "integers", XLA_FFI_DataType_S64, integer_count);
-  given.reals = attribute<double>(frame, "reals", XLA_FFI_DataType_F64, real_count);
+  given.integers = attribute<int64_t>(frame, "integers", element_int64, integer_count);
+  given.reals = attribute<double>(frame, "reals", element_float64, real_count);
   given.maps = given.integers ? static_cast<int>(maximum<int64_t>(given.integers[at_maps], 1)) : 1;
   given.scales =
-      attribute<double>(frame, "scales", XLA_FFI_DataType_F64, static_cast<size_t>(given.maps));
+      attribute<double>(frame, "scales", element_float64, static_cast<size_t>(given.maps));
   Storage storage;
   if (!given.integers || !given.reals || !given.scales ||
-      !storage_of(operand(frame, 0).dtype, &storage)) {
-    return failed(frame, XLA_FFI_Error_Code_INVALID_ARGUMENT, "roipool: not a call of roipool.jax");
+      !storage_of(operand(frame, 0).element, &storage)) {
+    return failed(frame, invalid_argument, "roipool: not a call of roipool.jax");
   }
   const Operation operation = static_cast<Operation>(given.integers[at_operation]);
   const bool is_pyramid = given.integers[at_maps] != 0;
-  Boxes sorted(operand(frame, frame->args.size - 2 - is_pyramid), is_pyramid);
+  Boxes sorted(operand(frame, frame->operands.count - 2 - is_pyramid), is_pyramid);
   Memory described(given.maps * static_cast<wide_int>(sizeof(Level)));
   if (!sorted.images.start || !sorted.table.start || !sorted.rows.start || !described.start) {
-    return failed(frame, XLA_FFI_Error_Code_RESOURCE_EXHAUSTED, "roipool: no memory for indices");
+    return failed(frame, resource_exhausted, "roipool: no memory for indices");
   }
   Level* levels = static_cast<Level*>(described.start);
   const int count = describe_levels(frame, operation, given, &sorted, levels);
@@ -337,13 +333,10 @@ inline XLA_FFI_Error* handle(XLA_FFI_CallFrame* frame) {
 
 }  // namespace xla
 
-// The handler as XLA wants it, or null in a build without XLA's header.
+// The handler as XLA wants it.
 inline void* xla_handler(Executor executor) {
   xla::executor = executor;
   return reinterpret_cast<void*>(&xla::handle);
 }
-#else
-inline void* xla_handler(Executor) { return nullptr; }
-#endif
 
 }  // namespace roipool

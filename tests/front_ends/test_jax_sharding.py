@@ -1,0 +1,96 @@
+"""Derivatives and batches within `jax.shard_map`, on two devices that XLA makes of one processor.
+
+A program of its own, because the number of devices is fixed when JAX starts.
+"""
+
+from __future__ import annotations
+
+import pytest
+from _support.run_python import run_python
+
+PROGRAM = """
+import functools
+import jax, jax.numpy as jnp, numpy as np
+from jax.sharding import Mesh, PartitionSpec as P
+import roipool
+
+shard_map = getattr(jax, "shard_map", None)
+if shard_map is None:  # before JAX 0.7
+    from jax.experimental.shard_map import shard_map
+
+mesh = Mesh(np.array(jax.devices()), ("d",))
+assert len(jax.devices()) == 2
+rng = np.random.default_rng(0)
+x = jnp.asarray(rng.standard_normal((4, 3, 8, 9)), jnp.float32)
+one = jnp.asarray(rng.uniform(0, 8, (6, 2, 2)), jnp.float32)
+boxes = jnp.concatenate([one.min(1), one.max(1) + 1], 1)
+local = jnp.arange(6) % 2  # the images of a device's maps
+
+def pool(x, boxes, indices):
+    return {function}(x, boxes, 2, {options}, batch_indices=indices)
+
+def over(maps, table):
+    return functools.partial(
+        shard_map, mesh=mesh, in_specs=(maps, table, table), out_specs=P("d"),
+    )
+"""
+
+# Maps of each device's own and boxes that all share; the reverse; both their own.
+WAYS = {
+    "maps": ("P('d')", "P()", "jnp.concatenate([pool(x[:2], boxes, n), pool(x[2:], boxes, n)])"),
+    "boxes": ("P()", "P('d')", "pool(x, boxes, n)"),
+    "both": (
+        "P('d')",
+        "P('d')",
+        "jnp.concatenate([pool(x[:2], boxes[:3], n[:3]), pool(x[2:], boxes[3:], n[3:])])",
+    ),
+}
+CHECKS = """
+n = local
+sharded = over({maps}, {table})(pool)
+def expected(x, boxes):
+    return {expected}
+def found(x, boxes):
+    return sharded(x, boxes, n)
+
+def close(one, other):
+    np.testing.assert_allclose(np.asarray(one), np.asarray(other), rtol=2e-5, atol=1e-5)
+
+for compiled in (lambda f: f, jax.jit):
+    assert (np.asarray(compiled(found)(x, boxes)) == np.asarray(expected(x, boxes))).all()
+    weights = jnp.asarray(rng.standard_normal(expected(x, boxes).shape), jnp.float32)
+    for argument in {by}:
+        loss = lambda f: lambda *given: (f(*given) * weights).sum()
+        close(compiled(jax.grad(loss(found), argument))(x, boxes),
+              jax.grad(loss(expected), argument)(x, boxes))
+    change = jnp.asarray(rng.standard_normal(x.shape), jnp.float32)
+    if {forward_mode}:
+        close(compiled(lambda x, c: jax.jvp(lambda x: found(x, boxes), (x,), (c,))[1])(x, change),
+              jax.jvp(lambda x: expected(x, boxes), (x,), (change,))[1])
+batch = jnp.stack([x, 2 * x])
+close(jax.vmap(lambda x: found(x, boxes))(batch), jax.vmap(lambda x: expected(x, boxes))(batch))
+print("ok")
+"""
+OPERATIONS = {
+    "roi_align": ("roipool.roi_align", "1.0, 2", "(0, 1)", True),
+    "roi_align, max": ("roipool.roi_align", "1.0, 2, mode='max'", "()", False),
+    "roi_pool": ("roipool.roi_pool", "1.0", "(0,)", True),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_within_shard_map(operation: str, way: str) -> None:
+    function, options, by, forward_mode = OPERATIONS[operation]
+    maps, table, expected = WAYS[way]
+    program = PROGRAM.replace("{function}", function).replace("{options}", options)
+    checks = CHECKS.format(
+        maps=maps, table=table, expected=expected, by=by, forward_mode=forward_mode
+    )
+    answer = run_python(
+        program + checks,
+        XLA_FLAGS="--xla_force_host_platform_device_count=2",
+        JAX_PLATFORMS="cpu",
+    )
+    assert answer.returncode == 0, answer.stderr
+    assert answer.stdout == "ok\n"
