@@ -21,9 +21,6 @@ from roipool.ops import multilevel_roi_align as multilevel
 
 Array = Any
 
-# JAX had it there until 0.8.
-enable_x64 = jax.enable_x64 if hasattr(jax, "enable_x64") else jax.experimental.enable_x64
-
 
 # ---- Arrays
 
@@ -356,7 +353,7 @@ def levels_of(corners: Array, *levels: int, **options: Any) -> Array:
 def levels_by_area(corners: Array, *, areas: tuple[float, ...]) -> Array:
     """Return the level of each box, by areas in float64 whatever JAX's own setting."""
     integer = jnp.asarray(0).dtype
-    with enable_x64(True), jax.numpy_dtype_promotion("standard"):
+    with jax.enable_x64(True), jax.numpy_dtype_promotion("standard"):
         exact = jax.lax.stop_gradient(corners).astype(jnp.float64)
         none = jnp.zeros(corners.shape[0], jnp.int64)
         return multilevel.levels_by_area(exact, none, areas).astype(integer)

@@ -14,7 +14,6 @@ from _support.compare import assert_same_bits
 
 import roipool
 import roipool.jax
-from roipool.jax._operations import enable_x64
 
 ALL_CASES: list[Case] = [*CASES, *PYRAMID_CASES]
 X = np.asarray(maps(), np.float32)
@@ -79,7 +78,7 @@ def test_numbers_are_checked_before_they_are_cut(name: str, x64: bool) -> None:
     with pytest.raises(ValueError) as expected:  # noqa: PT011 - whatever NumPy's call says
         TOO_WIDE[name](np.asarray)
     argument = str(expected.value).split()[0].partition("[")[0]
-    with enable_x64(x64), pytest.raises((ValueError, jax.errors.JaxRuntimeError)) as found:
+    with jax.enable_x64(x64), pytest.raises((ValueError, jax.errors.JaxRuntimeError)) as found:
         jax.block_until_ready(TOO_WIDE[name](jnp.asarray))
     assert argument in str(found.value)
 

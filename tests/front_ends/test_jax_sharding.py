@@ -14,10 +14,6 @@ import jax, jax.numpy as jnp, numpy as np
 from jax.sharding import Mesh, PartitionSpec as P
 import roipool
 
-shard_map = getattr(jax, "shard_map", None)
-if shard_map is None:  # before JAX 0.7
-    from jax.experimental.shard_map import shard_map
-
 mesh = Mesh(np.array(jax.devices()), ("d",))
 assert len(jax.devices()) == 2
 rng = np.random.default_rng(0)
@@ -31,7 +27,7 @@ def pool(x, boxes, indices):
 
 def over(maps, table):
     return functools.partial(
-        shard_map, mesh=mesh, in_specs=(maps, table, table), out_specs=P("d"),
+        jax.shard_map, mesh=mesh, in_specs=(maps, table, table), out_specs=P("d"),
     )
 """
 

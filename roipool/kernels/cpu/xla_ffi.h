@@ -1,7 +1,7 @@
 // What a handler sees of XLA's foreign function interface, in our own words: the structures that
 // XLA passes to a handler on a CPU, as its documentation of the C interface lays them out, and no
 // more of them than `xla.h` reads. So every build has the handler, also where jaxlib has no wheel.
-// Layouts are the same from JAX 0.6 (interface 0.1) to 0.10 (0.3); tests/front_ends/test_jax_ffi.py
+// Layouts are the same from JAX 0.6 (interface 0.1) to 0.10 (0.3): tests/front_ends/test_jax_ffi.py
 // compares them with the header of the jaxlib that is installed.
 #pragma once
 #include <stddef.h>
