@@ -7,8 +7,6 @@ import inspect
 import textwrap
 from pathlib import Path
 
-from numpydoc.docscrape_sphinx import SphinxDocString
-
 ROOT = Path(__file__).resolve().parents[2]
 
 Documented = ast.FunctionDef | ast.ClassDef
@@ -59,4 +57,6 @@ def _signature(node: Documented) -> str:
 
 def _rest(docstring: str) -> str:
     """Return a docstring of numpydoc as reStructuredText."""
+    from numpydoc.docscrape_sphinx import SphinxDocString  # tests of other modules have none
+
     return str(SphinxDocString(inspect.cleandoc(docstring)))
