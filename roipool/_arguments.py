@@ -503,7 +503,7 @@ def _pair(name: str, value: Any) -> tuple[int, int]:
 def real_number(name: str, value: Any) -> float:
     """Return a finite float."""
     number = value if type(value) is float else any_float(name, value)
-    if not math.isfinite(number):
+    if not abs(number) < math.inf:  # torch's compiler cannot trace `math.isfinite`
         raise ValueError(f"{name} must be finite, got {number}")
     return number
 

@@ -70,6 +70,10 @@ cdef extern from "kernels/cpu/threads.h" namespace "roipool" nogil:
     int limited_threads(int) noexcept
 
 
+cdef extern from "kernels/config.h" namespace "roipool" nogil:
+    unsigned int bfloat16_of_float_bits(unsigned int) noexcept
+
+
 cdef extern from "kernels/cpu/float_environment.h" namespace "roipool" nogil:
     ctypedef unsigned long long FloatEnvironment
     FloatEnvironment enter_standard_floats() noexcept
@@ -665,8 +669,19 @@ cdef describe_only_map(Level* level, dtype, map_shape, regions, pooling):
 
 cdef fill(out, value):
     """Write one number everywhere; beyond the type of `out` it is infinite, without a warning."""
+    if out.dtype == np.int16:  # bfloat16's bits
+        out[...] = np.array(bfloat16_bits(value), np.uint16).view(np.int16)
+        return
     with np.errstate(over="ignore"):
         out[...] = value
+
+
+cdef unsigned int bfloat16_bits(double value) noexcept:
+    """Return the bits of a number rounded to bfloat16."""
+    cdef float rounded = <float>value
+    cdef unsigned int bits
+    memcpy(&bits, &rounded, sizeof(bits))
+    return bfloat16_of_float_bits(bits)
 
 
 def average(features, regions, pooling, out):

@@ -25,6 +25,7 @@ from roipool._arrays import LIBRARY_OF
 # Where the types of a library's arrays are defined, and the package here that serves them.
 _PACKAGES = {
     ("torch", "Tensor"): "roipool.torch",
+    ("torch", "Proxy"): "roipool.torch._fx",
     ("dask", "Array"): "roipool.dask",
     ("jax", "Tracer"): "roipool.jax",
     ("jaxlib", "ArrayImpl"): "roipool.jax",

@@ -99,7 +99,8 @@ class _Libraries(dict[type, "Library | None"]):
         return self.setdefault(array_type, None)
 
 
-LIBRARY_OF = _Libraries({np.ndarray: NUMPY})
+# Sequences of maps are no array's; a compiler of programs, such as torch's, calls no `__missing__`.
+LIBRARY_OF = _Libraries({np.ndarray: NUMPY, list: None, tuple: None})
 
 
 def is_array(value: Any) -> bool:

@@ -14,6 +14,7 @@ from torch.autograd import forward_ad
 from roipool._cpu import PreparedAverage
 from roipool._definitions import TRAITS, Op
 from roipool._pooling import Pooling
+from roipool.torch._memory import holds_memory
 
 # What maps may be, their names for the engine, and the type of a table of boxes.
 TYPES = {
@@ -85,4 +86,5 @@ def _is_memory(tensor: Tensor, dimensions: int) -> bool:
         and torch._C._has_storage(tensor)
         and tensor.is_contiguous()
         and not tensor.is_neg()
+        and holds_memory(tensor)
     )

@@ -93,9 +93,22 @@ def to_boxes(
     if images:
         # A wrong index must not become an image of another call.
         is_image = (numbers >= 0) & (numbers < images) & (numbers == numbers.floor())
+        refuse_wrong(numbers, is_image, images)
         first = torch.arange(batch, device=numbers.device)[:, None] * images
         numbers = torch.where(is_image, numbers.nan_to_num().long() + first, -1)
     return rows, numbers.flatten(0, 1)
+
+
+def refuse_wrong(numbers: Tensor, is_image: Tensor, images: int) -> None:
+    """Raise for a batch index that names no image, where values are known: it is replaced next."""
+    is_known = numbers.is_cpu and type(numbers) is Tensor and torch._C._has_storage(numbers)
+    if is_known and not bool(is_image.all()):
+        call, row = (~is_image).nonzero()[0].tolist()
+        raise ValueError(
+            f"of call {call} of the batch, the batch index of box {row} is "
+            f"{numbers[call, row].item()}, but batch indices must be whole numbers from 0 up to, "
+            f"not including, {images}, the number of images"
+        )
 
 
 # ---- Rules. Each gets a batch's size, which arguments have one, and the arguments

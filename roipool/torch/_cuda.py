@@ -7,6 +7,7 @@ half a second for each.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -20,18 +21,11 @@ class Cuda:
 
     Parameters
     ----------
-    device : str
-        torch's name of the kind of device.
     current_stream : callable
         Returns torch's current stream on a device.
     """
 
-    def __init__(
-        self,
-        device: str = "cuda",
-        current_stream: Callable[[Any], Any] = torch.cuda.current_stream,
-    ) -> None:
-        self._device = device
+    def __init__(self, current_stream: Callable[[Any], Any] = torch.cuda.current_stream) -> None:
         self._current_stream = current_stream
 
     def engine(self) -> Any:
@@ -61,23 +55,24 @@ class Cuda:
         """
         import cupy
 
-        stream = self._current_stream(tensor.device)
-        if hasattr(cupy.cuda.Stream, "from_external"):
+        stream, number = self._current_stream(tensor.device), tensor.get_device()
+        # Streams of torch before 2.10, and CuPy before 14, do not know this protocol.
+        if hasattr(stream, "__cuda_stream__") and hasattr(cupy.cuda.Stream, "from_external"):
             external = cupy.cuda.Stream.from_external(stream)
-        else:  # CuPy 13
-            external = cupy.cuda.ExternalStream(stream.cuda_stream, tensor.get_device())
+        else:
+            external = cupy.cuda.ExternalStream(stream.cuda_stream, number)
         with (
-            cupy.cuda.Device(tensor.get_device()),
+            cupy.cuda.Device(number),
             external,
-            cupy.cuda.using_allocator(self.allocate),
+            cupy.cuda.using_allocator(functools.partial(self.allocate, tensor.device)),
         ):
             yield
 
-    def allocate(self, size: int) -> Any:
-        """Return memory of torch's for CuPy; it is freed with the last array in it."""
+    def allocate(self, device: torch.device, size: int) -> Any:
+        """Return memory of torch's on a device for CuPy; it is freed with the last array in it."""
         import cupy
 
-        tensor = torch.empty(size, dtype=torch.uint8, device=self._device)
+        tensor = torch.empty(size, dtype=torch.uint8, device=device)
         memory = cupy.cuda.UnownedMemory(tensor.data_ptr(), size, tensor, tensor.get_device())
         return cupy.cuda.MemoryPointer(memory, 0)
 

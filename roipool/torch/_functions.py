@@ -73,11 +73,21 @@ def run(operator: str, *args: Any) -> Any:
     request, given = args[-1], operands(operator, args)
     device = device_of(operator, args)
     if device is not None and not torch._C._len_torch_dispatch_stack():
-        results = request.family.kernels[operator, device](*given, *request.settings)
+        compute = request.family.kernels[operator, device]
+        if torch.autograd._profiler_enabled():
+            results = recorded(request.family, operator, compute, *given, *request.settings)
+        else:
+            results = compute(*given, *request.settings)
     else:
         with torch._C._AutoDispatchBelowAutograd(), forward_mode_computed():
             results = request.family.overloads[operator](*given, *request.settings)
     return tuple(results) if type(results) is list else results
+
+
+def recorded(family: Family, operator: str, compute: Callable[..., Any], *args: Any) -> Any:
+    """Compute within an event for profilers, named as the dispatcher names an operator's."""
+    with torch.profiler.record_function(family.overloads[operator]._schema.name):
+        return compute(*args)
 
 
 def operands(operator: str, args: tuple[Any, ...]) -> tuple[Any, ...]:

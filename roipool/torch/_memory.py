@@ -90,6 +90,33 @@ def host_array(tensor: Tensor) -> NDArray[Any]:
     return (tensor.view(torch.int16) if tensor.dtype is torch.bfloat16 else tensor).numpy()
 
 
+def holds_memory(tensor: Tensor) -> bool:
+    """Return whether a tensor's storage holds its elements: a program may free or shrink it."""
+    try:
+        held = tensor.untyped_storage().nbytes()
+    except NotImplementedError:  # no storage: whatever computes with it says so
+        return True
+    if held > 0 and tensor.is_contiguous():
+        extent = tensor.numel()
+    else:
+        sizes, strides = tensor.shape, tensor.stride()
+        extent = sum((size - 1) * step for size, step in zip(sizes, strides, strict=True)) + 1
+        extent = extent if tensor.numel() else 0
+    begin = tensor.storage_offset() if extent else 0
+    return (begin + extent) * tensor.element_size() <= held
+
+
+def check_memory(**tensors: Tensor | None) -> None:
+    """Check that tensors hold their elements; names are those of the arguments."""
+    for name, tensor in tensors.items():
+        if tensor is not None and not holds_memory(tensor):
+            raise ValueError(
+                f"{name} must hold memory, but its storage was freed: it has "
+                f"{tensor.untyped_storage().nbytes()} bytes, for a tensor of shape "
+                f"{tuple(tensor.shape)}"
+            )
+
+
 def is_channels_last(tensor: Tensor) -> bool:
     """Return whether maps are stored channels last, and not also channels first."""
     return not tensor.is_contiguous() and tensor.is_contiguous(memory_format=CHANNELS_LAST)

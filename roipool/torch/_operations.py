@@ -23,7 +23,7 @@ from roipool._requests import (
 from roipool.ops import multilevel_roi_align as multilevel
 from roipool.torch._at_once import AtOnce, at_once, is_without_transforms
 from roipool.torch._cuda import CUDA
-from roipool.torch._functions import Request, call, device_of_plain
+from roipool.torch._functions import Request, call, device_of_plain, recorded
 from roipool.torch._memory import FLOATS, INTEGERS, Bridge, is_channels_last
 from roipool.torch._operators import FAMILIES, Family, Settings, on_device
 from roipool.torch._pyramid_functions import forward_request
@@ -72,7 +72,11 @@ class Operation:
         """Pool maps."""
         features, plan = given["features"], self._plan(given)
         if plan.at_once is not None and given[self.op.indices] is None and given["out"] is None:
-            pooled = plan.at_once(features, given[self.op.boxes])
+            both = (features, given[self.op.boxes])
+            if torch.autograd._profiler_enabled():
+                pooled = recorded(plan.request.family, "average", plan.at_once, *both)
+            else:
+                pooled = plan.at_once(*both)
             if pooled is not None:
                 return pooled
         boxes, indices = self._boxes(given, "features")
@@ -282,7 +286,8 @@ class PyramidOperation(Operation):
             return levels
         real = torch.float64 if maps.dtype is torch.float64 else torch.float32
         corners = boxes.detach()[:, boxes.shape[1] - 4 :].to(real)
-        return levels_of(corners, *multilevel.levels_of_scales(given["spatial_scales"]))
+        scales = check.sequence("spatial_scales", given["spatial_scales"])
+        return levels_of(corners, *multilevel.levels_of_scales(scales))
 
 
 def assign_levels(given: Arguments) -> Tensor:
@@ -323,28 +328,18 @@ def placing(family: Family, given: Arguments) -> Settings:
     return tuple(tuple(each) if isinstance(each, list) else each for each in values)
 
 
-def _constant_settings(name: str, size: Any, values: Settings, filling: Any) -> Settings:
-    family = ALL_FAMILIES[name]
-    try:
-        return family.settings(size, values, filling)
-    except (TypeError, ValueError) as error:
-        raise type(error)(f"{family.op.forward}: {error}") from None
-
-
-# What torch.compiler.assume_constant_result does, which would import the compiler: that takes as
-# long as torch itself.
-_constant_settings._dynamo_marked_constant = True  # type: ignore[attr-defined]
-
-
 def settings(name: str, size: Any, values: Settings, filling: Any = 0.0) -> Settings:
-    """Return what an operator of a family takes besides tensors, checked."""
+    """Return what an operator of a family takes besides tensors.
+
+    Numbers of a program that is compiled may be symbols: they are only brought into the form of
+    the operator's schema. The operator checks them, when the program is traced and when it runs.
+    """
     if any(isinstance(each, Tensor) for each in (size, *values, filling)):
         raise TypeError("only maps, boxes and indices may be tensors")
+    family = ALL_FAMILIES[name]
     if torch.compiler.is_compiling():
-        return _constant_settings(
-            name, tuple(size) if isinstance(size, list) else size, values, filling
-        )
-    return ALL_FAMILIES[name].settings(size, values, filling)
+        return family.unchecked_settings(size, values, filling)
+    return family.settings(size, values, filling)
 
 
 def types_within(options: tuple[Any, ...]) -> tuple[type, ...]:

@@ -33,6 +33,7 @@ from roipool.torch._memory import (
     INTEGERS,
     Bridge,
     as_stored,
+    check_memory,
     empty_maps,
     is_channels_last,
     map_array,
@@ -90,6 +91,15 @@ class Family:
         fillings = () if self.op.filling is None else (check.any_float(self.op.filling, filling),)
         return (check.size_pair(self.op.size, size), *values, *fillings)
 
+    def unchecked_settings(self, size: Any, placing: Sequence[Any], filling: Any) -> Settings:
+        """Return what an operator takes besides tensors in the form of its schema, not checked."""
+        values = [
+            as_pair(value) if kind == "int | Sequence[int]" else value
+            for kind, value in zip(self.placing.values(), placing, strict=True)
+        ]
+        fillings = () if self.op.filling is None else (filling,)
+        return (as_pair(size), *values, *fillings)
+
     def placing_of(self, settings: Settings) -> Settings:
         """Return what of a forward's settings its gradients take."""
         return settings[1 : 1 + len(self.placing)]
@@ -142,6 +152,13 @@ class Family:
                 f"got {tensor.device}"
             )
 
+    def check_memory(self, boxes: Tensor, indices: Tensor | None, **maps: Tensor) -> None:
+        """Check that tensors with values hold them."""
+        try:
+            check_memory(**maps, **{self.op.boxes: boxes, self.op.indices: indices})
+        except ValueError as error:
+            raise ValueError(f"{self.op.forward}: {error}") from None
+
     # ---- Kernels: what an operator computes on one kind of device
 
     def average(
@@ -180,6 +197,7 @@ class Family:
     ) -> tuple[Any, Regions, Pooling, Tensor]:  # fmt: skip
         """Return the maps, the regions, the request, and a tensor for the pooled values."""
         self.check("features", features, boxes, indices)
+        self.check_memory(boxes, indices, features=features)
         last = is_channels_last(features)
         pooling = cached_pooling(self, last, settings)
         self._check_sizes(features.shape, pooling)
@@ -207,6 +225,7 @@ class Family:
         """Return the gradient of a maximum with respect to the features."""
         if argmax.dtype not in INTEGERS:
             raise TypeError(f"argmax must be an integer tensor, got {argmax.dtype}")
+        check_memory(argmax=argmax)
         gradient, regions, pooling, out = self._prepare_backward(
             bridge, grad_output, boxes, indices, input_shape, channels_last, placing
         )
@@ -230,6 +249,7 @@ class Family:
         """Return the gradient of an average with respect to the boxes, in their shape and dtype."""
         self.check("features", features, boxes, indices)
         self.check("grad_output", grad_output, boxes, indices)
+        self.check_memory(boxes, indices, features=features, grad_output=grad_output)
         last = is_channels_last(features)
         maps, gradient = (map_array(bridge, each, last) for each in (features, grad_output))
         check.same_dtype("grad_output", gradient, "features", maps)
@@ -253,6 +273,7 @@ class Family:
     ) -> tuple[Any, Regions, Pooling, Tensor]:  # fmt: skip
         """Return the gradient, the regions, the request, and new maps for the result."""
         self.check("grad_output", grad_output, boxes, indices)
+        self.check_memory(boxes, indices, grad_output=grad_output)
         shape = check.map_shape("input_shape", input_shape)
         pooling = cached_pooling(self, channels_last, (tuple(grad_output.shape[2:]), *placing))
         self._check_sizes(shape, pooling)
@@ -334,6 +355,11 @@ class Family:
         self.check("features", features, boxes, indices)
         self.check("grad_output", grad_output, boxes, indices)
         return boxes.new_empty(boxes.shape, dtype=self.box_dtype(boxes, features))
+
+
+def as_pair(value: Any) -> Any:
+    """Return one number for both axes as a pair."""
+    return tuple(value) if isinstance(value, (list, tuple)) else (value, value)
 
 
 CHECKS: dict[str, Callable[[str, Any], Any]] = {

@@ -128,6 +128,7 @@ class PyramidFamily(Family):
         images: int, dtype: Any,
     ) -> Regions:  # fmt: skip
         """Return boxes as engines read them, with the index of each one's map."""
+        self.check_memory(boxes, indices, levels=levels)
         regions = self._regions(bridge, boxes, indices, images, dtype)
         try:
             numbers = check.levels("levels", bridge.array(levels), boxes.shape[0], maps)
@@ -143,6 +144,7 @@ class PyramidFamily(Family):
     ) -> Tensor:  # fmt: skip
         """Pool maps by an average."""
         self.check_maps(features, boxes, indices, levels, settings[1])
+        self.check_memory(boxes, indices, **numbered(features))
         last = are_channels_last(features)
         pooling = cached_pooling(self, last, settings)
         maps = [map_array(bridge, each, last) for each in features]
@@ -162,6 +164,7 @@ class PyramidFamily(Family):
         """Return the gradients of an average with respect to each of the maps."""
         shapes = self._check_gradient(grad_output, boxes, indices, levels, input_shapes, placing)
         check.pyramid_shapes("input_shapes", {f"input_shapes[{i}]": s for i, s in shapes.items()})
+        self.check_memory(boxes, indices, grad_output=grad_output)
         size = tuple(grad_output.shape[2:])
         pooling = cached_pooling(self, channels_last, (size, *placing))
         gradient = map_array(bridge, grad_output, channels_last)
@@ -181,6 +184,7 @@ class PyramidFamily(Family):
         """Return the gradient of an average with respect to the boxes, in their shape and dtype."""
         self.check_maps(features, boxes, indices, levels, placing[0])
         self.check("grad_output", grad_output, boxes, indices)
+        self.check_memory(boxes, indices, grad_output=grad_output, **numbered(features))
         last = are_channels_last(features)
         maps, gradient = (
             [map_array(bridge, each, last) for each in features],
@@ -233,6 +237,11 @@ class PyramidFamily(Family):
         self.check_maps(features, boxes, indices, levels, placing[0])
         self.check("grad_output", grad_output, boxes, indices)
         return boxes.new_empty(boxes.shape, dtype=self.box_dtype(boxes, features[0]))
+
+
+def numbered(features: Sequence[Tensor]) -> dict[str, Tensor]:
+    """Return the maps of a pyramid by the names that errors give them."""
+    return {f"features[{number}]": maps for number, maps in enumerate(features)}
 
 
 def schemas(family: PyramidFamily) -> dict[str, str]:

@@ -11,10 +11,24 @@ from torch import Tensor
 
 from roipool import _arguments as check
 from roipool.compat import _conventions as conventions
+from roipool.torch._memory import check_memory
 from roipool.torch._operations import FUNCTIONS
 
 Size = int | Sequence[int]
 Boxes = Any  # a tensor, or one for each image
+
+
+# torch.fx records calls of wrapped functions as they are, as it does for torchvision's modules.
+@torch.fx.wrap  # type: ignore[untyped-decorator]
+def _call(operation: str, *args: Any, **options: Any) -> Tensor:
+    """Compute an operation by its name."""
+    result: Tensor = FUNCTIONS[operation](*args, **options)
+    return result
+
+
+def _pair(size: Size) -> Size:
+    """Return one number for both axes as a pair, as torchvision and mmcv keep it."""
+    return size if isinstance(size, Sequence) else (size, size)
 
 
 class RoIAlign(torch.nn.Module):  # type: ignore[misc]  # no types where no torch is
@@ -32,6 +46,8 @@ class RoIAlign(torch.nn.Module):  # type: ignore[misc]  # no types where no torc
         What to take over a bin's samples.
     aligned : bool
         Shift boxes by half a cell. True is mmcv's default and detectron2's; torchvision's is False.
+    use_torchvision : bool
+        Taken for mmcv's sake, whose configurations may have it, and ignored.
 
     Examples
     --------
@@ -49,9 +65,11 @@ class RoIAlign(torch.nn.Module):  # type: ignore[misc]  # no types where no torc
         sampling_ratio: Size = 0,
         pool_mode: str = "avg",
         aligned: bool = True,
+        use_torchvision: bool = False,
     ) -> None:
         super().__init__()
-        self.output_size = output_size
+        del use_torchvision
+        self.output_size = _pair(output_size)
         self.spatial_scale = spatial_scale
         self.sampling_ratio = sampling_ratio
         self.pool_mode = pool_mode
@@ -73,9 +91,9 @@ class RoIAlign(torch.nn.Module):  # type: ignore[misc]  # no types where no torc
         Tensor
             Shape (K, C, rows, columns).
         """
-        pooled: Tensor = FUNCTIONS["roi_align"](
-            input, rois, self.output_size, self.spatial_scale, _samples(self.sampling_ratio),
-            aligned=self.aligned, mode=self.pool_mode,
+        pooled: Tensor = _call(
+            "roi_align", input, rois, self.output_size, self.spatial_scale,
+            _samples(self.sampling_ratio), aligned=self.aligned, mode=self.pool_mode,
         )  # fmt: skip
         return pooled
 
@@ -109,12 +127,12 @@ class RoIPool(torch.nn.Module):  # type: ignore[misc]
 
     def __init__(self, output_size: Size, spatial_scale: float = 1.0) -> None:
         super().__init__()
-        self.output_size = output_size
+        self.output_size = _pair(output_size)
         self.spatial_scale = spatial_scale
 
     def forward(self, input: Tensor, rois: Boxes) -> Tensor:
         """Pool boxes from maps; arguments as those of :meth:`RoIAlign.forward`."""
-        pooled: Tensor = FUNCTIONS["roi_pool"](input, rois, self.output_size, self.spatial_scale)
+        pooled: Tensor = _call("roi_pool", input, rois, self.output_size, self.spatial_scale)
         return pooled
 
     def extra_repr(self) -> str:
@@ -148,7 +166,7 @@ class CropAndResize(torch.nn.Module):  # type: ignore[misc]
         self, crop_size: Size, method: str = "bilinear", extrapolation_value: float = 0.0
     ) -> None:
         super().__init__()
-        self.crop_size = crop_size
+        self.crop_size = _pair(crop_size)
         self.method = method
         self.extrapolation_value = extrapolation_value
 
@@ -169,8 +187,8 @@ class CropAndResize(torch.nn.Module):  # type: ignore[misc]
         Tensor
             Shape (K, C, rows, columns).
         """
-        crops: Tensor = FUNCTIONS["crop_and_resize"](
-            image, boxes, box_indices, self.crop_size,
+        crops: Tensor = _call(
+            "crop_and_resize", image, boxes, box_indices, self.crop_size,
             method=self.method, extrapolation_value=self.extrapolation_value,
         )  # fmt: skip
         return crops
@@ -230,7 +248,7 @@ class MultiScaleRoIAlign(torch.nn.Module):  # type: ignore[misc]
     ) -> None:
         super().__init__()
         self.featmap_names = conventions.names_of_maps(featmap_names)
-        self.output_size = output_size
+        self.output_size = _pair(output_size)
         self.sampling_ratio = sampling_ratio
         self.canonical_scale = check.canonical_size("canonical_scale", canonical_scale)
         self.canonical_level = check.level("canonical_level", canonical_level)
@@ -259,39 +277,14 @@ class MultiScaleRoIAlign(torch.nn.Module):  # type: ignore[misc]
         Tensor
             Shape (K, C, rows, columns), in the order of the boxes.
         """
-        named = conventions.maps_of_names("x", x, self.featmap_names)
-        for name, each in named.items():
-            _check_tensor(name, each, 4, "(N, C, H, W)")
-        heights = {name: each.shape[2] for name, each in named.items()}
-        self.scales = conventions.scales_of_first_call(self.scales, "x", heights, image_shapes)
-        # Under autocast maps may come from layers of several types.
-        first, *_ = named.values()
-        maps = [each.to(first.dtype) for each in named.values()]
-        tables = check.sequence("boxes", boxes)
-        if not tables:
-            raise ValueError("boxes must hold one tensor for each image, got none")
-        for name, table in check.numbered("boxes", tables).items():
-            _check_tensor(name, table, 2, "(L, 4)")
-        levels = self._levels(torch.cat(tables))
-        known = (levels >= 0)[:, None].split([table.shape[0] for table in tables])
-        tables = [table.where(row, torch.nan) for table, row in zip(tables, known, strict=True)]
-        pooled: Tensor = FUNCTIONS["multilevel_roi_align"](
-            maps, tables, self.output_size, self.scales, _samples(self.sampling_ratio),
-            levels=levels.clamp(min=0), aligned=self.aligned,
+        scales, pooled = _pool_pyramid(
+            x, boxes, image_shapes, self.featmap_names, self.output_size, self.sampling_ratio,
+            self.canonical_scale, self.canonical_level, self.aligned, self.scales,
         )  # fmt: skip
-        return pooled
-
-    def _levels(self, boxes: Tensor) -> Tensor:
-        """Return the index of each box's map by torchvision's formula, -1 where there is none."""
-        assert self.scales is not None
-        first, last = (-round(math.log2(self.scales[end])) for end in (0, -1))
-        corners = boxes.detach()
-        areas = (corners[:, 2] - corners[:, 0]) * (corners[:, 3] - corners[:, 1])
-        level = torch.log2(areas.sqrt() / self.canonical_scale)
-        level = (self.canonical_level + level + 1e-6).floor().clamp(first, last) - first
-        if last == first:
-            level = torch.zeros_like(level)
-        return level.nan_to_num(-1.0).long()
+        if not isinstance(scales, torch.fx.Proxy):  # a program that is recorded infers them anew
+            self.scales = scales
+        result: Tensor = pooled
+        return result
 
     def extra_repr(self) -> str:
         """Return the options."""
@@ -301,14 +294,68 @@ class MultiScaleRoIAlign(torch.nn.Module):  # type: ignore[misc]
         )
 
 
+@torch.fx.wrap  # type: ignore[untyped-decorator]
+def _pool_pyramid(
+    x: Mapping[str, Tensor], boxes: Sequence[Tensor], image_shapes: Sequence[tuple[int, int]],
+    names: Sequence[str], size: Size, ratio: Size, canonical_scale: float, canonical_level: int,
+    aligned: bool, scales: list[float] | None,
+) -> Any:  # fmt: skip
+    """Return the scales of a pyramid's maps, and the pooled values of its boxes."""
+    named = conventions.maps_of_names("x", x, names)
+    for name, each in named.items():
+        _check_tensor(name, each, 4, "(N, C, H, W)")
+    heights = {name: each.shape[2] for name, each in named.items()}
+    scales = conventions.scales_of_first_call(scales, "x", heights, image_shapes)
+    # Under autocast maps may come from layers of several types.
+    first, *_ = named.values()
+    maps = [each.to(first.dtype) for each in named.values()]
+    tables = check.sequence("boxes", boxes)
+    if not tables:
+        raise ValueError("boxes must hold one tensor for each image, got none")
+    for name, table in check.numbered("boxes", tables).items():
+        _check_tensor(name, table, 2, "(L, 4)")
+    levels = _levels(torch.cat(tables), scales, canonical_scale, canonical_level)
+    known = (levels >= 0)[:, None].split([table.shape[0] for table in tables])
+    tables = [table.where(row, torch.nan) for table, row in zip(tables, known, strict=True)]
+    pooled = FUNCTIONS["multilevel_roi_align"](
+        maps, tables, size, scales, _samples(ratio), levels=levels.clamp(min=0), aligned=aligned
+    )
+    return scales, pooled
+
+
+def _levels(
+    boxes: Tensor, scales: Sequence[float], canonical_scale: float, canonical_level: int
+) -> Tensor:
+    """Return the index of each box's map by torchvision's formula, -1 where there is none."""
+    first, last = (-round(math.log2(scales[end])) for end in (0, -1))
+    corners = _widened(boxes.detach())
+    areas = (corners[:, 2] - corners[:, 0]) * (corners[:, 3] - corners[:, 1])
+    level = torch.log2(areas.sqrt() / canonical_scale)
+    level = (canonical_level + level + 1e-6).floor().clamp(first, last) - first
+    if last == first:
+        level = torch.zeros_like(level)
+    return level.nan_to_num(-1.0).long()
+
+
+def _widened(boxes: Tensor) -> Tensor:
+    """Return boxes in a type that holds their areas: torchvision's choice of it."""
+    if boxes.is_floating_point():
+        return boxes if boxes.dtype is torch.float64 else boxes.float()
+    return boxes if boxes.dtype is torch.int64 else boxes.int()
+
+
 def _samples(ratio: Size) -> Size:
     """Return a sampling ratio, 0 for torchvision's negative ones."""
-    return max(ratio, 0) if isinstance(ratio, int) else ratio
+    if isinstance(ratio, Sequence):
+        return tuple(max(each, 0) for each in ratio)
+    return max(ratio, 0)
 
 
 def _check_tensor(name: str, value: Any, dimensions: int, form: str) -> None:
     """Check that a value is a tensor of a shape; of boxes, that they have four numbers each."""
     if not isinstance(value, Tensor):
         raise TypeError(f"{name} must be a tensor, got {type(value).__name__}")
+    if not torch.compiler.is_compiling():
+        check_memory(**{name: value})
     if value.dim() != dimensions or (dimensions == 2 and value.shape[1] != 4):
         raise ValueError(f"{name} must have shape {form}; got {tuple(value.shape)}")

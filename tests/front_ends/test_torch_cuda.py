@@ -35,23 +35,31 @@ CASES = [case for case in ALL_CASES if not case.adaptive]
 every_case = pytest.mark.parametrize("case", CASES, ids=str)
 
 
-class TorchStream:
-    """torch's stream 7."""
+class OldStream:
+    """Stream 7 of torch before 2.10."""
+
+    cuda_stream = 7
+
+
+class TorchStream(OldStream):
+    """Stream 7 of torch since 2.10."""
 
     def __cuda_stream__(self) -> tuple[int, int]:
-        return 0, 7
+        return 0, self.cuda_stream
 
 
 class Pretended(Cuda):
-    """CUDA tensors on the host; counts what torch allocates."""
+    """CUDA tensors on the host; counts what torch allocates, and knows where."""
 
-    def __init__(self) -> None:
-        super().__init__("cpu", lambda device: TorchStream())
+    def __init__(self, stream: type[OldStream] = TorchStream) -> None:
+        super().__init__(lambda device: stream())
         self.allocated = 0
+        self.devices: set[torch.device] = set()
 
-    def allocate(self, size: int) -> Any:
+    def allocate(self, device: torch.device, size: int) -> Any:
         self.allocated += size
-        return super().allocate(size)
+        self.devices.add(device)
+        return super().allocate(device, size)
 
 
 @pytest.fixture
@@ -74,6 +82,18 @@ def settings_of(case: Case) -> Any:
     family = family_of(case)
     values = [given[name] for name in family.placing]
     return family.settings(SIZE, values, given.get(str(case.op.filling), 0.0))
+
+
+@pytest.mark.parametrize("stream", [OldStream, TorchStream])
+def test_streams_of_every_torch(cupy: ModuleType, stream: type[OldStream]) -> None:
+    bridge = Pretended(stream)
+    case = next(case for case in CASES if case.op.forward == "roi_align")
+    family, features = family_of(case), maps(torch.float32)
+    for name, args in requests(case, torch.float32, torch.contiguous_format):
+        got = on_device(bridge, getattr(family, name))(*args)
+        close(got, family.overloads[name](*args))
+    check_launches(bridge)
+    assert bridge.devices == {features.device}  # not torch's current one
 
 
 def check_launches(bridge: Pretended) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from _support.combinations import each
 from _support.tensors import ALL_CASES as CASES
 from _support.tensors import Case, maps
 from torch import Tensor
@@ -194,8 +195,32 @@ def test_a_wrong_index_is_no_image_of_another_call(wrong: float) -> None:
     case = next(case for case in CASES if case.op.forward == "roi_align")
     features = torch.stack([maps(), maps(seed=1)])
     table = torch.tensor([[[wrong, 1.0, 1.0, 4.0, 4.0]]] * 2, dtype=torch.float64)
-    with pytest.raises(ValueError, match="roi_align: batch_indices"):
+    with pytest.raises(ValueError, match=rf"roi_align: .*call 0 .*box 0 is {wrong}"):
         torch.vmap(lambda x, rois: case.pool(x, rois, None))(features, table)
+
+
+@pytest.mark.parametrize("wrong", [2, -1, 5])
+@pytest.mark.parametrize("call", [0, 1, 2])
+@each(column=[False, True], shape=["vmap", "vmap of the gradient"])
+def test_a_wrong_index_of_one_call_is_named(
+    column: bool, shape: str, call: int, wrong: int
+) -> None:
+    """An index beyond a call's images must not be an image of the next call."""
+    features = torch.stack([maps(seed=n) for n in range(3)])
+    boxes, indices = torch.tensor([[[1.0, 1, 4, 4]] * 2] * 3), torch.tensor([[0, 1]] * 3)
+    indices[call, 1] = wrong
+    rois = torch.cat([indices[..., None], boxes], 2)
+
+    def pool(x: Tensor, numbers: Tensor, table: Tensor) -> Tensor:
+        if column:
+            return roipool.roi_align(x, table, 2)
+        return roipool.roi_align(x, table[:, 1:], 2, batch_indices=numbers)
+
+    function = pool
+    if shape != "vmap":
+        function = torch.func.grad(lambda *given: pool(*given).sum())
+    with pytest.raises(ValueError, match=rf"roi_align: .*call {call} .*box 1 is {wrong}"):
+        torch.vmap(function)(features, indices, rois)
 
 
 # ---- What no kernel computes is an error, never zero

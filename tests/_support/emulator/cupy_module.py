@@ -359,6 +359,7 @@ class cuda:  # noqa: N801
     Device = Device
     runtime = runtime
     Stream = streams.Stream
+    ExternalStream = staticmethod(streams.external_stream)
     get_current_stream = staticmethod(streams.get_current_stream)
     UnownedMemory = memory.UnownedMemory
     MemoryPointer = memory.MemoryInside

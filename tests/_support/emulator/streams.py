@@ -37,6 +37,14 @@ class Stream:
         launches.append(f"end of stream {self.handle}")
 
 
+def external_stream(handle: int, device: int = -1) -> Stream:
+    """Return the stream of a handle, as CuPy's ``ExternalStream`` does."""
+    del device
+    stream = Stream()
+    stream.handle = handle
+    return stream
+
+
 def get_current_stream(device: int = -1) -> Stream:
     """Return the stream."""
     assert device in (-1, 0)

@@ -1,0 +1,108 @@
+"""Tensors whose storage a program has freed or shrunk, as FSDP does, are errors on every way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from _support.combinations import each
+from _support.tensors import ALL_CASES, CASES, Case, maps
+from torch import Tensor
+
+import roipool
+import roipool.torch
+
+WAYS = ["no gradient", "gradient", "operator"]
+
+
+def shrunk(tensor: Tensor, bytes_left: int = 0) -> Tensor:
+    found = tensor.detach().clone().contiguous()
+    found.untyped_storage().resize_(bytes_left)
+    return found
+
+
+def given(case: Case) -> dict[str, Tensor]:
+    boxes = case.boxes(dtype=torch.float32)
+    return {"features": maps(torch.float32), "boxes": boxes, "indices": case.indices()}
+
+
+def error_name(case: Case, name: str) -> str:
+    return {"boxes": case.op.boxes, "indices": case.op.indices}.get(name, name)
+
+
+@pytest.mark.parametrize("case", ALL_CASES, ids=str)
+@each(name=["features", "boxes", "indices"], bytes_left=[0, 8])
+def test_forward(name: str, bytes_left: int, case: Case) -> None:
+    arguments = given(case)
+    arguments[name] = shrunk(arguments[name], bytes_left)
+    if name == "features" and case.op.forward.startswith("multilevel"):
+        arguments = {**given(case), "maps": arguments["features"]}
+        call: Callable[[], Any] = lambda: roipool.multilevel_roi_align(  # noqa: E731
+            [arguments["maps"]], arguments["boxes"], 2, [1.0], batch_indices=arguments["indices"],
+            levels=torch.zeros(5, dtype=torch.int64),
+        )  # fmt: skip
+    else:
+        call = lambda: case.pool(*arguments.values())  # noqa: E731
+    with pytest.raises(ValueError, match=rf"{error_name(case, name)}.* must hold memory"):
+        call()
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+@each(name=["grad_output", "argmax", "boxes", "indices"])
+def test_gradients(name: str, case: Case) -> None:
+    arguments = given(case)
+    pool = {"return_argmax": True} if case.variant.has_argmax else {}
+    found = case.pool(*arguments.values(), **pool)
+    pooled, argmax = found if pool else (found, None)
+    if name == "argmax" and argmax is None:
+        return
+    values = {"grad_output": pooled, "argmax": argmax, **arguments}
+    values[name] = shrunk(values[name])
+    shape = arguments["features"].shape
+    with pytest.raises(ValueError, match=f"{error_name(case, name)} must hold memory"):
+        case.gradient(
+            values["grad_output"], values["argmax"], values["boxes"], values["indices"], shape
+        )
+
+
+def test_the_way_by_addresses() -> None:
+    """A table of boxes in the type of its maps' computation, nothing to differentiate."""
+    features, rois = maps(torch.float32), torch.tensor([[0, 1.0, 1, 4, 4]])
+    view = torch.zeros(4, *features.shape)[2]
+    view.untyped_storage().resize_(view.untyped_storage().nbytes() // 2)
+    for maps_given, table, name in (
+        (shrunk(features), rois, "features"),
+        (shrunk(features, 100), rois, "features"),
+        (view, rois, "features"),
+        (features, shrunk(rois), "rois"),
+    ):
+        with torch.no_grad(), pytest.raises(ValueError, match=f"{name} must hold memory"):
+            roipool.roi_align(maps_given, table, 2)
+
+
+def test_views_of_enough_memory_are_taken() -> None:
+    whole = torch.randn(3, 2, 3, 10, 12)
+    views = [whole[1], whole[2, :, :, ::2, ::3], whole[0].permute(0, 1, 3, 2), whole[1, :1]]
+    rois = torch.tensor([[0, 0.5, 0.5, 3, 3]])
+    for view in [*views, whole[0, :1].expand(2, 3, 10, 12), whole[0, :0]]:
+        boxes = rois[: view.shape[0]]
+        found = roipool.roi_align(view, boxes, 2)
+        assert torch.equal(found, roipool.roi_align(view.clone().contiguous(), boxes, 2))
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e39, -2.5])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_fills_of_every_type(dtype: torch.dtype, value: float) -> None:
+    none = torch.zeros(0, 2, 5, 5, dtype=dtype)
+    boxes, indices = torch.zeros(0, 4), torch.zeros(0, dtype=torch.int64)
+    crops = roipool.crop_and_resize(none, boxes, indices, 3, extrapolation_value=value)
+    assert crops.shape == (0, 2, 3, 3)
+    outside = torch.tensor([[2.0, 2, 3, 3]])
+    crops = roipool.crop_and_resize(
+        torch.ones(1, 2, 5, 5, dtype=dtype), outside, torch.tensor([0]), 3,
+        extrapolation_value=value,
+    )  # fmt: skip
+    expected = torch.full(crops.shape, value, dtype=torch.float64).to(dtype)
+    torch.testing.assert_close(crops, expected, equal_nan=True, rtol=0, atol=0)

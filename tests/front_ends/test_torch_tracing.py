@@ -1,0 +1,185 @@
+"""Compiled programs with numbers that change, programs recorded by torch.fx, and profilers."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from _support.tensors import ALL_CASES, CASES, Case, maps
+from torch import Tensor
+
+import roipool
+import roipool.torch
+from roipool.torch import nn
+
+X = torch.arange(2 * 3 * 20 * 24, dtype=torch.float32).reshape(2, 3, 20, 24) / 7
+ROIS = torch.tensor([[0, 1.0, 1, 30, 40], [1, 20.0, 2, 60, 60]])
+
+
+class Model(torch.nn.Module):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale, self.size = 0.25, 3
+
+    def forward(self, x: Tensor, rois: Tensor) -> Tensor:
+        return roipool.roi_align(x, rois, self.size, self.scale, 2)
+
+
+# Functions of maps, boxes and a number, which changes from call to call.
+PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
+    "scale": (lambda x, r, n: roipool.roi_align(x, r, 3, n), (0.25, 0.5, 0.125)),
+    "size": (lambda x, r, n: roipool.roi_align(x, r, n, 0.25), (3, 5, 2)),
+    "sampling": (lambda x, r, n: roipool.roi_align(x, r, 3, 0.25, n), (2, 3, 1)),
+    "stride": (lambda x, r, n: roipool.roi_align(x, r, 3, 1 / n), (4, 8, 2)),
+    "of shapes": (lambda x, r, n: roipool.roi_align(x, r, 3, x.shape[2] / n), (80, 40, 160)),
+    "maximum": (lambda x, r, n: roipool.roi_align(x, r, 3, n, 2, mode="max"), (0.25, 0.5, 0.125)),
+    "roi_pool": (lambda x, r, n: roipool.roi_pool(x, r, n, 0.25), (3, 5, 2)),
+    "pyramid": (
+        lambda x, r, n: roipool.multilevel_roi_align([x, x[:, :, ::2, ::2]], r, 3, [n, n / 2]),
+        (0.25, 0.5, 0.125),
+    ),
+    "filling": (
+        lambda x, r, n: roipool.crop_and_resize(
+            x, r[:, 1:] / 30, r[:, 0].long(), 3, extrapolation_value=n
+        ),
+        (0.25, 0.5, -1.5),
+    ),
+}
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_numbers_that_change(name: str, dynamic: bool | None) -> None:
+    function, numbers = PROGRAMS[name]
+    torch._dynamo.reset()
+    program = torch.compile(function, backend="aot_eager", fullgraph=True, dynamic=dynamic)
+    for number in numbers:
+        leaf, other = X.clone().requires_grad_(), X.clone().requires_grad_()
+        found, expected = program(leaf, ROIS, number), function(other, ROIS, number)
+        assert torch.equal(found, expected)
+        found.sum().backward()
+        expected.sum().backward()
+        assert torch.equal(leaf.grad, other.grad)
+
+
+MODULES: dict[str, tuple[Callable[[], torch.nn.Module], tuple[Any, ...]]] = {
+    "attributes": (Model, (X, ROIS)),
+    "RoIAlign": (lambda: nn.RoIAlign(3, 0.25, 2), (X, ROIS)),
+    "RoIPool": (lambda: nn.RoIPool(3, 0.25), (X, ROIS)),
+    "CropAndResize": (
+        lambda: nn.CropAndResize(3), (X, ROIS[:, 1:] / 60, torch.tensor([0, 1])),
+    ),
+    "MultiScaleRoIAlign": (
+        lambda: nn.MultiScaleRoIAlign(["a", "b"], 3, 2),
+        ({"a": X, "b": X[:, :, ::2, ::2]}, [ROIS[:1, 1:], ROIS[1:, 1:]], [(80, 96), (70, 80)]),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("name", MODULES)
+def test_modules_compile_before_they_are_called(name: str, dynamic: bool | None) -> None:
+    make, arguments = MODULES[name]
+    torch._dynamo.reset()
+    program = torch.compile(make(), backend="aot_eager", fullgraph=True, dynamic=dynamic)
+    assert torch.equal(program(*arguments), make()(*arguments))
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        (lambda x, r: roipool.roi_align(x, r, 0), "output_size"),
+        (lambda x, r: roipool.roi_align(x, r, 3, 0.25, -1), "sampling_ratio"),
+        (lambda x, r: roipool.roi_align(x, r, 3, float("inf")), "spatial_scale"),
+    ],
+)
+def test_mistakes_in_compiled_programs_are_named(bad: Callable[..., Any], message: str) -> None:
+    torch._dynamo.reset()
+    with pytest.raises(Exception, match=f"roi_align: .*{message}"):
+        torch.compile(bad, backend="aot_eager", fullgraph=True)(X, ROIS)
+
+
+# ---- torch.fx
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_modules_are_recorded_as_one_call(name: str) -> None:
+    make, arguments = MODULES[name]
+    graph = torch.fx.symbolic_trace(make())
+    assert torch.equal(graph(*arguments), make()(*arguments))
+    calls = [node for node in graph.graph.nodes if node.op == "call_function"]
+    assert sum("roipool" in str(node.target.__module__) for node in calls) == 1
+
+
+@pytest.mark.parametrize("case", ALL_CASES, ids=str)
+def test_operations_in_a_recorded_forward(case: Case) -> None:
+    boxes, indices = case.boxes(), case.indices()
+    levels = {"levels": torch.arange(5) % 2} if case.op.forward.startswith("multilevel") else {}
+
+    class Pool(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, x: Tensor, boxes: Tensor, indices: Tensor) -> Tensor:
+            given = [x, x[:, :, ::2, ::2] * 2] if levels else x
+            arguments = {case.op.boxes: boxes, case.op.indices: indices, case.op.size: (2, 3)}
+            pooled: Tensor = getattr(roipool, case.op.forward)(
+                given, **arguments, **case.options(), **levels
+            )
+            return pooled
+
+    graph = torch.fx.symbolic_trace(Pool())
+    assert torch.equal(graph(maps(), boxes, indices), case.pool(maps(), boxes, indices))
+
+
+def test_a_graph_is_code_that_runs_and_can_be_copied() -> None:
+    graph = torch.fx.symbolic_trace(Model())
+    assert "roipool" in graph.code
+    assert torch.equal(copy.deepcopy(graph)(X, ROIS), Model()(X, ROIS))
+
+
+def test_feature_extraction() -> None:
+    extraction = pytest.importorskip("torchvision.models.feature_extraction")
+    model = torch.nn.Sequential()
+    model.add_module("stem", torch.nn.Conv2d(3, 4, 3, padding=1))
+
+    class Head(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.stem, self.pool = model, nn.RoIAlign(3, 0.25, 2)
+
+        def forward(self, x: Tensor, rois: Tensor) -> Tensor:
+            pooled: Tensor = self.pool(self.stem(x), rois)
+            return pooled.flatten(1)
+
+    head = Head().eval()
+    names, _ = extraction.get_graph_node_names(head)
+    (name,) = (each for each in names if "pool" in each)
+    found = extraction.create_feature_extractor(head, {name: "pooled"})(X, ROIS)["pooled"]
+    assert torch.equal(found, head.pool(head.stem(X), ROIS))
+
+
+# ---- Profilers
+
+
+@pytest.mark.parametrize("way", ["by addresses", "no gradient", "gradient", "vmap"])
+def test_every_way_has_events(way: str) -> None:
+    from torch.profiler import ProfilerActivity, profile
+
+    features = X.clone().requires_grad_(way == "gradient")
+    rois = ROIS.double() if way == "no gradient" else ROIS
+    with profile(activities=[ProfilerActivity.CPU], acc_events=True) as found:
+        if way == "vmap":
+            torch.vmap(lambda x: roipool.roi_align(x, rois, 3, 0.25))(torch.stack([X, X]))
+        else:
+            pooled = roipool.roi_align(features, rois, 3, 0.25)
+            roipool.roi_pool(features, rois, 3, 0.25)
+        if way == "gradient":
+            pooled.sum().backward()
+    events = {event.key for event in found.key_averages()}
+    assert "roipool::roi_align" in events
+    if way != "vmap":
+        assert "roipool::roi_pool" in events
+    if way == "gradient":
+        assert "roipool::roi_align_backward" in events
+    assert len(CASES) > 0
