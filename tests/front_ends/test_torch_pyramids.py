@@ -256,6 +256,37 @@ def test_multi_scale_is_torchvisions(ratio: int) -> None:
     assert repr(mine).startswith("MultiScaleRoIAlign(featmap_names=['0'")
 
 
+@each(dtype=(torch.float32, torch.float16, torch.bfloat16, torch.float64))
+def test_boxes_of_every_type_go_to_torchvisions_map(dtype: torch.dtype) -> None:
+    """Areas of half types overflow, and round to the next map, unless they are widened."""
+    poolers = pytest.importorskip("torchvision.ops.poolers", reason="torchvision is not installed")
+    generator = torch.Generator().manual_seed(0)
+    first = torch.rand(20_000, 2, generator=generator) * 500
+    size = torch.exp(torch.rand(20_000, 2, generator=generator) * 4 + 2.5)
+    boxes = torch.cat([first, first + size], 1).to(dtype)
+    side = 1248  # beyond every box
+    # One number everywhere in each map tells which one a box was pooled from.
+    features = {
+        str(level): torch.full((1, 1, side >> (2 + level), side >> (2 + level)), float(level))
+        for level in range(4)
+    }
+    pool = roipool.torch.nn.MultiScaleRoIAlign(list("0123"), 1, 1)
+    found = pool(features, [boxes], [(side, side)]).flatten().round().long()
+    assert torch.equal(found, poolers.LevelMapper(2, 5)([boxes]))
+    assert len(found.unique()) == 4
+
+
+def test_multi_scale_takes_maps_of_two_types() -> None:
+    """As under autocast: they are converted to the first one's type."""
+    features, boxes, sizes = inputs()
+    mixed = {"0": features["0"], "1": features["1"].half(), "2": features["2"].bfloat16()}
+    same = {name: each.to(torch.float32) for name, each in mixed.items()}
+    pool = roipool.torch.nn.MultiScaleRoIAlign(list("012"), 3, 2)
+    found = pool(mixed, boxes, sizes)
+    assert found.dtype is torch.float32
+    assert torch.equal(found, pool(same, boxes, sizes))
+
+
 def test_multi_scale_of_one_map_and_of_no_boxes() -> None:
     ops = pytest.importorskip("torchvision", reason="torchvision is not installed").ops
     features, boxes, sizes = inputs()

@@ -61,6 +61,23 @@ def test_the_context_in_readme() -> None:
 
 
 @pytest.mark.parametrize("name", OPERATORS)
+def test_fractional_batch_indices_are_cut_as_by_torchvision(name: str) -> None:
+    features, rois = torch.randn(2, 16, 20, 24), boxes()
+    whole = rois.clone()
+    rois[:, 0] += torch.tensor([-0.75, -0.5, 0.25] * 3) + (rois[:, 0] == 1)
+    rois[:, 0].clamp_(-0.5, 1.75)
+    whole[:, 0] = rois[:, 0].trunc()
+    assert (rois[:, 0] < 0).any()
+    theirs = computed(OPERATORS[name], features, rois)
+    with roipool.torch.override_torchvision():
+        ours = computed(OPERATORS[name], features, rois)
+        of_whole = computed(OPERATORS[name], features, whole)
+    assert all(map(torch.equal, ours, of_whole))
+    for mine, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(mine, other)
+
+
+@pytest.mark.parametrize("name", OPERATORS)
 @each(dtype=(torch.float32, torch.float64))
 def test_operators_agree_and_come_back(name: str, dtype: torch.dtype) -> None:
     features = torch.randn(2, 16, 20, 24, dtype=dtype)

@@ -94,6 +94,29 @@ def test_gradient_of_boxes_is_that_of_numpy(case: Case, dtype: torch.dtype) -> N
     assert_same_bits(boxes.grad.numpy(), expected.astype(np.float32))
 
 
+@pytest.mark.parametrize("case", [case for case in CASES if case.moves], ids=str)
+@each(
+    dtype=(torch.float16, torch.float32, torch.float64),
+    box_dtype=(torch.float16, torch.float32, torch.float64, torch.int32),
+)
+def test_gradient_of_boxes_has_their_type(
+    case: Case, dtype: torch.dtype, box_dtype: torch.dtype
+) -> None:
+    """Of integer boxes, the type that NumPy's function answers in."""
+    features, boxes, indices = maps(dtype), case.boxes(dtype=box_dtype), case.indices()
+    upstream = maps(dtype, seed=1, shape=tuple(case.pool(features, boxes, indices).shape))
+    function = getattr(roipool, str(case.op.backward_boxes))
+    given = {case.op.boxes: boxes, case.op.indices: indices}
+    found = function(upstream, features, **given, **case.placing)
+    expected = function(
+        upstream.numpy(), features.numpy(),
+        **{name: value.numpy() for name, value in given.items()}, **case.placing,
+    )  # fmt: skip
+    natural = torch.from_numpy(expected).dtype
+    assert found.dtype is (box_dtype if box_dtype.is_floating_point else natural)
+    assert_same_bits(found.numpy(), expected.astype(found.numpy().dtype))
+
+
 @pytest.mark.parametrize("case", [case for case in CASES if case.op.boxes == "rois"], ids=str)
 def test_boxes_in_three_forms(case: Case) -> None:
     features, boxes, indices = maps(), case.boxes(), case.indices()
