@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
 import platform
-import sys
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,9 @@ _CPUINFO = Path("/proc/cpuinfo")
 def show_config() -> None:
     """Print what this installation can do, as ``roipool info`` does.
 
-    Versions, processor, threads, instruction sets and cached memory; then what CuPy, if it is
-    installed, finds of CUDA (it is imported for this), or why there is no GPU.
+    Versions, processor, threads, instruction sets and cached memory; what CuPy finds of CUDA, or
+    why there is no GPU; how PyTorch and JAX call the kernels. Those of the three libraries that are
+    installed are imported for this.
 
     Examples
     --------
@@ -33,12 +35,15 @@ def show_config() -> None:
     >>> roipool.show_config()  # doctest: +ELLIPSIS
     roipool ...
     """
-    for label, text in described(facts()):
+    for label, text in described({**facts(), **front_end_facts()}):
         print(f"{label:<16} {text}")
 
 
 def facts() -> dict[str, Any]:
-    """Return the facts as JSON can hold them; None where something is missing."""
+    """Return the facts as JSON can hold them; None where something is missing.
+
+    Benchmarks call this: PyTorch and JAX, which would change their processes, are not imported.
+    """
     return {
         "roipool": __version__,
         "python": f"{platform.python_version()} ({platform.python_implementation()})",
@@ -54,20 +59,37 @@ def facts() -> dict[str, Any]:
         "cache_limit_mib": get_cache_limit(),
         "cached_bytes": _cpu.cached_bytes(),
         "ROIPOOL_ISA": os.environ.get("ROIPOOL_ISA") or None,
-        "jax": jax_transport(),
         **gpu_facts(),
     }
 
 
-def jax_transport() -> str | None:
-    """Return how JAX's compiled programs call the kernels; None unless JAX is imported."""
-    if "jax" not in sys.modules:
+def front_end_facts() -> dict[str, str | None]:
+    """Return how PyTorch and JAX call the kernels; None for one that is not installed."""
+    return {name: _of_library(name, tell) for name, tell in _FRONT_ENDS.items()}
+
+
+def _of_library(name: str, tell: Callable[[], str]) -> str | None:
+    if importlib.util.find_spec(name) is None:
         return None
     try:
-        jax = importlib.import_module("roipool.jax")
-    except ImportError as error:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the text says what they would
+            return _one_line(f"{importlib.import_module(name).__version__}, {tell()}")
+    except Exception as error:  # noqa: BLE001 - broken installations raise whatever they like
         return _one_line(f"cannot be used: {error}")
-    return f"{sys.modules['jax'].__version__}, kernels called by {jax.transport()}"
+
+
+def _torch_transport() -> str:
+    importlib.import_module("roipool.torch")  # fails where this torch is too old
+    is_on_gpu = importlib.import_module("torch").cuda.is_available()
+    return "kernels called on the memory of " + ("tensors" if is_on_gpu else "CPU tensors")
+
+
+def _jax_transport() -> str:
+    return f"kernels called by {importlib.import_module('roipool.jax').transport()}"
+
+
+_FRONT_ENDS: dict[str, Callable[[], str]] = {"torch": _torch_transport, "jax": _jax_transport}
 
 
 def gpu_facts() -> dict[str, Any]:
@@ -118,8 +140,9 @@ def described(report: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "instruction set", f"{report['instruction_set']}{forced}; usable: {sets}"
     cached = report["cached_bytes"] / MIB
     yield "memory cache", f"up to {report['cache_limit_mib']} MiB, {cached:.1f} MiB now"
-    if report["jax"]:
-        yield "JAX", report["jax"]
+    for name, label in {"torch": "PyTorch", "jax": "JAX"}.items():
+        if report.get(name):
+            yield label, report[name]
     if report["cupy"]:
         yield "CuPy", report["cupy"]
         yield "CUDA runtime", report["cuda_runtime"] or "none"

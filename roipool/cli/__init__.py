@@ -9,9 +9,11 @@ from __future__ import annotations
 import argparse
 import contextlib
 import logging
+import signal
 import sys
+import threading
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -32,6 +34,7 @@ for _library in ("PIL", "matplotlib"):
 _BAD_INPUT = 2
 _INTERRUPTED = 130
 _BROKEN_PIPE = 141  # as a shell reports a program that SIGPIPE ended
+_TERMINATED = 143  # and one that SIGTERM ended
 _MAX_MESSAGE = 1000  # characters: a message may repeat an argument of any length
 _OPTIONAL = {
     "PIL": ("Pillow", "cli"),
@@ -89,12 +92,15 @@ def main(
     -------
     int
         0 when all went well, 1 when a check failed, 2 for bad input, 130 when interrupted, 141
-        when the reader of standard output stopped before the command was done.
+        when the reader of standard output stopped before the command was done, 143 when terminated.
     """
     try:
-        return _finish(_run(_parser(systems, libraries, workloads), argv))
+        with _cleaned_up_when_terminated():
+            return _finish(_run(_parser(systems, libraries, workloads), argv))
     except KeyboardInterrupt:
         return _INTERRUPTED
+    except _Terminated:
+        return _TERMINATED
     except (ValueError, OSError, ImportError, MemoryError, RecursionError) as error:
         if stdout.is_broken_pipe(error):
             stdout.abandon()
@@ -102,6 +108,28 @@ def main(
         return _finish(_complain(_explain(error)))
     except Exception as error:  # noqa: BLE001 - Python's own status, 1, means a failed check
         return _finish(_complain(_bug_report(error)))
+
+
+class _Terminated(BaseException):
+    """SIGTERM has come."""
+
+
+@contextlib.contextmanager
+def _cleaned_up_when_terminated() -> Iterator[None]:
+    """Let SIGTERM end other processes and remove temporary files, as Ctrl-C does."""
+
+    def stop(number: int, frame: Any) -> NoReturn:
+        raise _Terminated
+
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _run(parser: _Parser, argv: Sequence[str] | None) -> int:

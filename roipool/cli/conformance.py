@@ -9,7 +9,7 @@ from typing import Any
 
 from roipool.cli.files import check_writable, replacing
 from roipool.cli.progress import progress
-from roipool.cli.text import printable
+from roipool.cli.text import printable, seconds
 
 __all__ = ["add_arguments", "is_asked", "run"]
 
@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--junit", metavar="FILE", help="write JUnit XML, a test case for each call")
     add("--python", metavar="FILE", help="the interpreter that has the implementation")
-    add("--timeout", metavar="SECONDS", type=_seconds, help="that a call may take (default 20)")
+    add("--timeout", metavar="SECONDS", type=seconds, help="that a call may take (default 20)")
     parser.set_defaults(**dict.fromkeys(_NAMES))
 
 
@@ -144,13 +144,3 @@ def _count(text: str) -> int:
     if not text.isdecimal() or int(text) > 10**7:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number up to 10000000")
     return int(text)
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value <= 86400:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds up to 86400")
-    return value

@@ -11,8 +11,8 @@ from roipool import _system_info
 __all__ = ["add_parser", "facts", "run"]
 
 _DESCRIPTION = """\
-Print versions, processor, threads, instruction sets and what CuPy finds of CUDA: what a bug report
-should hold."""
+Print versions, processor, threads, instruction sets, what CuPy finds of CUDA
+and how PyTorch and JAX call the kernels: what a bug report should hold."""
 
 
 def add_parser(subparsers: Any) -> None:
@@ -28,14 +28,14 @@ def add_parser(subparsers: Any) -> None:
 
 
 def facts() -> dict[str, Any]:
-    """Return what ``roipool info --json`` prints."""
+    """Return what ``roipool info --json`` prints, the front ends apart."""
     return _system_info.facts()
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Carry out the command; 0 also where there is no GPU."""
     if arguments.json:
-        print(json.dumps(facts(), indent=2))
+        print(json.dumps({**facts(), **_system_info.front_end_facts()}, indent=2))
     else:
         _system_info.show_config()
     return 0

@@ -1,12 +1,13 @@
-"""Writing results for people and for programs."""
+"""Results as texts for people and for programs, and numbers from the command line."""
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
 from typing import Any
 
-__all__ = ["as_strict_json", "finite", "printable", "short"]
+__all__ = ["as_strict_json", "finite", "printable", "seconds", "short"]
 
 
 def short(value: float, digits: int = 3) -> str:
@@ -35,4 +36,15 @@ def finite(value: Any) -> Any:
         return [finite(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
+    return value
+
+
+def seconds(text: str) -> float:
+    """Read a limit of time, for an option of the command line."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= 86400:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds up to 86400")
     return value

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import importlib.machinery
+import importlib.util
 import inspect
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,7 +14,7 @@ import numpy as np
 
 from .messages import dtype_of
 
-__all__ = ["ARRAYS", "AUTOGRAD", "MAX_MESSAGE", "Caller", "Misbehaviour", "loaded"]
+__all__ = ["ARRAYS", "AUTOGRAD", "MAX_MESSAGE", "Caller", "Misbehaviour", "loaded", "module_of"]
 
 AUTOGRAD = "autograd"  # stands for a backward: what torch differentiates
 MAX_MESSAGE = 300
@@ -33,8 +36,29 @@ class Misbehaviour(Exception):  # noqa: N818 - of the implementation, not of thi
         self.kind = kind
 
 
-def loaded(name: str) -> Callable[..., Any]:
-    """Import what ``package.module:function`` names.
+def module_of(name: str, folder: str) -> Any:
+    """Import a module, which may lie in a folder.
+
+    The folder comes last in the search path: of the files in it only the one that is named may
+    stand in for an installed module.
+    """
+    if folder not in sys.path:
+        sys.path.append(folder)
+    top = name.partition(".")[0]
+    spec = importlib.machinery.PathFinder.find_spec(top, [folder])
+    if top not in sys.modules and spec is not None and spec.origin and spec.loader:
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[top] = module
+        try:
+            spec.loader.exec_module(module)
+        except BaseException:
+            del sys.modules[top]
+            raise
+    return importlib.import_module(name)
+
+
+def loaded(name: str, folder: str = "") -> Callable[..., Any]:
+    """Import what ``package.module:function`` names, of a folder if the module is not installed.
 
     Raises
     ------
@@ -46,7 +70,7 @@ def loaded(name: str) -> Callable[..., Any]:
     module, mark, path = name.partition(":")
     if not (module and mark and path):
         raise ValueError(f"{name!r} is not of the form package.module:function")
-    found = importlib.import_module(module)
+    found = module_of(module, folder) if folder else importlib.import_module(module)
     for part in path.split("."):
         if not hasattr(found, part):
             raise ValueError(f"{name!r}: {module} has no {path!r}")

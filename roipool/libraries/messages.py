@@ -1,4 +1,8 @@
-"""Messages between two processes: JSON, followed by the bytes of arrays."""
+"""Messages between two processes: JSON, followed by the bytes of arrays.
+
+A serving process greets first: an environment may print at its start, before the process can keep
+its answers apart from everything else.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,11 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-__all__ = ["dtype_of", "receive", "send"]
+__all__ = ["dtype_of", "greet", "receive", "send", "wait_for_greeting"]
+
+_GREETING = b"\0roipool serves\0"
+_MAX_NOISE = 2**20  # bytes that may come before the greeting
+_MAX_HEADER = 2**28  # bytes of a message without its arrays
 
 
 def dtype_of(name: str) -> Any:
@@ -17,6 +25,29 @@ def dtype_of(name: str) -> Any:
     if name == "bfloat16":
         return np.dtype(importlib.import_module("ml_dtypes").bfloat16)
     return np.dtype(name)
+
+
+def greet(stream: BinaryIO) -> None:
+    """Write that messages follow."""
+    stream.write(_GREETING)
+    stream.flush()
+
+
+def wait_for_greeting(stream: BinaryIO) -> None:
+    """Read until messages follow.
+
+    Raises
+    ------
+    EOFError
+        If the stream ends before.
+    ValueError
+        If too much else comes before.
+    """
+    data = bytearray()
+    while not data.endswith(_GREETING):
+        if len(data) > _MAX_NOISE:
+            raise ValueError("it prints without end when it starts")
+        data += _exactly(stream, 1)
 
 
 def send(stream: BinaryIO, message: Any) -> None:
@@ -49,8 +80,12 @@ def receive(stream: BinaryIO) -> Any:
     ------
     EOFError
         If there is none, or only a part of one.
+    ValueError
+        If what comes is none.
     """
     (size,) = struct.unpack("<Q", _exactly(stream, 8))
+    if size > _MAX_HEADER:
+        raise ValueError("what it writes is no message")
 
     def rich(value: Any) -> Any:
         if isinstance(value, list):
@@ -65,7 +100,10 @@ def receive(stream: BinaryIO) -> Any:
             return tuple(rich(one) for one in value["tuple"])
         return {name: rich(one) for name, one in value.items()}
 
-    return rich(json.loads(_exactly(stream, size).decode()))
+    try:
+        return rich(json.loads(_exactly(stream, size).decode()))
+    except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError, MemoryError):
+        raise ValueError("what it writes is no message") from None
 
 
 def _exactly(stream: BinaryIO, count: int) -> bytearray:

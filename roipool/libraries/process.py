@@ -8,14 +8,16 @@ import signal
 import subprocess
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from roipool.libraries.library import Absent
-from roipool.libraries.messages import receive, send
+from roipool.libraries.messages import receive, send, wait_for_greeting
 
 __all__ = ["Ended", "Process"]
+
+GREETING_SECONDS = 20.0  # that an interpreter may take to start, before it imports any library
 
 
 class Ended(Absent):
@@ -38,7 +40,7 @@ class Process:
     environment : mapping, optional
         Its environment, by default this one's.
     seconds : float, optional
-        That it may take to start.
+        That it may take to answer the first message: it imports a library.
 
     Attributes
     ----------
@@ -69,6 +71,9 @@ class Process:
             self._errors.close()
             raise Absent(f"could not be started: {python}: {error.strerror}") from None
         threading.Thread(target=_end_with, args=(self._process,), daemon=True).start()
+        self._limited(
+            lambda: wait_for_greeting(cast(BinaryIO, self._process.stdout)), GREETING_SECONDS
+        )
         self.about = self.ask(first, seconds)
         if "unusable" in self.about:
             self.close()
@@ -83,7 +88,19 @@ class Process:
             If the process ends of it, or gives no answer in so many seconds.
         """
         process = self._process
-        late = threading.Event()
+
+        def answer() -> Any:
+            send(cast(BinaryIO, process.stdin), message)
+            found = receive(cast(BinaryIO, process.stdout))
+            if not isinstance(found, dict):
+                raise ValueError("what it writes is no message")
+            return found
+
+        return self._limited(answer, seconds)
+
+    def _limited(self, exchange: Callable[[], Any], seconds: float | None) -> Any:
+        """Return the result of an exchange with the process; a failure ends the process."""
+        process, late = self._process, threading.Event()
 
         def end() -> None:
             late.set()
@@ -93,8 +110,7 @@ class Process:
         if timer:
             timer.start()
         try:
-            send(cast(BinaryIO, process.stdin), message)
-            return receive(cast(BinaryIO, process.stdout))
+            return exchange()
         except (EOFError, OSError):
             status = process.wait()
             said = self._last_words()
@@ -102,6 +118,9 @@ class Process:
             if late.is_set():
                 raise Ended(f"gives no answer in {seconds:g} s", late=True) from None
             raise Ended(f"{_ending(status)}{said}") from None
+        except ValueError as error:
+            self.close()
+            raise Ended(f"cannot be understood: {error}") from None
         except BaseException:  # Ctrl-C in the middle of an answer
             self.close()
             raise

@@ -9,7 +9,7 @@ from typing import Any
 from . import LIBRARIES, opened
 from .functions import AUTOGRAD, MAX_MESSAGE, Caller, Misbehaviour, loaded
 from .library import Absent, first_line
-from .messages import receive, send
+from .messages import greet, receive, send
 from .task import task_of
 from .timing import settle, timed
 
@@ -21,6 +21,7 @@ def serve() -> None:
     # Libraries and functions print; only answers may reach the other process.
     replies = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
+    greet(replies)
     requests = sys.stdin.buffer
     first = receive(requests)
     try:
@@ -69,11 +70,10 @@ class _Functions:
     """A forward and a backward of anybody's."""
 
     def __init__(self, first: Any) -> None:
-        sys.path.insert(0, first["folder"])
-        backward = first["backward"]
+        backward, folder = first["backward"], first["folder"]
         self.caller = Caller(
-            loaded(first["forward"]),
-            loaded(backward) if backward not in (None, AUTOGRAD) else backward,
+            loaded(first["forward"], folder),
+            loaded(backward, folder) if backward not in (None, AUTOGRAD) else backward,
             first["arrays"],
             first["device"],
         )

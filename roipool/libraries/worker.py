@@ -12,7 +12,9 @@ from roipool.libraries.library import Absent, Library
 from roipool.libraries.process import Ended, Process
 from roipool.libraries.task import Task, as_message
 
-__all__ = ["Worker"]
+__all__ = ["IMPORT_SECONDS", "Worker"]
+
+IMPORT_SECONDS = 120.0  # that importing a library may take, where answers have a limit
 
 
 class Worker:
@@ -48,6 +50,9 @@ class Worker:
         self._first = {"library": name, "threads": threads, "memory": _quarter_of_memory()}
         self._check, self._python, self._seconds = library.check, python, seconds
         self._process: Process | None = self._start()
+        if "version" not in self._process.about:
+            self.close()
+            raise Absent("cannot be understood: it names no version")
         self.version = str(self._process.about["version"])
 
     def prepare(self, task: Task) -> None:
@@ -74,7 +79,8 @@ class Worker:
         environment = {**os.environ, "OMP_NUM_THREADS": str(self._first["threads"])}
         if self._python != sys.executable:
             environment.pop("PYTHONPATH", None)  # it may lead to packages of this environment
-        return Process(self._python, self._first, environment)
+        limit = None if self._seconds is None else max(self._seconds, IMPORT_SECONDS)
+        return Process(self._python, self._first, environment, limit)
 
     def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
         if self._process is None:

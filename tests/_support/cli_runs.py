@@ -57,7 +57,7 @@ def complains(capsys: pytest.CaptureFixture[str], *arguments: str, **tables: Any
 
 def run_program(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
     """Run the program in a process of its own; what it prints is caught unless options say else."""
-    command = [sys.executable, "-m", "roipool", *arguments]
+    command = [sys.executable, "-P", "-m", "roipool", *arguments]  # as the installed program
     caught = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "check": False}
     return subprocess.run(command, **{**caught, **options})
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import struct
+import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -171,6 +174,20 @@ def test_functions(form: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", *SMALL, "--systems", "mmcv.roi_align", *check]) == 0
 
 
+def test_only_what_is_named_is_imported_from_the_current_folder() -> None:
+    """Other files there hide no installed module; the one that is named comes before them."""
+    for name in ("rich", "matplotlib", "decimal"):
+        Path(f"{name}.py").write_text("raise ImportError('of this folder')")
+    Path("neighbour.py").write_text("import roipool\nalign = roipool.roi_align\n")
+    Path("wave.py").write_text("from neighbour import align\n")  # as one of the standard library
+    own = ["--implementation", "wave:align", "--systems", "roipool.roi_align"]
+    run = run_program("compare", *SMALL, *own)
+    assert (run.returncode, run.stderr) == (0, "")
+    assert "wave:align" in run.stdout
+    bad = ["verify", "--implementation", "wave:align", "--semantics", "roi_align", "--calls", "2"]
+    assert run_program(*bad).returncode == 0
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -197,7 +214,10 @@ def test_bad_functions(
 # ---- Installed programs, in other interpreters
 
 
-def worker(*, dies: bool = False, greedy: bool = False, lacks: str = "") -> str:
+def worker(
+    *, dies: bool = False, greedy: bool = False, hangs: bool = False, lacks: str = "",
+    says: str = "",
+) -> str:  # fmt: skip
     """Return a program that serves roipool under the name that it is asked for."""
     root = Path(roipool.__file__).parents[1]
     Path("driver.py").write_text(
@@ -214,18 +234,33 @@ def worker(*, dies: bool = False, greedy: bool = False, lacks: str = "") -> str:
         "            import numpy\n"
         "            there = os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')\n"
         "            numpy.empty(there * 6 // 10, 'u1')\n"  # which is not touched
+        f"        while {hangs}: pass\n"
         f"        if {dies} and task.operation == 'roi_pool': os._exit(3)\n"
         "        return super().prepare(task)\n"
         "LIBRARIES.update(dict.fromkeys(LIBRARIES, Stub))\n"
         "serving.serve()\n"
     )
     program = Path("other-python").resolve()
-    program.write_text(f'#!/bin/sh\nPYTHONPATH="{root}" exec "{sys.executable}" driver.py\n')
+    greeting = f"echo '{says}'\n" if says else ""
+    program.write_text(
+        f'#!/bin/sh\n{greeting}PYTHONPATH="{root}" exec "{sys.executable}" driver.py\n'
+    )
     program.chmod(0o755)
     return str(program)
 
 
 pytestmark = needs_posix
+
+
+ALIGN = ["--systems", "torchvision.roi_align*"]
+
+
+def script(text: str) -> str:
+    """Return a program of the shell."""
+    program = Path("other-python").resolve()
+    program.write_text(f"#!/bin/sh\n{text}\n")
+    program.chmod(0o755)
+    return str(program)
 
 
 def ask(name: str, python: str, *arguments: str) -> int:
@@ -289,6 +324,61 @@ def test_a_program_that_ends_its_process() -> None:
     assert results["torchvision.roi_align@torchvision"] is None  # by a new one
 
 
+def test_an_environment_that_prints_when_it_starts() -> None:
+    """A line of eight characters or more was taken for the length of a message."""
+    assert ask("torchvision", worker(says="Welcome to this environment!"), *ALIGN) == 0
+    assert strict_json("out.json")["programs"] == {"torchvision": "stub 1.0"}
+
+
+def test_an_environment_that_prints_without_end(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ask("torchvision", script("while :; do echo yes; done"), *ALIGN) == 0
+    assert "absent: torchvision: cannot be understood: it prints" in capsys.readouterr().out
+
+
+def test_an_environment_that_hangs(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("roipool.libraries.process.GREETING_SECONDS", 0.5)
+    assert ask("torchvision", script("exec sleep 600"), *ALIGN) == 0
+    assert "absent: torchvision: gives no answer in 0.5 s" in capsys.readouterr().out
+
+
+def test_a_program_that_hangs() -> None:
+    assert ask("torchvision", worker(hangs=True), *ALIGN, "--timeout", "0.5") == 0
+    (part,) = strict_json("out.json")["parts"]
+    errors = {one["name"]: one["error"] for one in part["systems"]}
+    assert errors["torchvision.roi_align@torchvision"] == "gives no answer in 0.5 s"
+    assert errors["torchvision.roi_align"] is None
+
+
+@pytest.mark.parametrize(
+    "answer",
+    ["{not json", "[1, 2]", "[" * 20_000 + "]" * 20_000, '{"array": 7}', "{}", "\\377"],
+    ids=["no JSON", "a list", "deep", "no array", "no version", "no UTF-8"],
+)
+def test_a_program_that_answers_nonsense(answer: str, capsys: pytest.CaptureFixture[str]) -> None:
+    size = "".join(f"\\{byte:03o}" for byte in struct.pack("<Q", len(answer.replace("\\377", "?"))))
+    greeting = r"\000roipool serves\000"
+    text = script(f"printf '{greeting}{size}'; printf '{answer}'; exec sleep 600")
+    assert ask("torchvision", text, *ALIGN) == 0
+    assert "absent: torchvision: cannot be understood: " in capsys.readouterr().out
+
+
+@needs_linux
+def test_termination_ends_programs() -> None:
+    """A process that hangs would outlive the command, and whoever waits for its output."""
+    python = ["--implementation-python", f"torchvision={worker(hangs=True)}"]
+    command = ["-m", "roipool", "compare", *SMALL, *ALIGN, "--implementations", "torchvision"]
+    with subprocess.Popen([sys.executable, "-P", *command, *python]) as process:
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        while not (started := children.read_text().split()):
+            time.sleep(0.05)
+        time.sleep(1.0)  # into the call
+        process.terminate()
+        assert process.wait() == 143
+    assert not any(Path("/proc", child).exists() for child in started)
+
+
 @needs_linux
 def test_a_program_that_wants_all_memory() -> None:
     assert ask("torchvision", worker(greedy=True), "--systems", "torchvision.*") == 0
@@ -325,6 +415,8 @@ def test_absent_programs(capsys: pytest.CaptureFixture[str]) -> None:
         ["--systems", "tensorflow.*", "--reference", "nobody"],
         ["--box-format", "corners"],
         ["--normalized"],
+        ["--timeout", "0"],
+        ["--timeout", "soon"],
     ],
 )
 def test_bad_arguments(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:

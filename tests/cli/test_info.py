@@ -11,7 +11,7 @@ import pytest
 from _support.run_python import NOT_INSTALLED, run_python
 
 import roipool
-from roipool import _cpu
+from roipool import _cpu, _system_info
 from roipool._system_info import CUPY_EXTRAS
 from roipool.cli import main
 
@@ -169,3 +169,43 @@ def test_show_config_prints_the_same(capsys: pytest.CaptureFixture[str]) -> None
     printed = capsys.readouterr().out
     roipool.show_config()
     assert capsys.readouterr().out == printed
+
+
+# ---- Front ends
+
+
+BROKEN = "raise ImportError('libtorch.so:\\n cannot be opened')"
+
+
+def front_ends_with(**modules: str) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the facts, and the lines, of a process where texts stand in for libraries."""
+    code = "from roipool.cli import main; main(['info', '--json']); print('--'); main(['info'])"
+    done = run_python(code, modules=modules)
+    assert (done.returncode, done.stderr) == (0, "")
+    as_json, _, out = done.stdout.partition("--\n")
+    return json.loads(as_json), labelled(out)
+
+
+def test_a_broken_front_end_is_told() -> None:
+    found, told = front_ends_with(torch=BROKEN, jax="raise SystemError('no')")
+    assert found["torch"] == told["PyTorch"] == "cannot be used: libtorch.so: cannot be opened"
+    assert found["jax"] == told["JAX"] == "cannot be used: no"
+
+
+@pytest.mark.parametrize("name", ["torch", "jax"])
+def test_an_installed_front_end_says_how_it_calls_kernels(name: str) -> None:
+    library = pytest.importorskip(name)
+    found, told = front_ends_with()
+    label = {"torch": "PyTorch", "jax": "JAX"}[name]
+    ways = {"torch": "the memory of (CPU )?tensors", "jax": "handlers of XLA"}
+    assert found[name] == told[label]
+    assert re.fullmatch(
+        f"{re.escape(library.__version__)}, kernels called .*{ways[name]}", told[label]
+    )
+
+
+def test_a_missing_front_end_has_no_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert _system_info.front_end_facts() == {"torch": None, "jax": None}
+    labels = [label for label, _ in _system_info.described({**_system_info.facts(), "torch": None})]
+    assert "PyTorch" not in labels

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from roipool.cli.compare import arguments as read
 from roipool.cli.compare.systems import SYSTEMS
+from roipool.cli.text import seconds
 
 if TYPE_CHECKING:
     from roipool.cli.compare.problem import Compute
@@ -148,6 +149,13 @@ def _add_implementations(group: Any) -> None:
         default=[],
         metavar="NAME=PYTHON",
         help="the interpreter of the environment that a program lives in, if not this one",
+    )
+    add(
+        "--timeout",
+        type=seconds,
+        default=120.0,
+        metavar="SECONDS",
+        help="that an installed program may take for an answer (default: 120)",
     )
     add(
         "--implementation",

@@ -62,7 +62,7 @@ def run(arguments: argparse.Namespace, systems: Mapping[str, Compute] | None) ->
     _check_size(problem)
     _check_names(arguments, [*engines, *_offered(arguments)], list(own))
     threads = roipool.get_num_threads()
-    with Programs(arguments.implementations, pythons, threads) as programs:
+    with Programs(arguments.implementations, pythons, threads, arguments.timeout) as programs:
         absent |= programs.absent
         chosen, reference = _choose(arguments, {**engines, **dict(programs.computes())}, own)
         parts = _compare_all(arguments, chosen, reference, problem)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import inspect
 import sys
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from roipool.cli.compare.problem import PARTS, Compute, Problem, Unavailable
+from roipool.libraries.functions import module_of
 
 __all__ = ["load", "of_numpy", "of_torch"]
 
@@ -40,7 +40,9 @@ def load(text: str) -> Any:
         raise ValueError(f"--implementation {text}: must be {_FORM}")
     try:
         with redirect_stdout(sys.stderr):  # standard output is for results
-            found = _from_file(place) if place.endswith(".py") else _from_module(place)
+            # An installed program, unlike `python -m`, does not look into the current folder.
+            here = str(Path.cwd())
+            found = _from_file(place) if place.endswith(".py") else module_of(place, here)
             for part in name.split("."):
                 found = getattr(found, part)
     except (Exception, SystemExit) as error:
@@ -49,13 +51,6 @@ def load(text: str) -> Any:
     if not callable(found):
         raise ValueError(f"--implementation {text}: is not a function")
     return found
-
-
-def _from_module(name: str) -> Any:
-    here = str(Path.cwd())
-    if here not in sys.path:  # an installed program, unlike `python -m`, does not look here
-        sys.path.insert(0, here)
-    return importlib.import_module(name)
 
 
 def _from_file(path: str) -> Any:

@@ -36,6 +36,8 @@ class Programs:
         Interpreters of programs that live in other environments.
     threads : int
         How many each may use.
+    seconds : float
+        That each may take for an answer.
 
     Attributes
     ----------
@@ -45,14 +47,16 @@ class Programs:
         Of each other, why not.
     """
 
-    def __init__(self, names: Sequence[str], pythons: Mapping[str, str], threads: int) -> None:
+    def __init__(
+        self, names: Sequence[str], pythons: Mapping[str, str], threads: int, seconds: float
+    ) -> None:
         self.versions: dict[str, str] = {}
         self.absent: dict[str, str] = {}
         self._workers = contextlib.ExitStack()
         self._computes: dict[str, Compute] = {}
         for name in names:
             try:
-                program = _Program(name, threads, pythons.get(name, sys.executable))
+                program = _Program(name, threads, pythons.get(name, sys.executable), seconds)
             except Absent as reason:
                 self.absent[name] = str(reason)
                 continue
@@ -83,8 +87,8 @@ class Programs:
 class _Program:
     """One program."""
 
-    def __init__(self, name: str, threads: int, python: str) -> None:
-        self._worker = Worker(name, LIBRARIES[name], threads, python)
+    def __init__(self, name: str, threads: int, python: str, seconds: float) -> None:
+        self._worker = Worker(name, LIBRARIES[name], threads, python, seconds)
         self.version, self.close = self._worker.version, self._worker.close
         self._check = LIBRARIES[name].check
 

@@ -16,7 +16,7 @@ from roipool._messages import shown
 from roipool.libraries import LIBRARIES, Absent, Level, Task
 from roipool.libraries.functions import ARRAYS, AUTOGRAD, Caller, Misbehaviour, loaded
 from roipool.libraries.process import Ended, Process
-from roipool.libraries.worker import Worker
+from roipool.libraries.worker import IMPORT_SECONDS, Worker
 from roipool.verification.differential.operations import OPERATIONS, Operation
 from roipool.verification.differential.oracle import oracle_of
 
@@ -99,7 +99,7 @@ class Functions:
 
     def _start(self) -> Process:
         try:
-            return Process(self._python, self._first, seconds=max(self._seconds, 120.0))
+            return Process(self._python, self._first, seconds=max(self._seconds, IMPORT_SECONDS))
         except Absent as error:
             raise ValueError(f"{self._first['forward']} cannot be used: {error}") from None
 
