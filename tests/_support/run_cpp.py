@@ -18,10 +18,15 @@ KERNELS = Path(__file__).parents[2] / "roipool" / "kernels"
 
 def run_cpp(source: str, folder: Path) -> str:
     """Return what the program prints; skip where there is no compiler."""
+    return output_of_cpp(source, folder).decode()
+
+
+def output_of_cpp(source: str, folder: Path) -> bytes:
+    """Return the bytes that the program writes; skip where there is no compiler."""
     if COMPILER is None:
         pytest.skip("there is no C++ compiler (CXX, g++ or c++)")
     program, file = folder / "program", folder / "program.cpp"
     file.write_text(source)
     command = [COMPILER, "-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", f"-I{KERNELS}"]
     subprocess.run([*command, str(file), "-o", str(program), "-pthread"], check=True)
-    return subprocess.run([program], capture_output=True, text=True, check=False).stdout
+    return subprocess.run([program], capture_output=True, check=False).stdout

@@ -5,11 +5,14 @@ Each box of a small call, of one chunk, stands several times in a large one, of 
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from _support.catalogue import every_dtype, every_layout, shape_in_layout
 from _support.compare import Array, assert_same_bits
+from _support.platforms import needs_linux
 
 import roipool
 
@@ -99,3 +102,23 @@ def test_gradients_of_separable_boxes() -> None:
     )
     for one, other in zip(got, expected, strict=True):
         assert_same_bits(one, other)
+
+
+@needs_linux
+def test_sums_of_half_types_are_freed() -> None:
+    """A gradient in chunks keeps float32 sums of all maps between them."""
+    gradients = stored(SPARSE, np.float16, "NCHW")
+    sums = 4 * int(np.prod(SHAPE))
+
+    def in_memory() -> int:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+
+    def call() -> None:
+        roipool.roi_align_rotated_backward(gradients, MANY, SHAPE)
+
+    call()
+    before = in_memory()
+    for _ in range(10):
+        call()
+    assert in_memory() - before < 3 * sums

@@ -92,6 +92,16 @@ def test_far_corner_of_a_wide_plane(channels: int, dtype: str, layout: str) -> N
 
 
 @every_layout
+def test_argmax_just_beyond_32_bits(layout: str) -> None:
+    side = 46342  # squared 97,316 cells more than int32 counts
+    far = untouched(shape_in_layout((1, 1, side, side), layout), np.float16)
+    far.reshape(side, side)[-1, -2] = 1
+    box = [[0, side - 3, side - 3, side - 1, side - 1]]
+    pooled, argmax = roipool.roi_pool(far, box, 1, return_argmax=True, layout=layout)
+    assert (pooled.item(), argmax.item()) == (1, side * side - 2)
+
+
+@every_layout
 @each(dtype=["float16", "float32"])
 def test_last_image_and_channel_beyond_32_bits(dtype: str, layout: str) -> None:
     shape = shape_in_layout((3, 17, 8192, 8192), layout)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from _support.backends import Backend, thorough_on_the_emulator
 from _support.catalogue import Array, every_layout, half_dtypes, in_layout
 from _support.combinations import each
+from _support.run_cpp import output_of_cpp
 
 import roipool
 
@@ -72,6 +74,42 @@ def test_every_number_passes_maxima(dtype: Any, channels: int) -> None:
     np.testing.assert_array_equal(argmax, np.where(nothing, -1, places))
     back = roipool.roi_pool_backward(numbers, argmax, WHOLE, numbers.shape)
     np.testing.assert_array_equal(as_float(back), np.where(nothing, 0, cells))
+
+
+CONVERSIONS = """
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#define ROIPOOL_ENGINE tested
+#include "cpu/storage.h"
+
+using namespace roipool::tested;
+
+// Each float32 whose low bits are near a rounding, of every sign, exponent and high fraction.
+int main() {
+  const uint32_t lows[] = {0, 1, 0xfff, 0x1000, 0x1001, 0x1fff};
+  for (uint32_t high = 0; high < 1u << 19; ++high)
+    for (uint32_t low : lows) {
+      const uint32_t bits = high << 13 | low;
+      float value;
+      std::memcpy(&value, &bits, 4);
+      Float16 half;
+      store_value(value, &half);
+      std::fwrite(&half.bits, 2, 1, stdout);
+    }
+}
+"""
+
+
+def test_every_float_is_stored_as_numpy_stores_it(tmp_path: Path) -> None:
+    """NaNs of any payload, too: one of low bits only must not become infinity."""
+    found = np.frombuffer(output_of_cpp(CONVERSIONS, tmp_path), np.uint16).view(np.float16)
+    lows = np.array([0, 1, 0xFFF, 0x1000, 0x1001, 0x1FFF], np.uint32)
+    floats = (np.arange(2**19, dtype=np.uint32)[:, None] << 13 | lows).view(np.float32).ravel()
+    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+        expected = floats.astype(np.float16)
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(np.signbit(found), np.signbit(expected))
 
 
 def pairs(dtype: Any) -> tuple[Array, Array]:
