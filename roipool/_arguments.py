@@ -470,6 +470,19 @@ def on_a_level(name: str, number: float, when: str = "") -> float:
     return number
 
 
+def successive_halves(name: str, scales: Sequence[float], when: str = "") -> None:
+    """Check that a pyramid's scales are powers of two, finest first; `when` is part of the error.
+
+    Levels are counted from the first scale: of others a box would silently go to a wrong map.
+    """
+    finest = scales[0] if len(scales) else 0.0
+    is_power = finest > 0 and finest == 2.0 ** round(float(np.log2(finest)))
+    if not is_power or any(after != before / 2 for before, after in itertools.pairwise(scales)):
+        raise ValueError(
+            f"{name} must be powers of two, each half of the one before{when}, got {shown(scales)}"
+        )
+
+
 def size_pair(name: str, value: Any) -> tuple[int, int]:
     """Return (rows, columns), each at least 1, from an int or a pair."""
     rows, columns = (value, value) if type(value) is int else _pair(name, value)

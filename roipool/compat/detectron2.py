@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -15,7 +14,6 @@ from roipool._arrays import Array
 from roipool._definitions import Definition
 from roipool._dtypes import real_dtype
 from roipool._layout import Shape4
-from roipool._messages import shown
 from roipool._pooling import Call, Pooling, check_sizes
 from roipool.compat import _conventions as conventions
 from roipool.compat import torchvision
@@ -242,9 +240,5 @@ def _powers_of_two(scales: Sequence[float]) -> tuple[float, ...]:
         check.real_number(f"scales[{i}]", scale)
         for i, scale in enumerate(check.sequence("scales", scales))
     )
-    halves = all(later == first / 2 for first, later in itertools.pairwise(numbers))
-    if not numbers or numbers[0] <= 0 or math.frexp(numbers[0])[0] != 0.5 or not halves:
-        raise ValueError(
-            f"scales must be powers of two, each half of the one before, got {shown(scales)}"
-        )
+    check.successive_halves("scales", numbers)
     return numbers

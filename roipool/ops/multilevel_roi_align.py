@@ -120,10 +120,11 @@ def levels_by_area(corners: Any, none: Any, areas: Sequence[float]) -> Any:
 
 
 def levels_of_scales(scales: Sequence[float]) -> tuple[int, int]:
-    """Return the first and the last level of a pyramid, by the scale of its first map."""
+    """Return the first and the last level of a pyramid, by the scales of its maps."""
     finest = check.on_a_level("spatial_scales[0]", scales[0], " without levels")
     first = -round(float(np.log2(finest)))
     last = first + len(scales) - 1
+    check.successive_halves("spatial_scales", scales, " without levels")
     if last > check.MAX_LEVEL:
         raise ValueError(
             f"spatial_scales must end at level {check.MAX_LEVEL} without levels: from {first} on "
@@ -167,7 +168,8 @@ def multilevel_roi_align(
     levels : array_like of int, optional
         Shape (K,): the place in `features` of each box's map. By default
         ``assign_levels(rois, first, last)`` where ``spatial_scales[0]`` is ``2**-first``, of boxes
-        in float64 for float64 maps, else float32; levels are then from -100 to 100.
+        in float64 for float64 maps, else float32; levels are then from -100 to 100, and the scales
+        must be powers of two, each half of the one before.
     aligned : bool
         Shift boxes by half a cell.
     batch_indices : array_like of int, optional

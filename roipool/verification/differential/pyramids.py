@@ -57,7 +57,10 @@ def by_name(values: Sequence[Any]) -> dict[str, Any]:
 def scales_of(case: Case) -> list[float]:
     """Return the scale of each map: half of the one before."""
     count = len(heights(case.maps.shape[2]))
-    return [case.options["spatial_scale"] / 2**level for level in range(count)]
+    first = case.options["spatial_scale"]
+    if case.options.get("by_size"):  # levels are counted from powers of two only
+        first = 2.0 ** round(math.log2(first))
+    return [first / 2**level for level in range(count)]
 
 
 def given_levels(case: Case) -> NDArray[np.int64]:
