@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import copy
-import logging
-import threading
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import importlib
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -15,9 +13,8 @@ from torch import Tensor
 
 from roipool.compat._conventions import CELLS_FROM_LOWEST_FLOAT32
 from roipool.torch._memory import Bridge, is_channels_last
-from roipool.torch._operators import BRIDGES, FAMILIES, kernel
-
-LOGGER = logging.getLogger("roipool")
+from roipool.torch._operators import BRIDGES, FAMILIES
+from roipool.torch._overrides import Kernels, Override, library_of, register_kernels
 
 # Maxima as torchvision starts them.
 ROI_POOL = copy.copy(FAMILIES["roi_pool"])
@@ -75,7 +72,7 @@ def roi_pool_backward(
     return ROI_POOL.maximum_backward(bridge, grad, argmax, *_boxes(rois), *form, spatial_scale)
 
 
-KERNELS: dict[str, Callable[..., Any]] = {
+KERNELS: Kernels = {
     "roi_align": roi_align,
     "_roi_align_backward": roi_align_backward,
     "roi_pool": roi_pool,
@@ -85,9 +82,32 @@ KERNELS: dict[str, Callable[..., Any]] = {
 
 # ---- The override
 
-_lock = threading.Lock()
-_depth = 0
-_library: Any = None
+OUR_DEVICES = {device.lower() for device in BRIDGES}
+
+
+def _install(stack: ExitStack) -> None:
+    register_kernels(library_of(stack, "torchvision", "IMPL"), KERNELS)
+    _keep_to_the_operator(stack)
+
+
+def _keep_to_the_operator(stack: ExitStack) -> None:
+    """Let torchvision's ``roi_align`` call its operator in torch's deterministic mode, too.
+
+    On GPUs it compiles a function of tensor operations there, where a compiler is supported, as its
+    own gradient uses atomics. Ours has none. On other devices than ours nothing changes.
+    """
+    # By its name, because torchvision.ops.roi_align is the function.
+    module: Any = importlib.import_module("torchvision.ops.roi_align")
+    supported = module.is_compile_supported
+
+    def is_compile_supported(device: Any) -> Any:
+        return torch.device(device).type not in OUR_DEVICES and supported(device)
+
+    module.is_compile_supported = is_compile_supported
+    stack.callback(setattr, module, "is_compile_supported", supported)
+
+
+OVERRIDE = Override("torchvision's roi_align and roi_pool", _install)
 
 
 @contextmanager
@@ -99,8 +119,15 @@ def override_torchvision() -> Iterator[None]:
     as they are: autograd, autocast, export and TorchScript go on as before. It is logged, because
     numbers change by a few units in the last place. Contexts may be nested.
 
+    detectron2's ``ROIAlign`` and ``ROIPool`` call these operators, and are computed by roipool,
+    too; so is mmcv's ``RoIAlign`` with ``use_torchvision=True``.
+
     torchvision's ``MultiScaleRoIAlign`` is computed as it is written, level by level:
     :class:`roipool.torch.nn.MultiScaleRoIAlign` in its place is one call.
+
+    Within ``torch.use_deterministic_algorithms(True)`` torchvision's ``roi_align`` leaves its
+    operator on GPUs for slower code; within the context it does not, as roipool's gradients are
+    deterministic.
 
     A box whose batch index names no image, for which torchvision reads other memory, is a
     ValueError. NaN and infinite boxes pool nothing.
@@ -110,6 +137,10 @@ def override_torchvision() -> Iterator[None]:
     ImportError
         If torchvision is not installed.
 
+    See Also
+    --------
+    override_detectron2
+
     Examples
     --------
     >>> import roipool.torch
@@ -118,28 +149,5 @@ def override_torchvision() -> Iterator[None]:
     """
     import torchvision  # noqa: F401  # registers the operators
 
-    global _depth, _library
-    with _lock:
-        if _depth == 0:
-            _library = _registered()
-            LOGGER.warning("torchvision's roi_align and roi_pool are computed by roipool")
-        _depth += 1
-    try:
+    with OVERRIDE.active():
         yield
-    finally:
-        with _lock:
-            _depth -= 1
-            if _depth == 0:
-                _library._destroy()
-                _library = None
-                LOGGER.warning("torchvision's roi_align and roi_pool are its own again")
-
-
-def _registered() -> Any:
-    library = torch.library.Library("torchvision", "IMPL")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of torch, that a kernel is replaced: we log it
-        for device, bridge in BRIDGES.items():
-            for name, compute in KERNELS.items():
-                library.impl(name, kernel(bridge, name, compute), device, allow_override=True)
-    return library

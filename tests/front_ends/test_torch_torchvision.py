@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -102,7 +103,7 @@ def test_roipool_computes_within_the_context_only() -> None:
         for operator in OPERATORS.values():
             with pytest.raises(ValueError, match="number of images"):
                 operator(features, wrong)
-    assert roipool.torch._torchvision._library is None
+    assert not roipool.torch._torchvision.OVERRIDE.is_active
 
 
 def test_it_is_said_aloud(caplog: pytest.LogCaptureFixture) -> None:
@@ -132,7 +133,7 @@ def test_it_ends_with_an_error_and_holds_for_other_threads() -> None:
         use()
     assert len(results) == 5
     assert all(torch.equal(result[0], results[0][0]) for result in results)
-    assert roipool.torch._torchvision._library is None
+    assert not roipool.torch._torchvision.OVERRIDE.is_active
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # torch's forward mode
@@ -151,6 +152,91 @@ def test_bfloat16_which_torchvision_lacks() -> None:
         got = ops.roi_align(features.bfloat16(), rois.bfloat16(), 2, 0.5, 2, True)
     expected = ops.roi_align(features.bfloat16().float(), rois.bfloat16().float(), 2, 0.5, 2, True)
     torch.testing.assert_close(got.float(), expected, rtol=8e-3, atol=1e-3)
+
+
+# ---- torch's deterministic mode
+
+
+class OnDevice:
+    """A device that says that it is of another kind, and is where any tensor is."""
+
+    def __init__(self, kind: str) -> None:
+        self.type = kind
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+
+class Posing(torch.Tensor):  # type: ignore[misc]
+    """A CPU tensor that says that it is on a GPU."""
+
+    kind = "cuda"
+    is_cuda = property(lambda self: self.kind == "cuda")
+    is_xpu = property(lambda self: self.kind == "xpu")
+    device = property(lambda self: OnDevice(self.kind))
+
+
+class PosingXPU(Posing):
+    kind = "xpu"
+
+
+@pytest.fixture
+def deterministic() -> Iterator[None]:
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(before)
+
+
+@pytest.fixture
+def composite(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the kinds of devices for which torchvision leaves its operator, from now on."""
+    called: list[str] = []
+    module = importlib.import_module("torchvision.ops.roi_align")
+
+    def instead(input: Tensor, *_: object) -> Tensor:
+        called.append(input.device.type)
+        return torch.zeros(())
+
+    monkeypatch.setattr(module, "_roi_align", instead)
+    # As with a compiler for GPUs.
+    monkeypatch.setattr(module, "is_compile_supported", lambda kind: kind in ("cuda", "xpu"))
+    return called
+
+
+def test_deterministic_mode_keeps_to_the_operator(
+    deterministic: None, composite: list[str]
+) -> None:
+    """torchvision's function takes other code for a GPU then; it would pass the override by."""
+    module = importlib.import_module("torchvision.ops.roi_align")
+    before = module.is_compile_supported
+    features, rois = torch.randn(2, 4, 20, 24), boxes()
+    operator = OPERATORS["roi_align, fixed"]
+    posing = features.as_subclass(Posing)
+    operator(posing, rois)
+    assert composite == ["cuda"]
+    with roipool.torch.override_torchvision():
+        with roipool.torch.override_torchvision():
+            found = operator(posing, rois)
+        assert torch.equal(operator(posing, rois), found)
+        assert composite == ["cuda"]
+        operator(features.as_subclass(PosingXPU), rois)  # not a device of ours
+        assert composite == ["cuda", "xpu"]
+        expected = operator(features, rois)
+    assert torch.equal(found.as_subclass(torch.Tensor), expected)
+    assert module.is_compile_supported is before
+    operator(posing, rois)
+    assert composite == ["cuda", "xpu", "cuda"]
+
+
+def test_deterministic_mode_changes_no_bit(deterministic: None) -> None:
+    features, rois = torch.randn(2, 4, 20, 24), boxes()
+    with roipool.torch.override_torchvision():
+        for operator in OPERATORS.values():
+            within = computed(operator, features, rois)
+            torch.use_deterministic_algorithms(False)
+            assert all(map(torch.equal, within, computed(operator, features, rois)))
+            torch.use_deterministic_algorithms(True)
 
 
 # ---- Whole detectors, random weights

@@ -1,0 +1,113 @@
+"""detectron2's operators of rotated boxes, computed by roipool: nothing of detectron2 compiled."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from roipool.torch._memory import Bridge, is_channels_last
+from roipool.torch._operators import FAMILIES
+from roipool.torch._overrides import Kernels, Override, library_of, register_kernels
+
+ROTATED = FAMILIES["roi_align_rotated"]
+
+
+# ---- detectron2's operators, in terms of roipool's
+
+
+def _boxes(rois: Tensor) -> tuple[Tensor, Tensor]:
+    """Return boxes and batch indices; detectron2 cuts those to whole numbers."""
+    return rois[:, 1:], rois[:, 0].trunc()
+
+
+def _placing(spatial_scale: float, sampling_ratio: int) -> tuple[Any, ...]:
+    """Return what places samples: boxes are aligned, angles counter-clockwise in degrees."""
+    samples = (max(sampling_ratio, 0),) * 2
+    return spatial_scale, samples, True, False, "degrees"
+
+
+def roi_align_rotated_forward(
+    bridge: Bridge, input: Tensor, rois: Tensor, spatial_scale: float, pooled_height: int,
+    pooled_width: int, sampling_ratio: int,
+) -> Tensor:  # fmt: skip
+    """Compute ``detectron2::roi_align_rotated_forward``."""
+    size = (pooled_height, pooled_width)
+    placing = _placing(spatial_scale, sampling_ratio)
+    return ROTATED.average(bridge, input, *_boxes(rois), size, *placing)
+
+
+def roi_align_rotated_backward(
+    bridge: Bridge, grad: Tensor, rois: Tensor, spatial_scale: float, pooled_height: int,
+    pooled_width: int, batch_size: int, channels: int, height: int, width: int,
+    sampling_ratio: int,
+) -> Tensor:  # fmt: skip
+    """Compute ``detectron2::roi_align_rotated_backward``."""
+    form = ((batch_size, channels, height, width), is_channels_last(grad))
+    placing = _placing(spatial_scale, sampling_ratio)
+    return ROTATED.average_backward(bridge, grad, *_boxes(rois), *form, *placing)
+
+
+KERNELS: Kernels = {
+    "roi_align_rotated_forward": roi_align_rotated_forward,
+    "roi_align_rotated_backward": roi_align_rotated_backward,
+}
+_BINS = "float spatial_scale, int pooled_height, int pooled_width"
+SCHEMAS = {
+    "roi_align_rotated_forward": (
+        f"(Tensor input, Tensor rois, {_BINS}, int sampling_ratio) -> Tensor"
+    ),
+    "roi_align_rotated_backward": (
+        f"(Tensor grad, Tensor rois, {_BINS}, int batch_size, int channels, int height, int width, "
+        "int sampling_ratio) -> Tensor"
+    ),
+}
+
+
+# ---- The override
+
+
+def _install(stack: ExitStack) -> None:
+    with suppress(ImportError):  # it defines the operators, where it was compiled
+        importlib.import_module("detectron2._C")
+    library = library_of(stack, "detectron2", "FRAGMENT")
+    for name, schema in SCHEMAS.items():
+        if not hasattr(torch.ops.detectron2, name):
+            library.define(name + schema)
+    register_kernels(library, KERNELS)
+
+
+OVERRIDE = Override("detectron2's operators of rotated boxes", _install)
+
+
+@contextmanager
+def override_detectron2() -> Iterator[None]:
+    """Let roipool compute detectron2's ``ROIAlignRotated``, forward and backward.
+
+    Within the context ``torch.ops.detectron2.roi_align_rotated_forward`` and ``_backward``, on the
+    CPU, and on GPUs where there is CuPy, are computed by roipool, for all threads of the process.
+    detectron2's compiled part, ``detectron2._C``, need not be there: where it is not, the operators
+    exist within the context only. It is logged. Contexts may be nested.
+
+    detectron2's other layers of regions, ``ROIAlign`` and ``ROIPool``, are torchvision's operators:
+    for them there is :func:`override_torchvision`.
+
+    A box whose batch index names no image is a ValueError. float16 and bfloat16 maps are taken,
+    too; detectron2's layer converts float16 maps itself.
+
+    See Also
+    --------
+    override_torchvision
+
+    Examples
+    --------
+    >>> import roipool.torch
+    >>> with roipool.torch.override_detectron2():  # doctest: +SKIP
+    ...     instances = model(inputs)
+    """
+    with OVERRIDE.active():
+        yield

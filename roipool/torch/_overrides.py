@@ -1,0 +1,78 @@
+"""Operators of other libraries that roipool computes while a context is open."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+
+from roipool.torch._operators import BRIDGES, kernel
+
+LOGGER = logging.getLogger("roipool")
+
+Kernels = Mapping[str, Callable[..., Any]]  # by operator; they take a bridge first
+
+
+class Override:
+    """What roipool computes in place of a library, for all threads, while any context is open.
+
+    Parameters
+    ----------
+    subject : str
+        What is computed, in the plural, for the log.
+    install : callable
+        Puts roipool in the place of the library, and pushes on the stack that it is given what
+        takes that back.
+    """
+
+    def __init__(self, subject: str, install: Callable[[ExitStack], None]) -> None:
+        self._subject = subject
+        self._install = install
+        self._lock = threading.Lock()
+        self._depth = 0
+        self._installed = ExitStack()
+
+    @property
+    def is_active(self) -> bool:
+        """Whether roipool computes the operators now."""
+        return self._depth > 0
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """Return a context in which roipool computes the operators; it may be nested."""
+        with self._lock:
+            if self._depth == 0:
+                with ExitStack() as stack:  # an install that fails half-way is taken back
+                    self._install(stack)
+                    self._installed = stack.pop_all()
+                LOGGER.warning("%s are computed by roipool", self._subject)
+            self._depth += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._depth -= 1
+                if self._depth == 0:
+                    self._installed.close()
+                    LOGGER.warning("%s are its own again", self._subject)
+
+
+def library_of(stack: ExitStack, namespace: str, kind: str) -> Any:
+    """Return a library that adds to the operators of a namespace; the stack takes them back."""
+    library = torch.library.Library(namespace, kind)
+    stack.callback(library._destroy)
+    return library
+
+
+def register_kernels(library: Any, kernels: Kernels) -> None:
+    """Register kernels for each kind of device with a library."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of torch, that a kernel is replaced: we log it
+        for device, bridge in BRIDGES.items():
+            for name, compute in kernels.items():
+                library.impl(name, kernel(bridge, name, compute), device, allow_override=True)

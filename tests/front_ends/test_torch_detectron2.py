@@ -1,0 +1,289 @@
+"""detectron2's and mmdetection's layers, which roipool computes: stand-ins make the same calls."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from _support.golden_data import goldens
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+import roipool
+import roipool.torch
+from roipool.compat import detectron2
+from roipool.torch._detectron2 import OVERRIDE, SCHEMAS
+
+ops = pytest.importorskip("torchvision", reason="torchvision is not installed").ops
+SCALES = (1 / 4, 1 / 8, 1 / 16, 1 / 32)
+NAMES = tuple(SCHEMAS)
+
+
+class Rotated(torch.autograd.Function):  # type: ignore[misc]
+    """How detectron2's layer of rotated boxes calls its operators."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, input: Tensor, rois: Tensor, size: tuple[int, int], scale: float, ratio: int
+    ) -> Tensor:
+        ctx.save_for_backward(rois)
+        ctx.options = scale, *size, *input.shape, ratio
+        return torch.ops.detectron2.roi_align_rotated_forward(input, rois, scale, *size, ratio)
+
+    @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        (rois,) = ctx.saved_tensors
+        found = torch.ops.detectron2.roi_align_rotated_backward(grad, rois, *ctx.options)
+        return found, None, None, None, None
+
+
+def plain(input: Tensor, rois: Tensor, size: tuple[int, int], scale: float, ratio: int) -> Tensor:
+    """Call torchvision as detectron2's ``ROIAlign`` does."""
+    return ops.roi_align(input, rois.to(input.dtype), size, scale, ratio, True)
+
+
+def pooler(layer: Any, maps: Sequence[Tensor], rois: Tensor, levels: Tensor) -> Tensor:
+    """Pool level by level, and put results where their boxes stand, as ``ROIPooler`` does."""
+    output = torch.zeros(len(rois), maps[0].shape[1], 3, 3, dtype=maps[0].dtype)
+    for level, (each, scale) in enumerate(zip(maps, SCALES, strict=True)):
+        (rows,) = torch.nonzero(levels == level, as_tuple=True)
+        output.index_put_((rows,), layer(each, rois[rows], (3, 3), scale, 0))
+    return output
+
+
+def pyramid() -> list[Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    return [torch.randn(2, 4, size, size, generator=generator) for size in (64, 32, 16, 8)]
+
+
+def tables(columns: int) -> list[Tensor]:
+    """Return boxes of two images, of all levels; with five columns, rotated ones."""
+    generator = torch.Generator().manual_seed(1)
+    corner = torch.rand(12, 2, generator=generator) * 60
+    side = torch.tensor([20.0, 90, 180, 500]).repeat(3)[:, None] * torch.tensor([1.0, 0.8])
+    if columns == 5:
+        angle = torch.rand(12, 1, generator=generator) * 360 - 180
+        return [*torch.cat([corner + 60, side, angle], 1).split([7, 5])]
+    return [*torch.cat([corner, corner + side], 1).split([7, 5])]
+
+
+def rows_of(lists: Sequence[Tensor]) -> Tensor:
+    """Return boxes with the number of their image."""
+    return torch.cat([torch.nn.functional.pad(boxes, (1, 0), value=image)
+                      for image, boxes in enumerate(lists)])  # fmt: skip
+
+
+def levels_of(lists: Sequence[Tensor]) -> Tensor:
+    boxes = torch.cat([*lists])
+    sides = boxes[:, 2:4] if boxes.shape[1] == 5 else boxes[:, 2:] - boxes[:, :2]
+    level = (4 + torch.log2(sides.prod(1).sqrt() / 224 + 1e-8)).floor()
+    return level.clamp(2, 5).long() - 2
+
+
+# ---- Rotated boxes
+
+
+# What detectron2's own kernel for the CPU (commit 02b5c4e2, compiled with torch 2.12) gives for
+# these inputs, scale 1/2, 2 x 2 bins, by the number of samples.
+FEATURES = (torch.arange(40.0) * 7 % 11).reshape(2, 1, 4, 5)
+BOXES = torch.tensor([[0, 5.0, 4.0, 6, 4, 30], [1, 4.0, 5.0, 5, 3, -75]])
+GRADIENT = torch.arange(1.0, 9).reshape(2, 1, 2, 2)
+POOLED = {
+    0: [4.758352, 4.809341, 4.819392, 3.751481, 3.796638, 4.917356, 6.972194, 8.20075],
+    2: [4.758351, 4.610941, 4.733964, 3.751481, 3.796638, 4.917356, 6.605665, 8.177792],
+}
+BY_FEATURES = {
+    0: [
+        [0.0, 0.0, 0.248127, 0.367899, 0.0],
+        [0.041549, 0.357953, 1.327783, 1.700291, 0.282361],
+        [0.07059, 0.963997, 2.117406, 1.43181, 0.166196],
+        [0.0, 0.551848, 0.37219, 0.0, 0.0],
+        [0.0, 0.002485, 0.004047, 0.0, 0.0],
+        [0.296741, 4.375631, 2.364894, 0.0, 0.0],
+        [0.070286, 5.567779, 4.622376, 0.060245, 0.0],
+        [0.0, 3.76001, 4.621156, 0.25435, 0.0],
+    ],
+    2: [
+        [0.0, 0.008466, 0.32373, 0.331826, 0.0],
+        [0.055081, 0.388989, 1.261738, 1.751896, 0.228234],
+        [0.057059, 1.041405, 1.868841, 1.46638, 0.220323],
+        [0.0, 0.497739, 0.485595, 0.012699, 0.0],
+        [0.0, 0.012741, 0.051185, 0.0, 0.0],
+        [0.414301, 4.014529, 2.493646, 0.0, 0.0],
+        [0.303532, 5.369314, 4.5369, 0.26017, 0.0],
+        [0.0, 3.908401, 4.280166, 0.355116, 0.0],
+    ],
+}
+
+
+@pytest.mark.parametrize("ratio", POOLED)
+def test_numbers_are_those_of_detectron2s_kernel(ratio: int) -> None:
+    leaf = FEATURES.clone().requires_grad_()
+    with roipool.torch.override_detectron2():
+        pooled = Rotated.apply(leaf, BOXES, (2, 2), 0.5, ratio)
+        pooled.backward(GRADIENT)
+    near = {"atol": 2e-6, "rtol": 1e-6}
+    torch.testing.assert_close(pooled.detach().flatten(), torch.tensor(POOLED[ratio]), **near)
+    assert leaf.grad is not None
+    torch.testing.assert_close(leaf.grad.reshape(8, 5), torch.tensor(BY_FEATURES[ratio]), **near)
+
+
+def test_numbers_are_those_of_openvino() -> None:
+    """Whose angles are radians, in either direction."""
+    for case in goldens("openvino", "rotated"):
+        rois = case.rois.copy()
+        rois[:, 5] *= (-1 if case.record["clockwise"] else 1) * 180 / math.pi
+        maps = torch.tensor(case.features)
+        with roipool.torch.override_detectron2():
+            pooled = torch.ops.detectron2.roi_align_rotated_forward(
+                maps, torch.tensor(rois), case.scale, *case.size, case.sampling
+            )
+        # Degrees round an angle once more; a sample moves by it times its distance.
+        np.testing.assert_allclose(pooled.numpy(), case.answers["rotated"], rtol=1e-4, atol=1e-4)
+
+
+def test_gradients_are_those_of_finite_differences() -> None:
+    maps = FEATURES.double().requires_grad_()
+    with roipool.torch.override_detectron2():
+        assert torch.autograd.gradcheck(
+            lambda x: Rotated.apply(x, BOXES.double(), (2, 2), 0.5, 0), (maps,)
+        )
+
+
+def test_a_pooler_of_rotated_boxes() -> None:
+    """Bits of compat's pooler, which is NumPy's, forward and backward, in one call."""
+    lists, maps = tables(5), pyramid()
+    leaves = [each.clone().requires_grad_() for each in maps]
+    with roipool.torch.override_detectron2():
+        pooled = pooler(Rotated.apply, leaves, rows_of(lists), levels_of(lists))
+        pooled.square().sum().backward()
+    other = detectron2.ROIPooler(3, SCALES, 0, "ROIAlignRotated")
+    arrays = [boxes.numpy() for boxes in lists]
+    expected = other([each.numpy() for each in maps], arrays)
+    assert np.array_equal(pooled.detach().numpy(), expected)
+    gradients = other.backward(2 * expected, [each.shape for each in maps], arrays)
+    for leaf, gradient in zip(leaves, gradients, strict=True):
+        assert leaf.grad is not None
+        assert np.array_equal(leaf.grad.numpy(), gradient)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_other_types_and_formats(dtype: torch.dtype) -> None:
+    maps = FEATURES.to(dtype).contiguous(memory_format=torch.channels_last)
+    with roipool.torch.override_detectron2():
+        found = Rotated.apply(maps, BOXES.to(dtype), (2, 2), 0.5, -1)
+    expected = roipool.roi_align_rotated(maps, BOXES, (2, 2), 0.5, angle_unit="degrees")
+    assert torch.equal(found, expected)
+
+
+def test_a_box_of_no_image_is_an_error() -> None:
+    with (
+        roipool.torch.override_detectron2(),
+        pytest.raises(ValueError, match=r"roi_align_rotated: batch_indices\[0\] is 2"),
+    ):
+        Rotated.apply(FEATURES, BOXES + 2, (2, 2), 0.5, 0)
+
+
+# ---- Whether detectron2 is compiled or not
+
+
+@pytest.fixture
+def compiled() -> Iterator[None]:
+    """Define the operators for all devices at once, as ``detectron2._C`` does."""
+    library = torch.library.Library("detectron2", "FRAGMENT")
+    for name, schema in SCHEMAS.items():
+        library.define(name + schema)
+        library.impl(name, lambda first, *_: first + 1, "CompositeImplicitAutograd")
+    yield
+    library._destroy()
+
+
+def test_operators_exist_within_the_context_only() -> None:
+    for _ in range(2):  # what is taken back can be had again
+        with roipool.torch.override_detectron2():
+            with roipool.torch.override_detectron2():
+                assert all(hasattr(torch.ops.detectron2, name) for name in NAMES)
+            assert Rotated.apply(FEATURES, BOXES, (2, 2), 0.5, 0).shape == (2, 1, 2, 2)
+        assert not any(hasattr(torch.ops.detectron2, name) for name in NAMES)
+    assert not OVERRIDE.is_active
+
+
+def test_operators_of_a_compiled_detectron2_come_back(compiled: None) -> None:
+    assert torch.equal(Rotated.apply(FEATURES, BOXES, (2, 2), 0.5, 0), FEATURES + 1)
+    with roipool.torch.override_detectron2():
+        found = Rotated.apply(FEATURES, BOXES, (2, 2), 0.5, 2)
+    torch.testing.assert_close(found.flatten(), torch.tensor(POOLED[2]), atol=2e-6, rtol=1e-6)
+    assert torch.equal(Rotated.apply(FEATURES, BOXES, (2, 2), 0.5, 0), FEATURES + 1)
+
+
+def test_an_override_that_fails_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> None:
+        raise RuntimeError("refused")
+
+    monkeypatch.setattr("roipool.torch._detectron2.register_kernels", refuse)
+    with pytest.raises(RuntimeError, match="refused"), roipool.torch.override_detectron2():
+        pass
+    assert not OVERRIDE.is_active
+    monkeypatch.undo()
+    with roipool.torch.override_detectron2():
+        assert Rotated.apply(FEATURES, BOXES, (2, 2), 0.5, 0).shape == (2, 1, 2, 2)
+
+
+def test_it_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "roipool"), roipool.torch.override_detectron2():
+        assert "detectron2's operators of rotated boxes are computed by roipool" in caplog.text
+    assert "its own again" in caplog.text
+
+
+# ---- Boxes along the axes
+
+
+def test_a_pooler_of_detectron2_calls_torchvision() -> None:
+    lists, maps = tables(4), pyramid()
+    rois, levels = rows_of(lists), levels_of(lists)
+    theirs = pooler(plain, maps, rois, levels)
+    with roipool.torch.override_torchvision():
+        ours = pooler(plain, maps, rois, levels)
+    torch.testing.assert_close(ours, theirs)
+    assert torch.equal(ours, roipool.multilevel_roi_align(maps, rois, 3, SCALES, levels=levels))
+
+
+class Extractor(torch.nn.Module):  # type: ignore[misc]
+    """How mmdetection 3 makes the layers of its configuration, and calls them."""
+
+    def __init__(self, roi_layer: dict[str, Any], channels: int, strides: Sequence[int]) -> None:
+        super().__init__()
+        options = roi_layer.copy()
+        layer = options.pop("type")
+        self.layers = torch.nn.ModuleList(
+            layer(spatial_scale=1 / stride, **options) for stride in strides
+        )
+        self.channels = channels
+
+    def forward(self, maps: Sequence[Tensor], rois: Tensor, levels: Tensor) -> Tensor:
+        size = self.layers[0].output_size
+        pooled = maps[0].new_zeros(rois.size(0), self.channels, *size)
+        for level, layer in enumerate(self.layers):
+            rows = (levels == level).nonzero(as_tuple=False).squeeze(1)
+            pooled[rows] = layer(maps[level], rois[rows])
+        return pooled
+
+
+@pytest.mark.parametrize("more", [{}, {"use_torchvision": True}, {"pool_mode": "max"}])
+def test_a_layer_in_mmdetections_configuration(more: dict[str, Any]) -> None:
+    config = {"type": roipool.torch.nn.RoIAlign, "output_size": 3, "sampling_ratio": 0, **more}
+    lists, maps = tables(4), pyramid()
+    rois, levels = rows_of(lists), levels_of(lists)
+    found = Extractor(config, 4, (4, 8, 16, 32))(maps, rois, levels)
+    for level, scale in enumerate(SCALES):
+        rows = levels == level
+        expected = roipool.roi_align(
+            maps[level], rois[rows], 3, scale, mode=more.get("pool_mode", "avg")
+        )
+        assert torch.equal(found[rows], expected)
