@@ -19,6 +19,9 @@ def onnx_translations() -> dict[Any, Callable[..., Any]]:
     with ``mode="max"``, as ONNX's own maximum is another operation: their export is an error that
     names them. What ONNX says nothing of, boxes with NaN for example, may differ.
 
+    torchvision's ``roi_pool``, for which torch has no translation, becomes MaxRoiPool, too, if
+    torchvision is imported before; its ``roi_align`` has a translation of torch's.
+
     Returns
     -------
     dict
@@ -37,12 +40,15 @@ def onnx_translations() -> dict[Any, Callable[..., Any]]:
     ...     custom_translation_table=roipool.torch.onnx_translations())
     """
     _nodes()
-    operators = torch.ops.roipool
-    return {
+    operators, theirs = torch.ops.roipool, torch.ops.torchvision
+    table: dict[Any, Callable[..., Any]] = {
         operators.roi_align.default: _roi_align,
         operators.multilevel_roi_align.default: _multilevel_roi_align,
         operators.roi_pool.default: _roi_pool,
     }
+    if hasattr(theirs, "roi_pool"):  # torchvision is imported
+        table[theirs.roi_pool.default] = _torchvision_roi_pool
+    return table
 
 
 def _nodes() -> Any:
@@ -94,6 +100,12 @@ def _roi_pool(
     # ONNX has no argmax. It is made empty, so that a program that reads it cannot run.
     no_argmax = node.Cast(node.Slice(node.Shape(features), [0], [0]), to=INT32)
     return pooled, no_argmax
+
+
+def _torchvision_roi_pool(
+    input: Any, rois: Any, spatial_scale: float, pooled_height: int, pooled_width: int
+) -> Any:
+    return _roi_pool(input, rois, None, (pooled_height, pooled_width), spatial_scale)
 
 
 def _boxes_and_indices(rois: Any, batch_indices: Any) -> tuple[Any, Any]:

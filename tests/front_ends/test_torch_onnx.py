@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from _support.combinations import each
+from _support.run_python import run_python
 from torch import Tensor
 from torch.export import Dim
 
@@ -108,6 +110,52 @@ def test_pyramids(tmp_path: Path) -> None:
         inputs = (*maps, *lists)
         got = computed(program, tmp_path / "pyramid.onnx", inputs)
         torch.testing.assert_close(got, head(*inputs), atol=1e-5, rtol=1e-5)
+
+
+# The options of torchvision's functions.
+TORCHVISION: dict[str, dict[str, Any]] = {
+    "roi_pool": {"spatial_scale": 0.5},
+    "roi_align": {"spatial_scale": 0.5, "sampling_ratio": 2, "aligned": True},
+}
+
+
+@pytest.mark.parametrize("name", TORCHVISION)
+@each(overridden=(False, True))
+def test_torchvisions_functions(name: str, overridden: bool, tmp_path: Path) -> None:
+    """Its roi_pool needs our table, its roi_align has torch's, within the context and outside."""
+    ops = pytest.importorskip("torchvision", reason="torchvision is not installed").ops
+
+    class Theirs(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Conv2d(3, 4, 3, padding=1)
+
+        def forward(self, features: Tensor, rois: Tensor) -> Tensor:
+            return getattr(ops, name)(self.layer(features), rois, (3, 5), **TORCHVISION[name])
+
+    torch.manual_seed(0)
+    head, features, rois = Theirs(), torch.randn(2, 3, 20, 24), boxes(11, 1)
+    context = roipool.torch.override_torchvision() if overridden else nullcontext()
+    with context:
+        program = export(head, (features, boxes(5, 0)))
+        expected = head(features, rois)
+    nodes = [one.op_type for one in program.model.graph]
+    assert {"roi_pool": "MaxRoiPool", "roi_align": "RoiAlign"}[name] in nodes
+    got = computed(program, tmp_path / f"{overridden}.onnx", (features, rois))
+    torch.testing.assert_close(got, expected, atol=1e-5, rtol=1e-5)
+
+
+def test_the_table_without_torchvision() -> None:
+    """Nothing is imported that the program did not."""
+    done = run_python(
+        """
+        import sys, roipool.torch
+        table = roipool.torch.onnx_translations()
+        assert len(table) == 3
+        assert "torchvision" not in sys.modules
+        """
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_operations_without_a_node_are_named() -> None:
