@@ -26,7 +26,9 @@ COLUMNS: Columns = {
     },
     "vmap": {"derivatives.test_vmap_is_a_loop": "yes"},
     "compile": {"programs.test_compiled_forward_and_backward": "yes"},
+    "dynamic compile": {"tracing.test_a_program_for_any_size": "yes"},
     "export": {"programs.test_exported_program_and_its_gradient": "yes"},
+    "fx": {"tracing.test_operations_in_a_recorded_forward": "yes"},
 }
 
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-from _support.tensors import ALL_CASES, CASES, Case, maps
+import torch._dynamo.testing
+from _support.tensors import ALL_CASES, Case, PyramidCase, maps
 from torch import Tensor
 
 import roipool
@@ -17,6 +18,7 @@ from roipool.torch import nn
 
 X = torch.arange(2 * 3 * 20 * 24, dtype=torch.float32).reshape(2, 3, 20, 24) / 7
 ROIS = torch.tensor([[0, 1.0, 1, 30, 40], [1, 20.0, 2, 60, 60]])
+FIXED = [case for case in ALL_CASES if not case.adaptive]
 
 
 class Model(torch.nn.Module):  # type: ignore[misc]
@@ -63,6 +65,46 @@ def test_numbers_that_change(name: str, dynamic: bool | None) -> None:
         found.sum().backward()
         expected.sum().backward()
         assert torch.equal(leaf.grad, other.grad)
+
+
+@pytest.mark.parametrize("case", FIXED, ids=str)
+def test_a_program_for_any_size(case: Case) -> None:
+    """Compiled once or twice for any numbers of bins, boxes, cells; anew for another scale."""
+    chosen = case.options()
+    levels = isinstance(case, PyramidCase)
+    placed = "spatial_scales" if levels else "spatial_scale"
+
+    def program(x: Tensor, boxes: Tensor, indices: Tensor, size: int, scale: float) -> Tensor:
+        options = {**chosen}
+        if placed in options:
+            options[placed] = [scale, scale / 2] if levels else scale
+        arguments = {case.op.boxes: boxes, case.op.indices: indices}
+        arguments[case.op.size] = (size, size + 1)
+        given = [x, x[:, :, ::2, ::2] * 2] if levels else x
+        if levels:
+            options["levels"] = torch.arange(boxes.shape[0]) % 2
+        pooled: Tensor = getattr(roipool, case.op.forward)(given, **arguments, **options)
+        return pooled
+
+    torch._dynamo.reset()
+    counter = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(program, backend=counter, fullgraph=True, dynamic=True)
+    program(maps(), case.boxes(), case.indices(), 2, 0.9)  # types of arrays are known since
+    # No two numbers of the first call are equal: a compiler takes such for one.
+    for size, scale, count in ((4, 0.9, 8), (2, 0.9, 7), (3, 0.9, 6), (5, 0.9, 9), (5, 0.7, 9)):
+        features = maps(shape=(2, 3, 6, size + 5))
+        leaves = [features.clone().requires_grad_() for _ in range(2)]
+        regions = case.boxes(count), case.indices(count)
+        values = [
+            function(leaf, *regions, size, scale)
+            for function, leaf in zip((compiled, program), leaves, strict=True)
+        ]
+        for value in values:
+            value.square().sum().backward()
+        assert torch.equal(*values)
+        assert torch.equal(leaves[0].grad, leaves[1].grad)
+        if not levels:  # for a pyramid each number of bins is compiled anew
+            assert counter.frame_count <= (2 if scale == 0.9 else 3)
 
 
 MODULES: dict[str, tuple[Callable[[], torch.nn.Module], tuple[Any, ...]]] = {
@@ -182,4 +224,3 @@ def test_every_way_has_events(way: str) -> None:
         assert "roipool::roi_pool" in events
     if way == "gradient":
         assert "roipool::roi_align_backward" in events
-    assert len(CASES) > 0
