@@ -21,6 +21,7 @@ from _support.tensors import (
     maps,
     to_numpy,
 )
+from torch import Tensor
 
 import roipool
 from roipool import reference
@@ -63,6 +64,23 @@ def test_values_and_gradient_are_those_of_numpy(
     assert features.grad is not None
     assert features.grad.is_contiguous(memory_format=memory_format)
     assert_same_bits(to_numpy(features.grad), gradient)
+
+
+@pytest.mark.parametrize("case", ALL_CASES, ids=str)
+def test_the_deterministic_mode_of_torch_changes_no_bit(case: Case) -> None:
+    """It raises for operations that are not deterministic, and fills new memory with NaN."""
+
+    def computed() -> tuple[Tensor, Tensor]:
+        features = maps().requires_grad_()
+        pooled = case.pool(features, case.boxes(), case.indices())
+        return pooled, *torch.autograd.grad(pooled.square().sum(), features)
+
+    expected, before = computed(), torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert all(map(torch.equal, computed(), expected))
+    finally:
+        torch.use_deterministic_algorithms(before)
 
 
 @every_case
