@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from _support.golden_data import goldens
+from _support.run_python import run_python
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
@@ -190,6 +192,13 @@ def test_a_box_of_no_image_is_an_error() -> None:
         Rotated.apply(FEATURES, BOXES + 2, (2, 2), 0.5, 0)
 
 
+def test_batch_indices_are_cut_to_whole_numbers() -> None:
+    rois = BOXES + torch.tensor([0.7, 0, 0, 0, 0, 0])
+    with roipool.torch.override_detectron2():
+        found = Rotated.apply(FEATURES, rois, (2, 2), 0.5, 0)
+        assert torch.equal(found, Rotated.apply(FEATURES, BOXES, (2, 2), 0.5, 0))
+
+
 # ---- Whether detectron2 is compiled or not
 
 
@@ -220,6 +229,37 @@ def test_operators_of_a_compiled_detectron2_come_back(compiled: None) -> None:
         found = Rotated.apply(FEATURES, BOXES, (2, 2), 0.5, 2)
     torch.testing.assert_close(found.flatten(), torch.tensor(POOLED[2]), atol=2e-6, rtol=1e-6)
     assert torch.equal(Rotated.apply(FEATURES, BOXES, (2, 2), 0.5, 0), FEATURES + 1)
+
+
+# A compiled part, which defines the operators when it is imported.
+COMPILED = """
+import torch
+library = torch.library.Library("detectron2", "DEF")
+for name in ("roi_align_rotated_forward", "roi_align_rotated_backward"):
+    more = ", int a, int b, int c, int d" if "backward" in name else ""
+    library.define(f"{name}(Tensor x, Tensor r, float s, int h, int w{more}, int n) -> Tensor")
+    library.impl(name, lambda first, *_: first + 1, "CompositeImplicitAutograd")
+"""
+
+
+def test_a_compiled_part_is_imported_before(tmp_path: Path) -> None:
+    """It could not define its operators where ours are."""
+    (tmp_path / "detectron2").mkdir()
+    (tmp_path / "detectron2" / "__init__.py").touch()
+    (tmp_path / "detectron2" / "_C.py").write_text(COMPILED)
+    done = run_python(
+        """
+        import torch, roipool.torch
+        maps, rois = torch.ones(1, 1, 8, 8), torch.tensor([[0, 4.0, 4, 2, 2, 30]])
+        with roipool.torch.override_detectron2():
+            import detectron2._C
+            found = torch.ops.detectron2.roi_align_rotated_forward(maps, rois, 1.0, 2, 2, 0)
+        after = torch.ops.detectron2.roi_align_rotated_forward(maps, rois, 1.0, 2, 2, 0)
+        print(found.shape[2], found.max().item(), after.shape[2], after.max().item())
+        """,
+        path=tmp_path,
+    )
+    assert done.stdout.split() == ["2", "1.0", "8", "2.0"], done.stderr
 
 
 def test_an_override_that_fails_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
