@@ -98,7 +98,9 @@ def _keep_to_the_operator(stack: ExitStack) -> None:
     """
     # By its name, because torchvision.ops.roi_align is the function.
     module: Any = importlib.import_module("torchvision.ops.roi_align")
-    supported = module.is_compile_supported
+    supported = getattr(module, "is_compile_supported", None)
+    if supported is None:  # of a torchvision that does not choose so
+        return
 
     def is_compile_supported(device: Any) -> Any:
         return torch.device(device).type not in OUR_DEVICES and supported(device)

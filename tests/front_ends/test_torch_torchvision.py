@@ -229,6 +229,15 @@ def test_deterministic_mode_keeps_to_the_operator(
     assert composite == ["cuda", "xpu", "cuda"]
 
 
+def test_a_torchvision_without_this_choice(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = importlib.import_module("torchvision.ops.roi_align")
+    monkeypatch.delattr(module, "is_compile_supported")
+    features, wrong = torch.zeros(1, 1, 8, 8), torch.tensor([[3, 1, 1, 4, 4.0]])
+    with roipool.torch.override_torchvision(), pytest.raises(ValueError, match="number of images"):
+        ops.roi_align(features, wrong, 2)
+    assert not hasattr(module, "is_compile_supported")
+
+
 def test_deterministic_mode_changes_no_bit(deterministic: None) -> None:
     features, rois = torch.randn(2, 4, 20, 24), boxes()
     with roipool.torch.override_torchvision():
