@@ -103,8 +103,9 @@ class ROIPooler:
 
     Notes
     -----
-    A box with an area below zero, or NaN, pools to 0; in the original its level is that of an
-    undefined conversion. Levels come from logarithms in the boxes' type, of ratios plus 1e-8.
+    With several maps a box with an area below zero, or NaN, pools to 0; in the original its level
+    is that of an undefined conversion. Levels come from logarithms in the boxes' type, of ratios
+    plus 1e-8.
 
     Examples
     --------

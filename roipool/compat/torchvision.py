@@ -280,8 +280,9 @@ class MultiScaleRoIAlign:
 
     Notes
     -----
-    A box with an area below zero, or NaN, pools to 0; in the original its level is that of an
-    undefined conversion. Levels come from logarithms in the boxes' type plus 1e-6, as there.
+    With several maps a box with an area below zero, or NaN, pools to 0; in the original its level
+    is that of an undefined conversion. Levels come from logarithms in the boxes' type plus 1e-6, as
+    there.
 
     Examples
     --------

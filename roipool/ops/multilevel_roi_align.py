@@ -164,7 +164,8 @@ def multilevel_roi_align(
     spatial_scales : sequence of float
         Map cells per image pixel of each map, for example (1/4, 1/8, 1/16, 1/32).
     sampling_ratio : int or pair of int
-        Samples per bin, (vertical, horizontal); 0 takes as many as the bin is long in map cells.
+        Samples per bin, (vertical, horizontal), up to 32768; 0 is adaptive: as many as the bin is
+        long in map cells, rounded up.
     levels : array_like of int, optional
         Shape (K,): the place in `features` of each box's map. By default
         ``assign_levels(rois, first, last)`` where ``spatial_scales[0]`` is ``2**-first``, of boxes
@@ -190,7 +191,8 @@ def multilevel_roi_align(
     TypeError
         If an argument is of the wrong type, for example one map instead of a sequence.
     ValueError
-        If a shape, a batch index, a level or a value is not as described.
+        If a shape, a batch index, a level or a value is not as described. On a GPU batch indices
+        and levels are only checked after ``set_debug(True)``; else such a box pools nothing.
 
     See Also
     --------
@@ -262,7 +264,8 @@ def multilevel_roi_align_backward(
     TypeError
         If an argument is of the wrong type.
     ValueError
-        If a shape, a batch index, a level or a value is not as described.
+        If a shape, a batch index, a level or a value is not as described. On a GPU batch indices
+        and levels are only checked after ``set_debug(True)``; else such a box pools nothing.
 
     See Also
     --------
@@ -331,7 +334,8 @@ def multilevel_roi_align_backward_rois(
     TypeError
         If an argument is of the wrong type.
     ValueError
-        If a shape, a batch index, a level or a value is not as described.
+        If a shape, a batch index, a level or a value is not as described. On a GPU batch indices
+        and levels are only checked after ``set_debug(True)``; else such a box pools nothing.
 
     See Also
     --------

@@ -68,7 +68,8 @@ def precise_roi_pool(
     TypeError
         If an argument is of the wrong type, for example integer features.
     ValueError
-        If a shape, a batch index or a value is not as described.
+        If a shape, a batch index or a value is not as described. On a GPU batch indices are only
+        checked after ``set_debug(True)``; else such a box pools nothing.
 
     See Also
     --------
@@ -133,7 +134,8 @@ def precise_roi_pool_backward(
     TypeError
         If an argument is of the wrong type.
     ValueError
-        If a shape, a batch index or a value is not as described.
+        If a shape, a batch index or a value is not as described. On a GPU batch indices are only
+        checked after ``set_debug(True)``; else such a box pools nothing.
 
     See Also
     --------
@@ -193,7 +195,8 @@ def precise_roi_pool_backward_rois(
     TypeError
         If an argument is of the wrong type.
     ValueError
-        If a shape, a batch index or a value is not as described.
+        If a shape, a batch index or a value is not as described. On a GPU batch indices are only
+        checked after ``set_debug(True)``; else such a box pools nothing.
 
     See Also
     --------

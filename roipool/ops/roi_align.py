@@ -95,12 +95,11 @@ def roi_align(
     spatial_scale : float
         Map cells per image pixel, for example 1/16.
     sampling_ratio : int or pair of int
-        Samples per bin, (vertical, horizontal); 0 takes as many as the bin is long in map cells,
-        rounded up (at most 2**22).
+        Samples per bin, (vertical, horizontal), up to 32768; 0 is adaptive: as many as the bin is
+        long in map cells, rounded up, and no more than 2**22.
     aligned : bool
-        Shift boxes by half a cell, so that cell centres lie at whole coordinates plus one half
-        (right since detectron2). False is the older convention, which also makes boxes at least
-        one cell long.
+        Shift boxes by half a cell, so that a scaled box from 0 to 1 covers cell 0 (right since
+        detectron2). False is the older convention, which also makes boxes at least one cell long.
     mode : {"avg", "max"}
         What to take over a bin's samples.
     batch_indices : array_like of int, optional
@@ -116,12 +115,13 @@ def roi_align(
     -------
     pooled : ndarray
         Shape (K, C, rows, columns), or (K, rows, columns, C) for NHWC, in the features' dtype.
-        A bin without samples (an empty box with an adaptive grid) is 0.
+        A bin without samples (an empty box with an adaptive grid) is 0. In a maximum NaN samples
+        are ignored; a bin of nothing else is -inf.
     argmax : ndarray of int32
         Only with `return_argmax`. Same shape: the winning sample's number in the bin's grid, row
-        by row; the first of equals; -1 where no sample lies inside the map. int64 where an adaptive
-        grid has more than 2**31 - 1 samples; for CuPy arrays, whose boxes are not read, wherever
-        it could have.
+        by row; the first of equals; -1 where a bin has no samples, or only NaN. int64 where an
+        adaptive grid has more than 2**31 - 1 samples; for CuPy arrays, whose boxes are not read,
+        wherever it could have.
 
     Raises
     ------
@@ -129,7 +129,8 @@ def roi_align(
         If an argument is of the wrong type, for example integer features.
     ValueError
         If a shape, a batch index or a value is not as described, or `return_argmax` is asked of
-        an average.
+        an average. On a GPU batch indices are only checked after ``set_debug(True)``; else such a
+        box pools nothing.
 
     See Also
     --------
@@ -141,11 +142,11 @@ def roi_align(
 
     Notes
     -----
-    Samples at NaN or infinite coordinates are outside. Reversed boxes are as in torchvision:
-    mirrored with a fixed `sampling_ratio`, 0 with an adaptive one (1 by 1 if not `aligned`). In
-    ``mode="max"`` a sample outside the map takes part as 0, as in mmcv. float16 and bfloat16 maps
-    are computed in float32 and rounded once. Definition: He et al., "Mask R-CNN" (2017), as in
-    Caffe2, torchvision, mmcv, detectron2 and ONNX.
+    Samples at NaN or infinite coordinates are outside. A side that ends before it starts is, as in
+    torchvision, mirrored with a fixed `sampling_ratio`, and makes the box 0 with an adaptive one;
+    if not `aligned`, it is one cell long. In ``mode="max"`` a sample outside the map takes part as
+    0, as in mmcv. float16 and bfloat16 maps are computed in float32 and rounded once. Definition:
+    He et al., "Mask R-CNN" (2017), as in Caffe2, torchvision, mmcv, detectron2 and ONNX.
 
     Examples
     --------
@@ -296,7 +297,8 @@ def roi_align_backward_rois(
     TypeError
         If an argument is of the wrong type.
     ValueError
-        If a shape, a batch index or a value is not as described.
+        If a shape, a batch index or a value is not as described. On a GPU batch indices are only
+        checked after ``set_debug(True)``; else such a box pools nothing.
 
     See Also
     --------

@@ -69,8 +69,8 @@ def roi_align_rotated(
     spatial_scale : float
         Map cells per image pixel, for example 1/16.
     sampling_ratio : int or pair of int
-        Samples per bin, (along the height, along the width); 0 takes as many as the bin is long
-        in map cells, rounded up (at most 2**22).
+        Samples per bin, (along the height, along the width), up to 32768; 0 is adaptive: as many as
+        the bin is long in map cells, rounded up, and no more than 2**22.
     aligned : bool
         Shift centres by half a cell, so that cell centres lie at whole coordinates plus one half.
         False is the older convention, which also makes sides at least one cell long.
@@ -97,7 +97,8 @@ def roi_align_rotated(
     TypeError
         If an argument is of the wrong type, for example integer features.
     ValueError
-        If a shape, a batch index or a value is not as described.
+        If a shape, a batch index or a value is not as described. On a GPU batch indices are only
+        checked after ``set_debug(True)``; else such a box pools nothing.
 
     See Also
     --------
@@ -108,7 +109,8 @@ def roi_align_rotated(
     -----
     A box with NaN or infinite numbers is 0, and so is one whose centre lies beyond 2**30 cells or
     whose angle is beyond 2**30 radians. Sides of negative length mirror the box with a fixed
-    `sampling_ratio`, and give 0 with an adaptive one. Definition: Ma et al., "Arbitrary-Oriented
+    `sampling_ratio`, and give 0 with an adaptive one; if not `aligned`, they are one cell long.
+    Definition: Ma et al., "Arbitrary-Oriented
     Scene Text Detection via Rotation Proposals" (2018), as in mmcv's ``RoIAlignRotated``.
     detectron2's ``ROIAlignRotated`` is ``angle_unit="degrees"``; OpenVINO's ``ROIAlignRotated-15``
     has `clockwise`.
@@ -180,7 +182,8 @@ def roi_align_rotated_backward(
     TypeError
         If an argument is of the wrong type.
     ValueError
-        If a shape, a batch index or a value is not as described.
+        If a shape, a batch index or a value is not as described. On a GPU batch indices are only
+        checked after ``set_debug(True)``; else such a box pools nothing.
 
     See Also
     --------
@@ -249,7 +252,8 @@ def roi_align_rotated_backward_rois(
     TypeError
         If an argument is of the wrong type.
     ValueError
-        If a shape, a batch index or a value is not as described.
+        If a shape, a batch index or a value is not as described. On a GPU batch indices are only
+        checked after ``set_debug(True)``; else such a box pools nothing.
 
     See Also
     --------

@@ -101,7 +101,8 @@ def roi_pool(
     TypeError
         If an argument is of the wrong type, for example integer features.
     ValueError
-        If a shape, a batch index or a value is not as described.
+        If a shape, a batch index or a value is not as described. On a GPU batch indices are only
+        checked after ``set_debug(True)``; else such a box pools nothing.
 
     See Also
     --------

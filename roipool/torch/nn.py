@@ -225,7 +225,7 @@ class MultiScaleRoIAlign(torch.nn.Module):  # type: ignore[misc]
 
     Notes
     -----
-    Boxes with an area below zero, or NaN, pool 0.
+    With several maps, boxes with an area below zero, or NaN, pool 0.
 
     Examples
     --------
