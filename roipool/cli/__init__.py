@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import difflib
 import logging
 import signal
 import sys
@@ -47,6 +48,15 @@ _OPTIONAL = {
 
 class _Parser(argparse.ArgumentParser):
     """An argument parser whose errors look like every other error of the program."""
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Suggest what a mistyped choice may have meant."""
+        try:
+            super()._check_value(action, value)
+        except argparse.ArgumentError as error:
+            near = difflib.get_close_matches(str(value), map(str, action.choices or ()), 1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise argparse.ArgumentError(action, f"{error.message}{hint}") from None
 
     def error(self, message: str) -> NoReturn:
         self.exit(_BAD_INPUT, f"roipool: error: {_one_line(message)} (see {self.prog} --help)\n")
@@ -139,6 +149,9 @@ def _run(parser: _Parser, argv: Sequence[str] | None) -> int:
     if sys.stdout is None:
         raise ValueError("standard output is closed")
     check_environment()
+    if not (sys.argv[1:] if argv is None else argv):
+        parser.print_help()
+        return 0
     try:
         arguments = parser.parse_args(argv)
     except SystemExit as stop:  # --help, --version and usage errors

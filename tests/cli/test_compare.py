@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import re
@@ -26,7 +27,9 @@ from _support.platforms import needs_links, needs_posix
 from _support.run_python import NOT_INSTALLED, run_python
 
 from roipool.cli import main
+from roipool.cli.compare import summary
 from roipool.cli.compare.choosing import choose
+from roipool.cli.compare.rules import RULES
 from roipool.cli.compare.systems import SYSTEMS
 
 Image = pytest.importorskip("PIL.Image")
@@ -272,9 +275,109 @@ def test_help_and_version(argument: str, capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_usage_errors(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([]) == 2
     assert main(["compete"]) == 2
-    assert capsys.readouterr().err.count("\n") == 2
+    assert main(["compare", "--engines", "cpu,oracel"]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 2)
+    assert "did you mean compare?" in err
+    assert "did you mean oracle?" in err
+
+
+def test_without_a_command_there_is_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    assert capsys.readouterr().out.startswith("usage: roipool")
+
+
+def test_mistyped_systems(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "did you mean torchvision.*?" in fails(capsys, "--systems", "torchvsion.*")
+    assert "did you mean mxnet.ROIPooling or" in fails(capsys, "--systems", "mxnet.ROIPoling")
+    assert "there are: roipool.roi_pool" in fails(capsys, "--systems", "something_else")
+
+
+SLIPS = {
+    "a stride of 16 is 1/16": (["--spatial-scale", "16"], "1,2,3,4\n"),
+    "fractions need --normalized": ([], "0.1,0.2,0.3,1\n0,0,0.5,0.5\n"),
+}
+
+
+@pytest.mark.parametrize("hint", SLIPS)
+def test_what_looks_like_a_slip_is_noted(hint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments, boxes = SLIPS[hint]
+    Path("boxes.csv").write_text(boxes)
+    given = ["compare", save_map(), "--boxes", "boxes.csv", "--systems", "mmcv.roi_align"]
+    assert main([*given, *arguments]) == 0
+    assert hint in " ".join(capsys.readouterr().out.split())
+    for fine in ([], ["--normalized"]):
+        Path("boxes.csv").write_text(boxes if fine else "1,2,3,4\n")
+        assert main([*given, *fine]) == 0
+        assert "note:" not in capsys.readouterr().out
+
+
+# ---- Nothing compared is no check that passed
+
+
+def test_no_boxes(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("boxes.csv").write_text("")
+    given = [save_map(), "--boxes", "boxes.csv", "--systems", "torchvision.*"]
+    assert "no boxes, so nothing was compared" in fails(capsys, *given, "--check")
+    assert main(["compare", *given]) == 0
+    assert "There are no boxes: nothing is compared." in capsys.readouterr().out
+
+
+def test_one_system(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", save_map(), "--systems", "mmcv.roi_align"]) == 0
+    out = capsys.readouterr().out
+    assert "Only mmcv.roi_align ran: nothing is compared." in out
+    assert "equal" not in out
+
+
+def test_a_gradient_that_nobody_has_is_an_error_before_the_work(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("roipool.cli.compare.command.compare", None)
+    given = ["--systems", "torchvision.roi_pool,mmcv.roi_pool", "--gradients", "features,boxes"]
+    assert "--gradients boxes: none of" in fails(capsys, save_map(), *given)
+
+
+# ---- A screenful
+
+
+def test_the_default_fits_a_screen(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) <= 25
+    (line,) = (line for line in lines if "tensorflow.crop_and_resize" in line)
+    assert re.match(r" +\d\.\d+  tensorflow.crop_and_resize: one sample", line)
+
+
+def test_averages_and_maxima_have_references_of_their_own(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    systems = ["--systems", "torchvision.*,mmcv.roi_pool,mxnet.ROIPooling"]
+    assert main(["compare", *systems]) == 0
+    out = capsys.readouterr().out
+    averages, maxima = out.split("maxima, measured against torchvision.roi_pool\n")
+    assert "averages, measured against torchvision.roi_align\n" in averages
+    assert "torchvision.roi_align[aligned]: a shift of half a cell" in averages
+    assert "   same  mxnet.ROIPooling\n" in maxima
+    assert "mmcv.roi_pool: the box is not rounded" in maxima
+    assert main(["compare", *systems, "--reference", "torchvision.roi_align"]) == 0
+    out = capsys.readouterr().out
+    assert "systems, measured against torchvision.roi_align\n" in out
+    assert "maxima" not in out
+
+
+def test_roundings_are_no_differences(capsys: pytest.CaptureFixture[str]) -> None:
+    systems = ["--systems", "roipool.roi_align,roipool.roi_align_rotated"]
+    assert main(["compare", *systems]) == 0
+    assert "   same  roipool.roi_align_rotated\n" in capsys.readouterr().out
+
+
+def test_every_rule_has_few_words() -> None:
+    for rules in RULES.values():
+        for field in dataclasses.fields(rules):
+            if field.name not in ("empty",):
+                assert getattr(rules, field.name) in summary._BRIEF[field.name]
 
 
 def test_library_does_not_import_the_program() -> None:

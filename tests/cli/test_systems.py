@@ -113,13 +113,16 @@ def test_equal_nans_and_infinities_are_no_difference() -> None:
 
 
 def test_only_the_sign_of_zero(capsys: pytest.CaptureFixture[str]) -> None:
-    assert compare(answering(plus=0.0, minus=-0.0), "--check") == 0
+    systems = answering(plus=0.0, minus=-0.0)
+    assert compare(systems, "--check", "--details") == 0
     assert "only signs of zeros" in capsys.readouterr().out
+    assert compare(systems) == 0
+    assert "   same  minus\n" in capsys.readouterr().out
 
 
 def test_wide_numbers_fit_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     systems = answering(a_system_with_the_longest_name=-1.23e-6, b=-4.56e7)
-    assert compare(systems) == 0
+    assert compare(systems, "--details") == 0
     out = capsys.readouterr().out
     assert "a_system_with_the_longest_name" in out
     assert "-1.23e-6" in out

@@ -185,7 +185,13 @@ def _add_output(group: Any) -> None:
     add(
         "--reference",
         metavar="SYSTEM",
-        help="measure the others against it (default: roipool.roi_align, else the first)",
+        help="measure all others against it (default: averages against roipool.roi_align, maxima "
+        "against roipool.roi_pool)",
+    )
+    add(
+        "--details",
+        action="store_true",
+        help="print all tables: every system, each pair of groups, the reasons with numbers",
     )
     add(
         "--check",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import math
 from collections.abc import Callable, Collection
 
@@ -33,7 +34,9 @@ def names_of(known: Collection[str]) -> Callable[[str], list[str]]:
         names = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
         for name in names:
             if name not in known:
-                raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(known)}")
+                near = difflib.get_close_matches(name, known, 1)
+                hint = f"; did you mean {near[0]}?" if near else ""
+                raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(known)}{hint}")
         if not names:
             raise argparse.ArgumentTypeError(f"names none of {', '.join(known)}")
         return names

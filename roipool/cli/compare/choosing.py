@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Collection
 from fnmatch import fnmatchcase
 
@@ -63,5 +64,15 @@ def _matches(part: str, systems: Collection[str]) -> list[str]:
         if len(matches) > 1:
             raise ValueError(f"{part!r} fits several systems: {', '.join(matches)}")
     if not matches:
-        raise ValueError(f"there is no system {part!r}; there are: {', '.join(systems)}")
+        raise ValueError(f"there is no system {part!r}; {_suggested(lowered, systems)}")
     return matches
+
+
+def _suggested(part: str, systems: Collection[str]) -> str:
+    """Return what the user may have meant, or what there is."""
+    by_text = {name.lower(): name for name in systems}
+    by_text |= {name.partition(".")[0].lower(): name.partition(".")[0] + ".*" for name in systems}
+    near = difflib.get_close_matches(part.removesuffix(".*"), by_text, 3, 0.7)
+    if near:
+        return f"did you mean {' or '.join(by_text[text] for text in near)}?"
+    return f"there are: {', '.join(systems)}"

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import roipool
 from roipool.cli import files, stdout
 from roipool.cli.compare import functions, inputs, record, report
@@ -19,7 +21,7 @@ from roipool.cli.compare.choosing import choose, system_of
 from roipool.cli.compare.differences import Comparison, compare
 from roipool.cli.compare.engines import ENGINES, missing
 from roipool.cli.compare.findings import Findings
-from roipool.cli.compare.problem import Compute, Options, Problem
+from roipool.cli.compare.problem import Compute, Options, Problem, Unavailable
 from roipool.cli.compare.programs import Programs
 from roipool.cli.compare.systems import SYSTEMS
 from roipool.cli.progress import progress
@@ -74,7 +76,9 @@ def run(arguments: argparse.Namespace, systems: Mapping[str, Compute] | None) ->
         if arguments.json in files.STDOUT:
             sys.stdout.write(record.as_json(findings, _about(arguments)))
         else:
-            report.print_report(findings, _described(arguments), verdict)
+            style = report.Style(arguments.details, arguments.reference is not None)
+            notes = slips(arguments, problem)
+            report.print_report(findings, _described(arguments), notes, verdict, style)
     return status
 
 
@@ -205,6 +209,8 @@ def _compare_all(
     reference: str | None,
     problem: Problem,
 ) -> list[Comparison]:
+    for part in arguments.gradients:
+        _check_somebody_has(part, chosen)
     wanted = ["forward", *arguments.gradients]
     parts: list[Comparison] = []
     done = itertools.count()
@@ -223,6 +229,21 @@ def _compare_all(
                 raise ValueError(f"--gradients {part}: none of the systems chosen has it")
             parts.append(found)
     return parts
+
+
+def _check_somebody_has(part: str, chosen: Mapping[str, Compute]) -> None:
+    """Find out by the smallest question, before the work, whether a gradient can be had."""
+    box = np.array([[0, 0, 0, 1, 1]], np.float32)
+    smallest = Problem(np.ones((1, 1, 2, 2), np.float32), box, Options((1, 1), 1.0, 1))
+    for compute in chosen.values():
+        try:
+            compute(smallest, part)
+        except Unavailable:
+            continue
+        except Exception:  # noqa: BLE001 - it has the gradient; its refusal is told with the rest
+            return
+        return
+    raise ValueError(f"--gradients {part}: none of the systems chosen has it")
 
 
 def _write_files(arguments: argparse.Namespace, findings: Findings) -> None:
@@ -258,6 +279,21 @@ def _about(arguments: argparse.Namespace) -> dict[str, Any]:
     }
 
 
+def slips(arguments: argparse.Namespace, problem: Problem) -> list[str]:
+    """Return what of a question looks like a slip of the user's."""
+    notes = []
+    scale = arguments.spatial_scale
+    if scale > 2 and scale == int(scale):
+        notes.append(
+            f"--spatial-scale {scale:g} enlarges boxes; a stride of {scale:g} is 1/{scale:g}"
+        )
+    coordinates = problem.rois[:, 1:5]
+    is_small = coordinates.size and np.nanmax(np.abs(coordinates), initial=0.0) <= 1.0
+    if is_small and not arguments.normalized:
+        notes.append("every coordinate of the boxes is at most 1; fractions need --normalized")
+    return notes
+
+
 def _described(arguments: argparse.Namespace) -> str:
     size = " x ".join(map(str, arguments.output_size))
     ratio = arguments.sampling_ratio or "adaptive"
@@ -275,6 +311,10 @@ def _verdict(arguments: argparse.Namespace, findings: Findings) -> tuple[list[st
             apart = None if result.error else comparison.to_reference(result)
             what = f"greatest |diff| {apart.greatest:.3g}" if apart else "did not run"
             lines.append(f"  {result.name}{where}: {what}")
+    if not lines and len(findings.boxes.rois) == 0:
+        raise ValueError("--check: there are no boxes, so nothing was compared")
+    if not lines and any(sum(not one.error for one in p.results) < 2 for p in findings.parts):
+        raise ValueError("--check: fewer than two systems ran, so nothing was compared")
     limit = f"{arguments.atol:g} + {arguments.rtol:g} * |{findings.forward.reference}|"
     if not lines:
         return [f"check passed: every difference is within {limit}"], 0

@@ -32,7 +32,7 @@ __all__ = ["Reason", "Verdict", "explain", "number"]
 
 FloatArray = NDArray[np.float32]
 
-_ROUNDINGS = 64  # of the largest value: more than engines add up in different orders
+ROUNDINGS = 64  # of the largest value: more than engines add up in different orders
 _SMALL = 0.01  # part of the difference that is not worth a reason
 
 
@@ -163,7 +163,7 @@ def _same_rules(problem: Problem, values: tuple[float, float]) -> str:
 def _roundings(problem: Problem, values: tuple[float, float]) -> float:
     """Return how far apart the same sum may be."""
     largest = max([problem.largest, *(abs(value) for value in values if math.isfinite(value))])
-    return _ROUNDINGS * largest * float(np.finfo(np.float32).eps)
+    return ROUNDINGS * largest * float(np.finfo(np.float32).eps)
 
 
 def _near(value: float, other: float, allowed: float) -> bool:

@@ -1,6 +1,7 @@
 """The findings for a terminal: lines no longer than it is wide, where that can be.
 
-The lines are made here; rich, where it is installed, only colours them.
+A screenful by default, all tables where ``--details`` asks for them. The lines are made here; rich,
+where it is installed, only colours them.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
+from roipool.cli.compare import summary
 from roipool.cli.compare.differences import Comparison, Difference, Result
 from roipool.cli.compare.findings import Findings, Pair
 from roipool.cli.compare.problem import PARTS
@@ -31,7 +33,24 @@ class _Line(NamedTuple):
     style: str = ""
 
 
-def print_report(findings: Findings, options: str, verdict: Sequence[str]) -> None:
+class Style(NamedTuple):
+    """How a report is to be printed.
+
+    Attributes
+    ----------
+    details : bool
+        All tables and numbers rather than a screenful.
+    reference_is_chosen : bool
+        Whether the user named the reference.
+    """
+
+    details: bool = False
+    reference_is_chosen: bool = False
+
+
+def print_report(
+    findings: Findings, options: str, notes: Sequence[str], verdict: Sequence[str], style: Style
+) -> None:
     """Print what was found on standard output.
 
     Parameters
@@ -40,11 +59,15 @@ def print_report(findings: Findings, options: str, verdict: Sequence[str]) -> No
         The result.
     options : str
         What was asked for.
+    notes : sequence of str
+        What looks like a slip.
     verdict : sequence of str
         Lines printed below.
+    style : Style
+        How much is printed.
     """
     show, width = _output()
-    for line in _lines(findings, options, verdict, width):
+    for line in _lines(findings, options, notes, verdict, style, width):
         show(line)
 
 
@@ -83,20 +106,28 @@ def _encodable(text: str, encoding: str) -> str:
     return printable(text).encode(encoding, "backslashreplace").decode(encoding)
 
 
-def _lines(findings: Findings, options: str, verdict: Sequence[str], width: int) -> Iterator[_Line]:
+def _lines(
+    findings: Findings, options: str, notes: Sequence[str], verdict: Sequence[str], style: Style,
+    width: int,
+) -> Iterator[_Line]:  # fmt: skip
     shape = " x ".join(map(str, findings.features.values.shape))
+    count = len(findings.boxes.rois)
     facts = [
-        ("input", f"{findings.features.name}, map {shape}"),
-        ("boxes", f"{len(findings.boxes.rois)} ({findings.boxes.name})"),
-        ("options", options),
-        *(("program", version) for version in findings.versions.values()),
+        f"{findings.features.name}, map {shape}",
+        f"{count} box{'' if count == 1 else 'es'} ({findings.boxes.name})",
+        options,
+        *findings.versions.values(),
     ]
-    for label, text in facts:
-        yield from _wrapped(f"{label:<9} {text}", width, 10, "dim")
+    yield from _wrapped("; ".join(facts), width, 2, "dim")
     for name, reason in findings.absent.items():
         yield from _wrapped(f"absent: {name}: {reason}", width, 2, "yellow")
+    for note in notes:
+        yield from _wrapped(f"note: {note}", width, 2, "yellow")
     for comparison in findings.parts:
-        yield from _part(findings, comparison, width)
+        yield from _part(findings, comparison, style, width)
+    if not style.details:
+        yield _Line("")
+        yield from _wrapped("More: --details, pictures: --html FILE, numbers: --json FILE.", width)
     if verdict:
         yield _Line("")
     for text in verdict:
@@ -104,19 +135,52 @@ def _lines(findings: Findings, options: str, verdict: Sequence[str], width: int)
         yield from _wrapped(text, width, indent + 2, "bold")
 
 
-def _part(findings: Findings, comparison: Comparison, width: int) -> Iterator[_Line]:
+def _part(findings: Findings, comparison: Comparison, style: Style, width: int) -> Iterator[_Line]:
     yield _Line("")
-    title = PARTS[comparison.part]
-    yield from _wrapped(f"{title}, measured against {comparison.reference}", width, 2, "bold")
-    yield _Line("")
-    yield from _table(comparison, width)
-    yield from _failed(comparison.results, width)
-    if not comparison.pairs:
+    if style.details:
+        title = PARTS[comparison.part]
+        yield from _wrapped(f"{title}, measured against {comparison.reference}", width, 2, "bold")
         yield _Line("")
-        yield _Line("All results are equal bit for bit.")
-        return
-    yield from _matrix(comparison, width)
-    yield from _explanations(findings, comparison, width)
+        yield from _table(comparison, width)
+    else:
+        yield from _summary(findings, comparison, style, width)
+    yield from _failed(comparison.results, width)
+    nothing = _why_nothing_is_compared(findings, comparison)
+    if nothing or not comparison.pairs:
+        yield from _wrapped(nothing or "All results are equal bit for bit.", width)
+    elif style.details:
+        yield from _matrix(comparison, width)
+        yield from _explanations(findings, comparison, width)
+
+
+def _why_nothing_is_compared(findings: Findings, comparison: Comparison) -> str:
+    if len(findings.boxes.rois) == 0:
+        return "There are no boxes: nothing is compared."
+    ran = [result.name for result in comparison.results if result.error is None]
+    return "" if len(ran) > 1 else f"Only {ran[0]} ran: nothing is compared."
+
+
+# ---- A screenful
+
+
+def _summary(
+    findings: Findings, comparison: Comparison, style: Style, width: int
+) -> Iterator[_Line]:
+    """Yield a line for each group of systems that agree: how far they are off, and why."""
+    part = "" if comparison.part == "forward" else f"{PARTS[comparison.part]}: "
+    for section in summary.sections(findings, comparison, style.reference_is_chosen):
+        what = section.family or "systems"
+        is_alone = not (section.agreeing or section.lines)
+        how = (
+            f": only {section.reference}" if is_alone else f", measured against {section.reference}"
+        )
+        yield from _wrapped(f"{part}{what}{how}", width, 2, "bold")
+        if section.agreeing:
+            yield from _wrapped(f"   same  {', '.join(section.agreeing)}", width, 9)
+        for line in section.lines:
+            why = f": {line.why}" if line.why else ""
+            text = f"{short(line.off):>7}  {', '.join(line.members)}{why}"
+            yield from _wrapped(text, width, 9)
 
 
 # ---- The table of implementations
@@ -151,21 +215,20 @@ def _row(cells: Sequence[str], columns: Sequence[int]) -> str:
 
 
 def _all_cells(comparison: Comparison, result: Result) -> list[str]:
-    name, letter, milliseconds, *apart = _few_cells(comparison, result)
+    name, letter, *apart = _few_cells(comparison, result)
     low, mean, high = statistics_of(comparison.groups[result.group].output)
-    return [name, letter, milliseconds, *(short(number) for number in (low, mean, high)), *apart]
+    return [name, letter, *(short(number) for number in (low, mean, high)), *apart]
 
 
 def _few_cells(comparison: Comparison, result: Result) -> list[str]:
     apart = comparison.to_reference(result)
     letter = comparison.groups[result.group].letter
-    numbers = [result.seconds * 1e3, apart.greatest, apart.ulps]
-    return [result.name, letter, *(short(number) for number in numbers)]
+    return [result.name, letter, short(apart.greatest), short(apart.ulps)]
 
 
 _LAYOUTS = (
-    (["system", "", "ms", "min", "mean", "max", "|diff|", "ulps"], _all_cells),
-    (["system", "", "ms", "|diff|", "ulps"], _few_cells),
+    (["system", "", "min", "mean", "max", "|diff|", "ulps"], _all_cells),
+    (["system", "", "|diff|", "ulps"], _few_cells),
 )
 
 
