@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import inspect
 import re
+import subprocess
+import sys
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
@@ -12,10 +14,11 @@ from pathlib import Path
 import numpy as np
 
 import roipool
-from _extension import calls, sampling, sources
+from _extension import calls, gallery, sampling, sources
 from roipool import compat
 from roipool._definitions import OPS, PYRAMID_OPS, Op, Variant
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
 PROBE = np.arange(1, 26, dtype=np.float32).reshape(1, 1, 5, 5)
 PROBE_BOX = (1.0, 1.0, 3.0, 3.0)
 
@@ -27,6 +30,7 @@ def write_pictures(folder: Path) -> None:
         path, drawn = folder / f"{_slug(name)}.svg", sampling.picture(name)
         if not path.exists() or path.read_text() != drawn:
             path.write_text(drawn)
+    gallery.write(folder)
 
 
 def _slug(name: str) -> str:
@@ -158,14 +162,31 @@ def settings() -> str:
     return _functions(*rest)
 
 
+# Before the others, in the order in which a reader may want them.
+FIRST_EXAMPLES = ("picture_crops", "where_is_the_box", "torch_detector", "torch_training")
+# Those that need no other library: the page has what they print.
+SHOWN_TO_PRINT = (
+    "faster_rcnn_head", "picture_crops", "tensorflow_or_torchvision", "video_boxes",
+    "where_is_the_box",
+)  # fmt: skip
+
+
 def examples() -> str:
-    """Return every program of `examples/`."""
+    """Return every program of `examples/`, and what those print that need NumPy only."""
+    files = {file.stem: file for file in sorted(EXAMPLES.glob("*.py"))}
     parts = []
-    for file in sorted((Path(__file__).parents[2] / "examples").glob("*.py")):
-        title = (ast.get_docstring(ast.parse(file.read_text())) or "").partition("\n")[0]
-        listing = f"```{{literalinclude}} ../examples/{file.name}\n:language: python\n```"
-        parts.append(f"## {file.name}\n\n{_markdown(title)}\n\n{listing}")
+    for name in dict.fromkeys([*FIRST_EXAMPLES, *files]):
+        title = (ast.get_docstring(ast.parse(files[name].read_text())) or "").partition("\n")[0]
+        listing = f"```{{literalinclude}} ../examples/{name}.py\n:language: python\n```"
+        parts.append(f"## {name}.py\n\n{_markdown(title)}\n\n{listing}")
+        if name in SHOWN_TO_PRINT:
+            parts.append(f"prints\n\n```text\n{_printed(files[name])}```")
     return "\n\n".join(parts)
+
+
+def _printed(program: Path) -> str:
+    command = [sys.executable, str(program)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 def _functions(*names: str) -> str:
@@ -184,4 +205,5 @@ MAKERS: dict[str, Callable[..., str]] = {
     "gradients": gradients,
     "settings": settings,
     "examples": examples,
+    "gallery": gallery.markdown,
 }
