@@ -19,6 +19,7 @@ import warnings
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from Cython.Build import cythonize
@@ -77,6 +78,13 @@ def openmp_candidates() -> list[tuple[list[str], list[str]]]:
     return candidates
 
 
+def is_older(obj: Path, included: Path) -> bool:
+    """Return whether an object is older than a file that it includes, by a compiler's list."""
+    names = shlex.split(included.read_text().replace("\\\n", " ").partition(": ")[2])
+    built = obj.stat().st_mtime
+    return any(not Path(name).exists() or Path(name).stat().st_mtime > built for name in names)
+
+
 class BuildWithEngines(build_ext):
     """Probes the compiler, then builds the engines as objects of the extension."""
 
@@ -108,27 +116,52 @@ class BuildWithEngines(build_ext):
 
         Setuptools would do the same, but only after the engines.
         """
-        (obj,) = self.compiler.compile(
+        return self.compile_if_changed(
             ext.sources,
             output_dir=self.build_temp,
             macros=ext.define_macros,
             include_dirs=ext.include_dirs,
             debug=self.debug,
             extra_postargs=ext.extra_compile_args,
-            depends=ext.depends,
         )
-        return obj
 
     def build_engine(self, engine: str, isa: str, flags: list[str]) -> str:
         """Compile one engine for one instruction set; return the object's path."""
-        (obj,) = self.compiler.compile(
+        return self.compile_if_changed(
             [str(KERNELS / "cpu" / f"{engine}.cpp")],
             output_dir=str(Path(self.build_temp) / isa),
             macros=[("ROIPOOL_ENGINE", isa)],
             extra_postargs=self.spelled([*GEOMETRY_FLAGS, CONTRACTION[engine], *flags]),
-            depends=[str(header) for header in KERNELS.rglob("*.h")],
         )
-        return obj
+
+    def compile_if_changed(
+        self, sources: list[str], output_dir: str, extra_postargs: list[str], **options: Any
+    ) -> str:
+        """Compile a source unless its object is newer than all that it includes.
+
+        Setuptools compiles everything as soon as one file is newer: a line in the header of one
+        definition would cost a minute for the engines, which do not include it.
+        """
+        (name,) = self.compiler.object_filenames(sources, output_dir=output_dir)
+        obj, included = Path(name), Path(f"{name}.d")
+        asked = Path(f"{name}.command")
+        command = repr((getattr(self.compiler, "compiler_so", None), extra_postargs, options))
+        if not (
+            self.force
+            or not (obj.exists() and included.exists() and asked.exists())
+            or asked.read_text() != command
+            or is_older(obj, included)
+        ):
+            return name
+        obj.parent.mkdir(parents=True, exist_ok=True)
+        asked.unlink(missing_ok=True)
+        list_included = self.spelled(["-MMD", "-MF", str(included)])
+        self.compiler.compile(
+            sources, output_dir=output_dir, extra_postargs=[*extra_postargs, *list_included],
+            **options,
+        )  # fmt: skip
+        asked.write_text(command)
+        return name
 
     def use_clang_cl(self, ext: Extension) -> None:
         """Replace Microsoft's compiler, which lacks GCC's vector types, by LLVM's for its linker.

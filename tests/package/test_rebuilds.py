@@ -1,0 +1,91 @@
+"""A build after a change compiles what includes the changed file, and nothing else."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from _support.platforms import needs_posix
+
+pytest.importorskip("Cython", reason="builds need Cython")
+
+pytestmark = [needs_posix, pytest.mark.thorough]
+
+SOURCES = Path(__file__).parents[2]
+KERNELS = "roipool/kernels"
+# A tree of the names that setup.py knows: the module includes a definition, one engine another
+# header.
+FILES = {
+    "README.md": "# roipool\n",
+    "pyproject.toml": (
+        "[project]\nname = 'roipool'\nversion = '1'\ndynamic = ['readme']\n"
+        "[tool.setuptools]\npackages = []\n"
+    ),
+    "roipool/_cpu.pyx": (
+        "cdef extern from 'kernels/roi_align.h':\n    int answer() noexcept\n"
+        "def ask():\n    return answer()\n"
+    ),
+    f"{KERNELS}/roi_align.h": "inline int answer() { return 1; }\n",
+    f"{KERNELS}/cpu/lanes.h": "inline int lanes() { return 4; }\n",
+    f"{KERNELS}/cpu/average.cpp": '#include "lanes.h"\nstatic int average = lanes();\n',
+    f"{KERNELS}/cpu/maximum.cpp": "static int maximum = 2;\n",
+}
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    for name, text in FILES.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    shutil.copy(SOURCES / "setup.py", tmp_path)
+    return tmp_path
+
+
+def built(tree: Path, **environment: str) -> set[str]:
+    """Build in place; return the objects that are newer than before."""
+    objects = {path: path.stat().st_mtime_ns for path in tree.rglob("*.o")}
+    command = [sys.executable, "setup.py", "build_ext", "--inplace"]
+    settings = {**os.environ, "ROIPOOL_NO_OPENMP": "1", **environment}
+    run = subprocess.run(
+        command, cwd=tree, env=settings, capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stderr
+    changed = {path for path in tree.rglob("*.o") if path.stat().st_mtime_ns != objects.get(path)}
+    return {path.stem for path in changed}
+
+
+def change(tree: Path, name: str) -> None:
+    """Change a file, a while after everything was built."""
+    for path in tree.rglob("*"):
+        if path.is_file():
+            os.utime(path, (path.stat().st_atime, path.stat().st_mtime - 10))
+    path = tree / name
+    path.write_text(path.read_text() + "\n")
+
+
+def test_only_what_includes_a_changed_file_is_compiled(tree: Path) -> None:
+    assert built(tree) == {"_cpu", "average", "maximum"}
+    assert built(tree) == set()
+    change(tree, f"{KERNELS}/roi_align.h")
+    assert built(tree) == {"_cpu"}
+    change(tree, f"{KERNELS}/cpu/lanes.h")
+    assert built(tree) == {"average"}
+    change(tree, f"{KERNELS}/cpu/maximum.cpp")
+    assert built(tree) == {"maximum"}
+
+
+def test_other_flags_compile_everything(tree: Path) -> None:
+    built(tree)
+    assert built(tree, CFLAGS="-DOTHER") == {"_cpu", "average", "maximum"}
+
+
+def test_a_removed_header_is_noticed(tree: Path) -> None:
+    built(tree)
+    (tree / KERNELS / "cpu" / "lanes.h").unlink()
+    (tree / KERNELS / "cpu" / "average.cpp").write_text("static int average = 3;\n")
+    assert built(tree) == {"average"}
