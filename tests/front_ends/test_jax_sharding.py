@@ -5,8 +5,18 @@ A program of its own, because the number of devices is fixed when JAX starts.
 
 from __future__ import annotations
 
+import json
+import os
+from pathlib import Path
+
 import pytest
+from _support.cases import CASES, PYRAMID_CASES, Case
 from _support.run_python import run_python
+
+TWO_DEVICES = {
+    "XLA_FLAGS": "--xla_force_host_platform_device_count=2",
+    "JAX_PLATFORMS": "cpu",
+}
 
 PROGRAM = """
 import functools
@@ -83,10 +93,51 @@ def test_within_shard_map(operation: str, way: str) -> None:
     checks = CHECKS.format(
         maps=maps, table=table, expected=expected, by=by, forward_mode=forward_mode
     )
-    answer = run_python(
-        program + checks,
-        XLA_FLAGS="--xla_force_host_platform_device_count=2",
-        JAX_PLATFORMS="cpu",
-    )
+    answer = run_python(program + checks, **TWO_DEVICES)
     assert answer.returncode == 0, answer.stderr
     assert answer.stdout == "ok\n"
+
+
+# ---- Every operation, in one program
+
+EVERY = """
+import json
+import jax, jax.numpy as jnp, numpy as np
+from jax.sharding import Mesh, PartitionSpec as P
+from _support.cases import CASES, PYRAMID_CASES
+
+mesh = Mesh(np.array(jax.devices()), ("d",))
+maps = jnp.asarray(np.random.default_rng(0).standard_normal((4, 3, 8, 9)), jnp.float32)
+
+def problem_of(case):
+    boxes, indices = jnp.asarray(case.boxes(), jnp.float32), jnp.asarray(case.indices())
+    pool = lambda x: case.pool(x, boxes, indices)
+    sharded = jax.shard_map(pool, mesh=mesh, in_specs=P("d"), out_specs=P("d"))
+    each = lambda x: jnp.concatenate([pool(x[:2]), pool(x[2:])])
+    if not (np.asarray(jax.jit(sharded)(maps)) == np.asarray(each(maps))).all():
+        return "other pooled values"
+    weights = jnp.cos(jnp.arange(each(maps).size, dtype=jnp.float32)).reshape(each(maps).shape)
+    slopes = [jax.grad(lambda x: (f(x) * weights).sum())(maps) for f in (sharded, each)]
+    return "" if np.allclose(*slopes, rtol=2e-5, atol=1e-5) else "another gradient"
+
+cases = [case for case in (*CASES, *PYRAMID_CASES) if not case.adaptive]
+print(json.dumps({case.name: problem_of(case) for case in cases}))
+"""
+
+
+@pytest.fixture(scope="module")
+def problems() -> dict[str, str]:
+    """Run every operation; return what is wrong with each."""
+    tests = str(Path(__file__).parents[1])
+    path = os.pathsep.join(filter(None, [tests, os.environ.get("PYTHONPATH", "")]))
+    answer = run_python(EVERY, PYTHONPATH=path, **TWO_DEVICES)
+    assert answer.returncode == 0, answer.stderr
+    found: dict[str, str] = json.loads(answer.stdout)
+    return found
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in (*CASES, *PYRAMID_CASES) if not case.adaptive], ids=str
+)
+def test_every_operation(case: Case, problems: dict[str, str]) -> None:
+    assert problems[case.name] == ""

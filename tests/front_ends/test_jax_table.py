@@ -25,6 +25,7 @@ COLUMNS: Columns = {
     "`vmap`": {"derivatives.test_vmap_is_a_loop": "yes"},
     "`jit`": VALUES,
     "`checkpoint`": {"derivatives.test_checkpoint": "yes"},
+    "`shard_map`": {"sharding.test_every_operation": "yes"},
 }
 
 
