@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,3 +14,25 @@ import pytest
 @pytest.fixture(autouse=True)
 def in_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def no_process_is_left() -> Iterator[None]:
+    """End what a test has started and left behind, and fail."""
+    before = _children()
+    yield
+    left = _children() - before
+    for process in left:
+        with contextlib.suppress(OSError):
+            os.kill(process, signal.SIGKILL)
+            os.waitpid(process, 0)
+    assert not left, f"processes were left: {sorted(left)}"
+
+
+def _children() -> set[int]:
+    """Return the processes that this one has started, where the system tells."""
+    found: set[int] = set()
+    for file in Path("/proc/self/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            found |= set(map(int, file.read_text().split()))
+    return found
