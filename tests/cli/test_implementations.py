@@ -294,7 +294,7 @@ def test_programs(name: str, capsys: pytest.CaptureFixture[str]) -> None:
             assert pair["greatest_difference"] < 1e-5
             checked += 1
     assert checked >= 2
-    assert "program   stub 1.0" in capsys.readouterr().out
+    assert "; stub 1.0\n" in capsys.readouterr().out
 
 
 @pytest.mark.thorough
