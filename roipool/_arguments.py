@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from roipool import _cpu
-from roipool._arrays import LIBRARY_OF, NUMPY, Array, Library, is_array, parts_of
+from roipool._arrays import LIBRARY_OF, NUMPY, Array, Library, is_array, parts_of, refuse_masks
 from roipool._dtypes import FLOATS, dtype_name, real_dtype
 from roipool._layout import AXES, LAYOUTS, Layout, Shape4, channels, height_width
 from roipool._messages import shortened, shown
@@ -181,6 +181,8 @@ def same_shape(name: str, array: Any, gradient: Array) -> Array:
 def number_array(name: str, values: Any) -> Array:
     """Return real numbers as an array; text, booleans, objects and complex numbers are errors."""
     library = LIBRARY_OF[type(values)]
+    if type(values) is not np.ndarray:
+        refuse_masks(name, parts_of(values))
     if library is not None:
         array = library.plain(values)
     else:

@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 
 import roipool
 from roipool import _arguments as check
+from roipool._arrays import parts_of, refuse_masks
 from roipool._definitions import OPS, PYRAMID_OPS, Op
 from roipool._layout import Layout
 from roipool._pooling import pooled_shape
@@ -38,6 +39,7 @@ from roipool._requests import is_named
 
 Array = Any  # of Dask, which has no types
 Tables = dict[str, NDArray[Any]]  # by argument: what has a row for each box
+ARGMAX = np.dtype(np.int64)
 
 
 def chunk_order(features: Array | Sequence[Array], batch_indices: Any) -> NDArray[np.int64]:
@@ -62,8 +64,10 @@ def chunk_order(features: Array | Sequence[Array], batch_indices: Any) -> NDArra
     >>> roipool.dask.chunk_order(features, [3, 0, 1, 2])
     array([1, 2, 0, 3])
     """
-    indices = np.asarray(batch_indices, np.int64)
-    first = features[0] if isinstance(features, (list, tuple)) else features
+    first, *_ = parts_of(features)
+    _check_known({"batch_indices": batch_indices})
+    numbers = check.number_array("batch_indices", batch_indices)
+    indices = check.batch_indices("batch_indices", numbers, numbers.size, first.shape[0])
     return np.argsort(_chunk_of(first, indices), kind="stable")
 
 
@@ -76,9 +80,14 @@ def pool_chunk(
     name: str, blocks: Sequence[NDArray[Any]], tables: Tables, options: dict[str, Any]
 ) -> Any:
     """Pool the boxes of one chunk of each map, on whatever machine holds it."""
+    refuse_masks("features", blocks)  # which an array may have without saying so
     maps = [np.asarray(block) for block in blocks]
     features = maps if name in PYRAMID_OPS else maps[0]
-    return getattr(roipool, name)(features, **tables, **options)
+    found = getattr(roipool, name)(features, **tables, **options)
+    if not isinstance(found, tuple):
+        return found
+    pooled, argmax = found
+    return pooled, argmax.astype(ARGMAX, copy=False)  # of any chunk, however large its maps are
 
 
 # ---- Arguments
@@ -94,6 +103,7 @@ def _check_maps(op: Op, features: Any, layout: Layout) -> list[Array]:
     for name, maps in given.items():
         if not isinstance(maps, da.Array):
             raise TypeError(f"{name} must be a Dask array, got {type(maps).__name__}")
+        refuse_masks(name, [maps._meta])
         if maps.ndim != 4:
             raise ValueError(f"{name} must have 4 dimensions, got shape {maps.shape}")
         if np.isnan(maps.shape).any():
@@ -112,8 +122,7 @@ def _check_maps(op: Op, features: Any, layout: Layout) -> list[Array]:
 def _check_known(given: Mapping[str, Any]) -> None:
     """Check that no argument but the maps is lazy: boxes are routed before anything runs."""
     for name, value in given.items():
-        parts = value if isinstance(value, (list, tuple)) else (value,)
-        if any(isinstance(part, da.Array) for part in parts):
+        if any(isinstance(part, da.Array) for part in parts_of(value)):
             raise TypeError(f"{name} must be known, got a Dask array: compute it")
 
 
@@ -175,9 +184,9 @@ def _pooled_chunks(
     """Return for each result its parts: what one task per chunk with boxes gives."""
     layout = check.layout(options["layout"])
     size = check.size_pair(op.size, options[op.size])
-    dtypes = [maps[0].dtype]
+    dtypes = [_native(maps[0].dtype)]
     if options.get("return_argmax", False):
-        dtypes.append(np.dtype(np.int64))
+        dtypes.append(ARGMAX)
     pool = dask.delayed(pool_chunk, nout=len(dtypes))
     starts = np.cumsum((0, *maps[0].chunks[0]))
     parts: list[list[Array]] = [[] for _ in dtypes]
@@ -193,8 +202,13 @@ def _pooled_chunks(
         shape = pooled_shape(maps[0].shape, len(rows), size, layout)
         each_found = found if len(dtypes) > 1 else (found,)
         for part, one, dtype in zip(parts, each_found, dtypes, strict=True):
-            part.append(da.from_delayed(one, shape, dtype).astype(dtype))
+            part.append(da.from_delayed(one, shape, dtype))
     return parts
+
+
+def _native(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return a type in the machine's order of bytes, which all results have."""
+    return dtype if dtype.isnative else dtype.newbyteorder("=")
 
 
 def _in_order(pooled: Array, order: NDArray[np.int64] | None) -> Array:

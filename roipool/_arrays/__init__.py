@@ -149,6 +149,7 @@ def _numpy_among(values: Mapping[str, Any]) -> Library:
     for name, value in values.items():
         if value is not None:
             parts = parts_of(value)
+            refuse_masks(name, parts)
             refuse_other_arrays(parts, values)
             found = [(LIBRARY_OF[type(part)], part) for part in parts]
             places[name] = {
@@ -165,6 +166,17 @@ def _numpy_among(values: Mapping[str, Any]) -> Library:
         )
     on_each = (f"{name} on {' and '.join(map(str, sorted(on)))}" for name, on in on_gpu.items())
     raise ValueError(f"arrays must all be on one GPU, got {', '.join(on_each)}")
+
+
+def refuse_masks(name: str, parts: Sequence[Any]) -> None:
+    """Raise TypeError if a part of an argument is a masked array: its mask would be lost."""
+    for part in parts:
+        is_subclass = isinstance(part, np.ndarray) and type(part) is not np.ndarray
+        if is_subclass and isinstance(part, np.ma.MaskedArray):  # imported only then
+            raise TypeError(
+                f"{name} must be without a mask, got {type(part).__name__}: fill it, for example "
+                f"{name}.filled(0)"
+            )
 
 
 _may_stand_beside: set[type] = {np.ndarray, int, float, list, tuple, str}  # a cache, too

@@ -46,6 +46,7 @@ NOT_MAPS = [
     (FEATURES[0], ValueError),
     (FEATURES[None], ValueError),
     (FEATURES.ravel(), ValueError),
+    (np.ma.masked_less(FEATURES, 1), TypeError),
 ]
 NOT_SIZES = [
     (0, ValueError),
@@ -93,6 +94,8 @@ BAD: dict[str, list[tuple[Any, type[Exception]]]] = {
         (None, TypeError),
         (BOXES > 0, TypeError),
         (BOXES.astype(object), TypeError),
+        (np.ma.masked_less(BOXES, 1), TypeError),
+        ([*np.ma.masked_less(BOXES, 1)], TypeError),
         (BOXES[0], ValueError),
         (ROIS, ValueError),
         ([[0, 1, 1, 2], [0, 1]], ValueError),
@@ -100,6 +103,7 @@ BAD: dict[str, list[tuple[Any, type[Exception]]]] = {
     "box_indices": [
         (None, TypeError),
         (IMAGES > 0, TypeError),
+        (np.ma.masked_less(IMAGES, 1), TypeError),
         (IMAGES[:2], ValueError),
         (IMAGES[:, None], ValueError),
         (0, ValueError),
@@ -140,6 +144,7 @@ BAD: dict[str, list[tuple[Any, type[Exception]]]] = {
         ("shape", ValueError),
         ("dtype", TypeError),
         ("integers", TypeError),
+        ("masked", TypeError),
         ("read-only", ValueError),
     ],
 }  # fmt: skip
@@ -148,6 +153,7 @@ BAD_ARGMAX: dict[str, list[tuple[Any, type[Exception]]]] = {
         (None, TypeError),
         (ARGMAX.tolist(), TypeError),
         (ARGMAX.astype(np.float32), TypeError),
+        (np.ma.masked_less(ARGMAX, 1), TypeError),
         (ARGMAX[:2], ValueError),
         (np.full_like(ARGMAX, 42), ValueError),
         (np.full_like(ARGMAX, -2), ValueError),
@@ -192,6 +198,7 @@ BAD_OF_PYRAMIDS: dict[str, list[tuple[Any, type[Exception]]]] = {
         ([0, 1, -1], ValueError),
         ([0.0, 1.0, 0.0], TypeError),
         ([True, False, True], TypeError),
+        (np.ma.masked_less([0, 1, 0], 1), TypeError),
         ("abc", TypeError),
     ],
     "spatial_scales": [
@@ -215,6 +222,8 @@ def bad_boxes(table: Array) -> list[tuple[Any, type[Exception]]]:
         (table > 0, TypeError),
         (table.astype(object), TypeError),
         (table.astype(np.complex128), TypeError),
+        (np.ma.masked_less(table, 1), TypeError),
+        ([alone, np.ma.masked_less(alone, 1)], TypeError),
         (table[0], ValueError),
         (table[None], ValueError),
         (table[:, :3], ValueError),
@@ -273,7 +282,7 @@ def test_bad_values_are_refused(name: str, argument: str, row: tuple[Any, Any]) 
     if argument == "out" and isinstance(value, str):
         kinds = {
             "shape": out[:1], "dtype": out.astype(np.float64), "integers": out.astype(np.int32),
-            "read-only": read_only(out),
+            "masked": np.ma.masked_less(out, 1), "read-only": read_only(out),
         }  # fmt: skip
         value = out = kinds[value]
     given[argument] = value
@@ -324,7 +333,7 @@ class TestBatchIndices:
             with pytest.raises(ValueError, match="batch_indices"):
                 function(**{**arguments, "rois": rois, "batch_indices": indices})
 
-    @each(indices=["abc", [True, False, True], [1j, 0, 0]])
+    @each(indices=["abc", [True, False, True], [1j, 0, 0], np.ma.masked_less(IMAGES, 1)])
     def test_indices_of_another_kind(self, name: str, indices: Any) -> None:
         function, arguments = CALLS[name]
         alone = arguments["rois"][:, 1:]

@@ -74,6 +74,50 @@ def test_argmax() -> None:
     np.testing.assert_array_equal(argmax, expected[1])
 
 
+@pytest.mark.parametrize("keep_order", [True, False])
+def test_what_is_computed_has_the_declared_types(keep_order: bool) -> None:
+    """So that arithmetic on an argmax does not wrap at 2^31."""
+    given = arguments(OPS["roi_pool"], "max") | {"return_argmax": True, "keep_order": keep_order}
+    for lazy in roipool.roi_pool(chunked(maps()), **given):
+        each_part = dask.compute(lazy, *lazy.blocks.ravel(), scheduler="sync")
+        assert {part.dtype for part in each_part} == {lazy.dtype} == {lazy._meta.dtype}
+    _, argmax = roipool.roi_pool(chunked(maps()), **given)
+    large = (argmax + 2**40).min().compute(scheduler="sync")
+    assert (argmax.dtype, large > 2**39) == (np.int64, True)
+
+
+def test_maps_in_another_order_of_bytes() -> None:
+    given, host = arguments(OPS["roi_align"], "avg"), maps().astype(">f4")
+    lazy = roipool.roi_align(chunked(host), **given)
+    found = lazy.compute(scheduler="sync")
+    assert found.dtype == lazy.dtype == np.float32
+    np.testing.assert_array_equal(found, roipool.roi_align(host, **given))
+
+
+def test_masks_are_refused() -> None:
+    """They would be lost; those that an array does not declare are found on workers."""
+    given, masked = arguments(OPS["roi_align"], "avg"), np.ma.masked_less(maps(), 1)
+    lazy = chunked(masked)
+    with pytest.raises(TypeError, match=r"^roi_align: features must be without a mask"):
+        roipool.roi_align(lazy, **given)
+    with pytest.raises(TypeError, match=r"^roi_align: rois must be without a mask"):
+        roipool.roi_align(chunked(maps()), **given | {"rois": np.ma.array(given["rois"])})
+    undeclared = lazy.map_blocks(lambda block: block, meta=maps()[:0])
+    pooled = roipool.roi_align(undeclared, **given)
+    with pytest.raises(TypeError, match="features must be without a mask"):
+        pooled.compute(scheduler="sync")
+
+
+def test_chunk_order_checks_its_indices() -> None:
+    x = chunked(maps())
+    for indices, error in [
+        ([0.5], ValueError), ([IMAGES], ValueError), ([[0]], ValueError), ([np.nan], ValueError),
+        (["0"], TypeError), (x[:, 0, 0, 0], TypeError),
+    ]:  # fmt: skip
+        with pytest.raises(error, match="batch_indices"):
+            roipool.dask.chunk_order(x, indices)
+
+
 def pyramid(layout: str, dtype: Any = np.float32) -> list[np.ndarray[Any, Any]]:
     """Return maps of two levels."""
     fine = maps(layout, dtype)
