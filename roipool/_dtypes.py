@@ -20,5 +20,8 @@ def dtype_name(dtype: np.dtype[Any]) -> str:
 
 @cache
 def real_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the dtype of coordinates and sums: float64 for float64 features, else float32."""
-    return _FLOAT64 if dtype == _FLOAT64 else _FLOAT32
+    """Return the dtype of coordinates and sums: float64 for float64 features, else float32.
+
+    Features may be in any order of bytes.
+    """
+    return _FLOAT64 if dtype_name(dtype) == "float64" else _FLOAT32

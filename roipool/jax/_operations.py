@@ -36,7 +36,8 @@ def array(name: str, value: Any) -> Array:
             raise TypeError(f"{name} must hold real numbers, got dtype {value.dtype}")
         return value
     if isinstance(value, (np.ndarray, np.generic)):
-        return check.number_array(name, np.asanyarray(value))
+        numbers = check.number_array(name, np.asanyarray(value))
+        return numbers if numbers.dtype.isnative else numbers.astype(numbers.dtype.newbyteorder())
     kind = f"{type(value).__module__}.{type(value).__qualname__}"
     raise TypeError(f"{name} must be a JAX array, as other arguments are, or NumPy's; got {kind}")
 
@@ -198,6 +199,8 @@ class Operation:
                 )
             return self._joined(boxes, images, dtype)
         table = number_table(op.boxes, boxes)
+        if table.shape == (0,):  # an empty list has no rows
+            table = table.reshape(0, op.columns if indices is not None else op.columns + 1)
         widths = (op.columns,) if op.form.is_normalised else (op.columns, op.columns + 1)
         if table.ndim != 2 or table.shape[1] not in widths:
             forms = " or ".join(f"(K, {width})" for width in reversed(widths))

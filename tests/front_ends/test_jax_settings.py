@@ -93,6 +93,19 @@ def test_boxes_of_every_type_are_rounded_once(case: Case, dtype: Any) -> None:
         assert_same_bits(np.asarray(found), expected)
 
 
+def test_numpy_arrays_in_another_order_of_bytes() -> None:
+    swapped, rois = X.astype(X.dtype.newbyteorder()), np.array([[1, 0.5, 1, 4, 5]])
+    for boxes in (rois, rois.astype(rois.dtype.newbyteorder()), rois.tolist()):
+        found = roipool.jax.roi_align(swapped, boxes, 2)
+        assert_same_bits(np.asarray(found), roipool.roi_align(X, rois, 2))
+
+
+def test_an_empty_list_has_no_boxes() -> None:
+    assert roipool.roi_align(jnp.asarray(X), [], 2).shape == (0, X.shape[1], 2, 2)
+    assert roipool.roi_align(jnp.asarray(X), [], 2, batch_indices=[]).shape[0] == 0
+    assert roipool.crop_and_resize(jnp.asarray(X), [], [], 2).shape[0] == 0
+
+
 def test_coordinates_beyond_32_bits_stay_what_they_are() -> None:
     rois = np.array([[0, 0, 0, 2**32 + 4, 5]])
     found = roipool.roi_align(jnp.asarray(X), rois, 2, sampling_ratio=2)

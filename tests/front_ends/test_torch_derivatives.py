@@ -168,6 +168,22 @@ def test_vmap_of_no_calls(case: Case, in_dims: tuple[int | None, ...]) -> None:
         assert got.shape == (0, *function(*alone).shape)
 
 
+def test_vmap_of_gradients_that_are_views() -> None:
+    """Within `vmap` a tensor does not tell whether it lies channels last."""
+    rois = torch.tensor([[0.0, 0, 0, 5, 5], [0, 1, 2, 3, 6]])
+    for order in ((0, 1, 4, 2, 3), (1, 0, 2, 3, 4)):
+        grads = maps(shape=(2, 2, 3, 2, 2)).permute(order).contiguous()
+        grads = grads.permute([order.index(axis) for axis in range(5)])
+
+        def backward(grad: Tensor) -> Tensor:
+            return roipool.roi_align_backward(grad, rois, (1, 3, 7, 8))
+
+        expected = torch.stack([backward(each) for each in grads])
+        torch.testing.assert_close(torch.vmap(backward)(grads), expected)
+        by_grad = torch.func.grad(lambda x, f=backward: torch.vmap(f)(x).square().sum())(grads)
+        assert by_grad.any()
+
+
 def test_vmap_of_tables() -> None:
     """Boxes with their batch indices in one table."""
     case = next(case for case in CASES if case.op.forward == "roi_align")
