@@ -13,6 +13,7 @@ from concurrent.futures.process import BrokenProcessPool
 from roipool import _cpu
 from roipool._system_info import usable_processors
 
+from .front_ends import FRONT_END_ROWS, LIBRARIES
 from .rows import ROWS
 from .tasks import Report, Task, run_task
 
@@ -22,11 +23,12 @@ CALLS_OF_A_TASK = 50
 def main() -> int:
     """Run the program; return 1 if a call failed."""
     arguments = _parser().parse_args()
-    operations = tuple(arguments.operation or ROWS)
+    front_ends = tuple(arguments.front_end or ())
+    operations = tuple(arguments.operation or (FRONT_END_ROWS if front_ends else ROWS))
     first = arguments.first
     tasks = [
         Task(arguments.seed, start, min(start + CALLS_OF_A_TASK, first + arguments.calls),
-             operations, arguments.instruction_set, arguments.tiny)
+             operations, arguments.instruction_set, arguments.tiny, front_ends)
         for start in range(first, first + arguments.calls, CALLS_OF_A_TASK)
     ]  # fmt: skip
     total, start, told = Report(), time.monotonic(), time.monotonic()
@@ -52,6 +54,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--operation", action="append", choices=tuple(ROWS), help="only this one; repeatable"
     )
+    parser.add_argument(
+        "--front-end", action="append", choices=LIBRARIES,
+        help="compare with calls of this library instead, which must be installed; repeatable",
+    )  # fmt: skip
     parser.add_argument(
         "--instruction-set", choices=_cpu.instruction_sets(), default=_cpu.instruction_set()
     )

@@ -155,7 +155,7 @@ def _arguments_of(
     library: Any, function: str, known: Mapping[str, Any], names: Mapping[str, str]
 ) -> dict[str, Any]:
     """Return those arguments that the function has."""
-    parameters = _parameters(function_of(library, function))
+    parameters = _parameters(inspect.unwrap(function_of(library, function)))
     wanted = ((own, names.get(own, own)) for own in parameters)
     return {own: known[name] for own, name in wanted if name in known}
 

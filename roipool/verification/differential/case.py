@@ -40,6 +40,8 @@ class Case:
         How many compute.
     large : bool
         Too large for the oracle.
+    variation : int
+        What a front end's call depends on besides: a seed of its own choices.
     """
 
     operation: str
@@ -54,6 +56,7 @@ class Case:
     out: str = "new"
     threads: int = 1
     large: bool = False
+    variation: int = 0
 
     @property
     def size(self) -> tuple[int, int]:

@@ -13,9 +13,10 @@ from roipool.verification.tolerance import Comparison
 from .calling import Call, Results, in_layout, run
 from .case import Case, dtypes
 from .drawing import draw
+from .front_ends import guises
 from .oracle import against_oracle, problem_of_types
 from .pyramids import joined
-from .relations import RELATIONS
+from .relations import RELATIONS, Relation
 from .rows import ROWS
 
 ORACLE, CALL = "oracle", "call"  # what a comparison is with, besides the names of relations
@@ -37,6 +38,23 @@ def subjects(case: Case, number: int) -> tuple[str, ...]:
     return CALL, ORACLE, names[number % len(names)]
 
 
+def subjects_of_front_ends(number: int, libraries: Sequence[str]) -> tuple[str, ...]:
+    """Return what call `number` is compared with: a guise of each front end, in turn."""
+    found = []
+    for library in libraries:
+        every = guises(library)
+        seldom = [name for name, one in every.items() if one.seldom and number % one.seldom == 0]
+        usual = [name for name, one in every.items() if not one.seldom]
+        found.append((seldom or usual)[number % len(seldom or usual)])
+    return tuple(found)
+
+
+def _relation(subject: str) -> Relation:
+    """Return what compares a call with a subject, by its name."""
+    library, colon, _ = subject.partition(": ")
+    return guises(library)[subject].relation if colon else RELATIONS[subject]
+
+
 def random_calls(seed: int, count: int, library: Any = roipool) -> Iterator[tuple[str, Comparison]]:
     """Yield the comparisons of the first calls of a seed, each with the call's number."""
     for number in range(count):
@@ -54,7 +72,7 @@ def check(case: Case, with_what: Sequence[str], library: Any = roipool) -> Itera
     case : Case
         The call.
     with_what : sequence of str
-        `CALL`, `ORACLE`, and names of `RELATIONS`.
+        `CALL`, `ORACLE`, names of `RELATIONS`, and of guises of front ends.
     library : module
         `roipool`, or an object with functions of the same names.
 
@@ -75,7 +93,7 @@ def check(case: Case, with_what: Sequence[str], library: Any = roipool) -> Itera
             if subject == ORACLE:
                 found = against_oracle(case, got)
             elif subject != CALL:
-                found = RELATIONS[subject](case, got, library)
+                found = _relation(subject)(case, got, library)
             else:
                 continue
             for what, comparison in found:

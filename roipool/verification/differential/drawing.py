@@ -102,6 +102,7 @@ def draw_from(
         out=_pick(rng, WRITABLE) if rng.random() < 0.3 else "new",
         threads=int(rng.integers(2, 6)) if rng.random() < 0.1 else 1,
         large=large,
+        variation=int(rng.integers(10**6)),
     )
 
 

@@ -26,12 +26,13 @@ ULPS_OF_TRANSPOSE = 8  # of <f(x), g> = <x, gradient>: each side has the roundin
 STEP = 2.0**-20  # of box coordinates, in image pixels
 
 
-def _same(got: Results, expected: Results) -> Comparisons:
+def same(got: Results, expected: Results) -> Comparisons:
+    """Compare bits."""
     for name, array in got.items():
         yield name, compare_bits(array, expected[name])
 
 
-def _close(case: Case, got: Results, expected: Results, library: Any) -> Comparisons:
+def close(case: Case, got: Results, expected: Results, library: Any) -> Comparisons:
     """Compare sums that are added up in another order; all else is the same.
 
     Rounding may make another sample the argmax, and give it the gradient.
@@ -81,7 +82,7 @@ def threads(case: Case, got: Results, library: Any) -> Comparisons:
     others = (1, 2, 3) if case.threads != 1 else (2, 5)
     for number in others:
         library.set_num_threads(number)
-        for name, found in _same(run(case, library), got):
+        for name, found in same(run(case, library), got):
             yield f"{name} with {number} threads", found
     library.set_num_threads(case.threads)
 
@@ -93,7 +94,7 @@ def instruction_sets(case: Case, got: Results, library: Any) -> Comparisons:
         for name in _cpu.instruction_sets():
             if name != chosen:
                 _cpu.use_instruction_set(name)
-                for what, found in _close(case, run(case, library), got, library):
+                for what, found in close(case, run(case, library), got, library):
                     yield f"{what} on {name}", found
     finally:
         _cpu.use_instruction_set(chosen)
@@ -103,7 +104,7 @@ def non_temporal_stores(case: Case, got: Results, library: Any) -> Comparisons:
     """Results written around the caches are bitwise identical."""
     try:
         _cpu.use_non_temporal_stores(0)
-        yield from _same(run(case, library), got)
+        yield from same(run(case, library), got)
     finally:
         _cpu.use_non_temporal_stores(NON_TEMPORAL_BYTES)
 
@@ -112,7 +113,7 @@ def layouts(case: Case, got: Results, library: Any) -> Comparisons:
     """The other layout gives as exact numbers, and the same maxima."""
     others = [one for one in ROWS[case.operation].layouts if one != case.layout]
     for layout in others:
-        for what, found in _close(case, run(replace(case, layout=layout), library), got, library):
+        for what, found in close(case, run(replace(case, layout=layout), library), got, library):
             yield f"{what} in {layout}", found
 
 
@@ -130,7 +131,7 @@ def wider_type(case: Case, got: Results, library: Any) -> Comparisons:
                 name: array.astype(dtype) if name in ("pooled", "gradient") else array
                 for name, array in wide.items()
             }
-        yield from _same(got, rounded)
+        yield from same(got, rounded)
 
 
 def channels_apart(case: Case, got: Results, library: Any) -> Comparisons:
@@ -143,7 +144,7 @@ def channels_apart(case: Case, got: Results, library: Any) -> Comparisons:
             found = run(some, library)
             found.pop("box_gradient", None)
             whole = {name: got[name][:, part] for name in found}
-            for name, comparison in _close(some, found, whole, library):
+            for name, comparison in close(some, found, whole, library):
                 yield f"{name} of channels {part.start} to {part.stop}", comparison
 
 
@@ -158,7 +159,7 @@ def boxes_apart(case: Case, got: Results, library: Any) -> Comparisons:
         found = run(replace(case, rois=case.rois[part], grad=case.grad[part]), library)
         found.pop("gradient", None)
         whole = {name: got[name][part] for name in found}
-        for name, comparison in _same(found, whole):
+        for name, comparison in same(found, whole):
             yield f"{name} of box {k}", comparison
 
 
@@ -171,9 +172,9 @@ def boxes_reversed(case: Case, got: Results, library: Any) -> Comparisons:
     found = run(replace(case, rois=case.rois[::-1], grad=case.grad[::-1]), library)
     turned = {name: array if name == "gradient" else array[::-1] for name, array in found.items()}
     gradient = turned.pop("gradient", None)
-    yield from _same(turned, got)
+    yield from same(turned, got)
     if gradient is not None and not _has_sample_argmax(case):
-        yield from _close(case, {"gradient": gradient}, got, library)
+        yield from close(case, {"gradient": gradient}, got, library)
 
 
 def images_apart(case: Case, got: Results, library: Any) -> Comparisons:
@@ -187,7 +188,7 @@ def images_apart(case: Case, got: Results, library: Any) -> Comparisons:
         whole = {
             name: got[name][n : n + 1] if name == "gradient" else got[name][own] for name in found
         }
-        for name, comparison in _same(found, whole):
+        for name, comparison in same(found, whole):
             yield f"{name} of image {n}", comparison
 
 
@@ -272,9 +273,9 @@ def pyramids(case: Case, got: Results, library: Any) -> Comparisons:
     boxes = library.multilevel_roi_align_backward_rois(grad, features, case.rois, scales, **shared)
     for level, own in enumerate(alone):
         rows = levels == level
-        yield from _same({"pooled": to_nchw(pooled, case.layout)[rows]}, own)
-        yield from _same({"gradient": to_nchw(gradients[level], case.layout)}, own)
-        yield from _same({"box_gradient": boxes[rows]}, own)
+        yield from same({"pooled": to_nchw(pooled, case.layout)[rows]}, own)
+        yield from same({"gradient": to_nchw(gradients[level], case.layout)}, own)
+        yield from same({"box_gradient": boxes[rows]}, own)
 
 
 def levels(case: Case, got: Results, library: Any) -> Comparisons:

@@ -65,7 +65,7 @@ def first_failure(case: Case, subject: str, result: str, library: Any = roipool)
 def _plain_arguments(case: Case) -> Iterator[Case]:
     simplest: dict[str, Any] = {
         "storage": "plain", "out": "new", "form": "table", "threads": 1,
-        "layout": ROWS[case.operation].layouts[0],
+        "variation": 0, "layout": ROWS[case.operation].layouts[0],
     }  # fmt: skip
     yield from _replaced(case, simplest)
     for name, value in simplest.items():

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from roipool import _cpu
 
-from .checking import check, subjects
+from .checking import check, subjects, subjects_of_front_ends
 from .drawing import draw
 from .shrinking import catalogue_row, line_of, shrink_call
 
@@ -44,6 +44,7 @@ class Task:
     operations: tuple[str, ...]
     instruction_set: str
     tiny: bool = False
+    front_ends: tuple[str, ...] = ()
 
 
 def run_task(task: Task) -> Report:
@@ -54,7 +55,10 @@ def run_task(task: Task) -> Report:
         case = draw(task.seed, number, task.operations, tiny=task.tiny)
         kind = (case.operation, case.dtype)
         report.calls[kind] += 1
-        for finding in check(case, subjects(case, number)):
+        with_what = subjects(case, number)
+        if task.front_ends:
+            with_what = subjects_of_front_ends(number, task.front_ends)
+        for finding in check(case, with_what):
             report.numbers[kind] += finding.comparison.count
             report.by_subject[finding.subject] += finding.comparison.count
             if finding.comparison.problem is None:

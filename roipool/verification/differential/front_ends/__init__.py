@@ -1,0 +1,45 @@
+"""Drawn calls as front ends get them: a call of NumPy's, "in a guise" of a library.
+
+A guise is a relation, as in `relations`: it makes the case's call on the arrays of its library, in
+one of the ways in which the library calls roipool, and compares the answers with NumPy's. It
+chooses what a case leaves open, such as types of boxes or strides, with the case's `variation`.
+There is a module of guises for each library, which only the calls that want it import.
+
+CuPy has none: the simulator that stands in for it where there is no GPU belongs to the tests.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from roipool._definitions import PYRAMID_OPS
+from roipool.verification.differential.relations import Relation
+from roipool.verification.differential.rows import ROWS
+from roipool.verification.trials import VARIANTS
+
+LIBRARIES = ("torch", "jax", "dask")
+# Front ends have the core's operations.
+FRONT_END_ROWS = tuple(name for name in ROWS if name in VARIANTS or name in PYRAMID_OPS)
+
+
+class Guise(NamedTuple):
+    """One way to make a call.
+
+    Attributes
+    ----------
+    relation : callable
+        Makes it, and compares.
+    seldom : int
+        0, or of how many calls it is one, because it is slow.
+    """
+
+    relation: Relation
+    seldom: int = 0
+
+
+def guises(library: str) -> Mapping[str, Guise]:
+    """Return the guises of a library by name: ``"torch: vmap"``, for example."""
+    found = importlib.import_module(f"{__name__}.{library}").GUISES
+    return {f"{library}: {name}": guise for name, guise in found.items()}
