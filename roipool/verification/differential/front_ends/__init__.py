@@ -11,6 +11,8 @@ CuPy has none: the simulator that stands in for it where there is no GPU belongs
 from __future__ import annotations
 
 import importlib
+import os
+import sys
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -22,6 +24,8 @@ from roipool.verification.trials import VARIANTS
 LIBRARIES = ("torch", "jax", "dask")
 # Front ends have the core's operations.
 FRONT_END_ROWS = tuple(name for name in ROWS if name in VARIANTS or name in PYRAMID_OPS)
+# JAX makes several devices of one processor if it is told so before it starts.
+TWO_DEVICES = "--xla_force_host_platform_device_count=2"
 
 
 class Guise(NamedTuple):
@@ -41,5 +45,7 @@ class Guise(NamedTuple):
 
 def guises(library: str) -> Mapping[str, Guise]:
     """Return the guises of a library by name: ``"torch: vmap"``, for example."""
+    if library == "jax" and "jax" not in sys.modules:
+        os.environ.setdefault("XLA_FLAGS", TWO_DEVICES)
     found = importlib.import_module(f"{__name__}.{library}").GUISES
     return {f"{library}: {name}": guise for name, guise in found.items()}

@@ -48,9 +48,6 @@ FLOATS = ("float32", "float64", "float16", "bfloat16")
 INTEGERS = ("int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8")
 DEVICES = 2
 
-with contextlib.suppress(RuntimeError):  # a program that has asked JAX for arrays already
-    jax.config.update("jax_num_cpu_devices", DEVICES)
-
 
 class OnJax(Adapter):
     """Functions called one after another.

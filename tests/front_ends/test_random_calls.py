@@ -1,0 +1,91 @@
+"""Random calls in the guises of each library: the program itself, a few dozen calls of it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+import pytest
+
+import roipool
+from roipool.verification.differential.case import Case
+from roipool.verification.differential.checking import check, subjects_of_front_ends
+from roipool.verification.differential.drawing import draw
+from roipool.verification.differential.front_ends import FRONT_END_ROWS, LIBRARIES, guises
+from roipool.verification.differential.shrinking import first_failure, line_of, shrink_call
+
+PROGRAM = (sys.executable, "-P", "-m", "roipool.verification.differential")
+CALLS = {"torch": 64, "jax": 14, "dask": 96}  # of JAX's each compiles programs
+
+
+def with_library(name: str) -> Any:
+    return pytest.param(
+        name, marks=pytest.mark.skipif(find_spec(name) is None, reason=f"{name} is not installed")
+    )
+
+
+@pytest.mark.parametrize("library", [with_library(name) for name in LIBRARIES])
+def test_random_calls(library: str) -> None:
+    """In a process of its own: JAX has the devices that it starts with."""
+    calls = CALLS[library]
+    command = [*PROGRAM, "--front-end", library, "--calls", str(calls), "--jobs", "1", "--tiny"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(rf"^{calls} calls, [\d,]+ numbers.* failed: none$", done.stdout, re.MULTILINE)
+
+
+@pytest.mark.parametrize("library", [with_library(name) for name in LIBRARIES])
+def test_every_guise_is_had(library: str) -> None:
+    had = {subjects_of_front_ends(number, [library])[0] for number in range(400)}
+    assert had == set(guises(library))
+
+
+def test_every_operation_is_drawn() -> None:
+    drawn = {draw(0, number, FRONT_END_ROWS, tiny=True).operation for number in range(300)}
+    assert drawn == set(FRONT_END_ROWS)
+
+
+def test_a_failure_is_made_small_and_repeated(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A front end that loses the last row of bins of every second box."""
+    dask = pytest.importorskip("roipool.dask")
+    right = dask.pool_chunk
+
+    def wrong(*args: Any) -> Any:
+        pooled = right(*args).copy()
+        pooled[1::2, :, -1] = 7
+        return pooled
+
+    case = Case(
+        "roi_align",
+        maps=np.random.default_rng(0).integers(1, 99, (2, 2, 5, 6)) / 16,
+        grad=np.ones((3, 2, 3, 2)),
+        rois=np.array([[1, 0.1, 0.3, 4.7, 4], [1, 1, 1, 2, 9], [1, 1, 1, 1, 1]]),
+        options={"spatial_scale": 1.0, "sampling_ratio": 2, "aligned": True},
+        variation=5,
+    )
+    guise = "dask: one after another"
+    assert first_failure(case, guise, "pooled") is None
+    monkeypatch.setattr(dask, "pool_chunk", wrong)
+    found = next(one for one in check(case, [guise]) if one.comparison.problem)
+    small, failure = shrink_call(case, found)
+    assert (len(small.rois), small.maps.shape, small.variation) == (2, (1, 1, 1, 1), 0)
+    exec(line_of(small, failure), {})
+    assert "numbers are off" in capsys.readouterr().out
+    monkeypatch.undo()
+    exec(line_of(small, failure), {})
+    assert capsys.readouterr().out == "None\n"
+
+
+def test_an_error_of_a_front_end_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    dask = pytest.importorskip("roipool.dask")
+    monkeypatch.setattr(dask, "pool_chunk", None)
+    case = replace(draw(1, 1, ("roi_align",), tiny=True), form="table")
+    (found,) = check(case, ["dask: one after another"], roipool)
+    assert "TypeError" in str(found.comparison.problem)
