@@ -151,6 +151,14 @@ def front_ends(session: nox.Session) -> None:
     session.run("pytest", "--everything", *paths, *session.posargs)
 
 
+@nox.session(python=OLDEST)
+def types(session: nox.Session) -> None:
+    """Run mypy and pyright over a user's program, and over what is installed."""
+    groups = nox.project.load_toml("pyproject.toml")["dependency-groups"]
+    session.install(".", *groups["torch"], *groups["types"])
+    session.run("python", "-P", "scripts/check_types.py")
+
+
 @nox.session
 @nox.parametrize("version", ["jax", "jax==0.8.0"])
 def jax(session: nox.Session, version: str) -> None:

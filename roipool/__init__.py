@@ -8,11 +8,11 @@ from __future__ import annotations
 
 try:
     from roipool import _cpu  # noqa: F401
-except ImportError as error:
+except ImportError as _error:  # private: checkers would count it among the package's names
     raise ImportError(
-        f"roipool's compiled module cannot be imported ({error}). In a source tree, install it "
+        f"roipool's compiled module cannot be imported ({_error}). In a source tree, install it "
         "first (pip install .) and leave the folder, or install it in place (pip install -e .)."
-    ) from error
+    ) from _error
 
 from roipool import compat, reference
 from roipool._front_ends import load_front_ends
@@ -85,3 +85,8 @@ __all__ = [
 ]
 
 load_front_ends()
+
+
+def __dir__() -> list[str]:
+    """Return what users call, and the submodules of that kind that are imported."""
+    return sorted({*__all__, *({"dask", "jax", "testing", "torch"} & globals().keys())})

@@ -10,19 +10,18 @@ import itertools
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, NoReturn, TypeAlias, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from roipool import _cpu
 from roipool._arrays import LIBRARY_OF, NUMPY, Array, Library, is_array, parts_of, refuse_masks
 from roipool._dtypes import FLOATS, dtype_name, real_dtype
 from roipool._layout import AXES, LAYOUTS, Layout, Shape4, channels, height_width
 from roipool._messages import shortened, shown
+from roipool._types import Boxes, Numbers
 
 Choice = TypeVar("Choice", bound=str)
-Boxes: TypeAlias = ArrayLike | Sequence[ArrayLike]
 
 # Cell numbers along one axis, and bins, are 32-bit; offsets and planes are not.
 MAX_AXIS = 2**31 - 1
@@ -282,7 +281,7 @@ def levels(name: str, values: Any, boxes: int, maps: int) -> Array:
 
 def regions(
     rois: Boxes,
-    indices: ArrayLike | None,
+    indices: Numbers | None,
     images: int,
     dtype: np.dtype[Any],
     form: Form,
@@ -339,7 +338,7 @@ def rank(item: Any) -> int:
 
 def _regions_per_image(
     rois: Sequence[Any],
-    indices: ArrayLike | None,
+    indices: Numbers | None,
     images: int,
     dtype: np.dtype[Any],
     form: Form,
@@ -380,7 +379,7 @@ def _crop_regions(
     return Regions(coordinates(swap_xy(array), dtype), numbers)
 
 
-def swap_xy(boxes: Array) -> Array:
+def swap_xy(boxes: Any) -> Any:
     """Return (K, 4) boxes with the two coordinates of each corner exchanged."""
     return boxes.reshape(len(boxes), 2, 2)[:, :, ::-1].reshape(len(boxes), 4)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from roipool._arguments import CORNERS, Form, Regions
 from roipool._arrays import NUMPY, Array, Library, common_library
 from roipool._definitions import POINTWISE, Definition
 from roipool._layout import Layout, Shape4, are_channels_last, cells, height_width, nchw_view
+
+# An array of the call's library; the public functions' annotations say which.
+Result: TypeAlias = Any
 
 
 class MaxRules(NamedTuple):
@@ -247,7 +250,7 @@ class Call:
 
     # ---- What the engine computes
 
-    def average(self, features: Sequence[Array], regions: Regions, pooling: Pooling) -> Array:
+    def average(self, features: Sequence[Array], regions: Regions, pooling: Pooling) -> Result:
         """Average forward."""
         count, size, layout = len(regions.boxes), pooling.output_size, pooling.layout
         shape = pooled_shape(features[0].shape, count, size, layout)
@@ -259,7 +262,7 @@ class Call:
 
     def average_backward(
         self, grad_output: Array, regions: Regions, pooling: Pooling, input_shape: Shape4
-    ) -> Array:
+    ) -> Result:
         """Average backward."""
         result = self._result(input_shape, [grad_output], pooling.layout)
         self.engine.average_backward(grad_output, regions, pooling, [result])
@@ -271,7 +274,7 @@ class Call:
         regions: Regions,
         pooling: Pooling,
         input_shapes: Sequence[Shape4],
-    ) -> list[Array]:
+    ) -> list[Result]:
         """Average backward with respect to each map of a pyramid."""
         results = [self._result(shape, [grad_output], pooling.layout) for shape in input_shapes]
         self.engine.average_backward(grad_output, regions, pooling, results)
@@ -279,13 +282,13 @@ class Call:
 
     def average_backward_boxes(
         self, grad_output: Array, features: Sequence[Array], regions: Regions, pooling: Pooling
-    ) -> Array:
+    ) -> Result:
         """Average backward with respect to the boxes."""
         return self.engine.average_backward_boxes(grad_output, features, regions, pooling)
 
     def maximum(
         self, features: Array, regions: Regions, pooling: Pooling, *, return_argmax: bool = True
-    ) -> tuple[Array, Any]:
+    ) -> tuple[Result, Any]:
         """Maximum forward: pooled values, and the argmax, or None without `return_argmax`."""
         count, size, layout = len(regions.boxes), pooling.output_size, pooling.layout
         shape = pooled_shape(features.shape, count, size, layout)
@@ -304,7 +307,7 @@ class Call:
         regions: Regions,
         pooling: Pooling,
         input_shape: Shape4,
-    ) -> Array:
+    ) -> Result:
         """Maximum backward: each gradient goes to the cells of its sample, with their weights."""
         limit = cells(input_shape, pooling.layout) if pooling.rules.argmax_is_cell else None
         indices = check.argmax(self.library, argmax, grad_output.shape, limit)
@@ -320,7 +323,7 @@ class Call:
         input_shape: Shape4,
         *,
         layout: Layout = "NCHW",
-    ) -> Array:
+    ) -> Result:
         """Maximum backward where argmax names cells: each gets the whole gradient."""
         limit = cells(input_shape, layout)
         chosen = check.argmax(self.library, argmax, grad_output.shape, limit)

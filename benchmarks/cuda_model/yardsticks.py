@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 import roipool
+from roipool import _arguments as check
 from roipool._layout import AXES
 from roipool.libraries import Level, Task
 
@@ -65,5 +66,5 @@ def _level(task: Task, level: Level, cupy: Any) -> Array:
 def _argmax(task: Task, level: Level) -> Array:
     return roipool.roi_pool(
         level.features, level.rois, task.output_size, level.scale,
-        layout=task.layout, return_argmax=True,
+        layout=check.layout(task.layout), return_argmax=True,
     )[1].astype(np.int32)  # fmt: skip

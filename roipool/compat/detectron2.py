@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -73,7 +73,8 @@ class ROIAlign(torchvision.RoIAlign):
 
 
 # By the name of a pooler: the definition, whether it is aligned, and the numbers of a box.
-_POOLERS = {
+PoolerType: TypeAlias = Literal["ROIAlignV2", "ROIAlign", "ROIAlignRotated"]
+_POOLERS: dict[PoolerType, tuple[str, bool, int]] = {
     "ROIAlign": ("roi_align", False, 4),
     "ROIAlignV2": ("roi_align", True, 4),
     "ROIAlignRotated": ("roi_align_rotated", True, 5),
@@ -122,16 +123,18 @@ class ROIPooler:
         output_size: int | Sequence[int],
         scales: Sequence[float],
         sampling_ratio: int,
-        pooler_type: str,
+        pooler_type: PoolerType,
         canonical_box_size: float = 224,
         canonical_level: int = 4,
     ) -> None:
-        self.output_size = check.size_pair("output_size", output_size)
-        self.scales = _powers_of_two(scales)
+        self.output_size: tuple[int, int] = check.size_pair("output_size", output_size)
+        self.scales: tuple[float, ...] = _powers_of_two(scales)
         self.sampling_ratio = sampling_ratio
-        self.pooler_type = check.choice("pooler_type", pooler_type, tuple(_POOLERS))
-        self.canonical_box_size = check.canonical_size("canonical_box_size", canonical_box_size)
-        self.canonical_level = check.level("canonical_level", canonical_level)
+        self.pooler_type: PoolerType = check.choice("pooler_type", pooler_type, tuple(_POOLERS))
+        self.canonical_box_size: float = check.canonical_size(
+            "canonical_box_size", canonical_box_size
+        )
+        self.canonical_level: int = check.level("canonical_level", canonical_level)
 
     def forward(self, x: Sequence[Array], box_lists: Sequence[Any]) -> Array:
         """Pool boxes from a pyramid.

@@ -18,12 +18,13 @@ from roipool._arguments import Form
 from roipool._arrays import Array
 from roipool._definitions import Definition
 from roipool._pooling import Call, MaxRules
+from roipool._types import Mode
 from roipool.compat import _conventions as conventions
 from roipool.compat import torchvision
 from roipool.compat._conventions import CELLS_FROM_LOWEST_FLOAT32
 
 _FORM = Form(features="input", read=conventions.numbered_boxes)
-_MODES = ("max", "avg")
+_MODES: tuple[Mode, ...] = ("max", "avg")
 _LOWEST = -10000.0
 _RULES = MaxRules(lowest=_LOWEST, outside_is_zero=True)
 
@@ -43,7 +44,7 @@ def roi_align(
     output_size: int | Sequence[int],
     spatial_scale: float = 1.0,
     sampling_ratio: int = 0,
-    pool_mode: str = "avg",
+    pool_mode: Mode = "avg",
     aligned: bool = True,
     *,
     return_argmax: bool = False,
@@ -129,7 +130,7 @@ def roi_align_backward(
     input_shape: Sequence[int],
     spatial_scale: float = 1.0,
     sampling_ratio: int = 0,
-    pool_mode: str = "avg",
+    pool_mode: Mode = "avg",
     aligned: bool = True,
     *,
     exact_gradient: bool = False,
@@ -192,16 +193,16 @@ class RoIAlign:
         output_size: int | Sequence[int],
         spatial_scale: float = 1.0,
         sampling_ratio: int = 0,
-        pool_mode: str = "avg",
+        pool_mode: Mode = "avg",
         aligned: bool = True,
         use_torchvision: bool = False,
     ) -> None:
-        self.output_size = check.size_pair("output_size", output_size)
-        self.spatial_scale = check.real_number("spatial_scale", spatial_scale)
-        self.sampling_ratio = check.whole_number("sampling_ratio", sampling_ratio)
-        self.pool_mode = check.choice("pool_mode", pool_mode, _MODES)
-        self.aligned = check.flag("aligned", aligned)
-        self.use_torchvision = check.flag("use_torchvision", use_torchvision)
+        self.output_size: tuple[int, int] = check.size_pair("output_size", output_size)
+        self.spatial_scale: float = check.real_number("spatial_scale", spatial_scale)
+        self.sampling_ratio: int = check.whole_number("sampling_ratio", sampling_ratio)
+        self.pool_mode: Mode = check.choice("pool_mode", pool_mode, _MODES)
+        self.aligned: bool = check.flag("aligned", aligned)
+        self.use_torchvision: bool = check.flag("use_torchvision", use_torchvision)
 
     def forward(self, input: Array, rois: Any) -> Array:
         """Pool `rois` from `input`."""
@@ -341,8 +342,8 @@ class RoIPool:
     """``mmcv.ops.RoIPool``: :func:`roi_pool` with its options kept."""
 
     def __init__(self, output_size: int | Sequence[int], spatial_scale: float = 1.0) -> None:
-        self.output_size = check.size_pair("output_size", output_size)
-        self.spatial_scale = check.real_number("spatial_scale", spatial_scale)
+        self.output_size: tuple[int, int] = check.size_pair("output_size", output_size)
+        self.spatial_scale: float = check.real_number("spatial_scale", spatial_scale)
 
     def forward(self, input: Array, rois: Any) -> Array:
         """Pool `rois` from `input`."""

@@ -7,7 +7,7 @@ maximum ignores NaN cells; ONNX Runtime does too, unless the bin's very first co
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
@@ -17,9 +17,11 @@ from roipool._arrays import Array
 from roipool._definitions import Definition
 from roipool._dtypes import real_dtype
 from roipool._pooling import Call, MaxRules
+from roipool._types import Mode
 from roipool.compat import _conventions as conventions
 
-_COORDINATES = ("half_pixel", "output_half_pixel")
+Coordinates: TypeAlias = Literal["half_pixel", "output_half_pixel"]
+_COORDINATES: tuple[Coordinates, ...] = get_args(Coordinates)
 _CORNERS = MaxRules(outside_is_zero=True)  # of the four corners of every sample
 
 
@@ -54,8 +56,8 @@ def RoiAlign(  # noqa: N802 - ONNX's name
     rois: Any,
     batch_indices: Any,
     *,
-    coordinate_transformation_mode: str = "half_pixel",
-    mode: str = "avg",
+    coordinate_transformation_mode: Coordinates = "half_pixel",
+    mode: Mode = "avg",
     output_height: int = 1,
     output_width: int = 1,
     sampling_ratio: int = 0,
@@ -126,8 +128,8 @@ def RoiAlign_backward(  # noqa: N802
     rois: Any,
     batch_indices: Any,
     *,
-    coordinate_transformation_mode: str = "half_pixel",
-    mode: str = "avg",
+    coordinate_transformation_mode: Coordinates = "half_pixel",
+    mode: Mode = "avg",
     sampling_ratio: int = 0,
     spatial_scale: float = 1.0,
 ) -> Array:

@@ -159,9 +159,13 @@ class RoIAlign:
         extrapolation_value: float = 0,
         transform_fpcoor: bool = True,
     ) -> None:
+        self.crop_height: int
+        self.crop_width: int
         self.crop_height, self.crop_width = check.size_pair(_FORM.size, (crop_height, crop_width))
-        self.extrapolation_value = check.any_float("extrapolation_value", extrapolation_value)
-        self.transform_fpcoor = check.flag("transform_fpcoor", transform_fpcoor)
+        self.extrapolation_value: float = check.any_float(
+            "extrapolation_value", extrapolation_value
+        )
+        self.transform_fpcoor: bool = check.flag("transform_fpcoor", transform_fpcoor)
 
     def _normalised(
         self, call: Call, boxes: Any, height: int, width: int, dtype: np.dtype[Any]

@@ -20,6 +20,7 @@ from roipool._arrays import Array, is_array
 from roipool._definitions import Definition
 from roipool._messages import shortened, shown
 from roipool._pooling import Call, Pooling
+from roipool._types import Method
 from roipool.compat import _conventions as conventions
 from roipool.compat._conventions import TENSORFLOW_CROPS
 
@@ -45,7 +46,7 @@ def crop_and_resize(
     boxes: ArrayLike,
     box_indices: ArrayLike,
     crop_size: int | Sequence[int],
-    method: str = "bilinear",
+    method: Method = "bilinear",
     extrapolation_value: float = 0.0,
 ) -> Array:
     """Crop and resize as ``tf.image.crop_and_resize``.
@@ -103,7 +104,7 @@ def crop_and_resize_backward(
     box_indices: ArrayLike,
     image_size: Sequence[int],
     T: DTypeLike = np.float32,  # noqa: N803 - TensorFlow's name
-    method: str = "bilinear",
+    method: Method = "bilinear",
 ) -> Array:
     """Return the gradient by the image, as ``tf.raw_ops.CropAndResizeGradImage``.
 
@@ -145,7 +146,11 @@ def crop_and_resize_backward(
 
 
 def crop_and_resize_backward_boxes(
-    grads: Array, image: Array, boxes: ArrayLike, box_indices: ArrayLike, method: str = "bilinear"
+    grads: Array,
+    image: Array,
+    boxes: ArrayLike,
+    box_indices: ArrayLike,
+    method: Method = "bilinear",
 ) -> Array:
     """Return the gradient by the boxes, as ``tf.raw_ops.CropAndResizeGradBoxes``.
 

@@ -304,11 +304,11 @@ class MultiScaleRoIAlign:
         canonical_scale: float = 224,
         canonical_level: int = 4,
     ) -> None:
-        self.featmap_names = conventions.names_of_maps(featmap_names)
-        self.output_size = check.size_pair("output_size", output_size)
+        self.featmap_names: list[str] = conventions.names_of_maps(featmap_names)
+        self.output_size: tuple[int, int] = check.size_pair("output_size", output_size)
         self.sampling_ratio = sampling_ratio
-        self.canonical_scale = check.canonical_size("canonical_scale", canonical_scale)
-        self.canonical_level = check.level("canonical_level", canonical_level)
+        self.canonical_scale: float = check.canonical_size("canonical_scale", canonical_scale)
+        self.canonical_level: int = check.level("canonical_level", canonical_level)
         self.scales: list[float] | None = None
 
     def forward(

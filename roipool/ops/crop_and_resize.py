@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, overload
 
-from numpy.typing import ArrayLike
+import numpy as np
+from numpy.typing import NDArray
 
 from roipool import _arguments as check
 from roipool._arguments import CROPS
-from roipool._arrays import Array
 from roipool._definitions import Definition
 from roipool._front_ends import by_front_end
+from roipool._layout import Layout
 from roipool._pooling import Call
+from roipool._types import AnyArray, ArrayT, Method, Numbers
 
-METHODS = {"bilinear": Definition("crop_bilinear"), "nearest": Definition("crop_nearest")}
+METHODS: dict[Method, Definition] = {
+    "bilinear": Definition("crop_bilinear"),
+    "nearest": Definition("crop_nearest"),
+}
 
 
 def definition(method: str) -> Definition:
@@ -23,16 +29,16 @@ def definition(method: str) -> Definition:
 
 @by_front_end
 def crop_and_resize(
-    features: Array,
-    boxes: ArrayLike,
-    box_indices: ArrayLike,
+    features: ArrayT,
+    boxes: Numbers,
+    box_indices: Numbers,
     crop_size: int | Sequence[int],
     *,
-    method: str = "bilinear",
+    method: Method = "bilinear",
     extrapolation_value: float = 0.0,
-    layout: str = "NCHW",
-    out: Array | None = None,
-) -> Array:
+    layout: Layout = "NCHW",
+    out: ArrayT | None = None,
+) -> ArrayT:
     """Cut each box out of its map and resize it to a fixed grid.
 
     The first and last output cells lie exactly on the box's edges, a single one midway between
@@ -105,15 +111,15 @@ def crop_and_resize(
 
 @by_front_end
 def crop_and_resize_backward(
-    grad_output: Array,
-    boxes: ArrayLike,
-    box_indices: ArrayLike,
+    grad_output: ArrayT,
+    boxes: Numbers,
+    box_indices: Numbers,
     input_shape: Sequence[int],
     *,
-    method: str = "bilinear",
-    layout: str = "NCHW",
-    out: Array | None = None,
-) -> Array:
+    method: Method = "bilinear",
+    layout: Layout = "NCHW",
+    out: ArrayT | None = None,
+) -> ArrayT:
     """Return the gradient of :func:`crop_and_resize` with respect to the features.
 
     Parameters
@@ -162,15 +168,33 @@ def crop_and_resize_backward(
         return call.average_backward(*checked)
 
 
+@overload
+def crop_and_resize_backward_boxes(
+    grad_output: NDArray[Any],
+    features: AnyArray,
+    boxes: Numbers,
+    box_indices: Numbers,
+    *,
+    layout: Layout = ...,
+) -> NDArray[np.floating[Any]]: ...
+@overload
+def crop_and_resize_backward_boxes(
+    grad_output: ArrayT,
+    features: AnyArray,
+    boxes: Numbers,
+    box_indices: Numbers,
+    *,
+    layout: Layout = ...,
+) -> ArrayT: ...
 @by_front_end
 def crop_and_resize_backward_boxes(
-    grad_output: Array,
-    features: Array,
-    boxes: ArrayLike,
-    box_indices: ArrayLike,
+    grad_output: ArrayT,
+    features: AnyArray,
+    boxes: Numbers,
+    box_indices: Numbers,
     *,
-    layout: str = "NCHW",
-) -> Array:
+    layout: Layout = "NCHW",
+) -> ArrayT:
     """Return the gradient of bilinear :func:`crop_and_resize` with respect to the boxes.
 
     Parameters

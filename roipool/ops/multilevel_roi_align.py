@@ -3,32 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import NDArray
 
 from roipool import _arguments as check
-from roipool._arguments import Boxes, Regions
+from roipool._arguments import Regions
 from roipool._arrays import NUMPY, Array
 from roipool._definitions import Definition
 from roipool._dtypes import real_dtype
 from roipool._front_ends import by_front_end_of_sequences
+from roipool._layout import Layout
 from roipool._pooling import Call, Pooling
+from roipool._types import AnyArray, ArrayT, Boxes, Numbers
 from roipool.ops.roi_align import definition
 
 USUAL_SIZE = 224.0  # in image pixels: of the pictures that backbones were trained on
-USUAL = {"canonical_size": USUAL_SIZE, "canonical_level": 4}
+USUAL: dict[str, Any] = {"canonical_size": USUAL_SIZE, "canonical_level": 4}
 
 
+@overload
+def assign_levels(
+    rois: NDArray[Any] | Sequence[Sequence[float]],
+    min_level: int,
+    max_level: int,
+    canonical_size: float = ...,
+    canonical_level: int = ...,
+) -> NDArray[np.int64]: ...
+@overload
+def assign_levels(
+    rois: ArrayT,
+    min_level: int,
+    max_level: int,
+    canonical_size: float = ...,
+    canonical_level: int = ...,
+) -> ArrayT: ...
 @by_front_end_of_sequences
 def assign_levels(
-    rois: ArrayLike,
+    rois: Numbers,
     min_level: int,
     max_level: int,
     canonical_size: float = USUAL_SIZE,
     canonical_level: int = 4,
-) -> Array:
+) -> Any:
     """Choose a level of a feature pyramid for each box, by its size.
 
     A box of `canonical_size` squared pixels gets `canonical_level`, one of twice the side the next
@@ -135,18 +153,18 @@ def levels_of_scales(scales: Sequence[float]) -> tuple[int, int]:
 
 @by_front_end_of_sequences
 def multilevel_roi_align(
-    features: Sequence[Array],
+    features: Sequence[ArrayT],
     rois: Boxes,
     output_size: int | Sequence[int],
     spatial_scales: Sequence[float],
     sampling_ratio: int | Sequence[int] = 0,
     *,
-    levels: ArrayLike | None = None,
+    levels: Numbers | None = None,
     aligned: bool = True,
-    batch_indices: ArrayLike | None = None,
-    layout: str = "NCHW",
-    out: Array | None = None,
-) -> Array:
+    batch_indices: Numbers | None = None,
+    layout: Layout = "NCHW",
+    out: ArrayT | None = None,
+) -> ArrayT:
     """Pool each box from one map of a feature pyramid, as averaging :func:`roi_align` does.
 
     One call plans all boxes together and writes each result where its box stands, so that nothing
@@ -230,17 +248,17 @@ def multilevel_roi_align(
 
 @by_front_end_of_sequences
 def multilevel_roi_align_backward(
-    grad_output: Array,
+    grad_output: ArrayT,
     rois: Boxes,
     input_shapes: Sequence[Sequence[int]],
     spatial_scales: Sequence[float],
     sampling_ratio: int | Sequence[int] = 0,
     *,
-    levels: ArrayLike | None = None,
+    levels: Numbers | None = None,
     aligned: bool = True,
-    batch_indices: ArrayLike | None = None,
-    layout: str = "NCHW",
-) -> list[Array]:
+    batch_indices: Numbers | None = None,
+    layout: Layout = "NCHW",
+) -> list[ArrayT]:
     """Return the gradients of :func:`multilevel_roi_align` with respect to the features.
 
     Parameters
@@ -295,19 +313,45 @@ def multilevel_roi_align_backward(
         return call.average_backward_of_maps(gradient, regions, pooling, shapes)
 
 
+@overload
+def multilevel_roi_align_backward_rois(
+    grad_output: NDArray[Any],
+    features: Sequence[AnyArray],
+    rois: Boxes,
+    spatial_scales: Sequence[float],
+    sampling_ratio: int | Sequence[int] = ...,
+    *,
+    levels: Numbers | None = ...,
+    aligned: bool = ...,
+    batch_indices: Numbers | None = ...,
+    layout: Layout = ...,
+) -> NDArray[np.floating[Any]]: ...
+@overload
+def multilevel_roi_align_backward_rois(
+    grad_output: ArrayT,
+    features: Sequence[AnyArray],
+    rois: Boxes,
+    spatial_scales: Sequence[float],
+    sampling_ratio: int | Sequence[int] = ...,
+    *,
+    levels: Numbers | None = ...,
+    aligned: bool = ...,
+    batch_indices: Numbers | None = ...,
+    layout: Layout = ...,
+) -> ArrayT: ...
 @by_front_end_of_sequences
 def multilevel_roi_align_backward_rois(
-    grad_output: Array,
-    features: Sequence[Array],
+    grad_output: ArrayT,
+    features: Sequence[AnyArray],
     rois: Boxes,
     spatial_scales: Sequence[float],
     sampling_ratio: int | Sequence[int] = 0,
     *,
-    levels: ArrayLike | None = None,
+    levels: Numbers | None = None,
     aligned: bool = True,
-    batch_indices: ArrayLike | None = None,
-    layout: str = "NCHW",
-) -> Array:
+    batch_indices: Numbers | None = None,
+    layout: Layout = "NCHW",
+) -> ArrayT:
     """Return the gradient of :func:`multilevel_roi_align` with respect to the boxes.
 
     A box's level counts as constant.
@@ -376,7 +420,7 @@ def _placed(
     return definition(scales[0], sampling_ratio, aligned), scales
 
 
-def _on_levels(regions: Regions, levels: ArrayLike | None, scales: Sequence[float]) -> Regions:
+def _on_levels(regions: Regions, levels: Numbers | None, scales: Sequence[float]) -> Regions:
     """Return boxes with the index of each one's map."""
     count = len(regions.boxes)
     if levels is not None:

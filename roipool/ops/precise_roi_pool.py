@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, overload
 
-from numpy.typing import ArrayLike
+import numpy as np
+from numpy.typing import NDArray
 
 from roipool import _arguments as check
-from roipool._arguments import Boxes
-from roipool._arrays import Array
 from roipool._definitions import Definition
 from roipool._front_ends import by_front_end
+from roipool._layout import Layout
 from roipool._pooling import Call
+from roipool._types import AnyArray, ArrayT, Boxes, Numbers
 
 
 def definition(spatial_scale: float) -> Definition:
@@ -21,15 +23,15 @@ def definition(spatial_scale: float) -> Definition:
 
 @by_front_end
 def precise_roi_pool(
-    features: Array,
+    features: ArrayT,
     rois: Boxes,
     output_size: int | Sequence[int],
     spatial_scale: float = 1.0,
     *,
-    batch_indices: ArrayLike | None = None,
-    layout: str = "NCHW",
-    out: Array | None = None,
-) -> Array:
+    batch_indices: Numbers | None = None,
+    layout: Layout = "NCHW",
+    out: ArrayT | None = None,
+) -> ArrayT:
     """Pool each box to a fixed grid by the exact mean of the interpolated map over each bin.
 
     The map is interpolated bilinearly between its cells, which lie at whole coordinates, and fades
@@ -99,15 +101,15 @@ def precise_roi_pool(
 
 @by_front_end
 def precise_roi_pool_backward(
-    grad_output: Array,
+    grad_output: ArrayT,
     rois: Boxes,
     input_shape: Sequence[int],
     spatial_scale: float = 1.0,
     *,
-    batch_indices: ArrayLike | None = None,
-    layout: str = "NCHW",
-    out: Array | None = None,
-) -> Array:
+    batch_indices: Numbers | None = None,
+    layout: Layout = "NCHW",
+    out: ArrayT | None = None,
+) -> ArrayT:
     """Return the gradient of :func:`precise_roi_pool` with respect to the features.
 
     Parameters
@@ -155,16 +157,36 @@ def precise_roi_pool_backward(
         return call.average_backward(*checked)
 
 
+@overload
+def precise_roi_pool_backward_rois(
+    grad_output: NDArray[Any],
+    features: AnyArray,
+    rois: Boxes,
+    spatial_scale: float = ...,
+    *,
+    batch_indices: Numbers | None = ...,
+    layout: Layout = ...,
+) -> NDArray[np.floating[Any]]: ...
+@overload
+def precise_roi_pool_backward_rois(
+    grad_output: ArrayT,
+    features: AnyArray,
+    rois: Boxes,
+    spatial_scale: float = ...,
+    *,
+    batch_indices: Numbers | None = ...,
+    layout: Layout = ...,
+) -> ArrayT: ...
 @by_front_end
 def precise_roi_pool_backward_rois(
-    grad_output: Array,
-    features: Array,
+    grad_output: ArrayT,
+    features: AnyArray,
     rois: Boxes,
     spatial_scale: float = 1.0,
     *,
-    batch_indices: ArrayLike | None = None,
-    layout: str = "NCHW",
-) -> Array:
+    batch_indices: Numbers | None = None,
+    layout: Layout = "NCHW",
+) -> ArrayT:
     """Return the gradient of :func:`precise_roi_pool` with respect to the boxes.
 
     It is the derivative of the forward wherever that has one: a box's edges move those of its bins.

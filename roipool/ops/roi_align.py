@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, overload
+from typing import Any, Literal, get_args, overload
 
-from numpy.typing import ArrayLike
+import numpy as np
+from numpy.typing import NDArray
 
 from roipool import _arguments as check
-from roipool._arguments import Boxes
-from roipool._arrays import Array
 from roipool._definitions import Definition
 from roipool._front_ends import by_front_end
+from roipool._layout import Layout
 from roipool._pooling import Call, MaxRules
+from roipool._types import AnyArray, ArrayT, Boxes, Mode, Numbers, ScalarT
 
-MODES = ("avg", "max")
+MODES: tuple[Mode, ...] = get_args(Mode)
 # A sample outside the map takes part in a maximum, as in mmcv.
 RULES = MaxRules(outside_is_zero=True)
 
@@ -33,49 +34,64 @@ def definition(
 
 @overload
 def roi_align(
-    features: Array,
+    features: ArrayT,
     rois: Boxes,
     output_size: int | Sequence[int],
     spatial_scale: float = ...,
     sampling_ratio: int | Sequence[int] = ...,
     *,
     aligned: bool = ...,
-    mode: str = ...,
-    batch_indices: ArrayLike | None = ...,
-    layout: str = ...,
+    mode: Mode = ...,
+    batch_indices: Numbers | None = ...,
+    layout: Layout = ...,
     return_argmax: Literal[False] = ...,
-    out: Array | None = ...,
-) -> Array: ...
+    out: ArrayT | None = ...,
+) -> ArrayT: ...
 @overload
 def roi_align(
-    features: Array,
+    features: NDArray[ScalarT],
     rois: Boxes,
     output_size: int | Sequence[int],
     spatial_scale: float = ...,
     sampling_ratio: int | Sequence[int] = ...,
     *,
     aligned: bool = ...,
-    mode: str = ...,
-    batch_indices: ArrayLike | None = ...,
-    layout: str = ...,
+    mode: Mode = ...,
+    batch_indices: Numbers | None = ...,
+    layout: Layout = ...,
     return_argmax: Literal[True],
-    out: Array | None = ...,
-) -> tuple[Array, Array]: ...
+    out: NDArray[ScalarT] | None = ...,
+) -> tuple[NDArray[ScalarT], NDArray[np.signedinteger[Any]]]: ...
+@overload
+def roi_align(
+    features: ArrayT,
+    rois: Boxes,
+    output_size: int | Sequence[int],
+    spatial_scale: float = ...,
+    sampling_ratio: int | Sequence[int] = ...,
+    *,
+    aligned: bool = ...,
+    mode: Mode = ...,
+    batch_indices: Numbers | None = ...,
+    layout: Layout = ...,
+    return_argmax: Literal[True],
+    out: ArrayT | None = ...,
+) -> tuple[ArrayT, ArrayT]: ...
 @by_front_end
 def roi_align(
-    features: Array,
+    features: ArrayT,
     rois: Boxes,
     output_size: int | Sequence[int],
     spatial_scale: float = 1.0,
     sampling_ratio: int | Sequence[int] = 0,
     *,
     aligned: bool = True,
-    mode: str = "avg",
-    batch_indices: ArrayLike | None = None,
-    layout: str = "NCHW",
+    mode: Mode = "avg",
+    batch_indices: Numbers | None = None,
+    layout: Layout = "NCHW",
     return_argmax: bool = False,
-    out: Array | None = None,
-) -> Array | tuple[Array, Array]:
+    out: ArrayT | None = None,
+) -> ArrayT | tuple[ArrayT, ArrayT]:
     """Pool each box to a fixed grid from bilinear samples, without rounding the box.
 
     Each bin holds a regular grid of samples; each sample interpolates between the four nearest
@@ -171,19 +187,19 @@ def roi_align(
 
 @by_front_end
 def roi_align_backward(
-    grad_output: Array,
+    grad_output: ArrayT,
     rois: Boxes,
     input_shape: Sequence[int],
     spatial_scale: float = 1.0,
     sampling_ratio: int | Sequence[int] = 0,
     *,
     aligned: bool = True,
-    mode: str = "avg",
-    argmax: Array | None = None,
-    batch_indices: ArrayLike | None = None,
-    layout: str = "NCHW",
-    out: Array | None = None,
-) -> Array:
+    mode: Mode = "avg",
+    argmax: AnyArray | None = None,
+    batch_indices: Numbers | None = None,
+    layout: Layout = "NCHW",
+    out: ArrayT | None = None,
+) -> ArrayT:
     """Return the gradient of :func:`roi_align` with respect to the features.
 
     It is the transpose of the forward; boxes are taken in order, so that the result is bitwise
@@ -253,18 +269,42 @@ def roi_align_backward(
         return call.maximum_backward(gradient, argmax, regions, pooling, shape)
 
 
+@overload
+def roi_align_backward_rois(
+    grad_output: NDArray[Any],
+    features: AnyArray,
+    rois: Boxes,
+    spatial_scale: float = ...,
+    sampling_ratio: int | Sequence[int] = ...,
+    *,
+    aligned: bool = ...,
+    batch_indices: Numbers | None = ...,
+    layout: Layout = ...,
+) -> NDArray[np.floating[Any]]: ...
+@overload
+def roi_align_backward_rois(
+    grad_output: ArrayT,
+    features: AnyArray,
+    rois: Boxes,
+    spatial_scale: float = ...,
+    sampling_ratio: int | Sequence[int] = ...,
+    *,
+    aligned: bool = ...,
+    batch_indices: Numbers | None = ...,
+    layout: Layout = ...,
+) -> ArrayT: ...
 @by_front_end
 def roi_align_backward_rois(
-    grad_output: Array,
-    features: Array,
+    grad_output: ArrayT,
+    features: AnyArray,
     rois: Boxes,
     spatial_scale: float = 1.0,
     sampling_ratio: int | Sequence[int] = 0,
     *,
     aligned: bool = True,
-    batch_indices: ArrayLike | None = None,
-    layout: str = "NCHW",
-) -> Array:
+    batch_indices: Numbers | None = None,
+    layout: Layout = "NCHW",
+) -> ArrayT:
     """Return the gradient of averaging :func:`roi_align` with respect to the boxes.
 
     The derivative of every sample's interpolation by its position, times that of the position by

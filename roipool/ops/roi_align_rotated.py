@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any, overload
 
-from numpy.typing import ArrayLike
+import numpy as np
+from numpy.typing import NDArray
 
 from roipool import _arguments as check
-from roipool._arguments import ROTATED, Boxes
-from roipool._arrays import Array
+from roipool._arguments import ROTATED
 from roipool._definitions import Definition
 from roipool._front_ends import by_front_end
+from roipool._layout import Layout
 from roipool._pooling import Call
+from roipool._types import AngleUnit, AnyArray, ArrayT, Boxes, Numbers
 
-RADIANS = {"radians": 1.0, "degrees": math.pi / 180}
+RADIANS: dict[AngleUnit, float] = {"radians": 1.0, "degrees": math.pi / 180}
 
 
 def definition(
@@ -37,7 +40,7 @@ def definition(
 
 @by_front_end
 def roi_align_rotated(
-    features: Array,
+    features: ArrayT,
     rois: Boxes,
     output_size: int | Sequence[int],
     spatial_scale: float = 1.0,
@@ -45,11 +48,11 @@ def roi_align_rotated(
     *,
     aligned: bool = True,
     clockwise: bool = False,
-    angle_unit: str = "radians",
-    batch_indices: ArrayLike | None = None,
-    layout: str = "NCHW",
-    out: Array | None = None,
-) -> Array:
+    angle_unit: AngleUnit = "radians",
+    batch_indices: Numbers | None = None,
+    layout: Layout = "NCHW",
+    out: ArrayT | None = None,
+) -> ArrayT:
     """Pool each rotated box to a fixed grid of averages of bilinear samples.
 
     The grid of samples of :func:`roi_align` is laid around the origin, turned, and moved to the
@@ -136,7 +139,7 @@ def roi_align_rotated(
 
 @by_front_end
 def roi_align_rotated_backward(
-    grad_output: Array,
+    grad_output: ArrayT,
     rois: Boxes,
     input_shape: Sequence[int],
     spatial_scale: float = 1.0,
@@ -144,11 +147,11 @@ def roi_align_rotated_backward(
     *,
     aligned: bool = True,
     clockwise: bool = False,
-    angle_unit: str = "radians",
-    batch_indices: ArrayLike | None = None,
-    layout: str = "NCHW",
-    out: Array | None = None,
-) -> Array:
+    angle_unit: AngleUnit = "radians",
+    batch_indices: Numbers | None = None,
+    layout: Layout = "NCHW",
+    out: ArrayT | None = None,
+) -> ArrayT:
     """Return the gradient of :func:`roi_align_rotated` with respect to the features.
 
     It is the transpose of the forward; boxes are taken in order, so that the result is bitwise
@@ -205,20 +208,48 @@ def roi_align_rotated_backward(
         return call.average_backward(*call.checked_backward(placed, input_shape, layout))
 
 
+@overload
+def roi_align_rotated_backward_rois(
+    grad_output: NDArray[Any],
+    features: AnyArray,
+    rois: Boxes,
+    spatial_scale: float = ...,
+    sampling_ratio: int | Sequence[int] = ...,
+    *,
+    aligned: bool = ...,
+    clockwise: bool = ...,
+    angle_unit: AngleUnit = ...,
+    batch_indices: Numbers | None = ...,
+    layout: Layout = ...,
+) -> NDArray[np.floating[Any]]: ...
+@overload
+def roi_align_rotated_backward_rois(
+    grad_output: ArrayT,
+    features: AnyArray,
+    rois: Boxes,
+    spatial_scale: float = ...,
+    sampling_ratio: int | Sequence[int] = ...,
+    *,
+    aligned: bool = ...,
+    clockwise: bool = ...,
+    angle_unit: AngleUnit = ...,
+    batch_indices: Numbers | None = ...,
+    layout: Layout = ...,
+) -> ArrayT: ...
 @by_front_end
 def roi_align_rotated_backward_rois(
-    grad_output: Array,
-    features: Array,
+    grad_output: ArrayT,
+    features: AnyArray,
     rois: Boxes,
     spatial_scale: float = 1.0,
     sampling_ratio: int | Sequence[int] = 0,
     *,
     aligned: bool = True,
     clockwise: bool = False,
-    angle_unit: str = "radians",
-    batch_indices: ArrayLike | None = None,
-    layout: str = "NCHW",
-) -> Array:
+    angle_unit: AngleUnit = "radians",
+    batch_indices: Numbers | None = None,
+    layout: Layout = "NCHW",
+) -> ArrayT:
     """Return the gradient of :func:`roi_align_rotated` with respect to the boxes.
 
     The derivative of every sample's interpolation by its position, times that of the position by

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from numpy.typing import ArrayLike
-
 from roipool import _arguments as check
-from roipool._arguments import Boxes
-from roipool._arrays import Array
 from roipool._definitions import Definition
 from roipool._front_ends import by_front_end
+from roipool._layout import Layout
 from roipool._pooling import Call
+from roipool._types import ArrayT, Boxes, Numbers
 
 
 def definition(spatial_scale: float) -> Definition:
@@ -21,15 +19,15 @@ def definition(spatial_scale: float) -> Definition:
 
 @by_front_end
 def roi_average_pool(
-    features: Array,
+    features: ArrayT,
     rois: Boxes,
     output_size: int | Sequence[int],
     spatial_scale: float = 1.0,
     *,
-    batch_indices: ArrayLike | None = None,
-    layout: str = "NCHW",
-    out: Array | None = None,
-) -> Array:
+    batch_indices: Numbers | None = None,
+    layout: Layout = "NCHW",
+    out: ArrayT | None = None,
+) -> ArrayT:
     """Pool each box to a fixed grid by the mean of whole map cells.
 
     Box corners are scaled and rounded to map cells (half away from zero); the last row and column
@@ -99,15 +97,15 @@ def roi_average_pool(
 
 @by_front_end
 def roi_average_pool_backward(
-    grad_output: Array,
+    grad_output: ArrayT,
     rois: Boxes,
     input_shape: Sequence[int],
     spatial_scale: float = 1.0,
     *,
-    batch_indices: ArrayLike | None = None,
-    layout: str = "NCHW",
-    out: Array | None = None,
-) -> Array:
+    batch_indices: Numbers | None = None,
+    layout: Layout = "NCHW",
+    out: ArrayT | None = None,
+) -> ArrayT:
     """Return the gradient of :func:`roi_average_pool` with respect to the features.
 
     Parameters

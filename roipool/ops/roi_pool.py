@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, overload
+from typing import Any, Literal, overload
 
-from numpy.typing import ArrayLike
+import numpy as np
+from numpy.typing import NDArray
 
 from roipool import _arguments as check
-from roipool._arguments import Boxes
-from roipool._arrays import Array
 from roipool._definitions import Definition
 from roipool._front_ends import by_front_end
+from roipool._layout import Layout
 from roipool._pooling import Call, MaxRules
+from roipool._types import AnyArray, ArrayT, Boxes, Numbers, ScalarT
 
 RULES = MaxRules(argmax_is_cell=True)
 
@@ -24,40 +25,52 @@ def definition(spatial_scale: float) -> Definition:
 
 @overload
 def roi_pool(
-    features: Array,
+    features: ArrayT,
     rois: Boxes,
     output_size: int | Sequence[int],
     spatial_scale: float = ...,
     *,
-    batch_indices: ArrayLike | None = ...,
-    layout: str = ...,
+    batch_indices: Numbers | None = ...,
+    layout: Layout = ...,
     return_argmax: Literal[False] = ...,
-    out: Array | None = ...,
-) -> Array: ...
+    out: ArrayT | None = ...,
+) -> ArrayT: ...
 @overload
 def roi_pool(
-    features: Array,
+    features: NDArray[ScalarT],
     rois: Boxes,
     output_size: int | Sequence[int],
     spatial_scale: float = ...,
     *,
-    batch_indices: ArrayLike | None = ...,
-    layout: str = ...,
+    batch_indices: Numbers | None = ...,
+    layout: Layout = ...,
     return_argmax: Literal[True],
-    out: Array | None = ...,
-) -> tuple[Array, Array]: ...
+    out: NDArray[ScalarT] | None = ...,
+) -> tuple[NDArray[ScalarT], NDArray[np.signedinteger[Any]]]: ...
+@overload
+def roi_pool(
+    features: ArrayT,
+    rois: Boxes,
+    output_size: int | Sequence[int],
+    spatial_scale: float = ...,
+    *,
+    batch_indices: Numbers | None = ...,
+    layout: Layout = ...,
+    return_argmax: Literal[True],
+    out: ArrayT | None = ...,
+) -> tuple[ArrayT, ArrayT]: ...
 @by_front_end
 def roi_pool(
-    features: Array,
+    features: ArrayT,
     rois: Boxes,
     output_size: int | Sequence[int],
     spatial_scale: float = 1.0,
     *,
-    batch_indices: ArrayLike | None = None,
-    layout: str = "NCHW",
+    batch_indices: Numbers | None = None,
+    layout: Layout = "NCHW",
     return_argmax: bool = False,
-    out: Array | None = None,
-) -> Array | tuple[Array, Array]:
+    out: ArrayT | None = None,
+) -> ArrayT | tuple[ArrayT, ArrayT]:
     """Pool each box to a fixed grid by the maximum over whole map cells.
 
     This is Fast R-CNN's ROI pooling as Caffe computes it: box corners are scaled and rounded to
@@ -134,15 +147,15 @@ def roi_pool(
 
 @by_front_end
 def roi_pool_backward(
-    grad_output: Array,
-    argmax: Array,
+    grad_output: ArrayT,
+    argmax: AnyArray,
     rois: Boxes,
     input_shape: Sequence[int],
     *,
-    batch_indices: ArrayLike | None = None,
-    layout: str = "NCHW",
-    out: Array | None = None,
-) -> Array:
+    batch_indices: Numbers | None = None,
+    layout: Layout = "NCHW",
+    out: ArrayT | None = None,
+) -> ArrayT:
     """Return the gradient of :func:`roi_pool` with respect to the features.
 
     Each pooled value's gradient goes to the cell that won; boxes are taken in order, so that the

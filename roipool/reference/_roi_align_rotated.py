@@ -77,6 +77,18 @@ class _Rotated:
     its angle radians, counter-clockwise.
     """
 
+    size: Pair
+    real: Real
+    scale: float
+    turn: float
+    x: Scalar
+    y: Scalar
+    across: _Side
+    down: _Side
+    exists: bool
+    cosine: Scalar
+    sine: Scalar
+
     def __init__(
         self,
         box: Box,

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from roipool._types import Method, Mode
 from roipool.compat import (
     caffe,
     detectron2,
@@ -173,14 +174,14 @@ def _maskrcnn(case: Case) -> Any:
     )
 
 
-def _mmcv(case: Case, mode: str) -> Any:
+def _mmcv(case: Case, mode: Mode) -> Any:
     return mmcv.roi_align(
         case.features, case.rois, case.size, case.scale, case.sampling, mode, case.aligned,
         return_argmax=mode == "max",
     )  # fmt: skip
 
 
-def _mmcv_grad(case: Case, mode: str) -> Any:
+def _mmcv_grad(case: Case, mode: Mode) -> Any:
     y, x = _mmcv(case, "max")[1:] if mode == "max" else (None, None)
     return mmcv.roi_align_backward(
         case.grad, case.rois, y, x, case.features.shape, case.scale, case.sampling, mode,
@@ -188,13 +189,13 @@ def _mmcv_grad(case: Case, mode: str) -> Any:
     )  # fmt: skip
 
 
-def _tf(case: Case, method: str) -> Any:
+def _tf(case: Case, method: Method) -> Any:
     return tensorflow.crop_and_resize(
         _nhwc(case.features), case.boxes, case.images, case.size, method, 0.5
     )
 
 
-def _tf_grad(case: Case, method: str) -> Any:
+def _tf_grad(case: Case, method: Method) -> Any:
     return tensorflow.crop_and_resize_backward(
         _nhwc(case.grad), case.boxes, case.images, _nhwc(case.features).shape, np.float32, method
     )
@@ -243,7 +244,7 @@ def _mx_align_grad(case: Case, sensitive: bool) -> Any:
     )
 
 
-def _ort(case: Case, opset: int, mode: str) -> Any:
+def _ort(case: Case, opset: int, mode: Mode) -> Any:
     shifted = opset == 16 and case.aligned
     rows, columns = case.size
     return onnx.RoiAlign(

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 import roipool
+from roipool import _arguments as check
 from roipool.libraries import Level, Library, Task
 
 __all__ = ["Roipool"]
@@ -35,7 +36,7 @@ class Roipool(Library):
 
 
 def _crop_and_resize(task: Task, level: Level) -> Callable[..., Any]:
-    x, layout = level.features, task.layout
+    x, layout = level.features, check.layout(task.layout)
     boxes, images = level.rois[:, 1:].copy(), level.rois[:, 0].astype(np.int32)
     if task.backward:
         return functools.partial(
@@ -47,7 +48,7 @@ def _crop_and_resize(task: Task, level: Level) -> Callable[..., Any]:
 
 
 def _roi_pool(task: Task, level: Level) -> Callable[..., Any]:
-    x, rois, layout = level.features, level.rois, task.layout
+    x, rois, layout = level.features, level.rois, check.layout(task.layout)
     forward = functools.partial(
         roipool.roi_pool, x, rois, task.output_size, level.scale, layout=layout
     )

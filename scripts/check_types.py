@@ -1,0 +1,61 @@
+"""Checks the installed package's types as a user's checkers see them, beside torch, JAX and Dask.
+
+    python scripts/check_types.py
+
+`mypy --strict` and pyright must accept `tests/package/typed_user.py`, and find each mistake in it.
+Of what pyright says about the completeness of the package's types, every name that users call must
+be free; the score of all names, those of the tools too, is printed. Needs mypy, pyright and the
+libraries in this Python's environment, and runs in a folder without sources.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+USER = Path(__file__).parent.parent / "tests" / "package" / "typed_user.py"
+# What is installed beside the library, and not called by programs.
+TOOLS = ("roipool.cli.", "roipool.libraries.", "roipool.verification.")
+# To be annotated: attributes of modules, and a name that is assigned.
+PENDING = ("roipool.torch.nn.", "roipool.dask.assign_levels")
+
+
+def run(*command: str, folder: str) -> subprocess.CompletedProcess[str]:
+    """Run a module of this Python in a folder."""
+    return subprocess.run(
+        [sys.executable, "-m", *command], cwd=folder, text=True, capture_output=True, check=False
+    )
+
+
+def incomplete(report: str) -> list[str]:
+    """Return the names that users call of which pyright does not know the type; print the score."""
+    completeness = json.loads(report)["typeCompleteness"]
+    symbols = completeness["symbols"]
+    unknown = [each["name"] for each in symbols if each["isExported"] and not each["isTypeKnown"]]
+    unclear = [each["name"] for each in symbols if each["isExported"] and each["isTypeAmbiguous"]]
+    names = sorted({*unknown, *unclear})
+    print(f"pyright --verifytypes: {completeness['completenessScore']:.1%} of all names are known")
+    return [name for name in names if not name.startswith((*TOOLS, *PENDING))]
+
+
+def main() -> int:
+    """Run the checkers; return the exit status."""
+    failed = False
+    with tempfile.TemporaryDirectory() as folder:
+        # No configuration: the project's own leaves libraries out.
+        for checker in (["mypy", "--strict", "--config-file="], ["pyright"]):
+            result = run(*checker, str(USER), folder=folder)
+            print(f"{checker[0]}: {(result.stdout + result.stderr).strip()}")
+            failed |= result.returncode != 0
+        options = ["--verifytypes", "roipool", "--ignoreexternal", "--outputjson"]
+        names = incomplete(run("pyright", *options, folder=folder).stdout)
+    for name in names:
+        print(f"its type is not known: {name}")
+    return 1 if failed or names else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

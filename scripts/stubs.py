@@ -1,0 +1,188 @@
+"""Writes the stubs of the front ends, whose functions are made when they are imported.
+
+    python scripts/stubs.py
+
+`roipool/torch/__init__.pyi` and `roipool/jax/__init__.pyi` have the functions of the same table,
+`roipool._requests.public_functions`, with NumPy's signatures in the types of the library, and what
+else the package exports. No library is needed. `tests/package/test_types.py` compares the committed
+files with what this writes.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import sys
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import roipool
+from roipool._requests import public_functions
+
+PACKAGE = Path(roipool.__file__).parent
+# Of NumPy arrays only: a signature with these has a more general one beside it.
+NUMPY_ONLY = ("NDArray",)
+
+
+class FrontEnd(NamedTuple):
+    """A library, and what its functions take and return.
+
+    Attributes
+    ----------
+    array : str
+        What functions return, where NumPy's return an array.
+    types : mapping of str to str
+        What they take, for each type in a signature of NumPy's functions.
+    modules : mapping of str to str
+        Where the names in these types are.
+    """
+
+    array: str
+    types: Mapping[str, str]
+    modules: Mapping[str, str]
+
+
+FRONT_ENDS = {
+    "torch": FrontEnd(
+        "Tensor",
+        {
+            "ArrayT": "Tensor",
+            "AnyArray": "Tensor",
+            "Boxes": "Tensor | Sequence[Tensor]",
+            "Numbers": "Tensor",
+        },
+        {"Tensor": "torch"},
+    ),
+    "jax": FrontEnd(
+        "Array",
+        {
+            "ArrayT": "Array | NDArray[Any]",
+            "AnyArray": "Array | NDArray[Any]",
+            "Boxes": "Array | ArrayLike | Sequence[Array]",
+            "Numbers": "Array | ArrayLike",
+        },
+        {"Array": "jax", "ArrayLike": "numpy.typing", "NDArray": "numpy.typing"},
+    ),
+}
+# Where the other names of signatures are.
+MODULES = {
+    "Sequence": "collections.abc",
+    "Any": "typing",
+    "Literal": "typing",
+    "overload": "typing",
+    "Layout": "roipool._layout",
+    "AngleUnit": "roipool._types",
+    "Method": "roipool._types",
+    "Mode": "roipool._types",
+}
+
+
+def names() -> list[str]:
+    """Return the functions of every front end, in the order of the table."""
+
+    def nothing(op: Any) -> Any:
+        return SimpleNamespace(forward=None, backward=None, backward_boxes=None)
+
+    return list(public_functions(nothing, nothing, dict, "", ""))
+
+
+def signatures(name: str) -> Iterator[inspect.Signature]:
+    """Yield the signatures of an operation for any library's arrays, as annotated."""
+    function: Callable[..., Any] = inspect.unwrap(getattr(roipool, name))
+    defaults = inspect.signature(function).parameters
+    for each in typing.get_overloads(function) or [function]:
+        signature = inspect.signature(each)
+        if any(kind in str(signature) for kind in NUMPY_ONLY):
+            continue
+        parameters = [
+            one.replace(default=defaults[key].default if one.default is ... else one.default)
+            for key, one in signature.parameters.items()
+        ]
+        yield signature.replace(parameters=parameters)
+
+
+def declaration(name: str, front_end: FrontEnd) -> str:
+    """Return the lines of a function's stub."""
+    found = list(signatures(name))
+    head = "@overload\n" if len(found) > 1 else ""
+    return "".join(head + one_declaration(name, each, front_end) for each in found)
+
+
+def one_declaration(name: str, signature: inspect.Signature, front_end: FrontEnd) -> str:
+    """Return the lines of one signature."""
+    lines, is_by_name = [], False
+    for parameter in signature.parameters.values():
+        if parameter.kind is parameter.KEYWORD_ONLY and not is_by_name:
+            lines.append("*")
+            is_by_name = True
+        kind = (
+            "None" if parameter.name == "out" else of_library(parameter.annotation, front_end.types)
+        )
+        is_optional = parameter.default is not parameter.empty
+        lines.append(
+            f"{parameter.name}: {kind}" + (f" = {parameter.default!r}" if is_optional else "")
+        )
+    body = "".join(f"    {line},\n" for line in lines).replace("'", '"')
+    result = of_library(signature.return_annotation, {"ArrayT": front_end.array})
+    return f"def {name}(\n{body}) -> {result}: ...\n"
+
+
+def of_library(annotation: str, types: Mapping[str, str]) -> str:
+    """Return an annotation in a library's types."""
+    return re.sub(r"\w+", lambda word: types.get(word[0], word[0]), annotation)
+
+
+def exports(package: str) -> dict[str, str]:
+    """Return what a package exports besides its functions, and the modules that have it."""
+    tree = ast.parse((PACKAGE / package / "__init__.py").read_text(encoding="utf-8"))
+    (exported,) = (
+        node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
+    )
+    assert isinstance(exported, ast.List)
+    plain = [each.value for each in exported.elts if isinstance(each, ast.Constant)]
+    return {
+        alias.name: str(node.module)
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if alias.name in plain
+    }
+
+
+def imports(modules: Mapping[str, str]) -> str:
+    """Return lines that import names from their modules, sorted as ruff sorts them."""
+    groups: list[list[str]] = [[], [], []]  # of Python, of others, our own
+    for module in sorted(set(modules.values())):
+        own = sorted(name for name, place in modules.items() if place == module)
+        top = module.partition(".")[0]
+        group = 0 if top in sys.stdlib_module_names else 2 if top == "roipool" else 1
+        groups[group].append(f"from {module} import {', '.join(own)}\n")
+    return "\n".join("".join(group) for group in groups)
+
+
+def stub(package: str) -> str:
+    """Return the text of a front end's stub."""
+    front_end = FRONT_ENDS[package]
+    body = "".join(declaration(name, front_end) for name in names())
+    used = set(re.findall(r"\w+", body))
+    modules = {**MODULES, **front_end.modules}
+    exported = {f"{name} as {name}": module for name, module in exports(package).items()}
+    head = imports({**{name: modules[name] for name in modules.keys() & used}, **exported})
+    title = f"# Written by scripts/stubs.py: what roipool.{package} has, for type checkers.\n"
+    return f"{title}{head}\n{body}"
+
+
+def stub_file(package: str) -> Path:
+    """Return where a front end's stub is."""
+    return PACKAGE / package / "__init__.pyi"
+
+
+if __name__ == "__main__":
+    for front_end in FRONT_ENDS:
+        stub_file(front_end).write_text(stub(front_end), encoding="utf-8")

@@ -1,0 +1,132 @@
+# pyright: strict, reportUnnecessaryTypeIgnoreComment=true
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnusedFunction=false
+"""A user's program, for type checkers: nothing here is run.
+
+`mypy --strict` and `pyright` accept all of it, and find the mistakes: a comment that ignores an
+error is itself an error where there is none. The session `types` of noxfile.py runs both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, assert_type
+
+import dask.array as da
+import jax
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+import roipool
+import roipool.jax
+import roipool.torch
+from roipool.compat import mmcv, onnx
+
+Integers = NDArray[np.signedinteger[Any]]
+Floats = NDArray[np.floating[Any]]
+
+
+class CudaArray:
+    """What a type checker sees of an array of CuPy, or of another library for GPUs."""
+
+    @property
+    def __cuda_array_interface__(self) -> Mapping[str, Any]:
+        raise NotImplementedError
+
+
+class DLPackArray:
+    """An array of a library that no one here knows."""
+
+    def __dlpack__(self, *, stream: int | None = None) -> object:
+        raise NotImplementedError
+
+
+# ---- Arrays of each library give arrays of that library
+
+
+def numpy_arrays(maps: NDArray[np.float32], rois: NDArray[np.float64], images: Integers) -> None:
+    pooled = roipool.roi_align(maps, rois, 7, 1 / 16, mode="max", layout="NHWC")
+    assert_type(pooled, NDArray[np.float32])
+    assert_type(roipool.roi_align(maps, rois.tolist(), (7, 7)), NDArray[np.float32])
+    assert_type(roipool.roi_align(maps, [rois, rois], [7, 7], out=pooled), NDArray[np.float32])
+    assert_type(roipool.roi_pool(maps, [[0, 1, 1, 3, 3]], 7), NDArray[np.float32])
+    both = roipool.roi_pool(maps, rois, 7, return_argmax=True)
+    assert_type(both, tuple[NDArray[np.float32], Integers])
+    gradient = roipool.roi_pool_backward(pooled, both[1], rois, maps.shape)
+    assert_type(gradient, NDArray[np.float32])
+    assert_type(roipool.crop_and_resize(maps, rois, images, 7), NDArray[np.float32])
+    assert_type(roipool.roi_align_backward_rois(pooled, maps, rois), Floats)
+    assert_type(roipool.crop_and_resize_backward_boxes(pooled, maps, rois, images), Floats)
+    assert_type(roipool.assign_levels(rois, 2, 5), NDArray[np.int64])
+    assert_type(roipool.assign_levels([[0, 0, 9, 9]], 2, 5), NDArray[np.int64])
+    pyramid = roipool.multilevel_roi_align([maps, maps], rois, 7, (1 / 4, 1 / 8))
+    assert_type(pyramid, NDArray[np.float32])
+    shapes = [maps.shape, maps.shape]
+    gradients = roipool.multilevel_roi_align_backward(pyramid, rois, shapes, (1 / 4, 1 / 8))
+    assert_type(gradients, list[NDArray[np.float32]])
+
+
+def tensors(maps: Tensor, rois: Tensor, images: Tensor, parts: Sequence[Tensor]) -> None:
+    assert_type(roipool.roi_align(maps, rois, 7), Tensor)
+    assert_type(roipool.roi_align(maps, parts, 7), Tensor)
+    assert_type(roipool.roi_align(maps, rois, 7, batch_indices=images), Tensor)
+    assert_type(roipool.roi_pool(maps, rois, 7, return_argmax=True), tuple[Tensor, Tensor])
+    assert_type(roipool.multilevel_roi_align(parts, rois, 7, (1 / 4, 1 / 8)), Tensor)
+    assert_type(roipool.crop_and_resize_backward_boxes(maps, maps, rois, images), Tensor)
+    assert_type(roipool.assign_levels(rois, 2, 5), Tensor)
+    assert_type(roipool.torch.roi_align(maps, rois, 7, aligned=False), Tensor)
+    assert_type(roipool.torch.roi_pool(maps, parts, 7, return_argmax=True), tuple[Tensor, Tensor])
+    with roipool.torch.override_torchvision():
+        pass
+
+
+def jax_arrays(maps: jax.Array, rois: jax.Array, boxes: NDArray[np.float32]) -> None:
+    assert_type(roipool.roi_align(maps, rois, 7), jax.Array)
+    assert_type(roipool.precise_roi_pool(maps, boxes, 7), jax.Array)
+    assert_type(roipool.roi_align_backward_rois(maps, maps, rois), jax.Array)
+    assert_type(roipool.jax.roi_align_rotated(maps, rois, 7, angle_unit="degrees"), jax.Array)
+    assert_type(roipool.jax.roi_align(boxes, [[0, 1, 1, 3, 3]], 7), jax.Array)
+    assert_type(roipool.jax.transport(), str)
+
+
+def other_arrays(gpu: CudaArray, lazy: da.Array, other: DLPackArray) -> None:
+    assert_type(roipool.roi_align(gpu, gpu, 7), CudaArray)
+    assert_type(roipool.roi_pool(gpu, gpu, 7, return_argmax=True), tuple[CudaArray, CudaArray])
+    assert_type(roipool.roi_align(lazy, [[0, 1, 1, 3, 3]], 7), da.Array)
+    assert_type(roipool.multilevel_roi_align([lazy], [[0, 1, 1, 3, 3]], 7, [1 / 4]), da.Array)
+    assert_type(roipool.roi_average_pool(other, other, 7), DLPackArray)
+
+
+# ---- Mistakes
+
+
+def wrong_words(maps: NDArray[np.float32], tensor: Tensor, array: jax.Array) -> None:
+    roipool.roi_align(maps, maps, 7, mode="mean")  # type: ignore[call-overload]
+    roipool.roi_align(maps, maps, 7, layout="CHWN")  # type: ignore[call-overload]
+    roipool.roi_average_pool(maps, maps, 7, layout="CHWN")  # type: ignore[arg-type]
+    roipool.crop_and_resize(maps, maps, maps, 7, method="cubic")  # type: ignore[arg-type]
+    roipool.roi_align_rotated(maps, maps, 7, angle_unit="turns")  # type: ignore[arg-type]
+    roipool.torch.roi_align(tensor, tensor, 7, mode="mean")  # type: ignore[call-overload]
+    roipool.jax.crop_and_resize(array, array, array, 7, method="")  # type: ignore[arg-type]
+    mmcv.roi_align(maps, maps, 7, pool_mode="mean")  # type: ignore[arg-type]
+    onnx.RoiAlign(maps, maps, maps, mode="mean")  # type: ignore[arg-type]
+
+
+def wrong_arrays(maps: NDArray[np.float32], tensor: Tensor, array: jax.Array) -> None:
+    roipool.roi_align([[1.0]], maps, 7)  # type: ignore[call-overload]
+    roipool.roi_average_pool("maps", maps, 7)  # type: ignore[type-var]
+    roipool.roi_average_pool(maps, None, 7)  # type: ignore[arg-type]
+    roipool.multilevel_roi_align(maps, maps, 7, [1.0])  # type: ignore[arg-type]
+    roipool.torch.roi_align(maps, tensor, 7)  # type: ignore[call-overload]
+    roipool.torch.roi_average_pool(tensor, [[0, 1, 1, 3, 3]], 7)  # type: ignore[list-item]
+    roipool.jax.roi_average_pool(tensor, array, 7)  # type: ignore[arg-type]
+    roipool.torch.roi_average_pool(tensor, tensor, 7, out=tensor)  # type: ignore[arg-type]
+
+
+def wrong_options(maps: NDArray[np.float32]) -> None:
+    roipool.roi_align(maps, maps, "7")  # type: ignore[arg-type]
+    roipool.roi_align(maps, maps, 7, alined=True)  # type: ignore[call-overload]
+    roipool.roi_align(maps, maps)  # type: ignore[call-overload]
+    roipool.roi_average_pool(maps, maps, 7, 1.0, 2)  # type: ignore[call-arg]
+    roipool.roi_average_pool(maps, maps, 7.5)  # type: ignore[arg-type]
