@@ -105,10 +105,16 @@ def conforms(request: pytest.FixtureRequest) -> Callable[..., None]:
     function = getattr(request.node, "originalname", None) or request.node.name
     place = f"{request.node.path}::{function}"
 
-    def check(implementation: Any, backward: Any = None, *, arrays: str = "numpy") -> None:
+    def check(
+        implementation: Any, backward: Any = None, *, backward_boxes: Any = None,
+        arrays: str = "numpy",
+    ) -> None:  # fmt: skip
         __tracebackhide__ = True
-        whole = replace(plan, implementation=implementation, backward=backward, arrays=arrays)
-        key = (place, implementation, backward, arrays, dtype, device)
+        whole = replace(
+            plan, implementation=implementation, backward=backward, backward_boxes=backward_boxes,
+            arrays=arrays,
+        )  # fmt: skip
+        key = (place, implementation, backward, backward_boxes, arrays, dtype, device)
         if not isinstance(implementation, str) or key not in state.examiners:
             examiner, called = whole.examiner(dtype, device)
             if isinstance(implementation, str):

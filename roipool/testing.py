@@ -49,6 +49,7 @@ def assert_conforms(
     semantics: str,
     *,
     backward: Callable[..., Any] | str | None = None,
+    backward_boxes: Callable[..., Any] | str | None = None,
     arrays: str = "numpy",
     dtypes: Iterable[str] = ("float32",),
     devices: Iterable[str] = ("cpu",),
@@ -78,6 +79,11 @@ def assert_conforms(
     backward : callable or str, optional
         The gradient with respect to the features, with the arguments of roipool's function
         ``..._backward``; "autograd" differentiates an implementation for torch, or is a library's.
+    backward_boxes : callable or str, optional
+        The gradient with respect to the boxes, with the arguments of roipool's function
+        ``..._backward_rois`` or ``..._backward_boxes``, or "autograd". Where `backward` is
+        "autograd", it is checked without being asked for if the implementation can be
+        differentiated by boxes; the report says what was checked.
     arrays : {"numpy", "torch", "cupy", "jax"}
         What the implementation takes.
     dtypes : iterable of str
@@ -124,7 +130,7 @@ def assert_conforms(
     """
     process = {"seconds": seconds} | ({} if python is None else {"python": python})
     request = Request(
-        implementation, semantics, backward, arrays, tuple(dtypes), tuple(devices),
+        implementation, semantics, backward, backward_boxes, arrays, tuple(dtypes), tuple(devices),
         dict(options or {}), tuple(without), random_calls, seed, tuple(tolerances), strict, process,
     )  # fmt: skip
     reports = list(request.reports())

@@ -93,8 +93,9 @@ def command(line: Line) -> str:
 def report_of(line: Line, python: str) -> Report:
     """Verify one line."""
     request = Request(
-        line.implementation, line.semantics, line.backward, line.arrays, (line.dtype,),
-        without=tuple(part for part in line.without.split(",") if part), random_calls=line.calls,
+        line.implementation, line.semantics, line.backward, arrays=line.arrays,
+        dtypes=(line.dtype,), random_calls=line.calls,
+        without=tuple(part for part in line.without.split(",") if part),
         process={"python": python, "seconds": float(line.timeout)},
     )  # fmt: skip
     (report,) = request.reports()

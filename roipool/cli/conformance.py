@@ -15,13 +15,16 @@ __all__ = ["add_arguments", "is_asked", "run"]
 
 # Options that mean nothing without --implementation, with their defaults.
 _NAMES: dict[str, Any] = {
-    "semantics": None, "backward": None, "arrays": "numpy", "dtype": "float32", "device": "cpu",
-    "option": [], "without": "", "calls": 300, "tolerances": None, "junit": None, "strict": False,
-    "python": sys.executable, "timeout": 20.0,
+    "semantics": None, "backward": None, "backward_boxes": None, "arrays": "numpy",
+    "dtype": "float32", "device": "cpu", "option": [], "without": "", "calls": 300,
+    "tolerances": None, "junit": None, "strict": False, "python": sys.executable, "timeout": 20.0,
 }  # fmt: skip
 
 # Those that have another name in Python.
-_OPTIONS = {"dtypes": "--dtype", "devices": "--device", "options": "--option"}
+_OPTIONS = {
+    "backward_boxes": "--backward-boxes", "devices": "--device", "dtypes": "--dtype",
+    "options": "--option",
+}  # fmt: skip
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,6 +42,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--backward",
         metavar="MODULE:FUNCTION",
         help='its gradient with respect to the features, or "autograd" (of torch or a library)',
+    )
+    add(
+        "--backward-boxes",
+        metavar="MODULE:FUNCTION",
+        help='its gradient with respect to the boxes, or "autograd"; with --backward autograd it '
+        "is checked if there is one",
     )
     add("--arrays", metavar="LIBRARY", help="what it takes: numpy (default), torch, cupy, jax")
     add("--dtype", metavar="TYPES", help="types of features, by commas (default float32)")
@@ -75,7 +84,7 @@ def is_asked(arguments: argparse.Namespace) -> bool:
     given = [name for name in _NAMES if getattr(arguments, name) is not None]
     if arguments.implementation is None:
         if given:
-            raise ValueError(f"--{given[0]} needs --implementation")
+            raise ValueError(f"--{given[0].replace('_', '-')} needs --implementation")
         return False
     if arguments.backend is not None:
         raise ValueError("--backend is for roipool itself: use --device with --implementation")
@@ -104,7 +113,8 @@ def run(arguments: argparse.Namespace) -> int:
     if chosen["junit"] is not None:
         check_writable(chosen["junit"])
     request = Request(
-        arguments.implementation, chosen["semantics"], chosen["backward"], chosen["arrays"],
+        arguments.implementation, chosen["semantics"], chosen["backward"],
+        chosen["backward_boxes"], chosen["arrays"],
         _list(chosen["dtype"]), _list(chosen["device"]), dict(map(_option, chosen["option"])),
         _list(chosen["without"]), chosen["calls"], arguments.seed,
         read_tolerances(chosen["tolerances"]) if chosen["tolerances"] else (), chosen["strict"],

@@ -184,14 +184,15 @@ ARRAYS = {"numpy": NumpyArrays, "torch": TorchArrays, "cupy": CupyArrays, "jax":
 
 
 class Caller:
-    """Calls a forward and a backward with NumPy arrays as they want them.
+    """Calls a forward and its gradients with NumPy arrays as they want them.
 
     Parameters
     ----------
     forward : callable
         Pools.
-    backward : callable, "autograd" or None
-        The gradient with respect to the features; `AUTOGRAD` is what torch makes of the forward.
+    backward, backward_boxes : callable, "autograd" or None
+        The gradients with respect to the features and to the boxes; `AUTOGRAD` is what torch makes
+        of the forward.
     arrays, device : str
         Of `ARRAYS`: what the functions take; and where it lies.
 
@@ -201,12 +202,18 @@ class Caller:
         If the arrays or the device are not to be had.
     """
 
-    def __init__(self, forward: Any, backward: Any, arrays: str, device: str) -> None:
-        self.functions = {"forward": forward, "backward": backward}
-        if backward == AUTOGRAD and arrays != "torch":
-            raise ValueError(f"backward 'autograd' needs arrays 'torch', got {arrays!r}")
+    def __init__(
+        self, forward: Any, backward: Any, backward_boxes: Any, arrays: str, device: str
+    ) -> None:
+        self.functions = {
+            "forward": forward, "backward": backward, "backward_boxes": backward_boxes,
+        }  # fmt: skip
+        for name in ("backward", "backward_boxes"):
+            if self.functions[name] == AUTOGRAD and arrays != "torch":
+                raise ValueError(f"{name} 'autograd' needs arrays 'torch', got {arrays!r}")
         self.arrays: Any = ARRAYS[arrays](device)
         self.graph: Any = None  # features and pooled values of the last forward
+        self.last: Any = None  # its arguments
 
     def parameters(self, which: str) -> Any:
         """Return the names of a function's parameters, or None if they cannot be known."""
@@ -221,7 +228,9 @@ class Caller:
         return [one.name for one in found]
 
     def call(self, which: str, given: Sequence[Any], options: dict[str, Any]) -> list[Any]:
-        """Call "forward" or "backward".
+        """Call "forward", "backward" or "backward_boxes".
+
+        What torch differentiates is the last forward.
 
         Parameters
         ----------
@@ -244,11 +253,15 @@ class Caller:
         put = {name: self._put(value) for name, value in [*given, *options.items()]}
         positional = [put[name] for name, _ in given]
         differentiable = self.functions["backward"] == AUTOGRAD
-        if which == "forward" and differentiable:
-            positional[0].requires_grad_()
+        if which == "forward":
+            self.last = given, options
+            if differentiable:
+                positional[0].requires_grad_()
         try:
             if which == "backward" and differentiable:
                 found = self._differentiated(put["grad_output"])
+            elif which == "backward_boxes" and self.functions[which] == AUTOGRAD:
+                found = self._differentiated_by_boxes(put["grad_output"])
             else:
                 found = self.functions[which](*positional, **{name: put[name] for name in options})
         except Misbehaviour:
@@ -271,12 +284,30 @@ class Caller:
 
     def _differentiated(self, grad: Any) -> Any:
         features, pooled = self.graph
-        torch = self.arrays.torch
+        return self._gradient(pooled, features, grad, "features")
+
+    def _differentiated_by_boxes(self, grad: Any) -> Any:
+        """Return the gradient of the boxes, the second argument, from a forward of its own.
+
+        A function that cannot be differentiated by them may refuse boxes that need a gradient, and
+        its other results are not to suffer from that.
+        """
+        given, options = self.last
+        positional = [self._put(value) for _, value in given]
+        boxes = positional[1].requires_grad_()
+        found = self.functions["forward"](
+            *positional, **{name: self._put(value) for name, value in options.items()}
+        )
+        pooled = found[0] if isinstance(found, (tuple, list)) else found
+        return self._gradient(pooled, boxes, grad, "boxes")
+
+    def _gradient(self, pooled: Any, of: Any, grad: Any, name: str) -> Any:
         if not pooled.requires_grad:
             raise Misbehaviour("has no gradient", "returns values that do not need a gradient")
-        (gradient,) = torch.autograd.grad([pooled], [features], [grad], allow_unused=True)
+        autograd = self.arrays.torch.autograd
+        (gradient,) = autograd.grad([pooled], [of], [grad], allow_unused=True)
         if gradient is None:
-            raise Misbehaviour("has no gradient", "does not pass a gradient on to the features")
+            raise Misbehaviour("has no gradient", f"does not pass a gradient on to the {name}")
         return gradient
 
     def _result(self, found: Any) -> Any:

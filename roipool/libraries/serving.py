@@ -67,16 +67,16 @@ class _Library:
 
 
 class _Functions:
-    """A forward and a backward of anybody's."""
+    """A forward and its gradients of anybody's."""
 
     def __init__(self, first: Any) -> None:
-        backward, folder = first["backward"], first["folder"]
-        self.caller = Caller(
-            loaded(first["forward"], folder),
-            loaded(backward, folder) if backward not in (None, AUTOGRAD) else backward,
-            first["arrays"],
-            first["device"],
+        forward, backward, backward_boxes = (
+            loaded(first[name], first["folder"])
+            if first[name] not in (None, AUTOGRAD)
+            else first[name]
+            for name in ("forward", "backward", "backward_boxes")
         )
+        self.caller = Caller(forward, backward, backward_boxes, first["arrays"], first["device"])
         names = self.caller.functions
         self.about = {"parameters": {name: self.caller.parameters(name) for name in names}}
 

@@ -281,6 +281,7 @@ def crop_and_resize_backward_boxes(
     layout: str = "NCHW",
     pinned: bool = True,
     coordinate_dtype: DType = np.float64,
+    rules: CropRules = TENSORFLOW,
 ) -> Floats:
     """Gradient of bilinear `crop_and_resize` for the boxes.
 
@@ -292,7 +293,7 @@ def crop_and_resize_backward_boxes(
     ----------
     grad_output, features, layout
         See `roipool.reference`.
-    boxes, box_indices, pinned, coordinate_dtype
+    boxes, box_indices, pinned, coordinate_dtype, rules
         As for `crop_and_resize`.
 
     Returns
@@ -323,6 +324,7 @@ def crop_and_resize_backward_boxes(
         real=real,
         pinned=pinned,
         ratio_first=not pinned,
+        rules=rules,
     )
     grad = np.zeros((len(table), 4))
     for k, n, ph, pw, found in _every_bin(table, bins, definition):

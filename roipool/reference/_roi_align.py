@@ -414,6 +414,7 @@ def roi_align_backward_rois(
     batch_indices: Array | None = None,
     layout: str = "NCHW",
     coordinate_dtype: DType = np.float64,
+    rules: AlignRules = PUBLISHED,
 ) -> Floats:
     """Gradient of `roi_align` (average) for the boxes.
 
@@ -427,7 +428,7 @@ def roi_align_backward_rois(
     ----------
     grad_output, features, rois, spatial_scale, batch_indices, layout
         See `roipool.reference`.
-    sampling_ratio, aligned, coordinate_dtype
+    sampling_ratio, aligned, coordinate_dtype, rules
         As for `roi_align`.
 
     Returns
@@ -450,13 +451,15 @@ def roi_align_backward_rois(
     planes, upstream = _to_nchw(features, layout), _to_nchw(grad_output, layout)
     bins, size, real = _pair(upstream.shape[2:]), _pair(planes.shape[2:]), _real(coordinate_dtype)
     boxes = _boxes(rois, batch_indices, len(planes))
-    definition = _align(bins, size, spatial_scale, sampling_ratio, aligned, coordinate_dtype)
+    definition = _align(
+        bins, size, spatial_scale, sampling_ratio, aligned, coordinate_dtype, rules=rules
+    )
     grad = np.zeros((len(boxes), 4))
     for k, n, ph, pw, found in _every_bin(boxes, bins, definition):
         grid_h, grid_w = found.grid
         x1, y1, x2, y2 = boxes[k][1]
-        fixed_h = _side(y1, y2, spatial_scale, aligned, real)[2]
-        fixed_w = _side(x1, x2, spatial_scale, aligned, real)[2]
+        fixed_h = rules.side(y1, y2, spatial_scale, aligned, real)[2]
+        fixed_w = rules.side(x1, x2, spatial_scale, aligned, real)[2]
         step = upstream[k, :, ph, pw] / max(grid_h * grid_w, 1)
         for sample in found.samples:
             slopes = _align_slopes(real(sample.y), real(sample.x), size, real)

@@ -15,6 +15,7 @@ from roipool.cli import main
 THEIRS = """
 import os, sys, time
 import numpy as np
+import roipool
 from roipool.compat import torchvision
 
 def right(input, boxes, output_size, spatial_scale=1.0, sampling_ratio=-1, aligned=False):
@@ -25,6 +26,10 @@ def right(input, boxes, output_size, spatial_scale=1.0, sampling_ratio=-1, align
 def backward(grad_output, boxes, input_shape, spatial_scale, sampling_ratio, aligned):
     return torchvision.roi_align_backward(
         grad_output, boxes, input_shape, spatial_scale, sampling_ratio, aligned)
+
+def reversed_boxes(grad_output, features, rois, spatial_scale, sampling_ratio, aligned):
+    return -roipool.roi_align_backward_rois(
+        grad_output, features, rois, spatial_scale, sampling_ratio, aligned=aligned)
 
 def dies(input, boxes, output_size, **options):
     if np.isnan(boxes).any():
@@ -47,6 +52,7 @@ def hangs(input, boxes, output_size, **options):
 
 number = 3
 """
+POOL = ["--implementation", "theirs:right", "--semantics", "torchvision.roi_pool"]
 OPTIONS = ["--option", "sampling_ratio=2", "--option", "aligned=True", "--calls", "10"]
 
 
@@ -76,6 +82,13 @@ def test_right(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert len(suite) == int(suite.get("tests", 0)) > 60
         assert suite.get("failures") == "0"
     assert [path.name for path in folder.glob(".roipool*")] == []
+
+
+def test_a_gradient_of_boxes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert verify("right", "--backward-boxes", "theirs:reversed_boxes", "--calls", "0") == 1
+    told = capsys.readouterr().out
+    assert "  box gradient: the sign of the gradient of boxes is reversed\n" in told
+    assert "    checked: pooled values, box gradient; not checked: gradient\n" in told
 
 
 @pytest.mark.thorough
@@ -108,6 +121,7 @@ def test_a_call_that_does_not_end(capsys: pytest.CaptureFixture[str]) -> None:
     ("arguments", "message"),
     [
         (["--semantics", "roi_align"], "--semantics needs --implementation"),
+        (["--backward-boxes", "x"], "--backward-boxes needs --implementation"),
         (["--implementation", "theirs:right"], "--semantics is missing: one of roi_pool, "),
         (["--implementation", "theirs:x", "--semantics", "y"], "--semantics: 'y' is none of "),
         (["--implementation", "theirs:absent"], "theirs:absent cannot be used: 'theirs:absent': "),
@@ -126,6 +140,10 @@ def test_a_call_that_does_not_end(capsys: pytest.CaptureFixture[str]) -> None:
             ["--implementation", "theirs:right", "--option", "x=1"],
             "roi_align has no option 'x'; it has ",
         ),
+        (
+            [*POOL, "--backward-boxes", "autograd"],
+            "--backward-boxes: torchvision.roi_pool has no gradient of boxes",
+        ),
         (["--implementation", "theirs:right", "--dtype", ""], "--dtype: must name one at least"),
         (["--implementation", "theirs:right", "--device", "cuda"], "device must be one of cpu"),
         (["--implementation", "theirs:right", "--tolerances", "absent"], "absent: No such file"),
@@ -136,7 +154,7 @@ def test_a_call_that_does_not_end(capsys: pytest.CaptureFixture[str]) -> None:
 )
 def test_bad_input(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     given: list[Any] = list(arguments)
-    if len(given) > 2 or given[1] not in ("theirs:right", "roi_align"):
+    if len(given) > 2 or given[1] not in ("theirs:right", "roi_align", "x"):
         given += [] if "--semantics" in given else ["--semantics", "torchvision.roi_align"]
     try:
         status = main(["verify", *given])

@@ -20,7 +20,30 @@ def test_own_operators() -> None:
     )  # fmt: skip
     for report in reports:
         results = {finding.what for outcome in report.outcomes for finding in outcome.findings}
-        assert results == {"pooled", "gradient"}
+        assert results == {"pooled", "gradient", "box_gradient"}
+
+
+def test_a_gradient_of_boxes_is_checked_where_there_is_one() -> None:
+    def other_sign(features: Any, rois: Any, *arguments: Any, **options: Any) -> Any:
+        turned = 2 * rois.detach() - rois
+        return roipool.torch.roi_align(features, turned, *arguments, **options)
+
+    more: dict[str, Any] = {
+        **MORE, "random_calls": 0, "options": {"sampling_ratio": 2, "aligned": True},
+        "without": ["non-finite-boxes", "boxes-over-the-edge"],
+    }  # fmt: skip
+    with pytest.raises(NotConforming, match="box gradient: the sign of the gradient of boxes is"):
+        assert_conforms(other_sign, "roi_align", **more)
+
+    def detached(features: Any, rois: Any, *arguments: Any, **options: Any) -> Any:
+        assert not rois.requires_grad, "boxes have no gradient"
+        return roipool.torch.roi_align(features, rois, *arguments, **options)
+
+    (report,) = assert_conforms(detached, "roi_align", **more)
+    assert report.checked == ["pooled values", "gradient"]
+    assert "    checked: pooled values, gradient; not checked: box gradient" in report.lines()
+    with pytest.raises(NotConforming, match="box gradient: raises AssertionError: boxes have no"):
+        assert_conforms(detached, "roi_align", backward_boxes="autograd", **more)
 
 
 def test_a_gradient_that_is_missing() -> None:

@@ -36,9 +36,9 @@ def test_actions_are_pinned() -> None:
 def action() -> tuple[dict[str, str], str]:
     """Return the inputs that the action passes on, by variable, and its script."""
     text = (WORKFLOWS.parent / "actions" / "conformance" / "action.yml").read_text()
-    inputs = re.findall(r"^  ([a-z]+):\n    description", text, re.MULTILINE)
+    inputs = re.findall(r"^  ([a-z-]+):\n    description", text, re.MULTILINE)
     passed = dict(
-        re.findall(r"^        ([A-Z]+): \$\{\{ inputs\.([a-z]+) \}\}", text, re.MULTILINE)
+        re.findall(r"^        ([A-Z_]+): \$\{\{ inputs\.([a-z-]+) \}\}", text, re.MULTILINE)
     )
     assert set(passed.values()) == set(inputs)
     return passed, textwrap.dedent(text.rpartition("run: |\n")[2])
@@ -96,6 +96,7 @@ def test_the_action_passes_inputs_on(tmp_path: Path) -> None:
     options = dict(pairs)
     assert options["--semantics"] == "$(SEMANTICS) 'x'"
     assert options["--backward"] == "$(BACKWARD) 'x'"
+    assert options["--backward-boxes"] == "$(BACKWARD_BOXES) 'x'"
     assert "--without" not in options
     assert [value for name, value in pairs if name == "--option"] == [
         "aligned=True",

@@ -152,6 +152,58 @@ def test_mistakes_of_a_gradient_are_named(mistake: str) -> None:
     check_named(report, mistake, "gradient")
 
 
+# ---- Gradients of boxes
+
+
+def boxes_negated(*arguments: Any, **options: Any) -> Any:
+    return -roipool.roi_align_backward_rois(*arguments, **options)
+
+
+BY_BOXES = {"options": {"sampling_ratio": 2, "aligned": True}}
+
+
+@pytest.mark.parametrize(("semantics", "implementation"), [
+    ("roi_align", roipool.roi_align), ("torchvision.roi_align", torchvision.roi_align),
+])  # fmt: skip
+def test_the_gradient_of_boxes_is_checked(semantics: str, implementation: Any) -> None:
+    (report,) = assert_conforms(
+        implementation, semantics, backward_boxes=roipool.roi_align_backward_rois, strict=True,
+        random_calls=0, **BY_BOXES,
+    )  # fmt: skip
+    assert report.checked == ["pooled values", "box gradient"]
+    report = found(implementation, semantics, backward_boxes=boxes_negated, **BY_BOXES)
+    check_named(report, "sign of the box gradient", "box_gradient")
+    (diagnosis,) = report.diagnoses
+    assert "box gradient: the sign of" in "\n".join(report.lines())
+    assert np.prod(diagnosis.smallest.maps.shape) <= 4
+
+
+@pytest.mark.thorough
+def test_gradients_of_boxes_from_either_side_are_right() -> None:
+    """A sample on a cell's centre has a slope on its left and one on its right."""
+
+    def from_the_left(grad: Any, features: Any, rois: Any, *rest: Any, **options: Any) -> Any:
+        mirrored = rois.copy()
+        width = np.float32((features.shape[3] - 1) / options["spatial_scale"])
+        mirrored[:, [1, 3]] = width - rois[:, [3, 1]]
+        turned = roipool.roi_align_backward_rois(
+            grad[..., ::-1], features[..., ::-1], mirrored, *rest, **options
+        )
+        return turned[:, [2, 1, 0, 3]] * np.array([-1, 1, -1, 1], np.float32)
+
+    options = {"sampling_ratio": 1, "aligned": False, "spatial_scale": 1.0}
+    more: dict[str, Any] = {"options": options, "random_calls": 0, "without": AT_CENTRES}
+    assert_conforms(roipool.roi_align, "roi_align", backward_boxes=from_the_left, **more)
+    report = found(
+        roipool.roi_align, "roi_align", backward_boxes=from_the_left, **{**more, "strict": True}
+    )
+    assert {diagnosis.result for diagnosis in report.diagnoses} == {"box_gradient"}
+
+
+# A mirrored map's border is held on the other side; sides below one cell grow to the left.
+AT_CENTRES = (*FINITE, "boxes-over-the-edge", "reversed-boxes", "empty-boxes")
+
+
 def check_named(report: Report, mistake: str, result: str) -> None:
     """Check that one rule explains every wrong result of a kind, and contradicts no right one."""
     diagnoses = [one for one in report.diagnoses if one.result == result]
@@ -240,6 +292,8 @@ def test_misbehaviour(kind: str, words: str) -> None:
         ("torchvision.roi_align", {"options": {"x": 1}}, "options: torchvision.roi_align has no "),
         ("torchvision.roi_align", {"random_calls": -1}, "random_calls: must not be neg"),
         ("torchvision.roi_align", {"backward": "autograd"}, "backward 'autograd' needs arrays"),
+        ("torchvision.roi_pool", {"backward_boxes": "a:b"}, "backward_boxes: torchvision.roi_pool"),
+        ("torchvision.roi_align", {"backward_boxes": "autograd"}, "backward_boxes 'autograd' ne"),
         ("mxnet.ROIPooling", {"backward": "a:b"}, "backward: that of mxnet.ROIPooling cannot be"),
     ],
 )

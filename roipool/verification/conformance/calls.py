@@ -18,6 +18,7 @@ from roipool.verification.differential.operations import (
     takes_pairs,
     takes_scale_zero,
 )
+from roipool.verification.differential.oracle import oracle_of
 
 HUGE = 1e5  # cells
 MAX_WORK = 30_000  # samples that the oracle may visit in a call
@@ -128,6 +129,22 @@ class Plan:
             case, rois=table, options={**case.options, **self.fixed}, form="table",
             layout=OPERATIONS[case.operation].layouts[0], storage="plain", out="new", threads=1,
         )  # fmt: skip
+
+
+def box_gradient_of(semantics: str) -> str:
+    """Return the function of roipool whose arguments a gradient of boxes has, "" if there is none.
+
+    Where a system has no such gradient, but an implementation of it may, it is that of the
+    operation which the system's oracle is.
+    """
+    return OPERATIONS[semantics].box_gradient or oracle_of(semantics).operation.box_gradient
+
+
+def of_box_gradient(case: Case) -> Case:
+    """Return a case as the function that `box_gradient_of` names is called."""
+    if OPERATIONS[case.operation].box_gradient:
+        return case
+    return oracle_of(case.operation).prepare(case)
 
 
 def in_box_type(operation: Operation, box_dtype: str) -> Operation:

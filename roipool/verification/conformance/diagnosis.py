@@ -16,7 +16,7 @@ from roipool.verification.differential.oracle import Oracle
 from roipool.verification.differential.shrinking import shrink
 
 from .calls import first_kind, in_common
-from .examining import Examiner, Outcome
+from .examining import RESULTS, Examiner, Outcome
 from .rules import RULES, Rule
 
 TRIED = 16  # wrong calls on which rules are tried; as many right ones
@@ -102,7 +102,7 @@ def diagnose(
         *_misbehaviours(examiner, outcomes, right, seconds),
         *(
             diagnosis
-            for result in ("pooled", "argmax", "gradient")
+            for result in RESULTS
             for diagnosis in _wrong_numbers(examiner, outcomes, right, result, seconds)
         ),
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,14 +17,26 @@ from roipool.verification.differential.operations import OPERATIONS
 from roipool.verification.differential.oracle import Oracle, Slack, against_oracle, oracle_of
 from roipool.verification.tolerance import Comparison
 
-from .calls import Plan, in_box_type
+from .calls import Plan, box_gradient_of, in_box_type, of_box_gradient
 from .implementations import Calls, library_of
 from .tolerances import Tolerance, chosen
+
+RESULTS = {
+    "pooled": "pooled values",
+    "argmax": "argmax",
+    "gradient": "gradient",
+    "box_gradient": "box gradient",
+}
+# How the gradient of boxes is had: from a function, by autograd, or by autograd where the
+# implementation can be differentiated so.
+BY_FUNCTION, BY_AUTOGRAD, IF_DIFFERENTIABLE = "function", "autograd", "autograd, if there is one"
 
 # By what coordinates are moved to learn what rounding them otherwise may change: a few roundings.
 STEPS = 8
 ROUNDINGS = 16  # of a sum, of the size of its largest term
 SLACK = 4  # times what such moves change
+MOVES = ((1, 1, 1, 1), (-1, -1, -1, -1), (-1, -1, 1, 1))  # of x1, y1, x2, y2
+KINKS = (*MOVES, (1, 1, -1, -1), (1, -1, 1, -1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,6 +88,8 @@ class Examiner:
         The implementation.
     has_backward : bool
         Whether it has one that is to be examined.
+    by_boxes : str
+        `BY_FUNCTION`, `BY_AUTOGRAD` or `IF_DIFFERENTIABLE` if the gradient of boxes is examined.
     name : str
         The implementation's, for tolerances.
     tolerances : sequence of Tolerance
@@ -90,27 +104,36 @@ class Examiner:
         calls: Calls,
         *,
         has_backward: bool = False,
+        by_boxes: str = "",
         name: str = "",
         tolerances: Sequence[Tolerance] = (),
         strict: bool = False,
     ) -> None:
         self.plan, self.calls, self.strict = plan, calls, strict
+        self._by_boxes = by_boxes
+        self._kinks_of: dict[Case, Array | float] = {}
         operation = in_box_type(OPERATIONS[plan.semantics], plan.box_dtype)
         if not has_backward:
             operation = operation._replace(backward="")
         elif not operation.backward:
             raise ValueError(f"{plan.semantics}: its backward cannot be verified")
+        operation = operation._replace(
+            box_gradient=box_gradient_of(plan.semantics) if by_boxes else ""
+        )
         self.forward = operation._replace(backward="", box_gradient="")
         self.backward = operation._replace(forward="", box_gradient="")
+        self.backward_boxes = operation._replace(forward="", backward="")
         self.library = library_of(calls, operation, plan.fixed, plan.semantics)
         oracle = oracle_of(plan.semantics)
-        linear = in_box_type(oracle.operation, plan.box_dtype)._replace(box_gradient="")
+        answers = in_box_type(oracle.operation, plan.box_dtype)
         if not has_backward:
-            linear = linear._replace(backward="")
-        self.oracle = oracle._replace(operation=linear)
+            answers = answers._replace(backward="")
+        if not by_boxes:
+            answers = answers._replace(box_gradient="")
+        self.oracle = oracle._replace(operation=answers)
         self.allowed = {
             result: chosen(tolerances, name, plan.semantics, plan.dtype, result)
-            for result in ("pooled", "gradient", "argmax")
+            for result in RESULTS
         }
 
     def outcomes(self) -> Iterator[Outcome]:
@@ -122,14 +145,18 @@ class Examiner:
         """Make a call, forward and backward, and compare."""
         argmax: dict[str, Any] = {}
         got: Results = {}
+        what = "pooled"
         try:
             got = run(case, self.library, self.forward)
             if self.backward.backward:
+                what = "gradient"
                 argmax = self._right_argmax(case)
                 got |= run(case, self.library, self.backward, **argmax)
+            if self.backward_boxes.box_gradient:
+                what = "box_gradient"
+                got |= self._box_gradient(case)
             problem = self._misshapen(case, got)
         except Misbehaviour as error:
-            what = "gradient" if "pooled" in got else "pooled"
             return Outcome(name, case, {}, None, (_failure(error.kind, what, str(error)),))
         if problem is not None:
             return Outcome(name, case, {}, None, (problem,))
@@ -153,14 +180,17 @@ class Examiner:
         rounding = ROUNDINGS * float(np.finfo(real).eps)
 
         def slack(result: str, expected: Array) -> Array | float:
-            return self._slack(result, expected) + rounding * sizes.get(result, 0.0)
+            more = kinks if result == "box_gradient" else rounding * sizes.get(result, 0.0)
+            return self._slack(result, expected) + more
 
         try:
             with np.errstate(all="ignore"):
-                every = self._compared(case, outcome.got, oracle, outcome.argmax, slack)
+                kinks = self._kinks(outcome) if result == "box_gradient" else 0.0
+                got = {name: one for name, one in outcome.got.items() if _is_of(name, result)}
+                alone = _only(oracle, result)
+                found = self._compared(case, got, alone, outcome.argmax, slack)
         except Exception:  # noqa: BLE001 - a changed rule may read beyond a map, or never end
             return False
-        found = [finding for finding in every if finding.what.split()[0] == result]
         return bool(found) and not any(finding.comparison.problem for finding in found)
 
     def _compared(
@@ -176,6 +206,19 @@ class Examiner:
         finite: Array = np.where(np.isfinite(expected), np.abs(expected), 0.0)
         return tolerance.atol + tolerance.rtol * finite
 
+    def _box_gradient(self, case: Case) -> Results:
+        """Return the gradient of boxes; nothing where an implementation need not have one."""
+        try:
+            got = run(of_box_gradient(case), self.library, self.backward_boxes)
+        except Misbehaviour as error:
+            if self._by_boxes == IF_DIFFERENTIABLE and error.kind in ("has no gradient", "raises"):
+                return {}
+            raise
+        gradient = got["box_gradient"]
+        if self._by_boxes != BY_FUNCTION and gradient.ndim == 2:  # autograd's has the image's, too
+            got["box_gradient"] = gradient[:, -_coordinates(case) :]
+        return got
+
     def _right_argmax(self, case: Case) -> dict[str, Any]:
         """Return the argmax that a backward is given: roipool's own."""
         names = [name for name in self.forward.returns if name != "pooled"]
@@ -188,13 +231,17 @@ class Examiner:
         """Return what is wrong with shapes and types."""
         if "pooled" not in got:
             return _failure("returns nothing", "pooled", "returns nothing")
-        shapes = {"gradient": case.maps.shape}
+        shapes = {
+            "gradient": case.maps.shape, "box_gradient": (len(case.rois), _coordinates(case)),
+        }  # fmt: skip
         for name, array in got.items():
             shape = shapes.get(name, case.grad.shape)
             if array.shape != shape:
                 what = f"{name} has shape {array.shape}, not {shape}"
                 return _failure("wrong shape", name, what)
             wanted = dtypes()[case.dtype]
+            if name == "box_gradient" and array.dtype == case.real:
+                continue  # as roipool's own; torch's has the type of boxes
             if not name.startswith("argmax") and array.dtype != wanted:
                 return _failure(
                     "wrong dtype", name, f"{name} has dtype {array.dtype}, not {wanted}"
@@ -204,7 +251,7 @@ class Examiner:
     def _forgiven(self, outcome: Outcome) -> Outcome:
         """Return an outcome without the failures that rounding positions otherwise explains."""
         wrong = {finding.what for finding in outcome.failures}
-        margins = self._margins(outcome)
+        margins = self._margins(outcome, wrong)
 
         def slack(result: str, expected: Array) -> Array | float:
             return self._slack(result, expected) + margins.get(result, 0.0)
@@ -217,20 +264,45 @@ class Examiner:
         still = {finding.what for finding in findings if finding.comparison.problem}
         return replace(outcome, findings=findings, rounded=frozenset(wrong - still))
 
-    def _margins(self, outcome: Outcome) -> dict[str, Array | float]:
-        """Return what the rounding of positions may change of each result."""
-        right = self.expected(outcome, outcome.case, self.oracle)
+    def _margins(self, outcome: Outcome, results: Collection[str]) -> dict[str, Array | float]:
+        """Return what the rounding of positions may change of results."""
         margins: dict[str, Array | float] = {}
-        for case in moved(outcome.case):
-            other = self.expected(outcome, case, self.oracle)
-            for name in ("pooled", "gradient"):
-                if name in right:
-                    with np.errstate(invalid="ignore"):
-                        change = np.nan_to_num(np.abs(other[name] - right[name]), posinf=0.0)
-                    axes = (1, 2, 3) if name == "pooled" else (0, 1, 2, 3)
-                    most = SLACK * change.max(axis=axes, keepdims=True, initial=0.0)
-                    margins[name] = np.maximum(margins.get(name, 0.0), most)
+        for name in {"pooled", "gradient"}.intersection(results):
+            oracle = _only(self.oracle, name)
+            margins[name] = self._moved_by(outcome, oracle, name, moved(outcome.case))
+        if "box_gradient" in results:
+            margins["box_gradient"] = self._kinks(outcome)
         return margins
+
+    def _kinks(self, outcome: Outcome) -> Array | float:
+        """Return by how much gradients of boxes from both sides differ.
+
+        A sample on a cell's centre, or a side held at one cell, has a slope from either side, and
+        implementations may take any between them.
+        """
+        if self.strict:
+            return 0.0
+        if outcome.case not in self._kinks_of:
+            around = moved(outcome.case, KINKS, even_if_exact=True)
+            oracle = _only(self.oracle, "box_gradient")
+            margin = self._moved_by(outcome, oracle, "box_gradient", around)
+            self._kinks_of[outcome.case] = margin
+        return self._kinks_of[outcome.case]
+
+    def _moved_by(
+        self, outcome: Outcome, oracle: Oracle, result: str, around: Iterator[Case]
+    ) -> Array | float:
+        """Return by how much an oracle's result changes in cases around that of an outcome."""
+        right = self.expected(outcome, outcome.case, oracle)[result]
+        axes = {"pooled": (1, 2, 3), "gradient": (0, 1, 2, 3), "box_gradient": 1}[result]
+        margin: Array | float = 0.0
+        for case in around:
+            other = self.expected(outcome, case, oracle)[result]
+            with np.errstate(invalid="ignore"):
+                change = np.nan_to_num(np.abs(other - right), posinf=0.0)
+            most = SLACK * change.max(axis=axes, keepdims=True, initial=0.0)
+            margin = np.maximum(margin, most)
+        return margin
 
     def expected(self, outcome: Outcome, case: Case, oracle: Oracle) -> Results:
         """Return what an oracle answers to a case, in place of that of an outcome."""
@@ -244,20 +316,42 @@ class Examiner:
             return oracle.finish(case, found)
 
 
-def moved(case: Case) -> Iterator[Case]:
+def _is_of(name: str, result: str) -> bool:
+    """Return whether a result, or one of the parts of an argmax, is meant."""
+    return name == result or (result == "argmax" and name.startswith("argmax_"))
+
+
+def _only(oracle: Oracle, result: str) -> Oracle:
+    """Return an oracle that computes no more than a result needs."""
+    operation = oracle.operation
+    if result != "gradient":
+        operation = operation._replace(backward="")
+    if result != "box_gradient":
+        operation = operation._replace(box_gradient="")
+    return oracle._replace(operation=operation)
+
+
+def moved(
+    case: Case, directions: Sequence[Sequence[int]] = MOVES, *, even_if_exact: bool = False
+) -> Iterator[Case]:
     """Yield cases that are the same but for roundings of positions."""
     if case.real is np.float32:
         yield replace(case, dtype="float64")
-    if not rounds(case):
+    if not (even_if_exact or rounds(case)):
         return
     step = STEPS * float(np.finfo(case.real).eps)
     with np.errstate(all="ignore"):
         size = np.abs(case.rois[:, 1:]).max(axis=1, keepdims=True, initial=1.0) * step
-    for signs in ((1, 1, 1, 1), (-1, -1, -1, -1), (-1, -1, 1, 1)):
+    for signs in directions:
         table = case.rois.copy()
         with np.errstate(all="ignore"):
             table[:, 1:] += size * np.array(signs)
         yield replace(case, rois=table)
+
+
+def _coordinates(case: Case) -> int:
+    """Return how many numbers the gradient of a box has."""
+    return 5 if OPERATIONS[case.operation].samples == "points" else 4
 
 
 def rounds(case: Case) -> bool:

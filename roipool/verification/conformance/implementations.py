@@ -29,7 +29,7 @@ NEVER_PASSED = ("layout", "out")
 
 
 class Calls(Protocol):
-    """What calls a forward and a backward: `Caller`, `Functions` or `LibraryCalls`."""
+    """What calls a forward and its gradients: `Caller`, `Functions` or `LibraryCalls`."""
 
     def parameters(self, which: str) -> Sequence[str] | None:
         """Return the names of a function's parameters, or None if they cannot be known."""
@@ -37,7 +37,7 @@ class Calls(Protocol):
     def call(
         self, which: str, given: Sequence[tuple[str, Any]], options: dict[str, Any]
     ) -> Sequence[Any]:
-        """Call "forward" or "backward"."""
+        """Call "forward", "backward" or "backward_boxes"."""
 
 
 class Functions:
@@ -45,8 +45,8 @@ class Functions:
 
     Parameters
     ----------
-    forward, backward : str
-        ``package.module:function``; a backward may be "autograd", or None.
+    forward, backward, backward_boxes : str
+        ``package.module:function``; a gradient may be "autograd", or None.
     arrays, device : str
         What the functions take.
     python : str
@@ -61,12 +61,13 @@ class Functions:
     """
 
     def __init__(
-        self, forward: str, backward: str | None, arrays: str, device: str, python: str,
-        seconds: float,
+        self, forward: str, backward: str | None, backward_boxes: str | None, arrays: str,
+        device: str, python: str, seconds: float,
     ) -> None:  # fmt: skip
         self._first = {
-            "forward": forward, "backward": backward, "arrays": arrays, "device": device,
-            "folder": str(Path.cwd()), "memory": MEMORY if device == "cpu" else 0,
+            "forward": forward, "backward": backward, "backward_boxes": backward_boxes,
+            "arrays": arrays, "device": device, "folder": str(Path.cwd()),
+            "memory": MEMORY if device == "cpu" else 0,
         }  # fmt: skip
         self._python, self._seconds = python, seconds
         self._process: Process | None = self._start()
@@ -79,7 +80,7 @@ class Functions:
     def call(
         self, which: str, given: Sequence[tuple[str, Any]], options: dict[str, Any]
     ) -> Sequence[Any]:
-        """Call "forward" or "backward"."""
+        """Call "forward", "backward" or "backward_boxes"."""
         if self._process is None:
             self._process = self._start()
         try:
@@ -144,9 +145,11 @@ class LibraryCalls:
     def call(
         self, which: str, given: Sequence[tuple[str, Any]], options: dict[str, Any]
     ) -> Sequence[Any]:
-        """Call the operator, or its gradient with respect to the features."""
+        """Call the operator, or its gradient with respect to the features or the boxes."""
+        if which == "backward_boxes" and "boxes" not in self._library.gradients:
+            raise Misbehaviour("has no gradient", "has no gradient with respect to the boxes")
         known = {self._names.get(name, name): value for name, value in [*given, *options.items()]}
-        task, order = self._task(known, which == "backward")
+        task, order = self._task(known, which)
         try:
             self._library.check(task)
         except Absent as error:
@@ -168,7 +171,7 @@ class LibraryCalls:
         """End the process."""
         self._worker.close()
 
-    def _task(self, known: dict[str, Any], backward: bool) -> tuple[Task, Any]:
+    def _task(self, known: dict[str, Any], which: str) -> tuple[Task, Any]:
         """Return what the library is asked, and the order in which it gets the boxes."""
         if "boxes" in known:
             boxes, images = known["boxes"], known["box_indices"]
@@ -177,14 +180,16 @@ class LibraryCalls:
         rois = boxes if images is None else np.column_stack([images.astype(boxes.dtype), boxes])
         order = np.argsort(rois[:, 0], kind="stable")  # by image, as some want it
         grad, features, size = None, known.get("features"), _size_of(known)
-        if backward:
+        if which != "forward":
             grad = known["grad_output"][order]
-            features = np.zeros(known["input_shape"], grad.dtype)
+            if which == "backward":
+                features = np.zeros(known["input_shape"], grad.dtype)
             size = grad.shape[1:3] if self._layout == "NHWC" else grad.shape[2:]
         level = Level(features, rois[order], grad, known.get("spatial_scale", 1.0))
         half_pixel = known.get("coordinate_transformation_mode") == "half_pixel"
         task = Task(
-            backward=backward, argmax=False, output_size=size, layout=self._layout,
+            backward=grad is not None, argmax=False, output_size=size, layout=self._layout,
+            wrt="boxes" if which == "backward_boxes" else "features",
             sampling_ratio=max(known.get("sampling_ratio", 0), 0),
             aligned=known.get("aligned", half_pixel), levels=[level],
             extrapolation_value=known.get("extrapolation_value", 0.0), **self._asked,
@@ -218,6 +223,7 @@ def _ended(error: Ended) -> Misbehaviour:
 def calls_of(
     forward: Function | str,
     backward: Function | str | None = None,
+    backward_boxes: Function | str | None = None,
     arrays: str = "numpy",
     device: str = "cpu",
     *,
@@ -229,23 +235,34 @@ def calls_of(
     if arrays not in ARRAYS:
         raise ValueError(f"arrays must be one of {', '.join(ARRAYS)}, got {shown(arrays)}")
     if isinstance(forward, str) and forward in LIBRARIES:
-        if (arrays, device) != ("numpy", "cpu") or backward not in (None, AUTOGRAD):
+        gradients = (backward, backward_boxes)
+        if (arrays, device) != ("numpy", "cpu") or not {*gradients} <= {None, AUTOGRAD}:
             raise ValueError(
-                f"{forward} takes arrays 'numpy', device 'cpu' and backward 'autograd' only"
+                f"{forward} takes arrays 'numpy', device 'cpu' and gradients 'autograd' only"
             )
         return LibraryCalls(forward, semantics, python, seconds)
     if isinstance(forward, str):
-        if backward is not None and not isinstance(backward, str):
-            raise ValueError("backward must be named as the forward is, package.module:function")
-        return Functions(forward, backward, arrays, device, python, seconds)
-    if isinstance(backward, str) and backward != AUTOGRAD:
-        backward = loaded(backward)
-    for name, function in (("implementation", forward), ("backward", backward)):
-        if not callable(function) and function not in (None, AUTOGRAD):
-            raise TypeError(f"{name} must be a function, got {type(function).__name__}")
-    if forward is None:
-        raise TypeError("implementation must be a function, got None")
-    return Caller(forward, backward, arrays, device)
+        for name, function in (("backward", backward), ("backward_boxes", backward_boxes)):
+            if function is not None and not isinstance(function, str):
+                raise ValueError(f"{name} must be named as the forward is, package.module:function")
+        return Functions(
+            forward, cast("str | None", backward), cast("str | None", backward_boxes), arrays,
+            device, python, seconds,
+        )  # fmt: skip
+    if not callable(forward):
+        raise TypeError(f"implementation must be a function, got {type(forward).__name__}")
+    by_features = _gradient("backward", backward)
+    by_boxes = _gradient("backward_boxes", backward_boxes)
+    return Caller(forward, by_features, by_boxes, arrays, device)
+
+
+def _gradient(name: str, given: Function | str | None) -> Function | str | None:
+    """Return a gradient that is called in this process."""
+    if isinstance(given, str) and given != AUTOGRAD:
+        return loaded(given)
+    if not callable(given) and given not in (None, AUTOGRAD):
+        raise TypeError(f"{name} must be a function, got {type(given).__name__}")
+    return given
 
 
 def close(calls: Calls) -> None:
@@ -269,7 +286,10 @@ def library_of(
         If the implementation lacks an option that is not fixed.
     """
     library = SimpleNamespace()
-    for which, path in (("forward", operation.forward), ("backward", operation.backward)):
+    for which, path in (
+        ("forward", operation.forward), ("backward", operation.backward),
+        ("backward_boxes", operation.box_gradient),
+    ):  # fmt: skip
         if path:
             *packages, name = path.split(".")
             place = library

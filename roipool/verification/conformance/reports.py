@@ -10,14 +10,22 @@ from typing import Any
 
 import roipool
 from roipool._messages import shown
+from roipool.libraries.functions import AUTOGRAD
 from roipool.verification.differential.calling import Call, run
 from roipool.verification.differential.case import Case
 from roipool.verification.differential.operations import OPERATIONS
 from roipool.verification.differential.shrinking import text_of
 
-from .calls import KINDS, Plan, in_box_type
+from .calls import KINDS, Plan, box_gradient_of, in_box_type, of_box_gradient
 from .diagnosis import Diagnosis, diagnose
-from .examining import Examiner, Outcome
+from .examining import (
+    BY_AUTOGRAD,
+    BY_FUNCTION,
+    IF_DIFFERENTIABLE,
+    RESULTS,
+    Examiner,
+    Outcome,
+)
 from .implementations import Calls, calls_of, close
 from .tolerances import Tolerance
 
@@ -66,6 +74,21 @@ class Report:
         """What was called as what, with which arrays."""
         return f"{self.implementation} as {self.semantics}, {self.dtype} on {self.device}"
 
+    @property
+    def checked(self) -> list[str]:
+        """Which results were compared."""
+        found = {one.what.split()[0] for outcome in self.outcomes for one in outcome.findings}
+        return [words for name, words in RESULTS.items() if any(
+            one == name or (name == "argmax" and one.startswith("argmax_")) for one in found
+        )]  # fmt: skip
+
+    def _unchecked(self) -> str:
+        """Return which gradients were not compared though roipool has them."""
+        has = {"gradient": OPERATIONS[self.semantics].backward,
+               "box_gradient": box_gradient_of(self.semantics)}  # fmt: skip
+        left = [RESULTS[name] for name in has if has[name] and RESULTS[name] not in self.checked]
+        return f"; not checked: {', '.join(left)}" if left else ""
+
     def lines(self) -> Iterator[str]:
         """Yield the report for people."""
         wrong = sum(bool(outcome.failures) for outcome in self.outcomes)
@@ -73,6 +96,7 @@ class Report:
         verdict = "conforms" if self.conforms else "DOES NOT CONFORM"
         yield f"{self.title}: {verdict}"
         yield f"    {len(self.outcomes)} calls, {numbers:,} numbers; {wrong} calls are wrong"
+        yield f"    checked: {', '.join(self.checked) or 'nothing'}{self._unchecked()}"
         if self.rounded:
             yield f"    {self.rounded} calls are right but for the rounding of positions"
         if self.stopped:
@@ -104,6 +128,7 @@ class Request:
     implementation: Callable[..., Any] | str
     semantics: str
     backward: Callable[..., Any] | str | None = None
+    backward_boxes: Callable[..., Any] | str | None = None
     arrays: str = "numpy"
     dtypes: Sequence[str] = ("float32",)
     devices: Sequence[str] = ("cpu",)
@@ -147,6 +172,16 @@ class Request:
                 )
         if self.backward is not None and not operation.backward:
             raise BadArgument("backward", f"that of {self.semantics} cannot be verified")
+        if self.backward_boxes is not None and not box_gradient_of(self.semantics):
+            raise BadArgument("backward_boxes", f"{self.semantics} has no gradient of boxes")
+
+    @property
+    def by_boxes(self) -> str:
+        """How the gradient of boxes is had; nothing if it is not verified."""
+        if self.backward_boxes is not None:
+            return BY_AUTOGRAD if self.backward_boxes == AUTOGRAD else BY_FUNCTION
+        differentiated = self.backward == AUTOGRAD and box_gradient_of(self.semantics)
+        return IF_DIFFERENTIABLE if differentiated else ""
 
     def plan(self, dtype: str) -> Plan:
         """Return which calls to make in a type."""
@@ -158,13 +193,15 @@ class Request:
         """Return what makes the calls, and the implementation, which may be a process to end."""
         self.check()
         calls = calls_of(
-            self.implementation, self.backward, self.arrays, device, semantics=self.semantics,
-            **self.process,
+            self.implementation, self.backward,
+            AUTOGRAD if self.by_boxes == IF_DIFFERENTIABLE else self.backward_boxes,
+            self.arrays, device, semantics=self.semantics, **self.process,
         )  # fmt: skip
         try:
             examiner = Examiner(
-                self.plan(dtype), calls, has_backward=self.backward is not None, name=self.name,
-                tolerances=self.tolerances, strict=self.strict,
+                self.plan(dtype), calls, has_backward=self.backward is not None,
+                by_boxes=self.by_boxes, name=self.name, tolerances=self.tolerances,
+                strict=self.strict,
             )  # fmt: skip
         except BaseException:
             close(calls)
@@ -213,7 +250,7 @@ def _check_choices(name: str, values: Iterable[str], allowed: Collection[str]) -
 
 def _lines_of(diagnosis: Diagnosis, report: Report) -> Iterator[str]:
     calls = len(diagnosis.calls)
-    yield f"  {diagnosis.result}: {diagnosis.words}"
+    yield f"  {diagnosis.result.replace('_', ' ')}: {diagnosis.words}"
     more = f" and {calls - SHOWN_CALLS} more" if calls > SHOWN_CALLS else ""
     yield f"    in {calls} calls: {'; '.join(diagnosis.calls[:SHOWN_CALLS])}{more}"
     if diagnosis.kinds:
@@ -234,7 +271,9 @@ def smallest_call(diagnosis: Diagnosis, report: Report) -> str:
     """Return the smallest wrong call as Python text."""
     case = diagnosis.smallest
     operation = OPERATIONS[report.semantics]
-    function = operation.backward if diagnosis.result == "gradient" else operation.forward
+    function = {
+        "gradient": operation.backward, "box_gradient": box_gradient_of(report.semantics),
+    }.get(diagnosis.result, operation.forward)  # fmt: skip
     arguments = arguments_of(case, function)
     return f"{function.rpartition('.')[2]}({', '.join(arguments)})"
 
@@ -242,8 +281,11 @@ def smallest_call(diagnosis: Diagnosis, report: Report) -> str:
 def arguments_of(case: Case, function: str) -> list[str]:
     """Return the arguments of roipool's own call of a function, as text."""
     calls: list[Call] = []
-    operation = in_box_type(OPERATIONS[case.operation], case.dtype)
-    run(case, roipool, operation._replace(box_gradient=""), calls=calls)
+    operation = in_box_type(OPERATIONS[case.operation], case.dtype)._replace(box_gradient="")
+    if function == box_gradient_of(case.operation):
+        case = of_box_gradient(case)
+        operation = operation._replace(forward="", backward="", box_gradient=function)
+    run(case, roipool, operation, calls=calls)
     (call,) = (one for one in calls if one.function == function)
     hidden = ("layout", "out", "return_argmax")
     return [

@@ -40,6 +40,7 @@ from .variations import (
     _last_first,
     _nan_if_empty,
     _nearest,
+    _negated,
     _never_adaptive,
     _option,
     _outside,
@@ -81,6 +82,10 @@ class Rule(NamedTuple):
 # ---- The table
 
 RULES: tuple[Rule, ...] = (
+    # Gradients
+    Rule("sign of the gradient", "the sign of the gradient is reversed", _negated("gradient")),
+    Rule("sign of the box gradient", "the sign of the gradient of boxes is reversed",
+         _negated("box_gradient")),
     # Boxes
     Rule("batch index ignored", "ignores the batch index: every box is on the first image",
          _case(_first_image)),

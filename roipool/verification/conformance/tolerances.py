@@ -20,8 +20,8 @@ class Tolerance:
     Attributes
     ----------
     implementation, semantics, dtype, result : str
-        Patterns, as file names have them: ``torchvision.*``. A result is "pooled", "gradient" or
-        "argmax".
+        Patterns, as file names have them: ``torchvision.*``. A result is "pooled", "gradient",
+        "box_gradient" or "argmax".
     atol, rtol : float
         Allowed is ``atol + rtol * abs(expected)``.
     """

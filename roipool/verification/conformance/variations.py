@@ -86,6 +86,23 @@ def _results(change: Callable[[Case, Results], Results]) -> Vary:
     )
 
 
+def _negated(result: str) -> Vary:
+    """Turn the sign of a gradient; None for oracles without it."""
+
+    def vary(oracle: Oracle) -> Oracle | None:
+        operation = oracle.operation
+        if not {"gradient": operation.backward, "box_gradient": operation.box_gradient}[result]:
+            return None
+        negated = _results(
+            lambda case, found: {
+                name: -array if name == result else array for name, array in found.items()
+            }
+        )
+        return negated(oracle)
+
+    return vary
+
+
 # ---- Boxes
 
 
