@@ -39,6 +39,8 @@ def roi_pool(mistake: str = "") -> Callable[..., tuple[Array, Array]]:
         for k, box in enumerate(boxes):
             image = input[0 if mistake == "batch index ignored" else int(box[0])]
             x1, y1, x2, y2 = (rounded(v * np.float32(spatial_scale)) for v in box[1:])
+            if mistake == "last end floored":
+                x2, y2 = (math.floor(v * np.float32(spatial_scale)) for v in box[3:])
             for ph, pw in np.ndindex(rows, columns):
                 top, bottom = limits(y1, y2, rows, ph, height)
                 left, right = limits(x1, x2, columns, pw, width)
@@ -76,13 +78,19 @@ def samples(
     first: Any, last: Any, p: int, bins: int, size: int, ratio: int, aligned: bool, mistake: str
 ) -> tuple[int, list[list[tuple[int, Any]]]]:
     """Return how many samples bin `p` of a side has, and the neighbours of those inside."""
-    offset = np.float32(0.5 if aligned and mistake != "half pixel left out" else 0)
+    offset = np.float32(0.5 if aligned else 0)
+    if mistake in ("half pixel left out", "half a pixel before scaling"):
+        offset = np.float32(0)
+    elif aligned and mistake == "shift of 0.25":
+        offset = np.float32(0.25)
     start, length = first - offset, (last - offset) - (first - offset)
     if not aligned:
         length = max(length, np.float32(1))
     step = length / np.float32(bins)
     nearest = math.floor if mistake == "adaptive count by floor" else math.ceil
     count = ratio if ratio > 0 else max(nearest(step), 0)
+    if mistake == "one sample":
+        count = 1
     lowest = 0 if mistake == "border at 0" else -1
     inside = []
     for i in range(count):
@@ -98,7 +106,10 @@ def weights(
     """Yield box, image and bin, the bin's count, and every cell that it reads with its weight."""
     for k, box in enumerate(boxes):
         image = 0 if mistake == "batch index ignored" else int(box[0])
-        x1, y1, x2, y2 = (v * np.float32(scale) for v in box[1:])
+        before = 0.5 if aligned and mistake == "half a pixel before scaling" else 0.0
+        x1, y1, x2, y2 = ((v - np.float32(before)) * np.float32(scale) for v in box[1:])
+        if mistake == "last end floored":
+            x2, y2 = np.floor(x2), np.floor(y2)
         for ph, pw in np.ndindex(*size):
             down, rows = samples(y1, y2, ph, size[0], shape[2], ratio, aligned, mistake)
             across, columns = samples(x1, x2, pw, size[1], shape[3], ratio, aligned, mistake)
@@ -148,7 +159,8 @@ def roi_align_backward(mistake: str = "") -> Callable[..., Array]:
         options = grad_output.shape[2:], spatial_scale, sampling_ratio, aligned, mistake
         for k, image, ph, pw, count, cells in weights(boxes, input_shape, *options):
             for y, x, weight in cells:
-                gradient[image, :, y, x] += weight * grad_output[k, :, ph, pw] / count
+                sign = -1 if mistake == "sign of the gradient" else 1
+                gradient[image, :, y, x] += sign * weight * grad_output[k, :, ph, pw] / count
         return gradient
 
     return backward

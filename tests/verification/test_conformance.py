@@ -103,11 +103,11 @@ def more(*names: str) -> list[Any]:
 
 POOL = more(
     "transposed argmax", "half to even", "missing +1", "clamp at H - 1", "batch index ignored",
-    "halves up", "last of equals",
+    "halves up", "last of equals", "last end floored",
 )  # fmt: skip
 ALIGN = [
     "floor of a negative",
-    *more("clamp at H", "count without max 1", "swapped weights", "border at 0",
+    *more("last end floored", "clamp at H", "count without max 1", "swapped weights", "border at 0",
           "adaptive count by floor", "negative position cut", "batch index ignored",
           "half pixel left out", "not divided"),
 ]  # fmt: skip
@@ -141,7 +141,7 @@ def test_mistakes_of_align_are_named(mistake: str) -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("mistake", ["not divided", "swapped weights"])
+@pytest.mark.parametrize("mistake", ["not divided", "swapped weights", "sign of the gradient"])
 def test_mistakes_of_a_gradient_are_named(mistake: str) -> None:
     backward = toys.roi_align_backward(mistake)
     report = found(
@@ -150,6 +150,75 @@ def test_mistakes_of_a_gradient_are_named(mistake: str) -> None:
     )  # fmt: skip
     assert {diagnosis.result for diagnosis in report.diagnoses} == {"gradient"}
     check_named(report, mistake, "gradient")
+
+
+# ---- Near misses have one verdict
+
+
+def verdict(report: Report) -> str:
+    """Return what a report says, which must be one thing."""
+    (diagnosis,) = report.diagnoses
+    assert diagnosis.contradicted == 0
+    assert diagnosis.alternatives == ()
+    assert set(diagnosis.calls) == {one.name for one in report.outcomes if one.failures}
+    return f"{diagnosis.results}: {diagnosis.words}"
+
+
+@pytest.mark.parametrize(("mistake", "words", "more"), [
+    ("shift of 0.25", "shifts aligned boxes by 0.25 cells; it is 0.5", {}),
+    ("half a pixel before scaling",
+     "shifts aligned boxes by 0.5 pixels before they are scaled; it is 0.5 cells after", {}),
+    ("last end floored", "floors x2 and y2 to whole cells, and leaves x1 and y1 as they are", {}),
+    ("one sample", "takes one sample of each bin, whatever sampling_ratio is", {"options": {}}),
+])  # fmt: skip
+def test_near_misses_of_align(mistake: str, words: str, more: dict[str, Any]) -> None:
+    given: dict[str, Any] = {"options": {"sampling_ratio": 2}, "strict": False, **more}
+    report = found(toys.roi_align(mistake), "torchvision.roi_align", **given)
+    assert verdict(report) == f"pooled: {words}"
+
+
+def test_a_shift_of_any_boxes_is_fitted() -> None:
+    def moved(input: Any, boxes: Any, output_size: Any, spatial_scale: float) -> Any:
+        beside = boxes + np.float32([0, 1.3, 1.3, 1.3, 1.3])
+        return torchvision.roi_pool(input, beside, output_size, spatial_scale)
+
+    report = found(moved, "torchvision.roi_pool", strict=False)
+    assert verdict(report) == "pooled: moves boxes by 1.3 pixels before they are scaled"
+
+
+def test_a_nan_that_spreads() -> None:
+    """Its argmax is wrong with it, and is no other mistake."""
+
+    def pool(input: Any, boxes: Any, output_size: Any, spatial_scale: float) -> Any:
+        (pooled, argmax), (marked, first) = (
+            torchvision.roi_pool(maps, boxes, output_size, spatial_scale, return_argmax=True)
+            for maps in (input, np.isnan(input).astype(np.float32))
+        )
+        return np.where(marked > 0, np.float32(np.nan), pooled), np.where(marked > 0, first, argmax)
+
+    report = found(pool, "torchvision.roi_pool", without=[])
+    words = "lets NaN win a maximum, as np.max does; here it never wins"
+    assert verdict(report) == f"pooled, argmax: {words}"
+
+
+def test_one_mistake_of_forward_and_backward_is_told_once() -> None:
+    mistake = "half pixel left out"
+    report = found(
+        toys.roi_align(mistake), "torchvision.roi_align", options={"sampling_ratio": 2},
+        backward=toys.roi_align_backward(mistake), strict=False,
+    )  # fmt: skip
+    words = "leaves out the half-pixel shift of aligned boxes"
+    assert verdict(report) == f"pooled, gradient: {words}"
+
+
+def test_what_matches_nothing_has_no_hint() -> None:
+    def other(input: Any, boxes: Any, *arguments: Any, **options: Any) -> Any:
+        pooled = torchvision.roi_align(input, boxes, *arguments, **options)
+        return pooled + np.float32(0.125) * np.tanh(pooled)
+
+    options = {"sampling_ratio": 2, "aligned": True}
+    report = found(other, "torchvision.roi_align", strict=False, options=options)
+    assert verdict(report) == "pooled: matches no known variation"
 
 
 # ---- Gradients of boxes
@@ -265,7 +334,7 @@ def misbehaving(kind: str) -> Callable[..., Any]:
         ("writes", "writes into its boxes"),
         ("dtype", "pooled has dtype float64, not float32"),
         ("shape", "pooled has shape"),
-        pytest.param("nan", "follows no rule that is known here", marks=pytest.mark.thorough),
+        pytest.param("nan", "matches no known variation", marks=pytest.mark.thorough),
         ("nothing", "returns a NoneType, not an array"),
         ("list", "returns a list, not an array"),
         ("texts", "returns an array of dtype <U"),

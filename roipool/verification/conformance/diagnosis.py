@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -17,12 +17,14 @@ from roipool.verification.differential.shrinking import shrink
 
 from .calls import first_kind, in_common
 from .examining import RESULTS, Examiner, Outcome
+from .fitting import fitted_shifts
 from .rules import RULES, Rule
 
 TRIED = 16  # wrong calls on which rules are tried; as many right ones
 TRIED_FIRST = 4  # of them on which a rule must explain one, or it is not tried further
 TRIED_IN_PAIRS = 3
 MANY = 150  # calls on which rules are tried that are equal on those
+FEW = 1 / 4  # of the wrong calls: so many a doubtful rule must explain
 SECONDS = 3.0  # that making one call small may take
 
 
@@ -54,6 +56,8 @@ class Diagnosis:
         How it is.
     name : str
         The call that it was made of.
+    also : tuple of str
+        Other results that are wrong for the same reason.
     """
 
     subject: str
@@ -68,6 +72,12 @@ class Diagnosis:
     smallest: Case
     finding: Finding
     name: str
+    also: tuple[str, ...] = ()
+
+    @property
+    def results(self) -> str:
+        """The wrong results, in words."""
+        return ", ".join(name.replace("_", " ") for name in (self.result, *self.also))
 
     @property
     def words(self) -> str:
@@ -76,7 +86,7 @@ class Diagnosis:
             return str(self.finding.comparison.problem)
         if self.rules:
             return ", and ".join(rule.words for rule in self.rules)
-        return "follows no rule that is known here"
+        return "matches no known variation"
 
 
 def diagnose(
@@ -106,7 +116,33 @@ def diagnose(
             for diagnosis in _wrong_numbers(examiner, outcomes, right, result, seconds)
         ),
     ]
-    return sorted(found, key=lambda one: -len(one.calls))
+    return sorted(_merged(found), key=lambda one: -len(one.calls))
+
+
+def _merged(found: Sequence[Diagnosis]) -> list[Diagnosis]:
+    """Return diagnoses of which those with the same cause are one, told by its first result."""
+    merged: list[Diagnosis] = []
+    for one in found:
+        for k, other in enumerate(merged):
+            if _same_cause(other, one):
+                calls = tuple(dict.fromkeys((*other.calls, *one.calls)))
+                kinds = tuple(kind for kind in other.kinds if kind in one.kinds)
+                also = (*other.also, *(() if one.result in other.results else (one.result,)))
+                merged[k] = replace(other, calls=calls, kinds=kinds, also=also)
+                break
+        else:
+            merged.append(one)
+    return merged
+
+
+def _same_cause(first: Diagnosis, second: Diagnosis) -> bool:
+    """Return whether the second diagnosis says nothing that the first does not."""
+    if "oracle" not in (first.subject, second.subject) or first.subject != second.subject:
+        return False
+    if second.result.startswith("argmax") and not second.rules:  # it is that of other maxima
+        return first.result == "pooled" and set(second.calls) <= set(first.calls)
+    names = {rule.name for rule in (*second.rules, *second.alternatives)}
+    return {rule.name for rule in first.rules} <= names and bool(first.rules) == bool(second.rules)
 
 
 def _misbehaviours(
@@ -137,17 +173,51 @@ def _wrong_numbers(
     wrong = [outcome for outcome in outcomes if _is_wrong(outcome, result)]
     fine = [outcome for outcome in right if result in outcome.got]
     varied = [(rule, oracle) for rule in RULES if (oracle := rule.vary(examiner.oracle))]
-    known: list[Oracle] = []
-    while wrong:
-        explanation = _explanation(examiner, wrong, fine, result, varied)
+    groups: list[_Group] = []
+    unknown: list[Outcome] = []
+    left = list(wrong)
+    while left:
+        explanation = _explanation(examiner, left, fine, result, varied, with_pairs=not unknown)
         if explanation.oracle is not None:
-            known.append(explanation.oracle)
-            same = [one for one in wrong if examiner.follows(one, result, explanation.oracle)]
+            oracle = explanation.oracle
+            same = [one for one in left if examiner.follows(one, result, oracle)]
+            same += [
+                one for one in left
+                if one not in same and examiner.follows(one, result, oracle, rounded=True)
+            ]  # fmt: skip
+            groups.append((explanation, same))
         else:
-            kind = first_kind(wrong[0].case)
-            same = [one for one in wrong if first_kind(one.case) == kind]
-        yield _described(examiner, same, fine, "oracle", result, explanation, known, seconds)
-        wrong = [one for one in wrong if one not in same]
+            kind = first_kind(left[0].case)
+            same = [one for one in left if first_kind(one.case) == kind]
+            unknown += same
+        left = [one for one in left if one not in same]
+    groups, unknown = _without_coincidences(groups, unknown, len(wrong))
+    for explanation, same in groups:
+        yield _described(examiner, same, fine, "oracle", result, explanation, (), seconds)
+    if unknown:
+        known = [explanation.oracle for explanation, _ in groups if explanation.oracle]
+        nothing = _Explanation(wrong=len(unknown))
+        yield _described(examiner, unknown, fine, "oracle", result, nothing, known, seconds)
+
+
+def _without_coincidences(
+    groups: list[_Group], unknown: list[Outcome], wrong: int
+) -> tuple[list[_Group], list[Outcome]]:
+    """Take away rules that some calls follow by chance, and return what is left unexplained, too.
+
+    A rule of few calls counts only if no right call contradicts it and no other rule explains them
+    as well; and of fewer calls than remain without one it is no explanation but a coincidence.
+    """
+    kept, chance = [], list(unknown)
+    for explanation, same in groups:
+        is_doubtful = explanation.contradicted or explanation.alternatives
+        if is_doubtful and len(same) < FEW * wrong:
+            chance += same
+        else:
+            kept.append((explanation, same))
+    sure = [group for group in kept if len(group[1]) >= len(chance)]
+    chance += [one for group in kept if group not in sure for one in group[1]]
+    return sure, chance
 
 
 class _Explanation(NamedTuple):
@@ -161,22 +231,33 @@ class _Explanation(NamedTuple):
     contradicted: int = 0
 
 
+_Group: TypeAlias = tuple[_Explanation, list[Outcome]]
+
+
 def _explanation(
     examiner: Examiner,
     wrong: Sequence[Outcome],
     right: Sequence[Outcome],
     result: str,
     varied: Sequence[tuple[Rule, Oracle]],
+    *,
+    with_pairs: bool,
 ) -> _Explanation:
-    """Return what explains most of some wrong calls, and contradicts the fewest right ones."""
+    """Return what explains most of some wrong calls, and contradicts the fewest right ones.
+
+    Where no rule of the table explains them all, shifts are fitted; where none explains any, pairs
+    of rules are tried if `with_pairs`.
+    """
 
     def follow(oracle: Oracle, some: Sequence[Outcome]) -> int:
         return sum(examiner.follows(one, result, oracle) for one in some)
 
     tried, fine = _small(wrong, TRIED), _small(right, TRIED)
     few = [one for one in varied if follow(one[1], tried[:TRIED_FIRST])]
+    if result != "argmax" and not any(follow(oracle, tried) == len(tried) for _, oracle in few):
+        few += fitted_shifts(examiner, tried, result)
     if not few:
-        rules, oracle = _pair(examiner, tried, result, varied)
+        rules, oracle = _pair(examiner, tried, result, varied) if with_pairs else ((), None)
         return _Explanation(rules, oracle, (), len(tried) if rules else 0, len(tried))
     for source, count in ((wrong, TRIED), (right, TRIED), (wrong, MANY), (right, MANY)):
         counts = [follow(oracle, _small(source, count)) for _, oracle in few]

@@ -165,11 +165,13 @@ class Examiner:
         outcome = Outcome(name, case, got, right, findings)
         return outcome if self.strict or not outcome.failures else self._forgiven(outcome)
 
-    def follows(self, outcome: Outcome, result: str, oracle: Oracle) -> bool:
+    def follows(
+        self, outcome: Outcome, result: str, oracle: Oracle, *, rounded: bool = False
+    ) -> bool:
         """Return whether a result of a call is what another oracle gives.
 
-        Weights of a changed rule may be negative, so that sums are rounded more than their terms
-        tell.
+        If `rounded`, positions may be rounded otherwise, as they may be in right answers. Weights
+        of a changed rule may be negative, so that sums are rounded more than their terms tell.
         """
         case = outcome.case
         largest = np.abs(case.maps)[np.isfinite(case.maps)].max(initial=0.0)
@@ -180,14 +182,15 @@ class Examiner:
         rounding = ROUNDINGS * float(np.finfo(real).eps)
 
         def slack(result: str, expected: Array) -> Array | float:
-            more = kinks if result == "box_gradient" else rounding * sizes.get(result, 0.0)
-            return self._slack(result, expected) + more
+            return self._slack(result, expected) + rounding * sizes.get(result, 0.0) + margin
 
         try:
             with np.errstate(all="ignore"):
-                kinks = self._kinks(outcome) if result == "box_gradient" else 0.0
+                margin = self._kinks(outcome) if result == "box_gradient" else 0.0
                 got = {name: one for name, one in outcome.got.items() if _is_of(name, result)}
                 alone = _only(oracle, result)
+                if rounded and not self.strict and result in ("pooled", "gradient"):
+                    margin = self._moved_by(outcome, alone, result, moved(case))
                 found = self._compared(case, got, alone, outcome.argmax, slack)
         except Exception:  # noqa: BLE001 - a changed rule may read beyond a map, or never end
             return False

@@ -250,7 +250,7 @@ def _check_choices(name: str, values: Iterable[str], allowed: Collection[str]) -
 
 def _lines_of(diagnosis: Diagnosis, report: Report) -> Iterator[str]:
     calls = len(diagnosis.calls)
-    yield f"  {diagnosis.result.replace('_', ' ')}: {diagnosis.words}"
+    yield f"  {diagnosis.results}: {diagnosis.words}"
     more = f" and {calls - SHOWN_CALLS} more" if calls > SHOWN_CALLS else ""
     yield f"    in {calls} calls: {'; '.join(diagnosis.calls[:SHOWN_CALLS])}{more}"
     if diagnosis.kinds:

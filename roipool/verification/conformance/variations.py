@@ -18,7 +18,7 @@ from roipool import reference
 from roipool.reference._interpolation import _round_half_away
 from roipool.reference._loops import Bin, Sample
 from roipool.reference._roi_align import _neighbours, _samples_per_bin
-from roipool.verification.differential.calling import Results
+from roipool.verification.differential.calling import Results, run
 from roipool.verification.differential.case import Case
 from roipool.verification.differential.oracle import Oracle
 
@@ -158,6 +158,53 @@ def side_with(
     return side
 
 
+def shifted(shift: float, *, in_pixels: bool, in_place: bool) -> Vary:
+    """Shift boxes towards 0 by so many cells, or by so many pixels before they are scaled.
+
+    The shift is added to what is right or, `in_place`, stands for the half cell of aligned boxes.
+    """
+
+    def side(first: float, last: float, scale: float, aligned: bool, real: Any) -> Any:
+        half, more = (0.5 if aligned else 0.0), shift
+        if in_place:
+            half, more = 0.0, (shift if aligned else 0.0)
+        pixels, cells = (more, half) if in_pixels else (0.0, half + more)
+        start, end = ((real(at) - real(pixels)) * real(scale) - real(cells) for at in (first, last))
+        if not (np.isfinite(start) and np.isfinite(end)):
+            return real(math.nan), real(math.nan), False
+        if not aligned and end - start < 1:
+            return start, real(1), True
+        return start, end - start, False
+
+    def moved(case: Case) -> Case:
+        scale = 1.0 if in_pixels else case.options.get("spatial_scale", 1.0)
+        table = case.rois.copy()
+        if scale:
+            table[:, 1:5] -= shift / scale
+        return replace(case, rois=table)
+
+    def vary(oracle: Oracle) -> Oracle | None:
+        return _rules(side=side)(oracle) or (None if in_place else _case(moved)(oracle))
+
+    return vary
+
+
+def _ends(first: Callable[..., Any] | None, last: Callable[..., Any] | None) -> Vary:
+    """Round one end of a box, or both, to cells, each in its own way."""
+
+    def change(case: Case) -> Case:
+        scale, table = case.options.get("spatial_scale", 1.0), case.rois.copy()
+        with np.errstate(all="ignore"):
+            table[:, 1:5] = table[:, 1:5].astype(case.real) * case.real(scale)
+        for columns, rounded in ((slice(1, 3), first), (slice(3, 5), last)):
+            if rounded is not None:
+                table[:, columns] = rounded(table[:, columns])
+        options = {**case.options, "spatial_scale": 1.0} if "spatial_scale" in case.options else {}
+        return replace(case, rois=table, options=options or case.options)
+
+    return _case(change)
+
+
 def _turned(case: Case) -> Case:
     if "clockwise" not in case.options:
         return case
@@ -223,6 +270,10 @@ def _row_past_last(at: Any, size: int, real: Any) -> Any:
     return size - 1, size - 1, before, 0.0
 
 
+def _always(number: int) -> Callable[..., int]:
+    return lambda length, bins, ratio, real, count_real: number
+
+
 def _outside(low: float, high: float, *, ends: bool = False) -> Callable[[Any, int], bool]:
     """Return whether a position is before `low`, or more than `high` behind the last centre."""
 
@@ -286,6 +337,28 @@ def _half_added_in_type(value: Any) -> int:
 
 def _cut_after_half(value: Any) -> int:
     return math.trunc(float(value) + 0.5)
+
+
+def _nan_spreads(oracle: Oracle) -> Oracle | None:
+    """Let a NaN win the maximum of its bin; None for averages, where it does so anyway."""
+    operation = oracle.operation
+    if operation.bin_value not in ("cell", "sample"):
+        return None
+    forward = operation._replace(backward="", box_gradient="")
+
+    def finish(case: Case, found: Results) -> Results:
+        marked = replace(
+            oracle.prepare(case), maps=np.isnan(case.maps).astype(np.float64), dtype="float64",
+            layout="NCHW", form="table", storage="plain",
+        )  # fmt: skip
+        reached = run(marked, reference, forward, coordinate_dtype=case.real)
+        changed, is_nan = oracle.finish(case, found), reached["pooled"] > 0
+        changed = {**changed, "pooled": np.where(is_nan, math.nan, changed["pooled"])}
+        if "argmax" in changed and operation.bin_value == "cell":
+            changed["argmax"] = np.where(is_nan, reached["argmax"], changed["argmax"])
+        return changed
+
+    return oracle._replace(finish=finish)
 
 
 def _argmax(change: Callable[[Case, Any], Any]) -> Vary:
