@@ -13,9 +13,9 @@ from typing import Any
 
 from roipool.verification.conformance.calls import KINDS
 from roipool.verification.conformance.implementations import SECONDS
+from roipool.verification.conformance.names import ROWS_BY_NAME
 from roipool.verification.conformance.reports import Report, Request
 from roipool.verification.conformance.tolerances import Tolerance, read_tolerances
-from roipool.verification.differential.operations import OPERATIONS
 
 __all__ = [
     "KINDS",
@@ -27,7 +27,7 @@ __all__ = [
     "read_tolerances",
 ]
 
-SEMANTICS = tuple(OPERATIONS)
+SEMANTICS = tuple(ROWS_BY_NAME)
 
 
 class NotConforming(AssertionError):  # noqa: N818 - of the implementation
@@ -68,14 +68,16 @@ def assert_conforms(
     ----------
     implementation : callable or str
         Has the arguments of roipool's function of that name: those without a default are passed by
-        position, options by name. Features are (N, C, H, W), boxes (K, 5) in image pixels (for
-        TensorFlow's crops (N, H, W, C) and (K, 4) as fractions), of one floating-point type. It
-        returns the pooled values, (K, C, rows, columns), or a tuple that begins with them, which
-        may go on with the argmax. As ``"package.module:function"`` it is called in a process of its
-        own, whose crash is an answer like others; so is an installed library, such as "mxnet".
+        position, options by name; ``docs/testing.md`` has a table of them. Features and boxes have
+        one floating-point type, and the shapes and the order of coordinates that the system named
+        by `semantics` gives them. It returns the pooled values, in the layout of the features, or a
+        tuple that begins with them, which may go on with the argmax. As
+        ``"package.module:function"`` it is called in a process of its own, whose crash is an answer
+        like others; so is an installed library, such as "mxnet".
     semantics : str
         One of `SEMANTICS`: an operation of roipool, or of one of the systems of `roipool.compat`,
-        such as "torchvision.roi_align".
+        such as "torchvision.roi_align". As in ``roipool compare``, brackets name a mode or an
+        option that has one value: "mmcv.roi_align[max]", "torchvision.roi_align[aligned]".
     backward : callable or str, optional
         The gradient with respect to the features, with the arguments of roipool's function
         ``..._backward``; "autograd" differentiates an implementation for torch, or is a library's.

@@ -37,7 +37,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what to verify, or an installed library such as mxnet; it runs in a process of its "
         "own, whose crash is an answer",
     )
-    add("--semantics", metavar="NAME", help="what it claims to compute: torchvision.roi_align")
+    add(
+        "--semantics",
+        metavar="NAME",
+        help="what it claims to compute, as compare names it: torchvision.roi_align, "
+        "mmcv.roi_align[max]",
+    )
     add(
         "--backward",
         metavar="MODULE:FUNCTION",
@@ -112,16 +117,16 @@ def run(arguments: argparse.Namespace) -> int:
     }
     if chosen["junit"] is not None:
         check_writable(chosen["junit"])
-    request = Request(
-        arguments.implementation, chosen["semantics"], chosen["backward"],
-        chosen["backward_boxes"], chosen["arrays"],
-        _list(chosen["dtype"]), _list(chosen["device"]), dict(map(_option, chosen["option"])),
-        _list(chosen["without"]), chosen["calls"], arguments.seed,
-        read_tolerances(chosen["tolerances"]) if chosen["tolerances"] else (), chosen["strict"],
-        {"python": chosen["python"], "seconds": chosen["timeout"]},
-    )  # fmt: skip
     reports = []
     try:
+        request = Request(
+            arguments.implementation, chosen["semantics"], chosen["backward"],
+            chosen["backward_boxes"], chosen["arrays"],
+            _list(chosen["dtype"]), _list(chosen["device"]), dict(map(_option, chosen["option"])),
+            _list(chosen["without"]), chosen["calls"], arguments.seed,
+            read_tolerances(chosen["tolerances"]) if chosen["tolerances"] else (), chosen["strict"],
+            {"python": chosen["python"], "seconds": chosen["timeout"]},
+        )  # fmt: skip
         with progress() as tell:
             for report in request.reports(tell):
                 reports.append(report)

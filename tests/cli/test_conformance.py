@@ -122,7 +122,7 @@ def test_a_call_that_does_not_end(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["--semantics", "roi_align"], "--semantics needs --implementation"),
         (["--backward-boxes", "x"], "--backward-boxes needs --implementation"),
-        (["--implementation", "theirs:right"], "--semantics is missing: one of roi_pool, "),
+        (["--implementation", "theirs:right"], "--semantics is missing: one of roipool.roi_pool, "),
         (["--implementation", "theirs:x", "--semantics", "y"], "--semantics: 'y' is none of "),
         (["--implementation", "theirs:absent"], "theirs:absent cannot be used: 'theirs:absent': "),
         (["--implementation", "theirs:number"], "'theirs:number' is a int, not a function"),

@@ -12,6 +12,7 @@ import pytest
 from _support import toys
 
 import roipool
+from roipool.cli.compare.systems import SYSTEMS
 from roipool.compat import torchvision
 from roipool.testing import (
     SEMANTICS,
@@ -21,6 +22,8 @@ from roipool.testing import (
     assert_conforms,
     read_tolerances,
 )
+from roipool.verification.conformance.calls import KINDS, KINDS_IN_WORDS
+from roipool.verification.conformance.names import resolved, spelled
 from roipool.verification.conformance.reports import Request
 from roipool.verification.conformance.rules import RULES
 from roipool.verification.differential.operations import OPERATIONS
@@ -46,7 +49,7 @@ def found(implementation: Any, semantics: str, **more: Any) -> Report:
 def own(semantics: str) -> Callable[..., Any]:
     """Return roipool's own function."""
     function: Any = roipool
-    for part in OPERATIONS[semantics].forward.split("."):
+    for part in OPERATIONS[resolved(semantics)[0]].forward.split("."):
         function = getattr(function, part)
     return function
 
@@ -291,10 +294,43 @@ def check_named(report: Report, mistake: str, result: str) -> None:
 
 def test_every_rule_changes_an_oracle() -> None:
     applied = {
-        rule.name for rule in RULES for name in SEMANTICS if rule.vary(oracle_of(name)) is not None
+        rule.name for rule in RULES for name in OPERATIONS if rule.vary(oracle_of(name)) is not None
     }
     assert applied == {rule.name for rule in RULES}
     assert len(applied) == len(RULES)
+
+
+# ---- Names
+
+
+def test_the_names_of_compare_are_known() -> None:
+    for name, system in SYSTEMS.items():
+        if name == "roialign_pytorch.RoIAlign":  # a layer that makes fractions of its boxes first
+            continue
+        row, options = resolved(name)
+        assert row == system.operation
+        assert options.items() <= system.options.items()
+    aligned = resolved("torchvision.roi_align[aligned]")
+    assert (
+        aligned == resolved("detectron2.ROIAlign") == ("torchvision.roi_align", {"aligned": True})
+    )
+
+
+def test_every_spelling_is_the_same_operation() -> None:
+    assert set(SEMANTICS) == {spelled(row) for row in OPERATIONS}
+    for row in OPERATIONS:
+        assert resolved(row) == resolved(spelled(row)) == (row, {})
+    (report,) = assert_conforms(
+        torchvision.roi_align, "torchvision.roi_align[aligned]", random_calls=0,
+        options={"sampling_ratio": 2},
+    )  # fmt: skip
+    assert {outcome.case.options["aligned"] for outcome in report.outcomes} == {True}
+    for pattern in ("mmcv.roi_align[max]", "mmcv.roi_align max", "mmcv.*"):
+        assert Tolerance(semantics=pattern).fits("x", "mmcv.roi_align max", "float32", "pooled")
+
+
+def test_every_kind_has_words() -> None:
+    assert list(KINDS_IN_WORDS) == list(KINDS)
 
 
 # ---- Misbehaviour is an answer
@@ -352,7 +388,9 @@ def test_misbehaviour(kind: str, words: str) -> None:
 @pytest.mark.parametrize(
     ("semantics", "more", "message"),
     [
-        ("torch.roi_align", {}, "semantics: 'torch.roi_align' is none of roi_pool, "),
+        ("torch.roi_align", {}, "semantics: 'torch.roi_align' is none of roipool.roi_pool, "),
+        ("torchvison.roi_align", {}, "semantics: .*; did you mean torchvision.roi_align\\?"),
+        ("torchvision.roi_align[max]", {}, "semantics: 'torchvision.roi_align\\[max\\]' is none"),
         ("torchvision.roi_align", {"dtypes": ["int8"]}, "dtypes: 'int8' is none of float16, "),
         ("torchvision.roi_align", {"dtypes": []}, "dtypes: must name one"),
         ("torchvision.roi_align", {"devices": ["tpu"]}, "device must be one of cpu, got 'tpu'"),

@@ -66,7 +66,7 @@ def test_mistakes_of_use(tmp_path: Path) -> None:
     for text, message in (
         ("def test_x(conforms): pass", "the fixture 'conforms' needs a mark such as"),
         ("import pytest\n@pytest.mark.roipool('x')\ndef test_x(conforms): pass",
-         "semantics: 'x' is none of roi_pool"),
+         "semantics: 'x' is none of roipool.roi_pool"),
         ("import pytest\n@pytest.mark.roipool('roi_pool', wrong=3)\ndef test_x(conforms): pass",
          "unexpected keyword argument 'wrong'"),
     ):  # fmt: skip

@@ -205,6 +205,20 @@ KINDS: dict[str, Callable[[Case], bool]] = {
 }
 
 
+# What calls of each kind hold.
+KINDS_IN_WORDS = {
+    "non-finite-boxes": "coordinates that are NaN or infinite",
+    "non-finite-cells": "cells that are NaN or infinite",
+    "huge-boxes": f"boxes of more than {HUGE:,.0f} cells",
+    "reversed-boxes": "boxes that end before they start",
+    "empty-boxes": "boxes without width or height",
+    "empty-arrays": "no boxes, images, channels or cells",
+    "boxes-over-the-edge": "boxes that reach beyond the centres of the outer cells",
+    "several-images": "more than one image",
+    "adaptive-sampling": "sampling_ratio=0",
+}
+
+
 def first_kind(case: Case) -> str | None:
     """Return the first kind that a call is of."""
     return next((name for name, is_of_kind in KINDS.items() if is_of_kind(case)), None)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from functools import partial
+from typing import TypeAlias
 
 import numpy as np
 
@@ -11,15 +13,16 @@ from roipool.verification.differential.oracle import Oracle
 
 from .examining import Examiner, Outcome
 from .rules import Rule
-from .variations import Vary, shifted
+from .variations import shifted
 
+Family: TypeAlias = Callable[[float], Rule]
 SHIFTS = np.arange(-32, 33) / 16  # where the fit begins
 FITTED_TO = 3  # calls
 STEPS = 30  # of the search between two of SHIFTS
 CLOSE = 1e-3  # that a short number may be away from the fitted one
 
 
-def _family(words: str, *, in_pixels: bool, in_place: bool) -> Callable[[float], Rule]:
+def _family(words: str, *, in_pixels: bool, in_place: bool) -> Family:
     def rule(shift: float) -> Rule:
         number = _text(shift if in_place else -shift)
         vary = shifted(shift, in_pixels=in_pixels, in_place=in_place)
@@ -49,7 +52,7 @@ def fitted_shifts(
     for family in FAMILIES:
         if family(0.25).vary(examiner.oracle) is None:
             continue
-        shift = _best(lambda s, family=family: _error(examiner, few, result, family(s).vary))
+        shift = _best(partial(_error, examiner, few, result, family))
         for number in _short(shift):
             rule = family(number)
             oracle = rule.vary(examiner.oracle)
@@ -73,9 +76,11 @@ def _best(error: Callable[[float], float]) -> float:
     return (low + high) / 2
 
 
-def _error(examiner: Examiner, few: Sequence[Outcome], result: str, vary: Vary) -> float:
-    """Return how far an oracle's answers to some calls are from an implementation's."""
-    oracle = vary(examiner.oracle)
+def _error(
+    examiner: Examiner, few: Sequence[Outcome], result: str, family: Family, shift: float
+) -> float:
+    """Return how far the answers of an oracle with a shift are from an implementation's."""
+    oracle = family(shift).vary(examiner.oracle)
     assert oracle is not None
     total = 0.0
     for one in few:

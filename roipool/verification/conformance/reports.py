@@ -27,6 +27,7 @@ from .examining import (
     Outcome,
 )
 from .implementations import Calls, calls_of, close
+from .names import resolved, spelled
 from .tolerances import Tolerance
 
 MAX_CRASHES = 12
@@ -72,7 +73,8 @@ class Report:
     @property
     def title(self) -> str:
         """What was called as what, with which arrays."""
-        return f"{self.implementation} as {self.semantics}, {self.dtype} on {self.device}"
+        semantics = spelled(self.semantics)
+        return f"{self.implementation} as {semantics}, {self.dtype} on {self.device}"
 
     @property
     def checked(self) -> list[str]:
@@ -149,9 +151,17 @@ class Request:
         name = getattr(self.implementation, "__qualname__", type(self.implementation).__name__)
         return f"{module}:{name}" if module else str(name)
 
+    def __post_init__(self) -> None:
+        """Let `semantics` be a row of `OPERATIONS`, with the options that its name said."""
+        try:
+            row, options = resolved(self.semantics)
+        except ValueError as error:
+            raise BadArgument("semantics", str(error)) from None
+        object.__setattr__(self, "semantics", row)
+        object.__setattr__(self, "options", {**options, **self.options})
+
     def check(self) -> None:
         """Raise ValueError or TypeError for a request that cannot be fulfilled."""
-        _check_choices("semantics", [self.semantics], OPERATIONS)
         operation = OPERATIONS[self.semantics]
         _check_choices("dtypes", self.dtypes, [one for one in TYPES if one in operation.dtypes])
         _check_choices("without", self.without, KINDS)
@@ -167,13 +177,15 @@ class Request:
             if operation.names.get(own, own) not in operation.options:
                 raise BadArgument(
                     "options",
-                    f"{self.semantics} has no option {own!r}; it has "
+                    f"{spelled(self.semantics)} has no option {own!r}; it has "
                     f"{', '.join(known.values()) or 'none'}",
                 )
         if self.backward is not None and not operation.backward:
-            raise BadArgument("backward", f"that of {self.semantics} cannot be verified")
+            raise BadArgument("backward", f"that of {spelled(self.semantics)} cannot be verified")
         if self.backward_boxes is not None and not box_gradient_of(self.semantics):
-            raise BadArgument("backward_boxes", f"{self.semantics} has no gradient of boxes")
+            raise BadArgument(
+                "backward_boxes", f"{spelled(self.semantics)} has no gradient of boxes"
+            )
 
     @property
     def by_boxes(self) -> str:

@@ -10,6 +10,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from .names import spelled
+
 MAX_BYTES = 2**20
 
 
@@ -37,10 +39,15 @@ class Tolerance:
         """Return whether the tolerance is for such numbers."""
         return (
             fnmatchcase(implementation, self.implementation)
-            and fnmatchcase(semantics, self.semantics)
+            and self._means(semantics)
             and fnmatchcase(dtype, self.dtype)
             and fnmatchcase(result, self.result)
         )
+
+    def _means(self, row: str) -> bool:
+        """Return whether the pattern of `semantics` fits a row, in one of its spellings."""
+        names = (row, spelled(row))
+        return self.semantics in names or any(fnmatchcase(one, self.semantics) for one in names)
 
 
 def chosen(
