@@ -34,7 +34,7 @@ def spelled(row: str) -> str:
 ROWS_BY_NAME = {spelled(row): row for row in OPERATIONS}
 
 
-def resolved(name: str) -> tuple[str, Mapping[str, Any]]:
+def resolved(name: Any) -> tuple[str, Mapping[str, Any]]:
     """Return the row that a name means, and the options that it says.
 
     Raises
@@ -42,17 +42,16 @@ def resolved(name: str) -> tuple[str, Mapping[str, Any]]:
     ValueError
         If it means none.
     """
-    asked = ALIASES.get(name, name) if isinstance(name, str) else name
+    asked = str(name) if not isinstance(name, str) else ALIASES.get(name, name)
     if asked in OPERATIONS:
         return asked, {}
     if asked in ROWS_BY_NAME:
         return ROWS_BY_NAME[asked], {}
-    if isinstance(asked, str):
-        function, _, said = asked.removesuffix("]").partition("[")
-        options = OPTIONS.get(said, {})
-        row = ROWS_BY_NAME.get(function)
-        if row is not None and options and options.keys() <= OPERATIONS[row].options.keys():
-            return row, options
-    near = difflib.get_close_matches(str(asked), ROWS_BY_NAME, n=1)
+    function, _, said = asked.removesuffix("]").partition("[")
+    options = OPTIONS.get(said, {})
+    row = ROWS_BY_NAME.get(function)
+    if row is not None and options and options.keys() <= OPERATIONS[row].options.keys():
+        return row, options
+    near = difflib.get_close_matches(asked, ROWS_BY_NAME, n=1)
     hint = f"; did you mean {near[0]}?" if near else ""
     raise ValueError(f"{shown(name)} is none of {', '.join(ROWS_BY_NAME)}{hint}")
