@@ -9,6 +9,7 @@ import atexit
 import os
 import platform
 import re
+import runpy
 import shlex
 import shutil
 import subprocess
@@ -27,6 +28,7 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 KERNELS = Path("roipool") / "kernels"
+ADDRESSES = runpy.run_path("roipool/_addresses.py")
 ENGINES = ("maximum", "average")  # the one that takes longer first
 
 # Decisions (floor, ceil, outside the map) must not depend on the compiler: no contraction.
@@ -267,10 +269,17 @@ extension = Extension(
 
 
 def readme_for_an_index() -> str:
-    """Return README without what only the source tree has: pictures, and where links lead."""
+    """Return README without what only the source tree has: pictures, and links to files.
+
+    Once the project has addresses, links lead to the repository, and pip asks the index.
+    """
     text = Path("README.md").read_text(encoding="utf-8")
     text = re.sub(r"^!\[.*\]\((?!https?:).*\)\n\n(\*.*\*\n\n)?", "", text, flags=re.MULTILINE)
-    return re.sub(r"\[([^]]*)\]\((?!https?:|#)[^)]*\)", r"\1", text)
+    if ADDRESSES["INDEX"]:
+        text = text.replace('".[', '"roipool[')
+    to_file = r"[\1](" + ADDRESSES["REPOSITORY"] + r"/blob/main/\2)"
+    target = to_file if ADDRESSES["REPOSITORY"] else r"\1"
+    return re.sub(r"\[([^]]*)\]\((?!https?:|#)([^)]*)\)", target, text)
 
 
 def options_for_read_only_tree() -> dict[str, dict[str, str]]:
@@ -291,4 +300,5 @@ setup(
     options=options,
     long_description=readme_for_an_index(),
     long_description_content_type="text/markdown",
+    project_urls=ADDRESSES["links"](),
 )

@@ -1,6 +1,6 @@
 """Pools boxes from maps larger than memory: a Zarr store, read, pooled and written by chunk.
 
-    pip install "roipool[dask]" distributed zarr
+    pip install ".[dask]" distributed zarr
     python examples/dask_zarr.py [--images 256] [--memory 400MiB]
 
 Workers hold a few chunks at a time, whatever the number of images.

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from roipool._addresses import install
 from roipool.cli import stdout
 from roipool.cli.text import printable
 
@@ -39,7 +40,7 @@ _TERMINATED = 143  # and one that SIGTERM ended
 _MAX_MESSAGE = 1000  # characters: a message may repeat an argument of any length
 _OPTIONAL = {
     "PIL": ("Pillow", "cli"),
-    "matplotlib": ("matplotlib", "cli"),
+    "matplotlib": ("matplotlib", "pictures"),
     "safetensors": ("safetensors", "safetensors"),
     "shtab": ("shtab", "completion"),
     "torch": ("PyTorch", "torch"),
@@ -194,7 +195,7 @@ def _explain(error: BaseException) -> str:
         module = error.name.partition(".")[0]
         if module in _OPTIONAL:
             package, extra = _OPTIONAL[module]
-            return f'this needs {package}, which is not installed: pip install "roipool[{extra}]"'
+            return f"this needs {package}, which is not installed: {install(extra)}"
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     if isinstance(error, MemoryError):

@@ -26,6 +26,7 @@ from _support.cli_runs import (
 from _support.platforms import needs_links, needs_posix
 from _support.run_python import NOT_INSTALLED, run_python
 
+from roipool._addresses import install
 from roipool.cli import main
 from roipool.cli.compare import summary
 from roipool.cli.compare.choosing import choose
@@ -100,16 +101,16 @@ def test_a_message_stays_on_one_line(capsys: pytest.CaptureFixture[str]) -> None
 
 
 @pytest.mark.parametrize(
-    ("module", "package", "arguments"),
+    ("module", "package", "extra", "arguments"),
     [
-        ("PIL", "Pillow", []),
-        ("matplotlib", "matplotlib", ["--save", "a.png"]),
+        ("PIL", "Pillow", "cli", []),
+        ("matplotlib", "matplotlib", "pictures", ["--save", "a.png"]),
     ],
 )
-def test_missing_packages(module: str, package: str, arguments: list[str]) -> None:
+def test_missing_packages(module: str, package: str, extra: str, arguments: list[str]) -> None:
     code = f"from roipool.cli import main; exit(main({['compare', *FAST, *arguments]}))"
     run = run_python(code, modules={module: NOT_INSTALLED})
-    assert f'needs {package}, which is not installed: pip install "roipool[cli]"' in one_line(run)
+    assert f"needs {package}, which is not installed: {install(extra)}" in one_line(run)
     assert run.stdout == ""
     assert names_here() == []
 

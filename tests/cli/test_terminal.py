@@ -142,7 +142,7 @@ def test_missing_rich_is_said_on_a_terminal() -> None:
     path = os.pathsep.join([str(Path.cwd()), os.environ.get("PYTHONPATH", "")])
     status, shown, _, _ = Terminal(*SMALL, PYTHONPATH=path).finish()
     assert status == 0
-    assert 'rich is not installed: plain text (pip install "roipool[cli]")' in shown
+    assert 'rich is not installed: plain text (pip install ".[cli]"' in shown
     assert "\x1b" not in shown
 
 

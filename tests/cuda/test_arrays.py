@@ -489,7 +489,7 @@ def test_without_cupy_the_extra_is_named() -> None:
             print(error)
     """
     printed = run_python(code, modules={"cupy": NOT_INSTALLED}).stdout
-    assert 'pip install "roipool[cuda12]"' in printed
+    assert 'pip install ".[cuda12]"' in printed
 
 
 def test_without_a_device_the_driver_is_named() -> None:
@@ -507,4 +507,4 @@ def test_without_a_device_the_driver_is_named() -> None:
     """
     found = run_python(code, modules={"cupy": cupy}).stdout
     assert "cudaErrorInsufficientDriver" in found
-    assert "roipool[cuda12]" in found
+    assert '".[cuda12]"' in found

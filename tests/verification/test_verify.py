@@ -88,7 +88,7 @@ def test_what_is_not_checked() -> None:
     backends, left_out = map(ast.literal_eval, done.stdout.splitlines())
     assert backends == ["cpu"]
     gpu, half_type = left_out
-    assert gpu.startswith('cuda: CuPy is not installed: pip install "roipool')
+    assert gpu.startswith('cuda: CuPy is not installed: pip install ".[cuda12]"')
     assert half_type == "bfloat16 on cpu: needs ml_dtypes"
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import roipool
+from roipool._addresses import install
 from roipool.cli import files, stdout
 from roipool.cli.bench.agreement import Agreement, agreement
 from roipool.cli.bench.ours import Roipool
@@ -180,7 +181,7 @@ def _heading(
     for name, reason in absent.items():
         yield f"{name} {reason}"
     if not versions:
-        yield 'no other library takes part: pip install "roipool[peers]" brings some'
+        yield f"no other library takes part: {install('peers')} brings some"
     columns = "".join(f" {name:>12}" for name in versions)
     yield f"\n{'workload':<10} {'operation':<24} {'roipool':>9}{columns}"
 

@@ -13,6 +13,7 @@ import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
+from roipool._addresses import install
 from roipool.cli.compare import summary
 from roipool.cli.compare.differences import Comparison, Difference, Result
 from roipool.cli.compare.findings import Findings, Pair
@@ -84,7 +85,7 @@ def _output() -> tuple[Callable[[_Line], None], int]:
         from rich.text import Text
     except ModuleNotFoundError:
         if sys.stdout.isatty():
-            hint = 'rich is not installed: plain text (pip install "roipool[cli]")'
+            hint = f"rich is not installed: plain text ({install('cli')})"
             print(f"roipool: {hint}", file=sys.stderr)
         return plain, width
 
