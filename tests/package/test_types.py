@@ -9,6 +9,7 @@ import ast
 import importlib
 import importlib.util
 import inspect
+import re
 from types import ModuleType
 
 import pytest
@@ -62,3 +63,21 @@ def test_private_helpers_are_not_listed() -> None:
     loaded = {"dask", "jax", "testing", "torch"} & vars(roipool).keys()
     assert set(dir(roipool)) == {*roipool.__all__, *loaded}
     assert not {"annotations", "libraries", "load_front_ends"} & set(dir(roipool))
+
+
+def test_the_table_of_what_is_tested_with_a_wheel() -> None:
+    """Each of its functions and tests is there, and run where the table says."""
+    text = (SOURCES / "docs" / "frameworks.md").read_text()
+    table = text.partition("<!-- installed: begin -->")[2].partition("<!-- installed: end -->")[0]
+    _, _, *rows = table.strip().splitlines()
+    user = (SOURCES / "tests" / "package" / "typed_user.py").read_text()
+    steps = (SOURCES / ".ci" / "run").read_text()
+    for row in rows:
+        _, types, wheel = (re.findall("`([^`]+)`", cell) for cell in row.strip("|").split("|"))
+        assert all(f"def {name}(" in user for name in types)
+        tests = [name for name in wheel if name.startswith("tests/")]
+        assert tests
+        for name in tests:
+            assert list(SOURCES.glob(name)), name
+            library = re.findall(r"test_([a-z]+)", name)
+            assert all(each in steps for each in library), name
