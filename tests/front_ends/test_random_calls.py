@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import roipool
+import roipool.verification.differential.__main__ as program
 from roipool.verification.differential.case import Case
 from roipool.verification.differential.checking import check, subjects_of_front_ends
 from roipool.verification.differential.drawing import draw
@@ -37,6 +38,17 @@ def test_random_calls(library: str) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(rf"^{calls} calls, [\d,]+ numbers.* failed: none$", done.stdout, re.MULTILINE)
+
+
+def test_a_library_that_is_missing_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(program, "find_spec", lambda name: None)
+    monkeypatch.setattr(sys, "argv", ["differential", "--front-end", "jax", "--calls", "1"])
+    with pytest.raises(SystemExit) as ended:
+        program.main()
+    assert ended.value.code == 2
+    assert "--front-end jax: it is not installed" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("library", [with_library(name) for name in LIBRARIES])

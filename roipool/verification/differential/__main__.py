@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from importlib.util import find_spec
 
 from roipool import _cpu
 from roipool._system_info import usable_processors
@@ -22,8 +23,12 @@ CALLS_OF_A_TASK = 50
 
 def main() -> int:
     """Run the program; return 1 if a call failed."""
-    arguments = _parser().parse_args()
+    parser = _parser()
+    arguments = parser.parse_args()
     front_ends = tuple(arguments.front_end or ())
+    for library in front_ends:
+        if find_spec(library) is None:
+            parser.error(f"--front-end {library}: it is not installed beside roipool")
     operations = tuple(arguments.operation or (FRONT_END_ROWS if front_ends else ROWS))
     first = arguments.first
     tasks = [
