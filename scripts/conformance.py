@@ -3,7 +3,8 @@
     python scripts/conformance.py --python torch=VENV/bin/python --python mxnet=... > report.md
 
 runs every line of the table below in the interpreter named for it, from the root of the source
-tree. Each line of the report is a command that anyone can repeat.
+tree. Each section of the report is a command that anyone can repeat. With ``--stored FILE`` the
+sections of an earlier report stand in for interpreters that are not named.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import argparse
 import datetime
 import os
 import platform
+import re
 import shlex
 import subprocess
 import sys
@@ -22,10 +24,13 @@ import numpy as np
 
 from roipool._system_info import processor
 from roipool.cli.text import printable
+from roipool.verification.conformance.names import resolved, spelled
 from roipool.verification.conformance.reports import Report, Request, smallest_call
 
 ROOT = Path(__file__).resolve().parents[1]
 AWKWARD = "non-finite-boxes,huge-boxes"
+LONGEST = 400  # characters of a call that is shown whole
+NO_RULE = "matches no known variation"
 
 
 class Line(NamedTuple):
@@ -111,50 +116,154 @@ def versions(python: str, packages: tuple[str, ...]) -> str:
     return done.stdout.strip()
 
 
-def section(line: Line, python: str) -> list[str]:
-    """Return the section of a line, in Markdown."""
+class Item(NamedTuple):
+    """One thing that a library does otherwise, with a call that shows it."""
+
+    results: str
+    words: str
+    calls: int
+    kinds: str
+    call: str
+    problem: str
+
+
+class Section(NamedTuple):
+    """What was found about a line."""
+
+    line: Line
+    versions: str
+    counts: str
+    items: list[Item]
+
+
+def section(line: Line, python: str) -> Section:
+    """Verify a line."""
     report = report_of(line, python)
     wrong = sum(bool(outcome.failures) for outcome in report.outcomes)
-    found = [
-        (
-            f"## {line.implementation} as {line.semantics}, "
-            f"{line.dtype}, {versions(python, line.packages)}"
-        ),
-        "",
-        f"```\n{command(line)}\n```",
-        "",
-        (
-            f"{len(report.outcomes)} calls: {wrong} wrong, {report.rounded} right but for the "
-            f"rounding of positions{'; ' + report.stopped if report.stopped else ''}."
-        ),
-        "",
+    counts = (
+        f"{len(report.outcomes)} calls: {wrong} wrong, {report.rounded} right but for the "
+        f"rounding of positions{'; ' + report.stopped if report.stopped else ''}."
+    )
+    items = [
+        Item(
+            one.results, printable(one.words), len(one.calls), ", ".join(one.kinds),
+            smallest_call(one, report),
+            str(one.finding.comparison.problem) if one.subject == "oracle" else "",
+        )
+        for one in report.diagnoses
+    ]  # fmt: skip
+    return Section(line, versions(python, line.packages), counts, items)
+
+
+def rendered(found: Section) -> list[str]:
+    """Return a section in Markdown: what differs, and, folded, the command and the calls."""
+    lines = [f"### {heading(found.line)}", "", f"{found.versions}. {found.counts}", ""]
+    groups: dict[str, list[Item]] = {}
+    for item in found.items:
+        groups.setdefault(item.words, []).append(item)
+    for words, items in groups.items():
+        where = "; ".join(
+            f"{item.results} in {item.calls} call{'s' if item.calls > 1 else ''}"
+            + (f" ({item.kinds})" if item.kinds else "")
+            for item in items
+        )
+        lines.append(f"- **{words.replace('|', chr(92) + '|')}**: {where}")
+    lines += [] if groups else ["It conforms."]
+    lines += ["", "<details>", "<summary>the command and the calls</summary>", ""]
+    lines += [f"```\n{command(found.line)}\n```", ""]
+    for items in groups.values():
+        for item in items:
+            lines += [f"{item.results}: {item.words}", "", f"```\n{shortened(item.call)}\n```", ""]
+            lines += [f"{item.problem}.", ""] if item.problem else []
+    return [*lines, "</details>", ""]
+
+
+def heading(line: Line) -> str:
+    """Return a heading that no other line has."""
+    left = line.without.replace(",", ", ")
+    return (
+        f"{line.implementation} as {spelled(resolved(line.semantics)[0])}, {line.dtype}, "
+        f"{'catalogue' if not line.calls else f'catalogue and {line.calls} random calls'}"
+        f"{' without ' + left if left else ''}"
+    )
+
+
+def shortened(call: str) -> str:
+    """Return a call, or its beginning up to a whole number."""
+    if len(call) < LONGEST:
+        return call
+    return call[: call.rindex(", ", 0, LONGEST) + 1] + " ..."
+
+
+def stored_sections(text: str) -> dict[Line, Section]:
+    """Return the sections of a report that was written before, in this form or the one before."""
+    found = {}
+    for part in re.split(r"^##+ (?=.* as )", text, flags=re.MULTILINE)[1:]:
+        line = _line_of(part)
+        if line is not None:
+            found[line] = Section(line, _versions_in(part), _counts_in(part), _items_in(part))
+    return found
+
+
+def _line_of(part: str) -> Line | None:
+    (told,) = re.findall(r"^roipool verify .*$", part, re.MULTILINE)[:1]
+    return next((line for line in LINES if command(line) == told), None)
+
+
+def _versions_in(part: str) -> str:
+    before = re.match(r".*, float\d+, (.*)", part)
+    now = re.search(r"^(.*)\. \d+ calls: ", part, re.MULTILINE)
+    return now[1] if now else before[1] if before else ""
+
+
+def _counts_in(part: str) -> str:
+    (counts,) = re.findall(r"\d+ calls: .*", part)[:1]
+    return str(counts)
+
+
+def _items_in(part: str) -> list[Item]:
+    old = re.findall(
+        r"^- \*\*(pooled|argmax\w*|gradient) (.*)\*\*, in (\d+) calls(?: \((.*)\))?, such as\n"
+        r"  `(.*)`\n(?:  : (.*)\.\n)?", part, re.MULTILINE,
+    )  # fmt: skip
+    if old:
+        return [Item(result, words.replace("follows no rule that is known here", NO_RULE),
+                     int(calls), kinds, call, problem)
+                for result, words, calls, kinds, call, problem in old]  # fmt: skip
+    calls = re.findall(r"^[a-z, ]+: .*\n\n```\n(.*)\n```\n\n(?:(\d.*)\.\n)?", part, re.MULTILINE)
+    where = [
+        (result.strip("; "), words.replace(chr(92) + "|", "|"), int(count), kinds)
+        for words, places in re.findall(r"^- \*\*(.*)\*\*: (.*)$", part, re.MULTILINE)
+        for result, count, kinds in re.findall(
+            r"([a-z, ]+?) in (\d+) calls?(?: \(([^)]*)\))?", places
+        )
     ]
-    if report.conforms:
-        return [*found, "It conforms.", ""]
-    for one in report.diagnoses:
-        kinds = f" ({', '.join(one.kinds)})" if one.kinds else ""
-        words = printable(one.words).replace("|", "\\|")
-        found.append(f"- **{one.result} {words}**, in {len(one.calls)} calls{kinds}, such as")
-        found.append(f"  `{smallest_call(one, report)[:400]}`")
-        if one.subject == "oracle":
-            found.append(f"  : {one.finding.comparison.problem}.")
-    return [*found, ""]
+    return [Item(*one, *shown) for one, shown in zip(where, calls, strict=True)]
 
 
 def main() -> None:
     """Print the report."""
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
-    parser.add_argument("--python", action="append", required=True, metavar="NAME=FILE")
+    parser.add_argument("--python", action="append", default=[], metavar="NAME=FILE")
+    parser.add_argument(
+        "--stored", type=Path, metavar="FILE",
+        help="a report from which sections without an interpreter are taken",
+    )  # fmt: skip
+    given = parser.parse_args()
+    stored = stored_sections(given.stored.read_text()) if given.stored else {}
     os.chdir(ROOT)
-    pythons = dict(one.split("=", 1) for one in parser.parse_args().python)
-    today = datetime.datetime.now(datetime.UTC).date()
-    print(
-        f"{processor()}, {platform.system()} {platform.machine()}, "
-        f"Python {platform.python_version()}, NumPy {np.__version__}; {today}.\n"
-    )
+    pythons = dict(one.split("=", 1) for one in given.python)
+    if pythons:
+        today = datetime.datetime.now(datetime.UTC).date()
+        print(
+            f"{processor()}, {platform.system()} {platform.machine()}, "
+            f"Python {platform.python_version()}, NumPy {np.__version__}; {today}.\n"
+        )
     for line in LINES:
         if line.python in pythons:
-            print("\n".join(section(line, pythons[line.python])), flush=True)
+            print("\n".join(rendered(section(line, pythons[line.python]))), flush=True)
+        elif line in stored:
+            print("\n".join(rendered(stored[line])), flush=True)
         else:
             print(f"no interpreter for {line.python}", file=sys.stderr)
 

@@ -106,7 +106,7 @@ def more(*names: str) -> list[Any]:
 
 POOL = more(
     "transposed argmax", "half to even", "missing +1", "clamp at H - 1", "batch index ignored",
-    "halves up", "last of equals", "last end floored",
+    "halves up", "last of equals",
 )  # fmt: skip
 ALIGN = [
     "floor of a negative",
@@ -178,6 +178,12 @@ def test_near_misses_of_align(mistake: str, words: str, more: dict[str, Any]) ->
     given: dict[str, Any] = {"options": {"sampling_ratio": 2}, "strict": False, **more}
     report = found(toys.roi_align(mistake), "torchvision.roi_align", **given)
     assert verdict(report) == f"pooled: {words}"
+
+
+def test_one_end_floored_before_pooling() -> None:
+    report = found(toys.roi_pool("last end floored"), "torchvision.roi_pool")
+    words = "floors x2 and y2 to whole cells, and leaves x1 and y1 as they are"
+    assert verdict(report) == f"pooled, argmax: {words}"
 
 
 def test_a_shift_of_any_boxes_is_fitted() -> None:

@@ -42,14 +42,13 @@ def resolved(name: Any) -> tuple[str, Mapping[str, Any]]:
     ValueError
         If it means none.
     """
-    asked = str(name) if not isinstance(name, str) else ALIASES.get(name, name)
+    asked = ALIASES.get(str(name), str(name))
     if asked in OPERATIONS:
         return asked, {}
     if asked in ROWS_BY_NAME:
         return ROWS_BY_NAME[asked], {}
     function, _, said = asked.removesuffix("]").partition("[")
-    options = OPTIONS.get(said, {})
-    row = ROWS_BY_NAME.get(function)
+    row, options = ROWS_BY_NAME.get(function), OPTIONS.get(said, {})
     if row is not None and options and options.keys() <= OPERATIONS[row].options.keys():
         return row, options
     near = difflib.get_close_matches(asked, ROWS_BY_NAME, n=1)
