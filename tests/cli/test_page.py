@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import re
@@ -18,6 +19,8 @@ from _support.platforms import needs_posix
 from _support.run_python import NOT_INSTALLED, run_python
 
 from roipool.cli import main
+from roipool.cli.compare import page as page_module
+from roipool.cli.compare.page import playground
 from roipool.cli.compare.problem import Problem
 
 pytest.importorskip("PIL")
@@ -54,51 +57,45 @@ def test_the_page_holds_what_was_found() -> None:
     content = data_of("page.html")
     assert len(content["boxes"]) == 8
     assert content["bins"] == [2, 3]
+    assert content["values"] == "picture"
     reference, other = content["groups"]
     assert reference["reference"]
-    assert np.shape(other["values"]) == (8, 2, 3, 3)
-    assert np.shape(other["apart"]) == (8, 2, 3)
-    assert other["reasons"]
-    assert {one["kind"] for boxes in content["samples"] for one in boxes} == {"grid", "cells"}
-
-
-def test_samples_lie_where_the_definition_says() -> None:
-    """A box of 2 x 2 cells, aligned: centres of its bins, half a cell on in the picture."""
-    np.save("map.npy", np.arange(36.0).reshape(6, 6))
-    Path("boxes.csv").write_text("4,4,8,8\n")
-    arguments = ["map.npy", "--boxes", "boxes.csv", "--spatial-scale", "0.5", "--output-size", "2"]
-    systems = ["--systems", "torchvision.roi_align*", "--sampling-ratio", "1"]
-    assert main(["compare", *arguments, *systems, "--html", "page.html"]) == 0
-    content = data_of("page.html")
-    points = {
-        group["members"][0]: points_of(content["samples"][group["rules"]][0])
-        for group in content["groups"]
-    }
-    assert points["torchvision.roi_align[aligned]"] == [(5, 5), (7, 5), (5, 7), (7, 7)]
-    assert points["torchvision.roi_align"] == [(6, 6), (8, 6), (6, 8), (8, 8)]
-
-
-def test_samples_of_a_box_turned_by_a_right_angle() -> None:
-    """Counter-clockwise, the first bin is at the bottom left, and the next above it."""
-    np.save("map.npy", np.arange(100.0).reshape(10, 10))
-    Path("boxes.csv").write_text(f"5,5,4,2,{np.pi / 2}\n")
-    arguments = ["map.npy", "--boxes", "boxes.csv", "--box-format", "cxcywha", "--output-size", "2"]
-    assert main(["compare", *arguments, "--sampling-ratio", "1", "--html", "page.html"]) == 0
-    assert points_of(data_of("page.html")["samples"][0][0]) == pytest.approx(
-        np.array([(4.5, 6), (4.5, 4), (5.5, 6), (5.5, 4)])
-    )
-
-
-def points_of(samples: dict[str, Any]) -> list[tuple[float, float]]:
-    """Return x and y of the samples as the page's script draws them."""
-    cosine, sine, down, across = samples["turn"]
-    return [
-        (y * sine + x * cosine + across, y * cosine - x * sine + down)
-        for row in samples["y"]
-        for y in row
-        for column in samples["x"]
-        for x in column
+    assert [group["system"] for group in content["groups"]] == [
+        "roipool.roi_align",
+        "roipool.roi_pool",
     ]
+    assert len(other["reasons"]) == 8  # one of each box, of its own bins
+    assert all(why["reasons"] for why in other["reasons"])
+
+
+def test_what_cannot_be_computed_is_there_as_measured() -> None:
+    save_map("map.npy", (2, 10, 12))
+
+    def own(problem: Problem, part: str) -> Any:
+        return np.arange(np.prod(problem.pooled_shape), dtype=np.float32).reshape(
+            problem.pooled_shape
+        )
+
+    systems = {"my:function": own}
+    arguments = ["compare", "map.npy", "--output-size", "2", "--html", "page.html"]
+    assert main(arguments, systems=systems) == 0
+    content = data_of("page.html")
+    (group,) = content["groups"]
+    assert group["system"] is None
+    values = np.frombuffer(base64.b64decode(group["values"][0]), "<f4")
+    first = content["boxes"][0]["number"] - 1
+    channel = int(re.findall(r"channel (\d)", content["note"])[0])
+    assert values.tolist() == [first * 8 + channel * 4 + k for k in range(4)]
+    whole = np.frombuffer(base64.b64decode(content["values"]), "<f4").reshape(10, 12)
+    assert np.array_equal(whole, np.load("map.npy")[channel].astype(np.float32))
+
+
+def test_the_playground_is_small() -> None:
+    """150 KB besides its picture, and nothing to load."""
+    text = playground()
+    (picture,) = re.findall(r'"picture":"([^"]*)"', text)
+    assert len(text) - len(picture) < 150_000
+    assert Elements(text).loads == []
 
 
 @pytest.mark.parametrize("rotated", [False, True])
@@ -158,8 +155,54 @@ def chromium() -> Iterator[Browser]:
         yield opened
 
 
-def texts(page: Browser) -> tuple[str, str]:
-    return page.run("find('box').textContent"), page.run("find('system').textContent")
+def show(page: Browser, path: str, width: int, height: int, mobile: bool = False) -> None:
+    page.open(Path(path), width, height, mobile)
+    page.run("ready")
+
+
+def frame(page: Browser) -> None:
+    """Wait until what was changed is drawn."""
+    page.run("new Promise(r => requestAnimationFrame(() => requestAnimationFrame(r)))")
+
+
+def text_of(page: Browser, name: str) -> str:
+    frame(page)
+    found: str = page.run(f"find({name!r}).textContent")
+    return found
+
+
+def points_of(page: Browser, system: str) -> Any:
+    """Return x and y of the samples that are drawn, bin after bin."""
+    page.run(f"change({{ a: choiceOf({system!r}) }})")
+    bins = page.run("state.bins")
+    lists = [
+        page.run(f"samplesOf(state.a).of({i}, {j})") for i in range(bins[0]) for j in range(bins[1])
+    ]
+    return np.array([point for points in lists for point in points])
+
+
+def on_picture(page: Browser, x: float, y: float) -> tuple[float, float]:
+    """Return where a pixel of the picture is on the screen."""
+    at = page.run(
+        "(() => { const r = find('picture').getBoundingClientRect();"
+        f" return [r.x + pictureView.x({x}), r.y + pictureView.y({y})]; }})()"
+    )
+    return at[0], at[1]
+
+
+def drag(page: Browser, start: tuple[float, float], end: tuple[float, float]) -> None:
+    page.move(*start)
+    for kind, (x, y) in (("Pressed", start), ("Moved", end), ("Released", end)):
+        page.ask(
+            "Input.dispatchMouseEvent",
+            type=f"mouse{kind}",
+            x=x,
+            y=y,
+            button="left",
+            buttons=1,
+            clickCount=1,
+        )
+    frame(page)
 
 
 def middle(page: Browser, selector: str) -> tuple[float, float, float]:
@@ -170,54 +213,236 @@ def middle(page: Browser, selector: str) -> tuple[float, float, float]:
     return x, y, width
 
 
-def test_keys_and_mouse(chromium: Browser) -> None:
+def test_samples_lie_where_the_definition_says(chromium: Browser) -> None:
+    """A box of 2 x 2 cells, aligned: centres of its bins, half a cell on in the picture."""
+    np.save("map.npy", np.arange(36.0).reshape(6, 6))
+    Path("boxes.csv").write_text("4,4,8,8\n")
+    arguments = ["map.npy", "--boxes", "boxes.csv", "--spatial-scale", "0.5", "--output-size", "2"]
+    systems = ["--systems", "torchvision.roi_align*", "--sampling-ratio", "1"]
+    assert main(["compare", *arguments, *systems, "--html", "page.html"]) == 0
+    show(chromium, "page.html", 1000, 700)
+    aligned = points_of(chromium, "torchvision.roi_align[aligned]")
+    assert aligned.tolist() == [[5, 5], [7, 5], [5, 7], [7, 7]]
+    assert (points_of(chromium, "torchvision.roi_align") - aligned == 1).all()
+
+
+def test_samples_of_a_box_turned_by_a_right_angle(chromium: Browser) -> None:
+    """Counter-clockwise, the first bin is at the bottom left, and the next above it."""
+    np.save("map.npy", np.arange(100.0).reshape(10, 10))
+    Path("boxes.csv").write_text(f"5,5,4,2,{np.pi / 2}\n")
+    arguments = ["map.npy", "--boxes", "boxes.csv", "--box-format", "cxcywha", "--output-size", "2"]
+    assert main(["compare", *arguments, "--sampling-ratio", "1", "--html", "page.html"]) == 0
+    show(chromium, "page.html", 1000, 700)
+    points = points_of(chromium, "roipool.roi_align_rotated")
+    expected = np.array([(4.5, 6), (4.5, 4), (5.5, 6), (5.5, 4)])
+    np.testing.assert_allclose(points, expected, atol=1e-5)
+
+
+def test_mouse(chromium: Browser) -> None:
     assert main(["compare", "--systems", "torchvision.*", "--html", "page.html"]) == 0
-    chromium.open(Path("page.html"), 1300, 900)
-    first = texts(chromium)
-    assert "(1 of 8)" in first[0]
-    chromium.press("ArrowRight")
-    chromium.press("ArrowDown")
-    second = texts(chromium)
-    assert "(2 of 8)" in second[0]
-    assert second[1] != first[1]
-    assert "Differs most" in chromium.run("find('why').textContent")
-    said = chromium.run("find('samples').textContent")
-    assert re.search("samples of|whole cells of", said)
-    chromium.press("ArrowLeft")
-    chromium.press("ArrowUp")
-    assert texts(chromium) == first
-    x, y, _ = middle(chromium, "#next-box")
-    chromium.click(x, y)
-    assert "(2 of 8)" in texts(chromium)[0]
-    x, y, _ = middle(chromium, ".group:last-child")
-    chromium.click(x, y)
-    assert chromium.run("state.group") == 2
-    x, y, _ = middle(chromium, "#zoom")
-    chromium.move(x, y)
-    assert re.match(r"bin \(\d, \d\): .*; reference ", chromium.run("find('bin').textContent"))
+    show(chromium, "page.html", 1300, 900)
+    assert "(1 of 8)" in text_of(chromium, "box")
+    chromium.click(*middle(chromium, "#next-box")[:2])
+    assert "(2 of 8)" in text_of(chromium, "box")
+    assert text_of(chromium, "about").startswith(text_of(chromium, "box").partition(" (")[0])
+    assert "differs most from B in bin" in text_of(chromium, "why")
+    assert len(chromium.run("[...find('why').querySelectorAll('li')]")) > 0
+    chromium.click(*middle(chromium, ".group:last-child")[:2])
+    assert chromium.run("state.a === data.groups[2].choice")
+    for canvas in ("#zoom", "#grid-b"):
+        chromium.run("change({ bin: null })")
+        chromium.move(*middle(chromium, canvas)[:2])
+        assert re.match(r"Bin \(3, 3\): A .*; B .*weights of cells", text_of(chromium, "bin"))
     # The smallest of the boxes that lie there: a glint on the spoon, in the middle of others.
-    inside = (
-        "(() => { const r = find('picture').getBoundingClientRect();"
-        " return [r.x + pictureView.x(148), r.y + pictureView.y(115)]; })()"
-    )
-    chromium.click(*chromium.run(inside))
-    assert texts(chromium)[0].startswith("box 6 ")
+    chromium.click(*on_picture(chromium, 148, 115))
+    assert text_of(chromium, "box").startswith("Box 6 ")
     chromium.click(*middle(chromium, "#theme")[:2])
     assert chromium.run("document.documentElement.dataset.theme") in ("dark", "light")
     assert chromium.complaints == []
 
 
+def test_boxes_are_dragged_resized_and_turned(chromium: Browser) -> None:
+    Path("page.html").write_text(playground(), encoding="utf-8")
+    show(chromium, "page.html", 1300, 900)
+    assert chromium.run("boxNow()") == [72, 7, 174, 120]
+    drag(chromium, on_picture(chromium, 100, 60), on_picture(chromium, 110, 40))
+    assert chromium.run("boxNow()") == pytest.approx([82, -13, 184, 100], abs=1)
+    before = chromium.run("Array.from(pooled(state.a))")
+    drag(
+        chromium,
+        on_picture(chromium, *chromium.run("boxNow().slice(2)")),
+        on_picture(chromium, 150, 90),
+    )
+    assert chromium.run("boxNow()") == pytest.approx([82, -13, 150, 90], abs=1)
+    assert chromium.run("Array.from(pooled(state.a))") != before
+    x, y = chromium.run("within(boxNow(), 0.5, 0.5)")
+    drag(
+        chromium,
+        on_picture(chromium, *chromium.run("knobOf(boxNow())")),
+        on_picture(chromium, x - 60, y),
+    )
+    assert chromium.run("boxNow()[4]") == pytest.approx(np.pi / 2)
+    assert "without its angle" in text_of(chromium, "samples")
+    points = points_of(chromium, "roipool.roi_align_rotated")
+    assert points[0][1] > points[1][1]  # the second sample is above the first
+    chromium.click(*middle(chromium, "#reset")[:2])
+    frame(chromium)
+    assert chromium.run("boxNow()") == [72, 7, 174, 120]
+    assert chromium.complaints == []
+
+
+def test_keys(chromium: Browser) -> None:
+    """Arrow keys are the page's, unless a canvas has the focus."""
+    Path("page.html").write_text(playground(), encoding="utf-8")
+    show(chromium, "page.html", 1300, 900)
+    chromium.run(
+        "window.taken = [];"
+        " window.addEventListener('keydown', (event) => taken.push(event.defaultPrevented))"
+    )
+    before = chromium.run("JSON.stringify(state)")
+    for key in ("ArrowDown", "ArrowUp", "ArrowLeft", "ArrowRight"):
+        chromium.press(key)
+    assert chromium.run("JSON.stringify(state)") == before
+    assert chromium.run("taken") == [False] * 4
+    chromium.run("find('grid-a').focus()")
+    for key in ("ArrowDown", "ArrowDown", "ArrowRight", "ArrowLeft", "ArrowRight"):
+        chromium.press(key)
+    assert text_of(chromium, "bin").startswith("Bin (1, 1): ")
+    chromium.press("Escape")
+    assert "Point at a bin" in text_of(chromium, "bin")
+    chromium.run("find('picture').focus()")
+    chromium.press("ArrowRight")
+    chromium.press("ArrowDown")
+    assert chromium.run("boxNow()") == [73, 8, 175, 121]
+    chromium.press("[")
+    assert chromium.run("boxNow()[4]") == pytest.approx(np.pi / 36)
+    chromium.press("n")
+    assert "(2 of 8)" in text_of(chromium, "box")
+    assert chromium.run("taken") == [False] * 4 + [True] * 10
+    assert chromium.complaints == []
+
+
+def test_options_are_chosen(chromium: Browser) -> None:
+    Path("page.html").write_text(playground(), encoding="utf-8")
+    show(chromium, "page.html", 1300, 900)
+
+    def enter(name: str, value: str) -> None:
+        chromium.run(
+            f"find({name!r}).value = {value!r}; find({name!r}).dispatchEvent(new Event('change'))"
+        )
+        frame(chromium)
+
+    enter("scale", "1/4")
+    enter("rows", "5")
+    enter("sampling", "0")
+    chromium.run("change({ a: choiceOf('roipool.roi_align') })")
+    frame(chromium)
+    for name in ("a-aligned", "a-maximum"):
+        chromium.click(*middle(chromium, f"#{name}")[:2])
+        frame(chromium)
+    assert text_of(chromium, "name-a") == "roipool.roi_align[max, not aligned]"
+    chromium.click(*middle(chromium, "#copy")[:2])
+    said = text_of(chromium, "call")
+    assert "roipool.roi_align(" in said
+    features = np.zeros(
+        tuple(map(int, re.findall(r"shape \((.*)\)", said)[0].split(","))), np.float32
+    )
+    names: dict[str, Any] = {"features": features}
+    exec(said, names)
+    assert names["pooled"].shape == (1, 3, 5, 3)
+    assert "aligned=False" in said
+    assert "spatial_scale=0.25" in said
+    assert chromium.complaints == []
+
+
+def test_the_address_holds_the_state(chromium: Browser) -> None:
+    Path("page.html").write_text(playground(), encoding="utf-8")
+    show(chromium, "page.html", 1300, 900)
+    chromium.run(
+        "change({ a: choiceOf('caffe.roi_align'), b: choiceOf('mmcv.roi_pool'), bins: [2, 5],"
+        " scale: 0.5, sampling: 3, box: 3, bin: [1, 4] }); setBox([1.5, 2.25, 30, 40])"
+    )
+    chromium.run("new Promise(r => setTimeout(r, 400))")
+    before, address = chromium.run("[JSON.stringify(state), location.hash]")
+    show(chromium, "page.html", 1300, 900)
+    assert chromium.run("JSON.stringify(state)") != before
+    chromium.run(f"location.hash = {address!r}")
+    frame(chromium)
+    assert chromium.run("JSON.stringify(state)") == before
+    chromium.run("location.hash = 'a=nobody&bins=9e9x-1&scale=-1&box=77&bin=1,2,3&boxes=1,2;x'")
+    frame(chromium)
+    assert chromium.complaints == []
+
+
+def test_many_bins(chromium: Browser) -> None:
+    Path("page.html").write_text(playground(), encoding="utf-8")
+    show(chromium, "page.html", 1300, 900)
+    chromium.run("change({ bins: [400, 400], bin: [399, 399] })")
+    chromium.run("new Promise(r => setTimeout(r, 3000))")
+    said = chromium.run("[...document.querySelectorAll('.far')].map((one) => one.textContent)")
+    assert all(said)
+    assert sum("differs from B by" in text for text in said) > 5
+    assert "400 \u00d7 400 bins" in text_of(chromium, "about")
+    assert text_of(chromium, "bin").startswith("Bin (399, 399): A ")
+    assert chromium.complaints == []
+
+
+def test_many_bins_of_a_comparison(chromium: Browser) -> None:
+    systems = ["--systems", "torchvision.*", "--output-size", "400"]
+    assert main(["compare", *systems, "--html", "page.html"]) == 0
+    assert Path("page.html").stat().st_size < 300_000
+    show(chromium, "page.html", 1300, 900)
+    chromium.run("new Promise(r => setTimeout(r, 2000))")
+    assert "differs most" in text_of(chromium, "why")
+    assert chromium.complaints == []
+
+
+def test_roundings_are_no_differences(chromium: Browser) -> None:
+    save_map("map.npy", (1, 10, 12))
+
+    def about_one(more: float) -> Any:
+        return lambda problem, part: np.full(problem.pooled_shape, 1 + more, np.float32)
+
+    systems = {"one:a": about_one(0), "nearly:a": about_one(3e-7), "two:a": about_one(1)}
+    assert main(["compare", "map.npy", "--html", "page.html"], systems=systems) == 0
+    show(chromium, "page.html", 1300, 900)
+    said = {
+        name: (chromium.run(f"change({{ a: choiceOf('{name}:a') }})"), text_of(chromium, "most"))[1]
+        for name in ("nearly", "two")
+    }
+    assert said == {"nearly": "no difference but roundings", "two": "at most 1"}
+    assert chromium.complaints == []
+
+
+def test_a_map_too_large_for_the_page(chromium: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything is there as it was measured, and nothing can be changed."""
+    monkeypatch.setattr(page_module, "_MAX_MAP", 10)
+    assert main(["compare", "--systems", "torchvision.*", "--html", "page.html"]) == 0
+    show(chromium, "page.html", 1300, 900)
+    assert chromium.run("plans === null && find('x1').disabled")
+    assert "differs most from B" in text_of(chromium, "why")
+    drag(chromium, on_picture(chromium, 100, 60), on_picture(chromium, 110, 40))
+    assert chromium.run("JSON.stringify(state.boxes) === JSON.stringify(JSON.parse(start).boxes)")
+    assert chromium.complaints == []
+
+
 def test_a_phone(chromium: Browser) -> None:
     assert main(["compare", "--make", "2x12x16", "--output-size", "3", "--html", "page.html"]) == 0
-    chromium.open(Path("page.html"), 390, 844, mobile=True)
-    assert chromium.run("document.documentElement.scrollWidth") == 390
-    chromium.run("find('zoom').scrollIntoView({ block: 'center' })")
-    before = chromium.run("state.box")
-    x, y, width = middle(chromium, "#zoom")
-    chromium.swipe(x + width / 3, x - width / 3, y)
-    assert chromium.run("state.box") == before + 1
-    chromium.swipe(x - width / 3, x + width / 3, y)
-    assert chromium.run("state.box") == before
+    show(chromium, "page.html", 360, 780, mobile=True)
+    assert chromium.run("document.documentElement.scrollWidth") == 360
+    before = chromium.run("boxNow()")
+    x, y = on_picture(chromium, *chromium.run("within(boxNow(), 0.5, 0.5)"))
+    chromium.swipe(x, x + 30, y)
+    frame(chromium)
+    after = chromium.run("boxNow()")
+    assert after[0] > before[0]
+    assert after[1] == before[1]
+    chromium.run("find('grid-apart').scrollIntoView({ block: 'center' })")
+    x, y, _ = middle(chromium, "#grid-apart")
+    for kind, points in (("touchStart", [{"x": x, "y": y}]), ("touchEnd", [])):
+        chromium.ask("Input.dispatchTouchEvent", type=kind, touchPoints=points)
+    chromium.run("new Promise(r => setTimeout(r, 300))")  # the click follows
+    assert text_of(chromium, "bin").startswith("Bin (1, 1): ")
     assert chromium.complaints == []
 
 
@@ -226,11 +451,11 @@ def test_a_map_of_nan(chromium: Browser) -> None:
     values[0, 3, 3] = np.nan
     np.save("map.npy", values)
     assert main(["compare", "map.npy", "--output-size", "2", "--html", "page.html"]) == 0
-    chromium.open(Path("page.html"), 1000, 700)
+    show(chromium, "page.html", 1000, 700)
     said = []
-    for _ in range(chromium.run("data.groups.length")):
-        chromium.press("ArrowDown")
-        said.append(chromium.run("find('why').textContent"))
+    for number in range(chromium.run("data.groups.length")):
+        chromium.run(f"change({{ a: data.groups[{number}].choice }})")
+        said.append(text_of(chromium, "why"))
     assert any("(NaN)" in text for text in said)
     assert chromium.complaints == []
 
@@ -238,14 +463,13 @@ def test_a_map_of_nan(chromium: Browser) -> None:
 def test_nothing_is_drawn_without_boxes(chromium: Browser) -> None:
     np.save("boxes.npy", np.zeros((0, 4)))
     assert main(["compare", "--boxes", "boxes.npy", "--html", "page.html"]) == 0
-    chromium.open(Path("page.html"), 800, 600)
+    show(chromium, "page.html", 800, 600)
     assert "no box" in chromium.run("find('why').textContent")
     assert chromium.complaints == []
 
 
 def test_hostile_texts_stay_texts(chromium: Browser) -> None:
-    chromium.open(hostile_page(), 1300, 900)
-    chromium.press("ArrowDown")
+    show(chromium, str(hostile_page()), 1300, 900)
     assert chromium.run("document.title").startswith("roipool compare: <img src=x")
     assert HOSTILE in chromium.run("document.body.textContent")
     assert chromium.run("document.querySelectorAll('img, script').length") == 2  # its own

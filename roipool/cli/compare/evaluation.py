@@ -29,10 +29,8 @@ from roipool.verification.conformance.variations import half_to_even, side_with
 __all__ = [
     "NotExplainedError",
     "Place",
-    "Positions",
     "box_in_cells",
     "pooled_value",
-    "positions_of",
     "sample_counts",
 ]
 
@@ -243,42 +241,6 @@ def sample_counts(rules: Rules, place: Place) -> tuple[int, int]:
         return box.down.grid, box.across.grid
     down, along = (len(_axis_bin(rules, one).cells) for one in place.axes())
     return down, along
-
-
-class Positions(NamedTuple):
-    """Where the samples of a box lie.
-
-    Attributes
-    ----------
-    y, x : list of list of float
-        Of each row and column of bins, in map cells whose centres are whole numbers.
-    cosine, sine, down, across : float
-        A sample at y, x is at ``y * cosine - x * sine + down``, ``y * sine + x * cosine + across``.
-    """
-
-    y: list[list[float]]
-    x: list[list[float]]
-    cosine: float = 1.0
-    sine: float = 0.0
-    down: float = 0.0
-    across: float = 0.0
-
-
-def positions_of(rules: Rules, place: Place) -> Positions:
-    """Return where the samples of all bins of a box lie."""
-    rows, columns = place.options.output_size
-    if place.rotated:
-        box = place.turned(rules)
-        if not box.exists:
-            return Positions([[]] * rows, [[]] * columns)
-        y, x = ([[float(side.position(number, i, Real)) for i in range(min(side.grid, _MAX_COUNT))]
-                 for number in range(side.bins)] for side in (box.down, box.across))  # fmt: skip
-        return Positions(y, x, *map(float, (box.cosine, box.sine, box.y, box.x)))
-    down, along = place.axes()
-    return Positions(
-        [_axis_bin(rules, down._replace(number=i)).positions for i in range(rows)],
-        [_axis_bin(rules, along._replace(number=i)).positions for i in range(columns)],
-    )
 
 
 def _sample_values(

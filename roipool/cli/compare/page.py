@@ -1,7 +1,9 @@
-"""The page: one HTML file that holds the picture, the boxes, the samples and the script.
+"""The page: one HTML file that holds the picture, the boxes, the engine and the script.
 
 Nothing is loaded, and whatever comes from the user stays data: the policy in the page allows this
-script alone, by its hash, and the script writes texts only.
+script alone, by its hash, and the script writes texts only. The engine is the CPU's plans, compiled
+to WebAssembly by ``scripts/playground.py``; what it cannot compute, such as the values of other
+programs, is in the page as it was measured.
 """
 
 from __future__ import annotations
@@ -13,34 +15,39 @@ import io
 import json
 import math
 import re
+from dataclasses import asdict
 from importlib.resources import files
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from roipool.cli.compare.differences import Comparison, distance
-from roipool.cli.compare.evaluation import NotExplainedError, Place, Positions, positions_of
-from roipool.cli.compare.findings import Findings, Pair
-from roipool.cli.compare.record import place_of
-from roipool.cli.compare.rules import Rules, rules_of
-from roipool.cli.compare.shapes import corners_of
+from roipool.cli.compare.differences import Comparison, Group, distance
+from roipool.cli.compare.findings import Findings
+from roipool.cli.compare.inputs import FeatureMap, read_boxes, read_features
+from roipool.cli.compare.live import LiveSystem, live_systems
+from roipool.cli.compare.reasons import explain
 from roipool.cli.compare.telling import most_telling, telling_channel
 from roipool.cli.text import finite, printable
 
-__all__ = ["as_html"]
+__all__ = ["as_html", "playground"]
 
 FloatArray = NDArray[np.float32]
 
 _MAX_BOXES = 24
-_MAX_NUMBERS = 400_000  # values of bins
-_MAX_SIDE = 1024  # of the picture in the page, in pixels
-_MAX_SAMPLES = 400  # that are drawn along one axis of a box
+_MAX_NUMBERS = 400_000  # values of bins that the page holds as they were measured
+_MAX_MAP = 3_000_000  # values of a map that the page can compute with
+_MAX_SIDE = 1024  # of a picture that is only looked at, in pixels
+_MAX_REASONS = 200  # that are looked for
 _SHADES = 64
+_TOLERANCE = (1e-6, 1e-5)  # absolute and relative, as of `compare`: less is a rounding
+# Where the playground starts: cells and samples can be told apart; the first is B, the other is A.
+_FIRST = ("torchvision.roi_align", "torchvision.roi_align[aligned]")
+_START = {"scale": 0.125, "bins": [3, 3], "sampling": 2}
 
 
 def as_html(findings: Findings, options: str) -> str:
-    """Return the page.
+    """Return the page of a comparison.
 
     Parameters
     ----------
@@ -56,15 +63,66 @@ def as_html(findings: Findings, options: str) -> str:
     """
     if findings.features.values.size == 0:
         raise ValueError(f"{findings.features.name}: the map is empty, there is nothing to draw")
-    content = _content(findings, options)
-    script, style = _part("page.js"), _part("page.css")
+    return _page(_content(findings, options), "roipool compare")
+
+
+def playground() -> str:
+    """Return the page without a comparison: every system, on the picture of the package."""
+    features = read_features(None)
+    boxes = read_boxes(None, features)
+    content = {
+        "title": "roipool playground",
+        "about": "Everything is computed here, by the code that the CPU runs.",
+        "note": "Left: what it pools. Right: how far each bin is from B; white is equal, roundings "
+        "apart.",
+        **_of_map(features, 0, None),
+        **_START,
+        "boxes": [
+            {"number": k + 1, "numbers": box.tolist()} for k, box in enumerate(boxes.rois[:, 1:])
+        ],
+        "groups": _groups_of_playground(),
+        **_of_engine(),
+    }
+    return _page(content, "")
+
+
+def _groups_of_playground() -> list[dict[str, Any]]:
+    """Return the systems that compute the same as groups, the first ones first."""
+    same: dict[tuple[Any, ...], list[str]] = {}
+    for system in filter(lambda system: system.listed, live_systems()):
+        same.setdefault(_asked(system), []).append(system.name)
+    order = sorted(same.values(), key=lambda names: not set(names) & set(_FIRST))
+    return [
+        {
+            "letter": chr(ord("A") + number),
+            "members": members,
+            "system": next((name for name in _FIRST if name in members), members[0]),
+            "reference": _FIRST[0] in members,
+        }
+        for number, members in enumerate(order)
+    ]
+
+
+def _asked(system: LiveSystem) -> tuple[Any, ...]:
+    """Return what makes a system another, on a map without NaN and infinities."""
+    own = asdict(system)
+    for name in ("name", "family", "listed", "call", "lowest", "nan_restarts"):
+        del own[name]
+    if not system.maximum:
+        del own["outside_is_zero"]
+    return tuple(own.values())
+
+
+def _page(content: dict[str, Any], kind: str) -> str:
+    script, style = _script("plans.js") + _script("page.js"), _part("page.css")
     policy = (
         "default-src 'none'; img-src data:; "
-        f"script-src '{_hash(script)}'; style-src '{_hash(style)}'; base-uri 'none'"
+        f"script-src '{_hash(script)}' 'wasm-unsafe-eval'; style-src '{_hash(style)}'; "
+        "base-uri 'none'"
     )
     texts = {
         "policy": policy,
-        "title": html.escape(f"roipool compare: {content['title']}"),
+        "title": html.escape(": ".join(filter(None, (kind, content["title"])))),
         "style": style,
         "script": script,
         "data": _embedded(content),
@@ -75,6 +133,11 @@ def as_html(findings: Findings, options: str) -> str:
 
 def _part(name: str) -> str:
     return (files("roipool.cli.compare") / "data" / name).read_text(encoding="utf-8")
+
+
+def _script(name: str) -> str:
+    """Return a script without its comments and indentation."""
+    return re.sub(r"^ +|^ *//.*\n", "", _part(name), flags=re.MULTILINE)
 
 
 def _hash(text: str) -> str:
@@ -90,148 +153,167 @@ def _embedded(content: dict[str, Any]) -> str:
     return text
 
 
+def _in_base64(values: NDArray[Any]) -> str:
+    """Return numbers as little-endian float32, bit for bit."""
+    return base64.b64encode(np.ascontiguousarray(values, "<f4").tobytes()).decode()
+
+
 def _content(findings: Findings, options: str) -> dict[str, Any]:
     features, problem, comparison = findings.features, findings.problem, findings.forward
-    shown = most_telling(comparison, problem.rois, _box_count(comparison))
+    is_live = _is_live(features)
+    shown = most_telling(comparison, problem.rois, _box_count(comparison, is_live))
     image = int(problem.rois[shown[0], 0]) if shown else 0
     channel = None if features.picture is not None else telling_channel(comparison, shown)
-    rules = list(
-        dict.fromkeys(rule for one in comparison.groups if (rule := rules_of(one.members[0])))
-    )
     hidden = len(problem.rois) - len(shown)
-    map_size = features.values.shape[2:]
-    return {
+    content = {
         "title": printable(features.name),
-        "about": f"{len(problem.rois)} boxes, {printable(options)}; "
-        f"reference {comparison.reference}",
-        "note": _note(channel, image, hidden),
-        "size": list(features.size),
-        "map": list(map_size),
+        "about": f"{len(problem.rois)} boxes, {printable(options)}.",
+        "note": _note(channel, image, hidden, is_live),
+        **_of_map(features, image, channel),
         "scale": problem.options.spatial_scale,
         "bins": list(problem.options.output_size),
-        "coloured": channel is None,
-        "picture": _picture(findings, image, channel),
-        **_colours(findings, image, channel),
-        "boxes": [
-            {"number": k + 1, "corners": _rounded(corners_of(problem.rois[k, 1:]))} for k in shown
-        ],
-        "samples": [[_samples(rule, findings, k) for k in shown] for rule in rules],
-        "groups": _groups(findings, shown, channel, rules),
-        "farthest": _farthest(comparison, shown),
+        "sampling": problem.options.sampling_ratio,
+        "boxes": [{"number": k + 1, "numbers": problem.rois[k, 1:].tolist()} for k in shown],
+        "groups": _groups(findings, shown, channel, is_live),
+    }
+    return {**content, **(_of_engine() if is_live else {"systems": [], "wasm": ""})}
+
+
+def _of_engine() -> dict[str, Any]:
+    module = (files("roipool.cli.compare") / "data" / "playground.wasm").read_bytes()
+    return {
+        "systems": [asdict(system) for system in live_systems()],
+        "wasm": base64.b64encode(module).decode(),
     }
 
 
-def _box_count(comparison: Comparison) -> int:
+def _is_live(features: FeatureMap) -> bool:
+    """Return whether the page computes, rather than showing only what was measured."""
+    channels = 1 if features.picture is None else 3
+    _, _, rows, columns = features.values.shape
+    return channels * rows * columns <= _MAX_MAP
+
+
+def _of_map(features: FeatureMap, image: int, channel: int | None) -> dict[str, Any]:
+    """Return what the page needs of the map: one channel of one image, or a picture."""
+    is_live = _is_live(features)
+    values = None
+    if is_live and _is_picture_itself(features):
+        values = "picture"
+    elif is_live:
+        planes = features.values[image] if channel is None else features.values[image, channel]
+        values = _in_base64(planes)
+    plane = features.values[image, channel or 0]
+    return {
+        "size": list(features.size),
+        "map": list(features.values.shape[2:]),
+        "values": values,
+        "coloured": channel is None,
+        "picture": _picture(features, image, channel, whole=values == "picture"),
+        "range": list(_range(plane)),
+        "colours": _shades("viridis").tolist(),
+        "heat": _shades("heat").tolist(),
+        "tolerance": list(_TOLERANCE),
+    }
+
+
+def _is_picture_itself(features: FeatureMap) -> bool:
+    """Return whether the page can make the map, at any scale, from the picture that it shows."""
+    picture = features.picture
+    if picture is None or picture.size > _MAX_MAP:
+        return False
+    levels = np.round(picture * np.float32(255))
+    return bool(np.array_equal(levels / np.float32(255), picture))
+
+
+def _box_count(comparison: Comparison, is_live: bool) -> int:
     """Return how many boxes the page may hold: it must open on a phone."""
     _, channels, rows, columns = comparison.groups[0].output.shape
-    numbers = len(comparison.groups) * rows * columns * (1 + min(channels, 3))
-    return max(min(_MAX_BOXES, _MAX_NUMBERS // numbers), 1)
+    measured = sum(not (is_live and _live_member(group)) for group in comparison.groups)
+    numbers = measured * rows * columns * min(channels, 3)
+    return max(min(_MAX_BOXES, _MAX_NUMBERS // max(numbers, 1)), 1)
 
 
-def _note(channel: int | None, image: int, hidden: int) -> str:
-    note = "Left: what it pooled. Right: how far each bin is from the reference; white is equal, "
-    note += "black where only one is a number."
+def _live_member(group: Group) -> str | None:
+    """Return a member that the page computes: one that the CPU's engine has computed."""
+    names = {system.name for system in live_systems()}
+    return next((name for name in group.members if name in names), None)
+
+
+def _note(channel: int | None, image: int, hidden: int, is_live: bool) -> str:
+    note = "Left: what it pools. Right: how far each bin is from B; white is equal, roundings "
+    note += "apart, black where only one is a number."
     if channel is not None:
         note += f" Shown is channel {channel} of image {image}."
     if hidden:
         note += (
             f" {hidden} boxes on which systems differ less, or that cannot be drawn, are left out."
         )
+    if not is_live:
+        note += " The map is too large to be in the page: boxes and options are those measured."
     return note
 
 
 def _groups(
-    findings: Findings, shown: list[int], channel: int | None, rules: list[Rules]
+    findings: Findings, shown: list[int], channel: int | None, is_live: bool
 ) -> list[dict[str, Any]]:
     comparison = findings.forward
     home = comparison.reference_group
-    pairs = {pair.group: pair for pair in findings.to_reference(comparison)}
-    reference = comparison.groups[home].output
+    per_group = _MAX_REASONS // max(len(comparison.groups) - 1, 1)
     entries = []
     for index, group in enumerate(comparison.groups):
-        rule = rules_of(group.members[0])
-        picked = group.output[shown]
-        channels = picked if channel is None else picked[:, channel : channel + 1]
-        entries.append(
-            {
-                "letter": group.letter,
-                "members": group.members,
-                "reference": index == home,
-                "rules": -1 if rule is None else rules.index(rule),
-                "values": _rounded(channels.transpose(0, 2, 3, 1)),
-                "apart": _rounded(distance(picked, reference[shown]).max(axis=1)),
-                **_why(findings, pairs.get(index)),
-            }
-        )
+        system = _live_member(group) if is_live else None
+        entry = {
+            "letter": group.letter,
+            "members": group.members,
+            "reference": index == home,
+            "system": system,
+        }
+        if system is None:
+            channels = group.output if channel is None else group.output[:, channel : channel + 1]
+            entry["values"] = [_in_base64(channels[k]) for k in shown]
+        if index != home:
+            entry["reasons"] = [_why(findings, index, k) for k in shown[:per_group]]
+        entries.append(entry)
     return sorted(entries, key=lambda entry: not entry["reference"])
 
 
-def _why(findings: Findings, pair: Pair | None) -> dict[str, Any]:
-    if pair is None or not pair.apart.where:
-        return {"where": None, "pair": [], "reasons": [], "remark": pair and pair.verdict.remark}
-    where, groups = pair.apart.where, findings.forward.groups
-    values = [groups[pair.group].output[where], groups[pair.against].output[where]]
+def _why(findings: Findings, index: int, box: int) -> dict[str, Any]:
+    """Say why a group differs from the reference's on one box, where it differs most."""
+    comparison = findings.forward
+    group, home = comparison.groups[index], comparison.groups[comparison.reference_group]
+    apart = distance(group.output[box], home.output[box])
+    if apart.size == 0 or not apart.max() > _TOLERANCE[0]:
+        return {"where": None, "reasons": [], "remark": ""}
+    channel, row, column = (int(at) for at in np.unravel_index(int(apart.argmax()), apart.shape))
+    verdict = explain(
+        findings.problem,
+        "forward",
+        (group.members[0], home.members[0]),
+        (box, channel, row, column),
+        (group.output, home.output),
+    )
     return {
-        "where": place_of(findings.problem, "forward", where),
-        "pair": _rounded(np.array(values)),
-        "reasons": [[reason.words, reason.change] for reason in pair.verdict.reasons],
-        "remark": pair.verdict.remark,
+        "where": [row, column],
+        "reasons": [[reason.words, _rounded(reason.change)] for reason in verdict.reasons],
+        "remark": verdict.remark,
     }
 
 
-def _samples(rules: Rules, findings: Findings, box: int) -> dict[str, Any]:
-    """Return where the samples of each bin lie, in pixels of the picture."""
-    problem = findings.problem
-    image = problem.features[int(problem.rois[box, 0]), 0]
-    scale = problem.options.spatial_scale
-    try:
-        found = positions_of(rules, Place(image, problem.rois[box, 1:], (0, 0), problem.options))
-    except NotExplainedError:
-        rows, columns = problem.options.output_size
-        found = Positions([[]] * rows, [[]] * columns)
-
-    def axis(by_bin: list[list[float]]) -> list[list[float]]:
-        step = 1 + max(map(len, by_bin)) * len(by_bin) // _MAX_SAMPLES
-        return [
-            [round(at / scale, 2) for at in places[::step] if abs(at) < 1e6] for places in by_bin
-        ]
-
-    # A cell's centre is a whole number in the map, and half a cell further in the picture.
-    turn = [found.cosine, found.sine, (found.down + 0.5) / scale, (found.across + 0.5) / scale]
-    return {
-        "kind": rules.samples,
-        "whole": rules.samples == "cells",
-        "x": axis(found.x),
-        "y": axis(found.y),
-        "turn": _rounded(np.array(turn)),
-    }
-
-
-def _farthest(comparison: Comparison, shown: list[int]) -> float:
-    """Return the difference that gets the strongest colour: one far system must not fade all."""
-    reference = comparison.groups[comparison.reference_group].output[shown]
-    greatest = []
-    for group in comparison.groups:
-        apart = distance(group.output[shown], reference)
-        greatest.append(float(apart[np.isfinite(apart)].max(initial=0.0)))
-    some = [value for value in greatest if value > 0]
-    return min(max(some), 2 * float(np.median(some))) if some else 1.0
-
-
-def _picture(findings: Findings, image: int, channel: int | None) -> str:
+def _picture(features: FeatureMap, image: int, channel: int | None, whole: bool) -> str:
     """Return the picture, or one channel of the map in false colours, as a data address."""
     from PIL import Image
 
-    features = findings.features
     if features.picture is not None:
-        pixels = (np.clip(np.nan_to_num(features.picture), 0, 1) * 255).astype(np.uint8)
+        pixels = (np.clip(np.nan_to_num(features.picture), 0, 1) * 255).round().astype(np.uint8)
     else:
         plane = features.values[image, channel]
         low, high = _range(plane)
         share = np.clip((np.nan_to_num(plane) - low) / ((high - low) or 1.0), 0, 1)
         pixels = _shades("viridis")[(share * (_SHADES - 1)).round().astype(int)]
     made = Image.fromarray(np.ascontiguousarray(pixels))
-    made.thumbnail((_MAX_SIDE, _MAX_SIDE))
+    if not whole:
+        made.thumbnail((_MAX_SIDE, _MAX_SIDE))
     stream = io.BytesIO()
     made.save(stream, "PNG", optimize=True)
     return f"data:image/png;base64,{base64.b64encode(stream.getvalue()).decode()}"
@@ -240,15 +322,6 @@ def _picture(findings: Findings, image: int, channel: int | None) -> str:
 def _range(plane: FloatArray) -> tuple[float, float]:
     finite = plane[np.isfinite(plane)]
     return (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
-
-
-def _colours(findings: Findings, image: int, channel: int | None) -> dict[str, Any]:
-    plane = findings.features.values[image, channel or 0]
-    return {
-        "range": list(_range(plane)),
-        "colours": _shades("viridis").tolist(),
-        "heat": _shades("heat").tolist(),
-    }
 
 
 # From dark to bright, and from a trace to much: a few colours, between which it is interpolated.
@@ -265,9 +338,6 @@ def _shades(name: str) -> NDArray[np.uint8]:
     return np.stack(columns, axis=1).round().astype(np.uint8)
 
 
-def _rounded(values: NDArray[Any]) -> Any:
-    """Return nested lists of few digits; None for what is not finite."""
-    if values.ndim:
-        return [_rounded(part) for part in values]
-    value = float(values)
+def _rounded(value: float) -> float | None:
+    """Return a number of few digits; None for what is not finite."""
     return float(f"{value:.6g}") if math.isfinite(value) else None
