@@ -151,6 +151,36 @@ def front_ends(session: nox.Session) -> None:
     session.run("pytest", "--everything", *paths, *session.posargs)
 
 
+def oldest_of(extra: str) -> list[str]:
+    """Return an extra's requirements with the oldest versions that it allows."""
+    extras = nox.project.load_toml("pyproject.toml")["project"]["optional-dependencies"]
+    return [requirement.replace(">=", "==") for requirement in extras[extra]]
+
+
+@nox.session(python=OLDEST)
+def torch_oldest(session: nox.Session) -> None:
+    """Run the tests of tensors with the oldest PyTorch of the extra."""
+    session.install(".", *PYTEST, *oldest_of("torch"), "torchvision")
+    files = sorted(map(str, Path("tests/front_ends").glob("test_torch*.py")))
+    session.run("pytest", *files, *session.posargs)
+
+
+@nox.session(python=OLDEST)
+def dask_oldest(session: nox.Session) -> None:
+    """Run the tests of Dask's arrays with its oldest version of the extra, and the oldest NumPy."""
+    versions = oldest_of("dask")
+    session.install(".", *PYTEST, *versions, *(each.replace("dask[array]", "distributed")
+                    for each in versions), "numpy==2.0.*", "zarr>=3")  # fmt: skip
+    session.run("pytest", "tests/front_ends/test_dask.py", *session.posargs)
+
+
+@nox.session(python=OLDEST)
+def coverage(session: nox.Session) -> None:
+    """Print which lines of the package the tests run; nothing fails by it."""
+    session.install("-e", ".[test]", "coverage>=7.6", "pytest-cov>=6")
+    session.run("pytest", "--cov=roipool", "--cov-report=term:skip-covered", *session.posargs)
+
+
 @nox.session(python=OLDEST)
 def types(session: nox.Session) -> None:
     """Run mypy and pyright over a user's program, and over what is installed."""
