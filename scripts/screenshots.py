@@ -81,21 +81,29 @@ def _pages(page: Browser, folder: Path) -> None:
     """Show a small map, whose cells and samples can be told apart."""
     written = folder / "page.html"
     systems = "torchvision.*,roipool.roi_pool,roipool.precise_roi_pool,tensorflow.*,caffe.roi_align"
-    options = ["--spatial-scale", "1/8", "--output-size", "3", "--systems", systems]
+    options = ["--spatial-scale", "1/8", "--output-size", "3", "--sampling-ratio", "2"]
+    options += ["--systems", systems]
     _compare(*options, "--reference", "torchvision.roi_align", "--html", str(written))
-    page.open(written, 1360, 860)
-    while "box 1 " not in page.run("find('box').textContent"):
-        page.press("ArrowRight")
-    page.press("ArrowDown")
-    page.press("ArrowDown")
+    page.open(written, 1360, 1060)
+    page.run("ready")
+    page.run(_STATE)
     page.screenshot(DOCS / "compare-page.png")
     page.ask(
         "Emulation.setEmulatedMedia",
         features=[{"name": "prefers-color-scheme", "value": "dark"}],
     )
     page.open(written, 390, 1000, mobile=True)
-    page.run("find('next-system').click()")
+    page.run("ready")
+    page.run(_STATE)
     page.screenshot(DOCS / "compare-phone.png")
+
+
+# The first box, a system that is half a cell off, and the bin in the middle.
+_STATE = """
+change({ box: data.boxes.findIndex(({ number }) => number === 1), bin: [1, 1],
+         a: choiceOf("torchvision.roi_align[aligned]"), b: choiceOf("torchvision.roi_align") });
+new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve)));
+"""
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ REQUEST = re.compile(r"^<!-- make: (?P<name>[a-z-]+)(?P<arguments>.*?) -->$", re
 def setup(app: Any) -> dict[str, bool]:
     """Connect the functions below; Sphinx calls this."""
     app.connect("builder-inited", draw)
+    app.connect("build-finished", add_playground)
     app.connect("source-read", read_page)
     app.connect("include-read", read_included)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
@@ -26,6 +27,12 @@ def setup(app: Any) -> dict[str, bool]:
 def draw(app: Any) -> None:
     """Draw the pictures."""
     making.write_pictures(Path(app.srcdir) / "_generated")
+
+
+def add_playground(app: Any, error: Exception | None) -> None:
+    """Add what the page "Playground" shows; only HTML has a place for it."""
+    if error is None and app.builder.format == "html":
+        making.write_playground(Path(app.outdir) / "_static")
 
 
 def read_page(app: Any, page: str, content: list[str]) -> None:

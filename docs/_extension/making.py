@@ -17,6 +17,7 @@ import roipool
 from _extension import argument_forms, calls, gallery, sampling, sources
 from roipool import compat
 from roipool._definitions import OPS, PYRAMID_OPS, Op, Variant
+from roipool.cli.compare import page
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PROBE = np.arange(1, 26, dtype=np.float32).reshape(1, 1, 5, 5)
@@ -31,6 +32,12 @@ def write_pictures(folder: Path) -> None:
         if not path.exists() or path.read_text() != drawn:
             path.write_text(drawn)
     gallery.write(folder)
+
+
+def write_playground(folder: Path) -> None:
+    """Write the page that the page "Playground" shows."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "playground.html").write_text(page.playground(), encoding="utf-8")
 
 
 def _slug(name: str) -> str:

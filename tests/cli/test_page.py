@@ -245,14 +245,16 @@ def test_mouse(chromium: Browser) -> None:
     chromium.click(*middle(chromium, "#next-box")[:2])
     assert "(2 of 8)" in text_of(chromium, "box")
     assert text_of(chromium, "about").startswith(text_of(chromium, "box").partition(" (")[0])
-    assert "differs most from B in bin" in text_of(chromium, "why")
+    assert "differs most from the second in bin" in text_of(chromium, "why")
     assert len(chromium.run("[...find('why').querySelectorAll('li')]")) > 0
     chromium.click(*middle(chromium, ".group:last-child")[:2])
     assert chromium.run("state.a === data.groups[2].choice")
     for canvas in ("#zoom", "#grid-b"):
         chromium.run("change({ bin: null })")
         chromium.move(*middle(chromium, canvas)[:2])
-        assert re.match(r"Bin \(3, 3\): A .*; B .*weights of cells", text_of(chromium, "bin"))
+        assert re.match(
+            r"Bin \(3, 3\): first .*; second .*weights of cells", text_of(chromium, "bin")
+        )
     # The smallest of the boxes that lie there: a glint on the spoon, in the middle of others.
     chromium.click(*on_picture(chromium, 148, 115))
     assert text_of(chromium, "box").startswith("Box 6 ")
@@ -369,7 +371,7 @@ def test_the_address_holds_the_state(chromium: Browser) -> None:
     chromium.run(f"location.hash = {address!r}")
     frame(chromium)
     assert chromium.run("JSON.stringify(state)") == before
-    chromium.run("location.hash = 'a=nobody&bins=9e9x-1&scale=-1&box=77&bin=1,2,3&boxes=1,2;x'")
+    chromium.run("location.hash = 'first=nobody&bins=9e9x-1&scale=-1&box=77&bin=1,2,3&boxes=1,2;x'")
     frame(chromium)
     assert chromium.complaints == []
 
@@ -381,9 +383,9 @@ def test_many_bins(chromium: Browser) -> None:
     chromium.run("new Promise(r => setTimeout(r, 3000))")
     said = chromium.run("[...document.querySelectorAll('.far')].map((one) => one.textContent)")
     assert all(said)
-    assert sum("differs from B by" in text for text in said) > 5
+    assert sum("differs from the second by" in text for text in said) > 5
     assert "400 \u00d7 400 bins" in text_of(chromium, "about")
-    assert text_of(chromium, "bin").startswith("Bin (399, 399): A ")
+    assert text_of(chromium, "bin").startswith("Bin (399, 399): first ")
     assert chromium.complaints == []
 
 
@@ -420,7 +422,7 @@ def test_a_map_too_large_for_the_page(chromium: Browser, monkeypatch: pytest.Mon
     assert main(["compare", "--systems", "torchvision.*", "--html", "page.html"]) == 0
     show(chromium, "page.html", 1300, 900)
     assert chromium.run("plans === null && find('x1').disabled")
-    assert "differs most from B" in text_of(chromium, "why")
+    assert "differs most from the second" in text_of(chromium, "why")
     drag(chromium, on_picture(chromium, 100, 60), on_picture(chromium, 110, 40))
     assert chromium.run("JSON.stringify(state.boxes) === JSON.stringify(JSON.parse(start).boxes)")
     assert chromium.complaints == []

@@ -41,7 +41,8 @@ _MAX_SIDE = 1024  # of a picture that is only looked at, in pixels
 _MAX_REASONS = 200  # that are looked for
 _SHADES = 64
 _TOLERANCE = (1e-6, 1e-5)  # absolute and relative, as of `compare`: less is a rounding
-# Where the playground starts: cells and samples can be told apart; the first is B, the other is A.
+# Where the playground starts, so that cells and samples can be told apart: the system that others
+# are compared with, then the first of them.
 _FIRST = ("torchvision.roi_align", "torchvision.roi_align[aligned]")
 _START = {"scale": 0.125, "bins": [3, 3], "sampling": 2}
 
@@ -73,8 +74,8 @@ def playground() -> str:
     content = {
         "title": "roipool playground",
         "about": "Everything is computed here, by the code that the CPU runs.",
-        "note": "Left: what it pools. Right: how far each bin is from B; white is equal, roundings "
-        "apart.",
+        "note": "Left: what it pools. Right: how far each bin is from that of the second; "
+        "white is equal, roundings apart.",
         **_of_map(features, 0, None),
         **_START,
         "boxes": [
@@ -94,12 +95,12 @@ def _groups_of_playground() -> list[dict[str, Any]]:
     order = sorted(same.values(), key=lambda names: not set(names) & set(_FIRST))
     return [
         {
-            "letter": chr(ord("A") + number),
+            "letter": "",
             "members": members,
             "system": next((name for name in _FIRST if name in members), members[0]),
             "reference": _FIRST[0] in members,
         }
-        for number, members in enumerate(order)
+        for members in order
     ]
 
 
@@ -241,8 +242,8 @@ def _live_member(group: Group) -> str | None:
 
 
 def _note(channel: int | None, image: int, hidden: int, is_live: bool) -> str:
-    note = "Left: what it pools. Right: how far each bin is from B; white is equal, roundings "
-    note += "apart, black where only one is a number."
+    note = "Left: what it pools. Right: how far each bin is from that of the second; "
+    note += "white is equal, roundings apart, black where only one is a number."
     if channel is not None:
         note += f" Shown is channel {channel} of image {image}."
     if hidden:

@@ -4,7 +4,7 @@ const data = JSON.parse(document.getElementById("data").textContent);
 const find = (id) => document.getElementById(id);
 const picture = new Image();
 
-// What can be A or B: live systems, then the groups of implementations that cannot be computed here.
+// What can be the first or the second (`a`, `b`): live systems, then the groups of implementations that cannot be computed here.
 const choices = [];
 const start = JSON.stringify({
   boxes: data.boxes.map(({ numbers }) => numbers), box: 0, bins: data.bins, scale: data.scale,
@@ -299,7 +299,7 @@ function drawHandles(context) {
   }
 }
 
-// Where the samples of A or B lie: for each bin a list of x and y in pixels; and how many.
+// Where the samples of the first or the second lie: for each bin a list of x and y in pixels; and how many.
 function samplesOf(choice) {
   const { system } = choices[choice];
   if (!plans || !system) return null;
@@ -398,7 +398,7 @@ function drawCells(context, canvas) {
   context.stroke();
 }
 
-// The weights of cells in the chosen bin of A, as text where there is room.
+// The weights of cells in the chosen bin of the first, as text where there is room.
 function drawWeights(context) {
   const { system } = choices[state.a];
   if (!state.bin || !plans || !system) return null;
@@ -481,15 +481,15 @@ function drawSamples(context, samples) {
   } else if (state.bin) drawBin(...state.bin);
   context.globalAlpha = 1;
   const { system } = choices[state.a];
-  if (system.definition === "precise_roi_pool") return "A integrates the map: it has no samples.";
+  if (system.definition === "precise_roi_pool") return "The first integrates the map: it has no samples.";
   const what = samples.kind === "cells" ? "whole cells" : "samples";
-  const turned = boxNow().length === 5 && system.boxes !== "region" ? " A takes the box without its angle." : "";
+  const turned = boxNow().length === 5 && system.boxes !== "region" ? " The first takes the box without its angle." : "";
   const left = many ? ", too many to draw: those of the chosen bin" : "";
-  const others = state.bin && state.a !== state.b ? " Crosses: those of B in the chosen bin." : "";
-  return `${samples.count.toLocaleString("en")} ${what} of A${left}.${others}${turned}`;
+  const others = state.bin && state.a !== state.b ? " Crosses: those of the second in the chosen bin." : "";
+  return `${samples.count.toLocaleString("en")} ${what} of the first${left}.${others}${turned}`;
 }
 
-// What B reads for the chosen bin, as crosses.
+// What the second reads for the chosen bin, as crosses.
 function drawOthers(context) {
   const samples = samplesOf(state.b);
   if (!samples) return;
@@ -595,7 +595,7 @@ function makeCards() {
     shown.setAttribute("aria-hidden", "true");
     far.setAttribute("aria-hidden", "true");
     const names = element("div", undefined, "names");
-    names.append(element("div", group.letter, "letter"));
+    if (group.letter) names.append(element("div", group.letter, "letter"));
     for (const name of group.members) names.append(element("div", name));
     const said = element("div", "", "far");
     names.append(said);
@@ -623,8 +623,8 @@ function drawCards() {
     drawGrid(shown, paintValues(group.choice));
     drawGrid(far, between && ((k, into, at) => heat(between.each[k], farthest, into, at)));
     let text = "measured for the first boxes only";
-    if (between) text = between.most ? `differs from B by ${brief(between.most)}` : "as B";
-    if (group.choice === state.b) text = "this is B";
+    if (between) text = between.most ? `differs from the second by ${brief(between.most)}` : "as the second";
+    if (group.choice === state.b) text = "this is the second";
     said.textContent = text;
     card.setAttribute("aria-selected", String(group.choice === state.a));
     card.toggleAttribute("data-b", group.choice === state.b);
@@ -660,14 +660,14 @@ function describeBin(weights) {
     for (let k = i * columns + j; k < values.length; k += bins) texts.push(brief(values[k]));
     return texts.join(", ");
   };
-  let text = `Bin (${i}, ${j}): A ${show(state.a)}; B ${show(state.b)}.`;
+  let text = `Bin (${i}, ${j}): first ${show(state.a)}; second ${show(state.b)}.`;
   if (weights) {
     const width = mapSize()[1];
     const listed = [...weights].sort((one, other) => other[1] - one[1]);
     const cells = listed.slice(0, 12).map(([cell, weight]) => `(${Math.floor(cell / width)}, ${cell % width}) ${brief(weight, 3)}`);
     const more = listed.length > 12 ? `, and ${listed.length - 12} more` : "";
-    const what = choices[state.a].system.maximum ? "greatest weights of cells in A's samples" : "weights of cells in A";
-    text += ` ${weights.size ? `The ${what} (row, column): ${cells.join("; ")}${more}.` : "A reads no cell."}`;
+    const what = choices[state.a].system.maximum ? "greatest weights of cells in samples of the first" : "weights of cells in the first";
+    text += ` ${weights.size ? `The ${what} (row, column): ${cells.join("; ")}${more}.` : "The first reads no cell."}`;
   }
   find("bin").textContent = text;
 }
@@ -682,29 +682,29 @@ function describe(between) {
   const why = find("why");
   why.replaceChildren();
   if (state.a === state.b) {
-    why.append(element("p", "A and B are the same system: choose another for one of them."));
+    why.append(element("p", "The two are the same system: choose another for one of them."));
   } else if (!between) {
     why.append(element("p", "One of the two was measured for the first boxes and options only."));
   } else if (!between.most) {
-    why.append(element("p", "A and B agree on this box, roundings apart."));
+    why.append(element("p", "The two agree on this box, roundings apart."));
   } else {
     const [, columns] = state.bins, bins = state.bins[0] * columns;
     const bin = between.where % bins;
     const at = `bin (${Math.floor(bin / columns)}, ${bin % columns})`;
     const pair = `${brief(pooled(state.a)[between.where])}, not ${brief(pooled(state.b)[between.where])}`;
-    why.append(element("p", `On this box A differs most from B in ${at}: ${pair}.`));
+    why.append(element("p", `On this box the first differs most from the second in ${at}: ${pair}.`));
     addReasons(why);
   }
 }
 
-// Why A differs from the reference, where that was found out for this box.
+// Why the first differs from the reference, where that was found out for this box.
 function addReasons(why) {
   const group = data.groups.find((one) => one.choice === state.a);
   const home = data.groups.find((one) => one.reference);
   if (!isAsMeasured() || !group || !home || home.choice !== state.b || !group.reasons) return;
   const { where, reasons, remark } = group.reasons[state.box] || {};
   if (where && reasons.length) {
-    why.append(element("p", `In bin (${where[0]}, ${where[1]}) A:`));
+    why.append(element("p", `In bin (${where[0]}, ${where[1]}) the first:`));
     const list = element("ul");
     for (const [words, added] of reasons) {
       const text = added === null ? "NaN" : `${added >= 0 ? "+" : ""}${Number(added.toPrecision(2))}`;
@@ -730,7 +730,7 @@ function callText() {
 
 function fragment() {
   const first = JSON.parse(start);
-  const parts = { a: choices[state.a].name, b: choices[state.b].name, box: state.box + 1 };
+  const parts = { first: choices[state.a].name, second: choices[state.b].name, box: state.box + 1 };
   if (String(state.bins) !== String(first.bins)) parts.bins = state.bins.join("x");
   if (state.scale !== first.scale) parts.scale = state.scale;
   if (state.sampling !== first.sampling) parts.sampling = state.sampling;
@@ -747,8 +747,8 @@ function readFragment() {
     const list = (text || "").split(/[x,]/).map(Number);
     return lengths.includes(list.length) && list.every(Number.isFinite) ? list : null;
   };
-  for (const key of ["a", "b"]) {
-    const choice = choiceOf(parts.get(key));
+  for (const [key, name] of [["a", "first"], ["b", "second"]]) {
+    const choice = choiceOf(parts.get(name));
     if (choice >= 0) state[key] = choice;
   }
   const bins = numbers(parts.get("bins"), [2]);
