@@ -61,8 +61,7 @@ def _compare(*arguments: str) -> str:
 
 
 def _terminal(page: Browser, folder: Path) -> None:
-    systems = "torchvision.*,mmcv.roi_pool"
-    said = f"$ roipool compare --systems '{systems}'\n{_compare('--systems', systems)}"
+    said = f"$ roipool compare\n{_compare()}"
     console = Console(record=True, width=WIDTH, file=io.StringIO())
     console.print(Text.from_ansi(said))
     text = console.export_html(code_format="{code}", inline_styles=True)
