@@ -306,6 +306,7 @@ def test_keys(chromium: Browser) -> None:
         chromium.press(key)
     assert chromium.run("JSON.stringify(state)") == before
     assert chromium.run("taken") == [False] * 4
+    chromium.run("change({ bin: null })")
     chromium.run("find('grid-a').focus()")
     for key in ("ArrowDown", "ArrowDown", "ArrowRight", "ArrowLeft", "ArrowRight"):
         chromium.press(key)

@@ -44,7 +44,7 @@ _TOLERANCE = (1e-6, 1e-5)  # absolute and relative, as of `compare`: less is a r
 # Where the playground starts, so that cells and samples can be told apart: the system that others
 # are compared with, then the first of them.
 _FIRST = ("torchvision.roi_align", "torchvision.roi_align[aligned]")
-_START = {"scale": 0.125, "bins": [3, 3], "sampling": 2}
+_START = {"scale": 0.125, "bins": [3, 3], "sampling": 2, "bin": [1, 1]}
 
 
 def as_html(findings: Findings, options: str) -> str:
@@ -168,8 +168,9 @@ def _content(findings: Findings, options: str) -> dict[str, Any]:
     hidden = len(problem.rois) - len(shown)
     content = {
         "title": printable(features.name),
-        "about": f"{len(problem.rois)} boxes, {printable(options)}.",
-        "note": _note(channel, image, hidden, is_live),
+        "about": "",
+        "note": f"{_note(channel, image, hidden, is_live)} Asked for: {len(problem.rois)} boxes, "
+        f"{printable(options)}.",
         **_of_map(features, image, channel),
         "scale": problem.options.spatial_scale,
         "bins": list(problem.options.output_size),

@@ -8,7 +8,7 @@ const picture = new Image();
 const choices = [];
 const start = JSON.stringify({
   boxes: data.boxes.map(({ numbers }) => numbers), box: 0, bins: data.bins, scale: data.scale,
-  sampling: data.sampling, a: 0, b: 0, bin: null,
+  sampling: data.sampling, a: 0, b: 0, bin: data.bin || null,
 });
 let state = JSON.parse(start);
 let plans = null; // null: values are only those that the page holds
@@ -678,7 +678,7 @@ function describe(between) {
   find("box").textContent = `Box ${number} (${state.box + 1} of ${state.boxes.length})`;
   const numbers = cornersOf(box).map((x) => brief(x, 6)).join(", ");
   const turned = box.length === 5 ? `, turned by ${brief((box[4] * 180) / Math.PI)}°` : "";
-  find("about").textContent = `Box ${number}: ${numbers}${turned}; ${state.bins[0]} × ${state.bins[1]} bins, scale ${brief(state.scale)}. ${data.about}`;
+  find("about").textContent = `Box ${number}: ${numbers}${turned}; ${state.bins[0]} × ${state.bins[1]} bins, scale ${brief(state.scale)}, ${state.sampling ? `sampling ratio ${state.sampling}` : "sampling by the box's size"}. ${data.about}`;
   const why = find("why");
   why.replaceChildren();
   if (state.a === state.b) {
