@@ -1,7 +1,7 @@
 """Measures the frames of the playground while one of ten boxes is dragged.
 
-``python scripts/page_speed.py`` needs Pillow and Chromium. It prints, for a desktop and a phone, the
-median and the 95th percentile of the time between frames, and of what the page takes to draw one.
+``python scripts/page_speed.py`` needs Pillow and Chromium. It prints, for a desktop and a phone,
+the median and the 95th percentile of the time between frames, and of what drawing one takes.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from _support.browser import Browser, browser, find_browser  # noqa: E402
+from _support.browser import Browser, browser, find_browser
 
-from roipool.cli.compare.page import playground  # noqa: E402
+from roipool.cli.compare.page import playground
 
 WINDOWS = {"desktop": (1280, 900, False), "phone": (360, 780, True)}
 BINS = (3, 7, 14)
 _DRAG = """(async () => {
-  const boxes = Array.from({ length: 10 }, (_, k) => [10 + 8 * k, 10 + 6 * k, 90 + 9 * k, 80 + 7 * k]);
+  const boxes = Array.from({ length: 10 }, (_, k) => [8 * k, 6 * k, 90 + 9 * k, 80 + 7 * k]);
   change({ boxes, box: 4, bin: [1, 1], bins: [BINS, BINS] });
   await new Promise((resolve) => setTimeout(resolve, 500));
   const frame = () => new Promise(requestAnimationFrame);
@@ -37,8 +37,10 @@ _DRAG = """(async () => {
     draw();
     drawing.push(performance.now() - begin);
   }
-  const at = (list, share) => list.sort((one, other) => one - other)[Math.floor(share * list.length)];
-  return [between, drawing].flatMap((list) => [at(list, 0.5), at(list, 0.95)]);
+  return [between, drawing].flatMap((list) => {
+    list.sort((one, other) => one - other);
+    return [0.5, 0.95].map((share) => list[Math.floor(share * list.length)]);
+  });
 })()"""
 
 
