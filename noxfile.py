@@ -319,6 +319,13 @@ def wheel_beside_torch(session: nox.Session) -> None:
 
 
 @nox.session
+def recipe(session: nox.Session) -> None:
+    """Render the conda recipe for every system that it is for."""
+    session.install("py-rattler-build==0.73.0")
+    session.run("python", "scripts/render_recipe.py")
+
+
+@nox.session
 def wheels(session: nox.Session) -> None:
     """Build and test the wheels of this system by cibuildwheel, into `wheelhouse`."""
     session.install("cibuildwheel==4.3.3")

@@ -7,18 +7,30 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))  # for `_extension`
 
+from _extension.sources import ALIASES
+
 import roipool
+from roipool import _addresses
 
 project = "roipool"
 author = copyright = "The roipool developers"
 version = release = roipool.__version__
 
-extensions = ["myst_parser", "numpydoc", "sphinx.ext.autodoc", "sphinx_copybutton", "_extension"]
-exclude_patterns = ["_build", "_extension"]
+extensions = [
+    "myst_parser", "numpydoc", "sphinx.ext.autodoc", "sphinx.ext.intersphinx", "sphinx_copybutton",
+    "_extension",
+]  # fmt: skip
+exclude_patterns = ["_build", "_extension", "_inventories"]
 nitpicky = True  # a reference that leads nowhere is a warning, and warnings are errors
 default_role = "literal"
 
 html_theme = "furo"
+if _addresses.REPOSITORY:
+    html_theme_options = {
+        "source_repository": _addresses.REPOSITORY,
+        "source_branch": "main",
+        "source_directory": "docs/",
+    }
 html_title = f"roipool {release}"
 html_copy_source = False
 html_show_sphinx = False
@@ -31,7 +43,21 @@ myst_enable_extensions = ["colon_fence"]
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # the docstrings have shapes and dtypes, which annotations lack
 numpydoc_show_class_members = False
+numpydoc_xref_param_type = True  # the types of arrays are links
+numpydoc_xref_ignore = "all"  # other words of the docstrings are none
+numpydoc_xref_aliases = ALIASES
 python_maximum_signature_line_length = 88
+
+# The few names that are linked are in files here, so that the site is built without a network.
+intersphinx_mapping = {
+    name: (address, f"_inventories/{name}.txt")
+    for name, address in {
+        "dask": "https://docs.dask.org/en/stable/",
+        "jax": "https://docs.jax.dev/en/latest/",
+        "numpy": "https://numpy.org/doc/stable/",
+        "torch": "https://docs.pytorch.org/docs/stable/",
+    }.items()
+}
 
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True

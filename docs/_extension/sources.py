@@ -9,6 +9,21 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
+# Types in docstrings that are links: their names elsewhere, by what docstrings say.
+LINKS = {
+    "Tensor": "torch.Tensor",
+    "dask.array.Array": ":class:`dask.array.Array`",
+    "jax.Array": ":class:`jax.Array`",
+    "ndarray": "numpy.ndarray",
+}
+# numpydoc would link these to Python's or NumPy's documentation.
+PLAIN = (
+    "False", "None", "True", "array", "array_like", "bool", "callable", "contextmanager", "dict",
+    "float", "generator", "int", "iterable", "list", "namedtuple", "numpy", "scalar", "sequence",
+    "str", "string", "tuple",
+)  # fmt: skip
+ALIASES = {**{word: word for word in PLAIN}, **LINKS}
+
 Documented = ast.FunctionDef | ast.ClassDef
 
 
@@ -59,4 +74,5 @@ def _rest(docstring: str) -> str:
     """Return a docstring of numpydoc as reStructuredText."""
     from numpydoc.docscrape_sphinx import SphinxDocString  # tests of other modules have none
 
-    return str(SphinxDocString(inspect.cleandoc(docstring)))
+    linked = {"xref_param_type": True, "xref_aliases": ALIASES, "xref_ignore": "all"}
+    return str(SphinxDocString(inspect.cleandoc(docstring), config=linked))
