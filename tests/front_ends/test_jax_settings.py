@@ -106,6 +106,14 @@ def test_an_empty_list_has_no_boxes() -> None:
     assert roipool.crop_and_resize(jnp.asarray(X), [], [], 2).shape[0] == 0
 
 
+@pytest.mark.parametrize("dtype", [jnp.int8, jnp.uint8, jnp.float16])
+def test_types_of_indices_that_do_not_hold_the_number_of_images(dtype: Any) -> None:
+    features = jnp.arange(70_000, dtype=jnp.float32).reshape(-1, 1, 1, 1)
+    boxes, indices = jnp.array([[0.0, 0, 1, 1]] * 2), jnp.array([3, 100], dtype)
+    pool = jax.jit(lambda numbers: roipool.roi_pool(features, boxes, 1, batch_indices=numbers))
+    assert pool(indices).ravel().tolist() == [3, 100]
+
+
 def test_coordinates_beyond_32_bits_stay_what_they_are() -> None:
     rois = np.array([[0, 0, 0, 2**32 + 4, 5]])
     found = roipool.roi_align(jnp.asarray(X), rois, 2, sampling_ratio=2)

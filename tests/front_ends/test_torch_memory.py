@@ -106,3 +106,22 @@ def test_fills_of_every_type(dtype: torch.dtype, value: float) -> None:
     )  # fmt: skip
     expected = torch.full(crops.shape, value, dtype=torch.float64).to(dtype)
     torch.testing.assert_close(crops, expected, equal_nan=True, rtol=0, atol=0)
+
+
+def test_a_negative_bit_is_not_lost_at_once() -> None:
+    """Memory of such a tensor holds the numbers with the other sign."""
+    features, rois = torch.rand(1, 2, 8, 9), torch.tensor([[0.0, 1, 1, 5, 6]])
+    with torch.no_grad():
+        expected = roipool.roi_align(features, rois, 2)
+        for maps, table in (
+            (torch._neg_view(-features), rois),
+            (features, torch._neg_view(-rois)),
+        ):
+            assert torch.equal(roipool.roi_align(maps, table, 2), expected)
+
+
+def test_maps_of_one_cell_are_not_channels_last() -> None:
+    """They lie in memory as both formats do: results are of the usual one."""
+    features = torch.rand(2, 3, 1, 1)
+    assert features.is_contiguous(memory_format=torch.channels_last)
+    assert roipool.roi_pool(features, torch.tensor([[0.0, 0, 0, 1, 1]]), 2).is_contiguous()
