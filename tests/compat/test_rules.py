@@ -219,6 +219,23 @@ def test_torchvision_takes_a_list_of_boxes_per_image() -> None:
 
 
 @on_every_backend
+@pytest.mark.parametrize("images", [0, 1, 2])
+def test_torchvision_refuses_boxes_of_the_image_after_the_last(images: int) -> None:
+    maps, box, none = np.ones((images, 1, 4, 4), np.float32), np.ones((1, 4)), np.zeros((0, 4))
+    boxes = [none] * images + [box]
+    with pytest.raises(ValueError, match=rf"boxes\[{images}\] holds boxes, but the batch holds"):
+        compat.torchvision.roi_align(maps, boxes, 2)
+    assert len(compat.torchvision.roi_align(maps, [*boxes[:-1], none], 2)) == 0
+
+
+@pytest.mark.parametrize("kind", [int, np.int8, np.int64])
+def test_any_negative_integer_is_an_adaptive_sampling_ratio(kind: type) -> None:
+    maps = np.random.default_rng(0).random((1, 1, 9, 9)).astype(np.float32)
+    boxes = np.array([[0, 0.3, 1, 7, 8.5]])
+    found = compat.torchvision.roi_align(maps, boxes, 2, sampling_ratio=kind(-2))
+    np.testing.assert_array_equal(found, compat.torchvision.roi_align(maps, boxes, 2))
+
+
 def test_maskrcnn_benchmark_takes_four_or_five_columns() -> None:
     four = maskrcnn_benchmark.roi_align(PROBE, [[1, 1, 3, 3]], (2, 2), 1.0, 2)
     five = maskrcnn_benchmark.ROIAlign((2, 2), 1.0, 2)(PROBE, [[0, 1, 1, 3, 3]])

@@ -100,6 +100,16 @@ def test_numpy_arrays_in_another_order_of_bytes() -> None:
         assert_same_bits(np.asarray(found), roipool.roi_align(X, rois, 2))
 
 
+def test_masks_are_refused() -> None:
+    """JAX would lose them, those of a list's rows, too."""
+    rois = np.ma.array([[0, 1.0, 1, 5, 5]])
+    for boxes in (rois, [*rois]):
+        with pytest.raises(TypeError, match=r"^roi_align: rois must be without a mask"):
+            roipool.roi_align(jnp.asarray(X), boxes, 2)
+    with pytest.raises(TypeError, match=r"^roi_align: features must be without a mask"):
+        roipool.jax.roi_align(np.ma.array(X), np.asarray(rois), 2)
+
+
 def test_an_empty_list_has_no_boxes() -> None:
     assert roipool.roi_align(jnp.asarray(X), [], 2).shape == (0, X.shape[1], 2, 2)
     assert roipool.roi_align(jnp.asarray(X), [], 2, batch_indices=[]).shape[0] == 0

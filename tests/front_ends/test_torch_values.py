@@ -269,3 +269,18 @@ def test_nothing_to_pool(case: Case) -> None:
     empty = torch.zeros(2, 0, 8, 9, requires_grad=True)
     case.pool(empty, case.boxes(), case.indices()).sum().backward()
     assert empty.grad is not None
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.moves], ids=str)
+@every_type
+def test_types_of_indices_and_of_box_gradients(case: Case, dtype: torch.dtype) -> None:
+    """Indices may be of any type; a gradient of boxes is of theirs, and integers' of the maps'."""
+    features, indices = maps(torch.float32), case.indices()
+    boxes = case.boxes(dtype=torch.float32)
+    expected = case.pool(features, boxes, indices)
+    assert torch.equal(case.pool(features, boxes, indices.to(dtype)), expected)
+    gradient = getattr(roipool, str(case.op.backward_boxes))
+    for kind, found in ((dtype, dtype), (torch.int64, torch.float32)):
+        given = {case.op.boxes: boxes.to(kind), case.op.indices: indices}
+        slopes = gradient(expected, features, **given, **case.placing)
+        assert (slopes.dtype, slopes.shape) == (found, boxes.shape)
