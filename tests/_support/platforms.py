@@ -1,7 +1,8 @@
-"""What tests need of the system that they run on: marks that skip them elsewhere."""
+"""Marks that skip tests where the system, or what is installed, lacks what they need."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
 import tempfile
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["needs_fork", "needs_links", "needs_linux", "needs_posix"]
+__all__ = ["needs_fork", "needs_links", "needs_linux", "needs_matplotlib", "needs_posix"]
 
 
 def _has_links() -> bool:
@@ -23,6 +24,9 @@ def _has_links() -> bool:
         return link.is_symlink()
 
 
+needs_matplotlib = pytest.mark.skipif(
+    importlib.util.find_spec("matplotlib") is None, reason="--save needs matplotlib"
+)
 needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="this system is not Linux")
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 needs_posix = pytest.mark.skipif(

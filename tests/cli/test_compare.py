@@ -23,7 +23,7 @@ from _support.cli_runs import (
     save_map,
     strict_json,
 )
-from _support.platforms import needs_links, needs_posix
+from _support.platforms import needs_links, needs_matplotlib, needs_posix
 from _support.run_python import NOT_INSTALLED, run_python
 
 from roipool._addresses import install
@@ -203,6 +203,7 @@ def test_figure_needs_no_pyplot() -> None:
     assert run.returncode == 0
 
 
+@needs_matplotlib
 def test_an_empty_map_cannot_be_drawn(capsys: pytest.CaptureFixture[str]) -> None:
     assert "nothing to draw" in fails(capsys, save_map(shape=(1, 0, 4)), "--save", "figure.png")
 

@@ -24,7 +24,7 @@ from _support.cli_runs import (
     save_map,
     strict_json,
 )
-from _support.platforms import needs_links, needs_posix
+from _support.platforms import needs_links, needs_matplotlib, needs_posix
 
 from roipool.cli import main
 from roipool.cli.bench.ours import Roipool
@@ -144,6 +144,7 @@ def test_a_name_that_is_not_utf8() -> None:
     assert strict_json("out.json")["input"]["features"] == name
 
 
+@needs_matplotlib
 @needs_posix
 def test_a_figure_of_a_name_that_is_not_utf8() -> None:
     name = os.fsdecode(b"caf\xe9.npy")
@@ -217,7 +218,10 @@ def limit_files() -> None:
 
 
 @needs_posix
-@pytest.mark.parametrize(("option", "name"), [("--json", "out.json"), ("--save", "figure.png")])
+@pytest.mark.parametrize(
+    ("option", "name"),
+    [("--json", "out.json"), pytest.param("--save", "figure.png", marks=needs_matplotlib)],
+)
 def test_a_full_disk(option: str, name: str) -> None:
     Path(name).write_text("old")
     run = run_program("compare", *FAST, option, name, preexec_fn=limit_files)
@@ -250,6 +254,7 @@ def test_a_bad_variable_that_is_not_utf8() -> None:
 # ---- The program that tries many
 
 
+@needs_matplotlib
 @needs_posix
 def test_hostile_files() -> None:
     program = Path(__file__).parents[1] / "faults" / "hostile_files.py"

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from _support.cli_runs import FAST, fails, given_to_a_system, save_map
+from _support.platforms import needs_matplotlib
 
 from roipool.cli import main
 
@@ -75,6 +76,7 @@ def test_array_of_boxes(rows: list[list[float]]) -> None:
     assert seen.rois.tolist() == ROIS
 
 
+@needs_matplotlib
 def test_batch_indices_reach_the_systems() -> None:
     np.save("boxes.npy", [[2, 0, 0, 3, 3], [0, 1, 1, 2, 2]])
     name = save_map(shape=(3, 2, 4, 5))
@@ -82,6 +84,7 @@ def test_batch_indices_reach_the_systems() -> None:
     assert seen.rois[:, 0].tolist() == [2, 0]
 
 
+@needs_matplotlib
 @pytest.mark.parametrize("text", ["nan,0,4,4\n0,-inf,inf,4\n3,3,1,1\n", "", "# none\n"])
 def test_strange_boxes_are_no_error(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     Path("boxes.csv").write_text(text)

@@ -7,12 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 from _support.cli_runs import fails, strict_json
+from _support.platforms import needs_matplotlib
 
 from roipool._definitions import OPS
 from roipool.cli import main
 from roipool.cli.compare.choosing import choose
 from roipool.cli.compare.problem import Compute, Problem
 from roipool.cli.compare.systems import SYSTEMS
+
+pytest.importorskip("PIL")
 
 
 def answering(**outputs: Any) -> dict[str, Compute]:
@@ -62,6 +65,7 @@ def test_systems_of_one_definition_share_a_group() -> None:
     assert content["reference"] == "roipool.roi_align"
 
 
+@needs_matplotlib
 def test_a_system_that_refuses_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     systems = answering(one=1, moody=ValueError("not\ntoday"), broken=KeyError("bug"))
     assert compare(systems, "--json", "out.json", "--save", "figure.png") == 0
@@ -103,6 +107,7 @@ def test_check(other: float, status: int, capsys: pytest.CaptureFixture[str]) ->
     assert compare(systems, *arguments) == 0
 
 
+@needs_matplotlib
 def test_equal_nans_and_infinities_are_no_difference() -> None:
     systems = answering(a=np.nan, b=-np.float32(np.nan), c=np.inf)
     assert compare(systems, "--systems", "a,b", "--check", "--json", "out.json") == 0

@@ -12,12 +12,14 @@ from typing import Any
 
 import pytest
 from _support.cli_runs import names_here, run_program
-from _support.platforms import needs_posix
+from _support.platforms import needs_matplotlib, needs_posix
 from _support.run_python import NOT_INSTALLED, run_python
 
 from roipool.cli import main
 
 pytestmark = needs_posix
+
+pytest.importorskip("PIL")
 
 SMALL = ["--make", "2x9x11", "--output-size", "2", "--systems", "torchvision.*,caffe.roi_align"]
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
@@ -146,6 +148,7 @@ def test_missing_rich_is_said_on_a_terminal() -> None:
     assert "\x1b" not in shown
 
 
+@needs_matplotlib
 def test_ctrl_c_leaves_nothing() -> None:
     """The oracle on a picture takes long enough to be interrupted in it."""
     files = ["--json", "out.json", "--html", "page.html", "--save", "figure.png"]
