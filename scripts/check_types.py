@@ -11,6 +11,7 @@ libraries in this Python's environment, and runs in a folder without sources.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -25,15 +26,20 @@ PENDING = ("roipool.torch.nn.", "roipool.dask.assign_levels")
 
 def run(*command: str, folder: str) -> subprocess.CompletedProcess[str]:
     """Run a module of this Python in a folder."""
+    # pyright takes the libraries of the Python that comes first on the path.
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     return subprocess.run(
-        [sys.executable, "-m", *command], cwd=folder, text=True, capture_output=True, check=False
-    )
+        [sys.executable, "-m", *command], cwd=folder, text=True, capture_output=True, check=False,
+        env={**os.environ, "PATH": path},
+    )  # fmt: skip
 
 
 def incomplete(report: str) -> list[str]:
     """Return the names that users call of which pyright does not know the type; print the score."""
     completeness = json.loads(report)["typeCompleteness"]
     symbols = completeness["symbols"]
+    if not any(each["name"] == "roipool.roi_align" for each in symbols):
+        raise RuntimeError("pyright has not found the package that is installed here")
     unknown = [each["name"] for each in symbols if each["isExported"] and not each["isTypeKnown"]]
     unclear = [each["name"] for each in symbols if each["isExported"] and each["isTypeAmbiguous"]]
     names = sorted({*unknown, *unclear})
@@ -46,7 +52,7 @@ def main() -> int:
     failed = False
     with tempfile.TemporaryDirectory() as folder:
         # No configuration: the project's own leaves libraries out.
-        for checker in (["mypy", "--strict", "--config-file="], ["pyright"]):
+        for checker in (("mypy", "--strict", "--config-file="), ("pyright",)):
             result = run(*checker, str(USER), folder=folder)
             print(f"{checker[0]}: {(result.stdout + result.stderr).strip()}")
             failed |= result.returncode != 0
