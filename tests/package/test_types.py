@@ -1,62 +1,22 @@
-"""Types that users' checkers see: stubs are the generated ones, and agree with what is imported.
+"""Types that users' checkers see: stubs are the generated ones. `tests/front_ends` has the rest.
 
 `tests/package/typed_user.py` is checked by the session `types` of noxfile.py.
 """
 
 from __future__ import annotations
 
-import ast
-import importlib
-import importlib.util
-import inspect
 import re
-from types import ModuleType
 
 import pytest
 from _support.sources import SOURCES
+from _support.stubs import stubs
 
 import roipool
-
-SPEC = importlib.util.spec_from_file_location("stubs", SOURCES / "scripts" / "stubs.py")
-assert SPEC is not None
-assert SPEC.loader is not None
-stubs = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(stubs)
-
-
-def front_end_or_skip(package: str) -> ModuleType:
-    pytest.importorskip(package)
-    return importlib.import_module(f"roipool.{package}")
 
 
 @pytest.mark.parametrize("package", stubs.FRONT_ENDS)
 def test_stubs_are_the_generated_ones(package: str) -> None:
     assert stubs.stub_file(package).read_text() == stubs.stub(package), "run scripts/stubs.py"
-
-
-@pytest.mark.parametrize("package", stubs.FRONT_ENDS)
-def test_stubs_have_the_names_that_are_exported(package: str) -> None:
-    front_end = front_end_or_skip(package)
-    tree = ast.parse(stubs.stub(package))
-    functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
-    exported = {
-        alias.asname
-        for node in tree.body
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
-        if alias.asname is not None
-    }
-    assert functions | exported == set(front_end.__all__)
-
-
-@pytest.mark.parametrize("package", stubs.FRONT_ENDS)
-def test_stubs_have_the_arguments_of_the_functions(package: str) -> None:
-    front_end = front_end_or_skip(package)
-    for node in ast.parse(stubs.stub(package)).body:
-        if isinstance(node, ast.FunctionDef):
-            given = [each.arg for each in (*node.args.args, *node.args.kwonlyargs)]
-            parameters = inspect.signature(getattr(front_end, node.name)).parameters
-            assert given == list(parameters), node.name
 
 
 def test_private_helpers_are_not_listed() -> None:

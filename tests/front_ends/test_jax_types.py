@@ -1,0 +1,11 @@
+"""The stub of roipool.jax has the names and arguments that the package has."""
+
+from __future__ import annotations
+
+from _support.stubs import check_stub
+
+import roipool.jax
+
+
+def test_the_stub() -> None:
+    check_stub(roipool.jax)
