@@ -22,7 +22,7 @@ KERNELS = "roipool/kernels"
 FILES = {
     "README.md": "# roipool\n",
     "pyproject.toml": (
-        "[project]\nname = 'roipool'\nversion = '1'\ndynamic = ['readme']\n"
+        "[project]\nname = 'roipool'\nversion = '1'\ndynamic = ['readme', 'urls']\n"
         "[tool.setuptools]\npackages = []\n"
     ),
     "roipool/_cpu.pyx": (
@@ -42,7 +42,8 @@ def tree(tmp_path: Path) -> Path:
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    shutil.copy(SOURCES / "setup.py", tmp_path)
+    for name in ("setup.py", "roipool/_addresses.py"):
+        shutil.copy(SOURCES / name, tmp_path / name)
     return tmp_path
 
 
