@@ -6,8 +6,9 @@ import importlib
 import importlib.util
 import os
 import platform
+import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,9 @@ _CPUINFO = Path("/proc/cpuinfo")
 def show_config() -> None:
     """Print what this installation can do, as ``roipool info`` does.
 
-    Versions, processor, threads, instruction sets and cached memory; what CuPy finds of CUDA, or
-    why there is no GPU; how PyTorch and JAX call the kernels. Those of the three libraries that are
-    installed are imported for this.
+    Versions, processor, threads, instruction sets and cached memory; what CuPy, if it is
+    installed, finds of CUDA (it is imported for this), or why there is no GPU; how PyTorch and JAX
+    call the kernels, where the program has imported them: ``roipool info`` imports them itself.
 
     Examples
     --------
@@ -36,7 +37,13 @@ def show_config() -> None:
     >>> roipool.show_config()  # doctest: +ELLIPSIS
     roipool ...
     """
-    for label, text in described({**facts(), **front_end_facts()}):
+    imported = [name for name in _FRONT_ENDS if name in sys.modules]
+    print_config({**facts(), **front_end_facts(imported)})
+
+
+def print_config(report: dict[str, Any]) -> None:
+    """Print facts for people."""
+    for label, text in described(report):
         print(f"{label:<16} {text}")
 
 
@@ -64,9 +71,9 @@ def facts() -> dict[str, Any]:
     }
 
 
-def front_end_facts() -> dict[str, str | None]:
-    """Return how PyTorch and JAX call the kernels; None for one that is not installed."""
-    return {name: _of_library(name, tell) for name, tell in _FRONT_ENDS.items()}
+def front_end_facts(names: Iterable[str] = ("torch", "jax")) -> dict[str, str | None]:
+    """Return how libraries call the kernels, importing them; None for one that is not installed."""
+    return {name: _of_library(name, _FRONT_ENDS[name]) for name in names}
 
 
 def _of_library(name: str, tell: Callable[[], str]) -> str | None:

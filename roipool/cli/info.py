@@ -34,8 +34,9 @@ def facts() -> dict[str, Any]:
 
 def run(arguments: argparse.Namespace) -> int:
     """Carry out the command; 0 also where there is no GPU."""
+    report = {**facts(), **_system_info.front_end_facts()}
     if arguments.json:
-        print(json.dumps({**facts(), **_system_info.front_end_facts()}, indent=2))
+        print(json.dumps(report, indent=2))
     else:
-        _system_info.show_config()
+        _system_info.print_config(report)
     return 0

@@ -204,6 +204,12 @@ def test_an_installed_front_end_says_how_it_calls_kernels(name: str) -> None:
     )
 
 
+def test_a_program_of_the_users_imports_no_library_for_this() -> None:
+    done = run_python("import roipool; roipool.show_config()", modules={"torch": BROKEN})
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "PyTorch" not in done.stdout
+
+
 def test_a_missing_front_end_has_no_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert _system_info.front_end_facts() == {"torch": None, "jax": None}
