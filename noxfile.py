@@ -137,7 +137,7 @@ def differential(session: nox.Session) -> None:
     """Compare random calls with the oracle and one another."""
     session.install(".", "ml_dtypes")
     arguments = session.posargs or ["--calls", "20000", "--seed", "1"]
-    session.run("python", "-P", "-m", "roipool.verification.differential", *arguments)
+    session.run("python", "-P", "-m", "roipool.tools.random_calls", *arguments)
 
 
 @nox.session

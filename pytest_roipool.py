@@ -44,7 +44,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     """End processes of implementations."""
     state = config.stash.get(_STATE, None)
     if state is not None and state.processes:
-        from roipool.verification.conformance.implementations import close
+        from roipool.tools.conformance.implementations import close
 
         for process in state.processes:
             close(process)
@@ -60,7 +60,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             f"{metafunc.definition.nodeid}: the fixture {FIXTURE!r} needs a mark such as "
             f'@pytest.mark.{MARK}("torchvision.roi_align")'
         )
-    from roipool.verification.conformance.reports import Request
+    from roipool.tools.conformance.reports import Request
 
     given = {"random_calls": 100, **mark.kwargs}
     dtypes, devices = (tuple(given.pop(name, (usual,))) for name, usual in
@@ -97,8 +97,8 @@ def conforms(request: pytest.FixtureRequest) -> Callable[..., None]:
     from dataclasses import replace
 
     from roipool.testing import NotConforming
-    from roipool.verification.conformance.diagnosis import diagnose
-    from roipool.verification.conformance.reports import Report
+    from roipool.tools.conformance.diagnosis import diagnose
+    from roipool.tools.conformance.reports import Report
 
     plan, dtype, device, calls = request.param
     state = request.config.stash.setdefault(_STATE, _State())

@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from harness import command
 from harness.devices import Device, open_device
 
-from roipool.libraries import LIBRARIES as PEERS
-from roipool.libraries import Library
+from roipool.tools.libraries import LIBRARIES as PEERS
+from roipool.tools.libraries import Library
 
 __all__ = ["main"]
 

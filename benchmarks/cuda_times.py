@@ -36,7 +36,7 @@ from harness.pages import write_or_compare
 from harness.workloads import changed, choose
 
 import roipool
-from roipool.libraries import Task
+from roipool.tools.libraries import Task
 
 RESULT = Path(__file__).with_suffix(".md")
 PAGE = """\

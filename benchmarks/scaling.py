@@ -20,7 +20,7 @@ from harness.workloads import WORKLOADS, Workload, changed, task_of
 
 import roipool
 from roipool.cli import files
-from roipool.libraries.timing import calls_per_turn, timed
+from roipool.tools.libraries.timing import calls_per_turn, timed
 
 DOUBLINGS = [1, 2, 4, 8, 16, 32]
 HEIGHT, WIDTH, STRIDE = 50, 84, 16

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
-from roipool.verification.conformance.calls import KINDS
-from roipool.verification.conformance.implementations import SECONDS
-from roipool.verification.conformance.names import ROWS_BY_NAME
-from roipool.verification.conformance.reports import Report, Request
-from roipool.verification.conformance.tolerances import Tolerance, read_tolerances
+from roipool.tools.conformance.cases import KINDS
+from roipool.tools.conformance.implementations import SECONDS
+from roipool.tools.conformance.names import ROWS_BY_NAME
+from roipool.tools.conformance.reports import Report, Request
+from roipool.tools.conformance.tolerances import Tolerance, read_tolerances
 
 __all__ = [
     "KINDS",

@@ -19,7 +19,7 @@ from pathlib import Path
 
 USER = Path(__file__).parent.parent / "tests" / "package" / "typed_user.py"
 # What is installed beside the library, and not called by programs.
-TOOLS = ("roipool.cli.", "roipool.libraries.", "roipool.verification.")
+TOOLS = ("roipool.cli.", "roipool.tools.libraries.", "roipool.verification.")
 # To be annotated: attributes of modules, and a name that is assigned.
 PENDING = ("roipool.torch.nn.", "roipool.dask.assign_levels")
 

@@ -24,8 +24,8 @@ import numpy as np
 
 from roipool._system_info import processor
 from roipool.cli.text import printable
-from roipool.verification.conformance.names import resolved, spelled
-from roipool.verification.conformance.reports import Report, Request, smallest_call
+from roipool.tools.conformance.names import resolved, spelled
+from roipool.tools.conformance.reports import Report, Request, smallest_call
 
 ROOT = Path(__file__).resolve().parents[1]
 AWKWARD = "non-finite-boxes,huge-boxes"

@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from _support.browser import Browser, browser, find_browser
 
-from roipool.cli.compare.page import playground
+from roipool.tools.compare.page import playground
 
 WINDOWS = {"desktop": (1280, 900, False), "phone": (360, 780, True)}
 BINS = (3, 7, 14)

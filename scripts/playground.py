@@ -1,6 +1,6 @@
 """Compiles the CPU's plans to WebAssembly, for the pages that compute in a browser.
 
-``python scripts/playground.py`` writes ``roipool/cli/compare/data/playground.wasm``. It needs the
+``python scripts/playground.py`` writes ``roipool/tools/compare/data/playground.wasm``. It needs the
 dependency group "playground", whose compiler is pinned, so that the bytes are the same everywhere.
 The file ends with a section that holds a digest of the sources, by which a test finds one that is
 out of date on machines that lack the compiler.

@@ -18,7 +18,7 @@ from harness.workloads import WORKLOADS, Workload, boxes_of, changed
 import roipool
 from cuda_model import yardsticks
 from roipool.compat import mmcv, onnx
-from roipool.libraries import Level, Task
+from roipool.tools.libraries import Level, Task
 
 Array = Any
 Move = Callable[[Any], Any]

@@ -10,7 +10,7 @@ import numpy as np
 import roipool
 from roipool import _arguments as check
 from roipool._layout import AXES
-from roipool.libraries import Level, Task
+from roipool.tools.libraries import Level, Task
 
 Array = Any
 _TEXT = Path(__file__).with_suffix(".cu")

@@ -20,7 +20,7 @@ from harness.measure import Case, Plan, measure, rounds
 from harness.workloads import WORKLOADS, Workload, changed, choose
 from roipool.cli import files
 from roipool.cli.bench.agreement import TOLERANCES
-from roipool.libraries import Library
+from roipool.tools.libraries import Library
 
 __all__ = ["run"]
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from harness import floor
 from harness.implementations import Call, Clock
-from roipool.libraries.timing import timed
+from roipool.tools.libraries.timing import timed
 
 __all__ = ["Cpu", "Cuda", "Device", "open_device"]
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import roipool
-from roipool.libraries import Level, Task
+from roipool.tools.libraries import Level, Task
 
 __all__ = ["compulsory_bytes", "memory_bandwidth", "output_bytes"]
 

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 import roipool
 from harness import ours
-from roipool.libraries import OWN_PROCESS, Absent, Library, Task, opened, prepared
-from roipool.libraries.worker import Worker
+from roipool.tools.libraries import OWN_PROCESS, Absent, Library, Task, opened, prepared
+from roipool.tools.libraries.client import Worker
 
 __all__ = ["Call", "Clock", "Implementation", "open_ours", "open_peer"]
 

@@ -15,8 +15,8 @@ from harness.devices import Device
 from harness.implementations import Clock, Implementation, open_ours, open_peer
 from harness.workloads import Workload, task_of
 from roipool.cli.bench.agreement import Agreement, agreement
-from roipool.libraries import Absent, Library, Task
-from roipool.libraries.timing import calls_per_turn
+from roipool.tools.libraries import Absent, Library, Task
+from roipool.tools.libraries.timing import calls_per_turn
 
 __all__ = ["Case", "Plan", "Row", "measure", "rounds"]
 

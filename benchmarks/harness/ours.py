@@ -8,7 +8,7 @@ from typing import Any
 
 import roipool
 from roipool.cli.bench.ours import Roipool
-from roipool.libraries import Level, Task
+from roipool.tools.libraries import Level, Task
 
 __all__ = ["moved", "prepare"]
 

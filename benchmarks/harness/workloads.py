@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from harness.proposals import FloatArray, Scene, iou, level_of, scene
-from roipool.libraries import Level, Task
+from roipool.tools.libraries import Level, Task
 
 __all__ = ["WORKLOADS", "Workload", "boxes_of", "changed", "choose", "task_of"]
 

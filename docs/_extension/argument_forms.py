@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from roipool.libraries.functions import Misbehaviour
-from roipool.verification.conformance.calls import KINDS_IN_WORDS, box_gradient_of
-from roipool.verification.conformance.implementations import library_of
-from roipool.verification.conformance.names import spelled
-from roipool.verification.differential.calling import run
-from roipool.verification.differential.case import Case
-from roipool.verification.differential.operations import OPERATIONS
+from roipool.tools.conformance.cases import KINDS_IN_WORDS, box_gradient_of
+from roipool.tools.conformance.implementations import library_of
+from roipool.tools.conformance.names import spelled
+from roipool.tools.libraries.functions import Misbehaviour
+from roipool.verification.call import run
+from roipool.verification.case import Case
+from roipool.verification.operations import OPERATIONS
 
 COORDINATES = {"x1": 1.0, "y1": 2.0, "x2": 6.0, "y2": 5.0}
 SHAPE = (1, 3, 9, 11)  # N, C, H, W

@@ -17,7 +17,7 @@ import roipool
 from _extension import argument_forms, calls, gallery, sampling, sources
 from roipool import compat
 from roipool._definitions import OPS, PYRAMID_OPS, Op, Variant
-from roipool.cli.compare import page
+from roipool.tools.compare import page
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PROBE = np.arange(1, 26, dtype=np.float32).reshape(1, 1, 5, 5)

@@ -23,8 +23,8 @@ import numpy as np
 from roipool._arguments import Regions
 from roipool._cuda import launch
 from roipool._cuda.arguments import Argument
-from roipool._cuda.division import Sizes, rounded_up
 from roipool._cuda.launch import Defines, LaunchConfig, Launches
+from roipool._cuda.partition import Sizes, rounded_up
 from roipool._cuda.source import OPTIONS, kernel_source
 from roipool._definitions import Definition
 from roipool._layout import (

@@ -21,7 +21,7 @@ from roipool._cuda.arguments import (
     Call,
     Level,
 )  # fmt: skip
-from roipool._cuda.division import (
+from roipool._cuda.partition import (
     BYTES_OF_LISTED_SAMPLE,
     LISTED_BOXES,
     THREADS,

@@ -24,8 +24,8 @@ from roipool.cli.text import printable
 
 if TYPE_CHECKING:
     from roipool.cli.bench.workloads import Workload
-    from roipool.cli.compare.problem import Compute
-    from roipool.libraries import Library
+    from roipool.tools.compare.problem import Compute
+    from roipool.tools.libraries import Library
 
 __all__ = ["main"]
 
@@ -93,9 +93,9 @@ def main(
     argv : sequence of str, optional
         The arguments without the program's name; by default those of this process.
     systems : mapping of str to Compute, optional
-        What ``compare`` knows by name; by default `roipool.cli.compare.systems.SYSTEMS`.
+        What ``compare`` knows by name; by default `roipool.tools.compare.systems.SYSTEMS`.
     libraries : mapping of str to type of Library, optional
-        What ``bench`` knows by name; by default `roipool.libraries.LIBRARIES`.
+        What ``bench`` knows by name; by default `roipool.tools.libraries.LIBRARIES`.
     workloads : mapping of str to Workload, optional
         What ``bench`` can time; by default `roipool.cli.bench.workloads.WORKLOADS`.
 
@@ -167,7 +167,8 @@ def _parser(
     workloads: Mapping[str, Workload] | None,
 ) -> _Parser:
     from roipool import __version__
-    from roipool.cli import bench, compare, info, verify
+    from roipool.cli import bench, info, verify
+    from roipool.tools import compare
 
     parser = _Parser(
         prog="roipool",

@@ -109,7 +109,7 @@ def run(arguments: argparse.Namespace) -> int:
     option or a file.
     """
     from roipool.testing import read_tolerances
-    from roipool.verification.conformance.reports import BadArgument, Request, junit
+    from roipool.tools.conformance.reports import BadArgument, Request, junit
 
     chosen = {
         name: default if getattr(arguments, name) is None else getattr(arguments, name)

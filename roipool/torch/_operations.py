@@ -21,8 +21,8 @@ from roipool._requests import (
     variant_of,
 )
 from roipool.ops import multilevel_roi_align as multilevel
-from roipool.torch._at_once import AtOnce, at_once, is_without_transforms
 from roipool.torch._cuda import CUDA
+from roipool.torch._fast_path import AtOnce, at_once, is_without_transforms
 from roipool.torch._functions import Request, call, device_of_plain, recorded
 from roipool.torch._memory import FLOATS, INTEGERS, Bridge, is_channels_last
 from roipool.torch._operators import FAMILIES, Family, Settings, on_device

@@ -25,8 +25,8 @@ from roipool._definitions import OPS, Op
 from roipool._layout import Layout
 from roipool._pooling import MaxRules, Pooling, check_sizes
 from roipool._requests import is_named, numpy_functions
-from roipool.torch._at_once import AtOnce, at_once
 from roipool.torch._cuda import CUDA
+from roipool.torch._fast_path import AtOnce, at_once
 from roipool.torch._memory import (
     FLOATS,
     HOST,

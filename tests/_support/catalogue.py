@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from _support.backends import Backend
-from _support.combinations import each
+from _support.pairwise import each
 from roipool._definitions import OPS, TRAITS, Op, Variant
 from roipool.verification.catalogue import CASES as CASES
 from roipool.verification.catalogue import Case as Case

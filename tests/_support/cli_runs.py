@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from roipool.cli import main
-from roipool.cli.compare.problem import Problem
+from roipool.tools.compare.problem import Problem
 
 FAST = ["--systems", "roipool.roi_pool,torchvision.roi_pool", "--output-size", "2"]
 

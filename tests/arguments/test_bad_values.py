@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from _support.catalogue import Array
-from _support.combinations import each
+from _support.pairwise import each
 from _support.run_python import ONLY_ARRAYS, run_python
 from _support.valid_calls import (
     ARGMAX,

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 from _support.catalogue import DTYPES, Array
-from _support.combinations import each
 from _support.compare import assert_same_bits
+from _support.pairwise import each
 from _support.valid_calls import (
     ARGMAX,
     CALLS,

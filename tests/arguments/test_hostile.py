@@ -12,8 +12,8 @@ from _support.platforms import needs_posix
 from _support.public import public_functions
 
 import roipool
-from roipool.verification.differential.calling import function_of
-from roipool.verification.differential.rows import drawn_functions
+from roipool.verification.call import function_of
+from roipool.verification.rows import drawn_functions
 
 MAPS = np.ones((1, 1, 8, 8), np.float32)
 BOX = [[0.0, 0, 0, 7, 7]]

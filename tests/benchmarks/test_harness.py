@@ -25,11 +25,11 @@ from harness.proposals import iou, scene
 from harness.workloads import WORKLOADS, changed, choose, task_of
 
 import roipool
-from roipool.libraries import LIBRARIES as PEERS
-from roipool.libraries import Absent, Level, Library, Task
-from roipool.libraries.messages import receive, send
-from roipool.libraries.task import as_message
-from roipool.libraries.task import task_of as task_of_message
+from roipool.tools.libraries import LIBRARIES as PEERS
+from roipool.tools.libraries import Absent, Level, Library, Task
+from roipool.tools.libraries.protocol import receive, send
+from roipool.tools.libraries.task import as_message
+from roipool.tools.libraries.task import task_of as task_of_message
 
 TINY = ["--boxes", "3", "--channels", "2", "--repeat", "2"]
 ONE = [*TINY, "--workload", "W4a", "--ops", "roi_pool"]
@@ -325,7 +325,7 @@ def worker_python() -> str:
     """A program that serves a stub, whatever peer it is asked for; mxnet's name is borrowed."""
     Path("driver.py").write_text(
         "import os, sys\n"
-        "from roipool.libraries import LIBRARIES, serving\n"
+        "from roipool.tools.libraries import LIBRARIES, server\n"
         "from roipool.cli.bench.ours import Roipool\n"
         "class Stub(Roipool):\n"
         "    @property\n"
@@ -336,7 +336,7 @@ def worker_python() -> str:
         "        call = super().prepare(task)\n"
         "        return lambda: os._exit(3) if os.path.exists('die') else call()\n"
         "LIBRARIES['mxnet'] = Stub\n"
-        "serving.serve()\n"
+        "server.serve()\n"
     )
     paths = f"{Path(roipool.__file__).parents[1]}:{Path(bench.__file__).parent}"
     program = Path("python-of-old").resolve()

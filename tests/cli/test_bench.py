@@ -17,13 +17,14 @@ from _support.cli_runs import complains, names_here, strict_json
 from _support.platforms import needs_posix
 
 import roipool
-from roipool import libraries, reference
+from roipool import reference
 from roipool.cli import main
 from roipool.cli.bench.agreement import agreement
 from roipool.cli.bench.command import measure
 from roipool.cli.bench.ours import Roipool
 from roipool.cli.bench.workloads import WORKLOADS, choose, task_of
-from roipool.libraries import LIBRARIES, Level, Library, Task, prepared
+from roipool.tools import libraries
+from roipool.tools.libraries import LIBRARIES, Level, Library, Task, prepared
 
 ONE = ["bench", "--workload", "one-box", "--repeat", "1"]
 
@@ -350,7 +351,7 @@ def test_the_libraries_need_little_elsewhere() -> None:
     """Their package runs in the environments of old libraries, without roipool."""
     names = set()
     for path in Path(libraries.__file__).parent.glob("*.py"):
-        if path.name in ("process.py", "worker.py"):  # they start the others
+        if path.name in ("process.py", "client.py"):  # they start the others
             continue
         for node in ast.parse(path.read_text(), feature_version=(3, 8)).body:
             if isinstance(node, ast.Import):

@@ -28,10 +28,10 @@ from _support.run_python import NOT_INSTALLED, run_python
 
 from roipool._addresses import install
 from roipool.cli import main
-from roipool.cli.compare import summary
-from roipool.cli.compare.choosing import choose
-from roipool.cli.compare.rules import RULES
-from roipool.cli.compare.systems import SYSTEMS
+from roipool.tools.compare import summary
+from roipool.tools.compare.patterns import choose
+from roipool.tools.compare.rules import RULES
+from roipool.tools.compare.systems import SYSTEMS
 
 Image = pytest.importorskip("PIL.Image")
 
@@ -336,7 +336,7 @@ def test_one_system(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_gradient_that_nobody_has_is_an_error_before_the_work(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("roipool.cli.compare.command.compare", None)
+    monkeypatch.setattr("roipool.tools.compare.command.compare", None)
     given = ["--systems", "torchvision.roi_pool,mmcv.roi_pool", "--gradients", "features,boxes"]
     assert "--gradients boxes: none of" in fails(capsys, save_map(), *given)
 

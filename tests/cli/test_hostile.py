@@ -28,7 +28,7 @@ from _support.platforms import needs_links, needs_matplotlib, needs_posix
 
 from roipool.cli import main
 from roipool.cli.bench.ours import Roipool
-from roipool.cli.compare import box_files
+from roipool.tools.compare import box_files
 
 Image = pytest.importorskip("PIL.Image")
 

@@ -17,9 +17,9 @@ from _support.platforms import needs_linux, needs_posix
 
 import roipool
 from roipool.cli import main
-from roipool.cli.compare.engines import ENGINES
-from roipool.cli.compare.problem import PARTS, Options, Problem, Unavailable
-from roipool.cli.compare.systems import SYSTEMS
+from roipool.tools.compare.engines import ENGINES
+from roipool.tools.compare.problem import PARTS, Options, Problem, Unavailable
+from roipool.tools.compare.systems import SYSTEMS
 
 SMALL = ["--make", "2x9x11", "--output-size", "2x3"]
 
@@ -223,7 +223,7 @@ def worker(
     root = Path(roipool.__file__).parents[1]
     Path("driver.py").write_text(
         "import os, sys\n"
-        "from roipool.libraries import LIBRARIES, Absent, serving\n"
+        "from roipool.tools.libraries import LIBRARIES, Absent, server\n"
         "from roipool.cli.bench.ours import Roipool\n"
         "class Stub(Roipool):\n"
         "    version = 'stub 1.0'\n"
@@ -239,7 +239,7 @@ def worker(
         f"        if {dies} and task.operation == 'roi_pool': os._exit(3)\n"
         "        return super().prepare(task)\n"
         "LIBRARIES.update(dict.fromkeys(LIBRARIES, Stub))\n"
-        "serving.serve()\n"
+        "server.serve()\n"
     )
     program = Path("other-python").resolve()
     greeting = f"echo '{says}'\n" if says else ""
@@ -339,7 +339,7 @@ def test_an_environment_that_prints_without_end(capsys: pytest.CaptureFixture[st
 def test_an_environment_that_hangs(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("roipool.libraries.process.GREETING_SECONDS", 0.5)
+    monkeypatch.setattr("roipool.tools.libraries.process.GREETING_SECONDS", 0.5)
     assert ask("torchvision", script("exec sleep 600"), *ALIGN) == 0
     assert "absent: torchvision: gives no answer in 0.5 s" in capsys.readouterr().out
 

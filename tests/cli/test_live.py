@@ -23,13 +23,13 @@ from roipool import _cpu
 from roipool._arguments import Regions
 from roipool._definitions import POINTWISE, TRAITS, Definition
 from roipool._pooling import Call, MaxRules, Pooling
-from roipool.cli.compare.engines import ENGINES
-from roipool.cli.compare.live import LiveSystem, live_systems
-from roipool.cli.compare.problem import Options, Problem
-from roipool.cli.compare.systems import SYSTEMS
+from roipool.tools.compare.engines import ENGINES
+from roipool.tools.compare.live import LiveSystem, live_systems
+from roipool.tools.compare.problem import Options, Problem
+from roipool.tools.compare.systems import SYSTEMS
 
 NODE = shutil.which("node")
-DATA = Path(str(files("roipool.cli.compare") / "data"))
+DATA = Path(str(files("roipool.tools.compare") / "data"))
 SOURCES = next(folder for folder in Path(__file__).parents if (folder / "pyproject.toml").exists())
 SYSTEM_BY_NAME = {system.name: system for system in live_systems()}
 needs_node = pytest.mark.skipif(NODE is None, reason="there is no node")

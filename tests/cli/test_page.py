@@ -19,9 +19,9 @@ from _support.platforms import needs_posix
 from _support.run_python import NOT_INSTALLED, run_python
 
 from roipool.cli import main
-from roipool.cli.compare import page as page_module
-from roipool.cli.compare.page import playground
-from roipool.cli.compare.problem import Problem
+from roipool.tools.compare import page as page_module
+from roipool.tools.compare.page import playground
+from roipool.tools.compare.problem import Problem
 
 pytest.importorskip("PIL")
 

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 import roipool
-from roipool.cli.compare.differences import compare
-from roipool.cli.compare.engines import ENGINES
-from roipool.cli.compare.evaluation import Place, pooled_value
-from roipool.cli.compare.offers import OFFERS
-from roipool.cli.compare.problem import Compute, Options, Problem
-from roipool.cli.compare.reasons import Verdict, explain
-from roipool.cli.compare.rules import RULES, Rules
-from roipool.cli.compare.systems import SYSTEMS
+from roipool.tools.compare.differences import compare
+from roipool.tools.compare.engines import ENGINES
+from roipool.tools.compare.evaluation import Place, pooled_value
+from roipool.tools.compare.installed import OFFERS
+from roipool.tools.compare.problem import Compute, Options, Problem
+from roipool.tools.compare.reasons import Verdict, explain
+from roipool.tools.compare.rules import RULES, Rules
+from roipool.tools.compare.systems import SYSTEMS
 
 BOX, EDGE = [1, 1, 7, 7], [-0.6, 2, 3, 6]
 AWKWARD = [

@@ -11,9 +11,9 @@ from _support.platforms import needs_matplotlib
 
 from roipool._definitions import OPS
 from roipool.cli import main
-from roipool.cli.compare.choosing import choose
-from roipool.cli.compare.problem import Compute, Problem
-from roipool.cli.compare.systems import SYSTEMS
+from roipool.tools.compare.patterns import choose
+from roipool.tools.compare.problem import Compute, Problem
+from roipool.tools.compare.systems import SYSTEMS
 
 pytest.importorskip("PIL")
 

@@ -14,10 +14,10 @@ from _support.backends import (
     real_dtypes_thorough_on_the_emulator,
     thorough_on_the_emulator,
 )
-from _support.combinations import each
+from _support.device_context import Placed, computing_on
 from _support.differences import feature_differences
 from _support.golden_data import FOLDER
-from _support.placed import Placed, computing_on
+from _support.pairwise import each
 
 from roipool import compat, reference
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from _support.backends import Backend
-from _support.placed import Placed, computing_on
+from _support.device_context import Placed, computing_on
 
 from roipool import compat
 from roipool.compat import chainer, onnx, roialign_pytorch

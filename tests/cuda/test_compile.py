@@ -32,9 +32,9 @@ from _support.cuda_texts import (
 import roipool
 from roipool._cuda.source import OPTIONS, flatten, kernel_folder
 from roipool._pooling import Call, Pooling
-from roipool.verification.differential.calling import run
-from roipool.verification.differential.drawing import draw
-from roipool.verification.differential.operations import OPERATIONS
+from roipool.verification.call import run
+from roipool.verification.generate import draw
+from roipool.verification.operations import OPERATIONS
 
 OPTIONS_OF_CUPY = ("-ftz=true", "--device-as-default-execution-space")  # it adds them to ours
 

@@ -9,13 +9,13 @@ import pytest
 from _support import cuda_texts, emulator
 from _support.backends import Backend
 from _support.catalogue import DTYPES, Array
-from _support.combinations import each
 from _support.compare import compute_type
+from _support.pairwise import each
 
 from roipool import _cpu
 from roipool._arguments import Regions
 from roipool._cuda import launch
-from roipool._cuda.division import Grid, Sizes
+from roipool._cuda.partition import Grid, Sizes
 from roipool._definitions import OPS, TRAITS, Definition
 from roipool._pooling import MaxRules, Pooling
 

@@ -21,7 +21,7 @@ from roipool import _cpu
 from roipool._arguments import Regions
 from roipool._cuda import launch
 from roipool._cuda.arguments import LEVEL_TYPE, Argument, AxisCall, Call, Level, call_type
-from roipool._cuda.division import Limits, Sizes, rounded_up
+from roipool._cuda.partition import Limits, Sizes, rounded_up
 from roipool._definitions import Definition
 from roipool._pooling import Pooling
 

@@ -10,7 +10,7 @@ from _extension import calls, sampling
 from _support.sources import SOURCES
 
 from roipool._definitions import OPS, PYRAMID_OPS
-from roipool.cli.compare.systems import SYSTEMS
+from roipool.tools.compare.systems import SYSTEMS
 
 
 def test_none_is_missing() -> None:

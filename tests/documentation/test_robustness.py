@@ -72,7 +72,7 @@ STATE = {name for where in ROWS for name in re.findall(r"`(\w+)`", where)}
 PYTHON = [
     file
     for file in sorted((SOURCES / "roipool").rglob("*.py"))
-    if not {"cli", "verification", "libraries"} & set(file.parts)
+    if not {"cli", "tools", "verification"} & set(file.parts)
 ]
 CHANGES = {"append", "add", "insert", "pop", "setdefault", "update", "clear", "extend", "remove"}
 BOUND_ANEW = re.compile(r"^ +global (.+)$", re.MULTILINE)

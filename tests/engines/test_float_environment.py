@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from _support.cases import CASES, IMAGES, PYRAMID_CASES, Case, PyramidCase, to_layout
 from _support.catalogue import every_dtype
-from _support.combinations import each
 from _support.floats import flushed_subnormals, is_flushing, needs_flushing
+from _support.pairwise import each
 
 import roipool
 from roipool import _cpu

@@ -22,8 +22,8 @@ from _support.catalogue import (
     inputs,
     shape_in_layout,
 )
-from _support.combinations import each
 from _support.compare import assert_close, assert_same_bits
+from _support.pairwise import each
 from _support.run_python import run_python
 
 import roipool

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from _support.cases import CASES, PYRAMID_CASES, Case
 from _support.catalogue import DTYPES, Array, every_layout, in_layout, shape_in_layout
-from _support.combinations import each
 from _support.compare import assert_same_bits
+from _support.pairwise import each
 
 import roipool
 

@@ -893,7 +893,7 @@ CUDA = [
     ),
     Fault(
         "cuda: last tiles",
-        "roipool/_cuda/division.py",
+        "roipool/_cuda/partition.py",
         "tiles = -(-level.rows // rows) * -(-level.columns // columns)",
         "tiles = -(-level.rows // rows) * (level.columns // columns)",
         "rounded down: the last tile of a row is left out",

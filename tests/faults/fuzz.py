@@ -1,7 +1,7 @@
 """A coverage-guided fuzzer of the engines, under AddressSanitizer and UBSan.
 
 The bytes that libFuzzer invents decide, in place of a random generator, which call is drawn by
-`roipool.verification.differential`: operation, types, layout, strides, shapes, boxes, options and
+`roipool.tools.random_calls`: operation, types, layout, strides, shapes, boxes, options and
 threads. Each call must end without a complaint of the sanitizers, and agree with the oracle.
 
     tests/faults/fuzz.sh -runs=100000      # builds all that it needs; begins with corpus.zip
@@ -19,9 +19,9 @@ from typing import Any
 import atheris
 import numpy as np
 
-from roipool.verification.differential.checking import CALL, ORACLE, check, subjects
-from roipool.verification.differential.drawing import draw_from
-from roipool.verification.differential.operations import OPERATIONS
+from roipool.verification.check import CALL, ORACLE, check, subjects
+from roipool.verification.generate import draw_from
+from roipool.verification.operations import OPERATIONS
 
 SEEDS = 1 << 16  # of the numbers in arrays
 STEPS = 1 << 16  # of real numbers

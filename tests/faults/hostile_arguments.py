@@ -1,6 +1,6 @@
 """Random wrong arguments for every public function and class of roipool and roipool.compat.
 
-A call that random calls draw (roipool.verification.differential), or one of `OTHER_CALLS`, gets a
+A call that random calls draw (roipool.tools.random_calls), or one of `OTHER_CALLS`, gets a
 wrong argument or two: of another type, shape, stride or size, or an object that misbehaves; of a
 class, the constructor's arguments and the method's. It may end in a result, TypeError, ValueError
 or MemoryError, with a short message; all else is a failure. The oracle, roipool.reference, checks
@@ -26,8 +26,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from _support.hostile import CUT_SHORT, Outcome, TimeIsUpError, limit_memory, main, time_limit
 
 import roipool
-from roipool.verification.differential.calling import Call, function_of, run
-from roipool.verification.differential.drawing import draw
+from roipool.verification.call import Call, function_of, run
+from roipool.verification.generate import draw
 
 Random = np.random.Generator
 MEBIBYTES = 1024

@@ -4,7 +4,7 @@ A fault is planted in a copy of the working tree, which is built without optimis
 instruction set. These look for it, each until it has found something:
 
 - verify: ``roipool verify --backend cpu``;
-- calls: the random calls of one seed, compared as `roipool.verification.differential` does;
+- calls: the random calls of one seed, compared as `roipool.tools.random_calls` does;
 - tests: the tests of the subject, only if the others found nothing, or as ``--tests`` says.
 
 ::
@@ -67,8 +67,8 @@ runpy.run_path("setup.py", run_name="__main__")
 # Prints the number of the first random call that differs, or nothing.
 CALLS = """
 import sys
-from roipool.verification.differential.checking import check, subjects
-from roipool.verification.differential.drawing import draw
+from roipool.verification.check import check, subjects
+from roipool.verification.generate import draw
 
 seed, count = map(int, sys.argv[1:])
 for number in range(count):

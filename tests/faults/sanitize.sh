@@ -63,7 +63,7 @@ if [ "$#" -gt 0 ]; then
 fi
 
 pytest=("$python" -P -m pytest -q -p no:cacheprovider -n 0)
-run "$python" -P -m roipool.verification.differential --calls "${CALLS:-2000}" --seed 7 --jobs 1
+run "$python" -P -m roipool.tools.random_calls --calls "${CALLS:-2000}" --seed 7 --jobs 1
 if [ "$kind" = address ]; then
   run "$python" tests/faults/hostile_arguments.py --calls 500 --seed 7
   run "${pytest[@]}" tests/engines/test_races.py tests/engines/test_dense.py

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from _support.cases import CASES, PYRAMID_CASES, Case, PyramidCase, maps
 from _support.compare import assert_same_bits
-from _support.exchanged import check_pyramid
+from _support.patched import check_pyramid
 
 import roipool
 

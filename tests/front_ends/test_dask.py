@@ -19,7 +19,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from _support.cases import CASES, PYRAMID_CASES
-from _support.combinations import each
+from _support.pairwise import each
 from _support.support_tables import Columns, made, written
 
 import roipool

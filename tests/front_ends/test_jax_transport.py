@@ -19,8 +19,8 @@ from _support.cases import (
     maps,
     to_layout,
 )
-from _support.combinations import each
 from _support.compare import assert_same_bits
+from _support.pairwise import each
 from _support.run_python import run_python
 
 import roipool

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from _support.cases import CASES, SIZE, Case, maps, to_layout
-from _support.combinations import each
 from _support.compare import assert_close, assert_same_bits
+from _support.pairwise import each
 
 from roipool import reference
 

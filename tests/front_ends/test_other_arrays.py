@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 from _support.cases import CASES, PYRAMID_CASES, SIZE, Case, PyramidCase, maps
-from _support.combinations import each
 from _support.compare import assert_same_bits
-from _support.exchanged import check_pyramid
+from _support.pairwise import each
+from _support.patched import check_pyramid
 from _support.support_tables import Columns, made, written
 
 import roipool

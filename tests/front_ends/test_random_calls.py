@@ -13,14 +13,20 @@ import numpy as np
 import pytest
 
 import roipool
-import roipool.verification.differential.__main__ as program
-from roipool.verification.differential.case import Case
-from roipool.verification.differential.checking import check, subjects_of_front_ends
-from roipool.verification.differential.drawing import draw
-from roipool.verification.differential.front_ends import FRONT_END_ROWS, LIBRARIES, guises
-from roipool.verification.differential.shrinking import first_failure, line_of, shrink_call
+import roipool.tools.random_calls.__main__ as program
+from roipool.tools.random_calls.front_ends import (
+    FRONT_END_ROWS,
+    LIBRARIES,
+    guises,
+    guises_of_call,
+    relation_of,
+)
+from roipool.tools.random_calls.shrink import first_failure, line_of, shrink_call
+from roipool.verification.case import Case
+from roipool.verification.check import check
+from roipool.verification.generate import draw
 
-PROGRAM = (sys.executable, "-P", "-m", "roipool.verification.differential")
+PROGRAM = (sys.executable, "-P", "-m", "roipool.tools.random_calls")
 CALLS = {"torch": 64, "jax": 14, "dask": 96}  # of JAX's each compiles programs
 
 
@@ -44,7 +50,7 @@ def test_a_library_that_is_missing_is_named(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(program, "find_spec", lambda name: None)
-    monkeypatch.setattr(sys, "argv", ["differential", "--front-end", "jax", "--calls", "1"])
+    monkeypatch.setattr(sys, "argv", ["random_calls", "--front-end", "jax", "--calls", "1"])
     with pytest.raises(SystemExit) as ended:
         program.main()
     assert ended.value.code == 2
@@ -53,7 +59,7 @@ def test_a_library_that_is_missing_is_named(
 
 @pytest.mark.parametrize("library", [with_library(name) for name in LIBRARIES])
 def test_every_guise_is_had(library: str) -> None:
-    had = {subjects_of_front_ends(number, [library])[0] for number in range(400)}
+    had = {guises_of_call(number, [library])[0] for number in range(400)}
     assert had == set(guises(library))
 
 
@@ -85,7 +91,9 @@ def test_a_failure_is_made_small_and_repeated(
     guise = "dask: one after another"
     assert first_failure(case, guise, "pooled") is None
     monkeypatch.setattr(dask, "pool_chunk", wrong)
-    found = next(one for one in check(case, [guise]) if one.comparison.problem)
+    found = next(
+        one for one in check(case, [guise], relation_of=relation_of) if one.comparison.problem
+    )
     small, failure = shrink_call(case, found)
     assert (len(small.rois), small.maps.shape, small.variation) == (2, (1, 1, 1, 1), 0)
     exec(line_of(small, failure), {})
@@ -99,5 +107,5 @@ def test_an_error_of_a_front_end_is_a_failure(monkeypatch: pytest.MonkeyPatch) -
     dask = pytest.importorskip("roipool.dask")
     monkeypatch.setattr(dask, "pool_chunk", None)
     case = replace(draw(1, 1, ("roi_align",), tiny=True), form="table")
-    (found,) = check(case, ["dask: one after another"], roipool)
+    (found,) = check(case, ["dask: one after another"], roipool, relation_of)
     assert "TypeError" in str(found.comparison.problem)

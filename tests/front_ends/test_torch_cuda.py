@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 import torch
 from _support import emulator
-from _support.combinations import each
 from _support.emulator import memory, streams
 from _support.emulator.arithmetic import launches
+from _support.pairwise import each
 from _support.tensors import ALL_CASES, DTYPES, FORMATS, SIZE, Case, PyramidCase, maps
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from _support.combinations import each
+from _support.pairwise import each
 from _support.tensors import ALL_CASES as CASES
 from _support.tensors import Case, maps
 from torch import Tensor

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from _support.combinations import each
+from _support.pairwise import each
 from _support.run_python import run_python
 from _support.tensors import ALL_CASES, CASES, DTYPES, Case, maps
 from torch import Tensor

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from _support.combinations import each
+from _support.pairwise import each
 from _support.tensors import ALL_CASES, CASES, FORMATS, SIZE, Case, PyramidCase, maps
 from torch import Tensor
 from torch.autograd import forward_ad

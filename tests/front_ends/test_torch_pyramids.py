@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from _support.combinations import each
 from _support.compare import assert_same_bits
+from _support.pairwise import each
 from _support.tensors import DTYPES, FORMATS, PYRAMID_CASES, PyramidCase, maps, to_numpy
 from torch import Tensor
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from _support.combinations import each
+from _support.pairwise import each
 from torch import Tensor
 
 import roipool.torch

@@ -20,9 +20,9 @@ from _support.catalogue import (
     inputs_on,
     shape_in_layout,
 )
-from _support.combinations import each
 from _support.compare import compute_type
 from _support.differences import check_features, differences, numbers
+from _support.pairwise import each
 
 import roipool
 

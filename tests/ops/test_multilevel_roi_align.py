@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from _support.backends import Backend, real_dtypes_thorough_on_the_emulator
 from _support.catalogue import CASES, every_layout, in_layout
-from _support.combinations import each
 from _support.compare import compute_type
+from _support.pairwise import each
 
 import roipool
 from roipool import _cpu, reference

@@ -139,7 +139,7 @@ def test_bfloat16_needs_no_import_of_ours() -> None:
         "py.typed",
         "kernels/config.h",
         "kernels/definitions.h",
-        "cli/compare/data/coffee.jpg",
+        "tools/compare/data/coffee.jpg",
         "verification/goldens/cases.json",
         "kernels/cuda/call.h",
         "kernels/cuda/average_forward.cu",

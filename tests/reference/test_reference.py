@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from _support.combinations import each
 from _support.compare import Array, apart, assert_close, beside
 from _support.golden_data import FOLDER, goldens
+from _support.pairwise import each
 
 from roipool import reference
 from roipool.reference._roi_pool import _pool_run

@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from _support import toys
+from _support import toy_libraries as toys
 
 import roipool
-from roipool.cli.compare.systems import SYSTEMS
 from roipool.compat import torchvision
 from roipool.testing import (
     SEMANTICS,
@@ -22,12 +21,13 @@ from roipool.testing import (
     assert_conforms,
     read_tolerances,
 )
-from roipool.verification.conformance.calls import KINDS, KINDS_IN_WORDS
-from roipool.verification.conformance.names import resolved, spelled
-from roipool.verification.conformance.reports import Request
-from roipool.verification.conformance.rules import RULES
-from roipool.verification.differential.operations import OPERATIONS
-from roipool.verification.differential.oracle import oracle_of
+from roipool.tools.compare.systems import SYSTEMS
+from roipool.tools.conformance.cases import KINDS, KINDS_IN_WORDS
+from roipool.tools.conformance.names import resolved, spelled
+from roipool.tools.conformance.reports import Request
+from roipool.tools.conformance.rules import RULES
+from roipool.verification.operations import OPERATIONS
+from roipool.verification.oracle import oracle_of
 
 # The toys cut NaN to an integer, read cells times 0, and visit every sample of a huge box.
 FINITE = ("non-finite-boxes", "non-finite-cells", "huge-boxes", "empty-arrays")

@@ -14,15 +14,15 @@ from _support.faulty import Faulty
 from _support.public import public_functions
 
 import roipool
-from roipool.verification.differential.calling import run
-from roipool.verification.differential.case import FORMS, STORAGES, Case
-from roipool.verification.differential.checking import CALL, ORACLE, Finding, check, subjects
-from roipool.verification.differential.digest import digest
-from roipool.verification.differential.drawing import draw
-from roipool.verification.differential.operations import OPERATIONS
-from roipool.verification.differential.relations import RELATIONS
-from roipool.verification.differential.rows import ROWS, drawn_functions
-from roipool.verification.differential.shrinking import first_failure, line_of, shrink_call
+from roipool.tools.random_calls.digest import digest
+from roipool.tools.random_calls.shrink import first_failure, line_of, shrink_call
+from roipool.verification.call import run
+from roipool.verification.case import FORMS, STORAGES, Case
+from roipool.verification.check import CALL, ORACLE, Finding, check, subjects
+from roipool.verification.generate import draw
+from roipool.verification.operations import OPERATIONS
+from roipool.verification.relations import RELATIONS
+from roipool.verification.rows import ROWS, drawn_functions
 from roipool.verification.trials import VARIANTS
 
 CASE = Case(
@@ -39,7 +39,7 @@ def test_random_calls() -> None:
         case = draw(9, number)
         for finding in check(case, subjects(case, number)):
             assert finding.comparison.problem is None, (
-                f"python -m roipool.verification.differential --seed 9 --first {number} --calls 1: "
+                f"python -m roipool.tools.random_calls --seed 9 --first {number} --calls 1: "
                 f"{case.operation}, {finding}"
             )
 
@@ -201,7 +201,7 @@ def test_digests_depend_on_results() -> None:
 
 
 def test_the_program(tmp_path: Any) -> None:
-    module = "roipool.verification.differential"
+    module = "roipool.tools.random_calls"
     command = [sys.executable, "-P", "-m", module, "--calls", "20", "--jobs", "2"]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout + result.stderr

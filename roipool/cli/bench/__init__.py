@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from roipool.cli.bench.workloads import Workload
-    from roipool.libraries import Library
+    from roipool.tools.libraries import Library
 
 __all__ = ["add_parser", "run"]
 
@@ -76,7 +76,7 @@ def run(
     """Carry out the command; see `roipool.cli.bench.command`."""
     from roipool.cli.bench import command
     from roipool.cli.bench.workloads import WORKLOADS
-    from roipool.libraries import LIBRARIES
+    from roipool.tools.libraries import LIBRARIES
 
     return command.run(
         arguments,

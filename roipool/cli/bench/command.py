@@ -19,8 +19,8 @@ from roipool.cli.bench.ours import Roipool
 from roipool.cli.bench.workloads import Workload, choose, task_of
 from roipool.cli.info import facts
 from roipool.cli.text import as_strict_json, short
-from roipool.libraries import Absent, Library, opened, prepared
-from roipool.libraries.timing import calls_per_turn, timed
+from roipool.tools.libraries import Absent, Library, opened, prepared
+from roipool.tools.libraries.timing import calls_per_turn, timed
 
 __all__ = ["run"]
 

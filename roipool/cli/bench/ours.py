@@ -10,7 +10,7 @@ import numpy as np
 
 import roipool
 from roipool import _arguments as check
-from roipool.libraries import Level, Library, Task
+from roipool.tools.libraries import Level, Library, Task
 
 __all__ = ["Roipool"]
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from roipool.libraries import Level, Task
+from roipool.tools.libraries import Level, Task
 
 __all__ = ["WORKLOADS", "Workload", "choose", "task_of"]
 

@@ -1,0 +1,208 @@
+"""``roipool compare``: run every system on the same boxes and show how they differ."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from roipool.cli.text import seconds
+from roipool.tools.compare import arguments as read
+from roipool.tools.compare.systems import SYSTEMS
+
+if TYPE_CHECKING:
+    from roipool.tools.compare.problem import Compute
+
+__all__ = ["add_parser", "run"]
+
+_DESCRIPTION = """\
+Pool the same boxes of the same picture as many systems do it, show how far
+their results lie apart, and say why. Without IMAGE and --boxes it uses a
+picture of its own."""
+
+_EPILOG = """\
+systems:
+{systems}
+
+A name such as torchvision.roi_align@torchvision is a system and what computes
+it: nothing for roipool on the CPU, cuda, oracle, or an installed program.
+
+examples:
+  roipool compare
+  roipool compare photo.jpg --boxes boxes.csv --spatial-scale 1/16 --html a.html
+  roipool compare map.npy --boxes coco.json --systems 'torchvision.*' --json -
+  roipool compare --implementations torchvision,onnxruntime --gradients features
+  roipool compare --implementations mxnet \\
+      --implementation-python mxnet=old/bin/python
+  roipool compare --implementation my_project.pooling:roi_align
+  roipool compare --engines cpu,oracle --systems 'roipool.*' --check
+
+exit status: 0 done; 1 --check found a difference; 2 bad input."""
+
+
+# As shtab has it; it is imported only to print a shell's script.
+_FILES = {"bash": "_shtab_compgen_files", "zsh": "_files", "tcsh": "f"}
+
+
+def add_parser(subparsers: Any, systems: Mapping[str, Compute] | None) -> None:
+    """Add the ``compare`` command to the program's subparsers; None stands for `SYSTEMS`."""
+    names = SYSTEMS if systems is None else systems
+    parser = subparsers.add_parser(
+        "compare",
+        help="compare what systems compute on a picture, and say why",
+        description=_DESCRIPTION,
+        epilog=_EPILOG.format(systems="\n".join(f"  {name}" for name in names)),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.set_defaults(run=functools.partial(run, systems=systems))
+    _add_input(parser.add_argument_group("input"))
+    _add_implementations(parser.add_argument_group("what is compared"))
+    _add_output(parser.add_argument_group("output"))
+
+
+def run(arguments: argparse.Namespace, systems: Mapping[str, Compute] | None) -> int:
+    """Carry out the command; see `roipool.tools.compare.command`."""
+    from roipool.tools.compare import command
+
+    return command.run(arguments, systems)
+
+
+def _add_file(group: Any, *names: str, **options: Any) -> None:
+    """Add an argument that shells complete with the names of files."""
+    group.add_argument(*names, **options).complete = _FILES
+
+
+def _add_input(group: Any) -> None:
+    add, add_file = group.add_argument, functools.partial(_add_file, group)
+    add_file(
+        "image",
+        nargs="?",
+        metavar="IMAGE",
+        help="a picture, or a feature map as .npy, .npz or .safetensors",
+    )
+    add(
+        "--make",
+        type=read.map_shape,
+        metavar="CxHxW",
+        help="make a map of random numbers in place of IMAGE, such as 4x32x48",
+    )
+    add_file("--boxes", metavar="FILE", help="the boxes, as CSV, JSON, COCO JSON or .npy")
+    add(
+        "--box-format",
+        choices=read.BOX_FORMATS,
+        default="xyxy",
+        help="what the numbers of a box are, where the file does not name them (default: xyxy); "
+        "cxcywha has an angle in radians, counter-clockwise",
+    )
+    add(
+        "--normalized",
+        action="store_true",
+        help="boxes are fractions of the picture's width and height, not pixels",
+    )
+    add("--degrees", action="store_true", help="angles are in degrees")
+    add(
+        "--output-size",
+        type=read.output_size,
+        default=(7, 7),
+        metavar="7|7x7",
+        help="rows and columns of the pooled grid (default: 7)",
+    )
+    add(
+        "--spatial-scale",
+        type=read.positive,
+        default=1.0,
+        metavar="S",
+        help="size of the map relative to the picture, such as 0.25 or 1/16 (default: 1)",
+    )
+    add(
+        "--sampling-ratio",
+        type=read.sampling_ratio,
+        default=0,
+        metavar="N",
+        help="samples per bin and axis where a system has them; 0: as the box needs (default)",
+    )
+
+
+def _add_implementations(group: Any) -> None:
+    add = group.add_argument
+    add("--systems", metavar="A,B,...", help="names, unique prefixes or patterns (default: all)")
+    add(
+        "--engines",
+        type=read.names_of(read.ENGINES),
+        default=["cpu"],
+        metavar="A,B,...",
+        help="what computes them: cpu, cuda (a GPU, through CuPy), oracle (slow) (default: cpu)",
+    )
+    add(
+        "--implementations",
+        type=read.names_of(read.PROGRAMS),
+        default=[],
+        metavar="A,B,...",
+        help=f"installed programs to compare with: {', '.join(read.PROGRAMS)}",
+    )
+    add(
+        "--implementation-python",
+        type=read.program_python,
+        action="append",
+        default=[],
+        metavar="NAME=PYTHON",
+        help="the interpreter of the environment that a program lives in, if not this one",
+    )
+    add(
+        "--timeout",
+        type=seconds,
+        default=120.0,
+        metavar="SECONDS",
+        help="that an installed program may take for an answer (default: 120)",
+    )
+    add(
+        "--implementation",
+        action="append",
+        default=[],
+        metavar="MODULE:FUNCTION",
+        help="your function(features, rois, output_size, spatial_scale, sampling_ratio); "
+        "path/to/file.py:function works too",
+    )
+    add(
+        "--implementation-arrays",
+        choices=("numpy", "torch"),
+        default="numpy",
+        help="what your function takes and returns (default: numpy); torch brings its gradients",
+    )
+    add(
+        "--gradients",
+        type=read.names_of(("features", "boxes")),
+        default=[],
+        metavar="A,B",
+        help="compare gradients besides pooled values: with respect to features, boxes or both",
+    )
+
+
+def _add_output(group: Any) -> None:
+    add, add_file = group.add_argument, functools.partial(_add_file, group)
+    add(
+        "--reference",
+        metavar="SYSTEM",
+        help="measure all others against it (default: averages against roipool.roi_align, maxima "
+        "against roipool.roi_pool)",
+    )
+    add(
+        "--details",
+        action="store_true",
+        help="print all tables: every system, each pair of groups, the reasons with numbers",
+    )
+    add(
+        "--check",
+        action="store_true",
+        help="exit with 1 if a system did not run or differs from the reference by more than "
+        "atol + rtol * |reference|",
+    )
+    add("--rtol", type=read.tolerance, default=1e-5, metavar="R", help="default: 1e-5")
+    add("--atol", type=read.tolerance, default=1e-6, metavar="A", help="default: 1e-6")
+    add_file(
+        "--json", metavar="FILE", help="write every number as JSON; - prints it in place of tables"
+    )
+    add_file("--save", metavar="FIG.png", help="draw the result; .png, .pdf or .svg")
+    add_file("--html", metavar="PAGE.html", help="write one page to look at the boxes and samples")

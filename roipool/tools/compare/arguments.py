@@ -1,0 +1,110 @@
+"""Reading the values of ``roipool compare``'s options."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import math
+from collections.abc import Callable, Collection
+
+from roipool.tools.compare.installed import OFFERS
+
+__all__ = [
+    "BOX_FORMATS",
+    "ENGINES",
+    "PROGRAMS",
+    "map_shape",
+    "names_of",
+    "output_size",
+    "positive",
+    "program_python",
+    "sampling_ratio",
+    "tolerance",
+]
+
+BOX_FORMATS = ("xyxy", "yxyx", "xywh", "cxcywh", "cxcywha")
+ENGINES = ("cpu", "cuda", "oracle")
+PROGRAMS = tuple(OFFERS)
+
+
+def names_of(known: Collection[str]) -> Callable[[str], list[str]]:
+    """Return a reader of comma-separated names that must all be known."""
+
+    def read(text: str) -> list[str]:
+        names = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+        for name in names:
+            if name not in known:
+                near = difflib.get_close_matches(name, known, 1)
+                hint = f"; did you mean {near[0]}?" if near else ""
+                raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(known)}{hint}")
+        if not names:
+            raise argparse.ArgumentTypeError(f"names none of {', '.join(known)}")
+        return names
+
+    return read
+
+
+def program_python(text: str) -> tuple[str, str]:
+    """Read a program's name and an interpreter."""
+    name, _, python = text.partition("=")
+    if name not in PROGRAMS or not python:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not NAME=PYTHON with a NAME of {', '.join(PROGRAMS)}"
+        )
+    return name, python
+
+
+def map_shape(text: str) -> tuple[int, int, int]:
+    """Read channels, rows and columns."""
+    sides = _sizes(text)
+    if len(sides) != 3:
+        raise argparse.ArgumentTypeError(f"{text!r} is not channels, rows and columns like 4x32x48")
+    return sides[0], sides[1], sides[2]
+
+
+def output_size(text: str) -> tuple[int, int]:
+    """Read a side, or rows and columns."""
+    sides = _sizes(text)
+    if len(sides) not in (1, 2):
+        raise argparse.ArgumentTypeError(f"{text!r} is neither a size like 7 nor like 7x7")
+    return sides[0], sides[-1]
+
+
+def _sizes(text: str) -> list[int]:
+    """Read numbers of 1 or more between x; nothing if it is something else."""
+    parts = text.lower().split("x")
+    if not all(part.isascii() and part.isdecimal() and len(part) < 10 for part in parts):
+        return []
+    sides = [int(part) for part in parts]
+    return sides if min(sides) > 0 else []
+
+
+def positive(text: str) -> float:
+    """Read a positive number or a fraction such as 1/16."""
+    try:
+        over, _, under = text.partition("/")
+        value = float(over) / float(under or 1)
+    except (ValueError, ZeroDivisionError):
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number")
+    return value
+
+
+def tolerance(text: str) -> float:
+    """Read a number of 0 or more."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of 0 or more")
+    return value
+
+
+def sampling_ratio(text: str) -> int:
+    """Read the ratio; some systems write -1 for adaptive, others 0, so both are understood."""
+    try:
+        return max(int(text), 0)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None

@@ -1,0 +1,322 @@
+"""What ``roipool compare`` does with its arguments."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib
+import io
+import itertools
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import roipool
+from roipool.cli import files, stdout
+from roipool.cli.progress import progress
+from roipool.cli.text import printable
+from roipool.tools.compare import functions, inputs, json_output, report
+from roipool.tools.compare.differences import Comparison, compare
+from roipool.tools.compare.engines import ENGINES, missing
+from roipool.tools.compare.patterns import choose, system_of
+from roipool.tools.compare.problem import Compute, Options, Problem, Unavailable
+from roipool.tools.compare.programs import Programs
+from roipool.tools.compare.result import Findings
+from roipool.tools.compare.systems import SYSTEMS
+
+__all__ = ["run"]
+
+_MAX_VALUES = 2**25
+_FIGURE_FORMATS = (".png", ".pdf", ".svg")
+_PAGE_FORMATS = (".html", ".htm")
+
+
+def run(arguments: argparse.Namespace, systems: Mapping[str, Compute] | None) -> int:
+    """Carry out the command.
+
+    Parameters
+    ----------
+    arguments : argparse.Namespace
+        What the parser made of the command line.
+    systems : mapping of str to Compute, optional
+        Those that can be chosen, by name; by default those of `SYSTEMS`, on the CPU.
+
+    Returns
+    -------
+    int
+        The exit status.
+
+    Raises
+    ------
+    ValueError, OSError, ImportError
+        For bad input, before anything is written.
+    """
+    _check_outputs(arguments)
+    pythons = _pythons(arguments)
+    own = _own_functions(arguments)
+    engines, absent = _engines(arguments, systems)
+    features = inputs.read_features(arguments.image, arguments.spatial_scale, arguments.make)
+    boxes = inputs.read_boxes(arguments.boxes, features, _box_form(arguments))
+    problem = Problem(features.values, boxes.rois, _options(arguments))
+    _check_size(problem)
+    _check_names(arguments, [*engines, *_offered(arguments)], list(own))
+    threads = roipool.get_num_threads()
+    with Programs(arguments.implementations, pythons, threads, arguments.timeout) as programs:
+        absent |= programs.absent
+        chosen, reference = _choose(arguments, {**engines, **dict(programs.computes())}, own)
+        parts = _compare_all(arguments, chosen, reference, problem)
+    findings = Findings(problem, features, boxes, parts, programs.versions, absent)
+    _write_files(arguments, findings)
+    verdict, status = _verdict(arguments, findings)
+    # The files are complete by now and the status is known: a reader may stop whenever it likes.
+    with stdout.reader_may_stop():
+        if arguments.json in files.STDOUT:
+            sys.stdout.write(json_output.as_json(findings, _about(arguments)))
+        else:
+            style = report.Style(arguments.details, arguments.reference is not None)
+            notes = slips(arguments, problem)
+            report.print_report(findings, _described(arguments), notes, verdict, style)
+    return status
+
+
+def _check_outputs(arguments: argparse.Namespace) -> None:
+    """Find out before the work what would spoil its end."""
+    outputs = {"--json": arguments.json, "--save": arguments.save, "--html": arguments.html}
+    files.check_outputs(outputs, (arguments.image, arguments.boxes))
+    files.check_figure(arguments.save, "--save", _FIGURE_FORMATS)
+    if arguments.html is not None and Path(arguments.html).suffix.lower() not in _PAGE_FORMATS:
+        raise ValueError(f"{arguments.html}: --html writes {', '.join(_PAGE_FORMATS)}")
+    if arguments.html is not None:
+        importlib.import_module("PIL")
+    if arguments.image is not None and arguments.make is not None:
+        raise ValueError("--make makes a map in place of IMAGE: give one of them")
+
+
+def _pythons(arguments: argparse.Namespace) -> dict[str, str]:
+    pythons = dict(arguments.implementation_python)
+    for name in pythons:
+        if name not in arguments.implementations:
+            raise ValueError(f"--implementation-python {name}: --implementations does not name it")
+    return pythons
+
+
+def _own_functions(arguments: argparse.Namespace) -> dict[str, Compute]:
+    if arguments.implementation and arguments.implementation_arrays == "torch":
+        importlib.import_module("torch")
+    wrap = {"numpy": functions.of_numpy, "torch": functions.of_torch}
+    return {
+        text: wrap[arguments.implementation_arrays](functions.load(text))
+        for text in arguments.implementation
+    }
+
+
+def _engines(
+    arguments: argparse.Namespace, systems: Mapping[str, Compute] | None
+) -> tuple[dict[str, Compute], dict[str, str]]:
+    """Return the systems on each engine, by name, and why engines are absent."""
+    if systems is not None:
+        return dict(systems), {}
+    found: dict[str, Compute] = {}
+    absent: dict[str, str] = {}
+    for engine in arguments.engines:
+        reason = missing(engine)
+        if reason is not None:
+            absent[engine] = reason
+            continue
+        suffix = "" if engine == "cpu" else f"@{engine}"
+        found |= {f"{name}{suffix}": ENGINES[engine](one) for name, one in SYSTEMS.items()}
+    return found, absent
+
+
+def _offered(arguments: argparse.Namespace) -> list[str]:
+    from roipool.tools.compare.installed import OFFERS
+
+    return [f"{system}@{name}" for name in arguments.implementations for system in OFFERS[name]]
+
+
+def _check_names(arguments: argparse.Namespace, names: list[str], own: list[str]) -> None:
+    """Find out, before any program starts, whether --systems and --reference fit something."""
+    chosen = choose(arguments.systems, names)
+    taking_part = {name for name in names if name in chosen or system_of(name) in chosen} | {*own}
+    if arguments.reference is not None:
+        matches = choose(arguments.reference, [*names, *own])
+        if len(matches) > 1:
+            raise ValueError(f"--reference fits several systems: {', '.join(matches)}")
+        taking_part.add(_first_of(matches[0], [*names, *own]))
+    if arguments.check and len(taking_part) < 2:
+        raise ValueError("--check needs a system besides the reference")
+
+
+def _first_of(system: str, names: Iterable[str]) -> str:
+    """Return the first implementation of a system; it may name one itself."""
+    return next(name for name in names if system in (name, system_of(name)))
+
+
+def _choose(
+    arguments: argparse.Namespace, there: dict[str, Compute], own: dict[str, Compute]
+) -> tuple[dict[str, Compute], str | None]:
+    """Return the implementations to run, in their order, and the reference asked for."""
+    systems = _choose_there(arguments.systems, list(there))
+    wanted = [name for name in there if name in systems or system_of(name) in systems]
+    order = list(dict.fromkeys(map(system_of, systems)))
+    wanted.sort(key=lambda name: order.index(system_of(name)))  # what computes it, as it was
+    every = there | own
+    chosen = {name: there[name] for name in wanted} | own
+    if not chosen:
+        raise ValueError("all that was asked for is absent")
+    if arguments.reference is None:
+        return chosen, None
+    reference = _first_of(choose(arguments.reference, list(every))[0], every)
+    return {**({} if reference in chosen else {reference: every[reference]}), **chosen}, reference
+
+
+def _choose_there(text: str | None, names: list[str]) -> list[str]:
+    """Choose of those that are there; what is absent has its own line."""
+    if text is None:
+        return choose(None, names)
+    found: list[str] = []
+    for part in text.split(","):
+        with contextlib.suppress(ValueError):
+            found += choose(part, names)
+    return list(dict.fromkeys(found))
+
+
+def _box_form(arguments: argparse.Namespace) -> inputs.BoxForm:
+    return inputs.BoxForm(arguments.box_format, arguments.normalized, arguments.degrees)
+
+
+def _options(arguments: argparse.Namespace) -> Options:
+    return Options(arguments.output_size, arguments.spatial_scale, arguments.sampling_ratio)
+
+
+def _check_size(problem: Problem) -> None:
+    """Bound the memory: a result of every group of systems is kept until the end."""
+    boxes, channels, rows, columns = problem.pooled_shape
+    values = boxes * channels * rows * columns
+    if values > _MAX_VALUES:
+        raise ValueError(
+            f"each result would hold {values:,} numbers, more than {_MAX_VALUES:,}: give fewer "
+            "boxes, channels or bins"
+        )
+
+
+def _compare_all(
+    arguments: argparse.Namespace,
+    chosen: dict[str, Compute],
+    reference: str | None,
+    problem: Problem,
+) -> list[Comparison]:
+    for part in arguments.gradients:
+        _check_somebody_has(part, chosen)
+    wanted = ["forward", *arguments.gradients]
+    parts: list[Comparison] = []
+    done = itertools.count()
+    with progress(len(wanted) * len(chosen)) as tell:
+        for part in wanted:
+            found = compare(
+                chosen,
+                problem,
+                part,
+                reference=reference,
+                rtol=arguments.rtol,
+                atol=arguments.atol,
+                tell=lambda name: tell(f"comparing {name}", next(done)),
+            )
+            if found is None:
+                raise ValueError(f"--gradients {part}: none of the systems chosen has it")
+            parts.append(found)
+    return parts
+
+
+def _check_somebody_has(part: str, chosen: Mapping[str, Compute]) -> None:
+    """Find out by the smallest question, before the work, whether a gradient can be had."""
+    box = np.array([[0, 0, 0, 1, 1]], np.float32)
+    smallest = Problem(np.ones((1, 1, 2, 2), np.float32), box, Options((1, 1), 1.0, 1))
+    for compute in chosen.values():
+        try:
+            compute(smallest, part)
+        except Unavailable:
+            continue
+        except Exception:  # noqa: BLE001 - it has the gradient; its refusal is told with the rest
+            return
+        return
+    raise ValueError(f"--gradients {part}: none of the systems chosen has it")
+
+
+def _write_files(arguments: argparse.Namespace, findings: Findings) -> None:
+    """Make everything first, so that what fails leaves no file behind."""
+    made: dict[str, bytes] = {}
+    if arguments.save is not None:
+        from roipool.tools.compare import figure
+
+        picture = io.BytesIO()
+        title = f"{printable(Path(findings.features.name).name)}: {_described(arguments)}"
+        drawing = figure.draw(findings.forward, findings.features, findings.boxes.rois, title)
+        figure.save(drawing, picture, Path(arguments.save).suffix.lower()[1:])
+        made[arguments.save] = picture.getvalue()
+    if arguments.html is not None:
+        from roipool.tools.compare import page
+
+        made[arguments.html] = page.as_html(findings, _described(arguments)).encode()
+    if arguments.json not in (None, *files.STDOUT):
+        made[arguments.json] = json_output.as_json(findings, _about(arguments)).encode("ascii")
+    for path, content in made.items():
+        with files.replacing(path) as stream:
+            stream.write(content)
+
+
+def _about(arguments: argparse.Namespace) -> dict[str, Any]:
+    return {
+        "output_size": list(arguments.output_size),
+        "spatial_scale": arguments.spatial_scale,
+        "sampling_ratio": arguments.sampling_ratio,
+        "rtol": arguments.rtol,
+        "atol": arguments.atol,
+        "threads": roipool.get_num_threads(),
+    }
+
+
+def slips(arguments: argparse.Namespace, problem: Problem) -> list[str]:
+    """Return what of a question looks like a slip of the user's."""
+    notes = []
+    scale = arguments.spatial_scale
+    if scale > 2 and scale == int(scale):
+        notes.append(
+            f"--spatial-scale {scale:g} enlarges boxes; a stride of {scale:g} is 1/{scale:g}"
+        )
+    coordinates = problem.rois[:, 1:5]
+    is_small = coordinates.size and np.nanmax(np.abs(coordinates), initial=0.0) <= 1.0
+    if is_small and not arguments.normalized:
+        notes.append("every coordinate of the boxes is at most 1; fractions need --normalized")
+    return notes
+
+
+def _described(arguments: argparse.Namespace) -> str:
+    size = " x ".join(map(str, arguments.output_size))
+    ratio = arguments.sampling_ratio or "adaptive"
+    return f"output {size}, scale {arguments.spatial_scale:.6g}, sampling {ratio}"
+
+
+def _verdict(arguments: argparse.Namespace, findings: Findings) -> tuple[list[str], int]:
+    """Judge the check, if one was asked for; return what to say and the exit status."""
+    if not arguments.check:
+        return [], 0
+    lines = [f"  {name}: did not run" for name in findings.absent]
+    for comparison in findings.parts:
+        for result in json_output.outside_tolerance(comparison):
+            where = "" if comparison.part == "forward" else f", gradient of {comparison.part}"
+            apart = None if result.error else comparison.to_reference(result)
+            what = f"greatest |diff| {apart.greatest:.3g}" if apart else "did not run"
+            lines.append(f"  {result.name}{where}: {what}")
+    if not lines and len(findings.boxes.rois) == 0:
+        raise ValueError("--check: there are no boxes, so nothing was compared")
+    if not lines and any(sum(not one.error for one in p.results) < 2 for p in findings.parts):
+        raise ValueError("--check: fewer than two systems ran, so nothing was compared")
+    limit = f"{arguments.atol:g} + {arguments.rtol:g} * |{findings.forward.reference}|"
+    if not lines:
+        return [f"check passed: every difference is within {limit}"], 0
+    count = len(findings.absent) + sum(len(part.results) for part in findings.parts)
+    return [f"check failed: {len(lines)} of {count} not within {limit}:", *lines], 1

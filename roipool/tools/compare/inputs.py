@@ -1,0 +1,391 @@
+"""Reading pictures and feature maps, and choosing boxes where the user gave none.
+
+Whatever a file declares, its reader needs bounded memory: the limits below are checked before
+anything is decoded.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import warnings
+import zipfile
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from roipool.tools.compare import box_files
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+__all__ = ["BoxForm", "Boxes", "FeatureMap", "read_array", "read_boxes", "read_features"]
+
+FloatArray = NDArray[np.float32]
+
+_PICTURE = "coffee.jpg"
+_BOXES = "boxes.csv"
+_GRID = 3
+_ARRAYS = (".npy", ".npz", ".safetensors")
+
+# What cameras and screenshots use. Pillow knows many more formats: one runs another program (EPS),
+# and few are tested as well as these.
+_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+_MAX_PIXELS = 50_000_000
+_MAX_ELEMENTS = 2**27  # of an array
+_MAX_TEXT_BYTES = 2**26
+_SAFETENSORS = ("F64", "F32", "F16", "I64", "I32", "I16", "I8", "U64", "U32", "U16", "U8", "BOOL")
+
+
+@dataclass(frozen=True)
+class FeatureMap:
+    """The map to pool from.
+
+    Attributes
+    ----------
+    name : str
+        What to call it in reports.
+    values : (N, C, H, W) float32 ndarray
+        The map itself.
+    size : tuple of float
+        Width and height in image pixels, the unit of box coordinates.
+    picture : (H, W, 3) float32 ndarray or None
+        The picture at its full size, where the map was made from one.
+    built_in : bool
+        Whether it is the picture that comes with the package.
+    made : bool
+        Whether it is a map of random numbers.
+    """
+
+    name: str
+    values: FloatArray
+    size: tuple[float, float]
+    picture: FloatArray | None = None
+    built_in: bool = False
+    made: bool = False
+
+
+@dataclass(frozen=True)
+class BoxForm:
+    """What the numbers of boxes in a file are: a key of `box_files.FORMS`, and their units."""
+
+    name: str = "xyxy"
+    normalized: bool = False
+    degrees: bool = False
+
+
+@dataclass(frozen=True)
+class Boxes:
+    """The boxes to pool: ``rois`` of a `Problem`, and what to call them in reports."""
+
+    name: str
+    rois: FloatArray
+
+
+def read_features(
+    path: str | None, spatial_scale: float = 1.0, make: tuple[int, int, int] | None = None
+) -> FeatureMap:
+    """Read a picture or a feature map, or make one.
+
+    Parameters
+    ----------
+    path : str or None
+        An ``.npy``, ``.npz`` or ``.safetensors`` file is a feature map and taken as it is:
+        ``(H, W)``, ``(C, H, W)`` or ``(N, C, H, W)``. Anything else is a picture: turned upright,
+        converted to RGB in [0, 1] with transparent parts white, and resized by `spatial_scale`.
+        None is the picture that comes with the package.
+    spatial_scale : float
+        Size of the map relative to the picture.
+    make : (int, int, int), optional
+        Channels, rows and columns of a map of random numbers, the same every time.
+
+    Returns
+    -------
+    FeatureMap
+        The map and what is known about it.
+
+    Raises
+    ------
+    ValueError, OSError
+        If the file cannot be read or is not what its name says.
+    """
+    if make is not None:
+        return _made(make, spatial_scale)
+    if path is None:
+        content = io.BytesIO(_built_in(_PICTURE))
+        return _from_picture(f"built-in picture {_PICTURE}", content, spatial_scale, True)
+    if Path(path).suffix.lower() in _ARRAYS:
+        return _from_array(path, spatial_scale)
+    with Path(path).open("rb") as stream:
+        return _from_picture(path, stream, spatial_scale, False)
+
+
+def read_boxes(path: str | None, features: FeatureMap, form: BoxForm = BoxForm()) -> Boxes:
+    """Read a file of boxes, or choose boxes that suit the map.
+
+    Parameters
+    ----------
+    path : str or None
+        CSV, JSON, COCO JSON or ``.npy``. None means the built-in boxes for the built-in picture;
+        for any other, the whole of it and its 3 x 3 parts.
+    features : FeatureMap
+        What the boxes are for.
+    form : BoxForm
+        What the numbers in the file are.
+
+    Returns
+    -------
+    Boxes
+        Rows ``[batch_index, x1, y1, x2, y2]`` in float32, or of rotated boxes.
+
+    Raises
+    ------
+    ValueError, OSError
+        If the file cannot be read, or its contents are no boxes for this map.
+    """
+    images = len(features.values)
+    if path is not None:
+        numbers = box_files.FORMS[form.name]
+        table = _read_table(path, features, numbers)
+        size = features.size if form.normalized else None
+        rois = box_files.to_rois(table, images, numbers, size=size, degrees=form.degrees)
+        return Boxes(path, rois)
+    if form != BoxForm():
+        raise ValueError("--box-format, --normalized and --degrees describe a file: give --boxes")
+    if features.built_in:
+        table = box_files.from_csv(_built_in(_BOXES).decode(), _BOXES)
+        return Boxes("built-in boxes", box_files.to_rois(table, images))
+    if images == 0:
+        raise ValueError(f"{features.name}: holds no image to pool from")
+    if features.made:
+        return Boxes("made boxes: ordinary, small, over the edge, reversed", _made_boxes(features))
+    name = f"no --boxes given: the whole {_kind(features)} and its {_GRID} x {_GRID} parts"
+    return Boxes(name, _whole_and_parts(*features.size))
+
+
+def _read_table(path: str, features: FeatureMap, form: box_files.Form) -> box_files.Table:
+    suffix = Path(path).suffix.lower()
+    if suffix in _ARRAYS:
+        return box_files.from_array(read_array(path, "boxes"), path, form)
+    if suffix == ".json":
+        image = None if features.built_in else features.name
+        return box_files.from_json(_text(path), path, image, form)
+    return box_files.from_csv(_text(path), path, form)
+
+
+def read_array(path: str, key: str) -> NDArray[Any]:
+    """Read real numbers from ``.npy``, or from an archive under `key` or as its only array."""
+    if Path(path).suffix.lower() == ".safetensors":
+        return _read_safetensors(path, key)
+    try:
+        with Path(path).open("rb") as stream:
+            if not zipfile.is_zipfile(stream):
+                stream.seek(0)
+                return _read_npy(stream)
+            with zipfile.ZipFile(stream) as archive, _open_member(archive, key) as member:
+                return _read_npy(member)
+    except (OSError, MemoryError):
+        raise
+    except Exception as error:  # zip, header and pickle errors come in many classes
+        raise ValueError(f"{path}: not an array that can be read ({error})") from error
+
+
+def _open_member(archive: zipfile.ZipFile, key: str) -> IO[bytes]:
+    """Open the array that is meant, as NumPy wrote it."""
+    names = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
+    name = _array_name(key, names)
+    info = archive.getinfo(f"{name}.npy")
+    if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise ValueError(f"{name} is compressed as NumPy does not compress")
+    return archive.open(info)
+
+
+def _read_npy(stream: IO[bytes]) -> NDArray[Any]:
+    """Read an array whose header says that it is one of real numbers, and not too large."""
+    npy = np.lib.format
+    readers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+    version = npy.read_magic(stream)
+    if version not in readers:
+        raise ValueError(f"version {version} of the format is not for arrays of numbers")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        shape, _, dtype = readers[version](stream)
+    if dtype.kind not in "biuf":
+        raise ValueError(f"needs real numbers, but the array is of type {dtype}")
+    _check_elements(shape)
+    stream.seek(0)
+    array: NDArray[Any] = npy.read_array(stream, allow_pickle=False)
+    return array
+
+
+def _read_safetensors(path: str, key: str) -> NDArray[Any]:
+    """Read a tensor whose header says that it is one of real numbers, and not too large."""
+    import safetensors
+
+    try:
+        with safetensors.safe_open(path, framework="numpy") as archive:
+            name = _array_name(key, list(archive.keys()))
+            header = archive.get_slice(name)
+            shape = header.get_shape()
+            if header.get_dtype() not in _SAFETENSORS:
+                raise ValueError(f"{name} is of type {header.get_dtype()}, which NumPy has not")
+            _check_elements(tuple(shape))
+            array: NDArray[Any] = archive.get_tensor(name)
+            return array
+    except (OSError, MemoryError):
+        raise
+    except Exception as error:  # its own errors are plain ones
+        raise ValueError(f"{path}: not an array that can be read ({error})") from error
+
+
+def _check_elements(shape: tuple[int, ...]) -> None:
+    if math.prod(shape) > _MAX_ELEMENTS:
+        raise ValueError(f"the array has shape {shape}: more than {_MAX_ELEMENTS:,} numbers")
+
+
+def _array_name(key: str, names: list[str]) -> str:
+    if key in names:
+        return key
+    if len(names) == 1:
+        return names[0]
+    listed = ", ".join(names) or "no array"
+    raise ValueError(f"needs an array named {key!r} or only one array, but it holds {listed}")
+
+
+def _kind(features: FeatureMap) -> str:
+    return "map" if features.picture is None else "picture"
+
+
+def _built_in(name: str) -> bytes:
+    return files("roipool.tools.compare").joinpath("data", name).read_bytes()
+
+
+def _text(path: str) -> str:
+    with Path(path).open("rb") as stream:
+        content = stream.read(_MAX_TEXT_BYTES + 1)
+    if len(content) > _MAX_TEXT_BYTES:
+        raise ValueError(
+            f"{path}: larger than {_MAX_TEXT_BYTES // 2**20} MiB; give the boxes of one picture"
+        )
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: not a text file in UTF-8") from error
+
+
+def _whole_and_parts(width: float, height: float) -> FloatArray:
+    x, y = (np.linspace(0, length, _GRID + 1, dtype=np.float32) for length in (width, height))
+    parts = [(0, x[j], y[i], x[j + 1], y[i + 1]) for i in range(_GRID) for j in range(_GRID)]
+    return np.array([(0, 0, 0, width, height), *parts], dtype=np.float32)
+
+
+def _made(shape: tuple[int, int, int], spatial_scale: float) -> FeatureMap:
+    if math.prod(shape) > _MAX_ELEMENTS:
+        raise ValueError(f"--make: asks for more than {_MAX_ELEMENTS:,} numbers")
+    values = np.random.default_rng(0).standard_normal((1, *shape), np.float32)
+    size = shape[2] / spatial_scale, shape[1] / spatial_scale
+    return FeatureMap("made map", values, size, made=True)
+
+
+def _made_boxes(features: FeatureMap) -> FloatArray:
+    """Return boxes of the kinds on which systems differ, as large as the map asks for."""
+    cells = np.array([features.values.shape[3], features.values.shape[2]] * 2, np.float64)
+    pixel = np.array([*features.size, *features.size]) / cells  # the size of a cell
+    inside = [
+        [0.1, 0.2, 0.6, 0.7],
+        [0.25, 0.25, 0.75, 0.75],
+        [0, 0, 1, 1],
+        [0.37, 0.11, 0.93, 0.44],
+    ]
+    beyond = [[-0.2, -0.1, 0.3, 0.4], [0.8, 0.7, 1.3, 1.2], [1.5, 1.5, 2, 2], [0.7, 0.6, 0.2, 0.3]]
+    small = [[2, 2, 2, 2], [1.2, 1.4, 1.6, 1.7], [2.5, 1.5, 4.5, 3.5], [1, 1, 3, 3]]
+    rows = [*(np.array([*inside, *beyond]) * cells * pixel), *(np.array(small) * pixel)]
+    return np.concatenate([np.zeros((len(rows), 1)), rows], axis=1).astype(np.float32)
+
+
+def _from_array(path: str, spatial_scale: float) -> FeatureMap:
+    array = read_array(path, "features")
+    if not 2 <= array.ndim <= 4:
+        raise ValueError(
+            f"{path}: needs shape (H, W), (C, H, W) or (N, C, H, W), but it is {array.shape}"
+        )
+    with np.errstate(over="ignore", invalid="ignore"):
+        values = np.ascontiguousarray(array, dtype=np.float32)
+    values = values.reshape((1,) * (4 - values.ndim) + values.shape)
+    size = (values.shape[3] / spatial_scale, values.shape[2] / spatial_scale)
+    return FeatureMap(path, values, size)
+
+
+def _from_picture(name: str, stream: Any, spatial_scale: float, built_in: bool) -> FeatureMap:
+    picture = _decode(name, stream)
+    height, width = picture.shape[:2]
+    planes = np.ascontiguousarray(picture.transpose(2, 0, 1))
+    if spatial_scale != 1:
+        planes = _resize(name, planes, spatial_scale)
+    return FeatureMap(name, planes[np.newaxis], (width, height), picture, built_in)
+
+
+def _decode(name: str, stream: Any) -> FloatArray:
+    from PIL import Image, ImageOps, UnidentifiedImageError
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with Image.open(stream, formats=_FORMATS) as image:
+                if image.width * image.height > _MAX_PIXELS:
+                    raise Image.DecompressionBombError(f"{image.width} x {image.height}")
+                return _to_rgb(ImageOps.exif_transpose(image))
+    except UnidentifiedImageError:
+        formats = ", ".join(_FORMATS)
+        raise ValueError(f"{name}: not a picture in one of the formats {formats}") from None
+    except Image.DecompressionBombError as error:
+        raise ValueError(f"{name}: has more than {_MAX_PIXELS:,} pixels ({error})") from error
+    except MemoryError:
+        raise
+    except Exception as error:  # damaged pictures raise nearly anything, SyntaxError included
+        raise ValueError(f"{name}: damaged or unsupported picture ({error})") from error
+
+
+def _to_rgb(image: Image.Image) -> FloatArray:
+    """Convert a picture of any mode to (H, W, 3) in [0, 1]."""
+    if image.mode.startswith(("I", "F")):
+        grey = _deep_grey(np.asarray(image, dtype=np.float64))
+        return np.repeat(grey[:, :, np.newaxis], 3, axis=2)
+    if "A" in image.getbands() or "transparency" in image.info:
+        from PIL import Image
+
+        image = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
+    picture = np.array(image.convert("RGB"), dtype=np.float32)
+    picture /= np.float32(255)
+    return picture
+
+
+def _deep_grey(values: NDArray[np.float64]) -> FloatArray:
+    """Bring grey values of more than 8 bits to [0, 1]."""
+    finite = values[np.isfinite(values)]
+    low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
+    if low >= 0 and high <= 1:
+        return values.astype(np.float32)
+    if low >= 0 and high <= 65535:
+        return (values / 65535).astype(np.float32)
+    # No range is agreed for deeper pictures: use the one this picture has.
+    return ((values - low) / max(high - low, np.finfo(np.float64).tiny)).astype(np.float32)
+
+
+def _resize(name: str, planes: FloatArray, scale: float) -> FloatArray:
+    from PIL import Image
+
+    height, width = (max(length * scale, 1.0) for length in planes.shape[1:])
+    if width * height > _MAX_PIXELS:
+        raise ValueError(
+            f"{name}: resized by {scale:g} it would have more than {_MAX_PIXELS:,} pixels"
+        )
+    size = (round(width), round(height))
+    # Pillow widens this filter when it shrinks, so nothing aliases.
+    smooth = Image.Resampling.BILINEAR
+    return np.stack([np.asarray(Image.fromarray(p).resize(size, smooth)) for p in planes])

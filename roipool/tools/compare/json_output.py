@@ -1,0 +1,146 @@
+"""The findings as JSON; ``docs/compare.schema.json`` describes it."""
+
+from __future__ import annotations
+
+import math
+import platform
+from typing import Any
+
+import numpy as np
+
+import roipool
+from roipool.cli.text import as_strict_json
+from roipool.tools.compare.differences import Comparison, Difference, Result
+from roipool.tools.compare.problem import Problem
+from roipool.tools.compare.result import Findings, Pair
+
+__all__ = ["FORMAT", "as_json", "outside_tolerance", "place_of", "statistics_of"]
+
+FORMAT = 2  # changes when what a program reads would break
+
+
+def outside_tolerance(comparison: Comparison) -> list[Result]:
+    """Return those that differ too much from the reference, or that failed to run."""
+    return [
+        result
+        for result in comparison.results
+        if not result.lacks
+        and (result.error is not None or not comparison.to_reference(result).within)
+    ]
+
+
+def as_json(findings: Findings, options: dict[str, Any]) -> str:
+    """Express everything as strict JSON; what JSON has no number for becomes null.
+
+    Parameters
+    ----------
+    findings : Findings
+        The result.
+    options : dict
+        What was asked for.
+
+    Returns
+    -------
+    str
+        Pure ASCII, so that every output can hold it; it ends with a newline.
+    """
+    content = {
+        "format": FORMAT,
+        "versions": {
+            "roipool": roipool.__version__,
+            "numpy": np.__version__,
+            "python": platform.python_version(),
+            "machine": f"{platform.system()} {platform.machine()}",
+        },
+        "programs": findings.versions,
+        "absent": findings.absent,
+        "input": {
+            "features": findings.features.name,
+            "features_shape": list(findings.features.values.shape),
+            "boxes": findings.boxes.name,
+            "boxes_count": len(findings.boxes.rois),
+            "rotated": findings.problem.rotated,
+        },
+        "options": options,
+        "parts": [_part_entry(findings, comparison) for comparison in findings.parts],
+    }
+    return as_strict_json(content)
+
+
+def place_of(problem: Problem, part: str, where: tuple[int, ...]) -> dict[str, int | str]:
+    """Name an element: a bin of a box, a cell of the map or a number of a box; all from 0."""
+    if part == "forward":
+        names: tuple[str, ...] = ("box", "channel", "row", "column")
+    elif part == "features":
+        names = ("image", "channel", "row", "column")
+    else:
+        box, number = where
+        coordinates = ("x1", "y1", "x2", "y2")
+        if problem.rotated:
+            coordinates = ("cx", "cy", "width", "height", "angle")  # type: ignore[assignment]
+        return {"box": box, "coordinate": coordinates[number]}
+    return dict(zip(names, where, strict=True))
+
+
+def statistics_of(output: np.ndarray[Any, np.dtype[np.float32]]) -> tuple[float, float, float]:
+    """Return minimum, mean and maximum of what is not NaN; NaN where there is nothing."""
+    values = output[~np.isnan(output)].astype(np.float64)
+    if values.size == 0:
+        return math.nan, math.nan, math.nan
+    with np.errstate(all="ignore"):
+        return float(values.min()), float(values.mean()), float(values.max())
+
+
+def _part_entry(findings: Findings, comparison: Comparison) -> dict[str, Any]:
+    return {
+        "part": comparison.part,
+        "reference": comparison.reference,
+        "systems": [_system_entry(comparison, result) for result in comparison.results],
+        "groups": {group.letter: group.members for group in comparison.groups},
+        "pairs": [
+            _pair_entry(findings.problem, comparison, pair) for pair in findings.pairs(comparison)
+        ],
+    }
+
+
+def _system_entry(comparison: Comparison, result: Result) -> dict[str, Any]:
+    if result.error is not None:
+        return {"name": result.name, "error": result.error, "lacks": result.lacks}
+    group = comparison.groups[result.group]
+    low, mean, high = statistics_of(group.output)
+    return {
+        "name": result.name,
+        "error": None,
+        "group": group.letter,
+        "seconds": result.seconds,
+        "min": low,
+        "mean": mean,
+        "max": high,
+        "nan_elements": int(np.isnan(group.output).sum()),
+        "to_reference": _difference_entry(comparison.to_reference(result)),
+    }
+
+
+def _pair_entry(problem: Problem, comparison: Comparison, pair: Pair) -> dict[str, Any]:
+    group, against = comparison.groups[pair.group], comparison.groups[pair.against]
+    entry = {"group": group.letter, "against": against.letter, **_difference_entry(pair.apart)}
+    where = pair.apart.where
+    if not where:
+        return {**entry, "where": None, "values": None, "reasons": [], "remark": None}
+    return {
+        **entry,
+        "where": place_of(problem, comparison.part, where),
+        "values": [float(group.output[where]), float(against.output[where])],
+        "reasons": [reason._asdict() for reason in pair.verdict.reasons],
+        "remark": pair.verdict.remark or None,
+    }
+
+
+def _difference_entry(apart: Difference) -> dict[str, Any]:
+    return {
+        "greatest_difference": apart.greatest,
+        "greatest_ulps": apart.ulps,
+        "mean_difference": apart.mean,
+        "differing_elements": apart.differing,
+        "within_tolerance": apart.within,
+    }

@@ -1,0 +1,217 @@
+"""What the live pages compute: for each system the question that it puts to the CPU's engine.
+
+The questions are recorded, not written a second time: every system is called once, and what reaches
+the engine says which definition it uses, with which options, and what became of the box. The page
+puts the same questions to the CPU's plans, compiled to WebAssembly.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+import numpy as np
+from numpy.typing import NDArray
+
+import roipool
+from roipool._arguments import Regions
+from roipool._pooling import Call, Pooling
+from roipool.tools.compare.engines import ENGINES, _case, _operation
+from roipool.tools.compare.problem import Options, Problem
+from roipool.tools.compare.systems import SYSTEMS, System, _tensorflow_boxes
+
+__all__ = ["LiveSystem", "live_systems"]
+
+# Numbers that no default has, so that they are found again in what is recorded.
+_BOX = (3.25, 5.75, 17.5, 23.25)
+_OPTIONS = Options((5, 6), 0.75, 3)
+_SHAPE = (1, 1, 29, 31)
+# The forms of boxes that systems make of x1, y1, x2, y2; the page has a function for each.
+_FORMS = {
+    "_tensorflow_boxes": "ends",
+    "_roialign_pytorch_boxes": "centres",
+    "_rotated_boxes": "region",
+}
+
+
+@dataclass(frozen=True)
+class LiveSystem:
+    """A system, as the page computes it.
+
+    Attributes
+    ----------
+    name : str
+        One of `SYSTEMS`, or one of those with other options.
+    family : str
+        The function; systems of one family differ in `aligned` and `maximum` only.
+    listed : bool
+        Whether the page shows it among the systems, and not only where its options are chosen.
+    definition, maximum, aligned, angle_scale, empty, lowest, outside_is_zero, nan_restarts
+        What the engine is asked.
+    scaled, sampled : bool
+        Whether the engine is given the scale and the sampling ratio.
+    boxes : {"corners", "cells", "ends", "centres", "region"}
+        What the engine is given as the box: the corners as they are; those in map cells, rounded
+        half to even; fractions of the map; those of the first and last bins' centres; or centre,
+        sides and angle.
+    call : str
+        The Python call, with names in braces for what the page fills in.
+    """
+
+    name: str
+    family: str
+    listed: bool
+    definition: str
+    maximum: bool
+    aligned: bool
+    angle_scale: float
+    empty: float
+    lowest: float | None
+    outside_is_zero: bool
+    nan_restarts: bool
+    scaled: bool
+    sampled: bool
+    boxes: str
+    call: str
+
+
+@functools.cache
+def live_systems() -> tuple[LiveSystem, ...]:
+    """Return all systems, and after each family those with its other options."""
+    return tuple(
+        _recorded(name, system, name in SYSTEMS or "crop" in system.operation)
+        for name, system in _with_other_options().items()
+    )
+
+
+def _with_other_options() -> dict[str, System]:
+    """Return the systems and, where a function has the options, those that `SYSTEMS` lacks."""
+    found = dict(SYSTEMS)
+    changes = {"boxes": _tensorflow_boxes}
+    found["roipool.crop_and_resize"] = System("crop_and_resize", changes=changes)
+    found["roipool.crop_and_resize[nearest]"] = System("crop_and_resize nearest", changes=changes)
+    for name, system in list(found.items()):
+        if "aligned" not in system.options:
+            continue
+        other = not system.options["aligned"]
+        added = "aligned" if other else "not aligned"
+        turned = f"{name[:-1]}, {added}]" if name.endswith("]") else f"{name}[{added}]"
+        options = {**system.options, "aligned": other}
+        same = (
+            one.operation == system.operation and one.options == options for one in found.values()
+        )
+        if not any(same):
+            found[turned] = system._replace(options=options)
+    return found
+
+
+def _recorded(name: str, system: System, listed: bool) -> LiveSystem:
+    regions, pooling, maximum = _asked(system)
+    definition, rules = pooling.definition, pooling.rules
+    return LiveSystem(
+        name=name,
+        family=_operation(system).forward,
+        listed=listed,
+        definition=definition.name,
+        maximum=maximum,
+        aligned=definition.aligned,
+        angle_scale=definition.angle_scale,
+        empty=pooling.empty_value,
+        lowest=rules.lowest if np.isfinite(rules.lowest) else None,
+        outside_is_zero=maximum and rules.outside_is_zero,
+        nan_restarts=rules.nan_restarts,
+        scaled=definition.scale == _OPTIONS.spatial_scale,
+        sampled=definition.sampling == (_OPTIONS.sampling_ratio,) * 2,
+        boxes=_form_of(system, regions),
+        call=_call_of(system, regions),
+    )
+
+
+def _problem() -> Problem:
+    return Problem(np.zeros(_SHAPE, np.float32), np.array([(0, *_BOX)], np.float32), _OPTIONS)
+
+
+def _asked(system: System) -> tuple[Regions, Pooling, bool]:
+    """Call a system; return what it asks the engine, and whether that is a maximum."""
+    asked: list[tuple[Regions, Pooling, bool]] = []
+
+    def noting(method: Any, maximum: bool) -> Any:
+        def call(self: Call, maps: Any, regions: Regions, pooling: Pooling, **rest: Any) -> Any:
+            asked.append((regions, pooling, maximum))
+            return method(self, maps, regions, pooling, **rest)
+
+        return call
+
+    with (
+        mock.patch.object(Call, "average", noting(Call.average, False)),
+        mock.patch.object(Call, "maximum", noting(Call.maximum, True)),
+    ):
+        ENGINES["cpu"](system)(_problem(), "forward")
+    (found,) = asked
+    return found
+
+
+def _form_of(system: System, regions: Regions) -> str:
+    if "boxes" in system.changes:
+        return _FORMS[system.changes["boxes"].__name__]
+    if np.array_equal(regions.boxes[0], np.array(_BOX, np.float32)):
+        return "corners"
+    cells = np.rint(np.array(_BOX) * _OPTIONS.spatial_scale)
+    assert np.array_equal(regions.boxes[0], cells), f"{system}: boxes of an unknown form"
+    return "cells"
+
+
+def _call_of(system: System, regions: Regions) -> str:
+    """Return the call of the public function that the system is."""
+    from roipool.verification.call import Call as Made
+    from roipool.verification.call import run
+
+    operation = _operation(system)._replace(backward="", box_gradient="")
+    calls: list[Made] = []
+    case = _case(system, _problem())
+    run(case, roipool, operation, calls=calls)
+    (made,) = calls
+    # What is asked for beyond the pooled values.
+    hidden = {"out", "layout", *(name for name in operation.fixed if name.startswith("return"))}
+    lines = [
+        f"    {name}={text},\n" if name not in ("input", "features") else f"    {text},\n"
+        for name, value in made.arguments.items()
+        if name not in hidden
+        for text in [_argument(operation.names.get(name, name), value, regions, case.layout)]
+    ]
+    return f"roipool.{made.function}(\n{''.join(lines)})"
+
+
+_NUMBERS: Mapping[str, str] = {
+    "output_size": "({rows}, {columns})",
+    "crop_size": "({rows}, {columns})",
+    **dict.fromkeys(("pooled_h", "output_height", "crop_height"), "{rows}"),
+    **dict.fromkeys(("pooled_w", "output_width", "crop_width"), "{columns}"),
+    "spatial_scale": "{scale}",
+    "sampling_ratio": "{sampling}",
+}
+
+
+def _argument(known_as: str, value: Any, regions: Regions, layout: str) -> str:
+    if known_as == "features":
+        return "features" if layout == "NCHW" else "features.transpose(0, 2, 3, 1)"
+    if known_as in _NUMBERS:
+        return _NUMBERS[known_as]
+    if isinstance(value, np.ndarray):
+        return _array(value, regions)
+    return repr(value)
+
+
+def _array(value: NDArray[Any], regions: Regions) -> str:
+    """Return an array of one box or of its image, with names for the numbers of the box."""
+    if value.dtype.kind == "i" or value.ndim == 1:
+        return "np.array([0])"
+    if value.shape[1] == 6:  # a rotated one, whose angle is the image's number here
+        return "np.array([[0, {b0}, {b1}, {b2}, {b3}, {b4}]], np.float32)"
+    names = dict(zip(_BOX, ("{x1}", "{y1}", "{x2}", "{y2}"), strict=True))
+    found = {float(number): f"{{b{i}}}" for i, number in enumerate(regions.boxes[0])}
+    texts = [names.get(float(one), found.get(float(one), "0")) for one in value[0]]
+    return f"np.array([[{', '.join(texts)}]], np.float32)"

@@ -1,0 +1,216 @@
+"""A comparison in a screenful: which systems agree, how far the others are off, and why.
+
+Averages are measured against an average and maxima against a maximum, unless the user names a
+reference: of an average and a maximum nobody asks how far they are apart.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from roipool.cli.text import short
+from roipool.tools.compare.differences import Comparison
+from roipool.tools.compare.reasons import ROUNDINGS, Reason, Verdict
+from roipool.tools.compare.result import Findings
+from roipool.tools.compare.rules import Rules, rules_of
+
+__all__ = ["Line", "Section", "sections"]
+
+_WORTH_SAYING = 0.05  # part of a difference
+_MOST_REASONS = 3
+# By which the systems of a family are measured, where they take part.
+_USUAL = {"averages": "roipool.roi_align", "maxima": "roipool.roi_pool"}
+
+# What a system does by a rule, in few words: by the rule's name and value.
+_BRIEF: dict[str, dict[Any, str]] = {
+    "rounding": {
+        "none": "the box is not rounded",
+        "half away": "the box is rounded to cells",
+        "half even": "halves are rounded to even",
+    },
+    "shift": {0.0: "no shift of half a cell", 0.5: "a shift of half a cell"},
+    "extra": {
+        "none": "nothing is added to the box",
+        "cell": "the box is one cell longer",
+        "pixel": "the box is one pixel longer",
+    },
+    "minimum": {
+        False: "small boxes stay as they are",
+        True: "boxes are one cell long at least",
+    },
+    "samples": {
+        "grid": "a grid of samples",
+        "cells": "whole cells",
+        "steps": "samples one cell apart",
+        "ends": "one sample, the outermost at the box's ends",
+        "integral": "the exact integral",
+    },
+    "ratio": {None: "more samples", 1: "one sample per bin"},
+    "border": {
+        "hold": "samples outside are held at the border",
+        "zero": "samples outside are 0",
+        "drop": "neighbours outside are left out",
+    },
+    "weights": {
+        "linear": "a cell counts once",
+        "doubled": "a cell under a sample counts twice",
+    },
+    "reduce": {
+        "mean": "the mean",
+        "max": "the maximum",
+        "max of corners": "the largest weighted corner",
+    },
+    "angle": {
+        "counter-clockwise": "turned counter-clockwise",
+        "clockwise": "turned clockwise",
+        "degrees": "the angle in degrees",
+        "clockwise degrees": "the angle in degrees, clockwise",
+        "ignored": "not turned",
+    },
+}
+
+
+@dataclass
+class Line:
+    """Systems whose results are equal but for roundings, and why they are off.
+
+    Attributes
+    ----------
+    members : list of str
+        Their names.
+    off : float
+        The greatest difference from the section's reference.
+    why : str
+        The reason in few words; nothing where they agree with it.
+    """
+
+    members: list[str]
+    off: float = 0.0
+    why: str = ""
+
+
+@dataclass
+class Section:
+    """The systems that are measured against one of them, the nearest first.
+
+    Attributes
+    ----------
+    family : str
+        "averages", "maxima", or nothing where all systems are in the section.
+    reference : str
+        What the others are measured against.
+    agreeing : list of str
+        What agrees with it, but for roundings.
+    lines : list of Line
+        The others.
+    """
+
+    family: str
+    reference: str
+    agreeing: list[str]
+    lines: list[Line] = field(default_factory=list)
+
+
+def sections(findings: Findings, comparison: Comparison, is_chosen: bool) -> list[Section]:
+    """Return the sections of a comparison.
+
+    Parameters
+    ----------
+    findings : Findings
+        All that was found.
+    comparison : Comparison
+        One part of it.
+    is_chosen : bool
+        Whether the user named the reference: then there is one section.
+    """
+    homes = {"": comparison.reference} if is_chosen else _references(comparison)
+    places = {family: _group_of(comparison, name) for family, name in homes.items()}
+    members: dict[str, list[int]] = {family: [] for family in homes}
+    for group in range(len(comparison.groups)):
+        members[_family(comparison, group, places)].append(group)
+    return [
+        _section(findings, comparison, family, homes[family], groups)
+        for family, groups in members.items()
+    ]
+
+
+def _references(comparison: Comparison) -> dict[str, str]:
+    """Return what each family that takes part is measured against, the reference's family first."""
+    ran = [result.name for result in comparison.results if result.error is None]
+    by_family: dict[str, list[str]] = {}
+    for name in [comparison.reference, *ran]:
+        rules = rules_of(name)
+        if rules is not None:
+            by_family.setdefault(_family_of_rules(rules), []).append(name)
+    if not by_family:
+        return {"": comparison.reference}
+    return {
+        family: _USUAL[family] if _USUAL[family] in names else names[0]
+        for family, names in by_family.items()
+    }
+
+
+def _family_of_rules(rules: Rules) -> str:
+    return "averages" if rules.reduce == "mean" else "maxima"
+
+
+def _family(comparison: Comparison, group: int, places: dict[str, int]) -> str:
+    """Return the section of a group; a function of the user's goes where it is nearest."""
+    for name in comparison.groups[group].members:
+        rules = rules_of(name)
+        if rules is not None and _family_of_rules(rules) in places:
+            return _family_of_rules(rules)
+    return min(places, key=lambda family: comparison.between(group, places[family]).greatest)
+
+
+def _section(
+    findings: Findings, comparison: Comparison, family: str, reference: str, groups: list[int]
+) -> Section:
+    home = _group_of(comparison, reference)
+    section = Section(family, reference, [])
+    leaders: list[tuple[int, list[str]]] = [(home, section.agreeing)]
+    for group in sorted(groups, key=lambda each: comparison.between(each, home).greatest):
+        names = [name for name in comparison.groups[group].members if name != reference]
+        for leader, known in leaders:
+            if group == leader or _is_rounding(comparison, group, leader):
+                known += names
+                break
+        else:
+            pair = findings.pair(comparison, group, home)
+            section.lines.append(Line(names, pair.apart.greatest, _brief(pair.verdict, names[0])))
+            leaders.append((group, names))
+    return section
+
+
+def _group_of(comparison: Comparison, name: str) -> int:
+    return next(result.group for result in comparison.results if result.name == name)
+
+
+def _is_rounding(comparison: Comparison, first: int, second: int) -> bool:
+    """Return whether two groups differ by no more than sums in another order do."""
+    outputs = [comparison.groups[each].output for each in (first, second)]
+    largest = max((float(np.max(np.abs(each), initial=0.0)) for each in outputs), default=0.0)
+    allowed = ROUNDINGS * float(np.finfo(np.float32).eps) * largest
+    return math.isfinite(largest) and comparison.between(first, second).greatest <= allowed
+
+
+def _brief(verdict: Verdict, name: str) -> str:
+    """Return the reasons that weigh most, in few words."""
+    rules = rules_of(name)
+    if not verdict.reasons or rules is None:
+        return verdict.words
+    total = max(abs(reason.change) for reason in verdict.reasons)
+    weighty = sorted(verdict.reasons, key=lambda reason: -abs(reason.change))
+    told = [one for one in weighty if not abs(one.change) < _WORTH_SAYING * total]
+    return ", ".join(_few_words(one, rules) for one in told[:_MOST_REASONS])
+
+
+def _few_words(reason: Reason, rules: Rules) -> str:
+    value = getattr(rules, reason.rule)
+    if reason.rule == "empty":
+        return f"empty bins are {short(value)}"
+    return _BRIEF[reason.rule].get(value, reason.words)

@@ -1,0 +1,233 @@
+"""What an implementation is called with: the catalogue of awkward input, and random calls."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from roipool.verification import catalogue
+from roipool.verification.case import Array, Case, dtypes
+from roipool.verification.generate import Geometry, draw, work_of
+from roipool.verification.operations import (
+    OPERATIONS,
+    Operation,
+    takes_pairs,
+    takes_scale_zero,
+)
+from roipool.verification.oracle import oracle_of
+
+HUGE = 1e5  # cells
+MAX_WORK = 30_000  # samples that the oracle may visit in a call
+LARGER = 4  # of so many random calls one is on larger maps
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Which calls to make.
+
+    Attributes
+    ----------
+    semantics : str
+        A row of `OPERATIONS`.
+    dtype : str
+        Of features.
+    box_dtype : str
+        Of boxes; coordinates are rounded to it before anything is compared.
+    fixed : mapping
+        Options that always have one value.
+    without : collection of str
+        `KINDS` of calls that are left out.
+    random_calls, seed : int
+        How many random calls to make, of which seed.
+    """
+
+    semantics: str
+    dtype: str = "float32"
+    box_dtype: str = "float32"
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    without: Collection[str] = ()
+    random_calls: int = 300
+    seed: int = 0
+
+    def includes(self, case: Case) -> bool:
+        """Return whether a call is one that the plan makes."""
+        operation = OPERATIONS[self.semantics]
+        if operation.finite and not _finite_boxes(operation, case):
+            return False
+        if not takes_scale_zero(operation) and case.options.get("spatial_scale") == 0:
+            return False
+        geometry = Geometry(np.shape(case.maps), case.size, case.rois)
+        if np.sum(work_of(operation, case.options, geometry)) > MAX_WORK:
+            return False
+        return not any(KINDS[kind](case) for kind in self.without)
+
+    def calls(self) -> Iterator[tuple[str, Case]]:
+        """Yield every call with a name for it."""
+        for name, case in self._every_call():
+            own = self.as_called(case)
+            if self.includes(own):
+                yield name, own
+
+    def _every_call(self) -> Iterator[tuple[str, Case]]:
+        for case in catalogue.CASES:
+            yield from self._variants(case)
+        for number in range(self.random_calls):
+            yield f"random call {number}", self._drawn(number)
+
+    def _drawn(self, number: int) -> Case:
+        tiny = number % LARGER != LARGER - 1
+        for more in range(1000):  # the first calls after it that are not too large
+            case = draw(
+                self.seed, number + more * 10**6, (self.semantics,), tiny=tiny, dtype=self.dtype
+            )
+            if not case.large:
+                return case
+        raise AssertionError("the drawing yields large calls only")
+
+    def _variants(self, case: catalogue.Case) -> Iterator[tuple[str, Case]]:
+        """Yield a catalogue's case with each of the options that it tells apart."""
+        operation = OPERATIONS[self.semantics]
+        seen = set()
+        for variant in case.variants():
+            known = {
+                "spatial_scale": variant.scale,
+                "sampling_ratio": variant.sampling,
+                "aligned": variant.aligned,
+                "coordinate_transformation_mode": (
+                    "half_pixel" if variant.aligned else "output_half_pixel"
+                ),
+            }
+            rng = np.random.default_rng(zlib.crc32(variant.name.encode()))
+            drawn = {name: value(rng) for name, value in operation.options.items()}
+            told = {name: value for name, value in known.items() if name in operation.options}
+            if isinstance(variant.sampling, tuple) and not takes_pairs(operation):
+                continue
+            key = repr({**told, **self.fixed})
+            if key in seen:
+                continue
+            seen.add(key)
+            name = ", ".join(
+                [case.name]
+                + [f"{option}={value}" for option, value in told.items()
+                   if option != "spatial_scale" and option not in self.fixed]
+            )  # fmt: skip
+            yield name, Case(
+                self.semantics, variant.features(), variant.gradient(), variant.table(),
+                self.dtype, {**drawn, **told}, operation.layouts[0],
+            )  # fmt: skip
+
+    def as_called(self, case: Case) -> Case:
+        """Return a case as implementations are called: plainly, and rounded to their types."""
+        table = case.rois.copy()
+        with np.errstate(over="ignore"):
+            table[:, 1:] = table[:, 1:].astype(dtypes()[self.box_dtype])
+        return replace(
+            case, rois=table, options={**case.options, **self.fixed}, form="table",
+            layout=OPERATIONS[case.operation].layouts[0], storage="plain", out="new", threads=1,
+        )  # fmt: skip
+
+
+def box_gradient_of(semantics: str) -> str:
+    """Return the function of roipool whose arguments a gradient of boxes has, "" if there is none.
+
+    Where a system has no such gradient, but an implementation of it may, it is that of the
+    operation which the system's oracle is.
+    """
+    return OPERATIONS[semantics].box_gradient or oracle_of(semantics).operation.box_gradient
+
+
+def of_box_gradient(case: Case) -> Case:
+    """Return a case as the function that `box_gradient_of` names is called."""
+    if OPERATIONS[case.operation].box_gradient:
+        return case
+    return oracle_of(case.operation).prepare(case)
+
+
+def in_box_type(operation: Operation, box_dtype: str) -> Operation:
+    """Return an operation whose boxes are passed in a type."""
+    dtype, boxes = dtypes()[box_dtype], operation.boxes
+
+    def rounded(case: Case) -> dict[str, Any]:
+        with np.errstate(over="ignore"):
+            return {
+                name: np.asarray(value).astype(dtype) if _is_float(value) else value
+                for name, value in boxes(case).items()
+            }
+
+    return operation._replace(boxes=rounded)
+
+
+def _is_float(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype.kind == "f"
+
+
+# ---- Kinds of calls
+
+
+def _finite_boxes(operation: Operation, case: Case) -> bool:
+    with np.errstate(over="ignore"):
+        return all(
+            bool(np.isfinite(np.asarray(value).astype(case.real)).all())
+            for value in operation.boxes(case).values()
+        )
+
+
+def _sides(case: Case) -> Array:
+    """Return the sides of boxes, in cells."""
+    with np.errstate(all="ignore"):
+        scale = np.abs(case.options.get("spatial_scale", 1.0))
+        sides = (case.rois[:, 3:5] - case.rois[:, 1:3]) * scale
+    return np.where(np.isfinite(sides), sides, 1.0)
+
+
+def _extends_outside(case: Case) -> bool:
+    with np.errstate(all="ignore"):
+        table = case.rois[:, 1:] * case.options.get("spatial_scale", 1.0)
+    low, high = table[:, [1, 0]], table[:, [3, 2]]
+    size = np.array(case.maps.shape[2:])
+    return bool((np.minimum(low, high) < 0).any() or (np.maximum(low, high) > size - 1).any())
+
+
+KINDS: dict[str, Callable[[Case], bool]] = {
+    "non-finite-boxes": lambda case: not np.isfinite(case.rois.astype(case.real)).all(),
+    "non-finite-cells": lambda case: not np.isfinite(case.maps).all(),
+    "huge-boxes": lambda case: bool((np.abs(_sides(case)) > HUGE).any()),
+    "reversed-boxes": lambda case: bool((_sides(case) < 0).any()),
+    "empty-boxes": lambda case: bool((_sides(case) == 0).any()),
+    "empty-arrays": lambda case: 0 in (*case.maps.shape, len(case.rois)),
+    "boxes-over-the-edge": _extends_outside,
+    "several-images": lambda case: len(case.maps) > 1,
+    "adaptive-sampling": lambda case: case.options.get("sampling_ratio") in (0, (0, 0)),
+}
+
+
+# What calls of each kind hold.
+KINDS_IN_WORDS = {
+    "non-finite-boxes": "coordinates that are NaN or infinite",
+    "non-finite-cells": "cells that are NaN or infinite",
+    "huge-boxes": f"boxes of more than {HUGE:,.0f} cells",
+    "reversed-boxes": "boxes that end before they start",
+    "empty-boxes": "boxes without width or height",
+    "empty-arrays": "no boxes, images, channels or cells",
+    "boxes-over-the-edge": "boxes that reach beyond the centres of the outer cells",
+    "several-images": "more than one image",
+    "adaptive-sampling": "sampling_ratio=0",
+}
+
+
+def first_kind(case: Case) -> str | None:
+    """Return the first kind that a call is of."""
+    return next((name for name, is_of_kind in KINDS.items() if is_of_kind(case)), None)
+
+
+def in_common(cases: list[Case], others: list[Case]) -> list[str]:
+    """Return the kinds that all of some calls are of, and few of the others."""
+    return [
+        name
+        for name, is_of_kind in KINDS.items()
+        if all(map(is_of_kind, cases)) and 2 * sum(map(is_of_kind, others)) < len(others)
+    ]

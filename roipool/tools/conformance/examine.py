@@ -1,0 +1,380 @@
+"""One call of an implementation, and how its answers compare with the oracle's."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+import roipool
+from roipool.tools.libraries.functions import Misbehaviour
+from roipool.verification.call import Results, run
+from roipool.verification.case import Array, Case, dtypes
+from roipool.verification.check import Finding
+from roipool.verification.operations import OPERATIONS
+from roipool.verification.oracle import Oracle, Slack, against_oracle, oracle_of
+from roipool.verification.tolerance import Comparison
+
+from .cases import Plan, box_gradient_of, in_box_type, of_box_gradient
+from .implementations import Calls, library_of
+from .tolerances import Tolerance, chosen
+
+RESULTS = {
+    "pooled": "pooled values",
+    "argmax": "argmax",
+    "gradient": "gradient",
+    "box_gradient": "box gradient",
+}
+# How the gradient of boxes is had: from a function, by autograd, or by autograd where the
+# implementation can be differentiated so.
+BY_FUNCTION, BY_AUTOGRAD, IF_DIFFERENTIABLE = "function", "autograd", "autograd, if there is one"
+
+# By what coordinates are moved to learn what rounding them otherwise may change: a few roundings.
+STEPS = 8
+ROUNDINGS = 16  # of a sum, of the size of its largest term
+SLACK = 4  # times what such moves change
+MOVES = ((1, 1, 1, 1), (-1, -1, -1, -1), (-1, -1, 1, 1))  # of x1, y1, x2, y2
+KINKS = (*MOVES, (1, 1, -1, -1), (1, -1, 1, -1))
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What a call gave.
+
+    Attributes
+    ----------
+    name : str
+        Of the call.
+    case : Case
+        Its arguments.
+    got : dict
+        The results, in NCHW.
+    argmax : ndarray or None
+        What the gradient of a maximum was computed from.
+    findings : tuple of Finding
+        One for each result; for a misbehaviour one whose subject is its kind.
+    rounded : frozenset of str
+        Results that are right but for the rounding of positions.
+    """
+
+    name: str
+    case: Case
+    got: Results
+    argmax: Array | None
+    findings: tuple[Finding, ...]
+    rounded: frozenset[str] = frozenset()
+
+    @property
+    def failures(self) -> list[Finding]:
+        """The findings with a problem."""
+        return [finding for finding in self.findings if finding.comparison.problem]
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers were compared."""
+        return sum(finding.comparison.count for finding in self.findings)
+
+
+class Examiner:
+    """Makes calls of one implementation and compares them.
+
+    Parameters
+    ----------
+    plan : Plan
+        Which calls.
+    calls : Calls
+        The implementation.
+    has_backward : bool
+        Whether it has one that is to be examined.
+    by_boxes : str
+        `BY_FUNCTION`, `BY_AUTOGRAD` or `IF_DIFFERENTIABLE` if the gradient of boxes is examined.
+    name : str
+        The implementation's, for tolerances.
+    tolerances : sequence of Tolerance
+        What is allowed besides roundings.
+    strict : bool
+        Whether positions must be rounded as in the original, too.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        calls: Calls,
+        *,
+        has_backward: bool = False,
+        by_boxes: str = "",
+        name: str = "",
+        tolerances: Sequence[Tolerance] = (),
+        strict: bool = False,
+    ) -> None:
+        self.plan, self.calls, self.strict = plan, calls, strict
+        self._by_boxes = by_boxes
+        self._kinks_of: dict[Case, Array | float] = {}
+        operation = in_box_type(OPERATIONS[plan.semantics], plan.box_dtype)
+        if not has_backward:
+            operation = operation._replace(backward="")
+        elif not operation.backward:
+            raise ValueError(f"{plan.semantics}: its backward cannot be verified")
+        operation = operation._replace(
+            box_gradient=box_gradient_of(plan.semantics) if by_boxes else ""
+        )
+        self.forward = operation._replace(backward="", box_gradient="")
+        self.backward = operation._replace(forward="", box_gradient="")
+        self.backward_boxes = operation._replace(forward="", backward="")
+        self.library = library_of(calls, operation, plan.fixed, plan.semantics)
+        oracle = oracle_of(plan.semantics)
+        answers = in_box_type(oracle.operation, plan.box_dtype)
+        if not has_backward:
+            answers = answers._replace(backward="")
+        if not by_boxes:
+            answers = answers._replace(box_gradient="")
+        self.oracle = oracle._replace(operation=answers)
+        self.allowed = {
+            result: chosen(tolerances, name, plan.semantics, plan.dtype, result)
+            for result in RESULTS
+        }
+
+    def outcomes(self) -> Iterator[Outcome]:
+        """Make every call of the plan."""
+        for name, case in self.plan.calls():
+            yield self.examine(name, case)
+
+    def examine(self, name: str, case: Case) -> Outcome:
+        """Make a call, forward and backward, and compare."""
+        argmax: dict[str, Any] = {}
+        got: Results = {}
+        what = "pooled"
+        try:
+            got = run(case, self.library, self.forward)
+            if self.backward.backward:
+                what = "gradient"
+                argmax = self._right_argmax(case)
+                got |= run(case, self.library, self.backward, **argmax)
+            if self.backward_boxes.box_gradient:
+                what = "box_gradient"
+                got |= self._box_gradient(case)
+            problem = self._misshapen(case, got)
+        except Misbehaviour as error:
+            return Outcome(name, case, {}, None, (_failure(error.kind, what, str(error)),))
+        if problem is not None:
+            return Outcome(name, case, {}, None, (problem,))
+        right = argmax.get("argmax")
+        findings = tuple(self._compared(case, got, self.oracle, right, self._slack))
+        outcome = Outcome(name, case, got, right, findings)
+        return outcome if self.strict or not outcome.failures else self._forgiven(outcome)
+
+    def follows(
+        self, outcome: Outcome, result: str, oracle: Oracle, *, rounded: bool = False
+    ) -> bool:
+        """Return whether a result of a call is what another oracle gives.
+
+        If `rounded`, positions may be rounded otherwise, as they may be in right answers. Weights
+        of a changed rule may be negative, so that sums are rounded more than their terms tell.
+        """
+        case = outcome.case
+        largest = np.abs(case.maps)[np.isfinite(case.maps)].max(initial=0.0)
+        sizes = {"pooled": largest, "gradient": np.abs(case.grad).sum()}
+        real: Any = case.real
+        if dtypes()[case.dtype].itemsize == 2:
+            real = oracle.operation.fixed.get("coordinate_dtype", real)
+        rounding = ROUNDINGS * float(np.finfo(real).eps)
+
+        def slack(result: str, expected: Array) -> Array | float:
+            return self._slack(result, expected) + rounding * sizes.get(result, 0.0) + margin
+
+        try:
+            with np.errstate(all="ignore"):
+                margin = self._kinks(outcome) if result == "box_gradient" else 0.0
+                got = {name: one for name, one in outcome.got.items() if _is_of(name, result)}
+                alone = _only(oracle, result)
+                if rounded and not self.strict and result in ("pooled", "gradient"):
+                    margin = self._moved_by(outcome, alone, result, moved(case))
+                found = self._compared(case, got, alone, outcome.argmax, slack)
+        except Exception:  # noqa: BLE001 - a changed rule may read beyond a map, or never end
+            return False
+        return bool(found) and not any(finding.comparison.problem for finding in found)
+
+    def _compared(
+        self, case: Case, got: Results, oracle: Oracle, argmax: Array | None, slack: Slack
+    ) -> list[Finding]:
+        found = against_oracle(case, got, oracle, argmax=argmax, slack=slack)
+        return [Finding("oracle", what, comparison) for what, comparison in found]
+
+    def _slack(self, result: str, expected: Array) -> Array | float:
+        tolerance = self.allowed.get(result)
+        if tolerance is None or not (tolerance.atol or tolerance.rtol):
+            return 0.0
+        finite: Array = np.where(np.isfinite(expected), np.abs(expected), 0.0)
+        return tolerance.atol + tolerance.rtol * finite
+
+    def _box_gradient(self, case: Case) -> Results:
+        """Return the gradient of boxes; nothing where an implementation need not have one."""
+        try:
+            got = run(of_box_gradient(case), self.library, self.backward_boxes)
+        except Misbehaviour as error:
+            if self._by_boxes == IF_DIFFERENTIABLE and error.kind in ("has no gradient", "raises"):
+                return {}
+            raise
+        gradient = got["box_gradient"]
+        if self._by_boxes != BY_FUNCTION and gradient.ndim == 2:  # autograd's has the image's, too
+            got["box_gradient"] = gradient[:, -_coordinates(case) :]
+        return got
+
+    def _right_argmax(self, case: Case) -> dict[str, Any]:
+        """Return the argmax that a backward is given: roipool's own."""
+        names = [name for name in self.forward.returns if name != "pooled"]
+        if not names:
+            return {}
+        right = run(case, roipool, self.forward)
+        return {name: right[name] for name in names}
+
+    def _misshapen(self, case: Case, got: Results) -> Finding | None:
+        """Return what is wrong with shapes and types."""
+        if "pooled" not in got:
+            return _failure("returns nothing", "pooled", "returns nothing")
+        shapes = {
+            "gradient": case.maps.shape, "box_gradient": (len(case.rois), _coordinates(case)),
+        }  # fmt: skip
+        for name, array in got.items():
+            shape = shapes.get(name, case.grad.shape)
+            if array.shape != shape:
+                what = f"{name} has shape {array.shape}, not {shape}"
+                return _failure("wrong shape", name, what)
+            wanted = dtypes()[case.dtype]
+            if name == "box_gradient" and array.dtype == case.real:
+                continue  # as roipool's own; torch's has the type of boxes
+            if not name.startswith("argmax") and array.dtype != wanted:
+                return _failure(
+                    "wrong dtype", name, f"{name} has dtype {array.dtype}, not {wanted}"
+                )
+        return None
+
+    def _forgiven(self, outcome: Outcome) -> Outcome:
+        """Return an outcome without the failures that rounding positions otherwise explains."""
+        wrong = {finding.what for finding in outcome.failures}
+        margins = self._margins(outcome, wrong)
+
+        def slack(result: str, expected: Array) -> Array | float:
+            return self._slack(result, expected) + margins.get(result, 0.0)
+
+        again = self._compared(outcome.case, outcome.got, self.oracle, outcome.argmax, slack)
+        findings = tuple(
+            lenient if exact.comparison.problem else exact
+            for exact, lenient in zip(outcome.findings, again, strict=True)
+        )
+        still = {finding.what for finding in findings if finding.comparison.problem}
+        return replace(outcome, findings=findings, rounded=frozenset(wrong - still))
+
+    def _margins(self, outcome: Outcome, results: Collection[str]) -> dict[str, Array | float]:
+        """Return what the rounding of positions may change of results."""
+        margins: dict[str, Array | float] = {}
+        for name in {"pooled", "gradient"}.intersection(results):
+            oracle = _only(self.oracle, name)
+            margins[name] = self._moved_by(outcome, oracle, name, moved(outcome.case))
+        if "box_gradient" in results:
+            margins["box_gradient"] = self._kinks(outcome)
+        return margins
+
+    def _kinks(self, outcome: Outcome) -> Array | float:
+        """Return by how much gradients of boxes from both sides differ.
+
+        A sample on a cell's centre, or a side held at one cell, has a slope from either side, and
+        implementations may take any between them.
+        """
+        if self.strict:
+            return 0.0
+        if outcome.case not in self._kinks_of:
+            around = moved(outcome.case, KINKS, even_if_exact=True)
+            oracle = _only(self.oracle, "box_gradient")
+            margin = self._moved_by(outcome, oracle, "box_gradient", around)
+            self._kinks_of[outcome.case] = margin
+        return self._kinks_of[outcome.case]
+
+    def _moved_by(
+        self, outcome: Outcome, oracle: Oracle, result: str, around: Iterator[Case]
+    ) -> Array | float:
+        """Return by how much an oracle's result changes in cases around that of an outcome."""
+        right = self.expected(outcome, outcome.case, oracle)[result]
+        axes = {"pooled": (1, 2, 3), "gradient": (0, 1, 2, 3), "box_gradient": 1}[result]
+        margin: Array | float = 0.0
+        for case in around:
+            other = self.expected(outcome, case, oracle)[result]
+            with np.errstate(invalid="ignore"):
+                change = np.nan_to_num(np.abs(other - right), posinf=0.0)
+            most = SLACK * change.max(axis=axes, keepdims=True, initial=0.0)
+            margin = np.maximum(margin, most)
+        return margin
+
+    def expected(self, outcome: Outcome, case: Case, oracle: Oracle) -> Results:
+        """Return what an oracle answers to a case, in place of that of an outcome."""
+        fixed = oracle.operation.fixed
+        more: dict[str, Any] = {"coordinate_dtype": fixed.get("coordinate_dtype", case.real)}
+        if outcome.argmax is not None:
+            more["argmax"] = outcome.argmax.astype(np.int64)
+        with np.errstate(all="ignore"):
+            plain = replace(oracle.prepare(case), dtype="float64", layout="NCHW")
+            found = run(plain, roipool.reference, oracle.operation, **more)
+            return oracle.finish(case, found)
+
+
+def _is_of(name: str, result: str) -> bool:
+    """Return whether a result, or one of the parts of an argmax, is meant."""
+    return name == result or (result == "argmax" and name.startswith("argmax_"))
+
+
+def _only(oracle: Oracle, result: str) -> Oracle:
+    """Return an oracle that computes no more than a result needs."""
+    operation = oracle.operation
+    if result != "gradient":
+        operation = operation._replace(backward="")
+    if result != "box_gradient":
+        operation = operation._replace(box_gradient="")
+    return oracle._replace(operation=operation)
+
+
+def moved(
+    case: Case, directions: Sequence[Sequence[int]] = MOVES, *, even_if_exact: bool = False
+) -> Iterator[Case]:
+    """Yield cases that are the same but for roundings of positions."""
+    if case.real is np.float32:
+        yield replace(case, dtype="float64")
+    if not (even_if_exact or rounds(case)):
+        return
+    step = STEPS * float(np.finfo(case.real).eps)
+    with np.errstate(all="ignore"):
+        size = np.abs(case.rois[:, 1:]).max(axis=1, keepdims=True, initial=1.0) * step
+    for signs in directions:
+        table = case.rois.copy()
+        with np.errstate(all="ignore"):
+            table[:, 1:] += size * np.array(signs)
+        yield replace(case, rois=table)
+
+
+def _coordinates(case: Case) -> int:
+    """Return how many numbers the gradient of a box has."""
+    return 5 if OPERATIONS[case.operation].samples == "points" else 4
+
+
+def rounds(case: Case) -> bool:
+    """Return whether the positions of a call's samples or cells cannot be computed exactly."""
+    real, boxes = case.real, case.rois[:, 1:]
+    scale = case.options.get("spatial_scale", 1.0)
+    with np.errstate(all="ignore"):
+        scaled = boxes.astype(real) * real(scale)
+        exact = np.where(np.isfinite(boxes), boxes * np.float64(scale), 0.0)
+        if (np.where(np.isfinite(boxes), scaled, 0.0) != exact).any():
+            return True
+    kind = OPERATIONS[case.operation].samples
+    if kind == "cells":
+        return False
+    if kind in ("one", "points", "area"):
+        return True
+    ratio = case.options.get("sampling_ratio", 0)
+    numbers = [*case.size, *(ratio if isinstance(ratio, tuple) else (ratio,))]
+    return any(number < 1 or number & (number - 1) for number in numbers)
+
+
+def _failure(kind: str, what: str, problem: str) -> Finding:
+    return Finding(kind, what, Comparison(1, 0, 1, float("inf"), problem))

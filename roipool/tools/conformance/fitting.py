@@ -1,0 +1,105 @@
+"""Rules with a number that is fitted to wrong answers: by how much boxes are shifted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from functools import partial
+from typing import TypeAlias
+
+import numpy as np
+
+from roipool.verification.oracle import Oracle
+
+from .examine import Examiner, Outcome
+from .mutants import shifted
+from .rules import Rule
+
+Family: TypeAlias = Callable[[float], Rule]
+SHIFTS = np.arange(-32, 33) / 16  # where the fit begins
+FITTED_TO = 3  # calls
+STEPS = 30  # of the search between two of SHIFTS
+CLOSE = 1e-3  # that a short number may be away from the fitted one
+
+
+def _family(words: str, *, in_pixels: bool, in_place: bool) -> Family:
+    def rule(shift: float) -> Rule:
+        number = _text(shift if in_place else -shift)
+        vary = shifted(shift, in_pixels=in_pixels, in_place=in_place)
+        return Rule(f"shift of {number}", words.format(number), vary)
+
+    return rule
+
+
+FAMILIES = (
+    _family("shifts aligned boxes by {} cells; it is 0.5", in_pixels=False, in_place=True),
+    _family("shifts aligned boxes by {} pixels before they are scaled; it is 0.5 cells after",
+            in_pixels=True, in_place=True),
+    _family("moves boxes by {} cells, aligned or not", in_pixels=False, in_place=False),
+    _family("moves boxes by {} pixels before they are scaled", in_pixels=True, in_place=False),
+)  # fmt: skip
+
+
+def fitted_shifts(
+    examiner: Examiner, wrong: Sequence[Outcome], result: str
+) -> list[tuple[Rule, Oracle]]:
+    """Return rules by which boxes are shifted, with the shift that fits some wrong calls best.
+
+    Only those that explain one of these calls at least.
+    """
+    found = []
+    few = wrong[:FITTED_TO]
+    for family in FAMILIES:
+        if family(0.25).vary(examiner.oracle) is None:
+            continue
+        shift = _best(partial(_error, examiner, few, result, family))
+        for number in _short(shift):
+            rule = family(number)
+            oracle = rule.vary(examiner.oracle)
+            if oracle and any(examiner.follows(one, result, oracle) for one in few):
+                found.append((rule, oracle))
+                break
+    return found
+
+
+def _best(error: Callable[[float], float]) -> float:
+    """Return where an error is least: on a grid, and then between its neighbours."""
+    at = min(SHIFTS.tolist(), key=lambda shift: (error(shift), abs(shift)))
+    step = float(SHIFTS[1] - SHIFTS[0])
+    low, high = at - step, at + step
+    for _ in range(STEPS):
+        third = (high - low) / 3
+        if error(low + third) < error(high - third):
+            high -= third
+        else:
+            low += third
+    return (low + high) / 2
+
+
+def _error(
+    examiner: Examiner, few: Sequence[Outcome], result: str, family: Family, shift: float
+) -> float:
+    """Return how far the answers of an oracle with a shift are from an implementation's."""
+    oracle = family(shift).vary(examiner.oracle)
+    assert oracle is not None
+    total = 0.0
+    for one in few:
+        try:
+            expected = examiner.expected(one, one.case, oracle)[result]
+        except Exception:  # noqa: BLE001 - a changed rule may read beyond a map
+            return float("inf")
+        with np.errstate(all="ignore"):
+            difference = one.got[result].astype(np.float64) - expected
+            total += float(np.abs(np.nan_to_num(difference)).sum())
+    return total
+
+
+def _short(shift: float) -> list[float]:
+    """Return numbers close to a fitted one, the shortest first."""
+    near = [float(Fraction(shift).limit_denominator(16)), round(shift, 1), round(shift, 2),
+            round(shift, 3)]  # fmt: skip
+    return [*dict.fromkeys(one for one in near if one and abs(one - shift) <= CLOSE), shift]
+
+
+def _text(shift: float) -> str:
+    return f"{shift:.4g}"

@@ -1,0 +1,344 @@
+"""Somebody else's implementation of an operation, called as the random calls call roipool's own."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Protocol, TypeAlias, cast
+
+import numpy as np
+
+import roipool
+from roipool._messages import shown
+from roipool.tools.libraries import LIBRARIES, Absent, Level, Task
+from roipool.tools.libraries.client import IMPORT_SECONDS, Worker
+from roipool.tools.libraries.functions import ARRAYS, AUTOGRAD, Caller, Misbehaviour, loaded
+from roipool.tools.libraries.process import Ended, Process
+from roipool.verification.operations import OPERATIONS, Operation
+from roipool.verification.oracle import oracle_of
+
+Function: TypeAlias = Callable[..., Any]
+SECONDS = 20.0  # that one call may take
+MEMORY = 8 * 2**30  # bytes that a process on the CPU may take
+# What roipool's functions have beyond those that they are named after.
+OWN_OPTIONS = ("return_argmax", "exact_gradient")
+NEVER_PASSED = ("layout", "out")
+
+
+class Calls(Protocol):
+    """What calls a forward and its gradients: `Caller`, `Functions` or `LibraryCalls`."""
+
+    def parameters(self, which: str) -> Sequence[str] | None:
+        """Return the names of a function's parameters, or None if they cannot be known."""
+
+    def call(
+        self, which: str, given: Sequence[tuple[str, Any]], options: dict[str, Any]
+    ) -> Sequence[Any]:
+        """Call "forward", "backward" or "backward_boxes"."""
+
+
+class Functions:
+    """Calls anybody's functions in another process, which is started anew after one that ended.
+
+    Parameters
+    ----------
+    forward, backward, backward_boxes : str
+        ``package.module:function``; a gradient may be "autograd", or None.
+    arrays, device : str
+        What the functions take.
+    python : str
+        The interpreter.
+    seconds : float
+        That a call may take.
+
+    Raises
+    ------
+    ValueError
+        If the implementation cannot be loaded.
+    """
+
+    def __init__(
+        self, forward: str, backward: str | None, backward_boxes: str | None, arrays: str,
+        device: str, python: str, seconds: float,
+    ) -> None:  # fmt: skip
+        self._first = {
+            "forward": forward, "backward": backward, "backward_boxes": backward_boxes,
+            "arrays": arrays, "device": device, "folder": str(Path.cwd()),
+            "memory": MEMORY if device == "cpu" else 0,
+        }  # fmt: skip
+        self._python, self._seconds = python, seconds
+        self._process: Process | None = self._start()
+        self._parameters: dict[str, Sequence[str] | None] = self._process.about["parameters"]
+
+    def parameters(self, which: str) -> Sequence[str] | None:
+        """Return the names of a function's parameters, or None if they cannot be known."""
+        return self._parameters[which]
+
+    def call(
+        self, which: str, given: Sequence[tuple[str, Any]], options: dict[str, Any]
+    ) -> Sequence[Any]:
+        """Call "forward", "backward" or "backward_boxes"."""
+        if self._process is None:
+            self._process = self._start()
+        try:
+            answer = self._process.ask([which, list(given), options], self._seconds)
+        except Ended as error:
+            self._process = None
+            raise _ended(error) from None
+        if "kind" in answer:
+            raise Misbehaviour(answer["kind"], answer["text"])
+        return cast(Sequence[Any], answer["results"])
+
+    def close(self) -> None:
+        """End the process."""
+        if self._process is not None:
+            self._process.close()
+            self._process = None
+
+    def _start(self) -> Process:
+        try:
+            return Process(self._python, self._first, seconds=max(self._seconds, IMPORT_SECONDS))
+        except Absent as error:
+            raise ValueError(f"{self._first['forward']} cannot be used: {error}") from None
+
+
+class LibraryCalls:
+    """Calls an installed library of `roipool.tools.libraries` in a process of its own.
+
+    Parameters
+    ----------
+    name : str
+        The library.
+    semantics : str
+        A row of `OPERATIONS`.
+    python : str
+        The interpreter.
+    seconds : float
+        That a call may take.
+
+    Raises
+    ------
+    ValueError
+        If it cannot be used, or has no such operation.
+    """
+
+    def __init__(self, name: str, semantics: str, python: str, seconds: float) -> None:
+        asked = _ASKED.get(oracle_of(semantics).operation.forward)
+        self._name, self._library = name, LIBRARIES[name]
+        if asked is None or asked["operation"] not in self._library.operations:
+            raise ValueError(f"{name} has no {semantics}")
+        if "." not in semantics:  # layouts, pairs of sampling ratios
+            raise ValueError(f"{name} has not all of roipool's {semantics}: name a system's")
+        self._names, self._layout = OPERATIONS[semantics].names, OPERATIONS[semantics].layouts[0]
+        self._asked = {"mode": OPERATIONS[semantics].fixed.get("mode", "avg"), **asked}
+        try:
+            self._worker = Worker(name, self._library, 1, python, seconds)
+        except Absent as error:
+            raise ValueError(f"{name} cannot be used: {error}") from None
+
+    def parameters(self, which: str) -> None:
+        """Return None: it takes all that the operation has."""
+
+    def call(
+        self, which: str, given: Sequence[tuple[str, Any]], options: dict[str, Any]
+    ) -> Sequence[Any]:
+        """Call the operator, or its gradient with respect to the features or the boxes."""
+        if which == "backward_boxes" and "boxes" not in self._library.gradients:
+            raise Misbehaviour("has no gradient", "has no gradient with respect to the boxes")
+        known = {self._names.get(name, name): value for name, value in [*given, *options.items()]}
+        task, order = self._task(known, which)
+        try:
+            self._library.check(task)
+        except Absent as error:
+            raise ValueError(f"{self._name} {error}") from None
+        try:
+            self._worker.prepare(task)
+            (found,) = self._worker.results()
+        except Ended as error:
+            raise _ended(error) from None
+        except Absent as error:
+            raise Misbehaviour("raises", str(error)) from None
+        if which == "backward" or len(found) != len(order):
+            return [found]
+        restored = np.empty_like(found)
+        restored[order] = found
+        return [restored]
+
+    def close(self) -> None:
+        """End the process."""
+        self._worker.close()
+
+    def _task(self, known: dict[str, Any], which: str) -> tuple[Task, Any]:
+        """Return what the library is asked, and the order in which it gets the boxes."""
+        if "boxes" in known:
+            boxes, images = known["boxes"], known["box_indices"]
+        else:
+            boxes, images = known["rois"], known.get("batch_indices")
+        rois = boxes if images is None else np.column_stack([images.astype(boxes.dtype), boxes])
+        order = np.argsort(rois[:, 0], kind="stable")  # by image, as some want it
+        grad, features, size = None, known.get("features"), _size_of(known)
+        if which != "forward":
+            grad = known["grad_output"][order]
+            if which == "backward":
+                features = np.zeros(known["input_shape"], grad.dtype)
+            size = grad.shape[1:3] if self._layout == "NHWC" else grad.shape[2:]
+        level = Level(features, rois[order], grad, known.get("spatial_scale", 1.0))
+        half_pixel = known.get("coordinate_transformation_mode") == "half_pixel"
+        task = Task(
+            backward=grad is not None, argmax=False, output_size=size, layout=self._layout,
+            wrt="boxes" if which == "backward_boxes" else "features",
+            sampling_ratio=max(known.get("sampling_ratio", 0), 0),
+            aligned=known.get("aligned", half_pixel), levels=[level],
+            extrapolation_value=known.get("extrapolation_value", 0.0), **self._asked,
+        )  # fmt: skip
+        return task, order
+
+
+# What a library is asked where the oracle has a function.
+_ASKED: dict[str, dict[str, Any]] = {
+    "roi_align": {"operation": "roi_align"},
+    "mmcv_roi_align_max": {"operation": "roi_align", "mode": "max"},
+    "onnx_roi_align_max": {"operation": "roi_align", "mode": "max of corners"},
+    "roi_pool": {"operation": "roi_pool"},
+    "mmcv_roi_pool": {"operation": "roi_pool"},
+    "crop_and_resize": {"operation": "crop_and_resize"},
+}
+
+
+def _size_of(known: dict[str, Any]) -> tuple[int, int]:
+    if "output_height" in known:
+        return known["output_height"], known["output_width"]
+    rows, columns = known.get("crop_size", known.get("output_size", (0, 0)))
+    return int(rows), int(columns)
+
+
+def _ended(error: Ended) -> Misbehaviour:
+    return Misbehaviour("hangs", str(error)) if error.late else (
+        Misbehaviour("crashes", f"crashes: {error}"))  # fmt: skip
+
+
+def calls_of(
+    forward: Function | str,
+    backward: Function | str | None = None,
+    backward_boxes: Function | str | None = None,
+    arrays: str = "numpy",
+    device: str = "cpu",
+    *,
+    semantics: str,
+    python: str = sys.executable,
+    seconds: float = SECONDS,
+) -> Calls:
+    """Return what calls an implementation: one that is named, in a process of its own."""
+    if arrays not in ARRAYS:
+        raise ValueError(f"arrays must be one of {', '.join(ARRAYS)}, got {shown(arrays)}")
+    if isinstance(forward, str) and forward in LIBRARIES:
+        gradients = (backward, backward_boxes)
+        if (arrays, device) != ("numpy", "cpu") or not {*gradients} <= {None, AUTOGRAD}:
+            raise ValueError(
+                f"{forward} takes arrays 'numpy', device 'cpu' and gradients 'autograd' only"
+            )
+        return LibraryCalls(forward, semantics, python, seconds)
+    if isinstance(forward, str):
+        for name, function in (("backward", backward), ("backward_boxes", backward_boxes)):
+            if function is not None and not isinstance(function, str):
+                raise ValueError(f"{name} must be named as the forward is, package.module:function")
+        return Functions(
+            forward, cast("str | None", backward), cast("str | None", backward_boxes), arrays,
+            device, python, seconds,
+        )  # fmt: skip
+    if not callable(forward):
+        raise TypeError(f"implementation must be a function, got {type(forward).__name__}")
+    by_features = _gradient("backward", backward)
+    by_boxes = _gradient("backward_boxes", backward_boxes)
+    return Caller(forward, by_features, by_boxes, arrays, device)
+
+
+def _gradient(name: str, given: Function | str | None) -> Function | str | None:
+    """Return a gradient that is called in this process."""
+    if isinstance(given, str) and given != AUTOGRAD:
+        return loaded(given)
+    if not callable(given) and given not in (None, AUTOGRAD):
+        raise TypeError(f"{name} must be a function, got {type(given).__name__}")
+    return given
+
+
+def close(calls: Calls) -> None:
+    """End the process of an implementation, if it has one."""
+    if isinstance(calls, (Functions, LibraryCalls)):
+        calls.close()
+
+
+def library_of(
+    calls: Calls, operation: Operation, fixed: Mapping[str, Any], semantics: str
+) -> SimpleNamespace:
+    """Return an implementation as an object that has an operation's functions, as roipool has.
+
+    Its functions have the arguments of roipool's own. Those without a default are passed by
+    position, the others by name; roipool's additions, and options that are `fixed`, only where the
+    implementation has them.
+
+    Raises
+    ------
+    ValueError
+        If the implementation lacks an option that is not fixed.
+    """
+    library = SimpleNamespace()
+    for which, path in (
+        ("forward", operation.forward), ("backward", operation.backward),
+        ("backward_boxes", operation.box_gradient),
+    ):  # fmt: skip
+        if path:
+            *packages, name = path.split(".")
+            place = library
+            for package in packages:
+                if not hasattr(place, package):
+                    setattr(place, package, SimpleNamespace())
+                place = getattr(place, package)
+            setattr(place, name, _function(calls, which, path, operation, fixed, semantics))
+    return library
+
+
+def _function(
+    calls: Calls,
+    which: str,
+    path: str,
+    operation: Operation,
+    fixed: Mapping[str, Any],
+    semantics: str,
+) -> Function:
+    right: Any = roipool
+    for part in path.split("."):
+        right = getattr(right, part)
+    signature = inspect.signature(right)
+    required = [
+        name for name, one in signature.parameters.items()
+        if one.default is one.empty and one.kind is not one.KEYWORD_ONLY
+    ]  # fmt: skip
+    accepted = calls.parameters(which)
+    canonical = {own: operation.names.get(own, own) for own in signature.parameters}
+    droppable = {own for own, name in canonical.items() if name in {*fixed, *operation.fixed}}
+
+    def takes(name: str) -> bool:
+        if name in required or name in NEVER_PASSED:
+            return False
+        if name in OWN_OPTIONS:
+            return accepted is not None and name in accepted
+        return accepted is None or name not in droppable or name in accepted
+
+    def call(**arguments: Any) -> tuple[Any, ...]:
+        given = [(name, arguments[name]) for name in required if name in arguments]
+        options = {name: value for name, value in arguments.items() if takes(name)}
+        return tuple(np.asarray(one) for one in calls.call(which, given, options))
+
+    needed = {own for own, name in canonical.items() if name in operation.options}
+    needed -= {*droppable, *required}
+    if accepted is not None and (lacking := sorted(needed - set(accepted))):
+        raise ValueError(
+            f"the {which} has no argument {lacking[0]!r}, which {semantics} has: "
+            f"fix it, as in --option {lacking[0]}=VALUE or options={{{lacking[0]!r}: VALUE}}"
+        )
+    call.__signature__ = signature  # type: ignore[attr-defined]
+    return call

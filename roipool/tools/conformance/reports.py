@@ -1,0 +1,338 @@
+"""What an implementation was found to do, as text and as JUnit XML."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import roipool
+from roipool._messages import shown
+from roipool.tools.libraries.functions import AUTOGRAD
+from roipool.tools.random_calls.shrink import text_of
+from roipool.verification.call import Call, run
+from roipool.verification.case import Case
+from roipool.verification.operations import OPERATIONS
+
+from .cases import KINDS, Plan, box_gradient_of, in_box_type, of_box_gradient
+from .diagnosis import Diagnosis, diagnose
+from .examine import (
+    BY_AUTOGRAD,
+    BY_FUNCTION,
+    IF_DIFFERENTIABLE,
+    RESULTS,
+    Examiner,
+    Outcome,
+)
+from .implementations import Calls, calls_of, close
+from .names import resolved, spelled
+from .tolerances import Tolerance
+
+MAX_CRASHES = 12
+SHOWN_CALLS = 3
+MAX_TEXT = 4000
+TYPES = ("float16", "bfloat16", "float32", "float64")
+
+
+@dataclass(frozen=True, eq=False)
+class Report:
+    """What an implementation was found to do in one type, on one device.
+
+    Attributes
+    ----------
+    implementation, semantics, dtype, device : str
+        What was called as what.
+    outcomes : list of Outcome
+        Of every call that was made.
+    diagnoses : list of Diagnosis
+        What is wrong; none if it conforms.
+    stopped : str
+        Why not all calls were made, or nothing.
+    """
+
+    implementation: str
+    semantics: str
+    dtype: str
+    device: str
+    outcomes: list[Outcome]
+    diagnoses: list[Diagnosis]
+    stopped: str = ""
+
+    @property
+    def conforms(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.diagnoses
+
+    @property
+    def rounded(self) -> int:
+        """How many calls are right but for the rounding of positions."""
+        return sum(bool(outcome.rounded) for outcome in self.outcomes)
+
+    @property
+    def title(self) -> str:
+        """What was called as what, with which arrays."""
+        semantics = spelled(self.semantics)
+        return f"{self.implementation} as {semantics}, {self.dtype} on {self.device}"
+
+    @property
+    def checked(self) -> list[str]:
+        """Which results were compared."""
+        found = {one.what.split()[0] for outcome in self.outcomes for one in outcome.findings}
+        return [words for name, words in RESULTS.items() if any(
+            one == name or (name == "argmax" and one.startswith("argmax_")) for one in found
+        )]  # fmt: skip
+
+    def _unchecked(self) -> str:
+        """Return which gradients were not compared though roipool has them."""
+        has = {"gradient": OPERATIONS[self.semantics].backward,
+               "box_gradient": box_gradient_of(self.semantics)}  # fmt: skip
+        left = [RESULTS[name] for name in has if has[name] and RESULTS[name] not in self.checked]
+        return f"; not checked: {', '.join(left)}" if left else ""
+
+    def lines(self) -> Iterator[str]:
+        """Yield the report for people."""
+        wrong = sum(bool(outcome.failures) for outcome in self.outcomes)
+        numbers = sum(outcome.numbers for outcome in self.outcomes)
+        verdict = "conforms" if self.conforms else "DOES NOT CONFORM"
+        yield f"{self.title}: {verdict}"
+        yield f"    {len(self.outcomes)} calls, {numbers:,} numbers; {wrong} calls are wrong"
+        yield f"    checked: {', '.join(self.checked) or 'nothing'}{self._unchecked()}"
+        if self.rounded:
+            yield f"    {self.rounded} calls are right but for the rounding of positions"
+        if self.stopped:
+            yield f"    {self.stopped}"
+        for diagnosis in self.diagnoses:
+            yield from _lines_of(diagnosis, self)
+
+
+class BadArgument(ValueError):  # noqa: N818 - a ValueError that knows which
+    """An argument of `Request` is not as it may be.
+
+    Parameters
+    ----------
+    name : str
+        Its name in `roipool.testing.assert_conforms`.
+    words : str
+        What is wrong.
+    """
+
+    def __init__(self, name: str, words: str) -> None:
+        super().__init__(f"{name}: {words}")
+        self.name, self.words = name, words
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to verify; see `roipool.testing.assert_conforms`."""
+
+    implementation: Callable[..., Any] | str
+    semantics: str
+    backward: Callable[..., Any] | str | None = None
+    backward_boxes: Callable[..., Any] | str | None = None
+    arrays: str = "numpy"
+    dtypes: Sequence[str] = ("float32",)
+    devices: Sequence[str] = ("cpu",)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    without: Collection[str] = ()
+    random_calls: int = 300
+    seed: int = 0
+    tolerances: Sequence[Tolerance] = ()
+    strict: bool = False
+    process: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The implementation's name."""
+        if isinstance(self.implementation, str):
+            return self.implementation
+        module = getattr(self.implementation, "__module__", None)
+        name = getattr(self.implementation, "__qualname__", type(self.implementation).__name__)
+        return f"{module}:{name}" if module else str(name)
+
+    def __post_init__(self) -> None:
+        """Let `semantics` be a row of `OPERATIONS`, with the options that its name said."""
+        try:
+            row, options = resolved(self.semantics)
+        except ValueError as error:
+            raise BadArgument("semantics", str(error)) from None
+        object.__setattr__(self, "semantics", row)
+        object.__setattr__(self, "options", {**options, **self.options})
+
+    def check(self) -> None:
+        """Raise ValueError or TypeError for a request that cannot be fulfilled."""
+        operation = OPERATIONS[self.semantics]
+        _check_choices("dtypes", self.dtypes, [one for one in TYPES if one in operation.dtypes])
+        _check_choices("without", self.without, KINDS)
+        for name in ("random_calls", "seed"):
+            if getattr(self, name) < 0:
+                raise BadArgument(name, f"must not be negative, got {getattr(self, name)}")
+        for name in ("dtypes", "devices"):
+            if not getattr(self, name):
+                raise BadArgument(name, "must name one at least")
+        names = {operation.names.get(own, own): own for own in operation.names}
+        known = {name: names.get(name, name) for name in operation.options}
+        for own in self.options:
+            if operation.names.get(own, own) not in operation.options:
+                raise BadArgument(
+                    "options",
+                    f"{spelled(self.semantics)} has no option {own!r}; it has "
+                    f"{', '.join(known.values()) or 'none'}",
+                )
+        if self.backward is not None and not operation.backward:
+            raise BadArgument("backward", f"that of {spelled(self.semantics)} cannot be verified")
+        if self.backward_boxes is not None and not box_gradient_of(self.semantics):
+            raise BadArgument(
+                "backward_boxes", f"{spelled(self.semantics)} has no gradient of boxes"
+            )
+
+    @property
+    def by_boxes(self) -> str:
+        """How the gradient of boxes is had; nothing if it is not verified."""
+        if self.backward_boxes is not None:
+            return BY_AUTOGRAD if self.backward_boxes == AUTOGRAD else BY_FUNCTION
+        differentiated = self.backward == AUTOGRAD and box_gradient_of(self.semantics)
+        return IF_DIFFERENTIABLE if differentiated else ""
+
+    def plan(self, dtype: str) -> Plan:
+        """Return which calls to make in a type."""
+        names = OPERATIONS[self.semantics].names
+        fixed = {names.get(own, own): value for own, value in self.options.items()}
+        return Plan(self.semantics, dtype, dtype, fixed, self.without, self.random_calls, self.seed)
+
+    def examiner(self, dtype: str, device: str) -> tuple[Examiner, Calls]:
+        """Return what makes the calls, and the implementation, which may be a process to end."""
+        self.check()
+        calls = calls_of(
+            self.implementation, self.backward,
+            AUTOGRAD if self.by_boxes == IF_DIFFERENTIABLE else self.backward_boxes,
+            self.arrays, device, semantics=self.semantics, **self.process,
+        )  # fmt: skip
+        try:
+            examiner = Examiner(
+                self.plan(dtype), calls, has_backward=self.backward is not None,
+                by_boxes=self.by_boxes, name=self.name, tolerances=self.tolerances,
+                strict=self.strict,
+            )  # fmt: skip
+        except BaseException:
+            close(calls)
+            raise
+        return examiner, calls
+
+    def reports(
+        self, progress: Callable[[str, int], None] = lambda title, done: None
+    ) -> Iterator[Report]:
+        """Verify in each type on each device.
+
+        `progress` is called with a title and the number of calls made so far.
+        """
+        self.check()
+        for device in self.devices:
+            for dtype in self.dtypes:
+                yield self._report(dtype, device, progress)
+
+    def _report(self, dtype: str, device: str, progress: Callable[[str, int], None]) -> Report:
+        examiner, calls = self.examiner(dtype, device)
+        outcomes: list[Outcome] = []
+        crashes, stopped = 0, ""
+        try:
+            for outcome in examiner.outcomes():
+                outcomes.append(outcome)
+                progress(f"{self.semantics}, {dtype} on {device}", len(outcomes))
+                crashes += any(one.subject in ("crashes", "hangs") for one in outcome.failures)
+                if crashes == MAX_CRASHES:
+                    stopped = f"stopped after {MAX_CRASHES} calls that crash or hang"
+                    break
+            progress(f"{self.semantics}, {dtype} on {device}: finding rules", len(outcomes))
+            found = diagnose(examiner, outcomes)
+        finally:
+            close(calls)
+        return Report(self.name, self.semantics, dtype, device, outcomes, found, stopped)
+
+
+def _check_choices(name: str, values: Iterable[str], allowed: Collection[str]) -> None:
+    for value in values:
+        if value not in allowed:
+            raise BadArgument(name, f"{shown(value)} is none of {', '.join(allowed)}")
+
+
+# ---- Text
+
+
+def _lines_of(diagnosis: Diagnosis, report: Report) -> Iterator[str]:
+    calls = len(diagnosis.calls)
+    yield f"  {diagnosis.results}: {diagnosis.words}"
+    more = f" and {calls - SHOWN_CALLS} more" if calls > SHOWN_CALLS else ""
+    yield f"    in {calls} calls: {'; '.join(diagnosis.calls[:SHOWN_CALLS])}{more}"
+    if diagnosis.kinds:
+        yield f"    what they have in common: {', '.join(diagnosis.kinds)}"
+    if diagnosis.rules and diagnosis.contradicted:
+        yield f"    but {diagnosis.contradicted} of the right calls do not follow that rule"
+    if diagnosis.alternatives:
+        names = "; ".join(rule.words for rule in diagnosis.alternatives[:SHOWN_CALLS])
+        yield f"    or, which these calls cannot tell apart: {names}"
+    text = smallest_call(diagnosis, report)
+    shown = text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}... (shortened)"
+    yield f"    smallest: {shown}"
+    if diagnosis.subject == "oracle":
+        yield f"      {diagnosis.finding.comparison.problem}"
+
+
+def smallest_call(diagnosis: Diagnosis, report: Report) -> str:
+    """Return the smallest wrong call as Python text."""
+    case = diagnosis.smallest
+    operation = OPERATIONS[report.semantics]
+    function = {
+        "gradient": operation.backward, "box_gradient": box_gradient_of(report.semantics),
+    }.get(diagnosis.result, operation.forward)  # fmt: skip
+    arguments = arguments_of(case, function)
+    return f"{function.rpartition('.')[2]}({', '.join(arguments)})"
+
+
+def arguments_of(case: Case, function: str) -> list[str]:
+    """Return the arguments of roipool's own call of a function, as text."""
+    calls: list[Call] = []
+    operation = in_box_type(OPERATIONS[case.operation], case.dtype)._replace(box_gradient="")
+    if function == box_gradient_of(case.operation):
+        case = of_box_gradient(case)
+        operation = operation._replace(forward="", backward="", box_gradient=function)
+    run(case, roipool, operation, calls=calls)
+    (call,) = (one for one in calls if one.function == function)
+    hidden = ("layout", "out", "return_argmax")
+    return [
+        f"{name}={text_of(value)}" for name, value in call.arguments.items() if name not in hidden
+    ]
+
+
+# ---- JUnit
+
+
+def junit(reports: Iterable[Report]) -> bytes:
+    """Return reports as JUnit XML: a suite for each, a test case for each call."""
+    root = ET.Element("testsuites", name="roipool verify")
+    for report in reports:
+        wrong = [outcome for outcome in report.outcomes if outcome.failures]
+        suite = ET.SubElement(
+            root, "testsuite", name=_xml(report.title), tests=str(len(report.outcomes)),
+            failures=str(len(wrong)), errors="0", skipped="0",
+        )  # fmt: skip
+        words = {name: one for one in report.diagnoses for name in one.calls}
+        for outcome in report.outcomes:
+            case = ET.SubElement(
+                suite, "testcase", classname=_xml(report.title), name=_xml(outcome.name)
+            )
+            if outcome.failures:
+                found = words.get(outcome.name)
+                told = found.words if found else "is wrong"
+                failure = ET.SubElement(case, "failure", message=_xml(told))
+                failure.text = _xml("\n".join(
+                    f"{one.what}: {one.comparison.problem}" for one in outcome.failures
+                ))  # fmt: skip
+    ET.indent(root)
+    return ET.tostring(root, encoding="utf-8", xml_declaration=True) + b"\n"
+
+
+def _xml(text: str) -> str:
+    """Leave out characters that XML cannot hold."""
+    return re.sub("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "?", text)

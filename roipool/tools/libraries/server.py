@@ -1,0 +1,103 @@
+"""Serving a library, or anybody's functions, to another process."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+from . import LIBRARIES, opened
+from .functions import AUTOGRAD, MAX_MESSAGE, Caller, Misbehaviour, loaded
+from .library import Absent, first_line
+from .protocol import greet, receive, send
+from .task import task_of
+from .timing import settle, timed
+
+__all__ = ["serve"]
+
+
+def serve() -> None:
+    """Answer another process until it closes the pipe."""
+    # Libraries and functions print; only answers may reach the other process.
+    replies = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    greet(replies)
+    requests = sys.stdin.buffer
+    first = receive(requests)
+    try:
+        _limit_memory(first["memory"])
+        server: Any = _Library(first) if "library" in first else _Functions(first)
+    except BaseException as error:  # noqa: BLE001 - modules raise, and exit, as they like
+        text = str(error) if isinstance(error, (Absent, ValueError)) else _described(error)
+        send(replies, {"unusable": text[:MAX_MESSAGE]})
+        return
+    send(replies, server.about)
+    while True:
+        try:
+            request = receive(requests)
+        except EOFError:
+            return
+        send(replies, server.answer(request))
+
+
+class _Library:
+    """One of `LIBRARIES`: it prepares a task, and returns its results or the time that it takes."""
+
+    def __init__(self, first: Any) -> None:
+        self.library = opened(LIBRARIES[first["library"]], first["threads"])
+        self.task: Any = None
+        self.call: Any = None
+        self.about = {"version": self.library.version}
+
+    def answer(self, request: Any) -> Any:
+        try:
+            if "time" in request:
+                return {"seconds": timed(self.call, request["time"])}
+            if "task" in request:
+                self.task = task_of(request["task"])
+                self.call = self.library.prepare(self.task)
+                self.call()
+                settle()
+                return {}
+            results = self.library.arrays(self.task, self.call())
+            settle()
+            return {"results": list(results)}
+        except Exception as error:  # noqa: BLE001 - libraries raise whatever they like
+            return {"refused": first_line(error)}
+
+
+class _Functions:
+    """A forward and its gradients of anybody's."""
+
+    def __init__(self, first: Any) -> None:
+        forward, backward, backward_boxes = (
+            loaded(first[name], first["folder"])
+            if first[name] not in (None, AUTOGRAD)
+            else first[name]
+            for name in ("forward", "backward", "backward_boxes")
+        )
+        self.caller = Caller(forward, backward, backward_boxes, first["arrays"], first["device"])
+        names = self.caller.functions
+        self.about = {"parameters": {name: self.caller.parameters(name) for name in names}}
+
+    def answer(self, request: Any) -> Any:
+        try:
+            return {"results": self.caller.call(*request)}
+        except Misbehaviour as error:
+            return {"kind": error.kind, "text": str(error)}
+
+
+def _described(error: BaseException) -> str:
+    return "{}: {}".format(type(error).__name__, " ".join(str(error).split()))
+
+
+def _limit_memory(limit: int) -> None:
+    """Let what asks for all the memory fail alone; 0 is no limit."""
+    try:
+        import resource
+
+        if limit:
+            _, most = resource.getrlimit(resource.RLIMIT_DATA)
+            resource.setrlimit(resource.RLIMIT_DATA, (limit, most))
+    except (ImportError, ValueError, OSError):  # not on this system
+        pass

@@ -1,0 +1,111 @@
+"""Random calls of the public functions, compared with the oracle and with one another."""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from importlib.util import find_spec
+
+from roipool import _cpu
+from roipool._system_info import usable_processors
+from roipool.verification.rows import ROWS
+
+from .front_ends import FRONT_END_ROWS, LIBRARIES
+from .tasks import Report, Task, run_task
+
+CALLS_OF_A_TASK = 50
+
+
+def main() -> int:
+    """Run the program; return 1 if a call failed."""
+    parser = _parser()
+    arguments = parser.parse_args()
+    front_ends = tuple(arguments.front_end or ())
+    for library in front_ends:
+        if find_spec(library) is None:
+            parser.error(f"--front-end {library}: it is not installed beside roipool")
+    operations = tuple(arguments.operation or (FRONT_END_ROWS if front_ends else ROWS))
+    first = arguments.first
+    tasks = [
+        Task(arguments.seed, start, min(start + CALLS_OF_A_TASK, first + arguments.calls),
+             operations, arguments.instruction_set, arguments.tiny, front_ends)
+        for start in range(first, first + arguments.calls, CALLS_OF_A_TASK)
+    ]  # fmt: skip
+    total, start, told = Report(), time.monotonic(), time.monotonic()
+    for report in _reports(tasks, arguments.jobs):
+        total.add(report)
+        for line in report.lines:
+            print(line, flush=True)
+        if time.monotonic() - told > arguments.every:
+            told = time.monotonic()
+            print(_summary(total, told - start), flush=True)
+    _print_table(total)
+    print(_summary(total, time.monotonic() - start))
+    return int(total.failures.total() > 0)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m roipool.tools.random_calls", description=__doc__, allow_abbrev=False
+    )
+    parser.add_argument("--calls", type=int, default=20_000, help="how many (default 20000)")
+    parser.add_argument("--seed", type=int, default=1, help="of the calls (default 1)")
+    parser.add_argument("--first", type=int, default=0, help="number of the first call")
+    parser.add_argument(
+        "--operation", action="append", choices=tuple(ROWS), help="only this one; repeatable"
+    )
+    parser.add_argument(
+        "--front-end", action="append", choices=LIBRARIES,
+        help="compare with calls of this library instead, which must be installed; repeatable",
+    )  # fmt: skip
+    parser.add_argument(
+        "--instruction-set", choices=_cpu.instruction_sets(), default=_cpu.instruction_set()
+    )
+    parser.add_argument(
+        "--tiny", action="store_true", help="tiny maps and few boxes: several times as many calls"
+    )
+    parser.add_argument("--jobs", type=int, default=usable_processors(), help="processes")
+    parser.add_argument("--every", type=float, default=60, help="seconds between progress lines")
+    return parser
+
+
+def _reports(tasks: list[Task], jobs: int) -> Iterator[Report]:
+    if jobs == 1:
+        yield from map(run_task, tasks)
+        return
+    # Not forked: OpenMP's threads do not survive that.
+    done = 0
+    try:
+        with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
+            for report in pool.map(run_task, tasks):
+                yield report
+                done += 1
+    except BrokenProcessPool:
+        sys.exit(f"a process died after call {tasks[done].first}: repeat from there with --jobs 1")
+
+
+def _print_table(total: Report) -> None:
+    print(f"{'operation':<34} {'type':<9} {'calls':>8} {'numbers':>14}")
+    for operation, dtype in sorted(total.calls):
+        key = (operation, dtype)
+        print(f"{operation:<34} {dtype:<9} {total.calls[key]:>8,} {total.numbers[key]:>14,}")
+    for subject, count in sorted(total.by_subject.items()):
+        print(f"compared with {subject:<30} {count:>24,}")
+
+
+def _summary(total: Report, seconds: float) -> str:
+    failures = ", ".join(f"{count} of {name} ({subject})" for (name, subject), count in
+                         sorted(total.failures.items()))  # fmt: skip
+    return (
+        f"{total.calls.total():,} calls, {total.numbers.total():,} numbers in {seconds:.0f} s; "
+        f"error at most {total.worst:.2f} of allowed; failed: {failures or 'none'}"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

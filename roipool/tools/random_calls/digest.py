@@ -1,0 +1,59 @@
+"""A digest of every call's results, to compare releases of roipool call by call.
+
+For the release that this file belongs to, and for one that is installed elsewhere and lacks it::
+
+    python -m roipool.tools.random_calls.digest --calls 20000 --seed 1 --output new.txt
+    cd roipool/verification
+    OTHER/bin/python -m differential.digest --calls 20000 --seed 1 --output old.txt
+    diff old.txt new.txt
+
+Both need ml_dtypes, or neither: without it there is no bfloat16, and other calls are drawn.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import importlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from roipool.verification.call import run
+from roipool.verification.case import Case
+from roipool.verification.generate import draw
+
+
+def digest(case: Case, library: Any) -> str:
+    """Return a digest of all results of a case: types, shapes and contents, NaN for NaN."""
+    found = hashlib.sha256()
+    library.set_num_threads(case.threads)
+    for name, array in sorted(run(case, library).items()):
+        found.update(f"{name} {array.dtype} {array.shape} ".encode())
+        known = array if array.dtype.kind in "iu" else np.where(array == array, array, np.nan)
+        found.update(np.ascontiguousarray(known.astype(array.dtype)).tobytes())
+    return found.hexdigest()
+
+
+def main() -> None:
+    """Write the digest of each call, one a line: number, operation, type, digest."""
+    parser = argparse.ArgumentParser(description=main.__doc__, allow_abbrev=False)
+    parser.add_argument("--calls", type=int, default=20_000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--output", type=Path, required=True, help="the file to write")
+    arguments = parser.parse_args()
+    library = importlib.import_module("roipool")
+    print(f"{library.__version__} in {library.__path__[0]}")
+    with arguments.output.open("w") as file:
+        for number in range(arguments.calls):
+            case = draw(arguments.seed, number)
+            try:
+                found = digest(case, library)
+            except Exception as error:  # noqa: BLE001 - one release may refuse what another takes
+                found = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            file.write(f"{number}\t{case.operation}\t{case.dtype}\t{found}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,343 @@
+"""Libraries in the place of roipool: functions that take NumPy arrays and compute on others."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import roipool
+from roipool._definitions import OPS, PYRAMID_OPS, Op
+from roipool.verification.call import Call, Results, run
+from roipool.verification.case import Array, Case, dtypes
+from roipool.verification.operations import Operation
+from roipool.verification.pyramids import heights
+from roipool.verification.relations import Comparisons
+from roipool.verification.rows import ROWS
+from roipool.verification.tolerance import compare_bits
+
+Arguments = dict[str, Any]
+MAPS = ("features", "grad_output")
+BOXES = ("rois", "boxes")
+INDICES = ("batch_indices", "box_indices")
+ARRAYS = (*MAPS, *BOXES, *INDICES, "levels", "argmax")
+WIDEST = 1000  # coordinate of a box as an integer: any type of at least 16 bits holds it
+
+
+class Kind(NamedTuple):
+    """What a public function computes: "forward", "backward" or "boxes" of an operation."""
+
+    op: Op
+    what: str
+
+
+KINDS = {
+    name: Kind(op, what)
+    for op in (*OPS.values(), *PYRAMID_OPS.values())
+    for name, what in (
+        (op.forward, "forward"), (op.backward, "backward"), (op.backward_boxes, "boxes"),
+    )
+    if name is not None
+}  # fmt: skip
+
+
+class Adapter:
+    """Has roipool's functions; each gets its arguments converted, and its results back as NumPy's.
+
+    Parameters
+    ----------
+    case : Case
+        Whose call is made; its `variation` decides what is left open.
+    """
+
+    def __init__(self, case: Case) -> None:
+        self.case = case
+        self.rng = np.random.default_rng(case.variation)
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        """Return a function with the arguments of roipool's."""
+        if name not in KINDS:
+            raise AttributeError(name)
+
+        @functools.wraps(getattr(roipool, name))
+        def function(**arguments: Any) -> Any:
+            return self.back(self.call(name, arguments))
+
+        return function
+
+    def call(self, name: str, arguments: Arguments) -> Any:
+        """Call a function; by default the library's own."""
+        return getattr(roipool, name)(**self.converted(arguments))
+
+    def converted(self, arguments: Arguments) -> Arguments:
+        """Return arguments with the library's arrays in place of NumPy's."""
+        return {
+            name: self._converted(name, value) if name in ARRAYS else value
+            for name, value in arguments.items()
+        }
+
+    def _converted(self, name: str, value: Any) -> Any:
+        if value is None:
+            return None
+        if is_list_of_arrays(value):
+            return [self.array(name, one) for one in value]
+        return self.array(name, value)
+
+    def table(self, value: Any) -> Array:
+        """Return an array as it is, and nested lists as the array that they are for NumPy."""
+        if isinstance(value, np.ndarray):
+            return value
+        columns = KINDS[ROWS[self.case.operation].forward].op.columns
+        return np.array(value, np.float64).reshape(len(value), 1 + columns)
+
+    def array(self, name: str, value: Any) -> Any:
+        """Return one array of an argument, or nested lists, as the library has it."""
+        raise NotImplementedError
+
+    def numpy(self, array: Any) -> Array:
+        """Return the library's array as NumPy's."""
+        return np.asarray(array)
+
+    def back(self, found: Any) -> Any:
+        """Return results as NumPy arrays."""
+        if isinstance(found, (list, tuple)):
+            return type(found)(self.numpy(one) for one in found)
+        return self.numpy(found)
+
+
+def is_list_of_arrays(value: Any) -> bool:
+    """Return whether an argument has several arrays, rather than nested lists of numbers."""
+    return isinstance(value, list) and bool(value) and not isinstance(value[0], (list, float, int))
+
+
+def are_integers(arguments: Arguments) -> bool:
+    """Return whether boxes are integers, which have no gradient."""
+    boxes = next(arguments[name] for name in BOXES if name in arguments)
+    if isinstance(boxes, list) and not is_list_of_arrays(boxes):
+        return False
+    arrays = boxes if isinstance(boxes, list) else [boxes]
+    return any(array.dtype.kind in "iu" for array in arrays)
+
+
+# ---- Cases and operations as guises want them
+
+
+def given_boxes(case: Case) -> Arguments:
+    """Return the arguments with boxes, of NumPy's call."""
+    return ROWS[case.operation].boxes(case)
+
+
+def with_boxes(case: Case, given: Arguments, **changes: Any) -> Operation:
+    """Return a case's row with other arguments for boxes, and with other changes."""
+    return ROWS[case.operation]._replace(boxes=lambda _: given, **changes)
+
+
+FORWARD_ONLY: dict[str, Any] = {"backward": "", "box_gradient": ""}
+
+
+def retyped(
+    case: Case, floats: Sequence[str], integers: Sequence[str], rng: np.random.Generator
+) -> Arguments:
+    """Return the arguments with boxes, their arrays in any of some types.
+
+    What a type does not hold is cut and rounded here, for NumPy's call as for the other.
+    """
+    known = dtypes()
+    kinds = {"boxes": [*floats, *integers], "indices": [*integers, *floats], "levels": integers}
+    chosen = {what: known.get(name := _pick(rng, names)) or np.dtype(name)
+              for what, names in kinds.items()}  # fmt: skip
+    found = dict(given_boxes(case))
+    for name, value in found.items():
+        what = "boxes" if name in BOXES else "indices" if name in INDICES else name
+        if what in chosen and isinstance(value, np.ndarray):
+            found[name] = _cast(value, chosen[what])
+        elif what in chosen and is_list_of_arrays(value):
+            found[name] = [_cast(one, chosen[what]) for one in value]
+    return found
+
+
+def _pick(rng: np.random.Generator, names: Sequence[str]) -> str:
+    return names[int(rng.integers(len(names)))]
+
+
+def _cast(array: Array, dtype: np.dtype[Any]) -> Array:
+    with np.errstate(over="ignore", invalid="ignore"):
+        if dtype.kind not in "iu":
+            return array.astype(dtype)
+        limits = np.iinfo(dtype)
+        low, high = max(limits.min, -WIDEST), min(limits.max, WIDEST)
+        return np.nan_to_num(array).clip(low, high).astype(dtype)
+
+
+def held_by(case: Case, dtype: str) -> Case:
+    """Return a case with maps and gradients in another type."""
+    kind = dtypes()[dtype]
+    with np.errstate(over="ignore"):
+        maps, grad = (array.astype(kind).astype(np.float64) for array in (case.maps, case.grad))
+    return replace(case, dtype=dtype, maps=maps, grad=grad)
+
+
+# Powers of two that make numbers of each type subnormal, most of them.
+_SMALL = {"float16": -17, "bfloat16": -130, "float32": -132, "float64": -1030}
+
+
+def with_subnormals(case: Case) -> Case:
+    """Return a case with maps and gradients near the smallest number of their type."""
+    factor = 2.0 ** _SMALL[case.dtype]
+    return held_by(replace(case, maps=case.maps * factor, grad=case.grad * factor), case.dtype)
+
+
+# ---- Comparisons
+
+
+def compared(case: Case, operation: Operation, adapter: Any) -> Comparisons:
+    """Make a call by an adapter and by NumPy, and compare every bit."""
+    plain = replace(case, out="new")
+    expected = run(plain, roipool, operation)
+    yield from same_in_type(run(plain, adapter, operation), expected)
+
+
+def same_in_type(got: Results, expected: Results) -> Comparisons:
+    """Compare bits; a gradient of boxes is rounded to the type of those boxes."""
+    for name, array in got.items():
+        wanted = expected[name]
+        if name == "box_gradient":
+            with np.errstate(over="ignore"):
+                wanted = wanted.astype(array.dtype)
+        yield name, compare_bits(array, wanted)
+
+
+def same_as_a_layout(case: Case, operation: Operation, adapter: Any) -> Comparisons:
+    """Compare with NumPy's call in either layout: memory decides in which a library computes."""
+    plain = replace(case, out="new")
+    got = run(plain, adapter, operation)
+    first = list(same_in_type(got, run(plain, roipool, operation)))
+    other = replace(plain, layout="NHWC" if case.layout == "NCHW" else "NCHW")
+    second = None
+    for number, (name, comparison) in enumerate(first):
+        if comparison.problem is not None:
+            second = second or list(same_in_type(got, run(other, roipool, operation)))
+            if second[number][1].problem is None:
+                comparison = second[number][1]
+        yield name, comparison
+
+
+def moved_maps(case: Case) -> Array:
+    """Return other maps of the same shape: a direction in which they may change."""
+    return case.maps[..., ::-1, ::-1]
+
+
+def tangent(case: Case, operation: Operation) -> Results | None:
+    """Return how pooled values change with the maps, by NumPy; None if no kernel computes it.
+
+    That is, the pooled values of `moved_maps`, where the argmax says, with 0 outside.
+    """
+    options = case.options
+    if "extrapolation_value" in options:
+        options = options | {"extrapolation_value": 0.0}
+    change = replace(case, out="new", maps=moved_maps(case), options=options)
+    alone = operation._replace(**FORWARD_ONLY)
+    if len(operation.returns) == 1:
+        return run(change, roipool, alone)
+    if case.operation != "roi_pool":
+        return None
+    argmax = run(replace(case, out="new"), roipool, alone)["argmax"]
+    maps = change.maps.astype(dtypes()[case.dtype])
+    if not maps.size:
+        return {"pooled": np.zeros(argmax.shape, maps.dtype)}
+    planes = maps.reshape(*maps.shape[:2], -1)
+    images, channels = case.images[:, None, None, None], np.arange(argmax.shape[1])[:, None, None]
+    values = planes[images, channels, np.maximum(argmax, 0)]
+    return {"pooled": np.where(argmax < 0, np.zeros_like(values), values)}
+
+
+# ---- Batches of calls
+
+
+class Pair(NamedTuple):
+    """Two calls that differ in some operands: what `vmap` makes one call of."""
+
+    cases: tuple[Case, Case]
+    batched: frozenset[str]
+
+
+def paired(case: Case, rng: np.random.Generator) -> Pair:
+    """Return a case and another, which share what is not batched."""
+    form = "table" if case.form in ("nested lists", "one array per image") else case.form
+    case = replace(case, form=form, out="new")
+    operation = ROWS[case.operation]
+    parts = ["maps", "boxes"]
+    if form == "batch indices" or "boxes" in operation.boxes(case):
+        parts.append("indices")
+    batched = {part for part in parts if rng.random() < 0.5} or {parts[int(rng.integers(2))]}
+    if len(operation.returns) > 1:
+        batched = set(parts)  # an argmax belongs to all of them
+    table = case.rois.copy()
+    separate = "indices" in parts
+    if "boxes" in batched:
+        table[:, slice(1, 5) if separate else slice(0, 5)] = case.rois[
+            ::-1, slice(1, 5) if separate else slice(0, 5)
+        ]
+    if "indices" in batched:
+        table[:, 0] = case.rois[::-1, 0]
+    maps = case.maps[..., ::-1] if "maps" in batched else case.maps
+    other = replace(case, rois=table, maps=maps, grad=-case.grad)
+    return Pair((case, other), frozenset(batched | {"gradient"}))
+
+
+def calls_of(case: Case) -> Mapping[str, Call]:
+    """Return NumPy's calls of a case by function."""
+    calls: list[Call] = []
+    run(case, roipool, calls=calls)
+    return {call.function: call for call in calls}
+
+
+def is_batched(name: str, batched: frozenset[str], kind: Kind) -> bool:
+    """Return whether an argument of two calls differs, or may."""
+    if name == "argmax":
+        return True
+    part = {"features": "maps", "grad_output": "gradient"}.get(name)
+    if name in BOXES:
+        part = "boxes"
+    elif name in INDICES:
+        part = "indices"
+    elif name == "levels":
+        part = "boxes"
+    return part in batched and (name != "grad_output" or kind.what != "forward")
+
+
+def maps_of(case: Case) -> int:
+    """Return how many maps a case's operation takes."""
+    return len(heights(case.maps.shape[2])) if ROWS[case.operation].pyramid else 1
+
+
+def flat(arguments: Arguments, names: Sequence[str]) -> Iterator[Any]:
+    """Yield the arrays of some arguments."""
+    for name in names:
+        value = arguments[name]
+        if isinstance(value, list):
+            yield from value
+        else:
+            yield value
+
+
+def named(arguments: Arguments, names: Sequence[str]) -> Iterator[str]:
+    """Yield the argument of each array that `flat` yields."""
+    for name in names:
+        value = arguments[name]
+        yield from [name] * (len(value) if isinstance(value, list) else 1)
+
+
+def unflat(arguments: Arguments, names: Sequence[str], arrays: Sequence[Any]) -> Arguments:
+    """Return arguments with other arrays in the place of those that `flat` yields."""
+    rest, found = list(arrays), dict(arguments)
+    for name in names:
+        value = arguments[name]
+        if isinstance(value, list):
+            found[name], rest = rest[: len(value)], rest[len(value) :]
+        else:
+            found[name], *rest = rest
+    return found

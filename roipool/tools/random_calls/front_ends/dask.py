@@ -1,0 +1,109 @@
+"""Dask's guises: maps in any chunks, computed by any scheduler."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+
+import roipool
+import roipool.dask
+from roipool.verification.call import Results, run
+from roipool.verification.case import Array, Case
+from roipool.verification.relations import Comparisons
+
+from . import Guise
+from .adapters import FORWARD_ONLY, Adapter, Arguments, retyped, same_in_type, with_boxes
+
+FLOATS = ("float64", "float32", "float16", "bfloat16")
+INTEGERS = ("int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8")
+
+
+class Lazy(Adapter):
+    """Forwards of chunked maps.
+
+    Parameters
+    ----------
+    case : Case
+        Whose call is made.
+    scheduler : str
+        What computes.
+    keep_order : bool
+        Whether rows come in the order of boxes; otherwise they are put in order here.
+    """
+
+    def __init__(self, case: Case, scheduler: str, keep_order: bool = True) -> None:
+        super().__init__(case)
+        self.scheduler, self.keep_order = scheduler, keep_order
+
+    def array(self, name: str, value: Any) -> Any:
+        """Return maps in chunks; all else stays what it is."""
+        if name != "features":
+            return value
+        return da.from_array(value, chunks=tuple(self._parts(size) for size in value.shape))
+
+    def _parts(self, size: int) -> tuple[int, ...]:
+        """Return the sizes of the chunks of an axis, none of them empty if the axis is not."""
+        cuts = self.rng.integers(1, max(size, 2), int(self.rng.integers(4)))
+        ends = np.unique(np.minimum([*cuts, size], size))
+        return tuple(int(part) for part in np.diff(ends, prepend=0))
+
+    def call(self, name: str, arguments: Arguments) -> Any:
+        """Call a forward; what it declares is checked against what is computed."""
+        given = self.converted(arguments)
+        lazy = getattr(roipool, name)(**given, keep_order=self.keep_order)
+        every = lazy if isinstance(lazy, tuple) else (lazy,)
+        found = dask.compute(*every, scheduler=self.scheduler, num_workers=2)
+        for one, array in zip(every, found, strict=True):
+            if (one.shape, one.dtype) != (array.shape, array.dtype):
+                declared = f"{one.dtype} of shape {one.shape}"
+                raise AssertionError(f"{declared} is declared, {array.dtype} {array.shape} given")
+        if not self.keep_order:
+            order = np.argsort(roipool.dask.chunk_order(given["features"], self.case.images))
+            found = tuple(array[order] for array in found)
+        return found if isinstance(lazy, tuple) else found[0]
+
+    def numpy(self, array: Array) -> Array:
+        """Return an array as it is."""
+        return array
+
+
+def _compared(case: Case, scheduler: str, keep_order: bool = True) -> Comparisons:
+    case = replace(case, out="new")
+    given = retyped(case, FLOATS, INTEGERS, np.random.default_rng(case.variation))
+    operation = with_boxes(case, given, **FORWARD_ONLY)
+    expected = run(case, roipool, operation)
+    if "argmax" in expected:
+        expected["argmax"] = expected["argmax"].astype(roipool.dask.ARGMAX)
+    yield from same_in_type(run(case, Lazy(case, scheduler, keep_order), operation), expected)
+
+
+def one_after_another(case: Case, got: Results, library: Any) -> Comparisons:
+    """By one thread."""
+    yield from _compared(case, "sync")
+
+
+def threads(case: Case, got: Results, library: Any) -> Comparisons:
+    """By several threads."""
+    yield from _compared(case, "threads")
+
+
+def as_computed(case: Case, got: Results, library: Any) -> Comparisons:
+    """Rows in the order of chunks."""
+    yield from _compared(case, "sync", keep_order=False)
+
+
+def processes(case: Case, got: Results, library: Any) -> Comparisons:
+    """By several processes."""
+    yield from _compared(case, "processes")
+
+
+GUISES = {
+    "one after another": Guise(one_after_another),
+    "threads": Guise(threads),
+    "as computed": Guise(as_computed),
+    "processes": Guise(processes, seldom=200),
+}

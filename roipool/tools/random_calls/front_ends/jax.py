@@ -1,0 +1,333 @@
+"""JAX's guises: its transformations, its settings, and what arguments may be instead of arrays."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, PartitionSpec
+
+import roipool
+import roipool.jax
+from roipool.verification.call import Results, run
+from roipool.verification.case import Case
+from roipool.verification.operations import Operation
+from roipool.verification.relations import Comparisons, close
+from roipool.verification.rows import ROWS
+
+from . import Guise
+from .adapters import (
+    ARRAYS,
+    FORWARD_ONLY,
+    KINDS,
+    MAPS,
+    Adapter,
+    Arguments,
+    are_integers,
+    calls_of,
+    flat,
+    held_by,
+    is_batched,
+    moved_maps,
+    named,
+    paired,
+    retyped,
+    same_in_type,
+    tangent,
+    unflat,
+    with_boxes,
+    with_subnormals,
+)  # fmt: skip
+
+FLOATS = ("float32", "float64", "float16", "bfloat16")
+INTEGERS = ("int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8")
+DEVICES = 2
+
+
+class OnJax(Adapter):
+    """Functions called one after another.
+
+    Parameters
+    ----------
+    case : Case
+        Whose call is made.
+    keeps_numpy : bool
+        Whether some arguments are left as NumPy arrays and lists.
+    """
+
+    def __init__(self, case: Case, keeps_numpy: bool = False) -> None:
+        super().__init__(case)
+        self.keeps_numpy = keeps_numpy
+
+    def array(self, name: str, value: Any) -> Any:
+        """Return an argument's array as JAX's, unless it may stay what it is."""
+        if self.keeps_numpy and self.rng.random() < 0.7:
+            return value
+        if name == "argmax":
+            value = _any_integers(value, self.rng)
+        return to_jax(self.table(value))
+
+    def call(self, name: str, arguments: Arguments) -> Any:
+        """Call a function of arrays."""
+        return getattr(roipool.jax, name)(**self.converted(arguments))
+
+
+def to_jax(array: np.ndarray[Any, Any]) -> Any:
+    """Return a NumPy array as JAX's, converted here: JAX would compile that for every shape."""
+    dtype = jax.dtypes.canonicalize_dtype(array.dtype.newbyteorder("="))
+    with np.errstate(over="ignore"):
+        return jnp.asarray(array.astype(dtype, copy=False))
+
+
+def _any_integers(argmax: np.ndarray[Any, Any], rng: np.random.Generator) -> Any:
+    """Return an argmax in one of the types that hold it."""
+    low, high = int(argmax.min(initial=0)), int(argmax.max(initial=0))
+    kinds = [np.dtype(name) for name in INTEGERS]
+    held = [kind for kind in kinds if np.iinfo(kind).min <= low and high <= np.iinfo(kind).max]
+    return argmax.astype(held[int(rng.integers(len(held)))])
+
+
+class Jitted(OnJax):
+    """Functions that are compiled; some arrays are constants of the program."""
+
+    def call(self, name: str, arguments: Arguments) -> Any:
+        """Compile and call a function of arrays."""
+        given = self.converted(arguments)
+        traced = [each for each in _arrays_of(given) if self.rng.random() < 0.8]
+
+        def program(*arrays: Any) -> Any:
+            return getattr(roipool.jax, name)(**unflat(given, traced, arrays))
+
+        return jax.jit(program)(*flat(given, traced))
+
+
+def _arrays_of(given: Arguments) -> list[str]:
+    return [name for name in given if name in ARRAYS and given[name] is not None]
+
+
+class Differentiated(OnJax):
+    """Forwards that `vjp` differentiates: backwards return what it gives."""
+
+    count: int
+    pull: Callable[..., Any]
+
+    def call(self, name: str, arguments: Arguments) -> Any:
+        """Call a forward, or differentiate the last one."""
+        kind = KINDS[name]
+        if kind.what == "forward":
+            return self._forward(name, arguments)
+        found = self.pull(self.array("grad_output", arguments["grad_output"]))
+        if kind.what == "boxes":
+            joined = np.concatenate([np.asarray(each) for each in found[self.count :]])
+            return joined[:, joined.shape[1] - kind.op.columns :]
+        maps = found[: self.count]
+        return list(maps) if isinstance(arguments.get("input_shapes"), list) else maps[0]
+
+    def _forward(self, name: str, arguments: Arguments) -> Any:
+        given, kind = self.converted(arguments), KINDS[name]
+        names = ["features"]
+        if ROWS[self.case.operation].box_gradient and all(
+            jnp.issubdtype(each.dtype, jnp.floating) for each in flat(given, [kind.op.boxes])
+        ):
+            names.append(kind.op.boxes)
+        function = self.program(getattr(roipool.jax, name), given, names)
+        self.count = len(list(flat(given, ["features"])))
+        leaves = list(flat(given, names))
+        if not arguments.get("return_argmax"):
+            pooled, self.pull = jax.vjp(function, *leaves)
+            return pooled
+        pooled, self.pull, argmax = jax.vjp(function, *leaves, has_aux=True)
+        return pooled, argmax
+
+    def program(self, function: Any, given: Arguments, names: list[str]) -> Callable[..., Any]:
+        """Return a function of the arrays that are differentiated by."""
+        found = lambda *arrays: function(**unflat(given, names, arrays))  # noqa: E731
+        return jax.jit(found) if self.rng.random() < 0.7 else found
+
+
+class Sharded(Differentiated):
+    """Forwards within `shard_map`: maps are everywhere, and boxes on several devices."""
+
+    def program(self, function: Any, given: Arguments, names: list[str]) -> Callable[..., Any]:
+        """Return a function of the arrays that are differentiated by."""
+        shared, split = PartitionSpec(), PartitionSpec("devices")
+        every = _arrays_of(given)
+        specs = tuple(shared if each in MAPS else split for each in named(given, every))
+        mesh = Mesh(np.array(jax.devices("cpu")[:DEVICES]), ("devices",))
+        sharded = jax.shard_map(
+            lambda *arrays: function(**unflat(given, every, arrays)),
+            mesh=mesh, in_specs=specs, out_specs=split,
+        )  # fmt: skip
+        return jax.jit(lambda *arrays: sharded(*flat(unflat(given, names, arrays), every)))
+
+
+class Batched(OnJax):
+    """Two calls as one, by ``vmap``; returns the results of one of them."""
+
+    def __init__(self, case: Case, others: Any, batched: frozenset[str], place: int) -> None:
+        super().__init__(case)
+        self.others, self.batched, self.place = others, batched, place
+
+    def array(self, name: str, value: Any) -> Any:
+        """Return an argument's array as JAX's; both of a pair are of one type."""
+        return to_jax(value) if name == "argmax" else super().array(name, value)
+
+    def call(self, name: str, arguments: Arguments) -> Any:
+        """Call a function once for both."""
+        own, other = self.converted(arguments), self.converted(self.others[name].arguments)
+        names = _arrays_of(own)
+        dims: list[int | None] = []
+        stacked: list[Any] = []
+        for each, mine, its in zip(
+            named(own, names), flat(own, names), flat(other, names), strict=True
+        ):
+            if not is_batched(each, self.batched, KINDS[name]):
+                dims.append(None)
+                stacked.append(mine)
+                continue
+            dim = int(self.rng.integers(mine.ndim + 1))
+            dims.append(dim)
+            both = [mine, its] if self.place == 0 else [its, mine]
+            stacked.append(jnp.asarray(np.stack(list(map(np.asarray, both)), dim)))
+
+        def one(*arrays: Any) -> Any:
+            return getattr(roipool.jax, name)(**unflat(own, names, arrays))
+
+        if all(dim is None for dim in dims):
+            return one(*stacked)
+        found = jax.jit(jax.vmap(one, tuple(dims)))(*stacked)
+        if isinstance(found, (list, tuple)):
+            return type(found)(np.asarray(each)[self.place] for each in found)
+        return np.asarray(found)[self.place]
+
+
+class ForwardMode(OnJax):
+    """Forwards whose result is their change."""
+
+    def call(self, name: str, arguments: Arguments) -> Any:
+        """Return how pooled values change with the maps."""
+        given = self.converted(arguments)
+        moved = calls_of(replace(self.case, maps=moved_maps(self.case)))[name].arguments
+        tangents = [to_jax(each) for each in flat(moved, ["features"])]
+
+        def pool(*maps: Any) -> Any:
+            found = getattr(roipool.jax, name)(**unflat(given, ["features"], maps))
+            return found[0] if isinstance(found, tuple) else found
+
+        if self.rng.random() < 0.7:
+            pool = jax.jit(pool)
+        return jax.jvp(pool, tuple(flat(given, ["features"])), tuple(tangents))[1]
+
+
+# ---- Settings
+
+
+@contextlib.contextmanager
+def _settings(case: Case) -> Iterator[Case]:
+    """Have JAX's settings that a case's variation chooses; yield the case as they allow it."""
+    rng = np.random.default_rng((2, case.variation))
+    wide, strict, slow = (rng.random() < part for part in (0.5, 0.3, 0.15))
+    if case.dtype == "float64" and not wide:
+        case = held_by(case, "float32")
+    if rng.random() < 0.1:
+        case = with_subnormals(case)
+    promotion = jax.numpy_dtype_promotion("strict" if strict else "standard")
+    device = jax.default_device(jax.devices("cpu")[0])
+    with jax.enable_x64(wide), promotion, jax.disable_jit(slow), device:
+        yield replace(case, out="new")
+
+
+def _typed(case: Case) -> Operation:
+    return with_boxes(case, retyped(case, FLOATS, INTEGERS, np.random.default_rng(case.variation)))
+
+
+def _differentiable(case: Case, operation: Operation) -> Operation:
+    """Return a row without a gradient of boxes that have none."""
+    return operation._replace(box_gradient="") if are_integers(operation.boxes(case)) else operation
+
+
+def _compared(case: Case, operation: Operation, adapter: Adapter) -> Comparisons:
+    expected = run(case, roipool, operation)
+    yield from same_in_type(run(case, adapter, operation), expected)
+
+
+# ---- Guises
+
+
+def plain(case: Case, got: Results, library: Any) -> Comparisons:
+    """Arrays of any types."""
+    with _settings(case) as allowed:
+        yield from _compared(allowed, _typed(allowed), OnJax(allowed))
+
+
+def numpy_arguments(case: Case, got: Results, library: Any) -> Comparisons:
+    """NumPy arrays and lists among JAX's arrays."""
+    with _settings(case) as allowed:
+        yield from _compared(allowed, _typed(allowed), OnJax(allowed, keeps_numpy=True))
+
+
+def jit(case: Case, got: Results, library: Any) -> Comparisons:
+    """A compiled program."""
+    with _settings(case) as allowed:
+        yield from _compared(allowed, _typed(allowed), Jitted(allowed))
+
+
+def gradient(case: Case, got: Results, library: Any) -> Comparisons:
+    """Gradients by `vjp`."""
+    with _settings(case) as allowed:
+        operation = _differentiable(allowed, _typed(allowed))
+        yield from _compared(allowed, operation, Differentiated(allowed))
+
+
+def forward_mode(case: Case, got: Results, library: Any) -> Comparisons:
+    """Derivatives by `jvp`."""
+    with _settings(case) as allowed:
+        operation = ROWS[allowed.operation]
+        expected = tangent(allowed, operation)
+        if expected is not None:
+            alone = operation._replace(**FORWARD_ONLY, returns=("pooled",))
+            yield from same_in_type(run(allowed, ForwardMode(allowed), alone), expected)
+
+
+def vmap(case: Case, got: Results, library: Any) -> Comparisons:
+    """A batch of calls is a loop over them; other sums may be taken at once."""
+    rng = np.random.default_rng((1, case.variation))
+    with _settings(case) as allowed:
+        (first, second), batched = paired(allowed, rng)
+        own, other = (first, second) if rng.random() < 0.5 else (second, first)
+        adapter = Batched(own, calls_of(other), batched, int(rng.integers(2)))
+        yield from close(own, run(own, adapter), run(own, roipool), roipool)
+
+
+def shard_map(case: Case, got: Results, library: Any) -> Comparisons:
+    """Boxes on two devices; a gradient of maps is a sum over both.
+
+    XLA adds it up in the type of the maps, and takes numbers too small for 0: that is not compared.
+    """
+    even = len(case.rois) // DEVICES * DEVICES
+    if not even or not case.maps.size:  # JAX cannot put arrays without elements together
+        return
+    form = "batch indices"
+    case = replace(case, form=form, rois=case.rois[:even], grad=case.grad[:even])
+    with _settings(case) as allowed, jax.disable_jit(False):
+        found, expected = run(allowed, Sharded(allowed)), run(allowed, roipool)
+        gradient = {"gradient": found.pop("gradient")}
+        yield from same_in_type(found, expected)
+        if allowed.dtype in ("float32", "float64") and allowed.maps is case.maps:
+            yield from close(allowed, gradient, expected, roipool)
+
+
+GUISES = {
+    "plain": Guise(plain),
+    "NumPy arguments": Guise(numpy_arguments),
+    "jit": Guise(jit),
+    "gradient": Guise(gradient),
+    "forward mode": Guise(forward_mode),
+    "vmap": Guise(vmap),
+    "shard_map": Guise(shard_map, seldom=10),
+}

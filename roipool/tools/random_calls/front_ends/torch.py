@@ -1,0 +1,507 @@
+"""PyTorch's guises: tensors of any memory and types, and all that calls or traces functions."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import roipool
+import roipool.torch  # before a program is compiled
+from roipool.verification.call import Results, in_layout, run
+from roipool.verification.case import Array, Case, dtypes
+from roipool.verification.operations import Operation
+from roipool.verification.relations import Comparisons, close
+from roipool.verification.rows import ROWS
+
+from . import Guise
+from .adapters import (
+    ARRAYS,
+    FORWARD_ONLY,
+    KINDS,
+    MAPS,
+    Adapter,
+    Arguments,
+    are_integers,
+    calls_of,
+    compared,
+    flat,
+    given_boxes,
+    is_batched,
+    moved_maps,
+    named,
+    paired,
+    retyped,
+    same_as_a_layout,
+    same_in_type,
+    tangent,
+    unflat,
+    with_boxes,
+    with_subnormals,
+)  # fmt: skip
+
+FLOATS = ("float32", "float64", "float16", "bfloat16")
+INTEGERS = ("int64", "int32", "int16", "int8", "uint8")
+HALVES = (torch.float16, torch.bfloat16)
+
+
+def to_tensor(array: Array) -> Tensor:
+    """Return a copy of a NumPy array as a tensor."""
+    native = np.array(array, array.dtype.newbyteorder("="), order="C")
+    if native.dtype.name == "bfloat16":
+        return torch.from_numpy(native.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(native)
+
+
+def to_numpy(tensor: Tensor) -> Array:
+    """Return a tensor's values."""
+    plain = tensor.detach().as_subclass(Tensor).resolve_neg().contiguous()
+    if plain.dtype is torch.bfloat16:
+        return plain.view(torch.int16).numpy().view(dtypes()["bfloat16"])
+    return plain.numpy()
+
+
+# ---- Memory: the same values, lying otherwise
+
+
+def _strided(tensor: Tensor) -> Tensor:
+    wide = tensor.new_zeros((*tensor.shape, 2))
+    wide[..., 1] = tensor
+    return wide[..., 1]
+
+
+def _at_an_offset(tensor: Tensor) -> Tensor:
+    longer = tensor.new_zeros(tensor.numel() + 3)
+    part = longer[3:].view(tensor.shape)
+    part.copy_(tensor)
+    return part
+
+
+def _turned(tensor: Tensor) -> Tensor:
+    return tensor.transpose(-1, -2).contiguous().transpose(-1, -2)
+
+
+def _channels_last(tensor: Tensor) -> Tensor:
+    return tensor.contiguous(memory_format=torch.channels_last)
+
+
+def _cut(tensor: Tensor) -> Tensor:
+    wide = tensor.new_zeros([size + 1 for size in tensor.shape])
+    part = wide[tuple(slice(1, None) for _ in tensor.shape)]
+    part.copy_(tensor)
+    return part
+
+
+def _negative(tensor: Tensor) -> Tensor:
+    return torch._neg_view(-tensor)
+
+
+def _same(tensor: Tensor) -> Tensor:
+    return tensor
+
+
+MEMORY: tuple[Callable[[Tensor], Tensor], ...] = (
+    _same, _strided, _at_an_offset, _turned, _channels_last, _cut, _negative
+)  # fmt: skip
+
+
+def stored(tensor: Tensor, rng: np.random.Generator) -> Tensor:
+    """Return a tensor of the same values that lies in memory in some way."""
+    way = MEMORY[int(rng.integers(len(MEMORY)))]
+    if way is _channels_last and tensor.dim() != 4:
+        way = _cut
+    if way is _turned and tensor.dim() < 2:
+        way = _strided
+    if way is _negative and not tensor.is_floating_point():
+        way = _at_an_offset
+    return way(tensor)
+
+
+# ---- Calls
+
+
+class Eager(Adapter):
+    """Functions called one after another.
+
+    Parameters
+    ----------
+    case : Case
+        Whose call is made.
+    around : context manager
+        In which calls are made.
+    store : callable
+        How a tensor lies in memory.
+    """
+
+    def __init__(
+        self,
+        case: Case,
+        around: Callable[[], AbstractContextManager[Any]] = contextlib.nullcontext,
+        store: Callable[[Tensor, np.random.Generator], Tensor] = lambda tensor, _: tensor,
+    ) -> None:
+        super().__init__(case)
+        self.around, self.store = around, store
+
+    def array(self, name: str, value: Any) -> Tensor:
+        """Return an argument's array as a tensor."""
+        array = self._any_integers(value) if name == "argmax" else self.table(value)
+        return self.store(to_tensor(array), self.rng)
+
+    def _any_integers(self, argmax: Array) -> Array:
+        """Return an argmax in one of the types that hold it."""
+        most = int(argmax.max(initial=0))
+        kinds = [np.dtype(name) for name in INTEGERS[:-1]]
+        held = [kind for kind in kinds if np.iinfo(kind).max >= most]
+        return argmax.astype(held[int(self.rng.integers(len(held)))])
+
+    def call(self, name: str, arguments: Arguments) -> Any:
+        """Call a function of tensors."""
+        with self.around():
+            return super().call(name, arguments)
+
+    def numpy(self, array: Tensor) -> Array:
+        """Return a tensor's values."""
+        return to_numpy(array)
+
+
+class Derivatives(Eager):
+    """Forwards that autograd differentiates: backwards return what it gives."""
+
+    pooled: Tensor
+    leaves: list[Tensor]
+    boxes: list[Tensor]
+
+    def call(self, name: str, arguments: Arguments) -> Any:
+        """Call a forward, or differentiate the last one."""
+        kind = KINDS[name]
+        if kind.what == "forward":
+            return self._forward(name, arguments)
+        grad = self.array("grad_output", arguments["grad_output"])
+        leaves = self.leaves if kind.what == "backward" else self.boxes
+        found = torch.autograd.grad(self.pooled, leaves, grad, retain_graph=True)
+        if kind.what == "boxes":
+            joined = torch.cat(found)
+            return joined[:, joined.shape[1] - kind.op.columns :]
+        return list(found) if isinstance(arguments.get("input_shapes"), list) else found[0]
+
+    def _forward(self, name: str, arguments: Arguments) -> Any:
+        given = self.converted(arguments)
+        box_name = KINDS[name].op.boxes
+        self.leaves = [each.requires_grad_() for each in flat(given, ["features"])]
+        boxes = list(flat(given, [box_name]))
+        self.boxes = boxes if is_differentiable(given, box_name) else []
+        for each in self.boxes:
+            each.requires_grad_(moves(self.case))
+        with self.around():
+            found = getattr(roipool, name)(**given)
+        self.pooled = found[0] if isinstance(found, tuple) else found
+        return found
+
+
+def moves(case: Case) -> bool:
+    """Return whether an operation has a gradient with respect to boxes."""
+    return bool(ROWS[case.operation].box_gradient)
+
+
+def is_differentiable(arguments: Arguments, name: str) -> bool:
+    """Return whether boxes are of a type that may have a gradient."""
+    boxes = list(flat(arguments, [name]))
+    return bool(boxes) and all(each.is_floating_point() for each in boxes)
+
+
+def differentiable(case: Case, given: Arguments) -> Operation:
+    """Return an operation's row, whose gradient of boxes is asked for where there is one."""
+    return with_boxes(case, given, **({"box_gradient": ""} if are_integers(given) else {}))
+
+
+def _generator(case: Case) -> np.random.Generator:
+    return np.random.default_rng((1, case.variation))
+
+
+def any_types(case: Case) -> Arguments:
+    """Return the arguments with boxes in any types that tensors have."""
+    return retyped(case, FLOATS, INTEGERS, _generator(case))
+
+
+# ---- Guises
+
+
+def fast_path(case: Case, got: Results, library: Any) -> Comparisons:
+    """Plain tensors, no gradient asked for."""
+    yield from compared(case, ROWS[case.operation], Eager(case, torch.no_grad))
+
+
+def inference(case: Case, got: Results, library: Any) -> Comparisons:
+    """Tensors of inference mode."""
+    operation = with_boxes(case, any_types(case))
+    yield from compared(case, operation, Eager(case, torch.inference_mode))
+
+
+def memory(case: Case, got: Results, library: Any) -> Comparisons:
+    """Views of any strides and offsets, with negative bits or channels last."""
+    operation = with_boxes(case, any_types(case))
+    yield from same_as_a_layout(case, operation, Eager(case, store=stored))
+
+
+def types(case: Case, got: Results, library: Any) -> Comparisons:
+    """Maps, boxes, indices and argmax of any types."""
+    yield from compared(case, with_boxes(case, any_types(case)), Eager(case))
+
+
+def gradient(case: Case, got: Results, library: Any) -> Comparisons:
+    """Gradients by autograd."""
+    given = any_types(case)
+    yield from compared(case, differentiable(case, given), Derivatives(case))
+
+
+def gradient_of_views(case: Case, got: Results, library: Any) -> Comparisons:
+    """Gradients by autograd of what lies in memory in any way."""
+    operation = differentiable(case, any_types(case))
+    yield from same_as_a_layout(case, operation, Derivatives(case, store=stored))
+
+
+class Expanded(Derivatives):
+    """The same image, and the same gradient of each box, without memory of their own."""
+
+    def array(self, name: str, value: Any) -> Tensor:
+        """Return an argument's array as a tensor."""
+        tensor = super().array(name, value)
+        return tensor[:1].expand(tensor.shape) if name in MAPS and len(tensor) else tensor
+
+
+def expanded(case: Case, got: Results, library: Any) -> Comparisons:
+    """Tensors whose images share memory."""
+    maps, grad = (np.repeat(one[:1], len(one), 0) for one in (case.maps, case.grad))
+    same = replace(case, maps=maps, grad=grad)
+    yield from same_as_a_layout(same, differentiable(same, given_boxes(same)), Expanded(same))
+
+
+def autocast(case: Case, got: Results, library: Any) -> Comparisons:
+    """Within autocast nothing is rounded."""
+    half = HALVES[case.variation % 2]
+    adapter = Derivatives(case, lambda: torch.autocast("cpu", dtype=half))
+    yield from compared(case, differentiable(case, given_boxes(case)), adapter)
+
+
+@contextlib.contextmanager
+def _flushing() -> Iterator[None]:
+    torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(False)
+
+
+def flushing(case: Case, got: Results, library: Any) -> Comparisons:
+    """The processor takes numbers too small for 0, and roipool does not."""
+    small = with_subnormals(case)
+    yield from compared(small, ROWS[case.operation], Eager(small, _flushing))
+
+
+class _Quiet(TorchDispatchMode):  # type: ignore[misc]  # no types where no torch is
+    """Sees every operator, and changes nothing."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {}))
+
+
+def dispatch_mode(case: Case, got: Results, library: Any) -> Comparisons:
+    """Within a mode that sees operators, as those of tools do."""
+    operation = differentiable(case, any_types(case))
+    yield from compared(case, operation, Derivatives(case, _Quiet))
+
+
+class Named(torch.Tensor):  # type: ignore[misc]  # no types where no torch is
+    """A subclass such as torchvision's boxes."""
+
+
+class Subclassed(Derivatives):
+    """Some arguments are of a subclass."""
+
+    def array(self, name: str, value: Any) -> Tensor:
+        """Return an argument's array as a tensor."""
+        tensor = super().array(name, value)
+        return tensor.as_subclass(Named) if self.rng.random() < 0.5 else tensor
+
+
+def subclasses(case: Case, got: Results, library: Any) -> Comparisons:
+    """Tensors of a subclass among others."""
+    yield from compared(case, differentiable(case, any_types(case)), Subclassed(case))
+
+
+class Meta(Eager):
+    """Tensors without values; results are zeros."""
+
+    def array(self, name: str, value: Any) -> Tensor:
+        """Return an argument's array as a tensor."""
+        return super().array(name, value).to("meta")
+
+    def numpy(self, array: Tensor) -> Array:
+        """Return zeros."""
+        if array.device.type != "meta":
+            raise AssertionError(f"a result is on {array.device}")
+        return to_numpy(torch.zeros(array.shape, dtype=array.dtype))
+
+
+def meta(case: Case, got: Results, library: Any) -> Comparisons:
+    """Shapes and types of results are known without values."""
+    operation, plain = with_boxes(case, any_types(case)), replace(case, out="new")
+    expected = run(plain, roipool, operation)
+    found = run(plain, Meta(case), operation)
+    zeros = {name: np.zeros_like(array) for name, array in expected.items()}
+    yield from same_in_type(found, zeros)
+
+
+class Batched(Eager):
+    """Two calls as one, by ``vmap``; returns the results of one of them."""
+
+    def __init__(self, case: Case, others: Any, batched: frozenset[str], place: int) -> None:
+        super().__init__(case)
+        self.others, self.batched, self.place = others, batched, place
+
+    def _any_integers(self, argmax: Array) -> Array:
+        return argmax  # both of a pair are stacked
+
+    def call(self, name: str, arguments: Arguments) -> Any:
+        """Call a function once for both."""
+        own, other = self.converted(arguments), self.converted(self.others[name].arguments)
+        names = [each for each in own if each in ARRAYS and own[each] is not None]
+        dims: list[int | None] = []
+        stacked: list[Tensor] = []
+        pairs = zip(named(own, names), flat(own, names), flat(other, names), strict=True)
+        for each, mine, its in pairs:
+            if not is_batched(each, self.batched, KINDS[name]):
+                dims.append(None)
+                stacked.append(mine)
+                continue
+            dim = int(self.rng.integers(mine.dim() + 1))
+            dims.append(dim)
+            stacked.append(torch.stack([mine, its] if self.place == 0 else [its, mine], dim))
+        if all(dim is None for dim in dims):
+            return getattr(roipool, name)(**own)
+
+        def one(*arrays: Tensor) -> Any:
+            return getattr(roipool, name)(**unflat(own, names, arrays))
+
+        found = torch.func.vmap(one, tuple(dims))(*stacked)
+        if isinstance(found, Tensor):
+            return found[self.place]
+        return type(found)(each[self.place] for each in found)
+
+
+def vmap(case: Case, got: Results, library: Any) -> Comparisons:
+    """A batch of calls is a loop over them; other sums may be taken at once."""
+    rng = _generator(case)
+    (first, second), batched = paired(case, rng)
+    own, other = (first, second) if rng.random() < 0.5 else (second, first)
+    place = int(rng.integers(2))
+    found = run(own, Batched(own, calls_of(other), batched, place))
+    yield from close(own, found, run(own, roipool), roipool)
+
+
+def _tangents(case: Case, store: Callable[[Tensor], Tensor]) -> list[Tensor]:
+    """Return `moved_maps` as the call takes its maps."""
+    moved = replace(case, maps=moved_maps(case))
+    features = calls_of(moved)[ROWS[case.operation].forward].arguments["features"]
+    each = features if isinstance(features, list) else [features]
+    return [store(to_tensor(one)) for one in each]
+
+
+class ForwardMode(Eager):
+    """Forwards whose result is their change."""
+
+    def call(self, name: str, arguments: Arguments) -> Any:
+        """Return how pooled values change with the maps."""
+        given, tangents = self.converted(arguments), iter(_tangents(self.case, _same))
+        with forward_ad.dual_level():
+            maps = [
+                forward_ad.make_dual(each, next(tangents)) for each in flat(given, ["features"])
+            ]
+            found = getattr(roipool, name)(**unflat(given, ["features"], maps))
+            pooled = found[0] if isinstance(found, tuple) else found
+            return forward_ad.unpack_dual(pooled).tangent
+
+
+def forward_mode(case: Case, got: Results, library: Any) -> Comparisons:
+    """Derivatives in forward mode."""
+    plain, operation = replace(case, out="new"), ROWS[case.operation]
+    expected = tangent(plain, operation)
+    if expected is not None:
+        alone = operation._replace(**FORWARD_ONLY, returns=("pooled",))
+        yield from same_in_type(run(plain, ForwardMode(case), alone), expected)
+
+
+class Twice(Derivatives):
+    """Backwards whose result is the gradient of their own gradient, by that of pooled values."""
+
+    def call(self, name: str, arguments: Arguments) -> Any:
+        """Differentiate a forward, and then its gradient."""
+        found = self._forward(name, arguments)
+        grad = self.array("grad_output", in_layout(self.case.grad, self.case.layout))
+        grad = grad.to(self.pooled.dtype).requires_grad_()
+        once = torch.autograd.grad(self.pooled, self.leaves, grad, create_graph=True)
+        (again,) = torch.autograd.grad(once, grad, _tangents(self.case, _same))
+        return (again, *found[1:]) if isinstance(found, tuple) else again
+
+
+def double_backward(case: Case, got: Results, library: Any) -> Comparisons:
+    """A gradient's own gradient is the forward."""
+    plain, operation = replace(case, out="new"), ROWS[case.operation]
+    expected = tangent(plain, operation)
+    if expected is not None:
+        found = run(plain, Twice(case), operation._replace(**FORWARD_ONLY, returns=("pooled",)))
+        yield from same_in_type(found, expected)
+
+
+class Compiled(Derivatives):
+    """Forwards that a compiler has traced; numbers are arguments of the program."""
+
+    def _forward(self, name: str, arguments: Arguments) -> Any:
+        given = self.converted(arguments)
+        box_name = KINDS[name].op.boxes
+        self.leaves = [each.requires_grad_() for each in flat(given, ["features"])]
+        self.boxes = list(flat(given, [box_name]))
+        for each in self.boxes:
+            each.requires_grad_(moves(self.case))
+        torch._dynamo.reset()
+        torch._functorch.config.donated_buffer = False  # two gradients, one after another
+        program = torch.compile(
+            getattr(roipool, name), backend="aot_eager", fullgraph=True,
+            dynamic=(None, True, False)[self.case.variation % 3],
+        )  # fmt: skip
+        found = program(**given)
+        self.pooled = found[0] if isinstance(found, tuple) else found
+        return found
+
+
+def compiled(case: Case, got: Results, library: Any) -> Comparisons:
+    """A compiled program, without or with dynamic shapes."""
+    yield from same_as_a_layout(case, differentiable(case, given_boxes(case)), Compiled(case))
+
+
+GUISES = {
+    "fast path": Guise(fast_path),
+    "inference mode": Guise(inference),
+    "memory": Guise(memory),
+    "types": Guise(types),
+    "gradient": Guise(gradient),
+    "gradient of views": Guise(gradient_of_views),
+    "expanded": Guise(expanded),
+    "autocast": Guise(autocast),
+    "flush to zero": Guise(flushing),
+    "dispatch mode": Guise(dispatch_mode),
+    "subclasses": Guise(subclasses),
+    "meta": Guise(meta),
+    "vmap": Guise(vmap),
+    "forward mode": Guise(forward_mode),
+    "double backward": Guise(double_backward),
+    "compile": Guise(compiled, seldom=40),
+}

@@ -1,0 +1,388 @@
+"""What the oracle answers to a call, and how close the call's results must be.
+
+Averages, and gradients, are compared by roundings of the sum of their absolute terms, which is the
+oracle's answer for absolute values; maxima over cells, copies and every argmax bit for bit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from roipool import reference
+from roipool.reference import _loops, _roi_align
+from roipool.verification.tolerance import Comparison, compare
+from roipool.verification.trials import SAMPLE_ARGMAX
+
+from .call import Results, run
+from .case import Array, Case, dtypes
+from .operations import OPERATIONS, Operation
+from .pyramids import as_detectron2, as_torchvision, rounded_to_maps, with_levels_by_area
+from .rows import ROWS
+
+Slack: TypeAlias = Callable[[str, Array], Array | float]
+LOWEST_FLOAT32 = float(np.finfo(np.float32).min)
+
+
+def none(result: str, expected: Array) -> float:
+    """Allow nothing else."""
+    return 0.0
+
+
+class Oracle(NamedTuple):
+    """How the oracle answers an operation that it does not have under the same name.
+
+    Attributes
+    ----------
+    operation : Operation
+        The functions of `roipool.reference`.
+    prepare : function
+        From the case to the one that the oracle gets.
+    finish : function
+        From the case and the oracle's results to those of the operation.
+    """
+
+    operation: Operation
+    prepare: Callable[[Case], Case]
+    finish: Callable[[Case, Results], Results] = lambda case, found: found
+
+
+def _as_it_is(case: Case) -> Case:
+    return case
+
+
+def _single_scale(case: Case) -> Case:
+    """Round the scale to float32, where a system keeps it so."""
+    scale = float(np.float32(case.options.get("spatial_scale", 1.0)))
+    return replace(case, options=case.options | {"spatial_scale": scale})
+
+
+def _not_aligned(case: Case) -> Case:
+    case = _single_scale(case)
+    return replace(case, options={"aligned": False} | case.options)
+
+
+def _of_onnx(case: Case) -> Case:
+    case = _single_scale(case)
+    aligned = case.options["coordinate_transformation_mode"] == "half_pixel"
+    return replace(case, options=case.options | {"aligned": aligned})
+
+
+def _of_chainer(case: Case) -> Case:
+    """Round boxes as Python does, half to even."""
+    table = case.rois.copy()
+    table[:, 1:] = np.rint(table[:, 1:] * case.options["spatial_scale"])
+    return replace(case, rois=table, options={})
+
+
+def _of_roialign_pytorch(case: Case) -> Case:
+    """Return a case whose boxes are fractions, computed in the order of the original."""
+    table = case.rois.copy()
+    for axis, (low, high) in enumerate(((2, 4), (1, 3))):
+        with np.errstate(all="ignore"):
+            first, last = (case.rois[:, end].astype(case.real) for end in (low, high))
+            reach = case.real(case.maps.shape[2 + axis] - 1)
+            if case.options["transform_fpcoor"]:
+                bins = case.size[axis]
+                spacing = (last - first) / case.real(bins)
+                first = (first + spacing / case.real(2) - case.real(0.5)) / reach
+                last = first + spacing * case.real(bins - 1) / reach
+            else:
+                first, last = first / reach, last / reach
+        table[:, low], table[:, high] = first, last
+    return replace(case, rois=table)
+
+
+def _fractions(case: Case) -> dict[str, Any]:
+    return {"boxes": case.rois[:, [2, 1, 4, 3]], "box_indices": case.images}
+
+
+def _from_lowest(case: Case, found: Results) -> Results:
+    """Let running maxima start from the lowest float32."""
+    nobody = np.isneginf(found["pooled"])
+    return found | {"pooled": np.where(nobody, LOWEST_FLOAT32, found["pooled"])}
+
+
+def _from_own_lowest(case: Case, found: Results) -> Results:
+    lowest = float(np.finfo(case.real).min)
+    nobody = np.isneginf(found["pooled"])
+    return {"pooled": np.where(nobody, lowest, found["pooled"])}
+
+
+def _alone(bin_value: str, forward: str, *returns: str) -> Operation:
+    return Operation(forward, returns=returns, bin_value=bin_value)
+
+
+_POOL, _ALIGN = OPERATIONS["roi_pool"], OPERATIONS["roi_align"]
+_CROP, _NOT_PINNED = OPERATIONS["crop_and_resize"], {"pinned": False}
+_LEVELS = ROWS["multilevel_roi_align"]._replace(boxes=lambda case: {"rois": case.rois})
+ORACLES = {
+    "caffe.roi_pooling": Oracle(_POOL, _single_scale, _from_lowest),
+    "caffe.roi_align": Oracle(
+        _alone("sample", "caffe_roi_align", "pooled", "argmax_x", "argmax_y"), _single_scale
+    ),
+    "chainer.roi_average_pooling_2d": Oracle(
+        OPERATIONS["roi_average_pool"]._replace(fixed={"edge_dtype": np.float64}), _of_chainer
+    ),
+    "maskrcnn_benchmark.roi_align": Oracle(_ALIGN, _not_aligned),
+    "mmcv.roi_align": Oracle(_ALIGN._replace(fixed={"count_dtype": np.float32}), _single_scale),
+    "mmcv.roi_align max": Oracle(
+        _alone("sample", "mmcv_roi_align_max", "pooled", "argmax_y", "argmax_x"), _single_scale
+    ),
+    "mmcv.roi_pool": Oracle(_alone("cell", "mmcv_roi_pool", "pooled", "argmax"), _single_scale),
+    "mxnet.ROIPooling": Oracle(_POOL._replace(backward=""), _single_scale, _from_lowest),
+    "mxnet.ROIAlign": Oracle(
+        _alone("sample", "mxnet_roi_align", "pooled", "argmax_x", "argmax_y"), _single_scale
+    ),
+    "mxnet.contrib_ROIAlign": Oracle(_ALIGN, _single_scale),
+    "onnx.RoiAlign": Oracle(_ALIGN, _of_onnx),
+    "onnx.RoiAlign max": Oracle(_alone("sample", "onnx_roi_align_max", "pooled"), _of_onnx),
+    "onnx.MaxRoiPool": Oracle(_POOL._replace(backward=""), _single_scale, _from_own_lowest),
+    "roialign_pytorch.crop_and_resize": Oracle(_CROP._replace(fixed=_NOT_PINNED), _as_it_is),
+    "tensorflow.crop_and_resize": Oracle(_CROP._replace(fixed=_NOT_PINNED), _as_it_is),
+    "tensorflow.crop_and_resize nearest": Oracle(
+        OPERATIONS["crop_and_resize nearest"]._replace(fixed={"method": "nearest"} | _NOT_PINNED),
+        _as_it_is,
+    ),
+    "torchvision.roi_align": Oracle(_ALIGN, _as_it_is),
+    "torchvision.roi_pool": Oracle(_POOL, _as_it_is, _from_lowest),
+    "detectron2.ROIAlign": Oracle(_ALIGN, rounded_to_maps),
+    "roialign_pytorch.RoIAlign": Oracle(
+        _CROP._replace(fixed=_NOT_PINNED, boxes=_fractions), _of_roialign_pytorch
+    ),
+    "multilevel_roi_align": Oracle(_LEVELS, with_levels_by_area),
+    "torchvision.MultiScaleRoIAlign": Oracle(_LEVELS, as_torchvision),
+    "detectron2.ROIPooler": Oracle(_LEVELS, as_detectron2),
+}
+
+
+def oracle_of(operation: str) -> Oracle:
+    """Return the oracle of a row of `ROWS`."""
+    row = ROWS[operation]
+    known = ORACLES.get(operation) or ORACLES.get(row.like)
+    return known or Oracle(row, _as_it_is)
+
+
+def bin_value_of(operation: str) -> str:
+    """Return what a pooled value of a row of `ROWS` is."""
+    return oracle_of(operation).operation.bin_value
+
+
+def against_oracle(
+    case: Case,
+    got: Results,
+    oracle: Oracle | None = None,
+    *,
+    argmax: Array | None = None,
+    slack: Slack = none,
+) -> Iterator[tuple[str, Comparison]]:
+    """Compare a call's results with the oracle's.
+
+    Parameters
+    ----------
+    case : Case
+        The call.
+    got : dict
+        What `run` returned for it.
+    oracle : Oracle, optional
+        By default the operation's.
+    argmax : ndarray, optional
+        What the gradient of a maximum was computed from; by default the one that `got` has.
+    slack : function
+        What else is allowed of each number, from the name of a result and its expected values.
+
+    Yields
+    ------
+    (str, Comparison)
+        The name of each result and how it compares.
+    """
+    like = ROWS[case.operation].like or case.operation
+    if like == "onnx.MaxRoiPool" and np.isnan(case.maps).any():
+        return  # a NaN starts it anew, which the oracle does not know
+    if like == "mmcv.roi_align max" and 0 in case.maps.shape[2:]:
+        return  # mmcv reads beyond a map without cells
+    oracle = oracle or oracle_of(case.operation)
+    expected, terms = _expected(case, got, oracle, got.get("argmax") if argmax is None else argmax)
+    if not case.options.get("exact_gradient", True):
+        expected.pop("gradient", None)  # the original's own
+    argmax_names = [name for name in expected if name.startswith("argmax") and name in got]
+    for name in argmax_names:
+        if f"{case.operation} argmax" in SAMPLE_ARGMAX:
+            yield name, _compare_samples(case, got[name], expected, terms)
+        elif ROWS[case.operation].samples == "grid" or "_" in name:
+            yield f"{name} == -1", _compare_nobody(got[name], expected[name])
+        else:
+            yield name, compare(got[name].astype(np.float64), expected[name], 0.0, 0)
+    bin_value = bin_value_of(case.operation)
+    if bin_value == "average" and ROWS[case.operation].samples != "one":
+        terms["pooled"] = terms["pooled"] * (length_of_sums(case) / 8)[:, None, None, None]
+    if "gradient" in terms:
+        terms["gradient"] = terms["gradient"] * (length_of_gradient_sums(case) / 8)
+    if "box_gradient" in expected and "box_gradient" in got:
+        # A slope between infinite cells has no value, and sums of it depend on what is merged.
+        nothing = np.isnan(expected["box_gradient"])
+        if ROWS[case.operation].samples == "points":
+            nothing |= _decided_by_rounding(case, got["box_gradient"], expected["box_gradient"])
+        expected["box_gradient"] = np.where(nothing, got["box_gradient"], expected["box_gradient"])
+    for name in set(expected) & set(got) - set(argmax_names):
+        # The bound for boxes is generous, but few samples of a rotated one can reach it.
+        by_boxes = 4 if ROWS[case.operation].samples == "points" else 1
+        ulps = {"pooled": 0 if bin_value == "cell" else 4, "gradient": 4, "box_gradient": by_boxes}[
+            name
+        ]
+        allowed = slack(name, expected[name])
+        yield name, compare(got[name], expected[name], terms[name], ulps, more=allowed)
+
+
+def _decided_by_rounding(case: Case, got: Array, expected: Array) -> Array:
+    """Return which numbers of turned boxes depend on whether a slope is 0 or a rounding away.
+
+    Those of boxes that read a cell which is not finite: a slope of exactly 0 leaves it out.
+    """
+    marked = replace(
+        case, maps=(~np.isfinite(case.maps)).astype(np.float64), dtype="float64", layout="NCHW",
+        form="table", storage="plain", out="new",
+    )  # fmt: skip
+    linear = ROWS[case.operation]._replace(backward="", box_gradient="")
+    pooled = run(marked, reference, linear, coordinate_dtype=case.real)["pooled"]
+    reads = (pooled != 0).max(axis=(1, 2, 3), initial=False)[:, None]
+    return reads & ~(np.isfinite(got) & np.isfinite(expected))
+
+
+def length_of_sums(case: Case) -> Array:
+    """Return how many cells a bin of each box may read down and along, 8 at least.
+
+    Where rows and columns are not apart, each cell counts.
+
+    So many products are added one after the other, each with half a rounding: 4 roundings for the
+    usual 8, and more for bins that average much of a map.
+    """
+    turned = ROWS[case.operation].samples == "points"
+    cells = np.full(len(case.rois), float(turned))
+    for axis, (low, high) in enumerate(((2, 4), (1, 3))):
+        size = case.maps.shape[2 + axis]
+        with np.errstate(all="ignore"):
+            ends = np.nan_to_num(case.rois[:, [low, high]] * case.options.get("spatial_scale", 1.0))
+            reach = np.maximum(np.ptp(np.clip(ends, -1e9, 1e9), axis=1), 1.0)
+        along = np.minimum(size, reach / case.size[axis] + 2)
+        cells = cells * along if turned else cells + along
+    ratio = case.options.get("sampling_ratio", 0) if turned else 0
+    # Weights of a turned box's samples are added up, too, however few cells they reach.
+    samples = ratio**2 if isinstance(ratio, int) else math.prod(ratio)
+    return np.maximum(cells, max(8, samples))
+
+
+def length_of_gradient_sums(case: Case) -> int:
+    """Return how many products a cell's gradient may add up one after the other, 8 at least.
+
+    They are those of the rows, and of the columns, of a box's bins, and then those of the boxes.
+    """
+    turned = ROWS[case.operation].samples == "points"
+    return max(8, (math.prod(case.size) if turned else sum(case.size)) + len(case.rois))
+
+
+def _expected(
+    case: Case, got: Results, oracle: Oracle, argmax: Array | None
+) -> tuple[Results, Results]:
+    """Return the oracle's results and their sums of absolute terms: one run for both."""
+    real, finish, case_dtype = case.real, partial(oracle.finish, case), case.dtype
+    case = replace(
+        oracle.prepare(case), dtype="float64", layout="NCHW", form="table", storage="plain"
+    )
+    twice = replace(case, maps=_and_size(case.maps), grad=_and_size(case.grad))
+    more: dict[str, Any] = {
+        "coordinate_dtype": oracle.operation.fixed.get("coordinate_dtype", real)
+    }
+    if argmax is not None and oracle.operation.backward:
+        more["argmax"] = np.concatenate([argmax] * 2, axis=1).astype(np.int64)
+    linear = oracle.operation._replace(box_gradient="")
+    with np.errstate(all="ignore"):
+        both = run(twice, reference, linear, **more)
+        channels = case.maps.shape[1]
+        expected = {name: array[:, :channels] for name, array in both.items()}
+        terms = {name: array[:, channels:] for name, array in both.items()}
+        if "box_gradient" in got:
+            slopes = oracle.operation._replace(
+                forward=oracle.operation.box_gradient, backward="", box_gradient="",
+                returns=("box_gradient",),
+            )  # fmt: skip
+            expected |= run(case, reference, slopes, coordinate_dtype=real)
+            terms["box_gradient"] = _terms_of_box_gradient(case)
+    expected = finish(expected)
+    expected["pooled"] = _stored(expected["pooled"], dtypes()[case_dtype])
+    return expected, terms
+
+
+def _stored(pooled: Array, dtype: np.dtype[Any]) -> Array:
+    """Return values with the lowest float32, where a maximum found nothing, as a type stores it."""
+    with np.errstate(over="ignore"):
+        return np.where(pooled == LOWEST_FLOAT32, np.float64(dtype.type(LOWEST_FLOAT32)), pooled)
+
+
+def _and_size(numbers: Array) -> Array:
+    """Return channels followed by their absolute values; 0 for what is not finite."""
+    size = np.nan_to_num(np.abs(numbers), nan=0.0, posinf=0.0)
+    return np.concatenate([numbers, size], axis=1)
+
+
+def _terms_of_box_gradient(case: Case) -> Array:
+    """Return, for each box and coordinate, a bound on the sum of absolute terms."""
+    upstream = np.abs(case.grad).sum(axis=(1, 2, 3))[:, None]
+    sizes = np.abs(case.maps)[np.isfinite(case.maps)]
+    slopes = 2 * upstream * np.max(sizes, initial=0.0)
+    if ROWS[case.operation].samples == "one":
+        return np.array([max(size - 1, 0) for size in case.maps.shape[2:]] * 2) * slopes
+    scale = np.abs(float(case.options["spatial_scale"]))
+    if ROWS[case.operation].samples != "points":
+        return scale * np.tile(slopes, 4)
+    with np.errstate(all="ignore"):  # the angle moves a sample by its distance from the centre
+        sides = np.abs(case.rois[:, 3:] - case.rois[:, 1:3]) * scale
+        reach = np.maximum(np.nan_to_num(sides), 1).sum(axis=1, keepdims=True) / 2
+    unit = np.pi / 180 if case.options["angle_unit"] == "degrees" else 1.0
+    return np.hstack([scale * np.tile(slopes, 4), unit * reach * slopes])
+
+
+def _compare_nobody(got: Array, expected: Array) -> Comparison:
+    return compare((got == -1).astype(np.float64), (expected == -1).astype(np.float64), 0.0, 0)
+
+
+def _compare_samples(case: Case, got: Array, expected: Results, terms: Results) -> Comparison:
+    """Compare indices of samples: one that is not the oracle's must have its value, rounded.
+
+    The samples are ROI align's; another maximum of samples needs those of its oracle here.
+    """
+    indices, argmax = got.astype(np.int64), expected["argmax"]
+    others = np.argwhere((indices != argmax) & (indices >= 0))
+    values, best = np.where(argmax < 0, -1.0, 0.0), np.where(indices < 0, -1.0, 0.0)
+    allowed = np.zeros(values.shape)
+    definition = _roi_align._align(
+        case.size, case.maps.shape[2:], case.options["spatial_scale"],
+        case.options["sampling_ratio"], case.options["aligned"], case.real,
+    )  # fmt: skip
+    for k, c, ph, pw in others:
+        with np.errstate(all="ignore"):
+            samples = definition(tuple(case.rois[k, 1:].tolist()), int(ph), int(pw)).samples
+            pixels = {sample.number: sample.pixels for sample in samples}.get(
+                int(indices[k, c, ph, pw]), []
+            )
+            image = case.maps[case.images[k], c : c + 1]
+            values[k, c, ph, pw] = _loops._weighted_sum(image, pixels)[0]
+        best[k, c, ph, pw] = expected["pooled"][k, c, ph, pw]
+        allowed[k, c, ph, pw] = terms["pooled"][k, c, ph, pw]
+    return compare(values.astype(case.real), best, allowed, 4)
+
+
+def problem_of_types(case: Case, got: Results) -> str | None:
+    """Return what is wrong with the results' types, if something is."""
+    for name, array in got.items():
+        wanted = dtypes()[case.dtype]
+        if name == "box_gradient":
+            wanted = np.dtype(case.real)
+        if not name.startswith("argmax") and array.dtype.newbyteorder("=") != wanted:
+            return f"{name} has dtype {array.dtype}, not {wanted}"
+    return None

@@ -1,0 +1,328 @@
+"""What must hold between calls, whatever the numbers are: quick, so that sizes are free."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from roipool import _cpu, reference
+from roipool._settings import NON_TEMPORAL_BYTES
+from roipool.verification.tolerance import Comparison, compare, compare_bits
+
+from .call import Results, known_arguments, run, to_nchw
+from .case import Array, Case, dtypes
+from .operations import Operation
+from .oracle import bin_value_of, length_of_gradient_sums, length_of_sums
+from .rows import PER_IMAGE, ROWS
+
+Comparisons: TypeAlias = Iterator[tuple[str, Comparison]]
+# The last argument is roipool, or an object with functions of the same names.
+Relation: TypeAlias = Callable[[Case, Results, Any], Comparisons]
+ULPS = 4  # of one call's sums, each relative to the sum of absolute terms
+ULPS_OF_TRANSPOSE = 8  # of <f(x), g> = <x, gradient>: each side has the roundings of one operation
+STEP = 2.0**-20  # of box coordinates, in image pixels
+
+
+def same(got: Results, expected: Results) -> Comparisons:
+    """Compare bits."""
+    for name, array in got.items():
+        yield name, compare_bits(array, expected[name])
+
+
+def close(case: Case, got: Results, expected: Results, library: Any) -> Comparisons:
+    """Compare sums that are added up in another order; all else is the same.
+
+    Rounding may make another sample the argmax, and give it the gradient.
+    """
+    sizes = run(_absolute(case), library, **_argmax_of(case, expected))
+    if _has_sample_argmax(case) and not all(
+        np.array_equal(got[name], expected[name]) for name in _argmax_of(case, got)
+    ):
+        got = {name: array for name, array in got.items() if name != "gradient"}
+    for name, array in got.items():
+        if name == "gradient" or (name == "pooled" and _is_average(case)):
+            terms = sizes[name].astype(np.float64)
+            if name == "pooled":
+                terms *= (length_of_sums(case) / 8)[:, None, None, None]
+            else:
+                terms *= length_of_gradient_sums(case) / 8
+            yield (
+                name,
+                compare(array, expected[name].astype(np.float64), terms, 2 * ULPS, roundings=2),
+            )
+        elif name != "box_gradient" and not _has_sample_argmax(case):
+            yield name, compare_bits(array, expected[name])
+
+
+def _absolute(case: Case) -> Case:
+    """Return the case of the sums of absolute terms.
+
+    A gradient that finds the maxima itself needs the maps as they are.
+    """
+    maps = np.nan_to_num(np.abs(case.maps), nan=0.0, posinf=0.0)
+    if not _is_average(case) and len(ROWS[case.operation].returns) == 1:
+        maps = case.maps
+    return replace(case, maps=maps, grad=np.abs(case.grad), out="new")
+
+
+def _is_average(case: Case) -> bool:
+    return bin_value_of(case.operation) == "average"
+
+
+def _has_sample_argmax(case: Case) -> bool:
+    operation = ROWS[case.operation]
+    return operation.samples == "grid" and len(operation.returns) > 1
+
+
+def threads(case: Case, got: Results, library: Any) -> Comparisons:
+    """Results are bitwise identical for any number of threads."""
+    others = (1, 2, 3) if case.threads != 1 else (2, 5)
+    for number in others:
+        library.set_num_threads(number)
+        for name, found in same(run(case, library), got):
+            yield f"{name} with {number} threads", found
+    library.set_num_threads(case.threads)
+
+
+def instruction_sets(case: Case, got: Results, library: Any) -> Comparisons:
+    """Every instruction set takes the same decisions, and sums as exactly."""
+    chosen = _cpu.instruction_set()
+    try:
+        for name in _cpu.instruction_sets():
+            if name != chosen:
+                _cpu.use_instruction_set(name)
+                for what, found in close(case, run(case, library), got, library):
+                    yield f"{what} on {name}", found
+    finally:
+        _cpu.use_instruction_set(chosen)
+
+
+def non_temporal_stores(case: Case, got: Results, library: Any) -> Comparisons:
+    """Results written around the caches are bitwise identical."""
+    try:
+        _cpu.use_non_temporal_stores(0)
+        yield from same(run(case, library), got)
+    finally:
+        _cpu.use_non_temporal_stores(NON_TEMPORAL_BYTES)
+
+
+def layouts(case: Case, got: Results, library: Any) -> Comparisons:
+    """The other layout gives as exact numbers, and the same maxima."""
+    others = [one for one in ROWS[case.operation].layouts if one != case.layout]
+    for layout in others:
+        for what, found in close(case, run(replace(case, layout=layout), library), got, library):
+            yield f"{what} in {layout}", found
+
+
+def wider_type(case: Case, got: Results, library: Any) -> Comparisons:
+    """Half types compute as float32 does, and round once."""
+    dtype = dtypes()[case.dtype]
+    rounds_boxes = case.operation.startswith("detectron2.")  # to the type of the maps
+    if dtype.itemsize == 2 and not rounds_boxes:
+        more: dict[str, Any] = {"argmax": got["argmax"]} if "argmax" in got else {}
+        if more and case.layout == "NHWC":
+            more["argmax"] = np.ascontiguousarray(np.moveaxis(got["argmax"], 1, -1))
+        wide = run(replace(case, dtype="float32"), library, **more)
+        with np.errstate(over="ignore"):
+            rounded = {
+                name: array.astype(dtype) if name in ("pooled", "gradient") else array
+                for name, array in wide.items()
+            }
+        yield from same(got, rounded)
+
+
+def channels_apart(case: Case, got: Results, library: Any) -> Comparisons:
+    """Channels know nothing of each other; how many there are may change how sums are rounded."""
+    count = case.maps.shape[1]
+    if count > 1:
+        cut = max(1, count * 3 // 8)
+        for part in (slice(0, cut), slice(cut, count)):
+            some = replace(case, maps=case.maps[:, part], grad=case.grad[:, part])
+            found = run(some, library)
+            found.pop("box_gradient", None)
+            whole = {name: got[name][:, part] for name in found}
+            for name, comparison in close(some, found, whole, library):
+                yield f"{name} of channels {part.start} to {part.stop}", comparison
+
+
+def boxes_apart(case: Case, got: Results, library: Any) -> Comparisons:
+    """Boxes know nothing of each other: one at a time, in whatever order."""
+    if case.form == "one array per image":
+        case = replace(case, form="table")
+    count = len(case.rois)
+    some = range(count) if count < 6 else range(0, count, count // 5)
+    for k in some:
+        part = slice(k, k + 1)
+        found = run(replace(case, rois=case.rois[part], grad=case.grad[part]), library)
+        found.pop("gradient", None)
+        whole = {name: got[name][part] for name in found}
+        for name, comparison in same(found, whole):
+            yield f"{name} of box {k}", comparison
+
+
+def boxes_reversed(case: Case, got: Results, library: Any) -> Comparisons:
+    """The order of boxes matters to nothing but the order of sums."""
+    if case.form == "one array per image":
+        case = replace(case, form="table")
+    if ROWS[case.operation].forms == PER_IMAGE:
+        return  # there they are in the order of the images
+    found = run(replace(case, rois=case.rois[::-1], grad=case.grad[::-1]), library)
+    turned = {name: array if name == "gradient" else array[::-1] for name, array in found.items()}
+    gradient = turned.pop("gradient", None)
+    yield from same(turned, got)
+    if gradient is not None and not _has_sample_argmax(case):
+        yield from close(case, {"gradient": gradient}, got, library)
+
+
+def images_apart(case: Case, got: Results, library: Any) -> Comparisons:
+    """Images know nothing of each other."""
+    for n in range(len(case.maps)):
+        own = case.images == n
+        table = case.rois[own]
+        table[:, 0] = 0
+        alone = replace(case, maps=case.maps[n : n + 1], rois=table, grad=case.grad[own])
+        found = run(alone, library)
+        whole = {
+            name: got[name][n : n + 1] if name == "gradient" else got[name][own] for name in found
+        }
+        for name, comparison in same(found, whole):
+            yield f"{name} of image {n}", comparison
+
+
+def transposes(case: Case, got: Results, library: Any) -> Comparisons:
+    """<f(x), g> = <x, gradient of f at g>, in each image and channel."""
+    half = dtypes()[case.dtype].itemsize == 2
+    if "gradient" not in got or half or not np.isfinite(case.maps).all():
+        return
+    if not case.options.get("exact_gradient", True):
+        return  # the original's own is no derivative
+    if case.options.get("extrapolation_value"):
+        case = replace(case, options=case.options | {"extrapolation_value": 0.0})
+        got = run(case, library)
+    sizes = run(_absolute(case), library, **_argmax_of(case, got))
+    pooled = np.where(np.isfinite(got["pooled"]), got["pooled"].astype(np.float64), 0.0)
+    pooled[(np.abs(pooled) > 1e30) | (pooled == -10000)] = 0.0  # maxima of nothing; mmcv's
+    forward = np.zeros(case.maps.shape[:2])
+    np.add.at(forward, case.images, _products(case.grad, pooled))
+    backward = _products(case.maps, got["gradient"])
+    terms = _products(np.abs(case.maps), sizes["gradient"])
+    terms *= max(np.max(length_of_sums(case), initial=8), length_of_gradient_sums(case)) / 8
+    yield (
+        "pooled and gradient",
+        compare(forward.astype(got["pooled"].dtype), backward, terms, ULPS_OF_TRANSPOSE),
+    )
+
+
+def differences(case: Case, got: Results, library: Any) -> Comparisons:
+    """The gradient of boxes is what small steps make of the pooled values.
+
+    They are linear, or nearly so, between kinks, where samples pass from cell to cell; there the
+    differences to both sides are not the same, and nothing is compared.
+    """
+    exact = case.dtype == "float64" and np.isfinite(case.maps).all()
+    if not exact or "box_gradient" not in got or "boxes" in ROWS[case.operation].boxes(case):
+        return
+    alone = ROWS[case.operation]._replace(backward="", box_gradient="")
+    here = _weighted(case, library, alone, 0, 0.0)[:, None]
+    columns = range(got["box_gradient"].shape[1])
+    low = np.stack([_weighted(case, library, alone, column, -STEP) for column in columns], axis=1)
+    high = np.stack([_weighted(case, library, alone, column, STEP) for column in columns], axis=1)
+    sizes = np.abs(case.grad).sum(axis=(1, 2, 3)) * np.max(np.abs(case.maps), initial=0.0)
+    reach = 1 + np.max(np.nan_to_num(np.abs(case.rois[:, 1:]), posinf=0.0), axis=1, initial=0.0)
+    rounding = (2.0**-46 * sizes * reach / STEP)[:, None]
+    if ROWS[case.operation].samples == "points":  # which move on curves
+        rounding += (STEP * sizes * (reach * (1 + abs(case.options["spatial_scale"]))) ** 2)[
+            :, None
+        ]
+    with np.errstate(invalid="ignore"):
+        smooth = np.abs(high - 2 * here + low) <= rounding * STEP
+        slope = (high - low) / (2 * STEP)
+        error = np.where(smooth, np.abs(slope - got["box_gradient"]), 0.0)
+    # As much again, since a kink may hide within the rounding of what is smooth.
+    allowed = np.broadcast_to(2 * rounding / np.finfo(np.float64).eps / 16, error.shape)
+    yield "box_gradient", compare(error, np.zeros(error.shape), allowed, 4)
+
+
+def pyramids(case: Case, got: Results, library: Any) -> Comparisons:
+    """One call over several maps gives each box what a call on its own map gives it."""
+    if case.operation != "roi_align":
+        return
+    height, width = case.maps.shape[2:]
+    maps = (case.maps, case.maps[:, :, ::-1, : width // 2 + 1], case.maps[:, :, : height // 3 + 1])
+    levels = np.arange(len(case.rois)) % len(maps)
+    options = {key: case.options[key] for key in ("sampling_ratio", "aligned")}
+    scales = [case.options["spatial_scale"] * share for share in (1.0, 0.5, 1.25)]
+    parts = [
+        replace(
+            case, maps=one, rois=case.rois[levels == level], grad=case.grad[levels == level],
+            form="table", out="new", options=case.options | {"spatial_scale": scales[level]},
+        )
+        for level, one in enumerate(maps)
+    ]  # fmt: skip
+    alone = [run(part, library) for part in parts]
+    given = [known_arguments(part) for part in parts]
+    features = [one["features"] for one in given]
+    grad = known_arguments(case)["grad_output"]
+    shared: dict[str, Any] = {"levels": levels, "layout": case.layout, **options}
+    shapes = [one["input_shape"] for one in given]
+    pooled = library.multilevel_roi_align(features, case.rois, case.size, scales, **shared)
+    gradients = library.multilevel_roi_align_backward(grad, case.rois, shapes, scales, **shared)
+    boxes = library.multilevel_roi_align_backward_rois(grad, features, case.rois, scales, **shared)
+    for level, own in enumerate(alone):
+        rows = levels == level
+        yield from same({"pooled": to_nchw(pooled, case.layout)[rows]}, own)
+        yield from same({"gradient": to_nchw(gradients[level], case.layout)}, own)
+        yield from same({"box_gradient": boxes[rows]}, own)
+
+
+def levels(case: Case, got: Results, library: Any) -> Comparisons:
+    """Boxes are on the levels of a pyramid that the oracle finds."""
+    count = len(case.rois)
+    first, size = count % 7 - 3, (224.0, 10.0, 0.3)[count % 3]
+    options = (first, first + case.maps.shape[1] % 6, size, case.size[0] % 5)
+    with np.errstate(over="ignore"):
+        boxes = case.rois.astype(case.real)
+    expected = reference.assign_levels(boxes, *options)
+    found = library.assign_levels(boxes, *options)
+    yield "levels", compare(found.astype(np.float64), expected.astype(np.float64), 0.0, 0)
+
+
+def _weighted(case: Case, library: Any, forward: Operation, column: int, step: float) -> Array:
+    """Return, for each box, its pooled values times their gradients, one number moved."""
+    given = forward.boxes(replace(case, form="table"))
+    table = given["rois"].copy()
+    table[:, 1 + column] += step
+    moved = forward._replace(boxes=lambda _: {**given, "rois": table})
+    pooled = run(replace(case, out="new"), library, moved)["pooled"]
+    return (pooled * case.grad).sum(axis=(1, 2, 3))
+
+
+def _argmax_of(case: Case, got: Results) -> dict[str, Any]:
+    """Return the argmax, or its positions, as arguments in the case's layout."""
+    names = [name for name in got if name.startswith("argmax")]
+    turn = case.layout == "NHWC"
+    return {name: np.moveaxis(got[name], 1, -1) if turn else got[name] for name in names}
+
+
+def _products(maps: Array, gradient: Array) -> Array:
+    return (maps * gradient.astype(np.float64)).sum(axis=(2, 3))
+
+
+RELATIONS: dict[str, Relation] = {
+    "threads": threads,
+    "instruction sets": instruction_sets,
+    "non-temporal stores": non_temporal_stores,
+    "layouts": layouts,
+    "wider type": wider_type,
+    "channels apart": channels_apart,
+    "boxes apart": boxes_apart,
+    "boxes reversed": boxes_reversed,
+    "images apart": images_apart,
+    "transposes": transposes,
+    "differences": differences,
+    "pyramids": pyramids,
+    "levels": levels,
+}
