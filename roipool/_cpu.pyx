@@ -199,15 +199,15 @@ cdef extern from "kernels/cpu/engines.h" namespace "roipool" nogil:
     int usable_engines(const Engine**)
 
 
-# Settings, which `_settings` makes. Each is one word, which calls read once: a change from another
-# thread needs no guard.
+# Settings, set by `_settings`. Each is one word that a call reads once, so that a change from
+# another thread needs no guard.
 cdef const Engine* engine = NULL
 cdef wide_int min_non_temporal_bytes = 0
 
 _STORAGE = {
     "float16": float16_storage,
     "bfloat16": bfloat16_storage,
-    "int16": bfloat16_storage,  # its bits, where nobody has brought NumPy that type
+    "int16": bfloat16_storage,  # the bits of bfloat16, if ml_dtypes is not installed
     "float32": float32_storage,
     "float64": float64_storage,
 }
@@ -243,7 +243,7 @@ def lacks_openmp():
 # More than any machine has; OpenMP's own bookkeeping overflows the stack not far beyond.
 MAX_THREADS = 1024
 
-# The settings of ``roipool._settings``, where calls find them at once.
+# The settings of ``roipool._settings``, in C variables for the sake of small calls.
 cdef int chosen_threads = 0
 cdef int most_default_threads = MAX_THREADS
 cdef object refusal = None
@@ -270,7 +270,7 @@ cdef int usable_threads() noexcept nogil:
 
 
 def limit_threads(int number):
-    """Let this thread's calls use at most so many threads, 0: no limit; return what was before."""
+    """Limit the threads of this thread's calls, 0: no limit; return the limit before."""
     return swap_thread_limit(number)
 
 
@@ -280,7 +280,7 @@ def num_threads():
 
 
 def refuse_calls(reason):
-    """Make every call a ValueError with this text."""
+    """Make every call raise a ValueError with this text."""
     global refusal
     refusal = reason
 
@@ -310,7 +310,7 @@ def instruction_set():
 
 
 def use_non_temporal_stores(min_bytes):
-    """Choose from how many bytes on a result is written by non-temporal stores."""
+    """Set the size in bytes from which results are written by non-temporal stores."""
     global min_non_temporal_bytes
     min_non_temporal_bytes = min_bytes
 
@@ -350,17 +350,17 @@ array_memory = PyCapsule_New(&handler, "mem_handler", NULL)
 
 
 def set_cache_limit(size_t n_bytes):
-    """Choose how much freed memory is cached for the next calls; 0 caches none."""
+    """Set how many bytes of freed memory are cached for later calls; 0 caches none."""
     block_cache().set_limit(n_bytes)
 
 
 def cache_limit():
-    """Return what :func:`set_cache_limit` chose, in bytes."""
+    """Return the limit that :func:`set_cache_limit` set, in bytes."""
     return block_cache().limit()
 
 
 def cached_bytes():
-    """Return how much freed memory is cached now."""
+    """Return how many bytes of freed memory are cached now."""
     return block_cache().bytes()
 
 
@@ -394,14 +394,14 @@ def empty_array(shape, dtype):
 
 
 cdef in_c_order(array, dtype, int more_flags):
-    """Return an array in C order, aligned, of a type: the same one, unless flags say otherwise."""
+    """Return an aligned array in C order of a type: the same one, unless flags ask for a copy."""
     if not cnp.PyArray_Check(array):  # None would be let through
         raise TypeError(f"an array is needed, got {type(array).__name__}")
     return PyArray_FromArray(array, given(dtype), IN_C_ORDER | more_flags)
 
 
 def contiguous(array, dtype):
-    """Return an array in C order at an aligned address: the same one where it is so already."""
+    """Return an aligned array in C order: the same one if it already is."""
     return in_c_order(array, dtype, 0)
 
 
@@ -411,10 +411,10 @@ def contiguous_copy(array, dtype):
 
 
 def whole_numbers(values, end, cut):
-    """Return numbers as int64, and the first row that is not right, or -1.
+    """Return numbers as int64, and the first row with an invalid one, or -1.
 
-    Right are whole numbers from 0 up to, not including, `end`; with `cut` also those that are, cut
-    to whole ones. The others become -1.
+    Whole numbers in [0, end) are valid; with `cut` also numbers that truncate to one. Invalid
+    numbers become -1.
     """
     values = in_c_order(values, FLOAT64, 0)
     cdef cnp.npy_intp count = len(values)
@@ -437,7 +437,7 @@ def whole_numbers(values, end, cut):
 
 cdef wide_int copy_table(const char* table, wide_int rows, int columns, int width, wide_int images,
                          char* boxes, wide_int* indices) noexcept:
-    """Copy what rows of a batch index and a box hold; return the first of no image, or -1."""
+    """Copy rows of a batch index and a box; return the first row that names no image, or -1."""
     cdef wide_int row
     cdef double image  # read once: the caller may change it meanwhile
     for row in range(rows):
@@ -451,7 +451,7 @@ cdef wide_int copy_table(const char* table, wide_int rows, int columns, int widt
 
 
 def boxes_and_images(rows, images):
-    """Return the boxes of a table, their images as int64, and its first row of no image, or -1.
+    """Return the boxes of a table, their images as int64, and the first row of no image, or -1.
 
     Rows are a batch index and a box, in float32 or float64; the boxes are a copy.
     """
@@ -467,8 +467,8 @@ def boxes_and_images(rows, images):
     return boxes, indices, wrong
 
 
-# ---- A call without Python: its levels are described, then executed with the GIL released. This is
-# what front ends call that have neither NumPy's types nor the GIL.
+# ---- A call without Python: its levels are described, then executed with the GIL released. XLA's
+# handler, which has no GIL, calls it, too.
 
 cdef Status execute(Call* call) noexcept nogil:
     """Plan and run a call, one chunk of its boxes at a time; its memory is freed in every case."""
@@ -486,13 +486,13 @@ cdef Status execute(Call* call) noexcept nogil:
     return status_interrupted if is_interrupted(call.watch) else status
 
 
-# Does one part of a step of a call: the part of this number, in the thread of this number.
+# Runs one part of a step of a call: the call, the number of the part, the number of the thread.
 ctypedef void (*Part)(Call*, wide_int, int) noexcept nogil
 
 
 cdef void do_parts(Call* call, Part part, wide_int begin, wide_int end, int threads,
                    int at_once) noexcept nogil:
-    """Do the parts of a step over threads, each some at once; none are begun once interrupted."""
+    """Run the parts of a step on threads, `at_once` at a time; begin none once interrupted."""
     cdef wide_int number
     cdef FloatEnvironment environment
     if threads == 1:  # a parallel region of one thread would take longer than a small call's parts
@@ -509,7 +509,7 @@ cdef void do_parts(Call* call, Part part, wide_int begin, wide_int end, int thre
 
 
 cdef int threads_worth(const Call* call, wide_int units) noexcept nogil:
-    """Return how many threads a step of so much work is worth: a region waits for its slowest."""
+    """Return the number of threads for a step of `units` units of work."""
     return <int>max(1, min(call.threads, units))
 
 
@@ -520,7 +520,7 @@ cdef Status count(Call* call) noexcept nogil:
         return status
     do_parts(call, count_entries_of, 0, call.boxes, threads_worth(call, call.boxes // 256), 64)
     if is_interrupted(call.watch):
-        return status_interrupted  # what was not counted has no number
+        return status_interrupted  # some boxes were not counted
     choose_max_taps(call)
     return status_done
 
@@ -577,17 +577,17 @@ cdef Status run_described(Operation operation, Level* levels, int count) except 
         status = execute(&call)
     if status == status_no_memory:
         raise MemoryError(f"a call needs {call.bytes} bytes for its plan or scratch memory")
-    if status == status_long_axis:  # of a front end; others have asked before
+    if status == status_long_axis:  # only front ends get here: NumPy and CuPy calls are checked earlier
         raise ValueError(f"maps must have at most {INT32_MAX} rows and columns")
     if status == status_wrong_argmax:
-        raise ValueError("argmax holds numbers beyond its bins' samples: it is not that of "
-                         "these rois, scale and sampling_ratio")
+        raise ValueError("argmax is out of range for these rois, spatial_scale and "
+                         "sampling_ratio")
     raise_if_interrupted(&watch)
     return status
 
 
 cdef int threads_for(const Call& call, int limit) noexcept nogil:
-    """Return how many threads a call is worth: waking one for less costs more than it saves."""
+    """Return the number of threads for a call: a thread with little work costs more than it saves."""
     cdef wide_int work = 0
     cdef int i
     for i in range(call.level_count):
@@ -608,7 +608,7 @@ def xla_handler():
     return PyCapsule_New(_xla_handler(&execute_for_xla), "xla._CUSTOM_CALL_TARGET", NULL)
 
 
-# What a program says of a call: the numbers of `Operation`.
+# The numbers of `Operation`, by which XLA's programs name a call.
 XLA_OPERATIONS = {
     "average": op_average,
     "average_backward": op_average_backward,
@@ -620,7 +620,7 @@ XLA_OPERATIONS = {
 
 
 cdef describe_maps(Level* level, dtype, map_shape, batch_indices, output_size, layout):
-    """Set what every call has: the maps, the bins, and each box's image."""
+    """Set the fields that every call has: the maps, the bins, and each box's image."""
     cdef Job* job = &level.job
     memset(level, 0, sizeof(Level))
     job.storage = _STORAGE[dtype_name(dtype)]
@@ -662,7 +662,7 @@ cdef describe(Level* level, dtype, map_shape, pooling, tuple boxes_of_map):
 
 
 cdef describe_only_map(Level* level, dtype, map_shape, regions, pooling):
-    """Do so where there is one map; `regions` hold what is pointed to."""
+    """Like `describe`, for a call on one map. The caller must keep `regions` alive."""
     boxes, images, _ = regions
     describe(level, dtype, map_shape, pooling, (pooling.definition.scale, boxes, images, None))
 
@@ -704,9 +704,9 @@ def average(features, regions, pooling, out):
 
 
 cdef class PreparedAverage:
-    """An average with its options kept, of arrays by address: what spares a small call most.
+    """An average with its options prepared, for small calls: arrays are given by address.
 
-    For NCHW maps, and a table whose rows are a batch index and a box.
+    Maps are NCHW; boxes are a table whose rows are a batch index and a box.
     """
     cdef Level level
     cdef int columns
@@ -724,10 +724,10 @@ cdef class PreparedAverage:
 
     def __call__(self, str dtype, shape, size_t features, wide_int boxes, size_t table, size_t out,
                  int threads):
-        """Pool maps, on so many threads at most; return whether it was done.
+        """Pool maps on at most `threads` threads; return whether it was done.
 
-        The table is float64 for float64 maps, else float32. Nothing is done, and the usual way is
-        to be taken, where an address is unaligned or null, or a batch index names no image.
+        The table is float64 for float64 maps, else float32. Nothing is done if an address is
+        unaligned or null, or a batch index names no image; the caller then takes the general path.
         """
         cdef Level level = self.level
         cdef Job* job = &level.job
@@ -832,7 +832,7 @@ def maximum(features, regions, pooling, out, *, return_argmax):
 
 
 cdef argmax_of(Level* level, shape, wide):
-    """Return what a maximum's argmax is written to."""
+    """Allocate the argmax of a maximum."""
     argmax = empty_array(shape, np.int64 if wide else np.int32)
     level.job.argmax, level.job.wide_argmax = address(argmax), wide
     return argmax

@@ -62,13 +62,13 @@ ROIPOOL_HD PositionGradient<T> crop_position_gradient(const Axis<T>& axis, const
   return {last - along, along};
 }
 
-// float32 holds the last cell's number only roughly on an axis of more than 2^24 cells.
+// On an axis of more than 2^24 cells, float32 rounds the last cell's number.
 template <typename T>
 ROIPOOL_HD int cell_at(T position, wide_int size) {
   return static_cast<int>(minimum(to_wide_int(position), size - 1));
 }
 
-// Tells the sink of the output cells' samples, except those outside the map.
+// Adds the samples of the output cells to the sink, except those outside the map.
 template <typename T, typename Sink>
 ROIPOOL_HD void add_bilinear_crop(const Axis<T>& axis, const CropGrid<T>& grid, int first_bin,
                                   int last_bin, Sink& sink) {
@@ -95,7 +95,7 @@ ROIPOOL_HD void add_nearest_crop(const Axis<T>& axis, const CropGrid<T>& grid, i
   }
 }
 
-// Also the gradient of boxes: the samples that the forward reads.
+// The gradient of boxes reads the same samples as the forward.
 template <typename T, typename Sink>
 ROIPOOL_HD void crop_bilinear(const Axis<T>& axis, int first_bin, int last_bin, Sink& sink) {
   add_bilinear_crop(axis, crop_grid(axis), first_bin, last_bin, sink);

@@ -45,14 +45,14 @@ enum Definition {
 
 // How the samples of a bin lie along one axis.
 enum DefinitionKind {
-  kind_grid,   // sampling_ratio in number, evenly spaced; those outside the map are counted too
-  kind_cells,  // whole cells, side by side
-  kind_steps,  // a cell apart
-  kind_crop,   // one
+  kind_grid,   // sampling_ratio evenly spaced samples; samples outside the map count
+  kind_cells,  // adjacent whole cells
+  kind_steps,  // samples one cell apart
+  kind_crop,   // one sample
   kind_points  // pointwise: anywhere in the plane
 };
 
-// What callers need of a definition without evaluating it, for example to bound its plans.
+// Properties of a definition that callers need before they evaluate it, to bound its plans.
 struct Traits {
   DefinitionKind kind;
   int samples_per_ratio;  // of a grid: samples of a bin for each of sampling_ratio
@@ -71,7 +71,7 @@ ROIPOOL_HD Traits traits_of(Definition definition) {
   }
 }
 
-// Tells the sink of the bins [first_bin, last_bin) of one axis of one box.
+// Adds the bins [first_bin, last_bin) along one axis of one box to the sink.
 template <typename T, typename Sink>
 ROIPOOL_HD void visit_bins(Definition definition, const Axis<T>& axis, int first_bin, int last_bin,
                            Sink& sink) {
@@ -88,7 +88,7 @@ ROIPOOL_HD void visit_bins(Definition definition, const Axis<T>& axis, int first
   }
 }
 
-// The same for a whole box and a pointwise definition.
+// Adds all bins of one box to the sink, for a pointwise definition.
 template <typename T, typename Sink>
 ROIPOOL_HD void visit_region(Definition definition, const Region<T>& region, Sink& sink) {
   const int bins = region.bins_down * region.bins_across;

@@ -17,7 +17,7 @@ static_assert(0 ROIPOOL_DEFINITIONS(ROIPOOL_COUNT_GRID) == 3,
               "a new definition on a grid: say in sample_grid_of which one, and count it here");
 #undef ROIPOOL_COUNT_GRID
 
-// One axis of a box, and one of its bins there.
+// One axis of a box and one of its bins.
 template <typename T>
 struct AxisBin {
   Definition definition;
@@ -43,8 +43,8 @@ ROIPOOL_HD T spacing_of(Definition definition, const Axis<T>& axis) {
   return magnitude(grid.bin_length / T(grid.count));
 }
 
-// The index of the listed sample nearest to a position, the first of two as near; -1 where none is
-// within half the spacing: that is the position of a sample outside the map.
+// The index of the listed sample nearest to a position, the first of two equally near ones; -1
+// where none is within half the spacing, because the position is that of a sample outside the map.
 template <typename T>
 ROIPOOL_HD wide_int nearest_sample(const AxisBin<T>& axis_bin, T position) {
   const BinSamples<T>& samples = axis_bin.samples;

@@ -12,9 +12,9 @@ namespace roipool {
 template <typename T>
 struct HatPiece {
   T length;
-  T height;    // of the hat, on average
-  T from_low;  // twice the distance from the bin's lower edge, on average
-  T to_high;   // and to its upper edge
+  T height;    // mean height of the hat
+  T from_low;  // twice the mean distance from the bin's lower edge
+  T to_high;   // twice the mean distance to its upper edge
 };
 
 // Between the cell and the foot of its hat, one cell away.
@@ -26,7 +26,7 @@ ROIPOOL_HD HatPiece<T> hat_piece(T low, T high, T foot, T cell) {
           (begin - low) + (end - low), (high - begin) + (high - end)};
 }
 
-// Tells the sink of the cells of one bin. A mean over [low, high] changes with an edge by the slope
+// Adds the cells of one bin to the sink. A mean over [low, high] changes with an edge by the slope
 // of the hat, averaged with the distance from the other edge, over the length. The shares
 // say how far an edge moves with the end of the box rather than with its start.
 template <typename T, typename Sink>

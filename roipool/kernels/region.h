@@ -1,5 +1,5 @@
-// The vocabulary of pointwise definitions, whose rows and columns cannot be told apart: a whole box
-// (Region), and what it answers.
+// Input (Region) and output of pointwise definitions, whose samples do not separate into rows and
+// columns.
 #pragma once
 #include "rotation.h"
 #include "sample.h"
@@ -20,12 +20,12 @@ struct Region {
   int bins_down, bins_across;
   wide_int sampling_down, sampling_across;  // samples per bin; 0: as many as the bin is long
   bool aligned;  // shift by half a cell, so that cell 0 covers [-0.5, 0.5]
-  // Cells [top, bottom) by [left, right): samples that read none of them may be left out.
+  // Cells [top, bottom) by [left, right). Samples that read none of them may be skipped.
   wide_int top, bottom, left, right;
 };
 
-// What all boxes of a call have in common is in `common`; `numbers` are those of one box, `stride`
-// apart.
+// `common` holds the fields that all boxes of a call share; `numbers` are those of one box,
+// `stride` elements apart.
 template <typename T>
 ROIPOOL_HD Region<T> region_of_box(const Region<T>& common, const T* numbers, wide_int stride,
                                    double angle_scale) {
@@ -53,14 +53,14 @@ struct PointGradient {
 //   template <typename T, typename Sink>
 //   void NAME(const Region<T>& region, int first_bin, int last_bin, Sink& sink);
 //
-// For every bin in [first_bin, last_bin), counted row by row, it tells the sink
+// For every bin in [first_bin, last_bin), in row-major order, it calls
 //   sink.begin_bin(bin, total)            how many samples the bin has, inside the map or not,
 //   sink.add(number, y, x, gradient)      each sample inside the map, in increasing `number`: its
 //                                         value is the sum over the cells of y by those of x.
 // Beside it stands NAME_reach(Region<T>* region), which narrows top, bottom, left and right to the
 // cells that the box can read, or to a few more.
 //
-// It is never called for a map without cells, and it must answer NaN and infinite numbers with bins
-// that have no sample inside.
+// It is never called for a map without cells. For NaN and infinite numbers it must produce bins
+// without samples inside the map.
 
 }  // namespace roipool

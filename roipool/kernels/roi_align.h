@@ -23,7 +23,7 @@ struct SampleGrid {
   }
 };
 
-// As many samples as the bin is long, rounded up, so that neighbours are at most a cell apart.
+// The length of the bin, rounded up, so that neighbouring samples are at most one cell apart.
 template <typename T>
 ROIPOOL_HD wide_int adaptive_grid(T bin_length) {
   const T samples = ceil_of(bin_length);
@@ -47,7 +47,7 @@ ROIPOOL_HD SampleGrid<T> sample_grid(const Axis<T>& axis) {
 }
 
 // mmcv rounds a bin's length to float32 before it rounds it up, in every type: a float64 bin that
-// is a little longer than whole cells has one sample less.
+// is slightly longer than a whole number of cells has one sample less.
 template <typename T>
 ROIPOOL_HD SampleGrid<T> mmcv_sample_grid(const Axis<T>& axis) {
   SampleGrid<T> grid = sample_grid(axis);
@@ -79,7 +79,7 @@ ROIPOOL_HD NumberRange numbers_between(const SampleGrid<T>& grid, int bin, T low
   return {clamp(first, 0, grid.count), clamp(last, 0, grid.count)};
 }
 
-// Those that can lie inside the map.
+// The range of samples that can lie inside the map.
 template <typename T>
 ROIPOOL_HD NumberRange numbers_near_map(const SampleGrid<T>& grid, int bin, wide_int size) {
   return numbers_between(grid, bin, T(-1), T(size));
@@ -109,7 +109,7 @@ ROIPOOL_HD PositionGradient<T> position_gradient(const SampleGrid<T>& grid, cons
   return {axis.scale * (T(1) - along), axis.scale * along};
 }
 
-// Tells the sink of the bilinear samples on a grid.
+// Adds the bilinear samples of a grid to the sink.
 template <typename T, typename Sink>
 ROIPOOL_HD void add_grid_samples(const Axis<T>& axis, const SampleGrid<T>& grid, int first_bin,
                                  int last_bin, Sink& sink) {

@@ -1,18 +1,18 @@
-// ROI align of boxes that are turned around their centre (mmcv, detectron2, OpenVINO).
+// ROI align of boxes rotated around their centre (mmcv, detectron2, OpenVINO).
 #pragma once
 #include "region.h"
 #include "roi_align.h"
 
 namespace roipool {
 
-// The samples of a box: a grid around the origin, turned, and moved to the centre.
+// The samples of a box: a grid around the origin, rotated, then moved to the centre of the box.
 template <typename T>
 struct RotatedGrid {
   SampleGrid<T> down;
   SampleGrid<T> across;
   T center_y;
   T center_x;
-  T slack;  // by how much rounding may move a sample that is near the map
+  T slack;  // bound on the rounding error of a sample's position near the map
 };
 
 template <typename T>
@@ -54,7 +54,7 @@ struct Interval {
   T low;
   T high;
 
-  // Leaves the numbers for which low <= base + factor * number <= high. A small factor says little.
+  // Keeps the numbers for which low <= base + factor * number <= high; a tiny factor excludes none.
   ROIPOOL_HD void restrict_to(T low_end, T high_end, T base, T factor) {
     if (magnitude(factor) < T(0.25)) return;
     const T first = (low_end - base) / factor, second = (high_end - base) / factor;
@@ -63,13 +63,13 @@ struct Interval {
   }
 };
 
-// Where cells [first, last) can be read from.
+// The range of positions whose samples can read cells [first, last).
 template <typename T>
 ROIPOOL_HD Interval<T> reach_of_cells(wide_int first, wide_int last, T slack) {
   return {T(first) - T(1) - slack, T(last) + slack};
 }
 
-// The rows of the unturned grid that can reach the region's cells.
+// The rows of the unrotated grid that can reach the region's cells.
 template <typename T>
 ROIPOOL_HD Interval<T> rows_near_cells(const RotatedGrid<T>& grid, const Region<T>& region) {
   const Interval<T> y = reach_of_cells(region.top, region.bottom, grid.slack);
@@ -81,7 +81,7 @@ ROIPOOL_HD Interval<T> rows_near_cells(const RotatedGrid<T>& grid, const Region<
           maximum(ys[0], ys[1]) + maximum(xs[0], xs[1]) + T(2) * grid.slack};
 }
 
-// The columns of one of its rows that can.
+// The columns of one of these rows that can reach the region's cells.
 template <typename T>
 ROIPOOL_HD Interval<T> columns_near_cells(const RotatedGrid<T>& grid, const Region<T>& region,
                                           T row) {

@@ -4,7 +4,7 @@
 
 namespace roipool {
 
-// Tells the sink of the cells [first, last) of one bin, cut at the map's border.
+// Adds the cells [first, last) of one bin to the sink, clipped to the map.
 template <typename T, typename Sink>
 ROIPOOL_HD void add_cells(int bin, wide_int first, wide_int last, wide_int size, Sink& sink) {
   first = clamp(first, 0, size);

@@ -1,4 +1,4 @@
-// The vocabulary of the geometry: what a definition is asked (Axis) and what it answers (Sample).
+// Input (Axis) and output (Sample) of separable definitions.
 #pragma once
 #include "config.h"
 
@@ -42,9 +42,9 @@ struct PositionGradient {
 //   template <typename T, typename Sink>
 //   void NAME(const Axis<T>& axis, int first_bin, int last_bin, Sink& sink);
 //
-// For every bin in [first_bin, last_bin) in turn it calls
-//   sink.begin_bin(bin, total)   how many samples the bin has on this axis, inside the map or not:
-//                                an average divides by it,
+// For every bin in [first_bin, last_bin), in order, it calls
+//   sink.begin_bin(bin, total)   the number of samples of the bin on this axis, inside the map or
+//                                not, by which an average divides,
 // and then either
 //   sink.add(number, sample)     each sample that lies inside the map, in increasing `number`,
 //                                which counts the bin's samples from 0, the outside ones included;
@@ -54,10 +54,11 @@ struct PositionGradient {
 // or, for averages whose weights come from no samples (integrals, say),
 //   sink.tap(cell, weight, by_low, by_high)
 //                                a weight and its derivatives by the ends of the box, cells in
-//                                increasing order, give or take two. A sample is one or two taps.
+//                                increasing order, at most two out of place. A sample is one or
+//                                two taps.
 //
-// It is never called for an axis without cells (size 0), and it must answer NaN and infinite
-// coordinates with bins that have no sample inside.
+// It is never called for an axis without cells (size 0). For NaN and infinite coordinates it must
+// produce bins without samples inside the map.
 
 template <typename T>
 ROIPOOL_HD Sample<T> whole_cell(wide_int cell, T weight = T(1)) {

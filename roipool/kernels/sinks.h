@@ -31,7 +31,7 @@ struct Window {
   }
 };
 
-// An upper bound of a bin's taps.
+// Counts an upper bound of the taps of a bin.
 template <typename T>
 struct TapCounter {
   wide_int taps = 0;
@@ -65,8 +65,8 @@ struct SampleCounter {
 // stored:
 //   cell(tap), weight(tap)      references
 //   by_low(tap), by_high(tap)   the same, if `slopes`: derivatives are needed
-//   room()                      how many it holds; what comes after goes to tap number room(),
-//                               which is not kept
+//   room()                      its capacity; further taps go to tap number room(), which is
+//                               discarded
 template <typename T, typename Taps>
 struct TapWriter {
   Taps taps;
@@ -127,7 +127,7 @@ struct TapWriter {
   }
 };
 
-// Lists the samples of a bin, as many as there is room for.
+// Lists the samples of a bin, up to its capacity.
 template <typename T>
 struct SampleWriter {
   Sample<T>* samples;

@@ -37,7 +37,7 @@ ROIPOOL_HD Sample<T> ordered_corners(const Axis<T>& axis, T position, wide_int l
   return {low_cell, high_cell, low_weight, high_weight, T(1), position};
 }
 
-// Tells the sink of a bin's samples; `weigh(low, high, position)` gives the system's corners.
+// Adds the samples of a bin to the sink; `weigh(low, high, position)` gives the system's corners.
 template <typename T, typename Sink, typename Weigh>
 ROIPOOL_HD void add_step_bins(const Axis<T>& axis, int first_bin, int last_bin, Sink& sink,
                               Weigh weigh) {

@@ -139,7 +139,7 @@ def test_an_argmax_beyond_its_samples_is_an_error(wrong: int, dtype: str) -> Non
 
     with (
         jax.enable_x64(True),
-        pytest.raises(jax.errors.JaxRuntimeError, match="argmax holds numbers beyond"),
+        pytest.raises(jax.errors.JaxRuntimeError, match="argmax is out of range"),
     ):
         jax.block_until_ready(jax.jit(backward)(jnp.full(POOLED.shape, wrong, dtype)))
 

@@ -1,5 +1,5 @@
-// A whole call in plain C++: several levels are planned and executed together, without Python. The
-// loops over threads, and who may call this, are in `_cpu.pyx`.
+// A whole call in plain C++: several levels are planned and executed together, without Python.
+// `_cpu.pyx` has the callers and the loops over threads.
 #pragma once
 #include <stdint.h>
 
@@ -38,7 +38,7 @@ enum Status {
 struct Level {
   Request request;
   Job job;
-  // What `execute` adds.
+  // Set by `execute`.
   void* bin_memory;
   void* entry_memory;
   void* sum_memory;
@@ -53,7 +53,7 @@ struct Call {
   Level* levels;
   int level_count;
   Watch* watch;  // null: the call cannot be interrupted
-  // What `execute` adds.
+  // Set by `execute`.
   wide_int boxes;
   wide_int max_taps;     // of a chunk
   wide_int chunk_begin;  // its boxes, counted through the levels: [chunk_begin, chunk_end)
@@ -113,7 +113,7 @@ inline bool can_be_planned(const Job& job) {
   return maximum(job.rows.size, job.columns.size) <= INT32_MAX;
 }
 
-// First step: whatever a plan needs before the entries of its bins are counted.
+// First step: allocates the arrays that counting the entries of bins needs.
 inline Status begin_plan(Call* call) {
   call->boxes = call->chunk_end = 0;
   for (int i = 0; i < call->level_count; ++i) {
@@ -144,12 +144,12 @@ inline void count_entries_of(Call* call, wide_int number, int) {
 // ---- Chunks: what follows is done for some boxes, then for the next. The taps of rotated boxes
 // are as many as the cells that they cover, far more than the values that are pooled from them.
 
-// At most so many are planned together, unless one box has more: 40 MB in a backward of float.
+// The most taps that are planned together, unless one box has more: 40 MB in a backward of float32.
 const wide_int max_taps_of_chunk = 1000000;
-const wide_int bytes_of_backward_tap = 40;  // beside float
+const wide_int bytes_of_backward_tap = 40;  // for float32
 const size_t step_of_chunk_bytes = size_t(1) << 23;
 
-// The boxes from `begin` on whose taps are planned together end at the box that this returns.
+// The end of the chunk of boxes that begins at `begin`.
 inline wide_int end_of_chunk(const Call& call, wide_int begin, wide_int max_taps,
                              wide_int* entries) {
   *entries = 0;
@@ -169,22 +169,22 @@ inline wide_int bytes_of_sums(const Job& job) {
   return job.images * job.channels * job.rows.size * job.columns.size * wide_int(sizeof(float));
 }
 
-// Second: how large chunks are to be. Maxima have one: they list few samples, and check an argmax
-// before anything is written.
+// Second step: the size of chunks. Maxima have a single chunk: they list few samples, and check the
+// argmax before they write anything.
 inline void choose_max_taps(Call* call) {
   call->max_taps = entries_of(call->operation) == listed_samples ? INT64_MAX : max_taps_of_chunk;
   if (call->operation != op_average_backward) return;
   wide_int sums = 0, entries;
   for (int i = 0; i < call->level_count; ++i) sums += bytes_of_sums(call->levels[i].job);
   if (sums == 0) return;
-  // Sums are not to need more memory than chunks save.
+  // The sums must not need more memory than chunks save.
   const wide_int limit = max_taps_of_chunk + sums / bytes_of_backward_tap;
   if (end_of_chunk(*call, 0, limit, &entries) == call->boxes) call->max_taps = INT64_MAX;
 }
 
 inline bool is_last_chunk(const Call& call) { return call.chunk_end == call.boxes; }
 
-// Third: chooses the boxes of the next chunk.
+// Third step: chooses the boxes of the next chunk.
 inline void begin_chunk(Call* call) {
   const bool is_first = call->chunk_end == 0;
   call->chunk_begin = call->chunk_end;
@@ -201,8 +201,8 @@ inline void begin_chunk(Call* call) {
   }
 }
 
-// Fourth: the memory of the entries. Chunks get blocks of the same size, so that each finds the
-// memory of the one before it in the cache.
+// Fourth step: allocates the entries. All chunks ask for blocks of the same size, so that each
+// finds the previous one's memory in the cache.
 inline Status begin_entries(Call* call) {
   for (int i = 0; i < call->level_count; ++i) {
     Level& level = call->levels[i];
@@ -240,7 +240,7 @@ inline bool needs_wide_argmax(const Job& job) {
   return false;
 }
 
-// Once there is a plan.
+// To be called once the plan exists.
 inline Status check_argmax_width(const Call& call) {
   if (call.operation != op_maximum) return status_done;
   for (int i = 0; i < call.level_count; ++i) {
@@ -296,7 +296,7 @@ inline void schedule(const Call& call, Job* job) {
   }
 }
 
-// Where the sums of a backward are between chunks.
+// Where a backward keeps its sums between chunks.
 inline bool prepare_sums(Call* call, Level* level) {
   Job& job = level->job;
   if (call->operation != op_average_backward || job.chunk.is_whole_call()) return true;
@@ -306,7 +306,7 @@ inline bool prepare_sums(Call* call, Level* level) {
   return job.sums != nullptr;
 }
 
-// Fifth: cuts the work on the chunk into tasks.
+// Fifth step: cuts the work on the chunk into tasks.
 inline Status begin_tasks(Call* call) {
   call->tasks = call->scratch_bytes = 0;
   for (int i = 0; i < call->level_count; ++i) {
@@ -334,7 +334,7 @@ inline Runner runner_of(const Call& call) {
   }
 }
 
-// Sixth: for each task, on one of the threads.
+// Sixth step: runs one task, on any of the threads.
 inline void run_task_of(Call* call, wide_int number, int thread) {
   char* scratch = static_cast<char*>(call->scratch) + thread * call->scratch_bytes;
   const Runner run = runner_of(*call);

@@ -1,5 +1,5 @@
-// What both engines share: the choice of a task's types, and the loop over the boxes of an image
-// with their features.
+// Shared by the average and the maximum engine: the choice of a task's types, and the loop over the
+// boxes of an image with their features.
 #pragma once
 #include <type_traits>
 
@@ -8,9 +8,9 @@
 namespace roipool {
 namespace ROIPOOL_ENGINE {
 
-// What an operation is run on besides its block.
+// The part of the work that an operation is run on, besides its block.
 struct Part {
-  wide_int number;  // which part of the image
+  wide_int number;  // of the part of the image
   wide_int box;     // for the gradient of one box
   char* scratch;
 };
@@ -53,7 +53,7 @@ void run_stored(const Job& job, const Block& block, const Part& part) {
 }
 
 // Runs Operation::run<Vector, Vectors, Storage> for block number `number` of the call. Vectors is
-// how many of them the block has side by side, or 0: block.vectors.
+// the number of vectors in the block, or 0, which stands for block.vectors.
 template <typename Operation>
 void run_block(const Job& job, wide_int number, const Part& part) {
   const Block block = block_of_task(job, number, lanes_of(job));

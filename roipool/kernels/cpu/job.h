@@ -1,5 +1,5 @@
-// What one call asks of an engine: plain pointers and sizes, so that the geometry (compiled once,
-// without contraction) and the engines (compiled once per instruction set) meet only here.
+// The input of an engine: plain pointers and sizes. The geometry is compiled once, without
+// contraction, the engines once per instruction set.
 #pragma once
 #include <atomic>
 
@@ -115,7 +115,7 @@ struct Job {
 
   wide_int min_non_temporal_bytes;  // smaller results are stored normally
 
-  // How the work is cut; the engine's `schedule` fills these in.
+  // The division of the work into tasks, set by schedule.h.
   bool narrow;         // one channel at a time
   int vectors;         // of channels in a whole block
   bool pack_each_box;  // copy each box's window rather than the image's

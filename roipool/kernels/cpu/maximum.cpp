@@ -45,7 +45,7 @@ inline Vector value_of_sample(const View<const Value>& map, const Sample<Value>&
 enum Tracking {
   value_only,  // no argmax
   value_and_argmax,
-  nan_restarts  // both; a NaN replaces the maximum, and whatever follows replaces the NaN
+  nan_restarts  // both; a NaN replaces the maximum, and the next sample replaces the NaN
 };
 
 // The maxima of a vector's channels so far.
@@ -57,7 +57,7 @@ struct RunningMaximum {
   Values value[Parts::count];
   Indices index[Parts::count];
 
-  // Of no samples yet.
+  // The maximum of no samples.
   explicit RunningMaximum(typename Lanes<Vector>::Value start) {
     for (int i = 0; i < Parts::count; ++i) {
       value[i] = Values{} + start;
@@ -291,7 +291,7 @@ struct DenseBin {
   }
 };
 
-// Apart, so that what is for few bins costs the others no registers.
+// A function of its own, so that the rare case costs the common one no registers.
 template <typename Vector, Tracking Track, typename Value>
 __attribute__((noinline)) RunningMaximum<Vector, Track> with_dense_samples(
     const Job& job, const View<const Value>& map, const Samples<Value>& rows,

@@ -1,4 +1,4 @@
-// Geometry to plan: writes what the sinks are told into the arrays of an AxisPlan.
+// From geometry to plans: writes the samples of definitions into the arrays of an AxisPlan.
 #pragma once
 #include <string.h>
 
@@ -19,7 +19,7 @@ Axis<T> axis_of_box(const Request& request, const AxisPlan& plan, bool vertical,
       request.aligned, vertical};
 }
 
-// Evaluates the definition for the bins of a box; returns these.
+// Evaluates the definition for the bins of a box and returns them.
 template <typename T, typename Bins>
 Bins visit_box(const Request& request, const AxisPlan& plan, bool vertical, wide_int box,
                const Bins& bins) {
@@ -205,7 +205,7 @@ void write_axis(const Request& request, const AxisPlan& plan, bool vertical, wid
   }
 }
 
-// What engines need besides the bins' entries.
+// Finishes the arrays that engines need besides the entries of bins.
 template <typename T>
 void finish_axis(const Request& request, const AxisPlan& plan, wide_int box) {
   plan.longest[box] = longest_of(plan.count + box * plan.bins, plan.bins);

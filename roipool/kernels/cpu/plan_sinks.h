@@ -1,5 +1,5 @@
-// What a call asks of definitions, and the sinks that write bins, taps and samples into the arrays
-// of an AxisPlan.
+// The request of a call, and the sinks that write bins, taps and samples into the arrays of an
+// AxisPlan.
 #pragma once
 #include <string.h>
 
@@ -9,7 +9,7 @@
 
 namespace roipool {
 
-// What an engine needs of each box.
+// The entries that an engine needs for each box.
 enum Entries {
   padded_taps,         // sums: taps, as many in each bin of a box where they are few
   transposed_taps,     // their transpose: taps, and the transposed plan
@@ -17,7 +17,7 @@ enum Entries {
   listed_samples       // maxima
 };
 
-// What one call asks of the definition, for every box.
+// The definition of one call with its options, for every box.
 struct Request {
   Definition definition;
   bool double_precision;

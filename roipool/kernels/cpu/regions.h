@@ -11,7 +11,7 @@
 
 namespace roipool {
 
-// The rectangle in which a bin's taps are added up; without a width: they are listed.
+// The rectangle in which a bin's taps are added up; width 0 means that they are listed.
 struct BinWindow {
   int top;
   int left;

@@ -20,14 +20,15 @@ const int built_with_openmp = 0;
 inline int openmp_threads() noexcept { return 1; }
 #endif
 
-// Whether whoever built this asked for one thread.
+// Whether the build asked for a single thread.
 #ifdef ROIPOOL_ONE_THREAD
 const int one_thread_chosen = 1;
 #else
 const int one_thread_chosen = 0;
 #endif
 
-// The most threads that a thread's calls may use, whatever the setting is; 0: as many as that says.
+// The most threads that calls of the current thread may use, whatever the setting; 0 means no
+// limit.
 inline thread_local int thread_limit = 0;
 inline int swap_thread_limit(int number) noexcept {
   const int before = thread_limit;

@@ -232,8 +232,8 @@ inline Error* execute(CallFrame* frame, Call* call) {
                     "roipool: maps must have at most 2**31 - 1 rows and columns");
     default:
       return failed(frame, invalid_argument,
-                    "roipool: argmax holds numbers beyond its bins' samples: it is not that of "
-                    "these rois, scale and sampling_ratio");
+                    "roipool: argmax is out of range for these rois, spatial_scale and "
+                    "sampling_ratio");
   }
 }
 

@@ -1,8 +1,8 @@
-// The transpose of the average engine, as a gather: each cell of a tile asks which bins read it.
+// The transpose of the average engine, as a gather: each cell of a tile adds the bins that read it.
 //
 // A block owns a tile of one image's cells for some channels; a warp has the sums of some cells in
 // registers, a lane those of `pack` channels. The block lists the boxes that reach its tile, in
-// their order, and numbers through the bins that read it, of all of them. Some of these bins at a
+// their order, and numbers all of their bins that read it. Some of these bins at a
 // time, a chunk, are staged in shared memory with the weights with which they read cells of the
 // tile. A cell adds what it gets box by box and row by row of bins, so that the result is bitwise
 // reproducible. While a chunk is added, the next one is loaded into registers.
@@ -269,7 +269,7 @@ __device__ inline void write_zeros(const Call& call, const Place& tile, Storage*
   }
 }
 
-// Adds the bins of the hits that are listed, of which the sums have none yet.
+// Adds the bins of all listed hits to the sums.
 __device__ inline void add_hits(const Call& call, char* scratch, Shared& shared, int hits,
                                 const Storage* grad_output, Sums& sums) {
   find_bins(call, scratch, shared, hits);

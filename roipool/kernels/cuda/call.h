@@ -1,5 +1,5 @@
-// What the host asks of a kernel, and the helpers that every kernel needs. A text that includes
-// this begins with its #defines: those below, and ROIPOOL_STORAGE. All shared memory is dynamic:
+// The argument of a kernel, and the helpers that every kernel needs. A source that includes this
+// begins with its #defines: those below, and ROIPOOL_STORAGE. All shared memory is dynamic:
 // the host states its size. Some of it is read 16 bytes at a time.
 #pragma once
 #include "../definitions.h"
@@ -50,7 +50,7 @@ struct Call {
   wide_int images;  // of each level
   wide_int channels, boxes;
   // Elements from one box to the next, from one coordinate to the next, from one box's image
-  // number to the next: columns of a table are read where they lie.
+  // number to the next: columns of a table are read in place.
   wide_int box_stride, coordinate_stride, image_stride;
   AxisCall rows, columns;
   // Of a box's plan without its head: its size in bytes, and where in it the entries begin.

@@ -15,7 +15,7 @@ const bool argmax_is_cell = ROIPOOL_ARGMAX_IS_CELL;
 enum Tracking {
   value_only,  // no argmax
   value_and_argmax,
-  nan_restarts  // both; a NaN replaces the maximum, and whatever follows replaces the NaN
+  nan_restarts  // both; a NaN replaces the maximum, and the next sample replaces the NaN
 };
 
 // The values of a sample for a pack of channels: up to four corners, row by row.
@@ -81,7 +81,7 @@ struct RunningMaxima {
   }
 };
 
-// What plans consist of here.
+// The layout of plans of maxima.
 template <bool whole_cells>
 struct KindOfMaxima {
   typedef Samples type;
@@ -108,7 +108,7 @@ __device__ inline void pool_cells(const Call& call, const SampleValues& values,
     Index number = first;
 #pragma unroll 1
     for (int left = columns.count; left > 0; left -= 2) {
-      // Of an odd number the last twice: lanes of a warp have one more or less.
+      // The last cell of an odd number is read twice: lanes of a warp differ by at most one cell.
       const int step = left > 1 ? 1 : 0;
       Channels::load(cell, values.strides.channel, candidates);
       Channels::load(cell + step * across, values.strides.channel, other);

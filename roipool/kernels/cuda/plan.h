@@ -57,7 +57,7 @@ struct PlannedTaps {
   __device__ int room() const { return entries; }
 };
 
-// What a kernel's plans consist of.
+// The layout of a kernel's plans.
 template <typename TapType, bool Slopes>
 struct KindOfTaps {
   typedef TapBin Bin;
@@ -92,7 +92,7 @@ struct Samples {
   }
 };
 
-// What a plan says of one axis as a whole.
+// The part of a plan that concerns a whole axis.
 struct AxisHead {
   Window window;  // where it is empty, `first` lies after `last`
   int used;       // entries that its bins have reserved
@@ -122,7 +122,8 @@ struct BoxPlan {
   __device__ const Entry* entries(const Bin& bin) const { return all_entries + bin.begin; }
 };
 
-// As a planning kernel leaves them in scratch memory: the heads of all boxes, then what follows.
+// The layout that a planning kernel leaves in scratch memory: the heads of all boxes, then the
+// rest.
 __device__ inline PlanHead* head_in_scratch(char* scratch, wide_int box) {
   return reinterpret_cast<PlanHead*>(scratch) + box;
 }
@@ -254,7 +255,7 @@ __device__ inline void copy(const T* from, int number, T* to) {
   for (int i = threadIdx.x; i < number; i += blockDim.x) to[i] = from[i];
 }
 
-// Of a planning kernel: plans all boxes, a block each in turn, into scratch memory; in shared
+// Body of a planning kernel: plans all boxes, one block per box, into scratch memory; in shared
 // memory first where there is room. Then one thread calls `see(box, head)`.
 template <typename Kind, typename See>
 __device__ inline void plan_boxes(const Boxes& boxes, char* scratch, const Call& call, See see) {

@@ -3,9 +3,9 @@
 // image in their order, adds up in shared memory, and writes every cell once. The result is
 // therefore bitwise reproducible.
 //
-// Several warps share a pack of channels and take batches of its values in turn. Only the additions
-// must wait for those of the batch before: while one warp adds, others load theirs, and find out
-// which lanes have the same cell.
+// Several warps share a pack of channels and take turns with batches of its values. Only the
+// additions must wait for those of the batch before: while one warp adds, others load theirs, and
+// find out which lanes have the same cell.
 #include "plan.h"
 
 namespace roipool {
@@ -23,9 +23,9 @@ struct UnsignedOf<wide_int> {
 typedef UnsignedOf<Index>::type UnsignedIndex;
 typedef UnsignedOf<Offset>::type UnsignedOffset;  // into some boxes' values here
 
-const int warps = 4;  // that share a pack of channels: RUN_WARPS in division.py
+const int warps = 4;  // that share a pack of channels: RUN_WARPS in partition.py
 const int most_threads = (channels_last ? 4 : 1) * warps * warp_size;
-const int listed_boxes = 512;  // at once: LISTED_BOXES in division.py
+const int listed_boxes = 512;  // at once: LISTED_BOXES in partition.py
 const int most_listed_values = 1 << 30;
 // A batch: groups of a value per lane, for each channel of a pack.
 const int groups = 4;
@@ -61,7 +61,7 @@ __device__ inline Run run_of_task(const Call& call, wide_int task) {
 __device__ inline unsigned lanes_before() { return (1u << lane_of_thread()) - 1; }
 __device__ inline unsigned lanes_after() { return ~1u << lane_of_thread(); }
 
-// A block's shared memory, and what of it is a warp's.
+// The shared memory of a block, and a warp's part of it.
 struct Room {
   int pitch;    // from the sums of a channel to those of the next; odd, for different banks
   int warp;     // among those that share its channels
@@ -114,7 +114,7 @@ __device__ inline int list_boxes(const Call& call, const void* images, wide_int 
   return listed;
 }
 
-// What a lane has loaded of a batch.
+// The values of a batch that a lane has loaded.
 struct Loaded {
   Index argmax[groups][pack];
   Storage gradients[groups][pack];
