@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import importlib.util
+import operator
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
-
-from roipool._definitions import Op
 
 from .cases import Case
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = ROOT / "docs" / "frameworks.md"
 
-# By column: a cell's word, by the test that proves it, as "module.function"; the first that is run
-# with an operation counts.
+# By column: a cell's word, by the test that proves it, as "module.function" or
+# "module.Class.function"; the first that is run with an operation counts.
 Columns = Mapping[str, Mapping[str, str]]
 
 
@@ -50,20 +49,12 @@ def _cases_of(prefix: str, name: str) -> set[str]:
     assert spec.loader is not None
     loaded: Any = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(loaded)
-    for mark in getattr(loaded, function).pytestmark:
+    for mark in operator.attrgetter(function)(loaded).pytestmark:
         if mark.name != "parametrize":
             continue
         names = [mark.args[0]] if isinstance(mark.args[0], str) else mark.args[0]
-        rows = [values if len(names) > 1 else (values,) for values in mark.args[1]]
-        given = [dict(zip(names, row, strict=True)) for row in rows]
-        if "case" in names or "op" in names:
-            return {name for each in given for name in _operations(each)}
+        if "case" in names:
+            place = names.index("case")
+            rows = [values if len(names) > 1 else (values,) for values in mark.args[1]]
+            return {row[place].name for row in rows}
     raise AssertionError(f"{name} is run with no operations")
-
-
-def _operations(given: Mapping[str, Any]) -> list[str]:
-    """Return the names of the operations among a test's arguments: a case, or some variants."""
-    if "case" in given:
-        return [str(given["case"].name)]
-    op: Op = given["op"]
-    return [f"{op.forward}, {name}" for name in op.variants if given.get("variant", name) == name]

@@ -6,6 +6,8 @@ from importlib.util import find_spec
 
 import pytest
 
+pytest.register_assert_rewrite("front_ends.contract")
+
 
 @pytest.fixture(scope="session", autouse=True)
 def one_thread_of_torch() -> None:

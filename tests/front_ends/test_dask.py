@@ -4,37 +4,35 @@ from __future__ import annotations
 
 import os
 import pickle
-import re
 import signal
 import subprocess
 import sys
 import time
 import weakref
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import dask
 import dask.array as da
-import ml_dtypes
 import numpy as np
 import pytest
-from _support.cases import CASES, PYRAMID_CASES
-from _support.pairwise import each
-from _support.support_tables import Columns, made, written
+from _support.cases import Case
+from _support.support_tables import Columns
+from front_ends import contract
+from front_ends.contract import Form
+from front_ends.contract.front_end import to_form
 
 import roipool
 import roipool.dask
 from roipool._definitions import OPS, PYRAMID_OPS, Op
 
 IMAGES, BOXES = 7, 23
-VARIANTS = [(op, name) for op in OPS.values() for name in op.variants]
 SCALES = (1.0, 0.5)  # of a pyramid's maps
 
 
-def maps(layout: str = "NCHW", dtype: Any = np.float32) -> np.ndarray[Any, Any]:
+def maps(dtype: Any = np.float32) -> np.ndarray[Any, Any]:
     """Return maps of every image."""
-    shape = (IMAGES, 3, 9, 11) if layout == "NCHW" else (IMAGES, 9, 11, 3)
-    return np.random.default_rng(0).integers(-64, 64, shape).astype(dtype)
+    return np.random.default_rng(0).integers(-64, 64, (IMAGES, 3, 9, 11)).astype(dtype)
 
 
 def chunked(array: np.ndarray[Any, Any], images: int = 2) -> Any:
@@ -54,24 +52,124 @@ def arguments(op: Op, variant: str) -> dict[str, Any]:
     return given | dict(op.variants[variant].options)
 
 
-@pytest.mark.parametrize(("op", "variant"), VARIANTS, ids=lambda one: getattr(one, "forward", one))
-@each(layout=["NCHW", "NHWC"], dtype=["float16", ml_dtypes.bfloat16, "float32", "float64"])
-def test_every_operation(op: Op, variant: str, layout: str, dtype: Any) -> None:
-    given, function = arguments(op, variant), getattr(roipool, op.forward)
-    host = maps(layout, dtype)
-    lazy = function(chunked(host), **given, layout=layout)
-    expected = function(host, **given, layout=layout)
-    assert isinstance(lazy, da.Array)
-    assert (lazy.shape, lazy.dtype) == (expected.shape, expected.dtype)
+class Dask(contract.FrontEnd):
+    array_name = "Dask array"
+    forms = tuple(
+        Form(dtype, layout)
+        for dtype in ("float16", "bfloat16", "float32", "float64")
+        for layout in ("NCHW", "NHWC")
+    )
+    argmax_dtype = "int64"
+    errors: ClassVar = {"text as boxes": (TypeError, "rois must hold real numbers")}
+
+    def array(self, values: Any) -> Any:
+        return values  # boxes are NumPy's
+
+    def maps(self, values: Any, form: Form) -> Any:
+        return chunked(to_form(values, form))
+
+    def numpy(self, array: Any) -> Any:
+        assert isinstance(array, da.Array)
+        found = array.compute(scheduler="sync")
+        assert (array.shape, array.dtype) == (found.shape, found.dtype)
+        return found
+
+
+DASK = Dask()
+
+
+class TestContract(contract.Values, contract.Errors):
+    arrays = DASK
+
+
+class TestTable(contract.Documented):
+    table, files = "dask", "test_"
+    columns: ClassVar[Columns] = {
+        "lazily": {"dask.TestContract.test_values_are_those_of_numpy": "yes"},
+        "half types": {"dask.TestContract.test_values_are_those_of_numpy": "yes"},
+        "gradients": {"dask.test_gradients_are_refused": "error"},
+    }
+
+
+@pytest.mark.parametrize("case", contract.ALL_CASES, ids=str)
+def test_gradients_are_refused(case: Case) -> None:
+    for name in filter(None, (case.op.backward, case.op.backward_boxes)):
+        with pytest.raises(TypeError, match=f"^{name} takes no Dask arrays, which have no gradien"):
+            getattr(roipool, name)(chunked(maps()), np.zeros((1, 5)), (1, 3, 9, 11))
+
+
+RIGHT = {"rois": np.array([[0, 0, 0, 1, 1]]), "output_size": 1}
+PYRAMID = RIGHT | {"spatial_scales": SCALES}
+# Of boxes and options, which must be known, and of chunks.
+WRONG: dict[str, tuple[Any, type[Exception], str]] = {
+    "keep_order": (lambda x: {"features": x, "keep_order": 1}, TypeError, "keep_order"),
+    "unknown chunks": (
+        lambda x: {"features": x[x[:, 0, 0, 0] > 0]}, ValueError, "chunks of known sizes",
+    ),
+    "lazy boxes": (
+        lambda x: {"features": x, "rois": x[:1, 0, 0, :5]}, TypeError, "^roi_align: rois must be",
+    ),
+    "a lazy scale": (
+        lambda x: {"features": x, "spatial_scale": x[0, 0, 0, 0]}, TypeError,
+        "^roi_align: spatial_scale must be",
+    ),
+    "lazy indices": (
+        lambda x: {"features": x, "rois": np.zeros((1, 4)), "batch_indices": x[:1, 0, 0, 0]},
+        TypeError, "^roi_align: batch_indices must be",
+    ),
+    "boxes beside NumPy's maps": (
+        lambda x: {"features": maps(), "rois": x[:1, 0, 0, :5]}, TypeError, "of one library",
+    ),
+    "NumPy among maps": (
+        lambda x: {"features": [x, maps()]}, TypeError,
+        r"^multilevel_roi_align: features\[1\] must be a Dask array",
+    ),
+    "Dask among maps": (
+        lambda x: {"features": [maps(), x]}, TypeError,
+        r"of one library: features is numpy\.ndarray and dask\.array\.core\.Array, rois is",
+    ),
+    "numbers of images": (
+        lambda x: {"features": [x, x[:2]]}, ValueError,
+        "^multilevel_roi_align: features must have equal numbers",
+    ),
+    "lazy levels": (
+        lambda x: {"features": [x, x], "levels": x[:1, 0, 0, 0].astype(int)}, TypeError,
+        "^multilevel_roi_align: levels must be known",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_errors_come_at_once(name: str) -> None:
+    change, error, message = WRONG[name]
+    wrong = change(chunked(maps()))
+    is_pyramid = isinstance(wrong["features"], list)
+    given = (PYRAMID if is_pyramid else RIGHT) | wrong
+    function = roipool.multilevel_roi_align if is_pyramid else roipool.roi_align
+    with pytest.raises(error, match=message):
+        function(given.pop("features"), given.pop("rois"), **given)
+
+
+def test_levels_are_not_assigned_to_lazy_boxes() -> None:
+    with pytest.raises(TypeError, match=r"^assign_levels takes no Dask arrays"):
+        roipool.assign_levels(chunked(maps())[:, 0, 0, :5], 2, 5)
+
+
+@pytest.mark.parametrize("op", PYRAMID_OPS.values(), ids=lambda op: op.forward)
+def test_maps_that_are_cut_otherwise(op: Op) -> None:
+    """They are chunked as the first is; boxes go to maps by their size."""
+    given = arguments(op, "avg") | {"spatial_scales": SCALES}
+    given["rois"] = given["rois"] * 100
+    fine, coarse = pyramid()
+    lazy = getattr(roipool, op.forward)([chunked(fine), chunked(coarse, 3)], **given)
+    expected = getattr(roipool, op.forward)([fine, coarse], **given)
     np.testing.assert_array_equal(lazy.compute(scheduler="sync"), expected)
+    assert len(set(roipool.assign_levels(given["rois"], 0, 1).tolist())) == 2
 
 
-def test_argmax() -> None:
-    given = arguments(OPS["roi_pool"], "max") | {"return_argmax": True}
-    pooled, argmax = dask.compute(*roipool.roi_pool(chunked(maps()), **given), scheduler="sync")
-    expected = roipool.roi_pool(maps(), **given)
-    np.testing.assert_array_equal(pooled, expected[0])
-    np.testing.assert_array_equal(argmax, expected[1])
+def pyramid() -> list[np.ndarray[Any, Any]]:
+    """Return maps of two levels."""
+    return [maps(), 2 * maps()[:, :, ::2, ::2]]
 
 
 @pytest.mark.parametrize("keep_order", [True, False])
@@ -121,39 +219,13 @@ def test_chunk_order_checks_its_indices() -> None:
             roipool.dask.chunk_order(x, indices)
 
 
-def pyramid(layout: str, dtype: Any = np.float32) -> list[np.ndarray[Any, Any]]:
-    """Return maps of two levels."""
-    fine = maps(layout, dtype)
-    coarse = fine[:, :, ::2, ::2] if layout == "NCHW" else fine[:, ::2, ::2]
-    return [fine, (2 * coarse).astype(dtype)]  # NumPy 2.0 makes float32 of twice a bfloat16
-
-
-@pytest.mark.parametrize("op", PYRAMID_OPS.values(), ids=lambda op: op.forward)
-@each(layout=["NCHW", "NHWC"], dtype=["float16", ml_dtypes.bfloat16, "float32", "float64"])
-@each(levels=["by size", "given"])
-def test_pyramids(op: Op, layout: str, dtype: Any, levels: str) -> None:
-    """Maps whose images are cut apart elsewhere are chunked as the first map is."""
-    given = arguments(op, "avg") | {"spatial_scales": SCALES, "layout": layout}
-    if levels == "given":
-        given["levels"] = np.arange(BOXES) % 2
-    else:
-        given["rois"] = given["rois"] * 100
-    fine, coarse = pyramid(layout, dtype)
-    lazy = getattr(roipool, op.forward)([chunked(fine), chunked(coarse, 3)], **given)
-    expected = getattr(roipool, op.forward)([fine, coarse], **given)
-    assert isinstance(lazy, da.Array)
-    assert (lazy.shape, lazy.dtype) == (expected.shape, expected.dtype)
-    np.testing.assert_array_equal(lazy.compute(scheduler="sync"), expected)
-    assert len(set(roipool.assign_levels(given["rois"], 0, 1).tolist())) == 1 + (levels != "given")
-
-
 def test_a_task_of_a_pyramid_has_a_chunk_of_every_map() -> None:
     given = arguments(PYRAMID_OPS["multilevel_roi_align"], "avg") | {"spatial_scales": SCALES}
-    levels = [da.from_array(each, chunks=(2, -1, -1, -1)) for each in pyramid("NCHW")]
+    levels = [da.from_array(each, chunks=(2, -1, -1, -1)) for each in pyramid()]
     lazy = roipool.multilevel_roi_align(levels, **given, keep_order=False)
     assert lazy.numblocks[0] == 3  # images 5 and 6 are in the last two chunks, and have no box
     order = roipool.dask.chunk_order(levels, given["batch_indices"])
-    expected = roipool.multilevel_roi_align(pyramid("NCHW"), **given)
+    expected = roipool.multilevel_roi_align(pyramid(), **given)
     np.testing.assert_array_equal(lazy.compute(scheduler="sync"), expected[order])
 
 
@@ -165,13 +237,6 @@ def test_rows_as_they_are_computed() -> None:
     expected = roipool.roi_align(maps(), **given)
     np.testing.assert_array_equal(lazy.compute(scheduler="sync"), expected[order])
     assert lazy.numblocks[0] == 2  # images 5 and 6 have no box: their chunk is not loaded
-
-
-@pytest.mark.parametrize("op", [*OPS.values(), *PYRAMID_OPS.values()], ids=lambda op: op.forward)
-def test_gradients_are_refused(op: Op) -> None:
-    for name in filter(None, (op.backward, op.backward_boxes)):
-        with pytest.raises(TypeError, match=f"^{name} takes no Dask arrays, which have no gradien"):
-            getattr(roipool, name)(chunked(maps()), np.zeros((1, 5)), (1, 3, 9, 11))
 
 
 def test_nothing_is_computed_before_it_is_asked_for() -> None:
@@ -224,59 +289,6 @@ def test_the_graph_can_be_sent() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("call", "error", "message"),
-    [
-        (lambda x: roipool.roi_align(x, [[np.nan, 0, 0, 1, 1]], 2), ValueError, r"rois\[0, 0\]"),
-        (lambda x: roipool.roi_align(x, [[7, 0, 0, 1, 1]], 2), ValueError, "from 0 up to"),
-        (lambda x: roipool.roi_align(x, [[0, 0, 0, 1, 1]], 0), ValueError, "output_size must be"),
-        (lambda x: roipool.roi_align(x, [[0, 0, 0, 1, 1]], 1, np.nan), ValueError, "spatial_scale"),
-        (lambda x: roipool.roi_align(x, [[0, 0, 0, 1, 1]], 1, mode="no"), ValueError, "mode must"),
-        (lambda x: roipool.roi_align(x, [[0, 0, 0, 1, 1]], 1, out=maps()), TypeError, "out must"),
-        (lambda x: roipool.roi_align(x, [[0, 0, 0, 1, 1]], 1, keep_order=1), TypeError,
-         "keep_order"),
-        (lambda x: roipool.roi_align(x.astype(int), [[0, 0, 0, 1, 1]], 1), TypeError, "dtype"),
-        (lambda x: roipool.roi_align(x[0], [[0, 0, 0, 1, 1]], 1), ValueError, "4 dimensions"),
-        (lambda x: roipool.roi_align(x[x[:, 0, 0, 0] > 0], [[0, 0, 0, 1, 1]], 1), ValueError,
-         "chunks of known sizes"),
-        (lambda x: roipool.roi_align(maps(), x[:1, 0, 0, :5], 1), TypeError, "of one library"),
-        (lambda x: roipool.roi_align_backward(x, [[0, 0, 0, 1, 1]], (1, 1, 9, 9)), TypeError,
-         "no gradients"),
-        (lambda x: roipool.roi_align(x, x[:1, 0, 0, :5], 1), TypeError, "roi_align: rois must be"),
-        (lambda x: roipool.roi_align(x, [[0, 0, 0, 1, 1]], 1, x[0, 0, 0, 0]), TypeError,
-         "roi_align: spatial_scale must be"),
-        (lambda x: roipool.roi_align(x, np.zeros((1, 4)), 1, batch_indices=x[:1, 0, 0, 0]),
-         TypeError, "roi_align: batch_indices must be"),
-        (lambda x: roipool.multilevel_roi_align(x, [[0, 0, 0, 1, 1]], 1, [1.0]), TypeError,
-         "multilevel_roi_align: features must be a list"),
-        (lambda x: roipool.multilevel_roi_align([x, maps()], [[0, 0, 0, 1, 1]], 1, SCALES),
-         TypeError, r"multilevel_roi_align: features\[1\] must be a Dask array"),
-        (lambda x: roipool.multilevel_roi_align([maps(), x], [[0, 0, 0, 1, 1]], 1, SCALES),
-         TypeError, "of one library: features is numpy.ndarray and dask.array.core.Array, rois is"),
-        (lambda x: roipool.multilevel_roi_align([x, x[:2]], [[0, 0, 0, 1, 1]], 1, SCALES),
-         ValueError, "multilevel_roi_align: features must have equal numbers"),
-        (lambda x: roipool.multilevel_roi_align([x, x.astype(float)], [[0, 0, 0, 1, 1]], 1, SCALES),
-         TypeError, r"multilevel_roi_align: features\[1\] must have the dtype of"),
-        (lambda x: roipool.multilevel_roi_align([x], [[0, 0, 0, 1, 1]], 1, SCALES), ValueError,
-         "multilevel_roi_align: spatial_scales must hold one number per map"),
-        (lambda x: roipool.multilevel_roi_align([x], [[0, 0, 0, 1, 1]], 1, [1.0], levels=[1]),
-         ValueError, "multilevel_roi_align: levels must be from 0 to 0"),
-        (lambda x: roipool.multilevel_roi_align([x], [[0, 0, 0, 1, 1]], 1, [1.0],
-                                                levels=x[:1, 0, 0, 0].astype(int)),
-         TypeError, "multilevel_roi_align: levels must be known"),
-        (lambda x: roipool.multilevel_roi_align_backward(x, [[0, 0, 0, 1, 1]], [], [1.0]),
-         TypeError, "multilevel_roi_align_backward takes no Dask arrays"),
-        (lambda x: roipool.assign_levels(x[:, 0, 0, :5], 2, 5), TypeError,
-         "assign_levels takes no Dask arrays"),
-    ],
-)  # fmt: skip
-def test_errors_come_at_once(call: Any, error: type[Exception], message: str) -> None:
-    with pytest.raises(error, match=message) as raised:
-        call(chunked(maps()))
-    if "of one library" not in message:  # of a call on NumPy arrays
-        assert re.match("(multilevel_)?roi_align|assign_levels", str(raised.value))
-
-
 def _end_one_worker(worker_pid: int) -> None:
     os.kill(worker_pid, signal.SIGKILL)
 
@@ -305,18 +317,6 @@ def test_a_worker_that_dies_loses_nothing() -> None:
         pid = next(iter(client.run(os.getpid).values()))
         _end_one_worker(pid)
         np.testing.assert_array_equal(future.result(timeout=120), expected)
-
-
-COLUMNS: Columns = {
-    "lazily": {"dask.test_every_operation": "yes", "dask.test_pyramids": "yes"},
-    "half types": {"dask.test_every_operation": "yes", "dask.test_pyramids": "yes"},
-    "gradients": {"dask.test_gradients_are_refused": "error"},
-}
-
-
-def test_the_table_in_the_documentation_is_what_tests_show() -> None:
-    assert written("dask") == made("test_", COLUMNS, [*CASES, *PYRAMID_CASES])
-    assert "untested" not in written("dask")
 
 
 def test_the_example_runs() -> None:

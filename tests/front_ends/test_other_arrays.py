@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from _support.cases import CASES, PYRAMID_CASES, SIZE, Case, PyramidCase, maps
+from _support.cases import CASES, PYRAMID_CASES, SIZE, Case, maps
 from _support.compare import assert_same_bits
-from _support.pairwise import each
-from _support.patched import check_pyramid
-from _support.support_tables import Columns, made, written
+from _support.support_tables import Columns
+from front_ends import contract
+from front_ends.contract import Form
 
 import roipool
 
-every_case = pytest.mark.parametrize("case", CASES, ids=str)
 ALIGN = next(case for case in CASES if case.op.forward == "roi_align")
 
 
@@ -31,6 +30,9 @@ class Other:
         self.dtype = array.dtype
         self.handed = 0
 
+    def __len__(self) -> int:
+        return len(self.array)
+
     def __dlpack__(self, **kwargs: Any) -> Any:
         self.handed += 1
         return self.array.__dlpack__(**kwargs)
@@ -44,6 +46,35 @@ class Other:
     @staticmethod
     def from_dlpack(array: Any) -> Other:
         return Other(array)
+
+
+class Others(contract.FrontEnd):
+    array_name = "array"
+    forms = (Form("float16"), Form("float32", "NHWC"), Form("float64"))
+
+    def array(self, values: Any) -> Any:
+        return Other(values)
+
+    def numpy(self, array: Any) -> Any:
+        assert isinstance(array, Other)
+        return array.array
+
+
+OTHERS = Others()
+
+
+class TestContract(contract.Values, contract.Gradients):
+    arrays = OTHERS
+
+
+class TestTable(contract.Documented):
+    table, files = "other", "test_other_"
+    columns: ClassVar[Columns] = {
+        "no copy": {"arrays.test_maps_are_not_copied": "yes"},
+        "half types": {"arrays.TestContract.test_functions_of_gradients": "float16"},
+        "gradient": {"arrays.test_a_gradient_would_be_lost": "error"},
+        "functions of gradients": {"arrays.TestContract.test_functions_of_gradients": "yes"},
+    }
 
 
 class Interface:
@@ -61,38 +92,6 @@ def arguments(case: Case, wrap: Callable[[Any], Any] = Other, dtype: str = "floa
     return [wrap(one) for one in (maps().astype(dtype), boxes, case.indices())]
 
 
-def unwrapped(array: Any) -> Any:
-    assert isinstance(array, Other)
-    return array.array
-
-
-@every_case
-@each(dtype=["float16", "float32", "float64"])
-def test_values_and_gradients_are_those_of_numpy(case: Case, dtype: str) -> None:
-    features, boxes, indices = given = arguments(case, dtype=dtype)
-    plain = [one.array for one in given]
-    more = {"return_argmax": True} if case.variant.has_argmax else {}
-    got, expected = case.pool(*given, **more), case.pool(*plain, **more)
-    argmax = None
-    if more:
-        (got, argmax), (expected, chosen) = got, expected
-        assert_same_bits(argmax.array, chosen)
-    assert isinstance(got, Other)
-    assert_same_bits(got.array, expected)
-    numbers = None if argmax is None else argmax.array
-    gradient = case.gradient(got, argmax, boxes, indices, plain[0].shape)
-    assert_same_bits(gradient.array, case.gradient(expected, numbers, *plain[1:], plain[0].shape))
-    if case.moves:
-        slopes = case.box_gradient(got, features, boxes, indices)
-        assert_same_bits(slopes.array, case.box_gradient(expected, *plain))
-
-
-@pytest.mark.parametrize("case", PYRAMID_CASES, ids=str)
-@each(dtype=["float16", "float32", "float64"])
-def test_pyramids(case: PyramidCase, dtype: str) -> None:
-    check_pyramid(case, Other, unwrapped, dtype)
-
-
 @pytest.mark.parametrize("case", [*CASES, *PYRAMID_CASES], ids=str)
 def test_maps_are_not_copied(case: Case) -> None:
     """Maps of 600 kB, pooled values of 120 kB."""
@@ -106,7 +105,7 @@ def test_maps_are_not_copied(case: Case) -> None:
     pooled = getattr(roipool, case.op.forward)(given, **options)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert unwrapped(pooled).nbytes < peak < features.array.nbytes / 2
+    assert OTHERS.numpy(pooled).nbytes < peak < features.array.nbytes / 2
 
 
 def test_keywords_lists_and_numpy_beside_them() -> None:
@@ -228,22 +227,3 @@ def test_wrong_arguments_are_the_errors_of_numpy() -> None:
         roipool.roi_align(features, boxes, 0, batch_indices=indices)
     with pytest.raises(TypeError, match="features must have dtype"):
         ALIGN.pool(Other(features.array.astype(np.int32)), boxes, indices)
-
-
-COLUMNS: Columns = {
-    "no copy": {"arrays.test_maps_are_not_copied": "yes"},
-    "half types": {
-        "arrays.test_values_and_gradients_are_those_of_numpy": "float16",
-        "arrays.test_pyramids": "float16",
-    },
-    "gradient": {"arrays.test_a_gradient_would_be_lost": "error"},
-    "functions of gradients": {
-        "arrays.test_values_and_gradients_are_those_of_numpy": "yes",
-        "arrays.test_pyramids": "yes",
-    },
-}
-
-
-def test_the_table_in_the_documentation_is_what_tests_show() -> None:
-    assert written("other") == made("test_other_", COLUMNS, [*CASES, *PYRAMID_CASES])
-    assert "untested" not in written("other")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import pickle
-import re
 import runpy
 import threading
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ import pytest
 import torch
 from _support.pairwise import each
 from _support.run_python import run_python
-from _support.tensors import ALL_CASES, CASES, DTYPES, Case, maps
+from _support.tensors import CASES, DTYPES, maps
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
@@ -84,125 +83,7 @@ def test_functions_have_numpys_arguments(name: str) -> None:
     assert function.__name__ == name
 
 
-# ---- Errors name the operation and the argument
-
-
-WRONG: dict[str, tuple[Any, type[Exception], str]] = {
-    "NumPy boxes": (
-        lambda x: roipool.roi_align(x, ROIS.numpy(), 2), TypeError,
-        "roi_align: rois must be a tensor.*numpy.ndarray",
-    ),
-    "NumPy maps": (
-        lambda x: roipool.roi_align(x.numpy(), ROIS, 2), TypeError,
-        "one library: features is numpy.ndarray, rois is torch.Tensor",
-    ),
-    "a list of numbers": (
-        lambda x: roipool.roi_align(x, [[0, 1, 1, 4, 4]], 2), TypeError,
-        r"roi_align: rois\[0\] must be a tensor",
-    ),
-    "lists of one image": (
-        lambda x: roipool.roi_align(x, [ROIS[:, 1:]], 2), ValueError, "one tensor per image",
-    ),
-    "integer maps": (
-        lambda x: roipool.roi_align(x.int(), ROIS, 2), TypeError, "roi_align: features must be",
-    ),
-    "three dimensions": (
-        lambda x: roipool.roi_align(x[0], ROIS, 2), TypeError, "features must be a .N, C, H, W.",
-    ),
-    "another device": (
-        lambda x: roipool.roi_align(x, ROIS.to("meta"), 2), ValueError,
-        "roi_align: rois must be on the device of features, cpu, got meta",
-    ),
-    "indices elsewhere": (
-        lambda x: roipool.roi_align(
-            x, ROIS[:, 1:], 2, batch_indices=ROIS[:, 0].to("meta")
-        ), ValueError, "roi_align: batch_indices must be on the device of features, cpu, got meta",
-    ),
-    "a gradient elsewhere": (
-        lambda x: roipool.roi_align_backward_rois(
-            torch.ones(2, 3, 2, 2, dtype=torch.float64, device="meta"), x, ROIS
-        ), ValueError, "roi_align[a-z_]*: rois must be on the device of grad_output",
-    ),
-    "an argmax elsewhere": (
-        lambda x: roipool.roi_pool_backward(
-            torch.ones(2, 3, 2, 2), torch.zeros(2, 3, 2, 2, dtype=torch.int32, device="meta"),
-            ROIS, x.shape,
-        ), ValueError, "roi_pool_?[a-z]*: argmax must be on the device of grad_output, cpu",
-    ),
-    "boolean boxes": (
-        lambda x: roipool.roi_align(x, ROIS > 0, 2), TypeError, "roi_align: rois must hold real",
-    ),
-    "an index of no image": (
-        lambda x: roipool.roi_align(x, ROIS + 1, 2), ValueError,
-        r"roi_align: rois\[1, 0\] is 2.0, but batch indices",
-    ),
-    "no indices": (
-        lambda x: roipool.roi_align(x, ROIS[:, 1:], 2), ValueError, "need batch_indices",
-    ),
-    "a tensor as scale": (
-        lambda x: roipool.roi_align(x, ROIS, 2, torch.tensor(0.5)), TypeError, "roi_align: only",
-    ),
-    "out": (lambda x: roipool.roi_align(x, ROIS, 2, out=x), TypeError, "out must be None"),
-    "mode": (lambda x: roipool.roi_align(x, ROIS, 2, mode="sum"), ValueError, "mode must be"),
-    "size": (lambda x: roipool.roi_align(x, ROIS, 0), ValueError, "output_size must be from 1"),
-    "missing": (lambda x: roipool.roi_align(x, ROIS), TypeError, "output_size"),
-    "unknown": (lambda x: roipool.roi_align(x, ROIS, 2, ratio=1), TypeError, "ratio"),
-    "twice": (lambda x: roipool.roi_align(x, ROIS, 2, rois=ROIS), TypeError, "rois"),
-    "argmax of an average": (
-        lambda x: roipool.roi_align(x, ROIS, 2, return_argmax=True), ValueError, "return_argmax",
-    ),
-    "dtypes of a gradient": (
-        lambda x: roipool.roi_align_backward_rois(torch.ones(2, 3, 2, 2), x, ROIS), TypeError,
-        "grad_output must have the dtype of features",
-    ),
-    "no argmax": (
-        lambda x: roipool.roi_pool_backward(torch.ones(2, 3, 2, 2), None, ROIS, x.shape), TypeError,
-        "argmax must be the tensor",
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", WRONG)
-def test_errors(name: str) -> None:
-    """All begin with the operation, but for what Python says of a signature."""
-    call, kind, message = WRONG[name]
-    with pytest.raises(kind, match=message) as raised:
-        call(maps())
-    if name not in ("NumPy maps", "missing", "unknown", "twice"):
-        assert str(raised.value).startswith("roi_")
-
-
-@pytest.mark.parametrize("case", ALL_CASES, ids=str)
-def test_errors_of_every_operation_name_it(case: Case) -> None:
-    """Of devices and types that are mixed, and of images that are not there."""
-    features, boxes, indices = maps(), case.boxes(), case.indices()
-    wrong: list[tuple[tuple[Any, ...], type[Exception], str]] = [
-        ((features, boxes.to("meta"), indices), ValueError, "must be on the device of"),
-        ((features, boxes, indices.to("meta")), ValueError, "must be on the device of"),
-        ((features.to("meta"), boxes, indices), ValueError, "must be on the device of"),
-        ((features.int(), boxes, indices), TypeError, "must be .*float"),
-        ((features, boxes > 0, indices), TypeError, "must hold real numbers"),
-        ((features, boxes, indices + 1), ValueError, "must be"),
-        ((features, boxes, indices.numpy()), TypeError, "must be a tensor"),
-        ((features, boxes.numpy(), indices), TypeError, "must be a tensor"),
-    ]
-    for arguments, kind, message in wrong:
-        with pytest.raises(kind, match=f"^{case.op.forward}: .*{message}"):
-            case.pool(*arguments)
-
-
-# Of these a compiler makes something else: NumPy's arrays become tensors, tensors become numbers.
-NOT_COMPILED = ("NumPy boxes", "NumPy maps", "missing", "unknown", "twice")
-
-
-@pytest.mark.parametrize("name", [name for name in WRONG if name not in NOT_COMPILED])
-def test_errors_of_compiled_programs(name: str) -> None:
-    """The same, when a program is compiled or, where values are wrong, when it runs."""
-    call, _, message = WRONG[name]
-    torch.compiler.reset()
-    with pytest.raises(Exception, match=message) as raised:
-        torch.compile(call, fullgraph=True, backend="aot_eager")(maps())
-    assert re.search(r"roi_(align|pool)[a-z_]*: ", str(raised.value))
+# ---- Errors
 
 
 def test_an_option_is_refused_whatever_was_accepted_before() -> None:

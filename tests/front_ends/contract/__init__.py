@@ -1,0 +1,31 @@
+"""The contract that every front end keeps: one suite over (library, operation).
+
+A library's test file has its :class:`FrontEnd`, and one class of the parts that it keeps::
+
+    class TestContract(contract.Values, contract.Gradients):
+        arrays = Others()
+
+Tests of what one library alone has (compilers, exporters, streams, sharding) are in other files.
+"""
+
+from __future__ import annotations
+
+from .batches import Batches
+from .derivatives import Derivatives
+from .documented import Documented
+from .errors import Errors, ErrorsOfGradients, Wrong, check
+from .front_end import ALL_CASES, Form, FrontEnd
+from .levels import ErrorsOfLevels, Levels
+from .values import Differentiation, Gradients, Values
+
+__all__ = [
+    "ALL_CASES", "Differentiation", "Documented", "Errors", "Everything", "Form", "FrontEnd",
+    "Gradients", "Levels", "Values", "Wrong", "check",
+]  # fmt: skip
+
+
+class Everything(
+    Values, Gradients, Differentiation, Derivatives, Batches, Levels, ErrorsOfLevels, Errors,
+    ErrorsOfGradients,
+):  # fmt: skip
+    """All parts: of a library that differentiates."""

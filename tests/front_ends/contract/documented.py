@@ -1,0 +1,22 @@
+"""The tables in docs/frameworks.md, which tests make."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from _support.support_tables import Columns, made, written
+
+from .front_end import ALL_CASES
+
+
+class Documented:
+    """The library's table is what its tests show."""
+
+    table: ClassVar[str]  # its name in the document
+    files: ClassVar[str]  # how the names of its files of tests begin
+    columns: ClassVar[Columns]
+
+    def test_the_table_is_what_tests_show(self) -> None:
+        table = written(self.table)
+        assert table == made(self.files, self.columns, ALL_CASES)
+        assert "untested" not in table

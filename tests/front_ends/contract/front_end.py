@@ -1,0 +1,192 @@
+"""A library's arrays, as the contract needs them, and the inputs that it calls operations with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import pytest
+from _support.cases import CASES, PYRAMID_CASES, Case, PyramidCase
+
+ALL_CASES: list[Case] = [*CASES, *PYRAMID_CASES]
+
+
+class Form(NamedTuple):
+    """How maps are given: element type, layout, and whether channels lie last in memory."""
+
+    dtype: str
+    layout: str = "NCHW"
+    channels_last: bool = False
+
+    def __str__(self) -> str:
+        return ", ".join([self.dtype, self.layout, *["channels last"] * self.channels_last])
+
+
+class FrontEnd:
+    """One library's arrays.
+
+    Attributes
+    ----------
+    array_name : str
+        How error messages call an array.
+    forms : sequence of Form
+        In which maps are tried.
+    box_dtypes : sequence of str
+        Types of boxes and indices.
+    argmax_dtype : str
+        The type of an argmax.
+    takes_numpy_boxes : bool
+        Whether boxes may be NumPy arrays or lists beside its maps.
+    functional : module or None
+        `grad`, `jvp`, `vmap`, `jacfwd`, `jacrev`, `hessian`, as JAX has them.
+    errors : mapping
+        Errors of wrong calls of `errors.py`, by name, where this library's are others.
+    compiler_error : type of exception or None
+        What its compiler makes of errors; None where they stay.
+    not_compiled : set of str
+        Names of wrong calls that are none, or others, within its compiler.
+    """
+
+    array_name: ClassVar[str]
+    forms: ClassVar[tuple[Form, ...]]
+    box_dtypes: ClassVar[tuple[str, ...]] = (
+        "float16", "float32", "float64", "int32", "int64", "uint8",
+    )  # fmt: skip
+    argmax_dtype: ClassVar[str] = "int32"
+    takes_numpy_boxes: ClassVar[bool] = True
+    functional: ClassVar[Any] = None
+    errors: ClassVar[Mapping[str, tuple[type[Exception], str]]] = {}
+    compiler_error: ClassVar[type[Exception] | None] = None
+    not_compiled: ClassVar[frozenset[str]] = frozenset()
+
+    def settings(self) -> AbstractContextManager[Any]:
+        """Return what each test runs within."""
+        return nullcontext()
+
+    def array(self, values: Any) -> Any:
+        """Return the library's array of NumPy's, which becomes boxes, indices or a gradient."""
+        raise NotImplementedError
+
+    def maps(self, values: Any, form: Form) -> Any:
+        """Return maps in a form; `values` are (N, C, H, W)."""
+        return self.array(np.ascontiguousarray(to_form(values, form)))
+
+    def numpy(self, array: Any) -> Any:
+        """Return NumPy's array of the library's; raise if it is another library's."""
+        raise NotImplementedError
+
+    def check_memory(self, array: Any, form: Form) -> None:
+        """Raise if results do not lie in memory as the maps do."""
+
+    def compiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the function within the library's compiler, where it has one."""
+        return function
+
+    def traced(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the function compiled where that makes its derivatives faster to test."""
+        return function
+
+    def vjp(
+        self, function: Callable[..., Any], arguments: tuple[Any, ...], count: int, upstream: Any
+    ) -> tuple[Any, list[Any]]:
+        """Return the value of a function, and gradients by the first `count` arguments.
+
+        The first argument is an array or a list of them, of which each has a gradient.
+        """
+        raise NotImplementedError
+
+    def gradient(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function's gradient, which can be differentiated again."""
+        raise NotImplementedError
+
+    def check_gradients(
+        self, function: Callable[..., Any], arguments: tuple[Any, ...], order: int = 1
+    ) -> None:
+        """Compare with finite differences: of order 1 in reverse mode, of order 2 in both modes."""
+        raise NotImplementedError
+
+    def levels(self, count: int) -> Any:
+        """Return levels of as many boxes, 0 and 1 by turns."""
+        return self.array(np.arange(count) % 2)
+
+    def own(self, case: Case) -> Case:
+        """Return a case whose levels are this library's arrays, beside boxes of it."""
+        if not isinstance(case, PyramidCase):
+            return case
+        return OwnPyramid(case.op, case.variant, case.name, case.adaptive, self)
+
+
+@dataclass(frozen=True)
+class OwnPyramid(PyramidCase):
+    """A pyramid of a library's arrays: of its first map, or of a list of all maps."""
+
+    front_end: FrontEnd | None = None
+
+    def pyramid(self, features: Any, layout: str = "NCHW") -> list[Any]:
+        return features if isinstance(features, list) else super().pyramid(features, layout)
+
+    def levels(self, boxes: Any) -> Any:
+        is_per_image = isinstance(boxes, (list, tuple)) and not isinstance(boxes[0], list)
+        parts = boxes if is_per_image else [boxes]
+        count = sum(len(part) if hasattr(part, "__len__") else part.shape[0] for part in parts)
+        is_numpys = all(isinstance(part, (np.ndarray, list)) for part in parts)
+        assert self.front_end is not None
+        return np.arange(count) % 2 if is_numpys else self.front_end.levels(count)
+
+
+def to_form(values: Any, form: Form) -> Any:
+    """Return NumPy's (N, C, H, W) values in a type and layout."""
+    numbers = values.astype(dtype_named(form.dtype))
+    return numbers.transpose(0, 2, 3, 1) if form.layout == "NHWC" else numbers
+
+
+def dtype_named(name: str) -> np.dtype[Any]:
+    """Return NumPy's element type of a name, bfloat16 too."""
+    if name == "bfloat16":
+        import ml_dtypes
+
+        return np.dtype(ml_dtypes.bfloat16)
+    return np.dtype(name)
+
+
+# ---- The suite
+
+
+class Contract:
+    """A part of the contract; a library's file has a subclass that names its front end."""
+
+    arrays: ClassVar[FrontEnd]
+
+    @pytest.fixture
+    def front_end(self) -> Iterator[FrontEnd]:
+        """The front end, within its settings."""
+        with self.arrays.settings():
+            yield self.arrays
+
+    @pytest.fixture
+    def case(self, request: pytest.FixtureRequest, front_end: FrontEnd) -> Case:
+        """An operation, called with the front end's arrays."""
+        return front_end.own(request.param)
+
+
+def over(cases: list[Case], **more: Any) -> pytest.MarkDecorator:
+    """Return the mark that runs a test over operations, and for each over more values."""
+    if not more:
+        return pytest.mark.parametrize("case", cases, ids=str, indirect=True)
+    rows = [(case, *values) for case in cases for values in zip(*more.values(), strict=True)]
+    return pytest.mark.parametrize(("case", *more), rows, ids=str, indirect=["case"])
+
+
+def as_list(values: Any) -> list[Any]:
+    """Return one or several results as a list."""
+    return [*values] if isinstance(values, (list, tuple)) else [values]
+
+
+def named(cases: list[Case], *names: str) -> list[Case]:
+    """Return the cases of these names."""
+    found = [case for case in cases if case.name in names]
+    assert len(found) == len(names)
+    return found
