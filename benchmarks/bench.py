@@ -2,7 +2,7 @@
 
     python benchmarks/bench.py --help
 
-What a user runs is ``roipool bench``; this measures what benchmarks/README.md shows.
+benchmarks/README.md shows what it measured, and how to measure on another machine.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def main(
     arguments = parser.parse_args(argv)
     try:
         return command.run(arguments, peers, device)
-    except (ValueError, OSError, ImportError) as error:
+    except (ValueError, OSError, ImportError, MemoryError) as error:
         parser.error(str(error))
 
 

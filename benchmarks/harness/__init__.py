@@ -1,5 +1,5 @@
-"""The benchmark harness: everything that is measured for benchmarks/README.md.
+"""The benchmark harness: every measurement of benchmarks/README.md.
 
-It uses roipool as any program may, and shares with ``roipool bench`` the libraries' operators, the
-clock and the verdict on results (`roipool.cli.bench`). roipool never imports it.
+It calls roipool as any program may, and takes the operators of other libraries and the clock from
+`roipool.tools.libraries`. roipool never imports it.
 """

@@ -15,11 +15,11 @@ from typing import Any
 
 import roipool
 from harness import machine, output
+from harness.agreement import TOLERANCES
 from harness.devices import Device
 from harness.measure import Case, Plan, measure, rounds
 from harness.workloads import WORKLOADS, Workload, changed, choose
 from roipool.cli import files
-from roipool.cli.bench.agreement import TOLERANCES
 from roipool.tools.libraries import Library
 
 __all__ = ["run"]
@@ -71,10 +71,13 @@ def run(
             cases.append(case)
             if not to_stdout:
                 _say(["", *output.lines(case)])
-                _write_json(arguments, cases, about)  # what is cut off keeps what it has
+            if files.is_replaceable(arguments.json):  # a run that is cut off keeps its results
+                _write_json(arguments.json, cases, about)
     if to_stdout:
         with contextlib.suppress(BrokenPipeError):
             sys.stdout.write(output.as_json(cases, about))
+    elif arguments.json is not None and not files.is_replaceable(arguments.json):
+        _write_json(arguments.json, cases, about)
     _plot(arguments, cases, about, list(peers))
     return 0
 
@@ -169,15 +172,14 @@ def _one_of(option: str, name: str, allowed: Collection[str]) -> str:
 
 
 def _check_outputs(arguments: argparse.Namespace) -> None:
-    """Find out before the work what would spoil its end."""
+    """Check the output paths before the work starts."""
     files.check_outputs({"--json": arguments.json, "--plot": arguments.plot})
     files.check_figure(arguments.plot, "--plot", (".png",))
 
 
-def _write_json(arguments: argparse.Namespace, cases: list[Case], about: dict[str, Any]) -> None:
-    if arguments.json is not None:
-        with files.replacing(arguments.json) as stream:
-            stream.write(output.as_json(cases, about).encode("ascii"))
+def _write_json(path: str, cases: list[Case], about: dict[str, Any]) -> None:
+    with files.replacing(path) as stream:
+        stream.write(output.as_json(cases, about).encode("ascii"))
 
 
 def _plot(

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from harness import floor, memory
+from harness.agreement import Agreement, agreement
 from harness.devices import Device
 from harness.implementations import Clock, Implementation, open_ours, open_peer
 from harness.workloads import Workload, task_of
-from roipool.cli.bench.agreement import Agreement, agreement
 from roipool.tools.libraries import Absent, Library, Task
 from roipool.tools.libraries.timing import calls_per_turn
 

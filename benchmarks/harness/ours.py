@@ -6,11 +6,33 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-import roipool
-from roipool.cli.bench.ours import Roipool
-from roipool.tools.libraries import Level, Task
+import numpy as np
 
-__all__ = ["moved", "prepare"]
+import roipool
+from roipool import _arguments as check
+from roipool.tools.libraries import Level, Library, Task
+
+__all__ = ["Roipool", "moved", "prepare"]
+
+
+class Roipool(Library):
+    """roipool itself: the calls that a user would write."""
+
+    modules = ("roipool",)
+
+    def __init__(self, threads: int, device: str = "cpu") -> None:
+        super().__init__(threads, device)
+        roipool.set_num_threads(threads)
+
+    @classmethod
+    def check(cls, task: Task) -> None:
+        """Nothing is missing here."""
+
+    def level(self, task: Task, level: Level) -> Callable[..., Any]:
+        """Return the call for one level; it takes ``out``."""
+        if task.operation == "crop_and_resize":
+            return _crop_and_resize(task, level)
+        return (_roi_pool if task.operation == "roi_pool" else _roi_align)(task, level)
 
 
 def prepare(task: Task, out_reuse: bool = False) -> Callable[[], list[Any]]:
@@ -46,3 +68,45 @@ def moved(task: Task, move: Callable[[Any], Any]) -> Task:
         return Level(move(level.features), move(level.rois), grad, level.scale)
 
     return task._replace(levels=[moved_level(level) for level in task.levels])
+
+
+def _crop_and_resize(task: Task, level: Level) -> Callable[..., Any]:
+    x, layout = level.features, check.layout(task.layout)
+    boxes, images = level.rois[:, 1:].copy(), level.rois[:, 0].astype(np.int32)
+    if task.backward:
+        return functools.partial(
+            roipool.crop_and_resize_backward, level.grad, boxes, images, x.shape, layout=layout
+        )
+    return functools.partial(
+        roipool.crop_and_resize, x, boxes, images, task.output_size, layout=layout
+    )
+
+
+def _roi_pool(task: Task, level: Level) -> Callable[..., Any]:
+    x, rois, layout = level.features, level.rois, check.layout(task.layout)
+    forward = functools.partial(
+        roipool.roi_pool, x, rois, task.output_size, level.scale, layout=layout
+    )
+    if task.backward:
+        argmax = forward(return_argmax=True)[1]
+        return functools.partial(
+            roipool.roi_pool_backward, level.grad, argmax, rois, x.shape, layout=layout
+        )
+    if task.argmax:
+        return lambda **out: forward(return_argmax=True, **out)[0]
+    return forward
+
+
+def _roi_align(task: Task, level: Level) -> Callable[..., Any]:
+    x, rois, scale, ratio = level.features, level.rois, level.scale, task.sampling_ratio
+    options: dict[str, Any] = {"aligned": task.aligned, "mode": task.mode, "layout": task.layout}
+    forward = functools.partial(
+        roipool.roi_align, x, rois, task.output_size, scale, ratio, **options
+    )
+    if not task.backward:
+        return forward
+    if task.mode == "max":
+        options["argmax"] = forward(return_argmax=True)[1]
+    return functools.partial(
+        roipool.roi_align_backward, level.grad, rois, x.shape, scale, ratio, **options
+    )

@@ -23,9 +23,7 @@ from roipool.cli import stdout
 from roipool.cli.text import printable
 
 if TYPE_CHECKING:
-    from roipool.cli.bench.workloads import Workload
     from roipool.tools.compare.problem import Compute
-    from roipool.tools.libraries import Library
 
 __all__ = ["main"]
 
@@ -83,8 +81,6 @@ def main(
     argv: Sequence[str] | None = None,
     *,
     systems: Mapping[str, Compute] | None = None,
-    libraries: Mapping[str, type[Library]] | None = None,
-    workloads: Mapping[str, Workload] | None = None,
 ) -> int:
     """Run the program.
 
@@ -94,10 +90,6 @@ def main(
         The arguments without the program's name; by default those of this process.
     systems : mapping of str to Compute, optional
         What ``compare`` knows by name; by default `roipool.tools.compare.systems.SYSTEMS`.
-    libraries : mapping of str to type of Library, optional
-        What ``bench`` knows by name; by default `roipool.tools.libraries.LIBRARIES`.
-    workloads : mapping of str to Workload, optional
-        What ``bench`` can time; by default `roipool.cli.bench.workloads.WORKLOADS`.
 
     Returns
     -------
@@ -107,7 +99,7 @@ def main(
     """
     try:
         with _cleaned_up_when_terminated():
-            return _finish(_run(_parser(systems, libraries, workloads), argv))
+            return _finish(_run(_parser(systems), argv))
     except KeyboardInterrupt:
         return _INTERRUPTED
     except _Terminated:
@@ -161,13 +153,9 @@ def _run(parser: _Parser, argv: Sequence[str] | None) -> int:
     return status
 
 
-def _parser(
-    systems: Mapping[str, Compute] | None,
-    libraries: Mapping[str, type[Library]] | None,
-    workloads: Mapping[str, Workload] | None,
-) -> _Parser:
+def _parser(systems: Mapping[str, Compute] | None) -> _Parser:
     from roipool import __version__
-    from roipool.cli import bench, info, verify
+    from roipool.cli import info, verify
     from roipool.tools import compare
 
     parser = _Parser(
@@ -186,7 +174,6 @@ def _parser(
     compare.add_parser(subparsers, systems)
     info.add_parser(subparsers)
     verify.add_parser(subparsers)
-    bench.add_parser(subparsers, libraries, workloads)
     return parser
 
 

@@ -1,4 +1,4 @@
-"""The benchmark harness: workloads, turns, verdicts, outputs and complaints."""
+"""The benchmark harness: turns, verdicts, outputs and complaints."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import ast
 import contextlib
 import io
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -21,19 +22,17 @@ from _support.platforms import needs_posix
 from _support.run_python import NOT_INSTALLED, run_python
 from harness import floor, measure, ours
 from harness.devices import Cpu, Cuda, Device
-from harness.proposals import iou, scene
-from harness.workloads import WORKLOADS, changed, choose, task_of
+from harness.workloads import WORKLOADS, changed, task_of
 
 import roipool
 from roipool.tools.libraries import LIBRARIES as PEERS
-from roipool.tools.libraries import Absent, Level, Library, Task
+from roipool.tools.libraries import Absent, Library, Task
 from roipool.tools.libraries.protocol import receive, send
 from roipool.tools.libraries.task import as_message
 from roipool.tools.libraries.task import task_of as task_of_message
 
 TINY = ["--boxes", "3", "--channels", "2", "--repeat", "2"]
 ONE = [*TINY, "--workload", "W4a", "--ops", "roi_pool"]
-CODES = [f"W{number}{letter}" for number in range(1, 7) for letter in "ab"]
 
 pytestmark = [pytest.mark.thorough, pytest.mark.usefixtures("same_threads_after")]
 
@@ -91,87 +90,6 @@ def rows_of(*arguments: str, **options: Any) -> list[dict[str, Any]]:
     assert run_bench(*arguments, "--json", "out.json", **options) == 0
     rows: list[dict[str, Any]] = strict_json("out.json")["rows"]
     return rows
-
-
-# Workloads
-
-
-def test_every_named_workload_is_there() -> None:
-    assert [w.code for w in choose("W*")] == CODES
-    assert choose("w1A, fpn-box") == [WORKLOADS["fpn-box"]]
-    assert {w.name for w in choose("stress-*")} == {n for n in WORKLOADS if "stress" in n}
-    assert len(choose("*")) == len(WORKLOADS)
-
-
-@pytest.mark.parametrize("name", WORKLOADS)
-@pytest.mark.parametrize("backward", [False, True])
-@pytest.mark.parametrize("reuse", [False, True])
-def test_workloads_run(name: str, backward: bool, reuse: bool) -> None:
-    workload = changed(WORKLOADS[name], boxes=3, channels=2)
-    task = task_of(workload, "float32", backward)
-    assert sum(len(level.rois) for level in task.levels) == 3 * workload.images
-    call = ours.prepare(task, reuse)
-    first, again = call(), call()
-    for level, one, other in zip(task.levels, first, again, strict=True):
-        pooled = (len(level.rois), 2, *task.output_size)
-        if task.layout == "NHWC":
-            pooled = (pooled[0], *pooled[2:], pooled[1])
-        assert one.shape == (level.features.shape if backward else pooled)
-        assert (one is other) == reuse
-        assert np.array_equal(one, other)
-    assert floor.output_bytes(task) == sum(result.nbytes for result in first)
-    assert floor.compulsory_bytes(task) >= floor.output_bytes(task)
-
-
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
-def test_types_of_arrays(dtype: str) -> None:
-    pytest.importorskip("ml_dtypes")
-    task = task_of(changed(WORKLOADS["c4"], boxes=2, channels=1), dtype, True)
-    (level,) = task.levels
-    assert {level.features.dtype.name, level.grad.dtype.name} == {dtype}
-    assert level.rois.dtype.name == ("float64" if dtype == "float64" else "float32")
-    # Libraries that want boxes in the features' type must get the same ones.
-    assert (level.rois.astype(np.float16) == level.rois).all() == (dtype == "float16")
-
-
-@pytest.mark.parametrize("number", [0, 4])
-def test_training_boxes(number: int) -> None:
-    """At most a quarter on objects in one image; the mask head sees no others."""
-    drawn = scene(np.random.default_rng([0, number]), 800, 1333)
-
-    def on_object(boxes: Any) -> int:
-        return int((iou(boxes, drawn.objects).max(axis=1) >= 0.5).sum())
-
-    there = on_object(drawn.proposals) + len(drawn.objects)
-    assert (there > 128) == (number == 4)
-    for code, expected in (("W2a", min(there, 128)), ("W3b", 128)):
-        (workload,) = choose(code)
-        boxes = workload.sampler(np.random.default_rng(0), drawn, workload)
-        assert len(boxes) == workload.boxes
-        assert on_object(boxes) == pytest.approx(expected, rel=0.05)
-
-
-@pytest.mark.parametrize(
-    ("operation", "backward", "argmax", "expected"),
-    [
-        # Two channels of four bytes. Rows 0 to 2 and columns 1 to 2 are covered: 6 cells.
-        ("roi_pool", False, False, 6 * 8 + 4 * 8),
-        ("roi_pool", False, True, 6 * 8 + 4 * 16),
-        ("roi_pool", True, True, 30 * 8 + 4 * 16),
-        # Samples at rows 0.5 and 1.5 and columns 1.25 and 1.75: rows 0 to 2, columns 1 to 2.
-        ("roi_align", False, False, 6 * 8 + 4 * 8),
-        ("roi_align", True, False, 30 * 8 + 4 * 8),
-    ],
-)
-@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
-def test_compulsory_bytes_by_hand(
-    operation: str, backward: bool, argmax: bool, expected: int, layout: str
-) -> None:
-    features = np.zeros((1, 2, 5, 6) if layout == "NCHW" else (1, 5, 6, 2), np.float32)
-    rois = np.array([[0, 2, 0, 4, 4]], np.float32)
-    levels = [Level(features, rois, None, 0.5)]
-    task = Task(operation, backward, "avg", argmax, (2, 2), 1, False, layout, levels)
-    assert floor.compulsory_bytes(task) == expected
 
 
 # Turns and verdicts
@@ -326,7 +244,7 @@ def worker_python() -> str:
     Path("driver.py").write_text(
         "import os, sys\n"
         "from roipool.tools.libraries import LIBRARIES, server\n"
-        "from roipool.cli.bench.ours import Roipool\n"
+        "from harness.ours import Roipool\n"
         "class Stub(Roipool):\n"
         "    @property\n"
         "    def version(self):\n"
@@ -500,6 +418,28 @@ def test_both_layouts_and_all_types() -> None:
     ]
 
 
+@needs_posix
+def test_a_pipe_gets_one_json() -> None:
+    """A pipe keeps every text that is written to it, so there must be one."""
+    os.mkfifo("pipe")
+    operations = [*TINY, "--workload", "W4a", "--peers", "none", "--json", "pipe"]
+    with os.fdopen(os.open("pipe", os.O_RDONLY | os.O_NONBLOCK)) as reader:
+        assert run_bench(*operations) == 0
+        assert len(json.loads(reader.read())["rows"]) == 2
+
+
+def test_a_reader_may_stop_early() -> None:
+    program = [sys.executable, bench.__file__, *ONE, "--peers", "none", "--json", "out.json"]
+    with subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 0
+    assert len(strict_json("out.json")["rows"]) == 1
+
+
 @pytest.mark.parametrize("peer", ["stub", "none"])
 def test_plot(peer: str, capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--workload", "W4a,stress-nan", "--peers", peer]
@@ -592,6 +532,11 @@ def test_list_and_help(capsys: pytest.CaptureFixture[str]) -> None:
 )
 def test_bad_arguments(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     complains(capsys, *TINY, "--workload", "W4a", *arguments)
+
+
+def test_roipool_itself_runs_out_of_memory(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--channels", str(10**15), "--peers", "none", "--json", "-"]
+    complains(capsys, "--workload", "W4a", *options)
 
 
 def test_roipool_never_imports_the_harness() -> None:

@@ -26,8 +26,7 @@ from _support.cli_runs import (
 )
 from _support.platforms import needs_links, needs_matplotlib, needs_posix
 
-from roipool.cli import main
-from roipool.cli.bench.ours import Roipool
+from roipool.cli import info, main
 from roipool.tools.compare import box_files
 
 Image = pytest.importorskip("PIL.Image")
@@ -157,13 +156,14 @@ def test_a_message_is_short(capsys: pytest.CaptureFixture[str]) -> None:
         assert len(complains(capsys, "compare", option, "x" * 100_000)) < 1100
 
 
-def test_what_nobody_foresaw_is_no_failed_check(capsys: pytest.CaptureFixture[str]) -> None:
-    class Broken(Roipool):
-        def arrays(self, task: Any, results: Any) -> Any:
-            raise KeyError("surprise")
+def test_what_nobody_foresaw_is_no_failed_check(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken() -> Any:
+        raise KeyError("surprise")
 
-    arguments = ["bench", "--workload", "one-box", "--json", "-"]
-    line = complains(capsys, *arguments, libraries={"broken": Broken})
+    monkeypatch.setattr(info, "facts", broken)
+    line = complains(capsys, "info")
     assert "a bug in roipool: KeyError in test_hostile.py, line " in line
 
 

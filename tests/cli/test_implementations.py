@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import harness
 import numpy as np
 import pytest
 from _support.cli_runs import FAST, fails, names_here, run_program, save_map, strict_json
@@ -220,11 +221,11 @@ def worker(
     says: str = "",
 ) -> str:  # fmt: skip
     """Return a program that serves roipool under the name that it is asked for."""
-    root = Path(roipool.__file__).parents[1]
+    paths = f"{Path(roipool.__file__).parents[1]}:{Path(harness.__file__).parents[1]}"
     Path("driver.py").write_text(
         "import os, sys\n"
         "from roipool.tools.libraries import LIBRARIES, Absent, server\n"
-        "from roipool.cli.bench.ours import Roipool\n"
+        "from harness.ours import Roipool\n"
         "class Stub(Roipool):\n"
         "    version = 'stub 1.0'\n"
         "    def __init__(self, *arguments):\n"
@@ -244,7 +245,7 @@ def worker(
     program = Path("other-python").resolve()
     greeting = f"echo '{says}'\n" if says else ""
     program.write_text(
-        f'#!/bin/sh\n{greeting}PYTHONPATH="{root}" exec "{sys.executable}" driver.py\n'
+        f'#!/bin/sh\n{greeting}PYTHONPATH="{paths}" exec "{sys.executable}" driver.py\n'
     )
     program.chmod(0o755)
     return str(program)

@@ -121,7 +121,7 @@ def test_progress_is_for_terminals() -> None:
     assert err == ""
 
 
-@pytest.mark.parametrize("command", ["compare", "verify", "bench", "info"])
+@pytest.mark.parametrize("command", ["compare", "verify", "info"])
 def test_help_fits(
     command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
