@@ -147,8 +147,8 @@ def front_ends(session: nox.Session) -> None:
     session.install(
         ".[dask]", *PYTEST, "distributed", "zarr>=3", "array-api-strict", *groups["torch"]
     )
-    paths = ["tests/front_ends", "tests/package/test_doctests.py"]
-    session.run("pytest", "--everything", *paths, *session.posargs)
+    package = [f"tests/package/test_{name}.py" for name in ("doctests", "imports")]
+    session.run("pytest", "--everything", "tests/front_ends", *package, *session.posargs)
 
 
 def oldest_of(extra: str) -> list[str]:

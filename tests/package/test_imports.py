@@ -1,0 +1,86 @@
+"""Nothing that pools imports `roipool.tools`, the programs behind the command line."""
+
+from __future__ import annotations
+
+import ast
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from _support.run_python import run_python
+from _support.sources import SOURCES
+
+from roipool.tools import libraries
+
+# Prints the modules of `roipool.tools` that are imported, on one line.
+PRINT = "print(*sorted(name for name in sys.modules if name.startswith('roipool.tools')))"
+
+# What may import them: the command line, what tests other implementations, the tools themselves,
+# (Files that only a checkout has may, too.)
+USERS = ("roipool/cli/", "roipool/testing.py", "pytest_roipool.py", "roipool/tools/")
+
+
+def test_pooling_and_verification_import_no_tools() -> None:
+    """One call of every public pooling function, checked as `roipool verify` checks it."""
+    code = """
+        import importlib, pkgutil, sys
+        import roipool
+        from roipool import verification
+        for package in (roipool.compat, verification):
+            for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+                importlib.import_module(module.name)
+        from roipool.verification import check, generate, rows
+        for name in rows.ROWS:
+            case = generate.draw(0, 0, [name], tiny=True)
+            for finding in check.check(case, check.subjects(case, 0)):
+                assert finding.comparison.problem is None, finding
+    """
+    done = run_python(f"{textwrap.dedent(code)}\n{PRINT}")
+    assert (done.returncode, done.stdout) == (0, "\n"), done.stderr
+
+
+@pytest.mark.parametrize("library", ["dask", "jax", "torch"])
+def test_front_ends_import_no_tools(library: str) -> None:
+    pytest.importorskip(library)
+    done = run_python(f"import sys, roipool.{library}\n{PRINT}")
+    assert (done.returncode, done.stdout) == (0, "\n"), done.stderr
+
+
+def imported(path: Path) -> Iterator[str]:
+    """Yield the modules that a file names in its imports, relative ones in full."""
+    package = path.relative_to(SOURCES).parent.parts
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) + 1 - node.level] if node.level else ()
+            module = ".".join((*above, *filter(None, [node.module])))
+            yield from (f"{module}.{alias.name}" for alias in node.names)
+
+
+def test_only_programs_import_tools() -> None:
+    files = [*SOURCES.glob("*.py"), *(SOURCES / "roipool").rglob("*.py")]
+    importers = {
+        path.relative_to(SOURCES).as_posix()
+        for path in files
+        if any(f"{name}.".startswith("roipool.tools.") for name in imported(path))
+    }
+    assert {name for name in importers if not name.startswith(USERS)} == set()
+    assert {user for user in USERS if any(name.startswith(user) for name in importers)} == {*USERS}
+
+
+def test_the_libraries_need_little_elsewhere() -> None:
+    """Their package runs in the environments of old libraries, without roipool."""
+    names = set()
+    for path in Path(libraries.__file__).parent.glob("*.py"):
+        if path.name in ("process.py", "client.py"):  # they start the others
+            continue
+        for node in ast.parse(path.read_text(), feature_version=(3, 8)).body:
+            if isinstance(node, ast.Import):
+                names |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                names.add(node.module or "")
+    needed = {name.partition(".")[0] for name in names} - set(sys.stdlib_module_names)
+    assert needed == {"numpy"}
