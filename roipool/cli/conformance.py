@@ -34,8 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--implementation",
         metavar="MODULE:FUNCTION",
-        help="what to verify, or an installed library such as mxnet; it runs in a process of its "
-        "own, whose crash is an answer",
+        help="what to verify, also as path/to/file.py:function, or an installed library such as "
+        "mxnet; it runs in a process of its own, whose crash is an answer",
     )
     add(
         "--semantics",

@@ -147,29 +147,41 @@ def ending(features, rois, output_size):
     raise SystemExit(7)
 class Module:
     pool = staticmethod(pool)
+def other_order(x, boxes, size, sampling_ratio, spatial_scale):
+    return roipool.roi_align(x, boxes, size, spatial_scale, sampling_ratio)
+def other_names(x, boxes, size, spatial_scale, ratio=0):
+    return roipool.roi_align(x, boxes, size, spatial_scale, ratio)
+def keywords(x, boxes, size, *, spatial_scale, sampling_ratio):
+    return roipool.roi_align(x, boxes, size, spatial_scale, sampling_ratio)
+def any_number(*arguments):
+    return roipool.roi_align(*arguments)
+def in_place(x, boxes, size, scale, ratio, /):
+    boxes[:, 1:] *= scale
+    return list(roipool.roi_align(x, boxes, size, 1, ratio))
 number = 3
 """
 
 
-OWN_NAMES = ("align", "pool", "Module.pool", "broken", "ending")
+ALIGNS = ("align", "other_order", "other_names", "keywords", "any_number", "in_place")
+POOLS = ("pool", "Module.pool")
 
 
 @pytest.mark.parametrize("form", ["own_{}.py:", "own_{}:"])
-def test_functions(form: str, capsys: pytest.CaptureFixture[str]) -> None:
-    number = form.count(".")  # modules of one name would be imported once
-    Path(f"own_{number}.py").write_text(OWN)
-    place = form.format(number)
-    own = [f"--implementation={place}{name}" for name in OWN_NAMES]
+def test_functions(form: str, capfd: pytest.CaptureFixture[str]) -> None:
+    Path("own_1.py").write_text(OWN)
+    place = form.format(1)
+    own = [f"--implementation={place}{name}" for name in (*ALIGNS, *POOLS, "broken", "ending")]
     systems = ["--systems", "roipool.roi_align,roipool.roi_pool"]
-    assert main(["compare", *SMALL, *systems, *own, "--json", "out.json"]) == 0
+    options = ["--spatial-scale", "0.5", "--sampling-ratio", "3", "--json", "out.json"]
+    assert main(["compare", *SMALL, *systems, *own, *options]) == 0
     (part,) = strict_json("out.json")["parts"]
     assert part["groups"] == {
-        "A": ["roipool.roi_align", f"{place}align"],
-        "B": ["roipool.roi_pool", f"{place}pool", f"{place}Module.pool"],
+        "A": ["roipool.roi_align", *(f"{place}{name}" for name in ALIGNS)],
+        "B": ["roipool.roi_pool", *(f"{place}{name}" for name in POOLS)],
     }
-    out, err = capsys.readouterr()
-    assert f"{place}broken did not run: KeyError: 'no such box'" in out
-    assert f"{place}ending did not run: ends the program: SystemExit(7)" in out
+    out, err = capfd.readouterr()
+    assert f"{place}broken did not run: raises KeyError: 'no such box'" in out
+    assert f"{place}ending did not run: crashes: the process exits with status 7" in out
     assert "noise" not in out
     assert "noise" in err
     check = [f"--implementation={place}align", "--reference", f"{place}align", "--check"]
@@ -186,19 +198,20 @@ def test_only_what_is_named_is_imported_from_the_current_folder() -> None:
     run = run_program("compare", *SMALL, *own)
     assert (run.returncode, run.stderr) == (0, "")
     assert "wave:align" in run.stdout
-    bad = ["verify", "--implementation", "wave:align", "--semantics", "roi_align", "--calls", "2"]
-    assert run_program(*bad).returncode == 0
+    for name in ("wave:align", "wave.py:align"):
+        own = ["--implementation", name, "--semantics", "roi_align", "--calls", "2"]
+        assert run_program("verify", *own).returncode == 0
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("nonsense", "must be package.module:function"),
-        (":f", "must be package.module:function"),
+        ("nonsense", "is not of the form package.module:function or path/to/file.py:function"),
+        (":f", "is not of the form package.module:function"),
         ("no_such_module:f", "ModuleNotFoundError: No module named"),
-        ("missing.py:f", "there is no file missing.py"),
-        ("math:no_such", "AttributeError"),
-        ("math:pi", "is not a function"),
+        ("missing.py:f", "cannot be used: there is no file "),
+        ("math:no_such", "math has no 'no_such'"),
+        ("math:pi", "not a function"),
         ("this_exits.py:f", "SystemExit"),
     ],
 )
@@ -410,6 +423,9 @@ def test_absent_programs(capsys: pytest.CaptureFixture[str]) -> None:
         ["--engines", "tpu"],
         ["--gradients", "angles"],
         ["--implementation-arrays", "lists"],
+        ["--implementation", "math:sin", "--arrays", "cupy"],
+        ["--implementation", "math:sin", "--python", "/no/such/python"],
+        ["--implementation", "math:sin", "--gradients", "boxes", "--systems", "caffe.*"],
         ["--make", "8x8"],
         ["--make", "0x8x8"],
         ["--make", "99999x99999x99999"],

@@ -58,3 +58,33 @@ def test_detectron2(
         theirs = found[f"detectron2.{name}@detectron2"]
         assert theirs["error"] is None
         assert theirs["to_reference"]["greatest_difference"] < 1e-5
+
+
+OWN = """
+import roipool.torch
+def align(features, rois, output_size, spatial_scale, sampling_ratio):
+    return roipool.torch.roi_align(features, rois, output_size, spatial_scale, sampling_ratio)
+def of_features(features, rois, *arguments):
+    return align(features, rois.detach(), *arguments)
+def of_nothing(features, rois, *arguments):
+    return of_features(features.detach(), rois, *arguments)
+"""
+
+
+def test_gradients_of_the_users_own_function(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("own.py").write_text(OWN)
+    arguments = ["--systems", "roipool.roi_align", "--gradients", "features,boxes"]
+    for name in ("align", "of_features", "of_nothing"):
+        arguments += ["--implementation", f"own.py:{name}"]
+    arguments += ["--arrays", "torch", "--json", "out.json"]
+    assert main(["compare", "--make", "2x9x11", *arguments]) == 0
+    same = [set(part["groups"]["A"]) for part in json.loads(Path("out.json").read_text())["parts"]]
+    ours, align, of_features = "roipool.roi_align", "own.py:align", "own.py:of_features"
+    assert same == [
+        {ours, align, of_features, "own.py:of_nothing"},
+        {ours, align, of_features},
+        {ours, align},
+    ]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import functools
+import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from roipool.cli.text import seconds
 from roipool.tools.compare import arguments as read
 from roipool.tools.compare.systems import SYSTEMS
+from roipool.tools.libraries.functions import ARRAYS
 
 if TYPE_CHECKING:
     from roipool.tools.compare.problem import Compute
@@ -155,21 +157,30 @@ def _add_implementations(group: Any) -> None:
         type=seconds,
         default=120.0,
         metavar="SECONDS",
-        help="that an installed program may take for an answer (default: 120)",
+        help="that a program or your function may take for an answer (default: 120)",
     )
     add(
         "--implementation",
         action="append",
         default=[],
         metavar="MODULE:FUNCTION",
-        help="your function(features, rois, output_size, spatial_scale, sampling_ratio); "
-        "path/to/file.py:function works too",
+        help="your function(features, rois, output_size, spatial_scale, sampling_ratio), also as "
+        "path/to/file.py:function; it runs in a process of its own",
     )
     add(
+        "--arrays",
         "--implementation-arrays",
-        choices=("numpy", "torch"),
+        choices=tuple(ARRAYS),
         default="numpy",
-        help="what your function takes and returns (default: numpy); torch brings its gradients",
+        metavar="LIBRARY",
+        help=f"what your function takes and returns, of {', '.join(ARRAYS)} (default: numpy); "
+        "torch brings its gradients",
+    )
+    add(
+        "--python",
+        default=sys.executable,
+        metavar="FILE",
+        help="the interpreter that has your function, if not this one",
     )
     add(
         "--gradients",

@@ -55,20 +55,8 @@ def run(arguments: argparse.Namespace, systems: Mapping[str, Compute] | None) ->
         For bad input, before anything is written.
     """
     _check_outputs(arguments)
-    pythons = _pythons(arguments)
-    own = _own_functions(arguments)
-    engines, absent = _engines(arguments, systems)
-    features = inputs.read_features(arguments.image, arguments.spatial_scale, arguments.make)
-    boxes = inputs.read_boxes(arguments.boxes, features, _box_form(arguments))
-    problem = Problem(features.values, boxes.rois, _options(arguments))
-    _check_size(problem)
-    _check_names(arguments, [*engines, *_offered(arguments)], list(own))
-    threads = roipool.get_num_threads()
-    with Programs(arguments.implementations, pythons, threads, arguments.timeout) as programs:
-        absent |= programs.absent
-        chosen, reference = _choose(arguments, {**engines, **dict(programs.computes())}, own)
-        parts = _compare_all(arguments, chosen, reference, problem)
-    findings = Findings(problem, features, boxes, parts, programs.versions, absent)
+    with contextlib.ExitStack() as processes:
+        findings = _findings(arguments, systems, processes)
     _write_files(arguments, findings)
     verdict, status = _verdict(arguments, findings)
     # The files are complete by now and the status is known: a reader may stop whenever it likes.
@@ -77,13 +65,37 @@ def run(arguments: argparse.Namespace, systems: Mapping[str, Compute] | None) ->
             sys.stdout.write(json_output.as_json(findings, _about(arguments)))
         else:
             style = report.Style(arguments.details, arguments.reference is not None)
-            notes = slips(arguments, problem)
+            notes = slips(arguments, findings.problem)
             report.print_report(findings, _described(arguments), notes, verdict, style)
     return status
 
 
+def _findings(
+    arguments: argparse.Namespace,
+    systems: Mapping[str, Compute] | None,
+    processes: contextlib.ExitStack,
+) -> Findings:
+    """Compare; `processes` closes those of other implementations."""
+    pythons = _pythons(arguments)
+    own = _own_functions(arguments, processes)
+    engines, absent = _engines(arguments, systems)
+    features = inputs.read_features(arguments.image, arguments.spatial_scale, arguments.make)
+    boxes = inputs.read_boxes(arguments.boxes, features, _box_form(arguments))
+    problem = Problem(features.values, boxes.rois, _options(arguments))
+    _check_size(problem)
+    _check_names(arguments, [*engines, *_offered(arguments)], list(own))
+    programs = processes.enter_context(
+        Programs(arguments.implementations, pythons, roipool.get_num_threads(), arguments.timeout)
+    )
+    there = {**engines, **dict(programs.computes())}
+    chosen, reference = _choose(arguments, there, own)
+    parts = _compare_all(arguments, chosen, reference, problem)
+    absent |= programs.absent
+    return Findings(problem, features, boxes, parts, programs.versions, absent)
+
+
 def _check_outputs(arguments: argparse.Namespace) -> None:
-    """Find out before the work what would spoil its end."""
+    """Check the output paths before the work starts."""
     outputs = {"--json": arguments.json, "--save": arguments.save, "--html": arguments.html}
     files.check_outputs(outputs, (arguments.image, arguments.boxes))
     files.check_figure(arguments.save, "--save", _FIGURE_FORMATS)
@@ -103,14 +115,16 @@ def _pythons(arguments: argparse.Namespace) -> dict[str, str]:
     return pythons
 
 
-def _own_functions(arguments: argparse.Namespace) -> dict[str, Compute]:
-    if arguments.implementation and arguments.implementation_arrays == "torch":
-        importlib.import_module("torch")
-    wrap = {"numpy": functions.of_numpy, "torch": functions.of_torch}
-    return {
-        text: wrap[arguments.implementation_arrays](functions.load(text))
-        for text in arguments.implementation
-    }
+def _own_functions(
+    arguments: argparse.Namespace, processes: contextlib.ExitStack
+) -> dict[str, Compute]:
+    found: dict[str, Compute] = {}
+    arrays, python, limit = arguments.arrays, arguments.python, arguments.timeout
+    for text in arguments.implementation:
+        own = functions.opened(text, arrays, python, limit, bool(arguments.gradients))
+        processes.callback(own.close)
+        found[text] = functions.compute_of(own, arrays)
+    return found
 
 
 def _engines(

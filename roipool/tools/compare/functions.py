@@ -1,123 +1,89 @@
-"""The user's own function as an implementation."""
+"""The user's own function as an implementation, called in a process of its own."""
 
 from __future__ import annotations
 
-import importlib.util
-import inspect
-import sys
-from contextlib import redirect_stdout
-from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from roipool.tools.compare.problem import PARTS, Compute, Problem, Unavailable
-from roipool.tools.libraries.functions import module_of
+from roipool.tools.libraries.client import Functions
+from roipool.tools.libraries.functions import AUTOGRAD, Misbehaviour
 
-__all__ = ["load", "of_numpy", "of_torch"]
+__all__ = ["compute_of", "opened"]
 
-_FORM = "package.module:function or path/to/file.py:function"
+# Functions that compute the gradients of `PARTS`, by the names that `Functions` has for them.
+_GRADIENTS = {"features": "backward", "boxes": "backward_boxes"}
 
 
-def load(text: str) -> Any:
-    """Import what ``--implementation`` names.
+def opened(text: str, arrays: str, python: str, seconds: float, gradients: bool) -> Functions:
+    """Load what ``--implementation`` names.
 
     Parameters
     ----------
     text : str
-        ``package.module:function``, or ``path/to/file.py:function``; the function may have dots.
+        ``package.module:function`` or ``path/to/file.py:function``.
+    arrays : str
+        What the function takes.
+    python : str
+        The interpreter.
+    seconds : float
+        That a call may take.
+    gradients : bool
+        Whether torch differentiates it.
 
     Returns
     -------
-    callable
-        The function.
+    Functions
+        To be closed.
 
     Raises
     ------
     ValueError
-        If it is not of that form, cannot be imported, or is not callable.
+        If it cannot be loaded.
     """
-    place, colon, name = text.rpartition(":")
-    if not (colon and place and name):
-        raise ValueError(f"--implementation {text}: must be {_FORM}")
-    try:
-        with redirect_stdout(sys.stderr):  # standard output is for results
-            # An installed program, unlike `python -m`, does not look into the current folder.
-            here = str(Path.cwd())
-            found = _from_file(place) if place.endswith(".py") else module_of(place, here)
-            for part in name.split("."):
-                found = getattr(found, part)
-    except (Exception, SystemExit) as error:
-        reason = f"{type(error).__name__}: {error}"
-        raise ValueError(f"--implementation {text}: {reason}") from error
-    if not callable(found):
-        raise ValueError(f"--implementation {text}: is not a function")
-    return found
+    backward = AUTOGRAD if gradients and arrays == "torch" else None
+    device = "cuda" if arrays == "cupy" else "cpu"
+    return Functions(text, backward, backward, arrays, device, python, seconds, lenient=True)
 
 
-def _from_file(path: str) -> Any:
-    if not Path(path).is_file():
-        raise FileNotFoundError(f"there is no file {path}")
-    spec = importlib.util.spec_from_file_location(f"_roipool_{Path(path).stem}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # what dataclasses and pickles look up
-    spec.loader.exec_module(module)
-    return module
-
-
-def of_numpy(function: Any) -> Compute:
-    """Return a function of NumPy arrays as an implementation: it has no gradients."""
+def compute_of(functions: Functions, arrays: str) -> Compute:
+    """Return a function as an implementation; only tensors have gradients, from autograd."""
 
     def call(problem: Problem, part: str) -> Any:
-        if part != "forward":
-            raise Unavailable(f"has no {PARTS[part]}: NumPy arrays have no derivatives")
-        given = _arguments(function, problem, problem.features.copy, problem.rois.copy)
-        return _called(function, given)
+        if part != "forward" and arrays != "torch":
+            raise Unavailable(f"has no {PARTS[part]}: autograd is of --arrays torch")
+        try:
+            pooled = functions.call("forward", *_arguments(functions, problem))
+            if part == "forward":  # one array, or one for each box
+                return pooled[0] if pooled[0].ndim == 4 else np.stack(pooled)
+            (gradient,) = functions.call(_GRADIENTS[part], [("grad_output", problem.grad)], {})
+        except Misbehaviour as error:
+            if error.kind == "has no gradient":
+                raise Unavailable(f"has no {PARTS[part]}") from None
+            raise ValueError(str(error)) from None
+        return gradient if part == "features" else gradient[:, 1:]
 
     return call
 
 
-def of_torch(function: Any) -> Compute:
-    """Return a function of torch tensors as an implementation: gradients come from autograd."""
-    import torch
+def _arguments(
+    functions: Functions, problem: Problem
+) -> tuple[list[tuple[str, Any]], dict[str, Any]]:
+    """Return the arguments by position and by name, as many as the function takes.
 
-    def call(problem: Problem, part: str) -> Any:
-        features = torch.tensor(problem.features, requires_grad=part == "features")
-        rois = torch.tensor(problem.rois, requires_grad=part == "boxes")
-        pooled = _called(function, _arguments(function, problem, lambda: features, lambda: rois))
-        if part == "forward":
-            return pooled.detach().cpu().numpy()
-        wanted = features if part == "features" else rois
-        upstream = torch.tensor(problem.grad)
-        (grad,) = torch.autograd.grad([pooled], [wanted], [upstream], allow_unused=True)
-        if grad is None:
-            raise Unavailable(f"has no {PARTS[part]}")
-        array = grad.cpu().numpy()
-        return array if part == "features" else array[:, 1:]
-
-    return call
-
-
-def _called(function: Any, arguments: list[Any]) -> Any:
-    """Call a function that may print, or end the program."""
-    try:
-        with redirect_stdout(sys.stderr):
-            return function(*arguments)
-    except SystemExit as error:
-        raise ValueError(f"ends the program: SystemExit({error.code})") from error
-
-
-def _arguments(function: Any, problem: Problem, features: Any, rois: Any) -> list[Any]:
-    """Return as many as the function takes: a pooling of cells has no sampling ratio."""
+    Scale and sampling ratio have places, the fourth and the fifth, unless the function has
+    parameters of their names.
+    """
     options = problem.options
-    scalars = [options.output_size, options.spatial_scale, options.sampling_ratio]
-    arguments = [features(), rois(), *scalars]
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):  # some of C have none
-        return arguments
-    if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
-        return arguments
-    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    count = sum(parameter.kind in positional for parameter in parameters)
-    return arguments[: max(count, 3)]
+    maps, rois = ("features", problem.features), ("rois", problem.rois)
+    given = [maps, rois, ("output_size", options.output_size)]
+    scalars = {"spatial_scale": options.spatial_scale, "sampling_ratio": options.sampling_ratio}
+    slots, names = functions.positions, functions.parameters("forward") or ()
+    if slots is None:
+        return [*given, *scalars.items()], {}
+    if not scalars.keys() & set(names):
+        return [*given, *scalars.items()][: max(len(slots), 3)], {}
+    placed = dict(zip(slots[3:], scalars.values(), strict=False))
+    by_name = {**placed, **scalars}
+    return given, {name: by_name[name] for name in names if name in by_name}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Protocol, TypeAlias, cast
 
@@ -14,15 +13,14 @@ import numpy as np
 import roipool
 from roipool._messages import shown
 from roipool.tools.libraries import LIBRARIES, Absent, Level, Task
-from roipool.tools.libraries.client import IMPORT_SECONDS, Worker
+from roipool.tools.libraries.client import Functions, Worker, misbehaviour
 from roipool.tools.libraries.functions import ARRAYS, AUTOGRAD, Caller, Misbehaviour, loaded
-from roipool.tools.libraries.process import Ended, Process
+from roipool.tools.libraries.process import Ended
 from roipool.verification.operations import OPERATIONS, Operation
 from roipool.verification.oracle import oracle_of
 
 Function: TypeAlias = Callable[..., Any]
 SECONDS = 20.0  # that one call may take
-MEMORY = 8 * 2**30  # bytes that a process on the CPU may take
 # What roipool's functions have beyond those that they are named after.
 OWN_OPTIONS = ("return_argmax", "exact_gradient")
 NEVER_PASSED = ("layout", "out")
@@ -38,71 +36,6 @@ class Calls(Protocol):
         self, which: str, given: Sequence[tuple[str, Any]], options: dict[str, Any]
     ) -> Sequence[Any]:
         """Call "forward", "backward" or "backward_boxes"."""
-
-
-class Functions:
-    """Calls anybody's functions in another process, which is started anew after one that ended.
-
-    Parameters
-    ----------
-    forward, backward, backward_boxes : str
-        ``package.module:function``; a gradient may be "autograd", or None.
-    arrays, device : str
-        What the functions take.
-    python : str
-        The interpreter.
-    seconds : float
-        That a call may take.
-
-    Raises
-    ------
-    ValueError
-        If the implementation cannot be loaded.
-    """
-
-    def __init__(
-        self, forward: str, backward: str | None, backward_boxes: str | None, arrays: str,
-        device: str, python: str, seconds: float,
-    ) -> None:  # fmt: skip
-        self._first = {
-            "forward": forward, "backward": backward, "backward_boxes": backward_boxes,
-            "arrays": arrays, "device": device, "folder": str(Path.cwd()),
-            "memory": MEMORY if device == "cpu" else 0,
-        }  # fmt: skip
-        self._python, self._seconds = python, seconds
-        self._process: Process | None = self._start()
-        self._parameters: dict[str, Sequence[str] | None] = self._process.about["parameters"]
-
-    def parameters(self, which: str) -> Sequence[str] | None:
-        """Return the names of a function's parameters, or None if they cannot be known."""
-        return self._parameters[which]
-
-    def call(
-        self, which: str, given: Sequence[tuple[str, Any]], options: dict[str, Any]
-    ) -> Sequence[Any]:
-        """Call "forward", "backward" or "backward_boxes"."""
-        if self._process is None:
-            self._process = self._start()
-        try:
-            answer = self._process.ask([which, list(given), options], self._seconds)
-        except Ended as error:
-            self._process = None
-            raise _ended(error) from None
-        if "kind" in answer:
-            raise Misbehaviour(answer["kind"], answer["text"])
-        return cast(Sequence[Any], answer["results"])
-
-    def close(self) -> None:
-        """End the process."""
-        if self._process is not None:
-            self._process.close()
-            self._process = None
-
-    def _start(self) -> Process:
-        try:
-            return Process(self._python, self._first, seconds=max(self._seconds, IMPORT_SECONDS))
-        except Absent as error:
-            raise ValueError(f"{self._first['forward']} cannot be used: {error}") from None
 
 
 class LibraryCalls:
@@ -158,7 +91,7 @@ class LibraryCalls:
             self._worker.prepare(task)
             (found,) = self._worker.results()
         except Ended as error:
-            raise _ended(error) from None
+            raise misbehaviour(error) from None
         except Absent as error:
             raise Misbehaviour("raises", str(error)) from None
         if which == "backward" or len(found) != len(order):
@@ -213,11 +146,6 @@ def _size_of(known: dict[str, Any]) -> tuple[int, int]:
         return known["output_height"], known["output_width"]
     rows, columns = known.get("crop_size", known.get("output_size", (0, 0)))
     return int(rows), int(columns)
-
-
-def _ended(error: Ended) -> Misbehaviour:
-    return Misbehaviour("hangs", str(error)) if error.late else (
-        Misbehaviour("crashes", f"crashes: {error}"))  # fmt: skip
 
 
 def calls_of(

@@ -8,16 +8,18 @@ import importlib.util
 import inspect
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from .protocol import dtype_of
 
-__all__ = ["ARRAYS", "AUTOGRAD", "MAX_MESSAGE", "Caller", "Misbehaviour", "loaded", "module_of"]
+__all__ = ["ARRAYS", "AUTOGRAD", "MAX_MESSAGE", "Caller", "Misbehaviour", "loaded"]
 
 AUTOGRAD = "autograd"  # stands for a backward: what torch differentiates
 MAX_MESSAGE = 300
+_FORM = "package.module:function or path/to/file.py:function"
 
 
 class Misbehaviour(Exception):  # noqa: N818 - of the implementation, not of this program
@@ -36,14 +38,8 @@ class Misbehaviour(Exception):  # noqa: N818 - of the implementation, not of thi
         self.kind = kind
 
 
-def module_of(name: str, folder: str) -> Any:
-    """Import a module, which may lie in a folder.
-
-    The folder comes last in the search path: of the files in it only the one that is named may
-    stand in for an installed module.
-    """
-    if folder not in sys.path:
-        sys.path.append(folder)
+def _module_of(name: str, folder: str) -> Any:
+    """Import a module, which may lie in a folder: there it comes before an installed one."""
     top = name.partition(".")[0]
     spec = importlib.machinery.PathFinder.find_spec(top, [folder])
     if top not in sys.modules and spec is not None and spec.origin and spec.loader:
@@ -57,8 +53,31 @@ def module_of(name: str, folder: str) -> Any:
     return importlib.import_module(name)
 
 
+def _module_in_file(path: Path) -> Any:
+    """Run a file as a module."""
+    if not path.is_file():
+        raise ValueError(f"there is no file {path}")
+    name = f"_roipool_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, str(path))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses and pickles look there
+    spec.loader.exec_module(module)
+    return module
+
+
 def loaded(name: str, folder: str = "") -> Callable[..., Any]:
-    """Import what ``package.module:function`` names, of a folder if the module is not installed.
+    """Import a function by its name.
+
+    Parameters
+    ----------
+    name : str
+        ``package.module:function`` or ``path/to/file.py:function``; the function may have dots.
+    folder : str, optional
+        Where modules that are not installed may lie, and where a relative path starts. It comes
+        last in the search path: of its files only the one that is named may stand in for an
+        installed module.
 
     Raises
     ------
@@ -67,13 +86,18 @@ def loaded(name: str, folder: str = "") -> Callable[..., Any]:
     ImportError
         If the module cannot be imported.
     """
-    module, mark, path = name.partition(":")
-    if not (module and mark and path):
-        raise ValueError(f"{name!r} is not of the form package.module:function")
-    found = module_of(module, folder) if folder else importlib.import_module(module)
+    place, mark, path = name.rpartition(":")
+    if not (place and mark and path):
+        raise ValueError(f"{name!r} is not of the form {_FORM}")
+    if folder and folder not in sys.path:
+        sys.path.append(folder)
+    if place.endswith(".py"):
+        found = _module_in_file(Path(folder, place))
+    else:
+        found = _module_of(place, folder) if folder else importlib.import_module(place)
     for part in path.split("."):
         if not hasattr(found, part):
-            raise ValueError(f"{name!r}: {module} has no {path!r}")
+            raise ValueError(f"{name!r}: {place} has no {path!r}")
         found = getattr(found, part)
     if not callable(found):
         raise ValueError(f"{name!r} is a {type(found).__name__}, not a function")
@@ -195,6 +219,8 @@ class Caller:
         of the forward.
     arrays, device : str
         Of `ARRAYS`: what the functions take; and where it lies.
+    may_write : bool
+        Whether a function may write into its arguments, which are copies.
 
     Raises
     ------
@@ -203,11 +229,17 @@ class Caller:
     """
 
     def __init__(
-        self, forward: Any, backward: Any, backward_boxes: Any, arrays: str, device: str
+        self,
+        forward: Any,
+        backward: Any,
+        backward_boxes: Any,
+        arrays: str,
+        device: str,
+        may_write: bool = False,
     ) -> None:
-        self.functions = {
-            "forward": forward, "backward": backward, "backward_boxes": backward_boxes,
-        }  # fmt: skip
+        names = ("forward", "backward", "backward_boxes")
+        self.functions = dict(zip(names, (forward, backward, backward_boxes)))
+        self.may_write = may_write
         for name in ("backward", "backward_boxes"):
             if self.functions[name] == AUTOGRAD and arrays != "torch":
                 raise ValueError(f"{name} 'autograd' needs arrays 'torch', got {arrays!r}")
@@ -217,15 +249,26 @@ class Caller:
 
     def parameters(self, which: str) -> Any:
         """Return the names of a function's parameters, or None if they cannot be known."""
+        found = self._signature(which)
+        if found is None or any(one.kind == one.VAR_KEYWORD for one in found):
+            return None
+        return [one.name for one in found]
+
+    def positions(self, which: str) -> Any:
+        """Return the names of the parameters that can be passed by position, or None likewise."""
+        found = self._signature(which)
+        if found is None or any(one.kind == one.VAR_POSITIONAL for one in found):
+            return None
+        positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        return [one.name for one in found if one.kind in positional]
+
+    def _signature(self, which: str) -> Any:
         if self.functions[which] in (None, AUTOGRAD):
             return None
         try:
-            found = inspect.signature(self.functions[which]).parameters.values()
-        except (TypeError, ValueError):
+            return list(inspect.signature(self.functions[which]).parameters.values())
+        except (TypeError, ValueError):  # of C
             return None
-        if any(one.kind == one.VAR_KEYWORD for one in found):
-            return None
-        return [one.name for one in found]
 
     def call(self, which: str, given: Sequence[Any], options: dict[str, Any]) -> list[Any]:
         """Call "forward", "backward" or "backward_boxes".
@@ -272,12 +315,16 @@ class Caller:
         results = found if isinstance(found, (tuple, list)) else [found]
         if which == "forward" and differentiable and results:
             self.graph = positional[0], results[0]
-        for name, value in [*given, *options.items()]:
+        if not self.may_write:
+            self._check_unchanged(dict([*given, *options.items()]), put)
+        return [self._result(one) for one in results]
+
+    def _check_unchanged(self, given: dict[str, Any], put: dict[str, Any]) -> None:
+        for name, value in given.items():
             if isinstance(value, np.ndarray) and self.arrays.get(put[name]).tobytes() != (
                 value.tobytes()
             ):
                 raise Misbehaviour("writes into its input", f"writes into its {name}")
-        return [self._result(one) for one in results]
 
     def _put(self, value: Any) -> Any:
         return self.arrays.put(value) if isinstance(value, np.ndarray) else value

@@ -41,6 +41,8 @@ class Process:
         Its environment, by default this one's.
     seconds : float, optional
         That it may take to answer the first message: it imports a library.
+    may_print : bool
+        Whether its prints appear on this process's standard error.
 
     Attributes
     ----------
@@ -59,14 +61,18 @@ class Process:
         first: Any,
         environment: Mapping[str, str] | None = None,
         seconds: float | None = None,
+        may_print: bool = False,
     ) -> None:
         self._errors = cast(BinaryIO, tempfile.TemporaryFile())  # noqa: SIM115 - `close` does
         try:
             self._process = subprocess.Popen(
                 [python, str(Path(__file__).parent)],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors,
-                start_new_session=True, env=environment,
-            )  # fmt: skip
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=None if may_print else self._errors,
+                start_new_session=True,
+                env=environment,
+            )
         except OSError as error:
             self._errors.close()
             raise Absent(f"could not be started: {python}: {error.strerror}") from None

@@ -76,9 +76,13 @@ class _Functions:
             else first[name]
             for name in ("forward", "backward", "backward_boxes")
         )
-        self.caller = Caller(forward, backward, backward_boxes, first["arrays"], first["device"])
+        arguments = [first[name] for name in ("arrays", "device", "may_write")]
+        self.caller = Caller(forward, backward, backward_boxes, *arguments)
         names = self.caller.functions
-        self.about = {"parameters": {name: self.caller.parameters(name) for name in names}}
+        self.about = {
+            "parameters": {name: self.caller.parameters(name) for name in names},
+            "positions": self.caller.positions("forward"),
+        }
 
     def answer(self, request: Any) -> Any:
         try:
