@@ -127,14 +127,12 @@ def crop_and_resize_backward(
     grad_output : ndarray
         Gradient of the crops, shape (K, C, rows, columns) or (K, rows, columns, C); float16,
         bfloat16, float32 or float64.
-    boxes, box_indices, method
-        As in :func:`crop_and_resize`.
     input_shape : sequence of int
         Shape of the features, in the order of `layout`.
-    layout : {"NCHW", "NHWC"}
-        Order of the axes.
     out : ndarray, optional
         Where to put the gradient: of `input_shape` and grad_output's dtype. It is overwritten.
+    boxes, box_indices, method, layout
+        As in :func:`crop_and_resize`.
 
     Returns
     -------
@@ -143,15 +141,12 @@ def crop_and_resize_backward(
 
     Raises
     ------
-    TypeError
-        If an argument is of the wrong type.
-    ValueError
-        If a shape, a box index or a value is not as described.
+    TypeError, ValueError
+        As in :func:`crop_and_resize`.
 
     See Also
     --------
-    crop_and_resize : The forward.
-    crop_and_resize_backward_boxes : The gradient with respect to the boxes.
+    crop_and_resize, crop_and_resize_backward_boxes
 
     Examples
     --------
@@ -203,10 +198,8 @@ def crop_and_resize_backward_boxes(
         Gradient of the crops, shape (K, C, rows, columns) or (K, rows, columns, C).
     features : ndarray
         The maps, in grad_output's dtype.
-    boxes, box_indices
+    boxes, box_indices, layout
         As in :func:`crop_and_resize`.
-    layout : {"NCHW", "NHWC"}
-        Order of the axes.
 
     Returns
     -------
@@ -216,15 +209,12 @@ def crop_and_resize_backward_boxes(
 
     Raises
     ------
-    TypeError
-        If an argument is of the wrong type.
-    ValueError
-        If a shape, a box index or a value is not as described.
+    TypeError, ValueError
+        As in :func:`crop_and_resize`.
 
     See Also
     --------
-    crop_and_resize : The forward.
-    crop_and_resize_backward : The gradient with respect to the features.
+    crop_and_resize, crop_and_resize_backward
 
     Examples
     --------

@@ -265,12 +265,10 @@ def multilevel_roi_align_backward(
     ----------
     grad_output : ndarray
         Gradient of the pooled values, shape (K, C, rows, columns) or (K, rows, columns, C).
-    rois : array_like
-        The boxes, in any form of :func:`roi_align`.
     input_shapes : sequence of sequence of int
         Shape of each map, in the order of `layout`.
-    spatial_scales, sampling_ratio, levels, aligned, batch_indices, layout
-        As in the forward.
+    rois, spatial_scales, sampling_ratio, levels, aligned, batch_indices, layout
+        As in :func:`multilevel_roi_align`.
 
     Returns
     -------
@@ -279,16 +277,12 @@ def multilevel_roi_align_backward(
 
     Raises
     ------
-    TypeError
-        If an argument is of the wrong type.
-    ValueError
-        If a shape, a batch index, a level or a value is not as described. On a GPU batch indices
-        and levels are only checked after ``set_debug(True)``; else such a box pools nothing.
+    TypeError, ValueError
+        As in :func:`multilevel_roi_align`.
 
     See Also
     --------
-    multilevel_roi_align : The forward.
-    multilevel_roi_align_backward_rois : The gradient with respect to the boxes.
+    multilevel_roi_align, multilevel_roi_align_backward_rois
 
     Examples
     --------
@@ -362,10 +356,8 @@ def multilevel_roi_align_backward_rois(
         Gradient of the pooled values, shape (K, C, rows, columns) or (K, rows, columns, C).
     features : sequence of ndarray
         The maps, as in the forward, in grad_output's dtype.
-    rois : array_like
-        The boxes, in any form of :func:`roi_align`.
-    spatial_scales, sampling_ratio, levels, aligned, batch_indices, layout
-        As in the forward.
+    rois, spatial_scales, sampling_ratio, levels, aligned, batch_indices, layout
+        As in :func:`multilevel_roi_align`.
 
     Returns
     -------
@@ -375,16 +367,12 @@ def multilevel_roi_align_backward_rois(
 
     Raises
     ------
-    TypeError
-        If an argument is of the wrong type.
-    ValueError
-        If a shape, a batch index, a level or a value is not as described. On a GPU batch indices
-        and levels are only checked after ``set_debug(True)``; else such a box pools nothing.
+    TypeError, ValueError
+        As in :func:`multilevel_roi_align`.
 
     See Also
     --------
-    multilevel_roi_align : The forward.
-    multilevel_roi_align_backward : The gradient with respect to the features.
+    multilevel_roi_align, multilevel_roi_align_backward
 
     Examples
     --------

@@ -117,14 +117,12 @@ def precise_roi_pool_backward(
     grad_output : ndarray
         Gradient of the pooled values, shape (K, C, rows, columns) or (K, rows, columns, C);
         float16, bfloat16, float32 or float64.
-    rois, spatial_scale, batch_indices
-        As in the forward.
     input_shape : sequence of int
         Shape of the features, in the order of `layout`.
-    layout : {"NCHW", "NHWC"}
-        Order of the axes.
     out : ndarray, optional
         Where to put the gradient: of `input_shape` and grad_output's dtype. It is overwritten.
+    rois, spatial_scale, batch_indices, layout
+        As in :func:`precise_roi_pool`.
 
     Returns
     -------
@@ -133,16 +131,12 @@ def precise_roi_pool_backward(
 
     Raises
     ------
-    TypeError
-        If an argument is of the wrong type.
-    ValueError
-        If a shape, a batch index or a value is not as described. On a GPU batch indices are only
-        checked after ``set_debug(True)``; else such a box pools nothing.
+    TypeError, ValueError
+        As in :func:`precise_roi_pool`.
 
     See Also
     --------
-    precise_roi_pool : The forward.
-    precise_roi_pool_backward_rois : The gradient with respect to the boxes.
+    precise_roi_pool, precise_roi_pool_backward_rois
 
     Examples
     --------
@@ -197,14 +191,8 @@ def precise_roi_pool_backward_rois(
         Gradient of the pooled values, shape (K, C, rows, columns) or (K, rows, columns, C).
     features : ndarray
         The maps, as in :func:`precise_roi_pool`, in grad_output's dtype.
-    rois : array_like
-        The boxes, in any form of :func:`precise_roi_pool`.
-    spatial_scale
-        As in the forward.
-    batch_indices : array_like of int, optional
-        As in the forward.
-    layout : {"NCHW", "NHWC"}
-        Order of the axes.
+    rois, spatial_scale, batch_indices, layout
+        As in :func:`precise_roi_pool`.
 
     Returns
     -------
@@ -214,16 +202,12 @@ def precise_roi_pool_backward_rois(
 
     Raises
     ------
-    TypeError
-        If an argument is of the wrong type.
-    ValueError
-        If a shape, a batch index or a value is not as described. On a GPU batch indices are only
-        checked after ``set_debug(True)``; else such a box pools nothing.
+    TypeError, ValueError
+        As in :func:`precise_roi_pool`.
 
     See Also
     --------
-    precise_roi_pool : The forward.
-    precise_roi_pool_backward : The gradient with respect to the features.
+    precise_roi_pool, precise_roi_pool_backward
 
     Examples
     --------

@@ -211,20 +211,14 @@ def roi_align_backward(
     grad_output : ndarray
         Gradient of the pooled values, shape (K, C, rows, columns) or (K, rows, columns, C);
         float16, bfloat16, float32 or float64.
-    rois : array_like
-        The boxes, in any form of :func:`roi_align`.
     input_shape : sequence of int
         Shape of the features, in the order of `layout`.
-    spatial_scale, sampling_ratio, aligned, mode
-        As in the forward.
     argmax : ndarray of int, optional
         With ``mode="max"``: the argmax that :func:`roi_align` returned.
-    batch_indices : array_like of int, optional
-        As in the forward.
-    layout : {"NCHW", "NHWC"}
-        Order of the axes.
     out : ndarray, optional
         Where to put the gradient: of `input_shape` and grad_output's dtype. It is overwritten.
+    rois, spatial_scale, sampling_ratio, aligned, mode, batch_indices, layout
+        As in :func:`roi_align`.
 
     Returns
     -------
@@ -233,16 +227,13 @@ def roi_align_backward(
 
     Raises
     ------
-    TypeError
-        If an argument is of the wrong type, or `argmax` is missing with ``mode="max"``.
-    ValueError
-        If a shape, a batch index or a value is not as described, or `argmax` is given for an
-        average or names a sample that its bin does not have.
+    TypeError, ValueError
+        As in :func:`roi_align`; also if `argmax` is missing with ``mode="max"``, is given for an
+        average, or names a sample that its bin does not have.
 
     See Also
     --------
-    roi_align : The forward.
-    roi_align_backward_rois : The gradient with respect to the boxes.
+    roi_align, roi_align_backward_rois
 
     Examples
     --------
@@ -317,14 +308,8 @@ def roi_align_backward_rois(
         Gradient of the pooled values, shape (K, C, rows, columns) or (K, rows, columns, C).
     features : ndarray
         The maps, as in :func:`roi_align`, in grad_output's dtype.
-    rois : array_like
-        The boxes, in any form of :func:`roi_align`.
-    spatial_scale, sampling_ratio, aligned
-        As in the forward.
-    batch_indices : array_like of int, optional
-        As in the forward.
-    layout : {"NCHW", "NHWC"}
-        Order of the axes.
+    rois, spatial_scale, sampling_ratio, aligned, batch_indices, layout
+        As in :func:`roi_align`.
 
     Returns
     -------
@@ -334,16 +319,12 @@ def roi_align_backward_rois(
 
     Raises
     ------
-    TypeError
-        If an argument is of the wrong type.
-    ValueError
-        If a shape, a batch index or a value is not as described. On a GPU batch indices are only
-        checked after ``set_debug(True)``; else such a box pools nothing.
+    TypeError, ValueError
+        As in :func:`roi_align`.
 
     See Also
     --------
-    roi_align : The forward.
-    roi_align_backward : The gradient with respect to the features.
+    roi_align, roi_align_backward
 
     Examples
     --------

@@ -162,18 +162,12 @@ def roi_align_rotated_backward(
     grad_output : ndarray
         Gradient of the pooled values, shape (K, C, rows, columns) or (K, rows, columns, C);
         float16, bfloat16, float32 or float64.
-    rois : array_like
-        The boxes, in any form of :func:`roi_align_rotated`.
     input_shape : sequence of int
         Shape of the features, in the order of `layout`.
-    spatial_scale, sampling_ratio, aligned, clockwise, angle_unit
-        As in the forward.
-    batch_indices : array_like of int, optional
-        As in the forward.
-    layout : {"NCHW", "NHWC"}
-        Order of the axes.
     out : ndarray, optional
         Where to put the gradient: of `input_shape` and grad_output's dtype. It is overwritten.
+    rois, spatial_scale, sampling_ratio, aligned, clockwise, angle_unit, batch_indices, layout
+        As in :func:`roi_align_rotated`.
 
     Returns
     -------
@@ -182,16 +176,12 @@ def roi_align_rotated_backward(
 
     Raises
     ------
-    TypeError
-        If an argument is of the wrong type.
-    ValueError
-        If a shape, a batch index or a value is not as described. On a GPU batch indices are only
-        checked after ``set_debug(True)``; else such a box pools nothing.
+    TypeError, ValueError
+        As in :func:`roi_align_rotated`.
 
     See Also
     --------
-    roi_align_rotated : The forward.
-    roi_align_rotated_backward_rois : The gradient with respect to the boxes.
+    roi_align_rotated, roi_align_rotated_backward_rois
 
     Examples
     --------
@@ -262,14 +252,8 @@ def roi_align_rotated_backward_rois(
         Gradient of the pooled values, shape (K, C, rows, columns) or (K, rows, columns, C).
     features : ndarray
         The maps, as in :func:`roi_align_rotated`, in grad_output's dtype.
-    rois : array_like
-        The boxes, in any form of :func:`roi_align_rotated`.
-    spatial_scale, sampling_ratio, aligned, clockwise, angle_unit
-        As in the forward.
-    batch_indices : array_like of int, optional
-        As in the forward.
-    layout : {"NCHW", "NHWC"}
-        Order of the axes.
+    rois, spatial_scale, sampling_ratio, aligned, clockwise, angle_unit, batch_indices, layout
+        As in :func:`roi_align_rotated`.
 
     Returns
     -------
@@ -280,16 +264,12 @@ def roi_align_rotated_backward_rois(
 
     Raises
     ------
-    TypeError
-        If an argument is of the wrong type.
-    ValueError
-        If a shape, a batch index or a value is not as described. On a GPU batch indices are only
-        checked after ``set_debug(True)``; else such a box pools nothing.
+    TypeError, ValueError
+        As in :func:`roi_align_rotated`.
 
     See Also
     --------
-    roi_align_rotated : The forward.
-    roi_align_rotated_backward : The gradient with respect to the features.
+    roi_align_rotated, roi_align_rotated_backward
 
     Examples
     --------

@@ -113,14 +113,12 @@ def roi_average_pool_backward(
     grad_output : ndarray
         Gradient of the pooled values, shape (K, C, rows, columns) or (K, rows, columns, C);
         float16, bfloat16, float32 or float64.
-    rois, spatial_scale, batch_indices
-        As in the forward.
     input_shape : sequence of int
         Shape of the features, in the order of `layout`.
-    layout : {"NCHW", "NHWC"}
-        Order of the axes.
     out : ndarray, optional
         Where to put the gradient: of `input_shape` and grad_output's dtype. It is overwritten.
+    rois, spatial_scale, batch_indices, layout
+        As in :func:`roi_average_pool`.
 
     Returns
     -------
@@ -129,15 +127,12 @@ def roi_average_pool_backward(
 
     Raises
     ------
-    TypeError
-        If an argument is of the wrong type.
-    ValueError
-        If a shape, a batch index or a value is not as described. On a GPU batch indices are only
-        checked after ``set_debug(True)``; else such a box pools nothing.
+    TypeError, ValueError
+        As in :func:`roi_average_pool`.
 
     See Also
     --------
-    roi_average_pool : The forward.
+    roi_average_pool
 
     Examples
     --------

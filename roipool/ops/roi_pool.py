@@ -172,12 +172,10 @@ def roi_pool_backward(
         The boxes, as in :func:`roi_pool`; only their images matter here.
     input_shape : sequence of int
         Shape of the features, in the order of `layout`.
-    batch_indices : array_like of int, optional
-        As in :func:`roi_pool`.
-    layout : {"NCHW", "NHWC"}
-        Order of the axes.
     out : ndarray, optional
         Where to put the gradient: of `input_shape` and grad_output's dtype. It is overwritten.
+    batch_indices, layout
+        As in :func:`roi_pool`.
 
     Returns
     -------
@@ -186,15 +184,12 @@ def roi_pool_backward(
 
     Raises
     ------
-    TypeError
-        If an argument is of the wrong type.
-    ValueError
-        If a shape or a batch index is not as described, or argmax names a cell that the map does
-        not have.
+    TypeError, ValueError
+        As in :func:`roi_pool`; also if `argmax` names a cell that the map does not have.
 
     See Also
     --------
-    roi_pool : The forward.
+    roi_pool
 
     Examples
     --------
