@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from roipool.tools.compare.installed import OFFERS
 from roipool.tools.compare.problem import PARTS, Compute, Problem, Unavailable
-from roipool.tools.libraries import LIBRARIES, Absent, Level, Task
+from roipool.tools.libraries import LIBRARIES, Absent, Task, in_given_order, single_call
 from roipool.tools.libraries.client import Worker
 
 __all__ = ["Programs"]
@@ -98,8 +98,7 @@ class _Program:
         def call(problem: Problem, part: str) -> FloatArray:
             if problem.rotated != (asked["operation"] == "roi_align_rotated"):
                 raise Unavailable(f"has no boxes with{'' if problem.rotated else 'out'} an angle")
-            order = np.argsort(problem.rois[:, 0], kind="stable")  # by image, as some want it
-            task = _task(problem, part, asked, order)
+            task, order = _task(problem, part, asked)
             return _answer(self._ask(task), problem, part, task, order)
 
         return call
@@ -117,29 +116,24 @@ class _Program:
         return np.asarray(result, np.float32)
 
 
-def _task(problem: Problem, part: str, asked: Mapping[str, Any], order: NDArray[np.intp]) -> Task:
-    options = problem.options
-    features, rois, scale = problem.features, problem.rois[order], options.spatial_scale
-    grad = None if part == "forward" else problem.grad[order]
+def _task(problem: Problem, part: str, asked: Mapping[str, Any]) -> tuple[Task, NDArray[np.intp]]:
+    """Return what a program is asked, and the order in which it gets the boxes."""
+    features, rois, scale = problem.features, problem.rois, problem.options.spatial_scale
+    grad = None if part == "forward" else problem.grad
     if asked["operation"] == "crop_and_resize":
         rois = rois[:, [0, 2, 1, 4, 3]] * np.float32(scale)
         rois[:, 1:] /= _last_cells(problem)
-        rois[:, 0] = problem.rois[order, 0]
+        rois[:, 0] = problem.rois[:, 0]
         features = np.ascontiguousarray(features.transpose(0, 2, 3, 1))
         grad = None if grad is None else np.ascontiguousarray(grad.transpose(0, 2, 3, 1))
         scale = 1.0
-    settings: dict[str, Any] = {
-        "backward": part != "forward",
-        "mode": "avg",
-        "argmax": False,
-        "output_size": options.output_size,
-        "sampling_ratio": options.sampling_ratio,
-        "aligned": False,
-        "layout": "NCHW",
-        "levels": [Level(features, rois, grad, scale)],
+    options = {
+        "output_size": problem.options.output_size,
+        "sampling_ratio": problem.options.sampling_ratio,
         "wrt": "boxes" if part == "boxes" else "features",
+        **asked,
     }
-    return Task(**{**settings, **asked})
+    return single_call(features, rois, grad, scale, options)
 
 
 def _answer(
@@ -151,10 +145,7 @@ def _answer(
         raise ValueError(f"answered {expected} with {found.ndim} dimensions")
     if task.layout == "NHWC" and found.ndim == 4:
         found = found.transpose(0, 3, 1, 2)
-    if part == "features":
-        return found
-    restored = np.empty_like(found)
-    restored[order] = found
+    restored: FloatArray = in_given_order(found, task, order)
     if part == "boxes":
         restored = restored / _last_cells(problem) * np.float32(problem.options.spatial_scale)
         restored = restored[:, [1, 0, 3, 2]]

@@ -12,7 +12,7 @@ import numpy as np
 
 import roipool
 from roipool._messages import shown
-from roipool.tools.libraries import LIBRARIES, Absent, Level, Task
+from roipool.tools.libraries import LIBRARIES, Absent, Task, in_given_order, single_call
 from roipool.tools.libraries.client import Functions, Worker, misbehaviour
 from roipool.tools.libraries.functions import ARRAYS, AUTOGRAD, Caller, Misbehaviour, loaded
 from roipool.tools.libraries.process import Ended
@@ -94,11 +94,7 @@ class LibraryCalls:
             raise misbehaviour(error) from None
         except Absent as error:
             raise Misbehaviour("raises", str(error)) from None
-        if which == "backward" or len(found) != len(order):
-            return [found]
-        restored = np.empty_like(found)
-        restored[order] = found
-        return [restored]
+        return [in_given_order(found, task, order)]
 
     def close(self) -> None:
         """End the process."""
@@ -111,23 +107,22 @@ class LibraryCalls:
         else:
             boxes, images = known["rois"], known.get("batch_indices")
         rois = boxes if images is None else np.column_stack([images.astype(boxes.dtype), boxes])
-        order = np.argsort(rois[:, 0], kind="stable")  # by image, as some want it
-        grad, features, size = None, known.get("features"), _size_of(known)
-        if which != "forward":
-            grad = known["grad_output"][order]
-            if which == "backward":
-                features = np.zeros(known["input_shape"], grad.dtype)
+        features, grad, size = known.get("features"), known.get("grad_output"), _size_of(known)
+        if grad is not None:
             size = grad.shape[1:3] if self._layout == "NHWC" else grad.shape[2:]
-        level = Level(features, rois[order], grad, known.get("spatial_scale", 1.0))
+        if which == "backward":
+            features = np.zeros(known["input_shape"], known["grad_output"].dtype)
         half_pixel = known.get("coordinate_transformation_mode") == "half_pixel"
-        task = Task(
-            backward=grad is not None, argmax=False, output_size=size, layout=self._layout,
-            wrt="boxes" if which == "backward_boxes" else "features",
-            sampling_ratio=max(known.get("sampling_ratio", 0), 0),
-            aligned=known.get("aligned", half_pixel), levels=[level],
-            extrapolation_value=known.get("extrapolation_value", 0.0), **self._asked,
-        )  # fmt: skip
-        return task, order
+        options = {
+            "output_size": size,
+            "layout": self._layout,
+            "wrt": "boxes" if which == "backward_boxes" else "features",
+            "sampling_ratio": max(known.get("sampling_ratio", 0), 0),
+            "aligned": known.get("aligned", half_pixel),
+            "extrapolation_value": known.get("extrapolation_value", 0.0),
+            **self._asked,
+        }
+        return single_call(features, rois, grad, known.get("spatial_scale", 1.0), options)
 
 
 # What a library is asked where the oracle has a function.

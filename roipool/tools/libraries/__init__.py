@@ -16,7 +16,7 @@ from .mxnet import MXNet
 from .onnxruntime import OnnxRuntime
 from .openvino import OpenVino
 from .paddle import Paddle
-from .task import Level, Task
+from .task import Level, Task, in_given_order, single_call
 from .tensorflow import TensorFlow
 from .torch import Detectron2, Mmcv, Torchvision
 
@@ -27,8 +27,10 @@ __all__ = [
     "Level",
     "Library",
     "Task",
+    "in_given_order",
     "opened",
     "prepared",
+    "single_call",
 ]
 
 LIBRARIES: dict[str, type[Library]] = {

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-__all__ = ["Level", "Task", "as_message", "task_of"]
+import numpy as np
+
+__all__ = ["Level", "Task", "as_message", "in_given_order", "single_call", "task_of"]
 
 
 class Level(NamedTuple):
@@ -70,6 +73,47 @@ class Task(NamedTuple):
     levels: list[Level]
     wrt: str = "features"
     extrapolation_value: float = 0.0
+
+
+def single_call(
+    features: Any, rois: Any, grad: Any, scale: float, options: Mapping[str, Any]
+) -> tuple[Task, Any]:
+    """Return one call of an operator with boxes in any order.
+
+    Parameters
+    ----------
+    features, rois, grad, scale
+        As of `Level`, but in any order of the boxes; without `grad` it is a forward.
+    options : mapping
+        The other fields of `Task`; the operation and the output size are needed.
+
+    Returns
+    -------
+    Task
+        With the boxes sorted by image.
+    ndarray
+        Their order, for `in_given_order`.
+    """
+    order = np.argsort(rois[:, 0], kind="stable")
+    settings: dict[str, Any] = {
+        "backward": grad is not None,
+        "mode": "avg",
+        "argmax": False,
+        "sampling_ratio": 0,
+        "aligned": False,
+        "layout": "NCHW",
+        "levels": [Level(features, rois[order], None if grad is None else grad[order], scale)],
+    }
+    return Task(**{**settings, **options}), order
+
+
+def in_given_order(found: Any, task: Task, order: Any) -> Any:
+    """Return a result of `single_call` for the boxes as they were given."""
+    if (task.backward and task.wrt == "features") or len(found) != len(order):
+        return found
+    restored = np.empty_like(found)
+    restored[order] = found
+    return restored
 
 
 def as_message(task: Task) -> dict[str, Any]:
