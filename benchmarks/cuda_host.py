@@ -63,9 +63,7 @@ Functions of Python that one call enters, by what they are there for:
 class Array:
     """A CuPy array as far as calls look at it: nothing but attributes."""
 
-    __slots__ = (
-        "columns", "data", "device", "dtype", "flags", "ndim", "shape", "size", "strides",
-    )  # fmt: skip
+    __slots__ = ("columns", "data", "device", "dtype", "flags", "ndim", "shape", "size", "strides")
     __module__ = "cupy"
 
     def __init__(self, shape: tuple[int, ...], dtype: Any, columns: tuple[Any, ...] = ()) -> None:
@@ -209,9 +207,12 @@ def calls() -> dict[str, Callable[[int], Callable[[], Any]]]:
         return lambda: roipool.multilevel_roi_align(pyramid, table, 7, scales, 2, levels=levels)
 
     return {
-        "roi_align": align, "roi_align_backward": align_backward, "roi_pool": pool,
-        "crop_and_resize": crop, "multilevel_roi_align": align_levels,
-    }  # fmt: skip
+        "roi_align": align,
+        "roi_align_backward": align_backward,
+        "roi_pool": pool,
+        "crop_and_resize": crop,
+        "multilevel_roi_align": align_levels,
+    }
 
 
 def microseconds(calls: Iterable[Callable[[], Any]]) -> float:

@@ -64,8 +64,14 @@ L1 and shared memory, L2, its atomics, memory, and the waits of the warps that f
 {details}
 """
 CLOSING = [
-    "workload", "ours, us", "yardstick, us", "yardstick / ours", "goal", "x memory", "reached",
-]  # fmt: skip
+    "workload",
+    "ours, us",
+    "yardstick, us",
+    "yardstick / ours",
+    "goal",
+    "x memory",
+    "reached",
+]
 DETAILS = ["workload", "kernel", "launches", "us"]
 # Of each launch so many blocks run, one of each of as many equal parts of the grid; planning
 # kernels whole, because engines read what they write.
@@ -95,15 +101,23 @@ class Row(NamedTuple):
 
 
 ROWS = (
-    Row("W1a", False, 3), Row("W3a", False, 3), Row("W4a", False, 3),
-    Row("W5a", False, 3, channels=256), Row("W6a", False, 2), Row("W1a", False, 3, "NHWC"),
+    Row("W1a", False, 3),
+    Row("W3a", False, 3),
+    Row("W4a", False, 3),
+    Row("W5a", False, 3, channels=256),
+    Row("W6a", False, 2),
+    Row("W1a", False, 3, "NHWC"),
     Row("W1a", False, 3, at_once=True),
     *(Row(code, False, 4, dtype="float16") for code in ("W1a", "W3a", "W4a", "W6a")),
     Row("W1a", False, 4, "NHWC", dtype="float16"),
-    Row("W1a", True, 2), Row("W3a", True, 2), Row("W4a", True, 1.3),
-    Row("W5a", True, 2, channels=256), Row("W6a", True, 2), Row("W1a", True, 2, "NHWC"),
+    Row("W1a", True, 2),
+    Row("W3a", True, 2),
+    Row("W4a", True, 1.3),
+    Row("W5a", True, 2, channels=256),
+    Row("W6a", True, 2),
+    Row("W1a", True, 2, "NHWC"),
     Row("W1a", True, 2, at_once=True),
-)  # fmt: skip
+)
 
 
 def chosen(kernel: str, blocks: int) -> Any:
@@ -221,9 +235,14 @@ def closing_row(result: Result) -> list[str]:
     why = ", ".join(f"{part} {parts[part] / ours:.0%}" for part in busiest)
     ratio = round(plain / ours, 2)
     return [
-        result.row.name, micro(ours), micro(plain), f"{ratio:.2f}", f"{result.row.goal:g}",
-        f"{ours / max(parts['memory'], 1e-9):.1f}", "yes" if ratio >= result.row.goal else why,
-    ]  # fmt: skip
+        result.row.name,
+        micro(ours),
+        micro(plain),
+        f"{ratio:.2f}",
+        f"{result.row.goal:g}",
+        f"{ours / max(parts['memory'], 1e-9):.1f}",
+        "yes" if ratio >= result.row.goal else why,
+    ]
 
 
 def detail_rows(result: Result) -> Iterator[list[str]]:

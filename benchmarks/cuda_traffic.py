@@ -51,9 +51,18 @@ thread for each pooled value, atomics in the backward (`cuda_model/yardsticks.cu
 """
 YARDSTICK_TOLERANCE = 2.0**-11  # its samples lie where its own arithmetic puts them
 COLUMNS = [
-    "kernel", "launches", "blocks", "instructions", "lanes", "sectors", "L2 MB", "least MB",
-    "atomics", "conflicts", "barriers",
-]  # fmt: skip
+    "kernel",
+    "launches",
+    "blocks",
+    "instructions",
+    "lanes",
+    "sectors",
+    "L2 MB",
+    "least MB",
+    "atomics",
+    "conflicts",
+    "barriers",
+]
 
 
 def launches_of(call: Callable[[Any], list[Any]], argument: Any) -> tuple[list[Any], Any]:
@@ -88,8 +97,10 @@ def check(name: str, found: list[Any], expected: list[Any], allowed: float = 0) 
 
 def row(name: str, records: list[simt.Record]) -> list[str]:
     """Return the numbers of a kernel's launches."""
-    total = {key: sum(record.counts.as_dict()[key] for record in records)
-             for key in records[0].counts.as_dict()}  # fmt: skip
+    total = {
+        key: sum(record.counts.as_dict()[key] for record in records)
+        for key in records[0].counts.as_dict()
+    }
     blocks = sum(int(np.prod(record.grid)) for record in records)
     warps = {-(-int(np.prod(record.threads)) // 32) for record in records}
     requests = sum(total[f"{kind}_requests"] for kind in ("load", "store", "atomic"))
@@ -138,9 +149,11 @@ def main() -> int:
         print(table(arguments.case))
         return 0
     found = PAGE.format(
-        version=nvrtc.version(), options=" ".join(OPTIONS), table=table("*"),
+        version=nvrtc.version(),
+        options=" ".join(OPTIONS),
+        table=table("*"),
         architecture=simt.ARCHITECTURE,
-    )  # fmt: skip
+    )
     return write_or_compare(RESULT, found, arguments.check)
 
 

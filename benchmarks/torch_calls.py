@@ -53,12 +53,16 @@ def main() -> None:
             "roipool, forward and backward": lambda: ours(leaf).backward(gradient),
         }
     )
-    print(f"{platform.processor() or platform.machine()}, one thread, torch {torch.__version__}, "
-          f"torchvision {torchvision.__version__}, {datetime.date.today()}")  # fmt: skip
+    print(
+        f"{platform.processor() or platform.machine()}, one thread, torch {torch.__version__}, "
+        f"torchvision {torchvision.__version__}, {datetime.date.today()}"
+    )
     for what in ("forward", "forward and backward"):
         their_time, our_time = times[f"torchvision, {what}"], times[f"roipool, {what}"]
-        print(f"{what:22s} torchvision {their_time * 1e6:6.1f} us  roipool {our_time * 1e6:6.1f} us"
-              f"  ratio {our_time / their_time:.2f}")  # fmt: skip
+        print(
+            f"{what:22s} torchvision {their_time * 1e6:6.1f} us  roipool {our_time * 1e6:6.1f} us"
+            f"  ratio {our_time / their_time:.2f}"
+        )
 
 
 if __name__ == "__main__":

@@ -126,9 +126,13 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--size", type=int, default=400, help="the shorter side of the picture")
     parser.add_argument(
-        "--models", nargs="*", choices=[*DETECTORS], default=[*DETECTORS], metavar="NAME",
+        "--models",
+        nargs="*",
+        choices=[*DETECTORS],
+        default=[*DETECTORS],
+        metavar="NAME",
         help=f"which models (all): {', '.join(DETECTORS)}",
-    )  # fmt: skip
+    )
     arguments = parser.parse_args()
     logging.getLogger("roipool").setLevel(logging.ERROR)  # the override is said at every turn
     torch.set_num_threads(1)

@@ -17,9 +17,13 @@ author = copyright = "The roipool developers"
 version = release = roipool.__version__
 
 extensions = [
-    "myst_parser", "numpydoc", "sphinx.ext.autodoc", "sphinx.ext.intersphinx", "sphinx_copybutton",
+    "myst_parser",
+    "numpydoc",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.intersphinx",
+    "sphinx_copybutton",
     "_extension",
-]  # fmt: skip
+]
 exclude_patterns = ["_build", "_extension", "_inventories"]
 nitpicky = True  # a reference that leads nowhere is a warning, and warnings are errors
 default_role = "literal"

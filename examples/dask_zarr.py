@@ -57,11 +57,13 @@ def main() -> None:
     with (
         tempfile.TemporaryDirectory() as folder,
         LocalCluster(
-            n_workers=2, threads_per_worker=1, memory_limit=arguments.memory,
+            n_workers=2,
+            threads_per_worker=1,
+            memory_limit=arguments.memory,
             dashboard_address=None,
         ) as cluster,
         Client(cluster) as client,
-    ):  # fmt: skip
+    ):
         write_maps(Path(folder) / "maps.zarr", arguments.images)
         maps = da.from_zarr(Path(folder) / "maps.zarr")
         pooled = roipool.roi_align(maps, boxes, 7, 1 / 4, 2, keep_order=False)

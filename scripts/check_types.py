@@ -29,9 +29,13 @@ def run(*command: str, folder: str) -> subprocess.CompletedProcess[str]:
     # pyright takes the libraries of the Python that comes first on the path.
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     return subprocess.run(
-        [sys.executable, "-m", *command], cwd=folder, text=True, capture_output=True, check=False,
+        [sys.executable, "-m", *command],
+        cwd=folder,
+        text=True,
+        capture_output=True,
+        check=False,
         env={**os.environ, "PATH": path},
-    )  # fmt: skip
+    )
 
 
 def incomplete(report: str) -> list[str]:

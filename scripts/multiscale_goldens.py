@@ -37,12 +37,11 @@ def main() -> None:
         height, width = (32 * int(size) for size in rng.integers(2, 9, 2))
         images, ratio = int(rng.integers(1, 3)), int(rng.integers(0, 3))
         names = [str(level) for level in LEVELS if rng.random() < 0.85] or ["3"]
+        shapes = {level: (images, 2, height >> level, width >> level) for level in LEVELS}
         maps = {
-            str(level): rng.integers(
-                -64, 64, (images, 2, height >> level, width >> level)
-            ).astype(np.float32)
-            for level in LEVELS
-        }  # fmt: skip
+            str(level): rng.integers(-64, 64, shape).astype(np.float32)
+            for level, shape in shapes.items()
+        }
         tables = [np.zeros((1, 4), np.float32), *(boxes(rng, width) for _ in range(images - 1))]
         tables[0] = np.vstack([tables[0] + [0, 0, 9, 9], boxes(rng, width)]).astype(np.float32)
         pooler = torchvision.ops.MultiScaleRoIAlign(names, (3, 2), ratio)
@@ -51,12 +50,15 @@ def main() -> None:
         grad = rng.integers(-16, 16, pooled.shape).astype(np.float32)
         pooled.backward(torch.tensor(grad))
         found = {
-            "picture": np.array([height, width]), "ratio": np.array(ratio),
-            "names": np.array(names), "grad": grad, "pooled": pooled.detach().numpy(),
+            "picture": np.array([height, width]),
+            "ratio": np.array(ratio),
+            "names": np.array(names),
+            "grad": grad,
+            "pooled": pooled.detach().numpy(),
             **{f"boxes{i}": one for i, one in enumerate(tables)},
             **{f"map{name}": one for name, one in maps.items()},
             **{f"grad{name}": tensors[name].grad.numpy() for name in names},
-        }  # fmt: skip
+        }
         arrays |= {f"case{case}_{key}": one for key, one in found.items()}
     np.savez_compressed(folder / "torchvision_multiscale.npz", **arrays)
     print(f"torchvision {torchvision.__version__}, CPU")

@@ -23,9 +23,14 @@ def answer(record: dict[str, Any], features: Any, rois: Any) -> Any:
     boxes = opset15.parameter((len(rois), 5), np.float32)
     images = opset15.parameter((len(rois),), np.int32)
     node = opset15.roi_align_rotated(
-        maps, boxes, images, *record["output_size"], record["sampling_ratio"],
-        record["spatial_scale"], record["clockwise"],
-    )  # fmt: skip
+        maps,
+        boxes,
+        images,
+        *record["output_size"],
+        record["sampling_ratio"],
+        record["spatial_scale"],
+        record["clockwise"],
+    )
     model = openvino.Model([node], [maps, boxes, images], "rotated")
     exact = {"INFERENCE_PRECISION_HINT": "f32"}
     compiled = openvino.Core().compile_model(model, "CPU", exact)

@@ -60,18 +60,27 @@ def task_of(workload: Workload, backward: bool, dtype: str = "float32") -> Task:
             continue
 
         def values(*sizes: int) -> Array:
-            shape = (*sizes, workload.channels) if workload.layout == "NHWC" else (
-                sizes[0], workload.channels, *sizes[1:]
-            )  # fmt: skip
+            shape = (
+                (*sizes, workload.channels)
+                if workload.layout == "NHWC"
+                else (sizes[0], workload.channels, *sizes[1:])
+            )
             return (rng.integers(-500, 500, shape) / 256).astype(_numpy_type(dtype))
 
         features = values(1, height, width)
         grad = values(len(own), *workload.output_size) if backward else None
         levels.append(Level(features, own, grad, 1 / stride))
     return Task(
-        workload.operation, backward, workload.mode, workload.argmax, workload.output_size,
-        workload.sampling_ratio, workload.aligned, workload.layout, levels,
-    )  # fmt: skip
+        workload.operation,
+        backward,
+        workload.mode,
+        workload.argmax,
+        workload.output_size,
+        workload.sampling_ratio,
+        workload.aligned,
+        workload.layout,
+        levels,
+    )
 
 
 def _numpy_type(name: str) -> Any:
@@ -100,11 +109,9 @@ def _gradients(described: Task) -> list[Array]:
     rng = np.random.default_rng(1)
     channels = described.levels[0].features.shape[1]
     return [
-        np.float32(
-            rng.integers(-9, 9, (len(level.rois), channels, *described.output_size)) / 8
-        )
+        np.float32(rng.integers(-9, 9, (len(level.rois), channels, *described.output_size)) / 8)
         for level in described.levels
-    ]  # fmt: skip
+    ]
 
 
 def _boxes_gradient(move: Move) -> list[Array]:
@@ -156,9 +163,7 @@ def _argmax_positions(move: Move) -> list[Array]:
     level = task("vgg16-pool", False).levels[0]
     features, rois = move(level.features), move(level.rois[:20])
     options: dict[str, Any] = {"sampling_ratio": 2, "pool_mode": "max"}
-    pooled, y, x = mmcv.roi_align(
-        features, rois, 7, level.scale, return_argmax=True, **options
-    )  # fmt: skip
+    pooled, y, x = mmcv.roi_align(features, rois, 7, level.scale, return_argmax=True, **options)
     grad = mmcv.roi_align_backward(pooled, rois, y, x, features.shape, level.scale, **options)
     return [pooled, y, x, grad]
 

@@ -65,8 +65,14 @@ def _seen(row: str) -> _Looker:
     if "spatial_scale" in options:
         options["spatial_scale"] = 1.0
     table = np.array([[0.0, *(COORDINATES[name] for name in ("x1", "y1", "x2", "y2"))]])
-    case = Case(row, np.zeros(SHAPE), np.zeros((1, SHAPE[1], 2, 2)), table, options=options,
-                layout=operation.layouts[0])  # fmt: skip
+    case = Case(
+        row,
+        np.zeros(SHAPE),
+        np.zeros((1, SHAPE[1], 2, 2)),
+        table,
+        options=options,
+        layout=operation.layouts[0],
+    )
     looker = _Looker()
     forward = operation._replace(backward="", box_gradient="")
     try:

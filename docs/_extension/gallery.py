@@ -59,11 +59,13 @@ def answer(call: str, pixels: NDArray[Any]) -> NDArray[Any]:
     last = np.array([pixels.shape[2] - 1, pixels.shape[3] - 1] * 2, np.float32)
     middle = [(x1 + x2) / 2, (y1 + y2) / 2, x2 - x1, y2 - y1]
     names = {
-        "roipool": roipool, "compat": compat, "x": pixels,
+        "roipool": roipool,
+        "compat": compat,
+        "x": pixels,
         "cup": np.array([[0, *CUP]], np.float32),
         "turned": np.array([[0, *middle, 0.5]], np.float32),
         "fractions": np.array([[y1, x1, y2, x2]], np.float32) / last,
-    }  # fmt: skip
+    }
     pooled: NDArray[Any] = eval(call, names)  # the text that the page shows
     return pooled[0]
 

@@ -173,9 +173,12 @@ def settings() -> str:
 FIRST_EXAMPLES = ("picture_crops", "where_is_the_box", "torch_detector", "torch_training")
 # Those that need no other library: the page has what they print.
 SHOWN_TO_PRINT = (
-    "faster_rcnn_head", "picture_crops", "tensorflow_or_torchvision", "video_boxes",
+    "faster_rcnn_head",
+    "picture_crops",
+    "tensorflow_or_torchvision",
+    "video_boxes",
     "where_is_the_box",
-)  # fmt: skip
+)
 
 
 def examples() -> str:

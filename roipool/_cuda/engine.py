@@ -167,9 +167,14 @@ def sizes_of(
     if levels is not None:
         check_levels(len(map_shapes))
     return (
-        dtype, rounded_up(len(boxes)), boxes.strides, indices.dtype, indices.strides[0], pooling,
+        dtype,
+        rounded_up(len(boxes)),
+        boxes.strides,
+        indices.dtype,
+        indices.strides[0],
+        pooling,
         map_shapes,
-    )  # fmt: skip
+    )
 
 
 def check_levels(number: int) -> None:
@@ -276,9 +281,14 @@ def unpool(
         if not (is_in_c_order(grad_output) and is_in_c_order(argmax)):
             pooling, (out, grad_output, argmax) = in_order(pooling, [out], grad_output, argmax)
         sizes = (
-            grad_output.dtype, rounded_up(len(batch_indices)), (0, 0), batch_indices.dtype,
-            batch_indices.strides[0], pooling, (out.shape,),
-        )  # fmt: skip
+            grad_output.dtype,
+            rounded_up(len(batch_indices)),
+            (0, 0),
+            batch_indices.dtype,
+            batch_indices.strides[0],
+            pooling,
+            (out.shape,),
+        )
         check_device(out.data.device_id)
         kernels = kernels_for(launch.unpool, sizes, argmax.dtype == np.int64)
         kernels.engine.launch(len(batch_indices), grad_output, argmax, out, batch_indices)
@@ -323,8 +333,13 @@ def assign_levels(boxes: Array, areas: Sequence[float]) -> Array:
         # Nothing is pooled, and no map is read: any will do. Areas stand where scales do.
         nothing = Pooling(Definition("roi_align"), (1, 1), scales=(0.0, *areas))
         sizes = (
-            boxes.dtype, rounded_up(len(boxes)), boxes.strides, levels.dtype, 0, nothing,
+            boxes.dtype,
+            rounded_up(len(boxes)),
+            boxes.strides,
+            levels.dtype,
+            0,
+            nothing,
             ((1, 1, 1, 1),) * len(nothing.scales),
-        )  # fmt: skip
+        )
         kernels_for(launch.assign_levels, sizes).engine.launch(len(boxes), boxes, levels)
     return levels

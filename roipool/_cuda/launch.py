@@ -13,14 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from roipool._arguments import MAX_AXIS
-from roipool._cuda.arguments import (
-    IMAGE_KINDS,
-    INTEGERS,
-    STORAGE,
-    AxisCall,
-    Call,
-    Level,
-)  # fmt: skip
+from roipool._cuda.arguments import IMAGE_KINDS, INTEGERS, STORAGE, AxisCall, Call, Level
 from roipool._cuda.partition import (
     BYTES_OF_LISTED_SAMPLE,
     LISTED_BOXES,
@@ -36,7 +29,7 @@ from roipool._cuda.partition import (
     divide_tiles,
     divide_values,
     up,
-)  # fmt: skip
+)
 from roipool._definitions import POINTWISE, TRAITS
 from roipool._dtypes import dtype_name
 from roipool._layout import AXES
@@ -311,9 +304,16 @@ def maximum(sizes: Sizes, return_argmax: bool, vector_aligned: bool) -> Launches
         name = "maximum_forward_argmax"
     kind = CELLS if rules.argmax_is_cell else SAMPLES
     return planned_by_blocks(
-        sizes, kind, "maximum_forward", name, call, grid,
-        pack=pack, argmax_is_cell=int(rules.argmax_is_cell), argmax_type=INTEGERS[wide],
-    )  # fmt: skip
+        sizes,
+        kind,
+        "maximum_forward",
+        name,
+        call,
+        grid,
+        pack=pack,
+        argmax_is_cell=int(rules.argmax_is_cell),
+        argmax_type=INTEGERS[wide],
+    )
 
 
 @lru_cache(maxsize=256)
@@ -355,10 +355,16 @@ def unpool(sizes: Sizes, wide: bool) -> Launches:
     values = LISTED_BOXES * bins * call.channels
     return Launches(
         config_of(
-            sizes, "unpool", "unpool", call, grid,
-            pack=pack, argmax_type=INTEGERS[wide], offset=INTEGERS[values > np.iinfo(np.int32).max],
+            sizes,
+            "unpool",
+            "unpool",
+            call,
+            grid,
+            pack=pack,
+            argmax_type=INTEGERS[wide],
+            offset=INTEGERS[values > np.iinfo(np.int32).max],
         )
-    )  # fmt: skip
+    )
 
 
 def argmax_kernel(sizes: Sizes, name: str) -> Launches:

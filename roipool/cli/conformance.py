@@ -15,16 +15,29 @@ __all__ = ["add_arguments", "is_asked", "run"]
 
 # Options that mean nothing without --implementation, with their defaults.
 _NAMES: dict[str, Any] = {
-    "semantics": None, "backward": None, "backward_boxes": None, "arrays": "numpy",
-    "dtype": "float32", "device": "cpu", "option": [], "without": "", "calls": 300,
-    "tolerances": None, "junit": None, "strict": False, "python": sys.executable, "timeout": 20.0,
-}  # fmt: skip
+    "semantics": None,
+    "backward": None,
+    "backward_boxes": None,
+    "arrays": "numpy",
+    "dtype": "float32",
+    "device": "cpu",
+    "option": [],
+    "without": "",
+    "calls": 300,
+    "tolerances": None,
+    "junit": None,
+    "strict": False,
+    "python": sys.executable,
+    "timeout": 20.0,
+}
 
 # Those that have another name in Python.
 _OPTIONS = {
-    "backward_boxes": "--backward-boxes", "devices": "--device", "dtypes": "--dtype",
+    "backward_boxes": "--backward-boxes",
+    "devices": "--device",
+    "dtypes": "--dtype",
     "options": "--option",
-}  # fmt: skip
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -120,13 +133,21 @@ def run(arguments: argparse.Namespace) -> int:
     reports = []
     try:
         request = Request(
-            arguments.implementation, chosen["semantics"], chosen["backward"],
-            chosen["backward_boxes"], chosen["arrays"],
-            _list(chosen["dtype"]), _list(chosen["device"]), dict(map(_option, chosen["option"])),
-            _list(chosen["without"]), chosen["calls"], arguments.seed,
-            read_tolerances(chosen["tolerances"]) if chosen["tolerances"] else (), chosen["strict"],
+            arguments.implementation,
+            chosen["semantics"],
+            chosen["backward"],
+            chosen["backward_boxes"],
+            chosen["arrays"],
+            _list(chosen["dtype"]),
+            _list(chosen["device"]),
+            dict(map(_option, chosen["option"])),
+            _list(chosen["without"]),
+            chosen["calls"],
+            arguments.seed,
+            read_tolerances(chosen["tolerances"]) if chosen["tolerances"] else (),
+            chosen["strict"],
             {"python": chosen["python"], "seconds": chosen["timeout"]},
-        )  # fmt: skip
+        )
         with progress() as tell:
             for report in request.reports(tell):
                 reports.append(report)

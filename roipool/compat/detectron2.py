@@ -226,9 +226,12 @@ class ROIPooler:
             return Regions(rounded, exact.batch_indices, exact.batch_indices * 0)
         first = -round(math.log2(self.scales[0]))
         levels = conventions.level_by_logarithm(
-            sides[:, 0], sides[:, 1], (first, first + len(self.scales) - 1),
-            (self.canonical_box_size, self.canonical_level), add_to_ratio=1e-8,
-        )  # fmt: skip
+            sides[:, 0],
+            sides[:, 1],
+            (first, first + len(self.scales) - 1),
+            (self.canonical_box_size, self.canonical_level),
+            add_to_ratio=1e-8,
+        )
         return Regions(rounded, exact.batch_indices, levels)
 
     def __repr__(self) -> str:

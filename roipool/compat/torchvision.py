@@ -399,9 +399,12 @@ class MultiScaleRoIAlign:
             width, height = boxes[:, 2] - boxes[:, 0], boxes[:, 3] - boxes[:, 1]
         first, *_, last = (-round(math.log2(scale)) for scale in scales)
         levels = conventions.level_by_logarithm(
-            width, height, (first, last), (self.canonical_scale, self.canonical_level),
+            width,
+            height,
+            (first, last),
+            (self.canonical_scale, self.canonical_level),
             add_to_level=1e-6,
-        )  # fmt: skip
+        )
         return regions._replace(levels=levels)
 
     def __repr__(self) -> str:

@@ -429,9 +429,15 @@ def in_columns_of(boxes: Array, slopes: Array, request: Request) -> Array:
 
 @functools.partial(jax.jit, static_argnames=("request", "shape", "limit"))
 def maximum_backward(
-    grad: Array, argmax: Array, boxes: Array, indices: Array | None, *, request: Request,
-    shape: Shape4, limit: int | None,
-) -> Array:  # fmt: skip
+    grad: Array,
+    argmax: Array,
+    boxes: Array,
+    indices: Array | None,
+    *,
+    request: Request,
+    shape: Shape4,
+    limit: int | None,
+) -> Array:
     """Return the gradient of a maximum with respect to the features.
 
     `limit` is how many cells argmax may name; what is beyond it gets nothing.
@@ -457,9 +463,14 @@ def average_levels(
 
 @functools.partial(jax.jit, static_argnames=("request", "shapes"))
 def average_levels_backward(
-    grad: Array, boxes: Array, indices: Array | None, levels: Array, *, request: Request,
+    grad: Array,
+    boxes: Array,
+    indices: Array | None,
+    levels: Array,
+    *,
+    request: Request,
     shapes: tuple[Shape4, ...],
-) -> list[Array]:  # fmt: skip
+) -> list[Array]:
     """Return the gradients of that with respect to each of the maps."""
     at = regions(boxes, indices, shapes[0][0], grad, request)
     return bind("average_backward", request, grad, *at, level_numbers(levels), shapes=shapes)
@@ -467,9 +478,14 @@ def average_levels_backward(
 
 @functools.partial(jax.jit, static_argnames=("request",))
 def levels_box_gradient(
-    grad: Array, features: list[Array], boxes: Array, indices: Array | None, levels: Array, *,
+    grad: Array,
+    features: list[Array],
+    boxes: Array,
+    indices: Array | None,
+    levels: Array,
+    *,
     request: Request,
-) -> Array:  # fmt: skip
+) -> Array:
     """Return the gradient of that with respect to the boxes, in their shape."""
     at = regions(boxes, indices, features[0].shape[0], features[0], request)
     (slopes,) = bind("box_gradient", request, grad, *features, *at, level_numbers(levels))

@@ -170,9 +170,12 @@ def _values_at(request: Request, maps: Array, argmax: Array, boxes: Array, indic
 
 
 def _compute(
-    transport: Callable[..., list[Array]], kernel: Kernel, *operands: Array, request: Request,
+    transport: Callable[..., list[Array]],
+    kernel: Kernel,
+    *operands: Array,
+    request: Request,
     shapes: Shapes | None,
-) -> list[Array]:  # fmt: skip
+) -> list[Array]:
     """Compute a primitive within a program that is being compiled."""
     if kernel.name == "values_at":
         return [_values_at(request, *operands)]
@@ -336,31 +339,49 @@ CHANGE = "change"
 KERNELS = [
     Kernel("average", (MAPS, BOXES, INDICES), (POOLED,), _average_jvp, {MAPS: _average_transpose}),
     Kernel(
-        "average_backward", (POOLED, BOXES, INDICES), (MAPS,), _average_backward_jvp,
+        "average_backward",
+        (POOLED, BOXES, INDICES),
+        (MAPS,),
+        _average_backward_jvp,
         {POOLED: _average_backward_transpose},
     ),
     Kernel(
-        "box_gradient", (POOLED, MAPS, BOXES, INDICES), (BOXES,), _box_gradient_jvp,
+        "box_gradient",
+        (POOLED, MAPS, BOXES, INDICES),
+        (BOXES,),
+        _box_gradient_jvp,
         {POOLED: _refuse_second, MAPS: _refuse_second},
     ),
     Kernel(
-        "box_change", (CHANGE, MAPS, BOXES, INDICES), (POOLED,), _box_change_jvp,
+        "box_change",
+        (CHANGE, MAPS, BOXES, INDICES),
+        (POOLED,),
+        _box_change_jvp,
         {CHANGE: _box_change_transpose, MAPS: _refuse_second},
     ),
     Kernel(
-        "box_change_backward", (CHANGE, POOLED, BOXES, INDICES), (MAPS,), _box_change_jvp,
+        "box_change_backward",
+        (CHANGE, POOLED, BOXES, INDICES),
+        (MAPS,),
+        _box_change_jvp,
         {CHANGE: _box_change_backward_transpose, POOLED: _refuse_second},
     ),
     Kernel("maximum", (MAPS, BOXES, INDICES), (POOLED, POOLED), _maximum_jvp, {}),
     Kernel(
-        "maximum_backward", (POOLED, ARGMAX, BOXES, INDICES), (MAPS,),
-        _linear_once_chosen("maximum_backward"), {POOLED: _maximum_backward_transpose},
+        "maximum_backward",
+        (POOLED, ARGMAX, BOXES, INDICES),
+        (MAPS,),
+        _linear_once_chosen("maximum_backward"),
+        {POOLED: _maximum_backward_transpose},
     ),
     Kernel(
-        "values_at", (MAPS, ARGMAX, BOXES, INDICES), (POOLED,), _linear_once_chosen("values_at"),
+        "values_at",
+        (MAPS, ARGMAX, BOXES, INDICES),
+        (POOLED,),
+        _linear_once_chosen("values_at"),
         {MAPS: _values_at_transpose},
     ),
-]  # fmt: skip
+]
 
 
 # ---- Batches: one call, its batch folded into channels, or into boxes and images

@@ -98,15 +98,24 @@ def call_handler(
         operation = "unpool"
     # In the order of `Integer` and `Real` in kernels/cpu/xla.h.
     integers = [
-        _cpu.XLA_OPERATIONS[operation], list(TRAITS).index(definition.name), *definition.sampling,
-        definition.aligned, pooling.layout == "NHWC", rules.argmax_is_cell, rules.nan_restarts,
-        rules.outside_is_zero, NON_TEMPORAL_BYTES, len(pooling.scales),
-    ]  # fmt: skip
+        _cpu.XLA_OPERATIONS[operation],
+        list(TRAITS).index(definition.name),
+        *definition.sampling,
+        definition.aligned,
+        pooling.layout == "NHWC",
+        rules.argmax_is_cell,
+        rules.nan_restarts,
+        rules.outside_is_zero,
+        NON_TEMPORAL_BYTES,
+        len(pooling.scales),
+    ]
     reals = [definition.angle_scale, pooling.empty_value, rules.lowest]
     found: Sequence[Array] = jax.ffi.ffi_call(TARGET, tuple(results))(
-        *operands, integers=np.array(integers, np.int64), reals=np.array(reals, np.float64),
+        *operands,
+        integers=np.array(integers, np.int64),
+        reals=np.array(reals, np.float64),
         scales=np.array(pooling.map_scales, np.float64),
-    )  # fmt: skip
+    )
     return list(found)
 
 

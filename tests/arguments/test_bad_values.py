@@ -147,7 +147,7 @@ BAD: dict[str, list[tuple[Any, type[Exception]]]] = {
         ("masked", TypeError),
         ("read-only", ValueError),
     ],
-}  # fmt: skip
+}
 BAD_ARGMAX: dict[str, list[tuple[Any, type[Exception]]]] = {
     "roi_pool_backward": [
         (None, TypeError),
@@ -281,9 +281,12 @@ def test_bad_values_are_refused(name: str, argument: str, row: tuple[Any, Any]) 
         given["out"] = out
     if argument == "out" and isinstance(value, str):
         kinds = {
-            "shape": out[:1], "dtype": out.astype(np.float64), "integers": out.astype(np.int32),
-            "masked": np.ma.masked_less(out, 1), "read-only": read_only(out),
-        }  # fmt: skip
+            "shape": out[:1],
+            "dtype": out.astype(np.float64),
+            "integers": out.astype(np.int32),
+            "masked": np.ma.masked_less(out, 1),
+            "read-only": read_only(out),
+        }
         value = out = kinds[value]
     given[argument] = value
     untouched = None if out is None else out.copy()

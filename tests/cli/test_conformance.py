@@ -69,8 +69,8 @@ def verify(name: str, *more: str) -> int:
 
 
 def test_right(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    status = verify("right", "--backward", "theirs:backward", "--dtype", "float32,float64",
-                    "--junit", "found.xml")  # fmt: skip
+    files = ["--backward", "theirs:backward", "--junit", "found.xml"]
+    status = verify("right", *files, "--dtype", "float32,float64")
     told = capsys.readouterr()
     assert (status, told.err) == (0, "")
     assert told.out.count(": conforms\n") == 2

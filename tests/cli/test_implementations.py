@@ -230,9 +230,13 @@ def test_bad_functions(
 
 
 def worker(
-    *, dies: bool = False, greedy: bool = False, hangs: bool = False, lacks: str = "",
+    *,
+    dies: bool = False,
+    greedy: bool = False,
+    hangs: bool = False,
+    lacks: str = "",
     says: str = "",
-) -> str:  # fmt: skip
+) -> str:
     """Return a program that serves roipool under the name that it is asked for."""
     paths = f"{Path(roipool.__file__).parents[1]}:{Path(harness.__file__).parents[1]}"
     Path("driver.py").write_text(

@@ -97,11 +97,22 @@ def ask_node(questions: Sequence[tuple[Any, Sequence[Question]]], folder: Path) 
 def plain_system(definition: str, maximum: bool, case: Case) -> LiveSystem:
     """Return a system that is a definition and nothing else."""
     return LiveSystem(
-        name=definition, family=definition, listed=True, definition=definition, maximum=maximum,
-        aligned=case.aligned, angle_scale=1.0, empty=0.0, lowest=None, outside_is_zero=maximum,
-        nan_restarts=False, scaled=True, sampled=True,
-        boxes="region" if definition in POINTWISE else "corners", call="",
-    )  # fmt: skip
+        name=definition,
+        family=definition,
+        listed=True,
+        definition=definition,
+        maximum=maximum,
+        aligned=case.aligned,
+        angle_scale=1.0,
+        empty=0.0,
+        lowest=None,
+        outside_is_zero=maximum,
+        nan_restarts=False,
+        scaled=True,
+        sampled=True,
+        boxes="region" if definition in POINTWISE else "corners",
+        call="",
+    )
 
 
 def boxes_of(case: Case, definition: str) -> Any:
@@ -237,8 +248,11 @@ def test_the_call_does_the_same(name: str, tmp_path: Path) -> None:
     filled = {
         **dict(zip(("x1", "y1", "x2", "y2"), box, strict=False)),
         **{f"b{i}": float(number) for i, number in enumerate(numbers)},
-        "rows": 2, "columns": 3, "scale": 0.5, "sampling": 2,
-    }  # fmt: skip
+        "rows": 2,
+        "columns": 3,
+        "scale": 0.5,
+        "sampling": 2,
+    }
     call = system.call.format(**filled)
     found = eval(call, {"np": np, "roipool": roipool, "features": maps[None]})
     pooled = found[0] if isinstance(found, tuple) else found

@@ -113,9 +113,15 @@ class TestAgainstTheOracle:
     def test_onnx_max(self, place: Place, dtype: Any, backend: Backend) -> None:
         maps, boxes, size, scale = self.inputs(place, dtype, backend)
         got = onnx.RoiAlign(
-            maps, boxes[:, 1:], boxes[:, 0].astype(int), mode="max", output_height=size[0],
-            output_width=size[1], spatial_scale=scale, sampling_ratio=2,
-        )  # fmt: skip
+            maps,
+            boxes[:, 1:],
+            boxes[:, 0].astype(int),
+            mode="max",
+            output_height=size[0],
+            output_width=size[1],
+            spatial_scale=scale,
+            sampling_ratio=2,
+        )
         want = reference.onnx_roi_align_max(maps, boxes, size, scale, 2, coordinate_dtype=dtype)
         near(got, want)
 
@@ -459,10 +465,16 @@ def test_what_chainer_answered_for_random_boxes() -> None:
         x, rois, images, size, scale, gy, want, want_grad = (
             recorded[f"case{number}_{name}"]
             for name in (
-                "x", "rois", "roi_indices", "outsize", "spatial_scale", "gy", "average",
+                "x",
+                "rois",
+                "roi_indices",
+                "outsize",
+                "spatial_scale",
+                "gy",
+                "average",
                 "average_grad",
             )
-        )  # fmt: skip
+        )
         size, scale = tuple(size.tolist()), scale.item()
         ulps = 8 * float(np.finfo(x.dtype).eps) / ULP
         near(chainer.roi_average_pooling_2d(x, rois, images, size, scale), want, ulps)

@@ -161,10 +161,12 @@ def test_every_function_is_called() -> None:
     for name in compat.__all__:
         module = getattr(compat, name)
         functions = {
-            key for key, value in vars(module).items()
-            if inspect.isfunction(value) and value.__module__ == module.__name__
+            key
+            for key, value in vars(module).items()
+            if inspect.isfunction(value)
+            and value.__module__ == module.__name__
             and not key.startswith("_")
-        }  # fmt: skip
+        }
         assert functions <= called, name
 
 

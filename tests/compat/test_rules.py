@@ -170,8 +170,14 @@ def test_samples_one_cell_beyond_the_map_are_inside_in_onnx(x: float) -> None:
     for beyond, expected in ((0, PROBE.max()), (2.0**-20, 0)):
         moved = np.array(box) + [np.copysign(beyond, x), 0] * 2
         for mode in ("avg", "max"):
-            pooled = onnx.RoiAlign(np.full_like(PROBE, 25), moved, [0], mode=mode, sampling_ratio=1,
-                                   coordinate_transformation_mode="output_half_pixel")  # fmt: skip
+            pooled = onnx.RoiAlign(
+                np.full_like(PROBE, 25),
+                moved,
+                [0],
+                mode=mode,
+                sampling_ratio=1,
+                coordinate_transformation_mode="output_half_pixel",
+            )
             assert pooled.item() == expected
 
 

@@ -141,8 +141,9 @@ def test_forms_of_rois(gpu: Backend, kind: Any) -> None:
 def test_any_strides_of_maps_and_out(gpu: Backend, layout: str) -> None:
     maps = np.random.default_rng(0).normal(size=(2, 8, 9, 8)).astype(np.float32)
     rois = gpu.to_device(np.array([[0, 1, 2, 5.5, 6], [1, 0.5, 0, 7, 3]], np.float32))
-    expected = gpu.to_host(roipool.roi_align(gpu.to_device(in_layout(maps, layout)), rois, 2,
-                                             layout=layout))  # fmt: skip
+    expected = gpu.to_host(
+        roipool.roi_align(gpu.to_device(in_layout(maps, layout)), rois, 2, layout=layout)
+    )
     # An address that is not a multiple of 16 bytes, and no C order.
     shifted = np.concatenate([np.zeros(1, np.float32), in_layout(maps, layout).ravel()])
     odd = gpu.to_device(shifted)[1:].reshape(in_layout(maps, layout).shape)
@@ -443,9 +444,15 @@ def test_gpus_that_cannot_run_kernels(is_hip: bool, capability: str, message: st
 def launch_text(gpu: Backend, body: str, *arrays: Any) -> None:
     """Run a text that includes call.h with int64 arrays a, b, c and a zeroed call."""
     text = kernel_source(
-        "cuda/call.h", storage="float", definition="roi_pool", channels_last=0, pack=1,
-        plan_is_shared=1, offset="int", levels=1,
-    )  # fmt: skip
+        "cuda/call.h",
+        storage="float",
+        definition="roi_pool",
+        channels_last=0,
+        pack=1,
+        plan_is_shared=1,
+        offset="int",
+        levels=1,
+    )
     parameters = ", ".join(f"long long* {name}" for name, _ in zip("abc", arrays, strict=False))
     text += f'extern "C" __global__ void check({parameters}, const roipool::Call call) {{'
     kernel = sys.modules["cupy"].RawKernel(text + body + "}\n", "check", OPTIONS)
@@ -459,9 +466,12 @@ def test_division_of_any_size(gpu: Backend) -> None:
     divisors = np.maximum(divisors, 1)
     quotients = gpu.to_device(np.zeros(500, np.int64))
     launch_text(
-        gpu, "for (int i = 0; i < 500; ++i) a[i] = roipool::divide(b[i], c[i]);",
-        quotients, gpu.to_device(numbers), gpu.to_device(divisors),
-    )  # fmt: skip
+        gpu,
+        "for (int i = 0; i < 500; ++i) a[i] = roipool::divide(b[i], c[i]);",
+        quotients,
+        gpu.to_device(numbers),
+        gpu.to_device(divisors),
+    )
     np.testing.assert_array_equal(gpu.to_host(quotients), numbers // divisors)
 
 

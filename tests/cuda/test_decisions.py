@@ -50,9 +50,10 @@ MAXIMA = [definition for name in cuda_texts.MAXIMA for definition in placed(name
 AVERAGES = [definition for name in cuda_texts.AVERAGES for definition in placed(name)]
 # Those whose argmax is a sample that has a position; ONNX's maximum is of weighted cells.
 OF_SAMPLES = [
-    definition for definition in MAXIMA
+    definition
+    for definition in MAXIMA
     if TRAITS[definition.name].kind != "cells" and definition.name != "onnx_roi_align_max"
-]  # fmt: skip
+]
 
 
 def is_decided(gpu: Backend, dtype: np.dtype[Any], **_: Any) -> bool:
@@ -194,8 +195,10 @@ def far_boxes(seed: int, count: int, size: int) -> Array:
 
 # Of map sizes and numbers of bins: each of either with another of the other.
 LATIN: dict[tuple[int, int], Any] = {
-    (1, 300): pytest.mark.thorough, (6, 1): pytest.mark.thorough, (130, 7): [],
-}  # fmt: skip
+    (1, 300): pytest.mark.thorough,
+    (6, 1): pytest.mark.thorough,
+    (130, 7): [],
+}
 
 
 def reserved_uncounted(
@@ -221,12 +224,15 @@ def with_room(*given: Any) -> int:
     ("size", "bins"),
     [
         pytest.param(
-            size, bins, id=f"{size}-{bins}",
+            size,
+            bins,
+            id=f"{size}-{bins}",
             marks=LATIN.get((size, bins), pytest.mark.everything),
         )
-        for size in (1, 6, 130) for bins in (1, 7, 300)
+        for size in (1, 6, 130)
+        for bins in (1, 7, 300)
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize(
     ("kind", "definition"),
     [

@@ -223,13 +223,15 @@ def test_functions_of_compat_do_the_same(gpu: Backend) -> None:
     for mode in ("avg", "max"):
         options: dict[str, Any] = {"mode": mode, "output_height": 2, "output_width": 3}
         pooled, gradients = [], []
-        for put, put_gradient in ((in_c_order, in_c_order), (channels_last, channels_last),
-                                  (channels_last, in_c_order)):  # fmt: skip
+        for put, put_gradient in (
+            (in_c_order, in_c_order),
+            (channels_last, channels_last),
+            (channels_last, in_c_order),
+        ):
             features = put(gpu, values())
             pooled.append(onnx.RoiAlign(features, boxes, images, **options))
-            gradients.append(onnx.RoiAlign_backward(
-                put_gradient(gpu, upstream), features, boxes, images, mode=mode
-            ))  # fmt: skip
+            grad = put_gradient(gpu, upstream)
+            gradients.append(onnx.RoiAlign_backward(grad, features, boxes, images, mode=mode))
         assert [is_channels_last(each) for each in pooled] == [False, True, True]
         assert [is_channels_last(each) for each in gradients] == [False, True, False]
         for found in (pooled, gradients):

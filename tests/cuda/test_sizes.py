@@ -177,8 +177,11 @@ def test_unpooling_two_channels_at_once_and_one(gpu: Backend, layout: str) -> No
     """Small maps leave room for the sums of two; more boxes than a block lists at once."""
     rng = np.random.default_rng(16)
     for channels, size, count, most in (
-        (1, (2, 2), 40, 3), (2, (1, 1), 1200, 3), (3, (5, 8), 9, 60), (12, (3, 4), 33, 1),
-    ):  # fmt: skip
+        (1, (2, 2), 40, 3),
+        (2, (1, 1), 1200, 3),
+        (3, (5, 8), 9, 60),
+        (12, (3, 4), 33, 1),
+    ):
         rois = np.column_stack([rng.integers(0, 2, count), np.zeros((count, 4))])
         argmax = rng.integers(-1, most, (count, channels, *size)).astype(np.int32)
         grad = rng.normal(size=argmax.shape).astype(np.float32)
@@ -279,14 +282,18 @@ def test_maps_beyond_32_bits(layout: str) -> None:
         average = roipool.roi_align(maps, rois, 7, **place)
         by_cells = roipool.roi_pool_backward(grad, cells, rois, maps.shape, **place)
         return [pooled, highest, average], [
-            by_cells, roipool.roi_align_backward(grad, rois, maps.shape, **place)
-        ]  # fmt: skip
+            by_cells,
+            roipool.roi_align_backward(grad, rois, maps.shape, **place),
+        ]
 
     ones = np.ones(shape_in_layout((2, 1, 7, 7), layout), np.float16)
     for got, expected, place, atol in zip(
-        everything(maps, grad, moved), everything(near, ones, rois), (last, corner), (1, 0.1),
+        everything(maps, grad, moved),
+        everything(near, ones, rois),
+        (last, corner),
+        (1, 0.1),
         strict=True,
-    ):  # fmt: skip
+    ):
         for mine, theirs in zip(got, expected, strict=True):
             # float32 places samples less finely there.
             np.testing.assert_allclose(mine[place].get(), theirs, rtol=0, atol=atol)

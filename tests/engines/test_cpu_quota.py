@@ -28,10 +28,13 @@ def quota_of(root: Path, groups: str, files: Mapping[str, str]) -> int | None:
 @pytest.mark.parametrize(
     ("text", "quota"),
     [
-        ("max 100000\n", None), ("200000 100000\n", 2), ("250000 100000\n", 3),
-        ("1000 100000\n", 1), ("50000 25000\n", 2),
+        ("max 100000\n", None),
+        ("200000 100000\n", 2),
+        ("250000 100000\n", 3),
+        ("1000 100000\n", 1),
+        ("50000 25000\n", 2),
     ],
-)  # fmt: skip
+)
 def test_version_2(tmp_path: Path, text: str, quota: int | None) -> None:
     assert quota_of(tmp_path, V2.format("/user/job"), {"user/job/cpu.max": text}) == quota
 
@@ -62,9 +65,10 @@ def test_a_container_that_sees_its_own_group_only(tmp_path: Path) -> None:
 
 def test_both_versions_at_once(tmp_path: Path) -> None:
     files = {
-        "cpu,cpuacct/cpu.cfs_quota_us": "500000", "cpu,cpuacct/cpu.cfs_period_us": "100000",
+        "cpu,cpuacct/cpu.cfs_quota_us": "500000",
+        "cpu,cpuacct/cpu.cfs_period_us": "100000",
         "unified/cpu.max": "max 100000",
-    }  # fmt: skip
+    }
     assert quota_of(tmp_path, V1.format("/") + V2.format("/"), files) == 5
 
 

@@ -169,9 +169,14 @@ def calls_of(
             if function is not None and not isinstance(function, str):
                 raise ValueError(f"{name} must be named as the forward is, package.module:function")
         return Functions(
-            forward, cast("str | None", backward), cast("str | None", backward_boxes), arrays,
-            device, python, seconds,
-        )  # fmt: skip
+            forward,
+            cast("str | None", backward),
+            cast("str | None", backward_boxes),
+            arrays,
+            device,
+            python,
+            seconds,
+        )
     if not callable(forward):
         raise TypeError(f"implementation must be a function, got {type(forward).__name__}")
     by_features = _gradient("backward", backward)
@@ -210,9 +215,10 @@ def library_of(
     """
     library = SimpleNamespace()
     for which, path in (
-        ("forward", operation.forward), ("backward", operation.backward),
+        ("forward", operation.forward),
+        ("backward", operation.backward),
         ("backward_boxes", operation.box_gradient),
-    ):  # fmt: skip
+    ):
         if path:
             *packages, name = path.split(".")
             place = library
@@ -237,9 +243,10 @@ def _function(
         right = getattr(right, part)
     signature = inspect.signature(right)
     required = [
-        name for name, one in signature.parameters.items()
+        name
+        for name, one in signature.parameters.items()
         if one.default is one.empty and one.kind is not one.KEYWORD_ONLY
-    ]  # fmt: skip
+    ]
     accepted = calls.parameters(which)
     canonical = {own: operation.names.get(own, own) for own in signature.parameters}
     droppable = {own for own, name in canonical.items() if name in {*fixed, *operation.fixed}}
