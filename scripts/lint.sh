@@ -7,6 +7,17 @@ ruff check .
 ruff format --check .
 mypy
 cython-lint roipool/_cpu.pyx
+
+# Subjects of commits, since the rule of CONTRIBUTING.md; a shallow clone does not have them.
+rule=14d16969a44e3c4d88ac71459a8ac7423a89031a
+if git cat-file -e "$rule^{commit}" 2>/dev/null; then
+  long=$(git log --no-merges --format=%s "$rule..HEAD" | awk 'length > 72')
+  if [ -n "$long" ]; then
+    printf 'subjects of commits must be at most 72 characters long:\n%s\n' "$long" >&2
+    exit 1
+  fi
+fi
+
 mapfile -t scripts < <(git ls-files '*.sh' .ci/run)
 shellcheck "${scripts[@]}"
 check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
