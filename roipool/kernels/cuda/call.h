@@ -58,10 +58,10 @@ struct Call {
   double empty_value;  // of a bin that has nothing to pool
   double lowest;       // where a running maximum starts
   double angle_scale;  // multiplies a box's angle to give radians, counter-clockwise
-  // Work: `tasks` are dealt to blocks in turn. Forward: `parts` tasks per box, each of `share`
-  // channel packs (NCHW) or bins (NHWC); with several `pieces`, as many parts have the same packs,
-  // each for `piece_rows` rows of bins. Backward: one task per tile of one image's cells and
-  // `lanes` channels; or `parts` tasks per plane, each of `share` cells and `lanes` channels.
+  // Work, in the words of docs/glossary.md. Forward: `tasks` = boxes * `parts`; a part has `share`
+  // packs (NCHW) or bins (NHWC), and of NCHW features one of `pieces`, which has `piece_rows` rows
+  // of bins. Backward: a task for each tile of an image's cells and `lanes` channels. unpool.cu:
+  // `parts` tasks for each `lanes` channels of an image, each of `share` cells.
   wide_int tasks, parts, share, pieces, piece_rows;
   wide_int lanes, tile_rows, tile_columns;
   // Shared memory for passing values between threads: sums per warp (average forward), or bins of
