@@ -809,7 +809,7 @@ CUDA = [
     ),
     Fault(
         "cuda: level of a tile",
-        f"{KERNELS}/cuda/tiles.h",
+        f"{KERNELS}/cuda/backward_tiles.h",
         "task >= call.levels[number + 1].first_task",
         "task > call.levels[number + 1].first_task",
         "`>` for `>=`: a level's first tile is taken for one of the level before",
@@ -817,7 +817,7 @@ CUDA = [
     ),
     Fault(
         "cuda: last pack",
-        f"{KERNELS}/cuda/pool.h",
+        f"{KERNELS}/cuda/forward_blocks.h",
         "static_cast<Offset>(call.channels) - pack)) {}",
         "static_cast<Offset>(number) * pack)) {}",
         "a missing clamp: the last pack of channels reaches beyond them",
@@ -833,7 +833,7 @@ CUDA = [
     ),
     Fault(
         "cuda: tile at the border",
-        f"{KERNELS}/cuda/tiles.h",
+        f"{KERNELS}/cuda/backward_tiles.h",
         "tile.right = minimum(tile.left + columns, level.columns);",
         "tile.right = tile.left + columns;",
         "a missing clamp: the last tile is as wide as the others",
@@ -841,7 +841,7 @@ CUDA = [
     ),
     Fault(
         "cuda: boxes after the first batch",
-        f"{KERNELS}/cuda/tiles.h",
+        f"{KERNELS}/cuda/backward_tiles.h",
         "scatter(first + warp * warp_size +",
         "scatter(warp * warp_size +",
         "boxes are counted from the batch's first, not from the call's",
@@ -857,7 +857,7 @@ CUDA = [
     ),
     Fault(
         "cuda: the last bin of a hit",
-        f"{KERNELS}/cuda/tile_bins.h",
+        f"{KERNELS}/cuda/backward_tile_bins.h",
         "if (shared.bins_up_to[middle] > bin) {",
         "if (shared.bins_up_to[middle] >= bin) {",
         "`>=` for `>`: the first bin of a hit is taken from behind the last one of the hit before",

@@ -1,8 +1,8 @@
 // An argmax as positions, the form in which mmcv, Caffe and MXNet return it. Arrays are [boxes,
 // channels, rows, columns].
 #include "../positions.h"
-#include "pool.h"
-#include "samples.h"
+#include "forward_blocks.h"
+#include "maximum_plan.h"
 
 namespace roipool {
 

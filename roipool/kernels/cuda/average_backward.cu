@@ -6,7 +6,7 @@
 // time, a chunk, are staged in shared memory with the weights with which they read cells of the
 // tile. A cell adds what it gets box by box and row by row of bins, so that the result is bitwise
 // reproducible. While a chunk is added, the next one is loaded into registers.
-#include "tile_bins.h"
+#include "backward_tile_bins.h"
 
 namespace roipool {
 

@@ -1,6 +1,6 @@
 // The derivative of the average engine by the boxes: a block per box, sums in a fixed order.
 #include "block_sum.h"
-#include "pool.h"
+#include "forward_blocks.h"
 
 namespace roipool {
 

@@ -1,6 +1,6 @@
 // The average engine: weighted sums of map cells. A bin is summed down its columns first, then
 // along its rows, in both of the two paths: they are bitwise identical.
-#include "pool.h"
+#include "forward_blocks.h"
 
 namespace roipool {
 
@@ -205,7 +205,7 @@ __device__ inline void pool_rows(const Average& average, const Walks& walks, int
 
 }  // namespace roipool
 
-// NCHW: blocks of (32, warps). NHWC: see pool.h.
+// NCHW: blocks of (32, warps). NHWC: see forward_blocks.h.
 extern "C" __global__ void __launch_bounds__(256, roipool::min_blocks)
     average_forward(const roipool::Value* __restrict__ boxes, const void* __restrict__ images,
                     const roipool::wide_int* __restrict__ levels,

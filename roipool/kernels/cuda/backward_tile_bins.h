@@ -1,7 +1,7 @@
 // What a block of an average's backward knows before it adds: the boxes that reach its tile, and
 // their bins that read it, numbered through.
 #pragma once
-#include "tiles.h"
+#include "backward_tiles.h"
 
 namespace roipool {
 

@@ -1,6 +1,6 @@
 // The gradient of a maximum: it goes to the argmax.
-#include "samples.h"
-#include "tiles.h"
+#include "backward_tiles.h"
+#include "maximum_plan.h"
 
 namespace roipool {
 

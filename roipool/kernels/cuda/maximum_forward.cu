@@ -1,8 +1,8 @@
 // The maximum engine: the maximum of a bin's samples and its argmax. A sample's corners are summed
 // in the order of the implementations that define it, without contraction, so that ties are
 // resolved as there.
-#include "pool.h"
-#include "samples.h"
+#include "forward_blocks.h"
+#include "maximum_plan.h"
 
 namespace roipool {
 

@@ -1,6 +1,6 @@
-// Plans: the taps or samples of each box. A block that works on one box plans it itself (pool.h);
-// before a backward, whose blocks own tiles that many boxes reach, a kernel plans all boxes into
-// scratch memory.
+// Plans: the taps or samples of each box. A block that works on one box plans it itself
+// (forward_blocks.h); before a backward, whose blocks own tiles that many boxes reach, a kernel
+// plans all boxes into scratch memory.
 //
 // The size of a plan cannot be read back, so the host bounds it (`capacity`). Bins tile their box,
 // and entries lie inside the map: see plan_capacity in _cuda/launch.py. A plan that did not fit

@@ -1,7 +1,7 @@
 // Pointwise definitions: engines ask them bin by bin, since a plan of every box would need more
 // memory than the host could bound. Only its Region is computed before.
 #pragma once
-#include "pool.h"
+#include "forward_blocks.h"
 
 namespace roipool {
 

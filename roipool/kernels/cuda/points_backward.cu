@@ -1,7 +1,7 @@
 // The transpose of points_forward.cu. A block asks each box for those samples only that reach its
 // tile.
+#include "backward_tiles.h"
 #include "points.h"
-#include "tiles.h"
 
 namespace roipool {
 
