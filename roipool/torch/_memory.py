@@ -118,25 +118,25 @@ def check_memory(**tensors: Tensor | None) -> None:
 
 
 def is_channels_last(tensor: Tensor) -> bool:
-    """Return whether maps are stored channels last, and not also channels first.
-
-    A batch of calls is not: within `vmap`, tensors do not tell.
-    """
-    if tensor.is_contiguous() or _is_of_a_batch(tensor):
+    """Return whether maps are stored channels last, and not also channels first."""
+    if tensor.is_contiguous():
         return False
+    if torch._C._are_functorch_transforms_active():
+        return _has_strides_of_channels_last(tensor)
     return tensor.is_contiguous(memory_format=CHANNELS_LAST)
 
 
-def _is_of_a_batch(tensor: Tensor) -> bool:
-    """Return whether a tensor is one of those that `vmap` stands for, at any depth."""
-    if torch.compiler.is_compiling():
-        return False  # cannot be traced
-    functorch = torch._C._functorch
-    while functorch.is_functorch_wrapped_tensor(tensor):
-        if functorch.is_batchedtensor(tensor):
-            return True
-        tensor = functorch.get_unwrapped(tensor)
-    return False
+def _has_strides_of_channels_last(tensor: Tensor) -> bool:
+    """Return that from strides: within `vmap` a tensor refuses to name its memory format."""
+    if tensor.dim() != 4:
+        return False
+    step = 1
+    for axis in (1, 3, 2, 0):
+        size = tensor.shape[axis]
+        if size != 1 and tensor.stride(axis) != step:
+            return False
+        step *= size
+    return True
 
 
 def as_stored(maps: Tensor, channels_last: bool) -> Tensor:
