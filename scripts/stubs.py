@@ -2,10 +2,10 @@
 
     python scripts/stubs.py
 
-`roipool/torch/__init__.pyi` and `roipool/jax/__init__.pyi` have the functions of the same table,
-`roipool._requests.public_functions`, with NumPy's signatures in the types of the library, and what
-else the package exports. No library is needed. `tests/package/test_types.py` compares the committed
-files with what this writes.
+`roipool/torch/__init__.pyi` and those of `roipool.jax` and `roipool.dask` have the functions of the
+same table, `roipool._requests.public_functions`, with NumPy's signatures in the types of the
+library, and what else the package exports. No library is needed. `tests/package/test_types.py`
+compares the committed files with what this writes.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import roipool
+from roipool._definitions import OPS, PYRAMID_OPS
 from roipool._requests import public_functions
 
 PACKAGE = Path(roipool.__file__).parent
@@ -39,11 +40,17 @@ class FrontEnd(NamedTuple):
         What they take, for each type in a signature of NumPy's functions.
     modules : mapping of str to str
         Where the names in these types are.
+    forwards_only : bool
+        Whether there are no gradients, nor levels of boxes.
+    more : tuple of str
+        Arguments by name that NumPy's functions lack, as written in Python.
     """
 
     array: str
     types: Mapping[str, str]
     modules: Mapping[str, str]
+    forwards_only: bool = False
+    more: tuple[str, ...] = ()
 
 
 FRONT_ENDS = {
@@ -67,6 +74,18 @@ FRONT_ENDS = {
         },
         {"Array": "jax", "ArrayLike": "numpy.typing", "NDArray": "numpy.typing"},
     ),
+    "dask": FrontEnd(
+        "Array",
+        {
+            "ArrayT": "Array",
+            "AnyArray": "Array",
+            "Boxes": "ArrayLike | Sequence[NDArray[Any]]",
+            "Numbers": "ArrayLike",
+        },
+        {"Array": "dask.array", "ArrayLike": "numpy.typing", "NDArray": "numpy.typing"},
+        forwards_only=True,
+        more=("keep_order: bool = True",),
+    ),
 }
 # Where the other names of signatures are.
 MODULES = {
@@ -81,8 +100,10 @@ MODULES = {
 }
 
 
-def names() -> list[str]:
-    """Return the functions of every front end, in the order of the table."""
+def names(front_end: FrontEnd) -> list[str]:
+    """Return the functions of a front end, in the order of the table."""
+    if front_end.forwards_only:
+        return [op.forward for op in (*OPS.values(), *PYRAMID_OPS.values())]
 
     def nothing(op: Any) -> Any:
         return SimpleNamespace(forward=None, backward=None, backward_boxes=None)
@@ -126,7 +147,7 @@ def one_declaration(name: str, signature: inspect.Signature, front_end: FrontEnd
         lines.append(
             f"{parameter.name}: {kind}" + (f" = {parameter.default!r}" if is_optional else "")
         )
-    body = "".join(f"    {line},\n" for line in lines).replace("'", '"')
+    body = "".join(f"    {line},\n" for line in [*lines, *front_end.more]).replace("'", '"')
     result = of_library(signature.return_annotation, {"ArrayT": front_end.array})
     return f"def {name}(\n{body}) -> {result}: ...\n"
 
@@ -169,7 +190,7 @@ def imports(modules: Mapping[str, str]) -> str:
 def stub(package: str) -> str:
     """Return the text of a front end's stub."""
     front_end = FRONT_ENDS[package]
-    body = "".join(declaration(name, front_end) for name in names())
+    body = "".join(declaration(name, front_end) for name in names(front_end))
     used = set(re.findall(r"\w+", body))
     modules = {**MODULES, **front_end.modules}
     exported = {f"{name} as {name}": module for name, module in exports(package).items()}

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch import Tensor
 
 from roipool import _arguments as check
+from roipool._types import Method, Mode
 from roipool.compat import _conventions as conventions
 from roipool.torch._memory import check_memory
 from roipool.torch._operations import FUNCTIONS
 
-Size = int | Sequence[int]
-Boxes = Any  # a tensor, or one for each image
+Size: TypeAlias = int | Sequence[int]
+Boxes: TypeAlias = Tensor | Sequence[Tensor]  # all, or those of each image
 
 
 # torch.fx records calls of wrapped functions as they are, as it does for torchvision's modules.
@@ -58,12 +59,18 @@ class RoIAlign(torch.nn.Module):  # type: ignore[misc]  # no types where no torc
               [12., 13.]]]])
     """
 
+    output_size: Size
+    spatial_scale: float
+    sampling_ratio: Size
+    pool_mode: Mode
+    aligned: bool
+
     def __init__(
         self,
         output_size: Size,
         spatial_scale: float = 1.0,
         sampling_ratio: Size = 0,
-        pool_mode: str = "avg",
+        pool_mode: Mode = "avg",
         aligned: bool = True,
         use_torchvision: bool = False,
     ) -> None:
@@ -105,6 +112,11 @@ class RoIAlign(torch.nn.Module):  # type: ignore[misc]  # no types where no torc
             f"aligned={self.aligned}"
         )
 
+    if TYPE_CHECKING:  # torch declares the results of modules as Any
+
+        def __call__(self, input: Tensor, rois: Boxes) -> Tensor:
+            """Return what `forward` returns."""
+
 
 class RoIPool(torch.nn.Module):  # type: ignore[misc]
     """ROI pooling by the maximum, :func:`roipool.roi_pool`, with its options kept.
@@ -125,6 +137,9 @@ class RoIPool(torch.nn.Module):  # type: ignore[misc]
               [18., 19.]]]])
     """
 
+    output_size: Size
+    spatial_scale: float
+
     def __init__(self, output_size: Size, spatial_scale: float = 1.0) -> None:
         super().__init__()
         self.output_size = _pair(output_size)
@@ -138,6 +153,11 @@ class RoIPool(torch.nn.Module):  # type: ignore[misc]
     def extra_repr(self) -> str:
         """Return the options."""
         return f"output_size={self.output_size}, spatial_scale={self.spatial_scale}"
+
+    if TYPE_CHECKING:  # torch declares the results of modules as Any
+
+        def __call__(self, input: Tensor, rois: Boxes) -> Tensor:
+            """Return what `forward` returns."""
 
 
 class CropAndResize(torch.nn.Module):  # type: ignore[misc]
@@ -162,8 +182,12 @@ class CropAndResize(torch.nn.Module):  # type: ignore[misc]
               [6., 8.]]]])
     """
 
+    crop_size: Size
+    method: Method
+    extrapolation_value: float
+
     def __init__(
-        self, crop_size: Size, method: str = "bilinear", extrapolation_value: float = 0.0
+        self, crop_size: Size, method: Method = "bilinear", extrapolation_value: float = 0.0
     ) -> None:
         super().__init__()
         self.crop_size = _pair(crop_size)
@@ -199,6 +223,11 @@ class CropAndResize(torch.nn.Module):  # type: ignore[misc]
             f"crop_size={self.crop_size}, method={self.method!r}, "
             f"extrapolation_value={self.extrapolation_value}"
         )
+
+    if TYPE_CHECKING:  # torch declares the results of modules as Any
+
+        def __call__(self, image: Tensor, boxes: Tensor, box_indices: Tensor) -> Tensor:
+            """Return what `forward` returns."""
 
 
 class MultiScaleRoIAlign(torch.nn.Module):  # type: ignore[misc]
@@ -236,6 +265,14 @@ class MultiScaleRoIAlign(torch.nn.Module):  # type: ignore[misc]
     tensor([0., 1.])
     """
 
+    featmap_names: list[str]
+    output_size: Size
+    sampling_ratio: Size
+    canonical_scale: float
+    canonical_level: int
+    aligned: bool
+    scales: list[float] | None
+
     def __init__(
         self,
         featmap_names: Sequence[str],
@@ -253,7 +290,7 @@ class MultiScaleRoIAlign(torch.nn.Module):  # type: ignore[misc]
         self.canonical_scale = check.canonical_size("canonical_scale", canonical_scale)
         self.canonical_level = check.level("canonical_level", canonical_level)
         self.aligned = aligned
-        self.scales: list[float] | None = None
+        self.scales = None
 
     def forward(
         self,
@@ -292,6 +329,16 @@ class MultiScaleRoIAlign(torch.nn.Module):  # type: ignore[misc]
             f"featmap_names={self.featmap_names}, output_size={self.output_size}, "
             f"sampling_ratio={self.sampling_ratio}"
         )
+
+    if TYPE_CHECKING:  # torch declares the results of modules as Any
+
+        def __call__(
+            self,
+            x: Mapping[str, Tensor],
+            boxes: Sequence[Tensor],
+            image_shapes: Sequence[tuple[int, int]],
+        ) -> Tensor:
+            """Return what `forward` returns."""
 
 
 @torch.fx.wrap  # type: ignore[untyped-decorator]

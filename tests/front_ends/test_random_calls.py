@@ -72,7 +72,7 @@ def test_a_failure_is_made_small_and_repeated(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A front end that loses the last row of bins of every second box."""
-    dask = pytest.importorskip("roipool.dask")
+    dask = pytest.importorskip("roipool.dask._lazy")
     right = dask.pool_chunk
 
     def wrong(*args: Any) -> Any:
@@ -104,7 +104,7 @@ def test_a_failure_is_made_small_and_repeated(
 
 
 def test_an_error_of_a_front_end_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    dask = pytest.importorskip("roipool.dask")
+    dask = pytest.importorskip("roipool.dask._lazy")
     monkeypatch.setattr(dask, "pool_chunk", None)
     case = replace(draw(1, 1, ("roi_align",), tiny=True), form="table")
     (found,) = check(case, ["dask: one after another"], roipool, relation_of)

@@ -19,9 +19,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 import roipool
+import roipool.dask
 import roipool.jax
 import roipool.torch
 from roipool.compat import mmcv, onnx
+from roipool.torch import nn
 
 Integers = NDArray[np.signedinteger[Any]]
 Floats = NDArray[np.floating[Any]]
@@ -81,6 +83,19 @@ def tensors(maps: Tensor, rois: Tensor, images: Tensor, parts: Sequence[Tensor])
         pass
 
 
+def modules(maps: Tensor, rois: Tensor, images: Tensor, parts: Sequence[Tensor]) -> None:
+    align = nn.RoIAlign(7, 1 / 16, sampling_ratio=2, pool_mode="max", aligned=False)
+    assert_type(align(maps, rois), Tensor)
+    assert_type(align(maps, parts), Tensor)
+    assert_type(align.forward(maps, rois=rois), Tensor)
+    assert_type(align.spatial_scale, float)
+    assert_type(nn.RoIPool((7, 7), 1 / 16)(maps, rois), Tensor)
+    assert_type(nn.CropAndResize(7, method="nearest")(maps, rois, images), Tensor)
+    levels = nn.MultiScaleRoIAlign(["fine", "coarse"], 7, 2)
+    assert_type(levels({"fine": maps, "coarse": maps}, parts, [(480, 640)]), Tensor)
+    assert_type(levels.scales, list[float] | None)
+
+
 def jax_arrays(maps: jax.Array, rois: jax.Array, boxes: NDArray[np.float32]) -> None:
     assert_type(roipool.roi_align(maps, rois, 7), jax.Array)
     assert_type(roipool.precise_roi_pool(maps, boxes, 7), jax.Array)
@@ -96,6 +111,15 @@ def other_arrays(gpu: CudaArray, lazy: da.Array, other: DLPackArray) -> None:
     assert_type(roipool.roi_align(lazy, [[0, 1, 1, 3, 3]], 7), da.Array)
     assert_type(roipool.multilevel_roi_align([lazy], [[0, 1, 1, 3, 3]], 7, [1 / 4]), da.Array)
     assert_type(roipool.roi_average_pool(other, other, 7), DLPackArray)
+
+
+def lazy_arrays(maps: da.Array, rois: NDArray[np.float32], images: list[int]) -> None:
+    assert_type(roipool.dask.roi_align(maps, rois, 7, mode="max", keep_order=False), da.Array)
+    assert_type(roipool.dask.multilevel_roi_align([maps], rois, 7, [1 / 4]), da.Array)
+    both = roipool.dask.roi_pool(maps, [rois, rois], 7, return_argmax=True)
+    assert_type(both, tuple[da.Array, da.Array])
+    assert_type(roipool.dask.crop_and_resize(maps, rois, images, 7), da.Array)
+    assert_type(roipool.dask.chunk_order(maps, images), NDArray[np.int64])
 
 
 # ---- Mistakes
@@ -122,6 +146,20 @@ def wrong_arrays(maps: NDArray[np.float32], tensor: Tensor, array: jax.Array) ->
     roipool.torch.roi_average_pool(tensor, [[0, 1, 1, 3, 3]], 7)  # type: ignore[list-item]
     roipool.jax.roi_average_pool(tensor, array, 7)  # type: ignore[arg-type]
     roipool.torch.roi_average_pool(tensor, tensor, 7, out=tensor)  # type: ignore[arg-type]
+
+
+def wrong_modules(maps: Tensor, rois: Tensor, array: NDArray[np.float32]) -> None:
+    nn.RoIAlign(7, pool_mode="mean")  # type: ignore[arg-type]
+    nn.RoIAlign(7)(maps, array)  # type: ignore[arg-type]
+    nn.RoIPool("7")  # type: ignore[arg-type]
+    nn.CropAndResize(7, method="cubic")  # type: ignore[arg-type]
+    nn.MultiScaleRoIAlign(["fine"], 7, 2)(maps, [rois], [(9, 9)])  # type: ignore[arg-type]
+
+
+def wrong_lazy_arrays(maps: da.Array, tensor: Tensor) -> None:
+    roipool.dask.roi_align(tensor, [[0, 1, 1, 3, 3]], 7)  # type: ignore[call-overload]
+    roipool.dask.roi_average_pool(maps, [[0, 1, 1, 3, 3]], 7, keep_ordr=False)  # type: ignore[call-arg]
+    roipool.dask.roi_align_backward(maps, [[0, 1, 1, 3, 3]], (1, 1, 8, 8))  # type: ignore[attr-defined]
 
 
 def wrong_options(maps: NDArray[np.float32]) -> None:

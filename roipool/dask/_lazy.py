@@ -1,21 +1,4 @@
-"""Front end for Dask arrays: maps in chunks of images, larger than a machine's memory.
-
-``roipool.roi_align(x, rois, 7, ...)`` of a Dask array `x` is lazy and gives a Dask array. Chunks
-may cut the maps between images; each chunk's boxes go where the chunk is, one task per chunk, and
-chunks without boxes are not even loaded. Boxes are NumPy arrays or lists, checked before anything
-runs. ``multilevel_roi_align`` takes a list of Dask arrays, which are chunked as the first is: a
-task has one chunk of every map.
-
-Functions are those of ``roipool``, forwards only, with one more argument:
-
-keep_order : bool
-    By default rows come in the order of the boxes, as without Dask. Unless the boxes are sorted by
-    image, that is a shuffle of the results between machines; with False rows come as they are
-    computed, grouped by chunk: :func:`chunk_order` says which is whose.
-
-An argmax is int64. There are no gradients. Workers use the threads that their environment allows:
-``distributed`` starts them with OMP_NUM_THREADS=1.
-"""
+"""Operations of Dask arrays, made of `OPS` and `PYRAMID_OPS`: a task for each chunk."""
 
 from __future__ import annotations
 
@@ -157,6 +140,10 @@ def _lazy_forward(op: Op) -> Callable[..., Any]:
             raise type(error)(f"{op.forward}: {error}") from None
 
     forward.__doc__ = f"Pool boxes from a Dask array, lazily, as :func:`roipool.{op.forward}` does."
+    keep_order = inspect.Parameter("keep_order", inspect.Parameter.KEYWORD_ONLY, default=True)
+    forward.__signature__ = signature.replace(  # type: ignore[attr-defined]
+        parameters=[*signature.parameters.values(), keep_order]
+    )
     return forward
 
 
@@ -233,8 +220,11 @@ def _refused(name: str, why: str) -> Callable[..., Any]:
     return function
 
 
-for _op in (*OPS.values(), *PYRAMID_OPS.values()):
-    globals()[_op.forward] = _lazy_forward(_op)
-    for _name in filter(None, (_op.backward, _op.backward_boxes)):
-        globals()[_name] = _refused(_name, ", which have no gradients")
-assign_levels = _refused("assign_levels", ": boxes are NumPy arrays")
+_EVERY = (*OPS.values(), *PYRAMID_OPS.values())
+FORWARDS = {op.forward: _lazy_forward(op) for op in _EVERY}
+REFUSED = {
+    name: _refused(name, ", which have no gradients")
+    for op in _EVERY
+    for name in (op.backward, op.backward_boxes)
+    if name is not None
+} | {"assign_levels": _refused("assign_levels", ": boxes are NumPy arrays")}

@@ -1,0 +1,132 @@
+# Written by scripts/stubs.py: what roipool.dask has, for type checkers.
+from collections.abc import Sequence
+from typing import Any, Literal, overload
+
+from dask.array import Array
+from numpy.typing import ArrayLike, NDArray
+
+from roipool._layout import Layout
+from roipool._types import AngleUnit, Method, Mode
+from roipool.dask._lazy import chunk_order as chunk_order
+
+@overload
+def roi_pool(
+    features: Array,
+    rois: ArrayLike | Sequence[NDArray[Any]],
+    output_size: int | Sequence[int],
+    spatial_scale: float = 1.0,
+    *,
+    batch_indices: ArrayLike | None = None,
+    layout: Layout = "NCHW",
+    return_argmax: Literal[False] = False,
+    out: None = None,
+    keep_order: bool = True,
+) -> Array: ...
+@overload
+def roi_pool(
+    features: Array,
+    rois: ArrayLike | Sequence[NDArray[Any]],
+    output_size: int | Sequence[int],
+    spatial_scale: float = 1.0,
+    *,
+    batch_indices: ArrayLike | None = None,
+    layout: Layout = "NCHW",
+    return_argmax: Literal[True],
+    out: None = None,
+    keep_order: bool = True,
+) -> tuple[Array, Array]: ...
+def roi_average_pool(
+    features: Array,
+    rois: ArrayLike | Sequence[NDArray[Any]],
+    output_size: int | Sequence[int],
+    spatial_scale: float = 1.0,
+    *,
+    batch_indices: ArrayLike | None = None,
+    layout: Layout = "NCHW",
+    out: None = None,
+    keep_order: bool = True,
+) -> Array: ...
+@overload
+def roi_align(
+    features: Array,
+    rois: ArrayLike | Sequence[NDArray[Any]],
+    output_size: int | Sequence[int],
+    spatial_scale: float = 1.0,
+    sampling_ratio: int | Sequence[int] = 0,
+    *,
+    aligned: bool = True,
+    mode: Mode = "avg",
+    batch_indices: ArrayLike | None = None,
+    layout: Layout = "NCHW",
+    return_argmax: Literal[False] = False,
+    out: None = None,
+    keep_order: bool = True,
+) -> Array: ...
+@overload
+def roi_align(
+    features: Array,
+    rois: ArrayLike | Sequence[NDArray[Any]],
+    output_size: int | Sequence[int],
+    spatial_scale: float = 1.0,
+    sampling_ratio: int | Sequence[int] = 0,
+    *,
+    aligned: bool = True,
+    mode: Mode = "avg",
+    batch_indices: ArrayLike | None = None,
+    layout: Layout = "NCHW",
+    return_argmax: Literal[True],
+    out: None = None,
+    keep_order: bool = True,
+) -> tuple[Array, Array]: ...
+def precise_roi_pool(
+    features: Array,
+    rois: ArrayLike | Sequence[NDArray[Any]],
+    output_size: int | Sequence[int],
+    spatial_scale: float = 1.0,
+    *,
+    batch_indices: ArrayLike | None = None,
+    layout: Layout = "NCHW",
+    out: None = None,
+    keep_order: bool = True,
+) -> Array: ...
+def roi_align_rotated(
+    features: Array,
+    rois: ArrayLike | Sequence[NDArray[Any]],
+    output_size: int | Sequence[int],
+    spatial_scale: float = 1.0,
+    sampling_ratio: int | Sequence[int] = 0,
+    *,
+    aligned: bool = True,
+    clockwise: bool = False,
+    angle_unit: AngleUnit = "radians",
+    batch_indices: ArrayLike | None = None,
+    layout: Layout = "NCHW",
+    out: None = None,
+    keep_order: bool = True,
+) -> Array: ...
+def crop_and_resize(
+    features: Array,
+    boxes: ArrayLike,
+    box_indices: ArrayLike,
+    crop_size: int | Sequence[int],
+    *,
+    method: Method = "bilinear",
+    extrapolation_value: float = 0.0,
+    layout: Layout = "NCHW",
+    out: None = None,
+    keep_order: bool = True,
+) -> Array: ...
+def multilevel_roi_align(
+    features: Sequence[Array],
+    rois: ArrayLike | Sequence[NDArray[Any]],
+    output_size: int | Sequence[int],
+    spatial_scales: Sequence[float],
+    sampling_ratio: int | Sequence[int] = 0,
+    *,
+    levels: ArrayLike | None = None,
+    aligned: bool = True,
+    batch_indices: ArrayLike | None = None,
+    layout: Layout = "NCHW",
+    out: None = None,
+    keep_order: bool = True,
+) -> Array: ...
