@@ -27,13 +27,14 @@ from roipool.verification.check import check
 from roipool.verification.generate import draw
 
 PROGRAM = (sys.executable, "-P", "-m", "roipool.tools.random_calls")
-CALLS = {"torch": 64, "jax": 14, "dask": 96}  # of JAX's each compiles programs
+CALLS = {"torch": 64, "jax": 14, "dask": 96, "cupy": 400}  # of JAX's each compiles programs
 
 
 def with_library(name: str) -> Any:
-    return pytest.param(
-        name, marks=pytest.mark.skipif(find_spec(name) is None, reason=f"{name} is not installed")
-    )
+    marks = [pytest.mark.skipif(find_spec(name) is None, reason=f"{name} is not installed")]
+    if name == "cupy":  # test_random_calls_cupy.py runs its guises on a stand-in
+        marks.append(pytest.mark.gpu)
+    return pytest.param(name, marks=marks)
 
 
 @pytest.mark.parametrize("library", [with_library(name) for name in LIBRARIES])

@@ -4,8 +4,6 @@ A guise is a relation, as in `relations`: it makes the case's call on the arrays
 one of the ways in which the library calls roipool, and compares the answers with NumPy's. It
 chooses what a case leaves open, such as types of boxes or strides, with the case's `variation`.
 There is a module of guises for each library, which only the calls that want it import.
-
-CuPy has none: the simulator that stands in for it where there is no GPU belongs to the tests.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ from roipool.verification.relations import RELATIONS, Relation
 from roipool.verification.rows import ROWS
 from roipool.verification.trials import VARIANTS
 
-LIBRARIES = ("torch", "jax", "dask")
+LIBRARIES = ("torch", "jax", "dask", "cupy")
 # Front ends have the core's operations.
 FRONT_END_ROWS = tuple(name for name in ROWS if name in VARIANTS or name in PYRAMID_OPS)
 # JAX makes several devices of one processor if it is told so before it starts.

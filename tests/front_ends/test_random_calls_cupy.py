@@ -1,0 +1,62 @@
+"""Random calls in CuPy's guises, on the stand-in for CuPy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from _support import emulator
+
+from roipool import _cpu
+from roipool._arrays import _cupy
+from roipool.tools.random_calls.front_ends import FRONT_END_ROWS, guises, guises_of_call
+from roipool.tools.random_calls.tasks import Report, Task, run_task
+
+GUISES = ("as written", "memory", "types", "out")
+CALLS = 100
+
+
+@pytest.fixture(autouse=True)
+def stand_in() -> Iterator[None]:
+    if (missing := emulator.why_not()) is not None:
+        pytest.skip(missing)
+    with emulator.active():
+        yield
+
+
+def made(first: int, last: int) -> Report:
+    isa = _cpu.instruction_set()
+    return run_task(Task(3, first, last, FRONT_END_ROWS, isa, tiny=True, front_ends=("cupy",)))
+
+
+@pytest.mark.parametrize("first", range(0, CALLS, 25))
+def test_random_calls(first: int) -> None:
+    report = made(first, first + 25)
+    assert not report.failures, "\n".join(report.lines)
+    assert report.calls.total() == 25
+    assert set(report.by_subject) == {f"cupy: {name}" for name in GUISES}
+
+
+@pytest.mark.thorough
+def test_many_random_calls() -> None:
+    report = made(CALLS, 10 * CALLS)
+    assert not report.failures, "\n".join(report.lines)
+
+
+def test_every_guise_is_had() -> None:
+    had = {guises_of_call(number, ["cupy"])[0] for number in range(8)}
+    assert had == set(guises("cupy")) == {f"cupy: {name}" for name in GUISES}
+
+
+def test_a_wrong_front_end_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that reads maps that are views from their other end."""
+    right = _cupy.readable
+
+    def wrong(array: Any, dtype: Any) -> Any:
+        found = right(array, dtype)
+        return found if array.flags.c_contiguous else found[..., ::-1]
+
+    monkeypatch.setattr(_cupy, "readable", wrong)
+    failures = made(0, 25).failures
+    assert {subject for _, subject in failures} == {"cupy: memory"}
