@@ -43,6 +43,12 @@ class Fault(NamedTuple):
         """Whether only the CUDA engine has it."""
         return "cuda" in self.file
 
+    @property
+    def by_tests_only(self) -> bool:
+        """Whether it is in code that NumPy's calls do not reach."""
+        folders = ("torch", "jax", "dask", "_arrays/_cupy", "_dlpack")
+        return self.on_gpu or self.file.startswith(tuple(f"roipool/{name}" for name in folders))
+
 
 DEFINITIONS = [
     Fault(

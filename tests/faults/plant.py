@@ -1,4 +1,4 @@
-"""Plant the faults of `faults.py`, one at a time, and see what notices.
+"""Plant the faults of `faults.py` and `front_ends.py`, one at a time, and see what notices.
 
 A fault is planted in a copy of the working tree, which is built without optimisation for one
 instruction set. These look for it, each until it has found something:
@@ -34,8 +34,11 @@ from collections.abc import Iterable
 from datetime import date
 from pathlib import Path
 
-from faults import FAULTS, Fault
+from faults import FAULTS as ENGINES
+from faults import Fault
+from front_ends import FRONT_ENDS
 
+FAULTS = [*ENGINES, *FRONT_ENDS]
 ROOT = Path(__file__).resolve().parents[2]
 TABLE = Path(__file__).with_name("README.md")
 SEED = 1
@@ -221,7 +224,7 @@ def examine(tree: Tree, fault: Fault, count: int, *, when: str) -> dict[str, str
     tree.plant(fault)
     try:
         found = dict.fromkeys(CAUGHT_BY, NOT_ASKED)
-        if not fault.on_gpu:
+        if not fault.by_tests_only:
             found["verify"], found["calls"] = verify(tree), calls(tree, count)
         missed = not any(map(is_caught, found.values()))
         if when == "always" or (when == "missed" and missed):

@@ -1,0 +1,265 @@
+"""Faults of front ends, of arguments and of `compat`: all in Python, so that nothing is built.
+
+Those of a front end are found where its library is installed.
+"""
+
+from __future__ import annotations
+
+from faults import Fault
+
+TORCH_BATCHES = (
+    "tests/front_ends/test_torch_derivatives.py tests/front_ends/test_torch_compiled_batches.py"
+)
+TORCHVISION = (
+    "tests/front_ends/test_torchvision_contract.py tests/front_ends/test_torch_torchvision.py"
+)
+MODULES = "tests/front_ends/test_torch_package.py tests/front_ends/test_torch_pyramids.py"
+JAX = "tests/front_ends -k jax"
+DASK = "tests/front_ends/test_dask.py"
+OTHER = "tests/front_ends/test_other_arrays.py tests/front_ends/test_array_api_strict.py"
+CUPY = "tests/cuda/test_arrays.py tests/front_ends/test_random_calls_cupy.py -k 'emulator or cupy'"
+ARGUMENTS = "tests/arguments tests/ops"
+COMPAT = "tests/compat"
+
+FRONT_ENDS = [
+    Fault(
+        "torch: a batch of images",
+        "roipool/torch/_batching.py",
+        "numbers = torch.where(is_image, numbers.nan_to_num().long() + first, -1)",
+        "numbers = torch.where(is_image, numbers.nan_to_num().long(), -1)",
+        "each call's boxes read the images of the first call",
+        TORCH_BATCHES,
+    ),
+    Fault(
+        "torch: a wrong index in a batch",
+        "roipool/torch/_batching.py",
+        "is_image = (numbers >= 0) & (numbers < images) & (numbers == numbers.floor())",
+        "is_image = (numbers >= 0) & (numbers == numbers.floor())",
+        "an index past the last image becomes an image of the next call",
+        TORCH_BATCHES,
+    ),
+    Fault(
+        "torch: freed storage",
+        "roipool/torch/_memory.py",
+        "return (begin + extent) * tensor.element_size() <= held",
+        "return extent * tensor.element_size() <= held",
+        "where a view begins does not count: memory past the storage's end is read",
+        "tests/front_ends/test_torch_memory.py",
+    ),
+    Fault(
+        "torch: torchvision's negative ratio",
+        "roipool/torch/_torchvision.py",
+        "form = ((batch_size, channels, height, width), is_channels_last(grad))\n"
+        "    sampling = (max(sampling_ratio, 0),) * 2",
+        "form = ((batch_size, channels, height, width), is_channels_last(grad))\n"
+        "    sampling = (abs(sampling_ratio),) * 2",
+        "the gradient takes -1 for one sample, the forward for an adaptive grid",
+        TORCHVISION,
+    ),
+    Fault(
+        "torch: torchvision's batch index",
+        "roipool/torch/_torchvision.py",
+        "return rois[:, 1:], rois[:, 0].trunc()",
+        "return rois[:, 1:], rois[:, 0].round()",
+        "a batch index with a fraction is rounded, not cut",
+        TORCHVISION,
+    ),
+    Fault(
+        "torch: areas of half types",
+        "roipool/torch/nn.py",
+        "return boxes if boxes.dtype is torch.float64 else boxes.float()",
+        "return boxes",
+        "areas are computed in float16: boxes go to other maps",
+        MODULES,
+    ),
+    Fault(
+        "torch: offset of levels",
+        "roipool/torch/nn.py",
+        "level = (canonical_level + level + 1e-6).floor().clamp(first, last) - first",
+        "level = (canonical_level + level).floor().clamp(first, last) - first",
+        "torchvision's 1e-6 is missing: boxes just at a level's limit go to the map before",
+        MODULES,
+    ),
+    Fault(
+        "torch: negative ratios of a pair",
+        "roipool/torch/nn.py",
+        "return tuple(max(each, 0) for each in ratio)",
+        "return tuple(ratio)",
+        "a pair keeps torchvision's negative ratios",
+        "tests/front_ends/test_torch_tracing.py " + MODULES,
+    ),
+    Fault(
+        "jax: indices beyond 32 bits",
+        "roipool/jax/_operations.py",
+        "checked = check.batch_indices(name, values, len(values), images, column)\n"
+        "        return jnp.asarray(checked.astype(np.int32)) if values is numbers else numbers",
+        "checked = check.batch_indices(\n"
+        "            name, values.astype(np.int32), len(values), images, column\n"
+        "        )\n"
+        "        return jnp.asarray(checked.astype(np.int32)) if values is numbers else numbers",
+        "NumPy's indices are cut to 32 bits before they are checked",
+        JAX,
+    ),
+    Fault(
+        "jax: rounded twice",
+        "roipool/jax/_operations.py",
+        "return jnp.asarray(check.cast(table, np.dtype(real_dtype(dtype))))",
+        "return jnp.asarray(table.astype(np.float32))",
+        "boxes of float64 maps are rounded to float32",
+        JAX,
+    ),
+    Fault(
+        "jax: slopes of a table",
+        "roipool/jax/_operations.py",
+        "slopes = box_gradient(gradient, features, boxes, indices, request=request)\n"
+        "        return slopes[:, boxes.shape[1] - self.op.columns :]",
+        "slopes = box_gradient(gradient, features, boxes, indices, request=request)\n"
+        "        return slopes[:, : self.op.columns]",
+        "the gradient of a table's boxes begins with that of the batch index",
+        JAX,
+    ),
+    Fault(
+        "jax: fill of a tangent",
+        "roipool/jax/_primitives.py",
+        'parts.append(bind("average", request.of_tangent, *_filled(changes, maps), *at))',
+        'parts.append(bind("average", request, *_filled(changes, maps), *at))',
+        "the extrapolation value takes part in the tangent of crops",
+        JAX,
+    ),
+    Fault(
+        "jax: change of a slope",
+        "roipool/jax/_primitives.py",
+        'parts.append(bind("box_gradient", request, grad, *_filled(changes, maps), *at))',
+        'parts.append(bind("box_gradient", request, grad, *maps, *at))',
+        "the change of a box's gradient is that of the maps, not that of their change",
+        JAX,
+    ),
+    Fault(
+        "dask: indices of a chunk",
+        "roipool/dask/_lazy.py",
+        "own[op.indices] = own[op.indices] - starts[number]",
+        "own[op.indices] = own[op.indices] - starts[number] * (number > 1)",
+        "the second chunk's images keep the numbers of the whole batch",
+        DASK,
+    ),
+    Fault(
+        "dask: order of rows",
+        "roipool/dask/_lazy.py",
+        'return pooled[np.argsort(order, kind="stable")]',
+        "return pooled[order]",
+        "rows are put in the inverse order",
+        DASK,
+    ),
+    Fault(
+        "dask: declared argmax",
+        "roipool/dask/_lazy.py",
+        "return pooled, argmax.astype(ARGMAX, copy=False)",
+        "return pooled, argmax",
+        "an argmax is int32 where int64 is declared",
+        DASK,
+    ),
+    Fault(
+        "dask: chunks of another map",
+        "roipool/dask/_lazy.py",
+        "chunks = {0: first[1].chunks[0], 1: -1, 2: -1, 3: -1}",
+        "chunks = {1: -1, 2: -1, 3: -1}",
+        "the maps of a pyramid keep chunks of their own: images of one map meet others'",
+        DASK,
+    ),
+    Fault(
+        "other arrays: lists come back",
+        "roipool/_dlpack.py",
+        "originals = {id(handed[id(each)]): each for each in arrays if id(each) in handed}",
+        "originals: dict[int, Any] = {}",
+        "`out` comes back as another array than the caller's",
+        OTHER,
+    ),
+    Fault(
+        "other arrays: a gradient that is needed",
+        "roipool/_dlpack.py",
+        'getattr(value, "stop_gradient", True) is False',
+        'getattr(value, "stop_gradient", False) is True',
+        "Paddle's flag is read the other way round",
+        OTHER,
+    ),
+    Fault(
+        "other arrays: devices",
+        "roipool/_dlpack.py",
+        "others = [str(each) for each in devices if each != devices[0]]",
+        "others = [str(each) for each in devices[2:] if each != devices[0]]",
+        "the second array's device is not looked at",
+        OTHER,
+    ),
+    Fault(
+        "cupy: tables of odd strides",
+        "roipool/_arrays/_cupy.py",
+        "        if stride % size:\n            return xp().ascontiguousarray(array)\n",
+        "",
+        "rows whose stride is no whole number of elements are read between them",
+        CUPY,
+    ),
+    Fault(
+        "cupy: numbers of joined tables",
+        "roipool/_arrays/_cupy.py",
+        "numbers[begin:end].fill(number)",
+        "numbers[begin:end].fill(begin)",
+        "boxes given per image get the number of the first box as their image",
+        CUPY,
+    ),
+    Fault(
+        "arguments: the last map",
+        "roipool/_arguments.py",
+        "0 <= checked.min() <= checked.max() < maps:",
+        "0 <= checked.min() <= checked.max() <= maps:",
+        "`<=` for `<`: the level after the last map passes",
+        ARGUMENTS,
+    ),
+    Fault(
+        "arguments: infinite after rounding",
+        "roipool/_arguments.py",
+        "if array.dtype.itemsize <= dtype.itemsize:",
+        "if array.dtype.itemsize:",
+        "boxes beyond float32 warn of an overflow",
+        ARGUMENTS,
+    ),
+    Fault(
+        "arguments: one table per image",
+        "roipool/_arguments.py",
+        "return bool(rois) and all(rank(item) == 1 and len(item) == 0 for item in rois)",
+        "return False",
+        "a list of empty lists, one for each image, is taken for a table",
+        ARGUMENTS,
+    ),
+    Fault(
+        "compat: mmcv's ratio",
+        "roipool/compat/_conventions.py",
+        "value = max(int(value), 0)",
+        "value = abs(int(value))",
+        "a negative ratio asks for as many samples, not for an adaptive grid",
+        COMPAT,
+    ),
+    Fault(
+        "compat: cut batch index",
+        "roipool/compat/_conventions.py",
+        "numbers, row = _cpu.whole_numbers(checked, images, True)",
+        "numbers, row = _cpu.whole_numbers(checked, images, False)",
+        "a batch index with a fraction is refused, not cut",
+        COMPAT,
+    ),
+    Fault(
+        "compat: largest picture",
+        "roipool/compat/_conventions.py",
+        "largest = max(check.size_pair(name, shape)[0] for name, shape in pictures.items())",
+        "largest = min(check.size_pair(name, shape)[0] for name, shape in pictures.items())",
+        "scales are those of the smallest picture",
+        COMPAT,
+    ),
+    Fault(
+        "compat: mmcv's winner below zero",
+        "roipool/compat/mmcv.py",
+        "no_argmax = (argmax < 0) & (pooled.astype(y.dtype) < 0)",
+        "no_argmax = argmax < 0",
+        "the position of a sample outside the map, whose zero wins, is -1",
+        COMPAT,
+    ),
+]
