@@ -17,7 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "roipool" / "kernels" / "wasm" / "playground.cpp"
-COMPILED = ROOT / "roipool" / "cli" / "compare" / "data" / "playground.wasm"
+COMPILED = ROOT / "roipool" / "tools" / "compare" / "data" / "playground.wasm"
 SECTION = "roipool.sources"
 # Decisions (floor, ceil, outside) as everywhere: without contraction, and without fast-math.
 FLAGS = (

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 import roipool
 from roipool import compat
 
-PICTURE = Path(roipool.__file__).parent / "cli" / "compare" / "data" / "coffee.jpg"
+PICTURE = Path(roipool.__file__).parent / "tools" / "compare" / "data" / "coffee.jpg"
 CUP = (72.0, 7.0, 174.0, 120.0)  # x1, y1, x2, y2 in pixels
 SIDE = 216  # pixels of a picture on the page
 
