@@ -26,35 +26,91 @@ from roipool.reference._crop_and_resize import (
     crop_and_resize_backward,
     crop_and_resize_backward_boxes,
 )
-from roipool.reference._mmcv import mmcv_roi_align_max, mmcv_roi_pool
 from roipool.reference._multilevel_roi_align import (
     assign_levels,
     multilevel_roi_align,
     multilevel_roi_align_backward,
     multilevel_roi_align_backward_rois,
 )
-from roipool.reference._onnx import onnx_roi_align_max
+from roipool.reference._one_bin import bin_of, box_in_cells, counts_of, lines_of, value_of
 from roipool.reference._precise_roi_pool import (
     precise_roi_pool,
     precise_roi_pool_backward,
     precise_roi_pool_backward_rois,
 )
-from roipool.reference._roi_align import roi_align, roi_align_backward, roi_align_backward_rois
+from roipool.reference._roi_align import (
+    mmcv_roi_align_max,
+    onnx_roi_align_max,
+    roi_align,
+    roi_align_backward,
+    roi_align_backward_rois,
+)
 from roipool.reference._roi_align_rotated import (
     roi_align_rotated,
     roi_align_rotated_backward,
     roi_align_rotated_backward_rois,
 )
-from roipool.reference._roi_average_pool import roi_average_pool, roi_average_pool_backward
-from roipool.reference._roi_pool import roi_pool, roi_pool_backward
+from roipool.reference._roi_pool import (
+    mmcv_roi_pool,
+    roi_average_pool,
+    roi_average_pool_backward,
+    roi_pool,
+    roi_pool_backward,
+)
+from roipool.reference._rules import (
+    BORDERS,
+    CAFFE_ROI_ALIGN,
+    COUNTS,
+    CROP_AND_RESIZE,
+    DIVISORS,
+    EDGES,
+    MMCV_ROI_ALIGN_MAX,
+    MMCV_ROI_POOL,
+    MXNET_ROI_ALIGN,
+    ONNX_ROI_ALIGN_MAX,
+    PRECISE_ROI_POOL,
+    READS,
+    ROI_ALIGN,
+    ROI_AVERAGE_POOL,
+    ROI_POOL,
+    ROUNDINGS,
+    SPREADS,
+    TURNS,
+    WEIGHTS,
+    Rules,
+)
 from roipool.reference._step_align import caffe_roi_align, mxnet_roi_align
 
 __all__ = [
+    "BORDERS",
+    "CAFFE_ROI_ALIGN",
+    "COUNTS",
+    "CROP_AND_RESIZE",
+    "DIVISORS",
+    "EDGES",
+    "MMCV_ROI_ALIGN_MAX",
+    "MMCV_ROI_POOL",
+    "MXNET_ROI_ALIGN",
+    "ONNX_ROI_ALIGN_MAX",
+    "PRECISE_ROI_POOL",
+    "READS",
+    "ROI_ALIGN",
+    "ROI_AVERAGE_POOL",
+    "ROI_POOL",
+    "ROUNDINGS",
+    "SPREADS",
+    "TURNS",
+    "WEIGHTS",
+    "Rules",
     "assign_levels",
+    "bin_of",
+    "box_in_cells",
     "caffe_roi_align",
+    "counts_of",
     "crop_and_resize",
     "crop_and_resize_backward",
     "crop_and_resize_backward_boxes",
+    "lines_of",
     "mmcv_roi_align_max",
     "mmcv_roi_pool",
     "multilevel_roi_align",
@@ -75,4 +131,5 @@ __all__ = [
     "roi_average_pool_backward",
     "roi_pool",
     "roi_pool_backward",
+    "value_of",
 ]

@@ -21,32 +21,32 @@ Scalar: TypeAlias = "np.floating[Any]"  # a number in the coordinate type
 Real: TypeAlias = Callable[[float], Scalar]  # makes one
 
 
-def _pair(value: Size) -> Pair:
+def as_pair(value: Size) -> Pair:
     vertical, horizontal = (value, value) if isinstance(value, (int, np.integer)) else value
     return int(vertical), int(horizontal)
 
 
-def _real(coordinate_dtype: DType) -> Real:
+def as_real(coordinate_dtype: DType) -> Real:
     return cast(Real, np.dtype(coordinate_dtype).type)
 
 
-def _to_nchw(array: Array, layout: str) -> Floats:
+def to_nchw(array: Array, layout: str) -> Floats:
     if layout not in ("NCHW", "NHWC"):
         raise ValueError(f"layout must be 'NCHW' or 'NHWC', got {layout!r}")
     values = np.asarray(array).astype(np.float64)
     return np.moveaxis(values, -1, 1) if layout == "NHWC" else values
 
 
-def _from_nchw(array: npt.NDArray[Any], layout: str) -> npt.NDArray[Any]:
+def from_nchw(array: npt.NDArray[Any], layout: str) -> npt.NDArray[Any]:
     return np.ascontiguousarray(np.moveaxis(array, 1, -1)) if layout == "NHWC" else array
 
 
-def _shape_nchw(shape: Sequence[int], layout: str) -> tuple[int, int, int, int]:
+def shape_nchw(shape: Sequence[int], layout: str) -> tuple[int, int, int, int]:
     n, second, third, fourth = (int(extent) for extent in shape)
     return (n, fourth, second, third) if layout == "NHWC" else (n, second, third, fourth)
 
 
-def _boxes(rois: Rois, batch_indices: Array | None, images: int, numbers: int = 4) -> Boxes:
+def as_boxes(rois: Rois, batch_indices: Array | None, images: int, numbers: int = 4) -> Boxes:
     """The boxes of `rois`, in any of its three forms, with their images.
 
     A box has so many `numbers`. An image that does not exist is an error.

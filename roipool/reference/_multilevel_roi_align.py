@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from roipool.reference._inputs import Array, Floats, Integers, Rois, Size, _boxes
+from roipool.reference._inputs import Array, Floats, Integers, Rois, Size, as_boxes
 from roipool.reference._roi_align import roi_align, roi_align_backward, roi_align_backward_rois
 
 
@@ -213,5 +213,5 @@ layout, coordinate_dtype
 
 def _table(rois: Rois, batch_indices: Array | None, images: int) -> Floats:
     """Boxes of any form as rows batch index, x1, y1, x2, y2."""
-    rows = [(float(n), *box) for n, box in _boxes(rois, batch_indices, images)]
+    rows = [(float(n), *box) for n, box in as_boxes(rois, batch_indices, images)]
     return np.array(rows, np.float64).reshape(-1, 5)

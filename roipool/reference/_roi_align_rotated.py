@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,34 +19,22 @@ from roipool.reference._inputs import (
     Rois,
     Scalar,
     Size,
-    _boxes,
-    _from_nchw,
-    _pair,
-    _real,
-    _shape_nchw,
-    _to_nchw,
+    as_pair,
+    as_real,
 )
-from roipool.reference._interpolation import _corners
-from roipool.reference._loops import (
-    EMPTY,
-    Bin,
-    Definition,
+from roipool.reference._loops import EMPTY, Averages, Bin, Definition, Motion, Sample, Slopes
+from roipool.reference._rules import (
+    ROI_ALIGN,
+    TURNS,
     Pixel,
-    Sample,
-    _average,
-    _average_backward,
-    _every_bin,
-    _slope,
+    Rules,
+    held_slopes,
+    neighbours,
+    product,
 )
-from roipool.reference._roi_align import (
-    _align_slopes,
-    _is_outside,
-    _neighbours,
-    _samples_per_bin,
-)
+from roipool.reference._sides import samples_per_bin
 
-_ALIGNED = {True: (0.5, False), False: (0.0, True)}  # shift, and whether sides are held at 1
-FARTHEST_CENTRE = 2.0**30  # in map pixels; the largest angle in radians, too
+FARTHEST_CENTRE = 2.0**30  # in cells; the largest angle in radians, too
 
 
 class _Side(NamedTuple):
@@ -54,7 +43,7 @@ class _Side(NamedTuple):
     length: Scalar
     bins: int
     grid: int
-    held: bool
+    is_held: bool
 
     def position(self, bin_number: int, sample: int, real: Real) -> Scalar:
         """Return where a sample lies along the side."""
@@ -65,49 +54,35 @@ class _Side(NamedTuple):
 
     def share(self, bin_number: int, sample: int) -> float:
         """Return how far a sample moves as the side grows by one."""
-        if self.held:
+        if self.is_held:
             return 0.0
         return (bin_number + (sample + 0.5) / self.grid) / self.bins - 0.5
 
 
-class _Rotated:
-    """One box, and what its samples are.
+class TurnedBox:
+    """One box by the rules, of which `angle` says what its last number means.
 
-    It is moved by `-shift` cells, sides are at least one cell long if `least`, and `turn` makes
-    its angle radians, counter-clockwise.
+    Its centre and sides are in cells.
     """
 
-    size: Pair
-    real: Real
-    scale: float
-    turn: float
-    x: Scalar
-    y: Scalar
-    across: _Side
-    down: _Side
-    exists: bool
-    cosine: Scalar
-    sine: Scalar
-
     def __init__(
-        self,
-        box: Box,
-        bins: Pair,
-        size: Pair,
-        scale: float,
-        ratio: Pair,
-        shift: float,
-        least: bool,
-        turn: float,
-        real: Real,
+        self, rules: Rules, box: Box, bins: Pair, size: Pair, scale: float, ratio: Pair, real: Real
     ) -> None:
-        self.size, self.real, self.scale, self.turn = size, real, scale, turn
-        self.x, self.y = (real(at) * real(scale) - real(shift) for at in box[:2])
+        self.rules, self.size, self.real, self.scale = rules, size, real, scale
+        self.turn = TURNS[rules.angle]
+        assert not isinstance(rules.shift, tuple)
+        shift = real(rules.shift)
+        self.x, self.y = (
+            (real(at) - shift) * real(scale)
+            if rules.shift_unit == "pixel"
+            else real(at) * real(scale) - shift
+            for at in box[:2]
+        )
         self.across, self.down = (
-            self._side(real(length) * real(scale), bins[axis], ratio[axis], least)
+            self._side(real(length) * real(scale), bins[axis], ratio[axis])
             for length, axis in ((box[2], 1), (box[3], 0))
         )
-        angle = float(real(box[4])) * turn
+        angle = float(real(box[4])) * self.turn
         numbers = (*map(float, (self.x, self.y, self.across.length, self.down.length)), angle)
         self.exists = all(map(math.isfinite, numbers)) and all(
             abs(number) <= FARTHEST_CENTRE for number in (*numbers[:2], angle)
@@ -116,19 +91,19 @@ class _Rotated:
             (real(math.cos(angle)), real(math.sin(angle))) if self.exists else (real(0), real(0))
         )
 
-    def _side(self, length: Scalar, bins: int, ratio: int, least: bool) -> _Side:
-        held = least and bool(length < 1)
-        length = self.real(1) if held else length
-        return _Side(
-            length, bins, _samples_per_bin(length, bins, ratio, self.real, self.real), held
-        )
+    def _side(self, length: Scalar, bins: int, ratio: int) -> _Side:
+        is_held = bool(self.rules.minimum) and bool(length < 1)
+        length = self.real(1) if is_held else length
+        grid = samples_per_bin(self.rules, length, bins, ratio, self.real, self.real)
+        return _Side(length, bins, grid, is_held)
 
     def pixels(self, y: Scalar, x: Scalar) -> list[Pixel]:
-        """Return the pixels that a sample reads: none if it is outside the map."""
-        (height, width), real = self.size, self.real
-        if _is_outside(y, height) or _is_outside(x, width):
-            return []
-        return _corners(_neighbours(y, height, real), _neighbours(x, width, real))
+        """Return the cells that a sample reads: none if it is outside the map."""
+        rows, columns = (
+            neighbours(self.rules, at, size, self.real)
+            for at, size in zip((y, x), self.size, strict=True)
+        )
+        return [(i, j, product(down, across)) for i, down in rows for j, across in columns]
 
     def bin(self, ph: int, pw: int) -> Bin:
         """Return the samples of one bin, those that lie in the map."""
@@ -159,32 +134,24 @@ class _Rotated:
         yield -self.turn * (sample.x - float(self.x)), self.turn * (sample.y - float(self.y))
 
 
-def _turn(clockwise: bool, angle_unit: str) -> float:
-    """Radians, counter-clockwise, for one of the caller's units."""
-    units = {"radians": 1.0, "degrees": math.pi / 180}
+def _rules(aligned: bool, clockwise: bool, angle_unit: str) -> Rules:
+    """ROI align's rules with one of the caller's angles."""
+    units = {
+        "radians": ("counter-clockwise", "clockwise"),
+        "degrees": ("degrees", "clockwise degrees"),
+    }
     if angle_unit not in units:
         raise ValueError(f"angle_unit must be 'radians' or 'degrees', got {angle_unit!r}")
-    return -units[angle_unit] if clockwise else units[angle_unit]
+    return replace(ROI_ALIGN.of_boxes(aligned), angle=units[angle_unit][bool(clockwise)])
 
 
-def _rotated(
-    bins: Pair,
-    size: Sequence[int],
-    scale: float,
-    ratio: Size,
-    aligned: bool,
-    turn: float,
-    coordinate_dtype: DType,
-) -> Definition:
-    """The definition of rotated ROI align with these options."""
-    ratios, real, pair = _pair(ratio), _real(coordinate_dtype), _pair(size)
+def _define(rules: Rules, *options: Any) -> Callable[[Pair, Pair], Definition]:
+    """From the numbers of bins and the size of a map to the bins of rotated boxes."""
 
-    def definition(box: Box, ph: int, pw: int) -> Bin:
-        return _Rotated(box, bins, pair, scale, ratios, *_ALIGNED[bool(aligned)], turn, real).bin(
-            ph, pw
-        )
+    def of_maps(bins: Pair, size: Pair) -> Definition:
+        return lambda box, ph, pw: TurnedBox(rules, box, bins, size, *options).bin(ph, pw)
 
-    return definition
+    return of_maps
 
 
 def roi_align_rotated(
@@ -201,49 +168,14 @@ def roi_align_rotated(
     layout: str = "NCHW",
     coordinate_dtype: DType = np.float64,
 ) -> Floats:
-    """Average of bilinear samples in every bin of rotated boxes.
+    """As :func:`roipool.roi_align_rotated`, slowly: every sample by itself.
 
-    The grid of samples of `roi_align` is laid around the origin, turned, and moved to the box's
-    centre. Samples outside the map count as 0. A box that is not finite, or whose centre or angle
-    is beyond 2**30 map pixels or radians, is 0. Source: RoIAlignRotated of mmcv and detectron2.
-
-    Parameters
-    ----------
-    features, output_size, spatial_scale, batch_indices, layout, coordinate_dtype
-        See `roipool.reference`.
-    rois : array
-        Boxes of five numbers: centre x, centre y, width, height, angle.
-    sampling_ratio, aligned
-        As for `roi_align`.
-    clockwise : bool
-        Whether angles grow clockwise as the image is shown.
-    angle_unit : {"radians", "degrees"}
-        The unit of angles.
-
-    Returns
-    -------
-    output : float64
-        The averages.
-
-    Raises
-    ------
-    ValueError
-        If `rois` has none of its three forms or names an image that does not exist, or if
-        `angle_unit` or `layout` is unknown.
-
-    Examples
-    --------
-    >>> features = np.arange(1.0, 26.0).reshape(1, 1, 5, 5)
-    >>> roi_align_rotated(features, [[0, 2, 2, 2, 2, 0]], 2, sampling_ratio=2).tolist()
-    [[[[7.0, 8.0], [12.0, 13.0]]]]
+    A box whose centre or angle is beyond 2**30 cells or radians is 0.
     """
-    planes, bins = _to_nchw(features, layout), _pair(output_size)
-    boxes = _boxes(rois, batch_indices, len(planes), 5)
-    definition = _rotated(
-        bins, planes.shape[2:], spatial_scale, sampling_ratio, aligned,
-        _turn(clockwise, angle_unit), coordinate_dtype,
-    )  # fmt: skip
-    return _from_nchw(_average(planes, boxes, bins, definition), layout)
+    rules = _rules(aligned, clockwise, angle_unit)
+    options = spatial_scale, as_pair(sampling_ratio), as_real(coordinate_dtype)
+    averages = Averages(_define(rules, *options), rois, batch_indices, layout, 5)
+    return averages.forward(features, output_size)
 
 
 def roi_align_rotated_backward(
@@ -260,38 +192,11 @@ def roi_align_rotated_backward(
     layout: str = "NCHW",
     coordinate_dtype: DType = np.float64,
 ) -> Floats:
-    """Gradient of `roi_align_rotated` for the features: the transpose of the average.
-
-    Parameters
-    ----------
-    grad_output, input_shape, spatial_scale, batch_indices, layout, coordinate_dtype
-        See `roipool.reference`.
-    rois, sampling_ratio, aligned, clockwise, angle_unit
-        As for `roi_align_rotated`.
-
-    Returns
-    -------
-    grad : float64
-        Of shape `input_shape`.
-
-    Raises
-    ------
-    ValueError
-        As for `roi_align_rotated`.
-
-    Examples
-    --------
-    >>> box = [[0, 1, 1, 2, 2, 0]]
-    >>> roi_align_rotated_backward([[[[1.0]]]], box, (1, 1, 2, 2), sampling_ratio=1).tolist()
-    [[[[0.25, 0.25], [0.25, 0.25]]]]
-    """
-    shape, upstream = _shape_nchw(input_shape, layout), _to_nchw(grad_output, layout)
-    boxes, bins = _boxes(rois, batch_indices, shape[0], 5), _pair(upstream.shape[2:])
-    definition = _rotated(
-        bins, shape[2:], spatial_scale, sampling_ratio, aligned,
-        _turn(clockwise, angle_unit), coordinate_dtype,
-    )  # fmt: skip
-    return _from_nchw(_average_backward(upstream, boxes, shape, definition), layout)
+    """As :func:`roipool.roi_align_rotated_backward`, slowly: the transpose, sample by sample."""
+    rules = _rules(aligned, clockwise, angle_unit)
+    options = spatial_scale, as_pair(sampling_ratio), as_real(coordinate_dtype)
+    averages = Averages(_define(rules, *options), rois, batch_indices, layout, 5)
+    return averages.backward(grad_output, input_shape)
 
 
 def roi_align_rotated_backward_rois(
@@ -308,52 +213,20 @@ def roi_align_rotated_backward_rois(
     layout: str = "NCHW",
     coordinate_dtype: DType = np.float64,
 ) -> Floats:
-    """Gradient of `roi_align_rotated` for the boxes.
+    """As :func:`roipool.roi_align_rotated_backward_rois`, slowly.
 
-    It is the slope of the map at every sample, times the sample's motion, as in
-    `roi_align_backward_rois`. Source: the chain rule.
-
-    Parameters
-    ----------
-    grad_output, features, spatial_scale, batch_indices, layout, coordinate_dtype
-        See `roipool.reference`.
-    rois, sampling_ratio, aligned, clockwise, angle_unit
-        As for `roi_align_rotated`.
-
-    Returns
-    -------
-    grad : float64 (K, 5)
-        For centre x, centre y, width, height, angle.
-
-    Raises
-    ------
-    ValueError
-        As for `roi_align_rotated`.
-
-    Examples
-    --------
-    >>> features = np.arange(1.0, 26.0).reshape(1, 1, 5, 5)
-    >>> box = [[0, 2, 2, 2, 2, 0]]
-    >>> roi_align_rotated_backward_rois([[[[1.0]]]], features, box).tolist()
-    [[1.0, 5.0, 0.0, 0.0, 0.0]]
+    It is the slope of the map at every sample, times the sample's motion.
     """
-    planes, upstream = _to_nchw(features, layout), _to_nchw(grad_output, layout)
-    bins, size, real = _pair(upstream.shape[2:]), _pair(planes.shape[2:]), _real(coordinate_dtype)
-    boxes, turn = _boxes(rois, batch_indices, len(planes), 5), _turn(clockwise, angle_unit)
-    definition = _rotated(
-        bins, size, spatial_scale, sampling_ratio, aligned, turn, coordinate_dtype
-    )
-    grad = np.zeros((len(boxes), 5))
-    for k, n, ph, pw, found in _every_bin(boxes, bins, definition):
-        with np.errstate(over="ignore", invalid="ignore"):
-            box = _Rotated(
-                boxes[k][1], bins, size, spatial_scale, _pair(sampling_ratio),
-                *_ALIGNED[bool(aligned)], turn, real,
-            )  # fmt: skip
-        for sample in found.samples:
-            slopes = _align_slopes(real(sample.y), real(sample.x), size, real)
-            upstream_bin = upstream[k, :, ph, pw] / math.prod(found.grid)
-            dy, dx = (_slope(upstream_bin, planes[n], pixels) for pixels in slopes)
-            for number, (y, x) in enumerate(box.motion(ph, pw, sample)):
-                grad[k, number] += (dy * y if y else 0.0) + (dx * x if x else 0.0)
-    return grad
+    rules, real = _rules(aligned, clockwise, angle_unit), as_real(coordinate_dtype)
+    options = spatial_scale, as_pair(sampling_ratio), real
+
+    def slopes_in(size: Pair) -> Slopes:
+        return lambda sample: held_slopes(real(sample.y), real(sample.x), size, real)
+
+    def motion(bins: Pair, size: Pair) -> Motion:
+        return lambda box, ph, pw, found, sample: TurnedBox(
+            rules, box, bins, size, *options
+        ).motion(ph, pw, sample)
+
+    averages = Averages(_define(rules, *options), rois, batch_indices, layout, 5)
+    return averages.backward_boxes(grad_output, features, slopes_in, motion)

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from roipool import reference
-from roipool.reference import _loops, _roi_align
 from roipool.verification.tolerance import Comparison, compare
 from roipool.verification.trials import SAMPLE_ARGMAX
 
@@ -360,18 +359,18 @@ def _compare_samples(case: Case, got: Array, expected: Results, terms: Results) 
     others = np.argwhere((indices != argmax) & (indices >= 0))
     values, best = np.where(argmax < 0, -1.0, 0.0), np.where(indices < 0, -1.0, 0.0)
     allowed = np.zeros(values.shape)
-    definition = _roi_align._align(
-        case.size, case.maps.shape[2:], case.options["spatial_scale"],
-        case.options["sampling_ratio"], case.options["aligned"], case.real,
-    )  # fmt: skip
+    rules = reference.ROI_ALIGN.of_boxes(case.options["aligned"])
     for k, c, ph, pw in others:
         with np.errstate(all="ignore"):
-            samples = definition(tuple(case.rois[k, 1:].tolist()), int(ph), int(pw)).samples
-            pixels = {sample.number: sample.pixels for sample in samples}.get(
-                int(indices[k, c, ph, pw]), []
-            )
+            found = reference.bin_of(
+                rules, tuple(case.rois[k, 1:].tolist()), (int(ph), int(pw)),
+                output_size=case.size, map_size=case.maps.shape[2:],
+                spatial_scale=case.options["spatial_scale"],
+                sampling_ratio=case.options["sampling_ratio"], coordinate_dtype=case.real,
+            )  # fmt: skip
+            number = int(indices[k, c, ph, pw])
             image = case.maps[case.images[k], c : c + 1]
-            values[k, c, ph, pw] = _loops._weighted_sum(image, pixels)[0]
+            values[k, c, ph, pw] = found.value_of_sample(number, image)[0]
         best[k, c, ph, pw] = expected["pooled"][k, c, ph, pw]
         allowed[k, c, ph, pw] = terms["pooled"][k, c, ph, pw]
     return compare(values.astype(case.real), best, allowed, 4)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+import itertools
 import json
 import os
 import re
@@ -28,7 +28,7 @@ from _support.run_python import NOT_INSTALLED, run_python
 
 from roipool._addresses import install
 from roipool.cli import main
-from roipool.tools.compare import summary
+from roipool.tools.alternatives import alternative
 from roipool.tools.compare.patterns import choose
 from roipool.tools.compare.rules import RULES
 from roipool.tools.compare.systems import SYSTEMS
@@ -376,10 +376,12 @@ def test_roundings_are_no_differences(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_every_rule_has_few_words() -> None:
-    for rules in RULES.values():
-        for field in dataclasses.fields(rules):
-            if field.name not in ("empty",):
-                assert getattr(rules, field.name) in summary._BRIEF[field.name]
+    for first, second in itertools.combinations(RULES.values(), 2):
+        for field in set(first.differing(second)) - {"empty"}:
+            for rules in (first, second):
+                known = alternative(field, getattr(rules, field))
+                assert known is not None
+                assert known.brief
 
 
 def test_library_does_not_import_the_program() -> None:

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 import roipool
+from roipool.reference import Rules
 from roipool.tools.compare.differences import compare
 from roipool.tools.compare.engines import ENGINES
 from roipool.tools.compare.evaluation import Place, pooled_value
 from roipool.tools.compare.installed import OFFERS
 from roipool.tools.compare.problem import Compute, Options, Problem
 from roipool.tools.compare.reasons import Verdict, explain
-from roipool.tools.compare.rules import RULES, Rules
+from roipool.tools.compare.rules import RULES
 from roipool.tools.compare.systems import SYSTEMS
 
 BOX, EDGE = [1, 1, 7, 7], [-0.6, 2, 3, 6]

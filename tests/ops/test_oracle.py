@@ -38,7 +38,6 @@ from _support.compare import (
 
 import roipool
 from roipool import reference
-from roipool.reference import _loops, _roi_align
 
 every_case = pytest.mark.parametrize("case", CASES, ids=str)
 
@@ -163,22 +162,19 @@ def maximised(case: Case, real: type) -> Answer:
     return Answer(values, terms, *apart(gradient), argmax)
 
 
-def samples_of_bin(case: Case, real: type) -> Callable[..., Any]:
-    """Return the oracle's function from a box and a bin to its samples."""
-    size = case.shape[2:]
-    return _roi_align._align(case.size, size, case.scale, case.sampling, case.aligned, real)
-
-
 @np.errstate(invalid="ignore")
 def values_of_samples(case: Case, numbers: Array, real: type) -> Array:
     """Return the oracle's value of sample `numbers[k, c, ph, pw]` of each bin; -inf for -1."""
-    maps, definition = inputs(case)[0], samples_of_bin(case, real)
+    maps, rules = inputs(case)[0], reference.ROI_ALIGN.of_boxes(case.aligned)
     values = np.full(numbers.shape, -np.inf)
     for k, c, ph, pw in np.argwhere(numbers >= 0):
-        samples = definition(tuple(case.table()[k, 1:]), ph, pw).samples
-        pixels = {sample.number: sample.pixels for sample in samples}.get(numbers[k, c, ph, pw], [])
-        image = maps[case.box_indices()[k]]
-        values[k, c, ph, pw] = _loops._weighted_sum(image[c : c + 1], pixels)[0]
+        found = reference.bin_of(
+            rules, tuple(case.table()[k, 1:]), (ph, pw), output_size=case.size,
+            map_size=case.shape[2:], spatial_scale=case.scale, sampling_ratio=case.sampling,
+            coordinate_dtype=real,
+        )  # fmt: skip
+        image = maps[case.box_indices()[k]][c : c + 1]
+        values[k, c, ph, pw] = found.value_of_sample(numbers[k, c, ph, pw], image)[0]
     return values
 
 

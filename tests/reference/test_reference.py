@@ -14,7 +14,6 @@ from _support.golden_data import FOLDER, goldens
 from _support.pairwise import each
 
 from roipool import reference
-from roipool.reference._roi_pool import _pool_run
 
 PROBE = np.arange(1.0, 26.0).reshape(1, 1, 5, 5)
 BOX, SHIFTED, QUARTERS = (1, 1, 3, 3), (0.5, 0.5, 2.5, 2.5), (1.25, 1.25, 3.25, 3.25)
@@ -121,8 +120,12 @@ def test_bin_edges_are_rounded_in_the_coordinate_type(
 ) -> None:
     # float32 puts these edges a cell further out than exact arithmetic does, and frameworks too.
     exact = (p * length // bins, -(-(p + 1) * length // bins))
-    found = _pool_run(0, length - 1, p, bins, 100, real)
-    assert (found.start, found.stop) == (run if real is np.float32 else exact)
+    found = reference.bin_of(
+        reference.ROI_POOL, (0, 0, 0, length - 1), (p, 0), output_size=(bins, 1),
+        map_size=(100, 1), coordinate_dtype=real,
+    )  # fmt: skip
+    rows = [sample.y for sample in found.samples]
+    assert (rows[0], rows[-1] + 1) == (run if real is np.float32 else exact)
 
 
 def test_crop_and_resize_by_hand() -> None:

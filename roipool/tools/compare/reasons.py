@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -18,6 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roipool.cli.text import short
+from roipool.reference import Rules
+from roipool.tools.alternatives import ALTERNATIVES, FIELDS, alternative
 from roipool.tools.compare.evaluation import (
     NotExplainedError,
     Place,
@@ -26,7 +27,7 @@ from roipool.tools.compare.evaluation import (
     sample_counts,
 )
 from roipool.tools.compare.problem import Problem
-from roipool.tools.compare.rules import RULES, Rules, rules_of
+from roipool.tools.compare.rules import RULES, rules_of
 
 __all__ = ["Reason", "Verdict", "explain", "number"]
 
@@ -151,7 +152,7 @@ def _of_gradients(
     names = theirs.differing(ours)
     if not names:
         return _same_rules(problem, values)
-    return f"their rules differ in {', '.join(_NAMES[rule] for rule in names)}"
+    return f"their rules differ in {', '.join(FIELDS[rule] for rule in names)}"
 
 
 def _same_rules(problem: Problem, values: tuple[float, float]) -> str:
@@ -166,7 +167,7 @@ def _roundings(problem: Problem, values: tuple[float, float]) -> float:
     return ROUNDINGS * largest * float(np.finfo(np.float32).eps)
 
 
-def _near(value: float, other: float, allowed: float) -> bool:
+def _is_near(value: float, other: float, allowed: float) -> bool:
     """Return whether two values are so close; a NaN is close to a NaN."""
     if math.isnan(value) or math.isnan(other):
         return math.isnan(value) and math.isnan(other)
@@ -185,7 +186,7 @@ def _broken(
     found = []
     for name, own, value in zip(names, rules, values, strict=True):
         expected = pooled_value(own, place)
-        if not _near(expected, value, allowed):
+        if not _is_near(expected, value, allowed):
             found.append(f"{name} does not keep its rules here, which give {number(expected)}")
     return found
 
@@ -204,13 +205,13 @@ def _exchange(
         chosen
         for count in range(len(names) + 1)
         for chosen in itertools.combinations(names, count)
-        if _near(pooled_value(_with(theirs, ours, chosen), place), end, enough)
+        if _is_near(pooled_value(_with(theirs, ours, chosen), place), end, enough)
     )
     rules, value, reasons = theirs, start, list[Reason]()
     for rule in needed:
         changed = _with(rules, ours, (rule,))
         now = pooled_value(changed, place)
-        reasons.append(Reason(rule, now - value, _WORDS[rule](_Exchange(place, rules, changed))))
+        reasons.append(Reason(rule, now - value, Exchange(place, rules, changed).words(rule)))
         rules, value = changed, now
     return Verdict(reasons)
 
@@ -241,181 +242,136 @@ def _find_rules(place: Place, answered: FloatArray, problem: Problem) -> _Found 
                 return math.inf
         return greatest
 
-    errors = [(error(found.rules), found) for found in _known_and_near(place.rotated)]
-    least, nearest = min(errors, key=lambda pair: pair[0])
-    return nearest if least <= allowed else None
+    systems = _systems(place.rotated)
+    for candidates in (systems, _near(systems, place.rotated)):
+        errors = [(error(found.rules), found) for found in candidates]
+        least, nearest = min(errors, key=lambda pair: pair[0])
+        if least <= allowed:
+            return nearest
+    return None
 
 
-def _known_and_near(rotated: bool) -> Iterator[_Found]:
-    """Yield the rules of each system, then those that differ from one of them in one rule."""
+def _systems(rotated: bool) -> list[_Found]:
+    """Return the rules of systems, each once."""
     systems: dict[Rules, str] = {}
     # Many systems share rules: the name that most people know stands for all of them.
     for name, rules in sorted(RULES.items(), key=lambda item: "torchvision" not in item[0]):
         if not rotated or "rotated" in name.lower():
             systems.setdefault(rules, name)
-    for rules, name in systems.items():
-        yield _Found(rules, name)
-    for rules, name in systems.items():
-        for rule, choices in _CHOICES.items():
-            if rule not in (_UPRIGHT if rotated else _TURNED):
-                for choice in choices:
-                    near = replace(rules, **{rule: choice})
-                    if near not in systems:
-                        yield _Found(near, f"{name} would with another rule for {_NAMES[rule]}")
+    return [_Found(rules, name) for rules, name in systems.items()]
 
 
-_CHOICES: dict[str, tuple[Any, ...]] = {
-    "rounding": ("none", "half away", "half even"),
-    "shift": (0.0, 0.5),
-    "extra": ("none", "cell", "pixel"),
-    "minimum": (False, True),
-    "ratio": (1, 2, 3, 4),
-    "border": ("hold", "zero", "drop"),
-    "weights": ("linear", "doubled"),
-    "reduce": ("mean", "max", "max of corners"),
-    "angle": ("clockwise", "degrees", "clockwise degrees", "ignored"),
-}
-_TURNED = ("angle",)
-_UPRIGHT = ("rounding", "extra", "border", "weights")  # only of boxes without an angle
+def _near(systems: list[_Found], rotated: bool) -> list[_Found]:
+    """Return rules that differ from those of a system in one rule."""
+    near: dict[Rules, str] = {}
+    for rules, name in systems:
+        for one in ALTERNATIVES:
+            if _applies(one.field, rules, rotated):
+                words = f"{name} would with another rule for {FIELDS[one.field]}"
+                near.setdefault(replace(rules, **{one.field: one.value}), words)
+    own = {found.rules for found in systems}
+    return [_Found(rules, words) for rules, words in near.items() if rules not in own]
+
+
+# Rules of which an implementation may be the first to have another alternative; the others need a
+# NaN or equal cells to show, or decide about all a bin reads.
+_SEARCHED = (
+    "rounding", "shift", "shift_unit", "extra", "minimum", "ratio", "adaptive", "centre", "edges",
+    "cut", "spread", "border", "weights", "divisor", "reduce",
+)  # fmt: skip
+_OF_ROTATED = ("shift", "shift_unit", "minimum", "angle", "ratio", "adaptive", "divisor", "reduce")
+_READ_BY = {
+    "ratio": ("grid",), "adaptive": ("grid",), "centre": ("grid",), "edges": ("cells",),
+    "cut": ("cells",), "spread": ("ends",),
+}  # fmt: skip
+
+
+def _applies(field: str, rules: Rules, rotated: bool) -> bool:
+    """Return whether a rule decides about such boxes in a system with these rules."""
+    if rotated:
+        return field in _OF_ROTATED
+    return field in _SEARCHED and rules.samples in _READ_BY.get(
+        field, (rules.samples,)
+    )  # fmt: skip
 
 
 # ---- Words
 
 
-class _Exchange(NamedTuple):
-    """The exchange of one rule at one place."""
+@dataclass(frozen=True)
+class Exchange:
+    """The exchange of one rule at one place, with the numbers that sentences need."""
 
     place: Place
     before: Rules
     after: Rules
 
+    @property
     def ends(self) -> tuple[list[float], list[float]]:
-        """Return x1, y1, x2, y2 in map cells before and after."""
+        """x1, y1, x2, y2 in map cells before and after."""
         return box_in_cells(self.before, self.place), box_in_cells(self.after, self.place)
 
-    def counts(self) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Return rows and columns of samples in the bin before and after."""
-        return sample_counts(self.before, self.place), sample_counts(self.after, self.place)
+    @property
+    def spans(self) -> str:
+        """Both sides of the box."""
+        before, after = self.ends
+        x = f"x {_span(before, 0)} becomes {_span(after, 0)}"
+        return f"{x}, y {_span(before, 1)} becomes {_span(after, 1)}"
 
+    @property
+    def left_end(self) -> str:
+        """Where the box begins."""
+        before, after = self.ends
+        return f"x from {_number(before[0])} to {_number(after[0])}"
 
-def _say_rounding(exchange: _Exchange) -> str:
-    before, after = exchange.ends()
-    how = {"none": "does not round the box", "half even": "rounds halves to even"}
-    words = how.get(exchange.after.rounding, "rounds the box to whole cells")
-    x = f"x {_span(before, 0)} becomes {_span(after, 0)}"
-    return f"{words}: {x}, y {_span(before, 1)} becomes {_span(after, 1)}"
+    @property
+    def widths(self) -> str:
+        """The width of the box."""
+        before, after = self.ends
+        width, wider = before[2] - before[0], after[2] - after[0]
+        return f"width {_number(width)} becomes {_number(wider)}"
 
+    @property
+    def sizes(self) -> str:
+        """Width and height of the box."""
+        (width, height), (wider, higher) = (
+            [_number(ends[i + 2] - ends[i]) for i in (0, 1)] for ends in self.ends
+        )
+        return f"{width} x {height} becomes {wider} x {higher}"
 
-def _say_shift(exchange: _Exchange) -> str:
-    before, after = exchange.ends()
-    x = f"x from {_number(before[0])} to {_number(after[0])}"
-    if exchange.after.shift:
-        return f"moves the box by half a cell up and left, {x}"
-    return f"does not move the box by half a cell, {x}"
+    @property
+    def count(self) -> str:
+        """How many rows and columns of samples the bin has after."""
+        rows, columns = sample_counts(self.after, self.place)
+        return f"{rows} x {columns}"
 
+    @property
+    def counts(self) -> str:
+        """The same, and how many it had before."""
+        rows, columns = sample_counts(self.before, self.place)
+        return f"{self.count} samples in the bin, not {rows} x {columns}"
 
-def _say_extra(exchange: _Exchange) -> str:
-    before, after = exchange.ends()
-    width, wider = before[2] - before[0], after[2] - after[0]
-    what = {"none": "adds nothing", "cell": "adds 1 cell", "pixel": "adds 1 pixel"}
-    return (
-        f"{what[exchange.after.extra]} to the box's size: width {_number(width)} becomes "
-        f"{_number(wider)}"
-    )
+    @property
+    def other_reduction(self) -> str:
+        """The mean or a maximum: as it was before."""
+        known = alternative("reduce", self.before.reduce)
+        assert known is not None
+        return known.brief
 
+    @property
+    def angle(self) -> str:
+        """The last number of a rotated box."""
+        return _number(self.place.box[4])
 
-def _say_minimum(exchange: _Exchange) -> str:
-    before, after = exchange.ends()
-    was, now = ([ends[i + 2] - ends[i] for i in (0, 1)] for ends in (before, after))
-    sizes = f"{_number(was[0])} x {_number(was[1])} becomes {_number(now[0])} x {_number(now[1])}"
-    if exchange.after.minimum:
-        return f"makes the box at least one cell long: {sizes}"
-    return f"takes a box shorter than one cell as it is: {sizes}"
-
-
-def _say_samples(exchange: _Exchange) -> str:
-    (_, now) = exchange.counts()
-    count = f"{now[0]} x {now[1]}"
-    return {
-        "grid": f"reads a grid of {count} interpolated samples",
-        "cells": f"reads the {count} whole cells that the bin touches",
-        "steps": f"reads {count} samples one cell apart from the bin's start",
-        "ends": "reads one sample, the first and last bins' at the box's ends",
-        "integral": "integrates the interpolated map over the bin",
-    }[exchange.after.samples]
-
-
-def _say_ratio(exchange: _Exchange) -> str:
-    was, now = exchange.counts()
-    return f"takes {now[0]} x {now[1]} samples in the bin, not {was[0]} x {was[1]}"
-
-
-def _say_border(exchange: _Exchange) -> str:
-    return {
-        "hold": "holds samples outside the map at its border for one cell",
-        "zero": "counts samples outside the cells' centres as 0",
-        "drop": "leaves out the neighbours beyond the map",
-    }[exchange.after.border]
-
-
-def _say_weights(exchange: _Exchange) -> str:
-    if exchange.after.weights == "doubled":
-        return "counts a cell twice where a sample lies exactly on it"
-    return "counts a cell once where a sample lies exactly on it"
-
-
-def _say_reduce(exchange: _Exchange) -> str:
-    was, now = (
-        {"mean": "the mean", "max": "the maximum", "max of corners": "the largest weighted corner"}[
-            rules.reduce
-        ]
-        for rules in (exchange.before, exchange.after)
-    )
-    return f"takes {now} of the bin, not {was}"
-
-
-def _say_empty(exchange: _Exchange) -> str:
-    return f"gives a bin without samples {_number(exchange.after.empty)}"
-
-
-def _say_angle(exchange: _Exchange) -> str:
-    angle = _number(exchange.place.box[4])
-    return {
-        "counter-clockwise": f"turns the box counter-clockwise by {angle} radians",
-        "clockwise": f"turns the box clockwise by {angle} radians",
-        "degrees": f"takes the angle {angle} for degrees",
-        "clockwise degrees": f"takes the angle {angle} for degrees, clockwise",
-        "ignored": f"does not turn the box by its angle {angle}",
-    }[exchange.after.angle]
-
-
-_WORDS: dict[str, Callable[[_Exchange], str]] = {
-    "rounding": _say_rounding,
-    "shift": _say_shift,
-    "extra": _say_extra,
-    "minimum": _say_minimum,
-    "samples": _say_samples,
-    "ratio": _say_ratio,
-    "border": _say_border,
-    "weights": _say_weights,
-    "reduce": _say_reduce,
-    "angle": _say_angle,
-    "empty": _say_empty,
-}
-
-_NAMES = {
-    "rounding": "the rounding of the box",
-    "shift": "the half-cell shift",
-    "extra": "the +1 of the box's size",
-    "minimum": "the least size of a box",
-    "samples": "what a bin reads",
-    "ratio": "the number of samples",
-    "border": "the border rule",
-    "weights": "the weights of neighbours",
-    "reduce": "maximum against mean",
-    "angle": "the angle of a box",
-    "empty": "the value of empty bins",
-}
+    def words(self, field: str) -> str:
+        """What the other system does by the rule that was exchanged."""
+        value = getattr(self.after, field)
+        known = alternative(field, value)
+        if known is not None:
+            return known.words.format(self)
+        if field == "empty":
+            return f"gives a bin without samples {_number(value)}"
+        return f"has {FIELDS[field]} {value}"
 
 
 def number(value: float) -> str:

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from roipool.cli.text import short
+from roipool.reference import Rules
+from roipool.tools.alternatives import alternative
 from roipool.tools.compare.differences import Comparison
 from roipool.tools.compare.reasons import ROUNDINGS, Reason, Verdict
 from roipool.tools.compare.result import Findings
-from roipool.tools.compare.rules import Rules, rules_of
+from roipool.tools.compare.rules import rules_of
 
 __all__ = ["Line", "Section", "sections"]
 
@@ -24,54 +25,6 @@ _WORTH_SAYING = 0.05  # part of a difference
 _MOST_REASONS = 3
 # By which the systems of a family are measured, where they take part.
 _USUAL = {"averages": "roipool.roi_align", "maxima": "roipool.roi_pool"}
-
-# What a system does by a rule, in few words: by the rule's name and value.
-_BRIEF: dict[str, dict[Any, str]] = {
-    "rounding": {
-        "none": "the box is not rounded",
-        "half away": "the box is rounded to cells",
-        "half even": "halves are rounded to even",
-    },
-    "shift": {0.0: "no shift of half a cell", 0.5: "a shift of half a cell"},
-    "extra": {
-        "none": "nothing is added to the box",
-        "cell": "the box is one cell longer",
-        "pixel": "the box is one pixel longer",
-    },
-    "minimum": {
-        False: "small boxes stay as they are",
-        True: "boxes are one cell long at least",
-    },
-    "samples": {
-        "grid": "a grid of samples",
-        "cells": "whole cells",
-        "steps": "samples one cell apart",
-        "ends": "one sample, the outermost at the box's ends",
-        "integral": "the exact integral",
-    },
-    "ratio": {None: "more samples", 1: "one sample per bin"},
-    "border": {
-        "hold": "samples outside are held at the border",
-        "zero": "samples outside are 0",
-        "drop": "neighbours outside are left out",
-    },
-    "weights": {
-        "linear": "a cell counts once",
-        "doubled": "a cell under a sample counts twice",
-    },
-    "reduce": {
-        "mean": "the mean",
-        "max": "the maximum",
-        "max of corners": "the largest weighted corner",
-    },
-    "angle": {
-        "counter-clockwise": "turned counter-clockwise",
-        "clockwise": "turned clockwise",
-        "degrees": "the angle in degrees",
-        "clockwise degrees": "the angle in degrees, clockwise",
-        "ignored": "not turned",
-    },
-}
 
 
 @dataclass
@@ -213,4 +166,5 @@ def _few_words(reason: Reason, rules: Rules) -> str:
     value = getattr(rules, reason.rule)
     if reason.rule == "empty":
         return f"empty bins are {short(value)}"
-    return _BRIEF[reason.rule].get(value, reason.words)
+    known = alternative(reason.rule, value)
+    return (known and known.brief) or reason.words

@@ -80,8 +80,7 @@ def _error(
     examiner: Examiner, few: Sequence[Outcome], result: str, family: Family, shift: float
 ) -> float:
     """Return how far the answers of an oracle with a shift are from an implementation's."""
-    oracle = family(shift).vary(examiner.oracle)
-    assert oracle is not None
+    oracle = family(shift).vary(examiner.oracle) or examiner.oracle  # the right shift is no change
     total = 0.0
     for one in few:
         try:

@@ -1,0 +1,379 @@
+"""The rules by which systems pool, each with the names of its alternatives.
+
+A few small rules decide which cells of the map a bin of a box reads, and its value. `Rules` names
+one alternative of each, and the tables of this module define the names. Alternatives that no system
+follows are mistakes that implementations make.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from roipool.reference._inputs import Pair, Real, Scalar
+
+# Cell before a position, cell after it, their weights:
+Neighbours: TypeAlias = tuple[int, int, float, float]
+Pixel: TypeAlias = tuple[int, int, float]  # row, column, weight
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The rules of a system.
+
+    Attributes
+    ----------
+    rounding : str
+        Of a box's ends in cells: one of `ROUNDINGS`.
+    shift : float or (float, float)
+        What is subtracted from them: 0.5 where cell 0 covers -0.5 to 0.5. A pair is for boxes that
+        are not aligned, and for aligned ones.
+    shift_unit : {"cell", "pixel"}
+        Whether it is subtracted in cells, or before boxes are scaled in pixels of the image.
+    extra : {"none", "cell", "pixel"}
+        What is added to a box's length: a cell, or a pixel of the image.
+    minimum : bool or (bool, bool)
+        Whether a box is at least one cell long. A pair is as for `shift`.
+    angle : str
+        How the last number of a rotated box turns it: one of `TURNS`.
+    samples : {"grid", "cells", "steps", "ends", "integral"}
+        What a bin reads: a grid of interpolated samples; every cell that it touches; samples one
+        cell apart from its start; one sample per bin, the first and last at the box's ends; or the
+        integral of the interpolated map.
+    ratio : int or None
+        Samples of a grid per bin and axis, where it is not what the caller asks for; 0 is adaptive.
+    adaptive : str
+        The adaptive number of samples, from the bin's length: one of `COUNTS`.
+    centre : float
+        Where a sample of a grid lies in its part of the bin.
+    edges : str
+        How edges of bins become cells, of samples "cells": one of `EDGES`.
+    cut : int
+        How many of the map's last rows and columns no bin of "cells" reaches.
+    spread : str
+        Where the samples "ends" lie: one of `SPREADS`.
+    border : str
+        Which samples are outside the map and count as 0: one of `BORDERS`. The others are held at
+        its border, but "drop" leaves out the neighbours that are outside.
+    weights : str
+        Of a sample's neighbours: one of `WEIGHTS`.
+    nearest : str
+        Which cell is copied where nothing is interpolated: one of `ROUNDINGS`.
+    reads : str
+        What is read though its weight is 0: one of `READS`.
+    divisor : str
+        What a mean divides the sum of samples by: one of `DIVISORS`.
+    reduce : {"mean", "max", "max of corners"}
+        Of a bin's samples; the last takes the largest weighted neighbour of any.
+    ties : {"first", "last"}
+        Which of equal samples has a maximum.
+    empty : float
+        The value of a bin that has no samples; if it is not 0, a maximum starts from it, too.
+    """
+
+    rounding: str = "none"
+    shift: float | tuple[float, float] = 0.0
+    shift_unit: str = "cell"
+    extra: str = "none"
+    minimum: bool | tuple[bool, bool] = False
+    angle: str = "counter-clockwise"
+    samples: str = "grid"
+    ratio: int | None = None
+    adaptive: str = "ceil"
+    centre: float = 0.5
+    edges: str = "floor and ceil"
+    cut: int = 0
+    spread: str = "corners"
+    border: str = "hold"
+    weights: str = "linear"
+    nearest: str = "half away"
+    reads: str = "weighted"
+    divisor: str = "all samples"
+    reduce: str = "mean"
+    ties: str = "first"
+    empty: float = 0.0
+
+    def differing(self, other: Rules) -> list[str]:
+        """Return the names of the rules that are not the same."""
+        names = [field.name for field in fields(self)]
+        return [name for name in names if getattr(self, name) != getattr(other, name)]
+
+    def of_boxes(self, aligned: bool) -> Rules:
+        """Return the rules for aligned boxes, or for those that are not: without a pair."""
+        shift, minimum = self.shift, self.minimum
+        return replace(
+            self,
+            shift=shift[aligned] if isinstance(shift, tuple) else shift,
+            minimum=minimum[aligned] if isinstance(minimum, tuple) else minimum,
+        )
+
+
+# ---- Boxes
+
+
+def round_half_away(value: Scalar | float) -> int:
+    """Nearest integer, halves away from zero: exact, and an integer of any size."""
+    magnitude = abs(float(value))
+    whole = int(magnitude)
+    whole += magnitude - whole >= 0.5
+    return -whole if value < 0 else whole
+
+
+def _half_up(value: Any) -> int:
+    return math.floor(float(value) + 0.5)
+
+
+def _half_added_in_type(value: Any) -> int:
+    magnitude = math.floor(abs(value) + type(value)(0.5))
+    return -magnitude if value < 0 else magnitude
+
+
+ROUNDINGS: dict[str, Callable[[Any], int] | None] = {
+    "none": None,
+    "half away": round_half_away,
+    "half even": lambda value: int(np.rint(value)),
+    "half up": _half_up,
+    "half added in its type": _half_added_in_type,
+    "half added and cut": lambda value: int(float(value) + 0.5),
+    "cut": int,
+    "floor": math.floor,
+}
+TURNS = {
+    "counter-clockwise": 1.0,
+    "clockwise": -1.0,
+    "degrees": math.pi / 180,
+    "clockwise degrees": -math.pi / 180,
+    "ignored": 0.0,
+}  # what makes a box's angle radians, counter-clockwise
+
+
+# ---- Samples of a bin
+
+COUNTS: dict[str, Callable[[float], int] | int] = {
+    "ceil": math.ceil,
+    "floor": math.floor,
+    "floor, at least 1": lambda length: max(math.floor(length), 1),
+    "nearest": _half_up,
+    "always 1": 1,
+    "always 2": 2,
+}
+EDGES: dict[str, tuple[Callable[[Any], int], Callable[[Any], int]]] = {
+    "floor and ceil": (math.floor, math.ceil),
+    "floor and floor": (math.floor, math.floor),
+    "nearest": (_half_up, _half_up),
+}
+
+
+class Spread(NamedTuple):
+    """Where a box's bins have their one sample each.
+
+    The first is `start` of a step after the box's first edge, of `bins - fewer_steps` steps over a
+    map of `size - less` cells; all are shifted by `shift`.
+    """
+
+    start: float
+    fewer_steps: int
+    less: int
+    shift: float = 0.0
+
+
+SPREADS: dict[str, Spread | None] = {
+    "corners": None,  # as TensorFlow, in the order of its operations
+    "middles": Spread(0.5, 0, 0, 0.5),
+    "corners over size": Spread(0.0, 1, 0),
+    "corners over bins": Spread(0.0, 0, 1),
+}
+
+
+# ---- Reading the map
+
+
+class Border(NamedTuple):
+    """A sample is outside before `low`, and more than `high` behind the last cell's centre."""
+
+    low: float
+    high: float
+    ends_are_outside: bool = False
+
+    def excludes(self, at: Scalar, size: int) -> bool:
+        """Whether a position on an axis is outside the map, or NaN."""
+        if size == 0 or math.isnan(at):
+            return True
+        last = size - 1 + self.high
+        return bool(at <= self.low or at >= last if self.ends_are_outside
+                    else at < self.low or at > last)  # fmt: skip
+
+
+BORDERS = {
+    "hold": Border(-1.0, 1.0),
+    "zero": Border(0.0, 0.0),
+    "drop": Border(-math.inf, math.inf),
+    "zero before 0": Border(0.0, 1.0),
+    "zero past the last": Border(-1.0, 0.0),
+    "hold half a cell": Border(-0.5, 0.5),
+    "hold less than a cell": Border(-1.0, 1.0, ends_are_outside=True),
+    "hold all": Border(-math.inf, math.inf),
+}
+
+
+def held(at: Scalar, size: int, real: Real) -> Neighbours:
+    """The cells before and after a position, with their weights.
+
+    Ahead of the first cell's centre, or past the last's, it is that cell alone.
+    """
+    inside = max(at, real(0))
+    low = int(inside)
+    if low >= size - 1:
+        return size - 1, size - 1, 1.0, 0.0
+    return low, low + 1, float(real(1) - (inside - real(low))), float(inside - real(low))
+
+
+def floor_and_ceil(at: Scalar, size: int, real: Real) -> Neighbours:
+    """The cells at floor and ceil of a position, with their weights.
+
+    On a cell's centre it is that cell twice, with weights 1 and 0.
+    """
+    fraction = at - real(math.floor(at))
+    return math.floor(at), math.ceil(at), float(real(1) - fraction), float(fraction)
+
+
+def _dropped(at: Scalar, size: int, real: Real) -> Neighbours:
+    """Floor and ceil of a position with their weights, as the first ROI align layers have them."""
+    low = math.floor(at)
+    return low, math.ceil(at), float(real(1) - at + real(low)), float(at - real(low))
+
+
+def _doubled(at: Scalar, size: int, real: Real) -> Neighbours:
+    low, high = math.floor(at), math.ceil(at)
+    return low, high, float(real(1) - at + real(low)), float(real(1) - real(high) + at)
+
+
+def _swapped(at: Scalar, size: int, real: Real) -> Neighbours:
+    low, high, before, after = held(at, size, real)
+    return low, high, after, before
+
+
+def _nearest(at: Scalar, size: int, real: Real) -> Neighbours:
+    cell = min(max(round_half_away(at), 0), size - 1)
+    return cell, cell, 1.0, 0.0
+
+
+def _zero_before_first(at: Scalar, size: int, real: Real) -> Neighbours:
+    if not at < 0:
+        return held(at, size, real)
+    return 0, 0, float(at - real(math.floor(at))), 0.0
+
+
+def _wrapped(at: Scalar, size: int, real: Real) -> Neighbours:
+    if not at < 0:
+        return held(at, size, real)
+    after = float(at - real(math.floor(at)))
+    return size - 1, 0, 1 - after, after
+
+
+def _cut_to_zero(at: Scalar, size: int, real: Real) -> Neighbours:
+    if not at < 0 or size < 2:
+        return held(at, size, real)
+    return (0, 1, float(real(1) - at), float(at)) if at > -1 else (0, 0, 0.0, 0.0)
+
+
+def _zero_past_last(at: Scalar, size: int, real: Real) -> Neighbours:
+    if not at > size - 1:
+        return held(at, size, real)
+    return size - 1, size - 1, float(real(size) - at), 0.0
+
+
+WEIGHTS: dict[str, Callable[[Any, int, Real], Neighbours]] = {
+    "linear": held,
+    "doubled": _doubled,  # a sample on a cell's centre counts it twice
+    "swapped": _swapped,
+    "nearest": _nearest,
+    "zero before the first": _zero_before_first,
+    "last before the first": _wrapped,
+    "negative before the first": _cut_to_zero,
+    "zero past the last": _zero_past_last,
+}
+
+
+def neighbours(rules: Rules, at: Scalar, size: int, real: Real) -> list[tuple[int, float]]:
+    """The cells that a sample reads on one axis, with their weights; none if it is outside."""
+    if BORDERS[rules.border].excludes(at, size):
+        return []
+    weigh = WEIGHTS[rules.weights]
+    if rules.weights == "linear" and rules.border == "drop":
+        weigh = _dropped
+    elif rules.weights == "linear" and rules.border == "zero" and rules.samples == "ends":
+        weigh = floor_and_ceil
+    low, high, before, after = weigh(at, size, real)
+    return [(cell, weight) for cell, weight in ((low, before), (high, after)) if 0 <= cell < size]
+
+
+def product(down: float, across: float) -> float:
+    """The product of two weights where rows and columns are weighted one after the other.
+
+    It is 0 only if one of them is, or else a NaN would not be read.
+    """
+    return down * across or (min(down, across) if down and across else 0.0)
+
+
+def slopes(rows: Neighbours, columns: Neighbours) -> tuple[list[Pixel], list[Pixel]]:
+    """The derivatives for y and for x of the weights of a sample's four cells.
+
+    There are none on an axis where both cells are one.
+    """
+    (y0, y1, above, below), (x0, x1, left, right) = rows, columns
+    for_y = [(y0, x0, -left), (y0, x1, -right), (y1, x0, left), (y1, x1, right)]
+    for_x = [(y0, x0, -above), (y0, x1, above), (y1, x0, -below), (y1, x1, below)]
+    return for_y if y0 < y1 else [], for_x if x0 < x1 else []
+
+
+def held_slopes(y: Scalar, x: Scalar, size: Pair, real: Real) -> tuple[list[Pixel], list[Pixel]]:
+    """The slopes of a sample at (y, x) whose border is "hold", for y and for x.
+
+    There are none where it is outside or held at the border.
+    """
+    border = BORDERS["hold"]
+    if border.excludes(y, size[0]) or border.excludes(x, size[1]):
+        return [], []
+    for_y, for_x = slopes(held(y, size[0], real), held(x, size[1], real))
+    return for_y if y >= 0 else [], for_x if x >= 0 else []
+
+
+class Reading(NamedTuple):
+    """Whether samples read their neighbours of weight 0, and those outside the first cell."""
+
+    neighbours: bool
+    first_cell: bool
+
+
+READS = {
+    "weighted": Reading(neighbours=False, first_cell=False),
+    "neighbours": Reading(neighbours=True, first_cell=False),
+    "first cell": Reading(neighbours=False, first_cell=True),
+    "neighbours and first cell": Reading(neighbours=True, first_cell=True),
+}
+DIVISORS: dict[str, Callable[[int, int], int]] = {
+    # From the number of a bin's samples, and of those inside the map.
+    "all samples": lambda samples, inside: samples,
+    "nothing": lambda samples, inside: 1,
+    "samples inside": lambda samples, inside: inside,
+    "all samples, even 0": lambda samples, inside: samples,
+}
+
+
+# ---- Operations
+
+ROI_POOL = Rules("half away", extra="cell", minimum=True, samples="cells", reduce="max")
+ROI_AVERAGE_POOL = Rules("half away", minimum=True, samples="cells")
+PRECISE_ROI_POOL = Rules(samples="integral", border="zero")
+ROI_ALIGN = Rules(shift=(0.0, 0.5), minimum=(True, False))
+CROP_AND_RESIZE = Rules(samples="ends", border="zero")
+MMCV_ROI_POOL = Rules(extra="pixel", samples="cells", reduce="max")
+MMCV_ROI_ALIGN_MAX = replace(ROI_ALIGN, reduce="max", empty=-10000.0)
+ONNX_ROI_ALIGN_MAX = replace(ROI_ALIGN, reduce="max of corners")
+MXNET_ROI_ALIGN = Rules(extra="cell", samples="steps", border="drop", reduce="max")
+CAFFE_ROI_ALIGN = replace(MXNET_ROI_ALIGN, weights="doubled")

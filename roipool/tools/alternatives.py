@@ -1,0 +1,315 @@
+"""The alternatives of each rule in words: one table for `roipool compare` and for conformance.
+
+`compare` exchanges rules of systems, and says what an alternative does to a box; conformance finds
+the alternative that an implementation follows by mistake.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+__all__ = ["ALTERNATIVES", "FIELDS", "Alternative", "Mistake", "alternative"]
+
+# The fields of `roipool.reference.Rules`, as readers know them.
+FIELDS = {
+    "rounding": "the rounding of the box",
+    "shift": "the half-cell shift",
+    "shift_unit": "the unit of the half-cell shift",
+    "extra": "the +1 of the box's size",
+    "minimum": "the least size of a box",
+    "angle": "the angle of a box",
+    "samples": "what a bin reads",
+    "ratio": "the number of samples",
+    "adaptive": "the adaptive number of samples",
+    "centre": "the place of samples",
+    "edges": "the edges of bins",
+    "cut": "the last row and column",
+    "spread": "the place of a crop's samples",
+    "border": "the border rule",
+    "weights": "the weights of neighbours",
+    "nearest": "the nearest cell",
+    "reads": "the cells of weight 0",
+    "divisor": "the divisor of a mean",
+    "reduce": "maximum against mean",
+    "ties": "the argmax of equal cells",
+    "empty": "the value of empty bins",
+}
+
+
+class Mistake(NamedTuple):
+    """An alternative that is wrong, for operations of some `Rules.samples`.
+
+    Attributes
+    ----------
+    samples : str
+        Their kinds, separated by spaces.
+    name : str
+        Short, for programs and tables.
+    words : str
+        What the implementation does, and what is right.
+    """
+
+    samples: str
+    name: str
+    words: str
+
+
+class Alternative(NamedTuple):
+    """One value of a rule.
+
+    Attributes
+    ----------
+    field, value
+        Of `Rules`.
+    words : str
+        What it does to a box, with that box's numbers: attributes of
+        `roipool.tools.compare.reasons.Exchange`.
+    brief : str
+        The same in few words, for values that systems have.
+    mistakes : tuple of Mistake
+        Where it is one.
+    """
+
+    field: str
+    value: Any
+    words: str
+    brief: str = ""
+    mistakes: tuple[Mistake, ...] = ()
+
+
+def _one(field: str, value: Any, words: str, brief: str = "", *mistakes: Mistake) -> Alternative:
+    return Alternative(field, value, words, brief, mistakes)
+
+
+ALTERNATIVES: tuple[Alternative, ...] = (
+    # Boxes
+    _one("rounding", "none", "does not round the box: {0.spans}", "the box is not rounded"),
+    _one("rounding", "half away", "rounds the box to whole cells: {0.spans}",
+         "the box is rounded to cells",
+         Mistake("grid", "box rounded", "rounds boxes to whole cells first, as ROI pooling does")),
+    _one("rounding", "half even", "rounds halves to even: {0.spans}", "halves are rounded to even",
+         Mistake("cells", "half to even", "rounds halves to even; here they go away from zero")),
+    _one("rounding", "half up", "rounds halves up: {0.spans}", "",
+         Mistake("cells", "halves up", "rounds by floor(x + 0.5): negative halves go up; here they "
+                 "go away from zero")),
+    _one("rounding", "half added in its type", "adds 0.5 in float32 to round: {0.spans}", "",
+         Mistake("cells", "0.5 added in float32",
+                 "adds 0.5 in float32 to round, which makes 1 of 0.49999997")),
+    _one("rounding", "half added and cut", "rounds by cutting x + 0.5: {0.spans}", "",
+         Mistake("cells", "(int)(x + 0.5)",
+                 "rounds by cutting x + 0.5, which is wrong for negative coordinates")),
+    _one("rounding", "cut", "cuts the box to whole cells: {0.spans}", "",
+         Mistake("cells", "cut, not rounded",
+                 "cuts coordinates to whole cells; they are rounded")),
+    _one("rounding", "floor", "floors the box to whole cells: {0.spans}", "",
+         Mistake("cells", "floored, not rounded",
+                 "floors coordinates to whole cells; they are rounded")),
+    _one("shift", 0.0, "does not move the box by half a cell, {0.left_end}",
+         "no shift of half a cell",
+         Mistake("grid", "half pixel left out",
+                 "leaves out the half-pixel shift of aligned boxes")),
+    _one("shift", 0.5, "moves the box by half a cell up and left, {0.left_end}",
+         "a shift of half a cell",
+         Mistake("grid", "half pixel added",
+                 "shifts boxes by half a pixel even if aligned is False")),
+    _one("shift_unit", "cell", "shifts the box after it is scaled, {0.left_end}"),
+    _one("shift_unit", "pixel", "shifts the box by half a pixel before it is scaled, {0.left_end}",
+         "", Mistake("grid", "half pixel before scaling",
+                     "shifts aligned boxes by 0.5 pixels before they are scaled; it is 0.5 cells "
+                     "after")),
+    _one("extra", "none", "adds nothing to the box's size: {0.widths}",
+         "nothing is added to the box",
+         Mistake("cells", "missing +1", "leaves out the + 1 of end - start + 1: the last row and "
+                 "column belong to the box")),
+    _one("extra", "cell", "adds 1 cell to the box's size: {0.widths}",
+         "the box is one cell longer",
+         Mistake("grid", "+1 added", "adds 1 to the width and height of boxes (end - start + 1); a "
+                 "box here ends at its corner"),
+         Mistake("cells", "+1 too many",
+                 "adds 1 to end - start: the last row and column do not belong to the box")),
+    _one("extra", "pixel", "adds 1 pixel to the box's size: {0.widths}",
+         "the box is one pixel longer"),
+    _one("minimum", False, "takes a box shorter than one cell as it is: {0.sizes}",
+         "small boxes stay as they are",
+         Mistake("grid", "side not held at 1",
+                 "does not hold sides at one cell at least where aligned is False"),
+         Mistake("cells", "size not held at 1",
+                 "does not hold the size of a box at 1 cell at least")),
+    _one("minimum", True, "makes the box at least one cell long: {0.sizes}",
+         "boxes are one cell long at least",
+         Mistake("grid", "side held at 1",
+                 "holds sides at one cell at least even where aligned is True")),
+    _one("angle", "counter-clockwise", "turns the box counter-clockwise by {0.angle} radians",
+         "turned counter-clockwise"),
+    _one("angle", "clockwise", "turns the box clockwise by {0.angle} radians",
+         "turned clockwise"),
+    _one("angle", "degrees", "takes the angle {0.angle} for degrees", "the angle in degrees"),
+    _one("angle", "clockwise degrees", "takes the angle {0.angle} for degrees, clockwise",
+         "the angle in degrees, clockwise"),
+    _one("angle", "ignored", "does not turn the box by its angle {0.angle}", "not turned"),
+    # Samples of a bin
+    _one("samples", "grid", "reads a grid of {0.count} interpolated samples",
+         "a grid of samples"),
+    _one("samples", "cells", "reads the {0.count} whole cells that the bin touches",
+         "whole cells"),
+    _one("samples", "steps", "reads {0.count} samples one cell apart from the bin's start",
+         "samples one cell apart"),
+    _one("samples", "ends", "reads one sample, the first and last bins' at the box's ends",
+         "one sample, the outermost at the box's ends"),
+    _one("samples", "integral", "integrates the interpolated map over the bin",
+         "the exact integral"),
+    _one("adaptive", "ceil", "rounds the adaptive number of samples up: {0.counts}"),
+    _one("adaptive", "floor", "rounds the adaptive number of samples down: {0.counts}", "",
+         Mistake("grid", "adaptive count by floor", "rounds the adaptive number of samples down; "
+                 "it is the ceiling of the bin's size")),
+    _one("adaptive", "floor, at least 1",
+         "rounds the adaptive number of samples down, to 1 at least: {0.counts}", "",
+         Mistake("grid", "adaptive count by floor, at least 1", "rounds the adaptive number of "
+                 "samples down, to 1 at least; it is the ceiling of the bin's size")),
+    _one("adaptive", "nearest", "rounds the adaptive number of samples: {0.counts}", "",
+         Mistake("grid", "adaptive count by rounding", "rounds the adaptive number of samples to "
+                 "the nearest; it is the ceiling of the bin's size")),
+    _one("ratio", None, "takes {0.counts}", "more samples"),
+    _one("ratio", 0, "takes {0.counts}", "",
+         Mistake("grid", "sampling ratio ignored",
+                 "ignores sampling_ratio: it is always adaptive")),
+    _one("adaptive", "always 2", "takes {0.counts}", "",
+         Mistake("grid", "adaptive taken for 2", "takes an adaptive sampling_ratio for 2")),
+    _one("adaptive", "always 1", "takes {0.counts}", "",
+         Mistake("grid", "adaptive taken for 1", "takes an adaptive sampling_ratio for 1")),
+    _one("ratio", 1, "takes {0.counts}", "one sample per bin",
+         Mistake("grid", "one sample",
+                 "takes one sample of each bin, whatever sampling_ratio is")),
+    _one("ratio", 2, "takes {0.counts}", "",
+         Mistake("grid", "two samples",
+                 "takes 2 by 2 samples of each bin, whatever sampling_ratio is")),
+    _one("ratio", 3, "takes {0.counts}"),
+    _one("ratio", 4, "takes {0.counts}"),
+    _one("centre", 0.5, "places samples in the middle of their part of the bin"),
+    _one("centre", 0.0, "places samples at the start of their part of the bin", "",
+         Mistake("grid", "samples at the start", "places samples at the start of their part of the "
+                 "bin, not in its middle")),
+    _one("divisor", "all samples", "divides by the number of samples"),
+    _one("divisor", "all samples, even 0", "divides by the number of samples, also by 0", "",
+         Mistake("grid ends", "count without max 1", "divides by the number of samples without "
+                 "max(count, 1): 0/0 is NaN where a bin has none")),
+    _one("divisor", "nothing", "does not divide the sum of samples", "",
+         Mistake("grid ends", "not divided",
+                 "does not divide the sum of samples by their number")),
+    _one("divisor", "samples inside", "divides by the number of samples inside the map", "",
+         Mistake("grid ends", "divided by samples inside", "divides by the number of samples "
+                 "inside the map; those outside count, too")),
+    _one("reads", "weighted", "reads no cells of weight 0"),
+    _one("reads", "neighbours", "reads neighbours of weight 0", "",
+         Mistake("grid ends", "reads weightless neighbours", "reads neighbours of weight 0 times "
+                 "0: NaN and infinities there leak into the result")),
+    _one("reads", "first cell", "reads the map's first cell for samples outside", "",
+         Mistake("grid ends", "reads the first cell", "reads the map's first cell times 0 for "
+                 "samples outside: NaN and infinities there leak into the result")),
+    _one("reads", "neighbours and first cell",
+         "reads neighbours of weight 0, and the map's first cell for samples outside", "",
+         Mistake("grid ends", "reads times 0", "reads neighbours of weight 0, and for samples "
+                 "outside the map's first cell, times 0: NaN and infinities there leak into the "
+                 "result")),
+    # Weights and borders
+    _one("weights", "linear", "counts a cell once where a sample lies exactly on it",
+         "a cell counts once"),
+    _one("weights", "doubled", "counts a cell twice where a sample lies exactly on it",
+         "a cell under a sample counts twice"),
+    _one("weights", "swapped", "swaps the two weights of interpolation along an axis", "",
+         Mistake("grid ends", "swapped weights",
+                 "swaps the two weights of interpolation along an axis")),
+    _one("weights", "nearest", "takes the nearest cell instead of interpolating", "",
+         Mistake("grid ends", "nearest cell",
+                 "takes the nearest cell instead of interpolating")),
+    _one("border", "hold", "holds samples outside the map at its border for one cell",
+         "samples outside are held at the border",
+         Mistake("ends", "extrapolates late", "holds samples up to one cell off the map; outside "
+                 "they are extrapolation_value")),
+    _one("border", "zero before 0", "counts samples before the first cell's centre as 0", "",
+         Mistake("grid", "border at 0", "takes samples before the first cell's centre (-1 to 0) as "
+                 "outside; they are held at it")),
+    _one("border", "zero past the last", "counts samples past the last cell's centre as 0", "",
+         Mistake("grid", "border at H - 1", "takes samples past the last cell's centre (H - 1 to "
+                 "H) as outside; they are held at it")),
+    _one("border", "zero", "counts samples outside the cells' centres as 0",
+         "samples outside are 0",
+         Mistake("grid", "border at 0 and H - 1", "takes samples off the rectangle of cell centres "
+                 "as outside; up to one cell off they are held at it")),
+    _one("border", "hold half a cell",
+         "holds samples outside the cells' centres at the border for half a cell", "",
+         Mistake("grid", "border at -0.5", "takes samples more than half a cell off the cell "
+                 "centres as outside; it is one cell")),
+    _one("border", "hold less than a cell", "counts samples at exactly -1 or H as 0", "",
+         Mistake("grid", "-1 and H outside",
+                 "takes samples at exactly -1 or H as outside; they are inside")),
+    _one("border", "hold all", "holds samples outside the map at its border however far they are",
+         "", Mistake("grid", "no border", "holds samples at the border however far outside they "
+                     "are; more than one cell off they are 0"),
+         Mistake("ends", "no extrapolation",
+                 "holds samples at the border; outside they are extrapolation_value")),
+    _one("border", "drop", "leaves out the neighbours beyond the map",
+         "neighbours outside are left out"),
+    _one("weights", "zero before the first", "takes the cell -1 of a floored position as 0", "",
+         Mistake("grid", "floor of a negative", "floors a negative position to cell -1, which it "
+                 "takes as 0; it is held at cell 0")),
+    _one("weights", "last before the first", "takes the cell -1 of a floored position as the last",
+         "", Mistake("grid", "negative index wraps", "floors a negative position to cell -1, which "
+                     "is the last of the axis; it is held at cell 0")),
+    _one("weights", "negative before the first",
+         "cuts a negative position to cell 0, with a negative weight", "",
+         Mistake("grid", "negative position cut", "cuts a negative position to cell 0 but keeps "
+                 "its negative fraction as a weight; it is held at cell 0")),
+    _one("weights", "zero past the last", "reads cell H past the last cell's centre, as 0", "",
+         Mistake("grid", "clamp at H", "holds positions at H instead of H - 1: past the last "
+                 "cell's centre it reads cell H")),
+    # Pooling of cells
+    _one("cut", 0, "lets bins reach the map's last row and column"),
+    _one("cut", 1, "does not let bins reach the map's last row and column", "",
+         Mistake("cells", "clamp at H - 1", "clamps bins at H - 1 instead of H: they never reach "
+                 "the last row and column")),
+    _one("edges", "floor and ceil", "takes the floor and the ceiling of the edges of bins"),
+    _one("edges", "floor and floor", "rounds the end of a bin down", "",
+         Mistake("cells", "end of bins floored",
+                 "rounds the end of a bin down; it is the ceiling")),
+    _one("edges", "nearest", "rounds the edges of bins to the nearest", "",
+         Mistake("cells", "edges of bins rounded",
+                 "rounds the edges of bins to the nearest; they are floor and ceiling")),
+    _one("ties", "first", "lets the first of equal samples be the argmax"),
+    _one("ties", "last", "lets the last of equal samples be the argmax", "",
+         Mistake("cells", "last of equals",
+                 "lets the last of equal cells be the argmax; it is the first"),
+         Mistake("grid", "last of equal samples",
+                 "lets the last of equal samples be the argmax; it is the first")),
+    _one("reduce", "mean", "takes the mean of the bin, not {0.other_reduction}", "the mean"),
+    _one("reduce", "max", "takes the maximum of the bin, not {0.other_reduction}",
+         "the maximum"),
+    _one("reduce", "max of corners",
+         "takes the largest weighted corner of the bin, not {0.other_reduction}",
+         "the largest weighted corner"),
+    # Crops
+    _one("spread", "corners", "spreads samples from corner to corner of the box"),
+    _one("spread", "middles", "samples at bin centres over H cells", "",
+         Mistake("ends", "half-pixel crop", "samples at bin centres over H cells; it is from "
+                 "corner to corner of H - 1 cells")),
+    _one("spread", "corners over size", "scales boxes by H", "",
+         Mistake("ends", "H for H - 1", "scales boxes by H; it is H - 1")),
+    _one("spread", "corners over bins", "divides by crop_size", "",
+         Mistake("ends", "crop_size for crop_size - 1",
+                 "divides by crop_size; it is crop_size - 1")),
+    _one("nearest", "half away", "takes the nearest cell, halves away from zero"),
+    _one("nearest", "half even", "rounds halves to even in nearest sampling", "",
+         Mistake("ends", "nearest, half to even",
+                 "rounds halves to even in nearest sampling; they go away from zero")),
+    _one("nearest", "floor", "floors positions in nearest sampling", "",
+         Mistake("ends", "nearest floored",
+                 "floors positions in nearest sampling; they are rounded")),
+)  # fmt: skip
+
+
+def alternative(field: str, value: Any) -> Alternative | None:
+    """Return the row of a rule's value; None for a number of its own, such as that of `empty`."""
+    return _BY_VALUE.get((field, value))
+
+
+_BY_VALUE = {(one.field, one.value): one for one in ALTERNATIVES}
