@@ -32,7 +32,14 @@ from roipool.reference._multilevel_roi_align import (
     multilevel_roi_align_backward,
     multilevel_roi_align_backward_rois,
 )
-from roipool.reference._one_bin import bin_of, box_in_cells, counts_of, lines_of, value_of
+from roipool.reference._one_bin import (
+    BoxOnMap,
+    bin_of,
+    box_in_cells,
+    counts_of,
+    lines_of,
+    value_of,
+)
 from roipool.reference._precise_roi_pool import (
     precise_roi_pool,
     precise_roi_pool_backward,
@@ -101,6 +108,7 @@ __all__ = [
     "SPREADS",
     "TURNS",
     "WEIGHTS",
+    "BoxOnMap",
     "Rules",
     "assign_levels",
     "bin_of",

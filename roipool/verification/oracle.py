@@ -362,12 +362,11 @@ def _compare_samples(case: Case, got: Array, expected: Results, terms: Results) 
     rules = reference.ROI_ALIGN.of_boxes(case.options["aligned"])
     for k, c, ph, pw in others:
         with np.errstate(all="ignore"):
-            found = reference.bin_of(
-                rules, tuple(case.rois[k, 1:].tolist()), (int(ph), int(pw)),
-                output_size=case.size, map_size=case.maps.shape[2:],
-                spatial_scale=case.options["spatial_scale"],
-                sampling_ratio=case.options["sampling_ratio"], coordinate_dtype=case.real,
+            box = reference.BoxOnMap(
+                tuple(case.rois[k, 1:].tolist()), case.size, case.maps.shape[2:],
+                case.options["spatial_scale"], case.options["sampling_ratio"], case.real,
             )  # fmt: skip
+            found = reference.bin_of(rules, box, (int(ph), int(pw)))
             number = int(indices[k, c, ph, pw])
             image = case.maps[case.images[k], c : c + 1]
             values[k, c, ph, pw] = found.value_of_sample(number, image)[0]

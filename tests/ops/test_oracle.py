@@ -168,11 +168,10 @@ def values_of_samples(case: Case, numbers: Array, real: type) -> Array:
     maps, rules = inputs(case)[0], reference.ROI_ALIGN.of_boxes(case.aligned)
     values = np.full(numbers.shape, -np.inf)
     for k, c, ph, pw in np.argwhere(numbers >= 0):
-        found = reference.bin_of(
-            rules, tuple(case.table()[k, 1:]), (ph, pw), output_size=case.size,
-            map_size=case.shape[2:], spatial_scale=case.scale, sampling_ratio=case.sampling,
-            coordinate_dtype=real,
-        )  # fmt: skip
+        box = reference.BoxOnMap(
+            tuple(case.table()[k, 1:]), case.size, case.shape[2:], case.scale, case.sampling, real
+        )
+        found = reference.bin_of(rules, box, (ph, pw))
         image = maps[case.box_indices()[k]][c : c + 1]
         values[k, c, ph, pw] = found.value_of_sample(numbers[k, c, ph, pw], image)[0]
     return values

@@ -120,10 +120,8 @@ def test_bin_edges_are_rounded_in_the_coordinate_type(
 ) -> None:
     # float32 puts these edges a cell further out than exact arithmetic does, and frameworks too.
     exact = (p * length // bins, -(-(p + 1) * length // bins))
-    found = reference.bin_of(
-        reference.ROI_POOL, (0, 0, 0, length - 1), (p, 0), output_size=(bins, 1),
-        map_size=(100, 1), coordinate_dtype=real,
-    )  # fmt: skip
+    box = reference.BoxOnMap((0, 0, 0, length - 1), (bins, 1), (100, 1), coordinate_dtype=real)
+    found = reference.bin_of(reference.ROI_POOL, box, (p, 0))
     rows = [sample.y for sample in found.samples]
     assert (rows[0], rows[-1] + 1) == (run if real is np.float32 else exact)
 

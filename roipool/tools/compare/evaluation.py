@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roipool import reference
-from roipool.reference import Rules
+from roipool.reference import BoxOnMap, Rules
 from roipool.tools.compare.problem import Options
 
 __all__ = [
@@ -61,20 +61,12 @@ class Place(NamedTuple):
         return len(self.box) == 5
 
     @property
-    def numbers(self) -> tuple[float, ...]:
+    def on_map(self) -> BoxOnMap:
         """The box, for the oracle."""
-        return tuple(self.box.tolist())
-
-    @property
-    def on_map(self) -> dict[str, Any]:
-        """The arguments of the oracle that do not depend on rules, box and bin."""
-        return {
-            "output_size": self.options.output_size,
-            "map_size": self.image.shape,
-            "spatial_scale": self.options.spatial_scale,
-            "sampling_ratio": self.options.sampling_ratio,
-            "coordinate_dtype": np.float32,
-        }
+        return BoxOnMap(
+            tuple(self.box.tolist()), self.options.output_size, self.image.shape,
+            self.options.spatial_scale, self.options.sampling_ratio, np.float32,
+        )  # fmt: skip
 
 
 def pooled_value(rules: Rules, place: Place) -> float:
@@ -89,7 +81,7 @@ def pooled_value(rules: Rules, place: Place) -> float:
         count = math.prod(sample_counts(rules, place))
         if count > _MAX_TURNED:
             raise NotExplainedError(f"{count:,} samples of a bin")
-        found = reference.bin_of(rules, place.numbers, place.bin, **place.on_map)
+        found = reference.bin_of(rules, place.on_map, place.bin)
         return reference.value_of(rules, found, place.image)
     if np.isfinite(box_in_cells(rules, place)).all():  # else every sample is outside
         count = max(sample_counts(rules, place))
@@ -100,7 +92,7 @@ def pooled_value(rules: Rules, place: Place) -> float:
 
 def _upright_value(rules: Rules, place: Place) -> float:
     """Read a bin with as many samples as its rows times its columns: a product of matrices."""
-    lines = reference.lines_of(rules, place.numbers, place.bin, **place.on_map)
+    lines = reference.lines_of(rules, place.on_map, place.bin)
     if not all(line.grid for line in lines):
         return rules.empty
     down, along = ([cells for _, _, cells in line.near] for line in lines)
@@ -124,15 +116,12 @@ def _upright_value(rules: Rules, place: Place) -> float:
 
 def box_in_cells(rules: Rules, place: Place) -> list[float]:
     """Return x1, y1, x2, y2 in map cells as the rules make them; before a rotated box is turned."""
-    return reference.box_in_cells(
-        rules, place.numbers, spatial_scale=place.options.spatial_scale,
-        coordinate_dtype=np.float32,
-    )  # fmt: skip
+    return reference.box_in_cells(rules, place.on_map)
 
 
-def sample_counts(rules: Rules, place: Place) -> tuple[int, int]:
+def sample_counts(rules: Rules, place: Place) -> list[int]:
     """Return how many rows and columns of samples the bin has."""
-    return reference.counts_of(rules, place.numbers, place.bin, **place.on_map)
+    return reference.counts_of(rules, place.on_map, place.bin)
 
 
 def _sample_values(
