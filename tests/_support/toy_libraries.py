@@ -19,6 +19,8 @@ def roi_pool(mistake: str = "") -> Callable[..., tuple[Array, Array]]:
             return round(float(value))
         if mistake == "halves up":
             return math.floor(float(value) + 0.5)
+        if mistake == "cut, not rounded":
+            return int(value)
         return math.floor(abs(float(value)) + 0.5) * (1 if value >= 0 else -1)
 
     def limits(first: int, last: int, bins: int, p: int, size: int) -> tuple[int, int]:
@@ -79,7 +81,7 @@ def samples(
 ) -> tuple[int, list[list[tuple[int, Any]]]]:
     """Return how many samples bin `p` of a side has, and the neighbours of those inside."""
     offset = np.float32(0.5 if aligned else 0)
-    if mistake in ("half pixel left out", "half a pixel before scaling"):
+    if mistake in ("half pixel left out", "half pixel before scaling"):
         offset = np.float32(0)
     elif aligned and mistake == "shift of 0.25":
         offset = np.float32(0.25)
@@ -89,8 +91,8 @@ def samples(
     step = length / np.float32(bins)
     nearest = math.floor if mistake == "adaptive count by floor" else math.ceil
     count = ratio if ratio > 0 else max(nearest(step), 0)
-    if mistake == "one sample":
-        count = 1
+    if mistake in ("one sample", "two samples"):
+        count = 1 if mistake == "one sample" else 2
     lowest = 0 if mistake == "border at 0" else -1
     inside = []
     for i in range(count):
@@ -106,7 +108,7 @@ def weights(
     """Yield box, image and bin, the bin's count, and every cell that it reads with its weight."""
     for k, box in enumerate(boxes):
         image = 0 if mistake == "batch index ignored" else int(box[0])
-        before = 0.5 if aligned and mistake == "half a pixel before scaling" else 0.0
+        before = 0.5 if aligned and mistake == "half pixel before scaling" else 0.0
         x1, y1, x2, y2 = ((v - np.float32(before)) * np.float32(scale) for v in box[1:])
         if mistake == "last end floored":
             x2, y2 = np.floor(x2), np.floor(y2)

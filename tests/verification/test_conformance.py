@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import pytest
 from _support import toy_libraries as toys
 
 import roipool
+from roipool import reference
 from roipool.compat import torchvision
 from roipool.testing import (
     SEMANTICS,
@@ -21,6 +22,8 @@ from roipool.testing import (
     assert_conforms,
     read_tolerances,
 )
+from roipool.tools.alternatives import ALTERNATIVES, FIELDS
+from roipool.tools.compare.rules import RULES as COMPARED
 from roipool.tools.compare.systems import SYSTEMS
 from roipool.tools.conformance.cases import KINDS, KINDS_IN_WORDS
 from roipool.tools.conformance.names import resolved, spelled
@@ -106,7 +109,7 @@ def more(*names: str) -> list[Any]:
 
 POOL = more(
     "transposed argmax", "half to even", "missing +1", "clamp at H - 1", "batch index ignored",
-    "halves up", "last of equals",
+    "halves up", "last of equals", "cut, not rounded",
 )  # fmt: skip
 ALIGN = [
     "floor of a negative",
@@ -169,7 +172,7 @@ def verdict(report: Report) -> str:
 
 @pytest.mark.parametrize(("mistake", "words", "more"), [
     ("shift of 0.25", "shifts aligned boxes by 0.25 cells; it is 0.5", {}),
-    ("half a pixel before scaling",
+    ("half pixel before scaling",
      "shifts aligned boxes by 0.5 pixels before they are scaled; it is 0.5 cells after", {}),
     ("last end floored", "floors x2 and y2 to whole cells, and leaves x1 and y1 as they are", {}),
     ("one sample", "takes one sample of each bin, whatever sampling_ratio is", {"options": {}}),
@@ -296,6 +299,22 @@ def check_named(report: Report, mistake: str, result: str) -> None:
     assert case.grad[:, 0].size <= 4
     assert case.maps[0, 0].size <= 16
     assert any(diagnosis.words in line for line in report.lines())
+
+
+def test_every_alternative_has_words() -> None:
+    """What the oracle's tables name, and nothing else, has a row."""
+    tables = {
+        "rounding": reference.ROUNDINGS, "angle": reference.TURNS, "adaptive": reference.COUNTS,
+        "edges": reference.EDGES, "spread": reference.SPREADS, "border": reference.BORDERS,
+        "weights": reference.WEIGHTS, "reads": reference.READS, "divisor": reference.DIVISORS,
+    }  # fmt: skip
+    named = {(field, name) for field, table in tables.items() for name in table}
+    rows = {(one.field, one.value) for one in ALTERNATIVES}
+    assert {row for row in rows if row[0] in tables} == named
+    assert len(rows) == len(ALTERNATIVES)
+    assert [field.name for field in fields(reference.Rules)] == list(FIELDS)
+    for rules in COMPARED.values():
+        assert {(field, getattr(rules, field)) for field in FIELDS if field != "empty"} <= rows
 
 
 def test_every_rule_changes_an_oracle() -> None:

@@ -34,6 +34,7 @@ __all__ = ["Reason", "Verdict", "explain", "number"]
 FloatArray = NDArray[np.float32]
 
 ROUNDINGS = 64  # of the largest value: more than engines add up in different orders
+_OTHER_BOXES = 7  # by which an unknown function's rules are told from others that fit by chance
 _SMALL = 0.01  # part of the difference that is not worth a reason
 
 
@@ -122,14 +123,17 @@ def _explain_bin(
 ) -> Verdict:
     values = float(outputs[0][where]), float(outputs[1][where])
     k, channel, row, column = where
-    image = problem.features[int(problem.rois[k, 0]), channel]
-    place = Place(image, problem.rois[k, 1:], (row, column), problem.options)
+    place = _place(problem, k, channel, (row, column))
     remarks = []
     for index, name in enumerate(names):
         if known[index] is None:
             if ":" not in name:  # no function of the user's
                 return Verdict([], f"the rules of {name} are not known")
-            found = _find_rules(place, outputs[index][k, channel], problem)
+            others = [other for other in range(len(problem.rois)) if other != k][:_OTHER_BOXES]
+            found = _find_rules(
+                [place, *(_place(problem, other, channel, place.bin) for other in others)],
+                [outputs[index][other, channel] for other in (k, *others)], problem,
+            )  # fmt: skip
             if found is None:
                 return Verdict([], f"no rules known here give what {name} answers")
             known[index] = found.rules
@@ -141,6 +145,11 @@ def _explain_bin(
         return Verdict([], "; ".join([*remarks, *broken]))
     verdict = _exchange(place, theirs, ours, values, problem)
     return Verdict(verdict.reasons, "; ".join(filter(None, [*remarks, verdict.remark])))
+
+
+def _place(problem: Problem, box: int, channel: int, bin: tuple[int, int]) -> Place:
+    image = problem.features[int(problem.rois[box, 0]), channel]
+    return Place(image, problem.rois[box, 1:], bin, problem.options)
 
 
 def _of_gradients(
@@ -228,26 +237,35 @@ class _Found(NamedTuple):
     words: str
 
 
-def _find_rules(place: Place, answered: FloatArray, problem: Problem) -> _Found | None:
-    """Find rules that give an unknown implementation's answers for one box and channel."""
-    allowed = _roundings(problem, (float(answered[place.bin]), 0.0))
+def _find_rules(places: list[Place], answered: list[FloatArray], problem: Problem) -> _Found | None:
+    """Find rules that give an unknown implementation's answers for the first box, in one channel.
 
-    def error(rules: Rules) -> float:
+    Several may do so by chance; those that hold for most of the other boxes are meant.
+    """
+    first = places[0].bin
+
+    def error(rules: Rules, box: int) -> float:
         """Return the greatest error; infinity as soon as one is not a rounding."""
-        greatest = 0.0
-        for row, column in itertools.chain([place.bin], np.ndindex(answered.shape)):
-            value = pooled_value(rules, place._replace(bin=(row, column)))
-            greatest = max(greatest, abs(value - answered[row, column]))
+        greatest, values = 0.0, answered[box]
+        allowed = _roundings(problem, (float(values[first]), 0.0))
+        for number in itertools.chain([first], np.ndindex(values.shape)):
+            value = pooled_value(rules, places[box]._replace(bin=number))
+            greatest = max(greatest, abs(value - values[number]))
             if not greatest <= allowed:
                 return math.inf
         return greatest
 
-    systems = _systems(place.rotated)
-    for candidates in (systems, _near(systems, place.rotated)):
-        errors = [(error(found.rules), found) for found in candidates]
-        least, nearest = min(errors, key=lambda pair: pair[0])
-        if least <= allowed:
-            return nearest
+    def misses(rules: Rules) -> int:
+        return sum(math.isinf(error(rules, box)) for box in range(1, len(places)))
+
+    systems = _systems(places[0].rotated)
+    for candidates in (systems, _near(systems, places[0].rotated)):
+        errors = [(error(found.rules, 0), found) for found in candidates]
+        fitting = [
+            (misses(found.rules), least, found) for least, found in errors if least < math.inf
+        ]
+        if fitting:
+            return min(fitting, key=lambda one: one[:2])[2]
     return None
 
 
@@ -268,7 +286,10 @@ def _near(systems: list[_Found], rotated: bool) -> list[_Found]:
         for one in ALTERNATIVES:
             if _applies(one.field, rules, rotated):
                 words = f"{name} would with another rule for {FIELDS[one.field]}"
-                near.setdefault(replace(rules, **{one.field: one.value}), words)
+                changed = replace(rules, **{one.field: one.value})
+                if changed.shift_unit == "pixel" and not changed.shift:
+                    changed = replace(changed, shift=0.5)
+                near.setdefault(changed, words)
     own = {found.rules for found in systems}
     return [_Found(rules, words) for rules, words in near.items() if rules not in own]
 
