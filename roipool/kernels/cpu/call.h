@@ -206,6 +206,7 @@ inline void begin_chunk(Call* call) {
 inline Status begin_entries(Call* call) {
   for (int i = 0; i < call->level_count; ++i) {
     Level& level = call->levels[i];
+    sum_entries(level.job);
     const size_t bytes = static_cast<size_t>(prepare_entries(level.request, &level.job, nullptr));
     const size_t step = level.job.chunk.is_whole_call() ? 1 : step_of_chunk_bytes;
     deallocate(level.entry_memory);

@@ -3,9 +3,9 @@
 #pragma once
 #include <atomic>
 
-namespace roipool {
+#include "../config.h"
 
-typedef long long wide_int;
+namespace roipool {
 
 // Reads an element of the caller's array exactly once. Another thread may change the array during a
 // call: that may spoil values, but the value that was checked must be the one that is used.

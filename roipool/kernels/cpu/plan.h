@@ -297,7 +297,7 @@ inline void flatten_if_pointwise(Request* request, Job* job) {
   job->rows.size = job->rows.bins = 1;
 }
 
-// Making a plan takes four steps, so that the caller has the memory and the threads; the last two
+// Making a plan takes five steps, so that the caller has the memory and the threads; the last three
 // are taken anew for each chunk. First, arrays whose size is known; returns their bytes, and
 // allocates them if there is memory.
 inline wide_int prepare_bins(const Request& request, Job* job, char* memory) {
@@ -337,25 +337,27 @@ inline wide_int entries_of_box(const AxisPlan& plan, wide_int box) {
   return sum;
 }
 
-inline void sum_entries(const AxisPlan& plan, const Chunk& chunk) {
+inline void sum_axis(const AxisPlan& plan, const Chunk& chunk) {
   const wide_int first = chunk.begin * plan.bins, last = chunk.end * plan.bins;
   plan.begin[first] = 0;
   for (wide_int row = first; row < last; ++row) plan.begin[row + 1] += plan.begin[row];
 }
 
-// Third: the arrays that hold the entries of a chunk, like the first.
+// Third: adds up these bounds over the chunk, so that each bin has the number of its first entry.
+inline void sum_entries(const Job& job) {
+  sum_axis(job.rows, job.chunk);
+  sum_axis(job.columns, job.chunk);
+}
+
+// Fourth: the arrays that hold the entries of a chunk, like the first.
 inline wide_int prepare_entries(const Request& request, Job* job, char* memory) {
-  if (!memory) {
-    sum_entries(job->rows, job->chunk);
-    sum_entries(job->columns, job->chunk);
-  }
   BumpAllocator allocator(memory);
   allocate_entries(request, job->chunk, &allocator, &job->rows);
   allocate_entries(request, job->chunk, &allocator, &job->columns);
   return allocator.used();
 }
 
-// Fourth: writes the entries of one box.
+// Fifth: writes the entries of one box.
 template <typename T>
 void write_box(const Request& request, const Job& job, wide_int box) {
   if (job.pointwise) {

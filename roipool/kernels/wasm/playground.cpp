@@ -267,6 +267,7 @@ int make_plan(int definition, int is_maximum, int bins_down, int bins_across, do
   flatten_if_pointwise(&request, &job);
   if (!prepared(prepare_bins)) return 0;
   count_plan();
+  sum_entries(job);
   if (!prepared(prepare_entries)) return 0;
   write_plan();
   return 1;
