@@ -81,7 +81,7 @@ def test_no_more_is_cached_than_allowed_and_the_oldest_goes_first() -> None:
     assert {address(a) for a in (array_of(8), array_of(8))} <= {*addresses[1:]}
 
 
-def test_what_is_larger_than_the_limit_is_returned_at_once_and_costs_no_other() -> None:
+def test_a_block_beyond_the_limit_is_returned_and_costs_no_other() -> None:
     roipool.set_cache_limit(20)
     del (small := [array_of(8)])[0], small
     cached = _cpu.cached_bytes()

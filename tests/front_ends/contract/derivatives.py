@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from _support.cases import SMALL, Case, maps
 
+import roipool
+
 from .front_end import ALL_CASES, Contract, Form, FrontEnd, named, over
 
 # Rules do not depend on how many samples a bin has.
@@ -96,6 +98,12 @@ class Derivatives(Contract):
         expected = front_end.vjp(case.pool, (features, *at), count, upstream)[1]
         for mine, other in zip(found, expected, strict=True):
             close(front_end, mine, other)
+
+    def test_tangents_of_bins_without_cells(self, front_end: FrontEnd) -> None:
+        """They are 0, as the maxima are, and not those of a cell."""
+        features, rois = small_maps(front_end), np.array([[0, 20.0, 20, 30, 30]])
+        pool = lambda maps: roipool.roi_pool(maps, front_end.array(rois), 2)  # noqa: E731
+        assert not front_end.functional.jvp(pool, (features,), (features,))[1].any()
 
     # ---- By boxes
 
