@@ -8,12 +8,13 @@ from __future__ import annotations
 from faults import Fault
 
 TORCH_BATCHES = (
-    "tests/front_ends/test_torch_derivatives.py tests/front_ends/test_torch_compiled_batches.py"
+    "tests/front_ends/test_torch_contract.py tests/front_ends/test_torch_derivatives.py "
+    "tests/front_ends/test_torch_compiled_batches.py"
 )
 TORCHVISION = (
     "tests/front_ends/test_torchvision_contract.py tests/front_ends/test_torch_torchvision.py"
 )
-MODULES = "tests/front_ends/test_torch_package.py tests/front_ends/test_torch_pyramids.py"
+MODULES = "tests/front_ends/test_torch_package.py tests/front_ends/test_torch_multi_scale.py"
 JAX = "tests/front_ends -k jax"
 DASK = "tests/front_ends/test_dask.py"
 OTHER = "tests/front_ends/test_other_arrays.py tests/front_ends/test_array_api_strict.py"

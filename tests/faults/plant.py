@@ -1,4 +1,4 @@
-"""Plant the faults of `faults.py` and `front_ends.py`, one at a time, and see what notices.
+"""Plant the faults of `faults.py` and `front_ends.py`, or mutants, one at a time; see what notices.
 
 A fault is planted in a copy of the working tree, which is built without optimisation for one
 instruction set. These look for it, each until it has found something:
@@ -12,6 +12,7 @@ instruction set. These look for it, each until it has found something:
     python tests/faults/plant.py --check                # does every snippet occur once? (a test)
     python tests/faults/plant.py --only "align: margin" --tests always
     python tests/faults/plant.py --write                # all of them, and tests/faults/README.md
+    python tests/faults/plant.py --mutants 60           # a sample of mutants
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from pathlib import Path
 from faults import FAULTS as ENGINES
 from faults import Fault
 from front_ends import FRONT_ENDS
+from mutants import EQUIVALENT, Mutant, all_mutants, sample
 
 FAULTS = [*ENGINES, *FRONT_ENDS]
 ROOT = Path(__file__).resolve().parents[2]
@@ -44,7 +46,7 @@ TABLE = Path(__file__).with_name("README.md")
 SEED = 1
 LIMIT = {"verify": 300, "calls": 300, "tests": 600}  # seconds, many times what they take
 MEMORY = 8 * 2**30
-NOTHING, NOT_ASKED = "-", ""
+NOTHING, NOT_ASKED, NOT_BUILT = "-", "", "not built"
 CAUGHT_BY = ("verify", "calls", "tests")
 
 # setup.py, but for one instruction set and not optimised: the last -O counts.
@@ -82,6 +84,10 @@ for number in range(count):
             print("found", number, case.operation, "against", finding.subject, flush=True)
             sys.exit()
 """
+
+
+class NotBuiltError(Exception):
+    """The sources do not compile."""
 
 
 class Tree:
@@ -145,13 +151,13 @@ class Tree:
             shutil.rmtree(built) if built.is_dir() else built.unlink()
         done = self.run(["-c", BUILD, "-q", "build_ext", "--inplace"])
         if done.returncode:
-            sys.exit(f"the tree cannot be built:\n{done.stdout[-3000:]}")
+            raise NotBuiltError(f"the tree cannot be built:\n{done.stdout[-3000:]}")
 
-    def plant(self, fault: Fault, *, take_out: bool = False) -> None:
+    def plant(self, fault: Fault | Mutant, *, take_out: bool = False) -> None:
         """Replace the snippet, or take the fault out again, and build what depends on it."""
         place = self.folder / fault.file
         text = (ROOT / fault.file).read_text()
-        place.write_text(text if take_out else text.replace(fault.snippet, fault.replacement))
+        place.write_text(text if take_out else fault.planted(text))
         is_built = not (fault.on_gpu or place.suffix == ".py")
         if not take_out and (is_built or self.stale):
             self.build()
@@ -196,7 +202,7 @@ def calls(tree: Tree, count: int) -> str:
     return f"{int(last[-1]) + 1:,} ({how_it_ended(done)})" if last else how_it_ended(done)
 
 
-def tests(tree: Tree, fault: Fault) -> str:
+def tests(tree: Tree, fault: Fault | Mutant) -> str:
     """Return the first test of the fault's subject that fails."""
     # Of these only a run of everything can be right.
     whole = ("test_every_function_is_called", "test_every_golden_file_is_used")
@@ -232,6 +238,19 @@ def examine(tree: Tree, fault: Fault, count: int, *, when: str) -> dict[str, str
     finally:
         tree.plant(fault, take_out=True)
     return found
+
+
+def killer_of(tree: Tree, mutant: Mutant, count: int) -> str:
+    """Return what finds a mutant first, random calls or a test."""
+    try:
+        tree.plant(mutant)
+        if is_caught(found := calls(tree, count)):
+            return f"random call {found}"
+        return tests(tree, mutant)
+    except NotBuiltError:
+        return NOT_BUILT
+    finally:
+        tree.plant(mutant, take_out=True)
 
 
 def fail_without_a_fault(tree: Tree) -> int:
@@ -315,10 +334,7 @@ def write_table(results: dict[str, dict[str, str]], count: int) -> None:
         "|---|---|---|---|---|---|",
         *(row_of(fault, results[fault.name]) for fault in FAULTS if fault.name in results),
         "",
-        "## Faults that change no result",
-        "",
-        *proofs,
-        "",
+        *(["## Faults that change no result", "", *proofs, ""] if proofs else []),
     ]
     TABLE.write_text("\n".join(lines))
 
@@ -328,6 +344,39 @@ def processor() -> str:
     with Path("/proc/cpuinfo").open() as facts:
         names = [line.partition(": ")[2].strip() for line in facts if line.startswith("model name")]
     return f"{names[0] if names else platform.machine()}, {len(names)} processors"
+
+
+# ---- Mutants
+
+
+def kind_of(mutant: Mutant, killer: str) -> str:
+    """Return what became of a mutant."""
+    if killer == NOTHING:
+        return "equivalent" if mutant.equivalent else "survive"
+    if killer == NOT_BUILT:
+        return "not compiled"
+    return "found by random calls" if killer.startswith("random call") else "found by tests"
+
+
+def mutant_row(mutant: Mutant, killer: str) -> str:
+    """Return a mutant's line of the table."""
+    file = mutant.file.removeprefix("roipool/").removeprefix("kernels/")
+    before, after = (
+        "`" + line.strip().replace("|", r"\|") + "`" for line in (mutant.before, mutant.after)
+    )
+    return f"| `{file}` | {mutant.operator} | {before} | {after} | {killer} |"
+
+
+def examine_mutants(tree: Tree, count: int, calls: int) -> int:
+    """Plant a sample; return how many survive that no proof excuses."""
+    kinds: Counter[str] = Counter()
+    for mutant in sample(count, SEED):
+        killer = killer_of(tree, mutant, calls)
+        print(mutant_row(mutant, killer), flush=True)
+        kinds[kind_of(mutant, killer)] += 1
+    of_all = f"of {sum(1 for _ in all_mutants())} mutants {count} were planted: "
+    print(of_all + ", ".join(f"{number} {kind}" for kind, number in kinds.items()))
+    return kinds["survive"]
 
 
 # ---- The program
@@ -349,6 +398,19 @@ def problems() -> Iterable[str]:
                 yield f"{name}: {TABLE.name} names {named[0]}, which does not exist"
 
 
+def mutant_problems() -> Iterable[str]:
+    """Yield mutants that change more than a line, and reasons for what is no mutant any more."""
+    for mutant in sample(100, SEED):
+        text = (ROOT / mutant.file).read_text()
+        lines = zip(text.split("\n"), mutant.planted(text).split("\n"), strict=True)
+        if sum(one != other for one, other in lines) != 1:
+            yield f"{mutant.file}: {mutant.name}: changes more than a line"
+    places = {(one.file, one.before.strip(), one.after.strip()) for one in all_mutants()}
+    yield from (
+        f"{place}: a reason in EQUIVALENT, but no mutant" for place in EQUIVALENT.keys() - places
+    )
+
+
 def open_questions() -> Iterable[str]:
     """Yield what the table does not say yet, and the faults that nothing finds."""
     known = known_rows()
@@ -365,6 +427,7 @@ def main() -> int:
     """Run the program."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0], allow_abbrev=False)
     parser.add_argument("--check", action="store_true", help="only look whether all is up to date")
+    parser.add_argument("--mutants", type=int, metavar="N", help="plant so many mutants instead")
     parser.add_argument("--list", action="store_true", help="only list the faults")
     parser.add_argument("--only", action="append", help="faults whose name this begins; repeatable")
     when = ("never", "missed", "always")
@@ -374,7 +437,7 @@ def main() -> int:
                         "are not examined stay")  # fmt: skip
     arguments = parser.parse_args()
     if arguments.check:
-        wrong = list(problems())
+        wrong = [*problems(), *mutant_problems()]
         print("\n".join(wrong) or f"{len(FAULTS)} faults are up to date")
         print("\n".join(open_questions()))
         return int(bool(wrong))
@@ -389,6 +452,8 @@ def main() -> int:
         for detector in (verify(tree), calls(tree, arguments.calls)):
             if is_caught(detector):
                 sys.exit(f"something is found without a fault: {detector}")
+        if arguments.mutants:
+            return int(examine_mutants(tree, arguments.mutants, arguments.calls) > 0)
         for fault in chosen:
             start = time.monotonic()
             found = examine(tree, fault, arguments.calls, when=arguments.tests)

@@ -1,4 +1,4 @@
-"""The planted faults: that they can be planted still, and that each is found."""
+"""The planted faults and mutants: that they can be planted still, and that each is found."""
 
 from __future__ import annotations
 
