@@ -85,8 +85,8 @@ def test_forward_mode_through_boxes_is_refused(case: Case) -> None:
 
 @pytest.mark.parametrize("case", [case for case in CASES if not case.is_linear], ids=str)
 def test_second_derivatives_by_an_argmax_of_samples_are_refused(case: Case) -> None:
-    features, boxes = small_maps(), case.boxes(3)
-    values, argmax = case.pool(features, boxes, case.indices(3), return_argmax=True)
+    features, boxes = small_maps(), case.boxes(3).requires_grad_()
+    values, argmax = case.pool(features, boxes.detach(), case.indices(3), return_argmax=True)
     spread = roipool.roi_align_backward(
         values.requires_grad_(), boxes, features.shape, argmax=argmax,
         batch_indices=case.indices(3), **case.options(forward=False),
