@@ -24,7 +24,8 @@ import numpy as np
 
 from roipool._system_info import processor
 from roipool.cli.text import printable
-from roipool.tools.conformance.names import resolved, spelled
+from roipool.systems import shown_name
+from roipool.tools.conformance.names import resolved
 from roipool.tools.conformance.reports import Report, Request, smallest_call
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -182,7 +183,7 @@ def heading(line: Line) -> str:
     """Return a heading that no other line has."""
     left = line.without.replace(",", ", ")
     return (
-        f"{line.implementation} as {spelled(resolved(line.semantics)[0])}, {line.dtype}, "
+        f"{line.implementation} as {shown_name(resolved(line.semantics)[0])}, {line.dtype}, "
         f"{'catalogue' if not line.calls else f'catalogue and {line.calls} random calls'}"
         f"{' without ' + left if left else ''}"
     )

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from roipool.systems import SEMANTICS, shown_name
 from roipool.tools.conformance.cases import KINDS_IN_WORDS, box_gradient_of
 from roipool.tools.conformance.implementations import library_of
-from roipool.tools.conformance.names import spelled
 from roipool.tools.libraries.functions import Misbehaviour
 from roipool.verification.call import run
 from roipool.verification.case import Case
-from roipool.verification.operations import OPERATIONS
+from roipool.verification.options import drawn_options
 
 COORDINATES = {"x1": 1.0, "y1": 2.0, "x2": 6.0, "y2": 5.0}
 SHAPE = (1, 3, 9, 11)  # N, C, H, W
@@ -42,7 +42,7 @@ class _Looker:
 def table() -> str:
     """Return the arguments by position and by name, and the form of features and boxes."""
     rows = []
-    for row in OPERATIONS:
+    for row in SEMANTICS:
         seen = _seen(row)
         arguments = [f"`{name}`" for name, _ in seen.given]
         options = [f"`{name}=`" for name in seen.options]
@@ -52,16 +52,16 @@ def table() -> str:
         for name, value in list(arrays.items())[2:]:
             if isinstance(value, np.ndarray):
                 form += f", `{name}` (K,)"
-        if OPERATIONS[row].layouts == ("NHWC",):
+        if SEMANTICS[row].layouts == ("NHWC",):
             form += f"; `{maps}` (N, H, W, C)"
-        rows.append(f"| `{spelled(row)}` | {', '.join([*arguments, *options])} | {form} |")
+        rows.append(f"| `{shown_name(row)}` | {', '.join([*arguments, *options])} | {form} |")
     return "\n".join(["| semantics | by position, then by name | boxes |", "|---|---|---|", *rows])
 
 
 def _seen(row: str) -> _Looker:
-    operation = OPERATIONS[row]
+    operation = SEMANTICS[row]
     rng = np.random.default_rng(0)
-    options = {name: value(rng) for name, value in operation.options.items()}
+    options = drawn_options(rng, operation)
     if "spatial_scale" in options:
         options["spatial_scale"] = 1.0
     table = np.array([[0.0, *(COORDINATES[name] for name in ("x1", "y1", "x2", "y2"))]])
@@ -106,9 +106,9 @@ def _names(numbers: Sequence[float]) -> list[str]:
 def box_gradients() -> str:
     """Return whose arguments a gradient of boxes has, by semantics."""
     by_function: dict[str, list[str]] = defaultdict(list)
-    for row in OPERATIONS:
+    for row in SEMANTICS:
         if function := box_gradient_of(row):
-            by_function[function].append(f"`{spelled(row)}`")
+            by_function[function].append(f"`{shown_name(row)}`")
     return "\n".join(
         f"- `roipool.{function}`: {', '.join(rows)}" for function, rows in by_function.items()
     )

@@ -1,4 +1,4 @@
-"""One call of every operation and of every system, as a user would write it.
+"""One call of every operation and of every system, from its row: `Compared.example`.
 
 The site shows these texts, and draws and tabulates what they do.
 """
@@ -13,40 +13,12 @@ from numpy.typing import NDArray
 
 import roipool
 from roipool import compat
+from roipool.systems import COMPARED
 
 FloatArray = NDArray[np.float32]
 Box = tuple[float, float, float, float]
 
-CALLS = {
-    "roipool.roi_pool": "roipool.roi_pool(x, rois, 2)",
-    "roipool.roi_average_pool": "roipool.roi_average_pool(x, rois, 2)",
-    "roipool.roi_align": "roipool.roi_align(x, rois, 2, sampling_ratio=2)",
-    "roipool.roi_align[max]": "roipool.roi_align(x, rois, 2, sampling_ratio=2, mode='max')",
-    "roipool.precise_roi_pool": "roipool.precise_roi_pool(x, rois, 2)",
-    "roipool.roi_align_rotated": "roipool.roi_align_rotated(x, rotated, 2, sampling_ratio=2)",
-    "roipool.crop_and_resize": "roipool.crop_and_resize(x, fractions, [0], 2)",
-    "caffe.roi_pooling": "caffe.roi_pooling(x, rois, 2, 2, 1.0)",
-    "caffe.roi_align": "caffe.roi_align(x, rois, 2, 2, 1.0)",
-    "chainer.roi_average_pooling_2d": "chainer.roi_average_pooling_2d(x, yxyx, [0], 2, 1.0)",
-    "mxnet.ROIPooling": "mxnet.ROIPooling(x, rois, (2, 2), 1.0)",
-    "mxnet.ROIAlign": "mxnet.ROIAlign(x, rois, (2, 2), 1.0)",
-    "mxnet.contrib_ROIAlign": "mxnet.contrib_ROIAlign(x, rois, (2, 2), 1.0, 2)",
-    "mmcv.roi_align": "mmcv.roi_align(x, rois, 2, 1.0, 2)",
-    "mmcv.roi_align[max]": "mmcv.roi_align(x, rois, 2, 1.0, 2, 'max')",
-    "mmcv.roi_pool": "mmcv.roi_pool(x, rois, 2)",
-    "maskrcnn_benchmark.roi_align": "maskrcnn_benchmark.roi_align(x, rois, (2, 2), 1.0, 2)",
-    "tensorflow.crop_and_resize": "tensorflow.crop_and_resize(x_nhwc, fractions, [0], (2, 2))",
-    "roialign_pytorch.RoIAlign": "roialign_pytorch.RoIAlign(2, 2)(x, xyxy, [0])",
-    "torchvision.roi_pool": "torchvision.roi_pool(x, rois, 2)",
-    "torchvision.roi_align": "torchvision.roi_align(x, rois, 2, 1.0, 2)",
-    "torchvision.roi_align[aligned]": "torchvision.roi_align(x, rois, 2, 1.0, 2, aligned=True)",
-    "detectron2.ROIAlign": "detectron2.ROIAlign(2, 1.0, 2)(x, rois)",
-    "onnx.RoiAlign[opset 10]": "onnx.RoiAlign(x, xyxy, [0], **bins, "
-    "coordinate_transformation_mode='output_half_pixel')",
-    "onnx.RoiAlign[opset 16]": "onnx.RoiAlign(x, xyxy, [0], **bins)",
-    "onnx.RoiAlign[max]": "onnx.RoiAlign(x, xyxy, [0], **bins, mode='max')",
-    "onnx.MaxRoiPool": "onnx.MaxRoiPool(x, rois, (2, 2))",
-}
+CALLS = {name: one.example for name, one in COMPARED.items() if one.example}
 
 # A turned box has no corners, and fractions are of the map less one cell: what the texts above
 # call by these names.

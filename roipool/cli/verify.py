@@ -89,8 +89,8 @@ def run(arguments: argparse.Namespace) -> int:
     ValueError
         If the GPU is asked for and there is none.
     """
-    from roipool import verification
     from roipool.cli import conformance
+    from roipool.verification import groups
 
     if conformance.is_asked(arguments):
         return conformance.run(arguments)
@@ -100,7 +100,7 @@ def run(arguments: argparse.Namespace) -> int:
         left_out.append(_FIRST_PASS)
     for reason in left_out:
         print(f"not checked: {reason}")
-    tallies = verification.verify(backends, arguments.seed, everything=arguments.everything)
+    tallies = groups.verify(backends, arguments.seed, everything=arguments.everything)
     return report(tallies, backends)
 
 
@@ -110,7 +110,7 @@ def report(tallies: Iterable[Any], backends: Sequence[str]) -> int:
     Parameters
     ----------
     tallies : iterable of Tally
-        What `roipool.verification.verify` yields.
+        What `roipool.verification.groups.verify` yields.
     backends : sequence of str
         Where it was computed.
 
@@ -152,7 +152,7 @@ def what_to_verify(asked: str) -> tuple[list[str], list[str]]:
     ValueError
         If the GPU is asked for and there is none.
     """
-    from roipool import verification
+    from roipool.verification import groups
 
     no_gpu = None if asked == "cpu" else _system_info.gpu_facts()["no_gpu"]
     if asked == "cuda" and no_gpu:
@@ -165,7 +165,7 @@ def what_to_verify(asked: str) -> tuple[list[str], list[str]]:
     left_out += [
         f"bfloat16 on {name}: needs ml_dtypes{' and CuPy 14' if name == 'cuda' else ''}"
         for name in backends
-        if "bfloat16" not in verification.device(name).types
+        if "bfloat16" not in groups.device(name).types
     ]
     return backends, left_out
 

@@ -20,7 +20,7 @@ from roipool._pooling import Call
 from roipool.compat import _conventions as conventions
 from roipool.compat._conventions import CELLS_FROM_LOWEST_FLOAT32, FROM_LOWEST_FLOAT32
 
-_FORM = Form(
+FORM = Form(
     size="pooled_h and pooled_w",
     features="bottom",
     grad_output="top_diff",
@@ -30,8 +30,8 @@ _FORM = Form(
 
 
 def _check_bins(gradient: Array, pooled_h: Any, pooled_w: Any) -> None:
-    bins = check.size_pair(_FORM.size, (pooled_h, pooled_w))
-    conventions.check_bins(_FORM.grad_output, gradient, bins, "pooled_h, pooled_w")
+    bins = check.size_pair(FORM.size, (pooled_h, pooled_w))
+    conventions.check_bins(FORM.grad_output, gradient, bins, "pooled_h, pooled_w")
 
 
 def roi_pooling(
@@ -72,7 +72,7 @@ def roi_pooling(
     array([[[[12, 13],
              [17, 18]]]], dtype=int32)
     """
-    with Call(_FORM, bottom=bottom, rois=rois) as call:
+    with Call(FORM, bottom=bottom, rois=rois) as call:
         scale = conventions.float32_number("spatial_scale", spatial_scale)
         checked = call.checked_forward(
             Definition("roi_pool", scale), (pooled_h, pooled_w), rules=CELLS_FROM_LOWEST_FLOAT32
@@ -120,7 +120,7 @@ def roi_pooling_backward(
     TypeError, ValueError
         If an argument is not as described.
     """
-    with Call(_FORM, top_diff=top_diff, argmax=argmax, rois=rois) as call:
+    with Call(FORM, top_diff=top_diff, argmax=argmax, rois=rois) as call:
         scale = conventions.float32_number("spatial_scale", spatial_scale)
         gather = Definition("caffe_roi_pool_gather", scale)
         checked = call.checked_backward(gather, bottom_shape, rules=CELLS_FROM_LOWEST_FLOAT32)
@@ -194,7 +194,7 @@ def roi_align(
     array([[[[52., 29.],
              [41., 22.]]]], dtype=float32)
     """
-    with Call(_FORM, bottom=bottom, rois=rois) as call:
+    with Call(FORM, bottom=bottom, rois=rois) as call:
         placed = Definition("caffe_roi_align", _align_scale(spatial_scale, scale_pred))
         maps, regions, pooling = call.checked_forward(
             placed, (pooled_h, pooled_w), rules=FROM_LOWEST_FLOAT32
@@ -249,7 +249,7 @@ def roi_align_backward(
     TypeError, ValueError
         If an argument is not as described.
     """
-    with Call(_FORM, top_diff=top_diff, argmax_x=argmax_x, argmax_y=argmax_y, rois=rois) as call:
+    with Call(FORM, top_diff=top_diff, argmax_x=argmax_x, argmax_y=argmax_y, rois=rois) as call:
         placed = Definition("caffe_roi_align", _align_scale(spatial_scale, scale_pred))
         gradient, regions, pooling, shape = call.checked_backward(placed, bottom_shape)
         _check_bins(gradient, pooled_h, pooled_w)

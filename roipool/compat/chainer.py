@@ -22,7 +22,7 @@ from roipool._pooling import Call
 from roipool.compat import _conventions as conventions
 
 _DEFINITION = Definition("chainer_roi_average_pool")
-_FORM = Form(
+FORM = Form(
     indices="roi_indices", size="outsize", features="x", grad_output="gy", input_shape="x_shape"
 )
 
@@ -32,7 +32,7 @@ def _form(spatial_scale: float) -> Form:
     scale = check.real_number("spatial_scale", spatial_scale)
     if scale <= 0:
         raise ValueError(f"spatial_scale must be above 0, got {spatial_scale}")
-    return _FORM._replace(read=functools.partial(_regions, scale))
+    return FORM._replace(read=functools.partial(_regions, scale))
 
 
 def _regions(

@@ -24,7 +24,7 @@ def _rounded_boxes(rois: Any, _: None, images: int, dtype: np.dtype[Any], form: 
     return conventions.boxes_of_images(rounded, None, images, dtype, form)
 
 
-_FORM = Form(features="input", read=_rounded_boxes)
+FORM = Form(features="input", read=_rounded_boxes)
 
 
 class ROIAlign(torchvision.RoIAlign):
@@ -59,7 +59,7 @@ class ROIAlign(torchvision.RoIAlign):
 
     def forward(self, input: Array, rois: Any) -> Array:
         """Pool `rois`, shape (K, 5), from `input`, shape (N, C, H, W)."""
-        with Call(_FORM, input=input, rois=rois) as call:
+        with Call(FORM, input=input, rois=rois) as call:
             checked = call.checked_forward(self._definition(), self.output_size)
             maps, regions, pooling = checked
             return call.average([maps], regions, pooling)
@@ -68,7 +68,7 @@ class ROIAlign(torchvision.RoIAlign):
 
     def backward(self, grad_output: Array, rois: Any, input_shape: Sequence[int]) -> Array:
         """Return the gradient with respect to `input`."""
-        with Call(_FORM, grad_output=grad_output, rois=rois) as call:
+        with Call(FORM, grad_output=grad_output, rois=rois) as call:
             return call.average_backward(*call.checked_backward(self._definition(), input_shape))
 
 

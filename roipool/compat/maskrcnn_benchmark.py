@@ -29,7 +29,7 @@ def _boxes(roi: Any, _: None, images: int, dtype: np.dtype[Any], form: Form) -> 
     return conventions.numbered_boxes(table, None, images, dtype, form)
 
 
-_FORM = Form(boxes="roi", features="input", read=_boxes)
+FORM = Form(boxes="roi", features="input", read=_boxes)
 
 
 def _align(spatial_scale: float, sampling_ratio: int) -> Definition:
@@ -87,7 +87,7 @@ def roi_align(
     array([[[[10., 11.],
              [15., 16.]]]], dtype=float32)
     """
-    with Call(_FORM, input=input, roi=roi) as call:
+    with Call(FORM, input=input, roi=roi) as call:
         placed = _align(spatial_scale, sampling_ratio)
         maps, regions, pooling = call.checked_forward(placed, output_size)
         return call.average([maps], regions, pooling)
@@ -121,7 +121,7 @@ def roi_align_backward(
     TypeError, ValueError
         If an argument is not as described.
     """
-    with Call(_FORM, grad_output=grad_output, roi=roi) as call:
+    with Call(FORM, grad_output=grad_output, roi=roi) as call:
         placed = _align(spatial_scale, sampling_ratio)
         return call.average_backward(*call.checked_backward(placed, input_shape))
 

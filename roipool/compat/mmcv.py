@@ -23,7 +23,7 @@ from roipool.compat import _conventions as conventions
 from roipool.compat import torchvision
 from roipool.compat._conventions import CELLS_FROM_LOWEST_FLOAT32
 
-_FORM = Form(features="input", read=conventions.numbered_boxes)
+FORM = Form(features="input", read=conventions.numbered_boxes)
 _MODES: tuple[Mode, ...] = ("max", "avg")
 _LOWEST = -10000.0
 _RULES = MaxRules(lowest=_LOWEST, outside_is_zero=True)
@@ -99,7 +99,7 @@ def roi_align(
     array([[[[ 8.5,  9.5],
              [13.5, 14.5]]]], dtype=float32)
     """
-    with Call(_FORM, input=input, rois=rois) as call:
+    with Call(FORM, input=input, rois=rois) as call:
         definition = _align(spatial_scale, sampling_ratio, aligned)
         mode = check.choice("pool_mode", pool_mode, _MODES)
         want_argmax = check.flag("return_argmax", return_argmax)
@@ -162,7 +162,7 @@ def roi_align_backward(
         If an argument is not as described.
     """
     with Call(
-        _FORM, grad_output=grad_output, rois=rois, argmax_y=argmax_y, argmax_x=argmax_x
+        FORM, grad_output=grad_output, rois=rois, argmax_y=argmax_y, argmax_x=argmax_x
     ) as call:
         definition = _align(spatial_scale, sampling_ratio, aligned)
         exact = check.flag("exact_gradient", exact_gradient)
@@ -269,7 +269,7 @@ def roi_pool(
     array([[[[13., 14.],
              [18., 19.]]]], dtype=float32)
     """
-    with Call(_FORM, input=input, rois=rois) as call:
+    with Call(FORM, input=input, rois=rois) as call:
         scale = conventions.float32_number("spatial_scale", spatial_scale)
         maps, regions, pooling = call.checked_forward(
             Definition("mmcv_roi_pool", scale), output_size, rules=CELLS_FROM_LOWEST_FLOAT32
@@ -326,7 +326,7 @@ def roi_pool_backward(
     TypeError, ValueError
         If an argument is not as described.
     """
-    with Call(_FORM, grad_output=grad_output, rois=rois, argmax=argmax) as call:
+    with Call(FORM, grad_output=grad_output, rois=rois, argmax=argmax) as call:
         scale = conventions.float32_number("spatial_scale", spatial_scale)
         placed = Definition("mmcv_roi_pool", scale)
         gradient, regions, _, shape = call.checked_backward(placed, input_shape)

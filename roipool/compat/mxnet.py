@@ -24,7 +24,7 @@ from roipool._pooling import Call, Pooling
 from roipool.compat import _conventions as conventions
 from roipool.compat._conventions import CELLS_FROM_LOWEST_FLOAT32, FROM_LOWEST_FLOAT32
 
-_FORM = Form(
+FORM = Form(
     size="pooled_size",
     features="data",
     grad_output="out_grad",
@@ -102,7 +102,7 @@ def ROIPooling(  # noqa: N802 - MXNet's name
     array([[[[13., 14.],
              [18., 19.]]]], dtype=float32)
     """
-    with Call(_FORM, data=data, rois=rois) as call:
+    with Call(FORM, data=data, rois=rois) as call:
         placed, size = Definition("roi_pool", _scale(spatial_scale)), _pair(pooled_size)
         maps, regions, pooling = call.checked_forward(placed, size, rules=CELLS_FROM_LOWEST_FLOAT32)
         want_argmax = check.flag("return_argmax", return_argmax)
@@ -138,7 +138,7 @@ def ROIPooling_backward(  # noqa: N802
     TypeError, ValueError
         If an argument is not as described.
     """
-    with Call(_FORM, out_grad=out_grad, argmax=argmax, rois=rois) as call:
+    with Call(FORM, out_grad=out_grad, argmax=argmax, rois=rois) as call:
         gradient, regions, _, shape = call.checked_backward(Definition("roi_pool"), data_shape)
         places = check.same_shape("argmax", argmax, gradient)
         if places.dtype.kind != "i":
@@ -213,7 +213,7 @@ def contrib_ROIAlign(  # noqa: N802
     array([[[[10., 11.],
              [15., 16.]]]], dtype=float32)
     """
-    with Call(_FORM, data=data, rois=rois) as call:
+    with Call(FORM, data=data, rois=rois) as call:
         placed = _align(spatial_scale, sample_ratio, aligned)
         maps, regions, pooling = call.checked_forward(placed, _pair(pooled_size))
         if not check.flag("position_sensitive", position_sensitive):
@@ -285,7 +285,7 @@ def contrib_ROIAlign_backward(  # noqa: N802
     TypeError, ValueError
         If an argument is not as described.
     """
-    with Call(_FORM, out_grad=out_grad, rois=rois) as call:
+    with Call(FORM, out_grad=out_grad, rois=rois) as call:
         definition = _align(spatial_scale, sample_ratio, aligned)
         if not check.flag("position_sensitive", position_sensitive):
             return call.average_backward(*call.checked_backward(definition, data_shape))
@@ -366,7 +366,7 @@ def ROIAlign(  # noqa: N802
     array([[[[13. , 14.5],
              [20.5, 22. ]]]], dtype=float32)
     """
-    with Call(_FORM, data=data, rois=rois) as call:
+    with Call(FORM, data=data, rois=rois) as call:
         placed, size = Definition("mxnet_roi_align", _scale(spatial_scale)), _pair(pooled_size)
         maps, regions, pooling = call.checked_forward(placed, size, rules=FROM_LOWEST_FLOAT32)
         want_argmax = check.flag("return_argmax", return_argmax)
@@ -418,7 +418,7 @@ def ROIAlign_backward(  # noqa: N802
     TypeError, ValueError
         If an argument is not as described.
     """
-    with Call(_FORM, out_grad=out_grad, maxidx_x=maxidx_x, maxidx_y=maxidx_y, rois=rois) as call:
+    with Call(FORM, out_grad=out_grad, maxidx_x=maxidx_x, maxidx_y=maxidx_y, rois=rois) as call:
         definition = Definition("mxnet_roi_align", _scale(spatial_scale))
         gradient, regions, pooling, shape = call.checked_backward(definition, data_shape)
         x = check.same_shape("maxidx_x", maxidx_x, gradient)

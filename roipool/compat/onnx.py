@@ -32,8 +32,8 @@ def _boxes(rois: Any, batch_indices: Any, images: int, dtype: np.dtype[Any], for
     return regions
 
 
-_ALIGN_FORM = Form(size="output_height and output_width", features="X", read=_boxes)
-_POOL_FORM = Form(size="pooled_shape", features="X", read=conventions.numbered_boxes)
+ALIGN_FORM = Form(size="output_height and output_width", features="X", read=_boxes)
+POOL_FORM = Form(size="pooled_shape", features="X", read=conventions.numbered_boxes)
 
 
 def _align(
@@ -113,7 +113,7 @@ def RoiAlign(  # noqa: N802 - ONNX's name
     array([[[[3.9375, 4.5   ],
              [6.75  , 7.3125]]]], dtype=float32)
     """
-    with Call(_ALIGN_FORM, X=X, rois=rois, batch_indices=batch_indices) as call:
+    with Call(ALIGN_FORM, X=X, rois=rois, batch_indices=batch_indices) as call:
         placed = _align(mode, sampling_ratio, spatial_scale, coordinate_transformation_mode)
         size = output_height, output_width
         maps, regions, pooling = call.checked_forward(placed, size, rules=_CORNERS)
@@ -153,7 +153,7 @@ def RoiAlign_backward(  # noqa: N802
         If an argument is not as described.
     """
     with Call(
-        _ALIGN_FORM, grad_output=grad_output, X=X, rois=rois, batch_indices=batch_indices
+        ALIGN_FORM, grad_output=grad_output, X=X, rois=rois, batch_indices=batch_indices
     ) as call:
         placed = _align(mode, sampling_ratio, spatial_scale, coordinate_transformation_mode)
         checked = call.checked_backward_boxes(placed, rules=_CORNERS)
@@ -205,7 +205,7 @@ def MaxRoiPool(  # noqa: N802
     array([[[[13., 14.],
              [18., 19.]]]], dtype=float32)
     """
-    with Call(_POOL_FORM, X=X, rois=rois) as call:
+    with Call(POOL_FORM, X=X, rois=rois) as call:
         checked = call.checked_forward(_max_roi_pool(spatial_scale), pooled_shape)
         maps, regions, pooling = checked
         pooling = pooling._replace(rules=_rules(maps.dtype))
@@ -249,7 +249,7 @@ def MaxRoiPool_backward(  # noqa: N802
     TypeError, ValueError
         If an argument is not as described.
     """
-    with Call(_POOL_FORM, grad_output=grad_output, X=X, rois=rois) as call:
+    with Call(POOL_FORM, grad_output=grad_output, X=X, rois=rois) as call:
         checked = call.checked_backward_boxes(_max_roi_pool(spatial_scale))
         gradient, (maps,), regions, pooling = checked
         _, argmax = call.maximum(maps, regions, pooling._replace(rules=_rules(maps.dtype)))

@@ -19,7 +19,7 @@ from roipool._pooling import Call
 from roipool.compat import _conventions as conventions
 from roipool.compat._conventions import TENSORFLOW_CROPS
 
-_FORM = check.CROPS._replace(
+FORM = check.CROPS._replace(
     indices="box_ind",
     size="crop_height and crop_width",
     features="image",
@@ -71,7 +71,7 @@ def crop_and_resize(
     array([[[[0., 2.],
              [6., 8.]]]], dtype=float32)
     """
-    with Call(_FORM, image=image, boxes=boxes, box_ind=box_ind) as call:
+    with Call(FORM, image=image, boxes=boxes, box_ind=box_ind) as call:
         filling = check.any_float("extrapolation_value", extrapolation_value)
         maps, regions, pooling = call.checked_forward(
             _CROP, (crop_height, crop_width), empty_value=filling
@@ -103,7 +103,7 @@ def crop_and_resize_backward(
     TypeError, ValueError
         If an argument is not as described.
     """
-    with Call(_FORM, grad_outputs=grad_outputs, boxes=boxes, box_ind=box_ind) as call:
+    with Call(FORM, grad_outputs=grad_outputs, boxes=boxes, box_ind=box_ind) as call:
         return call.average_backward(*call.checked_backward(_CROP, image_size))
 
 
@@ -161,7 +161,7 @@ class RoIAlign:
     ) -> None:
         self.crop_height: int
         self.crop_width: int
-        self.crop_height, self.crop_width = check.size_pair(_FORM.size, (crop_height, crop_width))
+        self.crop_height, self.crop_width = check.size_pair(FORM.size, (crop_height, crop_width))
         self.extrapolation_value: float = check.any_float(
             "extrapolation_value", extrapolation_value
         )

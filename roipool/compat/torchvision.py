@@ -22,7 +22,7 @@ from roipool._layout import Shape4
 from roipool._pooling import Call, Pooling
 from roipool.compat import _conventions as conventions
 
-_FORM = Form(boxes="boxes", features="input", read=conventions.boxes_of_images)
+FORM = Form(boxes="boxes", features="input", read=conventions.boxes_of_images)
 
 
 def _align(spatial_scale: float, sampling_ratio: int, aligned: bool) -> Definition:
@@ -84,7 +84,7 @@ def roi_align(
     array([[[[10., 11.],
              [15., 16.]]]], dtype=float32)
     """
-    with Call(_FORM, input=input, boxes=boxes) as call:
+    with Call(FORM, input=input, boxes=boxes) as call:
         placed = _align(spatial_scale, sampling_ratio, aligned)
         maps, regions, pooling = call.checked_forward(placed, output_size)
         return call.average([maps], regions, pooling)
@@ -119,7 +119,7 @@ def roi_align_backward(
     TypeError, ValueError
         If an argument is not as described.
     """
-    with Call(_FORM, grad_output=grad_output, boxes=boxes) as call:
+    with Call(FORM, grad_output=grad_output, boxes=boxes) as call:
         placed = _align(spatial_scale, sampling_ratio, aligned)
         return call.average_backward(*call.checked_backward(placed, input_shape))
 
@@ -162,7 +162,7 @@ def roi_pool(
     array([[[[19., 19.],
              [19., 19.]]]], dtype=float32)
     """
-    with Call(_FORM, input=input, boxes=boxes) as call:
+    with Call(FORM, input=input, boxes=boxes) as call:
         placed = Definition("roi_pool", check.real_number("spatial_scale", spatial_scale))
         maps, regions, pooling = call.checked_forward(
             placed, output_size, rules=conventions.CELLS_FROM_LOWEST_FLOAT32
@@ -198,7 +198,7 @@ def roi_pool_backward(
     TypeError, ValueError
         If an argument is not as described.
     """
-    with Call(_FORM, grad_output=grad_output, argmax=argmax, boxes=boxes) as call:
+    with Call(FORM, grad_output=grad_output, argmax=argmax, boxes=boxes) as call:
         gradient, regions, _, shape = call.checked_backward(Definition("roi_pool"), input_shape)
         return call.unpool(gradient, argmax, regions.batch_indices, shape)
 
@@ -331,7 +331,7 @@ class MultiScaleRoIAlign:
             Shape (K, C, rows, columns), in the order of the boxes.
         """
         named = conventions.maps_of_names("x", x, self.featmap_names)
-        with Call(_FORM, x=list(named.values()), boxes=boxes) as call:
+        with Call(FORM, x=list(named.values()), boxes=boxes) as call:
             maps = check.pyramid("x", named)
             pooling = self._pooling("x", named, [one.shape for one in maps], image_shapes)
             regions = call.regions(maps[0].shape[0], maps[0].dtype)
@@ -364,7 +364,7 @@ class MultiScaleRoIAlign:
         """
         named = conventions.maps_of_names("input_shapes", input_shapes, self.featmap_names)
         shapes = check.pyramid_shapes("input_shapes", named)
-        with Call(_FORM, grad_output=grad_output, boxes=boxes) as call:
+        with Call(FORM, grad_output=grad_output, boxes=boxes) as call:
             pooling = self._pooling("input_shapes", named, shapes, image_shapes)
             gradient, regions, _ = call.checked_gradient(
                 "input_shapes", shapes[0], pooling.definition

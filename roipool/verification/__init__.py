@@ -5,7 +5,3 @@ answered (`released`), with the oracle and with their own transposes on random t
 and with themselves, computed again. `tolerance` says how close is close enough. The tests of the
 source tree share all of it and go much further.
 """
-
-from roipool.verification.groups import Tally, device, verify
-
-__all__ = ["Tally", "device", "verify"]

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from roipool.systems import SYSTEMS, System
+
 from .case import STORAGES, Array, Case, dtypes
-from .operations import Operation
 from .pyramids import divided, joined
-from .rows import ROWS
 
 Results: TypeAlias = dict[str, Array]
 
@@ -29,7 +29,7 @@ class Call(NamedTuple):
 def run(
     case: Case,
     library: Any,
-    operation: Operation | None = None,
+    operation: System | None = None,
     *,
     calls: list[Call] | None = None,
     **more: Any,
@@ -55,7 +55,7 @@ def run(
         Arrays in NCHW and native byte order: "pooled", "gradient", and, where there are,
         "box_gradient" and the argmax or its positions.
     """
-    operation = operation or ROWS[case.operation]
+    operation = operation or SYSTEMS[case.operation]
     known = {**known_arguments(case), **operation.boxes(case), **operation.fixed, **case.options}
     if operation.pyramid:
         maps = divided(known["features"], case.layout)

@@ -21,7 +21,7 @@ class Case:
     Attributes
     ----------
     operation : str
-        A row of `ROWS`.
+        A row of `roipool.systems.SYSTEMS`.
     dtype : str
         Type of the maps.
     maps, grad : ndarray of float64

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import roipool
+from roipool.systems import SYSTEMS
 from roipool.verification.tolerance import Comparison
 
 from .call import Call, Results, in_layout, run
@@ -16,7 +17,6 @@ from .generate import draw
 from .oracle import against_oracle, problem_of_types
 from .pyramids import joined
 from .relations import RELATIONS, Relation
-from .rows import ROWS
 
 ORACLE, CALL = "oracle", "call"  # what a comparison is with, besides the names of relations
 
@@ -32,7 +32,7 @@ class Finding(NamedTuple):
 def subjects(case: Case, number: int) -> tuple[str, ...]:
     """Return what call `number` is compared with: the oracle, and relations in turn."""
     names = list(RELATIONS)
-    if case.large or case.dtype in ROWS[case.operation].without_oracle:
+    if case.large or case.dtype in SYSTEMS[case.operation].without_oracle:
         return tuple(dict.fromkeys((CALL, "transposes", names[number % len(names)])))
     return CALL, ORACLE, names[number % len(names)]
 

@@ -8,9 +8,10 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from roipool.systems import SYSTEMS, System
+
 from .case import STORAGES, WRITABLE, Array, Case, dtypes
-from .operations import Operation, Random
-from .rows import ROWS
+from .options import Random, drawn_options
 
 # What the oracle may visit on average (samples of bins), and at most.
 USUAL_WORK, GREATEST_WORK = 40, 12_000
@@ -42,7 +43,7 @@ class Geometry(NamedTuple):
 def draw(
     seed: int,
     number: int,
-    operations: Sequence[str] = tuple(ROWS),
+    operations: Sequence[str] = tuple(SYSTEMS),
     *,
     tiny: bool = False,
     dtype: str | None = None,
@@ -54,7 +55,7 @@ def draw(
     seed, number : int
         Not negative.
     operations : sequence of str
-        The rows of `ROWS` to draw from; those of the core are drawn more often.
+        The rows of `SYSTEMS` to draw from; those of the core are drawn more often.
     tiny : bool
         Whether all calls are on tiny maps, with few boxes: many more of them in the same time.
     dtype : str, optional
@@ -73,14 +74,14 @@ def draw_from(
 ) -> Case:
     """Return the call that a random generator, or what acts like one, decides on."""
     name = _pick(rng, [name for name in operations for _ in range(1 if "." in name else 3)])
-    operation = ROWS[name]
+    operation = SYSTEMS[name]
     dtype = dtype or _pick(rng, [one for one in operation.dtypes if one in dtypes()])
     real = np.float64 if dtype == "float64" else np.float32
     large = not tiny and rng.random() > CHECKED_BY_ORACLE
     limits = TINY if tiny else LARGE if large else SMALL
     geometry = None
     while geometry is None:
-        options = {option: value(rng) for option, value in operation.options.items()}
+        options = drawn_options(rng, operation)
         drawn = _geometry(rng, operation, options, real, limits)
         geometry = (
             drawn if large else _with_fewer_boxes(rng, drawn, work_of(operation, options, drawn))
@@ -117,7 +118,7 @@ def _log_uniform(rng: Random, least: int, most: int) -> int:
 
 def _geometry(
     rng: Random,
-    operation: Operation,
+    operation: System,
     options: Mapping[str, Any],
     real: type[np.floating[Any]],
     limits: Limits,
@@ -255,7 +256,7 @@ def _with_fewer_boxes(rng: Random, geometry: Geometry, work: Array) -> Geometry 
     return geometry._replace(table=geometry.table[:count]) if count else None
 
 
-def work_of(operation: Operation, options: Mapping[str, Any], geometry: Geometry) -> Array:
+def work_of(operation: System, options: Mapping[str, Any], geometry: Geometry) -> Array:
     """Estimate how many samples, or cells, the oracle visits for each box."""
     ratios = options.get("sampling_ratio", 0)
     ratios = (ratios, ratios) if isinstance(ratios, int) else ratios

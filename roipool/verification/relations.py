@@ -10,13 +10,13 @@ import numpy as np
 
 from roipool import _cpu, reference
 from roipool._settings import NON_TEMPORAL_BYTES
+from roipool.systems import SYSTEMS, System
+from roipool.systems.boxes import PER_IMAGE
 from roipool.verification.tolerance import Comparison, compare, compare_bits
 
 from .call import Results, known_arguments, run, to_nchw
 from .case import Array, Case, dtypes
-from .operations import Operation
 from .oracle import bin_value_of, length_of_gradient_sums, length_of_sums
-from .rows import PER_IMAGE, ROWS
 
 Comparisons: TypeAlias = Iterator[tuple[str, Comparison]]
 # The last argument is roipool, or an object with functions of the same names.
@@ -63,7 +63,7 @@ def _absolute(case: Case) -> Case:
     A gradient that finds the maxima itself needs the maps as they are.
     """
     maps = np.nan_to_num(np.abs(case.maps), nan=0.0, posinf=0.0)
-    if not _is_average(case) and len(ROWS[case.operation].returns) == 1:
+    if not _is_average(case) and len(SYSTEMS[case.operation].returns) == 1:
         maps = case.maps
     return replace(case, maps=maps, grad=np.abs(case.grad), out="new")
 
@@ -73,7 +73,7 @@ def _is_average(case: Case) -> bool:
 
 
 def _has_sample_argmax(case: Case) -> bool:
-    operation = ROWS[case.operation]
+    operation = SYSTEMS[case.operation]
     return operation.samples == "grid" and len(operation.returns) > 1
 
 
@@ -111,7 +111,7 @@ def non_temporal_stores(case: Case, got: Results, library: Any) -> Comparisons:
 
 def layouts(case: Case, got: Results, library: Any) -> Comparisons:
     """The other layout gives as exact numbers, and the same maxima."""
-    others = [one for one in ROWS[case.operation].layouts if one != case.layout]
+    others = [one for one in SYSTEMS[case.operation].layouts if one != case.layout]
     for layout in others:
         for what, found in close(case, run(replace(case, layout=layout), library), got, library):
             yield f"{what} in {layout}", found
@@ -167,7 +167,7 @@ def boxes_reversed(case: Case, got: Results, library: Any) -> Comparisons:
     """The order of boxes matters to nothing but the order of sums."""
     if case.form == "one array per image":
         case = replace(case, form="table")
-    if ROWS[case.operation].forms == PER_IMAGE:
+    if SYSTEMS[case.operation].forms == PER_IMAGE:
         return  # there they are in the order of the images
     found = run(replace(case, rois=case.rois[::-1], grad=case.grad[::-1]), library)
     turned = {name: array if name == "gradient" else array[::-1] for name, array in found.items()}
@@ -223,9 +223,9 @@ def differences(case: Case, got: Results, library: Any) -> Comparisons:
     differences to both sides are not the same, and nothing is compared.
     """
     exact = case.dtype == "float64" and np.isfinite(case.maps).all()
-    if not exact or "box_gradient" not in got or "boxes" in ROWS[case.operation].boxes(case):
+    if not exact or "box_gradient" not in got or "boxes" in SYSTEMS[case.operation].boxes(case):
         return
-    alone = ROWS[case.operation]._replace(backward="", box_gradient="")
+    alone = SYSTEMS[case.operation]._replace(backward="", box_gradient="")
     here = _weighted(case, library, alone, 0, 0.0)[:, None]
     columns = range(got["box_gradient"].shape[1])
     low = np.stack([_weighted(case, library, alone, column, -STEP) for column in columns], axis=1)
@@ -233,7 +233,7 @@ def differences(case: Case, got: Results, library: Any) -> Comparisons:
     sizes = np.abs(case.grad).sum(axis=(1, 2, 3)) * np.max(np.abs(case.maps), initial=0.0)
     reach = 1 + np.max(np.nan_to_num(np.abs(case.rois[:, 1:]), posinf=0.0), axis=1, initial=0.0)
     rounding = (2.0**-46 * sizes * reach / STEP)[:, None]
-    if ROWS[case.operation].samples == "points":  # which move on curves
+    if SYSTEMS[case.operation].samples == "points":  # which move on curves
         rounding += (STEP * sizes * (reach * (1 + abs(case.options["spatial_scale"]))) ** 2)[
             :, None
         ]
@@ -290,7 +290,7 @@ def levels(case: Case, got: Results, library: Any) -> Comparisons:
     yield "levels", compare(found.astype(np.float64), expected.astype(np.float64), 0.0, 0)
 
 
-def _weighted(case: Case, library: Any, forward: Operation, column: int, step: float) -> Array:
+def _weighted(case: Case, library: Any, forward: System, column: int, step: float) -> Array:
     """Return, for each box, its pooled values times their gradients, one number moved."""
     given = forward.boxes(replace(case, form="table"))
     table = given["rois"].copy()

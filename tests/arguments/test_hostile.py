@@ -12,8 +12,8 @@ from _support.platforms import needs_posix
 from _support.public import public_functions
 
 import roipool
+from roipool.systems import functions
 from roipool.verification.call import function_of
-from roipool.verification.rows import drawn_functions
 
 MAPS = np.ones((1, 1, 8, 8), np.float32)
 BOX = [[0.0, 0, 0, 7, 7]]
@@ -76,7 +76,7 @@ def test_every_public_function_gets_wrong_arguments() -> None:
         for name in public_functions()
         if inspect.signature(function_of(roipool, name)).parameters
     }
-    assert drawn_functions() | OTHER_CALLS.keys() == with_arguments
+    assert functions() | OTHER_CALLS.keys() == with_arguments
 
 
 @pytest.mark.parametrize("shape", [(2**28, 1, 0, 1), (2**28, 0, 9, 9)])

@@ -14,7 +14,8 @@ import pytest
 from _support.backends import Backend, thorough_on_the_emulator
 from _support.golden_data import FOLDER
 
-from roipool.verification.released import ANSWERS, Answer
+from roipool.systems import ANSWERS
+from roipool.verification.released import Answer
 
 
 class Agreement(NamedTuple):

@@ -32,9 +32,9 @@ from _support.cuda_texts import (
 import roipool
 from roipool._cuda.source import OPTIONS, flatten, kernel_folder
 from roipool._pooling import Call, Pooling
+from roipool.systems import SEMANTICS
 from roipool.verification.call import run
 from roipool.verification.generate import draw
-from roipool.verification.operations import OPERATIONS
 
 OPTIONS_OF_CUPY = ("-ftz=true", "--device-as-default-execution-space")  # it adds them to ours
 
@@ -120,7 +120,7 @@ def test_every_definition_is_compiled() -> None:
     assert set(MAXIMA) <= rows
 
 
-@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.parametrize("name", SEMANTICS)
 def test_what_operations_ask_for_is_compiled(name: str) -> None:
     """The lists of definitions that are pooled by averages, and by maxima, lack none."""
     asked: dict[str, set[str]] = {}

@@ -19,9 +19,9 @@ from typing import Any
 import atheris
 import numpy as np
 
+from roipool.systems import SEMANTICS
 from roipool.verification.check import CALL, ORACLE, check, subjects
 from roipool.verification.generate import draw_from
-from roipool.verification.operations import OPERATIONS
 
 SEEDS = 1 << 16  # of the numbers in arrays
 STEPS = 1 << 16  # of real numbers
@@ -73,7 +73,7 @@ class Bytes:
 
 def try_one(data: bytes) -> None:
     """Make the call that the bytes decide on, and compare."""
-    case = draw_from(Bytes(data), tuple(OPERATIONS), tiny=True)  # type: ignore[arg-type]
+    case = draw_from(Bytes(data), tuple(SEMANTICS), tiny=True)  # type: ignore[arg-type]
     with_what = [one for one in subjects(case, 0) if one in (CALL, ORACLE)]
     for finding in check(case, with_what):
         if finding.comparison.problem:

@@ -14,6 +14,8 @@ from _support import toy_libraries as toys
 import roipool
 from roipool import reference
 from roipool.compat import torchvision
+from roipool.systems import SEMANTICS as ROWS
+from roipool.systems import oracle_of, shown_name
 from roipool.testing import (
     SEMANTICS,
     NotConforming,
@@ -26,11 +28,9 @@ from roipool.tools.alternatives import ALTERNATIVES, FIELDS
 from roipool.tools.compare.rules import RULES as COMPARED
 from roipool.tools.compare.systems import SYSTEMS
 from roipool.tools.conformance.cases import KINDS, KINDS_IN_WORDS
-from roipool.tools.conformance.names import resolved, spelled
+from roipool.tools.conformance.names import resolved
 from roipool.tools.conformance.reports import Request
 from roipool.tools.conformance.rules import RULES
-from roipool.verification.operations import OPERATIONS
-from roipool.verification.oracle import oracle_of
 
 # The toys cut NaN to an integer, read cells times 0, and visit every sample of a huge box.
 FINITE = ("non-finite-boxes", "non-finite-cells", "huge-boxes", "empty-arrays")
@@ -52,7 +52,7 @@ def found(implementation: Any, semantics: str, **more: Any) -> Report:
 def own(semantics: str) -> Callable[..., Any]:
     """Return roipool's own function."""
     function: Any = roipool
-    for part in OPERATIONS[resolved(semantics)[0]].forward.split("."):
+    for part in ROWS[resolved(semantics)[0]].forward.split("."):
         function = getattr(function, part)
     return function
 
@@ -319,7 +319,7 @@ def test_every_alternative_has_words() -> None:
 
 def test_every_rule_changes_an_oracle() -> None:
     applied = {
-        rule.name for rule in RULES for name in OPERATIONS if rule.vary(oracle_of(name)) is not None
+        rule.name for rule in RULES for name in ROWS if rule.vary(oracle_of(name)) is not None
     }
     assert applied == {rule.name for rule in RULES}
     assert len(applied) == len(RULES)
@@ -333,7 +333,7 @@ def test_the_names_of_compare_are_known() -> None:
         if name == "roialign_pytorch.RoIAlign":  # a layer that makes fractions of its boxes first
             continue
         row, options = resolved(name)
-        assert row == system.operation
+        assert row == system.row.removesuffix(" gradient")
         assert options.items() <= system.options.items()
     aligned = resolved("torchvision.roi_align[aligned]")
     assert (
@@ -342,9 +342,9 @@ def test_the_names_of_compare_are_known() -> None:
 
 
 def test_every_spelling_is_the_same_operation() -> None:
-    assert set(SEMANTICS) == {spelled(row) for row in OPERATIONS}
-    for row in OPERATIONS:
-        assert resolved(row) == resolved(spelled(row)) == (row, {})
+    assert set(SEMANTICS) == {shown_name(row) for row in ROWS}
+    for row in ROWS:
+        assert resolved(row) == resolved(shown_name(row)) == (row, {})
     (report,) = assert_conforms(
         torchvision.roi_align, "torchvision.roi_align[aligned]", random_calls=0,
         options={"sampling_ratio": 2},

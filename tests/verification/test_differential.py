@@ -14,15 +14,14 @@ from _support.faulty import Faulty
 from _support.public import public_functions
 
 import roipool
+from roipool.systems import SYSTEMS, functions
 from roipool.tools.random_calls.digest import digest
 from roipool.tools.random_calls.shrink import first_failure, line_of, shrink_call
 from roipool.verification.call import run
 from roipool.verification.case import FORMS, STORAGES, Case
 from roipool.verification.check import CALL, ORACLE, Finding, check, subjects
 from roipool.verification.generate import draw
-from roipool.verification.operations import OPERATIONS
 from roipool.verification.relations import RELATIONS
-from roipool.verification.rows import ROWS, drawn_functions
 from roipool.verification.trials import VARIANTS
 
 CASE = Case(
@@ -53,7 +52,7 @@ def test_a_call_depends_on_its_seed_and_number_only() -> None:
 @pytest.mark.parametrize("name", VARIANTS)
 def test_every_operation_has_a_row(name: str) -> None:
     op, variant = VARIANTS[name]
-    row = OPERATIONS[name]
+    row = SYSTEMS[name]
     assert row.forward == op.forward
     assert row.backward == op.backward
     assert row.box_gradient == (op.backward_boxes if variant.by_boxes else "")
@@ -73,7 +72,7 @@ NOT_DRAWN = {
 
 
 def test_every_public_function_is_drawn() -> None:
-    assert drawn_functions() | NOT_DRAWN == public_functions()
+    assert functions() | NOT_DRAWN == public_functions()
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +82,7 @@ def drawn() -> list[Case]:
 
 @pytest.mark.thorough
 def test_the_whole_space_is_drawn(drawn: list[Case]) -> None:
-    assert {case.operation for case in drawn} == set(ROWS)
+    assert {case.operation for case in drawn} == set(SYSTEMS)
     assert {case.form for case in drawn} == set(FORMS)
     assert {case.storage for case in drawn} == set(STORAGES)
     assert {case.layout for case in drawn} == {"NCHW", "NHWC"}
@@ -162,7 +161,7 @@ def test_differences_see_a_wrong_box_gradient() -> None:
     ]
 
 
-@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("name", SYSTEMS)
 def test_every_row_agrees(name: str) -> None:
     """With the oracle or its own transpose: the first calls of a row, tiny."""
     for number in range(6):

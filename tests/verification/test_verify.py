@@ -23,8 +23,9 @@ from roipool import _cpu
 from roipool._definitions import OPS
 from roipool.cli import main
 from roipool.cli.verify import report
-from roipool.verification import Tally, groups
-from roipool.verification.released import ANSWERS
+from roipool.systems import ANSWERS
+from roipool.verification import groups
+from roipool.verification.groups import Tally
 from roipool.verification.tolerance import Array, compare, compare_bits
 from roipool.verification.trials import VARIANTS, Trial, answers, large_trial, trials
 

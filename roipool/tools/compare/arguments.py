@@ -7,7 +7,7 @@ import difflib
 import math
 from collections.abc import Callable, Collection
 
-from roipool.tools.compare.installed import OFFERS
+from roipool.tools.libraries import LIBRARIES
 
 __all__ = [
     "BOX_FORMATS",
@@ -24,7 +24,7 @@ __all__ = [
 
 BOX_FORMATS = ("xyxy", "yxyx", "xywh", "cxcywh", "cxcywha")
 ENGINES = ("cpu", "cuda", "oracle")
-PROGRAMS = tuple(OFFERS)
+PROGRAMS = tuple(LIBRARIES)
 
 
 def names_of(known: Collection[str]) -> Callable[[str], list[str]]:

@@ -25,7 +25,7 @@ from roipool.tools.compare.patterns import choose, system_of
 from roipool.tools.compare.problem import Compute, Options, Problem, Unavailable
 from roipool.tools.compare.programs import Programs
 from roipool.tools.compare.result import Findings
-from roipool.tools.compare.systems import SYSTEMS
+from roipool.tools.compare.systems import INSTALLED, SYSTEMS
 
 __all__ = ["run"]
 
@@ -146,9 +146,7 @@ def _engines(
 
 
 def _offered(arguments: argparse.Namespace) -> list[str]:
-    from roipool.tools.compare.installed import OFFERS
-
-    return [f"{system}@{name}" for name in arguments.implementations for system in OFFERS[name]]
+    return [f"{system}@{name}" for name in arguments.implementations for system in INSTALLED[name]]
 
 
 def _check_names(arguments: argparse.Namespace, names: list[str], own: list[str]) -> None:

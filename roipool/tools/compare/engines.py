@@ -6,57 +6,53 @@ import functools
 import importlib
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 import roipool
+from roipool.systems import SYSTEMS, Compared, System, oracle_of
 from roipool.tools.compare.problem import PARTS, Compute, Problem, Unavailable
-from roipool.tools.compare.systems import System
+from roipool.verification.call import run
+from roipool.verification.case import Case
 
-if TYPE_CHECKING:
-    from roipool.verification.case import Case
-    from roipool.verification.operations import Operation
-
-__all__ = ["ENGINES", "missing"]
+__all__ = ["ENGINES", "case_of", "missing", "row_of"]
 
 # Names of results of `roipool.verification.call.run`.
 _RESULTS = {"forward": "pooled", "features": "gradient", "boxes": "box_gradient"}
 
 
-def _on_cpu(system: System, problem: Problem, part: str) -> Any:
-    return _compute(system, problem, part, roipool)
+def _on_cpu(compared: Compared, problem: Problem, part: str) -> Any:
+    return _compute(compared, problem, part, roipool)
 
 
-def _on_cuda(system: System, problem: Problem, part: str) -> Any:
-    return _compute(system, problem, part, _OnGpu(roipool))
+def _on_cuda(compared: Compared, problem: Problem, part: str) -> Any:
+    return _compute(compared, problem, part, _OnGpu(roipool))
 
 
-def _by_oracle(system: System, problem: Problem, part: str) -> Any:
+def _by_oracle(compared: Compared, problem: Problem, part: str) -> Any:
     """Ask the oracle, with coordinates in float32: it then takes the decisions of float32."""
     from roipool import reference
-    from roipool.verification.oracle import ORACLES, Oracle
 
-    operation = _operation(system)
-    _check_part(operation, part)
-    if part not in system.oracle:
+    _check_part(row_of(compared), part)
+    if part not in compared.oracle:
         raise Unavailable(f"has no {PARTS[part]} of the oracle")
-    oracle = ORACLES.get(system.operation, Oracle(operation, lambda case: case))
+    oracle = oracle_of(compared.row)
     asked = oracle.operation
-    if "boxes" in system.changes:
-        asked = asked._replace(boxes=operation.boxes)
-    case = oracle.prepare(replace(_case(system, problem), dtype="float64", layout="NCHW"))
-    found = _run_part(system, case, part, reference, asked, coordinate_dtype=np.float32)
+    if compared.boxes is not None:
+        asked = asked._replace(boxes=compared.boxes)
+    case = oracle.prepare(replace(case_of(compared, problem), dtype="float64", layout="NCHW"))
+    found = _run_part(compared, case, part, reference, asked, coordinate_dtype=np.float32)
     if part == "forward":
         found = oracle.finish(case, {"pooled": found})["pooled"]
     return found
 
 
-ENGINES: dict[str, Callable[[System], Compute]] = {
-    "cpu": lambda system: functools.partial(_on_cpu, system),
-    "cuda": lambda system: functools.partial(_on_cuda, system),
-    "oracle": lambda system: functools.partial(_by_oracle, system),
+ENGINES: dict[str, Callable[[Compared], Compute]] = {
+    "cpu": lambda compared: functools.partial(_on_cpu, compared),
+    "cuda": lambda compared: functools.partial(_on_cuda, compared),
+    "oracle": lambda compared: functools.partial(_by_oracle, compared),
 }
 
 
@@ -72,16 +68,14 @@ def missing(engine: str) -> str | None:
     return reason
 
 
-def _compute(system: System, problem: Problem, part: str, library: Any) -> Any:
-    return _run_part(system, _case(system, problem), part, library, _operation(system))
+def _compute(compared: Compared, problem: Problem, part: str, library: Any) -> Any:
+    return _run_part(compared, case_of(compared, problem), part, library, row_of(compared))
 
 
 def _run_part(
-    system: System, case: Case, part: str, library: Any, operation: Operation, **more: Any
+    compared: Compared, case: Case, part: str, library: Any, operation: System, **more: Any
 ) -> Any:
     """Call only what a part needs; `run` calls all that an operation has."""
-    from roipool.verification.call import run
-
     needed: dict[str, Any] = {"forward": operation.forward, "backward": "", "box_gradient": ""}
     if part == "features":
         # The gradient of a maximum needs the argmax.
@@ -91,41 +85,40 @@ def _run_part(
         needed = {"forward": "", "backward": "", "box_gradient": operation.box_gradient}
     _check_part(operation, part)
     found = run(case, library, operation._replace(**needed), **more)[_RESULTS[part]]
-    if part == "boxes" and system.box_gradient is not None:
-        found = system.box_gradient(case, found)
+    if part == "boxes" and compared.box_gradient is not None:
+        found = compared.box_gradient(case, found)
     return found
 
 
-def _check_part(operation: Operation, part: str) -> None:
+def _check_part(row: System, part: str) -> None:
     if part != "forward" and not {
-        "features": operation.backward,
-        "boxes": operation.box_gradient,
+        "features": row.backward,
+        "boxes": row.box_gradient,
     }.get(part):
         raise Unavailable(f"has no {PARTS[part]}")
 
 
-def _operation(system: System) -> Operation:
-    from roipool.verification.operations import OPERATIONS
+def row_of(compared: Compared) -> System:
+    """Return the row with the boxes that are compared."""
+    row = SYSTEMS[compared.row]
+    return row if compared.boxes is None else row._replace(boxes=compared.boxes)
 
-    return OPERATIONS[system.operation]._replace(**system.changes)
 
-
-def _case(system: System, problem: Problem) -> Case:
-    from roipool.verification.case import Case
-
-    if problem.rotated and not system.rotated:
+def case_of(compared: Compared, problem: Problem) -> Case:
+    """Return the call that computes a problem."""
+    if problem.rotated and not compared.rotated:
         raise Unavailable("has no boxes with an angle")
     options = problem.options
     return Case(
-        operation=system.operation,
+        operation=compared.row,
         maps=problem.features,
         grad=problem.grad,
         rois=problem.rois,
-        layout="NCHW" if "NCHW" in _operation(system).layouts else "NHWC",
+        layout="NCHW" if "NCHW" in row_of(compared).layouts else "NHWC",
         options={
             "spatial_scale": options.spatial_scale,
             "sampling_ratio": options.sampling_ratio,
-            **system.options,
+            **compared.options,
         },
     )
 

@@ -19,9 +19,11 @@ from numpy.typing import NDArray
 import roipool
 from roipool._arguments import Regions
 from roipool._pooling import Call, Pooling
-from roipool.tools.compare.engines import ENGINES, _case, _operation
+from roipool.systems import COMPARED, Compared
+from roipool.tools.compare.engines import ENGINES, case_of, row_of
 from roipool.tools.compare.problem import Options, Problem
-from roipool.tools.compare.systems import SYSTEMS, System, _tensorflow_boxes
+from roipool.verification.call import Call as Made
+from roipool.verification.call import run
 
 __all__ = ["LiveSystem", "live_systems"]
 
@@ -31,9 +33,9 @@ _OPTIONS = Options((5, 6), 0.75, 3)
 _SHAPE = (1, 1, 29, 31)
 # The forms of boxes that systems make of x1, y1, x2, y2; the page has a function for each.
 _FORMS = {
-    "_tensorflow_boxes": "ends",
-    "_roialign_pytorch_boxes": "centres",
-    "_rotated_boxes": "region",
+    "fractions": "ends",
+    "_centres": "centres",
+    "with_angle": "region",
 }
 
 
@@ -44,7 +46,7 @@ class LiveSystem:
     Attributes
     ----------
     name : str
-        One of `SYSTEMS`, or one of those with other options.
+        One of `COMPARED`, or one of those with other options.
     family : str
         The function; systems of one family differ in `aligned` and `maximum` only.
     listed : bool
@@ -82,38 +84,33 @@ class LiveSystem:
 def live_systems() -> tuple[LiveSystem, ...]:
     """Return all systems, and after each family those with its other options."""
     return tuple(
-        _recorded(name, system, name in SYSTEMS or "crop" in system.operation)
-        for name, system in _with_other_options().items()
+        _recorded(name, compared, name in COMPARED)
+        for name, compared in _with_other_options().items()
     )
 
 
-def _with_other_options() -> dict[str, System]:
-    """Return the systems and, where a function has the options, those that `SYSTEMS` lacks."""
-    found = dict(SYSTEMS)
-    changes = {"boxes": _tensorflow_boxes}
-    found["roipool.crop_and_resize"] = System("crop_and_resize", changes=changes)
-    found["roipool.crop_and_resize[nearest]"] = System("crop_and_resize nearest", changes=changes)
-    for name, system in list(found.items()):
-        if "aligned" not in system.options:
+def _with_other_options() -> dict[str, Compared]:
+    """Return the systems and, where a function has the options, those that `COMPARED` lacks."""
+    found = {name: one for name, one in COMPARED.items() if one.row}
+    for name, compared in list(found.items()):
+        if "aligned" not in compared.options:
             continue
-        other = not system.options["aligned"]
+        other = not compared.options["aligned"]
         added = "aligned" if other else "not aligned"
         turned = f"{name[:-1]}, {added}]" if name.endswith("]") else f"{name}[{added}]"
-        options = {**system.options, "aligned": other}
-        same = (
-            one.operation == system.operation and one.options == options for one in found.values()
-        )
+        options = {**compared.options, "aligned": other}
+        same = (one.row == compared.row and one.options == options for one in found.values())
         if not any(same):
-            found[turned] = system._replace(options=options)
+            found[turned] = compared._replace(options=options)
     return found
 
 
-def _recorded(name: str, system: System, listed: bool) -> LiveSystem:
-    regions, pooling, maximum = _asked(system)
+def _recorded(name: str, compared: Compared, listed: bool) -> LiveSystem:
+    regions, pooling, maximum = _asked(compared)
     definition, rules = pooling.definition, pooling.rules
     return LiveSystem(
         name=name,
-        family=_operation(system).forward,
+        family=row_of(compared).forward,
         listed=listed,
         definition=definition.name,
         maximum=maximum,
@@ -125,8 +122,8 @@ def _recorded(name: str, system: System, listed: bool) -> LiveSystem:
         nan_restarts=rules.nan_restarts,
         scaled=definition.scale == _OPTIONS.spatial_scale,
         sampled=definition.sampling == (_OPTIONS.sampling_ratio,) * 2,
-        boxes=_form_of(system, regions),
-        call=_call_of(system, regions),
+        boxes=_form_of(compared, regions),
+        call=_call_of(compared, regions),
     )
 
 
@@ -134,7 +131,7 @@ def _problem() -> Problem:
     return Problem(np.zeros(_SHAPE, np.float32), np.array([(0, *_BOX)], np.float32), _OPTIONS)
 
 
-def _asked(system: System) -> tuple[Regions, Pooling, bool]:
+def _asked(compared: Compared) -> tuple[Regions, Pooling, bool]:
     """Call a system; return what it asks the engine, and whether that is a maximum."""
     asked: list[tuple[Regions, Pooling, bool]] = []
 
@@ -149,29 +146,27 @@ def _asked(system: System) -> tuple[Regions, Pooling, bool]:
         mock.patch.object(Call, "average", noting(Call.average, False)),
         mock.patch.object(Call, "maximum", noting(Call.maximum, True)),
     ):
-        ENGINES["cpu"](system)(_problem(), "forward")
+        ENGINES["cpu"](compared)(_problem(), "forward")
     (found,) = asked
     return found
 
 
-def _form_of(system: System, regions: Regions) -> str:
-    if "boxes" in system.changes:
-        return _FORMS[system.changes["boxes"].__name__]
+def _form_of(compared: Compared, regions: Regions) -> str:
+    form = _FORMS.get(row_of(compared).boxes.__name__)
+    if form is not None:
+        return form
     if np.array_equal(regions.boxes[0], np.array(_BOX, np.float32)):
         return "corners"
     cells = np.rint(np.array(_BOX) * _OPTIONS.spatial_scale)
-    assert np.array_equal(regions.boxes[0], cells), f"{system}: boxes of an unknown form"
+    assert np.array_equal(regions.boxes[0], cells), f"{compared}: boxes of an unknown form"
     return "cells"
 
 
-def _call_of(system: System, regions: Regions) -> str:
+def _call_of(compared: Compared, regions: Regions) -> str:
     """Return the call of the public function that the system is."""
-    from roipool.verification.call import Call as Made
-    from roipool.verification.call import run
-
-    operation = _operation(system)._replace(backward="", box_gradient="")
+    operation = row_of(compared)._replace(backward="", box_gradient="")
     calls: list[Made] = []
-    case = _case(system, _problem())
+    case = case_of(compared, _problem())
     run(case, roipool, operation, calls=calls)
     (made,) = calls
     # What is asked for beyond the pooled values.

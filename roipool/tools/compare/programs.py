@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from roipool.tools.compare.installed import OFFERS
 from roipool.tools.compare.problem import PARTS, Compute, Problem, Unavailable
+from roipool.tools.compare.systems import INSTALLED
 from roipool.tools.libraries import LIBRARIES, Absent, Task, in_given_order, single_call
 from roipool.tools.libraries.client import Worker
 
@@ -31,7 +31,7 @@ class Programs:
     Parameters
     ----------
     names : sequence of str
-        Keys of `OFFERS`.
+        Keys of `INSTALLED`.
     pythons : mapping of str to str
         Interpreters of programs that live in other environments.
     threads : int
@@ -65,7 +65,7 @@ class Programs:
                 raise
             self._workers.callback(program.close)
             self.versions[name] = program.version
-            for system, asked in OFFERS[name].items():
+            for system, asked in INSTALLED[name].items():
                 self._computes[f"{system}@{name}"] = program.compute(asked)
 
     def __enter__(self) -> Programs:

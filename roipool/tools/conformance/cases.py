@@ -9,16 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from roipool.systems import SEMANTICS, System, oracle_of
 from roipool.verification import catalogue
 from roipool.verification.case import Array, Case, dtypes
 from roipool.verification.generate import Geometry, draw, work_of
-from roipool.verification.operations import (
-    OPERATIONS,
-    Operation,
-    takes_pairs,
-    takes_scale_zero,
-)
-from roipool.verification.oracle import oracle_of
+from roipool.verification.options import drawn_options
 
 HUGE = 1e5  # cells
 MAX_WORK = 30_000  # samples that the oracle may visit in a call
@@ -32,7 +27,7 @@ class Plan:
     Attributes
     ----------
     semantics : str
-        A row of `OPERATIONS`.
+        A row of `SEMANTICS`.
     dtype : str
         Of features.
     box_dtype : str
@@ -55,10 +50,10 @@ class Plan:
 
     def includes(self, case: Case) -> bool:
         """Return whether a call is one that the plan makes."""
-        operation = OPERATIONS[self.semantics]
+        operation = SEMANTICS[self.semantics]
         if operation.finite and not _finite_boxes(operation, case):
             return False
-        if not takes_scale_zero(operation) and case.options.get("spatial_scale") == 0:
+        if operation.scales != "any" and case.options.get("spatial_scale") == 0:
             return False
         geometry = Geometry(np.shape(case.maps), case.size, case.rois)
         if np.sum(work_of(operation, case.options, geometry)) > MAX_WORK:
@@ -90,7 +85,7 @@ class Plan:
 
     def _variants(self, case: catalogue.Case) -> Iterator[tuple[str, Case]]:
         """Yield a catalogue's case with each of the options that it tells apart."""
-        operation = OPERATIONS[self.semantics]
+        operation = SEMANTICS[self.semantics]
         seen = set()
         for variant in case.variants():
             known = {
@@ -102,9 +97,9 @@ class Plan:
                 ),
             }
             rng = np.random.default_rng(zlib.crc32(variant.name.encode()))
-            drawn = {name: value(rng) for name, value in operation.options.items()}
+            drawn = drawn_options(rng, operation)
             told = {name: value for name, value in known.items() if name in operation.options}
-            if isinstance(variant.sampling, tuple) and not takes_pairs(operation):
+            if isinstance(variant.sampling, tuple) and not operation.pairs:
                 continue
             key = repr({**told, **self.fixed})
             if key in seen:
@@ -127,7 +122,7 @@ class Plan:
             table[:, 1:] = table[:, 1:].astype(dtypes()[self.box_dtype])
         return replace(
             case, rois=table, options={**case.options, **self.fixed}, form="table",
-            layout=OPERATIONS[case.operation].layouts[0], storage="plain", out="new", threads=1,
+            layout=SEMANTICS[case.operation].layouts[0], storage="plain", out="new", threads=1,
         )  # fmt: skip
 
 
@@ -137,17 +132,17 @@ def box_gradient_of(semantics: str) -> str:
     Where a system has no such gradient, but an implementation of it may, it is that of the
     operation which the system's oracle is.
     """
-    return OPERATIONS[semantics].box_gradient or oracle_of(semantics).operation.box_gradient
+    return SEMANTICS[semantics].box_gradient or oracle_of(semantics).operation.box_gradient
 
 
 def of_box_gradient(case: Case) -> Case:
     """Return a case as the function that `box_gradient_of` names is called."""
-    if OPERATIONS[case.operation].box_gradient:
+    if SEMANTICS[case.operation].box_gradient:
         return case
     return oracle_of(case.operation).prepare(case)
 
 
-def in_box_type(operation: Operation, box_dtype: str) -> Operation:
+def in_box_type(operation: System, box_dtype: str) -> System:
     """Return an operation whose boxes are passed in a type."""
     dtype, boxes = dtypes()[box_dtype], operation.boxes
 
@@ -168,7 +163,7 @@ def _is_float(value: Any) -> bool:
 # ---- Kinds of calls
 
 
-def _finite_boxes(operation: Operation, case: Case) -> bool:
+def _finite_boxes(operation: System, case: Case) -> bool:
     with np.errstate(over="ignore"):
         return all(
             bool(np.isfinite(np.asarray(value).astype(case.real)).all())

@@ -10,10 +10,10 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
+from roipool.systems import Oracle
 from roipool.tools.random_calls.shrink import shrink
 from roipool.verification.case import Case
 from roipool.verification.check import Finding
-from roipool.verification.oracle import Oracle
 
 from .cases import first_kind, in_common
 from .examine import RESULTS, Examiner, Outcome

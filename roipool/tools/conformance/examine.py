@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 import roipool
+from roipool.systems import SEMANTICS, Oracle, oracle_of
 from roipool.tools.libraries.functions import Misbehaviour
 from roipool.verification.call import Results, run
 from roipool.verification.case import Array, Case, dtypes
 from roipool.verification.check import Finding
-from roipool.verification.operations import OPERATIONS
-from roipool.verification.oracle import Oracle, Slack, against_oracle, oracle_of
+from roipool.verification.oracle import Slack, against_oracle
 from roipool.verification.tolerance import Comparison
 
 from .cases import Plan, box_gradient_of, in_box_type, of_box_gradient
@@ -112,7 +112,7 @@ class Examiner:
         self.plan, self.calls, self.strict = plan, calls, strict
         self._by_boxes = by_boxes
         self._kinks_of: dict[Case, Array | float] = {}
-        operation = in_box_type(OPERATIONS[plan.semantics], plan.box_dtype)
+        operation = in_box_type(SEMANTICS[plan.semantics], plan.box_dtype)
         if not has_backward:
             operation = operation._replace(backward="")
         elif not operation.backward:
@@ -354,7 +354,7 @@ def moved(
 
 def _coordinates(case: Case) -> int:
     """Return how many numbers the gradient of a box has."""
-    return 5 if OPERATIONS[case.operation].samples == "points" else 4
+    return 5 if SEMANTICS[case.operation].samples == "points" else 4
 
 
 def rounds(case: Case) -> bool:
@@ -366,7 +366,7 @@ def rounds(case: Case) -> bool:
         exact = np.where(np.isfinite(boxes), boxes * np.float64(scale), 0.0)
         if (np.where(np.isfinite(boxes), scaled, 0.0) != exact).any():
             return True
-    kind = OPERATIONS[case.operation].samples
+    kind = SEMANTICS[case.operation].samples
     if kind == "cells":
         return False
     if kind in ("one", "points", "area"):

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from roipool.verification.oracle import Oracle
+from roipool.systems import Oracle
 
 from .examine import Examiner, Outcome
 from .mutants import shifted

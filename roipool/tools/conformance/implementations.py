@@ -12,12 +12,11 @@ import numpy as np
 
 import roipool
 from roipool._messages import shown
+from roipool.systems import SEMANTICS, System
 from roipool.tools.libraries import LIBRARIES, Absent, Task, in_given_order, single_call
 from roipool.tools.libraries.client import Functions, Worker, misbehaviour
 from roipool.tools.libraries.functions import ARRAYS, AUTOGRAD, Caller, Misbehaviour, loaded
 from roipool.tools.libraries.process import Ended
-from roipool.verification.operations import OPERATIONS, Operation
-from roipool.verification.oracle import oracle_of
 
 Function: TypeAlias = Callable[..., Any]
 SECONDS = 20.0  # that one call may take
@@ -46,7 +45,7 @@ class LibraryCalls:
     name : str
         The library.
     semantics : str
-        A row of `OPERATIONS`.
+        A row of `SEMANTICS`.
     python : str
         The interpreter.
     seconds : float
@@ -59,14 +58,14 @@ class LibraryCalls:
     """
 
     def __init__(self, name: str, semantics: str, python: str, seconds: float) -> None:
-        asked = _ASKED.get(oracle_of(semantics).operation.forward)
+        row = SEMANTICS[semantics]
         self._name, self._library = name, LIBRARIES[name]
-        if asked is None or asked["operation"] not in self._library.operations:
+        if row.asked.get("operation") not in self._library.operations:
             raise ValueError(f"{name} has no {semantics}")
         if "." not in semantics:  # layouts, pairs of sampling ratios
             raise ValueError(f"{name} has not all of roipool's {semantics}: name a system's")
-        self._names, self._layout = OPERATIONS[semantics].names, OPERATIONS[semantics].layouts[0]
-        self._asked = {"mode": OPERATIONS[semantics].fixed.get("mode", "avg"), **asked}
+        self._names, self._layout = row.names, row.layouts[0]
+        self._asked = {"mode": "avg", **row.asked}
         try:
             self._worker = Worker(name, self._library, 1, python, seconds)
         except Absent as error:
@@ -123,17 +122,6 @@ class LibraryCalls:
             **self._asked,
         }
         return single_call(features, rois, grad, known.get("spatial_scale", 1.0), options)
-
-
-# What a library is asked where the oracle has a function.
-_ASKED: dict[str, dict[str, Any]] = {
-    "roi_align": {"operation": "roi_align"},
-    "mmcv_roi_align_max": {"operation": "roi_align", "mode": "max"},
-    "onnx_roi_align_max": {"operation": "roi_align", "mode": "max of corners"},
-    "roi_pool": {"operation": "roi_pool"},
-    "mmcv_roi_pool": {"operation": "roi_pool"},
-    "crop_and_resize": {"operation": "crop_and_resize"},
-}
 
 
 def _size_of(known: dict[str, Any]) -> tuple[int, int]:
@@ -200,7 +188,7 @@ def close(calls: Calls) -> None:
 
 
 def library_of(
-    calls: Calls, operation: Operation, fixed: Mapping[str, Any], semantics: str
+    calls: Calls, operation: System, fixed: Mapping[str, Any], semantics: str
 ) -> SimpleNamespace:
     """Return an implementation as an object that has an operation's functions, as roipool has.
 
@@ -234,7 +222,7 @@ def _function(
     calls: Calls,
     which: str,
     path: str,
-    operation: Operation,
+    operation: System,
     fixed: Mapping[str, Any],
     semantics: str,
 ) -> Function:

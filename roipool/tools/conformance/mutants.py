@@ -15,9 +15,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from roipool import reference
+from roipool.systems import Oracle
 from roipool.verification.call import Results, run
 from roipool.verification.case import Case
-from roipool.verification.oracle import Oracle
 
 Vary: TypeAlias = Callable[[Oracle], Oracle | None]
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from roipool._messages import shown
-from roipool.verification.operations import OPERATIONS
+from roipool.systems import SEMANTICS, shown_name
 
 OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "aligned": {"aligned": True},
@@ -24,14 +24,7 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
 ALIASES = {"detectron2.ROIAlign": "torchvision.roi_align[aligned]"}
 
 
-def spelled(row: str) -> str:
-    """Return a row's name as it is shown."""
-    function, _, mode = row.partition(" ")
-    name = function if "." in function else f"roipool.{function}"
-    return f"{name}[{mode}]" if mode else name
-
-
-ROWS_BY_NAME = {spelled(row): row for row in OPERATIONS}
+ROWS_BY_NAME = {shown_name(row): row for row in SEMANTICS}
 
 
 def resolved(name: Any) -> tuple[str, Mapping[str, Any]]:
@@ -43,13 +36,13 @@ def resolved(name: Any) -> tuple[str, Mapping[str, Any]]:
         If it means none.
     """
     asked = ALIASES.get(str(name), str(name))
-    if asked in OPERATIONS:
+    if asked in SEMANTICS:
         return asked, {}
     if asked in ROWS_BY_NAME:
         return ROWS_BY_NAME[asked], {}
     function, _, said = asked.removesuffix("]").partition("[")
     row, options = ROWS_BY_NAME.get(function), OPTIONS.get(said, {})
-    if row is not None and options and options.keys() <= OPERATIONS[row].options.keys():
+    if row is not None and options and options.keys() <= {*SEMANTICS[row].options}:
         return row, options
     near = difflib.get_close_matches(asked, ROWS_BY_NAME, n=1)
     hint = f"; did you mean {near[0]}?" if near else ""

@@ -10,11 +10,11 @@ from typing import Any
 
 import roipool
 from roipool._messages import shown
+from roipool.systems import SEMANTICS, shown_name
 from roipool.tools.libraries.functions import AUTOGRAD
 from roipool.tools.random_calls.shrink import text_of
 from roipool.verification.call import Call, run
 from roipool.verification.case import Case
-from roipool.verification.operations import OPERATIONS
 
 from .cases import KINDS, Plan, box_gradient_of, in_box_type, of_box_gradient
 from .diagnosis import Diagnosis, diagnose
@@ -27,7 +27,7 @@ from .examine import (
     Outcome,
 )
 from .implementations import Calls, calls_of, close
-from .names import resolved, spelled
+from .names import resolved
 from .tolerances import Tolerance
 
 MAX_CRASHES = 12
@@ -73,7 +73,7 @@ class Report:
     @property
     def title(self) -> str:
         """What was called as what, with which arrays."""
-        semantics = spelled(self.semantics)
+        semantics = shown_name(self.semantics)
         return f"{self.implementation} as {semantics}, {self.dtype} on {self.device}"
 
     @property
@@ -86,7 +86,7 @@ class Report:
 
     def _unchecked(self) -> str:
         """Return which gradients were not compared though roipool has them."""
-        has = {"gradient": OPERATIONS[self.semantics].backward,
+        has = {"gradient": SEMANTICS[self.semantics].backward,
                "box_gradient": box_gradient_of(self.semantics)}  # fmt: skip
         left = [RESULTS[name] for name in has if has[name] and RESULTS[name] not in self.checked]
         return f"; not checked: {', '.join(left)}" if left else ""
@@ -152,7 +152,7 @@ class Request:
         return f"{module}:{name}" if module else str(name)
 
     def __post_init__(self) -> None:
-        """Let `semantics` be a row of `OPERATIONS`, with the options that its name said."""
+        """Let `semantics` be a row of `SEMANTICS`, with the options that its name said."""
         try:
             row, options = resolved(self.semantics)
         except ValueError as error:
@@ -162,8 +162,9 @@ class Request:
 
     def check(self) -> None:
         """Raise ValueError or TypeError for a request that cannot be fulfilled."""
-        operation = OPERATIONS[self.semantics]
-        _check_choices("dtypes", self.dtypes, [one for one in TYPES if one in operation.dtypes])
+        operation = SEMANTICS[self.semantics]
+        known_types = {*operation.dtypes} - {*operation.without_oracle}
+        _check_choices("dtypes", self.dtypes, [one for one in TYPES if one in known_types])
         _check_choices("without", self.without, KINDS)
         for name in ("random_calls", "seed"):
             if getattr(self, name) < 0:
@@ -177,14 +178,16 @@ class Request:
             if operation.names.get(own, own) not in operation.options:
                 raise BadArgument(
                     "options",
-                    f"{spelled(self.semantics)} has no option {own!r}; it has "
+                    f"{shown_name(self.semantics)} has no option {own!r}; it has "
                     f"{', '.join(known.values()) or 'none'}",
                 )
         if self.backward is not None and not operation.backward:
-            raise BadArgument("backward", f"that of {spelled(self.semantics)} cannot be verified")
+            raise BadArgument(
+                "backward", f"that of {shown_name(self.semantics)} cannot be verified"
+            )
         if self.backward_boxes is not None and not box_gradient_of(self.semantics):
             raise BadArgument(
-                "backward_boxes", f"{spelled(self.semantics)} has no gradient of boxes"
+                "backward_boxes", f"{shown_name(self.semantics)} has no gradient of boxes"
             )
 
     @property
@@ -197,7 +200,7 @@ class Request:
 
     def plan(self, dtype: str) -> Plan:
         """Return which calls to make in a type."""
-        names = OPERATIONS[self.semantics].names
+        names = SEMANTICS[self.semantics].names
         fixed = {names.get(own, own): value for own, value in self.options.items()}
         return Plan(self.semantics, dtype, dtype, fixed, self.without, self.random_calls, self.seed)
 
@@ -282,7 +285,7 @@ def _lines_of(diagnosis: Diagnosis, report: Report) -> Iterator[str]:
 def smallest_call(diagnosis: Diagnosis, report: Report) -> str:
     """Return the smallest wrong call as Python text."""
     case = diagnosis.smallest
-    operation = OPERATIONS[report.semantics]
+    operation = SEMANTICS[report.semantics]
     function = {
         "gradient": operation.backward, "box_gradient": box_gradient_of(report.semantics),
     }.get(diagnosis.result, operation.forward)  # fmt: skip
@@ -293,7 +296,7 @@ def smallest_call(diagnosis: Diagnosis, report: Report) -> str:
 def arguments_of(case: Case, function: str) -> list[str]:
     """Return the arguments of roipool's own call of a function, as text."""
     calls: list[Call] = []
-    operation = in_box_type(OPERATIONS[case.operation], case.dtype)._replace(box_gradient="")
+    operation = in_box_type(SEMANTICS[case.operation], case.dtype)._replace(box_gradient="")
     if function == box_gradient_of(case.operation):
         case = of_box_gradient(case)
         operation = operation._replace(forward="", backward="", box_gradient=function)

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from roipool.systems.oracles import LOWEST_FLOAT32
 from roipool.tools.alternatives import ALTERNATIVES
-from roipool.verification.oracle import LOWEST_FLOAT32
 
 from .mutants import (
     Vary,

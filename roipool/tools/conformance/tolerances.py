@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from .names import spelled
+from roipool.systems import shown_name
 
 MAX_BYTES = 2**20
 
@@ -46,7 +46,7 @@ class Tolerance:
 
     def _means(self, row: str) -> bool:
         """Return whether the pattern of `semantics` fits a row, in one of its spellings."""
-        names = (row, spelled(row))
+        names = (row, shown_name(row))
         return self.semantics in names or any(fnmatchcase(one, self.semantics) for one in names)
 
 

@@ -13,7 +13,7 @@ from importlib.util import find_spec
 
 from roipool import _cpu
 from roipool._system_info import usable_processors
-from roipool.verification.rows import ROWS
+from roipool.systems import SYSTEMS
 
 from .front_ends import FRONT_END_ROWS, LIBRARIES
 from .tasks import Report, Task, run_task
@@ -29,7 +29,7 @@ def main() -> int:
     for library in front_ends:
         if find_spec(library) is None:
             parser.error(f"--front-end {library}: it is not installed beside roipool")
-    operations = tuple(arguments.operation or (FRONT_END_ROWS if front_ends else ROWS))
+    operations = tuple(arguments.operation or (FRONT_END_ROWS if front_ends else SYSTEMS))
     first = arguments.first
     tasks = [
         Task(arguments.seed, start, min(start + CALLS_OF_A_TASK, first + arguments.calls),
@@ -57,7 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=1, help="of the calls (default 1)")
     parser.add_argument("--first", type=int, default=0, help="number of the first call")
     parser.add_argument(
-        "--operation", action="append", choices=tuple(ROWS), help="only this one; repeatable"
+        "--operation", action="append", choices=tuple(SYSTEMS), help="only this one; repeatable"
     )
     parser.add_argument(
         "--front-end", action="append", choices=LIBRARIES,

@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 
 import roipool
+from roipool.systems import SEMANTICS, SYSTEMS
 from roipool.tools.random_calls.front_ends import relation_of
 from roipool.verification.call import Call, run
 from roipool.verification.case import STORAGES, Array, Case, dtypes
 from roipool.verification.check import ORACLE, Finding, check
-from roipool.verification.operations import OPERATIONS
-from roipool.verification.rows import ROWS
 
 SECONDS = 10.0  # that shrinking may take
 
@@ -65,7 +64,7 @@ def first_failure(case: Case, subject: str, result: str, library: Any = roipool)
 def _plain_arguments(case: Case) -> Iterator[Case]:
     simplest: dict[str, Any] = {
         "storage": "plain", "out": "new", "form": "table", "threads": 1,
-        "variation": 0, "layout": ROWS[case.operation].layouts[0],
+        "variation": 0, "layout": SYSTEMS[case.operation].layouts[0],
     }  # fmt: skip
     yield from _replaced(case, simplest)
     for name, value in simplest.items():
@@ -210,7 +209,7 @@ def line_of(case: Case, finding: Finding) -> str:
 
     It calls the public function if the oracle answers otherwise; else it makes the comparison.
     """
-    if finding.subject == ORACLE and case.operation in OPERATIONS:  # one function, one map
+    if finding.subject == ORACLE and case.operation in SEMANTICS:  # one function, one map
         name = finding.what.split()[0]
         calls: list[Call] = []
         run(case, roipool, calls=calls)

@@ -16,12 +16,11 @@ from typing import NamedTuple
 
 from roipool._definitions import PYRAMID_OPS
 from roipool.verification.relations import RELATIONS, Relation
-from roipool.verification.rows import ROWS
 from roipool.verification.trials import VARIANTS
 
 LIBRARIES = ("torch", "jax", "dask", "cupy")
 # Front ends have the core's operations.
-FRONT_END_ROWS = tuple(name for name in ROWS if name in VARIANTS or name in PYRAMID_OPS)
+FRONT_END_ROWS = (*VARIANTS, *PYRAMID_OPS)
 # JAX makes several devices of one processor if it is told so before it starts.
 TWO_DEVICES = "--xla_force_host_platform_device_count=2"
 

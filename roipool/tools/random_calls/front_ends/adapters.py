@@ -11,12 +11,11 @@ import numpy as np
 
 import roipool
 from roipool._definitions import OPS, PYRAMID_OPS, Op
+from roipool.systems import SYSTEMS, System
 from roipool.verification.call import Call, Results, run
 from roipool.verification.case import Array, Case, dtypes
-from roipool.verification.operations import Operation
 from roipool.verification.pyramids import heights
 from roipool.verification.relations import Comparisons
-from roipool.verification.rows import ROWS
 from roipool.verification.tolerance import compare_bits
 
 Arguments = dict[str, Any]
@@ -90,7 +89,7 @@ class Adapter:
         """Return an array as it is, and nested lists as the array that they are for NumPy."""
         if isinstance(value, np.ndarray):
             return value
-        columns = KINDS[ROWS[self.case.operation].forward].op.columns
+        columns = KINDS[SYSTEMS[self.case.operation].forward].op.columns
         return np.array(value, np.float64).reshape(len(value), 1 + columns)
 
     def array(self, name: str, value: Any) -> Any:
@@ -127,12 +126,12 @@ def are_integers(arguments: Arguments) -> bool:
 
 def given_boxes(case: Case) -> Arguments:
     """Return the arguments with boxes, of NumPy's call."""
-    return ROWS[case.operation].boxes(case)
+    return SYSTEMS[case.operation].boxes(case)
 
 
-def with_boxes(case: Case, given: Arguments, **changes: Any) -> Operation:
+def with_boxes(case: Case, given: Arguments, **changes: Any) -> System:
     """Return a case's row with other arguments for boxes, and with other changes."""
-    return ROWS[case.operation]._replace(boxes=lambda _: given, **changes)
+    return SYSTEMS[case.operation]._replace(boxes=lambda _: given, **changes)
 
 
 FORWARD_ONLY: dict[str, Any] = {"backward": "", "box_gradient": ""}
@@ -193,7 +192,7 @@ def with_subnormals(case: Case) -> Case:
 # ---- Comparisons
 
 
-def compared(case: Case, operation: Operation, adapter: Any) -> Comparisons:
+def compared(case: Case, operation: System, adapter: Any) -> Comparisons:
     """Make a call by an adapter and by NumPy, and compare every bit."""
     plain = replace(case, out="new")
     expected = run(plain, roipool, operation)
@@ -210,7 +209,7 @@ def same_in_type(got: Results, expected: Results) -> Comparisons:
         yield name, compare_bits(array, wanted)
 
 
-def same_as_a_layout(case: Case, operation: Operation, adapter: Any) -> Comparisons:
+def same_as_a_layout(case: Case, operation: System, adapter: Any) -> Comparisons:
     """Compare with NumPy's call in either layout: memory decides in which a library computes."""
     plain = replace(case, out="new")
     got = run(plain, adapter, operation)
@@ -230,7 +229,7 @@ def moved_maps(case: Case) -> Array:
     return case.maps[..., ::-1, ::-1]
 
 
-def tangent(case: Case, operation: Operation) -> Results | None:
+def tangent(case: Case, operation: System) -> Results | None:
     """Return how pooled values change with the maps, by NumPy; None if no kernel computes it.
 
     That is, the pooled values of `moved_maps`, where the argmax says, with 0 outside.
@@ -268,7 +267,7 @@ def paired(case: Case, rng: np.random.Generator) -> Pair:
     """Return a case and another, which share what is not batched."""
     form = "table" if case.form in ("nested lists", "one array per image") else case.form
     case = replace(case, form=form, out="new")
-    operation = ROWS[case.operation]
+    operation = SYSTEMS[case.operation]
     parts = ["maps", "boxes"]
     if form == "batch indices" or "boxes" in operation.boxes(case):
         parts.append("indices")
@@ -311,7 +310,7 @@ def is_batched(name: str, batched: frozenset[str], kind: Kind) -> bool:
 
 def maps_of(case: Case) -> int:
     """Return how many maps a case's operation takes."""
-    return len(heights(case.maps.shape[2])) if ROWS[case.operation].pyramid else 1
+    return len(heights(case.maps.shape[2])) if SYSTEMS[case.operation].pyramid else 1
 
 
 def flat(arguments: Arguments, names: Sequence[str]) -> Iterator[Any]:

@@ -14,11 +14,10 @@ from jax.sharding import Mesh, PartitionSpec
 
 import roipool
 import roipool.jax
+from roipool.systems import SYSTEMS, System
 from roipool.verification.call import Results, run
 from roipool.verification.case import Case
-from roipool.verification.operations import Operation
 from roipool.verification.relations import Comparisons, close
-from roipool.verification.rows import ROWS
 
 from . import Guise
 from .adapters import (
@@ -131,7 +130,7 @@ class Differentiated(OnJax):
     def _forward(self, name: str, arguments: Arguments) -> Any:
         given, kind = self.converted(arguments), KINDS[name]
         names = ["features"]
-        if ROWS[self.case.operation].box_gradient and all(
+        if SYSTEMS[self.case.operation].box_gradient and all(
             jnp.issubdtype(each.dtype, jnp.floating) for each in flat(given, [kind.op.boxes])
         ):
             names.append(kind.op.boxes)
@@ -242,16 +241,16 @@ def _settings(case: Case) -> Iterator[Case]:
         yield replace(case, out="new")
 
 
-def _typed(case: Case) -> Operation:
+def _typed(case: Case) -> System:
     return with_boxes(case, retyped(case, FLOATS, INTEGERS, np.random.default_rng(case.variation)))
 
 
-def _differentiable(case: Case, operation: Operation) -> Operation:
+def _differentiable(case: Case, operation: System) -> System:
     """Return a row without a gradient of boxes that have none."""
     return operation._replace(box_gradient="") if are_integers(operation.boxes(case)) else operation
 
 
-def _compared(case: Case, operation: Operation, adapter: Adapter) -> Comparisons:
+def _compared(case: Case, operation: System, adapter: Adapter) -> Comparisons:
     expected = run(case, roipool, operation)
     yield from same_in_type(run(case, adapter, operation), expected)
 
@@ -287,7 +286,7 @@ def gradient(case: Case, got: Results, library: Any) -> Comparisons:
 def forward_mode(case: Case, got: Results, library: Any) -> Comparisons:
     """Derivatives by `jvp`."""
     with _settings(case) as allowed:
-        operation = ROWS[allowed.operation]
+        operation = SYSTEMS[allowed.operation]
         expected = tangent(allowed, operation)
         if expected is not None:
             alone = operation._replace(**FORWARD_ONLY, returns=("pooled",))

@@ -16,11 +16,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import roipool
 import roipool.torch  # before a program is compiled
+from roipool.systems import SYSTEMS, System
 from roipool.verification.call import Results, in_layout, run
 from roipool.verification.case import Array, Case, dtypes
-from roipool.verification.operations import Operation
 from roipool.verification.relations import Comparisons, close
-from roipool.verification.rows import ROWS
 
 from . import Guise
 from .adapters import (
@@ -208,7 +207,7 @@ class Derivatives(Eager):
 
 def moves(case: Case) -> bool:
     """Return whether an operation has a gradient with respect to boxes."""
-    return bool(ROWS[case.operation].box_gradient)
+    return bool(SYSTEMS[case.operation].box_gradient)
 
 
 def is_differentiable(arguments: Arguments, name: str) -> bool:
@@ -217,7 +216,7 @@ def is_differentiable(arguments: Arguments, name: str) -> bool:
     return bool(boxes) and all(each.is_floating_point() for each in boxes)
 
 
-def differentiable(case: Case, given: Arguments) -> Operation:
+def differentiable(case: Case, given: Arguments) -> System:
     """Return an operation's row, whose gradient of boxes is asked for where there is one."""
     return with_boxes(case, given, **({"box_gradient": ""} if are_integers(given) else {}))
 
@@ -236,7 +235,7 @@ def any_types(case: Case) -> Arguments:
 
 def fast_path(case: Case, got: Results, library: Any) -> Comparisons:
     """Plain tensors, no gradient asked for."""
-    yield from compared(case, ROWS[case.operation], Eager(case, torch.no_grad))
+    yield from compared(case, SYSTEMS[case.operation], Eager(case, torch.no_grad))
 
 
 def inference(case: Case, got: Results, library: Any) -> Comparisons:
@@ -303,7 +302,7 @@ def _flushing() -> Iterator[None]:
 def flushing(case: Case, got: Results, library: Any) -> Comparisons:
     """The processor takes numbers too small for 0, and roipool does not."""
     small = with_subnormals(case)
-    yield from compared(small, ROWS[case.operation], Eager(small, _flushing))
+    yield from compared(small, SYSTEMS[case.operation], Eager(small, _flushing))
 
 
 class _Quiet(TorchDispatchMode):  # type: ignore[misc]  # no types where no torch is
@@ -410,7 +409,7 @@ def vmap(case: Case, got: Results, library: Any) -> Comparisons:
 def _tangents(case: Case, store: Callable[[Tensor], Tensor]) -> list[Tensor]:
     """Return `moved_maps` as the call takes its maps."""
     moved = replace(case, maps=moved_maps(case))
-    features = calls_of(moved)[ROWS[case.operation].forward].arguments["features"]
+    features = calls_of(moved)[SYSTEMS[case.operation].forward].arguments["features"]
     each = features if isinstance(features, list) else [features]
     return [store(to_tensor(one)) for one in each]
 
@@ -432,7 +431,7 @@ class ForwardMode(Eager):
 
 def forward_mode(case: Case, got: Results, library: Any) -> Comparisons:
     """Derivatives in forward mode."""
-    plain, operation = replace(case, out="new"), ROWS[case.operation]
+    plain, operation = replace(case, out="new"), SYSTEMS[case.operation]
     expected = tangent(plain, operation)
     if expected is not None:
         alone = operation._replace(**FORWARD_ONLY, returns=("pooled",))
@@ -454,7 +453,7 @@ class Twice(Derivatives):
 
 def double_backward(case: Case, got: Results, library: Any) -> Comparisons:
     """A gradient's own gradient is the forward."""
-    plain, operation = replace(case, out="new"), ROWS[case.operation]
+    plain, operation = replace(case, out="new"), SYSTEMS[case.operation]
     expected = tangent(plain, operation)
     if expected is not None:
         found = run(plain, Twice(case), operation._replace(**FORWARD_ONLY, returns=("pooled",)))

@@ -1,0 +1,105 @@
+"""Every system, the operations of roipool among them, as a row with everything known of it.
+
+A system is a public function of one framework, in `roipool.compat`, and its gradients. Random
+calls, `roipool verify`, conformance, `roipool compare`, the documentation and the tests read its
+row. To add a system, write the function in `roipool/compat/FRAMEWORK.py` and its row in `SYSTEMS`
+of `roipool/systems/FRAMEWORK.py`: docs/internals/add-a-system.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from roipool.systems import (
+    caffe,
+    chainer,
+    core,
+    detectron2,
+    maskrcnn_benchmark,
+    mmcv,
+    mxnet,
+    onnx,
+    openvino,
+    paddle,
+    roialign_pytorch,
+    tensorflow,
+    torchvision,
+)
+from roipool.systems.core import shown_name
+from roipool.systems.row import Compared, Oracle, Results, System
+from roipool.verification.released import Answer
+
+__all__ = [
+    "ANSWERS",
+    "COMPARED",
+    "SEMANTICS",
+    "SYSTEMS",
+    "Compared",
+    "Oracle",
+    "Results",
+    "System",
+    "asked_of",
+    "functions",
+    "oracle_of",
+    "shown_name",
+]
+
+# In the order in which `roipool compare` shows them.
+_MODULES = (
+    core, caffe, chainer, mxnet, mmcv, maskrcnn_benchmark, tensorflow, roialign_pytorch,
+    torchvision, detectron2, onnx, openvino, paddle,
+)  # fmt: skip
+
+# Every row that is called at random, by name.
+SYSTEMS: dict[str, System] = {
+    name: row for module in _MODULES for name, row in getattr(module, "SYSTEMS", {}).items()
+}
+# Those with which other implementations can be compared.
+SEMANTICS = {name: row for name, row in SYSTEMS.items() if row.is_semantics}
+
+
+def _compared(module: Any) -> dict[str, Compared]:
+    """Return what `roipool compare` shows of a module, in its rows and beside them."""
+    of_rows = {
+        shown: one._replace(row=name)
+        for name, row in getattr(module, "SYSTEMS", {}).items()
+        for shown, one in row.compared.items()
+    }
+    return of_rows | getattr(module, "COMPARED", {})
+
+
+COMPARED: dict[str, Compared] = {
+    shown: one for module in _MODULES for shown, one in _compared(module).items()
+}
+# The answers of released programs, by title.
+ANSWERS: dict[str, Answer] = {
+    title: answer for row in SYSTEMS.values() for title, answer in row.goldens.items()
+}
+
+
+def oracle_of(name: str) -> Oracle:
+    """Return the oracle of a row of `SYSTEMS`."""
+    row = SYSTEMS[name]
+    return row.oracle or Oracle(row)
+
+
+def asked_of(compared: Compared) -> Mapping[str, Any]:
+    """Return the fields of a library's `Task` that say what is compared."""
+    if not compared.row:
+        return compared.asked
+    row, options = SYSTEMS[compared.row], compared.options
+    asked = {**row.asked, **compared.asked}
+    if row.layouts != ("NCHW",):
+        asked["layout"] = row.layouts[0]
+    if "aligned" in options:
+        asked["aligned"] = options["aligned"]
+    elif "coordinate_transformation_mode" in options:
+        asked["aligned"] = options["coordinate_transformation_mode"] == "half_pixel"
+    return asked
+
+
+def functions() -> set[str]:
+    """Return the public functions and methods that are called at random."""
+    every = [(row.forward, row.backward, row.box_gradient) for row in SYSTEMS.values()]
+    return {name for names in every for name in names if name}

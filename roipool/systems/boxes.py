@@ -1,0 +1,87 @@
+"""The forms of boxes: from a case to the arguments that hold them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from roipool.systems.row import FloatArray
+from roipool.verification.case import Case
+
+PER_IMAGE = ("one array per image",)  # the form of boxes that poolers take
+
+
+def in_any_form(case: Case) -> dict[str, Any]:
+    """Return boxes as the core takes them."""
+    if case.form == "batch indices":
+        return with_indices(case)
+    if case.form == "nested lists":
+        return {"rois": case.rois.tolist()}
+    if case.form == "one array per image":
+        return {"rois": [case.rois[case.images == n, 1:] for n in range(len(case.maps))]}
+    return {"rois": case.rois}
+
+
+def with_indices(case: Case) -> dict[str, Any]:
+    """Return x1, y1, x2, y2, and the image of each box."""
+    return {"rois": case.rois[:, 1:], "batch_indices": case.images}
+
+
+def y_first(case: Case) -> dict[str, Any]:
+    """Return y1, x1, y2, x2, and the image of each box."""
+    return {"rois": case.rois[:, [2, 1, 4, 3]], "batch_indices": case.images}
+
+
+def fractions(case: Case) -> dict[str, Any]:
+    """Return boxes as crops take them: fractions of the map, from its first cell to its last."""
+    scale = np.float32(case.options.get("spatial_scale", 1.0))
+    down, across = last_cells(case)
+    boxes = case.rois[:, [2, 1, 4, 3]] * scale / np.array([down, across, down, across])
+    return {"boxes": boxes, "box_indices": case.images}
+
+
+def last_cells(case: Case) -> tuple[np.float32, np.float32]:
+    """Return the last row and column; a map of one is divided by 1: every box then means it."""
+    height, width = case.maps.shape[2:]
+    return np.float32(max(height - 1, 1)), np.float32(max(width - 1, 1))
+
+
+def of_fractions(case: Case, gradient: FloatArray) -> FloatArray:
+    """Return the gradient with respect to `fractions` as that with respect to pixels."""
+    scale = np.float32(case.options["spatial_scale"])
+    down, across = last_cells(case)
+    pixels = gradient[:, [1, 0, 3, 2]] * scale
+    return np.asarray(pixels / np.array([across, down, across, down], np.float32))
+
+
+def turned(case: Case) -> dict[str, Any]:
+    """Return boxes with centres and sides, turned by eighths or by any angle, in any form."""
+    x1, y1, x2, y2 = case.rois[:, 1:].T
+    unit = 180 / np.pi if case.options["angle_unit"] == "degrees" else 1.0
+    with np.errstate(all="ignore"):
+        by_place = 7.3 * x1 + 1.9 * y2
+        angle = np.where(by_place % 3 < 1, np.round(by_place) % 8 * (np.pi / 4), by_place % 9)
+        columns = ((x1 + x2) / 2, (y1 + y2) / 2, x2 - x1, y2 - y1, angle * unit)
+    rois = np.column_stack([case.rois[:, 0], *columns])
+    return in_any_form(replace(case, rois=rois))
+
+
+def with_angle(case: Case) -> dict[str, Any]:
+    """Return boxes with an angle as they are, others with the angle 0."""
+    if case.rois.shape[1] == 6:
+        return {"rois": case.rois}
+    image, x1, y1, x2, y2 = case.rois.T
+    half, none = np.float32(0.5), np.zeros_like(x1)
+    with np.errstate(all="ignore"):
+        centres = (x1 + x2) * half, (y1 + y2) * half
+        return {"rois": np.stack([image, *centres, x2 - x1, y2 - y1, none], axis=1)}
+
+
+def of_angle(case: Case, gradient: FloatArray) -> FloatArray:
+    """Return the gradient with respect to `with_angle` as that with respect to pixels."""
+    if case.rois.shape[1] == 6:
+        return gradient
+    by_centre, by_side = gradient[:, :2] / np.float32(2), gradient[:, 2:4]
+    return np.concatenate([by_centre - by_side, by_centre + by_side], axis=1)

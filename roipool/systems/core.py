@@ -1,0 +1,96 @@
+"""The operations of roipool itself, from their table `OPS`, and the one on several maps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from roipool._definitions import TRAITS, Op, Variant
+from roipool.systems import boxes
+from roipool.systems.row import Compared, Oracle, System
+from roipool.verification import pyramids
+from roipool.verification.case import Case
+from roipool.verification.trials import VARIANTS
+
+_SAMPLES = {"grid": "grid", "steps": "grid", "cells": "cells", "crop": "one", "points": "points"}
+_BOXES = {
+    ("rois", 4): boxes.in_any_form,
+    ("rois", 5): boxes.turned,
+    ("boxes", 4): boxes.fractions,
+}
+_ASKED = {
+    "roi_pool": {"operation": "roi_pool"},
+    "roi_align": {"operation": "roi_align"},
+    "roi_align max": {"operation": "roi_align", "mode": "max"},
+    "crop_and_resize": {"operation": "crop_and_resize"},
+}
+# The last bit of a sine or cosine, which float64 sees, is not the oracle's.
+_EXCEPTIONS: dict[str, dict[str, Any]] = {"roi_align_rotated": {"without_oracle": ("float64",)}}
+_ALIGNED = {"aligned": True}
+
+# In the order in which `roipool compare` shows them; crops are its `tensorflow.crop_and_resize`.
+_COMPARED = {
+    "roi_pool": Compared(example="roipool.roi_pool(x, rois, 2)"),
+    "roi_average_pool": Compared(example="roipool.roi_average_pool(x, rois, 2)"),
+    "precise_roi_pool": Compared(example="roipool.precise_roi_pool(x, rois, 2)"),
+    "roi_align": Compared(
+        options=_ALIGNED, example="roipool.roi_align(x, rois, 2, sampling_ratio=2)"
+    ),
+    "roi_align max": Compared(
+        options=_ALIGNED, example="roipool.roi_align(x, rois, 2, sampling_ratio=2, mode='max')"
+    ),
+    "roi_align_rotated": Compared(
+        options={**_ALIGNED, "clockwise": False, "angle_unit": "radians"},
+        boxes=boxes.with_angle, box_gradient=boxes.of_angle, rotated=True,
+        example="roipool.roi_align_rotated(x, rotated, 2, sampling_ratio=2)",
+    ),
+    "crop_and_resize": Compared(
+        is_listed=False, example="roipool.crop_and_resize(x, fractions, [0], 2)"
+    ),
+    "crop_and_resize nearest": Compared(is_listed=False),
+}  # fmt: skip
+
+
+def shown_name(row: str) -> str:
+    """Return a row's name as users write it: ``mmcv.roi_align[max]`` of ``mmcv.roi_align max``."""
+    function, _, mode = row.partition(" ")
+    name = function if "." in function else f"roipool.{function}"
+    return f"{name}[{mode}]" if mode else name
+
+
+def _row(name: str, op: Op, variant: Variant) -> System:
+    return System(
+        op.forward, op.backward, (variant.by_boxes and op.backward_boxes) or "",
+        options=(*op.placing, *filter(None, (op.filling,))),
+        pairs="sampling_ratio" in op.placing,
+        fixed={**variant.options, **({"return_argmax": True} if variant.has_argmax else {})},
+        returns=("pooled", "argmax") if variant.has_argmax else ("pooled",),
+        samples="area" if variant.is_integral else _SAMPLES[TRAITS[variant.definition].kind],
+        bin_value=variant.bin_value,
+        boxes=_BOXES[op.boxes, op.columns], layouts=("NCHW", "NHWC"),
+        asked=_ASKED.get(name, {}),
+        compared={shown_name(name): _COMPARED[name]} if name in _COMPARED else {},
+    )._replace(**_EXCEPTIONS.get(op.forward, {}))  # fmt: skip
+
+
+# ---- Several maps
+
+
+def _on_levels(case: Case) -> dict[str, Any]:
+    """Return boxes with levels, or without: then these go by the boxes' sizes."""
+    levels = None if case.options["by_size"] else pyramids.given_levels(case)
+    scales = pyramids.scales_of(case)
+    return {**boxes.in_any_form(case), "levels": levels, "spatial_scales": scales}
+
+
+_PYRAMID = System(
+    "multilevel_roi_align", "multilevel_roi_align_backward", "multilevel_roi_align_backward_rois",
+    options=("spatial_scale", "sampling_ratio", "aligned", "by_size"), scales="above 0",
+    pairs=True, samples="grid", boxes=_on_levels, layouts=("NCHW", "NHWC"), pyramid=list,
+    is_semantics=False,
+)  # fmt: skip
+LEVELS = _PYRAMID._replace(boxes=lambda case: {"rois": case.rois})  # of the oracle
+
+SYSTEMS = {
+    **{name: _row(name, *VARIANTS[name]) for name in {**_COMPARED, **VARIANTS}},
+    "multilevel_roi_align": _PYRAMID._replace(oracle=Oracle(LEVELS, pyramids.with_levels_by_area)),
+}

@@ -1,0 +1,64 @@
+"""detectron2's systems: see `roipool.compat.detectron2`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from roipool.compat import detectron2
+from roipool.systems import boxes, torchvision
+from roipool.systems.core import LEVELS
+from roipool.systems.oracles import ALIGN
+from roipool.systems.row import DTYPES, Compared, Oracle, System, names_of
+from roipool.verification import pyramids
+from roipool.verification.case import Case
+from roipool.verification.released import Answer
+from roipool.verification.released import Case as Golden
+
+
+def _pooled(case: Golden) -> Any:
+    layer = detectron2.ROIAlign(case.size, case.scale, case.sampling, case.aligned)
+    return layer(case.features, case.rois)
+
+
+def _box_lists(case: Case) -> dict[str, Any]:
+    return {"box_lists": pyramids.tables_of_images(case), "scales": pyramids.scales_of(case)}
+
+
+def _rotated_box_lists(case: Case) -> dict[str, Any]:
+    in_degrees = {**case.options, "angle_unit": "degrees"}
+    per_image = replace(case, form="one array per image", options=in_degrees)
+    return {"box_lists": boxes.turned(per_image)["rois"], "scales": pyramids.scales_of(case)}
+
+
+_POOLER = System(
+    "compat.detectron2.ROIPooler.forward", "compat.detectron2.ROIPooler.backward",
+    options=("spatial_scale", "sampling_ratio", "canonical_box_size", "canonical_level",
+             "pooler_type"),
+    scales="powers of 2", samples="grid", boxes=_box_lists, names={"x": "features"},
+    pyramid=list, forms=boxes.PER_IMAGE, oracle=Oracle(LEVELS, pyramids.as_detectron2),
+    is_semantics=False,
+)  # fmt: skip
+SYSTEMS = {
+    # Its operator is torchvision's, with which other implementations are compared.
+    "detectron2.ROIAlign": torchvision.SYSTEMS["torchvision.roi_align"].only_called(
+        forward="compat.detectron2.ROIAlign.forward", names=names_of(detectron2.FORM),
+        backward="compat.detectron2.ROIAlign.backward",
+        oracle=Oracle(ALIGN, pyramids.rounded_to_maps),
+        goldens={"detectron2 ROIAlign": Answer("torchvision", "align", _pooled)},
+    ),
+    "detectron2.ROIPooler": _POOLER,
+    "detectron2.ROIPooler rotated": _POOLER._replace(
+        options=_POOLER.options[:-1], fixed={"pooler_type": "ROIAlignRotated"}, samples="points",
+        boxes=_rotated_box_lists, without_oracle=DTYPES,
+    ),
+}  # fmt: skip
+COMPARED = {
+    "detectron2.ROIAlign": Compared(
+        "torchvision.roi_align", {"aligned": True}, libraries=("detectron2",),
+        example="detectron2.ROIAlign(2, 1.0, 2)(x, rois)",
+    ),
+    "detectron2.ROIAlignRotated": Compared(
+        libraries=("detectron2",), asked={"operation": "roi_align_rotated", "aligned": True}
+    ),
+}  # fmt: skip

@@ -1,0 +1,95 @@
+"""MXNet's systems: see `roipool.compat.mxnet`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from roipool.compat import mxnet
+from roipool.systems.oracles import ALIGN, MAXIMUM_OF_CELLS, POOL, alone, single_scale
+from roipool.systems.row import Compared, Oracle, System, names_of
+from roipool.verification.released import Answer, Case
+
+_NAMES = names_of(mxnet.FORM, sample_ratio="sampling_ratio")
+_ARGMAX = {"return_argmax": True}
+
+
+def _pooled(case: Case) -> tuple[Any, Any]:
+    pooled = mxnet.ROIPooling(case.features, case.rois, case.size, case.scale, return_argmax=True)
+    assert isinstance(pooled, tuple)
+    return pooled
+
+
+def _pooled_gradient(case: Case) -> Any:
+    return mxnet.ROIPooling_backward(case.grad, _pooled(case)[1], case.rois, case.features.shape)
+
+
+def _aligned(case: Case, sensitive: bool) -> Any:
+    maps = case.ps_features if sensitive else case.features
+    return mxnet.contrib_ROIAlign(
+        maps, case.rois, case.size, case.scale, case.sampling, sensitive, case.aligned
+    )
+
+
+def _aligned_gradient(case: Case, sensitive: bool) -> Any:
+    shape = (case.ps_features if sensitive else case.features).shape
+    gradient = case.ps_grad if sensitive else case.grad
+    return mxnet.contrib_ROIAlign_backward(
+        gradient, case.rois, shape, case.scale, case.sampling, sensitive, case.aligned
+    )
+
+
+_POOLING = System(
+    "compat.mxnet.ROIPooling", options=("spatial_scale",), scales="up to 1", names=_NAMES,
+    oracle=MAXIMUM_OF_CELLS._replace(operation=POOL._replace(backward="")),
+    asked={"operation": "roi_pool"},
+    goldens={
+        "mxnet ROIPooling": Answer("mxnet", "pool", lambda c: _pooled(c)[0], True),
+        "mxnet ROIPooling gradient": Answer("mxnet", "pool_grad", _pooled_gradient, True),
+    },
+)  # fmt: skip
+_ALIGN = System(
+    "compat.mxnet.ROIAlign", options=("spatial_scale",), scales="up to 1", fixed=_ARGMAX,
+    returns=("pooled", "argmax_x", "argmax_y"), names=_NAMES,
+    oracle=Oracle(
+        alone("sample", "mxnet_roi_align", "pooled", "argmax_x", "argmax_y"), single_scale
+    ),
+    compared={"mxnet.ROIAlign": Compared(example="mxnet.ROIAlign(x, rois, (2, 2), 1.0)")},
+)  # fmt: skip
+SYSTEMS = {
+    "mxnet.ROIPooling": _POOLING,
+    "mxnet.ROIPooling gradient": _POOLING.only_called(
+        backward="compat.mxnet.ROIPooling_backward", returns=("pooled", "argmax"), fixed=_ARGMAX,
+        argmax_is_of_batch=True,
+        compared={
+            "mxnet.ROIPooling": Compared(
+                libraries=("mxnet",), example="mxnet.ROIPooling(x, rois, (2, 2), 1.0)"
+            )
+        },
+    ),
+    "mxnet.ROIAlign": _ALIGN,
+    "mxnet.ROIAlign gradient": _ALIGN.only_called(
+        backward="compat.mxnet.ROIAlign_backward", options=("spatial_scale", "exact_gradient"),
+        names={**_NAMES, "maxidx_x": "argmax_x", "maxidx_y": "argmax_y"},
+    ),
+    "mxnet.contrib_ROIAlign": System(
+        "compat.mxnet.contrib_ROIAlign", "compat.mxnet.contrib_ROIAlign_backward",
+        options=("spatial_scale", "sampling_ratio", "aligned"), scales="up to 1", samples="grid",
+        names=_NAMES, oracle=Oracle(ALIGN, single_scale), asked={"operation": "roi_align"},
+        goldens={
+            "mxnet contrib.ROIAlign": Answer("mxnet", "align", lambda c: _aligned(c, False)),
+            "mxnet contrib.ROIAlign gradient": Answer(
+                "mxnet", "align_grad", lambda c: _aligned_gradient(c, False)
+            ),
+            "mxnet position_sensitive": Answer("mxnet", "ps", lambda c: _aligned(c, True)),
+            "mxnet position_sensitive gradient": Answer(
+                "mxnet", "ps_grad", lambda c: _aligned_gradient(c, True)
+            ),
+        },
+        compared={
+            "mxnet.contrib_ROIAlign": Compared(
+                options={"aligned": False}, libraries=("mxnet",),
+                example="mxnet.contrib_ROIAlign(x, rois, (2, 2), 1.0, 2)",
+            )
+        },
+    ),
+}  # fmt: skip

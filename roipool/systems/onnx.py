@@ -1,0 +1,116 @@
+"""ONNX's systems: see `roipool.compat.onnx`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from roipool._types import Mode
+from roipool.compat import onnx
+from roipool.systems import boxes
+from roipool.systems.oracles import ALIGN, POOL, alone, single_scale
+from roipool.systems.row import Compared, Oracle, Results, System, names_of
+from roipool.verification.case import Case
+from roipool.verification.released import Answer
+from roipool.verification.released import Case as Golden
+
+_OPTIONS = ("spatial_scale", "sampling_ratio", "coordinate_transformation_mode")
+_OPSET_10 = {"coordinate_transformation_mode": "output_half_pixel"}
+_OPSET_16 = {"coordinate_transformation_mode": "half_pixel"}
+_LIBRARY = ("onnxruntime",)
+
+
+def _with_aligned(case: Case) -> Case:
+    case = single_scale(case)
+    aligned = case.options["coordinate_transformation_mode"] == "half_pixel"
+    return replace(case, options=case.options | {"aligned": aligned})
+
+
+def _from_own_lowest(case: Case, results: Results) -> Results:
+    lowest = float(np.finfo(case.real).min)
+    nobody = np.isneginf(results["pooled"])
+    return {"pooled": np.where(nobody, lowest, results["pooled"])}
+
+
+def _aligned(case: Golden, opset: int, mode: Mode) -> Any:
+    shifted = opset == 16 and case.aligned
+    options = _OPSET_16 if shifted else _OPSET_10
+    rows, columns = case.size
+    return onnx.RoiAlign(
+        case.features, case.rois[:, 1:], case.images, mode=mode,
+        output_height=rows, output_width=columns, sampling_ratio=case.sampling,
+        spatial_scale=case.scale, **options,  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+def _pooled(case: Golden) -> Any:
+    return onnx.MaxRoiPool(case.features, case.rois, case.size, case.scale)
+
+
+_MEAN = System(
+    "compat.onnx.RoiAlign", "compat.onnx.RoiAlign_backward", options=_OPTIONS, samples="grid",
+    boxes=boxes.with_indices, names=names_of(onnx.ALIGN_FORM), finite=True,
+    oracle=Oracle(ALIGN, _with_aligned), asked={"operation": "roi_align"},
+    goldens={
+        "onnxruntime opset 10 avg": Answer(
+            "onnxruntime", "v10_avg", lambda c: _aligned(c, 10, "avg")
+        ),
+        "onnxruntime opset 16 avg": Answer(
+            "onnxruntime", "v16_avg", lambda c: _aligned(c, 16, "avg")
+        ),
+    },
+    compared={
+        "onnx.RoiAlign[opset 10]": Compared(
+            options=_OPSET_10, libraries=_LIBRARY,
+            example="onnx.RoiAlign(x, xyxy, [0], **bins, "
+            "coordinate_transformation_mode='output_half_pixel')",
+        ),
+        "onnx.RoiAlign[opset 16]": Compared(
+            options=_OPSET_16, libraries=_LIBRARY,
+            example="onnx.RoiAlign(x, xyxy, [0], **bins)",
+        ),
+    },
+)  # fmt: skip
+_MAX = _MEAN._replace(
+    backward="", fixed={"mode": "max"},
+    oracle=Oracle(alone("sample", "onnx_roi_align_max", "pooled"), _with_aligned),
+    asked={"operation": "roi_align", "mode": "max of corners"},
+    goldens={
+        "onnxruntime opset 10 max": Answer(
+            "onnxruntime", "v10_max", lambda c: _aligned(c, 10, "max"), True
+        ),
+        "onnxruntime opset 16 max": Answer(
+            "onnxruntime", "v16_max", lambda c: _aligned(c, 16, "max"), True
+        ),
+    },
+    compared={
+        "onnx.RoiAlign[max]": Compared(
+            options=_OPSET_16, libraries=_LIBRARY,
+            example="onnx.RoiAlign(x, xyxy, [0], **bins, mode='max')",
+        )
+    },
+)  # fmt: skip
+_POOL = System(
+    "compat.onnx.MaxRoiPool", options=("spatial_scale",), scales="above 0",
+    names=names_of(onnx.POOL_FORM),
+    oracle=Oracle(
+        POOL._replace(backward=""), single_scale, _from_own_lowest,
+        cannot_answer=lambda case: bool(np.isnan(case.maps).any()),  # a NaN starts it anew
+    ),
+    asked={"operation": "roi_pool"},
+    goldens={"onnxruntime MaxRoiPool": Answer("onnxruntime", "maxroipool", _pooled, True)},
+    compared={
+        "onnx.MaxRoiPool": Compared(
+            libraries=_LIBRARY, example="onnx.MaxRoiPool(x, rois, (2, 2))"
+        )
+    },
+)  # fmt: skip
+SYSTEMS = {
+    "onnx.RoiAlign": _MEAN,
+    "onnx.RoiAlign max": _MAX,
+    "onnx.RoiAlign max gradient": _MAX.only_called(backward="compat.onnx.RoiAlign_backward"),
+    "onnx.MaxRoiPool": _POOL,
+    "onnx.MaxRoiPool gradient": _POOL.only_called(backward="compat.onnx.MaxRoiPool_backward"),
+}

@@ -1,0 +1,16 @@
+"""Paddle's systems, which only the library itself computes."""
+
+from __future__ import annotations
+
+from roipool.systems.row import Compared
+
+_LIBRARY = ("paddle",)
+COMPARED = {
+    "paddle.roi_pool": Compared(libraries=_LIBRARY, asked={"operation": "roi_pool"}),
+    "paddle.roi_align": Compared(
+        libraries=_LIBRARY, asked={"operation": "roi_align", "aligned": True}
+    ),
+    "paddle.roi_align[not aligned]": Compared(
+        libraries=_LIBRARY, asked={"operation": "roi_align", "aligned": False}
+    ),
+}

@@ -1,0 +1,96 @@
+"""How random calls draw the options of a system: a row of `DRAWN` for each option's name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from roipool.systems import System
+
+Random: TypeAlias = np.random.Generator
+
+
+def drawn_options(rng: Random, system: System) -> dict[str, Any]:
+    """Return a value of each of a system's options."""
+    return {name: DRAWN[name](rng, system) for name in system.options}
+
+
+def _scale_above_0(rng: Random) -> float:
+    usual = (1.0, 1.0, 0.5, 1 / 16, 1 / 3, 0.6, 1 / 32, 2.0, rng.uniform(0.02, 3))
+    return float(usual[rng.integers(len(usual))])
+
+
+def _any_scale(rng: Random) -> float:
+    return 0.0 if rng.random() < 0.03 else _scale_above_0(rng)
+
+
+def _scale_up_to_1(rng: Random) -> float:
+    return float(rng.choice((1.0, 1.0, 0.5, 1 / 16, 1 / 3, 0.6, rng.uniform(0.02, 1))))
+
+
+def _power_of_two(rng: Random) -> float:
+    return float(2.0 ** rng.integers(-5, 2))
+
+
+_SCALES = {
+    "any": _any_scale,
+    "above 0": _scale_above_0,
+    "up to 1": _scale_up_to_1,
+    "powers of 2": _power_of_two,
+}
+
+
+def _spatial_scale(rng: Random, system: System) -> float:
+    return _SCALES[system.scales](rng)
+
+
+def _one_ratio(rng: Random) -> int:
+    usual = (0, 0, 1, 1, 2, 3)
+    return usual[rng.integers(6)] if rng.random() < 0.6 else int(rng.integers(10))
+
+
+def _sampling_ratio(rng: Random, system: System) -> int | tuple[int, int]:
+    """Draw a ratio for both axes or, where there may be, one for each."""
+    if not system.pairs:
+        return _one_ratio(rng)
+    return _one_ratio(rng) if rng.random() < 0.5 else (_one_ratio(rng), _one_ratio(rng))
+
+
+def _flag(rng: Random, system: System) -> bool:
+    return bool(rng.integers(2))
+
+
+def _outside(rng: Random, system: System) -> float:
+    return float(rng.choice((0.0, 0.5, -3.0, np.nan, np.inf)))
+
+
+def _one_of(*values: str) -> Callable[[Random, System], str]:
+    return lambda rng, system: str(rng.choice(values))
+
+
+def _canonical_size(rng: Random, system: System) -> float:
+    return float(rng.choice((224, 224, 50, 7.5)))
+
+
+def _canonical_level(rng: Random, system: System) -> int:
+    return int(rng.integers(-1, 6))
+
+
+DRAWN: dict[str, Callable[[Random, System], Any]] = {
+    "spatial_scale": _spatial_scale,
+    "sampling_ratio": _sampling_ratio,
+    "aligned": _flag,
+    "clockwise": _flag,
+    "angle_unit": _one_of("radians", "degrees"),
+    "extrapolation_value": _outside,
+    "coordinate_transformation_mode": _one_of("half_pixel", "output_half_pixel"),
+    "exact_gradient": _flag,
+    "transform_fpcoor": _flag,
+    "by_size": _flag,
+    "canonical_box_size": _canonical_size,
+    "canonical_scale": _canonical_size,
+    "canonical_level": _canonical_level,
+    "pooler_type": _one_of("ROIAlign", "ROIAlignV2"),
+}
