@@ -76,7 +76,9 @@ def test_rules_give_what_engines_compute(
 
 def test_every_system_has_rules() -> None:
     offered = {system for systems in INSTALLED.values() for system in systems}
-    assert set(RULES) == {*SYSTEMS, *offered}
+    assert set(RULES) == {*SYSTEMS, *offered}, (
+        "add a row to RULES in roipool/tools/compare/rules.py"
+    )
 
 
 def verdict_of(problem: Problem, name: str, reference: str, own: Compute | None = None) -> Verdict:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from contextlib import nullcontext
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,131 +12,105 @@ from _support import emulator
 from _support.backends import Backend
 
 import roipool
-from roipool import compat
-from roipool.compat import (
-    caffe,
-    chainer,
-    maskrcnn_benchmark,
-    mmcv,
-    mxnet,
-    onnx,
-    roialign_pytorch,
-    tensorflow,
-    torchvision,
-)
+from roipool.compat import caffe, maskrcnn_benchmark, mmcv, mxnet, onnx, torchvision
+from roipool.systems import SYSTEMS
+from roipool.verification.call import Call, function_of, run
+from roipool.verification.case import Case
 
 SHAPE = (2, 3, 6, 7)  # channels too few for kernels that take several at once
+MAPS = np.random.default_rng(0).standard_normal(SHAPE).astype(np.float32)
 ROIS = np.array([[0, 1, 1, 4, 4], [1, 0.5, 2, 5.5, 5]], np.float32)
+FOUR = np.ascontiguousarray(ROIS[:, 1:])
 GRAD = np.ones((2, 3, 2, 2), np.float32)
-WIDE = (2, 8, 6, 7)  # of which a position-sensitive bin has two
-INPUTS = {
-    "maps": np.random.default_rng(0).standard_normal(SHAPE).astype(np.float32),
-    "wide_maps": np.random.default_rng(1).standard_normal(WIDE).astype(np.float32),
-    "rois": ROIS,
-    "four": np.ascontiguousarray(ROIS[:, 1:]),
-    "images": np.array([0, 1]),
-    "grad": GRAD,
-    "grad_nhwc": np.ones((2, 2, 2, 3), np.float32),
-    "grad_of_two": np.ones((2, 2, 2, 2), np.float32),
-    "grad_of_seven": np.ones((2, 2, 2, 7), np.float32),
-    "cells": np.zeros(GRAD.shape, np.int32),
-    "places": np.tile(42 * np.arange(6).reshape(2, 3, 1, 1), (1, 1, 2, 2)),
-    "real": np.zeros(GRAD.shape, np.float32),
+OPTIONS: dict[str, Any] = {
+    "spatial_scale": 1.0,
+    "sampling_ratio": 2,
+    "aligned": False,
+    "coordinate_transformation_mode": "half_pixel",
+    "extrapolation_value": 0.5,
+    "transform_fpcoor": True,
 }
-NHWC = (2, 6, 7, 3)
 
-# Every function, with names of INPUTS where it takes arrays.
-CALLS: list[tuple[Callable[..., Any], tuple[Any, ...]]] = [
-    (caffe.roi_pooling, ("maps", "rois", 2, 2, 1.0)),
-    (caffe.roi_pooling_backward, ("grad", "cells", "rois", SHAPE, 2, 2, 1.0)),
-    (caffe.roi_align, ("maps", "rois", 2, 2, 1.0)),
-    (caffe.roi_align_backward, ("grad", "cells", "cells", "rois", SHAPE, 2, 2, 1.0)),
-    (
-        partial(caffe.roi_align_backward, exact_gradient=True),
-        ("grad", "cells", "cells", "rois", SHAPE, 2, 2, 1.0),
+
+def calls_of(name: str, **more: Any) -> list[Call]:
+    """Return the calls of one row of the table of systems."""
+    row = SYSTEMS[name]
+    options = {**{option: OPTIONS[option] for option in row.options if option in OPTIONS}, **more}
+    case = Case(name, MAPS, GRAD, ROIS, options=options, layout=row.layouts[0])
+    calls: list[Call] = []
+    run(case, roipool, row, calls=calls)
+    return calls
+
+
+def every_call() -> dict[str, Call]:
+    """Return each call of a system that is unlike the others."""
+    calls = {}
+    for name, row in SYSTEMS.items():
+        if "." not in name or row.pyramid:
+            continue
+        for exact in (False, True) if "exact_gradient" in row.options else (False,):
+            for call in calls_of(name, **({"exact_gradient": True} if exact else {})):
+                plain = {
+                    key: value for key, value in call.arguments.items()
+                    if value is not None and not isinstance(value, np.ndarray)
+                }  # fmt: skip
+                calls[f"{call.function} {plain}"] = call
+    return calls
+
+
+WIDE = (2, 8, 6, 7)  # of which a position-sensitive bin has two
+# Forms of calls that no row has.
+OTHERS = {
+    "boxes without images": Call(
+        "compat.maskrcnn_benchmark.roi_align",
+        {"input": MAPS, "roi": FOUR, "output_size": 2, "spatial_scale": 1.0, "sampling_ratio": 2},
+        (),
     ),
-    (chainer.roi_average_pooling_2d, ("maps", "four", "images", 2, 1.0)),
-    (chainer.roi_average_pooling_2d_backward, ("grad", "four", "images", SHAPE, 1.0)),
-    (compat.detectron2.ROIAlign(2, 1.0, 0), ("maps", "rois")),
-    (compat.detectron2.ROIAlign(2, 1.0, 0).backward, ("grad", "rois", SHAPE)),
-    (maskrcnn_benchmark.roi_align, ("maps", "rois", 2, 1.0, 2)),
-    (maskrcnn_benchmark.roi_align, ("maps", "four", 2, 1.0, 2)),
-    (maskrcnn_benchmark.roi_align_backward, ("grad", "four", SHAPE, 1.0, 2)),
-    (mmcv.roi_align, ("maps", "rois", 2)),
-    (
-        partial(mmcv.roi_align, pool_mode="max", return_argmax=True),
-        ("maps", "rois", 2),
+    "boxes without images, backward": Call(
+        "compat.maskrcnn_benchmark.roi_align_backward",
+        {
+            "grad_output": GRAD, "roi": FOUR, "input_shape": SHAPE, "spatial_scale": 1.0,
+            "sampling_ratio": 2,
+        },
+        (),
     ),
-    (mmcv.roi_align_backward, ("grad", "rois", None, None, SHAPE)),
-    (
-        partial(mmcv.roi_align_backward, pool_mode="max", exact_gradient=True),
-        ("grad", "rois", "real", "real", SHAPE),
+    "position sensitive": Call(
+        "compat.mxnet.contrib_ROIAlign",
+        {
+            "data": np.random.default_rng(1).standard_normal(WIDE).astype(np.float32),
+            "rois": ROIS, "pooled_size": (2, 2), "spatial_scale": 1.0, "position_sensitive": True,
+        },
+        (),
     ),
-    (partial(mmcv.roi_pool, return_argmax=True), ("maps", "rois", 2)),
-    (mmcv.roi_pool_backward, ("grad", "rois", "cells", SHAPE)),
-    (partial(mmcv.roi_pool_backward, exact_gradient=True), ("grad", "rois", "cells", SHAPE)),
-    (partial(mxnet.ROIPooling, return_argmax=True), ("maps", "rois", (2, 2), 1.0)),
-    (mxnet.ROIPooling_backward, ("grad", "places", "rois", SHAPE)),
-    (mxnet.contrib_ROIAlign, ("maps", "rois", (2, 2), 1.0)),
-    (partial(mxnet.contrib_ROIAlign, position_sensitive=True), ("wide_maps", "rois", (2, 2), 1.0)),
-    (mxnet.contrib_ROIAlign_backward, ("grad", "rois", SHAPE, 1.0)),
-    (
-        partial(mxnet.contrib_ROIAlign_backward, position_sensitive=True),
-        ("grad_of_two", "rois", WIDE, 1.0),
+    "position sensitive, backward": Call(
+        "compat.mxnet.contrib_ROIAlign_backward",
+        {
+            "out_grad": np.ones((2, 2, 2, 2), np.float32), "rois": ROIS, "data_shape": WIDE,
+            "spatial_scale": 1.0, "position_sensitive": True,
+        },
+        (),
     ),
-    (partial(mxnet.ROIAlign, return_argmax=True), ("maps", "rois", (2, 2), 1.0)),
-    (mxnet.ROIAlign_backward, ("grad", "real", "real", "rois", SHAPE, 1.0)),
-    (onnx.RoiAlign, ("maps", "four", "images")),
-    (partial(onnx.RoiAlign, mode="max"), ("maps", "four", "images")),
-    (partial(onnx.RoiAlign_backward, mode="max"), ("grad", "maps", "four", "images")),
-    (onnx.RoiAlign_backward, ("grad", "maps", "four", "images")),
-    (onnx.MaxRoiPool, ("maps", "rois", (2, 2))),
-    (onnx.MaxRoiPool_backward, ("grad", "maps", "rois")),
-    (roialign_pytorch.crop_and_resize, ("maps", "four", "images", 2, 2)),
-    (roialign_pytorch.crop_and_resize_backward, ("grad", "four", "images", SHAPE)),
-    (roialign_pytorch.RoIAlign(2, 2), ("maps", "four", "images")),
-    (roialign_pytorch.RoIAlign(2, 2).backward, ("grad", "four", "images", SHAPE)),
-    (tensorflow.crop_and_resize, ("maps", "four", "images", (2, 2))),
-    (tensorflow.crop_and_resize_backward, ("grad_nhwc", "four", "images", NHWC)),
-    (tensorflow.crop_and_resize_backward_boxes, ("grad_of_seven", "maps", "four", "images")),
-    (torchvision.roi_align, ("maps", "rois", 2)),
-    (torchvision.roi_align_backward, ("grad", "rois", SHAPE)),
-    (partial(torchvision.roi_pool, return_argmax=True), ("maps", "rois", 2)),
-    (torchvision.roi_pool_backward, ("grad", "cells", "rois", SHAPE)),
-]
-
-
-def name_of(function: Any) -> str:
-    plain = getattr(function, "func", function)
-    return getattr(plain, "__qualname__", type(plain).__qualname__)
-
-
-every_call = pytest.mark.parametrize(
-    ("function", "arguments"),
-    CALLS,
-    ids=[f"{number}-{name_of(function)}" for number, (function, _) in enumerate(CALLS)],
-)
-
-
-def on(gpu: Backend, arguments: tuple[Any, ...]) -> list[Any]:
-    """Return arguments with the arrays that they name, on the device."""
-    return [gpu.to_device(INPUTS[one]) if isinstance(one, str) else one for one in arguments]
+}  # fmt: skip
+CALLS = {**every_call(), **OTHERS}
+each_call = pytest.mark.parametrize("call", CALLS.values(), ids=list(CALLS))
 
 
 def results(returned: Any) -> tuple[Any, ...]:
     return returned if isinstance(returned, tuple) else (returned,)
 
 
-@every_call
-def test_same_numbers_and_nothing_read_back(
-    gpu: Backend, function: Callable[..., Any], arguments: tuple[Any, ...]
-) -> None:
-    expected = results(function(*(INPUTS.get(one, one) for one in arguments)))
-    given = on(gpu, arguments)
+@each_call
+def test_same_numbers_and_nothing_read_back(gpu: Backend, call: Call) -> None:
+    function = function_of(roipool, call.function)
+    expected = results(function(**call.arguments))
+    given = {
+        name: gpu.to_device(value) if isinstance(value, np.ndarray) else value
+        for name, value in call.arguments.items()
+    }
     reading = emulator.cupy_module.no_reads() if gpu.name == "emulator" else nullcontext()
     with reading:
-        got = results(function(*given))
-    assert all(type(array) is type(given[0]) for array in got)
+        got = results(function(**given))
+    assert all(type(array) is type(gpu.to_device(ROIS)) for array in got)
     for ours, theirs in zip(got, expected, strict=True):
         ours = gpu.to_host(ours)
         assert ours.dtype == theirs.dtype
@@ -146,28 +118,12 @@ def test_same_numbers_and_nothing_read_back(
         np.testing.assert_allclose(ours, theirs, rtol=tolerance, atol=tolerance)
 
 
-@every_call
-def test_arrays_of_both_libraries_are_an_error(
-    gpu: Backend, function: Callable[..., Any], arguments: tuple[Any, ...]
-) -> None:
-    host = [INPUTS.get(one, one) for one in arguments]
-    mixed = [*on(gpu, arguments[:1]), *host[1:]]
+@each_call
+def test_arrays_of_both_libraries_are_an_error(gpu: Backend, call: Call) -> None:
+    arrays = [name for name, value in call.arguments.items() if isinstance(value, np.ndarray)]
+    mixed = {**call.arguments, arrays[0]: gpu.to_device(call.arguments[arrays[0]])}
     with pytest.raises(TypeError, match=r"must all be NumPy or all be CuPy: \w+ is on the GPU"):
-        function(*mixed)
-
-
-def test_every_function_is_called() -> None:
-    called = {name_of(function).split(".")[0] for function, _ in CALLS}
-    for name in compat.__all__:
-        module = getattr(compat, name)
-        functions = {
-            key
-            for key, value in vars(module).items()
-            if inspect.isfunction(value)
-            and value.__module__ == module.__name__
-            and not key.startswith("_")
-        }
-        assert functions <= called, name
+        function_of(roipool, call.function)(**mixed)
 
 
 UNKNOWN = np.array([[-1, 1, 1, 4, 4], [2, 0, 0, 5, 5], [np.nan, 0, 0, 5, 5]], np.float32)
@@ -188,7 +144,7 @@ UNKNOWN = np.array([[-1, 1, 1, 4, 4], [2, 0, 0, 5, 5], [np.nan, 0, 0, 5, 5]], np
     ],
 )
 def test_boxes_of_no_image_pool_to_nothing(gpu: Backend, pool: Callable[[Any, Any], Any]) -> None:
-    pooled = pool(gpu.to_device(INPUTS["maps"]), gpu.to_device(UNKNOWN))
+    pooled = pool(gpu.to_device(MAPS), gpu.to_device(UNKNOWN))
     np.testing.assert_array_equal(gpu.to_host(pooled), 0)
 
 
@@ -205,7 +161,7 @@ def test_boxes_of_no_image_have_no_gradient(gpu: Backend) -> None:
 
 
 def test_debugging_checks_values(gpu: Backend) -> None:
-    maps, rois = gpu.to_device(INPUTS["maps"]), gpu.to_device(UNKNOWN)
+    maps, rois = gpu.to_device(MAPS), gpu.to_device(UNKNOWN)
     roipool.set_debug(True)
     try:
         with pytest.raises(ValueError, match=r"boxes\[0, 0\] is -1"):
@@ -221,9 +177,9 @@ def test_debugging_checks_values(gpu: Backend) -> None:
 
 
 def test_scale_pred_is_read(gpu: Backend) -> None:
-    maps, rois = gpu.to_device(INPUTS["maps"]), gpu.to_device(ROIS)
+    maps, rois = gpu.to_device(MAPS), gpu.to_device(ROIS)
     scale = gpu.to_device(np.array([-0.5], np.float32))
     got = caffe.roi_align(maps, rois, 2, 2, 1.0, scale_pred=scale)
-    expected = caffe.roi_align(INPUTS["maps"], ROIS, 2, 2, 0.5)
+    expected = caffe.roi_align(MAPS, ROIS, 2, 2, 0.5)
     for ours, theirs in zip(got, expected, strict=True):
         np.testing.assert_allclose(gpu.to_host(ours), theirs, atol=1e-5)

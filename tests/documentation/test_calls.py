@@ -15,7 +15,9 @@ from roipool.tools.compare.systems import SYSTEMS
 
 def test_none_is_missing() -> None:
     core = {f"roipool.{name}" for name in OPS}
-    assert core | set(SYSTEMS) <= set(calls.CALLS)
+    assert core | set(SYSTEMS) <= set(calls.CALLS), (
+        "no call to show: add `example` to the Compared of the row in roipool/systems/FRAMEWORK.py"
+    )
 
 
 @pytest.mark.parametrize("name", [*OPS, *PYRAMID_OPS])

@@ -112,7 +112,9 @@ def test_positions(name: str) -> None:
 def test_every_system_has_a_formula() -> None:
     elsewhere = {"onnx.RoiAlign[max]"}  # of its samples' corners
     elsewhere |= {"roipool.precise_roi_pool", "roipool.roi_align_rotated"}  # tests of their own
-    assert set(calls.CALLS) == {*LINES, *elsewhere}
+    assert set(calls.CALLS) == {*LINES, *elsewhere}, (
+        "no formula: write one on docs/systems/FRAMEWORK.md and add it to LINES here"
+    )
 
 
 def test_precise_roi_pool_has_these_weights() -> None:

@@ -21,6 +21,7 @@ from roipool.verification.call import run
 from roipool.verification.case import FORMS, STORAGES, Case
 from roipool.verification.check import CALL, ORACLE, Finding, check, subjects
 from roipool.verification.generate import draw
+from roipool.verification.options import DRAWN
 from roipool.verification.relations import RELATIONS
 from roipool.verification.trials import VARIANTS
 
@@ -72,7 +73,15 @@ NOT_DRAWN = {
 
 
 def test_every_public_function_is_drawn() -> None:
-    assert functions() | NOT_DRAWN == public_functions()
+    assert functions() | NOT_DRAWN == public_functions(), (
+        "the functions of the rows are not the public ones: add a row to SYSTEMS in "
+        "roipool/systems/FRAMEWORK.py, or a function that is no pooling to NOT_DRAWN here"
+    )
+
+
+def test_every_option_can_be_drawn() -> None:
+    options = {option for row in SYSTEMS.values() for option in row.options}
+    assert options == set(DRAWN), "add a row to DRAWN in roipool/verification/options.py"
 
 
 @pytest.fixture(scope="module")
