@@ -10,11 +10,17 @@ from _support.golden_data import FOLDER, Array
 
 SHIPPED = Path(__file__).parents[1] / "roipool" / "verification" / "goldens"
 # Small cases that hold every kind of answer: adaptive and fixed grids, aligned and not.
-CASES = {"": (9, 18, 20, 30, 39), "mxnet_": (2, 17, 18), "onnxruntime_": (9, 27, 30, 33)}
+CASES = {
+    "": (9, 18, 20, 30, 39),
+    "mxnet_": (2, 17, 18),
+    "onnxruntime_": (9, 27, 30, 33),
+    "chainer_pooling_": (2, 7, 12),
+}
 PROGRAMS = {
     "": ("torchvision", "mmcv", "tensorflow"),
     "mxnet_": ("mxnet",),
     "onnxruntime_": ("onnxruntime",),
+    "chainer_pooling_": ("chainer_pooling",),
 }
 
 

@@ -1,9 +1,9 @@
-"""Chainer's ``roi_average_pooling_2d``, as its CPU code computes it.
+"""Chainer's ``roi_pooling_2d`` and ``roi_average_pooling_2d``, as its CPU code computes them.
 
-Boxes are rounded half to even, and bins' edges computed in float64, for any maps. (Its GPU kernel
-rounds half away from zero, and computes edges in the maps' type: ``roipool.roi_average_pool``.)
-The original's indices outside the batch wrap around or fail, and NaN and infinite boxes fail; here
-all of these are ValueErrors.
+Boxes are rounded half to even, and bins' edges computed in float64, for any maps. (Its GPU kernels
+round half away from zero, and compute edges in the maps' type: ``roipool.roi_pool`` and
+``roipool.roi_average_pool``.) The original's indices outside the batch wrap around or fail, and NaN
+and infinite boxes fail; here all of these are ValueErrors.
 """
 
 from __future__ import annotations
@@ -18,21 +18,30 @@ from roipool import _arguments as check
 from roipool._arguments import Form, Regions
 from roipool._arrays import Array
 from roipool._definitions import Definition
-from roipool._pooling import Call
+from roipool._pooling import Call, MaxRules, Pooling
 from roipool.compat import _conventions as conventions
 
 _DEFINITION = Definition("chainer_roi_average_pool")
-FORM = Form(
-    indices="roi_indices", size="outsize", features="x", grad_output="gy", input_shape="x_shape"
-)
+_POOLING, _GATHERED = Definition("roi_pool"), Definition("caffe_roi_pool_gather")
+_CELLS = MaxRules(argmax_is_cell=True)
+POOLING_FORM = Form(size="outh and outw", features="x", grad_output="gy", input_shape="x_shape")
+FORM = POOLING_FORM._replace(indices="roi_indices", size="outsize")
+
+
+def _scale(spatial_scale: float) -> float:
+    scale = check.real_number("spatial_scale", spatial_scale)
+    if scale <= 0:
+        raise ValueError(f"spatial_scale must be above 0, got {spatial_scale}")
+    return scale
 
 
 def _form(spatial_scale: float) -> Form:
     """Return how boxes are read with this option, checked."""
-    scale = check.real_number("spatial_scale", spatial_scale)
-    if scale <= 0:
-        raise ValueError(f"spatial_scale must be above 0, got {spatial_scale}")
-    return FORM._replace(read=functools.partial(_regions, scale))
+    return FORM._replace(read=functools.partial(_regions, _scale(spatial_scale)))
+
+
+def _pooling_form(spatial_scale: float) -> Form:
+    return POOLING_FORM._replace(read=functools.partial(_numbered_regions, _scale(spatial_scale)))
 
 
 def _regions(
@@ -42,11 +51,150 @@ def _regions(
     table = check.number_array(form.boxes, rois).astype(np.float64)
     if table.ndim != 2 or table.shape[1] != 4:
         raise ValueError(f"rois must have shape (K, 4): y1, x1, y2, x2; got {table.shape}")
-    conventions.check_finite(form.boxes, table)
-    with np.errstate(over="ignore"):  # an infinite box has no cells
-        rounded = check.swap_xy(conventions.library_of(table).xp().rint(table * scale))
+    rounded = check.swap_xy(_rounded(form.boxes, table, scale))
     indices = check.batch_indices(form.indices, roi_indices, len(table), images)
     return Regions(check.coordinates(rounded, dtype), indices)
+
+
+def _numbered_regions(
+    scale: float, rois: Any, _: None, images: int, dtype: np.dtype[Any], form: Form
+) -> Regions:
+    """Return boxes in map cells; their batch column is cut to a whole number."""
+    in_pixels = conventions.numbered_boxes(rois, None, images, np.dtype(np.float64), form)
+    rounded = _rounded(form.boxes, in_pixels.boxes, scale)
+    return Regions(check.coordinates(rounded, dtype), in_pixels.batch_indices)
+
+
+def _rounded(name: str, table: Array, scale: float) -> Array:
+    conventions.check_finite(name, table)
+    with np.errstate(over="ignore"):  # an infinite box has no cells
+        return conventions.library_of(table).xp().rint(table * scale)
+
+
+def _native(array: Array) -> np.dtype[Any]:
+    """Return an array's type in native byte order."""
+    dtype: np.dtype[Any] = array.dtype
+    return dtype if dtype.isnative else dtype.newbyteorder("=")
+
+
+def _in_float64(name: str, array: Any) -> Array:
+    """Return an array in the type in which Chainer computes the edges of bins."""
+    return check.cast(check.float_array(name, array), np.dtype(np.float64))
+
+
+def roi_pooling_2d(
+    x: Array,
+    rois: Any,
+    outh: int,
+    outw: int,
+    spatial_scale: float,
+    *,
+    return_argmax: bool = False,
+) -> Array | tuple[Array, Array]:
+    """Max ROI pooling as ``chainer.functions.roi_pooling_2d``.
+
+    Parameters
+    ----------
+    x : ndarray
+        Maps, shape (N, C, H, W).
+    rois : array_like
+        Shape (K, 5): batch index (cut to a whole number), x1, y1, x2, y2 in image pixels; finite.
+    outh, outw : int
+        Bins: rows and columns.
+    spatial_scale : float
+        Map cells per image pixel, above 0.
+    return_argmax : bool
+        Also return the argmax, which the backward needs.
+
+    Returns
+    -------
+    ndarray or (ndarray, ndarray)
+        Shape (K, C, outh, outw); 0 for an empty bin. The argmax is int32, ``y * W + x``; -1 for
+        none, where the original keeps 0.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described.
+
+    Notes
+    -----
+    A NaN cell is never the maximum, as in Chainer's GPU kernel; its CPU code answers NaN. A bin of
+    NaN only gives -inf. Maps of other types are pooled as float64, of which the maximum is the
+    same number.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from roipool.compat import chainer
+    >>> x = np.arange(1, 26, dtype=np.float32).reshape(1, 1, 5, 5)
+    >>> chainer.roi_pooling_2d(x, [[0, 0.5, 0.5, 2.5, 2.5]], 2, 2, 1.0)
+    array([[[[ 7.,  8.],
+             [12., 13.]]]], dtype=float32)
+    """
+    with Call(_pooling_form(spatial_scale), x=x, rois=rois) as call:
+        maps = check.features("x", _in_float64("x", x))
+        pooling = Pooling(_POOLING, check.size_pair(POOLING_FORM.size, (outh, outw)), rules=_CELLS)
+        regions = call.regions(maps.shape[0], maps.dtype)
+        want_argmax = check.flag("return_argmax", return_argmax)
+        pooled, argmax = call.maximum(maps, regions, pooling, return_argmax=want_argmax)
+        pooled = pooled.astype(_native(x), copy=False)
+        return (pooled, argmax) if want_argmax else pooled
+
+
+def roi_pooling_2d_backward(
+    gy: Array,
+    argmax: Array,
+    rois: Any,
+    x_shape: Sequence[int],
+    outh: int,
+    outw: int,
+    spatial_scale: float,
+    *,
+    exact_gradient: bool = False,
+) -> Array:
+    """Return the gradient of :func:`roi_pooling_2d` by `x`, as Chainer's backward gathers it.
+
+    As in Caffe, only boxes whose rounded ends enclose a cell pass on its gradient: a reversed box,
+    which the forward pools as one cell, has none. (Where a rounded box leaves the map, the
+    original fails or adds to other cells.)
+
+    Parameters
+    ----------
+    gy : ndarray
+        Shape (K, C, outh, outw).
+    argmax : ndarray of int
+        The argmax from the forward.
+    rois, outh, outw, spatial_scale
+        As in the forward.
+    x_shape : sequence of int
+        (N, C, H, W).
+    exact_gradient : bool
+        Give every argmax its gradient: the derivative of the forward.
+
+    Returns
+    -------
+    ndarray
+        Shape `x_shape`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described.
+    """
+    with Call(_pooling_form(spatial_scale), gy=gy, argmax=argmax, rois=rois) as call:
+        gradient, shape = _in_float64("gy", gy), check.map_shape("x_shape", x_shape)
+        regions = call.regions(shape[0], gradient.dtype)
+        bins = check.grad_output("gy", gradient, len(regions.boxes), shape)
+        conventions.check_bins(
+            "gy", gradient, check.size_pair(POOLING_FORM.size, (outh, outw)), "outh, outw"
+        )
+        if check.flag("exact_gradient", exact_gradient):
+            result = call.unpool(gradient, argmax, regions.batch_indices, shape)
+        else:
+            pooling = Pooling(_GATHERED, bins, rules=_CELLS)
+            result = call.maximum_backward(gradient, argmax, regions, pooling, shape)
+        return check.cast(result, _native(gy))
 
 
 def roi_average_pooling_2d(

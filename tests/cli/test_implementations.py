@@ -29,6 +29,7 @@ SMALL = ["--make", "2x9x11", "--output-size", "2x3"]
 WITHOUT_ORACLE = (
     "caffe.roi_align",
     "caffe.roi_pooling",
+    "chainer.roi_pooling_2d",
     "mmcv.roi_align[max]",
     "mmcv.roi_pool",
     "mxnet.ROIAlign",

@@ -312,6 +312,11 @@ def test_tensorflow_takes_any_real_image_and_answers_in_float32() -> None:
         (lambda: onnx.RoiAlign(PROBE, [[1, 1, 3, 3]], [0], sampling_ratio=-1), "sampling_ratio"),
         (lambda: onnx.MaxRoiPool(PROBE, [[0, 1, 1, 3, 3]], (2, 2), 0.0), "above 0"),
         (
+            lambda: chainer.roi_pooling_2d(PROBE, [[0, 1, 1, np.inf, 3]], 2, 2, 1.0),
+            "rois must be finite",
+        ),
+        (lambda: chainer.roi_pooling_2d(PROBE, [[0, 1, 1, 3, 3]], 2, 0, 1.0), "outh and outw"),
+        (
             lambda: chainer.roi_average_pooling_2d(PROBE, [[1, 1, np.nan, 3]], [0], 2, 1.0),
             "rois must be finite",
         ),
@@ -370,6 +375,7 @@ def test_bad_input_names_the_argument(call: Callable[[], Any], message: str) -> 
             caffe.roi_align_backward,
             "top_diff, argmax_x, argmax_y, rois, bottom_shape, pooled_h, pooled_w, spatial_scale",
         ),
+        (chainer.roi_pooling_2d, "x, rois, outh, outw, spatial_scale"),
         (chainer.roi_average_pooling_2d, "x, rois, roi_indices, outsize, spatial_scale"),
         (mxnet.ROIPooling, "data, rois, pooled_size, spatial_scale"),
         (mxnet.ROIAlign, "data, rois, pooled_size, spatial_scale"),

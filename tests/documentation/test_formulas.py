@@ -65,6 +65,7 @@ LINES: dict[str, tuple[Callable[..., Line], float]] = {
     "torchvision.roi_pool": (cells("caffe", "roi_pooling"), 0),
     "caffe.roi_pooling": (cells("caffe", "roi_pooling"), 0),
     "caffe.roi_align": (cells("caffe", "roi_align"), 1),
+    "chainer.roi_pooling_2d": (cells("chainer", "roi_pooling_2d"), 0),
     "chainer.roi_average_pooling_2d": (cells("chainer", "roi_average_pooling_2d"), 0),
     "detectron2.ROIAlign": (grid(True), 1),
     "maskrcnn_benchmark.roi_align": (grid(False), 1),

@@ -37,6 +37,7 @@ RULES: dict[str, Rules] = {
     "roipool.roi_align_rotated": _ALIGNED,
     "caffe.roi_pooling": ROI_POOL,
     "caffe.roi_align": CAFFE_ROI_ALIGN,
+    "chainer.roi_pooling_2d": replace(ROI_POOL, rounding="half even"),
     "chainer.roi_average_pooling_2d": replace(ROI_AVERAGE_POOL, rounding="half even"),
     "mxnet.ROIPooling": ROI_POOL,
     "mxnet.ROIAlign": MXNET_ROI_ALIGN,
