@@ -31,14 +31,20 @@ def test_pooling_and_verification_import_no_tools() -> None:
         for package in (roipool.compat, verification):
             for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
                 importlib.import_module(module.name)
-        from roipool.verification import check, generate, rows
-        for name in rows.ROWS:
+        from roipool.systems import SYSTEMS
+        from roipool.verification import check, generate
+        for name in SYSTEMS:
             case = generate.draw(0, 0, [name], tiny=True)
             for finding in check.check(case, check.subjects(case, 0)):
                 assert finding.comparison.problem is None, finding
     """
     done = run_python(f"{textwrap.dedent(code)}\n{PRINT}")
     assert (done.returncode, done.stdout) == (0, "\n"), done.stderr
+
+
+def test_pooling_imports_no_table_of_systems() -> None:
+    code = "import sys, roipool, roipool.compat; print('roipool.systems' in sys.modules)"
+    assert run_python(code).stdout == "False\n"
 
 
 @pytest.mark.parametrize("library", ["dask", "jax", "torch"])

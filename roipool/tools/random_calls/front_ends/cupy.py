@@ -16,12 +16,11 @@ import cupy
 import numpy as np
 
 import roipool
+from roipool.systems import SYSTEMS, System
 from roipool.verification.call import Results, run
 from roipool.verification.case import Array, Case
-from roipool.verification.operations import Operation
 from roipool.verification.oracle import against_oracle
 from roipool.verification.relations import Comparisons, close
-from roipool.verification.rows import ROWS
 
 from . import Guise
 from .adapters import BOXES, INDICES, Adapter, Arguments
@@ -136,7 +135,7 @@ def _each(arrays: Any) -> list[Any]:
 
 def answered(case: Case, adapter: OnGpu) -> Comparisons:
     """Make a call by an adapter, and compare with the oracle, or with NumPy's call."""
-    operation: Operation = ROWS[case.operation]
+    operation: System = SYSTEMS[case.operation]
     got: Results = run(case, adapter, operation)
     if case.large or case.dtype in operation.without_oracle:
         yield from close(case, got, run(case, roipool, operation), roipool)
