@@ -16,7 +16,8 @@ from roipool._definitions import OPS
 
 # Importing these needs a GPU, or a package that is not installed.
 NEEDY = ["__main__", "._cuda.engine"]
-NEEDY += [f".{library}" for library in ("dask", "jax", "torch") if find_spec(library) is None]
+OPTIONAL = ("cupy", "dask", "jax", "torch")
+NEEDY += [f".{library}" for library in OPTIONAL if find_spec(library) is None]
 
 
 def modules(package: ModuleType) -> list[str]:
