@@ -7,19 +7,15 @@ from __future__ import annotations
 
 from faults import Fault
 
-TORCH_BATCHES = (
-    "tests/front_ends/test_torch_contract.py tests/front_ends/test_torch_derivatives.py "
-    "tests/front_ends/test_torch_compiled_batches.py"
-)
-TORCHVISION = (
-    "tests/front_ends/test_torchvision_contract.py tests/front_ends/test_torch_torchvision.py"
-)
-MODULES = "tests/front_ends/test_torch_package.py tests/front_ends/test_torch_multi_scale.py"
-JAX = "tests/front_ends -k jax"
+TORCH = "tests/front_ends/test_torch_"
+TORCH_BATCHES = f"{TORCH}derivatives.py {TORCH}contract.py"
+TORCHVISION = f"tests/front_ends/test_torchvision_contract.py {TORCH}torchvision.py"
+LEVELS = f"{TORCH}multi_scale.py"
+JAX = "tests/front_ends/test_jax_"
 DASK = "tests/front_ends/test_dask.py"
 OTHER = "tests/front_ends/test_other_arrays.py tests/front_ends/test_array_api_strict.py"
 CUPY = "tests/cuda/test_arrays.py tests/front_ends/test_random_calls_cupy.py -k 'emulator or cupy'"
-ARGUMENTS = "tests/arguments tests/ops"
+ARGUMENTS = "tests/arguments"
 COMPAT = "tests/compat"
 
 FRONT_ENDS = [
@@ -45,7 +41,7 @@ FRONT_ENDS = [
         "return (begin + extent) * tensor.element_size() <= held",
         "return extent * tensor.element_size() <= held",
         "where a view begins does not count: memory past the storage's end is read",
-        "tests/front_ends/test_torch_memory.py",
+        f"{TORCH}memory.py",
     ),
     Fault(
         "torch: torchvision's negative ratio",
@@ -71,7 +67,7 @@ FRONT_ENDS = [
         "return boxes if boxes.dtype is torch.float64 else boxes.float()",
         "return boxes",
         "areas are computed in float16: boxes go to other maps",
-        MODULES,
+        LEVELS,
     ),
     Fault(
         "torch: offset of levels",
@@ -79,7 +75,7 @@ FRONT_ENDS = [
         "level = (canonical_level + level + 1e-6).floor().clamp(first, last) - first",
         "level = (canonical_level + level).floor().clamp(first, last) - first",
         "torchvision's 1e-6 is missing: boxes just at a level's limit go to the map before",
-        MODULES,
+        LEVELS,
     ),
     Fault(
         "torch: negative ratios of a pair",
@@ -87,7 +83,7 @@ FRONT_ENDS = [
         "return tuple(max(each, 0) for each in ratio)",
         "return tuple(ratio)",
         "a pair keeps torchvision's negative ratios",
-        "tests/front_ends/test_torch_tracing.py " + MODULES,
+        f"{TORCH}tracing.py {TORCH}package.py",
     ),
     Fault(
         "jax: indices beyond 32 bits",
@@ -99,7 +95,7 @@ FRONT_ENDS = [
         "        )\n"
         "        return jnp.asarray(checked.astype(np.int32)) if values is numbers else numbers",
         "NumPy's indices are cut to 32 bits before they are checked",
-        JAX,
+        f"{JAX}settings.py",
     ),
     Fault(
         "jax: rounded twice",
@@ -107,7 +103,7 @@ FRONT_ENDS = [
         "return jnp.asarray(check.cast(table, np.dtype(real_dtype(dtype))))",
         "return jnp.asarray(table.astype(np.float32))",
         "boxes of float64 maps are rounded to float32",
-        JAX,
+        f"{JAX}contract.py",
     ),
     Fault(
         "jax: slopes of a table",
@@ -117,7 +113,7 @@ FRONT_ENDS = [
         "slopes = box_gradient(gradient, features, boxes, indices, request=request)\n"
         "        return slopes[:, : self.op.columns]",
         "the gradient of a table's boxes begins with that of the batch index",
-        JAX,
+        f"{JAX}contract.py",
     ),
     Fault(
         "jax: fill of a tangent",
@@ -125,7 +121,7 @@ FRONT_ENDS = [
         'parts.append(bind("average", request.of_tangent, *_filled(changes, maps), *at))',
         'parts.append(bind("average", request, *_filled(changes, maps), *at))',
         "the extrapolation value takes part in the tangent of crops",
-        JAX,
+        f"{JAX}contract.py",
     ),
     Fault(
         "jax: change of a slope",
@@ -133,7 +129,7 @@ FRONT_ENDS = [
         'parts.append(bind("box_gradient", request, grad, *_filled(changes, maps), *at))',
         'parts.append(bind("box_gradient", request, grad, *maps, *at))',
         "the change of a box's gradient is that of the maps, not that of their change",
-        JAX,
+        f"{JAX}contract.py",
     ),
     Fault(
         "dask: indices of a chunk",
@@ -194,8 +190,8 @@ FRONT_ENDS = [
     Fault(
         "cupy: tables of odd strides",
         "roipool/_arrays/_cupy.py",
-        "        if stride % size:\n            return xp().ascontiguousarray(array)\n",
-        "",
+        "if stride % size:",
+        "if stride < 0:",
         "rows whose stride is no whole number of elements are read between them",
         CUPY,
     ),
