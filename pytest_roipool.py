@@ -13,8 +13,6 @@ import pytest
 
 FIXTURE, MARK = "conforms", "roipool"
 AT_ONCE = 20  # random calls of a test
-DIAGNOSED = 5  # failures of a function whose rules are sought
-SECONDS = 2.0  # that making a call small may take
 
 _HELP = (
     f"{MARK}(semantics, **options): call the implementation that the test gives to the fixture "
@@ -24,15 +22,16 @@ _HELP = (
 
 
 class _State:
-    """What the tests of a session share: implementations in processes, and failures counted."""
+    """Shared by the tests of a session: implementations in processes, and reports on wrong ones."""
 
     def __init__(self) -> None:
         self.examiners: dict[Any, Any] = {}
         self.processes: list[Any] = []
-        self.failures: dict[str, int] = {}
+        self.reports: dict[Any, Any] = {}
 
 
 _STATE = pytest.StashKey[_State]()
+_SUMMARY = pytest.StashKey[str]()  # of a failed test: the rules that its implementation follows
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -48,6 +47,15 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
         for process in state.processes:
             close(process)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """Let pytest's summary, and the message in JUnit's file, begin with the rule."""
+    outcome: Any = yield
+    crash = getattr(outcome.get_result().longrepr, "reprcrash", None)
+    if crash is not None and _SUMMARY in item.stash:
+        crash.message = item.stash[_SUMMARY]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -97,8 +105,6 @@ def conforms(request: pytest.FixtureRequest) -> Callable[..., None]:
     from dataclasses import replace
 
     from roipool.testing import NotConforming
-    from roipool.tools.conformance.diagnosis import diagnose
-    from roipool.tools.conformance.reports import Report
 
     plan, dtype, device, calls = request.param
     state = request.config.stash.setdefault(_STATE, _State())
@@ -112,7 +118,7 @@ def conforms(request: pytest.FixtureRequest) -> Callable[..., None]:
         __tracebackhide__ = True
         whole = replace(
             plan, implementation=implementation, backward=backward, backward_boxes=backward_boxes,
-            arrays=arrays,
+            arrays=arrays, dtypes=(dtype,), devices=(device,),
         )  # fmt: skip
         key = (place, implementation, backward, backward_boxes, arrays, dtype, device)
         if not isinstance(implementation, str) or key not in state.examiners:
@@ -125,14 +131,36 @@ def conforms(request: pytest.FixtureRequest) -> Callable[..., None]:
         outcomes = [examiner.examine(name, case) for name, case in calls]
         if not any(outcome.failures for outcome in outcomes):
             return
-        state.failures[place] = state.failures.get(place, 0) + 1
-        if state.failures[place] > DIAGNOSED:
-            told = [f"{one.name}: {finding.what}: {finding.comparison.problem}"
-                    for one in outcomes for finding in one.failures]  # fmt: skip
-            pytest.fail("\n".join(told), pytrace=False)
-        found = diagnose(examiner, outcomes, SECONDS)
-        raise NotConforming(
-            [Report(whole.name, whole.semantics, dtype, device, outcomes, found)]
-        ) from None
+        names = tuple(map(_name_of, (implementation, backward, backward_boxes)))
+        named = (place, names, arrays, dtype, device)
+        if named not in state.reports:
+            (state.reports[named],) = whole.reports()
+        report = _part(state.reports[named], examiner, outcomes)
+        request.node.stash[_SUMMARY] = "; ".join(dict.fromkeys(
+            one.words for one in report.diagnoses
+        ))  # fmt: skip
+        raise NotConforming([report]) from None
 
     return check
+
+
+def _name_of(function: Any) -> str:
+    """Return a name that closures made anew for each test have in common."""
+    if function is None or isinstance(function, str):
+        return str(function)
+    return str(getattr(function, "__qualname__", type(function).__qualname__))
+
+
+def _part(report: Any, examiner: Any, outcomes: list[Any]) -> Any:
+    """Return the part of a report on all calls of a function that concerns those of one test.
+
+    One call may follow several rules by chance, so the rules of all calls come first; only a
+    failure that they did not have is diagnosed by itself.
+    """
+    from dataclasses import replace
+
+    from roipool.tools.conformance.diagnosis import diagnose
+
+    wrong = {outcome.name for outcome in outcomes if outcome.failures}
+    found = [one for one in report.diagnoses if wrong & set(one.calls)]
+    return replace(report, outcomes=outcomes, diagnoses=found or diagnose(examiner, outcomes, 0.0))

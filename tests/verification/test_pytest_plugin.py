@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
@@ -38,7 +39,7 @@ def test_wrong(conforms):
 def pytest_in(folder: Path, text: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run pytest on a file of tests."""
     (folder / "test_theirs.py").write_text(text)
-    environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "COLUMNS": "200"}
     environment.pop("PYTEST_ADDOPTS", None)
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "pytest_roipool", "-p", "no:cacheprovider",
@@ -57,8 +58,39 @@ def test_a_test_for_every_case(tmp_path: Path) -> None:
     assert any("test_right[random calls 20 to 39-float32-cpu]" in line for line in passed)
     assert not any("test_right" in line for line in failed)
     assert any("test_wrong[images out of order-float32-cpu]" in line for line in failed)
-    assert "ignores the batch index: every box is on the first image" in done.stdout
+    rule = "ignores the batch index: every box is on the first image"
+    assert all(f"- {rule}" in line for line in failed), failed
+    assert "DOES NOT CONFORM" in done.stdout
     assert "smallest: roi_align(input=np." in done.stdout
+
+
+ROUNDED = """
+import numpy as np
+import pytest
+from roipool.compat import torchvision
+
+@pytest.mark.roipool(
+    "torchvision.roi_pool", random_calls=0, without=["non-finite-boxes", "huge-boxes"]
+)
+def test_rounded(conforms):
+    def roi_pool(input, boxes, output_size, spatial_scale=1.0):
+        cells = np.rint(boxes * np.float32(spatial_scale))
+        cells[:, 0] = boxes[:, 0]
+        return torchvision.roi_pool(input, cells, output_size, 1.0)
+    conforms(roi_pool)
+"""
+
+
+def test_the_summary_names_the_rule(tmp_path: Path) -> None:
+    """Of every failed test, also where another rule fits the calls of that test alone."""
+    done = pytest_in(tmp_path, ROUNDED, "--junit-xml=found.xml")
+    assert done.returncode == 1, done.stdout + done.stderr
+    failed = [line for line in done.stdout.splitlines() if line.startswith("FAILED")]
+    rule = "rounds halves to even; here they go away from zero"
+    assert len(failed) > 5
+    assert all(line.endswith(f"] - {rule}") for line in failed), failed
+    cases = ET.parse(tmp_path / "found.xml").iter("failure")
+    assert {case.attrib["message"] for case in cases} == {rule}
 
 
 @pytest.mark.thorough

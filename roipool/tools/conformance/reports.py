@@ -97,10 +97,10 @@ class Report:
         numbers = sum(outcome.numbers for outcome in self.outcomes)
         verdict = "conforms" if self.conforms else "DOES NOT CONFORM"
         yield f"{self.title}: {verdict}"
-        yield f"    {len(self.outcomes)} calls, {numbers:,} numbers; {wrong} calls are wrong"
+        yield f"    {_calls(len(self.outcomes))}, {numbers:,} numbers; {_calls(wrong)} wrong"
         yield f"    checked: {', '.join(self.checked) or 'nothing'}{self._unchecked()}"
         if self.rounded:
-            yield f"    {self.rounded} calls are right but for the rounding of positions"
+            yield f"    {_calls(self.rounded)} right but for the rounding of positions"
         if self.stopped:
             yield f"    {self.stopped}"
         for diagnosis in self.diagnoses:
@@ -263,11 +263,15 @@ def _check_choices(name: str, values: Iterable[str], allowed: Collection[str]) -
 # ---- Text
 
 
+def _calls(count: int) -> str:
+    return "1 call" if count == 1 else f"{count} calls"
+
+
 def _lines_of(diagnosis: Diagnosis, report: Report) -> Iterator[str]:
     calls = len(diagnosis.calls)
     yield f"  {diagnosis.results}: {diagnosis.words}"
     more = f" and {calls - SHOWN_CALLS} more" if calls > SHOWN_CALLS else ""
-    yield f"    in {calls} calls: {'; '.join(diagnosis.calls[:SHOWN_CALLS])}{more}"
+    yield f"    in {_calls(calls)}: {'; '.join(diagnosis.calls[:SHOWN_CALLS])}{more}"
     if diagnosis.kinds:
         yield f"    what they have in common: {', '.join(diagnosis.kinds)}"
     if diagnosis.rules and diagnosis.contradicted:
