@@ -35,6 +35,12 @@ def data_of(path: str) -> dict[str, Any]:
     return content
 
 
+def size_of(page: str) -> int:
+    """Return the bytes of a page besides its picture."""
+    (picture,) = re.findall(r'"picture":"([^"]*)"', page)
+    return len(page.encode()) - len(picture)
+
+
 def hostile_page() -> Path:
     """Write a page whose file, system and reason are somebody's who wishes no good."""
     name = "<img src=x onerror=alert(1)>&'\"{{data}}.npy"
@@ -93,9 +99,19 @@ def test_what_cannot_be_computed_is_there_as_measured() -> None:
 def test_the_playground_is_small() -> None:
     """150 KB besides its picture, and nothing to load."""
     text = playground()
-    (picture,) = re.findall(r'"picture":"([^"]*)"', text)
-    assert len(text) - len(picture) < 150_000
+    assert size_of(text) < 150_000
     assert Elements(text).loads == []
+
+
+@pytest.mark.parametrize("count", [1, 200])
+def test_the_page_of_a_comparison_is_small(count: int) -> None:
+    """However many boxes there are: those on which systems differ most are in it."""
+    corners = np.random.default_rng(0).uniform(-20, 240, (count, 4))
+    np.save("boxes.npy", np.sort(corners.reshape(count, 2, 2), axis=1).reshape(count, 4))
+    assert main(["compare", "--boxes", "boxes.npy", "--html", "page.html"]) == 0
+    text = Path("page.html").read_text(encoding="utf-8")
+    assert size_of(text) < 150_000
+    assert len(data_of("page.html")["boxes"]) == min(count, 24)
 
 
 @pytest.mark.parametrize("rotated", [False, True])

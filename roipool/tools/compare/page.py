@@ -15,6 +15,7 @@ import io
 import json
 import math
 import re
+import zlib
 from dataclasses import asdict
 from importlib.resources import files
 from typing import Any
@@ -182,10 +183,11 @@ def _content(findings: Findings, options: str) -> dict[str, Any]:
 
 
 def _of_engine() -> dict[str, Any]:
+    """Return the systems and the module, deflated, as the page has to be small."""
     module = (files("roipool.tools.compare") / "data" / "playground.wasm").read_bytes()
     return {
         "systems": [asdict(system) for system in live_systems()],
-        "wasm": base64.b64encode(module).decode(),
+        "wasm": base64.b64encode(zlib.compress(module, 9)).decode(),
     }
 
 

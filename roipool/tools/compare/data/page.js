@@ -36,6 +36,11 @@ function floatsOf(text) {
   return new Float32Array(bytesOf(text).buffer);
 }
 
+async function inflated(bytes) {
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+  return new Uint8Array(await new Response(stream).arrayBuffer());
+}
+
 // ---- The map
 
 let mapScale = null;
@@ -1112,7 +1117,7 @@ async function begin() {
     find("why").textContent = "There is no box that can be drawn.";
     return;
   }
-  if (data.values !== null) plans = await Plans.of(bytesOf(data.wasm));
+  if (data.values !== null) plans = await Plans.of(await inflated(bytesOf(data.wasm)));
   makeChoices();
   const home = data.groups.find((group) => group.reference) || data.groups[0];
   const other = data.groups.find((group) => group.choice !== home.choice) || home;
