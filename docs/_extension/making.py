@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 import roipool
-from _extension import argument_forms, calls, gallery, sampling, sources
+from _extension import argument_forms, calls, gallery, sampling, sources, tutorial
 from roipool import compat
 from roipool._definitions import OPS, PYRAMID_OPS, Op, Variant
 from roipool.tools.compare import page
@@ -216,6 +216,7 @@ MAKERS: dict[str, Callable[..., str]] = {
     "settings": settings,
     "examples": examples,
     "gallery": gallery.markdown,
+    "shown": tutorial.shown,
     "argument-forms": argument_forms.table,
     "box-gradients": argument_forms.box_gradients,
     "kinds": argument_forms.kinds,

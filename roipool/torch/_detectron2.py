@@ -91,7 +91,7 @@ def override_detectron2() -> Iterator[None]:
     Within the context ``torch.ops.detectron2.roi_align_rotated_forward`` and ``_backward``, on the
     CPU, and on GPUs where there is CuPy, are computed by roipool, for all threads of the process.
     detectron2's compiled part, ``detectron2._C``, need not be there: where it is not, the operators
-    exist within the context only. It is logged. Contexts may be nested.
+    exist within the context only. It is logged (INFO). Contexts may be nested.
 
     detectron2's other layers of regions, ``ROIAlign`` and ``ROIPool``, are torchvision's operators:
     for them there is :func:`override_torchvision`.

@@ -50,7 +50,7 @@ class Override:
                 with ExitStack() as stack:  # an install that fails half-way is taken back
                     self._install(stack)
                     self._installed = stack.pop_all()
-                LOGGER.warning("%s are computed by roipool", self._subject)
+                LOGGER.info("%s are computed by roipool", self._subject)
             self._depth += 1
         try:
             yield
@@ -59,7 +59,7 @@ class Override:
                 self._depth -= 1
                 if self._depth == 0:
                     self._installed.close()
-                    LOGGER.warning("%s are its own again", self._subject)
+                    LOGGER.info("%s are its own again", self._subject)
 
 
 def library_of(stack: ExitStack, namespace: str, kind: str) -> Any:

@@ -118,7 +118,7 @@ def override_torchvision() -> Iterator[None]:
 
     Within the context torchvision's own operators, on the CPU, and on GPUs where there is CuPy, are
     computed by roipool, for all threads of the process; after it by torchvision again. Models stay
-    as they are: autograd, autocast, export and TorchScript go on as before. It is logged, because
+    as they are: autograd, autocast, export and TorchScript go on as before. It is logged (INFO), as
     numbers change by a few units in the last place. Contexts may be nested.
 
     detectron2's ``ROIAlign`` and ``ROIPool`` call these operators, and are computed by roipool,

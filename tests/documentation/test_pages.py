@@ -2,36 +2,19 @@
 
 from __future__ import annotations
 
-import doctest
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
+from _support.pages import SOURCES, check_examples, pages_with_examples
 
 import roipool
 
-SOURCES = next(folder for folder in Path(__file__).parents if (folder / "pyproject.toml").exists())
-EXAMPLE = re.compile(r"^```pycon\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
-
-def pages_with_examples() -> list[str]:
-    pages = [SOURCES / "README.md", *sorted((SOURCES / "docs").rglob("*.md"))]
-    return [str(page.relative_to(SOURCES)) for page in pages if EXAMPLE.search(page.read_text())]
-
-
-@pytest.mark.parametrize("page", pages_with_examples())
+@pytest.mark.parametrize("page", pages_with_examples(of_torch=False))
 def test_examples(page: str) -> None:
     """All examples of a page are one session."""
-    text = (SOURCES / page).read_text()
-    session: dict[str, object] = {}
-    failures: list[str] = []
-    for match in EXAMPLE.finditer(text):
-        first_line = text.count("\n", 0, match.start(1))
-        example = doctest.DocTestParser().get_doctest(match[1], session, page, page, first_line)
-        doctest.DocTestRunner(verbose=False).run(example, out=failures.append, clear_globs=False)
-        session = example.globs
-    assert not failures, "".join(failures)
+    check_examples(page)
 
 
 def test_the_program_in_readme() -> None:
@@ -56,4 +39,4 @@ def test_the_migrated_call_in_readme() -> None:
 
 
 def test_there_are_examples() -> None:
-    assert len(pages_with_examples()) >= 10
+    assert len(pages_with_examples(of_torch=False)) >= 10

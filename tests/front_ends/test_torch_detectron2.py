@@ -276,7 +276,7 @@ def test_an_override_that_fails_leaves_nothing(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_it_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING, "roipool"), roipool.torch.override_detectron2():
+    with caplog.at_level(logging.INFO, "roipool"), roipool.torch.override_detectron2():
         assert "detectron2's operators of rotated boxes are computed by roipool" in caplog.text
     assert "its own again" in caplog.text
 

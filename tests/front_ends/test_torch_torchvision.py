@@ -107,7 +107,7 @@ def test_roipool_computes_within_the_context_only() -> None:
 
 
 def test_it_is_said_aloud(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING, "roipool"), roipool.torch.override_torchvision():
+    with caplog.at_level(logging.INFO, "roipool"), roipool.torch.override_torchvision():
         assert "computed by roipool" in caplog.text
     assert "its own again" in caplog.text
 
