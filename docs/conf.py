@@ -40,9 +40,10 @@ html_copy_source = False
 html_show_sphinx = False
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_js_files = ["tables.js"]
 
 myst_heading_anchors = 3
-myst_enable_extensions = ["colon_fence"]
+myst_enable_extensions = ["attrs_inline", "colon_fence"]
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # the docstrings have shapes and dtypes, which annotations lack

@@ -1,10 +1,10 @@
-"""Asks each framework's pooling two questions whose right answers anyone knows.
+"""Checks each framework's pooling with two questions whose answers are known.
 
     python examples/where_is_the_box.py
 
 1. A map of ones is pooled: every value should be 1.
 2. Each cell of a map holds the x of its own centre, in pixels of the picture. The average over a
-   box should be the x of the box's middle. (Of a maximum there is no such answer.)
+   box should be the x of the box's centre. (A maximum has no such answer.)
 
 The map has one cell for 16 x 16 pixels, as in many detectors. Options are the defaults.
 """
@@ -55,7 +55,7 @@ def main() -> None:
     ones = np.ones((1, 1, ROWS, COLUMNS), np.float32)
     ramp = ones * (np.arange(COLUMNS, dtype=np.float32) + 0.5) * STRIDE
     middle = (BOX[0] + BOX[2]) / 2
-    print(f"{'pooling':32} {'ones become':>12}   middle of the box off by")
+    print(f"{'pooling':32} {'ones become':>12}   box centre is off by")
     for name, pool in {**AVERAGES, **MAXIMA}.items():
         values = np.unique(pool(ones, 7).round(2))
         span = f"{values[0]:g}" if len(values) == 1 else f"{values[0]:g} to {values[-1]:g}"
