@@ -60,7 +60,7 @@ def main() -> None:
             n_workers=2,
             threads_per_worker=1,
             memory_limit=arguments.memory,
-            dashboard_address=None,
+            dashboard_address=":0",
         ) as cluster,
         Client(cluster) as client,
     ):
