@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from roipool.reference import Rules
 from roipool.systems import (
     caffe,
     chainer,
@@ -33,6 +34,7 @@ from roipool.verification.released import Answer
 __all__ = [
     "ANSWERS",
     "COMPARED",
+    "RULES",
     "SEMANTICS",
     "SYSTEMS",
     "Compared",
@@ -97,6 +99,14 @@ def asked_of(compared: Compared) -> Mapping[str, Any]:
     elif "coordinate_transformation_mode" in options:
         asked["aligned"] = options["coordinate_transformation_mode"] == "half_pixel"
     return asked
+
+
+# The rules of each system that is compared, by name.
+RULES: dict[str, Rules] = {
+    shown: one.rules.of_boxes(aligned=asked_of(one).get("aligned", False))
+    for shown, one in COMPARED.items()
+    if one.rules is not None
+}
 
 
 def functions() -> set[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from roipool.compat import caffe
+from roipool.reference import CAFFE_ROI_ALIGN, ROI_POOL
 from roipool.systems.oracles import MAXIMUM_OF_CELLS, alone, single_scale
 from roipool.systems.row import Compared, Oracle, System, names_of
 from roipool.verification.released import Answer, Case
@@ -50,13 +51,18 @@ SYSTEMS = {
         options=("spatial_scale", "exact_gradient"), fixed={},
         compared={
             "caffe.roi_pooling": Compared(
-                oracle=("forward",), example="caffe.roi_pooling(x, rois, 2, 2, 1.0)"
+                oracle=("forward",), rules=ROI_POOL,
+                example="caffe.roi_pooling(x, rois, 2, 2, 1.0)",
             )
         },
     ),
     "caffe.roi_align": _ALIGN,
     "caffe.roi_align gradient": _ALIGN.only_called(
         backward="compat.caffe.roi_align_backward", options=("spatial_scale", "exact_gradient"),
-        compared={"caffe.roi_align": Compared(example="caffe.roi_align(x, rois, 2, 2, 1.0)")},
+        compared={
+            "caffe.roi_align": Compared(
+                rules=CAFFE_ROI_ALIGN, example="caffe.roi_align(x, rois, 2, 2, 1.0)"
+            )
+        },
     ),
 }  # fmt: skip

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from roipool.compat import chainer
+from roipool.reference import ROI_AVERAGE_POOL, ROI_POOL
 from roipool.systems import boxes, core
 from roipool.systems.oracles import POOL
 from roipool.systems.row import Compared, Oracle, System, names_of
@@ -60,7 +61,8 @@ SYSTEMS = {
         options=("spatial_scale", "exact_gradient"), fixed={"return_argmax": True},
         compared={
             "chainer.roi_pooling_2d": Compared(
-                oracle=("forward",), example="chainer.roi_pooling_2d(x, rois, 2, 2, 1.0)"
+                oracle=("forward",), rules=replace(ROI_POOL, rounding="half even"),
+                example="chainer.roi_pooling_2d(x, rois, 2, 2, 1.0)",
             )
         },
     ),
@@ -74,7 +76,8 @@ SYSTEMS = {
         ),
         compared={
             "chainer.roi_average_pooling_2d": Compared(
-                example="chainer.roi_average_pooling_2d(x, yxyx, [0], 2, 1.0)"
+                rules=replace(ROI_AVERAGE_POOL, rounding="half even"),
+                example="chainer.roi_average_pooling_2d(x, yxyx, [0], 2, 1.0)",
             )
         },
     ),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from roipool._definitions import TRAITS, Op, Variant
+from roipool.reference import PRECISE_ROI_POOL, ROI_ALIGN, ROI_AVERAGE_POOL, ROI_POOL
 from roipool.systems import boxes
 from roipool.systems.row import Compared, Oracle, System
 from roipool.verification import pyramids
@@ -29,18 +31,24 @@ _ALIGNED = {"aligned": True}
 
 # In the order in which `roipool compare` shows them; crops are its `tensorflow.crop_and_resize`.
 _COMPARED = {
-    "roi_pool": Compared(example="roipool.roi_pool(x, rois, 2)"),
-    "roi_average_pool": Compared(example="roipool.roi_average_pool(x, rois, 2)"),
-    "precise_roi_pool": Compared(example="roipool.precise_roi_pool(x, rois, 2)"),
+    "roi_pool": Compared(rules=ROI_POOL, example="roipool.roi_pool(x, rois, 2)"),
+    "roi_average_pool": Compared(
+        rules=ROI_AVERAGE_POOL, example="roipool.roi_average_pool(x, rois, 2)"
+    ),
+    "precise_roi_pool": Compared(
+        rules=PRECISE_ROI_POOL, example="roipool.precise_roi_pool(x, rois, 2)"
+    ),
     "roi_align": Compared(
-        options=_ALIGNED, example="roipool.roi_align(x, rois, 2, sampling_ratio=2)"
+        options=_ALIGNED, rules=ROI_ALIGN,
+        example="roipool.roi_align(x, rois, 2, sampling_ratio=2)",
     ),
     "roi_align max": Compared(
-        options=_ALIGNED, example="roipool.roi_align(x, rois, 2, sampling_ratio=2, mode='max')"
+        options=_ALIGNED, rules=replace(ROI_ALIGN, reduce="max"),
+        example="roipool.roi_align(x, rois, 2, sampling_ratio=2, mode='max')",
     ),
     "roi_align_rotated": Compared(
         options={**_ALIGNED, "clockwise": False, "angle_unit": "radians"},
-        boxes=boxes.with_angle, box_gradient=boxes.of_angle, rotated=True,
+        boxes=boxes.with_angle, box_gradient=boxes.of_angle, rotated=True, rules=ROI_ALIGN,
         example="roipool.roi_align_rotated(x, rotated, 2, sampling_ratio=2)",
     ),
     "crop_and_resize": Compared(

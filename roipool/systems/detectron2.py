@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from roipool.compat import detectron2
+from roipool.reference import ROI_ALIGN
 from roipool.systems import boxes, torchvision
 from roipool.systems.core import LEVELS
 from roipool.systems.oracles import ALIGN
@@ -55,10 +56,11 @@ SYSTEMS = {
 }  # fmt: skip
 COMPARED = {
     "detectron2.ROIAlign": Compared(
-        "torchvision.roi_align", {"aligned": True}, libraries=("detectron2",),
+        "torchvision.roi_align", {"aligned": True}, libraries=("detectron2",), rules=ROI_ALIGN,
         example="detectron2.ROIAlign(2, 1.0, 2)(x, rois)",
     ),
     "detectron2.ROIAlignRotated": Compared(
-        libraries=("detectron2",), asked={"operation": "roi_align_rotated", "aligned": True}
+        libraries=("detectron2",), asked={"operation": "roi_align_rotated", "aligned": True},
+        rules=ROI_ALIGN,
     ),
 }  # fmt: skip

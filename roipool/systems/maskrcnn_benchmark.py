@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from roipool.compat import maskrcnn_benchmark
+from roipool.reference import ROI_ALIGN
 from roipool.systems.oracles import ALIGN, single_scale
 from roipool.systems.row import Compared, Oracle, System, names_of
 from roipool.verification.case import Case
@@ -36,7 +37,7 @@ _ALIGN = System(
     },
     compared={
         "maskrcnn_benchmark.roi_align": Compared(
-            example="maskrcnn_benchmark.roi_align(x, rois, (2, 2), 1.0, 2)"
+            rules=ROI_ALIGN, example="maskrcnn_benchmark.roi_align(x, rois, (2, 2), 1.0, 2)"
         )
     },
 )  # fmt: skip

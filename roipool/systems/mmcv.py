@@ -8,6 +8,7 @@ import numpy as np
 
 from roipool._types import Mode
 from roipool.compat import mmcv
+from roipool.reference import MMCV_ROI_ALIGN_MAX, MMCV_ROI_POOL, ROI_ALIGN
 from roipool.systems import torchvision
 from roipool.systems.oracles import ALIGN, alone, single_scale
 from roipool.systems.row import Compared, Oracle, System, names_of
@@ -46,7 +47,8 @@ _MEAN = System(
     },
     compared={
         "mmcv.roi_align": Compared(
-            options=_ALIGNED, libraries=_LIBRARY, example="mmcv.roi_align(x, rois, 2, 1.0, 2)"
+            options=_ALIGNED, libraries=_LIBRARY, rules=ROI_ALIGN,
+            example="mmcv.roi_align(x, rois, 2, 1.0, 2)",
         )
     },
 )  # fmt: skip
@@ -79,7 +81,7 @@ SYSTEMS = {
         backward="compat.mmcv.roi_align_backward", options=(*_OPTIONS, "exact_gradient"),
         compared={
             "mmcv.roi_align[max]": Compared(
-                options=_ALIGNED, libraries=_LIBRARY,
+                options=_ALIGNED, libraries=_LIBRARY, rules=MMCV_ROI_ALIGN_MAX,
                 example="mmcv.roi_align(x, rois, 2, 1.0, 2, 'max')",
             )
         },
@@ -88,7 +90,9 @@ SYSTEMS = {
     "mmcv.roi_pool gradient": _POOL.only_called(
         backward="compat.mmcv.roi_pool_backward", options=("spatial_scale", "exact_gradient"),
         compared={
-            "mmcv.roi_pool": Compared(libraries=_LIBRARY, example="mmcv.roi_pool(x, rois, 2)")
+            "mmcv.roi_pool": Compared(
+                libraries=_LIBRARY, rules=MMCV_ROI_POOL, example="mmcv.roi_pool(x, rois, 2)"
+            )
         },
     ),
     "mmcv.RoIAlign": _MEAN.only_called(
@@ -106,6 +110,8 @@ SYSTEMS = {
 }  # fmt: skip
 COMPARED = {
     "mmcv.roi_align_rotated": Compared(
-        libraries=_LIBRARY, asked={"operation": "roi_align_rotated", "aligned": True}
+        libraries=_LIBRARY,
+        asked={"operation": "roi_align_rotated", "aligned": True},
+        rules=ROI_ALIGN,
     ),
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from roipool.compat import mxnet
+from roipool.reference import MXNET_ROI_ALIGN, ROI_ALIGN, ROI_POOL
 from roipool.systems.oracles import ALIGN, MAXIMUM_OF_CELLS, POOL, alone, single_scale
 from roipool.systems.row import Compared, Oracle, System, names_of
 from roipool.verification.released import Answer, Case
@@ -53,7 +54,11 @@ _ALIGN = System(
     oracle=Oracle(
         alone("sample", "mxnet_roi_align", "pooled", "argmax_x", "argmax_y"), single_scale
     ),
-    compared={"mxnet.ROIAlign": Compared(example="mxnet.ROIAlign(x, rois, (2, 2), 1.0)")},
+    compared={
+        "mxnet.ROIAlign": Compared(
+            rules=MXNET_ROI_ALIGN, example="mxnet.ROIAlign(x, rois, (2, 2), 1.0)"
+        )
+    },
 )  # fmt: skip
 SYSTEMS = {
     "mxnet.ROIPooling": _POOLING,
@@ -62,7 +67,8 @@ SYSTEMS = {
         argmax_is_of_batch=True,
         compared={
             "mxnet.ROIPooling": Compared(
-                libraries=("mxnet",), example="mxnet.ROIPooling(x, rois, (2, 2), 1.0)"
+                libraries=("mxnet",), rules=ROI_POOL,
+                example="mxnet.ROIPooling(x, rois, (2, 2), 1.0)",
             )
         },
     ),
@@ -87,7 +93,7 @@ SYSTEMS = {
         },
         compared={
             "mxnet.contrib_ROIAlign": Compared(
-                options={"aligned": False}, libraries=("mxnet",),
+                options={"aligned": False}, libraries=("mxnet",), rules=ROI_ALIGN,
                 example="mxnet.contrib_ROIAlign(x, rois, (2, 2), 1.0, 2)",
             )
         },

@@ -9,6 +9,7 @@ import numpy as np
 
 from roipool._types import Mode
 from roipool.compat import onnx
+from roipool.reference import ONNX_ROI_ALIGN_MAX, ROI_ALIGN, ROI_POOL
 from roipool.systems import boxes
 from roipool.systems.oracles import ALIGN, POOL, alone, single_scale
 from roipool.systems.row import Compared, Oracle, Results, System, names_of
@@ -63,12 +64,12 @@ _MEAN = System(
     },
     compared={
         "onnx.RoiAlign[opset 10]": Compared(
-            options=_OPSET_10, libraries=_LIBRARY,
+            options=_OPSET_10, libraries=_LIBRARY, rules=ROI_ALIGN,
             example="onnx.RoiAlign(x, xyxy, [0], **bins, "
             "coordinate_transformation_mode='output_half_pixel')",
         ),
         "onnx.RoiAlign[opset 16]": Compared(
-            options=_OPSET_16, libraries=_LIBRARY,
+            options=_OPSET_16, libraries=_LIBRARY, rules=ROI_ALIGN,
             example="onnx.RoiAlign(x, xyxy, [0], **bins)",
         ),
     },
@@ -87,7 +88,7 @@ _MAX = _MEAN._replace(
     },
     compared={
         "onnx.RoiAlign[max]": Compared(
-            options=_OPSET_16, libraries=_LIBRARY,
+            options=_OPSET_16, libraries=_LIBRARY, rules=ONNX_ROI_ALIGN_MAX,
             example="onnx.RoiAlign(x, xyxy, [0], **bins, mode='max')",
         )
     },
@@ -103,7 +104,7 @@ _POOL = System(
     goldens={"onnxruntime MaxRoiPool": Answer("onnxruntime", "maxroipool", _pooled, True)},
     compared={
         "onnx.MaxRoiPool": Compared(
-            libraries=_LIBRARY, example="onnx.MaxRoiPool(x, rois, (2, 2))"
+            libraries=_LIBRARY, rules=ROI_POOL, example="onnx.MaxRoiPool(x, rois, (2, 2))"
         )
     },
 )  # fmt: skip

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from roipool.compat import roialign_pytorch
+from roipool.reference import ROI_ALIGN
 from roipool.systems.boxes import fractions
 from roipool.systems.oracles import CROP
 from roipool.systems.row import Compared, FloatArray, Oracle, System, names_of
@@ -77,7 +78,9 @@ _CROP = System(
     goldens={"RoIAlign.pytorch crop_and_resize": Answer("tensorflow", "bilinear", _cropped)},
     compared={
         "roialign_pytorch.RoIAlign": Compared(
-            boxes=_centres, example="roialign_pytorch.RoIAlign(2, 2)(x, xyxy, [0])"
+            boxes=_centres,
+            rules=replace(ROI_ALIGN.of_boxes(aligned=True), ratio=1, border="zero"),
+            example="roialign_pytorch.RoIAlign(2, 2)(x, xyxy, [0])",
         )
     },
 )  # fmt: skip

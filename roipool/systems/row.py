@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roipool._arguments import CORNERS, CROPS, Form
+from roipool.reference import Rules
 from roipool.verification.case import FORMS, Case
 from roipool.verification.released import Answer
 
@@ -42,6 +43,9 @@ class Compared(NamedTuple):
         The installed libraries that compute it: keys of `roipool.tools.libraries.LIBRARIES`.
     asked : mapping
         Fields of the libraries' `Task`, besides those that follow from the row and the options.
+    rules : Rules, optional
+        The rules by which `roipool compare` says why numbers differ. They are for aligned boxes if
+        the options say so, or else for those that are not. None if it is not listed.
     example : str
         A call, as the site shows it, of the arrays in docs/_extension/calls.py.
     """
@@ -55,6 +59,7 @@ class Compared(NamedTuple):
     oracle: tuple[str, ...] = ("forward", "features", "boxes")
     libraries: tuple[str, ...] = ()
     asked: Mapping[str, Any] = {}
+    rules: Rules | None = None
     example: str = ""
 
 

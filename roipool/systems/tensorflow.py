@@ -8,6 +8,7 @@ import numpy as np
 
 from roipool._types import Method
 from roipool.compat import tensorflow
+from roipool.reference import CROP_AND_RESIZE
 from roipool.systems import boxes, core
 from roipool.systems.oracles import CROP
 from roipool.systems.row import Compared, Oracle, System
@@ -58,7 +59,7 @@ _CROP = System(
     },
     compared={
         "tensorflow.crop_and_resize": Compared(
-            box_gradient=boxes.of_fractions, libraries=("tensorflow",),
+            box_gradient=boxes.of_fractions, libraries=("tensorflow",), rules=CROP_AND_RESIZE,
             example="tensorflow.crop_and_resize(x_nhwc, fractions, [0], (2, 2))",
         )
     },

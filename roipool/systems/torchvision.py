@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from roipool.compat import torchvision
+from roipool.reference import ROI_ALIGN, ROI_POOL
 from roipool.systems.boxes import PER_IMAGE
 from roipool.systems.core import LEVELS
 from roipool.systems.oracles import ALIGN, POOL, from_lowest
@@ -62,7 +63,7 @@ _POOL = System(
     },
     compared={
         "torchvision.roi_pool": Compared(
-            libraries=_LIBRARY, example="torchvision.roi_pool(x, rois, 2)"
+            libraries=_LIBRARY, rules=ROI_POOL, example="torchvision.roi_pool(x, rois, 2)"
         )
     },
 )  # fmt: skip
@@ -76,11 +77,11 @@ _ALIGN = System(
     },
     compared={
         "torchvision.roi_align": Compared(
-            options={"aligned": False}, libraries=_LIBRARY,
+            options={"aligned": False}, libraries=_LIBRARY, rules=ROI_ALIGN,
             example="torchvision.roi_align(x, rois, 2, 1.0, 2)",
         ),
         "torchvision.roi_align[aligned]": Compared(
-            options={"aligned": True}, libraries=_LIBRARY,
+            options={"aligned": True}, libraries=_LIBRARY, rules=ROI_ALIGN,
             example="torchvision.roi_align(x, rois, 2, 1.0, 2, aligned=True)",
         ),
     },

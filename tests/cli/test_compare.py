@@ -28,9 +28,9 @@ from _support.run_python import NOT_INSTALLED, run_python
 
 from roipool._addresses import install
 from roipool.cli import main
+from roipool.systems import RULES
 from roipool.tools.alternatives import alternative
 from roipool.tools.compare.patterns import choose
-from roipool.tools.compare.rules import RULES
 from roipool.tools.compare.systems import SYSTEMS
 
 Image = pytest.importorskip("PIL.Image")

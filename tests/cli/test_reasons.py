@@ -11,12 +11,12 @@ from _support import toy_libraries as toys
 
 import roipool
 from roipool.reference import Rules
+from roipool.systems import RULES
 from roipool.tools.compare.differences import compare
 from roipool.tools.compare.engines import ENGINES
 from roipool.tools.compare.evaluation import Place, pooled_value
 from roipool.tools.compare.problem import Compute, Options, Problem
 from roipool.tools.compare.reasons import Verdict, explain
-from roipool.tools.compare.rules import RULES
 from roipool.tools.compare.systems import INSTALLED, SYSTEMS
 
 BOX, EDGE = [1, 1, 7, 7], [-0.6, 2, 3, 6]
@@ -77,7 +77,7 @@ def test_rules_give_what_engines_compute(
 def test_every_system_has_rules() -> None:
     offered = {system for systems in INSTALLED.values() for system in systems}
     assert set(RULES) == {*SYSTEMS, *offered}, (
-        "add a row to RULES in roipool/tools/compare/rules.py"
+        "add the rules to each system's Compared in roipool/systems/"
     )
 
 

@@ -100,11 +100,11 @@ from roipool._arguments import regions
 reference._loops
 reference.roi_align
 """
-    assert list(private_uses("roipool.tools.compare.rules", text)) == [
-        "roipool.tools.compare.rules: from roipool.reference import _loops",
-        "roipool.tools.compare.rules: from roipool.reference._roi_align import AlignRules",
-        "roipool.tools.compare.rules: from roipool._arguments import _hidden",
-        "roipool.tools.compare.rules: roipool.reference._loops",
+    assert list(private_uses("roipool.tools.compare.reasons", text)) == [
+        "roipool.tools.compare.reasons: from roipool.reference import _loops",
+        "roipool.tools.compare.reasons: from roipool.reference._roi_align import AlignRules",
+        "roipool.tools.compare.reasons: from roipool._arguments import _hidden",
+        "roipool.tools.compare.reasons: roipool.reference._loops",
     ]
     assert list(private_uses("roipool.reference._bins", text)) == [
         "roipool.reference._bins: from roipool._arguments import _hidden"

@@ -14,6 +14,7 @@ from _support import toy_libraries as toys
 import roipool
 from roipool import reference
 from roipool.compat import torchvision
+from roipool.systems import RULES as COMPARED
 from roipool.systems import SEMANTICS as ROWS
 from roipool.systems import oracle_of, shown_name
 from roipool.testing import (
@@ -25,7 +26,6 @@ from roipool.testing import (
     read_tolerances,
 )
 from roipool.tools.alternatives import ALTERNATIVES, FIELDS
-from roipool.tools.compare.rules import RULES as COMPARED
 from roipool.tools.compare.systems import SYSTEMS
 from roipool.tools.conformance.cases import KINDS, KINDS_IN_WORDS
 from roipool.tools.conformance.names import resolved

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roipool.tools.compare.problem import Compute, Problem, Unavailable
-from roipool.tools.compare.rules import rules_of
+from roipool.tools.compare.systems import rules_of
 
 __all__ = [
     "Comparison",

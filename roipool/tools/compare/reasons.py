@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from roipool.cli.text import short
 from roipool.reference import Rules
+from roipool.systems import RULES
 from roipool.tools.alternatives import ALTERNATIVES, FIELDS, alternative
 from roipool.tools.compare.evaluation import (
     NotExplainedError,
@@ -27,7 +28,7 @@ from roipool.tools.compare.evaluation import (
     sample_counts,
 )
 from roipool.tools.compare.problem import Problem
-from roipool.tools.compare.rules import RULES, rules_of
+from roipool.tools.compare.systems import rules_of
 
 __all__ = ["Reason", "Verdict", "explain", "number"]
 

@@ -17,7 +17,7 @@ from roipool.tools.alternatives import alternative
 from roipool.tools.compare.differences import Comparison
 from roipool.tools.compare.reasons import ROUNDINGS, Reason, Verdict
 from roipool.tools.compare.result import Findings
-from roipool.tools.compare.rules import rules_of
+from roipool.tools.compare.systems import rules_of
 
 __all__ = ["Line", "Section", "sections"]
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from roipool.systems import COMPARED, Compared, asked_of
+from roipool.reference import Rules
+from roipool.systems import COMPARED, RULES, Compared, asked_of
+from roipool.tools.compare.patterns import system_of
 from roipool.tools.libraries import LIBRARIES
 
-__all__ = ["INSTALLED", "SYSTEMS"]
+__all__ = ["INSTALLED", "SYSTEMS", "rules_of"]
 
 SYSTEMS: dict[str, Compared] = {
     name: one for name, one in COMPARED.items() if one.row and one.is_listed
@@ -18,3 +20,8 @@ INSTALLED: dict[str, Mapping[str, Mapping[str, Any]]] = {
     library: {name: asked_of(one) for name, one in COMPARED.items() if library in one.libraries}
     for library in LIBRARIES
 }
+
+
+def rules_of(name: str) -> Rules | None:
+    """Return the rules of an implementation, by its name; None for a user's own."""
+    return RULES.get(system_of(name))
