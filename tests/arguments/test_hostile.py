@@ -59,6 +59,13 @@ def test_an_output_that_lies_about_its_shape() -> None:
         roipool.roi_align(MAPS, BOX, 1000, out=out)
 
 
+def test_boxes_beyond_float32_pool_nothing_without_a_warning() -> None:
+    rois = np.array([[0, -1e300, -1e300, 1e300, 1e300], [0, 1, 1, 2, 2]])
+    for operation in (roipool.roi_align, roipool.roi_pool):
+        pooled = operation(np.ones((1, 1, 4, 4), np.float32), rois, 1)
+        assert pooled.ravel().tolist() == [0, 1]
+
+
 def test_a_value_beyond_float16_without_images_gives_no_warning(
     recwarn: pytest.WarningsRecorder,
 ) -> None:

@@ -62,6 +62,16 @@ TABLES = [
 ]
 
 
+def test_torchvision_scales_by_the_largest_picture(backend: Backend) -> None:
+    maps = np.arange(2 * 16 * 16, dtype=np.float32).reshape(2, 1, 16, 16)
+    tables = [np.array([[4, 8, 30, 41]], np.float32), np.array([[1, 2, 29, 31]], np.float32)]
+    there = [backend.to_device(one) for one in (maps, *tables)]
+    pooler = torchvision.MultiScaleRoIAlign(["0"], 2, 2)
+    pooled = pooler({"0": there[0]}, there[1:], [(64, 64), (32, 32)])
+    expected = roipool.roi_align(maps, tables, 2, 16 / 64, 2, aligned=False)
+    np.testing.assert_array_equal(backend.to_host(pooled), expected)
+
+
 @pytest.mark.parametrize("kind", ["ROIAlign", "ROIAlignV2"])
 def test_detectron2_pools_each_box_from_its_map(backend: Backend, kind: str) -> None:
     rng = np.random.default_rng(8)

@@ -236,6 +236,14 @@ def test_arrays_on_two_gpus_are_refused() -> None:
 # ---- Nothing waits, nothing is launched without need
 
 
+def test_boxes_of_each_image_are_pooled_from_it(gpu: Backend) -> None:
+    maps = np.stack([np.full((3, 6, 7), image, np.float32) for image in range(3)])
+    tables = [np.array([[1, 1, 4, 5]] * count, np.float32) for count in (2, 1, 2)]
+    there = [gpu.to_device(one) for one in (maps, *tables)]
+    pooled = gpu.to_host(roipool.roi_align(there[0], there[1:], 2))
+    assert pooled[:, 0, 0, 0].tolist() == [0, 0, 1, 2, 2]
+
+
 def calls(gpu: Backend) -> dict[str, tuple[Any, list[str]]]:
     """Return calls on float32 arrays, and what each launches."""
     maps = gpu.to_device(np.ones((2, 4, 8, 8), np.float32))
