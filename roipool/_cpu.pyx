@@ -577,7 +577,7 @@ cdef Status run_described(Operation operation, Level* levels, int count) except 
         status = execute(&call)
     if status == status_no_memory:
         raise MemoryError(f"a call needs {call.bytes} bytes for its plan or scratch memory")
-    if status == status_long_axis:  # only front ends get here: NumPy and CuPy calls are checked earlier
+    if status == status_long_axis:  # from front ends: other calls are checked earlier
         raise ValueError(f"maps must have at most {INT32_MAX} rows and columns")
     if status == status_wrong_argmax:
         raise ValueError("argmax is out of range for these rois, spatial_scale and "
@@ -587,7 +587,7 @@ cdef Status run_described(Operation operation, Level* levels, int count) except 
 
 
 cdef int threads_for(const Call& call, int limit) noexcept nogil:
-    """Return the number of threads for a call: a thread with little work costs more than it saves."""
+    """Return the number of threads for a call: one with little work costs more than it saves."""
     cdef wide_int work = 0
     cdef int i
     for i in range(call.level_count):
