@@ -15,12 +15,14 @@ CASES = {
     "mxnet_": (2, 17, 18),
     "onnxruntime_": (9, 27, 30, 33),
     "chainer_pooling_": (2, 7, 12),
+    "paddle_": (1, 6, 13),
 }
 PROGRAMS = {
     "": ("torchvision", "mmcv", "tensorflow"),
     "mxnet_": ("mxnet",),
     "onnxruntime_": ("onnxruntime",),
     "chainer_pooling_": ("chainer_pooling",),
+    "paddle_": ("paddle",),
 }
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from roipool.systems.row import FloatArray
 from roipool.verification.case import Case
 
-PER_IMAGE = ("one array per image",)  # the form of boxes that poolers take
+PER_IMAGE = ("one array per image",)  # the forms of systems that take boxes image by image
 
 
 def in_any_form(case: Case) -> dict[str, Any]:

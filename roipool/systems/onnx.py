@@ -11,8 +11,8 @@ from roipool._types import Mode
 from roipool.compat import onnx
 from roipool.reference import ONNX_ROI_ALIGN_MAX, ROI_ALIGN, ROI_POOL
 from roipool.systems import boxes
-from roipool.systems.oracles import ALIGN, POOL, alone, single_scale
-from roipool.systems.row import Compared, Oracle, Results, System, names_of
+from roipool.systems.oracles import ALIGN, POOL, alone, from_own_lowest, single_scale
+from roipool.systems.row import Compared, Oracle, System, names_of
 from roipool.verification.case import Case
 from roipool.verification.released import Answer
 from roipool.verification.released import Case as Golden
@@ -27,12 +27,6 @@ def _with_aligned(case: Case) -> Case:
     case = single_scale(case)
     aligned = case.options["coordinate_transformation_mode"] == "half_pixel"
     return replace(case, options=case.options | {"aligned": aligned})
-
-
-def _from_own_lowest(case: Case, results: Results) -> Results:
-    lowest = float(np.finfo(case.real).min)
-    nobody = np.isneginf(results["pooled"])
-    return {"pooled": np.where(nobody, lowest, results["pooled"])}
 
 
 def _aligned(case: Golden, opset: int, mode: Mode) -> Any:
@@ -97,7 +91,7 @@ _POOL = System(
     "compat.onnx.MaxRoiPool", options=("spatial_scale",), scales="above 0",
     names=names_of(onnx.POOL_FORM),
     oracle=Oracle(
-        POOL._replace(backward=""), single_scale, _from_own_lowest,
+        POOL._replace(backward=""), single_scale, from_own_lowest,
         cannot_answer=lambda case: bool(np.isnan(case.maps).any()),  # a NaN starts it anew
     ),
     asked={"operation": "roi_pool"},

@@ -32,4 +32,11 @@ def from_lowest(case: Case, results: Results) -> Results:
     return results | {"pooled": np.where(nobody, LOWEST_FLOAT32, results["pooled"])}
 
 
+def from_own_lowest(case: Case, results: Results) -> Results:
+    """Let running maxima start from the lowest number of the type that they are computed in."""
+    nobody = np.isneginf(results["pooled"])
+    lowest = float(np.finfo(case.real).min)
+    return results | {"pooled": np.where(nobody, lowest, results["pooled"])}
+
+
 MAXIMUM_OF_CELLS = Oracle(POOL, single_scale, from_lowest)

@@ -1,15 +1,66 @@
-"""Paddle's systems, which only the library itself computes."""
+"""Paddle's systems: see `roipool.compat.paddle`."""
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+
+from roipool.compat import paddle
 from roipool.reference import ROI_ALIGN, ROI_POOL
-from roipool.systems.row import Compared
+from roipool.systems.boxes import PER_IMAGE
+from roipool.systems.oracles import POOL, from_own_lowest, single_scale
+from roipool.systems.row import Compared, Oracle, System, names_of
+from roipool.verification.case import Case
+from roipool.verification.released import Answer
+from roipool.verification.released import Case as Golden
 
 _LIBRARY = ("paddle",)
-COMPARED = {
-    "paddle.roi_pool": Compared(
-        libraries=_LIBRARY, asked={"operation": "roi_pool"}, rules=ROI_POOL
+
+
+def _with_counts(case: Case) -> dict[str, Any]:
+    """Return boxes, sorted by image, with the number of boxes of each image."""
+    counts = np.bincount(case.images, minlength=len(case.maps))
+    return {"rois": case.rois[:, 1:], "boxes_num": counts}
+
+
+def _pooled(case: Golden) -> tuple[Any, Any]:
+    pooled = paddle.roi_pool(
+        case.features, case.rois[:, 1:], case.boxes_num, case.size, case.scale, return_argmax=True
+    )
+    assert isinstance(pooled, tuple)
+    return pooled
+
+
+def _gradient(case: Golden) -> Any:
+    return paddle.roi_pool_backward(
+        case.grad, _pooled(case)[1], case.rois[:, 1:], case.boxes_num, case.features.shape
+    )
+
+
+_POOL = System(
+    "compat.paddle.roi_pool", "compat.paddle.roi_pool_backward", options=("spatial_scale",),
+    fixed={"return_argmax": True}, returns=("pooled", "argmax"), boxes=_with_counts,
+    names=names_of(paddle.FORM, boxes_num="boxes_num"),
+    forms=PER_IMAGE, oracle=Oracle(POOL, single_scale, from_own_lowest),
+    asked={"operation": "roi_pool"},
+    goldens={
+        "paddle roi_pool": Answer("paddle", "pool", lambda c: _pooled(c)[0], True),
+        "paddle roi_pool gradient": Answer("paddle", "pool_grad", _gradient),
+    },
+    compared={
+        "paddle.roi_pool": Compared(
+            libraries=_LIBRARY, rules=ROI_POOL, example="paddle.roi_pool(x, xyxy, [1], 2)"
+        )
+    },
+)  # fmt: skip
+SYSTEMS = {
+    "paddle.roi_pool": _POOL,
+    "paddle.RoIPool": _POOL.only_called(
+        forward="compat.paddle.RoIPool.forward", backward="", fixed={}, returns=("pooled",)
     ),
+}
+COMPARED = {
     "paddle.roi_align": Compared(
         libraries=_LIBRARY, asked={"operation": "roi_align", "aligned": True}, rules=ROI_ALIGN
     ),

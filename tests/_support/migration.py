@@ -31,6 +31,7 @@ def names() -> dict[str, Any]:
         "x_nhwc": np.ascontiguousarray(x.transpose(0, 2, 3, 1)),
         "boxes": boxes,
         "images": images,
+        "counts": np.int32([3, 4]),
         "rois": np.column_stack([images, boxes]).astype(np.float32),
         "yxyx": yxyx,
         "fractions": yxyx / 256,

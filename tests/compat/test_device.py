@@ -12,7 +12,7 @@ from _support import emulator
 from _support.backends import Backend
 
 import roipool
-from roipool.compat import caffe, maskrcnn_benchmark, mmcv, mxnet, onnx, torchvision
+from roipool.compat import caffe, maskrcnn_benchmark, mmcv, mxnet, onnx, paddle, torchvision
 from roipool.systems import SYSTEMS
 from roipool.verification.call import Call, function_of, run
 from roipool.verification.case import Case
@@ -160,6 +160,23 @@ def test_boxes_of_no_image_have_no_gradient(gpu: Backend) -> None:
         np.testing.assert_array_equal(gpu.to_host(gradient), 0)
 
 
+def test_paddle_boxes_beyond_the_counts_pool_to_nothing(gpu: Backend) -> None:
+    boxes = np.repeat(FOUR, 2, axis=0)  # the last two have no image
+    of_image = np.array([[0, *FOUR[0]], [1, *FOUR[0]]], np.float32)
+    expected, cells = torchvision.roi_pool(MAPS, of_image, 2, return_argmax=True)
+    gradient = torchvision.roi_pool_backward(GRAD, cells, of_image, SHAPE)
+
+    maps, counts = gpu.to_device(MAPS), gpu.to_device(np.array([1, 1]))
+    moved, grad = gpu.to_device(boxes), gpu.to_device(np.ones((4, 3, 2, 2), np.float32))
+    pooled, argmax = paddle.roi_pool(maps, moved, counts, 2, return_argmax=True)
+    np.testing.assert_array_equal(gpu.to_host(pooled), [*expected, *np.zeros_like(expected)])
+    found = paddle.roi_pool_backward(grad, argmax, moved, counts, SHAPE)
+    np.testing.assert_array_equal(gpu.to_host(found), gradient)
+    argmax = gpu.to_device(np.zeros(argmax.shape, np.int32))
+    found = paddle.roi_pool_backward(grad, argmax, moved, gpu.to_device(np.array([0, 0])), SHAPE)
+    np.testing.assert_array_equal(gpu.to_host(found), 0)
+
+
 def test_debugging_checks_values(gpu: Backend) -> None:
     maps, rois = gpu.to_device(MAPS), gpu.to_device(UNKNOWN)
     roipool.set_debug(True)
@@ -168,6 +185,8 @@ def test_debugging_checks_values(gpu: Backend) -> None:
             torchvision.roi_align(maps, rois, 2)
         with pytest.raises(ValueError, match="rois must be finite"):
             onnx.RoiAlign(maps, rois[:, :4], gpu.to_device(np.zeros(3, np.int64)))
+        with pytest.raises(ValueError, match="add up to the 2 boxes"):
+            paddle.roi_pool(maps, gpu.to_device(FOUR), gpu.to_device(np.array([1, 2])), 2)
         grad, boxes = gpu.to_device(GRAD), gpu.to_device(ROIS)
         far = gpu.to_device(np.full(GRAD.shape, 9, np.int32))
         with pytest.raises(ValueError, match="argmax_x and argmax_y must lie in the map"):

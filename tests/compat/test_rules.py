@@ -12,7 +12,7 @@ from _support.backends import Backend
 from _support.device_context import Placed, computing_on
 
 from roipool import compat
-from roipool.compat import chainer, onnx, roialign_pytorch
+from roipool.compat import chainer, onnx, paddle, roialign_pytorch
 
 caffe = Placed(compat.caffe)
 detectron2 = Placed(compat.detectron2)
@@ -311,6 +311,11 @@ def test_tensorflow_takes_any_real_image_and_answers_in_float32() -> None:
         (lambda: onnx.RoiAlign(PROBE, [[1, 1, 3, 3]], [0], mode="sum"), "'avg' or 'max'"),
         (lambda: onnx.RoiAlign(PROBE, [[1, 1, 3, 3]], [0], sampling_ratio=-1), "sampling_ratio"),
         (lambda: onnx.MaxRoiPool(PROBE, [[0, 1, 1, 3, 3]], (2, 2), 0.0), "above 0"),
+        (lambda: paddle.roi_pool(PROBE, [[1, 1, 3, 3]], [2], 2), "add up to the 1 boxes"),
+        (lambda: paddle.roi_pool(PROBE, [[1, 1, 3, 3]], [-1], 2), "must not be negative"),
+        (lambda: paddle.roi_pool(PROBE, [[1, 1, 3, 3]], [1, 0], 2), "boxes_num must hold 1 int"),
+        (lambda: paddle.roi_pool(PROBE, [[1, 1, 3, 3]], [1.0], 2), "boxes_num must hold 1 int"),
+        (lambda: paddle.roi_pool(PROBE, [[0, 1, 1, 3, 3]], [1], 2), r"boxes must have shape \(K"),
         (
             lambda: chainer.roi_pooling_2d(PROBE, [[0, 1, 1, np.inf, 3]], 2, 2, 1.0),
             "rois must be finite",
@@ -421,6 +426,8 @@ def test_bad_input_names_the_argument(call: Callable[[], Any], message: str) -> 
         (torchvision.RoIAlign, "output_size, spatial_scale, sampling_ratio, aligned=False"),
         (torchvision.RoIPool, "output_size, spatial_scale"),
         (detectron2.ROIAlign, "output_size, spatial_scale, sampling_ratio, aligned=True"),
+        (paddle.roi_pool, "x, boxes, boxes_num, output_size, spatial_scale=1.0"),
+        (paddle.RoIPool, "output_size, spatial_scale=1.0"),
         (onnx.MaxRoiPool, "X, rois, pooled_shape, spatial_scale=1.0"),
     ],
 )

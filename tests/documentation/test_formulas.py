@@ -78,6 +78,7 @@ LINES: dict[str, tuple[Callable[..., Line], float]] = {
     "onnx.RoiAlign[opset 10]": (grid(False), 1),
     "onnx.RoiAlign[opset 16]": (grid(True), 1),
     "onnx.MaxRoiPool": (cells("caffe", "roi_pooling"), 0),
+    "paddle.roi_pool": (cells("caffe", "roi_pooling"), 0),
     "tensorflow.crop_and_resize": (crop("tensorflow", "systems"), 0),
     "roialign_pytorch.RoIAlign": (centres, 0),
     "roipool.roi_align": (grid(True, "roi_align", "operations"), 1),

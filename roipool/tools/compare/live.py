@@ -203,7 +203,7 @@ def _argument(known_as: str, value: Any, regions: Regions, layout: str) -> str:
 def _array(value: NDArray[Any], regions: Regions) -> str:
     """Return an array of one box or of its image, with names for the numbers of the box."""
     if value.dtype.kind == "i" or value.ndim == 1:
-        return "np.array([0])"
+        return f"np.array({value.tolist()})"
     if value.shape[1] == 6:  # a rotated one, whose angle is the image's number here
         return "np.array([[0, {b0}, {b1}, {b2}, {b3}, {b4}]], np.float32)"
     names = dict(zip(_BOX, ("{x1}", "{y1}", "{x2}", "{y2}"), strict=True))

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from roipool.systems import SEMANTICS, System, oracle_of
+from roipool.systems.boxes import PER_IMAGE
 from roipool.verification import catalogue
 from roipool.verification.case import Array, Case, dtypes
 from roipool.verification.generate import Geometry, draw, work_of
@@ -120,6 +121,8 @@ class Plan:
         table = case.rois.copy()
         with np.errstate(over="ignore"):
             table[:, 1:] = table[:, 1:].astype(dtypes()[self.box_dtype])
+        if SEMANTICS[case.operation].forms == PER_IMAGE:
+            table = table[np.argsort(table[:, 0], kind="stable")]
         return replace(
             case, rois=table, options={**case.options, **self.fixed}, form="table",
             layout=SEMANTICS[case.operation].layouts[0], storage="plain", out="new", threads=1,

@@ -105,6 +105,8 @@ class LibraryCalls:
             boxes, images = known["boxes"], known["box_indices"]
         else:
             boxes, images = known["rois"], known.get("batch_indices")
+        if "boxes_num" in known:
+            images = np.repeat(np.arange(len(known["boxes_num"])), known["boxes_num"])
         rois = boxes if images is None else np.column_stack([images.astype(boxes.dtype), boxes])
         features, grad, size = known.get("features"), known.get("grad_output"), _size_of(known)
         if grad is not None:

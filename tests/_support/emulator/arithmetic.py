@@ -32,13 +32,13 @@ def _number(operand: Any) -> Any:
     raise TypeError(f"Unsupported type {type(operand)}")
 
 
-def _apply(kind: type[Arithmetic], function: Any, *operands: Any) -> Any:
+def _apply(kind: type[Arithmetic], function: Any, *operands: Any, **options: Any) -> Any:
     launches.append(function.__name__)
     numbers = [_number(operand) for operand in operands]
 
     def compute() -> np.ndarray[Any, Any]:
         with np.errstate(all="ignore"):  # as on a GPU
-            return np.asarray(function(*numbers))
+            return np.asarray(function(*numbers, **options))
 
     result = placed(compute())
     repeat_in_graph(result, compute)
@@ -61,8 +61,8 @@ Arithmetic.__hash__ = None  # type: ignore[assignment]
 def functions(kind: type[Arithmetic]) -> dict[str, Any]:
     """Return the functions of the library whose arrays are of this class."""
 
-    def elementwise(function: Any) -> Any:
-        return lambda *operands: _apply(kind, function, *operands)
+    def computed(function: Any) -> Any:
+        return lambda *operands, **options: _apply(kind, function, *operands, **options)
 
     def stack(arrays: Any, axis: int = 0) -> Any:
         launches.append("stack")
@@ -72,9 +72,11 @@ def functions(kind: type[Arithmetic]) -> dict[str, Any]:
         launches.append("arange")
         return kind(np.arange(*limits, dtype=dtype))
 
-    names = ("where", "trunc", "rint", "floor", "sqrt", "log2", "clip")
+    names = (
+        "where", "trunc", "rint", "floor", "sqrt", "log2", "clip", "cumsum", "searchsorted"
+    )  # fmt: skip
     return {
-        **{name: elementwise(getattr(np, name)) for name in names},
+        **{name: computed(getattr(np, name)) for name in names},
         "stack": stack,
         "arange": arange,
     }
