@@ -62,6 +62,8 @@ class Traits(NamedTuple):
 TRAITS: dict[str, Traits] = {name: Traits(*row) for name, row in _cpu.definition_traits().items()}
 # Definitions whose rows and columns cannot be planned apart.
 POINTWISE = frozenset(name for name, traits in TRAITS.items() if traits.kind == "points")
+# Definitions of gradients of maxima, which go to cells that a box itself reaches.
+GATHERS = frozenset(name for name in TRAITS if name.endswith("_gather"))
 
 
 class Variant(NamedTuple):

@@ -14,7 +14,7 @@ import numpy as np
 from roipool import _arguments as check
 from roipool._arguments import CORNERS, Form, Regions
 from roipool._arrays import NUMPY, Array, Library, common_library
-from roipool._definitions import POINTWISE, Definition
+from roipool._definitions import GATHERS, POINTWISE, Definition
 from roipool._layout import Layout, Shape4, are_channels_last, cells, height_width, nchw_view
 
 # An array of the call's library; the public functions' annotations say which.
@@ -117,7 +117,7 @@ class Engine(Protocol):
     def maximum_backward(
         self, grad_output: Array, argmax: Array, regions: Regions, pooling: Pooling, out: Array
     ) -> None:
-        """Write the gradient of a maximum with respect to the features."""
+        """Write the gradient of a maximum with respect to the features, by the boxes' samples."""
 
     def unpool(
         self, grad_output: Array, argmax: Array, batch_indices: Array, layout: str, out: Array
@@ -308,27 +308,11 @@ class Call:
         pooling: Pooling,
         input_shape: Shape4,
     ) -> Result:
-        """Maximum backward: each gradient goes to the cells of its sample, with their weights."""
+        """Maximum backward: gradients go to the cells of their samples, or to the cells named."""
         limit = cells(input_shape, pooling.layout) if pooling.rules.argmax_is_cell else None
         indices = check.argmax(self.library, argmax, grad_output.shape, limit)
         result = self._result(input_shape, [grad_output], pooling.layout)
-        self.engine.maximum_backward(grad_output, indices, regions, pooling, result)
-        return self._filled(result)
-
-    def unpool(
-        self,
-        grad_output: Array,
-        argmax: Any,
-        batch_indices: Array,
-        input_shape: Shape4,
-        *,
-        layout: Layout = "NCHW",
-    ) -> Result:
-        """Maximum backward where argmax names cells: each gets the whole gradient."""
-        limit = cells(input_shape, layout)
-        chosen = check.argmax(self.library, argmax, grad_output.shape, limit)
-        result = self._result(input_shape, [grad_output], layout)
-        self.engine.unpool(grad_output, chosen, batch_indices, layout, result)
+        maximum_backward(self.engine, grad_output, indices, regions, pooling, result)
         return self._filled(result)
 
     def _result(self, shape: Shape4, given: Sequence[Array], layout: Layout) -> Array:
@@ -372,6 +356,26 @@ class Call:
         with np.errstate(over="ignore"):  # beyond the type: infinite, and at no sample
             y, x = (self.library.readable(array, real) for array in (y, x))
         return self.engine.argmax_at(y, x, regions, pooling, input_shape)
+
+
+def maximum_backward(
+    engine: Engine,
+    grad_output: Array,
+    argmax: Array,
+    regions: Regions,
+    pooling: Pooling,
+    out: Array,
+) -> None:
+    """Write the gradient of a maximum with respect to the features, however its argmax counts."""
+    if needs_no_boxes(pooling):
+        engine.unpool(grad_output, argmax, regions.batch_indices, pooling.layout, out)
+    else:
+        engine.maximum_backward(grad_output, argmax, regions, pooling, out)
+
+
+def needs_no_boxes(pooling: Pooling) -> bool:
+    """Return whether the argmax alone says which cell gets a gradient of a maximum."""
+    return pooling.rules.argmax_is_cell and pooling.definition.name not in GATHERS
 
 
 def check_sizes(name: str, shape: Sequence[int], bins: str, pooling: Pooling) -> None:

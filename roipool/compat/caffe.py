@@ -122,12 +122,11 @@ def roi_pooling_backward(
     """
     with Call(FORM, top_diff=top_diff, argmax=argmax, rois=rois) as call:
         scale = conventions.float32_number("spatial_scale", spatial_scale)
-        gather = Definition("caffe_roi_pool_gather", scale)
-        checked = call.checked_backward(gather, bottom_shape, rules=CELLS_FROM_LOWEST_FLOAT32)
+        is_exact = check.flag("exact_gradient", exact_gradient)
+        placed = Definition("roi_pool" if is_exact else "caffe_roi_pool_gather", scale)
+        checked = call.checked_backward(placed, bottom_shape, rules=CELLS_FROM_LOWEST_FLOAT32)
         gradient, regions, pooling, shape = checked
         _check_bins(gradient, pooled_h, pooled_w)
-        if check.flag("exact_gradient", exact_gradient):
-            return call.unpool(gradient, argmax, regions.batch_indices, shape)
         return call.maximum_backward(gradient, argmax, regions, pooling, shape)
 
 
@@ -257,7 +256,8 @@ def roi_align_backward(
         y = _whole_positions("argmax_y", argmax_y, gradient)
         if not check.flag("exact_gradient", exact_gradient):
             cells = _winning_cells(call, y, x, shape)
-            return call.unpool(gradient, cells, regions.batch_indices, shape)
+            named = pooling._replace(rules=CELLS_FROM_LOWEST_FLOAT32)
+            return call.maximum_backward(gradient, cells, regions, named, shape)
         # A cut position stands for the one sample of its bin within the cell; samples are a cell
         # apart.
         real, nobody = regions.boxes.dtype.type, (x < 0) | (y < 0)

@@ -189,11 +189,9 @@ def roi_pooling_2d_backward(
         conventions.check_bins(
             "gy", gradient, check.size_pair(POOLING_FORM.size, (outh, outw)), "outh, outw"
         )
-        if check.flag("exact_gradient", exact_gradient):
-            result = call.unpool(gradient, argmax, regions.batch_indices, shape)
-        else:
-            pooling = Pooling(_GATHERED, bins, rules=_CELLS)
-            result = call.maximum_backward(gradient, argmax, regions, pooling, shape)
+        definition = _POOLING if check.flag("exact_gradient", exact_gradient) else _GATHERED
+        pooling = Pooling(definition, bins, rules=_CELLS)
+        result = call.maximum_backward(gradient, argmax, regions, pooling, shape)
         return check.cast(result, _native(gy))
 
 

@@ -329,13 +329,14 @@ def roi_pool_backward(
     with Call(FORM, grad_output=grad_output, rois=rois, argmax=argmax) as call:
         scale = conventions.float32_number("spatial_scale", spatial_scale)
         placed = Definition("mmcv_roi_pool", scale)
-        gradient, regions, _, shape = call.checked_backward(placed, input_shape)
+        checked = call.checked_backward(placed, input_shape, rules=CELLS_FROM_LOWEST_FLOAT32)
+        gradient, regions, pooling, shape = checked
         cells = check.same_shape("argmax", argmax, gradient)
         has_cells = shape[2] * shape[3] > 0  # else there is no cell 0 for skipped boxes
         if check.flag("exact_gradient", exact_gradient) or not has_cells:
             skipped = _skipped(regions.boxes, scale)
             cells = call.library.xp().where(skipped, np.int64(-1), cells)
-        return call.unpool(gradient, cells, regions.batch_indices, shape)
+        return call.maximum_backward(gradient, cells, regions, pooling, shape)
 
 
 class RoIPool:

@@ -18,8 +18,8 @@ from roipool._arguments import Form, Regions
 from roipool._arrays import Array, Library
 from roipool._definitions import Definition
 from roipool._dtypes import real_dtype
-from roipool._layout import Shape4
 from roipool._messages import shown
+from roipool._layout import Shape4
 from roipool._pooling import Call, Pooling
 from roipool.compat import _conventions as conventions
 from roipool.compat._conventions import CELLS_FROM_LOWEST_FLOAT32, FROM_LOWEST_FLOAT32
@@ -139,17 +139,20 @@ def ROIPooling_backward(  # noqa: N802
         If an argument is not as described.
     """
     with Call(FORM, out_grad=out_grad, argmax=argmax, rois=rois) as call:
-        gradient, regions, _, shape = call.checked_backward(Definition("roi_pool"), data_shape)
+        checked = call.checked_backward(
+            Definition("roi_pool"), data_shape, rules=CELLS_FROM_LOWEST_FLOAT32
+        )
+        gradient, regions, pooling, shape = checked
         places = check.same_shape("argmax", argmax, gradient)
         if places.dtype.kind != "i":
             raise TypeError(f"argmax must be a signed integer array, got {places.dtype}")
         library = call.library
         cells = places.astype(np.int64) - _first_places(library, regions.batch_indices, shape)
         cells = library.xp().where(places < 0, np.int64(-1), cells)
-        checked = library.checked_values(cells)
-        if checked is not None and not np.all((checked >= -1) & (checked < shape[2] * shape[3])):
+        known = library.checked_values(cells)
+        if known is not None and not np.all((known >= -1) & (known < shape[2] * shape[3])):
             raise ValueError("argmax must name places in the planes of its boxes' images")
-        return call.unpool(gradient, cells, regions.batch_indices, shape)
+        return call.maximum_backward(gradient, cells, regions, pooling, shape)
 
 
 def _align(spatial_scale: float, sample_ratio: int, aligned: bool) -> Definition:

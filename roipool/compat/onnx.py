@@ -252,5 +252,6 @@ def MaxRoiPool_backward(  # noqa: N802
     with Call(POOL_FORM, grad_output=grad_output, X=X, rois=rois) as call:
         checked = call.checked_backward_boxes(_max_roi_pool(spatial_scale))
         gradient, (maps,), regions, pooling = checked
-        _, argmax = call.maximum(maps, regions, pooling._replace(rules=_rules(maps.dtype)))
-        return call.unpool(gradient, argmax, regions.batch_indices, maps.shape)
+        pooling = pooling._replace(rules=_rules(maps.dtype))
+        _, argmax = call.maximum(maps, regions, pooling)
+        return call.maximum_backward(gradient, argmax, regions, pooling, maps.shape)

@@ -137,9 +137,11 @@ def roi_pool_backward(
     with Call(
         FORM, grad_output=grad_output, argmax=argmax, boxes=boxes, boxes_num=boxes_num
     ) as call:
-        checked = call.checked_backward(Definition("roi_pool"), input_shape)
-        gradient, regions, _, shape = checked
-        return call.unpool(gradient, argmax, regions.batch_indices, shape)
+        checked = call.checked_backward(
+            Definition("roi_pool"), input_shape, rules=MaxRules(argmax_is_cell=True)
+        )
+        gradient, regions, pooling, shape = checked
+        return call.maximum_backward(gradient, argmax, regions, pooling, shape)
 
 
 class RoIPool:

@@ -199,8 +199,11 @@ def roi_pool_backward(
         If an argument is not as described.
     """
     with Call(FORM, grad_output=grad_output, argmax=argmax, boxes=boxes) as call:
-        gradient, regions, _, shape = call.checked_backward(Definition("roi_pool"), input_shape)
-        return call.unpool(gradient, argmax, regions.batch_indices, shape)
+        checked = call.checked_backward(
+            Definition("roi_pool"), input_shape, rules=conventions.CELLS_FROM_LOWEST_FLOAT32
+        )
+        gradient, regions, pooling, shape = checked
+        return call.maximum_backward(gradient, argmax, regions, pooling, shape)
 
 
 class RoIAlign:

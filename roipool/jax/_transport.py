@@ -19,6 +19,7 @@ import numpy as np
 from roipool import _cpu
 from roipool._arguments import Regions
 from roipool._definitions import TRAITS
+from roipool._pooling import maximum_backward, needs_no_boxes
 from roipool._requests import Request
 from roipool._settings import NON_TEMPORAL_BYTES, check_environment
 
@@ -94,7 +95,7 @@ def call_handler(
     pooling = request.pooling
     definition, rules = pooling.definition, pooling.rules
     operation = kernel
-    if kernel == "maximum_backward" and rules.argmax_is_cell:
+    if kernel == "maximum_backward" and needs_no_boxes(pooling):
         operation = "unpool"
     # In the order of `Integer` and `Real` in kernels/cpu/xla.h.
     integers = [
@@ -207,12 +208,9 @@ def _maximum(request: Request, shapes: Shapes, *operands: Any) -> Any:
 
 
 def _maximum_backward(request: Request, shapes: Shapes, *operands: Any) -> Any:
-    pooling, ((grad, argmax), regions) = request.pooling, _split(request, operands)
+    (grad, argmax), regions = _split(request, operands)
     out = _cpu.empty_array(shapes[0], grad.dtype)
-    if pooling.rules.argmax_is_cell:
-        _cpu.unpool(grad, argmax, regions.batch_indices, pooling.layout, out)
-    else:
-        _cpu.maximum_backward(grad, argmax, regions, pooling, out)
+    maximum_backward(_cpu, grad, argmax, regions, request.pooling, out)
     return (out,)
 
 

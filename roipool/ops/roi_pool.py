@@ -206,6 +206,6 @@ def roi_pool_backward(
         grad_output=grad_output, argmax=argmax, rois=rois, batch_indices=batch_indices, out=out
     ) as call:
         # The argmax names cells, so that no scale is needed.
-        checked = call.checked_backward(Definition("roi_pool"), input_shape, layout)
+        checked = call.checked_backward(Definition("roi_pool"), input_shape, layout, RULES)
         gradient, regions, pooling, shape = checked
-        return call.unpool(gradient, argmax, regions.batch_indices, shape, layout=pooling.layout)
+        return call.maximum_backward(gradient, argmax, regions, pooling, shape)

@@ -23,7 +23,7 @@ from roipool._arguments import Regions
 from roipool._arrays import LIBRARY_OF
 from roipool._definitions import OPS, Op
 from roipool._layout import Layout
-from roipool._pooling import MaxRules, Pooling, check_sizes
+from roipool._pooling import MaxRules, Pooling, check_sizes, maximum_backward
 from roipool._requests import is_named, numpy_functions
 from roipool.torch._cuda import CUDA
 from roipool.torch._fast_path import AtOnce, at_once
@@ -235,11 +235,7 @@ class Family:
         library = LIBRARY_OF[type(chosen)]
         assert library is not None
         chosen = check.argmax(library, chosen, gradient.shape, cells)
-        if self.rules.argmax_is_cell:
-            layout, images = pooling.layout, regions.batch_indices
-            bridge.engine().unpool(gradient, chosen, images, layout, result)
-        else:
-            bridge.engine().maximum_backward(gradient, chosen, regions, pooling, result)
+        maximum_backward(bridge.engine(), gradient, chosen, regions, pooling, result)
         return out
 
     def average_backward_boxes(
