@@ -17,8 +17,8 @@ import numpy as np
 from roipool import _cpu
 from roipool._arrays import LIBRARY_OF, NUMPY, Array, Library, is_array, parts_of, refuse_masks
 from roipool._dtypes import FLOATS, dtype_name, real_dtype
+from roipool._errors import shortened, shown
 from roipool._layout import AXES, LAYOUTS, Layout, Shape4, channels, height_width
-from roipool._messages import shortened, shown
 from roipool._types import Boxes, Numbers
 
 Choice = TypeVar("Choice", bound=str)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from roipool import _arguments as check
 from roipool._definitions import OPS, PYRAMID_OPS, Op, Variant
+from roipool._errors import with_name
 from roipool._layout import Shape4
 from roipool._pooling import MaxRules, Pooling, check_sizes
 from roipool.ops import multilevel_roi_align as multilevel
@@ -121,11 +122,6 @@ def never() -> bool:
     return False
 
 
-def is_named(text: str, function: str) -> bool:
-    """Return whether an error's text begins with the operation of a function."""
-    return function.startswith(text.partition(":")[0])
-
-
 def with_signature_of(
     like: Callable[..., Any],
     compute: Callable[[Arguments], Any],
@@ -135,8 +131,8 @@ def with_signature_of(
 ) -> Callable[..., Any]:
     """Return a function with the name and the arguments of NumPy's; `what` are its arrays.
 
-    Its errors begin with its name, or with that of its operation. `is_compiling` says whether the
-    library is tracing Python: then the text of an error can be added to, but not read.
+    Its errors begin with the name of an operation. `is_compiling` says whether the library is
+    tracing Python: then an error cannot be asked whether it has a name.
     """
     signature = inspect.signature(like)
     parameters = signature.parameters.values()
@@ -159,12 +155,7 @@ def with_signature_of(
         try:
             return compute(given)
         except (TypeError, ValueError) as error:
-            if type(error) not in (TypeError, ValueError) or not error.args:
-                raise  # the library's own, with more in them
-            text = error.args[0]
-            if not is_compiling() and is_named(str(text), like.__name__):
-                raise
-            raise type(error)(f"{like.__name__}: {text}") from None
+            raise with_name(error, like.__name__, is_traced=is_compiling()) from None
 
     operation.__name__ = operation.__qualname__ = like.__name__
     operation.__module__ = package

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from roipool import _cpu
 from roipool._cpu_quota import cpu_quota
-from roipool._messages import shown
+from roipool._errors import shown
 
 MIB = 2**20
 DEFAULT_CACHE_MIB = 128

@@ -13,7 +13,7 @@ from roipool import _cpu
 from roipool._arguments import Form, Regions
 from roipool._arrays import LIBRARY_OF, NUMPY, Array, Library
 from roipool._definitions import Definition
-from roipool._messages import shown
+from roipool._errors import shown
 from roipool._pooling import MaxRules
 
 # Most systems' running maximum starts here, in every type they compute in.

@@ -18,7 +18,7 @@ from roipool._arguments import Form, Regions
 from roipool._arrays import Array, Library
 from roipool._definitions import Definition
 from roipool._dtypes import real_dtype
-from roipool._messages import shown
+from roipool._errors import shown
 from roipool._layout import Shape4
 from roipool._pooling import Call, Pooling
 from roipool.compat import _conventions as conventions

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, DTypeLike
 from roipool import _arguments as check
 from roipool._arrays import Array, is_array
 from roipool._definitions import Definition
-from roipool._messages import shortened, shown
+from roipool._errors import shortened, shown
 from roipool._pooling import Call, Pooling
 from roipool._types import Method
 from roipool.compat import _conventions as conventions

@@ -16,9 +16,9 @@ import roipool
 from roipool import _arguments as check
 from roipool._arrays import parts_of, refuse_masks
 from roipool._definitions import OPS, PYRAMID_OPS, Op
+from roipool._errors import with_name
 from roipool._layout import Layout
 from roipool._pooling import pooled_shape
-from roipool._requests import is_named
 
 Array = Any  # of Dask, which has no types
 Tables = dict[str, NDArray[Any]]  # by argument: what has a row for each box
@@ -135,9 +135,7 @@ def _lazy_forward(op: Op) -> Callable[..., Any]:
         try:
             return _forward(op, dict(bound.arguments), check.flag("keep_order", keep_order))
         except (TypeError, ValueError) as error:
-            if type(error) not in (TypeError, ValueError) or is_named(str(error), op.forward):
-                raise
-            raise type(error)(f"{op.forward}: {error}") from None
+            raise with_name(error, op.forward) from None
 
     forward.__doc__ = f"Pool boxes from a Dask array, lazily, as :func:`roipool.{op.forward}` does."
     keep_order = inspect.Parameter("keep_order", inspect.Parameter.KEYWORD_ONLY, default=True)

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from roipool._errors import with_name
 from roipool.torch import _batching
 from roipool.torch._memory import is_channels_last
 from roipool.torch._operators import (
@@ -70,18 +71,24 @@ def run(operator: str, *args: Any) -> Any:
 
     On plain tensors at once: the dispatcher's way to Python costs as much as a small call.
     """
+    try:
+        results = computed(operator, *args)
+    except (TypeError, ValueError) as error:
+        raise with_name(error, args[-1].family.op.forward) from None
+    return tuple(results) if type(results) is list else results
+
+
+def computed(operator: str, *args: Any) -> Any:
+    """Return the results of an operator."""
     request, given = args[-1], operands(operator, args)
     device = device_of(operator, args)
     if device is not None and not torch._C._len_torch_dispatch_stack():
         compute = request.family.kernels[operator, device]
         if torch.autograd._profiler_enabled():
-            results = recorded(request.family, operator, compute, *given, *request.settings)
-        else:
-            results = compute(*given, *request.settings)
-    else:
-        with torch._C._AutoDispatchBelowAutograd(), forward_mode_computed():
-            results = request.family.overloads[operator](*given, *request.settings)
-    return tuple(results) if type(results) is list else results
+            return recorded(request.family, operator, compute, *given, *request.settings)
+        return compute(*given, *request.settings)
+    with torch._C._AutoDispatchBelowAutograd(), forward_mode_computed():
+        return request.family.overloads[operator](*given, *request.settings)
 
 
 def recorded(family: Family, operator: str, compute: Callable[..., Any], *args: Any) -> Any:

@@ -177,7 +177,7 @@ class Operation:
                 self._refuse(f"{op.boxes}[{image}]", part)
             if part.dim() != 2 or part.shape[1] != op.columns:
                 raise ValueError(
-                    f"{op.forward}: {op.boxes}[{image}] must have shape (L, {op.columns}); "
+                    f"{op.boxes}[{image}] must have shape (L, {op.columns}); "
                     f"got {tuple(part.shape)}"
                 )
         return self._joined(boxes, given, maps)

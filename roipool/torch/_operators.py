@@ -22,9 +22,10 @@ from roipool import _arguments as check
 from roipool._arguments import Regions
 from roipool._arrays import LIBRARY_OF
 from roipool._definitions import OPS, Op
+from roipool._errors import with_name
 from roipool._layout import Layout
 from roipool._pooling import MaxRules, Pooling, check_sizes, maximum_backward
-from roipool._requests import is_named, numpy_functions
+from roipool._requests import numpy_functions
 from roipool.torch._cuda import CUDA
 from roipool.torch._fast_path import AtOnce, at_once
 from roipool.torch._memory import (
@@ -117,47 +118,37 @@ class Family:
         return self._definition(*placing).name in self._by_boxes
 
     def regions(self, boxes: Any, indices: Any, images: int, dtype: Any) -> Regions:
-        """Return boxes as engines read them; an error names the operation."""
-        try:
-            return self.op.form.read(boxes, indices, images, dtype, self.op.form)
-        except (TypeError, ValueError) as error:
-            raise type(error)(f"{self.op.forward}: {error}") from None
+        """Return boxes as engines read them."""
+        return self.op.form.read(boxes, indices, images, dtype, self.op.form)
 
     def check(self, name: str, maps: Tensor, boxes: Tensor, indices: Tensor | None) -> None:
         """Check types and devices, also of tensors without values; `name` is that of the maps."""
         if maps.dtype not in FLOATS or maps.dim() != 4:
             raise TypeError(
-                f"{self.op.forward}: {name} must be a (N, C, H, W) tensor of dtype float16, "
+                f"{name} must be a (N, C, H, W) tensor of dtype float16, "
                 f"bfloat16, float32 or float64, got {maps.dtype} of shape {tuple(maps.shape)}"
             )
         for table, values in ((self.op.boxes, boxes), (self.op.indices, indices)):
             if values is None:
                 continue
             if values.dtype not in FLOATS and values.dtype not in INTEGERS:
-                raise TypeError(
-                    f"{self.op.forward}: {table} must hold real numbers, got {values.dtype}"
-                )
+                raise TypeError(f"{table} must hold real numbers, got {values.dtype}")
             self.check_device(table, values, name, maps)
         if boxes.dim() != 2:
             raise ValueError(
-                f"{self.op.forward}: {self.op.boxes} must have 2 dimensions, "
-                f"got shape {tuple(boxes.shape)}"
+                f"{self.op.boxes} must have 2 dimensions, got shape {tuple(boxes.shape)}"
             )
 
     def check_device(self, name: str, tensor: Tensor, maps_name: str, maps: Tensor) -> None:
         """Check that a tensor is where maps are."""
         if tensor.device != maps.device:
             raise ValueError(
-                f"{self.op.forward}: {name} must be on the device of {maps_name}, {maps.device}, "
-                f"got {tensor.device}"
+                f"{name} must be on the device of {maps_name}, {maps.device}, got {tensor.device}"
             )
 
     def check_memory(self, boxes: Tensor, indices: Tensor | None, **maps: Tensor) -> None:
         """Check that tensors with values hold them."""
-        try:
-            check_memory(**maps, **{self.op.boxes: boxes, self.op.indices: indices})
-        except ValueError as error:
-            raise ValueError(f"{self.op.forward}: {error}") from None
+        check_memory(**maps, **{self.op.boxes: boxes, self.op.indices: indices})
 
     # ---- Kernels: what an operator computes on one kind of device
 
@@ -299,7 +290,7 @@ class Family:
         """Return an argmax that numbers samples as int32."""
         if argmax.device.type == "cpu":  # the engine counted them: they do not fit
             raise ValueError(
-                f"{self.op.forward}: a bin's adaptive grid has more than {check.MAX_AXIS} samples; "
+                f"a bin's adaptive grid has more than {check.MAX_AXIS} samples; "
                 "give a sampling_ratio"
             )
         return argmax.to(torch.int32)
@@ -412,7 +403,7 @@ def on_device(bridge: Bridge, compute: Callable[..., Any]) -> Callable[..., Any]
 
 
 def kernel(bridge: Bridge, name: str, compute: Callable[..., Any]) -> Callable[..., Any]:
-    """Return that as a kernel for torch: its errors begin with the name of the operator."""
+    """Return that as a kernel for torch: its errors begin with a name."""
     return naming_errors(name, on_device(bridge, compute))
 
 
@@ -450,16 +441,14 @@ def refuse_forward_mode(name: str) -> None:
 
 
 def naming_errors(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function whose errors begin with a name, or with that of an operation."""
+    """Return a function whose errors begin with a name."""
 
     def named(*args: Any) -> Any:
         refuse_forward_mode(name)
         try:
             return function(*args)
         except (TypeError, ValueError) as error:
-            if type(error) not in (TypeError, ValueError) or is_named(str(error), name):
-                raise
-            raise type(error)(f"{name}: {error}") from None
+            raise with_name(error, name) from None
 
     return named
 
@@ -502,9 +491,9 @@ def register(family: Family, operators: Mapping[str, str]) -> None:
         LIBRARY.define(schema, tags=tags)
         compute = getattr(family, what)
         for device, bridge in BRIDGES.items():
-            LIBRARY.impl(name, kernel(bridge, name, compute), device)
+            LIBRARY.impl(name, kernel(bridge, family.op.forward, compute), device)
             family.kernels[what, device] = on_device(bridge, compute)
-        fake = naming_errors(name, getattr(family, f"fake_{what}"))
+        fake = naming_errors(family.op.forward, getattr(family, f"fake_{what}"))
         torch.library.register_fake(f"roipool::{name}", fake, lib=LIBRARY)
         family.overloads[what] = getattr(torch.ops.roipool, name).default
 

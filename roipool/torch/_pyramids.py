@@ -88,19 +88,18 @@ class PyramidFamily(Family):
         scales: Sequence[float],
     ) -> None:  # fmt: skip
         """Check types, shapes and devices, also of tensors without values."""
-        name = self.op.forward
         if not features:
-            raise ValueError(f"{name}: features must hold one map at least, got none")
+            raise ValueError("features must hold one map at least, got none")
         for number, maps in enumerate(features):
             self.check(f"features[{number}]", maps, boxes, indices)
             if maps.dtype is not features[0].dtype:
                 raise TypeError(
-                    f"{name}: features[{number}] must have the dtype of features[0], "
+                    f"features[{number}] must have the dtype of features[0], "
                     f"{features[0].dtype}, got {maps.dtype}"
                 )
             if maps.shape[:2] != features[0].shape[:2]:
                 raise ValueError(
-                    f"{name}: features must have equal numbers of images and channels, got "
+                    f"features must have equal numbers of images and channels, got "
                     f"{tuple(features[0].shape)} and, at {number}, {tuple(maps.shape)}"
                 )
         self.check_levels("features", features[0], boxes, levels)
@@ -108,19 +107,17 @@ class PyramidFamily(Family):
 
     def check_levels(self, maps_name: str, maps: Tensor, boxes: Tensor, levels: Tensor) -> None:
         """Check the type, the shape and the device of levels."""
-        name = self.op.forward
         if levels.dtype not in INTEGERS:
-            raise TypeError(f"{name}: levels must hold integers, got {levels.dtype}")
+            raise TypeError(f"levels must hold integers, got {levels.dtype}")
         if levels.dim() != 1:
-            raise ValueError(f"{name}: levels must have shape (K,), got {tuple(levels.shape)}")
+            raise ValueError(f"levels must have shape (K,), got {tuple(levels.shape)}")
         self.check_device("levels", levels, maps_name, maps)
 
     def check_scales(self, maps: int, scales: Sequence[float]) -> None:
         """Check that there is one scale for each map."""
         if len(scales) != maps:
             raise ValueError(
-                f"{self.op.forward}: spatial_scales must hold one number per map: got "
-                f"{len(scales)} for {maps}"
+                f"spatial_scales must hold one number per map: got {len(scales)} for {maps}"
             )
 
     def _on_levels(
@@ -130,10 +127,7 @@ class PyramidFamily(Family):
         """Return boxes as engines read them, with the index of each one's map."""
         self.check_memory(boxes, indices, levels=levels)
         regions = self._regions(bridge, boxes, indices, images, dtype)
-        try:
-            numbers = check.levels("levels", bridge.array(levels), boxes.shape[0], maps)
-        except (TypeError, ValueError) as error:
-            raise type(error)(f"{self.op.forward}: {error}") from None
+        numbers = check.levels("levels", bridge.array(levels), boxes.shape[0], maps)
         return regions._replace(levels=numbers)
 
     # ---- Kernels: what an operator computes on one kind of device

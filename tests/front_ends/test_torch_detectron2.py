@@ -187,7 +187,7 @@ def test_other_types_and_formats(dtype: torch.dtype) -> None:
 def test_a_box_of_no_image_is_an_error() -> None:
     with (
         roipool.torch.override_detectron2(),
-        pytest.raises(ValueError, match=r"roi_align_rotated: batch_indices\[0\] is 2"),
+        pytest.raises(ValueError, match=r"roi_align_rotated_forward: batch_indices\[0\] is 2"),
     ):
         Rotated.apply(FEATURES, BOXES + 2, (2, 2), 0.5, 0)
 

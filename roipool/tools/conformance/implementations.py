@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeAlias, cast
 import numpy as np
 
 import roipool
-from roipool._messages import shown
+from roipool._errors import shown
 from roipool.systems import SEMANTICS, System
 from roipool.tools.libraries import LIBRARIES, Absent, Task, in_given_order, single_call
 from roipool.tools.libraries.client import Functions, Worker, misbehaviour

@@ -12,7 +12,7 @@ import difflib
 from collections.abc import Mapping
 from typing import Any
 
-from roipool._messages import shown
+from roipool._errors import shown
 from roipool.systems import SEMANTICS, shown_name
 
 OPTIONS: Mapping[str, Mapping[str, Any]] = {

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import roipool
-from roipool._messages import shown
+from roipool._errors import shown
 from roipool.systems import SEMANTICS, shown_name
 from roipool.tools.libraries.functions import AUTOGRAD
 from roipool.tools.random_calls.shrink import text_of
