@@ -18,8 +18,9 @@ _FIRST_PASS = "cuda: other types, NHWC, released programs: --everything"
 _DESCRIPTION = """\
 Prove in less than a minute that this installation computes right on this
 machine: against the answers of released implementations, against the oracle and
-its own transposes in every type, layout and instruction set, again with other
-numbers of threads, and on random calls over the whole space of arguments.
+its own transposes on awkward input in every type, layout and instruction set,
+on random calls over the whole space of arguments, and again with other numbers
+of threads.
 "error 0.31 of allowed" is the greatest error as a part of its tolerance, a few
 roundings. On a GPU, where each type, layout and definition is compiled, a first
 pass verifies every operation in float32 and NCHW; --everything the rest.
@@ -66,7 +67,7 @@ def add_parser(subparsers: Any) -> None:
         help="on a GPU: every type and layout, too, and the answers of released implementations, "
         "which takes a minute to compile; the CPU has no less without it",
     )
-    parser.add_argument("--seed", type=_seed, default=0, help="of the random trials (default 0)")
+    parser.add_argument("--seed", type=_seed, default=0, help="of what is drawn (default 0)")
     conformance.add_arguments(parser)
     parser.set_defaults(run=run)
 

@@ -58,6 +58,8 @@ def of_fractions(case: Case, gradient: FloatArray) -> FloatArray:
 
 def turned(case: Case) -> dict[str, Any]:
     """Return boxes with centres and sides, turned by eighths or by any angle, in any form."""
+    if case.rois.shape[1] == 6:
+        return in_any_form(case)
     x1, y1, x2, y2 = case.rois[:, 1:].T
     unit = 180 / np.pi if case.options["angle_unit"] == "degrees" else 1.0
     with np.errstate(all="ignore"):

@@ -5,14 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from roipool._definitions import TRAITS, Op, Variant
+from roipool._definitions import OPS, TRAITS, Op, Variant
 from roipool.reference import PRECISE_ROI_POOL, ROI_ALIGN, ROI_AVERAGE_POOL, ROI_POOL
 from roipool.systems import boxes
 from roipool.systems.row import Compared, Oracle, System
 from roipool.verification import pyramids
 from roipool.verification.case import Case
-from roipool.verification.trials import VARIANTS
 
+# Every variant of every operation by name; an operation's first is called as the operation.
+VARIANTS: dict[str, tuple[Op, Variant]] = {
+    f"{op.forward} {key}" if number else op.forward: (op, variant)
+    for op in OPS.values()
+    for number, (key, variant) in enumerate(op.variants.items())
+}
 _SAMPLES = {"grid": "grid", "steps": "grid", "cells": "cells", "crop": "one", "points": "points"}
 _BOXES = {
     ("rois", 4): boxes.in_any_form,

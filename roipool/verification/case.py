@@ -27,7 +27,8 @@ class Case:
     maps, grad : ndarray of float64
         Shapes (N, C, H, W) and (K, C, rows, columns); `dtype` holds them exactly.
     rois : ndarray of float64
-        Shape (K, 5): image, then x1, y1, x2, y2 in image pixels.
+        Shape (K, 5): image, then x1, y1, x2, y2 in image pixels. Of a rotated operation (K, 6),
+        too: image, centre x, centre y, width, height, angle.
     options : dict
         Keyword arguments of the operation.
     layout : str
@@ -70,6 +71,15 @@ class Case:
         return self.rois[:, 0].astype(np.int64)
 
     @property
+    def corners(self) -> Array:
+        """Boxes as image, x1, y1, x2, y2; those of rotated ones before they are turned."""
+        if self.rois.shape[1] == 5:
+            return self.rois
+        centres, half = self.rois[:, 1:3], self.rois[:, 3:5] / 2
+        with np.errstate(invalid="ignore"):
+            return np.hstack([self.rois[:, :1], centres - half, centres + half])
+
+    @property
     def real(self) -> type[np.floating[Any]]:
         """Type of coordinates and sums."""
         return np.float64 if self.dtype == "float64" else np.float32
@@ -101,6 +111,7 @@ STORAGES = {
     ),
 }  # fmt: skip
 WRITABLE = [name for name in STORAGES if not name.startswith("read-only")]
+LAYOUTS = ("NCHW", "NHWC")
 FORMS = ("table", "nested lists", "batch indices", "one array per image")
 
 

@@ -13,7 +13,6 @@ from roipool.verification.tolerance import Comparison
 
 from .call import Call, Results, in_layout, run
 from .case import Case, dtypes
-from .generate import draw
 from .oracle import against_oracle, problem_of_types
 from .pyramids import joined
 from .relations import RELATIONS, Relation
@@ -35,15 +34,6 @@ def subjects(case: Case, number: int) -> tuple[str, ...]:
     if case.large or case.dtype in SYSTEMS[case.operation].without_oracle:
         return tuple(dict.fromkeys((CALL, "transposes", names[number % len(names)])))
     return CALL, ORACLE, names[number % len(names)]
-
-
-def random_calls(seed: int, count: int, library: Any = roipool) -> Iterator[tuple[str, Comparison]]:
-    """Yield the comparisons of the first calls of a seed, each with the call's number."""
-    for number in range(count):
-        case = draw(seed, number)
-        for finding in check(case, subjects(case, number), library):
-            what = f"call {number}, {case.operation}, {finding.subject}, {finding.what}"
-            yield what, finding.comparison
 
 
 def check(

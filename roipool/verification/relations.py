@@ -79,12 +79,17 @@ def _has_sample_argmax(case: Case) -> bool:
 
 def threads(case: Case, got: Results, library: Any) -> Comparisons:
     """Results are bitwise identical for any number of threads."""
-    others = (1, 2, 3) if case.threads != 1 else (2, 5)
+    others = (2, 5) if case.threads == 1 else {1, 2, 3} - {case.threads}
     for number in others:
         library.set_num_threads(number)
         for name, found in same(run(case, library), got):
             yield f"{name} with {number} threads", found
     library.set_num_threads(case.threads)
+
+
+def again(case: Case, got: Results, library: Any) -> Comparisons:
+    """A call that is repeated gives the same bits."""
+    yield from same(run(case, library), got)
 
 
 def instruction_sets(case: Case, got: Results, library: Any) -> Comparisons:
@@ -325,4 +330,5 @@ RELATIONS: dict[str, Relation] = {
     "differences": differences,
     "pyramids": pyramids,
     "levels": levels,
+    "again": again,
 }

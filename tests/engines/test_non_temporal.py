@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from _support.catalogue import every_dtype, every_layout
 from _support.compare import assert_same_bits
+from roipool.verification.trials import Trial, large_trial, trials
 
 from roipool import _cpu, _settings
 from roipool.verification import groups
-from roipool.verification.trials import Trial, large_trial, trials
 
 NEVER = 2**62
 

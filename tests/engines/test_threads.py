@@ -16,11 +16,11 @@ from _support.catalogue import Array, every_dtype, every_layout
 from _support.compare import assert_same_bits
 from _support.platforms import needs_fork
 from _support.run_python import run_python
+from roipool.verification.trials import large_trial
 
 import roipool
 from roipool import _cpu
 from roipool.verification import groups
-from roipool.verification.trials import large_trial
 
 LARGE = large_trial(np.random.default_rng(0), threads=7)
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from _support.faulty import Faulty
 from _support.public import public_functions
+from roipool.verification.trials import VARIANTS
 
 import roipool
 from roipool.systems import SYSTEMS, functions
@@ -23,7 +24,6 @@ from roipool.verification.check import CALL, ORACLE, Finding, check, subjects
 from roipool.verification.generate import draw
 from roipool.verification.options import DRAWN
 from roipool.verification.relations import RELATIONS
-from roipool.verification.trials import VARIANTS
 
 CASE = Case(
     "roi_align",

@@ -16,6 +16,7 @@ from _support.backends import Backend
 from _support.emulator import compiler
 from _support.faulty import Faulty
 from _support.run_python import NOT_INSTALLED, run_python
+from roipool.verification.trials import VARIANTS, Trial, answers, large_trial, trials
 from ship_goldens import CASES, SHIPPED, records, selected
 
 import roipool
@@ -27,7 +28,6 @@ from roipool.systems import ANSWERS
 from roipool.verification import groups
 from roipool.verification.groups import Tally
 from roipool.verification.tolerance import Array, compare, compare_bits
-from roipool.verification.trials import VARIANTS, Trial, answers, large_trial, trials
 
 CPU = groups.device("cpu")
 FUNCTIONS = {

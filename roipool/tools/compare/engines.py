@@ -12,10 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 import roipool
-from roipool.systems import SYSTEMS, Compared, System, oracle_of
+from roipool.systems import SYSTEMS, Compared, Results, System, oracle_of
 from roipool.tools.compare.problem import PARTS, Compute, Problem, Unavailable
 from roipool.verification.call import run
 from roipool.verification.case import Case
+from roipool.verification.device import device
+from roipool.verification.oracle import ask
 
 __all__ = ["ENGINES", "case_of", "missing", "row_of"]
 
@@ -28,25 +30,23 @@ def _on_cpu(compared: Compared, problem: Problem, part: str) -> Any:
 
 
 def _on_cuda(compared: Compared, problem: Problem, part: str) -> Any:
-    return _compute(compared, problem, part, _OnGpu(roipool))
+    return _compute(compared, problem, part, device("cuda").library)
 
 
 def _by_oracle(compared: Compared, problem: Problem, part: str) -> Any:
     """Ask the oracle, with coordinates in float32: it then takes the decisions of float32."""
-    from roipool import reference
-
     _check_part(row_of(compared), part)
     if part not in compared.oracle:
         raise Unavailable(f"has no {PARTS[part]} of the oracle")
+    case, order = _by_image(case_of(compared, problem))
     oracle = oracle_of(compared.row)
     asked = oracle.operation
     if compared.boxes is not None:
         asked = asked._replace(boxes=compared.boxes)
-    case = oracle.prepare(replace(case_of(compared, problem), dtype="float64", layout="NCHW"))
-    found = _run_part(compared, case, part, reference, asked, coordinate_dtype=np.float32)
+    results = ask(case, oracle, _only(asked, part))
     if part == "forward":
-        found = oracle.finish(case, {"pooled": found})["pooled"]
-    return found
+        results = oracle.finish(case, results)
+    return _result(compared, case, part, results, order)
 
 
 ENGINES: dict[str, Callable[[Compared], Compute]] = {
@@ -69,30 +69,40 @@ def missing(engine: str) -> str | None:
 
 
 def _compute(compared: Compared, problem: Problem, part: str, library: Any) -> Any:
-    return _run_part(compared, case_of(compared, problem), part, library, row_of(compared))
+    row = row_of(compared)
+    _check_part(row, part)
+    case, order = _by_image(case_of(compared, problem))
+    return _result(compared, case, part, run(case, library, _only(row, part)), order)
 
 
-def _run_part(
-    compared: Compared, case: Case, part: str, library: Any, operation: System, **more: Any
+def _only(row: System, part: str) -> System:
+    """Return a row with the functions that a part needs."""
+    if part == "forward":
+        return row._replace(backward="", box_gradient="")
+    if part == "boxes":
+        return row._replace(forward="", backward="")
+    # The gradient of a maximum needs the argmax.
+    forward = row.forward if len(row.returns) > 1 else ""
+    return row._replace(forward=forward, box_gradient="")
+
+
+def _by_image(case: Case) -> tuple[Case, NDArray[np.intp]]:
+    """Return a case with its boxes ordered by image, as some systems want it, and the order."""
+    order = np.argsort(case.rois[:, 0], kind="stable")
+    return replace(case, rois=case.rois[order], grad=case.grad[order]), order
+
+
+def _result(
+    compared: Compared, case: Case, part: str, results: Results, order: NDArray[np.intp]
 ) -> Any:
-    """Call only what a part needs; `run` calls all that an operation has."""
-    needed: dict[str, Any] = {"forward": operation.forward, "backward": "", "box_gradient": ""}
+    """Return a part of the results, for boxes in the problem's order."""
+    result = results[_RESULTS[part]]
     if part == "features":
-        # The gradient of a maximum needs the argmax.
-        forward = operation.forward if len(operation.returns) > 1 else ""
-        needed = {"forward": forward, "backward": operation.backward, "box_gradient": ""}
-    elif part == "boxes":
-        needed = {"forward": "", "backward": "", "box_gradient": operation.box_gradient}
-    _check_part(operation, part)
-    order = np.argsort(case.rois[:, 0], kind="stable")  # by image, as some systems want it
-    case = replace(case, rois=case.rois[order], grad=case.grad[order])
-    found = run(case, library, operation._replace(**needed), **more)[_RESULTS[part]]
-    if part == "features":
-        return found
+        return result
     if part == "boxes" and compared.box_gradient is not None:
-        found = compared.box_gradient(case, found)
-    restored = np.empty_like(found)
-    restored[order] = found
+        result = compared.box_gradient(case, result)
+    restored = np.empty_like(result)
+    restored[order] = result
     return restored
 
 
@@ -127,36 +137,3 @@ def case_of(compared: Compared, problem: Problem) -> Case:
             **compared.options,
         },
     )
-
-
-class _OnGpu:
-    """A module whose functions take and return NumPy arrays and compute with CuPy's."""
-
-    def __init__(self, module: Any) -> None:
-        self._module = module
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._module, name)
-        return _via_gpu(found) if callable(found) else _OnGpu(found)
-
-
-@functools.cache
-def _via_gpu(function: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(function)
-    def call(**arguments: Any) -> Any:
-        import cupy
-
-        moved = {name: _moved(value, cupy) for name, value in arguments.items()}
-        found = function(**moved)
-        if isinstance(found, tuple):
-            return tuple(array.get() for array in found)
-        return found.get()
-
-    return call
-
-
-def _moved(value: Any, cupy: Any) -> Any:
-    if isinstance(value, np.ndarray):
-        array: NDArray[Any] = value
-        return cupy.asarray(array)
-    return value

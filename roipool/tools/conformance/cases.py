@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -13,11 +12,9 @@ from roipool.systems import SEMANTICS, System, oracle_of
 from roipool.systems.boxes import PER_IMAGE
 from roipool.verification import catalogue
 from roipool.verification.case import Array, Case, dtypes
-from roipool.verification.generate import Geometry, draw, work_of
-from roipool.verification.options import drawn_options
+from roipool.verification.generate import draw
 
 HUGE = 1e5  # cells
-MAX_WORK = 30_000  # samples that the oracle may visit in a call
 LARGER = 4  # of so many random calls one is on larger maps
 
 
@@ -52,12 +49,11 @@ class Plan:
     def includes(self, case: Case) -> bool:
         """Return whether a call is one that the plan makes."""
         operation = SEMANTICS[self.semantics]
-        if operation.finite and not _finite_boxes(operation, case):
+        if operation.finite and not catalogue.has_finite_boxes(operation, case):
             return False
         if operation.scales != "any" and case.options.get("spatial_scale") == 0:
             return False
-        geometry = Geometry(np.shape(case.maps), case.size, case.rois)
-        if np.sum(work_of(operation, case.options, geometry)) > MAX_WORK:
+        if catalogue.work_of_case(case) > catalogue.MAX_WORK:
             return False
         return not any(KINDS[kind](case) for kind in self.without)
 
@@ -69,8 +65,8 @@ class Plan:
                 yield name, own
 
     def _every_call(self) -> Iterator[tuple[str, Case]]:
-        for case in catalogue.CASES:
-            yield from self._variants(case)
+        for name, case in catalogue.cases(self.semantics, self.fixed):
+            yield name, replace(case, dtype=self.dtype)
         for number in range(self.random_calls):
             yield f"random call {number}", self._drawn(number)
 
@@ -83,38 +79,6 @@ class Plan:
             if not case.large:
                 return case
         raise AssertionError("the drawing yields large calls only")
-
-    def _variants(self, case: catalogue.Case) -> Iterator[tuple[str, Case]]:
-        """Yield a catalogue's case with each of the options that it tells apart."""
-        operation = SEMANTICS[self.semantics]
-        seen = set()
-        for variant in case.variants():
-            known = {
-                "spatial_scale": variant.scale,
-                "sampling_ratio": variant.sampling,
-                "aligned": variant.aligned,
-                "coordinate_transformation_mode": (
-                    "half_pixel" if variant.aligned else "output_half_pixel"
-                ),
-            }
-            rng = np.random.default_rng(zlib.crc32(variant.name.encode()))
-            drawn = drawn_options(rng, operation)
-            told = {name: value for name, value in known.items() if name in operation.options}
-            if isinstance(variant.sampling, tuple) and not operation.pairs:
-                continue
-            key = repr({**told, **self.fixed})
-            if key in seen:
-                continue
-            seen.add(key)
-            name = ", ".join(
-                [case.name]
-                + [f"{option}={value}" for option, value in told.items()
-                   if option != "spatial_scale" and option not in self.fixed]
-            )  # fmt: skip
-            yield name, Case(
-                self.semantics, variant.features(), variant.gradient(), variant.table(),
-                self.dtype, {**drawn, **told}, operation.layouts[0],
-            )  # fmt: skip
 
     def as_called(self, case: Case) -> Case:
         """Return a case as implementations are called: plainly, and rounded to their types."""
@@ -166,25 +130,17 @@ def _is_float(value: Any) -> bool:
 # ---- Kinds of calls
 
 
-def _finite_boxes(operation: System, case: Case) -> bool:
-    with np.errstate(over="ignore"):
-        return all(
-            bool(np.isfinite(np.asarray(value).astype(case.real)).all())
-            for value in operation.boxes(case).values()
-        )
-
-
 def _sides(case: Case) -> Array:
     """Return the sides of boxes, in cells."""
     with np.errstate(all="ignore"):
         scale = np.abs(case.options.get("spatial_scale", 1.0))
-        sides = (case.rois[:, 3:5] - case.rois[:, 1:3]) * scale
+        sides = (case.corners[:, 3:5] - case.corners[:, 1:3]) * scale
     return np.where(np.isfinite(sides), sides, 1.0)
 
 
 def _extends_outside(case: Case) -> bool:
     with np.errstate(all="ignore"):
-        table = case.rois[:, 1:] * case.options.get("spatial_scale", 1.0)
+        table = case.corners[:, 1:] * case.options.get("spatial_scale", 1.0)
     low, high = table[:, [1, 0]], table[:, [3, 2]]
     size = np.array(case.maps.shape[2:])
     return bool((np.minimum(low, high) < 0).any() or (np.maximum(low, high) > size - 1).any())

@@ -14,7 +14,7 @@ from roipool.tools.libraries.functions import Misbehaviour
 from roipool.verification.call import Results, run
 from roipool.verification.case import Array, Case, dtypes
 from roipool.verification.check import Finding
-from roipool.verification.oracle import Slack, against_oracle
+from roipool.verification.oracle import Slack, against_oracle, ask
 from roipool.verification.tolerance import Comparison
 
 from .cases import Plan, box_gradient_of, in_box_type, of_box_gradient
@@ -309,14 +309,10 @@ class Examiner:
 
     def expected(self, outcome: Outcome, case: Case, oracle: Oracle) -> Results:
         """Return what an oracle answers to a case, in place of that of an outcome."""
-        fixed = oracle.operation.fixed
-        more: dict[str, Any] = {"coordinate_dtype": fixed.get("coordinate_dtype", case.real)}
-        if outcome.argmax is not None:
-            more["argmax"] = outcome.argmax.astype(np.int64)
+        argmax = outcome.argmax
+        more: dict[str, Any] = {} if argmax is None else {"argmax": argmax.astype(np.int64)}
         with np.errstate(all="ignore"):
-            plain = replace(oracle.prepare(case), dtype="float64", layout="NCHW")
-            found = run(plain, roipool.reference, oracle.operation, **more)
-            return oracle.finish(case, found)
+            return oracle.finish(case, ask(case, oracle, **more))
 
 
 def _is_of(name: str, result: str) -> bool:
@@ -348,7 +344,7 @@ def moved(
     for signs in directions:
         table = case.rois.copy()
         with np.errstate(all="ignore"):
-            table[:, 1:] += size * np.array(signs)
+            table[:, 1:5] += size * np.array(signs)
         yield replace(case, rois=table)
 
 

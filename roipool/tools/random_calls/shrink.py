@@ -225,14 +225,14 @@ def line_of(case: Case, finding: Finding) -> str:
 
 
 def catalogue_row(case: Case) -> str:
-    """Return the case's geometry as a row of `roipool.verification.catalogue`."""
+    """Return the case's geometry as an `Entry` of `roipool.verification.catalogue`."""
     more = "".join(
         f", {name}=({case.options[option]!r},)"
         for name, option in (("samplings", "sampling_ratio"), ("alignments", "aligned"))
         if option in case.options
     )
     return (
-        f'Case("...", {case.rois.tolist()}, shape={case.maps.shape}, size={case.size}, '
+        f'Entry("...", {case.rois.tolist()}, shape={case.maps.shape}, size={case.size}, '
         f"scale={case.options.get('spatial_scale', 1.0)!r}{more})"
     )
 

@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from roipool._definitions import PYRAMID_OPS
+from roipool.systems.core import VARIANTS
 from roipool.verification.relations import RELATIONS, Relation
-from roipool.verification.trials import VARIANTS
 
 LIBRARIES = ("torch", "jax", "dask", "cupy")
 # Front ends have the core's operations.
