@@ -153,7 +153,7 @@ def what_to_verify(asked: str) -> tuple[list[str], list[str]]:
     ValueError
         If the GPU is asked for and there is none.
     """
-    from roipool.verification import groups
+    from roipool.verification.device import device
 
     no_gpu = None if asked == "cpu" else _system_info.gpu_facts()["no_gpu"]
     if asked == "cuda" and no_gpu:
@@ -166,7 +166,7 @@ def what_to_verify(asked: str) -> tuple[list[str], list[str]]:
     left_out += [
         f"bfloat16 on {name}: needs ml_dtypes{' and CuPy 14' if name == 'cuda' else ''}"
         for name in backends
-        if "bfloat16" not in groups.device(name).types
+        if "bfloat16" not in device(name).types
     ]
     return backends, left_out
 

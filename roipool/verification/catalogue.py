@@ -64,7 +64,7 @@ class Entry:
         fixed: Mapping[str, Any] | None = None,
         most_work: float = MAX_WORK,
     ) -> Iterator[tuple[str, Case]]:
-        """Yield calls of a row of `SYSTEMS`, with names: one for each sampling and alignment it has.
+        """Yield calls of a row of `SYSTEMS`, named: one for each sampling and alignment it has.
 
         Options that are not the entry's are drawn, always the same for a name. `fixed` are options
         that do not matter, because the caller gives them one value. Calls for rotated boxes that
@@ -75,7 +75,8 @@ class Entry:
             return
         maps, gradient, table = self.features(), self.gradient(), self.table()
         for sampling, aligned in itertools.product(self.samplings, self.alignments):
-            if isinstance(sampling, tuple) and not row.pairs:
+            has_ratio = "sampling_ratio" in row.options
+            if isinstance(sampling, tuple) and has_ratio and not row.pairs:
                 continue
             own = self._own_options(row, sampling, aligned)
             key = repr({**own, **(fixed or {})})
@@ -92,9 +93,10 @@ class Entry:
                 continue
             if row.samples != "points" or work_of_case(case) <= most_work:
                 told = [
-                        f"{option}={value}" for option, value in own.items()
-                        if option != "spatial_scale" and option not in (fixed or {})
-                    ]  # fmt: skip
+                    f"{option}={value}"
+                    for option, value in own.items()
+                    if option != "spatial_scale" and option not in (fixed or {})
+                ]
                 yield ", ".join([self.name, *told]), case
 
     def _own_options(
@@ -102,9 +104,12 @@ class Entry:
     ) -> dict[str, Any]:
         mode = "half_pixel" if aligned else "output_half_pixel"
         known = {
-                "spatial_scale": self.scale, "sampling_ratio": sampling, "aligned": aligned,
-                "coordinate_transformation_mode": mode, **(self.options or {}),
-        }  # fmt: skip
+            "spatial_scale": self.scale,
+            "sampling_ratio": sampling,
+            "aligned": aligned,
+            "coordinate_transformation_mode": mode,
+            **(self.options or {}),
+        }
         return {name: value for name, value in known.items() if name in row.options}
 
     def numbers(self, shape: Sequence[int], what: str) -> Array:
@@ -426,9 +431,14 @@ def _rotated(
 ) -> Entry:
     options = {"clockwise": clockwise, "angle_unit": angle_unit}
     return Entry(
-        f"rotated, {name}", rois, shape, samplings=samplings, alignments=(aligned,),
-        options=options, **more,
-    )  # fmt: skip
+        f"rotated, {name}",
+        rois,
+        shape,
+        samplings=samplings,
+        alignments=(aligned,),
+        options=options,
+        **more,
+    )
 
 
 ROTATED = [(0, 4.2, 3.7, 5.1, 2.9, 0.3), (1, 2.9, 5.4, 3.3, 6.1, -1.1), (0, 5, 4, 6, 7, 2.5)]

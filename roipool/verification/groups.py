@@ -192,8 +192,11 @@ def plain_random_calls(
     for number in range(count):
         case = replace(
             draw(seed, number, tuple(VARIANTS), dtype=types[number % len(types)]),
-            storage=next(iter(STORAGES)), out="new", form="table", threads=1,
-        )  # fmt: skip
+            storage=next(iter(STORAGES)),
+            out="new",
+            form="table",
+            threads=1,
+        )
         with_what = tuple(one for one in subjects(case, number) if one in (CALL, ORACLE))
         yield Check(f"call {number}, {case.operation}", case, (*with_what, "transposes"))
 

@@ -8,6 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+import roipool
+from roipool.verification.device import OnDevice
+
 GPUS = ["emulator", pytest.param("cuda", marks=pytest.mark.gpu)]
 
 # For a test whose kernels others run on the emulator, compared with other numbers.
@@ -52,6 +55,11 @@ class Backend:
     def module(self) -> Any:
         """The functions of this backend."""
         return importlib.import_module("roipool._cuda.engine" if self.is_gpu else "roipool._cpu")
+
+    @property
+    def library(self) -> Any:
+        """Roipool, whose functions take and return NumPy arrays, and compute here."""
+        return OnDevice(roipool, self.to_device, self.to_host) if self.is_gpu else roipool
 
     def float32(self, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """Return numbers as float32 arithmetic takes and gives them: CuPy's makes tiny ones 0."""

@@ -11,13 +11,11 @@ import numpy as np
 import pytest
 from _support.backends import (
     Backend,
-    real_dtypes_thorough_on_the_emulator,
     thorough_on_the_emulator,
 )
 from _support.device_context import Placed, computing_on
 from _support.differences import feature_differences
 from _support.golden_data import FOLDER
-from _support.pairwise import each
 
 from roipool import compat, reference
 
@@ -66,72 +64,6 @@ def near(got: Any, want: Any, ulps: float = 8) -> None:
 def all_equal(got: tuple[np.ndarray, ...], want: tuple[np.ndarray, ...]) -> None:
     for ours, theirs in zip(got, want, strict=True):
         np.testing.assert_array_equal(ours, theirs)
-
-
-every_place = each(place=dict(zip(map(str, SIZES), zip(SIZES, SCALES, strict=True), strict=True)))
-
-
-@real_dtypes_thorough_on_the_emulator
-class TestAgainstTheOracle:
-    """Systems without a wheel here: Caffe's and MXNet's older ROI align, mmcv's RoIPool."""
-
-    def inputs(
-        self, place: Place, dtype: Any, backend: Backend
-    ) -> tuple[np.ndarray, np.ndarray, Size, float]:
-        """Return maps, boxes, the size of the output, and the scale.
-
-        On the emulator few channels: kernels that take several at once are compiled apart.
-        """
-        rng, size, scale = np.random.default_rng(3), place[0], float(np.float32(place[1]))
-        maps, boxes = some_maps(rng, dtype), some_boxes(rng, scale)
-        return maps[:, :3].copy() if backend.name == "emulator" else maps, boxes, size, scale
-
-    @every_place
-    def test_caffe_roi_align(self, place: Place, dtype: Any, backend: Backend) -> None:
-        maps, boxes, size, scale = self.inputs(place, dtype, backend)
-        got = caffe.roi_align(maps, boxes, *size, scale)
-        want = reference.caffe_roi_align(maps, boxes, size, scale, coordinate_dtype=dtype)
-        near(got[0], want[0])
-        all_equal(got[1:], want[1:])
-
-    @every_place
-    def test_mxnet_roi_align(self, place: Place, dtype: Any, backend: Backend) -> None:
-        maps, boxes, size, scale = self.inputs(place, dtype, backend)
-        got = mxnet.ROIAlign(maps, boxes, size, scale, return_argmax=True)
-        want = reference.mxnet_roi_align(maps, boxes, size, scale, coordinate_dtype=dtype)
-        near(got[0], want[0])
-        all_equal(got[1:], want[1:])
-
-    @every_place
-    def test_mmcv_roi_pool(self, place: Place, dtype: Any, backend: Backend) -> None:
-        maps, boxes, size, scale = self.inputs(place, dtype, backend)
-        got = mmcv.roi_pool(maps, boxes, size, scale, return_argmax=True)
-        want = reference.mmcv_roi_pool(maps, boxes, size, scale, coordinate_dtype=dtype)
-        all_equal(got, want)
-
-    @every_place
-    def test_onnx_max(self, place: Place, dtype: Any, backend: Backend) -> None:
-        maps, boxes, size, scale = self.inputs(place, dtype, backend)
-        got = onnx.RoiAlign(
-            maps,
-            boxes[:, 1:],
-            boxes[:, 0].astype(int),
-            mode="max",
-            output_height=size[0],
-            output_width=size[1],
-            spatial_scale=scale,
-            sampling_ratio=2,
-        )
-        want = reference.onnx_roi_align_max(maps, boxes, size, scale, 2, coordinate_dtype=dtype)
-        near(got, want)
-
-    @every_place
-    def test_mmcv_max(self, place: Place, dtype: Any, backend: Backend) -> None:
-        maps, boxes, size, scale = self.inputs(place, dtype, backend)
-        got = mmcv.roi_align(maps, boxes, size, scale, 0, "max", return_argmax=True)
-        want = reference.mmcv_roi_align_max(maps, boxes, size, scale, 0, coordinate_dtype=dtype)
-        near(got[0], want[0])
-        all_equal(got[1:], want[1:])
 
 
 def test_published_numbers_of_the_caffe_layer() -> None:

@@ -7,30 +7,27 @@ were compared is in their names.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from _support.catalogue import (
-    AVERAGES,
-    CASES,
-    Array,
-    Case,
-    every_dtype,
-    every_layout,
-    in_layout,
-    inputs,
-    shape_in_layout,
-)
+from _support.catalogue import VARIANTS, Array, every_dtype, every_layout
 from _support.compare import assert_close, assert_same_bits
 from _support.pairwise import each
 from _support.run_python import run_python
 
 import roipool
 from roipool import _cpu
+from roipool.systems import SYSTEMS
+from roipool.verification.call import run
+from roipool.verification.case import Case
+from roipool.verification.catalogue import ENTRIES, Entry
 
 SETS = _cpu.instruction_sets()
-FINITE = [case for case in CASES if case.finite]
+FINITE = [entry for entry in ENTRIES if entry.finite]
+MAXIMA = [name for name in VARIANTS if "argmax" in SYSTEMS[name].returns]
+AVERAGES = [name for name in VARIANTS if name not in MAXIMA and SYSTEMS[name].samples != "points"]
 
 every_set = pytest.mark.parametrize("name", SETS)
 
@@ -43,67 +40,40 @@ def same_set_after() -> Iterator[None]:
     _cpu.use_instruction_set(before)
 
 
-def maxima(case: Case, dtype: Any, layout: str) -> dict[str, Array]:
-    """Return values, argmax and gradients of both maxima."""
-    maps, grad = (in_layout(values.astype(dtype), layout) for values in inputs(case))
-    rois, form = case.table(), {"layout": layout}
-    pool, cells = roipool.roi_pool(
-        maps, rois, case.size, case.scale, return_argmax=True, layout=layout
-    )
-    options: dict[str, Any] = {"aligned": case.aligned, "mode": "max", "layout": layout}
-    place = (case.scale, case.sampling)
-    greatest, samples = roipool.roi_align(
-        maps, rois, case.size, *place, return_argmax=True, **options
-    )
-    return {
-        "pool": pool,
-        "pool argmax": cells,
-        "pool gradient": roipool.roi_pool_backward(grad, cells, rois, maps.shape, **form),
-        "maximum": greatest,
-        "argmax": samples,
-        "gradient": roipool.roi_align_backward(
-            grad, rois, maps.shape, *place, argmax=samples, **options
-        ),
-    }
+@every_layout
+@every_dtype
+@pytest.mark.parametrize("entry", ENTRIES, ids=str)
+def test_maxima_have_the_same_bits(entry: Entry, dtype: Any, layout: str) -> None:
+    for case in calls(entry, MAXIMA, dtype, layout):
+        _cpu.use_instruction_set("baseline")
+        expected = run(case, roipool)
+        for name in SETS:
+            _cpu.use_instruction_set(name)
+            for which, result in run(case, roipool).items():
+                assert_same_bits(result, expected[which])
+
+
+def calls(entry: Entry, names: list[str], dtype: Any, layout: str) -> Iterator[Case]:
+    for name in names:
+        for _, case in entry.cases(name):
+            yield replace(case, dtype=np.dtype(dtype).name, layout=layout)
 
 
 @every_layout
 @every_dtype
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_maxima_have_the_same_bits(case: Case, dtype: Any, layout: str) -> None:
-    _cpu.use_instruction_set("baseline")
-    expected = maxima(case, dtype, layout)
-    for name in SETS:
-        _cpu.use_instruction_set(name)
-        for which, result in maxima(case, dtype, layout).items():
-            assert_same_bits(result, expected[which])
-
-
-def averages(case: Case, maps: Array, grad: Array, layout: str) -> dict[str, Array]:
-    """Return values and gradients of every average that plans rows and columns apart."""
-    found = {}
-    for name, op in AVERAGES.items():
-        found[name] = op.forward(roipool, maps, case, np.asarray, layout=layout)
-        found[f"{name}, gradient"] = op.backward(
-            roipool, grad, maps.shape, case, np.asarray, layout=layout
-        )
-    return found
-
-
-@every_layout
-@every_dtype
-@pytest.mark.parametrize("case", FINITE, ids=str)
+@pytest.mark.parametrize("entry", FINITE, ids=str)
 @every_set
 @pytest.mark.thorough
-def test_averages_are_within_rounding(name: str, case: Case, dtype: Any, layout: str) -> None:
-    maps, grad = (in_layout(values.astype(dtype), layout) for values in inputs(case))
-    _cpu.use_instruction_set("baseline")
-    expected = averages(case, maps, grad, layout)
-    terms = averages(case, np.abs(maps), np.abs(grad), layout)
-    _cpu.use_instruction_set(name)
-    for which, result in averages(case, maps, grad, layout).items():
-        exact, size = (array[which].astype(np.float64) for array in (expected, terms))
-        assert_close(result, exact, size, roundings=2)
+def test_averages_are_within_rounding(name: str, entry: Entry, dtype: Any, layout: str) -> None:
+    for case in calls(entry, AVERAGES, dtype, layout):
+        _cpu.use_instruction_set("baseline")
+        expected = run(case, roipool)
+        sizes = run(replace(case, maps=np.abs(case.maps), grad=np.abs(case.grad)), roipool)
+        _cpu.use_instruction_set(name)
+        for which, result in run(case, roipool).items():
+            if which != "box_gradient":
+                exact, size = (one[which].astype(np.float64) for one in (expected, sizes))
+                assert_close(result, exact, size, roundings=2)
 
 
 @every_layout
@@ -116,16 +86,20 @@ def test_exact_sums_have_the_same_bits(
     # Whole pixels, boxes in eighths and powers of two: nothing is rounded on any instruction set,
     # so any difference would be another decision.
     rng = np.random.default_rng(channels)
-    corners = rng.integers(-16, 80, (40, 4)) / 8
-    rois = [(0, *row) for row in corners]
-    case = Case("exact", rois, size=(2, 4), sampling=2, aligned=aligned)
-    maps = in_layout(rng.integers(-4, 5, (1, channels, 9, 9)).astype(dtype), layout)
-    grad = rng.integers(-4, 5, shape_in_layout((40, channels, 2, 4), layout)).astype(dtype)
+    case = Case(
+        "roi_align",
+        maps=rng.integers(-4, 5, (1, channels, 9, 9)).astype(np.float64),
+        grad=rng.integers(-4, 5, (40, channels, 2, 4)).astype(np.float64),
+        rois=np.column_stack([np.zeros(40), rng.integers(-16, 80, (40, 4)) / 8]),
+        dtype=np.dtype(dtype).name,
+        layout=layout,
+        options={"spatial_scale": 1.0, "sampling_ratio": 2, "aligned": aligned},
+    )
     _cpu.use_instruction_set("baseline")
-    expected = averages(case, maps, grad, layout)
+    expected = run(case, roipool)
     _cpu.use_instruction_set(name)
-    found = averages(case, maps, grad, layout)
-    for which in ("roi_align, avg", "roi_align, avg, gradient"):
+    found = run(case, roipool)
+    for which in ("pooled", "gradient"):
         assert_same_bits(found[which], expected[which])
 
 

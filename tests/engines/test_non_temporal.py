@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -10,10 +11,14 @@ import numpy as np
 import pytest
 from _support.catalogue import every_dtype, every_layout
 from _support.compare import assert_same_bits
-from roipool.verification.trials import Trial, large_trial, trials
+from _support.pairwise import each
 
+import roipool
 from roipool import _cpu, _settings
-from roipool.verification import groups
+from roipool.systems.core import VARIANTS
+from roipool.verification.call import run
+from roipool.verification.case import Case
+from roipool.verification.catalogue import ENTRIES, large_entry
 
 NEVER = 2**62
 
@@ -27,27 +32,25 @@ def same_settings_after() -> Iterator[None]:
     _cpu.use_non_temporal_stores(_settings.NON_TEMPORAL_BYTES)
 
 
-def several() -> list[Trial]:
-    """Return trials with channels in whole vectors, in parts of one, and one by one."""
-    rng = np.random.default_rng(5)
-    large = large_trial(rng)
-    large = replace(large, rois=large.rois[:20], grad=large.grad[:20])
-    few = [
-        replace(large, maps=large.maps[:, :channels], grad=large.grad[:, :channels])
-        for channels in (3, 21, 32)
-    ]
-    return [large, *few, *trials(rng)]
+def several(name: str) -> list[Case]:
+    """Return calls with channels in whole vectors, in parts of one, and one by one."""
+    large = large_entry(np.random.default_rng(5))
+    large = replace(large, rois=large.rois[:20])
+    entries = [replace(large, shape=(2, channels, 40, 50)) for channels in (3, 21, 32, 37)]
+    few = [entry for entry in ENTRIES if entry.name in ("half outside", "33 channels", "ties")]
+    return [case for entry in (*entries, *few) for _, case in entry.cases(name, most_work=math.inf)]
 
 
 @every_layout
 @every_dtype
+@each(operation=list(VARIANTS))
 @pytest.mark.parametrize("name", _cpu.instruction_sets())
-def test_bitwise_identical(name: str, dtype: Any, layout: str) -> None:
+def test_bitwise_identical(name: str, operation: str, dtype: Any, layout: str) -> None:
     _cpu.use_instruction_set(name)
-    device = groups.device("cpu")
-    for trial in several():
+    for case in several(operation):
+        case = replace(case, dtype=np.dtype(dtype).name, layout=layout)
         _cpu.use_non_temporal_stores(NEVER)
-        expected = groups.compute(device, trial, np.dtype(dtype), layout)
+        expected = run(case, roipool)
         _cpu.use_non_temporal_stores(0)
-        for which, result in groups.compute(device, trial, np.dtype(dtype), layout).items():
+        for which, result in run(case, roipool).items():
             assert_same_bits(result, expected[which])

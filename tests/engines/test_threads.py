@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from textwrap import dedent
 from typing import Any
 
@@ -16,20 +18,28 @@ from _support.catalogue import Array, every_dtype, every_layout
 from _support.compare import assert_same_bits
 from _support.platforms import needs_fork
 from _support.run_python import run_python
-from roipool.verification.trials import large_trial
 
 import roipool
 from roipool import _cpu
-from roipool.verification import groups
+from roipool.systems.core import VARIANTS
+from roipool.verification.call import run
+from roipool.verification.catalogue import large_entry
 
-LARGE = large_trial(np.random.default_rng(0), threads=7)
+LARGE = large_entry(np.random.default_rng(0), threads=7)
 
 pytestmark = pytest.mark.usefixtures("same_threads_after")
 
 
 def everything(dtype: Any, layout: str) -> dict[str, Array]:
     """Return the results of every operation on maps large enough for many tasks."""
-    return groups.compute(groups.device("cpu"), LARGE, np.dtype(dtype), layout)
+    return {
+        f"{name} {result}": array
+        for name in VARIANTS
+        for _, case in LARGE.cases(name, most_work=math.inf)
+        for result, array in run(
+            replace(case, dtype=np.dtype(dtype).name, layout=layout), roipool
+        ).items()
+    }
 
 
 @every_layout

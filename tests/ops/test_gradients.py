@@ -1,4 +1,4 @@
-"""Gradients: finite differences, transposes, and the gradient of the gradient, in float64."""
+"""Gradients: finite differences and the gradient of the gradient, in float64."""
 
 from __future__ import annotations
 
@@ -9,20 +9,13 @@ import numpy as np
 import pytest
 from _support.backends import Backend, thorough_on_the_emulator
 from _support.catalogue import (
-    AVERAGES,
-    CASES,
     Array,
-    Case,
     every_dtype,
-    every_form,
     every_layout,
-    every_variant,
-    inputs_on,
     shape_in_layout,
 )
 from _support.compare import compute_type
 from _support.differences import check_features, differences, numbers
-from _support.pairwise import each
 
 import roipool
 
@@ -190,77 +183,6 @@ def test_crop_and_resize_boxes(backend: Backend, size: tuple[int, int], layout: 
     expected = differences(loss, BOXES, 1e-6)
     np.testing.assert_allclose(backend.to_host(found), expected, rtol=0, atol=1e-8)
     assert np.any(expected)
-
-
-# ---- A backward is the transpose of its forward
-
-
-def dot(first: Array, second: Array) -> tuple[float, float]:
-    """Return a dot product and the sum of its absolute terms, in float64."""
-    terms = first.astype(np.float64) * second.astype(np.float64)
-    return float(np.sum(terms)), float(np.sum(np.abs(terms)))
-
-
-def check_transpose(backend: Backend, maps: Any, pooled: Any, grad: Any, grad_maps: Any) -> None:
-    """Check <A x, g> = <x, A^T g>; both sides round every entry of A x and A^T g a few times."""
-    forward, terms = dot(backend.to_host(pooled), backend.to_host(grad))
-    backward, more_terms = dot(backend.to_host(maps), backend.to_host(grad_maps))
-    eps = np.finfo(pooled.dtype).eps
-    assert abs(forward - backward) <= 4 * eps * (terms + more_terms)
-
-
-every_finite_case = pytest.mark.parametrize(
-    "case", [case for case in CASES if case.finite], ids=str
-)
-
-
-@thorough_on_the_emulator
-@each(name=list(AVERAGES))
-@every_form(dtypes=REAL)
-@every_finite_case
-def test_averages_are_transposed(
-    backend: Backend, name: str, case: Case, dtype: np.dtype[Any], layout: str
-) -> None:
-    maps, grad = inputs_on(backend, case, dtype, layout)
-    op, put = AVERAGES[name], backend.to_device
-    pooled = op.forward(roipool, maps, case, put, layout=layout)
-    back = op.backward(roipool, grad, maps.shape, case, put, layout=layout)
-    check_transpose(backend, maps, pooled, grad, back)
-
-
-@thorough_on_the_emulator
-@every_variant
-@every_form(dtypes=REAL)
-@every_finite_case
-def test_roi_align_is_transposed(
-    backend: Backend, case: Case, variant: Case, dtype: np.dtype[Any], layout: str
-) -> None:
-    maps, grad = inputs_on(backend, variant, dtype, layout)
-    rois = backend.to_device(case.table())
-    place = (case.scale, variant.sampling)
-    options: dict[str, Any] = {"aligned": variant.aligned, "layout": layout}
-    pooled = roipool.roi_align(maps, rois, case.size, *place, **options)
-    back = roipool.roi_align_backward(grad, rois, maps.shape, *place, **options)
-    check_transpose(backend, maps, pooled, grad, back)
-    options["mode"] = "max"
-    pooled, argmax = roipool.roi_align(maps, rois, case.size, *place, return_argmax=True, **options)
-    back = roipool.roi_align_backward(grad, rois, maps.shape, *place, argmax=argmax, **options)
-    # A sample outside the map that wins is 0 here and gives no gradient there.
-    check_transpose(backend, maps, pooled, grad, back)
-
-
-@every_form(dtypes=REAL)
-@every_finite_case
-def test_roi_pool_is_transposed(
-    backend: Backend, case: Case, dtype: np.dtype[Any], layout: str
-) -> None:
-    maps, grad = inputs_on(backend, case, dtype, layout)
-    rois = backend.to_device(case.table())
-    pooled, argmax = roipool.roi_pool(
-        maps, rois, case.size, case.scale, layout=layout, return_argmax=True
-    )
-    back = roipool.roi_pool_backward(grad, argmax, rois, maps.shape, layout=layout)
-    check_transpose(backend, maps, pooled, grad, back)
 
 
 # ---- Averages are linear: their matrix is the transpose of the backward's, bit for bit

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from _support.backends import Backend, real_dtypes_thorough_on_the_emulator
-from _support.catalogue import CASES, every_layout, in_layout
+from _support.catalogue import every_layout, in_layout
 from _support.compare import compute_type
 from _support.pairwise import each
 
@@ -16,6 +16,7 @@ from roipool import _cpu, reference
 from roipool._arguments import Regions
 from roipool._definitions import Definition
 from roipool._pooling import Pooling
+from roipool.verification.catalogue import cases
 
 SHAPES = ((2, 5, 17, 23), (2, 5, 9, 12), (2, 5, 5, 6), (2, 5, 1, 1))
 SCALES = (1 / 2, 1 / 4, 1 / 8, 1 / 16)
@@ -90,31 +91,28 @@ def test_each_box_is_pooled_from_its_map(
 
 def test_every_case_of_the_catalogue() -> None:
     """The map of each case and a part of it, the boxes from one and the other in turn."""
-    for case in CASES:
-        maps, boxes = case.features(), case.table()
+    for what, case in cases("roi_align"):
+        maps, boxes, size = case.maps, case.rois, case.size
+        scale, ratio, aligned = (
+            case.options[name] for name in ("spatial_scale", "sampling_ratio", "aligned")
+        )
         pair = [maps, np.ascontiguousarray(maps[:, :, : maps.shape[2] // 2 + 1])]
-        levels, scales = np.arange(len(boxes)) % 2, (case.scale, case.scale / 2)
-        grad = case.gradient()
-        for variant in case.variants():
-            options: dict[str, Any] = {"levels": levels, "aligned": variant.aligned}
-            pooled = roipool.multilevel_roi_align(
-                pair, boxes, case.size, scales, variant.sampling, **options
+        levels, scales = np.arange(len(boxes)) % 2, (scale, scale / 2)
+        options: dict[str, Any] = {"levels": levels, "aligned": aligned}
+        pooled = roipool.multilevel_roi_align(pair, boxes, size, scales, ratio, **options)
+        shapes = [one.shape for one in pair]
+        grads = roipool.multilevel_roi_align_backward(
+            case.grad, boxes, shapes, scales, ratio, **options
+        )
+        for level in (0, 1):
+            own = levels == level
+            part: list[Any] = [scales[level], ratio]
+            alone = roipool.roi_align(pair[level], boxes[own], size, *part, aligned=aligned)
+            np.testing.assert_array_equal(pooled[own], alone, what)
+            gradient = roipool.roi_align_backward(
+                case.grad[own], boxes[own], shapes[level], *part, aligned=aligned
             )
-            shapes = [one.shape for one in pair]
-            grads = roipool.multilevel_roi_align_backward(
-                grad, boxes, shapes, scales, variant.sampling, **options
-            )
-            for level in (0, 1):
-                part: list[Any] = [boxes[levels == level], scales[level], variant.sampling]
-                alone = roipool.roi_align(
-                    pair[level], part[0], case.size, *part[1:], aligned=variant.aligned
-                )
-                np.testing.assert_array_equal(pooled[levels == level], alone)
-                gradient = roipool.roi_align_backward(
-                    grad[levels == level], part[0], shapes[level], *part[1:],
-                    aligned=variant.aligned,
-                )  # fmt: skip
-                np.testing.assert_array_equal(grads[level], gradient)
+            np.testing.assert_array_equal(grads[level], gradient, what)
 
 
 def test_the_oracle(backend: Backend) -> None:

@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from typing import Any
 
 import numpy as np
 import pytest
 from _support.backends import Backend, thorough_on_the_emulator
-from _support.catalogue import AVERAGES, DTYPES, Array, Case, every_dtype, in_layout
-from _support.compare import assert_close, assert_same_bits, compute_type
+from _support.catalogue import DTYPES, VARIANTS, Array, every_dtype
+from _support.compare import assert_close, assert_same_bits
 
 import roipool
-from roipool import reference
+from roipool.systems import SYSTEMS
+from roipool.verification.call import run
+from roipool.verification.case import Case
+from roipool.verification.catalogue import Entry
+from roipool.verification.check import CALL, ORACLE, check
+from roipool.verification.oracle import bin_value_of
 
 pytest.importorskip("hypothesis")
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+UPRIGHT = [name for name in VARIANTS if SYSTEMS[name].samples != "points"]
 EXAMPLES = 40
 EMULATED = 15  # where the emulator computes, which is slow
 MANY = 200  # where everything is asked for; the random calls of `.ci/run` are 20,000
@@ -72,12 +78,22 @@ class Draw:
         shape = (len(self.rois), self.maps.shape[1], *self.size)
         return np.random.default_rng(shape).normal(size=shape)
 
-    def case(self, rois: Array) -> Case:
-        """Return the call for operations of the catalogue, with these boxes."""
-        return Case(
-            "drawn", rois.tolist(), self.maps.shape, self.size, self.scale,
-            sampling=self.ratio, aligned=self.aligned,
-        )  # fmt: skip
+    def case(self, name: str, dtype: Any = np.float64, **changes: Any) -> Case:
+        """Return the call of an operation, with some of its fields changed."""
+        entry = Entry(
+            "drawn",
+            self.rois.tolist(),
+            self.maps.shape,
+            self.size,
+            self.scale,
+            samplings=(self.ratio,),
+            alignments=(self.aligned,),
+        )
+        ((_, case),) = entry.cases(name)
+        maps, grad = (one.astype(dtype).astype(np.float64) for one in (self.maps, self.grad))
+        return replace(
+            case, **{"maps": maps, "grad": grad, "dtype": np.dtype(dtype).name, **changes}
+        )
 
 
 COORDINATES = st.one_of(
@@ -115,133 +131,50 @@ dtypes = st.sampled_from(list(DTYPES.values()))
 
 
 @examples(call=draws(), dtype=dtypes)
-def test_roi_pool_is_the_oracles(backend: Backend, call: Draw, dtype: Any) -> None:
-    maps = call.maps.astype(dtype)
-    expected, expected_argmax = reference.roi_pool(
-        maps, call.rois, call.size, call.scale, return_argmax=True,
-        coordinate_dtype=compute_type(dtype),
-    )  # fmt: skip
-    got, argmax = roipool.roi_pool(
-        backend.to_device(maps), backend.to_device(call.rois), call.size, call.scale,
-        return_argmax=True,
-    )  # fmt: skip
-    np.testing.assert_array_equal(backend.to_host(argmax), expected_argmax)
-    np.testing.assert_array_equal(backend.to_host(got).astype(np.float64), expected)
-
-
-@examples(call=draws(), dtype=dtypes)
-def test_roi_align_is_the_oracles(backend: Backend, call: Draw, dtype: Any) -> None:
-    maps, grad = call.maps.astype(dtype), call.grad.astype(dtype)
-    options: dict[str, Any] = {"aligned": call.aligned}
-    exact = {**options, "coordinate_dtype": compute_type(dtype)}
-    rois = backend.to_device(call.rois)
-    for mode in ("avg", "max"):
-        expected, terms = (
-            reference.roi_align(values, call.rois, *call.place, mode=mode, **exact)
-            for values in (maps, np.abs(maps.astype(np.float64)))
-        )
-        got = roipool.roi_align(backend.to_device(maps), rois, *call.place, mode=mode, **options)
-        assert_close(backend.to_host(got), expected, terms)
-    expected, terms = (
-        reference.roi_align_backward(values, call.rois, maps.shape, *call.place[1:], **exact)
-        for values in (grad.astype(np.float64), np.abs(grad.astype(np.float64)))
-    )
-    got = roipool.roi_align_backward(
-        backend.to_device(grad), rois, maps.shape, *call.place[1:], **options
-    )
-    assert_close(backend.to_host(got), expected, terms)
-
-
-@examples(call=draws(), dtype=dtypes, method=st.sampled_from(["bilinear", "nearest"]))
-def test_crop_and_resize_is_the_oracles(
-    backend: Backend, call: Draw, dtype: Any, method: str
-) -> None:
-    maps, case = call.maps.astype(dtype), call.case(call.rois)
-    boxes, images = case.boxes(), case.box_indices()
-    exact = {"method": method, "coordinate_dtype": compute_type(dtype)}
-    expected = reference.crop_and_resize(
-        maps, boxes, images, call.size, extrapolation_value=-2, **exact
-    )
-    terms = reference.crop_and_resize(
-        np.abs(maps.astype(np.float64)), boxes, images, call.size, **exact
-    )
-    got = roipool.crop_and_resize(
-        backend.to_device(maps), backend.to_device(boxes), backend.to_device(images), call.size,
-        method=method, extrapolation_value=-2,
-    )  # fmt: skip
-    assert_close(backend.to_host(got), expected, terms, ulps=4 if method == "bilinear" else 0)
+def test_oracle(backend: Backend, call: Draw, dtype: Any) -> None:
+    for name in UPRIGHT:
+        for finding in check(call.case(name, dtype), (CALL, ORACLE), backend.library):
+            assert finding.comparison.problem is None, f"{name}, {finding}"
 
 
 # ---- Layouts, channels, images, boxes: each value depends on its own inputs only
 
 
-def pooled_by_all(backend: Backend, call: Draw, maps: Array, rois: Array, **options: Any) -> Any:
-    """Return the pooled values of every operation, by name, and the argmax of the maxima."""
-    features, boxes = backend.to_device(maps), backend.to_device(rois)
-    results = {
-        name: op.forward(roipool, features, call.case(rois), backend.to_device, **options)
-        for name, op in AVERAGES.items()
-    }
-    options["return_argmax"] = True
-    results["cell"], results["cell's argmax"] = roipool.roi_pool(
-        features, boxes, call.size, call.scale, **options
-    )
-    results["sample"], results["sample's argmax"] = roipool.roi_align(
-        features, boxes, *call.place, mode="max", aligned=call.aligned, **options
-    )
-    return {name: backend.to_host(result) for name, result in results.items()}
-
-
-def gradients_by_all(
-    backend: Backend, call: Draw, grad: Array, shape: tuple[int, ...], argmax: Any, **options: Any
+def results_of_all(
+    backend: Backend, call: Draw, dtype: Any = np.float64, *, backward: bool = False, **changes: Any
 ) -> dict[str, Array]:
-    """Return the gradient of every operation for the features, by name."""
-    upstream, rois = backend.to_device(grad), backend.to_device(call.rois)
-    cells, samples = (backend.to_device(argmax[f"{what}'s argmax"]) for what in ("cell", "sample"))
-    results = {
-        name: op.backward(
-            roipool, upstream, shape, call.case(call.rois), backend.to_device, **options
-        )
-        for name, op in AVERAGES.items()
-    }
-    results["cell"] = roipool.roi_pool_backward(upstream, cells, rois, shape, **options)
-    results["sample"] = roipool.roi_align_backward(
-        upstream, rois, shape, call.scale, call.ratio,
-        mode="max", argmax=samples, aligned=call.aligned, **options,
-    )  # fmt: skip
-    return {name: backend.to_host(result) for name, result in results.items()}
+    """Return what every operation gives, by name and result."""
+    found = {}
+    for name in UPRIGHT:
+        row = SYSTEMS[name]._replace(box_gradient="")
+        row = row if backward else row._replace(backward="")
+        results = run(call.case(name, dtype, **changes), backend.library, row)
+        found.update({f"{name}, {result}": array for result, array in results.items()})
+    return found
 
 
 @thorough_on_the_emulator
 @examples(call=draws(), dtype=dtypes)
 def test_layouts_give_the_same_bits(backend: Backend, call: Draw, dtype: Any) -> None:
-    maps, grad = call.maps.astype(dtype), call.grad.astype(dtype)
-    first = pooled_by_all(backend, call, maps, call.rois)
-    last = pooled_by_all(backend, call, in_layout(maps, "NHWC"), call.rois, layout="NHWC")
-    for name, result in first.items():
-        assert_same_bits(last[name], in_layout(result, "NHWC"))
-    gradients = gradients_by_all(backend, call, grad, maps.shape, first)
-    n, c, h, w = maps.shape
-    others = gradients_by_all(
-        backend, call, in_layout(grad, "NHWC"), (n, h, w, c), last, layout="NHWC"
-    )
-    for name, result in gradients.items():
-        assert_same_bits(others[name], in_layout(result, "NHWC"))
+    last = results_of_all(backend, call, dtype, backward=True, layout="NHWC")
+    for name, result in results_of_all(backend, call, dtype, backward=True).items():
+        assert_same_bits(last[name], result)
 
 
 @thorough_on_the_emulator
 @examples(call=draws(), dtype=dtypes)
 def test_channels_are_independent(backend: Backend, call: Draw, dtype: Any) -> None:
-    maps = call.maps.astype(dtype)
-    together = pooled_by_all(backend, call, maps, call.rois)
-    sizes = pooled_by_all(backend, call, np.abs(maps), call.rois)
+    together = results_of_all(backend, call, dtype)
+    maps = call.case("roi_align", dtype).maps
+    sizes = results_of_all(backend, call, dtype, maps=np.abs(maps))
     for channel in range(maps.shape[1]):
-        alone = pooled_by_all(backend, call, maps[:, channel : channel + 1].copy(), call.rois)
+        some = slice(channel, channel + 1)
+        alone = results_of_all(backend, call, dtype, maps=maps[:, some], grad=call.grad[:, some])
         for name, result in alone.items():
-            expected = together[name][:, channel : channel + 1]
-            if name in AVERAGES:
+            expected = together[name][:, some]
+            if bin_value_of(name.partition(",")[0]) == "average":
                 # The compiler may contract vectors where it does not contract single numbers.
-                terms = sizes[name][:, channel : channel + 1].astype(np.float64)
+                terms = sizes[name][:, some].astype(np.float64)
                 assert_close(result, expected.astype(np.float64), terms, ulps=2, roundings=2)
             else:
                 assert_same_bits(result, expected)
@@ -252,10 +185,9 @@ def test_channels_are_independent(backend: Backend, call: Draw, dtype: Any) -> N
 def test_order_of_boxes_does_not_matter(
     backend: Backend, call: Draw, dtype: Any, seed: int
 ) -> None:
-    maps = call.maps.astype(dtype)
     order = np.random.default_rng(seed).permutation(len(call.rois))
-    given_order = pooled_by_all(backend, call, maps, call.rois)
-    other_order = pooled_by_all(backend, call, maps, call.rois[order])
+    given_order = results_of_all(backend, call, dtype)
+    other_order = results_of_all(backend, call, dtype, rois=call.rois[order])
     for name, result in given_order.items():
         assert_same_bits(other_order[name], result[order])
 
@@ -265,12 +197,12 @@ def test_order_of_boxes_does_not_matter(
 def test_order_of_images_does_not_matter(
     backend: Backend, call: Draw, dtype: Any, seed: int
 ) -> None:
-    maps = call.maps.astype(dtype)
+    maps = call.case("roi_align", dtype).maps
     order = np.random.default_rng(seed).permutation(len(maps))
     moved = call.rois.copy()
     moved[:, 0] = np.argsort(order)[call.rois[:, 0].astype(int)]
-    given_order = pooled_by_all(backend, call, maps, call.rois)
-    other_order = pooled_by_all(backend, call, maps[order], moved)
+    given_order = results_of_all(backend, call, dtype)
+    other_order = results_of_all(backend, call, dtype, maps=maps[order], rois=moved)
     for name, result in given_order.items():
         assert_same_bits(other_order[name], result)
 
@@ -314,12 +246,12 @@ def test_boxes_move_with_their_maps(backend: Backend, call: Draw, down: int, rig
 @thorough_on_the_emulator
 @examples(call=exact_draws())
 def test_scale_is_a_factor_of_the_boxes(backend: Backend, call: Draw) -> None:
-    maps = call.maps.astype(np.float32)
+    scaled = results_of_all(backend, call, np.float32)
     rois = call.rois * np.array([1] + [call.scale] * 4)
-    scaled = pooled_by_all(backend, call, maps, call.rois)
     call.scale = 1.0
-    for name, result in pooled_by_all(backend, call, maps, rois).items():
-        assert_same_bits(result, scaled[name])
+    for name, result in results_of_all(backend, call, np.float32, rois=rois).items():
+        if "spatial_scale" in SYSTEMS[name.partition(",")[0]].options:
+            assert_same_bits(result, scaled[name])
 
 
 @thorough_on_the_emulator
@@ -364,22 +296,23 @@ def test_average_is_linear(backend: Backend, call: Draw, a: int, b: int) -> None
 @thorough_on_the_emulator
 @examples(call=draws(EXACT))
 def test_maximum_is_between_average_and_the_greatest_pixel(backend: Backend, call: Draw) -> None:
-    results = pooled_by_all(backend, call, call.maps, call.rois)
+    results = results_of_all(backend, call)
     slack = 1e-14 * np.max(np.abs(call.maps))
-    assert np.all(results["sample"] >= results["roi_align, avg"] - slack)
-    assert np.all(results["sample"] <= np.maximum(np.max(call.maps), 0) + slack)
+    maxima = results["roi_align max, pooled"]
+    assert np.all(maxima >= results["roi_align, pooled"] - slack)
+    assert np.all(maxima <= np.maximum(np.max(call.maps), 0) + slack)
 
 
 @thorough_on_the_emulator
 @examples(call=draws(), dtype=dtypes)
 def test_pooled_cells_are_cells(backend: Backend, call: Draw, dtype: Any) -> None:
     maps = call.maps.astype(dtype)
-    results = pooled_by_all(backend, call, maps, call.rois)
-    argmax = results["cell's argmax"]
+    results = results_of_all(backend, call, dtype)
+    argmax = results["roi_pool, argmax"]
     y, x = np.divmod(np.maximum(argmax, 0), maps.shape[3])
     image = call.rois[:, 0].astype(int)[:, None, None, None]
     cells = maps[image, np.arange(maps.shape[1])[:, None, None], y, x]
-    assert_same_bits(results["cell"], np.where(argmax < 0, np.zeros(1, dtype), cells))
+    assert_same_bits(results["roi_pool, pooled"], np.where(argmax < 0, np.zeros(1, dtype), cells))
 
 
 @thorough_on_the_emulator

@@ -1,194 +1,30 @@
-"""ROI align of rotated boxes: against the oracle, roi_align, and its own differences."""
+"""ROI align of rotated boxes: against roi_align and its own differences."""
 
 from __future__ import annotations
 
 import math
-from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
 from _support.backends import Backend, thorough_on_the_emulator
 from _support.catalogue import (
     Array,
-    every_dtype,
-    every_form,
     every_layout,
     in_layout,
     shape_in_layout,
-    to_nchw,
 )
-from _support.compare import apart, assert_close, assert_same_bits, beside, compute_type
+from _support.compare import assert_same_bits
 from _support.differences import check_features, differences
 
 import roipool
-from roipool import _cpu, reference
+from roipool import _cpu
 
 nan, inf = math.nan, math.inf
 Options = dict[str, Any]
 
 
-class Case(NamedTuple):
-    """Boxes (image, centre x, centre y, width, height, angle), and how they are pooled."""
-
-    name: str
-    rois: list[tuple[float, ...]]
-    shape: tuple[int, int, int, int] = (2, 3, 8, 9)
-    size: tuple[int, int] = (2, 3)
-    scale: float = 1.0
-    sampling: int | tuple[int, int] = 0
-    options: Options = {}  # noqa: RUF012 - never changed
-
-    def __str__(self) -> str:
-        return self.name
-
-    def numbers(self, *shape: int) -> Array:
-        """Return multiples of 1/16, the same for the same shape."""
-        return np.random.default_rng(shape).integers(-128, 128, shape) / 16
-
-    def features(self) -> Array:
-        """Return maps, NCHW."""
-        return self.numbers(*self.shape)
-
-    def gradient(self) -> Array:
-        """Return a gradient of the pooled values."""
-        return self.numbers(len(self.rois), self.shape[1], *self.size)
-
-    def table(self, real: type = np.float64) -> Array:
-        """Return the boxes as the library converts them."""
-        with np.errstate(over="ignore"):
-            return np.array(self.rois, np.float64).reshape(-1, 6).astype(real)
-
-
 PLAIN = [(0, 4.2, 3.7, 5.1, 2.9, 0.3), (1, 2.9, 5.4, 3.3, 6.1, -1.1), (0, 5, 4, 6, 7, 2.5)]
-EIGHTHS = [(0, 4.5, 4.0, 4.0, 3.0, turn * math.pi / 4) for turn in range(-4, 9)]
-CASES = [
-    Case("adaptive", PLAIN),
-    Case("one sample", PLAIN, sampling=1),
-    Case("two samples", PLAIN, sampling=2),
-    Case("uneven samples", PLAIN, sampling=(3, 1)),
-    Case("many samples", PLAIN[:2], sampling=20),
-    Case("many samples in the margin", [(0, 4, -0.25, 2, 1.5, 0), (1, 9.25, 4, 1.5, 2, 0)],
-         size=(1, 1), sampling=32),
-    Case("many samples within a rounding of the margin",
-         [(0, 4.5, 8.5, 1e-7, 1e-7, 0.7), (0, -0.5, 4.5, 1e-8, 1e-8, 0.7)],
-         size=(1, 1), sampling=32),
-    Case("clockwise", PLAIN, options={"clockwise": True}),
-    Case("not aligned", PLAIN, options={"aligned": False}),
-    Case("held at one cell", [(0, 4, 4, 0.3, 5, 0.7), (1, 4, 4, 0, 0, 1)], sampling=2,
-         options={"aligned": False}),
-    Case("degrees", [(0, 4.2, 3.7, 5.1, 2.9, 20), (1, 3, 5, 3, 6, -290)],
-         options={"angle_unit": "degrees"}),
-    Case("eighths of a turn", EIGHTHS, sampling=2),
-    Case("many turns", [(0, 4.2, 3.7, 5.1, 2.9, turns * 2 * math.pi + 0.3)
-                        for turns in (-1000, -3, 7, 100000)]),
-    Case("scale", [(0, 67.2, 59.2, 81.6, 46.4, 0.3), (1, 46, 86, 53, 98, -1)], scale=1 / 16),
-    Case("scale 0", PLAIN, scale=0.0),
-    Case("half outside", [(0, 0, 0, 9, 6, 0.5), (1, 9, 8, 12, 3, 2), (0, 4, -1, 5, 5, 1)]),
-    Case("outside", [(0, -9, 4, 5, 5, 0.5), (1, 30, 30, 9, 9, 2), (0, 4, 99, 7, 9, 3)]),
-    Case("around the map", [(0, 4, 4, 40, 50, 0.4), (1, 9, 2, 60, 25, 2.2)]),
-    Case("many times the map", [(0, 20, -30, 90, 70, 0.4)], size=(1, 2)),
-    Case("samples far apart", [(0, 4, 4, 40, 50, 0.4), (1, 9, 2, 60, 25, 2.2)], sampling=3),
-    Case("no extent", [(0, 4, 4, 0, 0, 1), (1, 4.5, 3.5, 0, 5, 1)], sampling=2),
-    Case("no extent, adaptive", [(0, 4, 4, 0, 0, 1), (1, 4.5, 3.5, 0, 5, 1)]),
-    Case("negative sides", [(0, 4, 4, -3, 5, 1), (1, 4.5, 3.5, -2, -5, 1)], sampling=2),
-    Case("negative sides, adaptive", [(0, 4, 4, -3, 5, 1), (1, 4.5, 3.5, -2, -5, 1)]),
-    Case("not finite", [tuple(bad if i == place else value for i, value in enumerate(PLAIN[0]))
-                        for bad in (nan, inf, -inf, 1e39) for place in range(1, 6)] + PLAIN,
-         sampling=2),
-    Case("far", [(0, 2e9, 4, 5, 5, 1), (0, 4, -2e9, 4e9, 4e9, 0), (0, 4, 4, 5, 5, 2e9), *PLAIN]),
-    Case("one cell", [(0, 0.5, 0.5, 1, 1, 0.6), (0, 0, 0, 3, 3, 1)], shape=(1, 2, 1, 1)),
-    Case("one row", PLAIN, shape=(2, 3, 1, 9)),
-    Case("one column", PLAIN, shape=(2, 3, 8, 1)),
-    Case("more bins than cells", PLAIN, size=(11, 13)),
-    Case("one bin", PLAIN, size=(1, 1)),
-    Case("17 channels", PLAIN, shape=(2, 17, 6, 7)),
-    Case("33 channels", PLAIN, shape=(2, 33, 6, 7)),
-    Case("many boxes", [(k % 2, k % 9, k % 7, 3 + k % 4, 2 + k % 5, k) for k in range(60)]),
-    Case("no boxes", []),
-    Case("no images", [], shape=(0, 3, 8, 9)),
-    Case("no channels", PLAIN, shape=(2, 0, 8, 9)),
-    Case("no rows", PLAIN, shape=(2, 3, 0, 9)),
-    Case("no columns", PLAIN, shape=(2, 3, 8, 0)),
-]  # fmt: skip
-every_case = pytest.mark.parametrize("case", CASES, ids=str)
-
-
-class Answer(NamedTuple):
-    """The oracle's answers, with the sums of absolute terms by which errors are measured."""
-
-    pooled: Array
-    terms: Array
-    gradient: Array
-    gradient_terms: Array
-    by_rois: Array
-
-
-@cache
-def answer(name: str, real: type) -> Answer:
-    (case,) = (case for case in CASES if case.name == name)
-    maps, grad, rois = case.features(), case.gradient(), case.table(real)
-    options = {**case.options, "coordinate_dtype": real}
-    place = (case.scale, case.sampling)
-    both, grads = beside(maps, np.abs(maps)), beside(grad, np.abs(grad))
-    return Answer(
-        *apart(reference.roi_align_rotated(both, rois, case.size, *place, **options)),
-        *apart(reference.roi_align_rotated_backward(grads, rois, both.shape, *place, **options)),
-        reference.roi_align_rotated_backward_rois(grad, maps, rois, *place, **options),
-    )
-
-
-def moved(case: Case, real: type) -> float:
-    """Return what another last bit of a float64 sine or cosine may change, in terms.
-
-    In float32 they are the same: both were rounded from float64. Samples move by as many roundings
-    as they are cells away from the centre; neighbouring pixels differ by 16 at most.
-    """
-    sides = case.table()[:, 3:5] * case.scale
-    reach = np.abs(sides[np.isfinite(sides) & (np.abs(sides) < 1e6)]).max(initial=1)
-    return 16 * float(reach) if real is np.float64 else 0.0
-
-
-@every_form(5)
-@every_case
-def test_oracle(backend: Backend, case: Case, dtype: np.dtype[Any], layout: str) -> None:
-    check_oracle(backend, case, dtype, layout)
-
-
-@pytest.mark.thorough
-@every_dtype
-@every_case
-def test_oracle_in_every_type(gpu: Backend, case: Case, dtype: np.dtype[Any]) -> None:
-    check_oracle(gpu, case, dtype, "NCHW")
-
-
-def check_oracle(backend: Backend, case: Case, dtype: np.dtype[Any], layout: str) -> None:
-    """Compare a case's pooled values and gradients with the oracle's."""
-    real = compute_type(dtype)
-    expected = answer(case.name, real)
-    put, get = backend.to_device, backend.to_host
-    options: Options = {**case.options, "layout": layout}
-    place = (case.scale, case.sampling)
-    rois = put(case.table(real))
-    maps = put(in_layout(case.features().astype(dtype), layout))
-    grad = put(in_layout(case.gradient().astype(dtype), layout))
-    shape = shape_in_layout(case.shape, layout)
-
-    pooled = roipool.roi_align_rotated(maps, rois, case.size, *place, **options)
-    assert pooled.dtype == dtype
-    assert_close(to_nchw(get(pooled), layout), expected.pooled, expected.terms + moved(case, real))
-    back = roipool.roi_align_rotated_backward(grad, rois, shape, *place, **options)
-    assert back.dtype == dtype
-    terms = expected.gradient_terms + moved(case, real)
-    assert_close(to_nchw(get(back), layout), expected.gradient, terms, ulps=8)
-    by_rois = get(roipool.roi_align_rotated_backward_rois(grad, maps, rois, *place, **options))
-    assert by_rois.dtype == real
-    assert by_rois.shape == (len(case.rois), 5)
-    # Sums of terms of either sign, each of a few roundings.
-    size = 1e3 * max(1.0, np.abs(expected.by_rois).max(initial=0))
-    np.testing.assert_allclose(
-        by_rois, expected.by_rois, rtol=0, atol=size * float(np.finfo(real).eps)
-    )
 
 
 # ---- By itself

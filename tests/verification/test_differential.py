@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from _support.faulty import Faulty
 from _support.public import public_functions
-from roipool.verification.trials import VARIANTS
 
 import roipool
 from roipool.systems import SYSTEMS, functions
+from roipool.systems.core import VARIANTS
 from roipool.tools.random_calls.digest import digest
 from roipool.tools.random_calls.shrink import first_failure, line_of, shrink_call
 from roipool.verification.call import run

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import itertools
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +16,6 @@ from _support.backends import Backend
 from _support.emulator import compiler
 from _support.faulty import Faulty
 from _support.run_python import NOT_INSTALLED, run_python
-from roipool.verification.trials import VARIANTS, Trial, answers, large_trial, trials
 from ship_goldens import CASES, SHIPPED, records, selected
 
 import roipool
@@ -24,12 +23,19 @@ from roipool import _cpu
 from roipool._definitions import OPS
 from roipool.cli import main
 from roipool.cli.verify import report
-from roipool.systems import ANSWERS
+from roipool.systems import ANSWERS, SYSTEMS
+from roipool.systems.core import VARIANTS
 from roipool.verification import groups
+from roipool.verification.call import run
+from roipool.verification.case import LAYOUTS, Case, dtypes
+from roipool.verification.catalogue import ENTRIES
+from roipool.verification.check import ORACLE, check
+from roipool.verification.device import device
 from roipool.verification.groups import Tally
+from roipool.verification.oracle import against_oracle
 from roipool.verification.tolerance import Array, compare, compare_bits
 
-CPU = groups.device("cpu")
+CPU = device("cpu")
 FUNCTIONS = {
     function: op
     for op in OPS.values()
@@ -38,21 +44,13 @@ FUNCTIONS = {
 }
 
 
-def smaller(trial: Trial) -> Trial:
-    """Return some of the boxes and channels: enough for tests of verify itself."""
-    return replace(trial, maps=trial.maps[:, :5], rois=trial.rois[-9:], grad=trial.grad[-9:, :5])
-
-
-@pytest.fixture(scope="module")
-def known() -> groups.Known:
-    """Two trials, one with exact argmax."""
-    first, *_, last = trials(np.random.default_rng(0))
-    return groups.with_answers([smaller(first), smaller(last)])
-
-
-@pytest.fixture(scope="module")
-def inputs(known: groups.Known) -> groups.Inputs:
-    return groups.Inputs(known, smaller(large_trial(np.random.default_rng(0))))
+# Enough for tests of verify itself; of one the argmax is exact.
+FEW = [
+    entry
+    for entry in ENTRIES
+    if entry.name in ("inside", "5 channels", "equal samples, ties", "rotated, two samples")
+]
+FORMS = list(itertools.product(CPU.types, LAYOUTS))
 
 
 @pytest.fixture(autouse=True)
@@ -62,22 +60,31 @@ def same_settings_after() -> Iterator[None]:
     assert (roipool.get_num_threads(), _cpu.instruction_set()) == (threads, name)
 
 
-def tally(compared: Callable[[], groups.Comparisons]) -> Tally:
-    return groups.tally_of("a group", compared)
+def problems_of(
+    library: Any, name: str, *subjects: str, forms: Sequence[tuple[str, str]] = FORMS
+) -> dict[tuple[str, str], set[str]]:
+    """Return which results of an operation's calls are wrong, by type and layout."""
+    found: dict[tuple[str, str], set[str]] = {form: set() for form in forms}
+    for entry, (dtype, layout) in itertools.product(FEW, forms):
+        for _, case in entry.cases(name):
+            for one in check(replace(case, dtype=dtype, layout=layout), subjects, library):
+                if one.comparison.problem:
+                    found[dtype, layout].add(one.what)
+    return found
 
 
 # ---- Where all is right
 
 
 @pytest.mark.thorough
-def test_every_group_is_reported(inputs: groups.Inputs, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_group_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     """`.ci/run` carries out the command itself, where nothing but the package is installed."""
-    assert report(groups.verify(["cpu"], 3, inputs=inputs), ["cpu"]) == 0
+    assert report(groups.verify(["cpu"], 3, entries=FEW), ["cpu"]) == 0
     *lines, last = capsys.readouterr().out.splitlines()
-    assert len(lines) == 3 * len(_cpu.instruction_sets()) + 3
+    assert len(lines) == 4 * len(_cpu.instruction_sets()) + 2
     assert all(line.endswith(" ok") and len(line) <= 80 for line in lines)
     for name in _cpu.instruction_sets():
-        assert sum(line.startswith(f"cpu {name}: ") for line in lines) == 3
+        assert sum(line.startswith(f"cpu {name}: ") for line in lines) == 4
     assert last.startswith("verified: cpu, ")
 
 
@@ -93,29 +100,45 @@ def test_what_is_not_checked() -> None:
     assert half_type == "bfloat16 on cpu: needs ml_dtypes"
 
 
-def test_every_group_compares_much(known: groups.Known) -> None:
-    for group in (
-        lambda: groups.against_programs(CPU),
-        lambda: groups.against_oracle(CPU, known),
-        lambda: groups.against_transposes(CPU, known),
-        lambda: groups.same_again(CPU, known[0][0]),
-    ):
-        found = tally(group)
-        assert found.problems == []
-        assert found.count > 400
-        assert found.worst < 1
+def test_every_group_compares_much() -> None:
+    found = [
+        groups.against_programs(CPU, "released programs"),
+        *groups.tallies(groups.catalogue_calls(FEW, CPU.types, 0), CPU),
+    ]
+    assert [tally.name for tally in found] == [
+        "released programs",
+        "cpu: oracle",
+        "cpu: transposes",
+    ]
+    for tally in found:
+        assert tally.problems == []
+        assert tally.count > 100
+        assert tally.worst < 1
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_whole_catalogue_agrees(seed: int) -> None:
+    for tally in groups.tallies(groups.catalogue_calls(ENTRIES, CPU.types, seed), CPU):
+        assert tally.problems == []
+
+
+def test_the_catalogue_is_computed_in_every_form() -> None:
+    """By every operation, in every type and layout, whatever the seed."""
+    for seed in range(3):
+        calls = groups.catalogue_calls(ENTRIES, CPU.types, seed)
+        met = {(call.case.operation, call.case.dtype, call.case.layout) for call in calls}
+        assert met == {(name, *form) for name, form in itertools.product(VARIANTS, FORMS)}
 
 
 @pytest.mark.thorough
-def test_the_program_on_a_gpu(
-    gpu: Backend, inputs: groups.Inputs, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert report(groups.verify(["cuda"], inputs=inputs), ["cuda"]) == 0
+def test_the_program_on_a_gpu(gpu: Backend, capsys: pytest.CaptureFixture[str]) -> None:
+    assert report(groups.verify(["cuda"], entries=FEW), ["cuda"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split("  ")[0] for line in lines if line.startswith("cuda: ")] == [
         "cuda: released programs",
         "cuda: oracle",
         "cuda: transposes",
+        "cuda: random calls",
         "cuda: the same again",
     ]
     assert lines[-1].startswith("verified: cuda, ")
@@ -125,7 +148,7 @@ FIRST_TEXTS = 30  # NVRTC takes some half a second for each: 15 seconds
 
 
 def test_the_first_pass_on_a_gpu_compiles_few_texts(
-    inputs: groups.Inputs, capsys: pytest.CaptureFixture[str]
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     if (missing := emulator.why_not()) is not None:
         pytest.skip(missing)
@@ -136,7 +159,7 @@ def test_the_first_pass_on_a_gpu_compiles_few_texts(
         return compiler.Kernel(text, options, name)
 
     with emulator.active() as cupy, cupy.compiled_by(compiled):
-        found = groups.verify(["cuda"], inputs=inputs, everything=False)
+        found = groups.verify(["cuda"], entries=FEW, everything=False)
         assert report(found, ["cuda"]) == 0
     assert [line.split("  ")[0] for line in capsys.readouterr().out.splitlines()[:-1]] == [
         "cuda: oracle",
@@ -149,7 +172,7 @@ def test_the_first_pass_on_a_gpu_compiles_few_texts(
     assert 0 < len(texts) <= FIRST_TEXTS
 
 
-def test_every_operation_is_called(known: groups.Known) -> None:
+def test_every_operation_is_called() -> None:
     called = set()
 
     class Recorder:
@@ -157,8 +180,8 @@ def test_every_operation_is_called(known: groups.Known) -> None:
             called.add(name)
             return getattr(roipool, name)
 
-    trial, _ = known[0]
-    answers(Recorder(), trial, trial.maps, trial.grad)
+    for call in groups.catalogue_calls(FEW, CPU.types, 0):
+        run(call.case, Recorder())
     assert called == set(FUNCTIONS)
 
 
@@ -204,44 +227,55 @@ def another_index(found: tuple[Array, Array]) -> tuple[Array, Array]:
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_an_error_of_one_number_is_found(name: str, known: groups.Known) -> None:
-    wrong = groups.device("cpu", Faulty(of_pooled(off_by_little), name))
-    found = tally(lambda: groups.against_oracle(wrong, known))
-    kinds = {problem.split(", ")[1] for problem in found.problems}
-    assert kinds == {
-        f"{dtype} {layout}" for dtype, layout in itertools.product(CPU.types, groups.LAYOUTS)
-    }
-    variants = {each for each, (op, _) in VARIANTS.items() if op is FUNCTIONS[name]}
-    assert all(
-        any(problem.startswith(variant) for variant in variants) for problem in found.problems
-    )
-    if name != FUNCTIONS[name].backward_boxes:  # it is no transpose
-        assert tally(lambda: groups.against_transposes(wrong, known)).problems
+def test_an_error_of_one_number_is_found(name: str) -> None:
+    library = Faulty(of_pooled(off_by_little), name)
+    op = FUNCTIONS[name]
+    for variant in (each for each, (other, _) in VARIANTS.items() if other is op):
+        if name == op.backward_boxes and not SYSTEMS[variant].box_gradient:
+            continue
+        assert all(problems_of(library, variant, ORACLE).values())
+    if name != op.backward_boxes:  # it is no transpose
+        real = [form for form in FORMS if form[0] in ("float32", "float64")]
+        assert all(problems_of(library, op.forward, "transposes", forms=real).values())
 
 
 @pytest.mark.parametrize("name", ANSWERS)
 def test_an_error_of_one_number_of_a_program_is_found(name: str) -> None:
     right = ANSWERS[name]
     spoiled = right._replace(compute=lambda case: off_by_little(np.asarray(right.compute(case))))
-    (problem, *_) = tally(lambda: groups.against_programs(CPU, {name: spoiled})).problems
+    (problem, *_) = groups.against_programs(CPU, "a group", {name: spoiled}).problems
     assert problem.startswith(f"{name}, case ")
 
 
-@pytest.mark.parametrize("name", ["roi_pool", "roi_align"])
-def test_a_wrong_argmax_is_found(name: str, known: groups.Known) -> None:
+@pytest.mark.parametrize(
+    ("name", "variant"), [("roi_pool", "roi_pool"), ("roi_align", "roi_align max")]
+)
+def test_a_wrong_argmax_is_found(name: str, variant: str) -> None:
     wrong = Faulty(another_index, name, when=lambda arguments: arguments["return_argmax"])
-    device = groups.device("cpu", wrong)
-    problems = tally(lambda: groups.against_oracle(device, known)).problems
-    variant = {"roi_pool": "roi_pool", "roi_align": "roi_align max"}[name]
-    assert {problem.split(", ")[0] for problem in problems} == {f"{variant} argmax"}
+    assert all("argmax" in found for found in problems_of(wrong, variant, ORACLE).values())
+
+
+def test_another_of_equal_samples_is_found() -> None:
+    """Its value is right, its number is not."""
+    case = Case(
+        "roi_align max",
+        np.full((1, 1, 8, 8), 1.5),
+        np.ones((1, 1, 2, 2)),
+        np.array([[0.0, 1, 1, 5, 5]]),
+        options={"spatial_scale": 1.0, "sampling_ratio": 2, "aligned": True},
+    )
+    got = run(case, roipool)
+    wrong = got | {"argmax": got["argmax"] + 3}
+    assert dict(against_oracle(case, got))["argmax"].problem is None
+    assert dict(against_oracle(case, wrong))["argmax"].wrong == 4
 
 
 @pytest.mark.thorough
-def test_the_program_fails(inputs: groups.Inputs, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_program_fails(capsys: pytest.CaptureFixture[str]) -> None:
     wrong = Faulty(
         off_by_little, "roi_align_backward", when=lambda arguments: arguments["layout"] == "NHWC"
     )
-    assert report(groups.verify(["cpu"], inputs=inputs, library=wrong), ["cpu"]) == 1
+    assert report(groups.verify(["cpu"], entries=FEW, library=wrong), ["cpu"]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert lines[-1].startswith("FAILED: ")
     failed = [line for line in lines if line.endswith("WRONG")]
@@ -255,52 +289,50 @@ def test_the_program_fails(inputs: groups.Inputs, capsys: pytest.CaptureFixture[
 
 
 @pytest.mark.thorough
-def test_the_program_fails_on_a_gpu(
-    gpu: Backend, inputs: groups.Inputs, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_program_fails_on_a_gpu(gpu: Backend, capsys: pytest.CaptureFixture[str]) -> None:
     def one_box(pooled: Any) -> Any:
         pooled[:1] = 99.0
         return pooled
 
     wrong = Faulty(one_box, "roi_average_pool")
-    assert report(groups.verify(["cuda"], inputs=inputs, library=wrong), ["cuda"]) == 1
+    assert report(groups.verify(["cuda"], entries=FEW, library=wrong), ["cuda"]) == 1
     lines = capsys.readouterr().out.splitlines()
     failed = [line.split("  ")[0] for line in lines if line.endswith("WRONG")]
     assert failed == ["cuda: oracle", "cuda: transposes"]
 
 
-def test_another_bit_for_more_threads_is_found(inputs: groups.Inputs) -> None:
+def test_another_bit_for_more_threads_is_found() -> None:
     def next_bit(result: Array) -> Array:
         wrong = result.copy()
         wrong.flat[-1:] = np.nextafter(wrong.flat[-1:], wrong.dtype.type(np.inf))
         return wrong
 
-    library = Faulty(next_bit, "roi_average_pool", when=lambda _: roipool.get_num_threads() == 3)
-    device = groups.device("cpu", library)
-    problems = tally(lambda: groups.same_for_threads(device, inputs.large)).problems
-    assert problems
-    assert all("3 threads: 1 of " in problem for problem in problems)
-    assert not tally(lambda: groups.against_oracle(device, inputs.known)).problems
+    wrong = Faulty(next_bit, "roi_average_pool", when=lambda _: roipool.get_num_threads() == 5)
+    form = [("float32", "NCHW")]
+    assert problems_of(wrong, "roi_average_pool", "threads", forms=form) == {
+        form[0]: {"pooled with 5 threads"}
+    }
+    assert not any(problems_of(wrong, "roi_average_pool", ORACLE).values())
 
 
-def test_another_bit_the_second_time_is_found(known: groups.Known) -> None:
+def test_another_bit_the_second_time_is_found() -> None:
     calls = itertools.count()
     library = Faulty(of_pooled(lambda pooled: pooled + next(calls)), "roi_pool")
-    device = groups.device("cpu", library)
-    assert tally(lambda: groups.same_again(device, known[0][0])).problems
+    assert all(problems_of(library, "roi_pool", "again").values())
 
 
-def test_an_exception_is_a_problem(known: groups.Known, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_exception_is_a_problem(capsys: pytest.CaptureFixture[str]) -> None:
     def stop(result: Any) -> Any:
         raise RuntimeError("the kernel\ndoes not compile")
 
-    device = groups.device("cpu", Faulty(stop, "roi_pool_backward"))
-    assert report([tally(lambda: groups.against_oracle(device, known))], ["cpu"]) == 1
-    assert "    RuntimeError: the kernel does not compile" in capsys.readouterr().out
+    cpu = device("cpu", Faulty(stop, "roi_pool_backward"))
+    calls = groups.catalogue_calls(FEW, CPU.types, 0)
+    assert report(groups.tallies(calls, cpu), ["cpu"]) == 1
+    assert "RuntimeError: the kernel does not compile" in capsys.readouterr().out
 
 
 def test_a_group_without_comparisons_is_wrong() -> None:
-    assert tally(lambda: iter(())).problems == ["nothing was compared"]
+    assert Tally("a group").closed().problems == ["nothing was compared"]
 
 
 def test_cuda_without_a_gpu() -> None:
@@ -325,7 +357,7 @@ def test_bad_arguments(arguments: list[str], capsys: pytest.CaptureFixture[str])
 
 @pytest.mark.parametrize("name", ["float16", "bfloat16", "float32", "float64"])
 def test_tolerance_is_that_many_roundings(name: str) -> None:
-    dtype = CPU.types[name]
+    dtype = dtypes()[name]
     expected = np.array([1.0, -3.0, np.nan, np.inf, 0.0])
     ulps = 4.0 * np.finfo(np.float64 if name == "float64" else np.float32).eps
     ulps *= 4 if name == "float64" else 1
