@@ -43,6 +43,7 @@ def _by_oracle(compared: Compared, problem: Problem, part: str) -> Any:
     asked = oracle.operation
     if compared.boxes is not None:
         asked = asked._replace(boxes=compared.boxes)
+    _check_part(asked, part)
     results = ask(case, oracle, _only(asked, part))
     if part == "forward":
         results = oracle.finish(case, results)
