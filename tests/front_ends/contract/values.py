@@ -141,6 +141,15 @@ class Gradients(Contract):
             found = case.box_gradient(own_pooled, own, *there, **options)
             check_bits(front_end, found, case.box_gradient(pooled, plain, *at, **options))
 
+    @over([case for case in IN_TABLES if case.moves])
+    def test_gradient_of_the_boxes_of_a_table(self, front_end: FrontEnd, case: Case) -> None:
+        plain = maps().astype(np.float64)
+        table = np.concatenate([case.indices()[:, None], case.boxes()], 1)
+        pooled = case.pool(plain, table, None)
+        there = [front_end.array(one) for one in (pooled, plain, table)]
+        expected = case.box_gradient(pooled, plain, table, None)
+        check_bits(front_end, case.box_gradient(*there, None), expected)
+
 
 class Differentiation(Contract):
     """What the library's own differentiation gives, of first order."""
