@@ -88,5 +88,5 @@ load_front_ends()
 
 
 def __dir__() -> list[str]:
-    """Return what users call, and the submodules of that kind that are imported."""
+    """Return the public names, and the public submodules that are imported."""
     return sorted({*__all__, *({"dask", "jax", "testing", "torch"} & globals().keys())})

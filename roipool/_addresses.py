@@ -21,7 +21,7 @@ def links(repository: str = REPOSITORY, index: str = INDEX) -> dict[str, str]:
 
 
 def requirement(extra: str, index: str = INDEX) -> str:
-    """Return what pip is asked for, with an extra: the index's, or a checkout's folder."""
+    """Return the argument of `pip install` with an extra: a release's name, or a checkout's."""
     return f'"{"roipool" if index else "."}[{extra}]"'
 
 

@@ -29,9 +29,9 @@ MAX_AXIS = 2**31 - 1
 MAX_ELEMENTS = 2**59
 # A bin's samples are numbered in 32 bits: 2^15 by 2^15 of them.
 MAX_SAMPLING_RATIO = 2**15
-# Of a feature pyramid, and less than minus this: the areas that part levels are float64's, not 0.
+# Largest level of a feature pyramid; beyond +-100 the areas between levels leave float64's range.
 MAX_LEVEL = 100
-# What batch indices on a GPU may be stored as: its kernels read them without a copy.
+# The types in which kernels on a GPU read batch indices without a copy.
 DEVICE_INDEX_TYPES = ("int32", "int64", "float32", "float64")
 
 
@@ -317,7 +317,7 @@ def regions(
 
 
 def _is_one_per_image(rois: Sequence[Any]) -> bool:
-    """Tell a sequence of (L, 4) arrays from one array written as a nested sequence."""
+    """Return whether this is a sequence of (L, 4) arrays rather than one nested sequence."""
     if any(rank(item) == 2 for item in rois):
         return True
     return bool(rois) and all(rank(item) == 1 and len(item) == 0 for item in rois)
@@ -535,7 +535,9 @@ def any_float(name: str, value: Any) -> float:
         number = float(value)  # beyond float32 it becomes infinite there
     except OverflowError:
         raise ValueError(f"{name} is too large for a float") from None
-    return math.nan if math.isnan(number) else number  # caches know one NaN from another
+    return (
+        math.nan if math.isnan(number) else number
+    )  # one NaN object, so that cache keys compare equal
 
 
 def flag(name: str, value: Any) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 
 
 def cpu_quota(root: Path = Path("/")) -> int | None:
-    """Return how many processors' time this process may use, rounded up; None: no limit is known.
+    """Return the processors of this process' quota, rounded up; None without a known limit.
 
     `root` is the folder that holds ``proc`` and ``sys``.
     """

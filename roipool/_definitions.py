@@ -39,7 +39,7 @@ class Definition(NamedTuple):
 
 
 class Traits(NamedTuple):
-    """What engines need of a definition without evaluating it: its row in the header.
+    """Traits of a definition that engines need before they evaluate it: its row in the header.
 
     Attributes
     ----------
@@ -89,7 +89,7 @@ class Variant(NamedTuple):
 
     @property
     def bin_value(self) -> str:
-        """What a pooled value is: an "average", one "cell" as it is, or the largest "sample"."""
+        """The kind of pooled value: an "average", one "cell", or the largest "sample"."""
         kind = TRAITS[self.definition].kind
         if self.has_argmax:
             return "cell" if kind == "cells" else "sample"
@@ -98,7 +98,7 @@ class Variant(NamedTuple):
 
     @property
     def is_integral(self) -> bool:
-        """Whether the weights of a bin are an integral's: of whole cells, but moved by the box."""
+        """Whether a bin is an exact integral (`precise_roi_pool`), differentiable in its box."""
         return TRAITS[self.definition].kind == "cells" and self.by_boxes is not None
 
 

@@ -72,7 +72,7 @@ def by_front_end(function: Function, *, takes_sequences: bool = False) -> Functi
 
 
 def by_front_end_of_sequences(function: Function) -> Function:
-    """Do so for an operation whose first argument may be a list or tuple."""
+    """Like `by_front_end`, for operations whose first argument may be a list or tuple."""
     return by_front_end(function, takes_sequences=True)
 
 

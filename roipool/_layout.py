@@ -45,6 +45,6 @@ def are_channels_last(maps: Sequence[Any]) -> bool:
 
 
 def cells(shape: Sequence[int], layout: Layout) -> int:
-    """Return how many cells a map has."""
+    """Return the number of cells of a map."""
     height, width = height_width(shape, layout)
     return height * width

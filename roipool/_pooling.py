@@ -78,7 +78,7 @@ class Pooling(NamedTuple):
 
 
 class Engine(Protocol):
-    """What computes on one kind of device: a module with these functions.
+    """Engine for one kind of device: a module with these functions.
 
     Arguments are checked and converted: arrays are in native byte layout, on one device; `out` is
     of the right shape and dtype and overlaps nothing. On a host arrays are C-contiguous, and the
@@ -244,7 +244,7 @@ class Call:
         return gradient, regions, pooling
 
     def regions(self, images: int, dtype: np.dtype[Any]) -> Regions:
-        """Return the boxes, for maps of so many images."""
+        """Return the boxes, for maps of `images` images."""
         arrays, form = self._arrays, self._form
         return form.read(arrays[form.boxes], arrays.get(form.indices), images, dtype, form)
 
@@ -316,7 +316,7 @@ class Call:
         return self._filled(result)
 
     def _result(self, shape: Shape4, given: Sequence[Array], layout: Layout) -> Array:
-        """Return what the engine fills: the caller's `out`, or a new array if it cannot be that.
+        """Return the array that the engine fills: the caller's `out` if it can, or a new one.
 
         A new array lies in memory as the given maps or gradient do.
         """
@@ -331,7 +331,7 @@ class Call:
     def _one_of_alike(
         self, features: Sequence[Array], regions: Regions
     ) -> tuple[Sequence[Array], Regions]:
-        """Return one image for many without cells: a plan on a host has an entry for each."""
+        """Collapse a batch of empty maps to one image: a plan has an entry for each image."""
         has_cells = any(maps.size > 0 for maps in features)
         if has_cells or self.library is not NUMPY or features[0].shape[0] <= 1:
             return features, regions

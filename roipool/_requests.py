@@ -1,4 +1,4 @@
-"""What front ends are made of: the contract of `ops/`, requests, and functions with signatures.
+"""Shared by front ends: the contract of `ops/`, requests, and functions with signatures.
 
 JAX's front end makes its requests here (`RequestsOf`); PyTorch's has its own, of the dispatcher's
 types. Both take their public functions from here.
@@ -46,7 +46,7 @@ def variant_of(op: Op, choices: Choices, given: Arguments) -> Variant:
 
 
 class Request(NamedTuple):
-    """What a call computes, besides arrays: can be hashed, so that compiled calls may hold it.
+    """The part of a call that is no array; hashable, so that compiled calls can hold it.
 
     Attributes
     ----------
@@ -57,7 +57,7 @@ class Request(NamedTuple):
     moves_with_boxes : bool
         Whether pooled values follow the boxes, rather than jump from cell to cell.
     pooling : Pooling
-        What an engine is asked for.
+        The request to an engine.
     """
 
     operation: str
@@ -110,7 +110,7 @@ class RequestsOf:
 
 
 def _stars(parameters: list[inspect.Parameter]) -> list[str]:
-    """Return what stands before each parameter: a star before the first that is by name only."""
+    """Return the text before each parameter: a star before the first keyword-only one."""
     by_name = [each.kind is each.KEYWORD_ONLY for each in parameters]
     return [
         "*, " if only and not any(by_name[:index]) else "" for index, only in enumerate(by_name)
@@ -132,7 +132,7 @@ def with_signature_of(
     """Return a function with the name and the arguments of NumPy's; `what` are its arrays.
 
     Its errors begin with the name of an operation. `is_compiling` says whether the library is
-    tracing Python: then an error cannot be asked whether it has a name.
+    tracing Python, which cannot inspect errors.
     """
     signature = inspect.signature(like)
     parameters = signature.parameters.values()

@@ -1,4 +1,4 @@
-"""What users set, by functions and by environment variables, which are read once, at import."""
+"""Settings, by functions and by environment variables, which are read once, at import."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NON_TEMPORAL_BYTES = 2**24
 
 
 class Environment(NamedTuple):
-    """What environment variables ask for; None where one is not set or empty."""
+    """Values of environment variables; None for one that is unset or empty."""
 
     num_threads: int | None = None
     cache_mib: int | None = None
@@ -243,7 +243,7 @@ def set_debug(enabled: bool) -> None:
 
 
 def debugging() -> bool:
-    """Return what :func:`set_debug` chose."""
+    """Return the setting of :func:`set_debug`."""
     return _debug
 
 

@@ -1,4 +1,4 @@
-"""What this installation is and can do: for bug reports, and for results that say where."""
+"""Description of this installation, for bug reports and measurements."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def processor() -> str:
 
 
 def usable_processors() -> int:
-    """Return how many processors this process may run on."""
+    """Return the number of processors that this process may run on."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

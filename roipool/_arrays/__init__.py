@@ -22,7 +22,7 @@ Array: TypeAlias = NDArray[Any]
 
 
 class Library(Protocol):
-    """What roipool needs of the library of an array. `dtype` is always a NumPy dtype.
+    """Functions that roipool needs for the arrays of a library. `dtype` is always a NumPy dtype.
 
     Attributes
     ----------
@@ -39,7 +39,7 @@ class Library(Protocol):
         """Return a context in which the library works on the device of `array`."""
 
     def device_number(self, array: Any) -> int:
-        """Return which of several devices holds `array`."""
+        """Return the device that holds `array`."""
 
     def empty(self, shape: Sequence[int], dtype: np.dtype[Any]) -> Any:
         """Return a new, uninitialised array; MemoryError if it cannot be allocated."""
@@ -67,7 +67,7 @@ class Library(Protocol):
         """
 
     def host_copy(self, array: Any) -> Array:
-        """Return an array's values on the host, whatever it costs."""
+        """Return an array's values on the host, even if that needs a copy."""
 
     def concatenate(self, parts: Sequence[Any], columns: int, dtype: Any) -> tuple[Any, Any]:
         """Return tables one below the other, and for each row the index of its table."""
@@ -116,7 +116,7 @@ def parts_of(value: Any) -> Sequence[Any]:
 def common_library(values: Mapping[str, Any]) -> tuple[Library, Any]:
     """Return the one library of all arrays among arguments, and one array that is on its device.
 
-    Anything that is no array, such as a list of numbers, is NumPy's; None is nobody's.
+    Anything that is no array, such as a list of numbers, is NumPy's; None belongs to no library.
 
     Raises
     ------

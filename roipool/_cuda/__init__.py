@@ -1,6 +1,6 @@
 """CUDA: ``engine`` computes, ``launch`` says how kernels are launched, ``source`` makes their text.
 
-``arguments`` is what kernels are told, ``partition`` how work is divided among blocks and threads.
+``arguments`` holds the arguments of kernels, ``partition`` divides work among blocks and threads.
 
 Only ``engine`` imports CuPy.
 """

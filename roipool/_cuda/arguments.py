@@ -95,7 +95,7 @@ _FIELD_TYPES = {
 
 @cache
 def call_type(levels: int) -> np.dtype[Any]:
-    """Return the structure that kernels of so many levels take."""
+    """Return the structure that kernels take for this number of levels."""
     types = {**_FIELD_TYPES, "levels": np.dtype((LEVEL_TYPE, (levels,)))}
     return np.dtype(
         [(name, types.get(name, np.dtype(np.int64))) for name in Call._fields], align=True
@@ -108,7 +108,7 @@ IMAGE_KINDS = {name: number for number, name in enumerate(DEVICE_INDEX_TYPES)}
 STORAGE = {
     "float16": "Float16",
     "bfloat16": "Bfloat16",
-    "int16": "Bfloat16",  # its bits, where nobody has brought NumPy that type
+    "int16": "Bfloat16",  # the bits of bfloat16, if ml_dtypes is not installed
     "float32": "float",
     "float64": "double",
 }

@@ -88,7 +88,7 @@ class Kernel(NamedTuple):
     argument: Argument
 
     def launch(self, boxes: int, *arrays: Any, maps: Sequence[int] = ()) -> None:
-        """Launch it for so many boxes, unless there is nothing to do.
+        """Launch the kernel for a number of boxes, unless there is nothing to do.
 
         `maps` are the addresses of several levels' maps.
         """
@@ -162,7 +162,7 @@ def are_aligned(*arrays: Array) -> bool:
 def sizes_of(
     dtype: np.dtype[Any], regions: Regions, pooling: Pooling, *map_shapes: tuple[int, ...]
 ) -> SizesFields:
-    """Return what the launches of a call on maps of these shapes depend on."""
+    """Return the sizes on which the launches of a call depend, for maps of these shapes."""
     boxes, indices, levels = regions
     if levels is not None:
         check_levels(len(map_shapes))
@@ -178,7 +178,7 @@ def sizes_of(
 
 
 def check_levels(number: int) -> None:
-    """Raise a ValueError if kernels cannot be told of so many maps."""
+    """Raise ValueError if there are more maps than a kernel takes."""
     if number > MAX_LEVELS:
         raise ValueError(f"on a GPU there can be {MAX_LEVELS} maps at most, got {number}")
 

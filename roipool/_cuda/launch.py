@@ -38,7 +38,7 @@ from roipool._layout import AXES
 
 
 class PlanKind(NamedTuple):
-    """What a plan consists of: bytes of one bin and of one entry, by bytes of a real number."""
+    """Layout of a plan in memory: bytes per bin and per entry, for 4- and 8-byte real numbers."""
 
     name: str
     bin: int
@@ -116,7 +116,7 @@ def call_of(sizes: Sizes, **fields: Any) -> Call:
     """Return the argument of every kernel of a call, with `fields` set."""
     pooling, definition = sizes.pooling, sizes.pooling.definition
     channel, row, column = AXES[pooling.layout]
-    for shape in sizes.map_shapes:  # of a front end; others have asked before
+    for shape in sizes.map_shapes:  # from front ends: other calls are checked earlier
         if max(shape[row], shape[column]) > MAX_AXIS:
             raise ValueError(f"maps must have at most {MAX_AXIS} rows and columns, got {shape}")
     box_stride, coordinate_stride = (stride // sizes.real.itemsize for stride in sizes.box_strides)

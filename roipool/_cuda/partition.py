@@ -46,7 +46,7 @@ MOST_TESTS = 4  # of boxes by each thread
 BYTES_OF_BIN = 8 + 2 * 16
 BYTES_OF_HIT = 24 + 8
 BYTES_OF_PLACE = 56
-# What a block may have without being asked for more.
+# Shared memory that a block has by default.
 SHARED_BYTES = 48 * 2**10
 # Of a block whose argmax may be anywhere: bytes of sums, of channels that lie side by side, the
 # warps that share one's channels, and boxes that it lists at once.
@@ -108,7 +108,7 @@ class Grid(NamedTuple):
 
 
 def channel_pack(sizes: Sizes, channels: int, vector_aligned: bool) -> int:
-    """Return how many channels of a bin one thread computes.
+    """Return the number of channels of a bin that one thread computes.
 
     For NHWC they are read and written as one piece of 16 bytes, where all are aligned to it.
     """
@@ -255,5 +255,5 @@ def divide_runs(call: Call, sizes: Sizes) -> tuple[Call, Grid, int]:
 
 
 def _run_cells(lanes: int, real: int) -> int:
-    """Return how many cells of so many channels a block has room for."""
+    """Return the number of cells that a block has room for, by its number of channels."""
     return RUN_BYTES // (lanes * real) - 1

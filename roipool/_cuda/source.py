@@ -27,7 +27,7 @@ def kernel_folder() -> Traversable:
 def flatten(file: str, folder: Traversable | None = None) -> str:
     """Return a source file and, where it includes them, its headers; each header once.
 
-    Compilers are told the original files and lines, and name them in their messages.
+    Line directives let compilers name the original files and lines in their messages.
     """
     return "\n".join(_flat_lines(file, folder or kernel_folder(), set())) + "\n"
 

@@ -1,4 +1,4 @@
-"""Writing output files so that nobody ever sees half of one."""
+"""Atomic output files."""
 
 from __future__ import annotations
 

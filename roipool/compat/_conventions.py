@@ -116,7 +116,7 @@ def _regions_per_image(boxes: Sequence[Any], images: int, dtype: np.dtype[Any]) 
 
 
 def names_of_maps(featmap_names: Any) -> list[str]:
-    """Return which maps torchvision's pooler takes, checked."""
+    """Return the names of the maps that torchvision's pooler takes, checked."""
     names = check.sequence("featmap_names", featmap_names)
     for i, name in enumerate(names):
         if not isinstance(name, str):
@@ -204,7 +204,7 @@ def check_finite(name: str, table: Array) -> None:
 
 
 def of_no_image(indices: Array, images: int) -> Array:
-    """Return which batch indices name none of the batch's images."""
+    """Return a mask of the batch indices that name none of the batch's images."""
     return ~((indices >= 0) & (indices < images))
 
 

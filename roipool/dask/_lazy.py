@@ -62,7 +62,7 @@ def _chunk_of(features: Array, indices: NDArray[np.int64]) -> NDArray[np.int64]:
 def pool_chunk(
     name: str, blocks: Sequence[NDArray[Any]], tables: Tables, options: dict[str, Any]
 ) -> Any:
-    """Pool the boxes of one chunk of each map, on whatever machine holds it."""
+    """Pool the boxes of one chunk of each map, on the machine that holds the chunk."""
     refuse_masks("features", blocks)  # which an array may have without saying so
     maps = [np.asarray(block) for block in blocks]
     features = maps if name in PYRAMID_OPS else maps[0]
@@ -110,7 +110,7 @@ def _check_known(given: Mapping[str, Any]) -> None:
 
 
 def _tables(op: Op, given: Mapping[str, Any], maps: Sequence[Array]) -> Tables:
-    """Return what has a row for each box, checked, as the operation itself takes it."""
+    """Return the arguments with a row for each box, checked, as the operation takes them."""
     images, dtype = maps[0].shape[0], maps[0].dtype
     regions = op.form.read(given[op.boxes], given[op.indices], images, dtype, op.form)
     boxes = check.swap_xy(regions.boxes) if op.form.is_normalised else regions.boxes

@@ -443,7 +443,7 @@ def maximum_backward(
     `limit` is how many cells argmax may name; what is beyond it gets nothing.
     """
     at = regions(boxes, indices, shape[0], grad, request)
-    # What 32 bits do not hold must not become another index.
+    # A number beyond 32 bits must not wrap to another index.
     held = jnp.iinfo(argmax.dtype)
     chosen = jnp.clip(argmax, max(held.min, -2), min(held.max, check.MAX_AXIS)).astype(jnp.int32)
     # Below -1 and beyond the map nothing may be written; the kernels check samples themselves.

@@ -33,7 +33,7 @@ from roipool.jax import _transport
 
 Array = Any
 
-# What an array of a primitive is: which of its axes a batch can be folded into.
+# Roles of the arrays of a primitive: the axis that a batch can be folded into.
 MAPS, POOLED, ARGMAX = "maps", "pooled", "argmax"
 BOXES, INDICES, LEVELS = "boxes", "indices", "levels"
 OF_BOXES = (BOXES, INDICES, LEVELS)

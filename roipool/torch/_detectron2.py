@@ -26,7 +26,7 @@ def _boxes(rois: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _placing(spatial_scale: float, sampling_ratio: int) -> tuple[Any, ...]:
-    """Return what places samples: boxes are aligned, angles counter-clockwise in degrees."""
+    """Return the options that place samples: aligned boxes, counter-clockwise angles in degrees."""
     samples = (max(sampling_ratio, 0),) * 2
     return spatial_scale, samples, True, False, "degrees"
 

@@ -1,4 +1,4 @@
-"""A small call's shortest way: plain tensors by their addresses, without arrays in between.
+"""Fast path of small calls: plain tensors go to the CPU engine by their addresses.
 
 It does what the operators do, for what most calls are: averages of NCHW maps on the CPU, boxes in
 one table of the type that they are computed in, nothing to differentiate, trace or batch. Any other
@@ -16,7 +16,7 @@ from roipool._definitions import TRAITS, Op
 from roipool._pooling import Pooling
 from roipool.torch._memory import holds_memory
 
-# What maps may be, their names for the engine, and the type of a table of boxes.
+# Types of maps, with their names for the engine and the type of a table of boxes.
 TYPES = {
     torch.float32: ("float32", torch.float32),
     torch.float64: ("float64", torch.float64),
@@ -42,7 +42,7 @@ class AtOnce:
         return self.pool(features, rois)
 
     def pool(self, features: Tensor, rois: Tensor) -> Tensor | None:
-        """Do so without a look at what is differentiated or traced."""
+        """Pool without checking for autograd or tracing; the caller has."""
         types = TYPES.get(features.dtype)
         if types is None or rois.dtype is not types[1]:
             return None
@@ -61,7 +61,7 @@ class AtOnce:
 
 
 def at_once(op: Op, pooling: Pooling) -> AtOnce | None:
-    """Return what pools at once, or None for what never does."""
+    """Return the fast path of a call, or None if it has none."""
     is_table = not op.form.is_normalised and op.columns == 4
     if not is_table or pooling.layout != "NCHW" or TRAITS[pooling.definition.name].kind == "points":
         return None

@@ -39,7 +39,7 @@ GROUPINGS: dict[str, Callable[[tuple[Any, ...]], tuple[Any, ...]]] = {}
 
 @dataclass(slots=True)
 class Request:
-    """What a function computes: a family, and the settings of one of its operators."""
+    """The operator that a function computes, and its settings."""
 
     family: Family
     settings: Settings
@@ -54,7 +54,7 @@ def transforms_are_active() -> bool:
 
 
 def call(operator: str, *args: Any) -> Any:
-    """Compute an operator, with derivatives as far as they are asked for."""
+    """Compute an operator, with the derivatives that arguments require."""
     request = args[-1]
     if torch.compiler.is_compiling() or torch.jit.is_tracing():
         return request.family.overloads[operator](*operands(operator, args), *request.settings)
@@ -216,7 +216,10 @@ class Average(Differentiable):
 
 
 class AverageBackward(Differentiable):
-    """Its transpose, of grad_output, boxes, indices, input_shape, channels_last."""
+    """Backward of `Average` with respect to the features.
+
+    Operands: grad_output, boxes, indices, input_shape, channels_last.
+    """
 
     operator = "average_backward"
     leading = 5
@@ -250,7 +253,10 @@ class AverageBackward(Differentiable):
 
 
 class BoxGradient(Differentiable):
-    """Its gradient with respect to boxes, of grad_output, features, boxes, indices."""
+    """Backward of `Average` with respect to the boxes.
+
+    Operands: grad_output, features, boxes, indices.
+    """
 
     operator = "average_backward_boxes"
     leading = 4
@@ -318,7 +324,10 @@ class Maximum(Differentiable):
 
 
 class MaximumBackward(Differentiable):
-    """Its gradient, of grad_output, argmax, boxes, indices, input_shape, channels_last."""
+    """Backward of `Maximum` with respect to the features.
+
+    Operands: grad_output, argmax, boxes, indices, input_shape, channels_last.
+    """
 
     operator = "maximum_backward"
     leading = 6

@@ -18,7 +18,7 @@ from roipool import _cpu
 
 CHANNELS_LAST = torch.channels_last
 
-# What features may be; boxes may be of any of these, or integers.
+# Types of features; boxes may have any of these, or be integers.
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
@@ -94,7 +94,7 @@ def holds_memory(tensor: Tensor) -> bool:
     """Return whether a tensor's storage holds its elements: a program may free or shrink it."""
     try:
         held = tensor.untyped_storage().nbytes()
-    except NotImplementedError:  # no storage: whatever computes with it says so
+    except NotImplementedError:  # no storage: the operation itself reports that
         return True
     if held > 0 and tensor.is_contiguous():
         extent = tensor.numel()

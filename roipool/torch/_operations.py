@@ -31,7 +31,7 @@ from roipool.torch._pyramids import ALL_FAMILIES, PYRAMID_FAMILIES
 
 
 class Plan(NamedTuple):
-    """What a forward's options ask for."""
+    """A forward with its options checked."""
 
     operator: str
     request: Request
@@ -88,7 +88,7 @@ class Operation:
         return (values, argmax) if plan.wants_argmax else values
 
     def _plan(self, given: Arguments) -> Plan:
-        """Return what a forward's options ask for, checked once for equal ones."""
+        """Return the checked options of a forward, cached by their values."""
         if torch.compiler.is_compiling():
             return self._make_plan((), *(given[name] for name in self._option_names))
         options = self._options(given)
@@ -323,13 +323,13 @@ def levels_at_once(bridge: Bridge, corners: Tensor, areas: Sequence[float]) -> T
 
 
 def placing(family: Family, given: Arguments) -> Settings:
-    """Return what places bins and samples, pairs as tuples."""
+    """Return the options that place bins and samples, pairs as tuples."""
     values = (given[name] for name in family.placing)
     return tuple(tuple(each) if isinstance(each, list) else each for each in values)
 
 
 def settings(name: str, size: Any, values: Settings, filling: Any = 0.0) -> Settings:
-    """Return what an operator of a family takes besides tensors.
+    """Return the settings of an operator of a family.
 
     Numbers of a program that is compiled may be symbols: they are only brought into the form of
     the operator's schema. The operator checks them, when the program is traced and when it runs.

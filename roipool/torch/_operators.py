@@ -83,7 +83,7 @@ class Family:
     # ---- What the arguments mean
 
     def settings(self, size: Any, placing: Sequence[Any], filling: Any = 0.0) -> Settings:
-        """Return what an operator takes besides tensors, checked and in its types."""
+        """Return the settings of an operator, checked and in its types."""
         values = [
             CHECKS[kind](name, value)
             for (name, kind), value in zip(self.placing.items(), placing, strict=True)
@@ -93,7 +93,7 @@ class Family:
         return (check.size_pair(self.op.size, size), *values, *fillings)
 
     def unchecked_settings(self, size: Any, placing: Sequence[Any], filling: Any) -> Settings:
-        """Return what an operator takes besides tensors in the form of its schema, not checked."""
+        """Return the settings of an operator in the form of its schema, not checked."""
         values = [
             as_pair(value) if kind == "int | Sequence[int]" else value
             for kind, value in zip(self.placing.values(), placing, strict=True)
@@ -102,7 +102,7 @@ class Family:
         return (as_pair(size), *values, *fillings)
 
     def placing_of(self, settings: Settings) -> Settings:
-        """Return what of a forward's settings its gradients take."""
+        """Return the settings of a forward that its gradients take, too."""
         return settings[1 : 1 + len(self.placing)]
 
     def pooling(self, channels_last: bool, settings: Settings) -> Pooling:
@@ -408,7 +408,7 @@ def kernel(bridge: Bridge, name: str, compute: Callable[..., Any]) -> Callable[.
 
 
 class ForwardMode(threading.local):
-    """Whether this thread's call of an operator has its tangents computed by who calls it."""
+    """Whether the caller computes the tangents of this thread's call of an operator."""
 
     computed = False
 

@@ -19,7 +19,7 @@ Kernels = Mapping[str, Callable[..., Any]]  # by operator; they take a bridge fi
 
 
 class Override:
-    """What roipool computes in place of a library, for all threads, while any context is open.
+    """Operators that roipool computes for a library, in all threads, while a context is open.
 
     Parameters
     ----------

@@ -76,7 +76,10 @@ class AverageLevels(Differentiable):
 
 
 class AverageLevelsBackward(Differentiable):
-    """Its transpose, of grad_output, boxes, indices, levels, input_shapes, channels_last."""
+    """Backward of `AverageLevels` with respect to the maps.
+
+    Operands: grad_output, boxes, indices, levels, input_shapes, channels_last.
+    """
 
     operator = "average_levels_backward"
     leading = 6
@@ -112,7 +115,10 @@ class AverageLevelsBackward(Differentiable):
 
 
 class BoxGradientOfLevels(BoxGradient):
-    """Its gradient with respect to boxes, of grad_output, maps, boxes, indices, levels."""
+    """Backward of `AverageLevels` with respect to the boxes.
+
+    Operands: grad_output, maps, boxes, indices, levels.
+    """
 
     operator = "average_levels_backward_boxes"
     leading = 5
@@ -138,7 +144,7 @@ class BoxGradientOfLevels(BoxGradient):
 
 
 def needs(ctx: Any) -> list[bool]:
-    """Return which of a function's arguments want a gradient; operators say it in lists."""
+    """Return flags of the arguments that require a gradient, flattened where they are lists."""
     found: list[bool] = pytree.tree_leaves(ctx.needs_input_grad)
     return found
 

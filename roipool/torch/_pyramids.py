@@ -60,7 +60,7 @@ class PyramidFamily(Family):
     # ---- What the arguments mean
 
     def settings(self, size: Any, placing: Sequence[Any], filling: Any = 0.0) -> Settings:
-        """Return what an operator takes besides tensors, checked and in its types."""
+        """Return the settings of an operator, checked and in its types."""
         scales, ratio, aligned = placing
         maps = len(check.sequence("spatial_scales", scales))
         checked = (

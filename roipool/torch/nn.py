@@ -115,7 +115,7 @@ class RoIAlign(torch.nn.Module):  # type: ignore[misc]  # no types where no torc
     if TYPE_CHECKING:  # torch declares the results of modules as Any
 
         def __call__(self, input: Tensor, rois: Boxes) -> Tensor:
-            """Return what `forward` returns."""
+            """Return the result of `forward`."""
 
 
 class RoIPool(torch.nn.Module):  # type: ignore[misc]
@@ -157,7 +157,7 @@ class RoIPool(torch.nn.Module):  # type: ignore[misc]
     if TYPE_CHECKING:  # torch declares the results of modules as Any
 
         def __call__(self, input: Tensor, rois: Boxes) -> Tensor:
-            """Return what `forward` returns."""
+            """Return the result of `forward`."""
 
 
 class CropAndResize(torch.nn.Module):  # type: ignore[misc]
@@ -227,7 +227,7 @@ class CropAndResize(torch.nn.Module):  # type: ignore[misc]
     if TYPE_CHECKING:  # torch declares the results of modules as Any
 
         def __call__(self, image: Tensor, boxes: Tensor, box_indices: Tensor) -> Tensor:
-            """Return what `forward` returns."""
+            """Return the result of `forward`."""
 
 
 class MultiScaleRoIAlign(torch.nn.Module):  # type: ignore[misc]
@@ -338,7 +338,7 @@ class MultiScaleRoIAlign(torch.nn.Module):  # type: ignore[misc]
             boxes: Sequence[Tensor],
             image_shapes: Sequence[tuple[int, int]],
         ) -> Tensor:
-            """Return what `forward` returns."""
+            """Return the result of `forward`."""
 
 
 @torch.fx.wrap  # type: ignore[untyped-decorator]

@@ -1,4 +1,4 @@
-"""What must hold between calls, whatever the numbers are: quick, so that sizes are free."""
+"""Metamorphic relations: properties between calls that need no oracle, so inputs can be large."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every implementation is asked: one map, boxes, options, and the gradient of the output."""
+"""The input of every implementation: one map, boxes, options, and a gradient of the output."""
 
 from __future__ import annotations
 

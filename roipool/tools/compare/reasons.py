@@ -112,7 +112,7 @@ def explain(
     try:
         return _explain_bin(problem, names, known, where, outputs)
     except NotExplainedError as error:
-        return Verdict([], f"{error} are not looked at")
+        return Verdict([], f"not explained: {error}")
 
 
 def _explain_bin(
@@ -197,7 +197,7 @@ def _broken(
     for name, own, value in zip(names, rules, values, strict=True):
         expected = pooled_value(own, place)
         if not _is_near(expected, value, allowed):
-            found.append(f"{name} does not keep its rules here, which give {number(expected)}")
+            found.append(f"{name} differs from its own rules here, which give {number(expected)}")
     return found
 
 

@@ -25,7 +25,7 @@ class Pair(NamedTuple):
 
 @dataclass(frozen=True)
 class Findings:
-    """What was asked, what came of it, and what could not be asked.
+    """The result of a comparison: input, outputs, differences, and skipped implementations.
 
     Attributes
     ----------

@@ -107,7 +107,7 @@ class Report:
             yield from _lines_of(diagnosis, self)
 
 
-class BadArgument(ValueError):  # noqa: N818 - a ValueError that knows which
+class BadArgument(ValueError):  # noqa: N818 - a ValueError with the argument's name
     """An argument of `Request` is not as it may be.
 
     Parameters

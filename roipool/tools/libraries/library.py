@@ -1,4 +1,4 @@
-"""What every library's class is made of, and what becomes of one that cannot be had."""
+"""Base class of the adapters of libraries, and the error for a missing library."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MODES = {
 
 
 class Absent(Exception):  # noqa: N818 - it is an answer, not an error
-    """A library does not take part; the message says why."""
+    """Raised when a library cannot be used; the message says why."""
 
 
 class Library:

@@ -1,4 +1,4 @@
-"""Telling the time of calls whose threads must not disturb one another.
+"""Times calls of libraries that bring their own thread pools.
 
 It imports nothing but the standard library and keeps to what Python 3.8 understands: the benchmark
 harness of the source tree runs this file in the environments of old libraries, too.
