@@ -535,9 +535,7 @@ def any_float(name: str, value: Any) -> float:
         number = float(value)  # beyond float32 it becomes infinite there
     except OverflowError:
         raise ValueError(f"{name} is too large for a float") from None
-    return (
-        math.nan if math.isnan(number) else number
-    )  # one NaN object, so that cache keys compare equal
+    return math.nan if math.isnan(number) else number  # one NaN object: cache keys compare equal
 
 
 def flag(name: str, value: Any) -> bool:
