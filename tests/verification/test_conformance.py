@@ -119,7 +119,7 @@ ALIGN = [
 ]  # fmt: skip
 AT_EDGES = (
     "clamp at H - 1", "clamp at H", "floor of a negative", "border at 0", "negative position cut",
-    "halves up",
+    "halves up", "cut, not rounded",
 )  # fmt: skip
 ADAPTIVE = ("count without max 1", "adaptive count by floor")
 
