@@ -143,12 +143,11 @@ class Gradients(Contract):
 
     @over([case for case in IN_TABLES if case.moves])
     def test_gradient_of_the_boxes_of_a_table(self, front_end: FrontEnd, case: Case) -> None:
-        plain = maps().astype(np.float64)
-        table = np.concatenate([case.indices()[:, None], case.boxes()], 1)
+        own, plain, (boxes, indices) = inputs(front_end, case, Form("float64"))
+        table = np.concatenate([indices[:, None], boxes], 1)
         pooled = case.pool(plain, table, None)
-        there = [front_end.array(one) for one in (pooled, plain, table)]
-        expected = case.box_gradient(pooled, plain, table, None)
-        check_bits(front_end, case.box_gradient(*there, None), expected)
+        found = case.box_gradient(front_end.array(pooled), own, front_end.array(table), None)
+        check_bits(front_end, found, case.box_gradient(pooled, plain, table, None))
 
 
 class Differentiation(Contract):
