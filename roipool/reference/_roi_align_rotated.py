@@ -65,6 +65,19 @@ class TurnedBox:
     Its centre and sides are in cells.
     """
 
+    rules: Rules
+    size: Pair
+    real: Real
+    scale: float
+    turn: float
+    x: Scalar
+    y: Scalar
+    across: _Side
+    down: _Side
+    exists: bool
+    cosine: Scalar
+    sine: Scalar
+
     def __init__(
         self, rules: Rules, box: Box, bins: Pair, size: Pair, scale: float, ratio: Pair, real: Real
     ) -> None:
