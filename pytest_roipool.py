@@ -71,8 +71,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     from roipool.tools.conformance.reports import Request
 
     given = {"random_calls": 100, **mark.kwargs}
-    dtypes, devices = (tuple(given.pop(name, (usual,))) for name, usual in
-                       (("dtypes", "float32"), ("devices", "cpu")))  # fmt: skip
+    dtypes, devices = (
+        tuple(given.pop(name, (usual,)))
+        for name, usual in (("dtypes", "float32"), ("devices", "cpu"))
+    )
     try:
         request = Request("", mark.args[0], dtypes=dtypes, devices=devices, **given)
         request.check()
@@ -112,14 +114,22 @@ def conforms(request: pytest.FixtureRequest) -> Callable[..., None]:
     place = f"{request.node.path}::{function}"
 
     def check(
-        implementation: Any, backward: Any = None, *, backward_boxes: Any = None,
+        implementation: Any,
+        backward: Any = None,
+        *,
+        backward_boxes: Any = None,
         arrays: str = "numpy",
-    ) -> None:  # fmt: skip
+    ) -> None:
         __tracebackhide__ = True
         whole = replace(
-            plan, implementation=implementation, backward=backward, backward_boxes=backward_boxes,
-            arrays=arrays, dtypes=(dtype,), devices=(device,),
-        )  # fmt: skip
+            plan,
+            implementation=implementation,
+            backward=backward,
+            backward_boxes=backward_boxes,
+            arrays=arrays,
+            dtypes=(dtype,),
+            devices=(device,),
+        )
         key = (place, implementation, backward, backward_boxes, arrays, dtype, device)
         if not isinstance(implementation, str) or key not in state.examiners:
             examiner, called = whole.examiner(dtype, device)
@@ -136,9 +146,9 @@ def conforms(request: pytest.FixtureRequest) -> Callable[..., None]:
         if named not in state.reports:
             (state.reports[named],) = whole.reports()
         report = _part(state.reports[named], examiner, outcomes)
-        request.node.stash[_SUMMARY] = "; ".join(dict.fromkeys(
-            one.words for one in report.diagnoses
-        ))  # fmt: skip
+        request.node.stash[_SUMMARY] = "; ".join(
+            dict.fromkeys(one.words for one in report.diagnoses)
+        )
         raise NotConforming([report]) from None
 
     return check

@@ -132,9 +132,21 @@ def assert_conforms(
     """
     process = {"seconds": seconds} | ({} if python is None else {"python": python})
     request = Request(
-        implementation, semantics, backward, backward_boxes, arrays, tuple(dtypes), tuple(devices),
-        dict(options or {}), tuple(without), random_calls, seed, tuple(tolerances), strict, process,
-    )  # fmt: skip
+        implementation,
+        semantics,
+        backward,
+        backward_boxes,
+        arrays,
+        tuple(dtypes),
+        tuple(devices),
+        dict(options or {}),
+        tuple(without),
+        random_calls,
+        seed,
+        tuple(tolerances),
+        strict,
+        process,
+    )
     reports = list(request.reports())
     if not all(report.conforms for report in reports):
         raise NotConforming(reports)

@@ -99,11 +99,15 @@ def command(line: Line) -> str:
 def report_of(line: Line, python: str) -> Report:
     """Verify one line."""
     request = Request(
-        line.implementation, line.semantics, line.backward, arrays=line.arrays,
-        dtypes=(line.dtype,), random_calls=line.calls,
+        line.implementation,
+        line.semantics,
+        line.backward,
+        arrays=line.arrays,
+        dtypes=(line.dtype,),
+        random_calls=line.calls,
         without=tuple(part for part in line.without.split(",") if part),
         process={"python": python, "seconds": float(line.timeout)},
-    )  # fmt: skip
+    )
     (report,) = request.reports()
     return report
 
@@ -112,8 +116,9 @@ def versions(python: str, packages: tuple[str, ...]) -> str:
     """Return packages with their versions."""
     program = "import sys; from importlib.metadata import version; "
     program += "print(', '.join(f'{name} {version(name)}' for name in sys.argv[1:]))"
-    done = subprocess.run([python, "-c", program, *packages], capture_output=True, text=True,
-                          check=True)  # fmt: skip
+    done = subprocess.run(
+        [python, "-c", program, *packages], capture_output=True, text=True, check=True
+    )
     return done.stdout.strip()
 
 
@@ -147,12 +152,15 @@ def section(line: Line, python: str) -> Section:
     )
     items = [
         Item(
-            one.results, printable(one.words), len(one.calls), ", ".join(one.kinds),
+            one.results,
+            printable(one.words),
+            len(one.calls),
+            ", ".join(one.kinds),
             smallest_call(one, report),
             str(one.finding.comparison.problem) if one.subject == "oracle" else "",
         )
         for one in report.diagnoses
-    ]  # fmt: skip
+    ]
     return Section(line, versions(python, line.packages), counts, items)
 
 
@@ -225,12 +233,22 @@ def _counts_in(part: str) -> str:
 def _items_in(part: str) -> list[Item]:
     old = re.findall(
         r"^- \*\*(pooled|argmax\w*|gradient) (.*)\*\*, in (\d+) calls(?: \((.*)\))?, such as\n"
-        r"  `(.*)`\n(?:  : (.*)\.\n)?", part, re.MULTILINE,
-    )  # fmt: skip
+        r"  `(.*)`\n(?:  : (.*)\.\n)?",
+        part,
+        re.MULTILINE,
+    )
     if old:
-        return [Item(result, words.replace("follows no rule that is known here", NO_RULE),
-                     int(calls), kinds, call, problem)
-                for result, words, calls, kinds, call, problem in old]  # fmt: skip
+        return [
+            Item(
+                result,
+                words.replace("follows no rule that is known here", NO_RULE),
+                int(calls),
+                kinds,
+                call,
+                problem,
+            )
+            for result, words, calls, kinds, call, problem in old
+        ]
     calls = re.findall(r"^[a-z, ]+: .*\n\n```\n(.*)\n```\n\n(?:(\d.*)\.\n)?", part, re.MULTILINE)
     where = [
         (result.strip("; "), words.replace(chr(92) + "|", "|"), int(count), kinds)
@@ -247,9 +265,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--python", action="append", default=[], metavar="NAME=FILE")
     parser.add_argument(
-        "--stored", type=Path, metavar="FILE",
+        "--stored",
+        type=Path,
+        metavar="FILE",
         help="a report from which sections without an interpreter are taken",
-    )  # fmt: skip
+    )
     given = parser.parse_args()
     stored = stored_sections(given.stored.read_text()) if given.stored else {}
     os.chdir(ROOT)

@@ -21,9 +21,9 @@ COMPILED = ROOT / "roipool" / "tools" / "compare" / "data" / "playground.wasm"
 SECTION = "roipool.sources"
 # Decisions (floor, ceil, outside) as everywhere: without contraction, and without fast-math.
 FLAGS = (
-    "-target", "wasm32-wasi", "-mexec-model=reactor", "-std=c++17", "-O2", "-ffp-contract=off",
-    "-fno-exceptions", "-fno-rtti", "-Wall", "-Wextra", "-Werror", "-Wl,--strip-all",
-)  # fmt: skip
+    "-target wasm32-wasi -mexec-model=reactor -std=c++17 -O2 -ffp-contract=off "
+    "-fno-exceptions -fno-rtti -Wall -Wextra -Werror -Wl,--strip-all"
+).split()
 
 
 def main() -> int:

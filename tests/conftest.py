@@ -17,9 +17,7 @@ import roipool
 
 # ---- Tests of front ends, for libraries that are installed
 
-FRONT_ENDS = [
-    "array_api_strict", "dask", "jax", "paddle", "ray", "tensorflow", "torch", "torchvision",
-]  # fmt: skip
+FRONT_ENDS = "array_api_strict dask jax paddle ray tensorflow torch torchvision".split()
 ABSENT = [library for library in FRONT_ENDS if find_spec(library) is None]
 collect_ignore_glob = [f"front_ends/test_{library}*.py" for library in ABSENT]
 
@@ -74,13 +72,15 @@ def available(request: pytest.FixtureRequest) -> Iterator[Backend]:
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options that leave out less (see docs/internals/tests.md)."""
     parser.addoption(
-        "--thorough", action="store_true",
+        "--thorough",
+        action="store_true",
         help="run what CI runs besides: tests of the project's tools, and what takes long",
-    )  # fmt: skip
+    )
     parser.addoption(
-        "--everything", action="store_true",
+        "--everything",
+        action="store_true",
         help="leave out nothing that this machine can run: full products, tests that fill 9 GB",
-    )  # fmt: skip
+    )
 
 
 def pytest_configure() -> None:
@@ -121,8 +121,10 @@ def one_after_the_other(items: list[pytest.Item]) -> None:
 # ---- What is left out is no skip: it is counted, in one line
 
 WAYS = {  # mark, and how to run what has it
-    "gpu": "-m gpu", "thorough": "--thorough", "everything": "--everything",
-}  # fmt: skip
+    "gpu": "-m gpu",
+    "thorough": "--thorough",
+    "everything": "--everything",
+}
 LEFT_OUT = pytest.StashKey[dict[str, int]]()
 
 

@@ -17,11 +17,15 @@ _TEXT = Path(__file__).with_suffix(".cu")
 _OPTIONS = ("-std=c++17",)
 _THREADS = 512
 _MOST_BLOCKS = 4096
+_INTEGERS = "boxes channels height width bins_down bins_across sampling".split()
 _SHAPE = np.dtype(
-    [*((name, np.int32) for name in (
-        "boxes", "channels", "height", "width", "bins_down", "bins_across", "sampling",
-    )), ("scale", np.float32), ("offset", np.float32), ("channels_last", np.int32)]
-)  # fmt: skip
+    [
+        *((name, np.int32) for name in _INTEGERS),
+        ("scale", np.float32),
+        ("offset", np.float32),
+        ("channels_last", np.int32),
+    ]
+)
 _NAMES = {"roi_align": "align", "roi_pool": "pool", "crop_and_resize": "crop"}
 
 
@@ -35,10 +39,22 @@ def _level(task: Task, level: Level, cupy: Any) -> Array:
     sizes = level.features.shape
     down, across = task.output_size
     shape = np.array(
-        [(len(level.rois), sizes[channel], sizes[row], sizes[column], down, across,
-          task.sampling_ratio, level.scale, 0.5 * task.aligned, task.layout == "NHWC")],
+        [
+            (
+                len(level.rois),
+                sizes[channel],
+                sizes[row],
+                sizes[column],
+                down,
+                across,
+                task.sampling_ratio,
+                level.scale,
+                0.5 * task.aligned,
+                task.layout == "NHWC",
+            )
+        ],
         _SHAPE,
-    )  # fmt: skip
+    )
     pooled = [len(level.rois), 0, 0, 0]
     pooled[channel], pooled[row], pooled[column] = sizes[channel], down, across
     rois = cupy.asarray(level.rois)
@@ -65,6 +81,10 @@ def _level(task: Task, level: Level, cupy: Any) -> Array:
 
 def _argmax(task: Task, level: Level) -> Array:
     return roipool.roi_pool(
-        level.features, level.rois, task.output_size, level.scale,
-        layout=check.layout(task.layout), return_argmax=True,
-    )[1].astype(np.int32)  # fmt: skip
+        level.features,
+        level.rois,
+        task.output_size,
+        level.scale,
+        layout=check.layout(task.layout),
+        return_argmax=True,
+    )[1].astype(np.int32)

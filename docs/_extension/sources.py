@@ -18,10 +18,9 @@ LINKS = {
 }
 # numpydoc would link these to Python's or NumPy's documentation.
 PLAIN = (
-    "False", "None", "True", "array", "array_like", "bool", "callable", "contextmanager", "dict",
-    "float", "generator", "int", "iterable", "list", "namedtuple", "numpy", "scalar", "sequence",
-    "str", "string", "tuple",
-)  # fmt: skip
+    "False None True array array_like bool callable contextmanager dict float generator int "
+    "iterable list namedtuple numpy scalar sequence str string tuple"
+).split()
 ALIASES = {**{word: word for word in PLAIN}, **LINKS}
 
 Documented = ast.FunctionDef | ast.ClassDef

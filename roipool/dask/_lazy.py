@@ -163,9 +163,8 @@ def _forward(op: Op, given: dict[str, Any], keep_order: bool) -> Any:
 
 
 def _pooled_chunks(
-    op: Op, maps: Sequence[Array], tables: Tables, options: dict[str, Any],
-    chunk: NDArray[np.int64],
-) -> list[list[Array]]:  # fmt: skip
+    op: Op, maps: Sequence[Array], tables: Tables, options: dict[str, Any], chunk: NDArray[np.int64]
+) -> list[list[Array]]:
     """Return for each result its parts: what one task per chunk with boxes gives."""
     layout = check.layout(options["layout"])
     size = check.size_pair(op.size, options[op.size])

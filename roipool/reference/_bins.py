@@ -357,9 +357,15 @@ def define(
     def of_maps(bins: Pair, size: Pair) -> Definition:
         def definition(box: Box, ph: int, pw: int) -> Bin:
             places = places_of(
-                box, (ph, pw), bins, size, scale=spatial_scale, ratio=ratio, real=real,
+                box,
+                (ph, pw),
+                bins,
+                size,
+                scale=spatial_scale,
+                ratio=ratio,
+                real=real,
                 other_real=other_real,
-            )  # fmt: skip
+            )
             rows, columns = (line_of(rules, place) for place in places)
             return by_rules(rules, crossed(rules, rows, columns, real))
 

@@ -175,9 +175,12 @@ class Averages(Pooling):
 
     @np.errstate(over="ignore", invalid="ignore")
     def backward_boxes(
-        self, grad_output: Array, features: Array, slopes: Callable[[Pair], Slopes],
+        self,
+        grad_output: Array,
+        features: Array,
+        slopes: Callable[[Pair], Slopes],
         motion: Callable[[Pair, Pair], Motion],
-    ) -> Floats:  # fmt: skip
+    ) -> Floats:
         """Return the slope of the map at every sample, times the sample's motion.
 
         Parameters
@@ -230,9 +233,11 @@ class Maxima(Pooling):
         boxes = self.boxes(len(planes))
         shape = (len(boxes), planes.shape[1], *bins)
         maxima = (
-            np.zeros(shape), np.full(shape, -1, np.int64), np.full(shape, -1.0),
+            np.zeros(shape),
+            np.full(shape, -1, np.int64),
             np.full(shape, -1.0),
-        )  # fmt: skip
+            np.full(shape, -1.0),
+        )
         for k, n, ph, pw, found in self.every_bin(boxes, bins, planes.shape[2:]):
             if scan_all or any(sample.pixels for sample in found.samples):
                 maximum, number, y, x = (array[k, :, ph, pw] for array in maxima)  # views

@@ -51,8 +51,10 @@ def multilevel_roi_align(
     """As :func:`roipool.multilevel_roi_align`, slowly: `roi_align` of every map, for its boxes."""
     table = _table(rois, batch_indices, len(np.asarray(features[0])))
     options: dict[str, Any] = {
-        "aligned": aligned, "layout": layout, "coordinate_dtype": coordinate_dtype,
-    }  # fmt: skip
+        "aligned": aligned,
+        "layout": layout,
+        "coordinate_dtype": coordinate_dtype,
+    }
     every = [
         np.asarray(roi_align(image, table, output_size, scale, sampling_ratio, **options))
         for image, scale in zip(features, spatial_scales, strict=True)
@@ -82,11 +84,17 @@ def multilevel_roi_align_backward(
     owned = [np.asarray(levels) == level for level in range(len(input_shapes))]
     return [
         roi_align_backward(
-            gradient[own], table[own], shape, scale, sampling_ratio, aligned=aligned,
-            layout=layout, coordinate_dtype=coordinate_dtype,
+            gradient[own],
+            table[own],
+            shape,
+            scale,
+            sampling_ratio,
+            aligned=aligned,
+            layout=layout,
+            coordinate_dtype=coordinate_dtype,
         )
         for own, shape, scale in zip(owned, input_shapes, spatial_scales, strict=True)
-    ]  # fmt: skip
+    ]
 
 
 def multilevel_roi_align_backward_rois(
@@ -108,9 +116,15 @@ def multilevel_roi_align_backward_rois(
     for level, (image, scale) in enumerate(zip(features, spatial_scales, strict=True)):
         own = np.asarray(levels) == level
         grad[own] = roi_align_backward_rois(
-            gradient[own], image, table[own], scale, sampling_ratio, aligned=aligned,
-            layout=layout, coordinate_dtype=coordinate_dtype,
-        )  # fmt: skip
+            gradient[own],
+            image,
+            table[own],
+            scale,
+            sampling_ratio,
+            aligned=aligned,
+            layout=layout,
+            coordinate_dtype=coordinate_dtype,
+        )
     return grad
 
 

@@ -44,18 +44,27 @@ class BoxOnMap(NamedTuple):
     def places(self, number: Pair) -> list[Place]:
         """Return the places of a bin of an upright box on the axes of rows and columns."""
         return places_of(
-            self.box, number, as_pair(self.output_size), self.map_size,
-            real=as_real(self.coordinate_dtype), scale=self.spatial_scale,
+            self.box,
+            number,
+            as_pair(self.output_size),
+            self.map_size,
+            real=as_real(self.coordinate_dtype),
+            scale=self.spatial_scale,
             ratio=as_pair(self.sampling_ratio),
-        )  # fmt: skip
+        )
 
     def turned(self, rules: Rules) -> TurnedBox:
         """Return a rotated box in cells."""
         with np.errstate(all="ignore"):
             return TurnedBox(
-                rules, self.box, as_pair(self.output_size), self.map_size, self.spatial_scale,
-                as_pair(self.sampling_ratio), as_real(self.coordinate_dtype),
-            )  # fmt: skip
+                rules,
+                self.box,
+                as_pair(self.output_size),
+                self.map_size,
+                self.spatial_scale,
+                as_pair(self.sampling_ratio),
+                as_real(self.coordinate_dtype),
+            )
 
 
 def bin_of(rules: Rules, box: BoxOnMap, number: Pair) -> Bin:
@@ -103,11 +112,15 @@ def counts_of(rules: Rules, box: BoxOnMap, number: Pair) -> list[int]:
     with np.errstate(all="ignore"):
         return [
             samples_per_bin(
-                rules, side_of(rules, one.first, one.last, one.scale, one.real).length, one.bins,
-                one.ratio, one.real, one.real,
+                rules,
+                side_of(rules, one.first, one.last, one.scale, one.real).length,
+                one.bins,
+                one.ratio,
+                one.real,
+                one.real,
             )
             for one in box.places(number)
-        ]  # fmt: skip
+        ]
 
 
 def box_in_cells(rules: Rules, box: BoxOnMap) -> list[float]:

@@ -182,6 +182,6 @@ def onnx_roi_align_max(
     Products of weight 0 take part, and a 0 for every sample outside the map.
     """
     options = spatial_scale, sampling_ratio, coordinate_dtype
-    return Maxima(define(rules.of_boxes(aligned), *options), rois).forward(
-        features, output_size
-    ).value  # fmt: skip
+    return (
+        Maxima(define(rules.of_boxes(aligned), *options), rois).forward(features, output_size).value
+    )

@@ -204,8 +204,9 @@ class Border(NamedTuple):
         if size == 0 or math.isnan(at):
             return True
         last = size - 1 + self.high
-        return bool(at <= self.low or at >= last if self.ends_are_outside
-                    else at < self.low or at > last)  # fmt: skip
+        return bool(
+            at <= self.low or at >= last if self.ends_are_outside else at < self.low or at > last
+        )
 
 
 BORDERS = {

@@ -49,9 +49,20 @@ __all__ = [
 
 # In the order in which `roipool compare` shows them.
 _MODULES = (
-    core, caffe, chainer, mxnet, mmcv, maskrcnn_benchmark, tensorflow, roialign_pytorch,
-    torchvision, detectron2, onnx, openvino, paddle,
-)  # fmt: skip
+    core,
+    caffe,
+    chainer,
+    mxnet,
+    mmcv,
+    maskrcnn_benchmark,
+    tensorflow,
+    roialign_pytorch,
+    torchvision,
+    detectron2,
+    onnx,
+    openvino,
+    paddle,
+)
 
 # Every row that is called at random, by name.
 SYSTEMS: dict[str, System] = {

@@ -19,15 +19,25 @@ def _pooled(case: Case) -> tuple[Any, Any]:
 
 def _exact_gradient(case: Case) -> Any:
     return caffe.roi_pooling_backward(
-        case.grad, _pooled(case)[1], case.rois, case.features.shape, *case.size, case.scale,
+        case.grad,
+        _pooled(case)[1],
+        case.rois,
+        case.features.shape,
+        *case.size,
+        case.scale,
         exact_gradient=True,
-    )  # fmt: skip
+    )
 
 
 _POOLING = System(
-    "compat.caffe.roi_pooling", "compat.caffe.roi_pooling_backward", options=("spatial_scale",),
-    fixed={"exact_gradient": True}, returns=("pooled", "argmax"), names=_NAMES,
-    oracle=MAXIMUM_OF_CELLS, asked={"operation": "roi_pool"},
+    "compat.caffe.roi_pooling",
+    "compat.caffe.roi_pooling_backward",
+    options=("spatial_scale",),
+    fixed={"exact_gradient": True},
+    returns=("pooled", "argmax"),
+    names=_NAMES,
+    oracle=MAXIMUM_OF_CELLS,
+    asked={"operation": "roi_pool"},
     goldens={
         "caffe roi_pooling": Answer("torchvision", "pool", lambda c: _pooled(c)[0], True),
         "caffe roi_pooling argmax": Answer(
@@ -37,32 +47,37 @@ _POOLING = System(
             "torchvision", "pool_grad", _exact_gradient, True
         ),
     },
-)  # fmt: skip
+)
 _ALIGN = System(
-    "compat.caffe.roi_align", options=("spatial_scale",),
-    returns=("pooled", "argmax_x", "argmax_y"), names=_NAMES,
+    "compat.caffe.roi_align",
+    options=("spatial_scale",),
+    returns=("pooled", "argmax_x", "argmax_y"),
+    names=_NAMES,
     oracle=Oracle(
         alone("sample", "caffe_roi_align", "pooled", "argmax_x", "argmax_y"), single_scale
     ),
-)  # fmt: skip
+)
 SYSTEMS = {
     "caffe.roi_pooling": _POOLING,
     "caffe.roi_pooling gradient": _POOLING.only_called(
-        options=("spatial_scale", "exact_gradient"), fixed={},
+        options=("spatial_scale", "exact_gradient"),
+        fixed={},
         compared={
             "caffe.roi_pooling": Compared(
-                oracle=("forward",), rules=ROI_POOL,
+                oracle=("forward",),
+                rules=ROI_POOL,
                 example="caffe.roi_pooling(x, rois, 2, 2, 1.0)",
             )
         },
     ),
     "caffe.roi_align": _ALIGN,
     "caffe.roi_align gradient": _ALIGN.only_called(
-        backward="compat.caffe.roi_align_backward", options=("spatial_scale", "exact_gradient"),
+        backward="compat.caffe.roi_align_backward",
+        options=("spatial_scale", "exact_gradient"),
         compared={
             "caffe.roi_align": Compared(
                 rules=CAFFE_ROI_ALIGN, example="caffe.roi_align(x, rois, 2, 2, 1.0)"
             )
         },
     ),
-}  # fmt: skip
+}

@@ -45,10 +45,14 @@ def _gradient(case: Golden) -> Any:
 
 
 _POOLING = System(
-    "compat.chainer.roi_pooling_2d", "compat.chainer.roi_pooling_2d_backward",
-    options=("spatial_scale",), scales="above 0",
-    fixed={"return_argmax": True, "exact_gradient": True}, returns=("pooled", "argmax"),
-    finite=True, names=names_of(chainer.POOLING_FORM, outh="pooled_h", outw="pooled_w"),
+    "compat.chainer.roi_pooling_2d",
+    "compat.chainer.roi_pooling_2d_backward",
+    options=("spatial_scale",),
+    scales="above 0",
+    fixed={"return_argmax": True, "exact_gradient": True},
+    returns=("pooled", "argmax"),
+    finite=True,
+    names=names_of(chainer.POOLING_FORM, outh="pooled_h", outw="pooled_w"),
     oracle=Oracle(
         POOL._replace(fixed={**POOL.fixed, "coordinate_dtype": np.float64}), _half_to_even
     ),
@@ -57,21 +61,27 @@ _POOLING = System(
         "chainer roi_pooling_2d argmax": Answer("chainer_pooling", "pool_argmax", _argmax, True),
         "chainer roi_pooling_2d gradient": Answer("chainer_pooling", "pool_grad", _gradient),
     },
-)  # fmt: skip
+)
 SYSTEMS = {
     "chainer.roi_pooling_2d": _POOLING,
     "chainer.roi_pooling_2d gradient": _POOLING.only_called(
-        options=("spatial_scale", "exact_gradient"), fixed={"return_argmax": True},
+        options=("spatial_scale", "exact_gradient"),
+        fixed={"return_argmax": True},
         compared={
             "chainer.roi_pooling_2d": Compared(
-                oracle=("forward",), rules=replace(ROI_POOL, rounding="half even"),
+                oracle=("forward",),
+                rules=replace(ROI_POOL, rounding="half even"),
                 example="chainer.roi_pooling_2d(x, rois, 2, 2, 1.0)",
             )
         },
     ),
     "chainer.roi_average_pooling_2d": System(
-        "compat.chainer.roi_average_pooling_2d", "compat.chainer.roi_average_pooling_2d_backward",
-        options=("spatial_scale",), scales="above 0", boxes=boxes.y_first, finite=True,
+        "compat.chainer.roi_average_pooling_2d",
+        "compat.chainer.roi_average_pooling_2d_backward",
+        options=("spatial_scale",),
+        scales="above 0",
+        boxes=boxes.y_first,
+        finite=True,
         names=names_of(chainer.FORM),
         oracle=Oracle(
             core.SYSTEMS["roi_average_pool"]._replace(fixed={"edge_dtype": np.float64}),
@@ -84,4 +94,4 @@ SYSTEMS = {
             )
         },
     ),
-}  # fmt: skip
+}

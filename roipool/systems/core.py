@@ -44,23 +44,28 @@ _COMPARED = {
         rules=PRECISE_ROI_POOL, example="roipool.precise_roi_pool(x, rois, 2)"
     ),
     "roi_align": Compared(
-        options=_ALIGNED, rules=ROI_ALIGN,
+        options=_ALIGNED,
+        rules=ROI_ALIGN,
         example="roipool.roi_align(x, rois, 2, sampling_ratio=2)",
     ),
     "roi_align max": Compared(
-        options=_ALIGNED, rules=replace(ROI_ALIGN, reduce="max"),
+        options=_ALIGNED,
+        rules=replace(ROI_ALIGN, reduce="max"),
         example="roipool.roi_align(x, rois, 2, sampling_ratio=2, mode='max')",
     ),
     "roi_align_rotated": Compared(
         options={**_ALIGNED, "clockwise": False, "angle_unit": "radians"},
-        boxes=boxes.with_angle, box_gradient=boxes.of_angle, rotated=True, rules=ROI_ALIGN,
+        boxes=boxes.with_angle,
+        box_gradient=boxes.of_angle,
+        rotated=True,
+        rules=ROI_ALIGN,
         example="roipool.roi_align_rotated(x, rotated, 2, sampling_ratio=2)",
     ),
     "crop_and_resize": Compared(
         is_listed=False, example="roipool.crop_and_resize(x, fractions, [0], 2)"
     ),
     "crop_and_resize nearest": Compared(is_listed=False),
-}  # fmt: skip
+}
 
 
 def shown_name(row: str) -> str:
@@ -72,17 +77,20 @@ def shown_name(row: str) -> str:
 
 def _row(name: str, op: Op, variant: Variant) -> System:
     return System(
-        op.forward, op.backward, (variant.by_boxes and op.backward_boxes) or "",
+        op.forward,
+        op.backward,
+        (variant.by_boxes and op.backward_boxes) or "",
         options=(*op.placing, *filter(None, (op.filling,))),
         pairs="sampling_ratio" in op.placing,
         fixed={**variant.options, **({"return_argmax": True} if variant.has_argmax else {})},
         returns=("pooled", "argmax") if variant.has_argmax else ("pooled",),
         samples="area" if variant.is_integral else _SAMPLES[TRAITS[variant.definition].kind],
         bin_value=variant.bin_value,
-        boxes=_BOXES[op.boxes, op.columns], layouts=("NCHW", "NHWC"),
+        boxes=_BOXES[op.boxes, op.columns],
+        layouts=("NCHW", "NHWC"),
         asked=_ASKED.get(name, {}),
         compared={shown_name(name): _COMPARED[name]} if name in _COMPARED else {},
-    )._replace(**_EXCEPTIONS.get(op.forward, {}))  # fmt: skip
+    )._replace(**_EXCEPTIONS.get(op.forward, {}))
 
 
 # ---- Several maps
@@ -96,11 +104,18 @@ def _on_levels(case: Case) -> dict[str, Any]:
 
 
 _PYRAMID = System(
-    "multilevel_roi_align", "multilevel_roi_align_backward", "multilevel_roi_align_backward_rois",
-    options=("spatial_scale", "sampling_ratio", "aligned", "by_size"), scales="above 0",
-    pairs=True, samples="grid", boxes=_on_levels, layouts=("NCHW", "NHWC"), pyramid=list,
+    "multilevel_roi_align",
+    "multilevel_roi_align_backward",
+    "multilevel_roi_align_backward_rois",
+    options=("spatial_scale", "sampling_ratio", "aligned", "by_size"),
+    scales="above 0",
+    pairs=True,
+    samples="grid",
+    boxes=_on_levels,
+    layouts=("NCHW", "NHWC"),
+    pyramid=list,
     is_semantics=False,
-)  # fmt: skip
+)
 LEVELS = _PYRAMID._replace(boxes=lambda case: {"rois": case.rois})  # of the oracle
 
 SYSTEMS = {

@@ -33,34 +33,53 @@ def _rotated_box_lists(case: Case) -> dict[str, Any]:
 
 
 _POOLER = System(
-    "compat.detectron2.ROIPooler.forward", "compat.detectron2.ROIPooler.backward",
-    options=("spatial_scale", "sampling_ratio", "canonical_box_size", "canonical_level",
-             "pooler_type"),
-    scales="powers of 2", samples="grid", boxes=_box_lists, names={"x": "features"},
-    pyramid=list, forms=boxes.PER_IMAGE, oracle=Oracle(LEVELS, pyramids.as_detectron2),
+    "compat.detectron2.ROIPooler.forward",
+    "compat.detectron2.ROIPooler.backward",
+    options=(
+        "spatial_scale",
+        "sampling_ratio",
+        "canonical_box_size",
+        "canonical_level",
+        "pooler_type",
+    ),
+    scales="powers of 2",
+    samples="grid",
+    boxes=_box_lists,
+    names={"x": "features"},
+    pyramid=list,
+    forms=boxes.PER_IMAGE,
+    oracle=Oracle(LEVELS, pyramids.as_detectron2),
     is_semantics=False,
-)  # fmt: skip
+)
 SYSTEMS = {
     # Its operator is torchvision's, with which other implementations are compared.
     "detectron2.ROIAlign": torchvision.SYSTEMS["torchvision.roi_align"].only_called(
-        forward="compat.detectron2.ROIAlign.forward", names=names_of(detectron2.FORM),
+        forward="compat.detectron2.ROIAlign.forward",
+        names=names_of(detectron2.FORM),
         backward="compat.detectron2.ROIAlign.backward",
         oracle=Oracle(ALIGN, pyramids.rounded_to_maps),
         goldens={"detectron2 ROIAlign": Answer("torchvision", "align", _pooled)},
     ),
     "detectron2.ROIPooler": _POOLER,
     "detectron2.ROIPooler rotated": _POOLER._replace(
-        options=_POOLER.options[:-1], fixed={"pooler_type": "ROIAlignRotated"}, samples="points",
-        boxes=_rotated_box_lists, without_oracle=DTYPES,
+        options=_POOLER.options[:-1],
+        fixed={"pooler_type": "ROIAlignRotated"},
+        samples="points",
+        boxes=_rotated_box_lists,
+        without_oracle=DTYPES,
     ),
-}  # fmt: skip
+}
 COMPARED = {
     "detectron2.ROIAlign": Compared(
-        "torchvision.roi_align", {"aligned": True}, libraries=("detectron2",), rules=ROI_ALIGN,
+        "torchvision.roi_align",
+        {"aligned": True},
+        libraries=("detectron2",),
+        rules=ROI_ALIGN,
         example="detectron2.ROIAlign(2, 1.0, 2)(x, rois)",
     ),
     "detectron2.ROIAlignRotated": Compared(
-        libraries=("detectron2",), asked={"operation": "roi_align_rotated", "aligned": True},
+        libraries=("detectron2",),
+        asked={"operation": "roi_align_rotated", "aligned": True},
         rules=ROI_ALIGN,
     ),
-}  # fmt: skip
+}

@@ -26,9 +26,12 @@ def _pooled(case: Golden) -> Any:
 
 
 _ALIGN = System(
-    "compat.maskrcnn_benchmark.roi_align", "compat.maskrcnn_benchmark.roi_align_backward",
-    options=("spatial_scale", "sampling_ratio"), samples="grid",
-    names=names_of(maskrcnn_benchmark.FORM), oracle=Oracle(ALIGN, _not_aligned),
+    "compat.maskrcnn_benchmark.roi_align",
+    "compat.maskrcnn_benchmark.roi_align_backward",
+    options=("spatial_scale", "sampling_ratio"),
+    samples="grid",
+    names=names_of(maskrcnn_benchmark.FORM),
+    oracle=Oracle(ALIGN, _not_aligned),
     asked={"operation": "roi_align"},
     goldens={
         "maskrcnn-benchmark roi_align": Answer(
@@ -40,7 +43,7 @@ _ALIGN = System(
             rules=ROI_ALIGN, example="maskrcnn_benchmark.roi_align(x, rois, (2, 2), 1.0, 2)"
         )
     },
-)  # fmt: skip
+)
 SYSTEMS = {
     "maskrcnn_benchmark.roi_align": _ALIGN,
     "maskrcnn_benchmark.ROIAlign": _ALIGN.only_called(

@@ -23,22 +23,39 @@ _LIBRARY = ("mmcv",)
 
 def _pooled(case: Case, mode: Mode) -> Any:
     return mmcv.roi_align(
-        case.features, case.rois, case.size, case.scale, case.sampling, mode, case.aligned,
+        case.features,
+        case.rois,
+        case.size,
+        case.scale,
+        case.sampling,
+        mode,
+        case.aligned,
         return_argmax=mode == "max",
-    )  # fmt: skip
+    )
 
 
 def _gradient(case: Case, mode: Mode) -> Any:
     y, x = _pooled(case, "max")[1:] if mode == "max" else (None, None)
     return mmcv.roi_align_backward(
-        case.grad, case.rois, y, x, case.features.shape, case.scale, case.sampling, mode,
+        case.grad,
+        case.rois,
+        y,
+        x,
+        case.features.shape,
+        case.scale,
+        case.sampling,
+        mode,
         case.aligned,
-    )  # fmt: skip
+    )
 
 
 _MEAN = System(
-    "compat.mmcv.roi_align", "compat.mmcv.roi_align_backward", options=_OPTIONS, samples="grid",
-    fixed={"argmax_y": None, "argmax_x": None}, names=_NAMES,
+    "compat.mmcv.roi_align",
+    "compat.mmcv.roi_align_backward",
+    options=_OPTIONS,
+    samples="grid",
+    fixed={"argmax_y": None, "argmax_x": None},
+    names=_NAMES,
     oracle=Oracle(ALIGN._replace(fixed={"count_dtype": np.float32}), single_scale),
     asked={"operation": "roi_align"},
     goldens={
@@ -47,17 +64,23 @@ _MEAN = System(
     },
     compared={
         "mmcv.roi_align": Compared(
-            options=_ALIGNED, libraries=_LIBRARY, rules=ROI_ALIGN,
+            options=_ALIGNED,
+            libraries=_LIBRARY,
+            rules=ROI_ALIGN,
             example="mmcv.roi_align(x, rois, 2, 1.0, 2)",
         )
     },
-)  # fmt: skip
+)
 _MAX = System(
-    "compat.mmcv.roi_align", options=_OPTIONS, samples="grid",
-    fixed={"pool_mode": "max", **_ARGMAX}, returns=("pooled", "argmax_y", "argmax_x"),
+    "compat.mmcv.roi_align",
+    options=_OPTIONS,
+    samples="grid",
+    fixed={"pool_mode": "max", **_ARGMAX},
+    returns=("pooled", "argmax_y", "argmax_x"),
     names=_NAMES,
     oracle=Oracle(
-        alone("sample", "mmcv_roi_align_max", "pooled", "argmax_y", "argmax_x"), single_scale,
+        alone("sample", "mmcv_roi_align_max", "pooled", "argmax_y", "argmax_x"),
+        single_scale,
         cannot_answer=lambda case: 0 in case.maps.shape[2:],  # mmcv reads beyond such a map
     ),
     asked={"operation": "roi_align", "mode": "max"},
@@ -67,28 +90,35 @@ _MAX = System(
         "mmcv roi_align max x": Answer("mmcv", "max_x", lambda c: _pooled(c, "max")[2], True),
         "mmcv roi_align max gradient": Answer("mmcv", "max_grad", lambda c: _gradient(c, "max")),
     },
-)  # fmt: skip
+)
 _POOL = System(
-    "compat.mmcv.roi_pool", options=("spatial_scale",), fixed=_ARGMAX,
-    returns=("pooled", "argmax"), names=_NAMES,
+    "compat.mmcv.roi_pool",
+    options=("spatial_scale",),
+    fixed=_ARGMAX,
+    returns=("pooled", "argmax"),
+    names=_NAMES,
     oracle=Oracle(alone("cell", "mmcv_roi_pool", "pooled", "argmax"), single_scale),
     asked={"operation": "roi_pool"},
-)  # fmt: skip
+)
 SYSTEMS = {
     "mmcv.roi_align": _MEAN,
     "mmcv.roi_align max": _MAX,
     "mmcv.roi_align max gradient": _MAX.only_called(
-        backward="compat.mmcv.roi_align_backward", options=(*_OPTIONS, "exact_gradient"),
+        backward="compat.mmcv.roi_align_backward",
+        options=(*_OPTIONS, "exact_gradient"),
         compared={
             "mmcv.roi_align[max]": Compared(
-                options=_ALIGNED, libraries=_LIBRARY, rules=MMCV_ROI_ALIGN_MAX,
+                options=_ALIGNED,
+                libraries=_LIBRARY,
+                rules=MMCV_ROI_ALIGN_MAX,
                 example="mmcv.roi_align(x, rois, 2, 1.0, 2, 'max')",
             )
         },
     ),
     "mmcv.roi_pool": _POOL,
     "mmcv.roi_pool gradient": _POOL.only_called(
-        backward="compat.mmcv.roi_pool_backward", options=("spatial_scale", "exact_gradient"),
+        backward="compat.mmcv.roi_pool_backward",
+        options=("spatial_scale", "exact_gradient"),
         compared={
             "mmcv.roi_pool": Compared(
                 libraries=_LIBRARY, rules=MMCV_ROI_POOL, example="mmcv.roi_pool(x, rois, 2)"
@@ -107,7 +137,7 @@ SYSTEMS = {
     "mmcv.RoIPool": _POOL.only_called(
         forward="compat.mmcv.RoIPool.forward", fixed={}, returns=("pooled",)
     ),
-}  # fmt: skip
+}
 COMPARED = {
     "mmcv.roi_align_rotated": Compared(
         libraries=_LIBRARY,

@@ -40,17 +40,24 @@ def _aligned_gradient(case: Case, sensitive: bool) -> Any:
 
 
 _POOLING = System(
-    "compat.mxnet.ROIPooling", options=("spatial_scale",), scales="up to 1", names=_NAMES,
+    "compat.mxnet.ROIPooling",
+    options=("spatial_scale",),
+    scales="up to 1",
+    names=_NAMES,
     oracle=MAXIMUM_OF_CELLS._replace(operation=POOL._replace(backward="")),
     asked={"operation": "roi_pool"},
     goldens={
         "mxnet ROIPooling": Answer("mxnet", "pool", lambda c: _pooled(c)[0], True),
         "mxnet ROIPooling gradient": Answer("mxnet", "pool_grad", _pooled_gradient, True),
     },
-)  # fmt: skip
+)
 _ALIGN = System(
-    "compat.mxnet.ROIAlign", options=("spatial_scale",), scales="up to 1", fixed=_ARGMAX,
-    returns=("pooled", "argmax_x", "argmax_y"), names=_NAMES,
+    "compat.mxnet.ROIAlign",
+    options=("spatial_scale",),
+    scales="up to 1",
+    fixed=_ARGMAX,
+    returns=("pooled", "argmax_x", "argmax_y"),
+    names=_NAMES,
     oracle=Oracle(
         alone("sample", "mxnet_roi_align", "pooled", "argmax_x", "argmax_y"), single_scale
     ),
@@ -59,28 +66,37 @@ _ALIGN = System(
             rules=MXNET_ROI_ALIGN, example="mxnet.ROIAlign(x, rois, (2, 2), 1.0)"
         )
     },
-)  # fmt: skip
+)
 SYSTEMS = {
     "mxnet.ROIPooling": _POOLING,
     "mxnet.ROIPooling gradient": _POOLING.only_called(
-        backward="compat.mxnet.ROIPooling_backward", returns=("pooled", "argmax"), fixed=_ARGMAX,
+        backward="compat.mxnet.ROIPooling_backward",
+        returns=("pooled", "argmax"),
+        fixed=_ARGMAX,
         argmax_is_of_batch=True,
         compared={
             "mxnet.ROIPooling": Compared(
-                libraries=("mxnet",), rules=ROI_POOL,
+                libraries=("mxnet",),
+                rules=ROI_POOL,
                 example="mxnet.ROIPooling(x, rois, (2, 2), 1.0)",
             )
         },
     ),
     "mxnet.ROIAlign": _ALIGN,
     "mxnet.ROIAlign gradient": _ALIGN.only_called(
-        backward="compat.mxnet.ROIAlign_backward", options=("spatial_scale", "exact_gradient"),
+        backward="compat.mxnet.ROIAlign_backward",
+        options=("spatial_scale", "exact_gradient"),
         names={**_NAMES, "maxidx_x": "argmax_x", "maxidx_y": "argmax_y"},
     ),
     "mxnet.contrib_ROIAlign": System(
-        "compat.mxnet.contrib_ROIAlign", "compat.mxnet.contrib_ROIAlign_backward",
-        options=("spatial_scale", "sampling_ratio", "aligned"), scales="up to 1", samples="grid",
-        names=_NAMES, oracle=Oracle(ALIGN, single_scale), asked={"operation": "roi_align"},
+        "compat.mxnet.contrib_ROIAlign",
+        "compat.mxnet.contrib_ROIAlign_backward",
+        options=("spatial_scale", "sampling_ratio", "aligned"),
+        scales="up to 1",
+        samples="grid",
+        names=_NAMES,
+        oracle=Oracle(ALIGN, single_scale),
+        asked={"operation": "roi_align"},
         goldens={
             "mxnet contrib.ROIAlign": Answer("mxnet", "align", lambda c: _aligned(c, False)),
             "mxnet contrib.ROIAlign gradient": Answer(
@@ -93,9 +109,11 @@ SYSTEMS = {
         },
         compared={
             "mxnet.contrib_ROIAlign": Compared(
-                options={"aligned": False}, libraries=("mxnet",), rules=ROI_ALIGN,
+                options={"aligned": False},
+                libraries=("mxnet",),
+                rules=ROI_ALIGN,
                 example="mxnet.contrib_ROIAlign(x, rois, (2, 2), 1.0, 2)",
             )
         },
     ),
-}  # fmt: skip
+}

@@ -34,10 +34,16 @@ def _aligned(case: Golden, opset: int, mode: Mode) -> Any:
     options = _OPSET_16 if shifted else _OPSET_10
     rows, columns = case.size
     return onnx.RoiAlign(
-        case.features, case.rois[:, 1:], case.images, mode=mode,
-        output_height=rows, output_width=columns, sampling_ratio=case.sampling,
-        spatial_scale=case.scale, **options,  # type: ignore[arg-type]
-    )  # fmt: skip
+        case.features,
+        case.rois[:, 1:],
+        case.images,
+        mode=mode,
+        output_height=rows,
+        output_width=columns,
+        sampling_ratio=case.sampling,
+        spatial_scale=case.scale,
+        **options,  # type: ignore[arg-type]
+    )
 
 
 def _pooled(case: Golden) -> Any:
@@ -45,9 +51,15 @@ def _pooled(case: Golden) -> Any:
 
 
 _MEAN = System(
-    "compat.onnx.RoiAlign", "compat.onnx.RoiAlign_backward", options=_OPTIONS, samples="grid",
-    boxes=boxes.with_indices, names=names_of(onnx.ALIGN_FORM), finite=True,
-    oracle=Oracle(ALIGN, _with_aligned), asked={"operation": "roi_align"},
+    "compat.onnx.RoiAlign",
+    "compat.onnx.RoiAlign_backward",
+    options=_OPTIONS,
+    samples="grid",
+    boxes=boxes.with_indices,
+    names=names_of(onnx.ALIGN_FORM),
+    finite=True,
+    oracle=Oracle(ALIGN, _with_aligned),
+    asked={"operation": "roi_align"},
     goldens={
         "onnxruntime opset 10 avg": Answer(
             "onnxruntime", "v10_avg", lambda c: _aligned(c, 10, "avg")
@@ -58,18 +70,23 @@ _MEAN = System(
     },
     compared={
         "onnx.RoiAlign[opset 10]": Compared(
-            options=_OPSET_10, libraries=_LIBRARY, rules=ROI_ALIGN,
+            options=_OPSET_10,
+            libraries=_LIBRARY,
+            rules=ROI_ALIGN,
             example="onnx.RoiAlign(x, xyxy, [0], **bins, "
             "coordinate_transformation_mode='output_half_pixel')",
         ),
         "onnx.RoiAlign[opset 16]": Compared(
-            options=_OPSET_16, libraries=_LIBRARY, rules=ROI_ALIGN,
+            options=_OPSET_16,
+            libraries=_LIBRARY,
+            rules=ROI_ALIGN,
             example="onnx.RoiAlign(x, xyxy, [0], **bins)",
         ),
     },
-)  # fmt: skip
+)
 _MAX = _MEAN._replace(
-    backward="", fixed={"mode": "max"},
+    backward="",
+    fixed={"mode": "max"},
     oracle=Oracle(alone("sample", "onnx_roi_align_max", "pooled"), _with_aligned),
     asked={"operation": "roi_align", "mode": "max of corners"},
     goldens={
@@ -82,16 +99,22 @@ _MAX = _MEAN._replace(
     },
     compared={
         "onnx.RoiAlign[max]": Compared(
-            options=_OPSET_16, libraries=_LIBRARY, rules=ONNX_ROI_ALIGN_MAX,
+            options=_OPSET_16,
+            libraries=_LIBRARY,
+            rules=ONNX_ROI_ALIGN_MAX,
             example="onnx.RoiAlign(x, xyxy, [0], **bins, mode='max')",
         )
     },
-)  # fmt: skip
+)
 _POOL = System(
-    "compat.onnx.MaxRoiPool", options=("spatial_scale",), scales="above 0",
+    "compat.onnx.MaxRoiPool",
+    options=("spatial_scale",),
+    scales="above 0",
     names=names_of(onnx.POOL_FORM),
     oracle=Oracle(
-        POOL._replace(backward=""), single_scale, from_own_lowest,
+        POOL._replace(backward=""),
+        single_scale,
+        from_own_lowest,
         cannot_answer=lambda case: bool(np.isnan(case.maps).any()),  # a NaN starts it anew
     ),
     asked={"operation": "roi_pool"},
@@ -101,7 +124,7 @@ _POOL = System(
             libraries=_LIBRARY, rules=ROI_POOL, example="onnx.MaxRoiPool(x, rois, (2, 2))"
         )
     },
-)  # fmt: skip
+)
 SYSTEMS = {
     "onnx.RoiAlign": _MEAN,
     "onnx.RoiAlign max": _MAX,

@@ -39,10 +39,15 @@ def _gradient(case: Golden) -> Any:
 
 
 _POOL = System(
-    "compat.paddle.roi_pool", "compat.paddle.roi_pool_backward", options=("spatial_scale",),
-    fixed={"return_argmax": True}, returns=("pooled", "argmax"), boxes=_with_counts,
+    "compat.paddle.roi_pool",
+    "compat.paddle.roi_pool_backward",
+    options=("spatial_scale",),
+    fixed={"return_argmax": True},
+    returns=("pooled", "argmax"),
+    boxes=_with_counts,
     names=names_of(paddle.FORM, boxes_num="boxes_num"),
-    forms=PER_IMAGE, oracle=Oracle(POOL, single_scale, from_own_lowest),
+    forms=PER_IMAGE,
+    oracle=Oracle(POOL, single_scale, from_own_lowest),
     asked={"operation": "roi_pool"},
     goldens={
         "paddle roi_pool": Answer("paddle", "pool", lambda c: _pooled(c)[0], True),
@@ -53,7 +58,7 @@ _POOL = System(
             libraries=_LIBRARY, rules=ROI_POOL, example="paddle.roi_pool(x, xyxy, [1], 2)"
         )
     },
-)  # fmt: skip
+)
 SYSTEMS = {
     "paddle.roi_pool": _POOL,
     "paddle.RoIPool": _POOL.only_called(

@@ -72,9 +72,14 @@ def _cropped(case: Golden) -> Any:
 
 
 _CROP = System(
-    "compat.roialign_pytorch.crop_and_resize", "compat.roialign_pytorch.crop_and_resize_backward",
-    options=("extrapolation_value",), samples="one", boxes=fractions, names=_NAMES,
-    oracle=Oracle(CROP), asked={"operation": "crop_and_resize"},
+    "compat.roialign_pytorch.crop_and_resize",
+    "compat.roialign_pytorch.crop_and_resize_backward",
+    options=("extrapolation_value",),
+    samples="one",
+    boxes=fractions,
+    names=_NAMES,
+    oracle=Oracle(CROP),
+    asked={"operation": "crop_and_resize"},
     goldens={"RoIAlign.pytorch crop_and_resize": Answer("tensorflow", "bilinear", _cropped)},
     compared={
         "roialign_pytorch.RoIAlign": Compared(
@@ -83,7 +88,7 @@ _CROP = System(
             example="roialign_pytorch.RoIAlign(2, 2)(x, xyxy, [0])",
         )
     },
-)  # fmt: skip
+)
 SYSTEMS = {
     "roialign_pytorch.crop_and_resize": _CROP,
     "roialign_pytorch.CropAndResize": _CROP.only_called(
@@ -93,8 +98,9 @@ SYSTEMS = {
     "roialign_pytorch.RoIAlign": _CROP.only_called(
         forward="compat.roialign_pytorch.RoIAlign.forward",
         backward="compat.roialign_pytorch.RoIAlign.backward",
-        options=("extrapolation_value", "transform_fpcoor"), boxes=_cells,
+        options=("extrapolation_value", "transform_fpcoor"),
+        boxes=_cells,
         names={**_NAMES, "featuremap": "features", "featuremap_size": "input_shape"},
         oracle=Oracle(CROP._replace(boxes=_y_first), _as_fractions),
     ),
-}  # fmt: skip
+}

@@ -43,11 +43,18 @@ def _largest_slope(case: Case) -> float:
 
 
 _CROP = System(
-    "compat.tensorflow.crop_and_resize", "compat.tensorflow.crop_and_resize_backward",
-    "compat.tensorflow.crop_and_resize_backward_boxes", options=("extrapolation_value",),
-    samples="one", boxes=boxes.fractions, dtypes=("float32",), layouts=("NHWC",), finite=True,
+    "compat.tensorflow.crop_and_resize",
+    "compat.tensorflow.crop_and_resize_backward",
+    "compat.tensorflow.crop_and_resize_backward_boxes",
+    options=("extrapolation_value",),
+    samples="one",
+    boxes=boxes.fractions,
+    dtypes=("float32",),
+    layouts=("NHWC",),
+    finite=True,
     names={"image": "features", "grads": "grad_output", "image_size": "input_shape"},
-    oracle=Oracle(CROP), asked={"operation": "crop_and_resize"},
+    oracle=Oracle(CROP),
+    asked={"operation": "crop_and_resize"},
     goldens={
         "tensorflow bilinear": Answer("tensorflow", "bilinear", lambda c: _cropped(c, "bilinear")),
         "tensorflow bilinear gradient": Answer(
@@ -59,15 +66,18 @@ _CROP = System(
     },
     compared={
         "tensorflow.crop_and_resize": Compared(
-            box_gradient=boxes.of_fractions, libraries=("tensorflow",), rules=CROP_AND_RESIZE,
+            box_gradient=boxes.of_fractions,
+            libraries=("tensorflow",),
+            rules=CROP_AND_RESIZE,
             example="tensorflow.crop_and_resize(x_nhwc, fractions, [0], (2, 2))",
         )
     },
-)  # fmt: skip
+)
 SYSTEMS = {
     "tensorflow.crop_and_resize": _CROP,
     "tensorflow.crop_and_resize nearest": _CROP.only_called(
-        box_gradient="", fixed={"method": "nearest"},
+        box_gradient="",
+        fixed={"method": "nearest"},
         oracle=Oracle(
             core.SYSTEMS["crop_and_resize nearest"]._replace(
                 fixed={"method": "nearest", "pinned": False}
@@ -85,4 +95,4 @@ SYSTEMS = {
             ),
         },
     ),
-}  # fmt: skip
+}

@@ -51,9 +51,14 @@ def _of_pictures(case: Case) -> dict[str, Any]:
 
 
 _POOL = System(
-    "compat.torchvision.roi_pool", "compat.torchvision.roi_pool_backward",
-    options=("spatial_scale",), fixed={"return_argmax": True}, returns=("pooled", "argmax"),
-    names=_NAMES, oracle=Oracle(POOL, finish=from_lowest), asked={"operation": "roi_pool"},
+    "compat.torchvision.roi_pool",
+    "compat.torchvision.roi_pool_backward",
+    options=("spatial_scale",),
+    fixed={"return_argmax": True},
+    returns=("pooled", "argmax"),
+    names=_NAMES,
+    oracle=Oracle(POOL, finish=from_lowest),
+    asked={"operation": "roi_pool"},
     goldens={
         "torchvision roi_pool": Answer("torchvision", "pool", lambda c: _pooled(c)[0], True),
         "torchvision roi_pool argmax": Answer(
@@ -66,10 +71,14 @@ _POOL = System(
             libraries=_LIBRARY, rules=ROI_POOL, example="torchvision.roi_pool(x, rois, 2)"
         )
     },
-)  # fmt: skip
+)
 _ALIGN = System(
-    "compat.torchvision.roi_align", "compat.torchvision.roi_align_backward", samples="grid",
-    options=("spatial_scale", "sampling_ratio", "aligned"), names=_NAMES, oracle=Oracle(ALIGN),
+    "compat.torchvision.roi_align",
+    "compat.torchvision.roi_align_backward",
+    samples="grid",
+    options=("spatial_scale", "sampling_ratio", "aligned"),
+    names=_NAMES,
+    oracle=Oracle(ALIGN),
     asked={"operation": "roi_align"},
     goldens={
         "torchvision roi_align": Answer("torchvision", "align", _aligned),
@@ -77,15 +86,19 @@ _ALIGN = System(
     },
     compared={
         "torchvision.roi_align": Compared(
-            options={"aligned": False}, libraries=_LIBRARY, rules=ROI_ALIGN,
+            options={"aligned": False},
+            libraries=_LIBRARY,
+            rules=ROI_ALIGN,
             example="torchvision.roi_align(x, rois, 2, 1.0, 2)",
         ),
         "torchvision.roi_align[aligned]": Compared(
-            options={"aligned": True}, libraries=_LIBRARY, rules=ROI_ALIGN,
+            options={"aligned": True},
+            libraries=_LIBRARY,
+            rules=ROI_ALIGN,
             example="torchvision.roi_align(x, rois, 2, 1.0, 2, aligned=True)",
         ),
     },
-)  # fmt: skip
+)
 SYSTEMS = {
     "torchvision.roi_pool": _POOL,
     "torchvision.roi_align": _ALIGN,
@@ -100,9 +113,15 @@ SYSTEMS = {
         "compat.torchvision.MultiScaleRoIAlign.forward",
         "compat.torchvision.MultiScaleRoIAlign.backward",
         options=("spatial_scale", "sampling_ratio", "canonical_scale", "canonical_level"),
-        scales="powers of 2", fixed={"featmap_names": ["0", "1", "2"]}, samples="grid",
-        boxes=_of_pictures, names={"x": "features"}, takes_no_rows=False, forms=PER_IMAGE,
-        pyramid=pyramids.by_name, oracle=Oracle(LEVELS, pyramids.as_torchvision),
+        scales="powers of 2",
+        fixed={"featmap_names": ["0", "1", "2"]},
+        samples="grid",
+        boxes=_of_pictures,
+        names={"x": "features"},
+        takes_no_rows=False,
+        forms=PER_IMAGE,
+        pyramid=pyramids.by_name,
+        oracle=Oracle(LEVELS, pyramids.as_torchvision),
         is_semantics=False,
     ),
-}  # fmt: skip
+}

@@ -59,19 +59,29 @@ def _nodes() -> Any:
 
 
 def _roi_align(
-    features: Any, rois: Any, batch_indices: Any, output_size: Sequence[int],
-    spatial_scale: float, sampling_ratio: Sequence[int], aligned: bool,
-) -> Any:  # fmt: skip
+    features: Any,
+    rois: Any,
+    batch_indices: Any,
+    output_size: Sequence[int],
+    spatial_scale: float,
+    sampling_ratio: Sequence[int],
+    aligned: bool,
+) -> Any:
     boxes, indices = _boxes_and_indices(rois, batch_indices)
     ratio = _one_ratio("roi_align", sampling_ratio)
     return _average(features, boxes, indices, output_size, spatial_scale, ratio, aligned)
 
 
 def _multilevel_roi_align(
-    features: Sequence[Any], rois: Any, batch_indices: Any, levels: Any,
-    output_size: Sequence[int], spatial_scales: Sequence[float], sampling_ratio: Sequence[int],
+    features: Sequence[Any],
+    rois: Any,
+    batch_indices: Any,
+    levels: Any,
+    output_size: Sequence[int],
+    spatial_scales: Sequence[float],
+    sampling_ratio: Sequence[int],
     aligned: bool,
-) -> Any:  # fmt: skip
+) -> Any:
     node = _nodes()
     boxes, indices = _boxes_and_indices(rois, batch_indices)
     ratio = _one_ratio("multilevel_roi_align", sampling_ratio)
@@ -87,9 +97,8 @@ def _multilevel_roi_align(
 
 
 def _roi_pool(
-    features: Any, rois: Any, batch_indices: Any, output_size: Sequence[int],
-    spatial_scale: float,
-) -> Any:  # fmt: skip
+    features: Any, rois: Any, batch_indices: Any, output_size: Sequence[int], spatial_scale: float
+) -> Any:
     node = _nodes()
     if batch_indices is not None:
         column = node.Unsqueeze(node.CastLike(batch_indices, rois), [1])
@@ -127,12 +136,23 @@ def _one_ratio(name: str, sampling_ratio: Sequence[int]) -> int:
 
 
 def _average(
-    features: Any, boxes: Any, indices: Any, output_size: Sequence[int],
-    spatial_scale: float, sampling_ratio: int, aligned: bool,
-) -> Any:  # fmt: skip
+    features: Any,
+    boxes: Any,
+    indices: Any,
+    output_size: Sequence[int],
+    spatial_scale: float,
+    sampling_ratio: int,
+    aligned: bool,
+) -> Any:
     """Return ONNX's own ROI align."""
     return _nodes().RoiAlign(
-        features, boxes, indices, mode="avg", output_height=output_size[0],
-        output_width=output_size[1], sampling_ratio=sampling_ratio, spatial_scale=spatial_scale,
+        features,
+        boxes,
+        indices,
+        mode="avg",
+        output_height=output_size[0],
+        output_width=output_size[1],
+        sampling_ratio=sampling_ratio,
+        spatial_scale=spatial_scale,
         coordinate_transformation_mode="half_pixel" if aligned else "output_half_pixel",
-    )  # fmt: skip
+    )

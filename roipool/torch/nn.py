@@ -99,9 +99,15 @@ class RoIAlign(torch.nn.Module):  # type: ignore[misc]  # no types where no torc
             Shape (K, C, rows, columns).
         """
         pooled: Tensor = _call(
-            "roi_align", input, rois, self.output_size, self.spatial_scale,
-            _samples(self.sampling_ratio), aligned=self.aligned, mode=self.pool_mode,
-        )  # fmt: skip
+            "roi_align",
+            input,
+            rois,
+            self.output_size,
+            self.spatial_scale,
+            _samples(self.sampling_ratio),
+            aligned=self.aligned,
+            mode=self.pool_mode,
+        )
         return pooled
 
     def extra_repr(self) -> str:
@@ -212,9 +218,14 @@ class CropAndResize(torch.nn.Module):  # type: ignore[misc]
             Shape (K, C, rows, columns).
         """
         crops: Tensor = _call(
-            "crop_and_resize", image, boxes, box_indices, self.crop_size,
-            method=self.method, extrapolation_value=self.extrapolation_value,
-        )  # fmt: skip
+            "crop_and_resize",
+            image,
+            boxes,
+            box_indices,
+            self.crop_size,
+            method=self.method,
+            extrapolation_value=self.extrapolation_value,
+        )
         return crops
 
     def extra_repr(self) -> str:
@@ -315,9 +326,17 @@ class MultiScaleRoIAlign(torch.nn.Module):  # type: ignore[misc]
             Shape (K, C, rows, columns), in the order of the boxes.
         """
         scales, pooled = _pool_pyramid(
-            x, boxes, image_shapes, self.featmap_names, self.output_size, self.sampling_ratio,
-            self.canonical_scale, self.canonical_level, self.aligned, self.scales,
-        )  # fmt: skip
+            x,
+            boxes,
+            image_shapes,
+            self.featmap_names,
+            self.output_size,
+            self.sampling_ratio,
+            self.canonical_scale,
+            self.canonical_level,
+            self.aligned,
+            self.scales,
+        )
         if not isinstance(scales, torch.fx.Proxy):  # a program that is recorded infers them anew
             self.scales = scales
         result: Tensor = pooled
@@ -343,10 +362,17 @@ class MultiScaleRoIAlign(torch.nn.Module):  # type: ignore[misc]
 
 @torch.fx.wrap  # type: ignore[untyped-decorator]
 def _pool_pyramid(
-    x: Mapping[str, Tensor], boxes: Sequence[Tensor], image_shapes: Sequence[tuple[int, int]],
-    names: Sequence[str], size: Size, ratio: Size, canonical_scale: float, canonical_level: int,
-    aligned: bool, scales: list[float] | None,
-) -> Any:  # fmt: skip
+    x: Mapping[str, Tensor],
+    boxes: Sequence[Tensor],
+    image_shapes: Sequence[tuple[int, int]],
+    names: Sequence[str],
+    size: Size,
+    ratio: Size,
+    canonical_scale: float,
+    canonical_level: int,
+    aligned: bool,
+    scales: list[float] | None,
+) -> Any:
     """Return the scales of a pyramid's maps, and the pooled values of its boxes."""
     named = conventions.maps_of_names("x", x, names)
     for name, each in named.items():

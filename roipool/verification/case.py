@@ -109,7 +109,7 @@ STORAGES = {
         _unaligned,
         "(lambda a: np.frombuffer(b'0' + a.tobytes(), a.dtype, offset=1).reshape(a.shape))({})",
     ),
-}  # fmt: skip
+}
 WRITABLE = [name for name in STORAGES if not name.startswith("read-only")]
 LAYOUTS = ("NCHW", "NHWC")
 FORMS = ("table", "nested lists", "batch indices", "one array per image")

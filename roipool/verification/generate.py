@@ -187,9 +187,11 @@ def _side(
 
 
 _KINDS = (
-    ["inside"] * 5 + ["anywhere"] * 7 + ["around"] * 5
+    ["inside"] * 5
+    + ["anywhere"] * 7
+    + ["around"] * 5
     + ["the map", "the map", "reversed", "reversed", "empty", "before", "behind"]
-)  # fmt: skip
+)
 
 
 def _ends(rng: Random, size: int) -> tuple[float, float]:

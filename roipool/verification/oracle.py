@@ -345,9 +345,13 @@ def _compare_samples(case: Case, got: Array, expected: Results, terms: Results) 
     for k, c, ph, pw in others:
         with np.errstate(all="ignore"):
             box = reference.BoxOnMap(
-                tuple(case.rois[k, 1:].tolist()), case.size, case.maps.shape[2:],
-                case.options["spatial_scale"], case.options["sampling_ratio"], case.real,
-            )  # fmt: skip
+                tuple(case.rois[k, 1:].tolist()),
+                case.size,
+                case.maps.shape[2:],
+                case.options["spatial_scale"],
+                case.options["sampling_ratio"],
+                case.real,
+            )
             found = reference.bin_of(rules, box, (int(ph), int(pw)))
             number = int(indices[k, c, ph, pw])
             image = case.maps[case.images[k], c : c + 1]

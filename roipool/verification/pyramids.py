@@ -130,9 +130,13 @@ def _with(case: Case, scales: list[float], levels: Array, **more: Any) -> Case:
 
 
 def _by_logarithm(
-    case: Case, scales: list[float], size: float, level: int, to_ratio: float = 0.0,
+    case: Case,
+    scales: list[float],
+    size: float,
+    level: int,
+    to_ratio: float = 0.0,
     to_level: float = 0.0,
-) -> Array:  # fmt: skip
+) -> Array:
     """Return floor(level + log2(side / size)) less the first level; -1 where it has no value."""
     if len(scales) == 1:
         return np.zeros(len(case.rois), np.int64)

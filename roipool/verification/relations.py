@@ -262,11 +262,16 @@ def pyramids(case: Case, got: Results, library: Any) -> Comparisons:
     scales = [case.options["spatial_scale"] * share for share in (1.0, 0.5, 1.25)]
     parts = [
         replace(
-            case, maps=one, rois=case.rois[levels == level], grad=case.grad[levels == level],
-            form="table", out="new", options=case.options | {"spatial_scale": scales[level]},
+            case,
+            maps=one,
+            rois=case.rois[levels == level],
+            grad=case.grad[levels == level],
+            form="table",
+            out="new",
+            options=case.options | {"spatial_scale": scales[level]},
         )
         for level, one in enumerate(maps)
-    ]  # fmt: skip
+    ]
     alone = [run(part, library) for part in parts]
     given = [known_arguments(part) for part in parts]
     features = [one["features"] for one in given]

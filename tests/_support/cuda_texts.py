@@ -12,14 +12,23 @@ ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)  # compute capabilities, times te
 
 # Definitions that are pooled by maxima: the core's, and those that `compat` asks for, of which some
 # have averages, too. `test_compile.py` compares them with what the functions ask for.
-ONLY_MAXIMA = (
-    "onnx_roi_align_max", "caffe_roi_align", "mxnet_roi_align", "mxnet_roi_align_gather"
-)  # fmt: skip
-MAXIMA = tuple(dict.fromkeys((
-    *(variant.definition for op in OPS.values() for variant in op.variants.values()
-      if variant.has_argmax),
-    "mmcv_roi_align", "caffe_roi_pool_gather", "mmcv_roi_pool", *ONLY_MAXIMA,
-)))  # fmt: skip
+ONLY_MAXIMA = ("onnx_roi_align_max", "caffe_roi_align", "mxnet_roi_align", "mxnet_roi_align_gather")
+MAXIMA = tuple(
+    dict.fromkeys(
+        (
+            *(
+                variant.definition
+                for op in OPS.values()
+                for variant in op.variants.values()
+                if variant.has_argmax
+            ),
+            "mmcv_roi_align",
+            "caffe_roi_pool_gather",
+            "mmcv_roi_pool",
+            *ONLY_MAXIMA,
+        )
+    )
+)
 POINTWISE = tuple(name for name, traits in TRAITS.items() if traits.kind == "points")
 AVERAGES = tuple(name for name in TRAITS if name not in (*ONLY_MAXIMA, *POINTWISE))
 FILES = {
@@ -125,11 +134,15 @@ def covering() -> Iterator[tuple[int, Text]]:
         forms = {file: _forms(file) for file in files}
         for number in range(max(len(definitions), *map(len, forms.values()))):
             file = files[number % len(files)]
-            yield ARCHITECTURES[number // len(files) % len(ARCHITECTURES)], Text(
-                file, *forms[file][number % len(forms[file])],
-                definitions[number % len(definitions)],
-                argmax_types(file)[number // 2 % len(argmax_types(file))],
-            )  # fmt: skip
+            yield (
+                ARCHITECTURES[number // len(files) % len(ARCHITECTURES)],
+                Text(
+                    file,
+                    *forms[file][number % len(forms[file])],
+                    definitions[number % len(definitions)],
+                    argmax_types(file)[number // 2 % len(argmax_types(file))],
+                ),
+            )
 
 
 def _forms(file: str) -> list[tuple[str, str, int]]:

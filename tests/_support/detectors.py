@@ -23,12 +23,19 @@ def detector(name: str, size: int, proposals: int, detections: int | None = None
     build, classes = DETECTORS[name]
     torch.manual_seed(0)
     return build(
-        weights=None, weights_backbone=None, num_classes=classes, min_size=size, max_size=2 * size,
-        box_score_thresh=0.0, box_nms_thresh=2.0,
+        weights=None,
+        weights_backbone=None,
+        num_classes=classes,
+        min_size=size,
+        max_size=2 * size,
+        box_score_thresh=0.0,
+        box_nms_thresh=2.0,
         box_detections_per_img=10 * proposals if detections is None else detections,
-        rpn_pre_nms_top_n_train=2 * proposals, rpn_pre_nms_top_n_test=2 * proposals,
-        rpn_post_nms_top_n_train=proposals, rpn_post_nms_top_n_test=proposals,
-    )  # fmt: skip
+        rpn_pre_nms_top_n_train=2 * proposals,
+        rpn_pre_nms_top_n_test=2 * proposals,
+        rpn_post_nms_top_n_train=proposals,
+        rpn_post_nms_top_n_test=proposals,
+    )
 
 
 def pictures(height: int, width: int, count: int = 1) -> list[torch.Tensor]:
@@ -48,7 +55,9 @@ def targets(height: int, width: int, count: int = 1) -> list[dict[str, torch.Ten
     points = boxes[:, None, :2] + share * (boxes[:, None, 2:] - boxes[:, None, :2])
     keypoints = torch.cat([points, torch.ones(2, 17, 1)], 2)
     target = {
-        "boxes": boxes, "labels": torch.ones(2, dtype=torch.int64), "masks": masks,
+        "boxes": boxes,
+        "labels": torch.ones(2, dtype=torch.int64),
+        "masks": masks,
         "keypoints": keypoints,
-    }  # fmt: skip
+    }
     return [dict(target) for _ in range(count)]

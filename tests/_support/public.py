@@ -27,7 +27,8 @@ def _of(module: Any) -> Iterator[str]:
         if name.startswith("_") or getattr(value, "__module__", None) != module.__name__:
             continue
         if inspect.isclass(value):
-            yield from (f"{name}.{method}" for method in ("forward", "backward")
-                        if hasattr(value, method))  # fmt: skip
+            yield from (
+                f"{name}.{method}" for method in ("forward", "backward") if hasattr(value, method)
+            )
         elif inspect.isfunction(inspect.unwrap(value)):
             yield name

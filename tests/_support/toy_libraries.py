@@ -134,9 +134,13 @@ def roi_align(mistake: str = "") -> Callable[..., Array]:
     """Return torchvision's roi_align."""
 
     def align(
-        input: Array, boxes: Array, output_size: Any, spatial_scale: float = 1.0,
-        sampling_ratio: int = -1, aligned: bool = False,
-    ) -> Array:  # fmt: skip
+        input: Array,
+        boxes: Array,
+        output_size: Any,
+        spatial_scale: float = 1.0,
+        sampling_ratio: int = -1,
+        aligned: bool = False,
+    ) -> Array:
         pooled = np.zeros((len(boxes), input.shape[1], *output_size), input.dtype)
         options = output_size, spatial_scale, sampling_ratio, aligned, mistake
         for k, image, ph, pw, count, cells in weights(boxes, input.shape, *options):
@@ -154,9 +158,13 @@ def roi_align_backward(mistake: str = "") -> Callable[..., Array]:
     """Return the gradient of torchvision's roi_align."""
 
     def backward(
-        grad_output: Array, boxes: Array, input_shape: Any, spatial_scale: float = 1.0,
-        sampling_ratio: int = -1, aligned: bool = False,
-    ) -> Array:  # fmt: skip
+        grad_output: Array,
+        boxes: Array,
+        input_shape: Any,
+        spatial_scale: float = 1.0,
+        sampling_ratio: int = -1,
+        aligned: bool = False,
+    ) -> Array:
         gradient = np.zeros(input_shape, grad_output.dtype)
         options = grad_output.shape[2:], spatial_scale, sampling_ratio, aligned, mistake
         for k, image, ph, pw, count, cells in weights(boxes, input_shape, *options):

@@ -102,35 +102,63 @@ def verdict_of(problem: Problem, name: str, reference: str, own: Compute | None 
     [
         # Each pair differs in one rule on this box.
         (
-            "torchvision.roi_align", "torchvision.roi_align[aligned]", BOX, Options((2, 2)),
-            ["shift"], "does not move the box by half a cell, x from 0.5 to 1",
+            "torchvision.roi_align",
+            "torchvision.roi_align[aligned]",
+            BOX,
+            Options((2, 2)),
+            ["shift"],
+            "does not move the box by half a cell, x from 0.5 to 1",
         ),
         (
-            "torchvision.roi_align[aligned]", "torchvision.roi_align", BOX, Options((2, 2)),
-            ["shift"], "moves the box by half a cell up and left, x from 1 to 0.5",
+            "torchvision.roi_align[aligned]",
+            "torchvision.roi_align",
+            BOX,
+            Options((2, 2)),
+            ["shift"],
+            "moves the box by half a cell up and left, x from 1 to 0.5",
         ),
         (
-            "mmcv.roi_align[max]", "mmcv.roi_align", BOX, Options((2, 2)),
-            ["reduce"], "takes the maximum of the bin, not the mean",
+            "mmcv.roi_align[max]",
+            "mmcv.roi_align",
+            BOX,
+            Options((2, 2)),
+            ["reduce"],
+            "takes the maximum of the bin, not the mean",
         ),
         (
-            "onnx.RoiAlign[max]", "mmcv.roi_align[max]", [1.2, 1.1, 7, 7], Options((2, 2)),
-            ["reduce"], "takes the largest weighted corner of the bin, not the maximum",
+            "onnx.RoiAlign[max]",
+            "mmcv.roi_align[max]",
+            [1.2, 1.1, 7, 7],
+            Options((2, 2)),
+            ["reduce"],
+            "takes the largest weighted corner of the bin, not the maximum",
         ),
         (
-            "caffe.roi_align", "mxnet.ROIAlign", [1, 1, 6, 6], Options((2, 2)),
-            ["weights"], "counts a cell twice where a sample lies exactly on it",
+            "caffe.roi_align",
+            "mxnet.ROIAlign",
+            [1, 1, 6, 6],
+            Options((2, 2)),
+            ["weights"],
+            "counts a cell twice where a sample lies exactly on it",
         ),
         (
-            "roialign_pytorch.RoIAlign", "roipool.roi_align", [1, 1, 7, 7], Options((2, 2)),
-            ["ratio"], "takes 1 x 1 samples in the bin, not 3 x 3",
+            "roialign_pytorch.RoIAlign",
+            "roipool.roi_align",
+            [1, 1, 7, 7],
+            Options((2, 2)),
+            ["ratio"],
+            "takes 1 x 1 samples in the bin, not 3 x 3",
         ),
         (
-            "roialign_pytorch.RoIAlign", "roipool.roi_align", EDGE, Options((1, 4), 1, 1),
-            ["border"], "counts samples outside the cells' centres as 0",
+            "roialign_pytorch.RoIAlign",
+            "roipool.roi_align",
+            EDGE,
+            Options((1, 4), 1, 1),
+            ["border"],
+            "counts samples outside the cells' centres as 0",
         ),
     ],
-)  # fmt: skip
+)
 def test_one_rule_explains(
     name: str, reference: str, box: list[float], options: Options, rules: list[str], words: str
 ) -> None:
@@ -190,12 +218,13 @@ def one_sample(problem: Problem, part: str) -> Any:
     ("own", "rule", "words"),
     [
         (
-            shifted_early, "shift_unit",
+            shifted_early,
+            "shift_unit",
             "shifts the box by half a pixel before it is scaled, x from 2.5 to 2.75",
         ),
         (one_sample, "ratio", "takes 1 x 1 samples in the bin, not 2 x 2"),
     ],
-)  # fmt: skip
+)
 def test_faults_of_users_are_named(own: Compute, rule: str, words: str) -> None:
     options = Options((2, 2), 0.5, 2)
     problem = problem_of([[1, 1, 13.5, 12], [3, 2.5, 9, 11], [6, 1, 18, 7]], options)

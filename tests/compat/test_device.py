@@ -51,9 +51,10 @@ def every_call() -> dict[str, Call]:
         for exact in (False, True) if "exact_gradient" in row.options else (False,):
             for call in calls_of(name, **({"exact_gradient": True} if exact else {})):
                 plain = {
-                    key: value for key, value in call.arguments.items()
+                    key: value
+                    for key, value in call.arguments.items()
                     if value is not None and not isinstance(value, np.ndarray)
-                }  # fmt: skip
+                }
                 calls[f"{call.function} {plain}"] = call
     return calls
 
@@ -69,7 +70,10 @@ OTHERS = {
     "boxes without images, backward": Call(
         "compat.maskrcnn_benchmark.roi_align_backward",
         {
-            "grad_output": GRAD, "roi": FOUR, "input_shape": SHAPE, "spatial_scale": 1.0,
+            "grad_output": GRAD,
+            "roi": FOUR,
+            "input_shape": SHAPE,
+            "spatial_scale": 1.0,
             "sampling_ratio": 2,
         },
         (),
@@ -78,19 +82,25 @@ OTHERS = {
         "compat.mxnet.contrib_ROIAlign",
         {
             "data": np.random.default_rng(1).standard_normal(WIDE).astype(np.float32),
-            "rois": ROIS, "pooled_size": (2, 2), "spatial_scale": 1.0, "position_sensitive": True,
+            "rois": ROIS,
+            "pooled_size": (2, 2),
+            "spatial_scale": 1.0,
+            "position_sensitive": True,
         },
         (),
     ),
     "position sensitive, backward": Call(
         "compat.mxnet.contrib_ROIAlign_backward",
         {
-            "out_grad": np.ones((2, 2, 2, 2), np.float32), "rois": ROIS, "data_shape": WIDE,
-            "spatial_scale": 1.0, "position_sensitive": True,
+            "out_grad": np.ones((2, 2, 2, 2), np.float32),
+            "rois": ROIS,
+            "data_shape": WIDE,
+            "spatial_scale": 1.0,
+            "position_sensitive": True,
         },
         (),
     ),
-}  # fmt: skip
+}
 CALLS = {**every_call(), **OTHERS}
 each_call = pytest.mark.parametrize("call", CALLS.values(), ids=list(CALLS))
 

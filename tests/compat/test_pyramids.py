@@ -28,8 +28,11 @@ def recorded() -> Iterator[Arrays]:
 
 def numbered(case: Arrays, start: str) -> Arrays:
     """Return the arrays whose names begin so, by the rest of their names."""
-    return {key.removeprefix(start): case[key] for key in case if key[len(start) :].isdigit()
-            and key.startswith(start)}  # fmt: skip
+    return {
+        key.removeprefix(start): case[key]
+        for key in case
+        if key[len(start) :].isdigit() and key.startswith(start)
+    }
 
 
 def test_torchvision_answers_the_same(backend: Backend) -> None:
@@ -93,9 +96,13 @@ def test_detectron2_pools_each_box_from_its_map(backend: Backend, kind: str) -> 
     assert [grad.shape for grad in grads] == shapes
     total = sum(float(backend.to_host(grad).sum()) for grad in grads)
     inside = roipool.multilevel_roi_align(
-        [np.ones_like(one) for one in maps], table, (2, 3), SCALES, levels=levels,
+        [np.ones_like(one) for one in maps],
+        table,
+        (2, 3),
+        SCALES,
+        levels=levels,
         aligned=kind == "ROIAlignV2",
-    )  # fmt: skip
+    )
     assert total == pytest.approx(float(inside.sum()), rel=1e-5)
 
 
@@ -107,11 +114,15 @@ def test_detectron2_rotated(backend: Backend) -> None:
     pooled = backend.to_host(pooler(there, tables))
     alone = [
         roipool.roi_align_rotated(
-            MAPS[level], np.column_stack([[0], boxes[k : k + 1]]), 2, SCALES[level], 2,
+            MAPS[level],
+            np.column_stack([[0], boxes[k : k + 1]]),
+            2,
+            SCALES[level],
+            2,
             angle_unit="degrees",
         )
         for k, level in enumerate((0, 2))
-    ]  # fmt: skip
+    ]
     np.testing.assert_allclose(pooled, np.concatenate(alone), rtol=0, atol=1e-6)
 
 

@@ -37,8 +37,13 @@ def run(cupy: Any, body: str, threads: int, *arrays: Any, grid: int = 1, shared:
 
 def test_threads_and_blocks_have_their_numbers(cupy: Any) -> None:
     result = cupy.zeros(12, np.float32)
-    run(cupy, "a[blockIdx.x * blockDim.x + threadIdx.x] = 10 * blockIdx.x + threadIdx.x;", 4,
-        result, grid=3)  # fmt: skip
+    run(
+        cupy,
+        "a[blockIdx.x * blockDim.x + threadIdx.x] = 10 * blockIdx.x + threadIdx.x;",
+        4,
+        result,
+        grid=3,
+    )
     assert result.get().tolist() == [0, 1, 2, 3, 10, 11, 12, 13, 20, 21, 22, 23]
 
 
@@ -85,8 +90,12 @@ def test_a_barrier_that_some_threads_miss_is_an_error(cupy: Any, body: str) -> N
 
 def test_ballots_are_of_a_warp(cupy: Any) -> None:
     result = cupy.zeros(64, np.float32)
-    run(cupy, "a[threadIdx.x] = __ffs(__ballot_sync(~0u, threadIdx.x >= 5 && threadIdx.x != 32));",
-        64, result)  # fmt: skip
+    run(
+        cupy,
+        "a[threadIdx.x] = __ffs(__ballot_sync(~0u, threadIdx.x >= 5 && threadIdx.x != 32));",
+        64,
+        result,
+    )
     np.testing.assert_array_equal(result.get(), [6] * 32 + [2] * 32)
 
 
@@ -237,8 +246,10 @@ def test_sanitizers_end_a_broken_kernel(body: str, error: str | None) -> None:
     """
     done = subprocess.run(
         ["bash", str(SANITIZE), sys.executable, "-P", "-c", textwrap.dedent(code)],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if done.returncode == 77:
         pytest.skip(done.stderr.strip())
     assert (done.returncode == 0) == (error is None), done.stderr

@@ -25,9 +25,14 @@ def cupy() -> Iterator[Any]:
 
 
 def run(
-    cupy: Any, body: str, *arrays: Any, threads: int = 32, grid: int = 1, shared: int = 0,
+    cupy: Any,
+    body: str,
+    *arrays: Any,
+    threads: int = 32,
+    grid: int = 1,
+    shared: int = 0,
     element: str = "float",
-) -> simt.Counts:  # fmt: skip
+) -> simt.Counts:
     """Run a kernel whose parameters a, b, ... are arrays; return what it did."""
     names = [f"{element}* {name}" for name, _ in zip("abcd", arrays, strict=False)]
     text = f'{SHARED}extern "C" __global__ void kernel({", ".join(names)}) {{ {body} }}\n'
@@ -45,8 +50,13 @@ def floats(cupy: Any, count: int) -> Any:
 
 def test_threads_and_blocks_have_their_numbers(cupy: Any) -> None:
     result = cupy.zeros(120, np.float32)
-    run(cupy, "a[blockIdx.x * blockDim.x + threadIdx.x] = 100 * blockIdx.x + threadIdx.x;",
-        result, threads=40, grid=3)  # fmt: skip
+    run(
+        cupy,
+        "a[blockIdx.x * blockDim.x + threadIdx.x] = 100 * blockIdx.x + threadIdx.x;",
+        result,
+        threads=40,
+        grid=3,
+    )
     expected = np.arange(40) + 100 * np.arange(3)[:, None]
     np.testing.assert_array_equal(result.get(), expected.ravel())
 
@@ -59,15 +69,12 @@ ARITHMETIC = {
     "rintf(a[i])": lambda a, b: np.rint(a),
     "(float)(int)a[i]": lambda a, b: np.trunc(a),
     "(float)((int)a[i] % 7)": lambda a, b: np.fmod(np.trunc(a), 7),
-    "(float)((int)a[i] >> 2)": lambda a, b: (a.astype(np.int32) >> 2).astype(np.float32),
-    "(float)((unsigned)(int)a[i] / 3u)":
-        lambda a, b: (a.astype(np.int32).view(np.uint32) // 3).astype(np.float32),
-    "(float)((long long)a[i] * 123456789LL)":
-        lambda a, b: (a.astype(np.int64) * 123456789).astype(np.float32),
-    "(float)__popc(__float_as_uint(a[i]))":
-        lambda a, b: np.bitwise_count(a.view(np.uint32)).astype(np.float32),
+    "(float)((int)a[i] >> 2)": lambda a, b: a.astype(np.int32) >> 2,
+    "(float)((unsigned)(int)a[i] / 3u)": lambda a, b: a.astype(np.int32).view(np.uint32) // 3,
+    "(float)((long long)a[i] * 123456789LL)": lambda a, b: a.astype(np.int64) * 123456789,
+    "(float)__popc(__float_as_uint(a[i]))": lambda a, b: np.bitwise_count(a.view(np.uint32)),
     "a[i] < b[i] ? a[i] : b[i]": lambda a, b: np.where(a < b, a, b),
-}  # fmt: skip
+}
 
 
 def test_arithmetic_is_that_of_c(cupy: Any) -> None:
@@ -78,7 +85,7 @@ def test_arithmetic_is_that_of_c(cupy: Any) -> None:
         result = cupy.zeros(64, np.float32)
         arrays = cupy.asarray(first), cupy.asarray(second), result
         run(cupy, f"int i = threadIdx.x; c[i] = {expression};", *arrays, threads=64)
-        want = expected(first, second)
+        want = expected(first, second).astype(np.float32)
         allowed = 1e-6 if "*" in expression else 0  # NVRTC contracts; roipool's texts forbid it
         np.testing.assert_allclose(result.get(), want, rtol=allowed, err_msg=expression)
 
@@ -152,9 +159,11 @@ def test_shuffles_and_matches(cupy: Any) -> None:
     run(cupy, body, *results)
     lanes = np.arange(32)
     expected = [
-        np.full(32, 5), np.where(lanes < 28, lanes + 4, lanes), lanes ^ 1,
+        np.full(32, 5),
+        np.where(lanes < 28, lanes + 4, lanes),
+        lanes ^ 1,
         np.where(lanes < 30, 5, 2),
-    ]  # fmt: skip
+    ]
     for result, want in zip(results, expected, strict=True):
         np.testing.assert_array_equal(result.get(), want)
 
@@ -269,8 +278,7 @@ CHAINS = {
     "b[i] = a[i] + a[i + 32] + a[i + 64];": MISS + 2 * REGISTER,
     "b[i] = a[(int)a[i]];": 2 * MISS,
     "b[i] = a[(int)a[i]] + a[(int)a[i + 1]];": 2 * MISS + REGISTER,
-    "float first = a[i]; __syncthreads(); b[i] = first + ((volatile float*)a)[i];":
-        MISS + REGISTER,
+    "float first = a[i]; __syncthreads(); b[i] = first + ((volatile float*)a)[i];": MISS + REGISTER,
     # A load from shared memory does not pass a store to it.
     "shared[i] = a[i]; __syncwarp(); b[i] = a[(int)shared[31 - i]];": 2 * MISS,
     # To name a result anew is not to wait for it.
@@ -278,9 +286,8 @@ CHAINS = {
     float first = in[i], second = in[i + 16], sum = 0;
     #pragma unroll 1
     for (int k = 2; k < 5; ++k) { sum += first; first = second; second = in[i + 16 * k]; }
-    b[i] = sum;""":
-        MISS + 2 * REGISTER,
-}  # fmt: skip
+    b[i] = sum;""": MISS + 2 * REGISTER,
+}
 
 
 @pytest.mark.parametrize("body", CHAINS)
@@ -372,7 +379,8 @@ FAULTS = {
     "a write by all lanes": ("roipool_shared_memory[0] = a[threadIdx.x];", "a race within a warp"),
     "blocks write one number": ("a[threadIdx.x] = blockIdx.x;", "a race between blocks"),
     "a block reads another's": (
-        "a[blockIdx.x] = a[(blockIdx.x + 1) % gridDim.x] + 1;", "a race between blocks",
+        "a[blockIdx.x] = a[(blockIdx.x + 1) % gridDim.x] + 1;",
+        "a race between blocks",
     ),
     "half of a ballot": (
         "if (threadIdx.x < 16) a[threadIdx.x] = __ballot_sync(~0u, a[threadIdx.x] > 3);",
@@ -387,17 +395,20 @@ FAULTS = {
         "a barrier that some threads of a warp miss",
     ),
     "a barrier for some warps": (
-        "if (threadIdx.x < 32) __syncthreads();", "a barrier that some warps of a block miss",
+        "if (threadIdx.x < 32) __syncthreads();",
+        "a barrier that some warps of a block miss",
     ),
     "beyond the end": ("a[threadIdx.x + blockIdx.x * 64 + 1] = 1;", "outside of the memory"),
     "before the beginning": ("a[(int)threadIdx.x - 1] = 1;", "outside of the memory"),
     "beyond shared memory": (
-        "roipool_shared_memory[threadIdx.x + 1] = 1;", "outside of the memory",
+        "roipool_shared_memory[threadIdx.x + 1] = 1;",
+        "outside of the memory",
     ),
     "misaligned": (
-        "*(float2*)(a + 2 * threadIdx.x % 32 + 1) = make_float2(1, 2);", "a misaligned address",
+        "*(float2*)(a + 2 * threadIdx.x % 32 + 1) = make_float2(1, 2);",
+        "a misaligned address",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", FAULTS)

@@ -87,25 +87,39 @@ def structured() -> np.ndarray:
     return np.zeros((1, 1, 1, 1), [(f"field{number}", "f4") for number in range(20_000)])
 
 
-NUMBERS: list[Any] = [
-    0, 1, -1, 2, 7, 2**15, 2**15 + 1, 2**31 - 1, 2**31, 2**40, 2**63, 2**64, 10**5000, -(10**5000),
-    0.5, -0.0, math.nan, math.inf, -math.inf, 1e308, 1e-320, 1j, True, False,
-    np.int8(3), np.uint64(2**64 - 1), np.float16(1), np.longdouble(2), Fraction(1, 3),
-]  # fmt: skip
+INTEGERS = [0, 1, -1, 2, 7, 2**15, 2**15 + 1, 2**31 - 1, 2**31, 2**40, 2**63, 2**64]
+REALS = [0.5, -0.0, math.nan, math.inf, -math.inf, 1e308, 1e-320]
+SCALARS = [np.int8(3), np.uint64(2**64 - 1), np.float16(1), np.longdouble(2), Fraction(1, 3)]
+NUMBERS: list[Any] = [*INTEGERS, 10**5000, -(10**5000), *REALS, 1j, True, False, *SCALARS]
+CONSTANTS: list[Any] = [None, "", "7", "x" * 10**6, b"xx", "NCHW", int, len, ..., slice(3)]
+PAIRS = [(1, 2), (3, 5), (2**31, 1), (1.5, 2)]
+SHAPES = [(-1, 2, 3, 4), (2**40,) * 4, (0, 0, 0, 0), (2**28, 1, 0, 1)]
 OTHERS: list[Callable[[], Any]] = [
-    lambda: None, lambda: "", lambda: "7", lambda: "x" * 10**6, lambda: b"xx", lambda: "NCHW",
-    list, lambda: [[]], lambda: [[], []], itself, deep, lambda: [1, [2, 3]], dict, set, object,
-    lambda: range(10**6), itertools.count, lambda: iter([1, 2]), lambda: [0] * 10**5,
-    lambda: memoryview(bytes(4)), lambda: memoryview(np.ones((2, 2))), lambda: int, lambda: len,
-    HugeIndex, Refusing, lambda: [Refusing()] * 4, lambda: (HugeIndex(),) * 4, lambda: ...,
-    lambda: slice(3), lambda: (-1, 2, 3, 4), lambda: (2**40,) * 4, lambda: (0, 0, 0, 0),
-    lambda: (2**28, 1, 0, 1), lambda: (1, 2), lambda: (3, 5), lambda: (2**31, 1), lambda: (1.5, 2),
-    lambda: np.empty((2**40, 0, 3, 3), np.float32), lambda: np.empty((2**28, 1, 0, 1), np.float32),
-    lambda: np.broadcast_to(np.float32(1), (2**15, 2**10, 3, 3)), lambda: np.zeros((1,) * 60),
-    lambda: np.array(3.0), lambda: np.empty((0, 5)), lambda: np.empty((0, 4)), structured,
-    lambda: np.array([[None] * 5]), lambda: np.array("text"), lambda: np.zeros((3, 5), "M8[s]"),
-    lambda: np.full((3, 5), 1e300), lambda: np.full((3, 5), 2**62),
-]  # fmt: skip
+    *(lambda value=value: value for value in (*CONSTANTS, *PAIRS, *SHAPES)),
+    *(list, dict, set, object, itself, deep, structured, itertools.count, HugeIndex, Refusing),
+    lambda: [[]],
+    lambda: [[], []],
+    lambda: [1, [2, 3]],
+    lambda: [0] * 10**5,
+    lambda: range(10**6),
+    lambda: iter([1, 2]),
+    lambda: memoryview(bytes(4)),
+    lambda: memoryview(np.ones((2, 2))),
+    lambda: [Refusing()] * 4,
+    lambda: (HugeIndex(),) * 4,
+    lambda: np.empty((2**40, 0, 3, 3), np.float32),
+    lambda: np.empty((2**28, 1, 0, 1), np.float32),
+    lambda: np.broadcast_to(np.float32(1), (2**15, 2**10, 3, 3)),
+    lambda: np.zeros((1,) * 60),
+    lambda: np.array(3.0),
+    lambda: np.empty((0, 5)),
+    lambda: np.empty((0, 4)),
+    lambda: np.array([[None] * 5]),
+    lambda: np.array("text"),
+    lambda: np.zeros((3, 5), "M8[s]"),
+    lambda: np.full((3, 5), 1e300),
+    lambda: np.full((3, 5), 2**62),
+]
 
 
 def unaligned(array: np.ndarray) -> np.ndarray:
@@ -175,13 +189,16 @@ def wrong(rng: Random, value: Any) -> Any:
 # Public functions that no random call draws, and right arguments of theirs.
 OTHER_CALLS: dict[str, dict[str, Any]] = {
     "assign_levels": {
-        "rois": np.array([[0, 1, 2, 30, 40], [0, 5, 5, 300, 300.0]]), "min_level": 2,
-        "max_level": 5, "canonical_size": 224.0, "canonical_level": 4,
+        "rois": np.array([[0, 1, 2, 30, 40], [0, 5, 5, 300, 300.0]]),
+        "min_level": 2,
+        "max_level": 5,
+        "canonical_size": 224.0,
+        "canonical_level": 4,
     },
     "set_cache_limit": {"mebibytes": 16},
     "set_debug": {"enabled": False},
     "set_num_threads": {"n": 2},
-}  # fmt: skip
+}
 DRAWN_BEFORE_ANOTHER = 20
 
 

@@ -104,11 +104,10 @@ LISTS: dict[str, list[bytes]] = {
 
 # ---- Damage
 
-WORDS = (
-    b"1e999", b"nan", b"-1", b"null", b"true", b'"', b"[", b"{}", b"\xff\xfe", b"\0", b"\n", b",",
-    b"999999999999999999999", b"1_0", b"\r", b"#", b'"images":5,', b"(1,2,-3)", b"'O'", b"PK\3\4",
-    b"\xe2\x80\xa8", b"[" * 3000, b"9" * 5000, b"a" * 150_000, b"\xff\xff\xff\x7f",
-)  # fmt: skip
+NUMBERS = b"1e999 nan -1 999999999999999999999 1_0 (1,2,-3)".split()
+SYNTAX = b'null true " [ {} , # "images":5, \'O\' PK\3\4'.split()
+CONTROLS = (b"\0", b"\n", b"\r", b"\xff\xfe", b"\xe2\x80\xa8", b"\xff\xff\xff\x7f")
+WORDS = (*NUMBERS, *SYNTAX, *CONTROLS, b"[" * 3000, b"9" * 5000, b"a" * 150_000)
 
 
 def put(rng: Random, content: bytes, piece: bytes, replaced: int = 0) -> bytes:

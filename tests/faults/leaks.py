@@ -39,8 +39,11 @@ def main() -> int:
         for number in range(wanted // TURNS):
             functions[number % len(functions)]()
         found.append(left())
-        print(f"{(turn + 1) * wanted // TURNS:>9,} calls: {found[-1][0]:,} blocks, "
-              f"{found[-1][1] / 2**20:.2f} MiB", flush=True)  # fmt: skip
+        print(
+            f"{(turn + 1) * wanted // TURNS:>9,} calls: {found[-1][0]:,} blocks, "
+            f"{found[-1][1] / 2**20:.2f} MiB",
+            flush=True,
+        )
     blocks, size = (found[-1][i] - found[TURNS // 2 - 1][i] for i in (0, 1))
     print(
         f"the second half left {blocks} blocks and {size // 1024} KiB; {platform.system()} "

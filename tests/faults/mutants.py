@@ -64,7 +64,8 @@ NUMBERS = [
     *_swap("sign of an offset", " + ", " - "),
 ]
 C_OPERATORS = [
-    *COMPARISONS, *NUMBERS,
+    *COMPARISONS,
+    *NUMBERS,
     *_swap("and, or", " && ", " || "),
     *_swap("least, greatest", "minimum", "maximum", r"\b", r"(?=[(<])"),
     *_swap("floor, ceil", "floor_of", "ceil_of", r"\b", r"(?=\()"),
@@ -72,15 +73,16 @@ C_OPERATORS = [
     *_swap("axes", "? 0 : 1", "? 1 : 0"),
     Operator("no check", CHECK, "  ;"),
     Operator("no clamp", re.compile(r"\b(?:clamp|minimum|maximum)\("), _without_bounds),
-]  # fmt: skip
+]
 PYTHON_OPERATORS = [
-    *COMPARISONS, *NUMBERS,
+    *COMPARISONS,
+    *NUMBERS,
     *_swap("and, or", " and ", " or "),
     *_swap("least, greatest", "np.minimum", "np.maximum"),
     *_swap("floor, ceil", "np.floor", "np.ceil"),
     *_swap("side of a search", '"left"', '"right"'),
     Operator("no check", re.compile(r"(?<=    )if .+(?=:$)"), "if False"),
-]  # fmt: skip
+]
 
 COMPAT = "tests/compat tests/arguments"
 # What computes, and the tests of each.
@@ -88,16 +90,16 @@ FILES = {
     **{
         f"{KERNELS}/{name}": "tests/ops tests/compat"
         for name in (
-            "argmax.h", "crop_and_resize.h", "positions.h", "precise_roi_pool.h", "roi_align.h",
-            "roi_align_rotated.h", "roi_pool.h", "sample.h", "sinks.h", "step_align.h",
-        )
+            "argmax.h crop_and_resize.h positions.h precise_roi_pool.h roi_align.h "
+            "roi_align_rotated.h roi_pool.h sample.h sinks.h step_align.h"
+        ).split()
     },
     **{
         f"{KERNELS}/cpu/{name}": CPU_TESTS
         for name in (
-            "average.cpp", "call.h", "dispatch.h", "maximum.cpp", "plan.h", "plan_sinks.h",
-            "regions.h", "schedule.h", "transpose.h",
-        )
+            "average.cpp call.h dispatch.h maximum.cpp plan.h plan_sinks.h regions.h schedule.h "
+            "transpose.h"
+        ).split()
     },
     "roipool/_arguments.py": "tests/arguments tests/ops tests/compat",
     "roipool/_pooling.py": "tests/arguments tests/ops",
@@ -105,9 +107,9 @@ FILES = {
     "roipool/dask/_lazy.py": "tests/front_ends/test_dask.py",
     **{
         f"roipool/compat/{name}.py": COMPAT
-        for name in ("caffe", "chainer", "mmcv", "mxnet", "onnx", "tensorflow")
+        for name in "caffe chainer mmcv mxnet onnx tensorflow".split()
     },
-}  # fmt: skip
+}
 # Lines that compute nothing: comments, texts, declarations of templates and files included.
 SILENT = re.compile(r"^\s*(//|#|\*|\"|template|static_assert|raise |assert )|^\s*(?:f|r)?\"")
 

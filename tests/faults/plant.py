@@ -99,8 +99,10 @@ class Tree:
         self.failed: set[str] = set()  # tests, with some fault
         listed = subprocess.run(
             ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-            cwd=ROOT, capture_output=True, check=True,
-        )  # fmt: skip
+            cwd=ROOT,
+            capture_output=True,
+            check=True,
+        )
         for name in filter(None, listed.stdout.decode().split("\0")):
             source, target = ROOT / name, folder / name
             if source.is_file():
@@ -122,10 +124,15 @@ class Tree:
         A limit that is reached is a return code of -SIGXCPU.
         """
         process = subprocess.Popen(
-            [sys.executable, *arguments], cwd=self.folder, env=self.environment, text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
+            [sys.executable, *arguments],
+            cwd=self.folder,
+            env=self.environment,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
             preexec_fn=_limit_memory,
-        )  # fmt: skip
+        )
         ended = threading.Timer(limit, os.killpg, (process.pid, signal.SIGKILL))
         ended.daemon = True
         ended.start()
@@ -213,12 +220,16 @@ def tests(tree: Tree, fault: Fault | Mutant) -> str:
     else:
         which = "not emulator"
     which = " and ".join([which, *(f"not {name}" for name in whole)])
-    done = tree.run(["-m", "pytest", "-qx", "-p", "no:cacheprovider", *arguments, "-k", which],
-                    LIMIT["tests"])  # fmt: skip
+    done = tree.run(
+        ["-m", "pytest", "-qx", "-p", "no:cacheprovider", *arguments, "-k", which], LIMIT["tests"]
+    )
     if done.returncode == 0:
         return NOTHING
-    failed = re.search(r"^(?:FAILED|ERROR) (tests/(\S+?)::\S*?(\w+)(?:\[.*?\])?)(?: - .*)?$",
-                       done.stdout, re.MULTILINE)  # fmt: skip
+    failed = re.search(
+        r"^(?:FAILED|ERROR) (tests/(\S+?)::\S*?(\w+)(?:\[.*?\])?)(?: - .*)?$",
+        done.stdout,
+        re.MULTILINE,
+    )
     if failed is None:
         return how_it_ended(done)
     tree.failed.add(failed[1])
@@ -438,8 +449,11 @@ def main() -> int:
     when = ("never", "missed", "always")
     parser.add_argument("--tests", choices=when, default="missed", help="when to run tests")
     parser.add_argument("--calls", type=int, default=1000, help="random calls (default 1000)")
-    parser.add_argument("--write", action="store_true", help="write the table; rows of faults that "
-                        "are not examined stay")  # fmt: skip
+    parser.add_argument(
+        "--write",
+        action="store_true",
+        help="write the table; rows of faults that are not examined stay",
+    )
     arguments = parser.parse_args()
     if arguments.check:
         wrong = [*problems(), *mutant_problems()]

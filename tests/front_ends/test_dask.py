@@ -104,39 +104,51 @@ PYRAMID = RIGHT | {"spatial_scales": SCALES}
 WRONG: dict[str, tuple[Any, type[Exception], str]] = {
     "keep_order": (lambda x: {"features": x, "keep_order": 1}, TypeError, "keep_order"),
     "unknown chunks": (
-        lambda x: {"features": x[x[:, 0, 0, 0] > 0]}, ValueError, "chunks of known sizes",
+        lambda x: {"features": x[x[:, 0, 0, 0] > 0]},
+        ValueError,
+        "chunks of known sizes",
     ),
     "lazy boxes": (
-        lambda x: {"features": x, "rois": x[:1, 0, 0, :5]}, TypeError, "^roi_align: rois must be",
+        lambda x: {"features": x, "rois": x[:1, 0, 0, :5]},
+        TypeError,
+        "^roi_align: rois must be",
     ),
     "a lazy scale": (
-        lambda x: {"features": x, "spatial_scale": x[0, 0, 0, 0]}, TypeError,
+        lambda x: {"features": x, "spatial_scale": x[0, 0, 0, 0]},
+        TypeError,
         "^roi_align: spatial_scale must be",
     ),
     "lazy indices": (
         lambda x: {"features": x, "rois": np.zeros((1, 4)), "batch_indices": x[:1, 0, 0, 0]},
-        TypeError, "^roi_align: batch_indices must be",
+        TypeError,
+        "^roi_align: batch_indices must be",
     ),
     "boxes beside NumPy's maps": (
-        lambda x: {"features": maps(), "rois": x[:1, 0, 0, :5]}, TypeError, "of one library",
+        lambda x: {"features": maps(), "rois": x[:1, 0, 0, :5]},
+        TypeError,
+        "of one library",
     ),
     "NumPy among maps": (
-        lambda x: {"features": [x, maps()]}, TypeError,
+        lambda x: {"features": [x, maps()]},
+        TypeError,
         r"^multilevel_roi_align: features\[1\] must be a Dask array",
     ),
     "Dask among maps": (
-        lambda x: {"features": [maps(), x]}, TypeError,
+        lambda x: {"features": [maps(), x]},
+        TypeError,
         r"of one library: features is numpy\.ndarray and dask\.array\.core\.Array, rois is",
     ),
     "numbers of images": (
-        lambda x: {"features": [x, x[:2]]}, ValueError,
+        lambda x: {"features": [x, x[:2]]},
+        ValueError,
         "^multilevel_roi_align: features must have equal numbers",
     ),
     "lazy levels": (
-        lambda x: {"features": [x, x], "levels": x[:1, 0, 0, 0].astype(int)}, TypeError,
+        lambda x: {"features": [x, x], "levels": x[:1, 0, 0, 0].astype(int)},
+        TypeError,
         "^multilevel_roi_align: levels must be known",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", WRONG)
@@ -212,9 +224,13 @@ def test_masks_are_refused() -> None:
 def test_chunk_order_checks_its_indices() -> None:
     x = chunked(maps())
     for indices, error in [
-        ([0.5], ValueError), ([IMAGES], ValueError), ([[0]], ValueError), ([np.nan], ValueError),
-        (["0"], TypeError), (x[:, 0, 0, 0], TypeError),
-    ]:  # fmt: skip
+        ([0.5], ValueError),
+        ([IMAGES], ValueError),
+        ([[0]], ValueError),
+        ([np.nan], ValueError),
+        (["0"], TypeError),
+        (x[:, 0, 0, 0], TypeError),
+    ]:
         with pytest.raises(error, match="batch_indices"):
             roipool.dask.chunk_order(x, indices)
 

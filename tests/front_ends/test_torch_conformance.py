@@ -15,9 +15,12 @@ MORE: dict[str, Any] = {"arrays": "torch", "backward": "autograd", "random_calls
 
 def test_own_operators() -> None:
     reports = assert_conforms(
-        roipool.torch.roi_align, "roi_align", dtypes=["float32", "bfloat16"],
-        without=["empty-arrays"], **MORE,
-    )  # fmt: skip
+        roipool.torch.roi_align,
+        "roi_align",
+        dtypes=["float32", "bfloat16"],
+        without=["empty-arrays"],
+        **MORE,
+    )
     for report in reports:
         results = {finding.what for outcome in report.outcomes for finding in outcome.findings}
         assert results == {"pooled", "gradient", "box_gradient"}
@@ -29,9 +32,11 @@ def test_a_gradient_of_boxes_is_checked_where_there_is_one() -> None:
         return roipool.torch.roi_align(features, turned, *arguments, **options)
 
     more: dict[str, Any] = {
-        **MORE, "random_calls": 0, "options": {"sampling_ratio": 2, "aligned": True},
+        **MORE,
+        "random_calls": 0,
+        "options": {"sampling_ratio": 2, "aligned": True},
         "without": ["non-finite-boxes", "boxes-over-the-edge"],
-    }  # fmt: skip
+    }
     with pytest.raises(NotConforming, match="box gradient: the sign of the gradient of boxes is"):
         assert_conforms(other_sign, "roi_align", **more)
 

@@ -92,14 +92,21 @@ class Torch(contract.FrontEnd):
         if order == 1:
             return
         assert gradcheck(
-            function, leaves, check_forward_ad=True, check_backward_ad=False,
+            function,
+            leaves,
+            check_forward_ad=True,
+            check_backward_ad=False,
             check_batched_forward_grad=True,
-        )  # fmt: skip
+        )
         upstream = function(*leaves).detach().requires_grad_()
         assert gradgradcheck(
-            function, leaves, upstream, check_batched_grad=True, check_fwd_over_rev=True,
+            function,
+            leaves,
+            upstream,
+            check_batched_grad=True,
+            check_fwd_over_rev=True,
             check_rev_over_rev=True,
-        )  # fmt: skip
+        )
 
 
 TORCH = Torch()
@@ -137,43 +144,54 @@ WRONG = {
     "NumPy boxes": Wrong(lambda e: {"rois": e.rois.numpy()}, TypeError, "rois must be a tensor"),
     "NumPy indices": Wrong(
         lambda e: {"rois": e.boxes, "batch_indices": e.rois[:, 0].numpy()},
-        TypeError, "batch_indices must be a tensor",
+        TypeError,
+        "batch_indices must be a tensor",
     ),
     "a list of numbers": Wrong(
         lambda e: {"rois": e.rois.tolist()}, TypeError, r"rois\[0\] must be a tensor"
     ),
     "another device": Wrong(
         lambda e: {"rois": e.rois.to(META)},
-        ValueError, "rois must be on the device of features, cpu, got meta",
+        ValueError,
+        "rois must be on the device of features, cpu, got meta",
     ),
     "indices elsewhere": Wrong(
         lambda e: {"rois": e.boxes, "batch_indices": e.rois[:, 0].to(META)},
-        ValueError, "batch_indices must be on the device of features, cpu, got meta",
+        ValueError,
+        "batch_indices must be on the device of features, cpu, got meta",
     ),
     "a gradient elsewhere": Wrong(
         lambda e: {"grad_output": e.pooled.to(META)},
-        ValueError, "rois must be on the device of grad_output", "roi_align_backward_rois",
+        ValueError,
+        "rois must be on the device of grad_output",
+        "roi_align_backward_rois",
     ),
     "an argmax elsewhere": Wrong(
         lambda e: {"argmax": e.pooled.int().to(META)},
-        ValueError, "argmax must be on the device of grad_output, cpu", "roi_pool_backward",
+        ValueError,
+        "argmax must be on the device of grad_output, cpu",
+        "roi_pool_backward",
     ),
-    "a tensor as scale": Wrong(
-        lambda e: {"spatial_scale": torch.tensor(0.5)}, TypeError, "only"
-    ),
+    "a tensor as scale": Wrong(lambda e: {"spatial_scale": torch.tensor(0.5)}, TypeError, "only"),
     "devices of maps": Wrong(
         lambda e: {"features": [*e.maps[:2], e.maps[2].to(META)]},
-        ValueError, "rois must be on the device of", "multilevel_roi_align",
+        ValueError,
+        "rois must be on the device of",
+        "multilevel_roi_align",
     ),
     "levels elsewhere": Wrong(
         lambda e: {"levels": torch.zeros(3, dtype=torch.long, device=META)},
-        ValueError, "levels must be on the device", "multilevel_roi_align",
+        ValueError,
+        "levels must be on the device",
+        "multilevel_roi_align",
     ),
     "levels of NumPy": Wrong(
         lambda e: {"levels": np.zeros(3, int)},
-        TypeError, "levels must be a tensor", "multilevel_roi_align",
+        TypeError,
+        "levels must be a tensor",
+        "multilevel_roi_align",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", WRONG)

@@ -88,9 +88,13 @@ def test_second_derivatives_by_an_argmax_of_samples_are_refused(case: Case) -> N
     features, boxes = small_maps(), case.boxes(3).requires_grad_()
     values, argmax = case.pool(features, boxes.detach(), case.indices(3), return_argmax=True)
     spread = roipool.roi_align_backward(
-        values.requires_grad_(), boxes, features.shape, argmax=argmax,
-        batch_indices=case.indices(3), **case.options(forward=False),
-    )  # fmt: skip
+        values.requires_grad_(),
+        boxes,
+        features.shape,
+        argmax=argmax,
+        batch_indices=case.indices(3),
+        **case.options(forward=False),
+    )
     with pytest.raises(NotImplementedError, match="maximum of samples"):
         spread.sum().backward()
 

@@ -77,8 +77,9 @@ def tables(columns: int) -> list[Tensor]:
 
 def rows_of(lists: Sequence[Tensor]) -> Tensor:
     """Return boxes with the number of their image."""
-    return torch.cat([torch.nn.functional.pad(boxes, (1, 0), value=image)
-                      for image, boxes in enumerate(lists)])  # fmt: skip
+    return torch.cat(
+        [torch.nn.functional.pad(boxes, (1, 0), value=image) for image, boxes in enumerate(lists)]
+    )
 
 
 def levels_of(lists: Sequence[Tensor]) -> Tensor:

@@ -38,9 +38,13 @@ class ROIAlignRotated(torch.nn.Module):
     ],
 )
 def test_detectron2(
-    form: str, boxes: list[list[float]], name: str, reference: str,
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+    form: str,
+    boxes: list[list[float]],
+    name: str,
+    reference: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     pytest.importorskip("torchvision")
     monkeypatch.chdir(tmp_path)
     Path("detectron2").mkdir()

@@ -40,9 +40,13 @@ def test_forward(name: str, bytes_left: int, case: Case) -> None:
     if name == "features" and case.op.forward.startswith("multilevel"):
         arguments = {**given(case), "maps": arguments["features"]}
         call: Callable[[], Any] = lambda: roipool.multilevel_roi_align(  # noqa: E731
-            [arguments["maps"]], arguments["boxes"], 2, [1.0], batch_indices=arguments["indices"],
+            [arguments["maps"]],
+            arguments["boxes"],
+            2,
+            [1.0],
+            batch_indices=arguments["indices"],
             levels=torch.zeros(5, dtype=torch.int64),
-        )  # fmt: skip
+        )
     else:
         call = lambda: case.pool(*arguments.values())  # noqa: E731
     with pytest.raises(ValueError, match=rf"{error_name(case, name)}.* must hold memory"):
@@ -101,9 +105,12 @@ def test_fills_of_every_type(dtype: torch.dtype, value: float) -> None:
     assert crops.shape == (0, 2, 3, 3)
     outside = torch.tensor([[2.0, 2, 3, 3]])
     crops = roipool.crop_and_resize(
-        torch.ones(1, 2, 5, 5, dtype=dtype), outside, torch.tensor([0]), 3,
+        torch.ones(1, 2, 5, 5, dtype=dtype),
+        outside,
+        torch.tensor([0]),
+        3,
         extrapolation_value=value,
-    )  # fmt: skip
+    )
     expected = torch.full(crops.shape, value, dtype=torch.float64).to(dtype)
     torch.testing.assert_close(crops, expected, equal_nan=True, rtol=0, atol=0)
 

@@ -48,10 +48,14 @@ def export(head: torch.nn.Module, inputs: tuple[Any, ...], lists: int = 1) -> An
     """Return a program, whose last inputs are lists of boxes of any length."""
     counts = [{0: Dim(f"count{number}", min=0, max=100000)} for number in range(lists)]
     return torch.onnx.export(
-        head.eval(), inputs, dynamo=True, opset_version=18, verbose=False,
+        head.eval(),
+        inputs,
+        dynamo=True,
+        opset_version=18,
+        verbose=False,
         dynamic_shapes=(*[None] * (len(inputs) - lists), *counts),
         custom_translation_table=roipool.torch.onnx_translations(),
-    )  # fmt: skip
+    )
 
 
 def computed(program: Any, path: Path, inputs: tuple[Tensor, ...]) -> Tensor:

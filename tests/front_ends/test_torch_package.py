@@ -236,8 +236,12 @@ def test_a_limit_of_threads_is_of_one_thread_and_is_taken_back() -> None:
 
 def test_a_small_call_is_that_of_any_other() -> None:
     """What pools by addresses is bitwise identical, and leaves to the usual way what it cannot."""
-    for dtype, real in (("float32",) * 2, ("float64",) * 2, ("float16", "float32"),
-                        ("bfloat16", "float32")):  # fmt: skip
+    for dtype, real in (
+        ("float32",) * 2,
+        ("float64",) * 2,
+        ("float16", "float32"),
+        ("bfloat16", "float32"),
+    ):
         features, rois = maps(DTYPES[dtype]), ROIS.to(DTYPES[real])
         for name in ("roi_align", "precise_roi_pool", "roi_average_pool"):
             pool = getattr(roipool, name)

@@ -92,9 +92,13 @@ def test_operators_pass_torchs_own_check(case: Case, memory_format: torch.memory
 
 
 def check_pyramid_operators(
-    case: PyramidCase, family: Family, settings: tuple[Any, ...], features: Tensor,
-    regions: tuple[Tensor, Tensor], is_last: bool,
-) -> None:  # fmt: skip
+    case: PyramidCase,
+    family: Family,
+    settings: tuple[Any, ...],
+    features: Tensor,
+    regions: tuple[Tensor, Tensor],
+    is_last: bool,
+) -> None:
     """Check those that take a list of maps."""
     assert isinstance(family, PyramidFamily)
     pyramid = [each.detach().requires_grad_() for each in case.pyramid(features)]
@@ -221,8 +225,9 @@ def test_compiled_forms_of_boxes(form: str) -> None:
     torch.compiler.reset()
     compiled = torch.compile(
         lambda x, r: roipool.roi_align(x, r, 2, 0.5, sampling_ratio=(2, 1)),
-        fullgraph=True, backend="aot_eager",
-    )  # fmt: skip
+        fullgraph=True,
+        backend="aot_eager",
+    )
     expected = roipool.roi_align(maps(), rois, 2, 0.5, (2, 1))
     assert torch.equal(compiled(maps(), rois), expected)
 

@@ -112,13 +112,14 @@ MODULES: dict[str, tuple[Callable[[], torch.nn.Module], tuple[Any, ...]]] = {
     "RoIAlign": (lambda: nn.RoIAlign(3, 0.25, 2), (X, ROIS)),
     "RoIPool": (lambda: nn.RoIPool(3, 0.25), (X, ROIS)),
     "CropAndResize": (
-        lambda: nn.CropAndResize(3), (X, ROIS[:, 1:] / 60, torch.tensor([0, 1])),
+        lambda: nn.CropAndResize(3),
+        (X, ROIS[:, 1:] / 60, torch.tensor([0, 1])),
     ),
     "MultiScaleRoIAlign": (
         lambda: nn.MultiScaleRoIAlign(["a", "b"], 3, 2),
         ({"a": X, "b": X[:, :, ::2, ::2]}, [ROIS[:1, 1:], ROIS[1:, 1:]], [(80, 96), (70, 80)]),
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("dynamic", [None, True])

@@ -43,9 +43,11 @@ def test_gradient_of_boxes_has_their_type(
     given = {case.op.boxes: boxes, case.op.indices: indices}
     found = function(upstream, features, **given, **case.placing)
     expected = function(
-        upstream.numpy(), features.numpy(),
-        **{name: value.numpy() for name, value in given.items()}, **case.placing,
-    )  # fmt: skip
+        upstream.numpy(),
+        features.numpy(),
+        **{name: value.numpy() for name, value in given.items()},
+        **case.placing,
+    )
     natural = torch.from_numpy(expected).dtype
     assert found.dtype is (box_dtype if box_dtype.is_floating_point else natural)
     assert_same_bits(found.numpy(), expected.astype(found.numpy().dtype))

@@ -119,15 +119,20 @@ def test_modes_of_torch(name: str, mode: str, override: None) -> None:
 # ---- What torch checks of an operator
 
 CHECKS = (
-    "test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic",
-)  # fmt: skip
+    "test_schema",
+    "test_autograd_registration",
+    "test_faketensor",
+    "test_aot_dispatch_dynamic",
+)
 
 
 @pytest.mark.parametrize("check", CHECKS)
 @each(
     lambda check, requires_grad, **_: requires_grad or check != "test_autograd_registration",
-    dtype=DTYPES, requires_grad=(True, False), form=("contiguous", "transposed"),
-)  # fmt: skip
+    dtype=DTYPES,
+    requires_grad=(True, False),
+    form=("contiguous", "transposed"),
+)
 def test_torchs_checks_of_the_operators(
     check: str, dtype: torch.dtype, requires_grad: bool, form: str, override: None
 ) -> None:

@@ -91,8 +91,10 @@ def test_crops_as_others_compute_them(backend: Backend, name: str, outside: floa
             continue
         crops = roipool.crop_and_resize(
             *(backend.to_device(case[key]) for key in ("features", "boxes", "images")),
-            tuple(case["size"].tolist()), method=name.split("_")[1], extrapolation_value=outside,
-        )  # fmt: skip
+            tuple(case["size"].tolist()),
+            method=name.split("_")[1],
+            extrapolation_value=outside,
+        )
         # Bilinear: these add a + (b - a) * t, which rounds relative to the pixels.
         largest = case["features"].max()
         assert_close(backend.to_host(crops), case[name], 0 if "nearest" in name else largest)

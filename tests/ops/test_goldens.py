@@ -95,9 +95,14 @@ def align(aligned: bool | None = None, mode: str = "avg") -> Callable[[Inputs], 
     def call(inputs: Inputs) -> Any:
         case = inputs.case
         return roipool.roi_align(
-            inputs.features, inputs.rois, case.size, case.scale, case.sampling,
-            aligned=case.aligned if aligned is None else aligned, mode=mode,
-        )  # fmt: skip
+            inputs.features,
+            inputs.rois,
+            case.size,
+            case.scale,
+            case.sampling,
+            aligned=case.aligned if aligned is None else aligned,
+            mode=mode,
+        )
 
     return call
 
@@ -117,17 +122,29 @@ def align_grad(inputs: Inputs) -> Any:
 def align_max_argmax(inputs: Inputs) -> Any:
     case = inputs.case
     return roipool.roi_align(
-        inputs.features, inputs.rois, case.size, case.scale, case.sampling, aligned=case.aligned,
-        mode="max", return_argmax=True,
-    )[1]  # fmt: skip
+        inputs.features,
+        inputs.rois,
+        case.size,
+        case.scale,
+        case.sampling,
+        aligned=case.aligned,
+        mode="max",
+        return_argmax=True,
+    )[1]
 
 
 def align_max_grad(inputs: Inputs) -> Any:
     case = inputs.case
     return roipool.roi_align_backward(
-        inputs.grad, inputs.rois, case.features.shape, case.scale, case.sampling,
-        aligned=case.aligned, mode="max", argmax=align_max_argmax(inputs.as_they_are()),
-    )  # fmt: skip
+        inputs.grad,
+        inputs.rois,
+        case.features.shape,
+        case.scale,
+        case.sampling,
+        aligned=case.aligned,
+        mode="max",
+        argmax=align_max_argmax(inputs.as_they_are()),
+    )
 
 
 # ---- Comparable entries, where not all are
@@ -154,9 +171,13 @@ def rotated_terms(case: Case) -> Array:
 def rotated(inputs: Inputs) -> Any:
     case = inputs.case
     return roipool.roi_align_rotated(
-        inputs.features, inputs.rois, case.size, case.scale, case.sampling,
+        inputs.features,
+        inputs.rois,
+        case.size,
+        case.scale,
+        case.sampling,
         clockwise=case.record["clockwise"],
-    )  # fmt: skip
+    )
 
 
 CHECKS = [

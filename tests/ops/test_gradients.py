@@ -146,15 +146,24 @@ def test_roi_align_boxes(backend: Backend, aligned: bool, ratio: Any, layout: st
 
     def loss(boxes: Array) -> float:
         pooled = roipool.roi_align(
-            backend.to_device(maps), backend.to_device(boxes), (2, 3), 0.9, ratio,
-            batch_indices=images, **options,
-        )  # fmt: skip
+            backend.to_device(maps),
+            backend.to_device(boxes),
+            (2, 3),
+            0.9,
+            ratio,
+            batch_indices=images,
+            **options,
+        )
         return float(np.sum(backend.to_host(pooled) * upstream))
 
     found = roipool.roi_align_backward_rois(
-        backend.to_device(upstream), backend.to_device(maps), backend.to_device(ROIS), 0.9, ratio,
+        backend.to_device(upstream),
+        backend.to_device(maps),
+        backend.to_device(ROIS),
+        0.9,
+        ratio,
         **options,
-    )  # fmt: skip
+    )
     expected = differences(loss, ROIS[:, 1:], 1e-6)
     np.testing.assert_allclose(backend.to_host(found), expected, rtol=0, atol=1e-8)
     assert np.any(expected[:-1])
@@ -177,9 +186,12 @@ def test_crop_and_resize_boxes(backend: Backend, size: tuple[int, int], layout: 
         return float(np.sum(backend.to_host(crops) * upstream))
 
     found = roipool.crop_and_resize_backward_boxes(
-        backend.to_device(upstream), backend.to_device(maps), backend.to_device(BOXES), images,
+        backend.to_device(upstream),
+        backend.to_device(maps),
+        backend.to_device(BOXES),
+        images,
         layout=layout,
-    )  # fmt: skip
+    )
     expected = differences(loss, BOXES, 1e-6)
     np.testing.assert_allclose(backend.to_host(found), expected, rtol=0, atol=1e-8)
     assert np.any(expected)

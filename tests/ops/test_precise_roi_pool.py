@@ -39,9 +39,12 @@ def test_box_gradient_is_the_oracles(
     maps, upstream = (each.astype(dtype) for each in maps_and_upstream(size))
     real = compute_type(np.dtype(dtype))
     got = roipool.precise_roi_pool_backward_rois(
-        backend.to_device(in_layout(upstream, layout)), backend.to_device(in_layout(maps, layout)),
-        backend.to_device(ROIS.astype(real)), 0.9, layout=layout,
-    )  # fmt: skip
+        backend.to_device(in_layout(upstream, layout)),
+        backend.to_device(in_layout(maps, layout)),
+        backend.to_device(ROIS.astype(real)),
+        0.9,
+        layout=layout,
+    )
     assert got.dtype == real
     wide = maps.astype(np.float64), upstream.astype(np.float64)
     expected = reference.precise_roi_pool_backward_rois(

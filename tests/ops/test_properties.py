@@ -342,10 +342,13 @@ def test_identical_boxes_share_their_gradient(backend: Backend, dtype: Any) -> N
         backend.to_host(
             roipool.roi_align_backward(
                 backend.to_device(upstream.astype(dtype)),
-                backend.to_device(np.array([roi] * len(upstream))), shape, 1.0, 2,
+                backend.to_device(np.array([roi] * len(upstream))),
+                shape,
+                1.0,
+                2,
             )
         )
         for upstream in (grad, total)
-    )  # fmt: skip
+    )
     # Positions and gradients are multiples of small powers of two: every sum is exact.
     assert_same_bits(many, one)

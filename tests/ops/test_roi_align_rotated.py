@@ -108,14 +108,20 @@ def test_rois_gradient(backend: Backend, options: Options, layout: str) -> None:
 
     def loss(numbers: Array) -> float:
         boxes = backend.to_device(np.hstack([rois[:, :1], numbers]))
-        pooled = roipool.roi_align_rotated(maps_there, boxes, (2, 3), 0.9, 2, layout=layout,
-                                           **options)  # fmt: skip
+        pooled = roipool.roi_align_rotated(
+            maps_there, boxes, (2, 3), 0.9, 2, layout=layout, **options
+        )
         return float(np.sum(backend.to_host(pooled) * upstream))
 
     found = roipool.roi_align_rotated_backward_rois(
-        backend.to_device(upstream), maps_there, backend.to_device(rois), 0.9, 2, layout=layout,
+        backend.to_device(upstream),
+        maps_there,
+        backend.to_device(rois),
+        0.9,
+        2,
+        layout=layout,
         **options,
-    )  # fmt: skip
+    )
     expected = differences(loss, rois[:, 1:], 1e-6)
     np.testing.assert_allclose(backend.to_host(found), expected, rtol=0, atol=1e-7)
 
@@ -193,8 +199,10 @@ def test_forms_of_rois() -> None:
 )
 def test_bad_arguments(change: dict[str, Any], message: str) -> None:
     arguments: dict[str, Any] = {
-        "features": np.zeros((1, 1, 4, 4)), "rois": np.zeros((1, 6)), "output_size": 2,
-    }  # fmt: skip
+        "features": np.zeros((1, 1, 4, 4)),
+        "rois": np.zeros((1, 6)),
+        "output_size": 2,
+    }
     with pytest.raises(ValueError, match=message):
         roipool.roi_align_rotated(**{**arguments, **change})
 

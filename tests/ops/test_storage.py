@@ -134,8 +134,11 @@ def test_means_of_two_are_rounded_to_even(backend: Backend, dtype: Any, channels
     height = maps.shape[2]
     got = roipool.roi_align(
         backend.to_device(maps),
-        backend.to_device(np.array([[0, 0.5, 0, 1.5, height]])), (height, 1), 1.0, 1,
-    )  # fmt: skip
+        backend.to_device(np.array([[0, 0.5, 0, 1.5, height]])),
+        (height, 1),
+        1.0,
+        1,
+    )
     with np.errstate(all="ignore"):
         first, second = (
             backend.float32(half) * np.float32(0.5) for half in (maps[..., :1], maps[..., 1:])

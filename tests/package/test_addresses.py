@@ -12,8 +12,7 @@ from _support.sources import SOURCES
 
 from roipool import _addresses
 
-SUFFIXES = {".cff", ".css", ".h", ".html", ".js", ".json", ".md", ".py", ".pyx", ".sh", ".toml",
-            ".yaml", ".yml"}  # fmt: skip
+SUFFIXES = set(".cff .css .h .html .js .json .md .py .pyx .sh .toml .yaml .yml".split())
 FOLDERS = ("benchmarks", "conda", "docs", "examples", "roipool", "scripts", "tests", ".github")
 # What a release's checklist says is of the time when there is one.
 ALLOWED = {"docs/releasing.md", "roipool/_addresses.py", "tests/package/test_addresses.py"}

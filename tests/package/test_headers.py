@@ -37,9 +37,8 @@ def complaints(source: str, folder: Path, *options: str) -> str:
     file.write_text(source)
     command = [COMPILER, "-std=c++17", "-fsyntax-only", "-Wall", "-Wextra", "-Werror"]
     result = subprocess.run(
-        [*command, *options, f"-I{KERNELS}", str(file)],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        [*command, *options, f"-I{KERNELS}", str(file)], capture_output=True, text=True, check=False
+    )
     return result.stderr if result.returncode else ""
 
 

@@ -39,8 +39,10 @@ def run_pytest(folder: Path, second: bool) -> None:
     ]
     result = subprocess.run(
         [*command, "--junit-xml=result.xml", "test_it.py"],
-        cwd=folder, capture_output=True, text=True,
-    )  # fmt: skip
+        cwd=folder,
+        capture_output=True,
+        text=True,
+    )
     assert result.returncode == 0, result.stdout
 
 

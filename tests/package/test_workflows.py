@@ -55,9 +55,12 @@ def test_the_action_verifies(function: str, status: int, tmp_path: Path) -> None
     values |= {"SEMANTICS": "roi_average_pool", "DTYPE": "float32", "DEVICE": "cpu", "CALLS": "2"}
     values |= {"JUNIT": "out.xml"}
     done = subprocess.run(
-        ["bash", "-c", script], capture_output=True, text=True, cwd=tmp_path,
+        ["bash", "-c", script],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
         env={**os.environ, **values},
-    )  # fmt: skip
+    )
     assert (done.returncode, done.stderr) == (status, "")
     assert "<testsuites" in (tmp_path / "out.xml").read_text()
 
@@ -87,9 +90,12 @@ def test_the_action_passes_inputs_on(tmp_path: Path) -> None:
     values = {name: f"$({name}) 'x'" for name in passed}
     values |= {"PYTHON": str(python), "OPTIONS": "aligned=True\nsampling_ratio=2\n", "WITHOUT": ""}
     done = subprocess.run(
-        ["bash", "-c", script], capture_output=True, text=True, check=True,
+        ["bash", "-c", script],
+        capture_output=True,
+        text=True,
+        check=True,
         env={"PATH": os.environ["PATH"], **values},
-    )  # fmt: skip
+    )
     told = done.stdout.splitlines()
     assert told[:3] == ["-m", "roipool", "verify"]
     pairs = list(zip(told[3::2], told[4::2], strict=True))

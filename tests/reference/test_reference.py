@@ -189,9 +189,13 @@ def test_average_as_others_compute_it(system: str, name: str, aligned: bool | No
 def test_roi_pool_as_others_compute_it(system: str, name: str) -> None:
     for case in goldens(system, name):
         found, argmax = reference.roi_pool(
-            case.features, case.rois, case.size, case.scale, return_argmax=True,
+            case.features,
+            case.rois,
+            case.size,
+            case.scale,
+            return_argmax=True,
             coordinate_dtype=np.float32,
-        )  # fmt: skip
+        )
         np.testing.assert_array_equal(found, case.answers[name])
         if f"{name}_argmax" in case.answers:
             np.testing.assert_array_equal(argmax, case.answers[f"{name}_argmax"])
@@ -229,10 +233,18 @@ def test_maximum_as_mmcv_computes_it() -> None:
         np.testing.assert_array_equal(x, case.answers["max_x"])
         sampled = found > -10000
         assert_close(case.answers["max"][sampled], core[sampled], terms[sampled])
-        found, terms = apart(reference.roi_align_backward(
-            beside(case.grad, np.abs(case.grad)), case.rois, maps.shape, case.scale, case.sampling,
-            mode="max", argmax=beside(argmax, argmax), **chosen,
-        ))  # fmt: skip
+        found, terms = apart(
+            reference.roi_align_backward(
+                beside(case.grad, np.abs(case.grad)),
+                case.rois,
+                maps.shape,
+                case.scale,
+                case.sampling,
+                mode="max",
+                argmax=beside(argmax, argmax),
+                **chosen,
+            )
+        )
         assert_close(case.answers["max_grad"], found, terms)
 
 
@@ -253,9 +265,7 @@ def test_crop_and_resize_as_tensorflow_computes_it(method: str) -> None:
     for case in goldens("tensorflow", method):
         maps, grad = (np.moveaxis(values, 1, -1) for values in (case.features, case.grad))
         boxes, images = case.boxes, case.rois[:, 0].astype(int)
-        chosen: dict[str, Any] = {
-            "layout": "NHWC", "pinned": False, "coordinate_dtype": np.float32
-        }  # fmt: skip
+        chosen: dict[str, Any] = {"layout": "NHWC", "pinned": False, "coordinate_dtype": np.float32}
         found = reference.crop_and_resize(
             maps, boxes, images, case.size, method=method, extrapolation_value=0.5, **chosen
         )

@@ -63,10 +63,13 @@ def own(semantics: str) -> Callable[..., Any]:
 USUAL = ("mmcv.roi_pool", "tensorflow.crop_and_resize")
 
 
-@pytest.mark.parametrize("semantics", [
-    name if name in USUAL else pytest.param(name, marks=pytest.mark.thorough)
-    for name in SEMANTICS
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "semantics",
+    [
+        name if name in USUAL else pytest.param(name, marks=pytest.mark.thorough)
+        for name in SEMANTICS
+    ],
+)
 def test_own_functions_conform(semantics: str) -> None:
     (report,) = assert_conforms(own(semantics), semantics, random_calls=4, strict=True)
     assert len(report.outcomes) > 60
@@ -94,9 +97,13 @@ def test_other_types(dtype: str) -> None:
         pytest.importorskip("ml_dtypes")
     backward = torchvision.roi_align_backward
     assert_conforms(
-        torchvision.roi_align, "torchvision.roi_align", backward=backward, dtypes=[dtype],
-        random_calls=20, strict=True,
-    )  # fmt: skip
+        torchvision.roi_align,
+        "torchvision.roi_align",
+        backward=backward,
+        dtypes=[dtype],
+        random_calls=20,
+        strict=True,
+    )
 
 
 # ---- Mistakes are named
@@ -108,19 +115,39 @@ def more(*names: str) -> list[Any]:
 
 
 POOL = more(
-    "transposed argmax", "half to even", "missing +1", "clamp at H - 1", "batch index ignored",
-    "halves up", "last of equals", "cut, not rounded",
-)  # fmt: skip
+    "transposed argmax",
+    "half to even",
+    "missing +1",
+    "clamp at H - 1",
+    "batch index ignored",
+    "halves up",
+    "last of equals",
+    "cut, not rounded",
+)
 ALIGN = [
     "floor of a negative",
-    *more("last end floored", "clamp at H", "count without max 1", "swapped weights", "border at 0",
-          "adaptive count by floor", "negative position cut", "batch index ignored",
-          "half pixel left out", "not divided"),
-]  # fmt: skip
+    *more(
+        "last end floored",
+        "clamp at H",
+        "count without max 1",
+        "swapped weights",
+        "border at 0",
+        "adaptive count by floor",
+        "negative position cut",
+        "batch index ignored",
+        "half pixel left out",
+        "not divided",
+    ),
+]
 AT_EDGES = (
-    "clamp at H - 1", "clamp at H", "floor of a negative", "border at 0", "negative position cut",
-    "halves up", "cut, not rounded",
-)  # fmt: skip
+    "clamp at H - 1",
+    "clamp at H",
+    "floor of a negative",
+    "border at 0",
+    "negative position cut",
+    "halves up",
+    "cut, not rounded",
+)
 ADAPTIVE = ("count without max 1", "adaptive count by floor")
 
 
@@ -140,9 +167,8 @@ def test_mistakes_of_pooling_are_named(mistake: str) -> None:
 def test_mistakes_of_align_are_named(mistake: str) -> None:
     options = {} if mistake in ADAPTIVE else {"sampling_ratio": 2}
     report = found(
-        toys.roi_align(mistake), "torchvision.roi_align", options=options,
-        without=left_out(mistake),
-    )  # fmt: skip
+        toys.roi_align(mistake), "torchvision.roi_align", options=options, without=left_out(mistake)
+    )
     check_named(report, mistake, "pooled")
 
 
@@ -151,9 +177,12 @@ def test_mistakes_of_align_are_named(mistake: str) -> None:
 def test_mistakes_of_a_gradient_are_named(mistake: str) -> None:
     backward = toys.roi_align_backward(mistake)
     report = found(
-        toys.roi_align(), "torchvision.roi_align", backward=backward, without=left_out(mistake),
+        toys.roi_align(),
+        "torchvision.roi_align",
+        backward=backward,
+        without=left_out(mistake),
         options={"sampling_ratio": 2, "aligned": True},
-    )  # fmt: skip
+    )
     assert {diagnosis.result for diagnosis in report.diagnoses} == {"gradient"}
     check_named(report, mistake, "gradient")
 
@@ -170,13 +199,23 @@ def verdict(report: Report) -> str:
     return f"{diagnosis.results}: {diagnosis.words}"
 
 
-@pytest.mark.parametrize(("mistake", "words", "more"), [
-    ("shift of 0.25", "shifts aligned boxes by 0.25 cells; it is 0.5", {}),
-    ("half pixel before scaling",
-     "shifts aligned boxes by 0.5 pixels before they are scaled; it is 0.5 cells after", {}),
-    ("last end floored", "floors x2 and y2 to whole cells, and leaves x1 and y1 as they are", {}),
-    ("one sample", "takes one sample of each bin, whatever sampling_ratio is", {"options": {}}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("mistake", "words", "more"),
+    [
+        ("shift of 0.25", "shifts aligned boxes by 0.25 cells; it is 0.5", {}),
+        (
+            "half pixel before scaling",
+            "shifts aligned boxes by 0.5 pixels before they are scaled; it is 0.5 cells after",
+            {},
+        ),
+        (
+            "last end floored",
+            "floors x2 and y2 to whole cells, and leaves x1 and y1 as they are",
+            {},
+        ),
+        ("one sample", "takes one sample of each bin, whatever sampling_ratio is", {"options": {}}),
+    ],
+)
 def test_near_misses_of_align(mistake: str, words: str, more: dict[str, Any]) -> None:
     given: dict[str, Any] = {"options": {"sampling_ratio": 2}, "strict": False, **more}
     report = found(toys.roi_align(mistake), "torchvision.roi_align", **given)
@@ -216,9 +255,12 @@ def test_a_nan_that_spreads() -> None:
 def test_one_mistake_of_forward_and_backward_is_told_once() -> None:
     mistake = "half pixel left out"
     report = found(
-        toys.roi_align(mistake), "torchvision.roi_align", options={"sampling_ratio": 2},
-        backward=toys.roi_align_backward(mistake), strict=False,
-    )  # fmt: skip
+        toys.roi_align(mistake),
+        "torchvision.roi_align",
+        options={"sampling_ratio": 2},
+        backward=toys.roi_align_backward(mistake),
+        strict=False,
+    )
     words = "leaves out the half-pixel shift of aligned boxes"
     assert verdict(report) == f"pooled, gradient: {words}"
 
@@ -243,14 +285,19 @@ def boxes_negated(*arguments: Any, **options: Any) -> Any:
 BY_BOXES = {"options": {"sampling_ratio": 2, "aligned": True}}
 
 
-@pytest.mark.parametrize(("semantics", "implementation"), [
-    ("roi_align", roipool.roi_align), ("torchvision.roi_align", torchvision.roi_align),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("semantics", "implementation"),
+    [("roi_align", roipool.roi_align), ("torchvision.roi_align", torchvision.roi_align)],
+)
 def test_the_gradient_of_boxes_is_checked(semantics: str, implementation: Any) -> None:
     (report,) = assert_conforms(
-        implementation, semantics, backward_boxes=roipool.roi_align_backward_rois, strict=True,
-        random_calls=0, **BY_BOXES,
-    )  # fmt: skip
+        implementation,
+        semantics,
+        backward_boxes=roipool.roi_align_backward_rois,
+        strict=True,
+        random_calls=0,
+        **BY_BOXES,
+    )
     assert report.checked == ["pooled values", "box gradient"]
     report = found(implementation, semantics, backward_boxes=boxes_negated, **BY_BOXES)
     check_named(report, "sign of the box gradient", "box_gradient")
@@ -304,10 +351,16 @@ def check_named(report: Report, mistake: str, result: str) -> None:
 def test_every_alternative_has_words() -> None:
     """What the oracle's tables name, and nothing else, has a row."""
     tables = {
-        "rounding": reference.ROUNDINGS, "angle": reference.TURNS, "adaptive": reference.COUNTS,
-        "edges": reference.EDGES, "spread": reference.SPREADS, "border": reference.BORDERS,
-        "weights": reference.WEIGHTS, "reads": reference.READS, "divisor": reference.DIVISORS,
-    }  # fmt: skip
+        "rounding": reference.ROUNDINGS,
+        "angle": reference.TURNS,
+        "adaptive": reference.COUNTS,
+        "edges": reference.EDGES,
+        "spread": reference.SPREADS,
+        "border": reference.BORDERS,
+        "weights": reference.WEIGHTS,
+        "reads": reference.READS,
+        "divisor": reference.DIVISORS,
+    }
     named = {(field, name) for field, table in tables.items() for name in table}
     rows = {(one.field, one.value) for one in ALTERNATIVES}
     assert {row for row in rows if row[0] in tables} == named
@@ -346,9 +399,11 @@ def test_every_spelling_is_the_same_operation() -> None:
     for row in ROWS:
         assert resolved(row) == resolved(shown_name(row)) == (row, {})
     (report,) = assert_conforms(
-        torchvision.roi_align, "torchvision.roi_align[aligned]", random_calls=0,
+        torchvision.roi_align,
+        "torchvision.roi_align[aligned]",
+        random_calls=0,
         options={"sampling_ratio": 2},
-    )  # fmt: skip
+    )
     assert {outcome.case.options["aligned"] for outcome in report.outcomes} == {True}
     for pattern in ("mmcv.roi_align[max]", "mmcv.roi_align max", "mmcv.*"):
         assert Tolerance(semantics=pattern).fits("x", "mmcv.roi_align max", "float32", "pooled")
@@ -404,9 +459,11 @@ def misbehaving(kind: str) -> Callable[..., Any]:
 )
 def test_misbehaviour(kind: str, words: str) -> None:
     report = found(
-        misbehaving(kind), "torchvision.roi_align", random_calls=0,
+        misbehaving(kind),
+        "torchvision.roi_align",
+        random_calls=0,
         options={"sampling_ratio": 2, "aligned": True},
-    )  # fmt: skip
+    )
     assert any(diagnosis.words.startswith(words) for diagnosis in report.diagnoses)
 
 
@@ -482,9 +539,10 @@ def test_tolerances_of_a_pair(tmp_path: Path) -> None:
         return torchvision.roi_align(*arguments, **options) + np.float32(1e-3)
 
     more: dict[str, Any] = {
-        "without": ("non-finite-cells", "boxes-over-the-edge"), "random_calls": 0,
+        "without": ("non-finite-cells", "boxes-over-the-edge"),
+        "random_calls": 0,
         "options": {"sampling_ratio": 2, "aligned": True},
-    }  # fmt: skip
+    }
     found(off, "torchvision.roi_align", **more)
     path = tmp_path / "tolerances.toml"
     path.write_text('[[tolerance]]\nsemantics = "torchvision.*"\nresult = "pooled"\natol = 2e-3\n')

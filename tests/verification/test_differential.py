@@ -66,10 +66,10 @@ def test_every_operation_has_a_row(name: str) -> None:
 
 
 # Not drawn: levels are compared in a relation, `levels`; settings and information.
-NOT_DRAWN = {
-    "assign_levels", "free_memory", "get_cache_limit", "get_num_threads", "set_cache_limit",
-    "set_debug", "set_num_threads", "show_config",
-}  # fmt: skip
+NOT_DRAWN = set(
+    "assign_levels free_memory get_cache_limit get_num_threads set_cache_limit set_debug "
+    "set_num_threads show_config".split()
+)
 
 
 def test_every_public_function_is_drawn() -> None:
@@ -184,9 +184,13 @@ def test_differences_see_a_wrong_gradient_of_rotated_boxes() -> None:
     rois = np.array([[0, 0.6, 0.3, 3.1, 2.2], [0, 1.1, 1.3, 2.2, 9]])
     options = CASE.options | {"clockwise": False, "angle_unit": "radians"}
     case = replace(
-        CASE, operation="roi_align_rotated", dtype="float64", rois=rois, options=options,
+        CASE,
+        operation="roi_align_rotated",
+        dtype="float64",
+        rois=rois,
+        options=options,
         maps=np.random.default_rng(0).integers(-9, 9, CASE.maps.shape).astype(np.float64),
-    )  # fmt: skip
+    )
     got = run(case, roipool)
     wrong = got | {"box_gradient": got["box_gradient"] * 1.1}
     assert [found.problem for _, found in RELATIONS["differences"](case, got, roipool)] == [None]

@@ -41,11 +41,15 @@ def pytest_in(folder: Path, text: str, *arguments: str) -> subprocess.CompletedP
     (folder / "test_theirs.py").write_text(text)
     environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "COLUMNS": "200"}
     environment.pop("PYTEST_ADDOPTS", None)
+    options = "-p pytest_roipool -p no:cacheprovider --strict-markers -W error -q".split()
     return subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "pytest_roipool", "-p", "no:cacheprovider",
-         "--strict-markers", "-W", "error", "-q", *arguments, "test_theirs.py"],
-        cwd=folder, capture_output=True, text=True, check=False, env=environment,
-    )  # fmt: skip
+        [sys.executable, "-m", "pytest", *options, *arguments, "test_theirs.py"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
+    )
 
 
 @pytest.mark.thorough
@@ -97,11 +101,15 @@ def test_the_summary_names_the_rule(tmp_path: Path) -> None:
 def test_mistakes_of_use(tmp_path: Path) -> None:
     for text, message in (
         ("def test_x(conforms): pass", "the fixture 'conforms' needs a mark such as"),
-        ("import pytest\n@pytest.mark.roipool('x')\ndef test_x(conforms): pass",
-         "semantics: 'x' is none of roipool.roi_pool"),
-        ("import pytest\n@pytest.mark.roipool('roi_pool', wrong=3)\ndef test_x(conforms): pass",
-         "unexpected keyword argument 'wrong'"),
-    ):  # fmt: skip
+        (
+            "import pytest\n@pytest.mark.roipool('x')\ndef test_x(conforms): pass",
+            "semantics: 'x' is none of roipool.roi_pool",
+        ),
+        (
+            "import pytest\n@pytest.mark.roipool('roi_pool', wrong=3)\ndef test_x(conforms): pass",
+            "unexpected keyword argument 'wrong'",
+        ),
+    ):
         done = pytest_in(tmp_path, text)
         assert done.returncode != 0
         assert message in done.stdout + done.stderr

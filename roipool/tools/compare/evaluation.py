@@ -64,9 +64,13 @@ class Place(NamedTuple):
     def on_map(self) -> BoxOnMap:
         """The box, for the oracle."""
         return BoxOnMap(
-            tuple(self.box.tolist()), self.options.output_size, self.image.shape,
-            self.options.spatial_scale, self.options.sampling_ratio, np.float32,
-        )  # fmt: skip
+            tuple(self.box.tolist()),
+            self.options.output_size,
+            self.image.shape,
+            self.options.spatial_scale,
+            self.options.sampling_ratio,
+            np.float32,
+        )
 
 
 def pooled_value(rules: Rules, place: Place) -> float:

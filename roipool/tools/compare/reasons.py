@@ -133,8 +133,9 @@ def _explain_bin(
             others = [other for other in range(len(problem.rois)) if other != k][:_OTHER_BOXES]
             found = _find_rules(
                 [place, *(_place(problem, other, channel, place.bin) for other in others)],
-                [outputs[index][other, channel] for other in (k, *others)], problem,
-            )  # fmt: skip
+                [outputs[index][other, channel] for other in (k, *others)],
+                problem,
+            )
             if found is None:
                 return Verdict([], f"no rules known here give what {name} answers")
             known[index] = found.rules
@@ -298,23 +299,25 @@ def _near(systems: list[_Found], rotated: bool) -> list[_Found]:
 # Rules of which an implementation may be the first to have another alternative; the others need a
 # NaN or equal cells to show, or decide about all a bin reads.
 _SEARCHED = (
-    "rounding", "shift", "shift_unit", "extra", "minimum", "ratio", "adaptive", "centre", "edges",
-    "cut", "spread", "border", "weights", "divisor", "reduce",
-)  # fmt: skip
+    "rounding shift shift_unit extra minimum ratio adaptive centre edges cut spread border "
+    "weights divisor reduce"
+).split()
 _OF_ROTATED = ("shift", "shift_unit", "minimum", "angle", "ratio", "adaptive", "divisor", "reduce")
 _READ_BY = {
-    "ratio": ("grid",), "adaptive": ("grid",), "centre": ("grid",), "edges": ("cells",),
-    "cut": ("cells",), "spread": ("ends",),
-}  # fmt: skip
+    "ratio": ("grid",),
+    "adaptive": ("grid",),
+    "centre": ("grid",),
+    "edges": ("cells",),
+    "cut": ("cells",),
+    "spread": ("ends",),
+}
 
 
 def _applies(field: str, rules: Rules, rotated: bool) -> bool:
     """Return whether a rule decides about such boxes in a system with these rules."""
     if rotated:
         return field in _OF_ROTATED
-    return field in _SEARCHED and rules.samples in _READ_BY.get(
-        field, (rules.samples,)
-    )  # fmt: skip
+    return field in _SEARCHED and rules.samples in _READ_BY.get(field, (rules.samples,))
 
 
 # ---- Words

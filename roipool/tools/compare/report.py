@@ -108,9 +108,13 @@ def _encodable(text: str, encoding: str) -> str:
 
 
 def _lines(
-    findings: Findings, options: str, notes: Sequence[str], verdict: Sequence[str], style: Style,
+    findings: Findings,
+    options: str,
+    notes: Sequence[str],
+    verdict: Sequence[str],
+    style: Style,
     width: int,
-) -> Iterator[_Line]:  # fmt: skip
+) -> Iterator[_Line]:
     shape = " x ".join(map(str, findings.features.values.shape))
     count = len(findings.boxes.rois)
     facts = [

@@ -88,9 +88,15 @@ class Plan:
         if SEMANTICS[case.operation].forms == PER_IMAGE:
             table = table[np.argsort(table[:, 0], kind="stable")]
         return replace(
-            case, rois=table, options={**case.options, **self.fixed}, form="table",
-            layout=SEMANTICS[case.operation].layouts[0], storage="plain", out="new", threads=1,
-        )  # fmt: skip
+            case,
+            rois=table,
+            options={**case.options, **self.fixed},
+            form="table",
+            layout=SEMANTICS[case.operation].layouts[0],
+            storage="plain",
+            out="new",
+            threads=1,
+        )
 
 
 def box_gradient_of(semantics: str) -> str:

@@ -182,9 +182,10 @@ def _wrong_numbers(
             oracle = explanation.oracle
             same = [one for one in left if examiner.follows(one, result, oracle)]
             same += [
-                one for one in left
+                one
+                for one in left
                 if one not in same and examiner.follows(one, result, oracle, rounded=True)
-            ]  # fmt: skip
+            ]
             groups.append((explanation, same))
         else:
             kind = first_kind(left[0].case)
@@ -266,9 +267,13 @@ def _explanation(
             break
     (rule, oracle), *others = few
     return _Explanation(
-        (rule,), oracle, tuple(other for other, _ in others), follow(oracle, tried), len(tried),
+        (rule,),
+        oracle,
+        tuple(other for other, _ in others),
+        follow(oracle, tried),
+        len(tried),
         len(fine) - follow(oracle, fine),
-    )  # fmt: skip
+    )
 
 
 def _pair(
@@ -343,11 +348,19 @@ def _described(
     assert found is not None
     smallest, finding = shrink(first.case, found, failure_of, seconds)
     return Diagnosis(
-        subject, result, explanation.rules, explanation.alternatives, explanation.explained,
-        explanation.wrong, explanation.contradicted, tuple(outcome.name for outcome in same),
+        subject,
+        result,
+        explanation.rules,
+        explanation.alternatives,
+        explanation.explained,
+        explanation.wrong,
+        explanation.contradicted,
+        tuple(outcome.name for outcome in same),
         tuple(in_common([one.case for one in same], [one.case for one in right])),
-        examiner.plan.as_called(smallest), finding, first.name,
-    )  # fmt: skip
+        examiner.plan.as_called(smallest),
+        finding,
+        first.name,
+    )
 
 
 def _finding(outcome: Outcome, subject: str, result: str) -> Finding | None:

@@ -234,9 +234,7 @@ class Examiner:
         """Return what is wrong with shapes and types."""
         if "pooled" not in got:
             return _failure("returns nothing", "pooled", "returns nothing")
-        shapes = {
-            "gradient": case.maps.shape, "box_gradient": (len(case.rois), _coordinates(case)),
-        }  # fmt: skip
+        shapes = {"gradient": case.maps.shape, "box_gradient": (len(case.rois), _coordinates(case))}
         for name, array in got.items():
             shape = shapes.get(name, case.grad.shape)
             if array.shape != shape:

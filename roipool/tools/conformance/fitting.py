@@ -33,11 +33,14 @@ def _family(words: str, *, in_pixels: bool, in_place: bool) -> Family:
 
 FAMILIES = (
     _family("shifts aligned boxes by {} cells; it is 0.5", in_pixels=False, in_place=True),
-    _family("shifts aligned boxes by {} pixels before they are scaled; it is 0.5 cells after",
-            in_pixels=True, in_place=True),
+    _family(
+        "shifts aligned boxes by {} pixels before they are scaled; it is 0.5 cells after",
+        in_pixels=True,
+        in_place=True,
+    ),
     _family("moves boxes by {} cells, aligned or not", in_pixels=False, in_place=False),
     _family("moves boxes by {} pixels before they are scaled", in_pixels=True, in_place=False),
-)  # fmt: skip
+)
 
 
 def fitted_shifts(
@@ -95,8 +98,12 @@ def _error(
 
 def _short(shift: float) -> list[float]:
     """Return numbers close to a fitted one, the shortest first."""
-    near = [float(Fraction(shift).limit_denominator(16)), round(shift, 1), round(shift, 2),
-            round(shift, 3)]  # fmt: skip
+    near = [
+        float(Fraction(shift).limit_denominator(16)),
+        round(shift, 1),
+        round(shift, 2),
+        round(shift, 3),
+    ]
     return [*dict.fromkeys(one for one in near if one and abs(one - shift) <= CLOSE), shift]
 
 

@@ -186,9 +186,13 @@ def nan_spreads(oracle: Oracle) -> Oracle | None:
 
     def finish(case: Case, found: Results) -> Results:
         marked = replace(
-            oracle.prepare(case), maps=np.isnan(case.maps).astype(np.float64), dtype="float64",
-            layout="NCHW", form="table", storage="plain",
-        )  # fmt: skip
+            oracle.prepare(case),
+            maps=np.isnan(case.maps).astype(np.float64),
+            dtype="float64",
+            layout="NCHW",
+            form="table",
+            storage="plain",
+        )
         reached = run(marked, reference, forward, coordinate_dtype=case.real)
         changed, is_nan = oracle.finish(case, found), reached["pooled"] > 0
         changed = {**changed, "pooled": np.where(is_nan, math.nan, changed["pooled"])}

@@ -80,14 +80,18 @@ class Report:
     def checked(self) -> list[str]:
         """Which results were compared."""
         found = {one.what.split()[0] for outcome in self.outcomes for one in outcome.findings}
-        return [words for name, words in RESULTS.items() if any(
-            one == name or (name == "argmax" and one.startswith("argmax_")) for one in found
-        )]  # fmt: skip
+        return [
+            words
+            for name, words in RESULTS.items()
+            if any(one == name or (name == "argmax" and one.startswith("argmax_")) for one in found)
+        ]
 
     def _unchecked(self) -> str:
         """Return which gradients were not compared though roipool has them."""
-        has = {"gradient": SEMANTICS[self.semantics].backward,
-               "box_gradient": box_gradient_of(self.semantics)}  # fmt: skip
+        has = {
+            "gradient": SEMANTICS[self.semantics].backward,
+            "box_gradient": box_gradient_of(self.semantics),
+        }
         left = [RESULTS[name] for name in has if has[name] and RESULTS[name] not in self.checked]
         return f"; not checked: {', '.join(left)}" if left else ""
 
@@ -208,16 +212,24 @@ class Request:
         """Return what makes the calls, and the implementation, which may be a process to end."""
         self.check()
         calls = calls_of(
-            self.implementation, self.backward,
+            self.implementation,
+            self.backward,
             AUTOGRAD if self.by_boxes == IF_DIFFERENTIABLE else self.backward_boxes,
-            self.arrays, device, semantics=self.semantics, **self.process,
-        )  # fmt: skip
+            self.arrays,
+            device,
+            semantics=self.semantics,
+            **self.process,
+        )
         try:
             examiner = Examiner(
-                self.plan(dtype), calls, has_backward=self.backward is not None,
-                by_boxes=self.by_boxes, name=self.name, tolerances=self.tolerances,
+                self.plan(dtype),
+                calls,
+                has_backward=self.backward is not None,
+                by_boxes=self.by_boxes,
+                name=self.name,
+                tolerances=self.tolerances,
                 strict=self.strict,
-            )  # fmt: skip
+            )
         except BaseException:
             close(calls)
             raise
@@ -291,8 +303,9 @@ def smallest_call(diagnosis: Diagnosis, report: Report) -> str:
     case = diagnosis.smallest
     operation = SEMANTICS[report.semantics]
     function = {
-        "gradient": operation.backward, "box_gradient": box_gradient_of(report.semantics),
-    }.get(diagnosis.result, operation.forward)  # fmt: skip
+        "gradient": operation.backward,
+        "box_gradient": box_gradient_of(report.semantics),
+    }.get(diagnosis.result, operation.forward)
     arguments = arguments_of(case, function)
     return f"{function.rpartition('.')[2]}({', '.join(arguments)})"
 
@@ -321,9 +334,14 @@ def junit(reports: Iterable[Report]) -> bytes:
     for report in reports:
         wrong = [outcome for outcome in report.outcomes if outcome.failures]
         suite = ET.SubElement(
-            root, "testsuite", name=_xml(report.title), tests=str(len(report.outcomes)),
-            failures=str(len(wrong)), errors="0", skipped="0",
-        )  # fmt: skip
+            root,
+            "testsuite",
+            name=_xml(report.title),
+            tests=str(len(report.outcomes)),
+            failures=str(len(wrong)),
+            errors="0",
+            skipped="0",
+        )
         words = {name: one for one in report.diagnoses for name in one.calls}
         for outcome in report.outcomes:
             case = ET.SubElement(
@@ -333,9 +351,9 @@ def junit(reports: Iterable[Report]) -> bytes:
                 found = words.get(outcome.name)
                 told = found.words if found else "is wrong"
                 failure = ET.SubElement(case, "failure", message=_xml(told))
-                failure.text = _xml("\n".join(
-                    f"{one.what}: {one.comparison.problem}" for one in outcome.failures
-                ))  # fmt: skip
+                failure.text = _xml(
+                    "\n".join(f"{one.what}: {one.comparison.problem}" for one in outcome.failures)
+                )
     ET.indent(root)
     return ET.tostring(root, encoding="utf-8", xml_declaration=True) + b"\n"
 

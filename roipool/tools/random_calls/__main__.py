@@ -32,10 +32,17 @@ def main() -> int:
     operations = tuple(arguments.operation or (FRONT_END_ROWS if front_ends else SYSTEMS))
     first = arguments.first
     tasks = [
-        Task(arguments.seed, start, min(start + CALLS_OF_A_TASK, first + arguments.calls),
-             operations, arguments.instruction_set, arguments.tiny, front_ends)
+        Task(
+            arguments.seed,
+            start,
+            min(start + CALLS_OF_A_TASK, first + arguments.calls),
+            operations,
+            arguments.instruction_set,
+            arguments.tiny,
+            front_ends,
+        )
         for start in range(first, first + arguments.calls, CALLS_OF_A_TASK)
-    ]  # fmt: skip
+    ]
     total, start, told = Report(), time.monotonic(), time.monotonic()
     for report in _reports(tasks, arguments.jobs):
         total.add(report)
@@ -60,9 +67,11 @@ def _parser() -> argparse.ArgumentParser:
         "--operation", action="append", choices=tuple(SYSTEMS), help="only this one; repeatable"
     )
     parser.add_argument(
-        "--front-end", action="append", choices=LIBRARIES,
+        "--front-end",
+        action="append",
+        choices=LIBRARIES,
         help="compare with calls of this library instead, which must be installed; repeatable",
-    )  # fmt: skip
+    )
     parser.add_argument(
         "--instruction-set", choices=_cpu.instruction_sets(), default=_cpu.instruction_set()
     )
@@ -99,8 +108,10 @@ def _print_table(total: Report) -> None:
 
 
 def _summary(total: Report, seconds: float) -> str:
-    failures = ", ".join(f"{count} of {name} ({subject})" for (name, subject), count in
-                         sorted(total.failures.items()))  # fmt: skip
+    failures = ", ".join(
+        f"{count} of {name} ({subject})"
+        for (name, subject), count in sorted(total.failures.items())
+    )
     return (
         f"{total.calls.total():,} calls, {total.numbers.total():,} numbers in {seconds:.0f} s; "
         f"error at most {total.worst:.2f} of allowed; failed: {failures or 'none'}"

@@ -63,9 +63,13 @@ def first_failure(case: Case, subject: str, result: str, library: Any = roipool)
 
 def _plain_arguments(case: Case) -> Iterator[Case]:
     simplest: dict[str, Any] = {
-        "storage": "plain", "out": "new", "form": "table", "threads": 1,
-        "variation": 0, "layout": SYSTEMS[case.operation].layouts[0],
-    }  # fmt: skip
+        "storage": "plain",
+        "out": "new",
+        "form": "table",
+        "threads": 1,
+        "variation": 0,
+        "layout": SYSTEMS[case.operation].layouts[0],
+    }
     yield from _replaced(case, simplest)
     for name, value in simplest.items():
         yield from _replaced(case, {name: value})
@@ -196,9 +200,17 @@ def _simpler_boxes(case: Case) -> Iterator[Case]:
 
 
 _CHANGES: tuple[Callable[[Case], Iterator[Case]], ...] = (
-    _fewer_boxes, _fewer_channels, _fewer_images, _plain_arguments, _fewer_bins, _smaller_maps,
-    _usual_type, _simpler_options, _simpler_numbers, _simpler_boxes,
-)  # fmt: skip
+    _fewer_boxes,
+    _fewer_channels,
+    _fewer_images,
+    _plain_arguments,
+    _fewer_bins,
+    _smaller_maps,
+    _usual_type,
+    _simpler_options,
+    _simpler_numbers,
+    _simpler_boxes,
+)
 
 
 # ---- Text

@@ -28,10 +28,10 @@ FOLDER = Path(__file__).parent
 COMPILER = shutil.which(os.environ.get("CXX", "g++").split()[0]) or shutil.which("c++")
 if sys.platform == "win32":  # which has no ucontext.h
     COMPILER = None
-FLAGS = (
-    "-std=c++17", "-O0", "-fPIC", "-shared", "-fvisibility=hidden", "-ffp-contract=off",
-    "-fno-math-errno", "-Wno-unused", "-x", "c++",
-)  # fmt: skip
+FLAGS = tuple(
+    "-std=c++17 -O0 -fPIC -shared -fvisibility=hidden -ffp-contract=off -fno-math-errno "
+    "-Wno-unused -x c++".split()
+)
 # Options of a device compiler that FLAGS already are, or that say nothing to a C++ compiler.
 KNOWN_OPTIONS = {"-std=c++17", "-fmad=false"}
 KERNEL = re.compile(r'extern "C" __global__ void(?:\s+__launch_bounds__\([^)]*\))?\s+(\w+)\(')
@@ -44,8 +44,12 @@ def sanitizers() -> list[str]:
         return []
     # Building takes longer than running, and an optimiser drops what nobody uses: -O0.
     return [
-        f"-fsanitize={names}", "-fno-sanitize-recover=all", "-O0", "-g1", "-fno-omit-frame-pointer",
-    ]  # fmt: skip
+        f"-fsanitize={names}",
+        "-fno-sanitize-recover=all",
+        "-O0",
+        "-g1",
+        "-fno-omit-frame-pointer",
+    ]
 
 
 def cache_folder() -> Path:

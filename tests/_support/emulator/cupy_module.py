@@ -266,9 +266,13 @@ class RawKernel:
         return self._compiled[_compile]
 
     def __call__(
-        self, grid: tuple[int, ...], block: tuple[int, ...], args: tuple[Any, ...], *,
+        self,
+        grid: tuple[int, ...],
+        block: tuple[int, ...],
+        args: tuple[Any, ...],
+        *,
         shared_mem: int = 0,
-    ) -> None:  # fmt: skip
+    ) -> None:
         assert isinstance(grid, tuple)
         assert isinstance(block, tuple)
         assert shared_mem <= 48 * 1024, (

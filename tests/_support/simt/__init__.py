@@ -19,6 +19,14 @@ from .kernel import (
 )
 
 __all__ = [
-    "ARCHITECTURE", "COST", "Counts", "Kernel", "Profile", "Profiling", "Record", "recorded",
-    "simulated", "why_not",
-]  # fmt: skip
+    "ARCHITECTURE",
+    "COST",
+    "Counts",
+    "Kernel",
+    "Profile",
+    "Profiling",
+    "Record",
+    "recorded",
+    "simulated",
+    "why_not",
+]

@@ -19,10 +19,9 @@ from . import ptx
 HostArray = compiler.HostArray
 FOLDER = Path(__file__).parent
 ARCHITECTURE = 90  # compute capability, times ten
-FLAGS = (
-    "-std=c++17", "-O2", "-fPIC", "-shared", "-fwrapv", "-ffp-contract=off", "-fno-math-errno",
-    "-x", "c++",
-)  # fmt: skip
+FLAGS = tuple(
+    "-std=c++17 -O2 -fPIC -shared -fwrapv -ffp-contract=off -fno-math-errno -x c++".split()
+)
 SOURCES = ("machine.cpp", "memory.cpp", "arithmetic.cpp")
 
 
@@ -75,9 +74,13 @@ class Launch(ctypes.Structure):
 
 # Of an instruction, and of a block by them; machine.h has the same fields and says what they are.
 COST = np.dtype(
-    [("slots", np.float32), ("latency", np.float32), ("results", np.int32),
-     ("starts_block", np.int32)]
-)  # fmt: skip
+    [
+        ("slots", np.float32),
+        ("latency", np.float32),
+        ("results", np.int32),
+        ("starts_block", np.int32),
+    ]
+)
 TIMING = np.dtype([("slots", np.float64), ("cycles", np.float64)])
 
 
@@ -238,12 +241,22 @@ class Kernel:
         asked = Measures(_profiling, self.entry, len(blocks))
         blocks, counts = blocks.astype(np.uint64), Counts()
         launch = Launch(
-            grid, block, shared, program.local_bytes, len(held),
-            held.ctypes.data, regions.ctypes.data, len(regions),
-            program.registers.ctypes.data, len(program.registers),
-            program.instructions.ctypes.data, len(program.instructions) - 1,
-            blocks.ctypes.data, len(blocks), *asked.pointers(),
-        )  # fmt: skip
+            grid,
+            block,
+            shared,
+            program.local_bytes,
+            len(held),
+            held.ctypes.data,
+            regions.ctypes.data,
+            len(regions),
+            program.registers.ctypes.data,
+            len(program.registers),
+            program.instructions.ctypes.data,
+            len(program.instructions) - 1,
+            blocks.ctypes.data,
+            len(blocks),
+            *asked.pointers(),
+        )
         error = machine().run_launch(ctypes.byref(launch), ctypes.byref(counts))
         if _records is not None:
             profile = asked.profile(self.text, self.options)

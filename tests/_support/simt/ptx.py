@@ -17,19 +17,23 @@ import numpy as np
 HostArray = np.ndarray[Any, Any]
 
 # machine.h has the same fields.
+_INTEGERS = (
+    "operation guard guard_is_not space width vector is_signed target reconvergence line"
+).split()
 INSTRUCTION = np.dtype(
-    [*((name, np.int32) for name in (
-        "operation", "guard", "guard_is_not", "space", "width", "vector", "is_signed", "target",
-        "reconvergence", "line")), ("offset", np.int64), ("operands", np.int32, 8)],
+    [
+        *((name, np.int32) for name in _INTEGERS),
+        ("offset", np.int64),
+        ("operands", np.int32, 8),
+    ],
     align=True,
-)  # fmt: skip
+)
 SPACES = {"global": 0, "shared": 1, "local": 2, "param": 3}
 GENERIC = 4
 WINDOWS = {"global": 0, "shared": 0x7000000000000000, "local": 0x6000000000000000}
 # The first registers, which the machine fills: machine.cpp has them in the same order.
-NUMBERS = [
-    f"%{name}.{axis}" for name in ("tid", "ntid", "ctaid", "nctaid") for axis in "xyz"
-] + ["%laneid"]  # fmt: skip
+_VECTORS = "tid ntid ctaid nctaid".split()
+NUMBERS = [*(f"%{name}.{axis}" for name in _VECTORS for axis in "xyz"), "%laneid"]
 # Parts of an opcode that change nothing here: rounding to nearest is what C++ does, and a load of
 # constant data is a load.
 SILENT = {"rn", "lo", "sync", "uni", "nc", "cta", "relaxed", "gpu", "aligned", "approx"}

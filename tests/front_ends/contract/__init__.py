@@ -19,13 +19,30 @@ from .levels import ErrorsOfLevels, Levels
 from .values import Differentiation, Gradients, Values
 
 __all__ = [
-    "ALL_CASES", "Differentiation", "Documented", "Errors", "Everything", "Form", "FrontEnd",
-    "Gradients", "Levels", "Values", "Wrong", "check",
-]  # fmt: skip
+    "ALL_CASES",
+    "Differentiation",
+    "Documented",
+    "Errors",
+    "Everything",
+    "Form",
+    "FrontEnd",
+    "Gradients",
+    "Levels",
+    "Values",
+    "Wrong",
+    "check",
+]
 
 
 class Everything(
-    Values, Gradients, Differentiation, Derivatives, Batches, Levels, ErrorsOfLevels, Errors,
+    Values,
+    Gradients,
+    Differentiation,
+    Derivatives,
+    Batches,
+    Levels,
+    ErrorsOfLevels,
+    Errors,
     ErrorsOfGradients,
-):  # fmt: skip
+):
     """All parts: of a library that differentiates."""

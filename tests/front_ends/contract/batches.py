@@ -16,9 +16,14 @@ from .front_end import Contract, Form, FrontEnd, as_list, over, to_form
 Axes = tuple[int | None, ...]
 # Of maps, boxes, indices.
 IN_AXES: list[Axes] = [
-    (0, None, None), (None, 0, None), (0, 0, None), (0, 0, 0), (2, 1, None), (None, None, 0),
+    (0, None, None),
+    (None, 0, None),
+    (0, 0, None),
+    (0, 0, 0),
+    (2, 1, None),
+    (None, None, 0),
     (None, 0, 1),
-]  # fmt: skip
+]
 BATCHES = [
     *((case, axes, "NCHW") for case in TYPICAL for axes in IN_AXES),
     *((case, axes, "NHWC") for case in TYPICAL for axes in IN_AXES[2:4]),

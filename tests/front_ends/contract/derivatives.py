@@ -21,9 +21,12 @@ SAMPLES = [case for case in FIXED if not case.is_linear]  # maxima of samples
 WHOLE_CELLS = [case for case in FIXED if not case.moves and case.op.forward != "roi_align"]
 # A maximum, boxes that move, boxes in another order of coordinates, several maps.
 TYPICAL = named(
-    FIXED, "roi_pool, max", "roi_align, avg", "crop_and_resize, bilinear",
+    FIXED,
+    "roi_pool, max",
+    "roi_align, avg",
+    "crop_and_resize, bilinear",
     "multilevel_roi_align, avg",
-)  # fmt: skip
+)
 
 
 def small_maps(front_end: FrontEnd, seed: int = 0, layout: str = "NCHW") -> Any:

@@ -41,14 +41,18 @@ class Usual:
             "roi_align": pooling,
             "roi_align_backward": gradient,
             "roi_align_backward_rois": {
-                "grad_output": self.pooled, "features": self.x, "rois": self.rois,
+                "grad_output": self.pooled,
+                "features": self.x,
+                "rois": self.rois,
             },
             "roi_pool_backward": gradient | {"argmax": self.pooled},
             "multilevel_roi_align": {
-                "features": self.maps, "rois": self.array(PYRAMID_ROIS), "output_size": 2,
+                "features": self.maps,
+                "rois": self.array(PYRAMID_ROIS),
+                "output_size": 2,
                 "spatial_scales": SCALES,
             },
-        }[function]  # fmt: skip
+        }[function]
 
 
 class Wrong(NamedTuple):
@@ -74,7 +78,8 @@ WRONG = {
     ),
     "too few indices": Wrong(
         lambda e: {"rois": e.boxes, "batch_indices": e.array(ROIS[:1, 0])},
-        ValueError, "batch_indices must have",
+        ValueError,
+        "batch_indices must have",
     ),
     "lists of one image": Wrong(
         lambda e: {"rois": [e.boxes]}, ValueError, "one (tensor|array) per image"
@@ -82,17 +87,17 @@ WRONG = {
     "a table in a list": Wrong(
         lambda e: {"rois": [e.boxes, e.rois]}, ValueError, r"rois\[1\] must have shape"
     ),
-    "boolean boxes": Wrong(
-        lambda e: {"rois": e.array(ROIS > 0)}, TypeError, "rois must hold real"
-    ),
+    "boolean boxes": Wrong(lambda e: {"rois": e.array(ROIS > 0)}, TypeError, "rois must hold real"),
     "text as boxes": Wrong(lambda e: {"rois": "boxes"}, TypeError, "rois must be"),
     "an index of no image": Wrong(
         lambda e: {"rois": e.array(ROIS + 1)},
-        ValueError, r"rois\[1, 0\] is 2.0, but batch indices must be",
+        ValueError,
+        r"rois\[1, 0\] is 2.0, but batch indices must be",
     ),
     "NaN as index": Wrong(
         lambda e: {"rois": e.array(ROIS * [np.nan, 1, 1, 1, 1])},
-        ValueError, r"rois\[0, 0\] is nan, but batch indices must be",
+        ValueError,
+        r"rois\[0, 0\] is nan, but batch indices must be",
     ),
     "size": Wrong(lambda e: {"output_size": 0}, ValueError, "output_size must be from 1"),
     "scale": Wrong(
@@ -104,55 +109,70 @@ WRONG = {
     "argmax of an average": Wrong(
         lambda e: {"return_argmax": True}, ValueError, "return_argmax must be False"
     ),
-}  # fmt: skip
+}
 WRONG_PYRAMIDS = {
     name: Wrong(*row, function="multilevel_roi_align")
     for name, row in {
         "one map": (
-            lambda e: {"features": e.maps[0]}, TypeError, "features must be a list or tuple",
+            lambda e: {"features": e.maps[0]},
+            TypeError,
+            "features must be a list or tuple",
         ),
         "a number among maps": (
             lambda e: {"features": [*e.maps[:2], 1.0]},
-            TypeError, r"features\[2\] must be a {array}",
+            TypeError,
+            r"features\[2\] must be a {array}",
         ),
         "two types": (
             lambda e: {"features": [*e.maps[:2], e.small_maps[2]]},
-            TypeError, r"features\[2\] must have the dtype of features\[0\]",
+            TypeError,
+            r"features\[2\] must have the dtype of features\[0\]",
         ),
         "channels": (
             lambda e: {"features": [*e.maps[:2], e.maps[2][:, :1]]},
-            ValueError, "equal numbers of",
+            ValueError,
+            "equal numbers of",
         ),
         "scales": (
             lambda e: {"spatial_scales": (1.0,)},
-            ValueError, "spatial_scales must hold one number",
+            ValueError,
+            "spatial_scales must hold one number",
         ),
         "a scale": (
-            lambda e: {"spatial_scales": 1.0}, TypeError, "spatial_scales must be a list or tuple",
+            lambda e: {"spatial_scales": 1.0},
+            TypeError,
+            "spatial_scales must be a list or tuple",
         ),
         "a scale of 0": (
             lambda e: {"spatial_scales": (0.0, 1.0, 2.0)},
-            ValueError, "to 2.*100 without levels",
+            ValueError,
+            "to 2.*100 without levels",
         ),
         "float levels": (
-            lambda e: {"levels": e.array(np.zeros(3))}, TypeError, "levels must hold integers",
+            lambda e: {"levels": e.array(np.zeros(3))},
+            TypeError,
+            "levels must hold integers",
         ),
         "few levels": (
             lambda e: {"levels": e.array(np.array([0]))},
-            ValueError, r"levels must have shape \(3,\)",
+            ValueError,
+            r"levels must have shape \(3,\)",
         ),
         "a level of none": (
             lambda e: {"levels": e.array(np.array([0, 1, 3]))},
-            ValueError, "levels must be from 0 to 2",
+            ValueError,
+            "levels must be from 0 to 2",
         ),
         "out": (lambda e: {"out": np.zeros(3)}, TypeError, "out must be None"),
         "bins": (lambda e: {"output_size": 0}, ValueError, "output_size must be from 1"),
     }.items()
-}  # fmt: skip
+}
 WRONG_GRADIENTS = {
     "shape of a gradient": Wrong(
         lambda e: {"input_shape": (2, 4, 8, 9)},
-        ValueError, "grad_output must have shape", "roi_align_backward",
+        ValueError,
+        "grad_output must have shape",
+        "roi_align_backward",
     ),
     "no argmax of samples": Wrong(
         lambda e: {"mode": "max"}, TypeError, "argmax must be", "roi_align_backward"
@@ -165,9 +185,11 @@ WRONG_GRADIENTS = {
     ),
     "types of a gradient": Wrong(
         lambda e: {"grad_output": e.float32},
-        TypeError, "grad_output must have the dtype of features", "roi_align_backward_rois",
+        TypeError,
+        "grad_output must have the dtype of features",
+        "roi_align_backward_rois",
     ),
-}  # fmt: skip
+}
 
 
 def check(front_end: FrontEnd, wrong: Wrong, name: str) -> None:

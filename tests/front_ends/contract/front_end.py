@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
@@ -52,9 +52,7 @@ class FrontEnd:
 
     array_name: ClassVar[str]
     forms: ClassVar[tuple[Form, ...]]
-    box_dtypes: ClassVar[tuple[str, ...]] = (
-        "float16", "float32", "float64", "int32", "int64", "uint8",
-    )  # fmt: skip
+    box_dtypes: ClassVar[Sequence[str]] = "float16 float32 float64 int32 int64 uint8".split()
     argmax_dtype: ClassVar[str] = "int32"
     takes_numpy_boxes: ClassVar[bool] = True
     functional: ClassVar[Any] = None

@@ -163,9 +163,11 @@ class Differentiation(Contract):
         pooled, *argmax = as_list(case.pool(plain, *at, **options, **wanted(case)))
         upstream = maps(pooled.shape, seed=1).astype(pooled.dtype)
         found, gradients = front_end.vjp(
-            lambda *given: case.pool(*given, **options), (own, *map(front_end.array, at)),
-            1 + case.moves, front_end.array(upstream),
-        )  # fmt: skip
+            lambda *given: case.pool(*given, **options),
+            (own, *map(front_end.array, at)),
+            1 + case.moves,
+            front_end.array(upstream),
+        )
         check_bits(front_end, found, pooled)
         shape, chosen = as_list(plain)[0].shape, argmax[0] if argmax else None
         expected = as_list(case.gradient(upstream, chosen, *at, shape, **options))

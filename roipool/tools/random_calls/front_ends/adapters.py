@@ -37,10 +37,12 @@ KINDS = {
     name: Kind(op, what)
     for op in (*OPS.values(), *PYRAMID_OPS.values())
     for name, what in (
-        (op.forward, "forward"), (op.backward, "backward"), (op.backward_boxes, "boxes"),
+        (op.forward, "forward"),
+        (op.backward, "backward"),
+        (op.backward_boxes, "boxes"),
     )
     if name is not None
-}  # fmt: skip
+}
 
 
 class Adapter:
@@ -146,8 +148,10 @@ def retyped(
     """
     known = dtypes()
     kinds = {"boxes": [*floats, *integers], "indices": [*integers, *floats], "levels": integers}
-    chosen = {what: known.get(name := _pick(rng, names)) or np.dtype(name)
-              for what, names in kinds.items()}  # fmt: skip
+    chosen = {
+        what: known.get(name := _pick(rng, names)) or np.dtype(name)
+        for what, names in kinds.items()
+    }
     found = dict(given_boxes(case))
     for name, value in found.items():
         what = "boxes" if name in BOXES else "indices" if name in INDICES else name

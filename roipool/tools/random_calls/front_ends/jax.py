@@ -41,7 +41,7 @@ from .adapters import (
     unflat,
     with_boxes,
     with_subnormals,
-)  # fmt: skip
+)
 
 FLOATS = ("float32", "float64", "float16", "bfloat16")
 INTEGERS = ("int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8")
@@ -160,8 +160,10 @@ class Sharded(Differentiated):
         mesh = Mesh(np.array(jax.devices("cpu")[:DEVICES]), ("devices",))
         sharded = jax.shard_map(
             lambda *arrays: function(**unflat(given, every, arrays)),
-            mesh=mesh, in_specs=specs, out_specs=split,
-        )  # fmt: skip
+            mesh=mesh,
+            in_specs=specs,
+            out_specs=split,
+        )
         return jax.jit(lambda *arrays: sharded(*flat(unflat(given, names, arrays), every)))
 
 

@@ -45,7 +45,7 @@ from .adapters import (
     unflat,
     with_boxes,
     with_subnormals,
-)  # fmt: skip
+)
 
 FLOATS = ("float32", "float64", "float16", "bfloat16")
 INTEGERS = ("int64", "int32", "int16", "int8", "uint8")
@@ -108,8 +108,14 @@ def _same(tensor: Tensor) -> Tensor:
 
 
 MEMORY: tuple[Callable[[Tensor], Tensor], ...] = (
-    _same, _strided, _at_an_offset, _turned, _channels_last, _cut, _negative
-)  # fmt: skip
+    _same,
+    _strided,
+    _at_an_offset,
+    _turned,
+    _channels_last,
+    _cut,
+    _negative,
+)
 
 
 def stored(tensor: Tensor, rng: np.random.Generator) -> Tensor:
@@ -473,9 +479,11 @@ class Compiled(Derivatives):
         torch._dynamo.reset()
         torch._functorch.config.donated_buffer = False  # two gradients, one after another
         program = torch.compile(
-            getattr(roipool, name), backend="aot_eager", fullgraph=True,
+            getattr(roipool, name),
+            backend="aot_eager",
+            fullgraph=True,
             dynamic=(None, True, False)[self.case.variation % 3],
-        )  # fmt: skip
+        )
         found = program(**given)
         self.pooled = found[0] if isinstance(found, tuple) else found
         return found
