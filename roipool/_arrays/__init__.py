@@ -190,9 +190,12 @@ def refuse_other_arrays(parts: Sequence[Any], values: Mapping[str, Any]) -> None
             continue
         is_array = hasattr(kind, "__dlpack__") or hasattr(kind, "__array_function__")
         if LIBRARY_OF[kind] is None and is_array:
-            given = {name: value for name, value in values.items() if value is not None}
-            kinds = (f"{name} is {_kinds(value)}" for name, value in given.items())
-            raise TypeError(f"arrays must all be of one library: {', '.join(kinds)}")
+            kinds = {name: _kinds(value) for name, value in values.items() if value is not None}
+            first, *others = kinds.items()
+            if all(kind == first[1] for _, kind in others):
+                raise TypeError(f"{first[0]} must be a NumPy or CuPy array, got {first[1]}")
+            listed = ", ".join(f"{name} is {kind}" for name, kind in kinds.items())
+            raise TypeError(f"arrays must all be of one library: {listed}")
         _may_stand_beside.add(kind)
 
 

@@ -221,6 +221,15 @@ def test_mixed_libraries_hear_which_is_where() -> None:
         roipool.roi_align(features.array, [Other(np.zeros((1, 4)))] * 2, 2)
 
 
+def test_compat_names_the_arrays_that_it_takes() -> None:
+    x, rois = np.ones((1, 1, 5, 5), np.float32), np.zeros((1, 5), np.float32)
+    pool = roipool.compat.torchvision.roi_align
+    with pytest.raises(TypeError, match=r"^input must be a NumPy or CuPy array, got \S*\.Other$"):
+        pool(Other(x), Other(rois), 2)
+    with pytest.raises(TypeError, match=r"one library: input is \S*\.Other, boxes is numpy\."):
+        pool(Other(x), rois, 2)
+
+
 def test_wrong_arguments_are_the_errors_of_numpy() -> None:
     features, boxes, indices = arguments(ALIGN)
     with pytest.raises(ValueError, match=r"output_size must be from 1"):
