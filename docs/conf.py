@@ -1,4 +1,4 @@
-"""Sphinx's configuration: ``nox -s docs`` builds the site, CONTRIBUTING.md says how by hand."""
+"""Sphinx's configuration; docs/internals/documentation.md says how to build the site."""
 
 from __future__ import annotations
 
