@@ -189,7 +189,7 @@ TARGETS: tuple[tuple[str, Callable[[], Values], Callable[[Values], tuple[str, bo
         lambda values: least(25, values),
     ),
     (
-        "the same against the fastest of ONNX Runtime, OpenVINO, MXNet and Paddle: 12x",
+        "the same against the fastest of ONNX Runtime, OpenVINO, MXNet, Paddle: 12x",
         lambda: ratios("W1a W1b W3a W5a", FORWARD, INFERENCE),
         lambda values: least(12, values),
     ),
@@ -214,7 +214,7 @@ TARGETS: tuple[tuple[str, Callable[[], Values], Callable[[Values], tuple[str, bo
         lambda values: least(3, values),
     ),
     (
-        "forward with `out=` reused: at most 3 times the memory's time",
+        "forward with `out=` reused: at most 3 times the memory time",
         floors,
         lambda values: most(3, values),
     ),
@@ -234,7 +234,7 @@ TARGETS: tuple[tuple[str, Callable[[], Values], Callable[[Values], tuple[str, bo
         lambda values: least(1, values),
     ),
     (
-        "32 times the boxes or the channels: at most 1.3 times 32 times as long",
+        "32 times as many boxes or channels: at most 1.3 x 32 times as long",
         proportions,
         lambda values: most(1.3, values),
     ),
@@ -259,7 +259,7 @@ TARGETS: tuple[tuple[str, Callable[[], Values], Callable[[Values], tuple[str, bo
         lambda values: least(2, values),
     ),
     (
-        "GPU forward: at most 3 times the memory's time",
+        "GPU forward: at most 3 times the memory time",
         gpu_floors,
         lambda values: most(3, values),
     ),

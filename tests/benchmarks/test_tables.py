@@ -86,7 +86,7 @@ def test_the_latest_results_of_a_gpu_are_judged(folder: Path) -> None:
     assert "| GPU forward, float32 NCHW, against torchvision: 3x | W1a 3.5x | yes |" in text
     assert "| GPU forward, float16 NCHW, against torchvision: 4x | W1a 4.5x | yes |" in text
     assert "deterministic, against torchvision: 2x | W1a 1.5x | no |" in text
-    assert "| GPU forward: at most 3 times the memory's time | W1a 2.5x | yes |" in text
+    assert "| GPU forward: at most 3 times the memory time | W1a 2.5x | yes |" in text
 
 
 def test_lost_markers_are_an_error(folder: Path) -> None:
