@@ -16,6 +16,7 @@ CASES = {
     "onnxruntime_": (9, 27, 30, 33),
     "chainer_pooling_": (2, 7, 12),
     "paddle_": (1, 6, 13),
+    "mmcv_prroi_": (0, 4, 7),
 }
 PROGRAMS = {
     "": ("torchvision", "mmcv", "tensorflow"),
@@ -23,6 +24,7 @@ PROGRAMS = {
     "onnxruntime_": ("onnxruntime",),
     "chainer_pooling_": ("chainer_pooling",),
     "paddle_": ("paddle",),
+    "mmcv_prroi_": ("mmcv_prroi",),
 }
 
 

@@ -62,6 +62,11 @@ def roi_align_definition(
     return Definition(definition, scale, samples, check.flag("aligned", aligned))
 
 
+def precise_definition(spatial_scale: float) -> Definition:
+    """Return precise ROI pooling, with a scale that is kept in float32."""
+    return Definition("precise_roi_pool", float32_number("spatial_scale", spatial_scale))
+
+
 def numbered_boxes(
     rois: Any,
     _: None,
@@ -71,12 +76,14 @@ def numbered_boxes(
     *,
     unknown_image: Literal["error", "zero"] = "error",
 ) -> Regions:
-    """Return boxes of shape (K, 5) whose batch column is cut to a whole number, as in C.
+    """Return boxes with a batch column, (K, 5) or (K, 6), that is cut to a whole number, as in C.
 
     A box of an image that does not exist is an error, or pools to nothing and has no gradient; on
     a GPU, where batch indices are not checked, always the latter.
     """
-    table = check.box_table(form.boxes, rois, (5,), "(K, 5): batch index, x1, y1, x2, y2")
+    width = len(form.columns) + 1
+    shape = f"(K, {width}): batch index, {', '.join(form.columns)}"
+    table = check.box_table(form.boxes, rois, (width,), shape)
     library, indices = library_of(table), table[:, 0]
     checked = library.checked_values(indices)
     if checked is not None:

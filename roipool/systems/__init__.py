@@ -23,6 +23,7 @@ from roipool.systems import (
     onnx,
     openvino,
     paddle,
+    precise_roi_pooling,
     roialign_pytorch,
     tensorflow,
     torchvision,
@@ -62,6 +63,7 @@ _MODULES = (
     onnx,
     openvino,
     paddle,
+    precise_roi_pooling,
 )
 
 # Every row that is called at random, by name.

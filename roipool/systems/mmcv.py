@@ -10,7 +10,7 @@ from roipool._types import Mode
 from roipool.compat import mmcv
 from roipool.reference import MMCV_ROI_ALIGN_MAX, MMCV_ROI_POOL, ROI_ALIGN
 from roipool.systems import torchvision
-from roipool.systems.oracles import ALIGN, alone, single_scale
+from roipool.systems.oracles import ALIGN, PRECISE, alone, single_scale
 from roipool.systems.row import Compared, Oracle, System, names_of
 from roipool.verification.released import Answer, Case
 
@@ -47,6 +47,34 @@ def _gradient(case: Case, mode: Mode) -> Any:
         mode,
         case.aligned,
     )
+
+
+def _parts_of_a_cell(case: Case) -> Any:
+    """Return how large a part of a cell each bin is: 1 for larger ones, and for those of no area.
+
+    mmcv adds up terms of about 1 in float32 before it divides them by the area of the bin.
+    """
+    sides = np.maximum((case.rois[:, 3:] - case.rois[:, 1:3]) * case.scale, 0) / case.size[::-1]
+    return np.where(np.all(sides > 0, axis=1, keepdims=True), np.minimum(sides, 1), 1)
+
+
+def _precise_terms(case: Case) -> Any:
+    largest = np.abs(case.features).max()
+    return largest / np.prod(_parts_of_a_cell(case), axis=1)[:, None, None, None]
+
+
+def _precise_gradient_terms(case: Case) -> Any:
+    return np.max(np.abs(case.grad).max() / np.prod(_parts_of_a_cell(case), axis=1))
+
+
+def _precise_box_gradient_terms(case: Case) -> Any:
+    parts = _parts_of_a_cell(case)
+    sums = np.abs(case.grad).sum(axis=(1, 2, 3)) * np.abs(case.features).max() * case.scale
+    return (sums / np.prod(parts, axis=1) / np.min(parts, axis=1))[:, None]
+
+
+def _precise_box_gradient(case: Case) -> Any:
+    return mmcv.prroi_pool_backward_rois(case.grad, case.features, case.rois, case.scale)
 
 
 _MEAN = System(
@@ -100,6 +128,33 @@ _POOL = System(
     oracle=Oracle(alone("cell", "mmcv_roi_pool", "pooled", "argmax"), single_scale),
     asked={"operation": "roi_pool"},
 )
+_PRECISE = System(
+    "compat.mmcv.prroi_pool",
+    "compat.mmcv.prroi_pool_backward",
+    "compat.mmcv.prroi_pool_backward_rois",
+    options=("spatial_scale",),
+    samples="area",
+    names=names_of(mmcv.PRECISE_FORM),
+    oracle=PRECISE,
+    goldens={
+        "mmcv prroi_pool": Answer(
+            "mmcv_prroi",
+            "pool",
+            lambda c: mmcv.prroi_pool(c.features, c.rois, c.size, c.scale),
+            terms=_precise_terms,
+        ),
+        "mmcv prroi_pool gradient": Answer(
+            "mmcv_prroi",
+            "pool_grad",
+            lambda c: mmcv.prroi_pool_backward(c.grad, c.rois, c.features.shape, c.scale),
+            terms=_precise_gradient_terms,
+        ),
+        "mmcv prroi_pool box gradient": Answer(
+            "mmcv_prroi", "pool_grad_rois", _precise_box_gradient, terms=_precise_box_gradient_terms
+        ),
+    },
+    compared={"mmcv.prroi_pool": Compared(is_listed=False, example="mmcv.prroi_pool(x, rois, 2)")},
+)
 SYSTEMS = {
     "mmcv.roi_align": _MEAN,
     "mmcv.roi_align max": _MAX,
@@ -136,6 +191,10 @@ SYSTEMS = {
     ),
     "mmcv.RoIPool": _POOL.only_called(
         forward="compat.mmcv.RoIPool.forward", fixed={}, returns=("pooled",)
+    ),
+    "mmcv.prroi_pool": _PRECISE,
+    "mmcv.PrRoIPool": _PRECISE.only_called(
+        forward="compat.mmcv.PrRoIPool.forward", backward="", box_gradient=""
     ),
 }
 COMPARED = {

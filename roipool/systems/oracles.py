@@ -40,3 +40,4 @@ def from_own_lowest(case: Case, results: Results) -> Results:
 
 
 MAXIMUM_OF_CELLS = Oracle(POOL, single_scale, from_lowest)
+PRECISE = Oracle(SYSTEMS["precise_roi_pool"], single_scale)

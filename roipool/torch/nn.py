@@ -1,4 +1,4 @@
-"""Modules, with the names and arguments of torchvision's and mmcv's."""
+"""Modules, with the names and arguments of torchvision's, mmcv's and PreciseRoIPooling's."""
 
 from __future__ import annotations
 
@@ -163,6 +163,101 @@ class RoIPool(torch.nn.Module):  # type: ignore[misc]
     if TYPE_CHECKING:  # torch declares the results of modules as Any
 
         def __call__(self, input: Tensor, rois: Boxes) -> Tensor:
+            """Return the result of `forward`."""
+
+
+class PrRoIPool(torch.nn.Module):  # type: ignore[misc]
+    """Precise ROI pooling, :func:`roipool.precise_roi_pool`, with its options kept; mmcv's name.
+
+    Parameters
+    ----------
+    output_size : int or (int, int)
+        Bins of the output, (rows, columns); one int for both.
+    spatial_scale : float
+        Map cells per image pixel.
+
+    Examples
+    --------
+    >>> import torch, roipool.torch.nn
+    >>> pool = roipool.torch.nn.PrRoIPool(2)
+    >>> pool(torch.tensor([[[[1, 2], [3, 4.0]]]]), torch.tensor([[0, 0, 0, 1, 1.0]]))
+    tensor([[[[1.7500, 2.2500],
+              [2.7500, 3.2500]]]])
+    """
+
+    output_size: Size
+    spatial_scale: float
+
+    def __init__(self, output_size: Size, spatial_scale: float = 1.0) -> None:
+        super().__init__()
+        self.output_size = _pair(output_size)
+        self.spatial_scale = spatial_scale
+
+    def forward(self, features: Tensor, rois: Boxes) -> Tensor:
+        """Pool boxes from maps; arguments as those of :meth:`RoIAlign.forward`."""
+        pooled: Tensor = _call(
+            "precise_roi_pool", features, rois, self.output_size, self.spatial_scale
+        )
+        return pooled
+
+    def extra_repr(self) -> str:
+        """Return the options."""
+        return f"output_size={self.output_size}, spatial_scale={self.spatial_scale}"
+
+    if TYPE_CHECKING:  # torch declares the results of modules as Any
+
+        def __call__(self, features: Tensor, rois: Boxes) -> Tensor:
+            """Return the result of `forward`."""
+
+
+class PrRoIPool2D(torch.nn.Module):  # type: ignore[misc]
+    """Precise ROI pooling with the arguments of PreciseRoIPooling's own module.
+
+    Parameters
+    ----------
+    pooled_height, pooled_width : int
+        Bins of the output: rows and columns.
+    spatial_scale : float
+        Map cells per image pixel.
+
+    Examples
+    --------
+    Its values change smoothly with the boxes, which have a gradient:
+
+    >>> import torch, roipool.torch.nn
+    >>> pool = roipool.torch.nn.PrRoIPool2D(2, 2, 1.0)
+    >>> rois = torch.tensor([[0, 0, 0, 1, 1.0]], requires_grad=True)
+    >>> pool(torch.tensor([[[[1, 2], [3, 4.0]]]]), rois).sum().backward()
+    >>> rois.grad
+    tensor([[0., 2., 4., 2., 4.]])
+    """
+
+    pooled_height: int
+    pooled_width: int
+    spatial_scale: float
+
+    def __init__(self, pooled_height: int, pooled_width: int, spatial_scale: float) -> None:
+        super().__init__()
+        self.pooled_height = pooled_height
+        self.pooled_width = pooled_width
+        self.spatial_scale = spatial_scale
+
+    def forward(self, features: Tensor, rois: Boxes) -> Tensor:
+        """Pool boxes from maps; arguments as those of :meth:`RoIAlign.forward`."""
+        size = (self.pooled_height, self.pooled_width)
+        pooled: Tensor = _call("precise_roi_pool", features, rois, size, self.spatial_scale)
+        return pooled
+
+    def extra_repr(self) -> str:
+        """Return the options."""
+        return (
+            f"kernel_size=({self.pooled_height}, {self.pooled_width}), "
+            f"spatial_scale={self.spatial_scale}"
+        )
+
+    if TYPE_CHECKING:  # torch declares the results of modules as Any
+
+        def __call__(self, features: Tensor, rois: Boxes) -> Tensor:
             """Return the result of `forward`."""
 
 

@@ -25,7 +25,7 @@ Get = Callable[[Any], Array]
 FOLDER = files("roipool.verification") / "goldens"
 ULPS = 8  # of float32, relative to the greatest term
 # Systems that reject some boxes, or round them otherwise, and OpenVINO's, which are rotated.
-OWN_INPUTS = ("chainer_pooling", "mxnet", "onnxruntime", "openvino", "paddle")
+OWN_INPUTS = ("chainer_pooling", "mmcv_prroi", "mxnet", "onnxruntime", "openvino", "paddle")
 
 
 class Case:
@@ -85,7 +85,8 @@ def _of_case(arrays: dict[str, Array], start: str) -> dict[str, Array]:
 class Answer(NamedTuple):
     """How to compute one of a system's answers, and how it must agree.
 
-    `terms` gives the greatest term of the sums where that is not the answer's greatest value;
+    `terms` gives the greatest term of the sums, of all or of each, where that is not the answer's
+    greatest value;
     `applies` says which cases can be asked.
     """
 
@@ -93,7 +94,7 @@ class Answer(NamedTuple):
     key: str
     compute: Callable[[Case], Any]
     exact: bool = False
-    terms: Callable[[Case], float] | None = None
+    terms: Callable[[Case], Any] | None = None
     applies: Callable[[Case], bool] = lambda case: True
 
     def cases(self, folder: Traversable = FOLDER) -> Iterator[Case]:

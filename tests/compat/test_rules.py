@@ -21,6 +21,7 @@ mmcv = Placed(compat.mmcv)
 mxnet = Placed(compat.mxnet)
 tensorflow = Placed(compat.tensorflow)
 torchvision = Placed(compat.torchvision)
+precise_roi_pooling = Placed(compat.precise_roi_pooling)
 PROBE = np.arange(1, 26, dtype=np.float32).reshape(1, 1, 5, 5)
 
 
@@ -351,6 +352,16 @@ def test_tensorflow_takes_any_real_image_and_answers_in_float32() -> None:
             "out_grad's bins",
         ),
         (lambda: mmcv.roi_align(PROBE, [[0, 1, 1, 3, 3]], 2, 1e39), "finite in float32"),
+        (lambda: mmcv.prroi_pool(PROBE, [[0, 1, 1, 3, 3]], 2, 1e39), "finite in float32"),
+        (lambda: mmcv.prroi_pool(PROBE, [[1, 1, 3, 3]], 2), r"rois must have shape \(K, 5\)"),
+        (
+            lambda: precise_roi_pooling.prroi_pool2d(PROBE, [[1, 1, 1, 3, 3]], 2, 2, 1.0),
+            r"rois\[0, 0\] is 1",
+        ),
+        (
+            lambda: precise_roi_pooling.PrRoIPool2D(0, 2, 1.0)(PROBE, [[0, 1, 1, 3, 3]]),
+            "pooled_height and pooled_width",
+        ),
         (lambda: torchvision.roi_align(PROBE, [[[1], [2, 3]]], 2), r"boxes\[0\] must be a rect"),
         (lambda: detectron2.ROIAlign(2, 1.0, 0)(PROBE, [[1, 1, 3, 3]]), r"rois must have shape"),
         (lambda: roialign_pytorch.RoIAlign(0, 2), "crop_height and crop_width"),
@@ -426,6 +437,13 @@ def test_bad_input_names_the_argument(call: Callable[[], Any], message: str) -> 
         (torchvision.RoIAlign, "output_size, spatial_scale, sampling_ratio, aligned=False"),
         (torchvision.RoIPool, "output_size, spatial_scale"),
         (detectron2.ROIAlign, "output_size, spatial_scale, sampling_ratio, aligned=True"),
+        (mmcv.prroi_pool, "features, rois, output_size, spatial_scale=1.0"),
+        (mmcv.PrRoIPool, "output_size, spatial_scale=1.0"),
+        (
+            precise_roi_pooling.prroi_pool2d,
+            "features, rois, pooled_height, pooled_width, spatial_scale",
+        ),
+        (precise_roi_pooling.PrRoIPool2D, "pooled_height, pooled_width, spatial_scale"),
         (paddle.roi_pool, "x, boxes, boxes_num, output_size, spatial_scale=1.0"),
         (paddle.RoIPool, "output_size, spatial_scale=1.0"),
         (onnx.MaxRoiPool, "X, rois, pooled_shape, spatial_scale=1.0"),
@@ -459,6 +477,11 @@ def test_signatures_are_the_systems_own(function: Any, signature: str) -> None:
             ),
         ),
         (mmcv.RoIPool((7, 7)), "RoIPool(output_size=(7, 7), spatial_scale=1.0)"),
+        (mmcv.PrRoIPool(7), "PrRoIPool(output_size=(7, 7), spatial_scale=1.0)"),
+        (
+            precise_roi_pooling.PrRoIPool2D(7, 5, 0.5),
+            "PrRoIPool2D(kernel_size=(7, 5), spatial_scale=0.5)",
+        ),
     ],
 )
 def test_layers_show_their_options(layer: object, shown: str) -> None:
@@ -474,6 +497,11 @@ def test_layers_pool_as_their_functions() -> None:
             torchvision.roi_align(PROBE, box, 2, 0.5, 2, True),
         ),
         (mmcv.RoIPool(2, 0.5)(PROBE, box), mmcv.roi_pool(PROBE, box, 2, 0.5)),
+        (mmcv.PrRoIPool(2, 0.5)(PROBE, box), mmcv.prroi_pool(PROBE, box, 2, 0.5)),
+        (
+            precise_roi_pooling.PrRoIPool2D(2, 3, 0.5)(PROBE, box),
+            precise_roi_pooling.prroi_pool2d(PROBE, box, 2, 3, 0.5),
+        ),
         (
             mmcv.RoIAlign(2, 0.5, 2, "max")(PROBE, box),
             mmcv.roi_align(PROBE, box, 2, 0.5, 2, "max"),

@@ -12,7 +12,7 @@ import pytest
 from _extension import calls, sampling
 
 import roipool
-from roipool.compat import caffe, torchvision
+from roipool.compat import caffe, mmcv, precise_roi_pooling, torchvision
 
 SOURCES = next(folder for folder in Path(__file__).parents if (folder / "pyproject.toml").exists())
 
@@ -113,13 +113,21 @@ def test_positions(name: str) -> None:
 
 def test_every_system_has_a_formula() -> None:
     elsewhere = {"onnx.RoiAlign[max]"}  # of its samples' corners
-    elsewhere |= {"roipool.precise_roi_pool", "roipool.roi_align_rotated"}  # tests of their own
+    elsewhere |= {*PRECISE, "roipool.roi_align_rotated"}  # tests of their own
     assert set(calls.CALLS) == {*LINES, *elsewhere}, (
         "no formula: write one on docs/systems/FRAMEWORK.md and add it to LINES here"
     )
 
 
-def test_precise_roi_pool_has_these_weights() -> None:
+PRECISE = {
+    "roipool.precise_roi_pool": roipool.precise_roi_pool,
+    "mmcv.prroi_pool": mmcv.prroi_pool,
+    "precise_roi_pooling.prroi_pool2d": precise_roi_pooling.PrRoIPool2D(2, 2, 1.0),
+}
+
+
+@pytest.mark.parametrize("name", PRECISE)
+def test_precise_roi_pool_has_these_weights(name: str) -> None:
     weights = formula("precise_roi_pool", "precise_roi_pool", "operations")
     plane = np.random.default_rng(0).standard_normal(SIZES)
     for x1, y1, x2, y2 in BOXES:
@@ -128,7 +136,8 @@ def test_precise_roi_pool_has_these_weights() -> None:
                 np.array(weights(low, high, 2, 1.0, size))
                 for low, high, size in ((y1, y2, SIZES[0]), (x1, x2, SIZES[1]))
             )
-            found = roipool.precise_roi_pool(plane[None, None], [[0, x1, y1, x2, y2]], 2)
+            size = () if name.endswith("2d") else (2,)
+            found = PRECISE[name](plane[None, None], [[0, x1, y1, x2, y2]], *size)
             np.testing.assert_allclose(found[0, 0], down @ plane @ across.T, atol=1e-12)
 
 

@@ -111,6 +111,8 @@ MODULES: dict[str, tuple[Callable[[], torch.nn.Module], tuple[Any, ...]]] = {
     "attributes": (Model, (X, ROIS)),
     "RoIAlign": (lambda: nn.RoIAlign(3, 0.25, 2), (X, ROIS)),
     "RoIPool": (lambda: nn.RoIPool(3, 0.25), (X, ROIS)),
+    "PrRoIPool": (lambda: nn.PrRoIPool(3, 0.25), (X, ROIS)),
+    "PrRoIPool2D": (lambda: nn.PrRoIPool2D(3, 2, 0.25), (X, ROIS)),
     "CropAndResize": (
         lambda: nn.CropAndResize(3),
         (X, ROIS[:, 1:] / 60, torch.tensor([0, 1])),

@@ -90,6 +90,8 @@ def modules(maps: Tensor, rois: Tensor, images: Tensor, parts: Sequence[Tensor])
     assert_type(align.forward(maps, rois=rois), Tensor)
     assert_type(align.spatial_scale, float)
     assert_type(nn.RoIPool((7, 7), 1 / 16)(maps, rois), Tensor)
+    assert_type(nn.PrRoIPool(7, 1 / 16)(maps, parts), Tensor)
+    assert_type(nn.PrRoIPool2D(7, 7, 1 / 16)(maps, rois), Tensor)
     assert_type(nn.CropAndResize(7, method="nearest")(maps, rois, images), Tensor)
     levels = nn.MultiScaleRoIAlign(["fine", "coarse"], 7, 2)
     assert_type(levels({"fine": maps, "coarse": maps}, parts, [(480, 640)]), Tensor)
@@ -152,6 +154,7 @@ def wrong_modules(maps: Tensor, rois: Tensor, array: NDArray[np.float32]) -> Non
     nn.RoIAlign(7, pool_mode="mean")  # type: ignore[arg-type]
     nn.RoIAlign(7)(maps, array)  # type: ignore[arg-type]
     nn.RoIPool("7")  # type: ignore[arg-type]
+    nn.PrRoIPool2D((7, 7), 7, 1.0)  # type: ignore[arg-type]
     nn.CropAndResize(7, method="cubic")  # type: ignore[arg-type]
     nn.MultiScaleRoIAlign(["fine"], 7, 2)(maps, [rois], [(9, 9)])  # type: ignore[arg-type]
 
