@@ -18,7 +18,7 @@ from roipool import _cpu
 from roipool._arrays import LIBRARY_OF, NUMPY, Array, Library, is_array, parts_of, refuse_masks
 from roipool._dtypes import FLOATS, dtype_name, real_dtype
 from roipool._errors import shortened, shown
-from roipool._layout import AXES, LAYOUTS, Layout, Shape4, channels, height_width
+from roipool._layout import AXES, LAYOUTS, Layout, Shape4
 from roipool._types import Boxes, Numbers
 
 Choice = TypeVar("Choice", bound=str)
@@ -109,9 +109,9 @@ def grad_output(
     name: str, array: Any, boxes: int, input_shape: Shape4, layout: Layout = "NCHW"
 ) -> tuple[int, int]:
     """Check a checked array as the gradient of pooled values; return its bins."""
-    size = height_width(array.shape, layout)
-    count = channels(input_shape, layout)
-    if array.shape[0] != boxes or channels(array.shape, layout) != count:
+    channel, row, column = AXES[layout]
+    size, count = (array.shape[row], array.shape[column]), input_shape[channel]
+    if array.shape[0] != boxes or array.shape[channel] != count:
         form = "(K, PH, PW, C)" if layout == "NHWC" else "(K, C, PH, PW)"
         raise ValueError(
             f"{name} must have shape {form} with K={boxes} and C={count}, got {array.shape}"
@@ -343,17 +343,24 @@ def _regions_per_image(
     dtype: np.dtype[Any],
     form: Form,
 ) -> Regions:
-    if indices is not None:
-        raise ValueError(
-            f"{form.indices} must not be given with {form.boxes} as one array per image"
-        )
-    if len(rois) != images:
-        raise ValueError(
-            f"{form.boxes} as a sequence must hold one array per image: got {len(rois)} for "
-            f"{images}"
-        )
+    one_per_image(form, rois, indices, images)
     width = len(form.columns)
     return joined_regions(tables(form.boxes, rois, width), width, dtype)
+
+
+def one_per_image(
+    form: Form, parts: Sequence[Any], indices: Any, images: int, kind: str = "array"
+) -> None:
+    """Check that there is one table of boxes per image, and no indices beside them."""
+    if indices is not None:
+        raise ValueError(
+            f"{form.indices} must not be given with {form.boxes} as one {kind} per image"
+        )
+    if len(parts) != images:
+        raise ValueError(
+            f"{form.boxes} as a sequence must hold one {kind} per image: got {len(parts)} for "
+            f"{images}"
+        )
 
 
 def tables(name: str, items: Sequence[Any], columns: int) -> list[Array]:

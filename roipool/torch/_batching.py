@@ -2,7 +2,8 @@
 
 A rule takes what torch gives it, the sizes and where each argument has its batch dimension, and
 returns results with theirs. Boxes without a batch share their plan: the batch becomes channels.
-Otherwise it becomes boxes, and images where the maps have one, too.
+Otherwise, and where a gradient sums over channels, it becomes boxes, and images where the maps have
+one, too.
 """
 
 from __future__ import annotations
@@ -13,43 +14,35 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from roipool.torch._families import FAMILIES, VERBS, Family, Settings
+
 Call = Callable[..., Any]
 Rule = Callable[..., Any]
 
 
-def rule(operator: str, call: Call) -> Rule:
-    """Return the rule for an operator, which `call` computes without this batch."""
-    folds: dict[str, Callable[..., Any]] = {
-        "average": _fold_forward,
-        "maximum": _fold_forward,
-        "average_backward": _fold_backward,
-        "maximum_backward": _fold_backward_max,
-        "average_backward_boxes": _fold_backward_boxes,
-        "average_levels": _fold_levels_forward,
-        "average_levels_backward": _fold_levels_backward,
-        "average_levels_backward_boxes": _fold_levels_backward_boxes,
-    }
-    fold = folds[operator]
+def rule(verb: str, call: Call) -> Rule:
+    """Return the rule for a verb, which `call` computes without this batch."""
 
-    def batched(info: Any, in_dims: Any, *args: Any) -> Any:
+    def batched(info: Any, in_dims: Any, settings: Settings, *tensors: Any) -> Any:
         # Their own batch dimension first; without calls one of zeros, which gradients pass.
-        size, moved = max(info.batch_size, 1), list(args)
-        for place, dim in enumerate(in_dims):
-            if isinstance(args[place], Tensor) and dim is not None:
-                first = args[place].movedim(dim, 0)
+        size, dims, moved = max(info.batch_size, 1), in_dims[1:], list(tensors)
+        for place, dim in enumerate(dims):
+            if isinstance(tensors[place], Tensor) and dim is not None:
+                first = tensors[place].movedim(dim, 0)
                 moved[place] = first if len(first) else first.sum(0, True, dtype=first.dtype)
-        found = fold(call, size, [dim is not None for dim in in_dims], *moved)
-        return found if size == info.batch_size else _of_no_calls(*found)
+        has_batch = [dim is not None for dim in dims]
+        shares_boxes = not any(has_batch[:3]) and VERBS[verb].result != "boxes"
+        fold = _fold_into_channels if shares_boxes else _fold_into_rows
+        values, dim = fold(verb, call, size, has_batch, settings, *moved)
+        if size != info.batch_size:
+            values = _each(values, lambda value: value.narrow(dim, 0, 0))
+        return values, (dim,) * len(values) if isinstance(values, tuple) else dim
 
     return batched
 
 
-def _of_no_calls(results: Any, dims: Any) -> Any:
-    """Return results without calls, of those of one call."""
-    if isinstance(results, tuple):
-        both = zip(results, dims, strict=True)
-        return tuple(value.narrow(dim, 0, 0) for value, dim in both), dims
-    return results.narrow(dims, 0, 0), dims
+def _each(values: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    return tuple(map(change, values)) if isinstance(values, tuple) else change(values)
 
 
 # ---- Folding and unfolding one argument
@@ -65,16 +58,6 @@ def to_rows(table: Tensor, batch: int, has_batch: bool) -> Tensor:
     """Return (B * K, ...) of (B, K, ...), or of (K, ...) for every one of the batch."""
     table = table if has_batch else table.expand(batch, *table.shape)
     return table.flatten(0, 1)
-
-
-def from_channels(value: Tensor, batch: int) -> Tensor:
-    """Return (N, B, C, ...) of (N, B * C, ...)."""
-    return value.unflatten(1, (batch, value.shape[1] // batch))
-
-
-def from_rows(value: Tensor, batch: int) -> Tensor:
-    """Return (B, K, ...) of (B * K, ...)."""
-    return value.unflatten(0, (batch, value.shape[0] // batch))
 
 
 def to_boxes(
@@ -111,135 +94,70 @@ def refuse_wrong(numbers: Tensor, is_image: Tensor, images: int) -> None:
         )
 
 
-# ---- Rules. Each gets a batch's size, which arguments have one, and the arguments
+# ---- Folding a call. Each returns the results, and where they have their batch dimension
 
 
-def _results(values: Any, batch: int, unfold: Callable[[Tensor, int], Tensor], dim: int) -> Any:
-    if isinstance(values, tuple):
-        return tuple(unfold(value, batch) for value in values), (dim,) * len(values)
-    return unfold(values, batch), dim
+def _fold_into_channels(
+    verb: str, call: Call, batch: int, has_batch: list[bool], settings: Settings, boxes: Tensor,
+    indices: Tensor | None, levels: Tensor | None, *arrays: Tensor,
+) -> tuple[Any, int]:  # fmt: skip
+    shapes = tuple([(n, batch * c, h, w) for n, c, h, w in settings.shapes])
+    both = zip(arrays, has_batch[3:], strict=True)
+    folded = [to_channels(each, batch, has) for each, has in both]
+    values = call(settings._replace(shapes=shapes), boxes, indices, levels, *folded)
+    return _each(values, lambda value: value.unflatten(1, (batch, value.shape[1] // batch))), 1
 
 
-def _fold_forward(
-    call: Call, batch: int, has_batch: list[bool], features: Tensor, boxes: Tensor,
-    indices: Tensor | None, request: Any,
-) -> Any:  # fmt: skip
-    if not any(has_batch[1:3]):
-        folded = to_channels(features, batch, has_batch[0])
-        return _results(call(folded, boxes, indices, request), batch, from_channels, 1)
-    images = features.shape[1] if has_batch[0] else 0
-    maps = features.flatten(0, 1) if has_batch[0] else features
-    rows = to_boxes(boxes, indices, batch, has_batch[1:3], request.family.op.columns, images)
-    return _results(call(maps, *rows, request), batch, from_rows, 0)
+def _fold_into_rows(
+    verb: str, call: Call, batch: int, has_batch: list[bool], settings: Settings, boxes: Tensor,
+    indices: Tensor | None, levels: Tensor | None, *arrays: Tensor,
+) -> tuple[Any, int]:  # fmt: skip
+    names, result = VERBS[verb]
+    singles = len(names) - ("features" in names)
+    images = settings.shapes[0][0] if result == "features" else 0
+    both = list(zip(arrays, has_batch[3:], strict=True))
+    folded = [to_rows(each, batch, has) for each, has in both[:singles]]
+    maps, maps_have_batch = arrays[singles:], has_batch[3 + singles :]
+    if any(maps_have_batch):
+        images = maps[maps_have_batch.index(True)].shape[1]
+        maps = tuple([to_rows(each, batch, has) for each, has in both[singles:]])
+    columns = settings.family.op.columns
+    rows = to_boxes(boxes, indices, batch, has_batch[:2], columns, images)
+    own = None if levels is None else to_rows(levels, batch, has_batch[2])
+    shapes = tuple([(batch * n, c, h, w) for n, c, h, w in settings.shapes])
+    values = call(settings._replace(shapes=shapes), *rows, own, *folded, *maps)
+    if result == "boxes" and boxes.shape[-1] > columns:
+        values = torch.nn.functional.pad(values, (1, 0))
+    return _each(values, lambda value: value.unflatten(0, (batch, value.shape[0] // batch))), 0
 
 
-def _fold_backward(
-    call: Call, batch: int, has_batch: list[bool], grad: Tensor, boxes: Tensor,
-    indices: Tensor | None, shape: Any, channels_last: bool, request: Any,
-) -> Any:  # fmt: skip
-    return _fold_gradients(
-        call, batch, has_batch[:1], has_batch[1:3], (grad,), boxes, indices, shape, channels_last,
-        request,
-    )  # fmt: skip
+# ---- Batches of autograd itself (`is_grads_batched`): no operator may have a list of maps there
 
 
-def _fold_backward_max(
-    call: Call, batch: int, has_batch: list[bool], grad: Tensor, argmax: Tensor, boxes: Tensor,
-    indices: Tensor | None, shape: Any, channels_last: bool, request: Any,
-) -> Any:  # fmt: skip
-    return _fold_gradients(
-        call, batch, has_batch[:2], has_batch[2:4], (grad, argmax), boxes, indices, shape,
-        channels_last, request,
-    )  # fmt: skip
+def one_by_one(family: Family, verb: str) -> Call:
+    """Return an operator of a pyramid as those of its single maps, for batches of any kind."""
+    (variant,) = family.op.variants.values()
+    single, (names, result) = FAMILIES[variant.definition], VERBS[verb]
+
+    def computed(*args: Any) -> Any:
+        settings, boxes, indices, levels, *arrays = family.from_operator(verb, args)
+        scales, *placing = settings.placing
+        parts, every = [], [torch.nonzero(levels == level)[:, 0] for level in range(len(scales))]
+        for level, (rows, scale) in enumerate(zip(every, scales, strict=True)):
+            own = settings._replace(
+                family=single, placing=(scale, *placing), shapes=settings.shapes[level : level + 1]
+            )
+            grads = [each.index_select(0, rows) for each in arrays[: names.count("grad_output")]]
+            maps = arrays[len(grads) :][level : level + 1]
+            at = _rows_of(rows, boxes, indices)
+            given = single.to_operator(verb, own, *at, None, *grads, *maps)
+            parts.append(single.overloads[verb](*given))
+        if result == "features":
+            return parts
+        return torch.cat(parts).index_select(0, torch.argsort(torch.cat(every)))
+
+    return computed
 
 
-def _fold_gradients(
-    call: Call, batch: int, have_batch: list[bool], boxes_have_batch: list[bool],
-    pooled: tuple[Tensor, ...], boxes: Tensor, indices: Tensor | None, shape: Any,
-    channels_last: bool, request: Any,
-) -> Any:  # fmt: skip
-    images, channels, height, width = shape
-    both = list(zip(pooled, have_batch, strict=True))
-    if not any(boxes_have_batch):
-        folded = [to_channels(value, batch, has) for value, has in both]
-        shape = (images, batch * channels, height, width)
-        result = call(*folded, boxes, indices, shape, channels_last, request)
-        return _results(result, batch, from_channels, 1)
-    columns = request.family.op.columns
-    rows = to_boxes(boxes, indices, batch, boxes_have_batch, columns, images)
-    folded = [to_rows(value, batch, has) for value, has in both]
-    shape = (batch * images, channels, height, width)
-    return _results(call(*folded, *rows, shape, channels_last, request), batch, from_rows, 0)
-
-
-def _fold_backward_boxes(
-    call: Call, batch: int, has_batch: list[bool], grad: Tensor, features: Tensor, boxes: Tensor,
-    indices: Tensor | None, request: Any,
-) -> Any:  # fmt: skip
-    columns = request.family.op.columns
-    images = features.shape[1] if has_batch[1] else 0
-    maps = features.flatten(0, 1) if has_batch[1] else features
-    has_index = boxes.shape[-1] > columns
-    rows = to_boxes(boxes, indices, batch, has_batch[2:4], columns, images)
-    slopes = call(to_rows(grad, batch, has_batch[0]), maps, *rows, request)
-    if has_index:
-        slopes = torch.nn.functional.pad(slopes, (1, 0))
-    return from_rows(slopes, batch), 0
-
-
-# ---- Several maps, and for each box which one
-
-
-def to_images(maps: Sequence[Tensor], batch: int, have_batch: Sequence[bool]) -> list[Tensor]:
-    """Return (B * N, ...) of the maps of a pyramid; (N, ...) where none has a batch."""
-    if not any(have_batch):
-        return [*maps]
-    return [to_rows(each, batch, has) for each, has in zip(maps, have_batch, strict=True)]
-
-
-def _fold_levels_forward(call: Call, batch: int, has_batch: list[bool], *args: Any) -> Any:
-    *maps, boxes, indices, levels, request = args
-    maps_have, at_have = has_batch[:-4], has_batch[-4:-1]
-    if not any(at_have):
-        both = zip(maps, maps_have, strict=True)
-        folded = [to_channels(each, batch, has) for each, has in both]
-        return _results(call(*folded, boxes, indices, levels, request), batch, from_channels, 1)
-    images = maps[maps_have.index(True)].shape[1] if any(maps_have) else 0
-    rows = to_boxes(boxes, indices, batch, at_have[:2], request.family.op.columns, images)
-    own = to_rows(levels, batch, at_have[2])
-    folded = to_images(maps, batch, maps_have)
-    return _results(call(*folded, *rows, own, request), batch, from_rows, 0)
-
-
-def _fold_levels_backward(
-    call: Call, batch: int, has_batch: list[bool], grad: Tensor, boxes: Tensor,
-    indices: Tensor | None, levels: Tensor, shapes: Sequence[int], channels_last: bool,
-    request: Any,
-) -> Any:  # fmt: skip
-    axis = 0 if any(has_batch[1:4]) else 1
-    folded = [size * batch if at % 4 == axis else size for at, size in enumerate(shapes)]
-    if axis == 1:
-        gradient = to_channels(grad, batch, has_batch[0])
-        result = call(gradient, boxes, indices, levels, folded, channels_last, request)
-        return _results(tuple(result), batch, from_channels, 1)
-    columns = request.family.op.columns
-    rows = to_boxes(boxes, indices, batch, has_batch[1:3], columns, shapes[0])
-    own = to_rows(levels, batch, has_batch[3])
-    gradient = to_rows(grad, batch, has_batch[0])
-    result = call(gradient, *rows, own, folded, channels_last, request)
-    return _results(tuple(result), batch, from_rows, 0)
-
-
-def _fold_levels_backward_boxes(call: Call, batch: int, has_batch: list[bool], *args: Any) -> Any:
-    grad, *maps, boxes, indices, levels, request = args
-    maps_have, at_have = has_batch[1:-4], has_batch[-4:-1]
-    columns = request.family.op.columns
-    images = maps[maps_have.index(True)].shape[1] if any(maps_have) else 0
-    has_index = boxes.shape[-1] > columns
-    rows = to_boxes(boxes, indices, batch, at_have[:2], columns, images)
-    own = to_rows(levels, batch, at_have[2])
-    folded = to_images(maps, batch, maps_have)
-    slopes = call(to_rows(grad, batch, has_batch[0]), *folded, *rows, own, request)
-    if has_index:
-        slopes = torch.nn.functional.pad(slopes, (1, 0))
-    return from_rows(slopes, batch), 0
+def _rows_of(rows: Tensor, *tables: Tensor | None) -> Sequence[Tensor | None]:
+    return [None if table is None else table.index_select(0, rows) for table in tables]

@@ -10,8 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from roipool.torch._families import FAMILIES, Settings
+from roipool.torch._kernels import average, average_backward
 from roipool.torch._memory import Bridge, is_channels_last
-from roipool.torch._operators import FAMILIES
 from roipool.torch._overrides import Kernels, Override, library_of, register_kernels
 
 ROTATED = FAMILIES["roi_align_rotated"]
@@ -20,9 +21,9 @@ ROTATED = FAMILIES["roi_align_rotated"]
 # ---- detectron2's operators, in terms of roipool's
 
 
-def _boxes(rois: Tensor) -> tuple[Tensor, Tensor]:
-    """Return boxes and batch indices; detectron2 cuts those to whole numbers."""
-    return rois[:, 1:], rois[:, 0].trunc()
+def _boxes(rois: Tensor) -> tuple[Tensor, Tensor, None]:
+    """Return boxes, batch indices, which detectron2 cuts to whole numbers, and no levels."""
+    return rois[:, 1:], rois[:, 0].trunc(), None
 
 
 def _placing(spatial_scale: float, sampling_ratio: int) -> tuple[Any, ...]:
@@ -36,9 +37,9 @@ def roi_align_rotated_forward(
     pooled_width: int, sampling_ratio: int,
 ) -> Tensor:  # fmt: skip
     """Compute ``detectron2::roi_align_rotated_forward``."""
-    size = (pooled_height, pooled_width)
     placing = _placing(spatial_scale, sampling_ratio)
-    return ROTATED.average(bridge, input, *_boxes(rois), size, *placing)
+    settings = Settings(ROTATED, placing, (pooled_height, pooled_width))
+    return average(bridge, settings, *_boxes(rois), input)
 
 
 def roi_align_rotated_backward(
@@ -47,9 +48,12 @@ def roi_align_rotated_backward(
     sampling_ratio: int,
 ) -> Tensor:  # fmt: skip
     """Compute ``detectron2::roi_align_rotated_backward``."""
-    form = ((batch_size, channels, height, width), is_channels_last(grad))
-    placing = _placing(spatial_scale, sampling_ratio)
-    return ROTATED.average_backward(bridge, grad, *_boxes(rois), *form, *placing)
+    settings = Settings(
+        ROTATED, _placing(spatial_scale, sampling_ratio),
+        shapes=((batch_size, channels, height, width),), channels_last=is_channels_last(grad),
+    )  # fmt: skip
+    (gradient,) = average_backward(bridge, settings, *_boxes(rois), grad)
+    return gradient
 
 
 KERNELS: Kernels = {

@@ -1,20 +1,18 @@
 """Fast path of small calls: plain tensors go to the CPU engine by their addresses.
 
-It does what the operators do, for what most calls are: averages of NCHW maps on the CPU, boxes in
-one table of the type that they are computed in, nothing to differentiate, trace or batch. Any other
-call, and one that must be an error, takes the usual way.
+It computes most calls as the kernels do: averages of contiguous maps on the CPU, of boxes in one
+table of the type of the computation. Any other call, and any call with an error, takes the usual
+way.
 """
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
 from roipool._cpu import PreparedAverage
 from roipool._definitions import TRAITS, Op
 from roipool._pooling import Pooling
-from roipool.torch._memory import holds_memory
 
 # Types of maps, with their names for the engine and the type of a table of boxes.
 TYPES = {
@@ -25,7 +23,7 @@ TYPES = {
 }
 
 
-class AtOnce:
+class FastAverage:
     """Pools maps by an average with its options kept."""
 
     def __init__(self, op: Op, pooling: Pooling) -> None:
@@ -35,14 +33,6 @@ class AtOnce:
 
     def __call__(self, features: Tensor, rois: Tensor) -> Tensor | None:
         """Return pooled values, or None where the call must take the usual way."""
-        if not (type(features) is type(rois) is Tensor and is_without_transforms()):
-            return None
-        if (features.requires_grad or rois.requires_grad) and torch.is_grad_enabled():
-            return None
-        return self.pool(features, rois)
-
-    def pool(self, features: Tensor, rois: Tensor) -> Tensor | None:
-        """Pool without checking for autograd or tracing; the caller has."""
         types = TYPES.get(features.dtype)
         if types is None or rois.dtype is not types[1]:
             return None
@@ -60,31 +50,23 @@ class AtOnce:
         return pooled if done else None
 
 
-def at_once(op: Op, pooling: Pooling) -> AtOnce | None:
+def fast_average(op: Op, pooling: Pooling) -> FastAverage | None:
     """Return the fast path of a call, or None if it has none."""
     is_table = not op.form.is_normalised and op.columns == 4
     if not is_table or pooling.layout != "NCHW" or TRAITS[pooling.definition.name].kind == "points":
         return None
-    return AtOnce(op, pooling)
-
-
-def is_without_transforms() -> bool:
-    """Return whether a call is what it seems: no trace, batch, dual number or mode."""
-    return not (
-        torch._C._len_torch_dispatch_stack()
-        or torch._C._is_tracing()
-        or torch._C._are_functorch_transforms_active()
-        or forward_ad._current_level >= 0
-    )
+    return FastAverage(op, pooling)
 
 
 def _is_memory(tensor: Tensor, dimensions: int) -> bool:
-    """Return whether a tensor is memory of the host, in order."""
-    return (
+    """Return whether a tensor is memory of the host, in order, that nobody has freed."""
+    if not (
         tensor.dim() == dimensions
         and tensor.is_cpu
         and torch._C._has_storage(tensor)
         and tensor.is_contiguous()
         and not tensor.is_neg()
-        and holds_memory(tensor)
-    )
+    ):
+        return False
+    end = tensor.storage_offset() + tensor.numel()
+    return end * tensor.element_size() <= tensor.untyped_storage().nbytes()

@@ -66,13 +66,15 @@ class Host:
         """Return the CPU engine, whose calls use no more threads than torch."""
         return ENGINE
 
-    def array(self, tensor: Tensor) -> NDArray[Any]:
-        """Return a tensor's memory as a NumPy array."""
-        return host_array(tensor)
+    @staticmethod
+    def array(tensor: Tensor) -> NDArray[Any]:
+        """Return the memory of a CPU tensor as a NumPy array; that of bfloat16 as int16."""
+        if tensor.requires_grad:
+            tensor = tensor.detach()
+        tensor = tensor.resolve_neg()  # a view that is to be read with the other sign
+        return (tensor.view(torch.int16) if tensor.dtype is torch.bfloat16 else tensor).numpy()
 
-    def tensor(self, array: NDArray[Any]) -> Tensor:
-        """Return a NumPy array as a tensor."""
-        return torch.from_numpy(array)
+    tensor = staticmethod(torch.from_numpy)
 
     def on_device_of(self, tensor: Tensor) -> AbstractContextManager[None]:
         """Return a context that changes nothing."""
@@ -80,14 +82,6 @@ class Host:
 
 
 HOST = Host()
-
-
-def host_array(tensor: Tensor) -> NDArray[Any]:
-    """Return the memory of a CPU tensor as a NumPy array; that of bfloat16 as int16."""
-    if tensor.requires_grad:
-        tensor = tensor.detach()
-    tensor = tensor.resolve_neg()  # a view that is to be read with the other sign
-    return (tensor.view(torch.int16) if tensor.dtype is torch.bfloat16 else tensor).numpy()
 
 
 def holds_memory(tensor: Tensor) -> bool:
@@ -137,6 +131,15 @@ def _has_strides_of_channels_last(tensor: Tensor) -> bool:
             return False
         step *= size
     return True
+
+
+def are_channels_last(maps: Sequence[Tensor]) -> bool:
+    """Return whether maps are stored channels last; those of one cell are so in either format."""
+    if len(maps) == 1:
+        return not maps[0].is_contiguous() and is_channels_last(maps[0])
+    return any(map(is_channels_last, maps)) and all(
+        each.is_contiguous(memory_format=CHANNELS_LAST) for each in maps
+    )
 
 
 def as_stored(maps: Tensor, channels_last: bool) -> Tensor:

@@ -6,13 +6,14 @@ import functools
 import inspect
 import operator
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 from torch import Tensor
 
 from roipool import _arguments as check
-from roipool._definitions import Op
+from roipool._definitions import PYRAMID_OPS, Op
+from roipool._layout import Layout, Shape4
 from roipool._requests import (
     Arguments,
     choices_of,
@@ -21,23 +22,21 @@ from roipool._requests import (
     variant_of,
 )
 from roipool.ops import multilevel_roi_align as multilevel
+from roipool.torch._autograd import call, call_at_once, device_of_plain, transforms_are_active
 from roipool.torch._cuda import CUDA
-from roipool.torch._fast_path import AtOnce, at_once, is_without_transforms
-from roipool.torch._functions import Request, call, device_of_plain, recorded
+from roipool.torch._families import FAMILIES, Family, Settings
 from roipool.torch._memory import FLOATS, INTEGERS, Bridge, is_channels_last
-from roipool.torch._operators import FAMILIES, Family, Settings, on_device
-from roipool.torch._pyramid_functions import forward_request
-from roipool.torch._pyramids import ALL_FAMILIES, PYRAMID_FAMILIES
+from roipool.torch._operators import on_device
 
 
 class Plan(NamedTuple):
     """A forward with its options checked."""
 
-    operator: str
-    request: Request
+    verb: str
+    settings: Settings
     layout: str
     wants_argmax: bool
-    at_once: AtOnce | None
+    is_usual: bool
 
 
 class Operation:
@@ -47,19 +46,17 @@ class Operation:
     ----------
     op : Op
         The operation.
+    is_pyramid : bool
+        Whether it pools each box from one of several maps. Other operations have one.
     """
 
     def __init__(self, op: Op) -> None:
         self.op = op
+        self.is_pyramid = op.forward in PYRAMID_OPS
         self._families = {
-            is_maximum: FAMILIES[name]
-            for is_maximum, name in ((False, op.forward), (True, f"{op.forward}_max"))
-            if name in FAMILIES
+            family.is_maximum: family for family in FAMILIES.values() if family.op is op
         }
-        if len(self._families) == 1:
-            (only,) = self._families.values()
-            self._families = {only.is_maximum: only}
-        tensors = {"features", op.boxes, op.indices, "out"}
+        tensors = {"features", op.boxes, op.indices, "levels", "out"}
         parameters = inspect.signature(getattr(numpy_functions(op), op.forward)).parameters
         self._option_names = tuple(name for name in parameters if name not in tensors)
         self._options = operator.itemgetter(*self._option_names)
@@ -70,22 +67,25 @@ class Operation:
 
     def forward(self, given: Arguments) -> Any:
         """Pool maps."""
-        features, plan = given["features"], self._plan(given)
-        if plan.at_once is not None and given[self.op.indices] is None and given["out"] is None:
-            both = (features, given[self.op.boxes])
-            if torch.autograd._profiler_enabled():
-                pooled = recorded(plan.request.family, "average", plan.at_once, *both)
-            else:
-                pooled = plan.at_once(*both)
+        verb, settings, order, wants_argmax, is_usual = self._plan(given)
+        form = self.op.form
+        if is_usual and given[form.indices] is None and given["out"] is None:
+            pooled = call_at_once(settings, given["features"], given[form.boxes])
             if pooled is not None:
                 return pooled
-        boxes, indices = self._boxes(given, "features")
-        self._check_out(given)
-        pooled = call(plan.operator, to_nchw(features, plan.layout), boxes, indices, plan.request)
-        if plan.operator == "average":
-            return from_nchw(pooled, plan.layout)
-        values, argmax = (from_nchw(each, plan.layout) for each in pooled)
-        return (values, argmax) if plan.wants_argmax else values
+        if given["out"] is not None:
+            self._refuse_out()
+        features = self._features(given) if self.is_pyramid else (given["features"],)
+        boxes, indices = self._boxes(given, *features)
+        levels = self._levels(given, boxes, features[0]) if self.is_pyramid else None
+        if order == "NCHW":
+            pooled = call(verb, settings, boxes, indices, levels, *features)
+            return pooled if verb == "average" or wants_argmax else pooled[0]
+        pooled = call(verb, settings, boxes, indices, levels, *map(to_nchw, features))
+        if verb == "average":
+            return to_nhwc(pooled)
+        values, argmax = map(to_nhwc, pooled)
+        return (values, argmax) if wants_argmax else values
 
     def _plan(self, given: Arguments) -> Plan:
         """Return the checked options of a forward, cached by their values."""
@@ -100,53 +100,53 @@ class Operation:
     def _make_plan(self, types: tuple[Any, ...], /, *options: Any) -> Plan:
         """Return a forward's plan; `types` tell options apart that are equal, but not all right."""
         given = dict(zip(self._option_names, options, strict=True))
-        family = self._family(given)
-        size, filling = given[self.op.size], given.get(str(self.op.filling), 0.0)
-        request = Request(family, settings(family.name, size, placing(family, given), filling))
+        family, filling = self._family(given), given.get(str(self.op.filling), 0.0)
+        settings = family.settings(placing(family, given), given[self.op.size], filling)
         wants_argmax = check.flag("return_argmax", given.get("return_argmax", False))
         if wants_argmax and not family.is_maximum:
             raise ValueError("return_argmax must be False with mode='avg': an average has none")
-        kind = "maximum" if family.is_maximum else "average"
-        order, short = check.layout(given["layout"]), None
-        if order == "NCHW" and not family.is_maximum and not torch.compiler.is_compiling():
-            short = at_once(self.op, family.pooling(False, request.settings))
-        return Plan(kind, request, order, wants_argmax, short)
+        verb = "maximum" if family.is_maximum else "average"
+        order = check.layout(given["layout"])
+        is_usual = verb == "average" and order == "NCHW" and not self.is_pyramid
+        is_usual = is_usual and not torch.compiler.is_compiling()
+        return Plan(verb, settings, order, wants_argmax, is_usual)
 
-    def backward(self, given: Arguments) -> Tensor:
-        """Return the gradient with respect to the features."""
+    def backward(self, given: Arguments) -> Any:
+        """Return the gradient with respect to the features, or those with respect to each map."""
         family, order = self._family(given), check.layout(given["layout"])
-        boxes, indices = self._boxes(given, "grad_output")
-        self._check_out(given)
-        gradient = to_nchw(given["grad_output"], order)
-        shape = check.map_shape("input_shape", given["input_shape"], order)
+        if given.get("out") is not None:
+            self._refuse_out()
+        shapes = self._shapes(given, order)
+        boxes, indices = self._boxes({**given, "input_shape": shapes[0]}, given["grad_output"])
+        levels = self._levels(given, boxes, given["grad_output"]) if self.is_pyramid else None
+        gradient = in_nchw(given["grad_output"], order)
         if order == "NHWC":
-            shape = (shape[0], shape[3], shape[1], shape[2])
+            shapes = [(shape[0], shape[3], shape[1], shape[2]) for shape in shapes]
         # A maximum of cells needs no more than its argmax.
-        values = placing(family, {"spatial_scale": 1.0, **given})
-        request = Request(family, settings(family.name, 1, values)[1 : 1 + len(values)])
-        argmax, form = given.get("argmax"), (shape, is_channels_last(gradient))
-        if not family.is_maximum:
-            if argmax is not None:
-                raise ValueError("argmax must not be given with mode='avg': an average has none")
-            return from_nchw(
-                call("average_backward", gradient, boxes, indices, *form, request), order
-            )
-        if not isinstance(argmax, Tensor):
-            raise TypeError(f"argmax must be the tensor that {self.op.forward} returned")
-        chosen = to_nchw(argmax, order)
-        return from_nchw(
-            call("maximum_backward", gradient, chosen, boxes, indices, *form, request), order
-        )
+        settings = family.settings(placing(family, {"spatial_scale": 1.0, **given}))
+        settings = settings._replace(shapes=tuple(shapes), channels_last=is_channels_last(gradient))
+        at, argmax = (settings, boxes, indices, levels), given.get("argmax")
+        if family.is_maximum:
+            if not isinstance(argmax, Tensor):
+                raise TypeError(f"argmax must be the tensor that {self.op.forward} returned")
+            found = call("maximum_backward", *at, gradient, in_nchw(argmax, order))
+        elif argmax is not None:
+            raise ValueError("argmax must not be given with mode='avg': an average has none")
+        else:
+            found = call("average_backward", *at, gradient)
+        results = [to_nhwc(each) if order == "NHWC" else each for each in found]
+        return results if self.is_pyramid else results[0]
 
     def backward_boxes(self, given: Arguments) -> Tensor:
         """Return the gradient with respect to the boxes."""
         given = {**{name: values[0] for name, values in self._choices.items()}, **given}
         family, order = self._family(given), check.layout(given["layout"])
-        boxes, indices = self._boxes(given, "features")
-        values = placing(family, given)
-        request = Request(family, settings(family.name, 1, values)[1 : 1 + len(values)])
-        gradient, features = (to_nchw(given[name], order) for name in ("grad_output", "features"))
-        slopes = call("average_backward_boxes", gradient, features, boxes, indices, request)
+        features = self._features(given) if self.is_pyramid else [given["features"]]
+        boxes, indices = self._boxes(given, *features)
+        levels = self._levels(given, boxes, features[0]) if self.is_pyramid else None
+        arrays = [in_nchw(each, order) for each in (given["grad_output"], *features)]
+        settings = family.settings(placing(family, given))
+        slopes = call("average_backward_boxes", settings, boxes, indices, levels, *arrays)
         return slopes[:, boxes.shape[1] - self.op.columns :]
 
     # ---- Arguments
@@ -154,140 +154,83 @@ class Operation:
     def _family(self, given: Arguments) -> Family:
         return self._families[variant_of(self.op, self._choices, given).has_argmax]
 
-    def _check_out(self, given: Arguments) -> None:
-        if given.get("out") is not None:
-            raise TypeError("out must be None for tensors")
+    def _refuse_out(self) -> NoReturn:
+        raise TypeError("out must be None for tensors")
 
-    def _boxes(self, given: Arguments, maps: str) -> tuple[Tensor, Tensor | None]:
+    def _features(self, given: Arguments) -> list[Tensor]:
+        """Return the maps of a pyramid."""
+        maps = check.numbered("features", given["features"])
+        for name, value in maps.items():
+            check_tensor(name, value)
+        if not maps:
+            raise ValueError("features must hold one map at least, got none")
+        return [*maps.values()]
+
+    def _shapes(self, given: Arguments, order: Layout) -> list[Shape4]:
+        """Return the shapes of the maps."""
+        if not self.is_pyramid:
+            return [check.map_shape("input_shape", given["input_shape"], order)]
+        named = check.numbered("input_shapes", given["input_shapes"])
+        shapes = [check.map_shape(name, shape, order) for name, shape in named.items()]
+        if not shapes:
+            raise ValueError("input_shapes must hold one map at least, got none")
+        return shapes
+
+    def _boxes(self, given: Arguments, maps: Any, *_: Any) -> tuple[Tensor, Tensor | None]:
         """Return boxes and indices as operators take them; all arrays must be tensors."""
-        op, boxes, indices = self.op, given[self.op.boxes], given[self.op.indices]
-        if type(given[maps]) is type(boxes) is Tensor and indices is None:
+        form = self.op.form
+        boxes, indices = given[form.boxes], given[form.indices]
+        if type(maps) is type(boxes) is Tensor and indices is None:
             return boxes, None
-        for name in (maps, *(["grad_output"] if "grad_output" in given else [])):
-            if not isinstance(given[name], Tensor):
-                self._refuse(name, given[name])
-        if indices is not None and not isinstance(indices, Tensor):
-            self._refuse(op.indices, indices)
-        if isinstance(boxes, Tensor):
-            return boxes, indices
-        if not isinstance(boxes, (list, tuple)) or op.form.is_normalised:
-            self._refuse(op.boxes, boxes)
-        for image, part in enumerate(boxes):
-            if not isinstance(part, Tensor):
-                self._refuse(f"{op.boxes}[{image}]", part)
+        check_tensor("features" if "features" in given else "grad_output", maps)
+        if "grad_output" in given:
+            check_tensor("grad_output", given["grad_output"])
+        if indices is not None:
+            check_tensor(form.indices, indices)
+        if isinstance(boxes, (list, tuple)) and not form.is_normalised:
+            return self._joined(boxes, given, maps)
+        check_tensor(form.boxes, boxes)
+        return boxes, indices
+
+    def _joined(
+        self, parts: Sequence[Tensor], given: Arguments, maps: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Return the boxes of several images, one table each, as one table."""
+        op = self.op
+        for image, part in enumerate(parts):
+            check_tensor(f"{op.boxes}[{image}]", part)
             if part.dim() != 2 or part.shape[1] != op.columns:
                 raise ValueError(
                     f"{op.boxes}[{image}] must have shape (L, {op.columns}); "
                     f"got {tuple(part.shape)}"
                 )
-        return self._joined(boxes, given, maps)
-
-    def _joined(
-        self, parts: Sequence[Tensor], given: Arguments, maps: str
-    ) -> tuple[Tensor, Tensor]:
-        """Return the boxes of several images, one table each, as one table."""
-        op = self.op
-        if given[op.indices] is not None:
-            raise ValueError(
-                f"{op.indices} must not be given with {op.boxes} as one tensor per image"
-            )
-        shape = given["features"].shape if "features" in given else given["input_shape"]
-        count = shape[0]
-        if len(parts) != count:
-            raise ValueError(
-                f"{op.boxes} as a sequence must hold one tensor per image: got {len(parts)} for "
-                f"{count}"
-            )
+        shape = given.get("input_shape", maps.shape)
+        check.one_per_image(op.form, parts, given[op.indices], shape[0], "tensor")
         if not parts:
-            like = given[maps]
-            return like.new_empty((0, op.columns)), like.new_empty(0, dtype=torch.int64)
+            return maps.new_empty((0, op.columns)), maps.new_empty(0, dtype=torch.int64)
         numbers = [
             torch.full((part.shape[0],), image, dtype=torch.int64, device=part.device)
             for image, part in enumerate(parts)
         ]
         return torch.cat(list(parts)), torch.cat(numbers)
 
-    def _refuse(self, name: str, value: Any) -> None:
-        kind = f"{type(value).__module__}.{type(value).__qualname__}"
-        raise TypeError(f"{name} must be a tensor, as other arguments are; got {kind}")
-
-
-class PyramidOperation(Operation):
-    """The public functions of an operation that pools each box from one of several maps."""
-
-    def __init__(self, op: Op) -> None:
-        self.op = op
-        self._family_of_all = PYRAMID_FAMILIES[op.forward]
-
-    def forward(self, given: Arguments) -> Tensor:
-        """Pool maps."""
-        self._check_out(given)
-        features, order = self._maps("features", given["features"]), check.layout(given["layout"])
-        boxes, indices = self._boxes({**given, "features": features[0]}, "features")
-        request = forward_request(
-            self._request(given), check.size_pair(self.op.size, given[self.op.size])
-        )
-        levels = self._levels(given, boxes, features[0])
-        maps = [to_nchw(each, order) for each in features]
-        return from_nchw(call("average_levels", *maps, boxes, indices, levels, request), order)
-
-    def backward(self, given: Arguments) -> list[Tensor]:
-        """Return the gradients with respect to the features."""
-        order = check.layout(given["layout"])
-        shapes = [
-            check.map_shape(name, shape, order)
-            for name, shape in check.numbered("input_shapes", given["input_shapes"]).items()
-        ]
-        if not shapes:
-            raise ValueError("input_shapes must hold one map at least, got none")
-        boxes, indices = self._boxes({**given, "input_shape": shapes[0]}, "grad_output")
-        levels = self._levels(given, boxes, given["grad_output"])
-        gradient = to_nchw(given["grad_output"], order)
-        if order == "NHWC":
-            shapes = [(shape[0], shape[3], shape[1], shape[2]) for shape in shapes]
-        form = ([size for shape in shapes for size in shape], is_channels_last(gradient))
-        request = self._request(given)
-        found = call("average_levels_backward", gradient, boxes, indices, levels, *form, request)
-        return [from_nchw(each, order) for each in found]
-
-    def backward_boxes(self, given: Arguments) -> Tensor:
-        """Return the gradient with respect to the boxes."""
-        features, order = self._maps("features", given["features"]), check.layout(given["layout"])
-        boxes, indices = self._boxes({**given, "features": features[0]}, "features")
-        levels = self._levels(given, boxes, features[0])
-        gradient, *maps = (to_nchw(each, order) for each in (given["grad_output"], *features))
-        slopes = call(
-            "average_levels_backward_boxes", gradient, *maps, boxes, indices, levels,
-            self._request(given),
-        )  # fmt: skip
-        return slopes[:, boxes.shape[1] - self.op.columns :]
-
-    def _request(self, given: Arguments) -> Request:
-        family = self._family_of_all
-        values = placing(family, given)
-        return Request(family, family.placing_of(settings(family.name, 1, values)))
-
-    def _maps(self, name: str, values: Any) -> list[Tensor]:
-        """Return a sequence of tensors."""
-        maps = check.numbered(name, values)
-        for each, value in maps.items():
-            if not isinstance(value, Tensor):
-                self._refuse(each, value)
-        if not maps:
-            raise ValueError(f"{name} must hold one map at least, got none")
-        return [*maps.values()]
-
     def _levels(self, given: Arguments, boxes: Tensor, maps: Tensor) -> Tensor:
         """Return the index of each box's map; checked where operators are computed."""
         levels = given["levels"]
         if levels is not None:
-            if not isinstance(levels, Tensor):
-                self._refuse("levels", levels)
-            return levels
+            return check_tensor("levels", levels)
         real = torch.float64 if maps.dtype is torch.float64 else torch.float32
         corners = boxes.detach()[:, boxes.shape[1] - 4 :].to(real)
         scales = check.sequence("spatial_scales", given["spatial_scales"])
         return levels_of(corners, *multilevel.levels_of_scales(scales))
+
+
+def check_tensor(name: str, value: Any) -> Tensor:
+    """Return a tensor; anything else is an error."""
+    if isinstance(value, Tensor):
+        return value
+    kind = f"{type(value).__module__}.{type(value).__qualname__}"
+    raise TypeError(f"{name} must be a tensor, as other arguments are; got {kind}")
 
 
 def assign_levels(given: Arguments) -> Tensor:
@@ -307,8 +250,8 @@ def assign_levels(given: Arguments) -> Tensor:
 def levels_of(corners: Tensor, *levels: int, **options: Any) -> Tensor:
     """Return the level of each box, of its corners; the rest is that of `assign_levels`."""
     areas = multilevel.level_areas(*levels, **{**multilevel.USUAL, **options})
-    is_eager = not torch.compiler.is_compiling() and is_without_transforms()
-    if is_eager and device_of_plain(corners) == "CUDA":
+    is_eager = not (torch.compiler.is_compiling() or torch._C._is_tracing())
+    if is_eager and not transforms_are_active() and device_of_plain(corners) == "CUDA":
         return on_device(CUDA, levels_at_once)(corners, areas)
     none = corners.new_zeros(corners.shape[0], dtype=torch.int64)
     found: Tensor = multilevel.levels_by_area(corners.double(), none, areas)
@@ -322,24 +265,10 @@ def levels_at_once(bridge: Bridge, corners: Tensor, areas: Sequence[float]) -> T
     return bridge.tensor(bridge.engine().assign_levels(boxes, areas))
 
 
-def placing(family: Family, given: Arguments) -> Settings:
+def placing(family: Family, given: Arguments) -> tuple[Any, ...]:
     """Return the options that place bins and samples, pairs as tuples."""
     values = (given[name] for name in family.placing)
     return tuple(tuple(each) if isinstance(each, list) else each for each in values)
-
-
-def settings(name: str, size: Any, values: Settings, filling: Any = 0.0) -> Settings:
-    """Return the settings of an operator of a family.
-
-    Numbers of a program that is compiled may be symbols: they are only brought into the form of
-    the operator's schema. The operator checks them, when the program is traced and when it runs.
-    """
-    if any(isinstance(each, Tensor) for each in (size, *values, filling)):
-        raise TypeError("only maps, boxes and indices may be tensors")
-    family = ALL_FAMILIES[name]
-    if torch.compiler.is_compiling():
-        return family.unchecked_settings(size, values, filling)
-    return family.settings(size, values, filling)
 
 
 def types_within(options: tuple[Any, ...]) -> tuple[type, ...]:
@@ -351,17 +280,22 @@ def types_within(options: tuple[Any, ...]) -> tuple[type, ...]:
     return found
 
 
-def to_nchw(maps: Tensor, order: str) -> Tensor:
-    """Return maps as (N, C, H, W), without a copy."""
-    return maps.permute(0, 3, 1, 2) if order == "NHWC" else maps
+def to_nchw(maps: Tensor) -> Tensor:
+    """Return (N, H, W, C) maps as (N, C, H, W), without a copy."""
+    return maps.permute(0, 3, 1, 2)
 
 
-def from_nchw(maps: Tensor, order: str) -> Tensor:
-    """Return (N, C, H, W) in the order of the caller."""
-    return maps.permute(0, 2, 3, 1) if order == "NHWC" else maps
+def to_nhwc(maps: Tensor) -> Tensor:
+    """Return (N, C, H, W) maps as (N, H, W, C), without a copy."""
+    return maps.permute(0, 2, 3, 1)
+
+
+def in_nchw(maps: Tensor, order: str) -> Tensor:
+    """Return maps of either order as (N, C, H, W), without a copy."""
+    return to_nchw(maps) if order == "NHWC" else maps
 
 
 FUNCTIONS = public_functions(
-    Operation, PyramidOperation, assign_levels, "roipool.torch", "tensors",
+    Operation, Operation, assign_levels, "roipool.torch", "tensors",
     is_compiling=torch.compiler.is_compiling,
 )  # fmt: skip

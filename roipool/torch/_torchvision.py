@@ -12,8 +12,10 @@ import torch
 from torch import Tensor
 
 from roipool.compat._conventions import CELLS_FROM_LOWEST_FLOAT32
+from roipool.torch._families import FAMILIES, Settings
+from roipool.torch._kernels import average, average_backward, maximum, maximum_backward
 from roipool.torch._memory import Bridge, is_channels_last
-from roipool.torch._operators import BRIDGES, FAMILIES
+from roipool.torch._operators import BRIDGES
 from roipool.torch._overrides import Kernels, Override, library_of, register_kernels
 
 # Maxima as torchvision starts them.
@@ -25,9 +27,9 @@ ROI_ALIGN = FAMILIES["roi_align"]
 # ---- torchvision's operators, in terms of roipool's
 
 
-def _boxes(rois: Tensor) -> tuple[Tensor, Tensor]:
-    """Return boxes and batch indices; torchvision cuts those to whole numbers."""
-    return rois[:, 1:], rois[:, 0].trunc()
+def _boxes(rois: Tensor) -> tuple[Tensor, Tensor, None]:
+    """Return boxes, batch indices, which torchvision cuts to whole numbers, and no levels."""
+    return rois[:, 1:], rois[:, 0].trunc(), None
 
 
 def roi_align(
@@ -37,7 +39,8 @@ def roi_align(
     """Compute ``torchvision::roi_align``."""
     sampling = (max(sampling_ratio, 0),) * 2
     size = (pooled_height, pooled_width)
-    return ROI_ALIGN.average(bridge, input, *_boxes(rois), size, spatial_scale, sampling, aligned)
+    settings = Settings(ROI_ALIGN, (spatial_scale, sampling, aligned), size)
+    return average(bridge, settings, *_boxes(rois), input)
 
 
 def roi_align_backward(
@@ -46,11 +49,13 @@ def roi_align_backward(
     sampling_ratio: int, aligned: bool,
 ) -> Tensor:  # fmt: skip
     """Compute ``torchvision::_roi_align_backward``."""
-    form = ((batch_size, channels, height, width), is_channels_last(grad))
     sampling = (max(sampling_ratio, 0),) * 2
-    return ROI_ALIGN.average_backward(
-        bridge, grad, *_boxes(rois), *form, spatial_scale, sampling, aligned
-    )
+    settings = Settings(
+        ROI_ALIGN, (spatial_scale, sampling, aligned),
+        shapes=((batch_size, channels, height, width),), channels_last=is_channels_last(grad),
+    )  # fmt: skip
+    (gradient,) = average_backward(bridge, settings, *_boxes(rois), grad)
+    return gradient
 
 
 def roi_pool(
@@ -58,9 +63,8 @@ def roi_pool(
     pooled_width: int,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Compute ``torchvision::roi_pool``."""
-    return ROI_POOL.maximum(
-        bridge, input, *_boxes(rois), (pooled_height, pooled_width), spatial_scale
-    )
+    settings = Settings(ROI_POOL, (spatial_scale,), (pooled_height, pooled_width))
+    return maximum(bridge, settings, *_boxes(rois), input)
 
 
 def roi_pool_backward(
@@ -68,8 +72,12 @@ def roi_pool_backward(
     pooled_height: int, pooled_width: int, batch_size: int, channels: int, height: int, width: int,
 ) -> Tensor:  # fmt: skip
     """Compute ``torchvision::_roi_pool_backward``."""
-    form = ((batch_size, channels, height, width), is_channels_last(grad))
-    return ROI_POOL.maximum_backward(bridge, grad, argmax, *_boxes(rois), *form, spatial_scale)
+    settings = Settings(
+        ROI_POOL, (spatial_scale,), shapes=((batch_size, channels, height, width),),
+        channels_last=is_channels_last(grad),
+    )  # fmt: skip
+    (gradient,) = maximum_backward(bridge, settings, *_boxes(rois), grad, argmax)
+    return gradient
 
 
 KERNELS: Kernels = {

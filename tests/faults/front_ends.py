@@ -46,10 +46,10 @@ FRONT_ENDS = [
     Fault(
         "torch: torchvision's negative ratio",
         "roipool/torch/_torchvision.py",
-        "form = ((batch_size, channels, height, width), is_channels_last(grad))\n"
-        "    sampling = (max(sampling_ratio, 0),) * 2",
-        "form = ((batch_size, channels, height, width), is_channels_last(grad))\n"
-        "    sampling = (abs(sampling_ratio),) * 2",
+        "sampling = (max(sampling_ratio, 0),) * 2\n"
+        "    settings = Settings(\n",
+        "sampling = (abs(sampling_ratio),) * 2\n"
+        "    settings = Settings(\n",
         "the gradient takes -1 for one sample, the forward for an adaptive grid",
         TORCHVISION,
     ),

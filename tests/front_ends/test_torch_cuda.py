@@ -25,11 +25,11 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from roipool.ops.multilevel_roi_align import levels_by_area
+from roipool.torch._autograd import device_of_plain
 from roipool.torch._cuda import Cuda
-from roipool.torch._functions import device_of
+from roipool.torch._families import FAMILIES, Settings
 from roipool.torch._operations import levels_at_once
-from roipool.torch._operators import BRIDGES, kernel, on_device
-from roipool.torch._pyramids import ALL_FAMILIES
+from roipool.torch._operators import BRIDGES, kernel, of_operator, on_device
 
 CASES = [case for case in ALL_CASES if not case.adaptive]
 every_case = pytest.mark.parametrize("case", CASES, ids=str)
@@ -73,15 +73,16 @@ def cupy() -> Iterator[ModuleType]:
 
 def family_of(case: Case) -> Any:
     name = case.op.forward
-    return ALL_FAMILIES.get(f"{name}_max" if case.variant.has_argmax else name, ALL_FAMILIES[name])
+    return FAMILIES.get(f"{name}_max" if case.variant.has_argmax else name, FAMILIES[name])
 
 
-def settings_of(case: Case) -> Any:
+def settings_of(case: Case) -> Settings:
     defaults = {"spatial_scale": 1.0, "aligned": True, "angle_unit": "radians"}
     given = {**defaults, **case.options()}
     family = family_of(case)
     values = [given[name] for name in family.placing]
-    return family.settings(SIZE, values, given.get(str(case.op.filling), 0.0))
+    settings: Settings = family.settings(values, SIZE, given.get(str(case.op.filling), 0.0))
+    return settings
 
 
 @pytest.mark.parametrize("stream", [OldStream, TorchStream])
@@ -90,7 +91,7 @@ def test_streams_of_every_torch(cupy: ModuleType, stream: type[OldStream]) -> No
     case = next(case for case in CASES if case.op.forward == "roi_align")
     family, features = family_of(case), maps(torch.float32)
     for name, args in requests(case, torch.float32, torch.contiguous_format):
-        got = on_device(bridge, getattr(family, name))(*args)
+        got = on_device(bridge, of_operator(family, name))(*args)
         close(got, family.overloads[name](*args))
     check_launches(bridge)
     assert bridge.devices == {features.device}  # not torch's current one
@@ -126,7 +127,7 @@ def test_kernels_compute_what_the_cpu_does(
     bridge, family = Pretended(), family_of(case)
     for name, args in requests(case, dtype, memory_format):
         expected = family.overloads[name](*args)
-        got = kernel(bridge, name, getattr(family, name))(*args)
+        got = kernel(bridge, name, of_operator(family, name))(*args)
         for mine, other in zip(_list(got), _list(expected), strict=True):
             assert mine.dtype is other.dtype
             assert mine.stride() == other.stride()
@@ -140,27 +141,27 @@ def requests(
     """Yield every function of a case's family, and its arguments."""
     family, settings = family_of(case), settings_of(case)
     features = maps(dtype, memory_format)
-    at: tuple[Any, ...] = (case.boxes(dtype=torch.float32), case.indices())
-    last = memory_format is torch.channels_last
-    form: tuple[Any, ...] = (list(features.shape), last)
-    given: Any = features
-    names = ("average", "average_backward", "average_backward_boxes")
+    given: list[Tensor] = [features]
+    at: tuple[Any, ...] = (case.boxes(dtype=torch.float32), case.indices(), None)
     if isinstance(case, PyramidCase):
-        at = (*at, case.levels(at[0]))
+        at = (*at[:2], case.levels(at[0]))
         given = case.pyramid(features)
-        names = ("average_levels", "average_levels_backward", "average_levels_backward_boxes")
-        form = ([size for one in given for size in one.shape], last)
-    placing = family.placing_of(settings)
+    last = memory_format is torch.channels_last
+    settings = settings._replace(shapes=tuple(each.shape for each in given), channels_last=last)
     gradient = maps(dtype, memory_format, seed=1, shape=(5, 3, *SIZE))
+
+    def request(verb: str, *arrays: Tensor) -> tuple[str, tuple[Any, ...]]:
+        return verb, family.to_operator(verb, settings, *at, *arrays)
+
     if family.is_maximum:
-        yield "maximum", (given, *at, *settings)
-        _, argmax = family.overloads["maximum"](given, *at, *settings)
-        yield "maximum_backward", (gradient, argmax, *at, *form, *placing)
+        yield (verb_and_args := request("maximum", *given))
+        _, argmax = family.overloads["maximum"](*verb_and_args[1])
+        yield request("maximum_backward", gradient, argmax)
     else:
-        yield names[0], (given, *at, *settings)
-        yield names[1], (gradient, *at, *form, *placing)
+        yield request("average", *given)
+        yield request("average_backward", gradient)
     if case.moves:
-        yield names[2], (gradient, given, *at, *placing)
+        yield request("average_backward_boxes", gradient, *given)
 
 
 def _list(values: Any) -> list[Tensor]:
@@ -175,27 +176,32 @@ def close(mine: Tensor, other: Tensor) -> None:
     torch.testing.assert_close(mine, other, rtol=tolerance, atol=tolerance * 8)
 
 
+def pool_by(bridge: Pretended, case: Case, features: Tensor, *at: Tensor | None) -> Any:
+    """Pool maps by the kernel of an operator."""
+    family = family_of(case)
+    args = family.to_operator("average", settings_of(case), *at, None, features)
+    return kernel(bridge, case.op.forward, of_operator(family, "average"))(*args)
+
+
 def test_a_box_of_no_image_pools_nothing(cupy: ModuleType) -> None:
     """Nothing is read back to check it."""
     case = next(case for case in CASES if case.op.forward == "roi_align")
-    family, features = family_of(case), maps(torch.float32)
+    features = maps(torch.float32)
     table = torch.tensor([[5, 1, 1, 4, 4.0], [1, 1, 1, 4, 4]])
     with cupy.no_reads():
-        pooled = kernel(Pretended(), "roi_align", family.average)(
-            features, table, None, *settings_of(case)
-        )
+        pooled = pool_by(Pretended(), case, features, table, None)
     assert not pooled[0].any()
     assert pooled[1].any()
 
 
 def test_boxes_that_are_to_be_read_with_the_other_sign(cupy: ModuleType) -> None:
     case = next(case for case in CASES if case.op.forward == "roi_align")
-    pool = kernel(Pretended(), "roi_align", family_of(case).average)
+    bridge = Pretended()
     table = torch.tensor([[1, 1, 1, 4, 4.0]])
     negative = torch.complex(torch.zeros_like(table), -table).conj().imag
     assert negative.is_neg()
     features = maps(torch.float32)
-    alike = [pool(features, boxes, None, *settings_of(case)) for boxes in (table, negative)]
+    alike = [pool_by(bridge, case, features, each, None) for each in (table, negative)]
     assert alike[0].any()
     assert torch.equal(*alike)
 
@@ -215,28 +221,23 @@ def test_levels_are_assigned_at_once(cupy: ModuleType, dtype: torch.dtype) -> No
 
 def test_plain_tensors_of_one_device_need_no_dispatcher() -> None:
     features, boxes = torch.ones(1, 1, 4, 4), torch.zeros(2, 5)
-    levels = (torch.zeros(2), None)
-    assert device_of("average", (features, boxes, None, "request")) == "CPU"
-    assert device_of("average_levels", (features, features, boxes, None, levels[0], None)) == "CPU"
-    for kind in ("average", "average_levels"):
-        assert device_of(kind, (features, boxes.to("meta"), *levels, "request")) is None
+    for others in ((), (torch.zeros(2),), (torch.zeros(2), features)):
+        assert device_of_plain(features, boxes, None, *others) == "CPU"
+        assert device_of_plain(features, boxes.to("meta"), None, *others) is None
         with FakeTensorMode() as mode:
             fake = mode.from_tensor(features)
-        assert device_of(kind, (fake, fake, *levels, "request")) is None
+        assert device_of_plain(fake, fake, None, *others) is None
     assert set(BRIDGES) == {"CPU", "CUDA"}
-    for family in ALL_FAMILIES.values():
+    for family in FAMILIES.values():
         assert set(family.kernels) == set(itertools.product(family.overloads, BRIDGES))
 
 
 def test_errors_of_devices_come_before_anything_is_launched(cupy: ModuleType) -> None:
     case = next(case for case in CASES if case.op.forward == "roi_align")
-    family, bridge = family_of(case), Pretended()
-    boxes = case.boxes(dtype=torch.float32)
+    bridge, boxes = Pretended(), case.boxes(dtype=torch.float32)
     for at in ((boxes.to("meta"), case.indices()), (boxes, case.indices().to("meta"))):
         with pytest.raises(ValueError, match=r"roi_align: .* must be on the device of features"):
-            kernel(bridge, "roi_align", family.average)(
-                maps(torch.float32), *at, *settings_of(case)
-            )
+            pool_by(bridge, case, maps(torch.float32), *at)
     assert [name for name in launches if "stream" not in name] == []
 
 
@@ -297,7 +298,7 @@ def test_graphs_of_torch_keep_their_memory(cupy: ModuleType, case: Case) -> None
     """All that a call allocates is torch's, which keeps what it has given to a capture."""
     family = family_of(case)
     for name, args in requests(case, torch.float32, torch.contiguous_format):
-        call = functools.partial(kernel(Pretended(), name, getattr(family, name)), *args)
+        call = functools.partial(kernel(Pretended(), name, of_operator(family, name)), *args)
         expected, captured = replayed(CachingAllocator(), call, memory.Pool())
         for got, wanted in zip(captured, expected, strict=True):
             assert torch.equal(got, wanted), name
@@ -308,7 +309,7 @@ def test_graphs_without_a_pool_of_their_own_go_wrong(cupy: ModuleType) -> None:
     case = next(case for case in CASES if case.op.forward == "roi_align")
     family, allocator = family_of(case), CachingAllocator()
     given = dict(requests(case, torch.float32, torch.contiguous_format))
-    backward = kernel(Pretended(), "average_backward", family.average_backward)
+    backward = kernel(Pretended(), "roi_align", of_operator(family, "average_backward"))
     call = functools.partial(backward, *given["average_backward"])
     with pytest.raises(AssertionError):
         replayed(allocator, call, allocator.common)

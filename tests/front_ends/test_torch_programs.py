@@ -16,9 +16,7 @@ from torch.export import Dim
 
 import roipool
 import roipool.torch
-from roipool.torch._functions import Request
-from roipool.torch._operators import Family
-from roipool.torch._pyramids import ALL_FAMILIES, PyramidFamily
+from roipool.torch._families import FAMILIES, Settings
 
 # torch compiles a formula of its own, in forward mode, with what it deprecates.
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
@@ -42,14 +40,14 @@ def fresh_compiler() -> Iterator[None]:
 # ---- Operators
 
 
-def family_and_settings(case: Case) -> Request:
+def settings_of(case: Case) -> Settings:
     name = case.op.forward
-    if case.variant.has_argmax and f"{name}_max" in ALL_FAMILIES:
+    if case.variant.has_argmax and f"{name}_max" in FAMILIES:
         name = f"{name}_max"
-    family = ALL_FAMILIES[name]
+    family = FAMILIES[name]
     given = {"spatial_scale": 1.0, "aligned": True, "angle_unit": "radians", **case.options()}
     values = [given[option] for option in family.placing]
-    return Request(family, family.settings(SIZE, values, given.get(str(case.op.filling), 0.0)))
+    return family.settings(values, SIZE, given.get(str(case.op.filling), 0.0))
 
 
 # Channels last: one average and one maximum.
@@ -62,69 +60,43 @@ def in_both_formats(case: Case, memory_format: torch.memory_format) -> bool:
 @each(in_both_formats, memory_format=FORMATS)
 def test_operators_pass_torchs_own_check(case: Case, memory_format: torch.memory_format) -> None:
     """Schema, registration of autograd, shapes without values, and traces with dynamic shapes."""
-    request = family_and_settings(case)
-    family, settings = request.family, request.settings
+    settings = settings_of(case)
+    family, is_last = settings.family, memory_format is torch.channels_last
     features = maps(torch.float32, memory_format).requires_grad_()
+    given = [features]
     boxes = case.boxes(dtype=torch.float32).requires_grad_(case.moves)
-    regions = (boxes, case.indices())
-    is_last = memory_format is torch.channels_last
+    at = (boxes, case.indices(), None)
     if isinstance(case, PyramidCase):
-        check_pyramid_operators(case, family, settings, features, regions, is_last)
-        return
-    pooled = family.overloads["maximum" if family.is_maximum else "average"]
-    torch.library.opcheck(pooled, (features, *regions, *settings))
-    placing = family.placing_of(settings)
-    form = (list(features.shape), is_last)
+        given = [each.detach().requires_grad_() for each in case.pyramid(features)]
+        at = (*at[:2], case.levels(boxes))
+    settings = settings._replace(shapes=tuple(each.shape for each in given), channels_last=is_last)
     gradient = maps(torch.float32, memory_format, shape=(5, 3, *SIZE))
     gradient.requires_grad_(case.is_linear)
+
+    def check(verb: str, at: tuple[Any, ...], *arrays: Tensor) -> Any:
+        overload, args = family.overloads[verb], family.to_operator(verb, settings, *at, *arrays)
+        torch.library.opcheck(overload, args)
+        return overload(*args)
+
     if family.is_maximum:
-        argmax = pooled(features, *regions, *settings)[1]
-        backward = family.overloads["maximum_backward"]
-        torch.library.opcheck(backward, (gradient, argmax, *regions, *form, *placing))
+        _, argmax = check("maximum", at, *given)
+        check("maximum_backward", at, gradient, argmax)
         return
-    torch.library.opcheck(
-        family.overloads["average_backward"], (gradient, *regions, *form, *placing)
-    )
+    check("average", at, *given)
+    check("average_backward", at, gradient)
     if case.moves:
-        slopes = family.overloads["average_backward_boxes"]
-        plain = [tensor.detach() for tensor in (gradient, features, boxes)]
-        torch.library.opcheck(slopes, (*plain, case.indices(), *placing))
-
-
-def check_pyramid_operators(
-    case: PyramidCase,
-    family: Family,
-    settings: tuple[Any, ...],
-    features: Tensor,
-    regions: tuple[Tensor, Tensor],
-    is_last: bool,
-) -> None:
-    """Check those that take a list of maps."""
-    assert isinstance(family, PyramidFamily)
-    pyramid = [each.detach().requires_grad_() for each in case.pyramid(features)]
-    levels, placing = case.levels(regions[0]), family.placing_of(settings)
-    pooled = family.overloads["average_levels"]
-    torch.library.opcheck(pooled, (pyramid, *regions, levels, *settings))
-    memory_format = torch.channels_last if is_last else torch.contiguous_format
-    gradient = maps(torch.float32, memory_format, shape=(5, 3, *SIZE)).requires_grad_()
-    form = ([size for each in pyramid for size in each.shape], is_last)
-    backward = family.overloads["average_levels_backward"]
-    torch.library.opcheck(backward, (gradient, *regions, levels, *form, *placing))
-    slopes = family.overloads["average_levels_backward_boxes"]
-    plain = [each.detach() for each in pyramid]
-    torch.library.opcheck(
-        slopes, (gradient.detach(), plain, regions[0].detach(), regions[1], levels, *placing)
-    )
+        plain = [each.detach() for each in (gradient, *given)]
+        check("average_backward_boxes", (boxes.detach(), *at[1:]), *plain)
 
 
 def test_operators_are_differentiable_without_a_compiler() -> None:
     """As a loaded program calls them."""
-    request = family_and_settings(ALIGN)
+    settings = settings_of(ALIGN)
     boxes, indices = ALIGN.boxes(3).requires_grad_(), ALIGN.indices(3)
-    overload = request.family.overloads["average"]
+    overload, to_operator = settings.family.overloads["average"], settings.family.to_operator
 
     def pool(features: Tensor, corners: Tensor) -> Tensor:
-        return overload(features, corners, indices, *request.settings)
+        return overload(*to_operator("average", settings, corners, indices, None, features))
 
     features = maps(shape=(2, 1, 6, 7)).requires_grad_()
     assert torch.autograd.gradcheck(pool, (features, boxes))

@@ -1,0 +1,315 @@
+"""What operators compute: a family of them for each operation, with one order of arguments.
+
+Everything in this package but the dispatcher's side of an operator has the same arguments: the
+settings, boxes, indices, levels, and then tensors of maps or pooled values. One map is a pyramid of
+one, without levels. Operators have the arguments of their schemas: :meth:`Family.to_operator` and
+:meth:`Family.from_operator` translate.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from roipool import _arguments as check
+from roipool._definitions import OPS, PYRAMID_OPS, Definition, Op
+from roipool._layout import Shape4
+from roipool._pooling import MaxRules, Pooling
+from roipool._requests import numpy_functions
+
+
+class Verb(NamedTuple):
+    """One of the computations of a family.
+
+    Attributes
+    ----------
+    arrays : tuple of str
+        The tensors that it takes beside those of the boxes. Features, of which there may be
+        several, are the last.
+    result : {"pooled", "features", "boxes"}
+        Pooled values, or the gradient with respect to all features or to the boxes.
+    """
+
+    arrays: tuple[str, ...]
+    result: str
+
+
+VERBS = {
+    "average": Verb(("features",), "pooled"),
+    "average_backward": Verb(("grad_output",), "features"),
+    "average_backward_boxes": Verb(("grad_output", "features"), "boxes"),
+    "maximum": Verb(("features",), "pooled"),
+    "maximum_backward": Verb(("grad_output", "argmax"), "features"),
+}
+
+
+class Settings(NamedTuple):
+    """What a family computes, besides tensors.
+
+    Attributes
+    ----------
+    family : Family
+        Whose operators compute it.
+    placing : tuple
+        The values of the family's `placing`.
+    size : tuple of int
+        Of a forward: the bins.
+    filling : float
+        Of a forward: the value of bins outside the map.
+    shapes : tuple of tuple of int
+        Of a gradient with respect to the features: their shapes, as (N, C, H, W).
+    channels_last : bool
+        Of such a gradient: how it is stored.
+    """
+
+    family: Family
+    placing: tuple[Any, ...]
+    size: tuple[int, int] = (1, 1)
+    filling: float = 0.0
+    shapes: tuple[Shape4, ...] = ()
+    channels_last: bool = False
+
+    @property
+    def of_tangent(self) -> Settings:
+        """The settings for a change of the maps: bins outside them have a change of 0."""
+        return self._replace(filling=0.0)
+
+    @property
+    def moves_with_boxes(self) -> bool:
+        """Whether pooled values follow the boxes, rather than jump from cell to cell."""
+        return self.family.moves_with_boxes(self.placing)
+
+    def refusal(self, what: str) -> NotImplementedError:
+        """Return the error for a derivative that no kernel computes."""
+        return NotImplementedError(f"{self.family.op.forward}: roipool computes no {what}")
+
+
+# The type of an operator's argument, for that of a public function's.
+SCHEMA_TYPES = {
+    "float": "float", "Sequence[float]": "float[]", "int | Sequence[int]": "int[2]", "bool": "bool",
+    "str": "str",
+}  # fmt: skip
+
+CHECKS: dict[str, Callable[[str, Any], Any]] = {
+    "float": check.real_number,
+    "Sequence[float]": lambda name, value: check.scales(
+        name, value, len(check.sequence(name, value))
+    ),
+    "int | Sequence[int]": check.sampling_pair,
+    "bool": check.flag,
+    "str": lambda name, value: value,  # the definition checks it
+}
+
+
+class Family:
+    """The operators of an operation that computes an average, or a maximum.
+
+    Attributes
+    ----------
+    op : Op
+        The operation.
+    is_maximum : bool
+        Whether the forward gives a maximum and its argmax.
+    is_pyramid : bool
+        Whether operators take a list of maps, and the level of each box.
+    name : str
+        What the operators' names begin with.
+    placing : mapping of str to str
+        The arguments that place bins and samples, and their types.
+    overloads : mapping of str to callable
+        The operators, by verb.
+    kernels : mapping of tuple of str to callable
+        What computes a verb for plain tensors, by verb and kind of device.
+    """
+
+    def __init__(self, op: Op, is_maximum: bool) -> None:
+        module = numpy_functions(op)
+        averages = [each for each in op.variants.values() if not each.has_argmax]
+        self.op = op
+        self.is_maximum = is_maximum
+        self.is_pyramid = op.forward in PYRAMID_OPS
+        self.name = f"{op.forward}_max" if is_maximum and averages else op.forward
+        self.rules: MaxRules = getattr(module, "RULES", MaxRules())
+        self._definition = module.definition
+        parameters = inspect.signature(module.definition).parameters
+        self.placing = {name: str(each.annotation) for name, each in parameters.items()}
+        if self.is_pyramid:
+            types = {"spatial_scales": "Sequence[float]", **self.placing}
+            self.placing = {name: types[name] for name in op.placing}
+        self._by_boxes = {each.by_boxes for each in op.variants.values()} - {None}
+        self.overloads: dict[str, Any] = {}
+        self.kernels: dict[tuple[str, str], Callable[..., Any]] = {}
+
+    @property
+    def names(self) -> dict[str, str]:
+        """The operators' names, by verb."""
+        kind = "maximum" if self.is_maximum else "average"
+        names = {kind: self.name, f"{kind}_backward": f"{self.name}_backward"}
+        if not self.is_maximum and self.op.backward_boxes is not None:
+            names["average_backward_boxes"] = self.op.backward_boxes
+        return names
+
+    # ---- What the arguments mean
+
+    def settings(self, placing: Sequence[Any], size: Any = (1, 1), filling: Any = 0.0) -> Settings:
+        """Return the settings, checked.
+
+        Numbers of a program that is compiled may be symbols: they are only brought into the form of
+        the operator's schema. The operator checks them, when the program is traced and when it
+        runs.
+        """
+        if any(isinstance(each, Tensor) for each in (size, *placing, filling)):
+            raise TypeError("only maps, boxes and indices may be tensors")
+        named = zip(self.placing.items(), placing, strict=True)
+        if torch.compiler.is_compiling():
+            values = [
+                as_pair(value) if kind == "int | Sequence[int]" else value
+                for (_, kind), value in named
+            ]
+            return Settings(self, tuple(values), as_pair(size), filling)
+        values = [CHECKS[kind](name, value) for (name, kind), value in named]
+        if not self.is_pyramid:
+            self._definition(*values)
+        if self.op.filling is not None:
+            filling = check.any_float(self.op.filling, filling)
+        return Settings(self, tuple(values), check.size_pair(self.op.size, size), filling)
+
+    def definition(self, placing: Sequence[Any]) -> Definition:
+        """Return the definition; of a pyramid, that of the first map."""
+        if self.is_pyramid:
+            (scale, *_), *placing = placing
+            placing = (scale, *placing)
+        definition: Definition = self._definition(*placing)
+        return definition
+
+    def moves_with_boxes(self, placing: Sequence[Any]) -> bool:
+        """Return whether pooled values follow the boxes, rather than jump from cell to cell."""
+        return self.definition(placing).name in self._by_boxes
+
+    # ---- Arguments in the order of the operators
+
+    def to_operator(
+        self, verb: str, settings: Settings, boxes: Any, indices: Any, levels: Any, *arrays: Any
+    ) -> tuple[Any, ...]:
+        """Return the arguments of an operator."""
+        names, result = VERBS[verb]
+        _, placing, size, filling, shapes, channels_last = settings
+        if self.is_pyramid and names[-1] == "features":
+            arrays = (*arrays[: len(names) - 1], list(arrays[len(names) - 1 :]))
+        at = (boxes, indices, levels) if self.is_pyramid else (boxes, indices)
+        if result == "boxes":
+            return (*arrays, *at, *placing)
+        if result == "features":
+            sizes = [size for shape in shapes for size in shape]
+            return (*arrays, *at, sizes, channels_last, *placing)
+        fillings = () if self.op.filling is None else (filling,)
+        return (*arrays, *at, size, *placing, *fillings)
+
+    def tensors_of_operator(self, verb: str, args: Sequence[Any]) -> tuple[Any, ...]:
+        """Return boxes, indices, levels and other tensors among an operator's arguments.
+
+        Or anything else that there is for each argument.
+        """
+        count = len(VERBS[verb].arrays)
+        arrays, boxes, indices = args[:count], args[count], args[count + 1]
+        levels = args[count + 2] if self.is_pyramid else None
+        if isinstance(arrays[-1], (list, tuple)):
+            arrays = (*arrays[:-1], *arrays[-1])
+        return boxes, indices, levels, *arrays
+
+    def from_operator(self, verb: str, args: Sequence[Any]) -> tuple[Any, ...]:
+        """Return the settings, boxes, indices, levels and other tensors of an operator."""
+        names, result = VERBS[verb]
+        values = list(args[len(names) + (3 if self.is_pyramid else 2) :])
+        for at, value in enumerate(values):
+            if isinstance(value, list):
+                values[at] = tuple(value)
+        if result == "pooled":
+            places = len(self.placing) + 1
+            settings = Settings(self, tuple(values[1:places]), values[0], *values[places:])
+        elif result == "features":
+            sizes, channels_last, *placing = values
+            shapes = tuple(four_by_four(sizes))
+            settings = Settings(self, tuple(placing), (1, 1), 0.0, shapes, channels_last)
+        else:
+            settings = Settings(self, tuple(values))
+        return settings, *self.tensors_of_operator(verb, args)
+
+    def operator_gradients(self, verb: str, gradients: Sequence[Any]) -> tuple[Any, ...]:
+        """Return gradients, in the order of the settings and tensors, in that of an operator."""
+        _, by_boxes, _, _, *by_arrays = gradients
+        tensors = self.to_operator(verb, Settings(self, ()), by_boxes, None, None, *by_arrays)
+        count = len(VERBS[verb].arrays) + 1
+        arguments = len(self.overloads[verb]._schema.arguments)
+        return (*tensors[:count], *(None,) * (arguments - count))
+
+    def to_results(self, verb: str, results: Any) -> Any:
+        """Return the results of an operator: of one map, its gradient alone."""
+        if VERBS[verb].result != "features":
+            return results
+        return list(results) if self.is_pyramid else results[0]
+
+    def from_results(self, verb: str, results: Any) -> Any:
+        """Return such results; gradients of maps are always several."""
+        if VERBS[verb].result != "features":
+            return results
+        return tuple(results) if self.is_pyramid else (results,)
+
+    def schema(self, verb: str) -> str:
+        """Return the schema of an operator."""
+        op, (names, result) = self.op, VERBS[verb]
+        features = "Tensor[]" if self.is_pyramid else "Tensor"
+        parts = [f"{features if name == 'features' else 'Tensor'} {name}" for name in names]
+        parts += [f"Tensor {op.boxes}", f"Tensor? {op.indices}"]
+        parts += ["Tensor levels"] if self.is_pyramid else []
+        if result == "pooled":
+            parts.append(f"SymInt[2] {op.size}")
+        if result == "features":
+            shapes = "SymInt[] input_shapes" if self.is_pyramid else "SymInt[4] input_shape"
+            parts += [shapes, "bool channels_last"]
+        parts += [f"{SCHEMA_TYPES[kind]} {name}" for name, kind in self.placing.items()]
+        if result == "pooled" and op.filling is not None:
+            parts.append(f"float {op.filling}")
+        returns = features if result == "features" else "Tensor"
+        returns = "(Tensor, Tensor)" if verb == "maximum" else returns
+        return f"{self.names[verb]}({', '.join(parts)}) -> {returns}"
+
+
+@functools.lru_cache(maxsize=1024)
+def pooling_of(
+    family: Family, channels_last: bool, size: tuple[int, int], placing: tuple[Any, ...],
+    filling: float = 0.0,
+) -> Pooling:  # fmt: skip
+    """Return an engine's request."""
+    scales = tuple(placing[0]) if family.is_pyramid else ()
+    return Pooling(
+        family.definition(placing), check.size_pair(family.op.size, size),
+        "NHWC" if channels_last else "NCHW", filling, family.rules, scales,
+    )  # fmt: skip
+
+
+def as_pair(value: Any) -> Any:
+    """Return one number for both axes as a pair."""
+    return tuple(value) if isinstance(value, (list, tuple)) else (value, value)
+
+
+def four_by_four(sizes: Sequence[int]) -> list[Shape4]:
+    """Return the shapes that one list holds, one after the other."""
+    return [
+        (sizes[at], sizes[at + 1], sizes[at + 2], sizes[at + 3]) for at in range(0, len(sizes), 4)
+    ]
+
+
+FAMILIES = {
+    family.name: family
+    for op in (*OPS.values(), *PYRAMID_OPS.values())
+    for family in (
+        Family(op, is_maximum)
+        for is_maximum in sorted({each.has_argmax for each in op.variants.values()})
+    )
+}
