@@ -193,11 +193,8 @@ class Operation:
         op, boxes, indices = self.op, given[self.op.boxes], given[self.op.indices]
         is_sequence = isinstance(boxes, (list, tuple)) and not op.form.is_normalised
         if is_sequence and any(getattr(part, "ndim", 0) == 2 for part in boxes):
-            if indices is not None:
-                raise ValueError(
-                    f"{op.indices} must not be given with {op.boxes} as one array per image"
-                )
-            return self._joined(boxes, images, dtype)
+            check.one_per_image(op.form, boxes, indices, images)
+            return self._joined(boxes, dtype)
         table = number_table(op.boxes, boxes)
         if table.shape == (0,):  # an empty list has no rows
             table = table.reshape(0, op.columns if indices is not None else op.columns + 1)
@@ -239,14 +236,9 @@ class Operation:
         checked = check.batch_indices(name, values, len(values), images, column)
         return jnp.asarray(checked.astype(np.int32)) if values is numbers else numbers
 
-    def _joined(self, parts: Sequence[Any], images: int, dtype: Any) -> tuple[Array, Array]:
+    def _joined(self, parts: Sequence[Any], dtype: Any) -> tuple[Array, Array]:
         """Return the boxes of several images, one table each, as one table."""
         op = self.op
-        if len(parts) != images:
-            raise ValueError(
-                f"{op.boxes} as a sequence must hold one array per image: got {len(parts)} for "
-                f"{images}"
-            )
         tables = [number_table(f"{op.boxes}[{n}]", part) for n, part in enumerate(parts)]
         for n, table in enumerate(tables):
             if table.ndim != 2 or table.shape[1] != op.columns:
@@ -257,7 +249,9 @@ class Operation:
         real = real_dtype(dtype)
         joined = jnp.concatenate([coordinates(table, dtype).astype(real) for table in tables])
         return joined, jnp.repeat(
-            jnp.arange(images, dtype=jnp.int32), np.array(counts), total_repeat_length=sum(counts)
+            jnp.arange(len(parts), dtype=jnp.int32),
+            np.array(counts),
+            total_repeat_length=sum(counts),
         )
 
 

@@ -29,16 +29,17 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import _C, Tensor
 from torch.autograd import forward_ad
 
 from roipool._errors import with_name
 from roipool.torch import _batching
 from roipool.torch._families import FAMILIES, Family, Settings
+from roipool.torch._fast_path import FastAverage
 from roipool.torch._memory import are_channels_last
 from roipool.torch._operators import LIBRARY, forward_mode_computed
 
@@ -51,42 +52,39 @@ SHAPE = operator.attrgetter("shape")
 
 def transforms_are_active() -> bool:
     """Return whether a call is within a transform of torch.func, or forward mode."""
-    return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
+    return _C._are_functorch_transforms_active() or forward_ad._current_level >= 0
 
 
 def call(verb: str, settings: Settings, *tensors: Any) -> Any:
     """Compute a verb, with derivatives as far as they are asked for."""
-    if torch.compiler.is_compiling() or torch._C._is_tracing():
+    if torch.compiler.is_compiling() or _C._is_tracing():
         return by_operator(verb, settings, *tensors)
     function = FUNCTIONS[verb]
-    if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
+    if _C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
         return function.apply(settings, *tensors)
-    if torch.is_grad_enabled() and torch._C._any_requires_grad(*tensors):
+    if torch.is_grad_enabled() and _C._any_requires_grad(*tensors):
         return function.apply_plainly(settings, *tensors)
     return run(verb, settings, *tensors)
 
 
-def call_at_once(settings: Settings, features: Tensor, boxes: Tensor) -> Tensor | None:
-    """Return an average of one map for a table of boxes, or None where `call` must look closer.
-
-    It asks the same questions as `call`, fewer of them: for the sake of small calls.
-    """
-    if not (type(features) is type(boxes) is Tensor and features.is_cpu and boxes.is_cpu):
-        return None
+def call_fast(
+    fast: FastAverage, settings: Settings, features: Tensor, boxes: Tensor
+) -> Tensor | None:
+    """Return an average of one map for a table of boxes, or None where it takes `call`."""
     if (
-        not (torch._C._has_storage(features) and torch._C._has_storage(boxes))
-        or torch._C._len_torch_dispatch_stack()
-        or torch._C._is_tracing()
-        or transforms_are_active()
+        not (type(features) is type(boxes) is Tensor)
+        or _C._len_torch_dispatch_stack()
+        or _C._is_tracing()
+        or _C._are_functorch_transforms_active()
+        or forward_ad._current_level >= 0
     ):
         return None
     if (features.requires_grad or boxes.requires_grad) and torch.is_grad_enabled():
         pooled: Tensor = Average.apply_plainly(settings, boxes, None, None, features)
-    elif torch.autograd._profiler_enabled():
-        pooled = run("average", settings, boxes, None, None, features)
-    else:
-        pooled = settings.family.kernels["average", "CPU"](settings, boxes, None, None, features)
-    return pooled
+        return pooled
+    if torch.autograd._profiler_enabled():
+        return recorded(settings.family, "average", fast, features, boxes)
+    return fast(features, boxes)
 
 
 def run(verb: str, settings: Settings, *tensors: Any) -> Any:
@@ -96,17 +94,21 @@ def run(verb: str, settings: Settings, *tensors: Any) -> Any:
     """
     family, device = settings.family, device_of_plain(*tensors)
     try:
-        if device is None or torch._C._len_torch_dispatch_stack():
-            with torch._C._AutoDispatchBelowAutograd(), forward_mode_computed():
+        if device is None or _C._len_torch_dispatch_stack():
+            with _C._AutoDispatchBelowAutograd(), forward_mode_computed():
                 return by_operator(verb, settings, *tensors)
         compute = family.kernels[verb, device]
         if torch.autograd._profiler_enabled():
-            # An event for profilers, named as the dispatcher names an operator's.
-            with torch.profiler.record_function(family.overloads[verb]._schema.name):
-                return compute(settings, *tensors)
+            return recorded(family, verb, compute, settings, *tensors)
         return compute(settings, *tensors)
     except (TypeError, ValueError) as error:
         raise with_name(error, family.op.forward) from None
+
+
+def recorded(family: Family, verb: str, compute: Callable[..., Any], *args: Any) -> Any:
+    """Compute within an event for profilers, named as the dispatcher names an operator's."""
+    with torch.profiler.record_function(family.overloads[verb]._schema.name):
+        return compute(*args)
 
 
 def by_operator(verb: str, settings: Settings, *tensors: Any) -> Any:
@@ -122,7 +124,7 @@ def device_of_plain(*tensors: Tensor | None) -> str | None:
     for tensor in tensors:
         if tensor is None:
             continue
-        if type(tensor) not in PLAIN or not torch._C._has_storage(tensor):
+        if type(tensor) not in PLAIN or not _C._has_storage(tensor):
             return None
         own = "CPU" if tensor.is_cpu else "CUDA" if tensor.is_cuda else None
         if own is None or own != (device or own):

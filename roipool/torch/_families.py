@@ -224,20 +224,12 @@ class Family:
 
     def from_operator(self, verb: str, args: Sequence[Any]) -> tuple[Any, ...]:
         """Return the settings, boxes, indices, levels and other tensors of an operator."""
-        names, result = VERBS[verb]
-        values = list(args[len(names) + (3 if self.is_pyramid else 2) :])
-        for at, value in enumerate(values):
-            if isinstance(value, list):
-                values[at] = tuple(value)
-        if result == "pooled":
-            places = len(self.placing) + 1
-            settings = Settings(self, tuple(values[1:places]), values[0], *values[places:])
-        elif result == "features":
-            sizes, channels_last, *placing = values
-            shapes = tuple(four_by_four(sizes))
-            settings = Settings(self, tuple(placing), (1, 1), 0.0, shapes, channels_last)
-        else:
-            settings = Settings(self, tuple(values))
+        first = len(VERBS[verb].arrays) + (3 if self.is_pyramid else 2)
+        values = tuple([tuple(x) if isinstance(x, list) else x for x in args[first:]])
+        try:
+            settings = _settings_of_values(self, verb, values)
+        except TypeError:  # sizes of a trace have no hash
+            settings = _settings_of_values.__wrapped__(self, verb, values)
         return settings, *self.tensors_of_operator(verb, args)
 
     def operator_gradients(self, verb: str, gradients: Sequence[Any]) -> tuple[Any, ...]:
@@ -278,6 +270,20 @@ class Family:
         returns = features if result == "features" else "Tensor"
         returns = "(Tensor, Tensor)" if verb == "maximum" else returns
         return f"{self.names[verb]}({', '.join(parts)}) -> {returns}"
+
+
+@functools.lru_cache(maxsize=1024)
+def _settings_of_values(family: Family, verb: str, values: tuple[Any, ...]) -> Settings:
+    """Return the settings of an operator's arguments that are no tensors, lists as tuples."""
+    result = VERBS[verb].result
+    if result == "pooled":
+        places = len(family.placing) + 1
+        return Settings(family, values[1:places], values[0], *values[places:])
+    if result == "features":
+        sizes, channels_last, *placing = values
+        shapes = tuple(four_by_four(sizes))
+        return Settings(family, tuple(placing), shapes=shapes, channels_last=channels_last)
+    return Settings(family, values)
 
 
 @functools.lru_cache(maxsize=1024)

@@ -7,12 +7,15 @@ way.
 
 from __future__ import annotations
 
+import functools
+
 import torch
-from torch import Tensor
+from torch import Tensor, get_num_threads
 
 from roipool._cpu import PreparedAverage
 from roipool._definitions import TRAITS, Op
 from roipool._pooling import Pooling
+from roipool.torch._families import Settings, pooling_of
 
 # Types of maps, with their names for the engine and the type of a table of boxes.
 TYPES = {
@@ -36,37 +39,39 @@ class FastAverage:
         types = TYPES.get(features.dtype)
         if types is None or rois.dtype is not types[1]:
             return None
-        if not (_is_memory(features, 4) and _is_memory(rois, 2)):
+        if not (_is_memory(features) and _is_memory(rois)):
             return None
-        boxes, columns = rois.shape
-        if columns != self._columns:
+        shape, table = features.shape, rois.shape
+        if len(shape) != 4 or len(table) != 2 or table[1] != self._columns:
             return None
-        shape = features.shape
-        pooled = features.new_empty((boxes, shape[1], *self._size))
+        boxes = table[0]
+        pooled = features.new_empty(boxes, shape[1], *self._size)  # faster than of a tuple
         done = self._prepared(
             types[0], shape, features.data_ptr(), boxes, rois.data_ptr(), pooled.data_ptr(),
-            torch.get_num_threads(),
+            get_num_threads(),
         )  # fmt: skip
         return pooled if done else None
 
 
-def fast_average(op: Op, pooling: Pooling) -> FastAverage | None:
-    """Return the fast path of a call, or None if it has none."""
-    is_table = not op.form.is_normalised and op.columns == 4
-    if not is_table or pooling.layout != "NCHW" or TRAITS[pooling.definition.name].kind == "points":
+@functools.lru_cache(maxsize=1024)
+def fast_average(settings: Settings) -> FastAverage | None:
+    """Return the fast path of an average of contiguous maps, or None if it has none."""
+    family, op = settings.family, settings.family.op
+    if family.is_pyramid or op.form.is_normalised or op.columns != 4:
+        return None
+    pooling = pooling_of(family, False, settings.size, settings.placing)
+    if TRAITS[pooling.definition.name].kind == "points":
         return None
     return FastAverage(op, pooling)
 
 
-def _is_memory(tensor: Tensor, dimensions: int) -> bool:
+def _is_memory(tensor: Tensor) -> bool:
     """Return whether a tensor is memory of the host, in order, that nobody has freed."""
-    if not (
-        tensor.dim() == dimensions
-        and tensor.is_cpu
-        and torch._C._has_storage(tensor)
-        and tensor.is_contiguous()
-        and not tensor.is_neg()
-    ):
+    try:
+        held = tensor.untyped_storage().nbytes()
+    except NotImplementedError:  # no storage: a sparse tensor, for example
+        return False
+    if not (tensor.is_cpu and tensor.is_contiguous()) or tensor.is_neg():
         return False
     end = tensor.storage_offset() + tensor.numel()
-    return end * tensor.element_size() <= tensor.untyped_storage().nbytes()
+    return bool(end * tensor.element_size() <= held)

@@ -6,7 +6,6 @@ Maps are (N, C, H, W) in either memory format.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,8 +18,8 @@ from roipool._arguments import Form, Regions
 from roipool._arrays import LIBRARY_OF
 from roipool._definitions import POINTWISE
 from roipool._pooling import Pooling
-from roipool.torch._families import Family, Settings, pooling_of
-from roipool.torch._fast_path import FastAverage, fast_average
+from roipool.torch._families import Settings, pooling_of
+from roipool.torch._fast_path import fast_average
 from roipool.torch._memory import (
     FLOATS,
     HOST,
@@ -129,7 +128,7 @@ def average(
 ) -> Tensor:  # fmt: skip
     """Pool maps by an average."""
     if bridge is HOST and indices is None and levels is None:
-        fast = _fast_average(settings.family, settings.size, settings.placing)
+        fast = fast_average(settings)
         pooled = None if fast is None else fast(maps[0], boxes)
         if pooled is not None:
             return pooled
@@ -137,17 +136,6 @@ def average(
     result = bridge.array(as_stored(out, pooling.layout == "NHWC"))
     bridge.engine().average(features, regions, pooling, result)
     return out
-
-
-@functools.lru_cache(maxsize=1024)
-def _fast_average(
-    family: Family, size: tuple[int, int], placing: tuple[Any, ...]
-) -> FastAverage | None:
-    return (
-        None
-        if family.is_pyramid
-        else fast_average(family.op, pooling_of(family, False, size, placing))
-    )
 
 
 def maximum(

@@ -150,7 +150,7 @@ def as_stored(maps: Tensor, channels_last: bool) -> Tensor:
 def empty_maps(shape: Sequence[int], like: Tensor, channels_last: bool) -> Tensor:
     """Return new maps, (N, C, H, W), with the dtype and on the device of `like`."""
     if not channels_last:
-        return like.new_empty(shape)
+        return like.new_empty(*shape)  # faster than of a tuple
     return torch.empty(
         shape, dtype=like.dtype, device=like.device,
         memory_format=CHANNELS_LAST,

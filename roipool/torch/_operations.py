@@ -22,9 +22,10 @@ from roipool._requests import (
     variant_of,
 )
 from roipool.ops import multilevel_roi_align as multilevel
-from roipool.torch._autograd import call, call_at_once, device_of_plain, transforms_are_active
+from roipool.torch._autograd import call, call_fast, device_of_plain, transforms_are_active
 from roipool.torch._cuda import CUDA
 from roipool.torch._families import FAMILIES, Family, Settings
+from roipool.torch._fast_path import FastAverage, fast_average
 from roipool.torch._memory import FLOATS, INTEGERS, Bridge, is_channels_last
 from roipool.torch._operators import on_device
 
@@ -36,7 +37,7 @@ class Plan(NamedTuple):
     settings: Settings
     layout: str
     wants_argmax: bool
-    is_usual: bool
+    fast: FastAverage | None
 
 
 class Operation:
@@ -67,10 +68,10 @@ class Operation:
 
     def forward(self, given: Arguments) -> Any:
         """Pool maps."""
-        verb, settings, order, wants_argmax, is_usual = self._plan(given)
+        verb, settings, order, wants_argmax, fast = self._plan(given)
         form = self.op.form
-        if is_usual and given[form.indices] is None and given["out"] is None:
-            pooled = call_at_once(settings, given["features"], given[form.boxes])
+        if fast is not None and given[form.indices] is None and given["out"] is None:
+            pooled = call_fast(fast, settings, given["features"], given[form.boxes])
             if pooled is not None:
                 return pooled
         if given["out"] is not None:
@@ -107,9 +108,10 @@ class Operation:
             raise ValueError("return_argmax must be False with mode='avg': an average has none")
         verb = "maximum" if family.is_maximum else "average"
         order = check.layout(given["layout"])
-        is_usual = verb == "average" and order == "NCHW" and not self.is_pyramid
-        is_usual = is_usual and not torch.compiler.is_compiling()
-        return Plan(verb, settings, order, wants_argmax, is_usual)
+        fast = None
+        if verb == "average" and order == "NCHW" and not torch.compiler.is_compiling():
+            fast = fast_average(settings)
+        return Plan(verb, settings, order, wants_argmax, fast)
 
     def backward(self, given: Arguments) -> Any:
         """Return the gradient with respect to the features, or those with respect to each map."""

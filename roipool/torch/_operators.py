@@ -16,7 +16,7 @@ from torch.autograd import forward_ad
 
 from roipool._errors import with_name
 from roipool.torch._cuda import CUDA
-from roipool.torch._families import FAMILIES, Family
+from roipool.torch._families import FAMILIES, VERBS, Family
 from roipool.torch._kernels import KERNELS
 from roipool.torch._memory import HOST, Bridge
 
@@ -47,9 +47,11 @@ def kernel(bridge: Bridge, name: str, compute: Callable[..., Any]) -> Callable[.
 def of_operator(family: Family, verb: str) -> Callable[..., Any]:
     """Return what computes a verb, with the arguments of its operator after the bridge."""
     compute, _ = KERNELS[verb]
+    gives_maps = VERBS[verb].result == "features"
 
     def computed(bridge: Bridge, *args: Any) -> Any:
-        return family.to_results(verb, compute(bridge, *family.from_operator(verb, args)))
+        results = compute(bridge, *family.from_operator(verb, args))
+        return family.to_results(verb, results) if gives_maps else results
 
     return computed
 
@@ -86,7 +88,7 @@ def refuse_forward_mode(name: str) -> None:
     That is in compiled and exported programs, which call operators themselves. No kernel can see
     whether its own arguments have tangents; forward mode of any thread is torch's for the process.
     """
-    if forward_ad._current_level >= 0 and not FORWARD_MODE.computed:
+    if not FORWARD_MODE.computed:
         raise NotImplementedError(
             f"{name}: operators, which compiled and exported programs call, have no forward mode; "
             "roipool's functions have, outside of such programs"
@@ -97,7 +99,8 @@ def naming_errors(name: str, function: Callable[..., Any]) -> Callable[..., Any]
     """Return a function whose errors begin with a name."""
 
     def named(*args: Any) -> Any:
-        refuse_forward_mode(name)
+        if forward_ad._current_level >= 0:
+            refuse_forward_mode(name)
         try:
             return function(*args)
         except (TypeError, ValueError) as error:

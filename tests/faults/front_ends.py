@@ -46,10 +46,8 @@ FRONT_ENDS = [
     Fault(
         "torch: torchvision's negative ratio",
         "roipool/torch/_torchvision.py",
-        "sampling = (max(sampling_ratio, 0),) * 2\n"
-        "    settings = Settings(\n",
-        "sampling = (abs(sampling_ratio),) * 2\n"
-        "    settings = Settings(\n",
+        "sampling = (max(sampling_ratio, 0),) * 2\n    settings = Settings(\n",
+        "sampling = (abs(sampling_ratio),) * 2\n    settings = Settings(\n",
         "the gradient takes -1 for one sample, the forward for an adaptive grid",
         TORCHVISION,
     ),
