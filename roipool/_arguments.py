@@ -29,8 +29,6 @@ MAX_AXIS = 2**31 - 1
 MAX_ELEMENTS = 2**59
 # A bin's samples are numbered in 32 bits: 2^15 by 2^15 of them.
 MAX_SAMPLING_RATIO = 2**15
-# Largest level of a feature pyramid; beyond +-100 the areas between levels leave float64's range.
-MAX_LEVEL = 100
 # The types in which kernels on a GPU read batch indices without a copy.
 DEVICE_INDEX_TYPES = ("int32", "int64", "float32", "float64")
 
@@ -455,40 +453,6 @@ def whole_number(name: str, value: Any) -> int:
         return operator.index(value)
     except TypeError:
         raise TypeError(f"{name} must be an int, got {shown(value)}") from None
-
-
-def level(name: str, value: Any) -> int:
-    """Return a level of a feature pyramid."""
-    number = whole_number(name, value)
-    if not -MAX_LEVEL <= number <= MAX_LEVEL:
-        raise ValueError(f"{name} must be from {-MAX_LEVEL} to {MAX_LEVEL}, got {shown(number)}")
-    return number
-
-
-def canonical_size(name: str, value: Any) -> float:
-    """Return the side of a box whose level is known, in image pixels."""
-    return on_a_level(name, real_number(name, value))
-
-
-def on_a_level(name: str, number: float, when: str = "") -> float:
-    """Return a length or a scale if it is that of some level; `when` is part of the error."""
-    if not 2.0**-MAX_LEVEL <= number <= 2.0**MAX_LEVEL:
-        limits = f"from 2**-{MAX_LEVEL} to 2**{MAX_LEVEL}"
-        raise ValueError(f"{name} must be {limits}{when}, got {number}")
-    return number
-
-
-def successive_halves(name: str, scales: Sequence[float], when: str = "") -> None:
-    """Check that a pyramid's scales are powers of two, finest first; `when` is part of the error.
-
-    Levels are counted from the first scale: of others a box would silently go to a wrong map.
-    """
-    finest = scales[0] if len(scales) else 0.0
-    is_power = finest > 0 and finest == 2.0 ** round(float(np.log2(finest)))
-    if not is_power or any(after != before / 2 for before, after in itertools.pairwise(scales)):
-        raise ValueError(
-            f"{name} must be powers of two, each half of the one before{when}, got {shown(scales)}"
-        )
 
 
 def size_pair(name: str, value: Any) -> tuple[int, int]:

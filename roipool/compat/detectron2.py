@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from roipool import _arguments as check
+from roipool import _levels
 from roipool._arguments import Form, Regions
 from roipool._arrays import Array
 from roipool._definitions import Definition
@@ -131,10 +132,10 @@ class ROIPooler:
         self.scales: tuple[float, ...] = _powers_of_two(scales)
         self.sampling_ratio = sampling_ratio
         self.pooler_type: PoolerType = check.choice("pooler_type", pooler_type, tuple(_POOLERS))
-        self.canonical_box_size: float = check.canonical_size(
+        self.canonical_box_size: float = _levels.size_of_level(
             "canonical_box_size", canonical_box_size
         )
-        self.canonical_level: int = check.level("canonical_level", canonical_level)
+        self.canonical_level: int = _levels.level("canonical_level", canonical_level)
 
     def forward(self, x: Sequence[Array], box_lists: Sequence[Any]) -> Array:
         """Pool boxes from a pyramid.
@@ -247,5 +248,5 @@ def _powers_of_two(scales: Sequence[float]) -> tuple[float, ...]:
         check.real_number(f"scales[{i}]", scale)
         for i, scale in enumerate(check.sequence("scales", scales))
     )
-    check.successive_halves("scales", numbers)
+    _levels.successive_halves("scales", numbers)
     return numbers

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from roipool import _arguments as check
+from roipool import _levels
 from roipool._arguments import Form, Regions
 from roipool._arrays import Array
 from roipool._definitions import Definition
@@ -310,8 +311,8 @@ class MultiScaleRoIAlign:
         self.featmap_names: list[str] = conventions.names_of_maps(featmap_names)
         self.output_size: tuple[int, int] = check.size_pair("output_size", output_size)
         self.sampling_ratio = sampling_ratio
-        self.canonical_scale: float = check.canonical_size("canonical_scale", canonical_scale)
-        self.canonical_level: int = check.level("canonical_level", canonical_level)
+        self.canonical_scale: float = _levels.size_of_level("canonical_scale", canonical_scale)
+        self.canonical_level: int = _levels.level("canonical_level", canonical_level)
         self.scales: list[float] | None = None
 
     def forward(

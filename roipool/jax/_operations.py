@@ -10,14 +10,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+import roipool
 from roipool import _arguments as check
+from roipool import _levels
 from roipool._arrays import NUMPY
 from roipool._definitions import Op
 from roipool._dtypes import FLOATS, dtype_name, real_dtype
 from roipool._layout import Layout, Shape4, cells
 from roipool._requests import Arguments, Request, RequestsOf, public_functions
 from roipool.jax._primitives import bind
-from roipool.ops import multilevel_roi_align as multilevel
 
 Array = Any
 
@@ -317,7 +318,7 @@ class PyramidOperation(Operation):
         scales = given["spatial_scales"]
         if given["levels"] is None:
             corners = boxes[:, boxes.shape[1] - 4 :].astype(real_dtype(maps.dtype))
-            return boxes, indices, levels_of(corners, *multilevel.levels_of_scales(scales))
+            return boxes, indices, levels_of(corners, *_levels.levels_of_scales(scales))
         levels = number_table("levels", given["levels"])
         if levels.dtype.kind not in "iu":
             raise TypeError(f"levels must hold integers, got dtype {levels.dtype}")
@@ -336,13 +337,13 @@ def assign_levels(given: Arguments) -> Array:
         raise ValueError(f"rois must have shape (K, 5) or (K, 4); got {rois.shape}")
     options = {name: value for name, value in given.items() if name != "rois"}
     if isinstance(rois, np.ndarray):
-        return jnp.asarray(multilevel.assign_levels(rois, **options))
+        return jnp.asarray(roipool.assign_levels(rois, **options))
     return levels_of(rois[:, rois.shape[1] - 4 :], **options)
 
 
 def levels_of(corners: Array, *levels: int, **options: Any) -> Array:
     """Return the level of each box, of its corners; the rest is that of `assign_levels`."""
-    areas = multilevel.level_areas(*levels, **{**multilevel.USUAL, **options})
+    areas = _levels.level_areas(*levels, **{**_levels.USUAL, **options})
     return levels_by_area(corners, areas=tuple(areas))
 
 
@@ -353,7 +354,7 @@ def levels_by_area(corners: Array, *, areas: tuple[float, ...]) -> Array:
     with jax.enable_x64(True), jax.numpy_dtype_promotion("standard"):
         exact = jax.lax.stop_gradient(corners).astype(jnp.float64)
         none = jnp.zeros(corners.shape[0], jnp.int64)
-        return multilevel.levels_by_area(exact, none, areas).astype(integer)
+        return _levels.levels_by_area(exact, none, areas).astype(integer)
 
 
 # ---- What is compiled: boxes as primitives take them, then one primitive

@@ -15,12 +15,10 @@ from roipool._definitions import Definition
 from roipool._dtypes import real_dtype
 from roipool._front_ends import by_front_end_of_sequences
 from roipool._layout import Layout
+from roipool._levels import USUAL_SIZE, level_areas, levels_by_area, levels_of_scales
 from roipool._pooling import Call, Pooling
 from roipool._types import AnyArray, ArrayT, Boxes, Numbers
 from roipool.ops.roi_align import definition
-
-USUAL_SIZE = 224.0  # in image pixels: of the pictures that backbones were trained on
-USUAL: dict[str, Any] = {"canonical_size": USUAL_SIZE, "canonical_level": 4}
 
 
 @overload
@@ -110,45 +108,6 @@ def assign_levels(
         with np.errstate(over="ignore", invalid="ignore"):
             none = np.zeros(len(table), np.int64)
             return levels_by_area(corners.astype(wide), none, areas)
-
-
-def level_areas(
-    min_level: int, max_level: int, canonical_size: float, canonical_level: int
-) -> list[float]:
-    """Return the area from which on a box is on each level above the first, in squared pixels."""
-    first, last = check.level("min_level", min_level), check.level("max_level", max_level)
-    usual = check.level("canonical_level", canonical_level)
-    size = check.canonical_size("canonical_size", canonical_size)
-    if last < first:
-        raise ValueError(f"max_level must be at least min_level, {first}, got {last}")
-    return [size * size * 4.0 ** (level - usual) for level in range(first + 1, last + 1)]
-
-
-def levels_by_area(corners: Any, none: Any, areas: Sequence[float]) -> Any:
-    """Return the level of each box, given its corners in float64; `none` are zeros.
-
-    By operators alone, so that arrays of any library will do.
-    """
-    width, height = corners[:, 2] - corners[:, 0], corners[:, 3] - corners[:, 1]
-    area = width * height * (width > 0)  # NaN is on no level above the first
-    levels = none
-    for least in areas:
-        levels = levels + (area >= least)
-    return levels
-
-
-def levels_of_scales(scales: Sequence[float]) -> tuple[int, int]:
-    """Return the first and the last level of a pyramid, by the scales of its maps."""
-    finest = check.on_a_level("spatial_scales[0]", scales[0], " without levels")
-    first = -round(float(np.log2(finest)))
-    last = first + len(scales) - 1
-    check.successive_halves("spatial_scales", scales, " without levels")
-    if last > check.MAX_LEVEL:
-        raise ValueError(
-            f"spatial_scales must end at level {check.MAX_LEVEL} without levels: from {first} on "
-            f"these are {len(scales)}"
-        )
-    return first, last
 
 
 @by_front_end_of_sequences

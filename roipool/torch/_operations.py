@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from roipool import _arguments as check
+from roipool import _levels
 from roipool._definitions import PYRAMID_OPS, Op
 from roipool._layout import Layout, Shape4
 from roipool._requests import (
@@ -21,7 +22,6 @@ from roipool._requests import (
     public_functions,
     variant_of,
 )
-from roipool.ops import multilevel_roi_align as multilevel
 from roipool.torch._autograd import call, call_fast, device_of_plain, transforms_are_active
 from roipool.torch._cuda import CUDA
 from roipool.torch._families import FAMILIES, Family, Settings
@@ -224,7 +224,7 @@ class Operation:
         real = torch.float64 if maps.dtype is torch.float64 else torch.float32
         corners = boxes.detach()[:, boxes.shape[1] - 4 :].to(real)
         scales = check.sequence("spatial_scales", given["spatial_scales"])
-        return levels_of(corners, *multilevel.levels_of_scales(scales))
+        return levels_of(corners, *_levels.levels_of_scales(scales))
 
 
 def check_tensor(name: str, value: Any) -> Tensor:
@@ -251,12 +251,12 @@ def assign_levels(given: Arguments) -> Tensor:
 
 def levels_of(corners: Tensor, *levels: int, **options: Any) -> Tensor:
     """Return the level of each box, of its corners; the rest is that of `assign_levels`."""
-    areas = multilevel.level_areas(*levels, **{**multilevel.USUAL, **options})
+    areas = _levels.level_areas(*levels, **{**_levels.USUAL, **options})
     is_eager = not (torch.compiler.is_compiling() or torch._C._is_tracing())
     if is_eager and not transforms_are_active() and device_of_plain(corners) == "CUDA":
         return on_device(CUDA, levels_at_once)(corners, areas)
     none = corners.new_zeros(corners.shape[0], dtype=torch.int64)
-    found: Tensor = multilevel.levels_by_area(corners.double(), none, areas)
+    found: Tensor = _levels.levels_by_area(corners.double(), none, areas)
     return found
 
 

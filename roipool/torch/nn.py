@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from roipool import _arguments as check
+from roipool import _levels
 from roipool._types import Method, Mode
 from roipool.compat import _conventions as conventions
 from roipool.torch._memory import check_memory
@@ -393,8 +394,8 @@ class MultiScaleRoIAlign(torch.nn.Module):  # type: ignore[misc]
         self.featmap_names = conventions.names_of_maps(featmap_names)
         self.output_size = _pair(output_size)
         self.sampling_ratio = sampling_ratio
-        self.canonical_scale = check.canonical_size("canonical_scale", canonical_scale)
-        self.canonical_level = check.level("canonical_level", canonical_level)
+        self.canonical_scale = _levels.size_of_level("canonical_scale", canonical_scale)
+        self.canonical_level = _levels.level("canonical_level", canonical_level)
         self.aligned = aligned
         self.scales = None
 
@@ -482,7 +483,7 @@ def _pool_pyramid(
         raise ValueError("boxes must hold one tensor for each image, got none")
     for name, table in check.numbered("boxes", tables).items():
         _check_tensor(name, table, 2, "(L, 4)")
-    levels = _levels(torch.cat(tables), scales, canonical_scale, canonical_level)
+    levels = _levels_by_logarithm(torch.cat(tables), scales, canonical_scale, canonical_level)
     known = (levels >= 0)[:, None].split([table.shape[0] for table in tables])
     tables = [table.where(row, torch.nan) for table, row in zip(tables, known, strict=True)]
     pooled = FUNCTIONS["multilevel_roi_align"](
@@ -491,7 +492,7 @@ def _pool_pyramid(
     return scales, pooled
 
 
-def _levels(
+def _levels_by_logarithm(
     boxes: Tensor, scales: Sequence[float], canonical_scale: float, canonical_level: int
 ) -> Tensor:
     """Return the index of each box's map by torchvision's formula, -1 where there is none."""

@@ -24,7 +24,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from roipool.ops.multilevel_roi_align import levels_by_area
+from roipool._levels import levels_by_area
 from roipool.torch._autograd import device_of_plain
 from roipool.torch._cuda import Cuda
 from roipool.torch._families import FAMILIES, Settings
