@@ -1,4 +1,4 @@
-"""Calls of public functions, with arguments by name."""
+"""Calls the functions of a system with the arguments that a case describes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Results: TypeAlias = dict[str, Array]
 
 
 class Call(NamedTuple):
-    """One call of a function: its name below roipool, its arguments, and names for its results."""
+    """One call of a function: its name in `roipool`, its arguments, and names for its results."""
 
     function: str
     arguments: dict[str, Any]
@@ -34,33 +34,33 @@ def run(
     calls: list[Call] | None = None,
     **more: Any,
 ) -> Results:
-    """Call an operation's functions.
+    """Call a system's forward and backward functions.
 
     Parameters
     ----------
     case : Case
-        What to call them with.
+        Describes the arguments.
     library : module
-        `roipool`, or something whose functions have the same arguments.
-    operation : Operation, optional
-        By default the case's.
+        `roipool`, or an object with functions of the same names and signatures.
+    operation : System, optional
+        The system to call; by default the case's.
     calls : list, optional
-        Where to put the calls that are made.
+        A list to which each `Call` is appended.
     **more
-        Arguments that come before the case's own: `argmax`, for example.
+        Arguments that replace the case's, such as `argmax`.
 
     Returns
     -------
     dict
-        Arrays in NCHW and native byte order: "pooled", "gradient", and, where there are,
-        "box_gradient" and the argmax or its positions.
+        Arrays in NCHW and native byte order: "pooled", "gradient" and, if the system has them,
+        "box_gradient" and the argmax or argmax positions.
     """
     operation = operation or SYSTEMS[case.operation]
     known = {**known_arguments(case), **operation.boxes(case), **operation.fixed, **case.options}
     if operation.pyramid:
         maps = divided(known["features"], case.layout)
         known["features"] = operation.pyramid(maps)
-        known["input_shapes"] = operation.pyramid([one.shape for one in maps])
+        known["input_shapes"] = operation.pyramid([level.shape for level in maps])
     if operation.argmax_is_of_batch and "argmax" in more:
         more["argmax"] = _in_batch(case, more["argmax"])
     results: Results = {}
@@ -73,13 +73,13 @@ def run(
             arguments["out"] = _result_array(case, out_shape)
         if calls is not None:
             calls.append(Call(function, arguments, returns))
-        found = function_of(library, function)(**arguments)
-        found = found if isinstance(found, tuple) else (joined(found, case.layout),)
-        if arguments.get("out") is not None and found[0] is not arguments["out"]:
+        returned = function_of(library, function)(**arguments)
+        returned = returned if isinstance(returned, tuple) else (joined(returned, case.layout),)
+        if arguments.get("out") is not None and returned[0] is not arguments["out"]:
             raise AssertionError(f"{function} does not return its out")
-        # Somebody else's function may return the pooled values only, or more.
-        known.update(zip(returns[1:], found[1:], strict=False))
-        results.update(zip(returns, found, strict=False))
+        # A function under test may return fewer or more results than the system's own.
+        known.update(zip(returns[1:], returned[1:], strict=False))
+        results.update(zip(returns, returned, strict=False))
 
     pooled_shape = in_layout_shape(case.grad.shape, case.layout)
     call(operation.forward, operation.returns, pooled_shape)
@@ -94,7 +94,7 @@ def run(
 
 
 def known_arguments(case: Case) -> dict[str, Any]:
-    """Return the arguments that every operation may have, apart from boxes and options."""
+    """Return values for the arguments that any system may take, except boxes and options."""
     store, dtype = STORAGES[case.storage].store, dtypes()[case.dtype]
     rows, columns = case.size
     return {
@@ -111,18 +111,19 @@ def known_arguments(case: Case) -> dict[str, Any]:
 
 
 def _in_batch(case: Case, argmax: Array) -> Array:
-    """Return an argmax, counted in each map, as one that counts through all of them."""
+    """Turn indices into single maps into indices into the whole batch."""
     cells, channels = math.prod(case.maps.shape[2:]), case.maps.shape[1]
     first = case.images[:, None] * channels + np.arange(channels)
     return np.where(argmax < 0, -1, argmax + first[:, :, None, None] * cells)
 
 
 def _in_each_map(case: Case, argmax: Array) -> Array:
+    """Turn indices into the whole batch into indices into single maps."""
     return np.where(argmax < 0, -1, argmax % max(1, math.prod(case.maps.shape[2:])))
 
 
 def function_of(library: Any, name: str) -> Any:
-    """Return a function by its name; a method takes the arguments of its class, too."""
+    """Return a function by its dotted name; methods also take their class's arguments."""
     *path, last = name.split(".")
     for part in path:
         library = getattr(library, part)
@@ -132,16 +133,17 @@ def function_of(library: Any, name: str) -> Any:
 
 @cache
 def _method(kind: type, name: str) -> Any:
-    """Return a function that makes an object and calls a method of it."""
-    made = inspect.signature(kind).parameters
-    _, *taken = inspect.signature(getattr(kind, name)).parameters.values()  # without self
+    """Return a function that constructs an object and calls one of its methods."""
+    of_class = inspect.signature(kind).parameters
+    _, *of_method = inspect.signature(getattr(kind, name)).parameters.values()  # without self
 
     def call(**arguments: Any) -> Any:
-        own = {one: value for one, value in arguments.items() if one in made}
-        rest = {one: value for one, value in arguments.items() if one not in made}
+        own = {key: value for key, value in arguments.items() if key in of_class}
+        rest = {key: value for key, value in arguments.items() if key not in of_class}
         return getattr(kind(**own), name)(**rest)
 
-    by_name = [one.replace(kind=one.KEYWORD_ONLY) for one in (*made.values(), *taken)]
+    parameters = (*of_class.values(), *of_method)
+    by_name = [parameter.replace(kind=parameter.KEYWORD_ONLY) for parameter in parameters]
     call.__signature__ = inspect.Signature(by_name)  # type: ignore[attr-defined]
     return call
 
@@ -154,14 +156,14 @@ def _parameters(function: Any) -> tuple[str, ...]:
 def _arguments_of(
     library: Any, function: str, known: Mapping[str, Any], names: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Return those arguments that the function has."""
+    """Select the arguments that the function takes, under the function's own names."""
     parameters = _parameters(inspect.unwrap(function_of(library, function)))
     wanted = ((own, names.get(own, own)) for own in parameters)
     return {own: known[name] for own, name in wanted if name in known}
 
 
 def _result_array(case: Case, shape: tuple[int, ...]) -> Array | None:
-    """Return what is passed as `out`, full of something."""
+    """Return an array to pass as `out`, filled with NaN, or None if the case has none."""
     if case.out == "new":
         return None
     return STORAGES[case.out].store(np.full(shape, np.nan, dtypes()[case.dtype]))
@@ -178,5 +180,5 @@ def in_layout_shape(shape: tuple[int, ...], layout: str) -> tuple[int, ...]:
 
 
 def to_nchw(array: Array, layout: str) -> Array:
-    """Return an array of `layout` as NCHW; gradients of boxes have no layout."""
+    """Return an array of `layout` as NCHW; other than 4-D arrays have no layout."""
     return np.moveaxis(array, -1, 1) if layout == "NHWC" and array.ndim == 4 else array

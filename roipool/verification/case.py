@@ -1,4 +1,4 @@
-"""What one call depends on, and how its arrays lie in memory."""
+"""A case: everything that one call depends on, and the memory layouts of its arrays."""
 
 from __future__ import annotations
 
@@ -21,28 +21,30 @@ class Case:
     Attributes
     ----------
     operation : str
-        A row of `roipool.systems.SYSTEMS`.
+        A key of `roipool.systems.SYSTEMS`.
     dtype : str
         Type of the maps.
     maps, grad : ndarray of float64
-        Shapes (N, C, H, W) and (K, C, rows, columns); `dtype` holds them exactly.
+        Features and gradient of the output, shapes (N, C, H, W) and (K, C, rows, columns), with
+        values that `dtype` represents exactly.
     rois : ndarray of float64
-        Shape (K, 5): image, then x1, y1, x2, y2 in image pixels. Of a rotated operation (K, 6),
-        too: image, centre x, centre y, width, height, angle.
+        Shape (K, 5): image, x1, y1, x2, y2 in image pixels. Rotated operations may have shape
+        (K, 6): image, centre x, centre y, width, height, angle.
     options : dict
         Keyword arguments of the operation.
     layout : str
-        Of the arrays that are passed.
+        Layout of the arrays passed, one of `LAYOUTS`.
     form : str
-        One of `FORMS`: how boxes are passed.
+        How boxes are passed, one of `FORMS`.
     storage, out : str
-        Of `STORAGES`: how maps and gradients lie in memory, and results; `out` may be "new".
+        Keys of `STORAGES`: memory layout of the maps and gradients, and of the array passed as
+        `out`. "new" for `out` passes none.
     threads : int
-        How many compute.
+        Number of threads.
     large : bool
-        Too large for the oracle.
+        Whether the call is too large for the oracle.
     variation : int
-        What a front end's call depends on besides: a seed of its own choices.
+        Seed of the choices that a front end's call makes for itself.
     """
 
     operation: str
@@ -61,7 +63,7 @@ class Case:
 
     @property
     def size(self) -> tuple[int, int]:
-        """Bins: rows and columns."""
+        """Number of bins: rows, columns."""
         rows, columns = self.grad.shape[2:]
         return rows, columns
 
@@ -72,7 +74,7 @@ class Case:
 
     @property
     def corners(self) -> Array:
-        """Boxes as image, x1, y1, x2, y2; those of rotated ones before they are turned."""
+        """Boxes as image, x1, y1, x2, y2; rotated boxes as if their angle were 0."""
         if self.rois.shape[1] == 5:
             return self.rois
         centres, half = self.rois[:, 1:3], self.rois[:, 3:5] / 2
@@ -86,7 +88,7 @@ class Case:
 
 
 class Storage(NamedTuple):
-    """How an array may lie in memory: a function that stores it so, and the same as Python text."""
+    """A memory layout: a function that stores an array that way, and its Python source."""
 
     store: Callable[[Array], Array]
     text: str
@@ -116,7 +118,7 @@ FORMS = ("table", "nested lists", "batch indices", "one array per image")
 
 
 def dtypes() -> dict[str, np.dtype[Any]]:
-    """Return the types of maps by name; bfloat16 needs ml_dtypes."""
+    """Return the types of features by name; bfloat16 needs ml_dtypes."""
     known = {name: np.dtype(name) for name in ("float32", "float16", "float64")}
     with contextlib.suppress(ModuleNotFoundError):
         known["bfloat16"] = np.dtype(importlib.import_module("ml_dtypes").bfloat16)

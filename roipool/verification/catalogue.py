@@ -1,7 +1,7 @@
-"""Awkward input for every operation: an entry is geometry, from which calls of operations are made.
+"""Edge cases for every operation: an entry describes geometry and yields calls of operations.
 
-Pixels and gradients are multiples of 1/16 of at most 8 significant bits, so float16, bfloat16,
-float32 and float64 all hold them exactly and one run of the oracle serves all four.
+Pixels and gradients are multiples of 1/16 with at most 8 significant bits. float16, bfloat16,
+float32 and float64 represent them exactly, so one run of the oracle serves all four types.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from .options import drawn_options
 Row = Sequence[float]
 
 nan, inf = float("nan"), float("inf")
-MAX_WORK = 30_000  # samples of rotated boxes that the oracle may visit in a call
+MAX_WORK = 30_000  # most samples of rotated boxes that the oracle visits in a call
 
 
 @dataclass(frozen=True, eq=False)
 class Entry:
-    """Maps, boxes and options of a call; `samplings` and `alignments` make several of it.
+    """Maps, boxes and options; one call for each pair of `samplings` and `alignments`.
 
-    Boxes have an image and x1, y1, x2, y2; those for rotated operations alone have an image,
-    centre x, centre y, width, height and angle, and `options` say how angles are meant.
+    A box is image, x1, y1, x2, y2 or, in entries for rotated operations only, image, centre x,
+    centre y, width, height, angle; there `options` give the angle's unit and direction.
     """
 
     name: str
@@ -47,12 +47,12 @@ class Entry:
 
     @property
     def finite(self) -> bool:
-        """Whether all pixels are numbers."""
+        """Whether all pixels are finite."""
         return self.pixels in ("random", "ties", "at most zero", "constant", "negative")
 
     @property
     def is_rotated(self) -> bool:
-        """Whether boxes have an angle, and are for rotated operations alone."""
+        """Whether boxes have an angle; such entries are for rotated operations only."""
         return self.options is not None
 
     def __str__(self) -> str:
@@ -64,11 +64,11 @@ class Entry:
         fixed: Mapping[str, Any] | None = None,
         most_work: float = MAX_WORK,
     ) -> Iterator[tuple[str, Case]]:
-        """Yield calls of a row of `SYSTEMS`, named: one for each sampling and alignment it has.
+        """Yield names and calls of a system: one for each sampling and alignment that it has.
 
-        Options that are not the entry's are drawn, always the same for a name. `fixed` are options
-        that do not matter, because the caller gives them one value. Calls for rotated boxes that
-        are more than `most_work` for the oracle are left out.
+        Options that the entry does not set are drawn at random, seeded by the call's name. Options
+        in `fixed` are set by the caller, and their variations are skipped. Calls for rotated boxes
+        are skipped if the oracle would visit more than `most_work` samples.
         """
         row, seen = SYSTEMS[operation], set()
         if self.is_rotated and row.samples != "points":
@@ -92,12 +92,12 @@ class Entry:
             if row.finite and not has_finite_boxes(row, case):
                 continue
             if row.samples != "points" or work_of_case(case) <= most_work:
-                told = [
+                settings = [
                     f"{option}={value}"
                     for option, value in own.items()
                     if option != "spatial_scale" and option not in (fixed or {})
                 ]
-                yield ", ".join([self.name, *told]), case
+                yield ", ".join([self.name, *settings]), case
 
     def _own_options(
         self, row: System, sampling: int | tuple[int, int], aligned: bool
@@ -113,7 +113,7 @@ class Entry:
         return {name: value for name, value in known.items() if name in row.options}
 
     def numbers(self, shape: Sequence[int], what: str) -> Array:
-        """Return numbers that depend on the entry's name only."""
+        """Return random numbers, seeded by the entry's name and `what`."""
         rng = np.random.default_rng(zlib.crc32(f"{self.name} {what}".encode()))
         return rng.integers(-128, 128, shape) / 16
 
@@ -152,7 +152,7 @@ class Entry:
 
 
 def large_entry(rng: np.random.Generator, threads: int = 1) -> Entry:
-    """Return an entry with work for that many threads, 3 at least: 16384 pooled values each."""
+    """Return an entry with work for `threads` threads, at least 3: 16384 pooled values each."""
     count = 37 * max(threads, 3)
     rois = np.column_stack([rng.integers(0, 2, count), rng.uniform(-5, 55, (count, 4))])
     return Entry(
@@ -161,7 +161,7 @@ def large_entry(rng: np.random.Generator, threads: int = 1) -> Entry:
 
 
 def has_finite_boxes(row: System, case: Case) -> bool:
-    """Return whether boxes are finite numbers as a row's functions compute with them."""
+    """Return whether boxes are finite in the type in which a system computes coordinates."""
     with np.errstate(over="ignore"):
         return all(
             bool(np.isfinite(np.asarray(value).astype(case.real)).all())
@@ -176,7 +176,7 @@ def work_of_case(case: Case) -> float:
 
 
 def cases(operation: str, fixed: Mapping[str, Any] | None = None) -> Iterator[tuple[str, Case]]:
-    """Yield the catalogue as calls of a row of `SYSTEMS`, with names; see `Entry.cases`."""
+    """Yield names and calls of a system for all entries; see `Entry.cases`."""
     for entry in ENTRIES:
         yield from entry.cases(operation, fixed)
 
@@ -262,14 +262,14 @@ ENTRIES = [
         size=(1, 1),
         samplings=(1, 2),
     ),
-    # So many are not walked outside the map; their weights are exact.
+    # So many samples that those outside the map are skipped; their weights are exact.
     Entry(
         "many samples in the margin",
         boxes_on(0, (-1.25, -1.5, 0.75, 0.5), (7.5, 6.5, 9.5, 8.5)),
         size=(1, 1),
         samplings=(32,),
     ),
-    # In float32 half of them round to -1, and to H and W; the others are one rounding outside.
+    # In float32 half of the samples round to -1, or to H and W; the others stay just outside.
     Entry(
         "many samples within a rounding of the margin",
         boxes_on(
@@ -311,7 +311,7 @@ ENTRIES = [
         boxes_on(0, (0, 0, 1, 1), (-0.5, -0.5, 0.5, 0.5), (-2, -2, 3, 3)),
         shape=(1, 2, 1, 1),
     ),
-    # Windows and grids larger than the tiles in which vectors of channels are brought together.
+    # Windows and grids larger than the tiles in which vectors of channels are gathered.
     Entry(
         "few boxes on a wide map",
         boxes_on(0, (1.3, 1.1, 40.6, 19.2), (20.4, 2.7, 42.9, 7.8)),
@@ -327,7 +327,7 @@ ENTRIES = [
         shape=(2, 21, 21, 43),
         samplings=(2,),
     ),
-    # Cells between samples that no bin reads, more samples than are padded on one axis, fewer on
+    # Cells between samples that no bin reads; more taps than the padding on one axis, fewer on
     # the other.
     Entry(
         "samples far apart",
@@ -336,8 +336,8 @@ ENTRIES = [
         size=(2, 3),
         samplings=(3, (3, 1), (1, 3), (9, 2)),
     ),
-    # Samples on cells: the last bin has as many taps as are padded, and the room for one more; the
-    # bin before it lies half outside the map, with fewer taps and less room.
+    # Samples on cells: the last bin has exactly the padded number of taps, and room for one more.
+    # The bin before it lies half outside the map, with fewer taps and less room.
     Entry(
         "bins of unequal room",
         boxes_on(0, (-5, -5, 7, 7), (-5.5, -5.5, 6.5, 6.5)),
@@ -353,7 +353,7 @@ ENTRIES = [
     Entry("ties", [*PLAIN, *boxes_on(0, (0, 0, 8, 7), (-4, -4, 12, 12))], pixels="ties"),
     Entry("at most zero", [*PLAIN, *boxes_on(0, (-4, -4, 12, 12))], pixels="at most zero"),
     Entry("constant", [*PLAIN, *boxes_on(0, (-4, -4, 12, 12))], pixels="constant"),
-    # Nothing is rounded, so that equal samples are equal for everybody; those outside are 0.
+    # Nothing is rounded, so ties are ties in every implementation; samples outside are 0.
     *(
         Entry(
             f"equal samples, {pixels}",

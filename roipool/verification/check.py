@@ -1,4 +1,4 @@
-"""One call, compared with all that it must agree with."""
+"""Makes one call and compares its results with the oracle and with related calls."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from .oracle import against_oracle, problem_of_types
 from .pyramids import joined
 from .relations import RELATIONS, Relation
 
-ORACLE, CALL = "oracle", "call"  # what a comparison is with, besides the names of relations
+ORACLE, CALL = "oracle", "call"  # subjects of findings, besides the names of relations
 
 
 class Finding(NamedTuple):
-    """One comparison: with what, of which result, and how it came out."""
+    """One comparison: its subject (`CALL`, `ORACLE` or a relation), the result, and the outcome."""
 
     subject: str
     what: str
@@ -29,7 +29,7 @@ class Finding(NamedTuple):
 
 
 def subjects(case: Case, number: int) -> tuple[str, ...]:
-    """Return what call `number` is compared with: the oracle, and relations in turn."""
+    """Return the subjects that call `number` is compared with: the oracle and one relation."""
     names = list(RELATIONS)
     if case.large or case.dtype in SYSTEMS[case.operation].without_oracle:
         return tuple(dict.fromkeys((CALL, "transposes", names[number % len(names)])))
@@ -42,23 +42,23 @@ def check(
     library: Any = roipool,
     relation_of: Callable[[str], Relation] = RELATIONS.__getitem__,
 ) -> Iterator[Finding]:
-    """Make a call and compare.
+    """Make a call and compare its results.
 
     Parameters
     ----------
     case : Case
         The call.
     with_what : sequence of str
-        `CALL`, `ORACLE`, and names of relations.
+        Subjects: `CALL`, `ORACLE`, and names of relations.
     library : module
         `roipool`, or an object with functions of the same names.
     relation_of : callable
-        From the name of a relation to the function that compares; by default those of `RELATIONS`.
+        Maps the name of a relation to its function; by default looks it up in `RELATIONS`.
 
     Yields
     ------
     Finding
-        An exception is one with a problem.
+        An exception is reported as a finding with a problem.
     """
     subject = CALL
     before = library.get_num_threads()
@@ -70,14 +70,14 @@ def check(
             yield Finding(CALL, "types and arguments", _verdict(_misuse(case, got, calls)))
         for subject in with_what:
             if subject == ORACLE:
-                found = against_oracle(case, got)
+                comparisons = against_oracle(case, got)
             elif subject != CALL:
-                found = relation_of(subject)(case, got, library)
+                comparisons = relation_of(subject)(case, got, library)
             else:
                 continue
-            for what, comparison in found:
+            for what, comparison in comparisons:
                 yield Finding(subject, what, comparison)
-    except Exception as error:  # noqa: BLE001 - whatever it is, arguments of the space must not raise
+    except Exception as error:  # noqa: BLE001 - valid arguments must not raise anything
         problem = f"{type(error).__name__}: {' '.join(str(error).split())}"
         yield Finding(subject, "exception", _verdict(problem))
     finally:
@@ -90,7 +90,7 @@ def _verdict(problem: str | None) -> Comparison:
 
 
 def _misuse(case: Case, got: Results, calls: Sequence[Call]) -> str | None:
-    """Return what is wrong with types, or with an array that was to be read only."""
+    """Return the problem with result types, missing results or modified inputs, or None."""
     dtype = dtypes()[case.dtype]
     given = {"features": case.maps, "grad_output": case.grad}
     for call in calls:
@@ -98,7 +98,7 @@ def _misuse(case: Case, got: Results, calls: Sequence[Call]) -> str | None:
             wanted = in_layout(given[name].astype(dtype), case.layout)
             left = joined(call.arguments[name], case.layout).astype(dtype)
             if not np.array_equal(left, wanted, equal_nan=True):
-                return f"{call.function} has changed its {name}"
+                return f"{call.function} modified its {name}"
     absent = {name for call in calls for name in call.returns} - got.keys()
     if absent:
         return f"{', '.join(sorted(absent))} is not returned"

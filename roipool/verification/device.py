@@ -1,4 +1,4 @@
-"""Where calls compute: on the CPU, or elsewhere with arrays that are brought there and back."""
+"""The device that computes: the CPU, or a GPU to which arrays are copied and back."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ Get = Callable[[Any], Array]
 
 
 class OnDevice:
-    """A module or an object: its functions take and return NumPy arrays, and compute elsewhere.
+    """Wraps a module or object so that its functions take and return NumPy arrays.
 
-    Lists of numbers are arrays, too, and arrays may be in lists, and in tuples of results. Other
-    arguments, such as tuples of sizes, stay as they are.
+    Arguments that are arrays, lists of numbers or lists of arrays are copied to the device; results
+    are copied back, also from lists and tuples. Other arguments, such as sizes, stay as they are.
 
     Parameters
     ----------
     wrapped : object
-        Whose functions are called.
+        The module, class instance or function to wrap.
     put, get : callable
-        Bring an array there and back.
+        Copy an array to the device and back.
     """
 
     def __init__(self, wrapped: Any, put: Put, get: Get) -> None:
@@ -43,44 +43,44 @@ class OnDevice:
             return OnDevice(found, self._put, self._get)
         if inspect.isclass(found):
             return lambda *args, **kwargs: OnDevice(found(*args, **kwargs), self._put, self._get)
-        return self._calling(found) if callable(found) else found
+        return self._on_device(found) if callable(found) else found
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call what is wrapped."""
-        return self._calling(self._wrapped)(*args, **kwargs)
+        """Call the wrapped function."""
+        return self._on_device(self._wrapped)(*args, **kwargs)
 
-    def _calling(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def _on_device(self, function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
-            given = {name: self._there(value) for name, value in kwargs.items()}
-            return self._back(function(*map(self._there, args), **given))
+            by_name = {name: self._to_device(value) for name, value in kwargs.items()}
+            return self._to_host(function(*map(self._to_device, args), **by_name))
 
         return call
 
-    def _there(self, value: Any) -> Any:
+    def _to_device(self, value: Any) -> Any:
         if isinstance(value, list) and any(isinstance(item, np.ndarray) for item in value):
-            return [self._there(item) for item in value]
+            return [self._to_device(item) for item in value]
         return self._put(np.asarray(value)) if isinstance(value, (list, np.ndarray)) else value
 
-    def _back(self, result: Any) -> Any:
+    def _to_host(self, result: Any) -> Any:
         if isinstance(result, (tuple, list)):
-            return type(result)(map(self._back, result))
+            return type(result)(map(self._to_host, result))
         return self._get(result) if hasattr(result, "dtype") else result
 
 
 class Device(NamedTuple):
-    """Where to compute.
+    """A device that computes.
 
     Attributes
     ----------
     name : str
-        For people.
+        Name shown in reports.
     library : module or object
-        With roipool's functions, which take and return NumPy arrays.
+        roipool's functions, taking and returning NumPy arrays.
     types : tuple of str
-        The types of maps that it has.
+        Types of features that the device supports.
     put, get : callable
-        Bring an array there and back.
+        Copy an array to the device and back.
     """
 
     name: str
@@ -93,19 +93,19 @@ class Device(NamedTuple):
 def device(backend: str, library: Any = roipool) -> Device:
     """Return the device of "cpu" or "cuda"."""
     if backend == "cpu":
-        return Device(backend, library, tuple(dtypes()), _as_it_is, np.asarray)
+        return Device(backend, library, tuple(dtypes()), _unchanged, np.asarray)
     cupy = importlib.import_module("cupy")
     put, get = cupy.asarray, cupy.asnumpy
     types = tuple(name for name, dtype in dtypes().items() if _can_hold(put, dtype))
     return Device(backend, OnDevice(library, put, get), types, put, get)
 
 
-def _as_it_is(array: Any) -> Any:
+def _unchanged(array: Any) -> Any:
     return array
 
 
 def _can_hold(put: Put, dtype: np.dtype[Any]) -> bool:
-    """Return whether arrays of a type can be brought to a device; CuPy 13 has no bfloat16."""
+    """Return whether the device supports a type; CuPy 13 has no bfloat16."""
     with contextlib.suppress(TypeError, ValueError):
         put(np.zeros(1, dtype))
         return True

@@ -1,4 +1,4 @@
-"""Random calls, over the whole space of arguments."""
+"""Generates random calls over all arguments."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from roipool.systems import SYSTEMS, System
 from .case import STORAGES, WRITABLE, Array, Case, dtypes
 from .options import Random, drawn_options
 
-# What the oracle may visit on average (samples of bins), and at most.
+# Samples that the oracle visits in a call: a typical budget, and the most.
 USUAL_WORK, GREATEST_WORK = 40, 12_000
-CHECKED_BY_ORACLE = 0.95  # of the calls; the others are too large for it
-FAR = 1e30  # stands for infinity, so that work is finite
+CHECKED_BY_ORACLE = 0.95  # fraction of the calls; the others are too large for the oracle
+FAR = 1e30  # replaces infinity, so that estimates of work are finite
 
 Option = TypeVar("Option")
 
 
 class Limits(NamedTuple):
-    """How large a call may be: cells along an axis, boxes, and numbers in maps or pooled values."""
+    """Limits of a call: cells along an axis, boxes, and elements of the maps or pooled values."""
 
     side: int
     boxes: int
@@ -33,7 +33,7 @@ TINY, SMALL, LARGE = Limits(12, 3, 1_500), Limits(70, 40, 30_000), Limits(250, 1
 
 
 class Geometry(NamedTuple):
-    """Sizes and boxes: shape of the maps (N, C, H, W), bins, and rows image, x1, y1, x2, y2."""
+    """Shape of the maps (N, C, H, W), number of bins, and boxes (image, x1, y1, x2, y2)."""
 
     shape: tuple[int, int, int, int]
     size: tuple[int, int]
@@ -48,18 +48,18 @@ def draw(
     tiny: bool = False,
     dtype: str | None = None,
 ) -> Case:
-    """Return call `number` of a seed, which depends on nothing else.
+    """Return call `number` of a seed; the same call every time.
 
     Parameters
     ----------
     seed, number : int
         Not negative.
     operations : sequence of str
-        The rows of `SYSTEMS` to draw from; those of the core are drawn more often.
+        Keys of `SYSTEMS` to draw from; the core's are drawn three times as often.
     tiny : bool
-        Whether all calls are on tiny maps, with few boxes: many more of them in the same time.
+        Whether to draw only tiny maps with few boxes, which take much less time.
     dtype : str, optional
-        Of the maps; by default any that the operation takes.
+        Type of the maps; by default drawn from the types that the operation takes.
 
     Returns
     -------
@@ -72,10 +72,10 @@ def draw(
 def draw_from(
     rng: Random, operations: Sequence[str], *, tiny: bool, dtype: str | None = None
 ) -> Case:
-    """Return the call that a random generator, or what acts like one, decides on."""
+    """Return the call that a random generator, or an object like one, decides on."""
     name = _pick(rng, [name for name in operations for _ in range(1 if "." in name else 3)])
     operation = SYSTEMS[name]
-    dtype = dtype or _pick(rng, [one for one in operation.dtypes if one in dtypes()])
+    dtype = dtype or _pick(rng, [name for name in operation.dtypes if name in dtypes()])
     real = np.float64 if dtype == "float64" else np.float32
     large = not tiny and rng.random() > CHECKED_BY_ORACLE
     limits = TINY if tiny else LARGE if large else SMALL
@@ -112,7 +112,7 @@ def _pick(rng: Random, options: Sequence[Option]) -> Option:
 
 
 def _log_uniform(rng: Random, least: int, most: int) -> int:
-    """Return a number from `least` to `most`; each doubling is as likely as another."""
+    """Return an integer from `least` to `most`, uniform on a logarithmic scale."""
     return int(math.exp(rng.uniform(math.log(least), math.log(most + 1))))
 
 
@@ -130,7 +130,7 @@ def _geometry(
     images = max(1, min(images, limits.numbers // (height * width)))
     channels = max(1, min(channels, limits.numbers // (images * height * width)))
     boxes = max(1, min(boxes, limits.numbers // (channels * math.prod(size))))
-    if rng.random() < 0.03:  # none of something
+    if rng.random() < 0.03:  # one size is 0
         sizes = [images, channels, height, width, boxes]
         which = rng.integers(5)
         sizes[which] = 0 if which != 2 or operation.takes_no_rows else height
@@ -151,7 +151,7 @@ def _extent(rng: Random, most: int) -> int:
 
 
 def _bins(rng: Random) -> tuple[int, int]:
-    """Return bins each way; often few of them one way, so that there may be many the other."""
+    """Return rows and columns of bins, often few along one axis and many along the other."""
     rows, columns = int(rng.integers(1, 18)), _log_uniform(rng, 1, 17)
     if rng.random() < 0.7:
         columns = int(rng.integers(1, 3))
@@ -159,7 +159,7 @@ def _bins(rng: Random) -> tuple[int, int]:
 
 
 def _channels(rng: Random, large: bool) -> int:
-    """Return few channels, any number of them, or a multiple of what vectors hold."""
+    """Return few channels, any number of channels, or a multiple of the vector width."""
     kind = rng.integers(4)
     if kind == 0:
         return 16 * _pick(rng, (1, 2, 4, 8, 16, 32) if large else (1, 2))
@@ -222,13 +222,13 @@ def _ends(rng: Random, size: int) -> tuple[float, float]:
 
 
 def _neighbour(rng: Random, value: float, real: type[np.floating[Any]]) -> float:
-    """Return a coordinate in its computing type, or the next number of the type up or down."""
+    """Round a coordinate to its computing type, or to the next number up or down."""
     toward = _pick(rng, (-math.inf, value, math.inf))
     return float(np.nextafter(real(value), real(toward)))
 
 
 def _numbers(rng: Random, shape: tuple[int, ...], dtype: str, *, pixels: bool) -> Array:
-    """Return numbers that `dtype` holds exactly, as float64; pixels may be tied or not finite."""
+    """Return float64 numbers that `dtype` represents exactly; pixels may be tied or not finite."""
     numbers = rng.integers(-128, 128, shape) / 16
     kind = rng.integers(12)
     if kind < 4:
@@ -247,19 +247,19 @@ def _numbers(rng: Random, shape: tuple[int, ...], dtype: str, *, pixels: bool) -
 
 
 def _with_fewer_boxes(rng: Random, geometry: Geometry, work: Array) -> Geometry | None:
-    """Return the first boxes, as many as the oracle has time for; None if it has for none.
+    """Keep the first boxes, as many as fit the oracle's budget; return None if none fits.
 
-    The time that it has is drawn, so that calls of all sizes occur, larger ones less often.
+    The budget is drawn, so that calls of all sizes occur, larger ones less often.
     """
-    time = min(USUAL_WORK / rng.random() ** 0.7, GREATEST_WORK)
+    budget = min(USUAL_WORK / rng.random() ** 0.7, GREATEST_WORK)
     if not len(work):
         return geometry
-    count = int(np.searchsorted(np.cumsum(work), time, side="right"))
+    count = int(np.searchsorted(np.cumsum(work), budget, side="right"))
     return geometry._replace(table=geometry.table[:count]) if count else None
 
 
 def work_of(operation: System, options: Mapping[str, Any], geometry: Geometry) -> Array:
-    """Estimate how many samples, or cells, the oracle visits for each box."""
+    """Estimate the number of samples or cells that the oracle visits for each box."""
     ratios = options.get("sampling_ratio", 0)
     ratios = (ratios, ratios) if isinstance(ratios, int) else ratios
     scale = options.get("spatial_scale", 1.0)
@@ -272,10 +272,10 @@ def work_of(operation: System, options: Mapping[str, Any], geometry: Geometry) -
             length = 1 + np.ptp(ends, axis=1)
         if operation.samples == "one":
             total *= bins
-        elif operation.samples == "points":  # the oracle visits those outside, too
+        elif operation.samples == "points":  # the oracle also visits samples outside the map
             total *= bins * ratio if ratio > 0 else bins + length
         elif operation.samples == "grid" and ratio > 0:
             total *= bins + bins * ratio * inside / length
         else:
             total *= inside + bins
-    return 8 * total if operation.samples == "area" else total  # in exact fractions
+    return 8 * total if operation.samples == "area" else total  # exact fractions are slow

@@ -1,4 +1,4 @@
-"""The groups of comparisons that make up a verification."""
+"""The groups of comparisons of ``roipool verify``."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ from .device import Device, device
 from .generate import draw
 
 RANDOM_CALLS = 300  # a few seconds
-FORMS_OF_A_CASE = 2  # types and layouts in which a case of the catalogue is computed, by chance
-# What is verified on a GPU at first: every operation, in kernels that are compiled in seconds.
+FORMS_OF_A_CASE = 2  # pairs of type and layout drawn for each case of the catalogue
+# The quick verification of a GPU: every operation, with kernels that compile in seconds.
 FIRST_TYPE, FIRST_LAYOUT = "float32", "NCHW"
-FIRST_CHANNELS = 4  # or more: fewer have kernels of their own
+FIRST_CHANNELS = 4  # at least: fewer channels have kernels of their own
 
 
 @dataclass
 class Tally:
-    """What a group of comparisons found.
+    """The outcome of a group of comparisons.
 
     Attributes
     ----------
     name : str
-        Where it was computed, and what it was compared with.
+        The device or instruction set, and the reference.
     count : int
-        How many numbers were compared.
+        Number of numbers compared.
     worst : float
-        The greatest error, as a part of what is allowed.
+        The largest error, as a fraction of the tolerance.
     problems : list of str
-        One line for each comparison that failed; the group is right if there is none.
+        One line for each comparison that failed; empty if the group passed.
     """
 
     name: str
@@ -52,29 +52,29 @@ class Tally:
     worst: float = 0.0
     problems: list[str] = field(default_factory=list)
 
-    def add(self, what: str, found: Comparison) -> None:
-        """Count one comparison."""
-        self.count += found.count
-        self.worst = max(self.worst, found.worst)
-        if found.problem:
-            self.problems.append(f"{what}: {found.problem}")
+    def add(self, what: str, comparison: Comparison) -> None:
+        """Add one comparison."""
+        self.count += comparison.count
+        self.worst = max(self.worst, comparison.worst)
+        if comparison.problem:
+            self.problems.append(f"{what}: {comparison.problem}")
 
     def closed(self) -> Tally:
-        """Return the tally; to compare nothing is a problem."""
+        """Return the tally; comparing nothing is a problem."""
         if not self.count:
             self.problems.append("nothing was compared")
         return self
 
 
 class Check(NamedTuple):
-    """A call, its name, and what it is compared with."""
+    """A call, its name, and the subjects to compare it with."""
 
     what: str
     case: Case
     subjects: tuple[str, ...]
 
 
-Engines: TypeAlias = Mapping[str, str]  # instruction sets, by names that start those of groups
+Engines: TypeAlias = Mapping[str, str]  # prefix of the groups' names -> instruction set
 
 
 def verify(
@@ -85,25 +85,25 @@ def verify(
     library: Any = roipool,
     everything: bool = True,
 ) -> Iterator[Tally]:
-    """Run every group, and yield each when it is done.
+    """Run all groups; yield the tally of each as soon as it is complete.
 
     Parameters
     ----------
     backends : sequence of str
         "cpu", "cuda" or both.
     seed : int
-        Of the random calls, and of what the catalogue's calls leave open.
+        Seed of the random calls and of the options drawn for the catalogue's calls.
     entries : sequence of Entry
-        Of the catalogue.
+        Entries of the catalogue.
     library : module
-        What is verified: `roipool`, or an object with functions of the same names.
+        The library to verify: `roipool`, or an object with functions of the same names.
     everything : bool
-        False: of a GPU only what needs few kernels.
+        If False, a GPU is only verified with calls that need few kernels.
 
     Yields
     ------
     Tally
-        An exception in the middle of a group is one of its problems.
+        An exception within a group is one of its problems.
     """
     for backend in backends:
         place = device(backend, library)
@@ -132,7 +132,7 @@ def _on_gpu(gpu: Device, seed: int, entries: Sequence[Entry], everything: bool) 
         yield from tallies(catalogue_calls(entries, types, seed), gpu)
         yield from tallies(plain_random_calls(seed, types), gpu, what="random calls")
     else:
-        # A kernel is compiled for each type, layout and definition, which takes half a second.
+        # Each type, layout and definition needs a kernel, which takes half a second to compile.
         types, layouts = (FIRST_TYPE,), (FIRST_LAYOUT,)
         calls = catalogue_calls(entries, types, seed, layouts, FIRST_CHANNELS)
         yield from tallies(calls, gpu)
@@ -149,33 +149,33 @@ def catalogue_calls(
     layouts: Sequence[str] = LAYOUTS,
     channels: int = 1,
 ) -> Iterator[Check]:
-    """Yield for every operation a call of each entry of the catalogue, in some types and layouts.
+    """Yield calls of every operation for each entry, in some types and layouts.
 
-    Maps with fewer channels, if they have any, are repeated until they have so many.
+    Maps with fewer than `channels` channels, unless they have none, are repeated up to that number.
     """
     rng = np.random.default_rng(seed)
     for entry, name in itertools.product(entries, VARIANTS):
-        if not (found := list(entry.cases(name))):
+        if not (named_cases := list(entry.cases(name))):
             continue
-        what, case = found[rng.integers(len(found))]
+        what, case = named_cases[rng.integers(len(named_cases))]
         own = case.maps.shape[1]
         if 0 < own < channels:
             repeated = np.arange(channels) % own
             case = replace(case, maps=case.maps[:, repeated], grad=case.grad[:, repeated])
         for dtype, layout in _forms(rng, types, layouts):
-            own_form = replace(case, dtype=dtype, layout=layout)
+            in_form = replace(case, dtype=dtype, layout=layout)
             with_what = (CALL, ORACLE, "transposes")
-            yield Check(f"{name}, {dtype} {layout}, {what}", own_form, with_what)
+            yield Check(f"{name}, {dtype} {layout}, {what}", in_form, with_what)
 
 
 def _forms(
     rng: np.random.Generator, types: Sequence[str], layouts: Sequence[str]
 ) -> list[tuple[str, str]]:
-    """Return some types and layouts for which the oracle's answers are the same."""
-    every = [(dtype, layout) for dtype in types for layout in layouts]
-    first = every[rng.integers(len(every))][0]
-    same = [form for form in every if (form[0] == "float64") == (first == "float64")]
-    return [same[place] for place in rng.permutation(len(same))[:FORMS_OF_A_CASE]]
+    """Draw pairs of type and layout for which the oracle computes the same answers."""
+    forms = [(dtype, layout) for dtype in types for layout in layouts]
+    first = forms[rng.integers(len(forms))][0]
+    same = [form for form in forms if (form[0] == "float64") == (first == "float64")]
+    return [same[index] for index in rng.permutation(len(same))[:FORMS_OF_A_CASE]]
 
 
 def random_calls(seed: int, count: int = RANDOM_CALLS) -> Iterator[Check]:
@@ -188,7 +188,7 @@ def random_calls(seed: int, count: int = RANDOM_CALLS) -> Iterator[Check]:
 def plain_random_calls(
     seed: int, types: Sequence[str], count: int = RANDOM_CALLS
 ) -> Iterator[Check]:
-    """Yield random calls of the core's operations, as a device takes arrays."""
+    """Yield random calls of the core's operations, with arrays in the layout of a device."""
     for number in range(count):
         case = replace(
             draw(seed, number, tuple(VARIANTS), dtype=types[number % len(types)]),
@@ -197,7 +197,7 @@ def plain_random_calls(
             form="table",
             threads=1,
         )
-        with_what = tuple(one for one in subjects(case, number) if one in (CALL, ORACLE))
+        with_what = tuple(name for name in subjects(case, number) if name in (CALL, ORACLE))
         yield Check(f"call {number}, {case.operation}", case, (*with_what, "transposes"))
 
 
@@ -208,7 +208,7 @@ def large_calls(
     with_what: tuple[str, ...],
     layouts: Sequence[str] = LAYOUTS,
 ) -> Iterator[Check]:
-    """Yield a call of every operation, type and layout with work for several threads."""
+    """Yield a call with work for several threads, for every operation, type and layout."""
     entry = large_entry(np.random.default_rng(seed), threads)
     for name, dtype, layout in itertools.product(VARIANTS, types, layouts):
         for _, case in entry.cases(name, most_work=math.inf):
@@ -218,7 +218,7 @@ def large_calls(
 
 # ---- Comparisons
 
-# The groups that comparisons count in, by what they are with.
+# The name of the group to which the comparisons of each subject belong.
 GROUPS = {
     CALL: "oracle",
     ORACLE: "oracle",
@@ -231,32 +231,32 @@ GROUPS = {
 def tallies(
     calls: Iterable[Check], place: Device, engines: Engines | None = None, what: str = ""
 ) -> list[Tally]:
-    """Make calls on each of some instruction sets, compare, and count.
+    """Make calls on each of several instruction sets, and tally the comparisons.
 
     Parameters
     ----------
     calls : iterable of Check
         The calls.
     place : Device
-        Where to compute.
+        The device that computes.
     engines : mapping, optional
-        The instruction sets by name; by default the one in use, with the name of the device.
+        Instruction sets by name; by default the current one, named after the device.
     what : str
-        The name of the only group; by default there is one for each row of `GROUPS`.
+        Name of a single group for all comparisons; by default one group per value of `GROUPS`.
     """
     engines = engines or {place.name: _cpu.instruction_set()}
-    found: dict[tuple[str, str], Tally] = {}
+    groups: dict[tuple[str, str], Tally] = {}
     for call in calls:
         for subject, name in itertools.product(call.subjects, engines):
             group = what or GROUPS[subject]
-            found.setdefault((group, name), Tally(f"{name}: {group}"))
+            groups.setdefault((group, name), Tally(f"{name}: {group}"))
         for name, instruction_set in engines.items():
             with _using(instruction_set):
-                for one in check(call.case, call.subjects, place.library):
-                    group = what or GROUPS.get(one.subject, "oracle")
-                    text = f"{call.what}, {one.subject}, {one.what}"
-                    found[group, name].add(text, one.comparison)
-    return [tally.closed() for tally in found.values()]
+                for finding in check(call.case, call.subjects, place.library):
+                    group = what or GROUPS.get(finding.subject, "oracle")
+                    text = f"{call.what}, {finding.subject}, {finding.what}"
+                    groups[group, name].add(text, finding.comparison)
+    return [tally.closed() for tally in groups.values()]
 
 
 @contextlib.contextmanager
@@ -270,13 +270,13 @@ def _using(instruction_set: str) -> Iterator[None]:
 
 
 def against_programs(place: Device, name: str, programs: Mapping[str, Answer] = ANSWERS) -> Tally:
-    """Compare compat with what the programs answered, as far as the package has it."""
+    """Compare compat with the stored answers of released programs."""
     tally = Tally(name)
     try:
         for program, answer in programs.items():
             for case in answer.cases():
-                found = answer.compare(case, place.put, place.get)
-                tally.add(f"{program}, case {case.number}", found)
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is this installation's fault
+                comparison = answer.compare(case, place.put, place.get)
+                tally.add(f"{program}, case {case.number}", comparison)
+    except Exception as error:  # noqa: BLE001 - any exception is a problem of the installation
         tally.problems.append(f"{type(error).__name__}: {' '.join(str(error).split())}")
     return tally.closed()

@@ -1,4 +1,4 @@
-"""How random calls draw the options of a system: a row of `DRAWN` for each option's name."""
+"""Draws the options of random calls: `DRAWN` has a function for each option's name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Random: TypeAlias = np.random.Generator
 
 
 def drawn_options(rng: Random, system: System) -> dict[str, Any]:
-    """Return a value of each of a system's options."""
+    """Draw a value for each of a system's options."""
     return {name: DRAWN[name](rng, system) for name in system.options}
 
 
@@ -52,7 +52,7 @@ def _one_ratio(rng: Random) -> int:
 
 
 def _sampling_ratio(rng: Random, system: System) -> int | tuple[int, int]:
-    """Draw a ratio for both axes or, where there may be, one for each."""
+    """Draw one ratio for both axes or, if the system takes pairs, one for each axis."""
     if not system.pairs:
         return _one_ratio(rng)
     return _one_ratio(rng) if rng.random() < 0.5 else (_one_ratio(rng), _one_ratio(rng))

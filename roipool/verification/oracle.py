@@ -1,7 +1,8 @@
-"""What the oracle answers to a call, and how close the call's results must be.
+"""Compares the results of a call with the oracle's.
 
-Averages, and gradients, are compared by roundings of the sum of their absolute terms, which is the
-oracle's answer for absolute values; maxima over cells, copies and every argmax bit for bit.
+The tolerance of averages and gradients is a number of roundings of the sum of their absolute terms,
+which the oracle computes from absolute values. Maxima over cells, copied values and every argmax
+must agree bit for bit.
 """
 
 from __future__ import annotations
@@ -24,26 +25,26 @@ from .call import run
 from .case import Array, Case, dtypes
 
 Slack: TypeAlias = Callable[[str, Array], Array | float]
-# Of so many calls the oracle's answers are kept: those of other types, layouts, instruction sets
-# and devices are the same.
-KEPT_ANSWERS = 64
+# Number of calls whose oracle answers are cached: calls that differ only in type, layout,
+# instruction set or device share an answer.
+CACHED_ANSWERS = 64
 GIANT = 1e6  # cells
 
 
 def none(result: str, expected: Array) -> float:
-    """Allow nothing else."""
+    """Allow no additional error."""
     return 0.0
 
 
 def bin_value_of(operation: str) -> str:
-    """Return what a pooled value of a row of `SYSTEMS` is."""
+    """Return the kind of a system's pooled values: "average", "cell", "sample" or others."""
     return oracle_of(operation).operation.bin_value
 
 
 def ask(
     case: Case, oracle: Oracle | None = None, operation: System | None = None, **more: Any
 ) -> Results:
-    """Return what the oracle answers to a call, before `Oracle.finish`.
+    """Return the oracle's results for a call, before `Oracle.finish`.
 
     Parameters
     ----------
@@ -52,16 +53,16 @@ def ask(
     oracle : Oracle, optional
         By default the operation's.
     operation : System, optional
-        The oracle's functions to call; by default all that it has.
+        The oracle's functions to call; by default all of them.
     **more
-        Arguments that come before the case's own: `argmax`, for example.
+        Arguments that replace the case's, such as `argmax`.
     """
     oracle = oracle or oracle_of(case.operation)
     return _run(_plain(case, oracle), case.real, operation or oracle.operation, **more)
 
 
 def _plain(case: Case, oracle: Oracle) -> Case:
-    """Return the case that the oracle gets, as its functions take arrays."""
+    """Return the case as the oracle's functions take it."""
     return replace(
         oracle.prepare(case),
         dtype="float64",
@@ -96,31 +97,31 @@ def against_oracle(
     case : Case
         The call.
     got : dict
-        What `run` returned for it.
+        The results that `run` returned.
     oracle : Oracle, optional
         By default the operation's.
     argmax : ndarray, optional
-        What the gradient of a maximum was computed from; by default the one that `got` has.
+        The argmax from which the gradient of a maximum was computed; by default the one in `got`.
     slack : function
-        What else is allowed of each number, from the name of a result and its expected values.
+        Additional error allowed, from the name of a result and its expected values.
 
     Yields
     ------
     (str, Comparison)
-        The name of each result and how it compares.
+        The name of each result and its comparison.
     """
     if oracle_of(case.operation).cannot_answer(case):
         return
     expected, terms = _expected(case, got, oracle, got.get("argmax") if argmax is None else argmax)
     if not case.options.get("exact_gradient", True):
-        expected.pop("gradient", None)  # the original's own
+        expected.pop("gradient", None)  # the library's own gradient, which is not exact
     bin_value = bin_value_of(case.operation)
     argmax_names = [name for name in expected if name.startswith("argmax") and name in got]
     for name in argmax_names:
         if name == "argmax" and bin_value == "sample":
             yield name, _compare_samples(case, got[name], expected, terms)
         elif SYSTEMS[case.operation].samples == "grid" or "_" in name:
-            yield f"{name} == -1", _compare_nobody(got[name], expected[name])
+            yield f"{name} == -1", _compare_missing(got[name], expected[name])
         else:
             yield name, compare(got[name].astype(np.float64), expected[name], 0.0, 0)
     if bin_value == "average" and SYSTEMS[case.operation].samples != "one":
@@ -128,13 +129,13 @@ def against_oracle(
     if "gradient" in terms:
         terms["gradient"] = terms["gradient"] * (length_of_gradient_sums(case) / 8)
     if "box_gradient" in expected and "box_gradient" in got:
-        # A slope between infinite cells has no value, and sums of it depend on what is merged.
+        # A slope between infinite cells is NaN, and sums of it depend on which taps are merged.
         nothing = np.isnan(expected["box_gradient"])
         if SYSTEMS[case.operation].samples == "points":
             nothing |= _decided_by_rounding(case, got["box_gradient"], expected["box_gradient"])
         expected["box_gradient"] = np.where(nothing, got["box_gradient"], expected["box_gradient"])
     for name in set(expected) & set(got) - set(argmax_names):
-        # The bound for boxes is generous, but few samples of a rotated one can reach it.
+        # The bound for boxes is generous, but a rotated box of few samples can reach it.
         by_boxes = 4 if SYSTEMS[case.operation].samples == "points" else 1
         pooled = gradient = 4
         if bin_value == "cell":
@@ -145,9 +146,9 @@ def against_oracle(
 
 
 def _decided_by_rounding(case: Case, got: Array, expected: Array) -> Array:
-    """Return which numbers of turned boxes depend on whether a slope is 0 or a rounding away.
+    """Return which gradients of rotated boxes depend on whether a slope is 0 or a rounding off.
 
-    Those of boxes that read a cell which is not finite: a slope of exactly 0 leaves it out.
+    They are those of boxes that read a cell that is not finite: a slope of exactly 0 skips it.
     """
     if np.isfinite(case.maps).all():
         return np.zeros(got.shape, bool)
@@ -159,12 +160,11 @@ def _decided_by_rounding(case: Case, got: Array, expected: Array) -> Array:
 
 
 def length_of_sums(case: Case) -> Array:
-    """Return how many cells a bin of each box may read down and along, 8 at least.
+    """Return how many rows and columns of cells a bin of each box may read, at least 8.
 
-    Where rows and columns are not apart, each cell counts.
-
-    So many products are added one after the other, each with half a rounding: 4 roundings for the
-    usual 8, and more for bins that average much of a map.
+    For rotated boxes it is the number of cells. As many products are added one after the other,
+    each with half a rounding: 4 roundings for the usual 8, and more for bins that average a large
+    part of a map.
     """
     turned = SYSTEMS[case.operation].samples == "points"
     cells, scale = np.full(len(case.rois), float(turned)), case.options.get("spatial_scale", 1.0)
@@ -179,11 +179,11 @@ def length_of_sums(case: Case) -> Array:
 
 
 def _samples_of_turned_bins(case: Case) -> float:
-    """Return the length of a sum that errs as the weights of a turned box's bin do; 0 for others.
+    """Return the length of a sum whose error equals that of the weights of a rotated box's bin.
 
-    The weights of a bin's samples are added up first, however few cells they reach. Roundings of
-    so many are as often up as down, so that n of them err as 8 do, times the root of n / 8: by
-    28 roundings for 20 x 20 samples, where 10 are the most that was seen.
+    The weights of a bin's samples are added up first, however few cells they reach. Roundings go
+    up as often as down, so n of them err as much as 8 times sqrt(n / 8): 28 roundings for 20 x 20
+    samples, where at most 10 were observed. For other boxes the length is 0.
     """
     ratio = case.options.get("sampling_ratio", 0)
     if SYSTEMS[case.operation].samples != "points":
@@ -193,9 +193,9 @@ def _samples_of_turned_bins(case: Case) -> float:
 
 
 def length_of_gradient_sums(case: Case) -> float:
-    """Return how many products a cell's gradient may add up one after the other, 8 at least.
+    """Return how many products a cell's gradient may add up one after the other, at least 8.
 
-    They are those of the rows, and of the columns, of a box's bins, and then those of the boxes.
+    They come from the rows and columns of a box's bins, and from the boxes.
     """
     turned = SYSTEMS[case.operation].samples == "points"
     bins = math.prod(case.size) if turned else sum(case.size)
@@ -206,19 +206,19 @@ def _expected(
     case: Case, got: Results, oracle: Oracle | None, argmax: Array | None
 ) -> tuple[Results, Results]:
     """Return the oracle's results and their sums of absolute terms."""
-    own = oracle_of(case.operation)
-    question = _Question(
-        _plain(case, oracle or own),
+    default = oracle_of(case.operation)
+    query = _Query(
+        _plain(case, oracle or default),
         case.real,
         None if argmax is None else argmax.astype(np.int64),
         "box_gradient" in got,
     )
     if oracle is None:
-        kept = _kept_answers(pickle.dumps(question))
-        answers, terms = dict(kept[0]), dict(kept[1])
+        cached = _cached_answers(pickle.dumps(query))
+        answers, terms = dict(cached[0]), dict(cached[1])
     else:
-        answers, terms = _answers(question, oracle.operation)
-    expected = (oracle or own).finish(case, answers)
+        answers, terms = _answers(query, oracle.operation)
+    expected = (oracle or default).finish(case, answers)
     expected["pooled"] = _stored(expected["pooled"], dtypes()[case.dtype])
     if case.real is np.float64 and SYSTEMS[case.operation].samples == "points":
         terms["pooled"] = terms["pooled"] + _moved_by_a_sine(case, case.maps)[:, None, None, None]
@@ -226,8 +226,8 @@ def _expected(
     return expected, terms
 
 
-class _Question(NamedTuple):
-    """What the oracle's answers depend on."""
+class _Query(NamedTuple):
+    """Everything that the oracle's answers depend on."""
 
     case: Case
     real: type[np.floating[Any]]
@@ -235,16 +235,16 @@ class _Question(NamedTuple):
     by_boxes: bool
 
 
-@lru_cache(KEPT_ANSWERS)
-def _kept_answers(pickled: bytes) -> tuple[Results, Results]:
-    question: _Question = pickle.loads(pickled)
-    return _answers(question, oracle_of(question.case.operation).operation)
+@lru_cache(CACHED_ANSWERS)
+def _cached_answers(pickled: bytes) -> tuple[Results, Results]:
+    query: _Query = pickle.loads(pickled)
+    return _answers(query, oracle_of(query.case.operation).operation)
 
 
-def _answers(question: _Question, operation: System) -> tuple[Results, Results]:
-    """Return answers and their sums of absolute terms: one run of the oracle for both."""
-    case, real, argmax, by_boxes = question
-    twice = replace(case, maps=_and_size(case.maps), grad=_and_size(case.grad))
+def _answers(query: _Query, operation: System) -> tuple[Results, Results]:
+    """Return answers and their sums of absolute terms, computed in one run of the oracle."""
+    case, real, argmax, by_boxes = query
+    twice = replace(case, maps=_with_absolute(case.maps), grad=_with_absolute(case.grad))
     more: dict[str, Any] = {}
     if argmax is not None and operation.backward:
         more["argmax"] = np.concatenate([argmax] * 2, axis=1)
@@ -262,10 +262,11 @@ def _answers(question: _Question, operation: System) -> tuple[Results, Results]:
 
 
 def _moved_by_a_sine(case: Case, numbers: Array) -> Array:
-    """Return, for each box, what another last bit of a float64 sine or cosine may change, in terms.
+    """Return, for each box, the terms to add for the last bit of a float64 sine or cosine.
 
-    In float32 they are the same everywhere: both are rounded from float64. Samples move by as many
-    roundings as they are cells away from the centre, those of giant boxes from cell to cell.
+    Platforms differ in that bit; float32 values are rounded from float64 and agree everywhere. A
+    sample moves by one rounding for each cell between it and the centre; in giant boxes it may
+    move to another cell.
     """
     largest = np.max(np.abs(numbers)[np.isfinite(numbers)], initial=0.0)
     reach = _reach(case)[:, 0]
@@ -273,7 +274,7 @@ def _moved_by_a_sine(case: Case, numbers: Array) -> Array:
 
 
 def _reach(case: Case) -> Array:
-    """Return, for each rotated box, how many cells away from its centre samples may be."""
+    """Return, for each rotated box, the largest distance of a sample from its centre, in cells."""
     scale = np.abs(float(case.options["spatial_scale"]))
     with np.errstate(all="ignore"):
         sides = np.abs(case.corners[:, 3:] - case.corners[:, 1:3]) * scale
@@ -281,15 +282,15 @@ def _reach(case: Case) -> Array:
 
 
 def _stored(pooled: Array, dtype: np.dtype[Any]) -> Array:
-    """Return values with the lowest float32, where a maximum found nothing, as a type stores it."""
+    """Round the lowest float32, which stands for an empty maximum, to the type of the maps."""
     with np.errstate(over="ignore"):
         return np.where(pooled == LOWEST_FLOAT32, np.float64(dtype.type(LOWEST_FLOAT32)), pooled)
 
 
-def _and_size(numbers: Array) -> Array:
-    """Return channels followed by their absolute values; 0 for what is not finite."""
-    size = np.nan_to_num(np.abs(numbers), nan=0.0, posinf=0.0)
-    return np.concatenate([numbers, size], axis=1)
+def _with_absolute(numbers: Array) -> Array:
+    """Append the absolute values as further channels, with 0 for numbers that are not finite."""
+    absolute = np.nan_to_num(np.abs(numbers), nan=0.0, posinf=0.0)
+    return np.concatenate([numbers, absolute], axis=1)
 
 
 def _terms_of_box_gradient(case: Case) -> Array:
@@ -307,20 +308,21 @@ def _terms_of_box_gradient(case: Case) -> Array:
         return np.hstack([scale * np.tile(slopes, 4), unit * _reach(case) * slopes])
 
 
-def _compare_nobody(got: Array, expected: Array) -> Comparison:
+def _compare_missing(got: Array, expected: Array) -> Comparison:
+    """Compare which bins have no argmax."""
     return compare((got == -1).astype(np.float64), (expected == -1).astype(np.float64), 0.0, 0)
 
 
 def _adds_sixteenths(case: Case, terms: Results) -> bool:
-    """Return whether sums of a gradient are exact: of multiples of 1/16, and not too large."""
+    """Return whether a gradient's sums are exact: small enough, and of multiples of 1/16."""
     largest = 1 / 16 / np.finfo(np.float32).eps
     return bool(np.all(case.grad * 16 % 1 == 0) and np.all(terms.get("gradient", 0.0) < largest))
 
 
 def samples_are_exact(case: Case) -> bool:
-    """Return whether no sample of ROI align is rounded, so that ties are ties for everybody."""
+    """Return whether no sample of ROI align is rounded: ties are ties in any implementation."""
     ratio = case.options["sampling_ratio"]
-    samples = np.array(case.size) * ratio  # of a box, each way
+    samples = np.array(case.size) * ratio  # of a box, along each axis
     with np.errstate(all="ignore"):
         boxes = case.rois[:, 1:] * case.options["spatial_scale"]
         return bool(
@@ -331,9 +333,9 @@ def samples_are_exact(case: Case) -> bool:
 
 
 def _compare_samples(case: Case, got: Array, expected: Results, terms: Results) -> Comparison:
-    """Compare indices of samples: one that is not the oracle's must have its value, rounded.
+    """Compare indices of samples: where they differ, both samples must have the same value.
 
-    The samples are ROI align's; another maximum of samples needs those of its oracle here.
+    The samples are ROI align's; other maxima over samples are not supported here.
     """
     indices, argmax = got.astype(np.int64), expected["argmax"]
     if samples_are_exact(case):
@@ -352,17 +354,17 @@ def _compare_samples(case: Case, got: Array, expected: Results, terms: Results) 
                 case.options["sampling_ratio"],
                 case.real,
             )
-            found = reference.bin_of(rules, box, (int(ph), int(pw)))
+            one_bin = reference.bin_of(rules, box, (int(ph), int(pw)))
             number = int(indices[k, c, ph, pw])
             image = case.maps[case.images[k], c : c + 1]
-            values[k, c, ph, pw] = found.value_of_sample(number, image)[0]
+            values[k, c, ph, pw] = one_bin.value_of_sample(number, image)[0]
         best[k, c, ph, pw] = expected["pooled"][k, c, ph, pw]
         allowed[k, c, ph, pw] = terms["pooled"][k, c, ph, pw]
     return compare(values.astype(case.real), best, allowed, 4)
 
 
 def problem_of_types(case: Case, got: Results) -> str | None:
-    """Return what is wrong with the results' types, if something is."""
+    """Return the problem with the results' types, or None."""
     for name, array in got.items():
         wanted = dtypes()[case.dtype]
         if name == "box_gradient":

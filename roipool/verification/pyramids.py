@@ -1,7 +1,7 @@
-"""Operations on several maps, drawn as one: the rows of a case's maps, divided among the levels.
+"""Cases for operations on pyramids: the rows of a case's maps are divided among the levels.
 
-So a pyramid's gradient has the shape of the case's maps, and whatever holds for one map can be
-asked of several.
+So the gradients of all levels together have the shape of the case's maps, and the relations that
+hold for one map can be tested on a pyramid.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CANONICAL_SIZE, CANONICAL_LEVEL = 224.0, 4
 
 
 def heights(rows: int) -> tuple[int, ...]:
-    """Return the heights of a pyramid's maps: three, each about half as high as the one before."""
+    """Return the heights of a pyramid's three maps, each about half as high as the previous."""
     if rows < 3:
         return (rows,)
     last, middle = max(1, rows // 7), max(1, 2 * rows // 7)
@@ -30,13 +30,13 @@ def heights(rows: int) -> tuple[int, ...]:
 
 
 def divided(maps: Array, layout: str) -> list[Array]:
-    """Return the maps of a pyramid, each of all images."""
+    """Divide the rows of maps among the levels of a pyramid."""
     axis = _rows_axis(layout)
     return np.split(maps, np.cumsum(heights(maps.shape[axis]))[:-1], axis)
 
 
 def joined(maps: Any, layout: str) -> Any:
-    """Return a pyramid's maps as the one that they were; anything else as it is."""
+    """Join the maps of a pyramid (a list or dict) again; return any other value unchanged."""
     if isinstance(maps, Mapping):
         maps = list(maps.values())
     return np.concatenate(maps, _rows_axis(layout)) if isinstance(maps, list) else maps
@@ -47,15 +47,15 @@ def _rows_axis(layout: str) -> int:
 
 
 def by_name(values: Sequence[Any]) -> dict[str, Any]:
-    """Return what there is of each map as torchvision takes it."""
-    return {str(level): one for level, one in enumerate(values)}
+    """Return values of each level as a dict with the names of torchvision's maps."""
+    return {str(level): value for level, value in enumerate(values)}
 
 
 # ---- Arguments
 
 
 def scales_of(case: Case) -> list[float]:
-    """Return the scale of each map: half of the one before."""
+    """Return the scale of each map, each half of the previous."""
     count = len(heights(case.maps.shape[2]))
     first = case.options["spatial_scale"]
     if case.options.get("by_size"):  # levels are counted from powers of two only
@@ -64,7 +64,7 @@ def scales_of(case: Case) -> list[float]:
 
 
 def given_levels(case: Case) -> NDArray[np.int64]:
-    """Return some level for each box, which depends on nothing but the box."""
+    """Return a pseudorandom level for each box, determined by the box alone."""
     count = len(heights(case.maps.shape[2]))
     with np.errstate(all="ignore"):
         place = np.floor(np.abs(7.3 * case.rois[:, 1] + 1.9 * case.rois[:, 4])) % count
@@ -72,17 +72,17 @@ def given_levels(case: Case) -> NDArray[np.int64]:
 
 
 def tables_of_images(case: Case) -> list[Array]:
-    """Return the boxes of each image, without its number."""
+    """Return the boxes of each image, without the batch index."""
     return [case.rois[case.images == n, 1:] for n in range(len(case.maps))]
 
 
 def picture_of(case: Case) -> tuple[int, int]:
-    """Return the height and width of pictures for which the first map's scale is the case's."""
+    """Return the height and width of images for which the first map has the case's scale."""
     first, *_ = heights(case.maps.shape[2])
     return max(1, round(first / case.options["spatial_scale"])), 9
 
 
-# ---- What the oracle is asked: levels and scales, as each system defines them
+# ---- Cases for the oracle: levels and scales, as each system defines them
 
 
 def with_levels_by_area(case: Case) -> Case:
@@ -100,15 +100,15 @@ def with_levels_by_area(case: Case) -> Case:
 def as_torchvision(case: Case) -> Case:
     """Return a case with the scales and levels of torchvision's pooler."""
     picture, _ = picture_of(case)
-    every = heights(case.maps.shape[2])
-    scales = [2.0 ** round(math.log2(height / picture)) for height in every]
+    map_heights = heights(case.maps.shape[2])
+    scales = [2.0 ** round(math.log2(height / picture)) for height in map_heights]
     size, level = case.options["canonical_scale"], case.options["canonical_level"]
     levels = _by_logarithm(case, scales, size, level, to_level=1e-6)
     return _with(case, scales, levels, aligned=False)
 
 
 def as_detectron2(case: Case) -> Case:
-    """Return a case with the levels of detectron2's pooler, and its boxes, rounded."""
+    """Return a case with the levels of detectron2's pooler, and boxes rounded to the maps' type."""
     scales = scales_of(case)
     size, level = case.options["canonical_box_size"], case.options["canonical_level"]
     levels = _by_logarithm(case, scales, size, level, to_ratio=1e-8)
@@ -137,7 +137,7 @@ def _by_logarithm(
     to_ratio: float = 0.0,
     to_level: float = 0.0,
 ) -> Array:
-    """Return floor(level + log2(side / size)) less the first level; -1 where it has no value."""
+    """Return floor(level + log2(side / size)) minus the first level; -1 for NaN."""
     if len(scales) == 1:
         return np.zeros(len(case.rois), np.int64)
     first, last = (-round(math.log2(scales[end])) for end in (0, -1))
@@ -145,6 +145,6 @@ def _by_logarithm(
     with np.errstate(all="ignore"):
         x1, y1, x2, y2 = case.rois[:, 1:].astype(real).T
         ratio = np.sqrt((x2 - x1) * (y2 - y1)) / real(size) + real(to_ratio)
-        found = np.floor(np.log2(ratio) + real(level) + real(to_level))
-        place = np.minimum(np.maximum(found, real(first)), real(last)) - real(first)
-    return np.where(np.isnan(found), -1, np.nan_to_num(place)).astype(np.int64)
+        exact = np.floor(np.log2(ratio) + real(level) + real(to_level))
+        index = np.minimum(np.maximum(exact, real(first)), real(last)) - real(first)
+    return np.where(np.isnan(exact), -1, np.nan_to_num(index)).astype(np.int64)

@@ -21,21 +21,21 @@ from .oracle import bin_value_of, length_of_gradient_sums, length_of_sums
 Comparisons: TypeAlias = Iterator[tuple[str, Comparison]]
 # The last argument is roipool, or an object with functions of the same names.
 Relation: TypeAlias = Callable[[Case, Results, Any], Comparisons]
-ULPS = 4  # of one call's sums, each relative to the sum of absolute terms
-ULPS_OF_TRANSPOSE = 8  # of <f(x), g> = <x, gradient>: each side has the roundings of one operation
+ULPS = 4  # roundings of one call's sums, each relative to the sum of absolute terms
+ULPS_OF_TRANSPOSE = 8  # roundings in <f(x), g> = <x, gradient>: each side's are one operation's
 STEP = 2.0**-20  # of box coordinates, in image pixels
 
 
 def same(got: Results, expected: Results) -> Comparisons:
-    """Compare bits."""
+    """Compare results bit for bit."""
     for name, array in got.items():
         yield name, compare_bits(array, expected[name])
 
 
 def close(case: Case, got: Results, expected: Results, library: Any) -> Comparisons:
-    """Compare sums that are added up in another order; all else is the same.
+    """Compare results that may differ in the order of summation only.
 
-    Rounding may make another sample the argmax, and give it the gradient.
+    If rounding makes another sample the argmax, the gradients are not compared.
     """
     sizes = run(_absolute(case), library, **_argmax_of(case, expected))
     if _has_sample_argmax(case) and not all(
@@ -58,9 +58,9 @@ def close(case: Case, got: Results, expected: Results, library: Any) -> Comparis
 
 
 def _absolute(case: Case) -> Case:
-    """Return the case of the sums of absolute terms.
+    """Return the case whose results are the sums of absolute terms.
 
-    A gradient that finds the maxima itself needs the maps as they are.
+    Gradients that compute the maxima themselves need the maps unchanged.
     """
     maps = np.nan_to_num(np.abs(case.maps), nan=0.0, posinf=0.0)
     if not _is_average(case) and len(SYSTEMS[case.operation].returns) == 1:
@@ -82,31 +82,31 @@ def threads(case: Case, got: Results, library: Any) -> Comparisons:
     others = (2, 5) if case.threads == 1 else {1, 2, 3} - {case.threads}
     for number in others:
         library.set_num_threads(number)
-        for name, found in same(run(case, library), got):
-            yield f"{name} with {number} threads", found
+        for name, comparison in same(run(case, library), got):
+            yield f"{name} with {number} threads", comparison
     library.set_num_threads(case.threads)
 
 
 def again(case: Case, got: Results, library: Any) -> Comparisons:
-    """A call that is repeated gives the same bits."""
+    """A repeated call returns the same bits."""
     yield from same(run(case, library), got)
 
 
 def instruction_sets(case: Case, got: Results, library: Any) -> Comparisons:
-    """Every instruction set takes the same decisions, and sums as exactly."""
+    """Every instruction set makes the same discrete decisions, and sums equally accurately."""
     chosen = _cpu.instruction_set()
     try:
         for name in _cpu.instruction_sets():
             if name != chosen:
                 _cpu.use_instruction_set(name)
-                for what, found in close(case, run(case, library), got, library):
-                    yield f"{what} on {name}", found
+                for what, comparison in close(case, run(case, library), got, library):
+                    yield f"{what} on {name}", comparison
     finally:
         _cpu.use_instruction_set(chosen)
 
 
 def non_temporal_stores(case: Case, got: Results, library: Any) -> Comparisons:
-    """Results written around the caches are bitwise identical."""
+    """Results written with non-temporal stores are bitwise identical."""
     try:
         _cpu.use_non_temporal_stores(0)
         yield from same(run(case, library), got)
@@ -115,17 +115,18 @@ def non_temporal_stores(case: Case, got: Results, library: Any) -> Comparisons:
 
 
 def layouts(case: Case, got: Results, library: Any) -> Comparisons:
-    """The other layout gives as exact numbers, and the same maxima."""
-    others = [one for one in SYSTEMS[case.operation].layouts if one != case.layout]
+    """The other layout returns equally accurate sums, and the same maxima."""
+    others = [name for name in SYSTEMS[case.operation].layouts if name != case.layout]
     for layout in others:
-        for what, found in close(case, run(replace(case, layout=layout), library), got, library):
-            yield f"{what} in {layout}", found
+        results = run(replace(case, layout=layout), library)
+        for what, comparison in close(case, results, got, library):
+            yield f"{what} in {layout}", comparison
 
 
 def wider_type(case: Case, got: Results, library: Any) -> Comparisons:
-    """Half types compute as float32 does, and round once."""
+    """float16 and bfloat16 compute like float32, with one rounding at the end."""
     dtype = dtypes()[case.dtype]
-    rounds_boxes = case.operation.startswith("detectron2.")  # to the type of the maps
+    rounds_boxes = case.operation.startswith("detectron2.")  # boxes have the type of the maps
     if dtype.itemsize == 2 and not rounds_boxes:
         more: dict[str, Any] = {"argmax": got["argmax"]} if "argmax" in got else {}
         if more and case.layout == "NHWC":
@@ -140,42 +141,42 @@ def wider_type(case: Case, got: Results, library: Any) -> Comparisons:
 
 
 def channels_apart(case: Case, got: Results, library: Any) -> Comparisons:
-    """Channels know nothing of each other; how many there are may change how sums are rounded."""
+    """Channels are independent; only the rounding of sums may depend on their number."""
     count = case.maps.shape[1]
     if count > 1:
         cut = max(1, count * 3 // 8)
         for part in (slice(0, cut), slice(cut, count)):
             some = replace(case, maps=case.maps[:, part], grad=case.grad[:, part])
-            found = run(some, library)
-            found.pop("box_gradient", None)
-            whole = {name: got[name][:, part] for name in found}
-            for name, comparison in close(some, found, whole, library):
+            results = run(some, library)
+            results.pop("box_gradient", None)
+            whole = {name: got[name][:, part] for name in results}
+            for name, comparison in close(some, results, whole, library):
                 yield f"{name} of channels {part.start} to {part.stop}", comparison
 
 
 def boxes_apart(case: Case, got: Results, library: Any) -> Comparisons:
-    """Boxes know nothing of each other: one at a time, in whatever order."""
+    """Boxes are independent: each alone returns the same bits."""
     if case.form == "one array per image":
         case = replace(case, form="table")
     count = len(case.rois)
     some = range(count) if count < 6 else range(0, count, count // 5)
     for k in some:
         part = slice(k, k + 1)
-        found = run(replace(case, rois=case.rois[part], grad=case.grad[part]), library)
-        found.pop("gradient", None)
-        whole = {name: got[name][part] for name in found}
-        for name, comparison in same(found, whole):
+        results = run(replace(case, rois=case.rois[part], grad=case.grad[part]), library)
+        results.pop("gradient", None)
+        whole = {name: got[name][part] for name in results}
+        for name, comparison in same(results, whole):
             yield f"{name} of box {k}", comparison
 
 
 def boxes_reversed(case: Case, got: Results, library: Any) -> Comparisons:
-    """The order of boxes matters to nothing but the order of sums."""
+    """The order of boxes changes only the order of sums."""
     if case.form == "one array per image":
         case = replace(case, form="table")
     if SYSTEMS[case.operation].forms == PER_IMAGE:
-        return  # there they are in the order of the images
-    found = run(replace(case, rois=case.rois[::-1], grad=case.grad[::-1]), library)
-    turned = {name: array if name == "gradient" else array[::-1] for name, array in found.items()}
+        return  # tables per image fix the order
+    results = run(replace(case, rois=case.rois[::-1], grad=case.grad[::-1]), library)
+    turned = {name: array if name == "gradient" else array[::-1] for name, array in results.items()}
     gradient = turned.pop("gradient", None)
     yield from same(turned, got)
     if gradient is not None and not _has_sample_argmax(case):
@@ -183,33 +184,33 @@ def boxes_reversed(case: Case, got: Results, library: Any) -> Comparisons:
 
 
 def images_apart(case: Case, got: Results, library: Any) -> Comparisons:
-    """Images know nothing of each other."""
+    """Images are independent."""
     for n in range(len(case.maps)):
         own = case.images == n
         table = case.rois[own]
         table[:, 0] = 0
         alone = replace(case, maps=case.maps[n : n + 1], rois=table, grad=case.grad[own])
-        found = run(alone, library)
+        results = run(alone, library)
         whole = {
-            name: got[name][n : n + 1] if name == "gradient" else got[name][own] for name in found
+            name: got[name][n : n + 1] if name == "gradient" else got[name][own] for name in results
         }
-        for name, comparison in same(found, whole):
+        for name, comparison in same(results, whole):
             yield f"{name} of image {n}", comparison
 
 
 def transposes(case: Case, got: Results, library: Any) -> Comparisons:
-    """<f(x), g> = <x, gradient of f at g>, in each image and channel."""
+    """The adjoint test: <f(x), g> = <x, gradient(g)> in each image and channel."""
     half = dtypes()[case.dtype].itemsize == 2
     if "gradient" not in got or half or not np.isfinite(case.maps).all():
         return
     if not case.options.get("exact_gradient", True):
-        return  # the original's own is no derivative
+        return  # the library's own gradient is not the derivative
     if case.options.get("extrapolation_value"):
         case = replace(case, options=case.options | {"extrapolation_value": 0.0})
         got = run(case, library)
     sizes = run(_absolute(case), library, **_argmax_of(case, got))
     pooled = np.where(np.isfinite(got["pooled"]), got["pooled"].astype(np.float64), 0.0)
-    pooled[(np.abs(pooled) > 1e30) | (pooled == -10000)] = 0.0  # maxima of nothing; mmcv's
+    pooled[(np.abs(pooled) > 1e30) | (pooled == -10000)] = 0.0  # empty maxima; -10000 is mmcv's
     forward = np.zeros(case.maps.shape[:2])
     np.add.at(forward, case.images, _products(case.grad, pooled))
     backward = _products(case.maps, got["gradient"])
@@ -222,10 +223,10 @@ def transposes(case: Case, got: Results, library: Any) -> Comparisons:
 
 
 def differences(case: Case, got: Results, library: Any) -> Comparisons:
-    """The gradient of boxes is what small steps make of the pooled values.
+    """The gradient of boxes equals finite differences of the pooled values.
 
-    They are linear, or nearly so, between kinks, where samples pass from cell to cell; there the
-    differences to both sides are not the same, and nothing is compared.
+    Pooled values are linear, or nearly so, between kinks, where a sample passes from one cell to
+    the next. At a kink the differences to both sides disagree, and nothing is compared.
     """
     exact = case.dtype == "float64" and np.isfinite(case.maps).all()
     if not exact or "box_gradient" not in got or "boxes" in SYSTEMS[case.operation].boxes(case):
@@ -238,7 +239,7 @@ def differences(case: Case, got: Results, library: Any) -> Comparisons:
     sizes = np.abs(case.grad).sum(axis=(1, 2, 3)) * np.max(np.abs(case.maps), initial=0.0)
     reach = 1 + np.max(np.nan_to_num(np.abs(case.rois[:, 1:]), posinf=0.0), axis=1, initial=0.0)
     rounding = (2.0**-46 * sizes * reach / STEP)[:, None]
-    if SYSTEMS[case.operation].samples == "points":  # which move on curves
+    if SYSTEMS[case.operation].samples == "points":  # rotated samples move on curves
         rounding += (STEP * sizes * (reach * (1 + abs(case.options["spatial_scale"]))) ** 2)[
             :, None
         ]
@@ -246,13 +247,13 @@ def differences(case: Case, got: Results, library: Any) -> Comparisons:
         smooth = np.abs(high - 2 * here + low) <= rounding * STEP
         slope = (high - low) / (2 * STEP)
         error = np.where(smooth, np.abs(slope - got["box_gradient"]), 0.0)
-    # As much again, since a kink may hide within the rounding of what is smooth.
+    # Twice the rounding, since a kink may hide within the tolerance of the test for smoothness.
     allowed = np.broadcast_to(2 * rounding / np.finfo(np.float64).eps / 16, error.shape)
     yield "box_gradient", compare(error, np.zeros(error.shape), allowed, 4)
 
 
 def pyramids(case: Case, got: Results, library: Any) -> Comparisons:
-    """One call over several maps gives each box what a call on its own map gives it."""
+    """One call over several maps returns the same as a call for each map."""
     if case.operation != "roi_align":
         return
     height, width = case.maps.shape[2:]
@@ -263,21 +264,21 @@ def pyramids(case: Case, got: Results, library: Any) -> Comparisons:
     parts = [
         replace(
             case,
-            maps=one,
+            maps=level_maps,
             rois=case.rois[levels == level],
             grad=case.grad[levels == level],
             form="table",
             out="new",
             options=case.options | {"spatial_scale": scales[level]},
         )
-        for level, one in enumerate(maps)
+        for level, level_maps in enumerate(maps)
     ]
     alone = [run(part, library) for part in parts]
-    given = [known_arguments(part) for part in parts]
-    features = [one["features"] for one in given]
+    arguments = [known_arguments(part) for part in parts]
+    features = [known["features"] for known in arguments]
     grad = known_arguments(case)["grad_output"]
     shared: dict[str, Any] = {"levels": levels, "layout": case.layout, **options}
-    shapes = [one["input_shape"] for one in given]
+    shapes = [known["input_shape"] for known in arguments]
     pooled = library.multilevel_roi_align(features, case.rois, case.size, scales, **shared)
     gradients = library.multilevel_roi_align_backward(grad, case.rois, shapes, scales, **shared)
     boxes = library.multilevel_roi_align_backward_rois(grad, features, case.rois, scales, **shared)
@@ -289,19 +290,19 @@ def pyramids(case: Case, got: Results, library: Any) -> Comparisons:
 
 
 def levels(case: Case, got: Results, library: Any) -> Comparisons:
-    """Boxes are on the levels of a pyramid that the oracle finds."""
+    """`assign_levels` agrees with the oracle."""
     count = len(case.rois)
     first, size = count % 7 - 3, (224.0, 10.0, 0.3)[count % 3]
     options = (first, first + case.maps.shape[1] % 6, size, case.size[0] % 5)
     with np.errstate(over="ignore"):
         boxes = case.rois.astype(case.real)
     expected = reference.assign_levels(boxes, *options)
-    found = library.assign_levels(boxes, *options)
-    yield "levels", compare(found.astype(np.float64), expected.astype(np.float64), 0.0, 0)
+    assigned = library.assign_levels(boxes, *options)
+    yield "levels", compare(assigned.astype(np.float64), expected.astype(np.float64), 0.0, 0)
 
 
 def _weighted(case: Case, library: Any, forward: System, column: int, step: float) -> Array:
-    """Return, for each box, its pooled values times their gradients, one number moved."""
+    """Return, for each box, <pooled, grad> with one coordinate moved by `step`."""
     given = forward.boxes(replace(case, form="table"))
     table = given["rois"].copy()
     table[:, 1 + column] += step
@@ -311,7 +312,7 @@ def _weighted(case: Case, library: Any, forward: System, column: int, step: floa
 
 
 def _argmax_of(case: Case, got: Results) -> dict[str, Any]:
-    """Return the argmax, or its positions, as arguments in the case's layout."""
+    """Return the argmax or argmax positions as arguments, in the case's layout."""
     names = [name for name in got if name.startswith("argmax")]
     turn = case.layout == "NHWC"
     return {name: np.moveaxis(got[name], 1, -1) if turn else got[name] for name in names}

@@ -1,10 +1,10 @@
-"""What released programs answered, and how an answer is compared.
+"""Compares with goldens: stored answers of other libraries' releases.
 
-A folder of goldens holds inputs and answers of several programs for cases that are awkward on
-purpose; its README says from which releases. The rows of `roipool.systems` hold an `Answer` for
-each. Choices (maxima, nearest cells, argmax) agree bit for bit, sums within a few float32 ulps of
-the greatest value: only the order of summation differs. A sample on the other side of a floor, ceil
-or outside decision would show as a larger difference.
+A folder of goldens holds the inputs of edge cases and the answers of several libraries; its README
+names the releases. The systems in `roipool.systems` have an `Answer` for each golden. Selected
+values (maxima, nearest cells, argmax) must agree bit for bit, sums within a few float32 ulps of the
+largest value, since only the order of summation differs. A sample on the wrong side of a floor, a
+ceil or the map's border causes a larger difference.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ Put = Callable[[Array], Any]
 Get = Callable[[Any], Array]
 
 FOLDER = files("roipool.verification") / "goldens"
-ULPS = 8  # of float32, relative to the greatest term
-# Systems that reject some boxes, or round them otherwise, and OpenVINO's, which are rotated.
+ULPS = 8  # of float32, relative to the largest term
+# Systems with their own inputs: they reject or round some boxes, or take rotated boxes (OpenVINO).
 OWN_INPUTS = ("chainer_pooling", "mmcv_prroi", "mxnet", "onnxruntime", "openvino", "paddle")
 
 
 class Case:
-    """One case: options, input arrays as attributes, and a program's answers by name.
+    """One case: options, input arrays as attributes, and a library's answers by name.
 
     The inputs are `features` (N, C, H, W), `rois` (K, 5), `grad` (K, C, PH, PW), `boxes` (K, 4) as
     fractions; for MXNet also `ps_features` and `ps_grad`, with channels for every bin.
@@ -54,7 +54,7 @@ class Case:
             raise AttributeError(name) from None
 
     def on(self, put: Put) -> Case:
-        """Return the case with its inputs where `put` brings them."""
+        """Return the case with its inputs copied to a device by `put`."""
         inputs = {name: put(array) for name, array in self.inputs.items()}
         return Case(self.record, inputs, self.answers)
 
@@ -65,7 +65,7 @@ class Case:
 
 
 def cases(system: str, folder: Traversable = FOLDER) -> Iterator[Case]:
-    """Yield the cases of a folder that one system was asked."""
+    """Yield the cases of a folder that have answers of a system."""
     prefix = f"{system}_" if system in OWN_INPUTS else ""
     inputs, answers = _arrays(folder, f"{prefix}inputs"), _arrays(folder, system)
     for record in json.loads((folder / f"{prefix}cases.json").read_text()):
@@ -83,11 +83,10 @@ def _of_case(arrays: dict[str, Array], start: str) -> dict[str, Array]:
 
 
 class Answer(NamedTuple):
-    """How to compute one of a system's answers, and how it must agree.
+    """How to compute one of a system's answers, and how closely it must agree with the golden.
 
-    `terms` gives the greatest term of the sums, of all or of each, where that is not the answer's
-    greatest value;
-    `applies` says which cases can be asked.
+    `terms` returns the largest term of all sums or of each, if not the answer's largest value;
+    `applies` returns whether a case can be computed.
     """
 
     system: str
@@ -104,7 +103,7 @@ class Answer(NamedTuple):
                 yield case
 
     def compare(self, case: Case, put: Put, get: Get) -> Comparison:
-        """Compare what is computed here; `put` and `get` bring arrays to a device and back."""
+        """Compute the answer and compare; `put` and `get` copy arrays to a device and back."""
         expected = case.answers[self.key].astype(np.float64)
         largest = self.terms(case) if self.terms else np.abs(expected).max(initial=0)
         got = get(self.compute(case.on(put)))

@@ -1,4 +1,4 @@
-"""How close is close enough: roundings of the computing type, and one of the storing type."""
+"""Tolerances: roundings of the computing type, and one of the storing type."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 
-# Stored bits of the significand and the least normal exponent of the types that are only stored.
+# Types that only store numbers: stored bits of the significand, and the least normal exponent.
 _STORED = {"float16": (10, -14), "bfloat16": (7, -126)}
-TINY_PRODUCTS = 16  # that may be added up for one number
+TINY_PRODUCTS = 16  # subnormal products that may be added up for one number
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """How numbers compare with expected ones.
+    """The outcome of comparing numbers with expected numbers.
 
     Attributes
     ----------
     count, equal, wrong : int
-        How many numbers were compared, are equal, and are further apart than is allowed.
+        How many numbers were compared, are equal, and differ by more than the tolerance.
     worst : float
-        The greatest error of computing, as a part of what is allowed: more than 1 where one is
-        wrong. The rounding of a type that only stores numbers is left out of both.
+        The largest error of computing, as a fraction of its tolerance: above 1 if a number is
+        wrong. The rounding to a type that only stores numbers is excluded from both.
     problem : str or None
-        What is wrong, if something is.
+        Description of the largest error, if a number is wrong.
     """
 
     count: int
@@ -57,23 +57,23 @@ def compare(
     roundings: int = 1,
     more: Array | float = 0.0,
 ) -> Comparison:
-    """Compare numbers with exact ones.
+    """Compare computed numbers with exact numbers.
 
     Parameters
     ----------
     got : ndarray
-        What the library computed.
+        The library's result.
     expected : ndarray of float64
-        The same, without rounding. NaN and infinities must agree.
+        The exact result. NaN and infinities must agree.
     terms : ndarray of float64 or float
-        Sum of the absolute values of the terms that were added up for each number.
+        For each number, the sum of the absolute values of its terms.
     ulps : float
         Roundings of the computing type allowed, each relative to `terms`.
     roundings : int
-        Roundings of a type that only stores numbers, half a step each: 2 where `expected` comes
-        from such a type too.
+        Roundings to a type that only stores numbers, half a step each: 2 if `expected` was rounded
+        to such a type, too.
     more : ndarray of float64 or float
-        What is allowed besides.
+        Additional error allowed.
 
     Returns
     -------
@@ -83,9 +83,9 @@ def compare(
         return _nothing_right(got.size, f"shape {got.shape}", f"{expected.shape}")
     finite = np.isfinite(expected)
     if got.dtype == np.float64:
-        ulps *= 4  # what is expected was itself added up in float64, sample by sample
+        ulps *= 4  # the expected value was itself summed in float64, sample by sample
     real = np.finfo(compute_type(got.dtype))
-    # Products as small as the type's smallest number, too: their roundings are no part of them.
+    # Rounding errors of subnormal products are absolute, not relative to their size.
     tiny = TINY_PRODUCTS * float(real.smallest_subnormal)
     computing = ulps * (real.eps * np.where(finite, terms, 0.0) + tiny) + more
     storing = np.zeros_like(computing)
@@ -115,8 +115,8 @@ def _nothing_right(count: int, got: str, expected: str) -> Comparison:
 
 
 def compare_bits(got: Array, expected: Array) -> Comparison:
-    """Compare types, shapes and contents, NaN for NaN, signs of zeros apart."""
+    """Compare types, shapes and values; NaN equals NaN, and 0.0 equals -0.0."""
     if got.dtype != expected.dtype:
         return _nothing_right(got.size, f"dtype {got.dtype}", f"{expected.dtype}")
-    wide = expected.astype(np.float64)  # places in maps and numbers of samples are below 2**53
+    wide = expected.astype(np.float64)  # indices of cells and samples are below 2**53
     return compare(got, wide, 0.0, roundings=0)
