@@ -1,7 +1,7 @@
-"""A plugin of pytest: a test of somebody else's implementation becomes a test for every call.
+"""Pytest plugin: parametrizes the test of another implementation with roipool's test cases.
 
-It is imported by every pytest beside an installed roipool, and so imports roipool only in tests
-that ask for it. ``docs/testing.md`` shows how it is used.
+Every pytest in an environment with roipool imports this plugin, so it imports roipool only in tests
+that use its fixture. ``docs/testing.md`` shows how to use it.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from typing import Any
 import pytest
 
 FIXTURE, MARK = "conforms", "roipool"
-AT_ONCE = 20  # random calls of a test
+CALLS_PER_TEST = 20  # random calls
 
 _HELP = (
-    f"{MARK}(semantics, **options): call the implementation that the test gives to the fixture "
-    f"`{FIXTURE}` with roipool's catalogue and random calls; the options of "
+    f"{MARK}(semantics, **options): check the implementation that the test passes to the fixture "
+    f"`{FIXTURE}` with roipool's catalogue and random calls; options as for "
     "roipool.testing.assert_conforms"
 )
 
 
 class _State:
-    """Shared by the tests of a session: implementations in processes, and reports on wrong ones."""
+    """Shared by the tests of a session: examiners, implementations' processes, and reports."""
 
     def __init__(self) -> None:
         self.examiners: dict[Any, Any] = {}
@@ -31,16 +31,16 @@ class _State:
 
 
 _STATE = pytest.StashKey[_State]()
-_SUMMARY = pytest.StashKey[str]()  # of a failed test: the rules that its implementation follows
+_SUMMARY = pytest.StashKey[str]()  # of a failed test: the rules that the implementation breaks
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the mark known."""
+    """Register the mark."""
     config.addinivalue_line("markers", _HELP)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """End processes of implementations."""
+    """End the processes of implementations."""
     state = config.stash.get(_STATE, None)
     if state is not None and state.processes:
         from roipool.tools.conformance.implementations import close
@@ -51,7 +51,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
-    """Let pytest's summary, and the message in JUnit's file, begin with the rule."""
+    """Put the broken rule into pytest's summary and the JUnit message."""
     outcome: Any = yield
     crash = getattr(outcome.get_result().longrepr, "reprcrash", None)
     if crash is not None and _SUMMARY in item.stash:
@@ -59,7 +59,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Make a test of each case of the catalogue, and of some random calls at a time."""
+    """Parametrize a test with the cases of the catalogue and with groups of random calls."""
     if FIXTURE not in metafunc.fixturenames:
         return
     mark = metafunc.definition.get_closest_marker(MARK)
@@ -70,13 +70,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         )
     from roipool.tools.conformance.reports import Request
 
-    given = {"random_calls": 100, **mark.kwargs}
+    options = {"random_calls": 100, **mark.kwargs}
     dtypes, devices = (
-        tuple(given.pop(name, (usual,)))
-        for name, usual in (("dtypes", "float32"), ("devices", "cpu"))
+        tuple(options.pop(name, (default,)))
+        for name, default in (("dtypes", "float32"), ("devices", "cpu"))
     )
     try:
-        request = Request("", mark.args[0], dtypes=dtypes, devices=devices, **given)
+        request = Request("", mark.args[0], dtypes=dtypes, devices=devices, **options)
         request.check()
     except (TypeError, ValueError) as error:
         raise pytest.UsageError(f"{metafunc.definition.nodeid}: {error}") from None
@@ -90,13 +90,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def _groups(calls: Iterator[tuple[str, Any]]) -> Iterator[tuple[str, list[tuple[str, Any]]]]:
-    """Yield the variants of a case together, and some random calls at a time."""
+    """Group the variants of each case, and `CALLS_PER_TEST` random calls at a time."""
     groups: dict[str, list[tuple[str, Any]]] = {}
     for name, case in calls:
         group = name.partition(", ")[0]
         if name.startswith("random call "):
-            first = int(name.split()[-1]) // AT_ONCE * AT_ONCE
-            group = f"random calls {first} to {first + AT_ONCE - 1}"
+            first = int(name.split()[-1]) // CALLS_PER_TEST * CALLS_PER_TEST
+            group = f"random calls {first} to {first + CALLS_PER_TEST - 1}"
         groups.setdefault(group, []).append((name, case))
     yield from groups.items()
 
@@ -146,31 +146,31 @@ def conforms(request: pytest.FixtureRequest) -> Callable[..., None]:
         if named not in state.reports:
             (state.reports[named],) = whole.reports()
         report = _part(state.reports[named], examiner, outcomes)
-        request.node.stash[_SUMMARY] = "; ".join(
-            dict.fromkeys(one.words for one in report.diagnoses)
-        )
+        words = (diagnosis.words for diagnosis in report.diagnoses)
+        request.node.stash[_SUMMARY] = "; ".join(dict.fromkeys(words))
         raise NotConforming([report]) from None
 
     return check
 
 
 def _name_of(function: Any) -> str:
-    """Return a name that closures made anew for each test have in common."""
+    """Return a function's qualified name, which is the same for closures made in each test."""
     if function is None or isinstance(function, str):
         return str(function)
     return str(getattr(function, "__qualname__", type(function).__qualname__))
 
 
 def _part(report: Any, examiner: Any, outcomes: list[Any]) -> Any:
-    """Return the part of a report on all calls of a function that concerns those of one test.
+    """Return the part of a function's report that concerns the calls of one test.
 
-    One call may follow several rules by chance, so the rules of all calls come first; only a
-    failure that they did not have is diagnosed by itself.
+    A few calls may match several rules by chance, so the diagnoses of all calls are preferred; a
+    failure that did not occur there is diagnosed on its own.
     """
     from dataclasses import replace
 
     from roipool.tools.conformance.diagnosis import diagnose
 
     wrong = {outcome.name for outcome in outcomes if outcome.failures}
-    found = [one for one in report.diagnoses if wrong & set(one.calls)]
-    return replace(report, outcomes=outcomes, diagnoses=found or diagnose(examiner, outcomes, 0.0))
+    diagnoses = [diagnosis for diagnosis in report.diagnoses if wrong & set(diagnosis.calls)]
+    diagnoses = diagnoses or diagnose(examiner, outcomes, 0.0)
+    return replace(report, outcomes=outcomes, diagnoses=diagnoses)

@@ -1,9 +1,9 @@
-"""Whether somebody else's implementation computes what a system defines.
+"""Checks whether another implementation computes what a system defines.
 
-``assert_conforms`` calls an implementation with roipool's catalogue of awkward input and with
-random calls, compares every answer with the oracle's, and says which rule a wrong one follows:
+``assert_conforms`` calls an implementation with roipool's catalogue of edge cases and with random
+arguments, compares every result with the oracle's, and names the rule that explains wrong results:
 "rounds halves to even", "leaves out the + 1". ``roipool verify --implementation`` does the same
-from the shell, and the plugin of pytest (``docs/testing.md``) makes a test of every call.
+from the shell, and the pytest plugin (``docs/testing.md``) makes a test of every call.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ __all__ = [
 SEMANTICS = tuple(ROWS_BY_NAME)
 
 
-class NotConforming(AssertionError):  # noqa: N818 - of the implementation
-    """An implementation computes something else.
+class NotConforming(AssertionError):  # noqa: N818 - it describes the implementation
+    """Raised if an implementation does not conform.
 
     Attributes
     ----------
     reports : list of Report
-        What it was found to do, for each type and device.
+        The findings for each type and device.
     """
 
     def __init__(self, reports: list[Report]) -> None:
@@ -67,46 +67,46 @@ def assert_conforms(
     Parameters
     ----------
     implementation : callable or str
-        Has the arguments of roipool's function of that name: those without a default are passed by
-        position, options by name; ``docs/testing.md`` has a table of them. Features and boxes have
-        one floating-point type, and the shapes and the order of coordinates that the system named
-        by `semantics` gives them. It returns the pooled values, in the layout of the features, or a
-        tuple that begins with them, which may go on with the argmax. As
-        ``"package.module:function"`` it is called in a process of its own, whose crash is an answer
-        like others; so is an installed library, such as "mxnet".
+        A function with the arguments of roipool's function of that name: those without a default
+        are passed by position, options by name; ``docs/testing.md`` has a table of them. Features
+        and boxes have the same floating-point type, and the shapes and order of coordinates of the
+        system that `semantics` names. It returns the pooled values, in the layout of the features,
+        or a tuple of the pooled values and, optionally, the argmax. A name such as
+        ``"package.module:function"``, or that of an installed library such as "mxnet", is called in
+        a separate process, so that a crash counts as a failure.
     semantics : str
-        One of `SEMANTICS`: an operation of roipool, or of one of the systems of `roipool.compat`,
-        such as "torchvision.roi_align". As in ``roipool compare``, brackets name a mode or an
-        option that has one value: "mmcv.roi_align[max]", "torchvision.roi_align[aligned]".
+        One of `SEMANTICS`: an operation of roipool or a system of `roipool.compat`, such as
+        "torchvision.roi_align". As in ``roipool compare``, brackets contain a mode or a fixed
+        option: "mmcv.roi_align[max]", "torchvision.roi_align[aligned]".
     backward : callable or str, optional
         The gradient with respect to the features, with the arguments of roipool's function
-        ``..._backward``; "autograd" differentiates an implementation for torch, or is a library's.
+        ``..._backward``; "autograd" uses torch's autograd, or the library's own.
     backward_boxes : callable or str, optional
         The gradient with respect to the boxes, with the arguments of roipool's function
-        ``..._backward_rois`` or ``..._backward_boxes``, or "autograd". Where `backward` is
-        "autograd", it is checked without being asked for if the implementation can be
-        differentiated by boxes; the report says what was checked.
+        ``..._backward_rois`` or ``..._backward_boxes``, or "autograd". If `backward` is "autograd"
+        and the implementation is differentiable in the boxes, their gradient is checked by default;
+        the report says what was checked.
     arrays : {"numpy", "torch", "cupy", "jax"}
-        What the implementation takes.
+        The library of the implementation's arrays.
     dtypes : iterable of str
-        Of "float16", "bfloat16", "float32" and "float64": types of features and boxes.
+        Types of features and boxes: "float16", "bfloat16", "float32" and "float64".
     devices : iterable of str
-        Of "cpu" and "cuda": where arrays lie.
+        Devices of the arrays: "cpu" and "cuda".
     options : mapping, optional
-        Options that always have one value; the implementation need not have them.
+        Options fixed to one value; the implementation need not take them.
     without : collection of str
-        `KINDS` of calls that are left out.
+        `KINDS` of calls to leave out.
     random_calls, seed : int
-        How many random calls to make besides the catalogue, of which seed.
+        Number of random calls besides the catalogue, and their seed.
     tolerances : iterable of Tolerance
-        What is allowed besides a few roundings; `read_tolerances` reads a file of them.
+        Errors allowed besides a few roundings; `read_tolerances` reads them from a file.
     strict : bool
-        Whether positions must be rounded as in the original, too. By default a number may be off
-        by as much as the rounding of coordinates may change it.
+        Whether coordinates must be rounded exactly as in the original. By default an error may be
+        as large as the change that rounding the coordinates can cause.
     python : str, optional
-        The interpreter for an implementation that is named.
+        The interpreter in which to run an implementation given by name.
     seconds : float
-        That one call of an implementation that is named may take.
+        Time limit of one call of an implementation given by name.
 
     Returns
     -------
@@ -116,9 +116,9 @@ def assert_conforms(
     Raises
     ------
     NotConforming
-        If it computes something else, raises, writes into its input, crashes, or returns something
-        other than arrays. It is an AssertionError, whose text says which rule is broken, how often,
-        and by which smallest call.
+        If the implementation returns wrong numbers or something other than arrays, raises, modifies
+        its input, or crashes. The message of this AssertionError says which rule is broken, how
+        often, and shows the smallest such call.
     TypeError, ValueError
         If an argument is not as described.
 

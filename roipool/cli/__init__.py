@@ -1,7 +1,7 @@
 """The ``roipool`` command-line program.
 
-``main`` reads the arguments, hands them to a subcommand and turns whatever goes wrong into one
-line on standard error. ``import roipool`` never imports this package.
+``main`` parses the arguments, runs a subcommand and reports any error as one line on standard
+error. ``import roipool`` never imports this package.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
-# What these two log would reach the terminal; what matters to the user is said by this program.
+# Loggers silenced on the terminal: this program reports what matters itself.
 for _library in ("PIL", "matplotlib"):
     logging.getLogger(_library).addHandler(logging.NullHandler())
 
 _BAD_INPUT = 2
 _INTERRUPTED = 130
-_BROKEN_PIPE = 141  # as a shell reports a program that SIGPIPE ended
-_TERMINATED = 143  # and one that SIGTERM ended
-_MAX_MESSAGE = 1000  # characters: a message may repeat an argument of any length
+_BROKEN_PIPE = 141  # a shell's status of a program ended by SIGPIPE
+_TERMINATED = 143  # and by SIGTERM
+_MAX_MESSAGE = 1000  # characters; a message may repeat an argument of any length
 _OPTIONAL = {
     "PIL": ("Pillow", "cli"),
     "matplotlib": ("matplotlib", "pictures"),
@@ -49,7 +49,7 @@ class _Parser(argparse.ArgumentParser):
     """An argument parser whose errors look like every other error of the program."""
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        """Suggest what a mistyped choice may have meant."""
+        """Suggest a valid choice for a mistyped one."""
         try:
             super()._check_value(action, value)
         except argparse.ArgumentError as error:
@@ -62,7 +62,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 class _PrintCompletion(argparse.Action):
-    """Prints a script for a shell, and stops."""
+    """Prints a shell's completion script and exits."""
 
     def __call__(
         self,
@@ -87,15 +87,15 @@ def main(
     Parameters
     ----------
     argv : sequence of str, optional
-        The arguments without the program's name; by default those of this process.
+        The arguments without the program's name; by default those of the process.
     systems : mapping of str to Compute, optional
-        What ``compare`` knows by name; by default `roipool.tools.compare.systems.SYSTEMS`.
+        The systems of ``compare``; by default `roipool.tools.compare.systems.SYSTEMS`.
 
     Returns
     -------
     int
-        0 when all went well, 1 when a check failed, 2 for bad input, 130 when interrupted, 141
-        when the reader of standard output stopped before the command was done, 143 when terminated.
+        0 for success, 1 if a check failed, 2 for bad input, 130 if interrupted, 141 if standard
+        output was closed before the command was done, 143 if terminated.
     """
     try:
         with _cleaned_up_when_terminated():
@@ -114,12 +114,12 @@ def main(
 
 
 class _Terminated(BaseException):
-    """SIGTERM has come."""
+    """Raised on SIGTERM."""
 
 
 @contextlib.contextmanager
 def _cleaned_up_when_terminated() -> Iterator[None]:
-    """Let SIGTERM end other processes and remove temporary files, as Ctrl-C does."""
+    """Make SIGTERM end child processes and remove temporary files, like Ctrl-C."""
 
     def stop(number: int, frame: Any) -> NoReturn:
         raise _Terminated
@@ -138,7 +138,7 @@ def _cleaned_up_when_terminated() -> Iterator[None]:
 def _run(parser: _Parser, argv: Sequence[str] | None) -> int:
     from roipool._settings import check_environment
 
-    # The next file to be opened would get its number, and whatever is printed.
+    # The next file opened would get the descriptor of standard output and receive all output.
     if sys.stdout is None:
         raise ValueError("standard output is closed")
     check_environment()
@@ -168,7 +168,7 @@ def _parser(systems: Mapping[str, Compute] | None) -> _Parser:
         "--print-completion",
         action=_PrintCompletion,
         choices=("bash", "zsh", "tcsh"),
-        help="print what completes commands and options in a shell, and stop; needs shtab",
+        help="print a script that completes commands and options in a shell; needs shtab",
     )
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     compare.add_parser(subparsers, systems)
@@ -178,7 +178,7 @@ def _parser(systems: Mapping[str, Compute] | None) -> _Parser:
 
 
 def _explain(error: BaseException) -> str:
-    """Say in words what happened, without the class names and numbers Python adds."""
+    """Describe an error in words, without Python's class names and error numbers."""
     if isinstance(error, ModuleNotFoundError) and error.name is not None:
         module = error.name.partition(".")[0]
         if module in _OPTIONAL:
@@ -194,7 +194,7 @@ def _explain(error: BaseException) -> str:
 
 
 def _bug_report(error: BaseException) -> str:
-    """Say where a failure that nobody foresaw was raised."""
+    """Describe an unexpected exception and where it was raised."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     where = f"{Path(frame.filename).name}, line {frame.lineno}"
     return f"a bug in roipool: {type(error).__name__} in {where}: {error}"
@@ -207,19 +207,19 @@ def _one_line(text: str) -> str:
 
 def _complain(message: str) -> int:
     with contextlib.suppress(OSError):
-        if sys.stderr is not None:  # print() would take standard output for it
+        if sys.stderr is not None:  # with None, print() would write to standard output
             print(f"roipool: error: {_one_line(message)}", file=sys.stderr)
     return _BAD_INPUT
 
 
 def _finish(status: int) -> int:
-    """Flush while a failure can still be told; Python at its exit only prints a traceback."""
+    """Flush while an error can still be reported; at exit, Python would print a traceback."""
     try:
         if sys.stdout is not None:
             sys.stdout.flush()
     except OSError as error:
         stdout.abandon()
-        # A reader that stops early, such as head, is no error.
+        # A reader that stops early, such as head, is not an error.
         if not stdout.is_broken_pipe(error) and status != _BAD_INPUT:
             return _complain(_explain(error))
     return status

@@ -1,4 +1,4 @@
-"""``roipool verify --implementation``: whether somebody else's function is right."""
+"""``roipool verify --implementation``: check another implementation."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from roipool.cli.files import check_writable, replacing
 from roipool.cli.progress import progress
 from roipool.cli.text import printable, seconds
 
-__all__ = ["add_arguments", "is_asked", "run"]
+__all__ = ["add_arguments", "is_requested", "run"]
 
-# Options that mean nothing without --implementation, with their defaults.
+# Options that require --implementation, with their defaults.
 _NAMES: dict[str, Any] = {
     "semantics": None,
     "backward": None,
@@ -31,7 +31,7 @@ _NAMES: dict[str, Any] = {
     "timeout": 20.0,
 }
 
-# Those that have another name in Python.
+# Arguments whose option has another name.
 _OPTIONS = {
     "backward_boxes": "--backward-boxes",
     "devices": "--device",
@@ -42,18 +42,18 @@ _OPTIONS = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options to those of ``verify``."""
-    group = parser.add_argument_group("somebody else's implementation")
+    group = parser.add_argument_group("another implementation")
     add = group.add_argument
     add(
         "--implementation",
         metavar="MODULE:FUNCTION",
-        help="what to verify, also as path/to/file.py:function, or an installed library such as "
-        "mxnet; it runs in a process of its own, whose crash is an answer",
+        help="the function to verify, also as path/to/file.py:function, or an installed library "
+        "such as mxnet; it runs in a separate process, and a crash counts as a failure",
     )
     add(
         "--semantics",
         metavar="NAME",
-        help="what it claims to compute, as compare names it: torchvision.roi_align, "
+        help="the system that it implements, by its name in compare: torchvision.roi_align, "
         "mmcv.roi_align[max]",
     )
     add(
@@ -64,35 +64,35 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--backward-boxes",
         metavar="MODULE:FUNCTION",
-        help='its gradient with respect to the boxes, or "autograd"; with --backward autograd it '
-        "is checked if there is one",
+        help='its gradient with respect to the boxes, or "autograd"; --backward autograd includes '
+        "it if there is one",
     )
-    add("--arrays", metavar="LIBRARY", help="what it takes: numpy (default), torch, cupy, jax")
-    add("--dtype", metavar="TYPES", help="types of features, by commas (default float32)")
-    add("--device", metavar="DEVICES", help="cpu (default), cuda, or both by a comma")
+    add("--arrays", metavar="LIBRARY", help="its arrays: numpy (default), torch, cupy, jax")
+    add("--dtype", metavar="TYPES", help="types of features, comma-separated (default float32)")
+    add("--device", metavar="DEVICES", help="cpu (default), cuda, or cpu,cuda")
     add(
         "--option",
         metavar="NAME=VALUE",
         action="append",
-        help="an option that always has one value; the function need not have it; repeatable",
+        help="an option fixed to one value; the function need not take it; repeatable",
     )
-    add("--without", metavar="KINDS", help="kinds of calls to leave out, by commas")
-    add("--calls", metavar="N", type=_count, help="random calls (default 300)")
-    add("--tolerances", metavar="FILE", help="what is allowed besides roundings, in TOML")
+    add("--without", metavar="KINDS", help="kinds of calls to leave out, comma-separated")
+    add("--calls", metavar="N", type=_count, help="number of random calls (default 300)")
+    add("--tolerances", metavar="FILE", help="TOML file of errors allowed besides roundings")
     add(
         "--strict",
         action="store_const",
         const=True,
-        help="positions must be rounded as in the original, too",
+        help="require that coordinates are rounded as in the original",
     )
-    add("--junit", metavar="FILE", help="write JUnit XML, a test case for each call")
-    add("--python", metavar="FILE", help="the interpreter that has the implementation")
-    add("--timeout", metavar="SECONDS", type=seconds, help="that a call may take (default 20)")
+    add("--junit", metavar="FILE", help="write JUnit XML with a test case for each call")
+    add("--python", metavar="FILE", help="the interpreter in which it is installed")
+    add("--timeout", metavar="SECONDS", type=seconds, help="limit of a call (default 20)")
     parser.set_defaults(**dict.fromkeys(_NAMES))
 
 
-def is_asked(arguments: argparse.Namespace) -> bool:
-    """Return whether an implementation is to be verified.
+def is_requested(arguments: argparse.Namespace) -> bool:
+    """Return whether the arguments ask to verify another implementation.
 
     Raises
     ------
@@ -116,10 +116,9 @@ def is_asked(arguments: argparse.Namespace) -> bool:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Verify the implementation that is asked for.
+    """Verify the implementation; return 0 if it conforms, else 1.
 
-    Returns 1 if it does not conform, else 0; a ValueError or OSError says what is wrong with an
-    option or a file.
+    Raises ValueError or OSError for a bad option or file.
     """
     from roipool.testing import read_tolerances
     from roipool.tools.conformance.reports import BadArgument, Request, junit
@@ -173,7 +172,7 @@ def _option(text: str) -> tuple[str, Any]:
     try:
         return name, ast.literal_eval(value)
     except (ValueError, SyntaxError, MemoryError, RecursionError):
-        return name, value  # a text
+        return name, value  # not a literal: a string
 
 
 def _count(text: str) -> int:

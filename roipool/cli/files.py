@@ -20,16 +20,16 @@ __all__ = [
     "replacing",
 ]
 
-STDOUT = ("-", "/dev/stdout")  # each stands for standard output where a JSON file is asked for
+STDOUT = ("-", "/dev/stdout")  # names of standard output in options for JSON files
 
 
 def check_writable(path: str) -> None:
-    """Find out before any work whether ``path`` can be written.
+    """Check, before any work, that ``path`` can be written.
 
     Parameters
     ----------
     path : str
-        The file that is to be written later.
+        The output file.
 
     Raises
     ------
@@ -46,19 +46,19 @@ def check_writable(path: str) -> None:
 
 
 def check_outputs(outputs: Mapping[str, str | None], inputs: Iterable[str | None] = ()) -> None:
-    """Find out before any work what would keep a command from writing its results.
+    """Check the output paths of a command before any work.
 
     Parameters
     ----------
     outputs : mapping of str to (str or None)
-        The files to be written, by the option that names each; standard output is none.
+        The output files by option; standard output is not checked.
     inputs : iterable of (str or None)
-        Files that are read, and so must not be written.
+        Input files, which must not be overwritten.
 
     Raises
     ------
     ValueError, OSError
-        If a file cannot or must not be written, or if two are one.
+        If a file cannot or must not be written, or if two options name the same file.
     """
     paths = {o: path for o, path in outputs.items() if path is not None and path not in STDOUT}
     options: dict[Path, str] = {}
@@ -72,16 +72,16 @@ def check_outputs(outputs: Mapping[str, str | None], inputs: Iterable[str | None
 
 
 def check_figure(path: str | None, option: str, formats: Collection[str]) -> None:
-    """Find out before any work whether a figure of that name can be drawn.
+    """Check, before any work, that a figure can be drawn.
 
     Parameters
     ----------
     path : str or None
-        Its file, if one is asked for.
+        The output file, if requested.
     option : str
-        What names it.
+        The option that names it.
     formats : collection of str
-        The suffixes that it may have.
+        Supported suffixes.
 
     Raises
     ------
@@ -95,36 +95,35 @@ def check_figure(path: str | None, option: str, formats: Collection[str]) -> Non
 
 
 def is_replaceable(path: str | None) -> bool:
-    """Return whether `path` is a file, in which what is written last replaces what was before.
+    """Return whether `path` is a file, which each write replaces.
 
-    Standard output, a device or a pipe gets one after the other.
+    Writes to standard output, a device or a pipe follow one another.
     """
     return path is not None and path not in STDOUT and not _is_device(path, _target(path))
 
 
 @contextlib.contextmanager
 def replacing(path: str) -> Iterator[BinaryIO]:
-    """Open a file for writing that takes the name ``path`` only once it is complete.
+    """Open a file for writing that replaces ``path`` once it is complete.
 
-    The data go to a temporary file in the same folder, which is renamed at the end and removed
-    if anything fails. It gets the permissions of the file that it replaces, or those of any new
-    file. A link is followed; a device or a pipe is written directly, for it must not be replaced by
-    a file.
+    Data are written to a temporary file in the same folder, which is renamed at the end, or removed
+    after an error. It gets the permissions of the file that it replaces, or those of a new file.
+    Links are followed. A device or a pipe is written directly, since renaming would replace it.
 
     Parameters
     ----------
     path : str
-        The name of the finished file.
+        The output file.
 
     Yields
     ------
     binary file
-        Where to write.
+        The temporary file.
 
     Raises
     ------
     OSError
-        Naming `path`, if it cannot be written.
+        If `path`, which the error names, cannot be written.
     """
     try:
         with _replacing(path, _target(path)) as stream:
@@ -158,7 +157,7 @@ def _replacing(path: str, target: Path) -> Iterator[BinaryIO]:
 
 
 def _open_private(path: str, flags: int) -> int:
-    """Open a file that nobody else can open, before it has its permissions."""
+    """Open a file that only its owner can open, until its permissions are set."""
     return os.open(path, flags, 0o600)
 
 
@@ -167,12 +166,12 @@ def _target(path: str) -> Path:
 
 
 def _is_same(first: str, second: str) -> bool:
-    """Return whether two names are of one file, such as names with and without capitals."""
+    """Return whether two names mean the same file, even if they differ in case."""
     with contextlib.suppress(OSError):
         return Path(first).samefile(second)
     return _target(first) == _target(second)
 
 
 def _is_device(path: str, target: Path) -> bool:
-    # Names such as /dev/fd/3 may lead to an open file, which a rename would cut off.
+    # A name such as /dev/fd/3 may be an open file, which a rename would disconnect.
     return path.startswith(("/dev/", "/proc/")) or (target.exists() and not target.is_file())

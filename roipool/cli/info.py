@@ -1,4 +1,4 @@
-"""``roipool info``: what this installation can do, for a bug report."""
+"""``roipool info``: describe this installation, for a bug report."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from roipool import _system_info
 __all__ = ["add_parser", "facts", "run"]
 
 _DESCRIPTION = """\
-Print versions, processor, threads, instruction sets, what CuPy finds of CUDA
-and how PyTorch and JAX call the kernels: what a bug report should hold."""
+Print versions, processor, threads, instruction sets, CUDA as CuPy sees it, and
+how PyTorch and JAX call the kernels. Include the output in bug reports."""
 
 
 def add_parser(subparsers: Any) -> None:
     """Add the ``info`` command to the program's subparsers."""
     parser = subparsers.add_parser(
         "info",
-        help="say what this installation can do",
+        help="describe this installation",
         description=_DESCRIPTION,
         allow_abbrev=False,
     )
-    parser.add_argument("--json", action="store_true", help="print JSON for programs")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
 
 
 def facts() -> dict[str, Any]:
-    """Return what ``roipool info --json`` prints, the front ends apart."""
+    """Return the report of ``roipool info --json`` without the front ends."""
     return _system_info.facts()
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Carry out the command; 0 also where there is no GPU."""
+    """Run the command; the status is 0 even without a GPU."""
     report = {**facts(), **_system_info.front_end_facts()}
     if arguments.json:
         print(json.dumps(report, indent=2))

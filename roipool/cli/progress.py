@@ -1,4 +1,4 @@
-"""Progress of long work on standard error, for people only."""
+"""Progress of long work, shown on standard error if it is a terminal."""
 
 from __future__ import annotations
 
@@ -12,24 +12,23 @@ from roipool.cli.text import printable
 
 __all__ = ["progress"]
 
-_INTERVAL = 0.1  # seconds between two changes
+_INTERVAL = 0.1  # seconds between updates
 _BAR = 20  # characters
 
 
 @contextlib.contextmanager
 def progress(total: int | None = None) -> Iterator[Callable[[str, int], None]]:
-    """Show a line while a block runs, and a bar where the end is known; on a terminal only.
+    """Show a status line while a block runs, with a bar if the total is known.
 
     Parameters
     ----------
     total : int, optional
-        How many steps there are.
+        Number of steps.
 
     Yields
     ------
     callable
-        To be told what is done next, and how many steps were done before; the line goes away while
-        that is nothing.
+        Takes the name of the next step and the number of steps done; an empty name clears the line.
     """
     terminal = sys.stderr is not None and sys.stderr.isatty()
     shown = 0.0

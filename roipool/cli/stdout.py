@@ -12,18 +12,18 @@ __all__ = ["abandon", "is_broken_pipe", "reader_may_stop"]
 
 
 def is_broken_pipe(error: BaseException) -> bool:
-    """Tell whether an error is that of writing to a pipe which nobody reads any more.
+    """Return whether an error means that the reader of a pipe has stopped.
 
     Parameters
     ----------
     error : BaseException
-        What writing to standard output raised.
+        An error raised by writing to standard output.
 
     Returns
     -------
     bool
-        On Windows the C library knows no such error and reports an invalid argument; errors of
-        that number that concern a file name it.
+        On Windows the C library reports an invalid argument instead; errors of the same number
+        that concern a file have a file name.
     """
     if isinstance(error, BrokenPipeError):
         return True
@@ -34,7 +34,7 @@ def is_broken_pipe(error: BaseException) -> bool:
 
 @contextlib.contextmanager
 def reader_may_stop() -> Iterator[None]:
-    """Leave the block quietly where the reader of standard output has stopped."""
+    """Leave the block quietly if the reader of standard output has stopped."""
     try:
         yield
     except OSError as error:
@@ -43,7 +43,7 @@ def reader_may_stop() -> Iterator[None]:
 
 
 def abandon() -> None:
-    """Send what was not written yet nowhere: Python's last flush would print a traceback."""
+    """Discard unwritten output: Python's flush at exit would print a traceback."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         devnull = os.open(os.devnull, os.O_WRONLY)
         try:

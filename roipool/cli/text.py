@@ -1,4 +1,4 @@
-"""Results as texts for people and for programs, and numbers from the command line."""
+"""Formats results as text and JSON, and parses numbers of the command line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["as_strict_json", "finite", "printable", "seconds", "short"]
 
 
 def short(value: float, digits: int = 3) -> str:
-    """Write a number with few digits and as short an exponent as can be: 1.5e7, not 1.5e+07."""
+    """Format a number with few digits and a short exponent: 1.5e7, not 1.5e+07."""
     if math.isnan(value):
         return "-"
     mantissa, mark, exponent = f"{value:.{digits}g}".partition("e")
@@ -19,17 +19,17 @@ def short(value: float, digits: int = 3) -> str:
 
 
 def printable(text: str) -> str:
-    """Escape what would steer a terminal, whatever a file name contains."""
+    """Escape control characters, which a file name may contain."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def as_strict_json(content: dict[str, Any]) -> str:
-    """Express `content` as JSON in pure ASCII, ended by a newline; NaN and infinities are null."""
+    """Format `content` as strict JSON in ASCII with a final newline; NaN and infinity are null."""
     return json.dumps(finite(content), indent=1, allow_nan=False) + "\n"
 
 
 def finite(value: Any) -> Any:
-    """Replace NaN and infinities, which strict JSON has no literal for, by None."""
+    """Replace NaN and infinity, for which strict JSON has no literal, by None."""
     if isinstance(value, dict):
         return {key: finite(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -40,7 +40,7 @@ def finite(value: Any) -> Any:
 
 
 def seconds(text: str) -> float:
-    """Read a limit of time, for an option of the command line."""
+    """Parse a time limit in seconds."""
     try:
         value = float(text)
     except ValueError:

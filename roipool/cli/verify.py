@@ -1,4 +1,4 @@
-"""``roipool verify``: prove that this installation computes right on this machine."""
+"""``roipool verify``: check that this installation computes correctly on this machine."""
 
 from __future__ import annotations
 
@@ -9,24 +9,23 @@ from typing import Any
 import roipool
 from roipool import _system_info
 
-__all__ = ["add_parser", "report", "run", "what_to_verify"]
+__all__ = ["add_parser", "available_backends", "report", "run"]
 
 _BACKENDS = ("cpu", "cuda", "all")
-_SHOWN = 5  # problems of a group
+_SHOWN = 5  # problems shown of a group
 _FIRST_PASS = "cuda: other types, NHWC, released programs: --everything"
 
 _DESCRIPTION = """\
-Prove in less than a minute that this installation computes right on this
-machine: against the answers of released implementations, against the oracle and
-its own transposes on awkward input in every type, layout and instruction set,
-on random calls over the whole space of arguments, and again with other numbers
-of threads.
-"error 0.31 of allowed" is the greatest error as a part of its tolerance, a few
-roundings. On a GPU, where each type, layout and definition is compiled, a first
-pass verifies every operation in float32 and NCHW; --everything the rest.
+Check in less than a minute that this installation computes correctly on this
+machine: against stored answers of released implementations; against the oracle
+and by the adjoint test on edge cases in every type, layout and instruction set;
+on random calls over all arguments; and with other numbers of threads.
+"error 0.31 of allowed" is the largest error as a fraction of its tolerance, a
+few roundings. On a GPU, where each type, layout and definition must be
+compiled, only float32 and NCHW are verified; --everything verifies the rest.
 
-With --implementation: whether somebody else's function computes what
---semantics names, and which rule it breaks if it does not."""
+With --implementation: check whether another implementation computes what
+--semantics names, and which rule it breaks if not."""
 
 _EPILOG = """\
 examples:
@@ -40,8 +39,8 @@ examples:
   roipool verify --implementation mxnet --python old/bin/python \\
       --semantics mxnet.ROIPooling
 
-exit status: 0 all is right; 1 something is wrong; 2 bad input, or a backend
-that is not there."""
+exit status: 0 all results are right; 1 some are wrong; 2 bad input, or a
+missing backend."""
 
 
 def add_parser(subparsers: Any) -> None:
@@ -50,7 +49,7 @@ def add_parser(subparsers: Any) -> None:
 
     parser = subparsers.add_parser(
         "verify",
-        help="prove that this installation computes right",
+        help="check that this installation computes correctly",
         description=_DESCRIPTION,
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -59,43 +58,43 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--backend",
         choices=_BACKENDS,
-        help="what to verify: by default the CPU, and the GPU if there is one",
+        help="the backend to verify: by default the CPU, and the GPU if there is one",
     )
     parser.add_argument(
         "--everything",
         action="store_true",
-        help="on a GPU: every type and layout, too, and the answers of released implementations, "
-        "which takes a minute to compile; the CPU has no less without it",
+        help="on a GPU, also verify every type and layout, and the answers of released "
+        "implementations, which takes a minute to compile; no effect on the CPU",
     )
-    parser.add_argument("--seed", type=_seed, default=0, help="of what is drawn (default 0)")
+    parser.add_argument("--seed", type=_seed, default=0, help="random seed (default 0)")
     conformance.add_arguments(parser)
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Carry out the command.
+    """Run the command.
 
     Parameters
     ----------
     arguments : argparse.Namespace
-        What the parser made of the command line.
+        The parsed command line.
 
     Returns
     -------
     int
-        1 if anything is wrong, else 0.
+        1 if any result is wrong, else 0.
 
     Raises
     ------
     ValueError
-        If the GPU is asked for and there is none.
+        If a GPU is requested and there is none.
     """
     from roipool.cli import conformance
     from roipool.verification import groups
 
-    if conformance.is_asked(arguments):
+    if conformance.is_requested(arguments):
         return conformance.run(arguments)
-    backends, left_out = what_to_verify(arguments.backend or "all")
+    backends, left_out = available_backends(arguments.backend or "all")
     print(f"roipool {roipool.__version__}, seed {arguments.seed}")
     if "cuda" in backends and not arguments.everything:
         left_out.append(_FIRST_PASS)
@@ -106,19 +105,19 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def report(tallies: Iterable[Any], backends: Sequence[str]) -> int:
-    """Print what groups found, each when it is done, and a verdict.
+    """Print each tally as soon as it is complete, and a verdict.
 
     Parameters
     ----------
     tallies : iterable of Tally
-        What `roipool.verification.groups.verify` yields.
+        The tallies that `roipool.verification.groups.verify` yields.
     backends : sequence of str
-        Where it was computed.
+        The verified backends.
 
     Returns
     -------
     int
-        1 if anything is wrong, else 0.
+        1 if any result is wrong, else 0.
     """
     wrong, groups, count = 0, 0, 0
     for tally in tallies:
@@ -133,34 +132,34 @@ def report(tallies: Iterable[Any], backends: Sequence[str]) -> int:
     return 0
 
 
-def what_to_verify(asked: str) -> tuple[list[str], list[str]]:
-    """Return what this installation can verify, and why the rest is left out.
+def available_backends(requested: str) -> tuple[list[str], list[str]]:
+    """Return the backends that can be verified, and the reasons for skipping others.
 
     Parameters
     ----------
-    asked : {"cpu", "cuda", "all"}
-        The backends asked for.
+    requested : {"cpu", "cuda", "all"}
+        The backends requested.
 
     Returns
     -------
     backends : list of str
-        Those that are there.
+        The available backends.
     left_out : list of str
-        One line for each backend and type that is not.
+        One line for each backend and type that is not available.
 
     Raises
     ------
     ValueError
-        If the GPU is asked for and there is none.
+        If a GPU is requested and there is none.
     """
     from roipool.verification.device import device
 
-    no_gpu = None if asked == "cpu" else _system_info.gpu_facts()["no_gpu"]
-    if asked == "cuda" and no_gpu:
+    no_gpu = None if requested == "cpu" else _system_info.gpu_facts()["no_gpu"]
+    if requested == "cuda" and no_gpu:
         raise ValueError(f"--backend cuda: {no_gpu}")
-    backends = ["cpu", "cuda"] if asked == "all" else [asked]
+    backends = ["cpu", "cuda"] if requested == "all" else [requested]
     left_out = []
-    if asked == "all" and no_gpu:
+    if requested == "all" and no_gpu:
         backends.remove("cuda")
         left_out.append(f"cuda: {no_gpu}")
     left_out += [

@@ -1,9 +1,10 @@
-"""Every system, the operations of roipool among them, as a row with everything known of it.
+"""The table of systems: one row for each, with everything that the tools need to know about it.
 
-A system is a public function of one framework, in `roipool.compat`, and its gradients. Random
-calls, `roipool verify`, conformance, `roipool compare`, the documentation and the tests read its
-row. To add a system, write the function in `roipool/compat/FRAMEWORK.py` and its row in `SYSTEMS`
-of `roipool/systems/FRAMEWORK.py`: docs/internals/add-a-system.md.
+A system is a public function of one framework, in `roipool.compat`, with its gradients; roipool's
+own operations are systems, too. Random calls, `roipool verify`, the conformance checks, `roipool
+compare`, the documentation and the tests read the rows. To add a system, write the function in
+`roipool/compat/FRAMEWORK.py` and its row in `roipool/systems/FRAMEWORK.py`:
+docs/internals/add-a-system.md.
 """
 
 from __future__ import annotations
@@ -66,16 +67,16 @@ _MODULES = (
     precise_roi_pooling,
 )
 
-# Every row that is called at random, by name.
+# All rows by name; random calls are drawn from them.
 SYSTEMS: dict[str, System] = {
     name: row for module in _MODULES for name, row in getattr(module, "SYSTEMS", {}).items()
 }
-# Those with which other implementations can be compared.
+# The rows that define semantics with which other implementations can be compared.
 SEMANTICS = {name: row for name, row in SYSTEMS.items() if row.is_semantics}
 
 
 def _compared(module: Any) -> dict[str, Compared]:
-    """Return what `roipool compare` shows of a module, in its rows and beside them."""
+    """Return the entries of a module for `roipool compare`, within its rows and outside them."""
     of_rows = {
         shown: one._replace(row=name)
         for name, row in getattr(module, "SYSTEMS", {}).items()
@@ -87,20 +88,20 @@ def _compared(module: Any) -> dict[str, Compared]:
 COMPARED: dict[str, Compared] = {
     shown: one for module in _MODULES for shown, one in _compared(module).items()
 }
-# The answers of released programs, by title.
+# The goldens of all systems, by title.
 ANSWERS: dict[str, Answer] = {
     title: answer for row in SYSTEMS.values() for title, answer in row.goldens.items()
 }
 
 
 def oracle_of(name: str) -> Oracle:
-    """Return the oracle of a row of `SYSTEMS`."""
+    """Return the oracle of a system."""
     row = SYSTEMS[name]
     return row.oracle or Oracle(row)
 
 
 def asked_of(compared: Compared) -> Mapping[str, Any]:
-    """Return the fields of a library's `Task` that say what is compared."""
+    """Return the fields of an installed library's `Task` that select a system."""
     if not compared.row:
         return compared.asked
     row, options = SYSTEMS[compared.row], compared.options
@@ -114,7 +115,7 @@ def asked_of(compared: Compared) -> Mapping[str, Any]:
     return asked
 
 
-# The rules of each system that is compared, by name.
+# The rules of each system in `roipool compare`, by name.
 RULES: dict[str, Rules] = {
     shown: one.rules.of_boxes(aligned=asked_of(one).get("aligned", False))
     for shown, one in COMPARED.items()
@@ -123,6 +124,6 @@ RULES: dict[str, Rules] = {
 
 
 def functions() -> set[str]:
-    """Return the public functions and methods that are called at random."""
+    """Return the names of the public functions and methods of all systems."""
     every = [(row.forward, row.backward, row.box_gradient) for row in SYSTEMS.values()]
     return {name for names in every for name in names if name}

@@ -1,4 +1,4 @@
-"""The forms of boxes: from a case to the arguments that hold them."""
+"""Forms of boxes: functions from a case to the arguments that hold its boxes."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import numpy as np
 from roipool.systems.row import FloatArray
 from roipool.verification.case import Case
 
-PER_IMAGE = ("one array per image",)  # the forms of systems that take boxes image by image
+PER_IMAGE = ("one array per image",)  # forms of systems that take one table per image
 
 
 def in_any_form(case: Case) -> dict[str, Any]:
-    """Return boxes as the core takes them."""
+    """Return boxes in the case's form, as roipool's operations take them."""
     if case.form == "batch indices":
         return with_indices(case)
     if case.form == "nested lists":
@@ -25,17 +25,17 @@ def in_any_form(case: Case) -> dict[str, Any]:
 
 
 def with_indices(case: Case) -> dict[str, Any]:
-    """Return x1, y1, x2, y2, and the image of each box."""
+    """Return boxes x1, y1, x2, y2, and batch indices."""
     return {"rois": case.rois[:, 1:], "batch_indices": case.images}
 
 
 def y_first(case: Case) -> dict[str, Any]:
-    """Return y1, x1, y2, x2, and the image of each box."""
+    """Return boxes y1, x1, y2, x2, and batch indices."""
     return {"rois": case.rois[:, [2, 1, 4, 3]], "batch_indices": case.images}
 
 
 def fractions(case: Case) -> dict[str, Any]:
-    """Return boxes as crops take them: fractions of the map, from its first cell to its last."""
+    """Return boxes for crops: fractions of the map, with 0 at the first cell and 1 at the last."""
     scale = np.float32(case.options.get("spatial_scale", 1.0))
     down, across = last_cells(case)
     boxes = case.rois[:, [2, 1, 4, 3]] * scale / np.array([down, across, down, across])
@@ -43,13 +43,13 @@ def fractions(case: Case) -> dict[str, Any]:
 
 
 def last_cells(case: Case) -> tuple[np.float32, np.float32]:
-    """Return the last row and column; a map of one is divided by 1: every box then means it."""
+    """Return the last row and column as divisors, at least 1."""
     height, width = case.maps.shape[2:]
     return np.float32(max(height - 1, 1)), np.float32(max(width - 1, 1))
 
 
 def of_fractions(case: Case, gradient: FloatArray) -> FloatArray:
-    """Return the gradient with respect to `fractions` as that with respect to pixels."""
+    """Convert the gradient with respect to `fractions` to pixels."""
     scale = np.float32(case.options["spatial_scale"])
     down, across = last_cells(case)
     pixels = gradient[:, [1, 0, 3, 2]] * scale
@@ -57,7 +57,7 @@ def of_fractions(case: Case, gradient: FloatArray) -> FloatArray:
 
 
 def turned(case: Case) -> dict[str, Any]:
-    """Return boxes with centres and sides, turned by eighths or by any angle, in any form."""
+    """Return rotated boxes in the case's form, by multiples of an eighth turn or by any angle."""
     if case.rois.shape[1] == 6:
         return in_any_form(case)
     x1, y1, x2, y2 = case.rois[:, 1:].T
@@ -71,7 +71,7 @@ def turned(case: Case) -> dict[str, Any]:
 
 
 def with_angle(case: Case) -> dict[str, Any]:
-    """Return boxes with an angle as they are, others with the angle 0."""
+    """Return boxes with an angle, 0 if the case's have none."""
     if case.rois.shape[1] == 6:
         return {"rois": case.rois}
     image, x1, y1, x2, y2 = case.rois.T
@@ -82,7 +82,7 @@ def with_angle(case: Case) -> dict[str, Any]:
 
 
 def of_angle(case: Case, gradient: FloatArray) -> FloatArray:
-    """Return the gradient with respect to `with_angle` as that with respect to pixels."""
+    """Convert the gradient with respect to `with_angle` to pixels."""
     if case.rois.shape[1] == 6:
         return gradient
     by_centre, by_side = gradient[:, :2] / np.float32(2), gradient[:, 2:4]

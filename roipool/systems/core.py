@@ -1,4 +1,4 @@
-"""The operations of roipool itself, from their table `OPS`, and the one on several maps."""
+"""roipool's own operations, derived from the table `OPS`, and multilevel_roi_align."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from roipool.systems.row import Compared, Oracle, System
 from roipool.verification import pyramids
 from roipool.verification.case import Case
 
-# Every variant of every operation by name; an operation's first is called as the operation.
+# All variants of all operations by name; the first variant has the operation's name.
 VARIANTS: dict[str, tuple[Op, Variant]] = {
     f"{op.forward} {key}" if number else op.forward: (op, variant)
     for op in OPS.values()
@@ -30,11 +30,11 @@ _ASKED = {
     "roi_align max": {"operation": "roi_align", "mode": "max"},
     "crop_and_resize": {"operation": "crop_and_resize"},
 }
-# The last bit of a sine or cosine, which float64 sees, is not the oracle's.
+# In float64 the last bit of a sine or cosine may differ from the oracle's.
 _EXCEPTIONS: dict[str, dict[str, Any]] = {"roi_align_rotated": {"without_oracle": ("float64",)}}
 _ALIGNED = {"aligned": True}
 
-# In the order in which `roipool compare` shows them; crops are its `tensorflow.crop_and_resize`.
+# In the order of `roipool compare`, which lists crops as `tensorflow.crop_and_resize`.
 _COMPARED = {
     "roi_pool": Compared(rules=ROI_POOL, example="roipool.roi_pool(x, rois, 2)"),
     "roi_average_pool": Compared(
@@ -69,7 +69,7 @@ _COMPARED = {
 
 
 def shown_name(row: str) -> str:
-    """Return a row's name as users write it: ``mmcv.roi_align[max]`` of ``mmcv.roi_align max``."""
+    """Return a row's name in users' notation: ``mmcv.roi_align[max]`` for "mmcv.roi_align max"."""
     function, _, mode = row.partition(" ")
     name = function if "." in function else f"roipool.{function}"
     return f"{name}[{mode}]" if mode else name
@@ -97,7 +97,7 @@ def _row(name: str, op: Op, variant: Variant) -> System:
 
 
 def _on_levels(case: Case) -> dict[str, Any]:
-    """Return boxes with levels, or without: then these go by the boxes' sizes."""
+    """Return boxes with levels or, if the case assigns levels by size, without."""
     levels = None if case.options["by_size"] else pyramids.given_levels(case)
     scales = pyramids.scales_of(case)
     return {**boxes.in_any_form(case), "levels": levels, "spatial_scales": scales}

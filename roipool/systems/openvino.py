@@ -1,4 +1,4 @@
-"""OpenVINO's systems, which only the library itself computes."""
+"""OpenVINO's systems; only the library itself computes them."""
 
 from __future__ import annotations
 

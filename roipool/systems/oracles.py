@@ -1,4 +1,4 @@
-"""Parts of oracles that several systems share: cases as the oracle gets them, and its results."""
+"""Parts of oracles that several systems share."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ CROP = SYSTEMS["crop_and_resize"]._replace(fixed={"pinned": False})
 
 
 def alone(bin_value: str, forward: str, *returns: str) -> System:
-    """Return a function of `roipool.reference` that answers for one system only."""
+    """Return the row of a function of `roipool.reference` that is the oracle of one system only."""
     return System(forward, returns=returns, bin_value=bin_value)
 
 
 def single_scale(case: Case) -> Case:
-    """Round the scale to float32, as systems do whose kernels take a float."""
+    """Round the scale to float32, like systems whose kernels take a float."""
     scale = float(np.float32(case.options.get("spatial_scale", 1.0)))
     return replace(case, options=case.options | {"spatial_scale": scale})
 
 
 def from_lowest(case: Case, results: Results) -> Results:
-    """Let running maxima start from the lowest float32."""
+    """Start running maxima from the lowest float32."""
     nobody = np.isneginf(results["pooled"])
     return results | {"pooled": np.where(nobody, LOWEST_FLOAT32, results["pooled"])}
 
 
 def from_own_lowest(case: Case, results: Results) -> Results:
-    """Let running maxima start from the lowest number of the type that they are computed in."""
+    """Start running maxima from the lowest number of the computing type."""
     nobody = np.isneginf(results["pooled"])
     lowest = float(np.finfo(case.real).min)
     return results | {"pooled": np.where(nobody, lowest, results["pooled"])}

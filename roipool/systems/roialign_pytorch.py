@@ -28,7 +28,7 @@ def _y_first(case: Case) -> dict[str, Any]:
 
 
 def _centres(case: Case) -> dict[str, Any]:
-    """Return what ``RoIAlign`` gives to its crop_and_resize: centres of bins, shifted."""
+    """Return the fractions that ``RoIAlign`` passes to crop_and_resize: shifted bin centres."""
     boxes = case.rois[:, 1:] * np.float32(case.options["spatial_scale"])
     ends = [
         _first_and_last_centre(boxes[:, axis], boxes[:, axis + 2], bins, np.float32(size - 1))
@@ -41,7 +41,7 @@ def _centres(case: Case) -> dict[str, Any]:
 def _first_and_last_centre(
     low: FloatArray, high: FloatArray, bins: int, last: np.floating[Any]
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the ends of a box as fractions, computed in the order of the original."""
+    """Return the ends of a box as fractions, with the operations in RoIAlign.pytorch's order."""
     real = type(last)
     with np.errstate(all="ignore"):
         spacing = (high - low) / real(bins)
@@ -50,7 +50,7 @@ def _first_and_last_centre(
 
 
 def _as_fractions(case: Case) -> Case:
-    """Return a case whose boxes are fractions."""
+    """Return the case with boxes as fractions."""
     table = case.rois.copy()
     for axis, (low, high) in enumerate(((2, 4), (1, 3))):
         with np.errstate(all="ignore"):

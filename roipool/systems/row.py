@@ -1,4 +1,4 @@
-"""The row of a system, and what it is made of."""
+"""The classes of a system's row: `System`, `Oracle` and `Compared`."""
 
 from __future__ import annotations
 
@@ -19,35 +19,35 @@ DTYPES = ("float32", "float16", "bfloat16", "float64")
 
 
 class Compared(NamedTuple):
-    """A system as `roipool compare` and the site show it: a row whose options have one value.
+    """An entry of `roipool compare` and of the site: a system with some options fixed.
 
     Attributes
     ----------
     row : str
-        The name of the row in `SYSTEMS`, "" if only an installed library computes it. Of an entry
-        that stands in a row it is filled in where the rows are collected.
+        Key of the system in `SYSTEMS`; "" if only an installed library computes it. For entries
+        within a row it is filled in when the rows are collected.
     options : mapping
-        Its arguments besides those that the user chooses.
+        The fixed options.
     boxes : callable, optional
-        From a case to the arguments that hold the boxes, where they are not the row's.
+        Maps a case to the arguments that hold the boxes, if not as in the row.
     box_gradient : callable, optional
-        From the case and the gradient with respect to the row's own boxes to that with respect to
-        x1, y1, x2, y2 in pixels.
+        Maps the case, and the gradient with respect to the system's boxes, to the gradient with
+        respect to x1, y1, x2, y2 in pixels.
     rotated : bool
-        Whether it takes boxes with an angle; it then takes others as boxes with the angle 0.
+        Whether boxes have an angle; boxes without one get the angle 0.
     is_listed : bool
-        Whether `roipool compare` offers it; of two that compute the same, one is enough.
+        Whether `roipool compare` offers it; of two entries that compute the same, one is listed.
     oracle : tuple of str
-        The parts that the oracle has; some released gradients are not those of the forward.
+        The parts that the oracle has; the gradients of some releases are not those of the forward.
     libraries : tuple of str
         The installed libraries that compute it: keys of `roipool.tools.libraries.LIBRARIES`.
     asked : mapping
         Fields of the libraries' `Task`, besides those that follow from the row and the options.
     rules : Rules, optional
-        The rules by which `roipool compare` says why numbers differ. They are for aligned boxes if
-        the options say so, or else for those that are not. None if it is not listed.
+        The rules from which `roipool compare` explains differences, before `of_boxes` sets
+        whether boxes are aligned. None if not listed.
     example : str
-        A call, as the site shows it, of the arrays in docs/_extension/calls.py.
+        The example of a call on the site; it uses the arrays of docs/_extension/calls.py.
     """
 
     row: str = ""
@@ -64,61 +64,61 @@ class Compared(NamedTuple):
 
 
 class System(NamedTuple):
-    """Public functions, by their names in roipool, and everything that is known of them.
+    """Public functions, by their names in roipool, and everything that the tools know about them.
 
-    Arguments are passed by name: each function gets those of `known_arguments` (see
-    `roipool.verification.call`) that it has, after `names` has translated its own.
+    Arguments are passed by name: `roipool.verification.call` selects those that each function
+    takes from `known_arguments`; `names` translates the function's own names.
 
     Attributes
     ----------
     forward, backward, box_gradient : str
-        The functions; "" if there is none.
+        Names of the functions; "" if there is none.
     options : tuple of str
-        The options that vary; `roipool.verification.options` draws them.
+        The options that vary; `roipool.verification.options` draws their values.
     scales : {"any", "above 0", "up to 1", "powers of 2"}
-        The spatial scales that are allowed.
+        The spatial scales allowed.
     pairs : bool
         Whether sampling ratios may differ between rows and columns.
     fixed : mapping
-        Options that are always the same.
+        Options with a constant value.
     returns : tuple of str
-        The forward's results; all but "pooled" are passed to the backward, too.
+        Names of the forward's results; all but "pooled" are also passed to the backward.
     samples : str
-        The contents of a bin: a "grid" of samples, such a grid turned ("points"), whole "cells",
-        its "area", or "one" sample.
+        What a bin reads: a "grid" of samples, a rotated grid ("points"), whole "cells", the
+        integral over its "area", or "one" sample.
     bin_value : str
-        What a pooled value is: see ``roipool._definitions.Variant``. If the row has an oracle of
-        another name, the oracle's counts.
+        The kind of a pooled value: see ``roipool._definitions.Variant``. If the row has an oracle
+        of another name, the oracle's applies.
     boxes : function
-        From a case to the arguments that hold the boxes.
+        Maps a case to the arguments that hold the boxes.
     names : mapping
-        From the functions' own names of arguments to roipool's.
+        Maps the functions' own argument names to roipool's.
     dtypes, layouts : tuple of str
-        Those that it takes.
+        Supported types and layouts of features.
     finite : bool
-        Whether boxes that are not finite are an error.
+        Whether boxes must be finite.
     takes_no_rows : bool
-        Whether maps may be without rows.
+        Whether maps with 0 rows are allowed.
     forms : tuple of str
-        Those of `FORMS` in which boxes are drawn; others may be made of the same boxes.
+        Keys of `FORMS` in which boxes are drawn; `boxes` may derive other forms from them.
     pyramid : function, optional
-        From a list with something of each map to what the functions take. Then the case's maps are
-        divided among several: see `roipool.verification.pyramids`.
+        Maps a list with one item per level to the functions' own collection. Its presence means
+        that the case's maps are divided among levels: see `roipool.verification.pyramids`.
     argmax_is_of_batch : bool
-        Whether an argmax counts through all images and channels; results have it for each map.
+        Whether an argmax is an index into the whole batch; results hold indices into single maps.
     oracle : Oracle, optional
-        The answer in terms of `roipool.reference`; by default its function of the same name.
+        The oracle of the system; by default the function of the same name in `roipool.reference`.
     without_oracle : tuple of str
-        Types of maps in which the oracle's decisions are not this row's.
+        Types of features in which the oracle may decide otherwise than the system.
     is_semantics : bool
-        Whether other implementations can be compared with it. A class of `compat`, a gradient that
-        the oracle lacks and an operation on several maps are only called at random.
+        Whether other implementations can be compared with the system. Classes of `compat`,
+        gradients without an oracle and pyramid operations only take part in random calls.
     asked : mapping
         Fields of `roipool.tools.libraries.Task` for an installed library; empty if none has it.
     goldens : mapping
-        Answers of released programs, by title.
+        Stored answers of releases, by title.
     compared : mapping
-        What `roipool compare` shows of it, by name.
+        Entries of `roipool compare`, by name.
     """
 
     forward: str
@@ -148,23 +148,23 @@ class System(NamedTuple):
     compared: Mapping[str, Compared] = {}
 
     def only_called(self, **changes: Any) -> System:
-        """Return a row like this one that is only called at random, compared with its oracle."""
+        """Return a changed copy that takes part only in random calls and their oracle's checks."""
         return self._replace(**{"is_semantics": False, "goldens": {}, "compared": {}, **changes})
 
 
 class Oracle(NamedTuple):
-    """How the oracle answers a system that it does not have under the same name.
+    """The oracle of a system whose function `roipool.reference` lacks under the same name.
 
     Attributes
     ----------
     operation : System
         The functions of `roipool.reference`.
     prepare : function
-        From the case to the one that the oracle gets.
+        Maps the case to the oracle's case.
     finish : function
-        From the case and the oracle's results to those of the system.
+        Maps the case and the oracle's results to the system's results.
     cannot_answer : function
-        Whether the oracle's answer to a case is not the system's.
+        Returns whether the oracle does not model the system's results for a case.
     """
 
     operation: System
@@ -174,9 +174,9 @@ class Oracle(NamedTuple):
 
 
 def names_of(form: Form, **others: str) -> dict[str, str]:
-    """Return the names of arguments that a form of `compat` translates, as `System.names`."""
+    """Return `System.names` for the argument names of a form of `compat`."""
     usual = CROPS if form.is_normalised else CORNERS
     fields = ("boxes", "indices", "size", "features", "grad_output", "input_shape")
     names = {getattr(form, field): getattr(usual, field) for field in fields}
-    # A size of two arguments has a name for error messages only: "pooled_h and pooled_w".
+    # "pooled_h and pooled_w", the name of a size of two arguments, is for error messages only.
     return {own: name for own, name in names.items() if own != name and " " not in own} | others
