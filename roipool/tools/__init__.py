@@ -1,5 +1,5 @@
-"""The programs behind the command line: comparison, conformance, random calls.
+"""The tools behind the command line: comparison, conformance checks, random calls.
 
-Only the command line, `roipool.testing` and the pytest plugin import this package: no pooling call
-needs it.
+Only the command line, `roipool.testing` and the pytest plugin import this package; pooling calls do
+not need it.
 """

@@ -187,7 +187,7 @@ def test_rounding_and_one_cell_more() -> None:
 
         verdict = verdict_of(problem, "my.module:pool", "roipool.roi_average_pool", compute)
         assert [reason.rule for reason in verdict.reasons] == [rule]
-        assert "my.module:pool answers here as" in verdict.remark
+        assert "my.module:pool computes here like" in verdict.remark
         assert {"rounding": "x 2 to 7 becomes 1.6 to 6.7", "extra": "width 5 becomes 6"}[rule] in (
             verdict.words
         )
@@ -200,7 +200,7 @@ def test_a_function_is_recognised() -> None:
     verdict = verdict_of(
         problem_of([[1, 1, 7, 7]], Options((2, 2))), "a:b", "roipool.roi_align", own
     )
-    assert verdict.remark == "a:b answers here as torchvision.roi_align"
+    assert verdict.remark == "a:b computes here like torchvision.roi_align"
     assert [reason.rule for reason in verdict.reasons] == ["shift"]
 
 
@@ -321,7 +321,7 @@ def test_nothing_is_guessed() -> None:
 
     problem = problem_of([[1, 1, 7, 7]], Options((2, 2)))
     verdict = verdict_of(problem, "a:b", "roipool.roi_align", wrong)
-    assert verdict == Verdict([], "no rules known here give what a:b answers")
+    assert verdict == Verdict([], "no known rules give the result of a:b")
     for name in ("torchvision.roi_pool", "torchvision.roi_align[aligned]"):
         verdict = verdict_of(problem, name, "roipool.roi_align", wrong)
         assert verdict.words.startswith(f"{name} differs from its own rules here, which give ")

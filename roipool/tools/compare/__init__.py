@@ -19,16 +19,17 @@ if TYPE_CHECKING:
 __all__ = ["add_parser", "run"]
 
 _DESCRIPTION = """\
-Pool the same boxes of the same picture as many systems do it, show how far
-their results lie apart, and say why. Without IMAGE and --boxes it uses a
-picture of its own."""
+Pool the same boxes of one picture by the definitions of many systems, show how
+much their results differ, and explain why. Without IMAGE and --boxes, a
+built-in picture is used."""
 
 _EPILOG = """\
 systems:
 {systems}
 
-A name such as torchvision.roi_align@torchvision is a system and what computes
-it: nothing for roipool on the CPU, cuda, oracle, or an installed program.
+A name such as torchvision.roi_align@torchvision consists of a system and, after
+@, of what computes it: cuda, oracle or an installed library. Without @, roipool
+computes it on the CPU.
 
 examples:
   roipool compare
@@ -43,16 +44,16 @@ examples:
 exit status: 0 done; 1 --check found a difference; 2 bad input."""
 
 
-# As shtab has it; it is imported only to print a shell's script.
+# As in shtab, which is imported only to print a completion script.
 _FILES = {"bash": "_shtab_compgen_files", "zsh": "_files", "tcsh": "f"}
 
 
 def add_parser(subparsers: Any, systems: Mapping[str, Compute] | None) -> None:
-    """Add the ``compare`` command to the program's subparsers; None stands for `SYSTEMS`."""
+    """Add the ``compare`` command to the program's subparsers; None means `SYSTEMS`."""
     names = SYSTEMS if systems is None else systems
     parser = subparsers.add_parser(
         "compare",
-        help="compare what systems compute on a picture, and say why",
+        help="compare the results of systems on a picture, and explain the differences",
         description=_DESCRIPTION,
         epilog=_EPILOG.format(systems="\n".join(f"  {name}" for name in names)),
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -60,19 +61,19 @@ def add_parser(subparsers: Any, systems: Mapping[str, Compute] | None) -> None:
     )
     parser.set_defaults(run=functools.partial(run, systems=systems))
     _add_input(parser.add_argument_group("input"))
-    _add_implementations(parser.add_argument_group("what is compared"))
+    _add_implementations(parser.add_argument_group("systems"))
     _add_output(parser.add_argument_group("output"))
 
 
 def run(arguments: argparse.Namespace, systems: Mapping[str, Compute] | None) -> int:
-    """Carry out the command; see `roipool.tools.compare.command`."""
+    """Run the command; see `roipool.tools.compare.command`."""
     from roipool.tools.compare import command
 
     return command.run(arguments, systems)
 
 
 def _add_file(group: Any, *names: str, **options: Any) -> None:
-    """Add an argument that shells complete with the names of files."""
+    """Add an argument that shells complete with file names."""
     group.add_argument(*names, **options).complete = _FILES
 
 
@@ -88,15 +89,15 @@ def _add_input(group: Any) -> None:
         "--make",
         type=read.map_shape,
         metavar="CxHxW",
-        help="make a map of random numbers in place of IMAGE, such as 4x32x48",
+        help="use a map of random numbers instead of IMAGE, such as 4x32x48",
     )
     add_file("--boxes", metavar="FILE", help="the boxes, as CSV, JSON, COCO JSON or .npy")
     add(
         "--box-format",
         choices=read.BOX_FORMATS,
         default="xyxy",
-        help="what the numbers of a box are, where the file does not name them (default: xyxy); "
-        "cxcywha has an angle in radians, counter-clockwise",
+        help="the meaning of a box's numbers, unless the file names them (default: xyxy); "
+        "the angle of cxcywha is in radians, counter-clockwise",
     )
     add(
         "--normalized",
@@ -123,7 +124,7 @@ def _add_input(group: Any) -> None:
         type=read.sampling_ratio,
         default=0,
         metavar="N",
-        help="samples per bin and axis where a system has them; 0: as the box needs (default)",
+        help="samples per bin and axis, for systems that sample; 0: adaptive (default)",
     )
 
 
@@ -135,14 +136,15 @@ def _add_implementations(group: Any) -> None:
         type=read.names_of(read.ENGINES),
         default=["cpu"],
         metavar="A,B,...",
-        help="what computes them: cpu, cuda (a GPU, through CuPy), oracle (slow) (default: cpu)",
+        help="engines that compute them: cpu, cuda (a GPU, through CuPy), oracle (slow) "
+        "(default: cpu)",
     )
     add(
         "--implementations",
         type=read.names_of(read.PROGRAMS),
         default=[],
         metavar="A,B,...",
-        help=f"installed programs to compare with: {', '.join(read.PROGRAMS)}",
+        help=f"installed libraries to compare with: {', '.join(read.PROGRAMS)}",
     )
     add(
         "--implementation-python",
@@ -150,14 +152,14 @@ def _add_implementations(group: Any) -> None:
         action="append",
         default=[],
         metavar="NAME=PYTHON",
-        help="the interpreter of the environment that a program lives in, if not this one",
+        help="the interpreter of a library's environment, if not this one",
     )
     add(
         "--timeout",
         type=seconds,
         default=120.0,
         metavar="SECONDS",
-        help="that a program or your function may take for an answer (default: 120)",
+        help="time limit of a call of a library or of your function (default: 120)",
     )
     add(
         "--implementation",
@@ -165,7 +167,7 @@ def _add_implementations(group: Any) -> None:
         default=[],
         metavar="MODULE:FUNCTION",
         help="your function(features, rois, output_size, spatial_scale, sampling_ratio), also as "
-        "path/to/file.py:function; it runs in a process of its own",
+        "path/to/file.py:function; it runs in a separate process",
     )
     add(
         "--arrays",
@@ -173,21 +175,21 @@ def _add_implementations(group: Any) -> None:
         choices=tuple(ARRAYS),
         default="numpy",
         metavar="LIBRARY",
-        help=f"what your function takes and returns, of {', '.join(ARRAYS)} (default: numpy); "
-        "torch brings its gradients",
+        help=f"arrays of your function: {', '.join(ARRAYS)} (default: numpy); with torch its "
+        "gradients can be compared",
     )
     add(
         "--python",
         default=sys.executable,
         metavar="FILE",
-        help="the interpreter that has your function, if not this one",
+        help="the interpreter that runs your function, if not this one",
     )
     add(
         "--gradients",
         type=read.names_of(("features", "boxes")),
         default=[],
         metavar="A,B",
-        help="compare gradients besides pooled values: with respect to features, boxes or both",
+        help="also compare gradients: with respect to features, boxes or both",
     )
 
 
@@ -196,8 +198,8 @@ def _add_output(group: Any) -> None:
     add(
         "--reference",
         metavar="SYSTEM",
-        help="measure all others against it (default: averages against roipool.roi_align, maxima "
-        "against roipool.roi_pool)",
+        help="the system to measure all others against (default: averages against "
+        "roipool.roi_align, maxima against roipool.roi_pool)",
     )
     add(
         "--details",
@@ -213,7 +215,7 @@ def _add_output(group: Any) -> None:
     add("--rtol", type=read.tolerance, default=1e-5, metavar="R", help="default: 1e-5")
     add("--atol", type=read.tolerance, default=1e-6, metavar="A", help="default: 1e-6")
     add_file(
-        "--json", metavar="FILE", help="write every number as JSON; - prints it in place of tables"
+        "--json", metavar="FILE", help="write every number as JSON; - prints it instead of tables"
     )
     add_file("--save", metavar="FIG.png", help="draw the result; .png, .pdf or .svg")
-    add_file("--html", metavar="PAGE.html", help="write one page to look at the boxes and samples")
+    add_file("--html", metavar="PAGE.html", help="write an interactive page of boxes and samples")

@@ -1,4 +1,4 @@
-"""Reading the values of ``roipool compare``'s options."""
+"""Parses the values of ``roipool compare``'s options."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PROGRAMS = tuple(LIBRARIES)
 
 
 def names_of(known: Collection[str]) -> Callable[[str], list[str]]:
-    """Return a reader of comma-separated names that must all be known."""
+    """Return a parser of comma-separated names, all of which must be known."""
 
     def read(text: str) -> list[str]:
         names = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
@@ -45,7 +45,7 @@ def names_of(known: Collection[str]) -> Callable[[str], list[str]]:
 
 
 def program_python(text: str) -> tuple[str, str]:
-    """Read a program's name and an interpreter."""
+    """Parse a library's name and an interpreter."""
     name, _, python = text.partition("=")
     if name not in PROGRAMS or not python:
         raise argparse.ArgumentTypeError(
@@ -55,7 +55,7 @@ def program_python(text: str) -> tuple[str, str]:
 
 
 def map_shape(text: str) -> tuple[int, int, int]:
-    """Read channels, rows and columns."""
+    """Parse channels, rows and columns."""
     sides = _sizes(text)
     if len(sides) != 3:
         raise argparse.ArgumentTypeError(f"{text!r} is not channels, rows and columns like 4x32x48")
@@ -63,7 +63,7 @@ def map_shape(text: str) -> tuple[int, int, int]:
 
 
 def output_size(text: str) -> tuple[int, int]:
-    """Read a side, or rows and columns."""
+    """Parse a side, or rows and columns."""
     sides = _sizes(text)
     if len(sides) not in (1, 2):
         raise argparse.ArgumentTypeError(f"{text!r} is neither a size like 7 nor like 7x7")
@@ -71,7 +71,7 @@ def output_size(text: str) -> tuple[int, int]:
 
 
 def _sizes(text: str) -> list[int]:
-    """Read numbers of 1 or more between x; nothing if it is something else."""
+    """Parse positive integers separated by x; return an empty list for other text."""
     parts = text.lower().split("x")
     if not all(part.isascii() and part.isdecimal() and len(part) < 10 for part in parts):
         return []
@@ -80,7 +80,7 @@ def _sizes(text: str) -> list[int]:
 
 
 def positive(text: str) -> float:
-    """Read a positive number or a fraction such as 1/16."""
+    """Parse a positive number or a fraction such as 1/16."""
     try:
         over, _, under = text.partition("/")
         value = float(over) / float(under or 1)
@@ -92,7 +92,7 @@ def positive(text: str) -> float:
 
 
 def tolerance(text: str) -> float:
-    """Read a number of 0 or more."""
+    """Parse a number of 0 or more."""
     try:
         value = float(text)
     except ValueError:
@@ -103,7 +103,7 @@ def tolerance(text: str) -> float:
 
 
 def sampling_ratio(text: str) -> int:
-    """Read the ratio; some systems write -1 for adaptive, others 0, so both are understood."""
+    """Parse a sampling ratio; systems write 0 or -1 for adaptive, so both are accepted."""
     try:
         return max(int(text), 0)
     except ValueError:

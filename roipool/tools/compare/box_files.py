@@ -1,10 +1,9 @@
-"""Reading boxes from CSV, JSON, COCO JSON and arrays.
+"""Reads boxes from CSV, JSON, COCO JSON and arrays.
 
-Every reader returns a `Table`: the numbers of a `Form`, with a batch index before them where
-the source has one, and the place in the source that each row came from. Coordinates may be NaN or
-infinite, since pooling defines what becomes of such boxes; text that is no number is an error.
-A file costs memory and time in proportion to its size, which `MAX_BOXES` and the reader of the file
-bound.
+Every reader returns a `Table`: the numbers of a `Form`, preceded by a batch index if the source has
+one, and the place in the source of each row. Coordinates may be NaN or infinite, since pooling is
+defined for such boxes; text that is not a number is an error. Memory and time are proportional to
+the size of the file, which `MAX_BOXES` and the readers limit.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ __all__ = ["FORMS", "MAX_BOXES", "Form", "Table", "from_array", "from_csv", "fro
 
 FloatArray = NDArray[np.float32]
 
-MAX_BOXES = 1_000_000  # of a file, of all its images
+MAX_BOXES = 1_000_000  # in a file, over all its images
 _MAX_LINE = 100_000  # characters
 
 _INDEX = "batch_index"
@@ -46,17 +45,17 @@ _ALIASES = {
 
 @dataclass(frozen=True)
 class Form:
-    """What the numbers of a box are.
+    """The meaning of a box's numbers.
 
     Attributes
     ----------
     columns : tuple of str
-        Their names, by which a heading or an object may give them in any order.
+        Their names; a header or JSON object may list them in any order.
     corners : callable
-        From the numbers, one array each, to x1, y1, x2, y2; of a rotated box the centre, sides and
-        angle.
+        Converts the numbers, one array each, to x1, y1, x2, y2; for rotated boxes to centre, sides
+        and angle.
     of_coco : callable
-        From COCO's x, y, width and height to the numbers.
+        Converts COCO's x, y, width and height to the numbers.
     """
 
     columns: tuple[str, ...]
@@ -65,7 +64,7 @@ class Form:
 
     @property
     def described(self) -> str:
-        """For error messages."""
+        """Description for error messages."""
         count = len(self.columns)
         names = ", ".join(self.columns)
         return f"boxes have {count} numbers {names}, or {count + 1} with the batch index first"
@@ -102,7 +101,7 @@ FORMS = {
 
 @dataclass(frozen=True)
 class Table:
-    """Boxes as read: a row each, with or without an index; ``place`` says where row k came from."""
+    """Boxes read from a source, one per row; ``place`` describes the origin of row k."""
 
     rows: NDArray[np.float64]
     place: Callable[[int], str]
@@ -116,7 +115,7 @@ def to_rois(
     size: tuple[float, float] | None = None,
     degrees: bool = False,
 ) -> FloatArray:
-    """Check the batch indices and return rows that begin with them.
+    """Convert a table to rows of batch index and box, and check the batch indices.
 
     Parameters
     ----------
@@ -125,9 +124,9 @@ def to_rois(
     images : int
         Number of images in the map.
     form : Form
-        What their numbers are.
+        The meaning of the numbers.
     size : (float, float), optional
-        Width and height of the picture, where the numbers are fractions of it.
+        Width and height of the picture, if the numbers are fractions of it.
     degrees : bool
         Whether angles are in degrees.
 
@@ -135,7 +134,7 @@ def to_rois(
     -------
     (K, 5) or (K, 6) float32 ndarray
         ``[batch_index, x1, y1, x2, y2]``, or ``[batch_index, cx, cy, width, height, angle]`` with
-        the angle in radians; batch index 0 where none was given.
+        the angle in radians. The batch index is 0 if the table has none.
 
     Raises
     ------
@@ -163,7 +162,7 @@ def to_rois(
 
 
 def from_array(array: NDArray[Any], name: str, form: Form = FORMS["xyxy"]) -> Table:
-    """Take boxes from an array of shape (K, 4) or (K, 5), or of one more for rotated boxes."""
+    """Read boxes from an array of shape (K, 4) or (K, 5); rotated boxes have one more column."""
     count = len(form.columns)
     if array.size == 0:
         return _table([], [], name, form)
@@ -176,17 +175,17 @@ def from_array(array: NDArray[Any], name: str, form: Form = FORMS["xyxy"]) -> Ta
 
 
 def from_csv(text: str, name: str, form: Form = FORMS["xyxy"]) -> Table:
-    """Read lines of numbers between commas, semicolons, tabs or spaces, a box each.
+    """Read lines of numbers separated by commas, semicolons, tabs or spaces, one box per line.
 
     Parameters
     ----------
     text : str
-        The content. Empty lines and lines that begin with ``#`` are passed over. The first line
-        may name the columns, in any order; other columns are then ignored.
+        The content. Empty lines and lines that begin with ``#`` are skipped. The first line may
+        be a header that names the columns, in any order; other columns are then ignored.
     name : str
         The file's name, for error messages.
     form : Form
-        What the numbers are.
+        The meaning of the numbers.
 
     Returns
     -------
@@ -196,7 +195,7 @@ def from_csv(text: str, name: str, form: Form = FORMS["xyxy"]) -> Table:
     Raises
     ------
     ValueError
-        Naming the line, if it is not as described.
+        If a line, which the message names, is not as described.
     """
     lines, comments = _lines(text, name)
     if not lines:
@@ -217,15 +216,16 @@ def from_json(text: str, name: str, image: str | None = None, form: Form = FORMS
     Parameters
     ----------
     text : str
-        A list of boxes, each the numbers of `form` or one more, or an object with their names and
-        perhaps ``batch_index``, or a COCO object with ``bbox`` ``[x, y, width, height]``; or an
-        object with such a list under ``boxes``; or a COCO file with ``annotations``.
+        A list of boxes; an object with such a list under ``boxes``; or a COCO file with
+        ``annotations``. A box is a list of the numbers of `form`, optionally after a batch index;
+        an object with their names and, optionally, ``batch_index``; or a COCO object with ``bbox``
+        ``[x, y, width, height]``.
     name : str
         The file's name, for error messages.
     image : str, optional
-        Name of the picture, to find its boxes in a COCO file that has several pictures.
+        Name of the picture, which selects its boxes in a COCO file with several pictures.
     form : Form
-        What the numbers are; those of COCO are always its own.
+        The meaning of the numbers, except of COCO's ``bbox``.
 
     Returns
     -------
@@ -235,7 +235,7 @@ def from_json(text: str, name: str, image: str | None = None, form: Form = FORMS
     Raises
     ------
     ValueError
-        Naming the box, if the content is not as described.
+        If a box, which the message names, is not as described.
     """
     try:
         content = json.loads(text)
@@ -255,7 +255,7 @@ def from_json(text: str, name: str, image: str | None = None, form: Form = FORMS
 def _table(
     rows: Sequence[Sequence[float]], numbers: Sequence[int], where: str, form: Form
 ) -> Table:
-    """Make a table of rows, each at ``where`` with its number."""
+    """Make a table of rows; the place of each is ``where`` and its number."""
     width = len(rows[0]) if rows else len(form.columns)
     for row, number in zip(rows, numbers, strict=True):
         if len(row) != width:
@@ -279,7 +279,7 @@ def _number(value: object, place: str) -> float:
             return float(value)
         except OverflowError:
             raise ValueError(f"{place}: the number is too large") from None
-    if isinstance(value, str) and "_" not in value:  # Python alone reads 1_000 as a number
+    if isinstance(value, str) and "_" not in value:  # only Python reads 1_000 as a number
         try:
             return float(value)
         except ValueError:
@@ -296,7 +296,7 @@ def _shown(value: object) -> str:
 
 
 def _lines(text: str, name: str) -> tuple[list[tuple[int, str]], list[str]]:
-    """Separate the numbered lines from the comments."""
+    """Separate the lines, with their numbers, from the comments."""
     lines, comments = [], []
     for number, line in enumerate(text.splitlines(), start=1):
         if len(line) > _MAX_LINE:
@@ -306,12 +306,12 @@ def _lines(text: str, name: str) -> tuple[list[tuple[int, str]], list[str]]:
             comments.append(line.lstrip("# \t"))
         elif line:
             lines.append((number, line))
-        _check_count(len(lines) + len(comments) - 1, name, "lines")  # one may be a heading
+        _check_count(len(lines) + len(comments) - 1, name, "lines")  # one may be a header
     return lines, comments
 
 
 def _splitter(line: str) -> Callable[[str], list[str]]:
-    """Choose how to split lines from the look of one of them."""
+    """Choose how to split lines by the separators in one of them."""
     for delimiter in (";", "\t", ","):
         if delimiter in line:
             return lambda text: _cut(text, delimiter)
@@ -328,12 +328,12 @@ def _heading(fields: list[str], place: str, form: Form) -> list[str | None]:
     columns = _meanings(fields)
     known = [column for column in columns if column in (_INDEX, *form.columns)]
     if len(set(known)) != len(known) or not set(known) >= set(form.columns):
-        found = textwrap.shorten(", ".join(fields), 60, placeholder=" ...")
+        line = textwrap.shorten(", ".join(fields), 60, placeholder=" ...")
         fits = [name for name, other in FORMS.items() if set(columns) >= set(other.columns)]
         hint = f" (--box-format {fits[-1]} has these)" if fits else ""
         raise ValueError(
             f"{place}: neither numbers nor a heading with {', '.join(form.columns)} and perhaps "
-            f"{_INDEX}, but {found!r}{hint}"
+            f"{_INDEX}, but {line!r}{hint}"
         )
     return columns
 
@@ -341,7 +341,7 @@ def _heading(fields: list[str], place: str, form: Form) -> list[str | None]:
 def _commented_heading(
     comments: list[str], split: Callable[[str], list[str]], form: Form
 ) -> list[str | None] | None:
-    """Find a heading among the comments, which is where `numpy.savetxt` writes it."""
+    """Find a header among the comments, where `numpy.savetxt` writes it."""
     for comment in comments:
         columns = _meanings(split(comment))
         if set(columns) >= set(form.columns):
@@ -448,18 +448,18 @@ def _numbers(values: Iterable[object], place: str) -> list[float]:
 
 
 def _coco_image(content: dict[str, Any], name: str, image: str | None) -> object:
-    """Find the image_id whose boxes are wanted; None where every box belongs to one image."""
+    """Return the image_id of the picture, or None if the file has only one image."""
     listed = _list(content.get("images") or [], f"{name}: 'images'")
     images = [entry for entry in listed if isinstance(entry, dict)]
     if len(images) < 2:
         return None
     if image is None:
         raise ValueError(f"{name}: has {len(images)} images; give the IMAGE that is meant")
-    found = [entry for entry in images if _base(entry.get("file_name")) == _base(image)]
-    if len(found) != 1 or found[0].get("id") is None:
-        several = "several images have" if len(found) > 1 else "no image has"
+    matches = [entry for entry in images if _base(entry.get("file_name")) == _base(image)]
+    if len(matches) != 1 or matches[0].get("id") is None:
+        several = "several images have" if len(matches) > 1 else "no image has"
         raise ValueError(f"{name}: {several} the file_name {_base(image)}")
-    identity: object = found[0]["id"]
+    identity: object = matches[0]["id"]
     return identity
 
 

@@ -1,4 +1,4 @@
-"""The parts of the figure that know nothing of its layout."""
+"""The parts of the figure that are independent of its layout."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _MAX_BIN_LINES = 32
 
 
 class View:
-    """How the input looks: an RGB picture, or one channel of a map in false colours."""
+    """The input as an image: an RGB picture, or one channel of a map in false colours."""
 
     def __init__(self, features: FeatureMap, image: int, channel: int) -> None:
         self.size = features.size
@@ -57,11 +57,11 @@ class View:
         finite = self.pixels[np.isfinite(self.pixels)]
         self.low = float(finite.min()) if finite.size else 0.0
         self.high = float(finite.max()) if finite.size else 1.0
-        if self.low == self.high:  # a constant map, which systems need not answer with
+        if self.low == self.high:  # a constant map; pooled values may still vary
             self.low, self.high = min(self.low, 0.0), max(self.high, 0.0)
 
     def show(self, axes: Axes) -> None:
-        """Show all of it, in image pixels: pixel i lies from i to i + 1."""
+        """Show the whole input in image pixels; pixel i extends from i to i + 1."""
         width, height = self.size
         axes.set_facecolor(_OUTSIDE)
         self._show(axes, self.pixels, extent=(0, width, height, 0), aspect="auto")
@@ -74,7 +74,7 @@ class View:
 
     def _show(self, axes: Axes, pixels: FloatArray, **style: Any) -> None:
         if self.coloured:
-            # Some systems answer with more than 1; the colour is then as bright as can be.
+            # Pooled values above 1, which some systems return, get the brightest colour.
             pixels = np.clip(np.nan_to_num(pixels), 0, 1)
             axes.imshow(pixels, interpolation="nearest", **style)
         else:
@@ -83,34 +83,34 @@ class View:
 
 
 def difference_scale(comparison: Comparison) -> ScalarMappable | None:
-    """Make the colours shared by every difference on the sheet; None if there is none."""
+    """Return the colour scale of all differences in the figure; None if there are none."""
     from matplotlib import colormaps
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import PowerNorm
 
     if all(apart.differing == 0 for apart in comparison.pairs.values()):
         return None
-    # One system that is far from all others must not leave the rest without colour.
+    # One system that is far from all others must not make the rest colourless.
     greatest = _greatest_of_groups(comparison)
     top = min(max(greatest), 2 * float(np.median(greatest)))
-    # The root keeps a half-pixel shift visible beside a maximum that has nothing of an average.
+    # The square root keeps a half-pixel shift visible beside the large differences of maxima.
     return ScalarMappable(PowerNorm(0.5, 0.0, top), colormaps["YlOrRd"])
 
 
 def _greatest_of_groups(comparison: Comparison) -> list[float]:
-    """Return the greatest finite difference of each group to the reference, zeros left out."""
+    """Return the largest finite difference of each group to the reference, without zeros."""
     reference = comparison.groups[comparison.reference_group].output
-    found = []
+    largest = []
     for group in comparison.groups:
         apart = distance(group.output, reference)
-        found.append(float(apart[np.isfinite(apart)].max(initial=0.0)))
-    return [value for value in found if value > 0] or [1.0]
+        largest.append(float(apart[np.isfinite(apart)].max(initial=0.0)))
+    return [value for value in largest if value > 0] or [1.0]
 
 
 def difference_colours(
     apart: NDArray[np.float64], scale: ScalarMappable | None
 ) -> NDArray[np.float64]:
-    """Turn differences into RGBA: white where equal, black where infinite."""
+    """Convert differences to RGBA: white for 0, black for infinity."""
     colours = np.ones((*apart.shape, 4))
     if scale is not None:
         far = apart > 0
@@ -126,7 +126,7 @@ def draw_boxes(
     shown: Sequence[int],
     size: tuple[float, float],
 ) -> None:
-    """Outline the boxes of this image, number them, and leave room for those over the edge."""
+    """Outline and number the boxes of this image, with room for those beyond its edge."""
     from matplotlib.patches import Polygon
 
     few = len(here) <= _MAX_NUMBERED
@@ -161,7 +161,7 @@ def draw_boxes(
 def _label_places(
     rois: FloatArray, labelled: Sequence[int], size: tuple[float, float]
 ) -> list[tuple[float, float]]:
-    """Place each number on its box's outline, inside the view and apart from the others."""
+    """Place each number on its box's outline, inside the view and away from other numbers."""
     low = np.array([-0.03 * size[0], -0.03 * size[1]])
     high = np.array([1.03 * size[0], 1.03 * size[1]])
     apart = 0.075 * max(size)
@@ -177,7 +177,7 @@ def _label_places(
             min((float(np.hypot(*(point - place))) for place in places), default=np.inf)
             for point in candidates
         ]
-        # The first place with enough room; where there is none, the one with the most.
+        # The first place with enough room or, if there is none, the one with the most room.
         best = next((i for i, room in enumerate(free) if room >= apart), int(np.argmax(free)))
         places.append((float(candidates[best][0]), float(candidates[best][1])))
     return places

@@ -1,4 +1,4 @@
-"""What ``roipool compare`` does with its arguments."""
+"""Runs ``roipool compare``."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ _PAGE_FORMATS = (".html", ".htm")
 
 
 def run(arguments: argparse.Namespace, systems: Mapping[str, Compute] | None) -> int:
-    """Carry out the command.
+    """Run the command.
 
     Parameters
     ----------
     arguments : argparse.Namespace
-        What the parser made of the command line.
+        The parsed command line.
     systems : mapping of str to Compute, optional
-        Those that can be chosen, by name; by default those of `SYSTEMS`, on the CPU.
+        The systems to choose from, by name; by default `SYSTEMS` on the engines chosen.
 
     Returns
     -------
@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace, systems: Mapping[str, Compute] | None) ->
         findings = _findings(arguments, systems, processes)
     _write_files(arguments, findings)
     verdict, status = _verdict(arguments, findings)
-    # The files are complete by now and the status is known: a reader may stop whenever it likes.
+    # The files are complete and the status is known, so the reader may stop at any time.
     with stdout.reader_may_stop():
         if arguments.json in files.STDOUT:
             sys.stdout.write(json_output.as_json(findings, _about(arguments)))
@@ -75,7 +75,7 @@ def _findings(
     systems: Mapping[str, Compute] | None,
     processes: contextlib.ExitStack,
 ) -> Findings:
-    """Compare; `processes` closes those of other implementations."""
+    """Run the comparison; `processes` ends the processes of other implementations."""
     pythons = _pythons(arguments)
     own = _own_functions(arguments, processes)
     engines, absent = _engines(arguments, systems)
@@ -104,7 +104,7 @@ def _check_outputs(arguments: argparse.Namespace) -> None:
     if arguments.html is not None:
         importlib.import_module("PIL")
     if arguments.image is not None and arguments.make is not None:
-        raise ValueError("--make makes a map in place of IMAGE: give one of them")
+        raise ValueError("--make replaces IMAGE: give only one of them")
 
 
 def _pythons(arguments: argparse.Namespace) -> dict[str, str]:
@@ -118,22 +118,22 @@ def _pythons(arguments: argparse.Namespace) -> dict[str, str]:
 def _own_functions(
     arguments: argparse.Namespace, processes: contextlib.ExitStack
 ) -> dict[str, Compute]:
-    found: dict[str, Compute] = {}
+    computes: dict[str, Compute] = {}
     arrays, python, limit = arguments.arrays, arguments.python, arguments.timeout
     for text in arguments.implementation:
         own = functions.opened(text, arrays, python, limit, bool(arguments.gradients))
         processes.callback(own.close)
-        found[text] = functions.compute_of(own, arrays)
-    return found
+        computes[text] = functions.compute_of(own, arrays)
+    return computes
 
 
 def _engines(
     arguments: argparse.Namespace, systems: Mapping[str, Compute] | None
 ) -> tuple[dict[str, Compute], dict[str, str]]:
-    """Return the systems on each engine, by name, and why engines are absent."""
+    """Return the systems on each engine, by name, and the reasons for absent engines."""
     if systems is not None:
         return dict(systems), {}
-    found: dict[str, Compute] = {}
+    computes: dict[str, Compute] = {}
     absent: dict[str, str] = {}
     for engine in arguments.engines:
         reason = missing(engine)
@@ -141,8 +141,8 @@ def _engines(
             absent[engine] = reason
             continue
         suffix = "" if engine == "cpu" else f"@{engine}"
-        found |= {f"{name}{suffix}": ENGINES[engine](one) for name, one in SYSTEMS.items()}
-    return found, absent
+        computes |= {f"{name}{suffix}": ENGINES[engine](row) for name, row in SYSTEMS.items()}
+    return computes, absent
 
 
 def _offered(arguments: argparse.Namespace) -> list[str]:
@@ -150,7 +150,7 @@ def _offered(arguments: argparse.Namespace) -> list[str]:
 
 
 def _check_names(arguments: argparse.Namespace, names: list[str], own: list[str]) -> None:
-    """Find out, before any program starts, whether --systems and --reference fit something."""
+    """Check, before any library starts, that --systems and --reference match something."""
     chosen = choose(arguments.systems, names)
     taking_part = {name for name in names if name in chosen or system_of(name) in chosen} | {*own}
     if arguments.reference is not None:
@@ -163,37 +163,38 @@ def _check_names(arguments: argparse.Namespace, names: list[str], own: list[str]
 
 
 def _first_of(system: str, names: Iterable[str]) -> str:
-    """Return the first implementation of a system; it may name one itself."""
+    """Return the first implementation of a system, which may also be an implementation's name."""
     return next(name for name in names if system in (name, system_of(name)))
 
 
 def _choose(
-    arguments: argparse.Namespace, there: dict[str, Compute], own: dict[str, Compute]
+    arguments: argparse.Namespace, available: dict[str, Compute], own: dict[str, Compute]
 ) -> tuple[dict[str, Compute], str | None]:
-    """Return the implementations to run, in their order, and the reference asked for."""
-    systems = _choose_there(arguments.systems, list(there))
-    wanted = [name for name in there if name in systems or system_of(name) in systems]
+    """Return the implementations to run, in their order, and the requested reference."""
+    systems = _choose_available(arguments.systems, list(available))
+    wanted = [name for name in available if name in systems or system_of(name) in systems]
     order = list(dict.fromkeys(map(system_of, systems)))
-    wanted.sort(key=lambda name: order.index(system_of(name)))  # what computes it, as it was
-    every = there | own
-    chosen = {name: there[name] for name in wanted} | own
+    wanted.sort(key=lambda name: order.index(system_of(name)))  # stable: engines keep their order
+    everything = available | own
+    chosen = {name: available[name] for name in wanted} | own
     if not chosen:
-        raise ValueError("all that was asked for is absent")
+        raise ValueError("none of the requested systems is available")
     if arguments.reference is None:
         return chosen, None
-    reference = _first_of(choose(arguments.reference, list(every))[0], every)
-    return {**({} if reference in chosen else {reference: every[reference]}), **chosen}, reference
+    reference = _first_of(choose(arguments.reference, list(everything))[0], everything)
+    first = {} if reference in chosen else {reference: everything[reference]}
+    return {**first, **chosen}, reference
 
 
-def _choose_there(text: str | None, names: list[str]) -> list[str]:
-    """Choose of those that are there; what is absent has its own line."""
+def _choose_available(text: str | None, names: list[str]) -> list[str]:
+    """Choose among the available systems; absent ones are reported elsewhere."""
     if text is None:
         return choose(None, names)
-    found: list[str] = []
+    chosen: list[str] = []
     for part in text.split(","):
         with contextlib.suppress(ValueError):
-            found += choose(part, names)
-    return list(dict.fromkeys(found))
+            chosen += choose(part, names)
+    return list(dict.fromkeys(chosen))
 
 
 def _box_form(arguments: argparse.Namespace) -> inputs.BoxForm:
@@ -205,7 +206,7 @@ def _options(arguments: argparse.Namespace) -> Options:
 
 
 def _check_size(problem: Problem) -> None:
-    """Bound the memory: a result of every group of systems is kept until the end."""
+    """Limit the memory: one result of every group of systems is kept until the end."""
     boxes, channels, rows, columns = problem.pooled_shape
     values = boxes * channels * rows * columns
     if values > _MAX_VALUES:
@@ -222,13 +223,13 @@ def _compare_all(
     problem: Problem,
 ) -> list[Comparison]:
     for part in arguments.gradients:
-        _check_somebody_has(part, chosen)
+        _check_available(part, chosen)
     wanted = ["forward", *arguments.gradients]
     parts: list[Comparison] = []
     done = itertools.count()
     with progress(len(wanted) * len(chosen)) as tell:
         for part in wanted:
-            found = compare(
+            comparison = compare(
                 chosen,
                 problem,
                 part,
@@ -237,14 +238,14 @@ def _compare_all(
                 atol=arguments.atol,
                 tell=lambda name: tell(f"comparing {name}", next(done)),
             )
-            if found is None:
+            if comparison is None:
                 raise ValueError(f"--gradients {part}: none of the systems chosen has it")
-            parts.append(found)
+            parts.append(comparison)
     return parts
 
 
-def _check_somebody_has(part: str, chosen: Mapping[str, Compute]) -> None:
-    """Find out by the smallest question, before the work, whether a gradient can be had."""
+def _check_available(part: str, chosen: Mapping[str, Compute]) -> None:
+    """Check, before the work, that a system has a gradient, by a call on the smallest input."""
     box = np.array([[0, 0, 0, 1, 1]], np.float32)
     smallest = Problem(np.ones((1, 1, 2, 2), np.float32), box, Options((1, 1), 1.0, 1))
     for compute in chosen.values():
@@ -252,14 +253,14 @@ def _check_somebody_has(part: str, chosen: Mapping[str, Compute]) -> None:
             compute(smallest, part)
         except Unavailable:
             continue
-        except Exception:  # noqa: BLE001 - it has the gradient; its refusal is told with the rest
+        except Exception:  # noqa: BLE001 - it has the gradient; the error is reported later
             return
         return
     raise ValueError(f"--gradients {part}: none of the systems chosen has it")
 
 
 def _write_files(arguments: argparse.Namespace, findings: Findings) -> None:
-    """Make everything first, so that what fails leaves no file behind."""
+    """Create all contents before writing, so that an error leaves no file behind."""
     made: dict[str, bytes] = {}
     if arguments.save is not None:
         from roipool.tools.compare import figure
@@ -292,7 +293,7 @@ def _about(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def slips(arguments: argparse.Namespace, problem: Problem) -> list[str]:
-    """Return what of a question looks like a slip of the user's."""
+    """Return notes on arguments that look like mistakes."""
     notes = []
     scale = arguments.spatial_scale
     if scale > 2 and scale == int(scale):
@@ -313,7 +314,7 @@ def _described(arguments: argparse.Namespace) -> str:
 
 
 def _verdict(arguments: argparse.Namespace, findings: Findings) -> tuple[list[str], int]:
-    """Judge the check, if one was asked for; return what to say and the exit status."""
+    """Evaluate --check, if given; return lines to print and the exit status."""
     if not arguments.check:
         return [], 0
     lines = [f"  {name}: did not run" for name in findings.absent]
@@ -325,7 +326,8 @@ def _verdict(arguments: argparse.Namespace, findings: Findings) -> tuple[list[st
             lines.append(f"  {result.name}{where}: {what}")
     if not lines and len(findings.boxes.rois) == 0:
         raise ValueError("--check: there are no boxes, so nothing was compared")
-    if not lines and any(sum(not one.error for one in p.results) < 2 for p in findings.parts):
+    ran = [sum(not result.error for result in part.results) for part in findings.parts]
+    if not lines and min(ran) < 2:
         raise ValueError("--check: fewer than two systems ran, so nothing was compared")
     limit = f"{arguments.atol:g} + {arguments.rtol:g} * |{findings.forward.reference}|"
     if not lines:

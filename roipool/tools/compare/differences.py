@@ -1,4 +1,4 @@
-"""Running implementations, and saying how far their results lie apart."""
+"""Runs implementations, and measures the differences of their results."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ __all__ = [
 
 FloatArray = NDArray[np.float32]
 
-_USUAL = ("roipool.roi_align",)  # the reference where it takes part
+_USUAL = ("roipool.roi_align",)  # the reference if it takes part
 _TIMED_RUNS = 3
 _LONG = 0.5  # seconds; such a call is not repeated
 
 
 @dataclass(frozen=True)
 class Difference:
-    """How far one output lies from another.
+    """The difference of two outputs.
 
     Attributes
     ----------
     greatest, mean : float
-        Of the absolute difference over all elements; inf where one output has a NaN or an
-        infinity and the other has not. A NaN equals a NaN in the same place.
+        Of the absolute difference over all elements; inf if only one output has a NaN or an
+        infinity at an element. NaN equals NaN.
     differing : int
         How many elements are not equal.
     within : bool
         Whether every element is within the tolerance.
     ulps : float
-        The greatest difference in steps of float32, each the spacing at the larger of the two.
+        The largest difference in ulps of float32, at the larger of the two values.
     where : tuple of int
-        The element that differs most; empty where none does.
+        Index of the element that differs most; empty if none does.
     """
 
     greatest: float
@@ -60,9 +60,9 @@ class Difference:
 
 @dataclass(frozen=True)
 class Result:
-    """What became of one implementation: a time and a group, or the reason why not.
+    """The outcome of one implementation: time and group, or the reason for having none.
 
-    `lacks` tells that it does not have what was asked, which is no failure.
+    `lacks` is true if the implementation does not offer the part, which is not a failure.
     """
 
     name: str
@@ -74,7 +74,7 @@ class Result:
 
 @dataclass
 class Group:
-    """Implementations whose outputs are equal bit for bit, and that output."""
+    """Implementations whose outputs are equal bit for bit, and the output."""
 
     letter: str
     output: FloatArray
@@ -88,16 +88,16 @@ class Comparison:
     Attributes
     ----------
     part : str
-        What was computed, one of `roipool.tools.compare.problem.PARTS`.
+        The part compared, one of `roipool.tools.compare.problem.PARTS`.
     results : list of Result
-        In the order they were asked for.
+        In the order of the implementations.
     groups : list of Group
-        In the order of their first member.
+        In the order of their first members.
     reference : str
-        The implementation the others are measured against.
+        The implementation that the others are measured against.
     pairs : dict
-        From ``(group, against)``, two indices into `groups`, to their `Difference`. The
-        tolerance is relative to ``against``: the reference's group where it takes part.
+        Maps ``(group, against)``, two indices into `groups`, to their `Difference`. The tolerance
+        is relative to ``against``, which is the reference's group if that is one of the two.
     """
 
     part: str
@@ -108,7 +108,7 @@ class Comparison:
 
     @property
     def reference_group(self) -> int:
-        """Index of the group that the reference belongs to."""
+        """Index of the reference's group."""
         return next(result.group for result in self.results if result.name == self.reference)
 
     def between(self, first: int, second: int) -> Difference:
@@ -119,14 +119,14 @@ class Comparison:
         return self.pairs[pair] if pair in self.pairs else self.pairs[second, first]
 
     def to_reference(self, result: Result) -> Difference:
-        """Return the difference of one that ran to the reference."""
+        """Return the difference of a successful result to the reference."""
         return self.between(result.group, self.reference_group)
 
     def all_pairs(self) -> Iterator[tuple[Result, Result, Difference]]:
-        """Yield each pair of those that ran, the one compared against second."""
+        """Yield each pair of successful results; the tolerance is relative to the second."""
         home = self.reference_group
         ran = [result for result in self.results if result.error is None]
-        # The order of the groups, so that the tolerance is relative to the one named second.
+        # In the order of the groups, so that the tolerance is relative to the second.
         ran.sort(key=lambda r: (r.name != self.reference, r.group != home, r.group))
         for i, against in enumerate(ran):
             for result in ran[i + 1 :]:
@@ -146,34 +146,34 @@ def compare(
     atol: float = 1e-6,
     tell: Callable[[str], None] = lambda name: None,
 ) -> Comparison | None:
-    """Ask implementations the same question and compare their answers.
+    """Run implementations on the same input and compare their results.
 
     Parameters
     ----------
     implementations : mapping of str to Compute
-        Those to run, by name, in their order.
+        The implementations by name, in the order in which they run.
     problem : Problem
-        The question.
+        The input.
     part : str
         One of `roipool.tools.compare.problem.PARTS`.
     reference : str, optional
         One of `implementations`. By default, and for a gradient that it lacks,
-        ``roipool.roi_align`` where it ran, else the first average, else the first that ran.
+        ``roipool.roi_align`` if it ran, else the first average, else the first that ran.
     rtol, atol : float
         An element is within tolerance if it differs by at most ``atol + rtol * |reference|``.
     tell : callable
-        Is told the name of each before it runs.
+        Called with the name of each implementation before it runs.
 
     Returns
     -------
     Comparison or None
-        Those that reject the input are in it with their reason. None if a gradient is asked for
-        and no implementation has it.
+        Implementations that reject the input are included, with their reason. None if no
+        implementation has the requested gradient.
 
     Raises
     ------
     ValueError
-        If every implementation rejects the input, or if the reference asked for does.
+        If every implementation rejects the input, or if the given reference does.
     """
     results: list[Result] = []
     groups: list[Group] = []
@@ -182,8 +182,8 @@ def compare(
         results.append(_run(name, compute, problem, part, groups))
     if not groups and all(result.lacks for result in results):
         return None
-    if part != "forward" and any(one.lacks and one.name == reference for one in results):
-        reference = None  # it has no gradient: another is measured against
+    if part != "forward" and any(result.lacks and result.name == reference for result in results):
+        reference = None  # it has no gradient: choose another
     reference = _reference(results, reference)
     home = next(result.group for result in results if result.name == reference)
     order = sorted(range(len(groups)), key=lambda index: index != home)
@@ -198,7 +198,7 @@ def compare(
 
 
 def difference(output: FloatArray, reference: FloatArray, rtol: float, atol: float) -> Difference:
-    """Measure how far ``output`` lies from ``reference``, two arrays of one shape."""
+    """Measure the difference of two arrays of the same shape."""
     if output.size == 0:
         return _NO_DIFFERENCE
     apart = distance(output, reference)
@@ -215,7 +215,7 @@ def difference(output: FloatArray, reference: FloatArray, rtol: float, atol: flo
 
 
 def distance(output: FloatArray, reference: FloatArray) -> NDArray[np.float64]:
-    """Return ``|output - reference|``: 0 for a NaN in both, inf for a NaN in only one of them."""
+    """Return ``|output - reference|``: 0 if both are NaN, inf if only one is."""
     # float64, so that the difference of two large float32 values neither rounds nor overflows.
     a, b = output.astype(np.float64), reference.astype(np.float64)
     with np.errstate(invalid="ignore"):
@@ -228,7 +228,7 @@ def distance(output: FloatArray, reference: FloatArray) -> NDArray[np.float64]:
 def ulps(
     output: FloatArray, reference: FloatArray, apart: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return differences in steps of float32, each the spacing at the larger of the two."""
+    """Return differences in ulps of float32, at the larger of the two values."""
     with np.errstate(all="ignore"):
         larger = np.maximum(np.abs(output), np.abs(reference)).astype(np.float32)
         steps = apart / np.spacing(larger).astype(np.float64)
@@ -238,7 +238,7 @@ def ulps(
 
 
 def _where(apart: NDArray[np.float64]) -> tuple[int, ...]:
-    """Return the element that differs most, the first of equal ones."""
+    """Return the index of the largest difference, the first of equal ones."""
     most = int(np.argmax(apart))
     if apart.flat[most] == 0:
         return ()
@@ -259,7 +259,7 @@ def _run(name: str, compute: Compute, problem: Problem, part: str, groups: list[
                 seconds = statistics.median(_timed(call)[1] for _ in range(_TIMED_RUNS))
     except Unavailable as reason:
         return Result(name, error=str(reason), lacks=True)
-    except Exception as error:  # noqa: BLE001 - a refusal, or a bug, is a result like any other
+    except Exception as error:  # noqa: BLE001 - a rejected input or a bug is a result, too
         return Result(name, error=_reason(error))
     return Result(name, seconds, _group_of(name, output, groups))
 
@@ -294,7 +294,7 @@ def _same_bits(first: FloatArray, second: FloatArray) -> bool:
 
 
 def _letter(index: int) -> str:
-    """Count A ... Z, AA, AB ... as spreadsheets do."""
+    """Return A ... Z, AA, AB ..., like the columns of a spreadsheet."""
     letters = ""
     index += 1
     while index:
@@ -317,7 +317,7 @@ def _reference(results: Sequence[Result], name: str | None) -> str:
 
 
 def _first_average(names: Sequence[str]) -> str:
-    """Return the first average: against a maximum no other rule of an average would show."""
+    """Return the first average: beside a maximum, the smaller differences would be lost."""
     for name in names:
         rules = rules_of(name)
         if rules is not None and rules.reduce == "mean":

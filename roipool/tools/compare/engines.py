@@ -1,4 +1,4 @@
-"""Systems as roipool computes them: on the CPU, on a GPU, and with the oracle."""
+"""Computes systems with roipool: on the CPU, on a GPU, and with the oracle."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from roipool.verification.oracle import ask
 
 __all__ = ["ENGINES", "case_of", "missing", "row_of"]
 
-# Names of results of `roipool.verification.call.run`.
+# Names of the results of `roipool.verification.call.run`.
 _RESULTS = {"forward": "pooled", "features": "gradient", "boxes": "box_gradient"}
 
 
@@ -34,17 +34,17 @@ def _on_cuda(compared: Compared, problem: Problem, part: str) -> Any:
 
 
 def _by_oracle(compared: Compared, problem: Problem, part: str) -> Any:
-    """Ask the oracle, with coordinates in float32: it then takes the decisions of float32."""
+    """Compute with the oracle, with coordinates rounded to float32 as in the engines."""
     _check_part(row_of(compared), part)
     if part not in compared.oracle:
         raise Unavailable(f"has no {PARTS[part]} of the oracle")
     case, order = _by_image(case_of(compared, problem))
     oracle = oracle_of(compared.row)
-    asked = oracle.operation
+    operation = oracle.operation
     if compared.boxes is not None:
-        asked = asked._replace(boxes=compared.boxes)
-    _check_part(asked, part)
-    results = ask(case, oracle, _only(asked, part))
+        operation = operation._replace(boxes=compared.boxes)
+    _check_part(operation, part)
+    results = ask(case, oracle, _only(operation, part))
     if part == "forward":
         results = oracle.finish(case, results)
     return _result(compared, case, part, results, order)
@@ -58,8 +58,8 @@ ENGINES: dict[str, Callable[[Compared], Compute]] = {
 
 
 def missing(engine: str) -> str | None:
-    """Return why an engine cannot compute here, if it cannot; import what it needs, if it can."""
-    # The first system's time must not hold the import.
+    """Return why an engine is not available, or import what it needs and return None."""
+    # The import must not count as time of the first system.
     importlib.import_module("roipool.verification.oracle")
     if engine != "cuda":
         return None
@@ -77,7 +77,7 @@ def _compute(compared: Compared, problem: Problem, part: str, library: Any) -> A
 
 
 def _only(row: System, part: str) -> System:
-    """Return a row with the functions that a part needs."""
+    """Return a row with only the functions that a part needs."""
     if part == "forward":
         return row._replace(backward="", box_gradient="")
     if part == "boxes":
@@ -88,7 +88,7 @@ def _only(row: System, part: str) -> System:
 
 
 def _by_image(case: Case) -> tuple[Case, NDArray[np.intp]]:
-    """Return a case with its boxes ordered by image, as some systems want it, and the order."""
+    """Sort the boxes by image, as some systems require; return the case and the order."""
     order = np.argsort(case.rois[:, 0], kind="stable")
     return replace(case, rois=case.rois[order], grad=case.grad[order]), order
 
@@ -96,7 +96,7 @@ def _by_image(case: Case) -> tuple[Case, NDArray[np.intp]]:
 def _result(
     compared: Compared, case: Case, part: str, results: Results, order: NDArray[np.intp]
 ) -> Any:
-    """Return a part of the results, for boxes in the problem's order."""
+    """Return one part of the results, with boxes in the problem's order."""
     result = results[_RESULTS[part]]
     if part == "features":
         return result
@@ -116,7 +116,7 @@ def _check_part(row: System, part: str) -> None:
 
 
 def row_of(compared: Compared) -> System:
-    """Return the row with the boxes that are compared."""
+    """Return the system's row with the boxes of the compared entry."""
     row = SYSTEMS[compared.row]
     return row if compared.boxes is None else row._replace(boxes=compared.boxes)
 

@@ -1,8 +1,8 @@
-"""The value of a bin by any combination of rules.
+"""Computes the value of a bin under any combination of rules.
 
-An engine takes all of a system's decisions at once. Here the oracle (`roipool.reference`) gives the
-samples of a bin by any `Rules`, and they are read from the map. Positions are float32, as in the
-systems; the tests compare the values with the engines and with the oracle's own loops.
+An engine implements all rules of a system at once. Here the oracle (`roipool.reference`) computes
+the samples of a bin under any `Rules`, and reads them from the map. Positions are float32, as in
+the systems; tests compare the values with the engines and with the oracle's own loops.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ __all__ = [
 ]
 
 FloatArray = NDArray[np.float32]
-Cells = list[list[tuple[int, Any]]]  # for each sample the cells that it reads, with weights
-_MAX_COUNT = 4000  # samples of a bin along one axis
-_MAX_TURNED = 40_000  # of a rotated box's bin
+Cells = list[list[tuple[int, Any]]]  # for each sample: cells and weights
+_MAX_COUNT = 4000  # most samples of a bin along one axis
+_MAX_TURNED = 40_000  # most samples of a rotated box's bin
 
 
 class NotExplainedError(Exception):
-    """The value of a bin is not computed; the message says why."""
+    """Raised if the value of a bin is not computed; the message says why."""
 
 
 class Place(NamedTuple):
@@ -41,13 +41,13 @@ class Place(NamedTuple):
     Attributes
     ----------
     image : (H, W) float32 ndarray
-        The channel.
+        The map of one channel.
     box : (4,) or (5,) float32 ndarray
-        x1, y1, x2, y2 in pixels; or centre x and y, width, height and angle.
+        x1, y1, x2, y2 in pixels; or centre x, centre y, width, height, angle.
     bin : (int, int)
         Row and column of the bin.
     options : Options
-        Scale, bins and samples.
+        Scale, number of bins, and sampling ratio.
     """
 
     image: FloatArray
@@ -62,7 +62,7 @@ class Place(NamedTuple):
 
     @property
     def on_map(self) -> BoxOnMap:
-        """The box, for the oracle."""
+        """The box and its map, for the oracle."""
         return BoxOnMap(
             tuple(self.box.tolist()),
             self.options.output_size,
@@ -74,20 +74,20 @@ class Place(NamedTuple):
 
 
 def pooled_value(rules: Rules, place: Place) -> float:
-    """Return the value of one bin of one channel by any combination of rules.
+    """Return the value of one bin of one channel under any combination of rules.
 
     Raises
     ------
     NotExplainedError
-        If the bin has thousands of samples, or nothing but NaN for a maximum.
+        If the bin has thousands of samples, or if every sample of a maximum is NaN.
     """
     if place.rotated:
         count = math.prod(sample_counts(rules, place))
         if count > _MAX_TURNED:
             raise NotExplainedError(f"{count:,} samples of a bin")
-        found = reference.bin_of(rules, place.on_map, place.bin)
-        return reference.value_of(rules, found, place.image)
-    if np.isfinite(box_in_cells(rules, place)).all():  # else every sample is outside
+        turned_bin = reference.bin_of(rules, place.on_map, place.bin)
+        return reference.value_of(rules, turned_bin, place.image)
+    if np.isfinite(box_in_cells(rules, place)).all():  # otherwise every sample is outside
         count = max(sample_counts(rules, place))
         if count > _MAX_COUNT:
             raise NotExplainedError(f"{count:,} samples of a bin along one axis")
@@ -95,7 +95,7 @@ def pooled_value(rules: Rules, place: Place) -> float:
 
 
 def _upright_value(rules: Rules, place: Place) -> float:
-    """Read a bin with as many samples as its rows times its columns: a product of matrices."""
+    """Read the grid of samples of an upright bin, as a product of matrices."""
     lines = reference.lines_of(rules, place.on_map, place.bin)
     if not all(line.grid for line in lines):
         return rules.empty
@@ -111,7 +111,7 @@ def _upright_value(rules: Rules, place: Place) -> float:
         if rules.reduce == "max of corners":
             down, along = ([[pair] for cells in each for pair in cells] for each in (down, along))
         values = _sample_values(place.image, down, along, reads_all=True)
-    are_outside = inside != [line.grid for line in lines]  # whose value is 0
+    are_outside = inside != [line.grid for line in lines]  # samples outside have the value 0
     if not rules.empty and not are_outside and np.isnan(values).all():
         raise NotExplainedError("bins of which every sample is NaN")
     start = max(rules.empty or -math.inf, 0.0 if are_outside else -math.inf)
@@ -119,12 +119,12 @@ def _upright_value(rules: Rules, place: Place) -> float:
 
 
 def box_in_cells(rules: Rules, place: Place) -> list[float]:
-    """Return x1, y1, x2, y2 in map cells as the rules make them; before a rotated box is turned."""
+    """Return x1, y1, x2, y2 in map cells under the rules; for a rotated box, before rotation."""
     return reference.box_in_cells(rules, place.on_map)
 
 
 def sample_counts(rules: Rules, place: Place) -> list[int]:
-    """Return how many rows and columns of samples the bin has."""
+    """Return the number of rows and columns of samples in the bin."""
     return reference.counts_of(rules, place.on_map, place.bin)
 
 
@@ -133,7 +133,7 @@ def _sample_values(
 ) -> NDArray[np.float64]:
     """Return the value of each sample.
 
-    A maximum's sample `reads_all` its cells; what has the weight 0 makes no mean NaN.
+    Samples of a maximum `reads_all` their cells; in a mean, a NaN of weight 0 has no effect.
     """
     (ys, y_weights, y_read), (xs, x_weights, x_read) = _matrix(down), _matrix(along)
     window = image[np.ix_(ys, xs)].astype(np.float64)
@@ -147,8 +147,8 @@ def _sample_values(
 
 
 def _matrix(samples: Cells) -> tuple[list[int], NDArray[np.float64], NDArray[np.bool_]]:
-    """Return the cells, the weights of each sample for them, and whether it reads them."""
-    # Two neighbours that are one cell are read apart.
+    """Return the cells, and for each sample their weights and whether it reads them."""
+    # Two neighbours that are the same cell are read separately.
     places = sorted({(cell, i) for cells in samples for i, (cell, _) in enumerate(cells)})
     column = {place: number for number, place in enumerate(places)}
     weights = np.zeros((len(samples), len(places)))

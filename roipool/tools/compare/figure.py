@@ -1,6 +1,6 @@
-"""The figure: the picture with its boxes, and what each system makes of the most telling ones.
+"""The figure: the picture with its boxes, and the results of each system for some of the boxes.
 
-Every position is in inches from the top left corner, because the number of rows and their heights
+Positions are in inches from the top left corner, because the number of rows and their heights
 depend on the result and nothing may overlap.
 """
 
@@ -59,10 +59,10 @@ _QUIET = "#555555"
 
 _HOW_TO_READ = """\
 How to read this
-Each row is a group of systems whose answers are equal bit for bit.
-Each pair of columns is one box, enlarged at its top with its bins.
-In a pair, the left grid is what the system pooled, one square per bin;
-the right grid is how far each bin lies from the reference."""
+Each row is a group of systems whose results are equal bit for bit.
+Each pair of columns is one box, shown enlarged with its bins at the top.
+The left grid of a pair shows the pooled values, one square per bin;
+the right grid shows the difference of each bin to the reference."""
 
 
 def draw(comparison: Comparison, features: FeatureMap, rois: FloatArray, title: str = "") -> Figure:
@@ -73,11 +73,11 @@ def draw(comparison: Comparison, features: FeatureMap, rois: FloatArray, title: 
     comparison : Comparison
         The result.
     features : FeatureMap
-        What was pooled.
+        The input.
     rois : (K, 5) float32 ndarray
         The boxes.
     title : str
-        A line for the top.
+        The title line.
 
     Returns
     -------
@@ -104,13 +104,13 @@ def save(figure: Figure, stream: BinaryIO, kind: str) -> None:
 
     with matplotlib.rc_context(), warnings.catch_warnings():
         matplotlib.rcdefaults()
-        # Letters of a file name that the font lacks are drawn as boxes; that is enough.
+        # Characters of a file name that the font lacks are drawn as boxes, without a warning.
         warnings.simplefilter("ignore")
         figure.savefig(stream, format=kind, dpi=120)
 
 
 def _name_lines(group: Group) -> list[str]:
-    """Return the names of a group in lines that fit: what computes a system gets its own."""
+    """Return the names of a group in lines that fit, with the part after @ on its own line."""
     lines: list[str] = []
     for name in group.members:
         whole = name if len(name) <= _NAME_WIDTH else name.replace("@", " @").replace("[", " [")
@@ -120,7 +120,7 @@ def _name_lines(group: Group) -> list[str]:
 
 
 class _Sheet:
-    """One figure while it is drawn: what it shows, and where things go."""
+    """A figure in progress: its content and layout."""
 
     def __init__(
         self, comparison: Comparison, features: FeatureMap, rois: FloatArray, title: str
@@ -180,7 +180,7 @@ class _Sheet:
 
     @property
     def _matrix_side(self) -> float:
-        """Height of the table of all groups, which is square but no larger than it needs."""
+        """Height of the square table of all groups."""
         return 0.0 if self.scale is None else min(_LEFT - 0.4, 0.46 * len(self.groups))
 
     def _right_height(self) -> float:
@@ -233,9 +233,9 @@ class _Sheet:
         self.text(_MARGIN, top + 0.66, note, size=8, color=_QUIET)
 
     def _draw_matrix(self, top: float) -> None:
-        """Draw the greatest difference of each two groups, in the colours of the bar."""
+        """Draw the largest difference of each pair of groups, in the colours of the bar."""
         assert self.scale is not None
-        title = "Greatest |difference| of each two groups, over all boxes"
+        title = "Greatest |difference| of each pair of groups, over all boxes"
         self.text(_MARGIN, top, title, weight="bold")
         side = self._matrix_side
         axes = self.axes(_MARGIN + 0.3, top + 0.5, side, side)

@@ -1,4 +1,4 @@
-"""The user's own function as an implementation, called in a process of its own."""
+"""A user's function as an implementation, called in a separate process."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from roipool.tools.libraries.functions import AUTOGRAD, Misbehaviour
 
 __all__ = ["compute_of", "opened"]
 
-# Functions that compute the gradients of `PARTS`, by the names that `Functions` has for them.
+# The names in `Functions` of the functions that compute the gradients of `PARTS`.
 _GRADIENTS = {"features": "backward", "boxes": "backward_boxes"}
 
 
 def opened(text: str, arrays: str, python: str, seconds: float, gradients: bool) -> Functions:
-    """Load what ``--implementation`` names.
+    """Load the function that ``--implementation`` names.
 
     Parameters
     ----------
     text : str
         ``package.module:function`` or ``path/to/file.py:function``.
     arrays : str
-        What the function takes.
+        The library of the function's arrays.
     python : str
         The interpreter.
     seconds : float
-        That a call may take.
+        Time limit of a call.
     gradients : bool
-        Whether torch differentiates it.
+        Whether to differentiate the function with torch.
 
     Returns
     -------
     Functions
-        To be closed.
+        The caller must close it.
 
     Raises
     ------
@@ -48,14 +48,14 @@ def opened(text: str, arrays: str, python: str, seconds: float, gradients: bool)
 
 
 def compute_of(functions: Functions, arrays: str) -> Compute:
-    """Return a function as an implementation; only tensors have gradients, from autograd."""
+    """Return the function as an implementation; only torch functions have gradients."""
 
     def call(problem: Problem, part: str) -> Any:
         if part != "forward" and arrays != "torch":
             raise Unavailable(f"has no {PARTS[part]}: autograd is of --arrays torch")
         try:
             pooled = functions.call("forward", *_arguments(functions, problem))
-            if part == "forward":  # one array, or one for each box
+            if part == "forward":  # one array, or one per image
                 return pooled[0] if pooled[0].ndim == 4 else np.stack(pooled)
             (gradient,) = functions.call(_GRADIENTS[part], [("grad_output", problem.grad)], {})
         except Misbehaviour as error:
@@ -70,10 +70,10 @@ def compute_of(functions: Functions, arrays: str) -> Compute:
 def _arguments(
     functions: Functions, problem: Problem
 ) -> tuple[list[tuple[str, Any]], dict[str, Any]]:
-    """Return the arguments by position and by name, as many as the function takes.
+    """Return the positional and keyword arguments that the function takes.
 
-    Scale and sampling ratio have places, the fourth and the fifth, unless the function has
-    parameters of their names.
+    Scale and sampling ratio are the fourth and fifth positional arguments, unless the function has
+    parameters of these names.
     """
     options = problem.options
     maps, rois = ("features", problem.features), ("rois", problem.rois)

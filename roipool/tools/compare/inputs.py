@@ -1,7 +1,7 @@
-"""Reading pictures and feature maps, and choosing boxes where the user gave none.
+"""Reads pictures and feature maps, and chooses boxes if the user gives none.
 
-Whatever a file declares, its reader needs bounded memory: the limits below are checked before
-anything is decoded.
+The memory of a reader is bounded whatever a file declares: the limits below are checked before
+decoding.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _BOXES = "boxes.csv"
 _GRID = 3
 _ARRAYS = (".npy", ".npz", ".safetensors")
 
-# What cameras and screenshots use. Pillow knows many more formats: one runs another program (EPS),
-# and few are tested as well as these.
+# The formats of cameras and screenshots. Pillow has many more, but few are tested as well, and EPS
+# runs another program.
 _FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 _MAX_PIXELS = 50_000_000
 _MAX_ELEMENTS = 2**27  # of an array
@@ -48,17 +48,17 @@ class FeatureMap:
     Attributes
     ----------
     name : str
-        What to call it in reports.
+        Name in reports.
     values : (N, C, H, W) float32 ndarray
-        The map itself.
+        The features.
     size : tuple of float
         Width and height in image pixels, the unit of box coordinates.
     picture : (H, W, 3) float32 ndarray or None
-        The picture at its full size, where the map was made from one.
+        The picture at its full size, if the map was made from one.
     built_in : bool
-        Whether it is the picture that comes with the package.
+        Whether the picture is the package's own.
     made : bool
-        Whether it is a map of random numbers.
+        Whether the map consists of random numbers.
     """
 
     name: str
@@ -71,7 +71,7 @@ class FeatureMap:
 
 @dataclass(frozen=True)
 class BoxForm:
-    """What the numbers of boxes in a file are: a key of `box_files.FORMS`, and their units."""
+    """The meaning of a file's numbers: a key of `box_files.FORMS`, and their units."""
 
     name: str = "xyxy"
     normalized: bool = False
@@ -80,7 +80,7 @@ class BoxForm:
 
 @dataclass(frozen=True)
 class Boxes:
-    """The boxes to pool: ``rois`` of a `Problem`, and what to call them in reports."""
+    """The boxes to pool: ``rois`` of a `Problem`, and their name in reports."""
 
     name: str
     rois: FloatArray
@@ -89,29 +89,29 @@ class Boxes:
 def read_features(
     path: str | None, spatial_scale: float = 1.0, make: tuple[int, int, int] | None = None
 ) -> FeatureMap:
-    """Read a picture or a feature map, or make one.
+    """Read a picture or a feature map, or make a random map.
 
     Parameters
     ----------
     path : str or None
-        An ``.npy``, ``.npz`` or ``.safetensors`` file is a feature map and taken as it is:
-        ``(H, W)``, ``(C, H, W)`` or ``(N, C, H, W)``. Anything else is a picture: turned upright,
-        converted to RGB in [0, 1] with transparent parts white, and resized by `spatial_scale`.
-        None is the picture that comes with the package.
+        An ``.npy``, ``.npz`` or ``.safetensors`` file holds a feature map of shape ``(H, W)``,
+        ``(C, H, W)`` or ``(N, C, H, W)``, used unchanged. Any other file is a picture: it is turned
+        upright, converted to RGB in [0, 1] with transparent parts white, and resized by
+        `spatial_scale`. None means the package's own picture.
     spatial_scale : float
         Size of the map relative to the picture.
     make : (int, int, int), optional
-        Channels, rows and columns of a map of random numbers, the same every time.
+        Channels, rows and columns of a map of random numbers with a fixed seed.
 
     Returns
     -------
     FeatureMap
-        The map and what is known about it.
+        The map and its description.
 
     Raises
     ------
     ValueError, OSError
-        If the file cannot be read or is not what its name says.
+        If the file cannot be read, or its content does not match its name.
     """
     if make is not None:
         return _made(make, spatial_scale)
@@ -130,22 +130,22 @@ def read_boxes(path: str | None, features: FeatureMap, form: BoxForm = BoxForm()
     Parameters
     ----------
     path : str or None
-        CSV, JSON, COCO JSON or ``.npy``. None means the built-in boxes for the built-in picture;
-        for any other, the whole of it and its 3 x 3 parts.
+        CSV, JSON, COCO JSON or ``.npy``. None means the built-in boxes for the built-in picture,
+        and the whole and its 3 x 3 parts for any other picture or map.
     features : FeatureMap
-        What the boxes are for.
+        The map that the boxes are for.
     form : BoxForm
-        What the numbers in the file are.
+        The meaning of the numbers in the file.
 
     Returns
     -------
     Boxes
-        Rows ``[batch_index, x1, y1, x2, y2]`` in float32, or of rotated boxes.
+        Rows ``[batch_index, x1, y1, x2, y2]`` in float32, or rows of rotated boxes.
 
     Raises
     ------
     ValueError, OSError
-        If the file cannot be read, or its contents are no boxes for this map.
+        If the file cannot be read, or does not contain boxes for this map.
     """
     images = len(features.values)
     if path is not None:
@@ -178,7 +178,7 @@ def _read_table(path: str, features: FeatureMap, form: box_files.Form) -> box_fi
 
 
 def read_array(path: str, key: str) -> NDArray[Any]:
-    """Read real numbers from ``.npy``, or from an archive under `key` or as its only array."""
+    """Read real numbers from ``.npy``, or from an archive's array `key` or only array."""
     if Path(path).suffix.lower() == ".safetensors":
         return _read_safetensors(path, key)
     try:
@@ -190,12 +190,12 @@ def read_array(path: str, key: str) -> NDArray[Any]:
                 return _read_npy(member)
     except (OSError, MemoryError):
         raise
-    except Exception as error:  # zip, header and pickle errors come in many classes
+    except Exception as error:  # zip, header and pickle errors have many classes
         raise ValueError(f"{path}: not an array that can be read ({error})") from error
 
 
 def _open_member(archive: zipfile.ZipFile, key: str) -> IO[bytes]:
-    """Open the array that is meant, as NumPy wrote it."""
+    """Open an array in an archive written by NumPy."""
     names = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
     name = _array_name(key, names)
     info = archive.getinfo(f"{name}.npy")
@@ -205,7 +205,7 @@ def _open_member(archive: zipfile.ZipFile, key: str) -> IO[bytes]:
 
 
 def _read_npy(stream: IO[bytes]) -> NDArray[Any]:
-    """Read an array whose header says that it is one of real numbers, and not too large."""
+    """Read an array whose header declares real numbers and an allowed size."""
     npy = np.lib.format
     readers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
     version = npy.read_magic(stream)
@@ -223,7 +223,7 @@ def _read_npy(stream: IO[bytes]) -> NDArray[Any]:
 
 
 def _read_safetensors(path: str, key: str) -> NDArray[Any]:
-    """Read a tensor whose header says that it is one of real numbers, and not too large."""
+    """Read a tensor whose header declares real numbers and an allowed size."""
     import safetensors
 
     try:
@@ -232,13 +232,13 @@ def _read_safetensors(path: str, key: str) -> NDArray[Any]:
             header = archive.get_slice(name)
             shape = header.get_shape()
             if header.get_dtype() not in _SAFETENSORS:
-                raise ValueError(f"{name} is of type {header.get_dtype()}, which NumPy has not")
+                raise ValueError(f"{name} is of type {header.get_dtype()}, which NumPy lacks")
             _check_elements(tuple(shape))
             array: NDArray[Any] = archive.get_tensor(name)
             return array
     except (OSError, MemoryError):
         raise
-    except Exception as error:  # its own errors are plain ones
+    except Exception as error:  # safetensors raises plain exceptions
         raise ValueError(f"{path}: not an array that can be read ({error})") from error
 
 
@@ -292,7 +292,7 @@ def _made(shape: tuple[int, int, int], spatial_scale: float) -> FeatureMap:
 
 
 def _made_boxes(features: FeatureMap) -> FloatArray:
-    """Return boxes of the kinds on which systems differ, as large as the map asks for."""
+    """Return boxes of the kinds on which systems differ, scaled to the map."""
     cells = np.array([features.values.shape[3], features.values.shape[2]] * 2, np.float64)
     pixel = np.array([*features.size, *features.size]) / cells  # the size of a cell
     inside = [
@@ -346,7 +346,7 @@ def _decode(name: str, stream: Any) -> FloatArray:
         raise ValueError(f"{name}: has more than {_MAX_PIXELS:,} pixels ({error})") from error
     except MemoryError:
         raise
-    except Exception as error:  # damaged pictures raise nearly anything, SyntaxError included
+    except Exception as error:  # damaged pictures raise almost anything, even SyntaxError
         raise ValueError(f"{name}: damaged or unsupported picture ({error})") from error
 
 
@@ -366,14 +366,14 @@ def _to_rgb(image: Image.Image) -> FloatArray:
 
 
 def _deep_grey(values: NDArray[np.float64]) -> FloatArray:
-    """Bring grey values of more than 8 bits to [0, 1]."""
+    """Scale grey values of more than 8 bits to [0, 1]."""
     finite = values[np.isfinite(values)]
     low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
     if low >= 0 and high <= 1:
         return values.astype(np.float32)
     if low >= 0 and high <= 65535:
         return (values / 65535).astype(np.float32)
-    # No range is agreed for deeper pictures: use the one this picture has.
+    # Deeper pictures have no conventional range: use the range of this picture.
     return ((values - low) / max(high - low, np.finfo(np.float64).tiny)).astype(np.float32)
 
 

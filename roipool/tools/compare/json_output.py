@@ -1,4 +1,4 @@
-"""The findings as JSON; ``docs/compare.schema.json`` describes it."""
+"""Findings as JSON; ``docs/compare.schema.json`` is the schema."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from roipool.tools.compare.result import Findings, Pair
 
 __all__ = ["FORMAT", "as_json", "outside_tolerance", "place_of", "statistics_of"]
 
-FORMAT = 2  # changes when what a program reads would break
+FORMAT = 2  # incremented by incompatible changes
 
 
 def outside_tolerance(comparison: Comparison) -> list[Result]:
-    """Return those that differ too much from the reference, or that failed to run."""
+    """Return the results that failed or differ from the reference by more than the tolerance."""
     return [
         result
         for result in comparison.results
@@ -30,19 +30,19 @@ def outside_tolerance(comparison: Comparison) -> list[Result]:
 
 
 def as_json(findings: Findings, options: dict[str, Any]) -> str:
-    """Express everything as strict JSON; what JSON has no number for becomes null.
+    """Format findings as strict JSON; NaN and infinity become null.
 
     Parameters
     ----------
     findings : Findings
         The result.
     options : dict
-        What was asked for.
+        The options of the comparison.
 
     Returns
     -------
     str
-        Pure ASCII, so that every output can hold it; it ends with a newline.
+        ASCII text that ends with a newline.
     """
     content = {
         "format": FORMAT,
@@ -68,7 +68,7 @@ def as_json(findings: Findings, options: dict[str, Any]) -> str:
 
 
 def place_of(problem: Problem, part: str, where: tuple[int, ...]) -> dict[str, int | str]:
-    """Name an element: a bin of a box, a cell of the map or a number of a box; all from 0."""
+    """Describe an element: a bin of a box, a cell of the map or a coordinate of a box, from 0."""
     if part == "forward":
         names: tuple[str, ...] = ("box", "channel", "row", "column")
     elif part == "features":
@@ -83,7 +83,7 @@ def place_of(problem: Problem, part: str, where: tuple[int, ...]) -> dict[str, i
 
 
 def statistics_of(output: np.ndarray[Any, np.dtype[np.float32]]) -> tuple[float, float, float]:
-    """Return minimum, mean and maximum of what is not NaN; NaN where there is nothing."""
+    """Return minimum, mean and maximum without NaN; all NaN if there is nothing else."""
     values = output[~np.isnan(output)].astype(np.float64)
     if values.size == 0:
         return math.nan, math.nan, math.nan

@@ -1,8 +1,8 @@
-"""What the live pages compute: for each system the question that it puts to the CPU's engine.
+"""The systems of the live pages: for each, the call that it makes to the CPU's engine.
 
-The questions are recorded, not written a second time: every system is called once, and what reaches
-the engine says which definition it uses, with which options, and what became of the box. The page
-puts the same questions to the CPU's plans, compiled to WebAssembly.
+The engine's calls are recorded rather than described again: every system is called once, and the
+arguments that reach the engine show the definition, its options and the converted box. The page
+makes the same calls to the CPU's plans, compiled to WebAssembly.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from roipool.verification.call import run
 
 __all__ = ["LiveSystem", "live_systems"]
 
-# Numbers that no default has, so that they are found again in what is recorded.
+# Numbers that no default has, so that they can be recognised in the recorded calls.
 _BOX = (3.25, 5.75, 17.5, 23.25)
 _OPTIONS = Options((5, 6), 0.75, 3)
 _SHAPE = (1, 1, 29, 31)
-# The forms of boxes that systems make of x1, y1, x2, y2; the page has a function for each.
+# The forms into which systems convert x1, y1, x2, y2; the page has a function for each.
 _FORMS = {
     "fractions": "ends",
     "_centres": "centres",
@@ -41,26 +41,26 @@ _FORMS = {
 
 @dataclass(frozen=True)
 class LiveSystem:
-    """A system, as the page computes it.
+    """A system of the page.
 
     Attributes
     ----------
     name : str
-        One of `COMPARED`, or one of those with other options.
+        A key of `COMPARED`, or a variation with another `aligned`.
     family : str
         The function; systems of one family differ in `aligned` and `maximum` only.
     listed : bool
-        Whether the page shows it among the systems, and not only where its options are chosen.
+        Whether the page lists it as a system, or offers it as options of another.
     definition, maximum, aligned, angle_scale, empty, lowest, outside_is_zero, nan_restarts
-        What the engine is asked.
+        Arguments of the engine.
     scaled, sampled : bool
-        Whether the engine is given the scale and the sampling ratio.
+        Whether the engine gets the scale and the sampling ratio.
     boxes : {"corners", "cells", "ends", "centres", "region"}
-        What the engine is given as the box: the corners as they are; those in map cells, rounded
-        half to even; fractions of the map; those of the first and last bins' centres; or centre,
-        sides and angle.
+        The form of the engine's boxes: corners in pixels; corners in map cells, rounded half to
+        even; fractions of the map; fractions of the first and last bins' centres; or centre, sides
+        and angle.
     call : str
-        The Python call, with names in braces for what the page fills in.
+        The Python call, with placeholders in braces that the page fills in.
     """
 
     name: str
@@ -82,7 +82,7 @@ class LiveSystem:
 
 @functools.cache
 def live_systems() -> tuple[LiveSystem, ...]:
-    """Return all systems, and after each family those with its other options."""
+    """Return all systems, and their variations with other options."""
     return tuple(
         _recorded(name, compared, name in COMPARED)
         for name, compared in _with_other_options().items()
@@ -90,23 +90,24 @@ def live_systems() -> tuple[LiveSystem, ...]:
 
 
 def _with_other_options() -> dict[str, Compared]:
-    """Return the systems and, where a function has the options, those that `COMPARED` lacks."""
-    found = {name: one for name, one in COMPARED.items() if one.row}
-    for name, compared in list(found.items()):
+    """Return the systems, and variations with `aligned` reversed that `COMPARED` lacks."""
+    systems = {name: compared for name, compared in COMPARED.items() if compared.row}
+    for name, compared in list(systems.items()):
         if "aligned" not in compared.options:
             continue
         other = not compared.options["aligned"]
         added = "aligned" if other else "not aligned"
-        turned = f"{name[:-1]}, {added}]" if name.endswith("]") else f"{name}[{added}]"
+        variation = f"{name[:-1]}, {added}]" if name.endswith("]") else f"{name}[{added}]"
         options = {**compared.options, "aligned": other}
-        same = (one.row == compared.row and one.options == options for one in found.values())
-        if not any(same):
-            found[turned] = compared._replace(options=options)
-    return found
+        if (compared.row, options) not in [
+            (known.row, known.options) for known in systems.values()
+        ]:
+            systems[variation] = compared._replace(options=options)
+    return systems
 
 
 def _recorded(name: str, compared: Compared, listed: bool) -> LiveSystem:
-    regions, pooling, maximum = _asked(compared)
+    regions, pooling, maximum = _call_of_engine(compared)
     definition, rules = pooling.definition, pooling.rules
     return LiveSystem(
         name=name,
@@ -131,24 +132,24 @@ def _problem() -> Problem:
     return Problem(np.zeros(_SHAPE, np.float32), np.array([(0, *_BOX)], np.float32), _OPTIONS)
 
 
-def _asked(compared: Compared) -> tuple[Regions, Pooling, bool]:
-    """Call a system; return what it asks the engine, and whether that is a maximum."""
-    asked: list[tuple[Regions, Pooling, bool]] = []
+def _call_of_engine(compared: Compared) -> tuple[Regions, Pooling, bool]:
+    """Call a system; return the engine's arguments, and whether it computes a maximum."""
+    calls: list[tuple[Regions, Pooling, bool]] = []
 
-    def noting(method: Any, maximum: bool) -> Any:
+    def recording(method: Any, maximum: bool) -> Any:
         def call(self: Call, maps: Any, regions: Regions, pooling: Pooling, **rest: Any) -> Any:
-            asked.append((regions, pooling, maximum))
+            calls.append((regions, pooling, maximum))
             return method(self, maps, regions, pooling, **rest)
 
         return call
 
     with (
-        mock.patch.object(Call, "average", noting(Call.average, False)),
-        mock.patch.object(Call, "maximum", noting(Call.maximum, True)),
+        mock.patch.object(Call, "average", recording(Call.average, False)),
+        mock.patch.object(Call, "maximum", recording(Call.maximum, True)),
     ):
         ENGINES["cpu"](compared)(_problem(), "forward")
-    (found,) = asked
-    return found
+    (only_call,) = calls
+    return only_call
 
 
 def _form_of(compared: Compared, regions: Regions) -> str:
@@ -163,13 +164,13 @@ def _form_of(compared: Compared, regions: Regions) -> str:
 
 
 def _call_of(compared: Compared, regions: Regions) -> str:
-    """Return the call of the public function that the system is."""
+    """Return the call of the system's public function, as Python text."""
     operation = row_of(compared)._replace(backward="", box_gradient="")
     calls: list[Made] = []
     case = case_of(compared, _problem())
     run(case, roipool, operation, calls=calls)
     (made,) = calls
-    # What is asked for beyond the pooled values.
+    # Arguments that affect only results other than the pooled values.
     hidden = {"out", "layout", *(name for name in operation.fixed if name.startswith("return"))}
     lines = [
         f"    {name}={text},\n" if name not in ("input", "features") else f"    {text},\n"
@@ -201,12 +202,12 @@ def _argument(known_as: str, value: Any, regions: Regions, layout: str) -> str:
 
 
 def _array(value: NDArray[Any], regions: Regions) -> str:
-    """Return an array of one box or of its image, with names for the numbers of the box."""
+    """Return an array of one box or of its batch index, with placeholders for the coordinates."""
     if value.dtype.kind == "i" or value.ndim == 1:
         return f"np.array({value.tolist()})"
-    if value.shape[1] == 6:  # a rotated one, whose angle is the image's number here
+    if value.shape[1] == 6:  # a rotated box, whose angle equals the batch index here
         return "np.array([[0, {b0}, {b1}, {b2}, {b3}, {b4}]], np.float32)"
     names = dict(zip(_BOX, ("{x1}", "{y1}", "{x2}", "{y2}"), strict=True))
-    found = {float(number): f"{{b{i}}}" for i, number in enumerate(regions.boxes[0])}
-    texts = [names.get(float(one), found.get(float(one), "0")) for one in value[0]]
+    names = {float(number): f"{{b{i}}}" for i, number in enumerate(regions.boxes[0])} | names
+    texts = [names.get(float(number), "0") for number in value[0]]
     return f"np.array([[{', '.join(texts)}]], np.float32)"

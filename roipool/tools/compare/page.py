@@ -1,9 +1,9 @@
 """The page: one HTML file that holds the picture, the boxes, the engine and the script.
 
-Nothing is loaded, and whatever comes from the user stays data: the policy in the page allows this
-script alone, by its hash, and the script writes texts only. The engine is the CPU's plans, compiled
-to WebAssembly by ``scripts/playground.py``; what it cannot compute, such as the values of other
-programs, is in the page as it was measured.
+The page loads nothing, and user input stays data: the page's content security policy allows only
+its own script, by its hash, and the script only writes text. The engine is the CPU's plan code,
+compiled to WebAssembly by ``scripts/playground.py``. Values that it cannot compute, such as those
+of other libraries, are stored in the page.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ __all__ = ["as_html", "playground"]
 FloatArray = NDArray[np.float32]
 
 _MAX_BOXES = 24
-_MAX_NUMBERS = 400_000  # values of bins that the page holds as they were measured
-_MAX_MAP = 3_000_000  # values of a map that the page can compute with
-_MAX_SIDE = 1024  # of a picture that is only looked at, in pixels
-_MAX_REASONS = 200  # that are looked for
+_MAX_NUMBERS = 400_000  # values of bins stored in the page
+_MAX_MAP = 3_000_000  # values of a map that the page computes with
+_MAX_SIDE = 1024  # pixels, of a picture that is only shown
+_MAX_REASONS = 200  # explanations to search for
 _SHADES = 64
-_TOLERANCE = (1e-6, 1e-5)  # absolute and relative, as of `compare`: less is a rounding
-# Where the playground starts, so that cells and samples can be told apart: the system that others
-# are compared with, then the first of them.
+# Absolute and relative, as in `compare`; smaller differences are roundings.
+_TOLERANCE = (1e-6, 1e-5)
+# The playground's initial systems, one with samples and one with cells: the reference comes first.
 _FIRST = ("torchvision.roi_align", "torchvision.roi_align[aligned]")
 _START = {"scale": 0.125, "bins": [3, 3], "sampling": 2, "bin": [1, 1]}
 
@@ -56,7 +56,7 @@ def as_html(findings: Findings, options: str) -> str:
     findings : Findings
         The result.
     options : str
-        What was asked for.
+        The options, as text.
 
     Raises
     ------
@@ -69,14 +69,14 @@ def as_html(findings: Findings, options: str) -> str:
 
 
 def playground() -> str:
-    """Return the page without a comparison: every system, on the picture of the package."""
+    """Return the page without a comparison: every system on the package's own picture."""
     features = read_features(None)
     boxes = read_boxes(None, features)
     content = {
         "title": "roipool playground",
-        "about": "Everything is computed here, by the code that the CPU runs.",
-        "note": "Left: what it pools. Right: how far each bin is from that of the second; "
-        "white is equal, roundings apart.",
+        "about": "Everything is computed in this page, by the code that roipool runs on CPUs.",
+        "note": "Left: pooled values. Right: difference of each bin to the second system; "
+        "white: equal, except for roundings.",
         **_of_map(features, 0, None),
         **_START,
         "boxes": [
@@ -89,10 +89,10 @@ def playground() -> str:
 
 
 def _groups_of_playground() -> list[dict[str, Any]]:
-    """Return the systems that compute the same as groups, the first ones first."""
+    """Group the systems that compute the same, in the order of their first members."""
     same: dict[tuple[Any, ...], list[str]] = {}
     for system in filter(lambda system: system.listed, live_systems()):
-        same.setdefault(_asked(system), []).append(system.name)
+        same.setdefault(_computation(system), []).append(system.name)
     order = sorted(same.values(), key=lambda names: not set(names) & set(_FIRST))
     return [
         {
@@ -105,8 +105,8 @@ def _groups_of_playground() -> list[dict[str, Any]]:
     ]
 
 
-def _asked(system: LiveSystem) -> tuple[Any, ...]:
-    """Return what makes a system another, on a map without NaN and infinities."""
+def _computation(system: LiveSystem) -> tuple[Any, ...]:
+    """Return all that determines a system's results on a map without NaN and infinity."""
     own = asdict(system)
     for name in ("name", "family", "listed", "call", "lowest", "nan_restarts"):
         del own[name]
@@ -129,7 +129,7 @@ def _page(content: dict[str, Any], kind: str) -> str:
         "script": script,
         "data": _embedded(content),
     }
-    # At once: what is filled in may itself look like a place to fill in.
+    # In one pass: inserted text may itself look like a placeholder.
     return re.sub(r"\{\{(\w+)\}\}", lambda place: texts[place[1]], _part("page.html"))
 
 
@@ -148,7 +148,7 @@ def _hash(text: str) -> str:
 
 
 def _embedded(content: dict[str, Any]) -> str:
-    """Return JSON in ASCII that cannot end the element that it stands in."""
+    """Return JSON in ASCII that cannot end the HTML element around it."""
     text = json.dumps(finite(content), allow_nan=False, separators=(",", ":"))
     for character in "<>&":
         text = text.replace(character, f"\\u{ord(character):04x}")
@@ -156,7 +156,7 @@ def _embedded(content: dict[str, Any]) -> str:
 
 
 def _in_base64(values: NDArray[Any]) -> str:
-    """Return numbers as little-endian float32, bit for bit."""
+    """Return numbers as base64 of little-endian float32."""
     return base64.b64encode(np.ascontiguousarray(values, "<f4").tobytes()).decode()
 
 
@@ -170,7 +170,7 @@ def _content(findings: Findings, options: str) -> dict[str, Any]:
     content = {
         "title": printable(features.name),
         "about": "",
-        "note": f"{_note(channel, image, hidden, is_live)} Asked for: {len(problem.rois)} boxes, "
+        "note": f"{_note(channel, image, hidden, is_live)} Input: {len(problem.rois)} boxes, "
         f"{printable(options)}.",
         **_of_map(features, image, channel),
         "scale": problem.options.spatial_scale,
@@ -183,7 +183,7 @@ def _content(findings: Findings, options: str) -> dict[str, Any]:
 
 
 def _of_engine() -> dict[str, Any]:
-    """Return the systems and the module, deflated, as the page has to be small."""
+    """Return the systems and the WebAssembly module, compressed to keep the page small."""
     module = (files("roipool.tools.compare") / "data" / "playground.wasm").read_bytes()
     return {
         "systems": [asdict(system) for system in live_systems()],
@@ -192,14 +192,14 @@ def _of_engine() -> dict[str, Any]:
 
 
 def _is_live(features: FeatureMap) -> bool:
-    """Return whether the page computes, rather than showing only what was measured."""
+    """Return whether the page computes, rather than only showing stored values."""
     channels = 1 if features.picture is None else 3
     _, _, rows, columns = features.values.shape
     return channels * rows * columns <= _MAX_MAP
 
 
 def _of_map(features: FeatureMap, image: int, channel: int | None) -> dict[str, Any]:
-    """Return what the page needs of the map: one channel of one image, or a picture."""
+    """Return the page's part of the map: one channel of one image, or a picture."""
     is_live = _is_live(features)
     values = None
     if is_live and _is_picture_itself(features):
@@ -222,7 +222,7 @@ def _of_map(features: FeatureMap, image: int, channel: int | None) -> dict[str, 
 
 
 def _is_picture_itself(features: FeatureMap) -> bool:
-    """Return whether the page can make the map, at any scale, from the picture that it shows."""
+    """Return whether the page can compute the map, at any scale, from its picture."""
     picture = features.picture
     if picture is None or picture.size > _MAX_MAP:
         return False
@@ -231,7 +231,7 @@ def _is_picture_itself(features: FeatureMap) -> bool:
 
 
 def _box_count(comparison: Comparison, is_live: bool) -> int:
-    """Return how many boxes the page may hold: it must open on a phone."""
+    """Return how many boxes the page may hold to open on a phone."""
     _, channels, rows, columns = comparison.groups[0].output.shape
     measured = sum(not (is_live and _live_member(group)) for group in comparison.groups)
     numbers = measured * rows * columns * min(channels, 3)
@@ -239,22 +239,22 @@ def _box_count(comparison: Comparison, is_live: bool) -> int:
 
 
 def _live_member(group: Group) -> str | None:
-    """Return a member that the page computes: one that the CPU's engine has computed."""
+    """Return a member of a group that the page can compute: one computed on the CPU's engine."""
     names = {system.name for system in live_systems()}
     return next((name for name in group.members if name in names), None)
 
 
 def _note(channel: int | None, image: int, hidden: int, is_live: bool) -> str:
-    note = "Left: what it pools. Right: how far each bin is from that of the second; "
-    note += "white is equal, roundings apart, black where only one is a number."
+    note = "Left: pooled values. Right: difference of each bin to the second system; "
+    note += "white: equal, except for roundings; black: only one is a number."
     if channel is not None:
         note += f" Shown is channel {channel} of image {image}."
     if hidden:
         note += (
-            f" {hidden} boxes on which systems differ less, or that cannot be drawn, are left out."
+            f" {hidden} boxes on which systems differ less, or that cannot be drawn, are omitted."
         )
     if not is_live:
-        note += " The map is too large to be in the page: boxes and options are those measured."
+        note += " The map is too large for the page: boxes and options cannot be changed."
     return note
 
 
@@ -283,7 +283,7 @@ def _groups(
 
 
 def _why(findings: Findings, index: int, box: int) -> dict[str, Any]:
-    """Say why a group differs from the reference's on one box, where it differs most."""
+    """Explain the difference of a group to the reference's on one box, where it is largest."""
     comparison = findings.forward
     group, home = comparison.groups[index], comparison.groups[comparison.reference_group]
     apart = distance(group.output[box], home.output[box])
@@ -305,7 +305,7 @@ def _why(findings: Findings, index: int, box: int) -> dict[str, Any]:
 
 
 def _picture(features: FeatureMap, image: int, channel: int | None, whole: bool) -> str:
-    """Return the picture, or one channel of the map in false colours, as a data address."""
+    """Return the picture, or one channel of the map in false colours, as a data URL."""
     from PIL import Image
 
     if features.picture is not None:
@@ -328,7 +328,7 @@ def _range(plane: FloatArray) -> tuple[float, float]:
     return (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
 
 
-# From dark to bright, and from a trace to much: a few colours, between which it is interpolated.
+# Colour maps for values (dark to bright) and differences (pale to strong), interpolated linearly.
 _SCALES = {
     "viridis": ["440154", "414487", "2a788e", "22a884", "7ad151", "fde725"],
     "heat": ["fff6c8", "fed976", "fd8d3c", "e31a1c", "800026"],
@@ -343,5 +343,5 @@ def _shades(name: str) -> NDArray[np.uint8]:
 
 
 def _rounded(value: float) -> float | None:
-    """Return a number of few digits; None for what is not finite."""
+    """Round a number to few digits; return None if it is not finite."""
     return float(f"{value:.6g}") if math.isfinite(value) else None

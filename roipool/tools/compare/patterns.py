@@ -1,4 +1,4 @@
-"""Finding what a user means by names, prefixes and patterns."""
+"""Selects systems by names, prefixes and patterns."""
 
 from __future__ import annotations
 
@@ -12,42 +12,43 @@ __all__ = ["choose", "system_of"]
 def system_of(name: str) -> str:
     """Return the system that an implementation computes: its name up to ``@``.
 
-    A user's function, whose name has a colon, is a system of its own.
+    A user's function, whose name contains a colon, counts as a system.
     """
     return name if ":" in name else name.partition("@")[0]
 
 
 def choose(text: str | None, names: Collection[str]) -> list[str]:
-    """Find the systems a user means, or the implementations where ``@`` tells them apart.
+    """Select systems, or single implementations by names with ``@``.
 
     Parameters
     ----------
     text : str or None
-        Comma-separated names, prefixes that fit one system only, or patterns with ``*`` and
-        ``?``. Upper and lower case are the same. None means every system.
+        Comma-separated names, unique prefixes, or patterns with ``*`` and ``?``, ignoring case.
+        None selects every system.
     names : collection of str
-        The implementations that there are.
+        The available implementations.
 
     Returns
     -------
     list of str
-        Systems, and members of `names` where a part has ``@``, in the order asked for, each once.
+        Systems, and members of `names` for parts with ``@``, without duplicates, in the order of
+        `text`.
 
     Raises
     ------
     ValueError
-        If a part fits no system, or a prefix fits several.
+        If a part matches no system, or a prefix matches several.
     """
     systems = list(dict.fromkeys(map(system_of, names)))
     if text is None:
         return systems
     parts = [part.strip() for part in text.split(",")]
-    found = [
+    chosen = [
         name for part in parts if part for name in _matches(part, names if "@" in part else systems)
     ]
-    if not found:
+    if not chosen:
         raise ValueError(f"no system named; there are: {', '.join(systems)}")
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(chosen))
 
 
 def _matches(part: str, systems: Collection[str]) -> list[str]:
@@ -56,7 +57,7 @@ def _matches(part: str, systems: Collection[str]) -> list[str]:
     if exact:
         return exact
     if "*" in lowered or "?" in lowered:
-        # Square brackets belong to the names, so they must not open a character class.
+        # Square brackets are part of names and must not open a character class.
         pattern = lowered.replace("[", "[[]")
         matches = [name for name in systems if fnmatchcase(name.lower(), pattern)]
     else:
@@ -69,7 +70,7 @@ def _matches(part: str, systems: Collection[str]) -> list[str]:
 
 
 def _suggested(part: str, systems: Collection[str]) -> str:
-    """Return what the user may have meant, or what there is."""
+    """Return similar names, or all names."""
     by_text = {name.lower(): name for name in systems}
     by_text |= {name.partition(".")[0].lower(): name.partition(".")[0] + ".*" for name in systems}
     near = difflib.get_close_matches(part.removesuffix(".*"), by_text, 3, 0.7)

@@ -14,7 +14,7 @@ __all__ = ["PARTS", "Compute", "Options", "Problem", "Unavailable"]
 
 FloatArray = NDArray[np.float32]
 
-# What can be compared, by the names of ``--gradients``.
+# The parts of a result that can be compared, by the names of ``--gradients``.
 PARTS = {
     "forward": "pooled values",
     "features": "gradient with respect to the features",
@@ -24,16 +24,16 @@ PARTS = {
 
 @dataclass(frozen=True)
 class Options:
-    """What all implementations are asked to compute.
+    """The options of all implementations.
 
     Attributes
     ----------
     output_size : tuple of int
-        Rows and columns of every pooled grid.
+        Number of bins: rows, columns.
     spatial_scale : float
-        What box coordinates are multiplied by to land on the map.
+        Factor from box coordinates to map cells.
     sampling_ratio : int
-        Samples per bin and axis for the systems that have a choice; 0 lets the box decide.
+        Samples per bin and axis, for systems that take it; 0 for adaptive.
     """
 
     output_size: tuple[int, int] = (7, 7)
@@ -43,7 +43,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Problem:
-    """One question to all implementations.
+    """The input of all implementations.
 
     Attributes
     ----------
@@ -53,7 +53,7 @@ class Problem:
         Rows ``[batch_index, x1, y1, x2, y2]`` in image pixels; of rotated boxes
         ``[batch_index, cx, cy, width, height, angle]``, the angle in radians, counter-clockwise.
     options : Options
-        What to compute.
+        The options.
     """
 
     features: FloatArray
@@ -86,18 +86,17 @@ class Problem:
 
     @functools.cached_property
     def grad(self) -> FloatArray:
-        """The gradient of the pooled values that gradients start from: the same every time.
+        """The gradient of the pooled values, normally distributed with a fixed seed.
 
-        It is drawn from a normal distribution: with ones, a mean over a box would hide how its
-        bins share it out.
+        A gradient of ones would hide how a box's gradient is distributed among its bins.
         """
         return np.random.default_rng(0).standard_normal(self.pooled_shape, np.float32)
 
 
-class Unavailable(Exception):  # noqa: N818 - it is an answer, not an error
-    """An implementation does not have what is asked; the message says what, beginning with "has".
+class Unavailable(Exception):  # noqa: N818 - it is an outcome, not an error
+    """Raised if an implementation does not offer a part; the message begins with "has no".
 
-    It neither ran nor failed.
+    The implementation counts as neither run nor failed.
     """
 
 

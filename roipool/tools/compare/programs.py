@@ -1,7 +1,7 @@
-"""The installed programs themselves, each in a process of its own.
+"""Installed libraries, each in a separate process.
 
-A process of its own, because some of them end theirs on boxes that they do not like, and because
-not all live in one environment.
+Separate processes, because some libraries crash on invalid boxes, and because they may be installed
+in different environments.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ FloatArray = NDArray[np.float32]
 
 
 class Programs:
-    """Programs while a comparison runs; their processes end with it.
+    """The installed libraries of a comparison; a context manager that ends their processes.
 
     Parameters
     ----------
     names : sequence of str
         Keys of `INSTALLED`.
     pythons : mapping of str to str
-        Interpreters of programs that live in other environments.
+        Interpreters of libraries in other environments.
     threads : int
-        How many each may use.
+        Number of threads of each.
     seconds : float
-        That each may take for an answer.
+        Time limit of a call.
 
     Attributes
     ----------
     versions : dict
-        Of each that can be asked.
+        Versions of the available libraries.
     absent : dict
-        Of each other, why not.
+        Reasons why the others are not available.
     """
 
     def __init__(
@@ -80,12 +80,12 @@ class Programs:
         self._workers.close()
 
     def computes(self) -> Iterator[tuple[str, Compute]]:
-        """Yield what can be compared, by name."""
+        """Yield the names and functions of all implementations."""
         yield from self._computes.items()
 
 
 class _Program:
-    """One program."""
+    """One library."""
 
     def __init__(self, name: str, threads: int, python: str, seconds: float) -> None:
         self._worker = Worker(name, LIBRARIES[name], threads, python, seconds)
@@ -93,7 +93,7 @@ class _Program:
         self._check = LIBRARIES[name].check
 
     def compute(self, asked: Mapping[str, Any]) -> Compute:
-        """Return what computes one of its operations."""
+        """Return a function that computes one of the library's operations."""
 
         def call(problem: Problem, part: str) -> FloatArray:
             if problem.rotated != (asked["operation"] == "roi_align_rotated"):
@@ -117,7 +117,7 @@ class _Program:
 
 
 def _task(problem: Problem, part: str, asked: Mapping[str, Any]) -> tuple[Task, NDArray[np.intp]]:
-    """Return what a program is asked, and the order in which it gets the boxes."""
+    """Return a library's task, and the order of its boxes."""
     features, rois, scale = problem.features, problem.rois, problem.options.spatial_scale
     grad = None if part == "forward" else problem.grad
     if asked["operation"] == "crop_and_resize":
@@ -137,15 +137,15 @@ def _task(problem: Problem, part: str, asked: Mapping[str, Any]) -> tuple[Task, 
 
 
 def _answer(
-    found: FloatArray, problem: Problem, part: str, task: Task, order: NDArray[np.intp]
+    result: FloatArray, problem: Problem, part: str, task: Task, order: NDArray[np.intp]
 ) -> FloatArray:
-    """Bring a result to NCHW, pixels and the order of the boxes."""
+    """Convert a result to NCHW, pixels and the problem's order of boxes."""
     expected = PARTS[part]
-    if found.ndim not in (2, 4):
-        raise ValueError(f"answered {expected} with {found.ndim} dimensions")
-    if task.layout == "NHWC" and found.ndim == 4:
-        found = found.transpose(0, 3, 1, 2)
-    restored: FloatArray = in_given_order(found, task, order)
+    if result.ndim not in (2, 4):
+        raise ValueError(f"returned {expected} with {result.ndim} dimensions")
+    if task.layout == "NHWC" and result.ndim == 4:
+        result = result.transpose(0, 3, 1, 2)
+    restored: FloatArray = in_given_order(result, task, order)
     if part == "boxes":
         restored = restored / _last_cells(problem) * np.float32(problem.options.spatial_scale)
         restored = restored[:, [1, 0, 3, 2]]
@@ -153,6 +153,6 @@ def _answer(
 
 
 def _last_cells(problem: Problem) -> FloatArray:
-    """Return the last row and column, twice; 1 for a map of one."""
+    """Return the last row and column, twice, but at least 1: the divisors of fractions."""
     last = np.maximum(np.array(problem.features.shape[2:], np.float32) - 1, 1)
     return np.concatenate([last, last])

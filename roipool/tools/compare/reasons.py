@@ -1,9 +1,9 @@
-"""Why two systems differ in a bin: found by exchanging their rules one at a time.
+"""Explains the difference of two systems in a bin by exchanging their rules one at a time.
 
 The value of the bin is computed by the rules of one system, then with one rule after another taken
-from the other, in the order in which they apply. What each exchange changes is that rule's part of
-the difference; rules that change nothing here are left out. Nothing is guessed: where the rules do
-not give what an implementation answered, that is said instead.
+from the other system, in the order in which they apply. The change of each exchange is the rule's
+part of the difference; rules that change nothing are omitted. If the rules do not reproduce an
+implementation's result, that is reported instead.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ __all__ = ["Reason", "Verdict", "explain", "number"]
 
 FloatArray = NDArray[np.float32]
 
-ROUNDINGS = 64  # of the largest value: more than engines add up in different orders
-_OTHER_BOXES = 7  # by which an unknown function's rules are told from others that fit by chance
-_SMALL = 0.01  # part of the difference that is not worth a reason
+ROUNDINGS = 64  # of the largest value: an upper bound for sums in different orders
+_OTHER_BOXES = 7  # boxes that distinguish an unknown function's rules from chance matches
+_SMALL = 0.01  # fraction of the difference that needs no explanation
 
 
 class Reason(NamedTuple):
-    """One rule's part.
+    """One rule's part of a difference.
 
     Attributes
     ----------
     rule : str
         A field of `Rules`.
     change : float
-        What taking this rule from the other system adds to the reference's value.
+        The change of the reference's value when this rule is taken from the other system.
     words : str
-        What the other system does, with this box's numbers.
+        Description of the other system's rule, with this box's numbers.
     """
 
     rule: str
@@ -59,14 +59,14 @@ class Reason(NamedTuple):
 
 @dataclass(frozen=True)
 class Verdict:
-    """Why two implementations differ at one place.
+    """The explanation of a difference at one element.
 
     Attributes
     ----------
     reasons : list of Reason
         The rules that account for the difference, in the order in which they were exchanged.
     remark : str
-        What else is to be said, such as that the rules do not explain it.
+        A remark, for example that the rules do not explain the difference.
     """
 
     reasons: list[Reason]
@@ -74,8 +74,8 @@ class Verdict:
 
     @property
     def words(self) -> str:
-        """One sentence."""
-        parts = [f"{one.words} ({_signed(one.change)})" for one in self.reasons]
+        """The explanation as text."""
+        parts = [f"{reason.words} ({_signed(reason.change)})" for reason in self.reasons]
         return "; ".join([*parts, self.remark] if self.remark else parts)
 
 
@@ -86,20 +86,20 @@ def explain(
     where: tuple[int, ...],
     outputs: tuple[FloatArray, FloatArray],
 ) -> Verdict:
-    """Say why an implementation differs from another at one place.
+    """Explain the difference of two implementations at one element.
 
     Parameters
     ----------
     problem : Problem
-        What both computed.
+        The input.
     part : str
         One of `roipool.tools.compare.problem.PARTS`.
     names : (str, str)
-        The implementation, and the one that it is compared with.
+        The implementation and the reference.
     where : tuple of int
-        The element: box, channel, row and column of the bin, for a forward.
+        Index of the element: for a forward, box, channel, row and column of the bin.
     outputs : (ndarray, ndarray)
-        All that the two answered.
+        The outputs of the two.
 
     Returns
     -------
@@ -128,18 +128,18 @@ def _explain_bin(
     remarks = []
     for index, name in enumerate(names):
         if known[index] is None:
-            if ":" not in name:  # no function of the user's
+            if ":" not in name:  # not a user's function
                 return Verdict([], f"the rules of {name} are not known")
             others = [other for other in range(len(problem.rois)) if other != k][:_OTHER_BOXES]
-            found = _find_rules(
+            match = _find_rules(
                 [place, *(_place(problem, other, channel, place.bin) for other in others)],
                 [outputs[index][other, channel] for other in (k, *others)],
                 problem,
             )
-            if found is None:
-                return Verdict([], f"no rules known here give what {name} answers")
-            known[index] = found.rules
-            remarks.append(f"{name} answers here as {found.words}")
+            if match is None:
+                return Verdict([], f"no known rules give the result of {name}")
+            known[index] = match.rules
+            remarks.append(f"{name} computes here like {match.words}")
     ours, theirs = known
     assert ours is not None
     assert theirs is not None
@@ -157,7 +157,7 @@ def _place(problem: Problem, box: int, channel: int, bin: tuple[int, int]) -> Pl
 def _of_gradients(
     problem: Problem, ours: Rules | None, theirs: Rules | None, values: tuple[float, float]
 ) -> str:
-    """Say which rules differ: a gradient's value has parts of many bins."""
+    """Name the rules that differ; a gradient's value sums many bins, so nothing is exchanged."""
     if ours is None or theirs is None:
         return ""
     names = theirs.differing(ours)
@@ -169,17 +169,17 @@ def _of_gradients(
 def _same_rules(problem: Problem, values: tuple[float, float]) -> str:
     if abs(values[0] - values[1]) <= _roundings(problem, values):
         return "the same rules: only sums are rounded otherwise"
-    return "the same rules, so one of the two does not keep them"
+    return "the same rules, so one of the two breaks them"
 
 
 def _roundings(problem: Problem, values: tuple[float, float]) -> float:
-    """Return how far apart the same sum may be."""
+    """Return how much the results of the same sum may differ."""
     largest = max([problem.largest, *(abs(value) for value in values if math.isfinite(value))])
     return ROUNDINGS * largest * float(np.finfo(np.float32).eps)
 
 
 def _is_near(value: float, other: float, allowed: float) -> bool:
-    """Return whether two values are so close; a NaN is close to a NaN."""
+    """Return whether two values differ by at most `allowed`; NaN equals NaN."""
     if math.isnan(value) or math.isnan(other):
         return math.isnan(value) and math.isnan(other)
     return value == other or abs(value - other) <= allowed
@@ -192,20 +192,20 @@ def _broken(
     values: tuple[float, float],
     problem: Problem,
 ) -> list[str]:
-    """Say which of the two does not answer what its rules give."""
+    """Describe which of the two does not follow its own rules."""
     allowed = _roundings(problem, values)
-    found = []
+    broken = []
     for name, own, value in zip(names, rules, values, strict=True):
         expected = pooled_value(own, place)
         if not _is_near(expected, value, allowed):
-            found.append(f"{name} differs from its own rules here, which give {number(expected)}")
-    return found
+            broken.append(f"{name} differs from its own rules here, which give {number(expected)}")
+    return broken
 
 
 def _exchange(
     place: Place, theirs: Rules, ours: Rules, values: tuple[float, float], problem: Problem
 ) -> Verdict:
-    """Exchange the fewest rules that make one system's value the other's."""
+    """Exchange the fewest rules that turn one system's value into the other's."""
     if theirs == ours:
         return Verdict([], _same_rules(problem, values))
     start, end = pooled_value(theirs, place), pooled_value(ours, place)
@@ -228,27 +228,30 @@ def _exchange(
 
 
 def _with(rules: Rules, other: Rules, names: tuple[str, ...]) -> Rules:
-    """Return rules with some of another's."""
+    """Return `rules` with the fields `names` taken from `other`."""
     return replace(rules, **{name: getattr(other, name) for name in names})
 
 
-class _Found(NamedTuple):
-    """Rules that give what an unknown implementation answers, and whose they are."""
+class _Candidate(NamedTuple):
+    """Rules that an unknown implementation may follow, and their description."""
 
     rules: Rules
     words: str
 
 
-def _find_rules(places: list[Place], answered: list[FloatArray], problem: Problem) -> _Found | None:
-    """Find rules that give an unknown implementation's answers for the first box, in one channel.
+def _find_rules(
+    places: list[Place], outputs: list[FloatArray], problem: Problem
+) -> _Candidate | None:
+    """Find rules that reproduce an unknown implementation's output for the first box.
 
-    Several may do so by chance; those that hold for most of the other boxes are meant.
+    Of several candidates, the one that holds for most of the other boxes is chosen. `places` and
+    `outputs` are those of each box, in one channel.
     """
     first = places[0].bin
 
     def error(rules: Rules, box: int) -> float:
-        """Return the greatest error; infinity as soon as one is not a rounding."""
-        greatest, values = 0.0, answered[box]
+        """Return the largest error, or infinity if one is larger than roundings."""
+        greatest, values = 0.0, outputs[box]
         allowed = _roundings(problem, (float(values[first]), 0.0))
         for number in itertools.chain([first], np.ndindex(values.shape)):
             value = pooled_value(rules, places[box]._replace(bin=number))
@@ -262,42 +265,44 @@ def _find_rules(places: list[Place], answered: list[FloatArray], problem: Proble
 
     systems = _systems(places[0].rotated)
     for candidates in (systems, _near(systems, places[0].rotated)):
-        errors = [(error(found.rules, 0), found) for found in candidates]
+        errors = [(error(candidate.rules, 0), candidate) for candidate in candidates]
         fitting = [
-            (misses(found.rules), least, found) for least, found in errors if least < math.inf
+            (misses(candidate.rules), least, candidate)
+            for least, candidate in errors
+            if least < math.inf
         ]
         if fitting:
-            return min(fitting, key=lambda one: one[:2])[2]
+            return min(fitting, key=lambda entry: entry[:2])[2]
     return None
 
 
-def _systems(rotated: bool) -> list[_Found]:
-    """Return the rules of systems, each once."""
+def _systems(rotated: bool) -> list[_Candidate]:
+    """Return the distinct rules of systems."""
     systems: dict[Rules, str] = {}
-    # Many systems share rules: the name that most people know stands for all of them.
+    # Many systems share rules; the best-known name represents all of them.
     for name, rules in sorted(RULES.items(), key=lambda item: "torchvision" not in item[0]):
         if not rotated or "rotated" in name.lower():
             systems.setdefault(rules, name)
-    return [_Found(rules, name) for rules, name in systems.items()]
+    return [_Candidate(rules, name) for rules, name in systems.items()]
 
 
-def _near(systems: list[_Found], rotated: bool) -> list[_Found]:
-    """Return rules that differ from those of a system in one rule."""
+def _near(systems: list[_Candidate], rotated: bool) -> list[_Candidate]:
+    """Return rules that differ from a system's in one rule."""
     near: dict[Rules, str] = {}
     for rules, name in systems:
-        for one in ALTERNATIVES:
-            if _applies(one.field, rules, rotated):
-                words = f"{name} would with another rule for {FIELDS[one.field]}"
-                changed = replace(rules, **{one.field: one.value})
+        for other in ALTERNATIVES:
+            if _applies(other.field, rules, rotated):
+                words = f"{name} with another rule for {FIELDS[other.field]}"
+                changed = replace(rules, **{other.field: other.value})
                 if changed.shift_unit == "pixel" and not changed.shift:
                     changed = replace(changed, shift=0.5)
                 near.setdefault(changed, words)
-    own = {found.rules for found in systems}
-    return [_Found(rules, words) for rules, words in near.items() if rules not in own]
+    own = {system.rules for system in systems}
+    return [_Candidate(rules, words) for rules, words in near.items() if rules not in own]
 
 
-# Rules of which an implementation may be the first to have another alternative; the others need a
-# NaN or equal cells to show, or decide about all a bin reads.
+# Rules in which an unknown implementation may differ from every system. The other rules show only
+# on NaN or ties, or determine everything that a bin reads.
 _SEARCHED = (
     "rounding shift shift_unit extra minimum ratio adaptive centre edges cut spread border "
     "weights divisor reduce"
@@ -314,7 +319,7 @@ _READ_BY = {
 
 
 def _applies(field: str, rules: Rules, rotated: bool) -> bool:
-    """Return whether a rule decides about such boxes in a system with these rules."""
+    """Return whether a rule has an effect on such boxes in a system with these rules."""
     if rotated:
         return field in _OF_ROTATED
     return field in _SEARCHED and rules.samples in _READ_BY.get(field, (rules.samples,))
@@ -325,7 +330,7 @@ def _applies(field: str, rules: Rules, rotated: bool) -> bool:
 
 @dataclass(frozen=True)
 class Exchange:
-    """The exchange of one rule at one place, with the numbers that sentences need."""
+    """The exchange of one rule at one bin, with the numbers for its description."""
 
     place: Place
     before: Rules
@@ -345,7 +350,7 @@ class Exchange:
 
     @property
     def left_end(self) -> str:
-        """Where the box begins."""
+        """The left end of the box, before and after."""
         before, after = self.ends
         return f"x from {_number(before[0])} to {_number(after[0])}"
 
@@ -366,30 +371,30 @@ class Exchange:
 
     @property
     def count(self) -> str:
-        """How many rows and columns of samples the bin has after."""
+        """The rows and columns of samples after the exchange."""
         rows, columns = sample_counts(self.after, self.place)
         return f"{rows} x {columns}"
 
     @property
     def counts(self) -> str:
-        """The same, and how many it had before."""
+        """The rows and columns of samples after and before the exchange."""
         rows, columns = sample_counts(self.before, self.place)
         return f"{self.count} samples in the bin, not {rows} x {columns}"
 
     @property
     def other_reduction(self) -> str:
-        """The mean or a maximum: as it was before."""
+        """The reduction before the exchange: mean or maximum."""
         known = alternative("reduce", self.before.reduce)
         assert known is not None
         return known.brief
 
     @property
     def angle(self) -> str:
-        """The last number of a rotated box."""
+        """The angle of a rotated box."""
         return _number(self.place.box[4])
 
     def words(self, field: str) -> str:
-        """What the other system does by the rule that was exchanged."""
+        """Describe the other system's rule."""
         value = getattr(self.after, field)
         known = alternative(field, value)
         if known is not None:
@@ -400,7 +405,7 @@ class Exchange:
 
 
 def number(value: float) -> str:
-    """Write a value for people."""
+    """Format a value for display."""
     return "NaN" if math.isnan(value) else short(value)
 
 

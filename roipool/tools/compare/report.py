@@ -1,7 +1,7 @@
-"""The findings for a terminal: lines no longer than it is wide, where that can be.
+"""Findings for a terminal, in lines no longer than its width if possible.
 
-A screenful by default, all tables where ``--details`` asks for them. The lines are made here; rich,
-where it is installed, only colours them.
+By default a summary of one screen; ``--details`` prints all tables. The lines are formatted here;
+rich, if installed, only adds colours.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from roipool.tools.compare.result import Findings, Pair
 
 __all__ = ["print_report"]
 
-# Before the rest is only counted:
+# The most entries that are listed; the rest is only counted:
 _SHOWN = 26  # reasons
-_LISTED = 6  # names of those that lack something
+_LISTED = 6  # names of implementations that lack a gradient
 
 
 class _Line(NamedTuple):
@@ -35,12 +35,12 @@ class _Line(NamedTuple):
 
 
 class Style(NamedTuple):
-    """How a report is to be printed.
+    """Options of the report.
 
     Attributes
     ----------
     details : bool
-        All tables and numbers rather than a screenful.
+        Whether to print all tables and numbers rather than a summary.
     reference_is_chosen : bool
         Whether the user named the reference.
     """
@@ -52,20 +52,20 @@ class Style(NamedTuple):
 def print_report(
     findings: Findings, options: str, notes: Sequence[str], verdict: Sequence[str], style: Style
 ) -> None:
-    """Print what was found on standard output.
+    """Print findings on standard output.
 
     Parameters
     ----------
     findings : Findings
         The result.
     options : str
-        What was asked for.
+        The options of the comparison, as text.
     notes : sequence of str
-        What looks like a slip.
+        Notes on arguments that look like mistakes.
     verdict : sequence of str
-        Lines printed below.
+        Lines to print at the end.
     style : Style
-        How much is printed.
+        Options of the report.
     """
     show, width = _output()
     for line in _lines(findings, options, notes, verdict, style, width):
@@ -73,7 +73,7 @@ def print_report(
 
 
 def _output() -> tuple[Callable[[_Line], None], int]:
-    """Return what prints a line, and how many characters one may have."""
+    """Return a function that prints a line, and the width of a line."""
     encoding = sys.stdout.encoding or "utf-8"
 
     def plain(line: _Line) -> None:
@@ -91,7 +91,7 @@ def _output() -> tuple[Callable[[_Line], None], int]:
 
     class _Piped(Console):
         def on_broken_pipe(self) -> None:
-            # rich would end the program here, before its exit status is known.
+            # rich would exit here, before the exit status is known.
             raise BrokenPipeError
 
     console = _Piped(highlight=False, markup=False, emoji=False)
@@ -103,7 +103,7 @@ def _output() -> tuple[Callable[[_Line], None], int]:
 
 
 def _encodable(text: str, encoding: str) -> str:
-    """Escape what the output cannot show, and what would steer a terminal."""
+    """Escape control characters, and characters that the encoding lacks."""
     return printable(text).encode(encoding, "backslashreplace").decode(encoding)
 
 
@@ -171,7 +171,7 @@ def _why_nothing_is_compared(findings: Findings, comparison: Comparison) -> str:
 def _summary(
     findings: Findings, comparison: Comparison, style: Style, width: int
 ) -> Iterator[_Line]:
-    """Yield a line for each group of systems that agree: how far they are off, and why."""
+    """Yield a line for each group of agreeing systems: their difference and its explanation."""
     part = "" if comparison.part == "forward" else f"{PARTS[comparison.part]}: "
     for section in summary.sections(findings, comparison, style.reference_is_chosen):
         what = section.family or "systems"
@@ -192,7 +192,7 @@ def _summary(
 
 
 def _table(comparison: Comparison, width: int) -> Iterator[_Line]:
-    """Yield a line for each that ran; a narrow terminal gets two lines for each, or few columns."""
+    """Yield a line for each result; on narrow terminals two lines, or fewer columns."""
     ran = [result for result in comparison.results if result.error is None]
     for headings, cells_of in _LAYOUTS:
         rows = [cells_of(comparison, result) for result in ran]
@@ -238,7 +238,7 @@ _LAYOUTS = (
 
 
 def _failed(results: Sequence[Result], width: int) -> Iterator[_Line]:
-    """Yield what did not run and why; of what lacks a gradient, one line for each reason."""
+    """Yield failures with their reasons, and one line per missing gradient."""
     for result in results:
         if result.error is not None and not result.lacks:
             yield from _wrapped(f"{result.name} did not run: {result.error}", width, 2, "yellow")
@@ -258,9 +258,9 @@ def _failed(results: Sequence[Result], width: int) -> Iterator[_Line]:
 
 
 def _matrix(comparison: Comparison, width: int) -> Iterator[_Line]:
-    """Yield the greatest differences of each two groups, as many columns beside as there is room.
+    """Yield the largest differences of all pairs of groups, as many columns side by side as fit.
 
-    One half of the matrix says how many ulps, the other the difference itself.
+    One half of the matrix has the differences, the other half the differences in ulps.
     """
     letters = [group.letter for group in comparison.groups]
     order = range(len(letters))
@@ -271,7 +271,7 @@ def _matrix(comparison: Comparison, width: int) -> Iterator[_Line]:
     yield _Line("")
     yield from _wrapped(
         "Systems of one letter are equal bit for bit. Greatest difference of each two letters: "
-        "below the diagonal as it is, above it in ulps (steps of float32).",
+        "below the diagonal the absolute difference, above it ulps (steps of float32).",
         width,
     )
     for first in range(0, len(letters), beside):
@@ -282,10 +282,10 @@ def _matrix(comparison: Comparison, width: int) -> Iterator[_Line]:
                 f"{letters[i]:>{head}}" + "".join(f" {cells[i][j]:>{column}}" for j in shown)
             )
     if any(apart.differing == 0 for apart in comparison.pairs.values()):
-        yield _Line("0 between two letters: only signs of zeros differ.", "dim")
+        yield _Line("0 between two letters: only the signs of zeros differ.", "dim")
     if any(math.isinf(apart.greatest) for apart in comparison.pairs.values()):
         yield from _wrapped(
-            "inf: one has a NaN or an infinity where the other has not.", width, style="dim"
+            "inf: only one has a NaN or an infinity at some element.", width, style="dim"
         )
 
 
@@ -312,7 +312,7 @@ def _explanations(findings: Findings, comparison: Comparison, width: int) -> Ite
 
 def _explanation(findings: Findings, comparison: Comparison, pair: Pair) -> str:
     group, against = comparison.groups[pair.group], comparison.groups[pair.against]
-    ours, theirs = (float(one.output[pair.apart.where]) for one in (group, against))
+    ours, theirs = (float(side.output[pair.apart.where]) for side in (group, against))
     place = _place(findings, comparison.part, pair.apart)
     why = pair.verdict.words
     text = f"{group.letter}  {place}: {number(ours)}, not {number(theirs)}"
@@ -320,7 +320,7 @@ def _explanation(findings: Findings, comparison: Comparison, pair: Pair) -> str:
 
 
 def _place(findings: Findings, part: str, apart: Difference) -> str:
-    """Name an element for people, who count boxes from 1."""
+    """Describe an element, with boxes counted from 1."""
     place = place_of(findings.problem, part, apart.where)
     if part == "boxes":
         return f"{place['coordinate']} of box {int(place['box']) + 1}"
@@ -332,7 +332,7 @@ def _place(findings: Findings, part: str, apart: Difference) -> str:
 
 
 def _wrapped(text: str, width: int, indent: int = 0, style: str = "") -> Iterator[_Line]:
-    """Yield a text in lines that fit; words without a space to break at stay whole."""
+    """Yield a text in lines that fit; long words are not broken."""
     lines = textwrap.wrap(
         printable(text),
         width,

@@ -1,4 +1,4 @@
-"""All that a comparison found, for those who print, write or draw it."""
+"""The findings of a comparison, for all forms of output."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Findings", "Pair"]
 
 
 class Pair(NamedTuple):
-    """Two groups: indices, how far they are apart, and why."""
+    """Two groups: their indices, their difference and its explanation."""
 
     group: int
     against: int
@@ -30,15 +30,15 @@ class Findings:
     Attributes
     ----------
     problem : Problem
-        The question.
+        The input.
     features, boxes : FeatureMap, Boxes
-        Where it comes from.
+        The sources of the input.
     parts : list of Comparison
-        The forward's, then those of gradients.
+        The comparison of the forward, then of gradients.
     versions : dict of str to str
-        Of the installed programs that took part.
+        Versions of the installed libraries that took part.
     absent : dict of str to str
-        Engines and programs that were asked for and are not there, and why.
+        Requested engines and libraries that are not available, and the reasons.
     """
 
     problem: Problem
@@ -54,19 +54,19 @@ class Findings:
         return self.parts[0]
 
     def to_reference(self, comparison: Comparison) -> Iterator[Pair]:
-        """Yield the pairs of the reference's group with every other."""
+        """Yield the pairs of the reference's group with every other group."""
         home = comparison.reference_group
         for group in range(len(comparison.groups)):
             if group != home:
                 yield self.pair(comparison, group, home)
 
     def pairs(self, comparison: Comparison) -> Iterator[Pair]:
-        """Yield every pair of groups, as the tolerance sees it."""
+        """Yield every pair of groups, in the order of `Comparison.pairs`."""
         for group, against in comparison.pairs:
             yield self.pair(comparison, group, against)
 
     def pair(self, comparison: Comparison, group: int, against: int) -> Pair:
-        """Return one pair of groups with the reason of its difference."""
+        """Return one pair of groups with the explanation of its difference."""
         return _pair(self.problem, comparison, group, against)
 
 

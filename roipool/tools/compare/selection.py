@@ -1,4 +1,4 @@
-"""Which boxes and channels show best how systems differ."""
+"""Selects the boxes and channels that show best how systems differ."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ __all__ = ["most_telling", "telling_channel"]
 
 FloatArray = NDArray[np.float32]
 
-_ENOUGH = 1e30  # a difference beyond it, or an infinite one, counts as this
+_ENOUGH = 1e30  # larger and infinite differences count as this
 
 
 def most_telling(comparison: Comparison, rois: FloatArray, count: int) -> list[int]:
-    """Choose the boxes of one image on which the systems differ most from the reference.
+    """Select the boxes of one image on which the systems differ most from the reference.
 
     Parameters
     ----------
     comparison : Comparison
         The result.
     rois : (K, 5) float32 ndarray
-        The boxes; those with a NaN or an infinity cannot be drawn and are never chosen.
+        The boxes; those with a NaN or an infinity cannot be drawn and are never selected.
     count : int
-        How many at most.
+        The maximum number of boxes.
 
     Returns
     -------
     list of int
-        Indices into `rois`, the most telling first.
+        Indices into `rois`, the largest difference first.
     """
     reference = comparison.groups[comparison.reference_group].output
     score = np.zeros(len(rois))
@@ -44,7 +44,7 @@ def most_telling(comparison: Comparison, rois: FloatArray, count: int) -> list[i
 
 
 def telling_channel(comparison: Comparison, boxes: Sequence[int]) -> int:
-    """Choose the channel of a map to show: the one with the greatest mean difference."""
+    """Select the channel with the largest mean difference."""
     shown = list(boxes)
     reference = comparison.groups[comparison.reference_group].output[shown]
     score = np.zeros(reference.shape[1])

@@ -13,18 +13,18 @@ FloatArray = NDArray[np.float32]
 
 
 def corners_of(box: FloatArray) -> FloatArray:
-    """Return the four corners of a box, from its first one around.
+    """Return the four corners of a box in order.
 
     Parameters
     ----------
     box : (4,) or (5,) float32 ndarray
-        x1, y1, x2, y2 in pixels; or centre, sides and the angle in radians, which turns
-        counter-clockwise for someone who looks at the picture.
+        x1, y1, x2, y2 in pixels; or centre, sides and angle in radians, counter-clockwise as seen
+        in the picture.
 
     Returns
     -------
     (4, 2) float32 ndarray
-        x and y of each.
+        x and y of each corner.
     """
     if len(box) == 4:
         x1, y1, x2, y2 = box

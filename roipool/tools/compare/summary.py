@@ -1,7 +1,7 @@
-"""A comparison in a screenful: which systems agree, how far the others are off, and why.
+"""A summary of one screen: which systems agree, how much the others differ, and why.
 
 Averages are measured against an average and maxima against a maximum, unless the user names a
-reference: of an average and a maximum nobody asks how far they are apart.
+reference: the difference of an average and a maximum is of no interest.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from roipool.tools.compare.systems import rules_of
 
 __all__ = ["Line", "Section", "sections"]
 
-_WORTH_SAYING = 0.05  # part of a difference
+_WORTH_SAYING = 0.05  # fraction of a difference
 _MOST_REASONS = 3
-# By which the systems of a family are measured, where they take part.
+# The reference of each family, if it takes part.
 _USUAL = {"averages": "roipool.roi_align", "maxima": "roipool.roi_pool"}
 
 
 @dataclass
 class Line:
-    """Systems whose results are equal but for roundings, and why they are off.
+    """Systems whose results are equal except for roundings, and their difference.
 
     Attributes
     ----------
     members : list of str
-        Their names.
+        Names of the systems.
     off : float
-        The greatest difference from the section's reference.
+        The largest difference from the section's reference.
     why : str
-        The reason in few words; nothing where they agree with it.
+        The explanation in a few words; empty if they agree with the reference.
     """
 
     members: list[str]
@@ -48,18 +48,18 @@ class Line:
 
 @dataclass
 class Section:
-    """The systems that are measured against one of them, the nearest first.
+    """The systems measured against the same reference, the nearest first.
 
     Attributes
     ----------
     family : str
-        "averages", "maxima", or nothing where all systems are in the section.
+        "averages", "maxima", or "" if all systems are in one section.
     reference : str
-        What the others are measured against.
+        The reference.
     agreeing : list of str
-        What agrees with it, but for roundings.
+        The systems that agree with the reference, except for roundings.
     lines : list of Line
-        The others.
+        The other systems.
     """
 
     family: str
@@ -74,11 +74,11 @@ def sections(findings: Findings, comparison: Comparison, is_chosen: bool) -> lis
     Parameters
     ----------
     findings : Findings
-        All that was found.
+        The findings.
     comparison : Comparison
-        One part of it.
+        One of their parts.
     is_chosen : bool
-        Whether the user named the reference: then there is one section.
+        Whether the user named the reference, which puts all systems into one section.
     """
     homes = {"": comparison.reference} if is_chosen else _references(comparison)
     places = {family: _group_of(comparison, name) for family, name in homes.items()}
@@ -92,7 +92,7 @@ def sections(findings: Findings, comparison: Comparison, is_chosen: bool) -> lis
 
 
 def _references(comparison: Comparison) -> dict[str, str]:
-    """Return what each family that takes part is measured against, the reference's family first."""
+    """Return the reference of each family that takes part, the main reference's family first."""
     ran = [result.name for result in comparison.results if result.error is None]
     by_family: dict[str, list[str]] = {}
     for name in [comparison.reference, *ran]:
@@ -112,7 +112,7 @@ def _family_of_rules(rules: Rules) -> str:
 
 
 def _family(comparison: Comparison, group: int, places: dict[str, int]) -> str:
-    """Return the section of a group; a function of the user's goes where it is nearest."""
+    """Return the section of a group; a user's function belongs to the nearest reference."""
     for name in comparison.groups[group].members:
         rules = rules_of(name)
         if rules is not None and _family_of_rules(rules) in places:
@@ -144,7 +144,7 @@ def _group_of(comparison: Comparison, name: str) -> int:
 
 
 def _is_rounding(comparison: Comparison, first: int, second: int) -> bool:
-    """Return whether two groups differ by no more than sums in another order do."""
+    """Return whether two groups differ by no more than sums in different orders."""
     outputs = [comparison.groups[each].output for each in (first, second)]
     largest = max((float(np.max(np.abs(each), initial=0.0)) for each in outputs), default=0.0)
     allowed = ROUNDINGS * float(np.finfo(np.float32).eps) * largest
@@ -152,14 +152,14 @@ def _is_rounding(comparison: Comparison, first: int, second: int) -> bool:
 
 
 def _brief(verdict: Verdict, name: str) -> str:
-    """Return the reasons that weigh most, in few words."""
+    """Return the most important reasons in a few words."""
     rules = rules_of(name)
     if not verdict.reasons or rules is None:
         return verdict.words
     total = max(abs(reason.change) for reason in verdict.reasons)
-    weighty = sorted(verdict.reasons, key=lambda reason: -abs(reason.change))
-    told = [one for one in weighty if not abs(one.change) < _WORTH_SAYING * total]
-    return ", ".join(_few_words(one, rules) for one in told[:_MOST_REASONS])
+    ordered = sorted(verdict.reasons, key=lambda reason: -abs(reason.change))
+    major = [reason for reason in ordered if not abs(reason.change) < _WORTH_SAYING * total]
+    return ", ".join(_few_words(reason, rules) for reason in major[:_MOST_REASONS])
 
 
 def _few_words(reason: Reason, rules: Rules) -> str:

@@ -1,4 +1,4 @@
-"""The systems that can be compared, from their rows: by roipool, and by installed libraries."""
+"""The systems of ``roipool compare``: computed by roipool, and by installed libraries."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["INSTALLED", "SYSTEMS", "rules_of"]
 SYSTEMS: dict[str, Compared] = {
     name: one for name, one in COMPARED.items() if one.row and one.is_listed
 }
-# Of each library: the systems that it computes, and the fields of its `Task` for each.
+# For each library, its systems and the fields of its `Task` for each.
 INSTALLED: dict[str, Mapping[str, Mapping[str, Any]]] = {
     library: {name: asked_of(one) for name, one in COMPARED.items() if library in one.libraries}
     for library in LIBRARIES
@@ -23,5 +23,5 @@ INSTALLED: dict[str, Mapping[str, Mapping[str, Any]]] = {
 
 
 def rules_of(name: str) -> Rules | None:
-    """Return the rules of an implementation, by its name; None for a user's own."""
+    """Return the rules of an implementation by its name; None for a user's function."""
     return RULES.get(system_of(name))
