@@ -1,7 +1,7 @@
-"""The alternatives of each rule in words: one table for `roipool compare` and for conformance.
+"""The alternatives of each rule and their descriptions, for `roipool compare` and conformance.
 
-`compare` exchanges rules of systems, and says what an alternative does to a box; conformance finds
-the alternative that an implementation follows by mistake.
+`compare` exchanges the rules of systems and describes the effect of an alternative on a box; the
+conformance check finds the alternative that an implementation follows by mistake.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 __all__ = ["ALTERNATIVES", "FIELDS", "Alternative", "Mistake", "alternative"]
 
-# The fields of `roipool.reference.Rules`, as readers know them.
+# Descriptions of the fields of `roipool.reference.Rules`.
 FIELDS = {
     "rounding": "the rounding of the box",
     "shift": "the half-cell shift",
@@ -37,16 +37,16 @@ FIELDS = {
 
 
 class Mistake(NamedTuple):
-    """An alternative that is wrong, for operations of some `Rules.samples`.
+    """A wrong alternative for operations of some kinds of `Rules.samples`.
 
     Attributes
     ----------
     samples : str
-        Their kinds, separated by spaces.
+        The kinds, separated by spaces.
     name : str
-        Short, for programs and tables.
+        A short name for programs and tables.
     words : str
-        What the implementation does, and what is right.
+        A description of what the implementation does, and of what is right.
     """
 
     samples: str
@@ -60,14 +60,14 @@ class Alternative(NamedTuple):
     Attributes
     ----------
     field, value
-        Of `Rules`.
+        A field of `Rules`, and its value.
     words : str
-        What it does to a box, with that box's numbers: attributes of
+        Template of a description of its effect on a box, with attributes of
         `roipool.tools.compare.reasons.Exchange`.
     brief : str
-        The same in few words, for values that systems have.
+        A brief description, for values that systems have.
     mistakes : tuple of Mistake
-        Where it is one.
+        The operations for which it is a mistake.
     """
 
     field: str
@@ -308,7 +308,7 @@ ALTERNATIVES: tuple[Alternative, ...] = (
 
 
 def alternative(field: str, value: Any) -> Alternative | None:
-    """Return the row of a rule's value; None for a number of its own, such as that of `empty`."""
+    """Return the alternative of a rule's value; None for arbitrary numbers, such as of `empty`."""
     return _BY_VALUE.get((field, value))
 
 

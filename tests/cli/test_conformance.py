@@ -144,7 +144,7 @@ def test_a_call_that_does_not_end(capsys: pytest.CaptureFixture[str]) -> None:
             [*POOL, "--backward-boxes", "autograd"],
             "--backward-boxes: torchvision.roi_pool has no gradient of boxes",
         ),
-        (["--implementation", "theirs:right", "--dtype", ""], "--dtype: must name one at least"),
+        (["--implementation", "theirs:right", "--dtype", ""], "--dtype: must name at least one"),
         (["--implementation", "theirs:right", "--device", "cuda"], "device must be one of cpu"),
         (["--implementation", "theirs:right", "--tolerances", "absent"], "absent: No such file"),
         (["--implementation", "theirs:right", "--junit", "no/x.xml"], "there is no folder"),

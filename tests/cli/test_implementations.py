@@ -327,7 +327,7 @@ def test_verify_takes_a_program(capsys: pytest.CaptureFixture[str]) -> None:
     assert "paddle as torchvision.roi_align, float32 on cpu: conforms" in capsys.readouterr().out
     for more, message in (
         (["--semantics", "caffe.roi_align"], "paddle has no caffe.roi_align"),
-        (["--semantics", "roi_align"], "paddle has not all of roipool's roi_align"),
+        (["--semantics", "roi_align"], "paddle lacks some options of roipool's roi_align"),
         (["--semantics", "tensorflow.crop_and_resize"], "paddle has no tensorflow.crop_and_res"),
         (["--semantics", "torchvision.roi_pool", "--dtype", "bfloat16"], "takes no bfloat16"),
         ([*semantics, "--arrays", "torch"], "paddle takes arrays 'numpy'"),

@@ -474,7 +474,7 @@ def test_misbehaviour(kind: str, words: str) -> None:
         ("torchvison.roi_align", {}, "semantics: .*; did you mean torchvision.roi_align\\?"),
         ("torchvision.roi_align[max]", {}, "semantics: 'torchvision.roi_align\\[max\\]' is none"),
         ("torchvision.roi_align", {"dtypes": ["int8"]}, "dtypes: 'int8' is none of float16, "),
-        ("torchvision.roi_align", {"dtypes": []}, "dtypes: must name one"),
+        ("torchvision.roi_align", {"dtypes": []}, "dtypes: must name at least one"),
         ("torchvision.roi_align", {"devices": ["tpu"]}, "device must be one of cpu, got 'tpu'"),
         ("torchvision.roi_align", {"arrays": "tf"}, "arrays must be one of numpy, "),
         ("torchvision.roi_align", {"without": ["x"]}, "without: 'x' is none of non-finite-boxes, "),
@@ -562,7 +562,7 @@ def test_tolerances_of_a_pair(tmp_path: Path) -> None:
         ("[[tolerance]]\natol = -1", "atol must be finite and not negative"),
         ("[[tolerance]]\nrtol = nan", "rtol must be finite and not negative"),
         ("[[tolerance]]\nrtol = true", "rtol must be a number"),
-        ("[[tolerance]]\ndtype = 3", "dtype must be a text"),
+        ("[[tolerance]]\ndtype = 3", "dtype must be a string"),
     ],
 )
 def test_bad_tolerances(tmp_path: Path, text: str, message: str) -> None:

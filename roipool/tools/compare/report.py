@@ -282,7 +282,7 @@ def _matrix(comparison: Comparison, width: int) -> Iterator[_Line]:
                 f"{letters[i]:>{head}}" + "".join(f" {cells[i][j]:>{column}}" for j in shown)
             )
     if any(apart.differing == 0 for apart in comparison.pairs.values()):
-        yield _Line("0 between two letters: only the signs of zeros differ.", "dim")
+        yield _Line("0 between two letters: only signs of zeros differ.", "dim")
     if any(math.isinf(apart.greatest) for apart in comparison.pairs.values()):
         yield from _wrapped(
             "inf: only one has a NaN or an infinity at some element.", width, style="dim"

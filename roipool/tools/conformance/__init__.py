@@ -1,7 +1,7 @@
-"""Whether somebody else's implementation computes what an operation is defined to be.
+"""Checks whether another implementation computes an operation as defined.
 
-`cases` says what it is called with, `implementations` calls it, perhaps in another process
-(`roipool.tools.libraries`), `examine` compares its answers with the oracle, and `diagnosis` finds
-the `rules` that the wrong ones follow. `roipool.testing` and ``roipool verify --implementation``
+`cases` selects the calls, `implementations` makes them, possibly in another process
+(`roipool.tools.libraries`), `examine` compares the results with the oracle, and `diagnosis` finds
+the `rules` that wrong results follow. `roipool.testing` and ``roipool verify --implementation``
 show the `reports`.
 """

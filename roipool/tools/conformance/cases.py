@@ -1,4 +1,4 @@
-"""What an implementation is called with: the catalogue of awkward input, and random calls."""
+"""The calls for an implementation: the catalogue of edge cases, and random calls."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from roipool.verification.case import Array, Case, dtypes
 from roipool.verification.generate import draw
 
 HUGE = 1e5  # cells
-LARGER = 4  # of so many random calls one is on larger maps
+LARGER = 4  # one in so many random calls has larger maps
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Which calls to make.
+    """The selection of calls.
 
     Attributes
     ----------
     semantics : str
-        A row of `SEMANTICS`.
+        A key of `SEMANTICS`.
     dtype : str
-        Of features.
+        Type of features.
     box_dtype : str
-        Of boxes; coordinates are rounded to it before anything is compared.
+        Type of boxes; coordinates are rounded to it before any comparison.
     fixed : mapping
-        Options that always have one value.
+        Options fixed to one value.
     without : collection of str
-        `KINDS` of calls that are left out.
+        `KINDS` of calls to leave out.
     random_calls, seed : int
-        How many random calls to make, of which seed.
+        Number of random calls, and their seed.
     """
 
     semantics: str
@@ -47,7 +47,7 @@ class Plan:
     seed: int = 0
 
     def includes(self, case: Case) -> bool:
-        """Return whether a call is one that the plan makes."""
+        """Return whether the plan includes a call."""
         operation = SEMANTICS[self.semantics]
         if operation.finite and not catalogue.has_finite_boxes(operation, case):
             return False
@@ -58,7 +58,7 @@ class Plan:
         return not any(KINDS[kind](case) for kind in self.without)
 
     def calls(self) -> Iterator[tuple[str, Case]]:
-        """Yield every call with a name for it."""
+        """Yield the name and case of every call."""
         for name, case in self._every_call():
             own = self.as_called(case)
             if self.includes(own):
@@ -72,16 +72,16 @@ class Plan:
 
     def _drawn(self, number: int) -> Case:
         tiny = number % LARGER != LARGER - 1
-        for more in range(1000):  # the first calls after it that are not too large
+        for more in range(1000):  # the first call from here on that is not too large
             case = draw(
                 self.seed, number + more * 10**6, (self.semantics,), tiny=tiny, dtype=self.dtype
             )
             if not case.large:
                 return case
-        raise AssertionError("the drawing yields large calls only")
+        raise AssertionError("the generator yields large calls only")
 
     def as_called(self, case: Case) -> Case:
-        """Return a case as implementations are called: plainly, and rounded to their types."""
+        """Return a case for implementations: with plain arrays, and boxes rounded to their type."""
         table = case.rois.copy()
         with np.errstate(over="ignore"):
             table[:, 1:] = table[:, 1:].astype(dtypes()[self.box_dtype])
@@ -100,23 +100,23 @@ class Plan:
 
 
 def box_gradient_of(semantics: str) -> str:
-    """Return the function of roipool whose arguments a gradient of boxes has, "" if there is none.
+    """Return the name of the roipool function for the gradient of boxes, "" if there is none.
 
-    Where a system has no such gradient, but an implementation of it may, it is that of the
-    operation which the system's oracle is.
+    A system may lack this gradient while an implementation has it; then the function is that of the
+    oracle's operation.
     """
     return SEMANTICS[semantics].box_gradient or oracle_of(semantics).operation.box_gradient
 
 
 def of_box_gradient(case: Case) -> Case:
-    """Return a case as the function that `box_gradient_of` names is called."""
+    """Return a case for the function that `box_gradient_of` names."""
     if SEMANTICS[case.operation].box_gradient:
         return case
     return oracle_of(case.operation).prepare(case)
 
 
 def in_box_type(operation: System, box_dtype: str) -> System:
-    """Return an operation whose boxes are passed in a type."""
+    """Return an operation with boxes of a given type."""
     dtype, boxes = dtypes()[box_dtype], operation.boxes
 
     def rounded(case: Case) -> dict[str, Any]:
@@ -137,7 +137,7 @@ def _is_float(value: Any) -> bool:
 
 
 def _sides(case: Case) -> Array:
-    """Return the sides of boxes, in cells."""
+    """Return the width and height of boxes, in cells."""
     with np.errstate(all="ignore"):
         scale = np.abs(case.options.get("spatial_scale", 1.0))
         sides = (case.corners[:, 3:5] - case.corners[:, 1:3]) * scale
@@ -165,7 +165,7 @@ KINDS: dict[str, Callable[[Case], bool]] = {
 }
 
 
-# What calls of each kind hold.
+# Description of each kind of call.
 KINDS_IN_WORDS = {
     "non-finite-boxes": "coordinates that are NaN or infinite",
     "non-finite-cells": "cells that are NaN or infinite",
@@ -180,12 +180,12 @@ KINDS_IN_WORDS = {
 
 
 def first_kind(case: Case) -> str | None:
-    """Return the first kind that a call is of."""
+    """Return the first kind that a call belongs to."""
     return next((name for name, is_of_kind in KINDS.items() if is_of_kind(case)), None)
 
 
 def in_common(cases: list[Case], others: list[Case]) -> list[str]:
-    """Return the kinds that all of some calls are of, and few of the others."""
+    """Return the kinds that all of `cases` belong to, and few of `others`."""
     return [
         name
         for name, is_of_kind in KINDS.items()

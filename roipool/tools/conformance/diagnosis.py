@@ -1,4 +1,4 @@
-"""From wrong answers to the rules that they follow, each shown by the smallest call."""
+"""Finds the rules that wrong results follow, and the smallest call that shows each."""
 
 from __future__ import annotations
 
@@ -20,42 +20,42 @@ from .examine import RESULTS, Examiner, Outcome
 from .fitting import fitted_shifts
 from .rules import RULES, Rule
 
-TRIED = 16  # wrong calls on which rules are tried; as many right ones
-TRIED_FIRST = 4  # of them on which a rule must explain one, or it is not tried further
-TRIED_IN_PAIRS = 3
-MANY = 150  # calls on which rules are tried that are equal on those
-FEW = 1 / 4  # of the wrong calls: so many a doubtful rule must explain
-SECONDS = 3.0  # that making one call small may take
+TRIED = 16  # wrong calls, and right calls, on which rules are tried
+TRIED_FIRST = 4  # the first of them: a rule must explain one to be tried on the others
+TRIED_IN_PAIRS = 3  # wrong calls on which pairs of rules are tried
+MANY = 150  # calls that distinguish rules which are equal on the first ones
+FEW = 1 / 4  # the fraction of wrong calls that a doubtful rule must explain
+SECONDS = 3.0  # time limit for shrinking one call
 
 
 @dataclass(frozen=True, eq=False)
 class Diagnosis:
-    """What an implementation does wrong.
+    """One thing that an implementation does wrong.
 
     Attributes
     ----------
     subject : str
-        "oracle", or the kind of a misbehaviour.
+        "oracle" for wrong numbers, or the kind of a misbehaviour.
     result : str
-        Which result is wrong.
+        The wrong result.
     rules : tuple of Rule
-        The rules that explain it; several at once where it takes two, none where none does.
+        The rules that explain it: one, two together, or none.
     alternatives : tuple of Rule
         Other rules that explain as many of the calls.
     explained, wrong : int
-        How many of the wrong calls that were tried follow the rules, and how many were tried.
+        Of the wrong calls that were tried, how many follow the rules, and their total.
     contradicted : int
         How many right calls do not follow the rules.
     calls : tuple of str
         Names of the wrong calls.
     kinds : tuple of str
-        What all those calls have in common.
+        The kinds that all these calls have in common.
     smallest : Case
-        The smallest call found that is wrong in this way.
+        The smallest wrong call found.
     finding : Finding
-        How it is.
+        The failed comparison of the smallest call.
     name : str
-        The call that it was made of.
+        The call from which the smallest was derived.
     also : tuple of str
         Other results that are wrong for the same reason.
     """
@@ -81,7 +81,7 @@ class Diagnosis:
 
     @property
     def words(self) -> str:
-        """What the implementation does, in words."""
+        """A description of what the implementation does."""
         if self.subject != "oracle":
             return str(self.finding.comparison.problem)
         if self.rules:
@@ -92,23 +92,23 @@ class Diagnosis:
 def diagnose(
     examiner: Examiner, outcomes: Sequence[Outcome], seconds: float = SECONDS
 ) -> list[Diagnosis]:
-    """Return what is wrong, the most frequent first.
+    """Return diagnoses of all failures, the most frequent first.
 
     Parameters
     ----------
     examiner : Examiner
-        Made the calls, and makes smaller ones.
+        The examiner that made the calls.
     outcomes : sequence of Outcome
-        Of all calls.
+        The outcomes of all calls.
     seconds : float
-        That making one call small may take.
+        Time limit for shrinking one call.
 
     Returns
     -------
     list of Diagnosis
     """
     right = [outcome for outcome in outcomes if not outcome.failures and outcome.got]
-    found = [
+    diagnoses = [
         *_misbehaviours(examiner, outcomes, right, seconds),
         *(
             diagnosis
@@ -116,30 +116,30 @@ def diagnose(
             for diagnosis in _wrong_numbers(examiner, outcomes, right, result, seconds)
         ),
     ]
-    return sorted(_merged(found), key=lambda one: -len(one.calls))
+    return sorted(_merged(diagnoses), key=lambda diagnosis: -len(diagnosis.calls))
 
 
-def _merged(found: Sequence[Diagnosis]) -> list[Diagnosis]:
-    """Return diagnoses of which those with the same cause are one, told by its first result."""
+def _merged(diagnoses: Sequence[Diagnosis]) -> list[Diagnosis]:
+    """Merge diagnoses with the same cause into the first of them."""
     merged: list[Diagnosis] = []
-    for one in found:
-        for k, other in enumerate(merged):
-            if _same_cause(other, one):
-                calls = tuple(dict.fromkeys((*other.calls, *one.calls)))
-                kinds = tuple(kind for kind in other.kinds if kind in one.kinds)
-                also = (*other.also, *(() if one.result in other.results else (one.result,)))
-                merged[k] = replace(other, calls=calls, kinds=kinds, also=also)
+    for new in diagnoses:
+        for k, known in enumerate(merged):
+            if _same_cause(known, new):
+                calls = tuple(dict.fromkeys((*known.calls, *new.calls)))
+                kinds = tuple(kind for kind in known.kinds if kind in new.kinds)
+                also = (*known.also, *(() if new.result in known.results else (new.result,)))
+                merged[k] = replace(known, calls=calls, kinds=kinds, also=also)
                 break
         else:
-            merged.append(one)
+            merged.append(new)
     return merged
 
 
 def _same_cause(first: Diagnosis, second: Diagnosis) -> bool:
-    """Return whether the second diagnosis says nothing that the first does not."""
+    """Return whether the second diagnosis adds nothing to the first."""
     if "oracle" not in (first.subject, second.subject) or first.subject != second.subject:
         return False
-    if second.result.startswith("argmax") and not second.rules:  # it is that of other maxima
+    if second.result.startswith("argmax") and not second.rules:  # a consequence of wrong maxima
         return first.result == "pooled" and set(second.calls) <= set(first.calls)
     names = {rule.name for rule in (*second.rules, *second.alternatives)}
     return {rule.name for rule in first.rules} <= names and bool(first.rules) == bool(second.rules)
@@ -151,7 +151,7 @@ def _misbehaviours(
     right: Sequence[Outcome],
     seconds: float,
 ) -> Iterator[Diagnosis]:
-    """Yield what is no number, by kind and message."""
+    """Yield diagnoses of failures other than wrong numbers, grouped by kind and message."""
     groups: dict[tuple[str, str, str], list[Outcome]] = {}
     for outcome in outcomes:
         for finding in outcome.failures:
@@ -169,7 +169,10 @@ def _wrong_numbers(
     result: str,
     seconds: float,
 ) -> Iterator[Diagnosis]:
-    """Yield the rules that wrong numbers follow: that which explains most, then of what is left."""
+    """Yield the rules that wrong numbers follow.
+
+    The rule that explains most calls comes first, then the rule that explains most of the rest.
+    """
     wrong = [outcome for outcome in outcomes if _is_wrong(outcome, result)]
     fine = [outcome for outcome in right if result in outcome.got]
     varied = [(rule, oracle) for rule in RULES if (oracle := rule.vary(examiner.oracle))]
@@ -180,18 +183,18 @@ def _wrong_numbers(
         explanation = _explanation(examiner, left, fine, result, varied, with_pairs=not unknown)
         if explanation.oracle is not None:
             oracle = explanation.oracle
-            same = [one for one in left if examiner.follows(one, result, oracle)]
+            same = [outcome for outcome in left if examiner.follows(outcome, result, oracle)]
             same += [
-                one
-                for one in left
-                if one not in same and examiner.follows(one, result, oracle, rounded=True)
+                outcome
+                for outcome in left
+                if outcome not in same and examiner.follows(outcome, result, oracle, rounded=True)
             ]
             groups.append((explanation, same))
         else:
             kind = first_kind(left[0].case)
-            same = [one for one in left if first_kind(one.case) == kind]
+            same = [outcome for outcome in left if first_kind(outcome.case) == kind]
             unknown += same
-        left = [one for one in left if one not in same]
+        left = [outcome for outcome in left if outcome not in same]
     groups, unknown = _without_coincidences(groups, unknown, len(wrong))
     for explanation, same in groups:
         yield _described(examiner, same, fine, "oracle", result, explanation, (), seconds)
@@ -204,10 +207,10 @@ def _wrong_numbers(
 def _without_coincidences(
     groups: list[_Group], unknown: list[Outcome], wrong: int
 ) -> tuple[list[_Group], list[Outcome]]:
-    """Take away rules that some calls follow by chance, and return what is left unexplained, too.
+    """Discard rules that some calls follow by chance; return the others, and unexplained calls.
 
-    A rule of few calls counts only if no right call contradicts it and no other rule explains them
-    as well; and of fewer calls than remain without one it is no explanation but a coincidence.
+    A rule that explains few calls counts only if no right call contradicts it and no other rule
+    explains them as well. A rule that explains fewer calls than remain unexplained is discarded.
     """
     kept, chance = [], list(unknown)
     for explanation, same in groups:
@@ -217,12 +220,12 @@ def _without_coincidences(
         else:
             kept.append((explanation, same))
     sure = [group for group in kept if len(group[1]) >= len(chance)]
-    chance += [one for group in kept if group not in sure for one in group[1]]
+    chance += [outcome for group in kept if group not in sure for outcome in group[1]]
     return sure, chance
 
 
 class _Explanation(NamedTuple):
-    """Rules that explain wrong calls, as an oracle, with what `Diagnosis` says of them."""
+    """Rules that explain wrong calls, their oracle, and further attributes of `Diagnosis`."""
 
     rules: tuple[Rule, ...] = ()
     oracle: Oracle | None = None
@@ -244,17 +247,17 @@ def _explanation(
     *,
     with_pairs: bool,
 ) -> _Explanation:
-    """Return what explains most of some wrong calls, and contradicts the fewest right ones.
+    """Return the rule that explains most of the wrong calls and contradicts the fewest right calls.
 
-    Where no rule of the table explains them all, shifts are fitted; where none explains any, pairs
-    of rules are tried if `with_pairs`.
+    If no rule of the table explains all wrong calls, shifts are fitted. If no rule explains any,
+    pairs of rules are tried, given `with_pairs`.
     """
 
-    def follow(oracle: Oracle, some: Sequence[Outcome]) -> int:
-        return sum(examiner.follows(one, result, oracle) for one in some)
+    def follow(oracle: Oracle, outcomes: Sequence[Outcome]) -> int:
+        return sum(examiner.follows(outcome, result, oracle) for outcome in outcomes)
 
     tried, fine = _small(wrong, TRIED), _small(right, TRIED)
-    few = [one for one in varied if follow(one[1], tried[:TRIED_FIRST])]
+    few = [(rule, oracle) for rule, oracle in varied if follow(oracle, tried[:TRIED_FIRST])]
     if result != "argmax" and not any(follow(oracle, tried) == len(tried) for _, oracle in few):
         few += fitted_shifts(examiner, tried, result)
     if not few:
@@ -262,7 +265,7 @@ def _explanation(
         return _Explanation(rules, oracle, (), len(tried) if rules else 0, len(tried))
     for source, count in ((wrong, TRIED), (right, TRIED), (wrong, MANY), (right, MANY)):
         counts = [follow(oracle, _small(source, count)) for _, oracle in few]
-        few = [one for one, so_many in zip(few, counts, strict=True) if so_many == max(counts)]
+        few = [entry for entry, number in zip(few, counts, strict=True) if number == max(counts)]
         if len(few) == 1:
             break
     (rule, oracle), *others = few
@@ -282,22 +285,22 @@ def _pair(
     result: str,
     varied: Sequence[tuple[Rule, Oracle]],
 ) -> tuple[tuple[Rule, ...], Oracle | None]:
-    """Return two rules that explain the smallest calls together, if two do."""
+    """Return two rules that together explain the smallest calls, if there are such rules."""
     few = _small(wrong, TRIED_IN_PAIRS)
-    matter = [one for one in varied if _changes(examiner, few[0], result, one[1])]
-    for (first, oracle), (second, _) in itertools.combinations(matter, 2):
+    effective = [entry for entry in varied if _changes(examiner, few[0], result, entry[1])]
+    for (first, oracle), (second, _) in itertools.combinations(effective, 2):
         both = second.vary(oracle)
-        if both is not None and all(examiner.follows(one, result, both) for one in few):
+        if both is not None and all(examiner.follows(outcome, result, both) for outcome in few):
             return (first, second), both
     return (), None
 
 
 def _changes(examiner: Examiner, outcome: Outcome, result: str, oracle: Oracle) -> bool:
-    """Return whether an oracle answers a call otherwise than the right one."""
+    """Return whether an oracle's result of a call differs from the right one."""
     try:
         right, other = (
-            examiner.expected(outcome, outcome.case, one)[result]
-            for one in (examiner.oracle, oracle)
+            examiner.expected(outcome, outcome.case, either)[result]
+            for either in (examiner.oracle, oracle)
         )
     except Exception:  # noqa: BLE001 - a changed rule may read beyond a map
         return False
@@ -312,8 +315,12 @@ def _is_wrong(outcome: Outcome, result: str) -> bool:
 
 
 def _small(outcomes: Sequence[Outcome], count: int) -> list[Outcome]:
-    """Return the calls that the oracle is fastest with."""
-    return sorted(outcomes, key=lambda one: one.case.grad.size + one.case.maps.size)[:count]
+    """Return the smallest calls, on which the oracle is fastest."""
+
+    def size(outcome: Outcome) -> int:
+        return outcome.case.grad.size + outcome.case.maps.size
+
+    return sorted(outcomes, key=size)[:count]
 
 
 def _described(
@@ -326,9 +333,9 @@ def _described(
     known: Sequence[Oracle],
     seconds: float,
 ) -> Diagnosis:
-    """Make the smallest of some calls smaller, and say what is wrong with them.
+    """Shrink the smallest of some wrong calls, and make the diagnosis.
 
-    It stays one that the explanation explains, or, where there is none, nothing that is `known`.
+    The shrunk call still follows the explanation or, without one, none of the `known` oracles.
     """
     first, oracle = _small(same, 1)[0], explanation.oracle
 
@@ -337,16 +344,16 @@ def _described(
         if own.dtype != examiner.plan.dtype or not examiner.plan.includes(own):
             return None
         outcome = examiner.examine(first.name, own)
-        found = _finding(outcome, subject, result)
-        if found is None or (oracle and not examiner.follows(outcome, result, oracle)):
+        failure = _finding(outcome, subject, result)
+        if failure is None or (oracle and not examiner.follows(outcome, result, oracle)):
             return None
         if not oracle and any(examiner.follows(outcome, result, other) for other in known):
             return None
-        return found
+        return failure
 
-    found = _finding(first, subject, result)
-    assert found is not None
-    smallest, finding = shrink(first.case, found, failure_of, seconds)
+    failure = _finding(first, subject, result)
+    assert failure is not None
+    smallest, finding = shrink(first.case, failure, failure_of, seconds)
     return Diagnosis(
         subject,
         result,
@@ -356,7 +363,7 @@ def _described(
         explanation.wrong,
         explanation.contradicted,
         tuple(outcome.name for outcome in same),
-        tuple(in_common([one.case for one in same], [one.case for one in right])),
+        tuple(in_common([outcome.case for outcome in same], [outcome.case for outcome in right])),
         examiner.plan.as_called(smallest),
         finding,
         first.name,

@@ -1,4 +1,4 @@
-"""One call of an implementation, and how its answers compare with the oracle's."""
+"""Calls an implementation and compares its results with the oracle's."""
 
 from __future__ import annotations
 
@@ -27,36 +27,36 @@ RESULTS = {
     "gradient": "gradient",
     "box_gradient": "box gradient",
 }
-# How the gradient of boxes is had: from a function, by autograd, or by autograd where the
-# implementation can be differentiated so.
+# Sources of the gradient of boxes: a function, autograd, or autograd if the implementation is
+# differentiable in the boxes.
 BY_FUNCTION, BY_AUTOGRAD, IF_DIFFERENTIABLE = "function", "autograd", "autograd, if there is one"
 
-# By what coordinates are moved to learn what rounding them otherwise may change: a few roundings.
+# Coordinates are moved by a few roundings to measure the effect of rounding them differently.
 STEPS = 8
-ROUNDINGS = 16  # of a sum, of the size of its largest term
-SLACK = 4  # times what such moves change
-MOVES = ((1, 1, 1, 1), (-1, -1, -1, -1), (-1, -1, 1, 1))  # of x1, y1, x2, y2
+ROUNDINGS = 16  # of a sum, relative to its largest term
+SLACK = 4  # the tolerance is so many times the change by such moves
+MOVES = ((1, 1, 1, 1), (-1, -1, -1, -1), (-1, -1, 1, 1))  # directions of x1, y1, x2, y2
 KINKS = (*MOVES, (1, 1, -1, -1), (1, -1, 1, -1))
 
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What a call gave.
+    """The outcome of one call.
 
     Attributes
     ----------
     name : str
-        Of the call.
+        Name of the call.
     case : Case
-        Its arguments.
+        The arguments.
     got : dict
         The results, in NCHW.
     argmax : ndarray or None
-        What the gradient of a maximum was computed from.
+        The argmax passed to the gradient of a maximum.
     findings : tuple of Finding
-        One for each result; for a misbehaviour one whose subject is its kind.
+        One for each result, or one for a misbehaviour, with its kind as the subject.
     rounded : frozenset of str
-        Results that are right but for the rounding of positions.
+        Results that are right except for the rounding of coordinates.
     """
 
     name: str
@@ -78,24 +78,24 @@ class Outcome:
 
 
 class Examiner:
-    """Makes calls of one implementation and compares them.
+    """Makes and compares the calls of one implementation.
 
     Parameters
     ----------
     plan : Plan
-        Which calls.
+        The selection of calls.
     calls : Calls
         The implementation.
     has_backward : bool
-        Whether it has one that is to be examined.
+        Whether to examine a gradient with respect to the features.
     by_boxes : str
-        `BY_FUNCTION`, `BY_AUTOGRAD` or `IF_DIFFERENTIABLE` if the gradient of boxes is examined.
+        `BY_FUNCTION`, `BY_AUTOGRAD` or `IF_DIFFERENTIABLE` to examine the gradient of boxes.
     name : str
-        The implementation's, for tolerances.
+        The implementation's name, for tolerances.
     tolerances : sequence of Tolerance
-        What is allowed besides roundings.
+        Errors allowed besides roundings.
     strict : bool
-        Whether positions must be rounded as in the original, too.
+        Whether coordinates must be rounded exactly as in the original.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class Examiner:
             yield self.examine(name, case)
 
     def examine(self, name: str, case: Case) -> Outcome:
-        """Make a call, forward and backward, and compare."""
+        """Make a call, forward and backward, and compare its results."""
         argmax: dict[str, Any] = {}
         got: Results = {}
         what = "pooled"
@@ -168,10 +168,10 @@ class Examiner:
     def follows(
         self, outcome: Outcome, result: str, oracle: Oracle, *, rounded: bool = False
     ) -> bool:
-        """Return whether a result of a call is what another oracle gives.
+        """Return whether a result of a call agrees with another oracle.
 
-        If `rounded`, positions may be rounded otherwise, as they may be in right answers. Weights
-        of a changed rule may be negative, so that sums are rounded more than their terms tell.
+        With `rounded`, coordinates may be rounded differently, as in right results. Weights of a
+        changed rule may be negative, so the tolerance for sums is larger than for right results.
         """
         case = outcome.case
         largest = np.abs(case.maps)[np.isfinite(case.maps)].max(initial=0.0)
@@ -187,20 +187,20 @@ class Examiner:
         try:
             with np.errstate(all="ignore"):
                 margin = self._kinks(outcome) if result == "box_gradient" else 0.0
-                got = {name: one for name, one in outcome.got.items() if _is_of(name, result)}
+                got = {name: array for name, array in outcome.got.items() if is_part(name, result)}
                 alone = _only(oracle, result)
                 if rounded and not self.strict and result in ("pooled", "gradient"):
                     margin = self._moved_by(outcome, alone, result, moved(case))
-                found = self._compared(case, got, alone, outcome.argmax, slack)
-        except Exception:  # noqa: BLE001 - a changed rule may read beyond a map, or never end
+                findings = self._compared(case, got, alone, outcome.argmax, slack)
+        except Exception:  # noqa: BLE001 - a changed rule may read beyond a map or exceed a limit
             return False
-        return bool(found) and not any(finding.comparison.problem for finding in found)
+        return bool(findings) and not any(finding.comparison.problem for finding in findings)
 
     def _compared(
         self, case: Case, got: Results, oracle: Oracle, argmax: Array | None, slack: Slack
     ) -> list[Finding]:
-        found = against_oracle(case, got, oracle, argmax=argmax, slack=slack)
-        return [Finding("oracle", what, comparison) for what, comparison in found]
+        comparisons = against_oracle(case, got, oracle, argmax=argmax, slack=slack)
+        return [Finding("oracle", what, comparison) for what, comparison in comparisons]
 
     def _slack(self, result: str, expected: Array) -> Array | float:
         tolerance = self.allowed.get(result)
@@ -210,7 +210,7 @@ class Examiner:
         return tolerance.atol + tolerance.rtol * finite
 
     def _box_gradient(self, case: Case) -> Results:
-        """Return the gradient of boxes; nothing where an implementation need not have one."""
+        """Return the gradient of boxes, or an empty dict if it is missing but optional."""
         try:
             got = run(of_box_gradient(case), self.library, self.backward_boxes)
         except Misbehaviour as error:
@@ -218,12 +218,12 @@ class Examiner:
                 return {}
             raise
         gradient = got["box_gradient"]
-        if self._by_boxes != BY_FUNCTION and gradient.ndim == 2:  # autograd's has the image's, too
+        if self._by_boxes != BY_FUNCTION and gradient.ndim == 2:  # autograd includes batch indices
             got["box_gradient"] = gradient[:, -_coordinates(case) :]
         return got
 
     def _right_argmax(self, case: Case) -> dict[str, Any]:
-        """Return the argmax that a backward is given: roipool's own."""
+        """Return roipool's argmax, which is passed to the backward."""
         names = [name for name in self.forward.returns if name != "pooled"]
         if not names:
             return {}
@@ -231,7 +231,7 @@ class Examiner:
         return {name: right[name] for name in names}
 
     def _misshapen(self, case: Case, got: Results) -> Finding | None:
-        """Return what is wrong with shapes and types."""
+        """Return a finding for wrong shapes or types, or None."""
         if "pooled" not in got:
             return _failure("returns nothing", "pooled", "returns nothing")
         shapes = {"gradient": case.maps.shape, "box_gradient": (len(case.rois), _coordinates(case))}
@@ -242,7 +242,7 @@ class Examiner:
                 return _failure("wrong shape", name, what)
             wanted = dtypes()[case.dtype]
             if name == "box_gradient" and array.dtype == case.real:
-                continue  # as roipool's own; torch's has the type of boxes
+                continue  # roipool's type; autograd returns the type of the boxes
             if not name.startswith("argmax") and array.dtype != wanted:
                 return _failure(
                     "wrong dtype", name, f"{name} has dtype {array.dtype}, not {wanted}"
@@ -250,7 +250,7 @@ class Examiner:
         return None
 
     def _forgiven(self, outcome: Outcome) -> Outcome:
-        """Return an outcome without the failures that rounding positions otherwise explains."""
+        """Return an outcome without the failures that a different rounding explains."""
         wrong = {finding.what for finding in outcome.failures}
         margins = self._margins(outcome, wrong)
 
@@ -266,7 +266,7 @@ class Examiner:
         return replace(outcome, findings=findings, rounded=frozenset(wrong - still))
 
     def _margins(self, outcome: Outcome, results: Collection[str]) -> dict[str, Array | float]:
-        """Return what the rounding of positions may change of results."""
+        """Return, for each result, the change that rounding coordinates may cause."""
         margins: dict[str, Array | float] = {}
         for name in {"pooled", "gradient"}.intersection(results):
             oracle = _only(self.oracle, name)
@@ -276,10 +276,10 @@ class Examiner:
         return margins
 
     def _kinks(self, outcome: Outcome) -> Array | float:
-        """Return by how much gradients of boxes from both sides differ.
+        """Return the difference of box gradients to both sides of a kink.
 
-        A sample on a cell's centre, or a side held at one cell, has a slope from either side, and
-        implementations may take any between them.
+        A sample on a cell's centre, or a side held at one cell, has different slopes to its two
+        sides; implementations may return either or a value in between.
         """
         if self.strict:
             return 0.0
@@ -293,7 +293,7 @@ class Examiner:
     def _moved_by(
         self, outcome: Outcome, oracle: Oracle, result: str, around: Iterator[Case]
     ) -> Array | float:
-        """Return by how much an oracle's result changes in cases around that of an outcome."""
+        """Return how much an oracle's result changes over the cases `around` the outcome's."""
         right = self.expected(outcome, outcome.case, oracle)[result]
         axes = {"pooled": (1, 2, 3), "gradient": (0, 1, 2, 3), "box_gradient": 1}[result]
         margin: Array | float = 0.0
@@ -306,20 +306,20 @@ class Examiner:
         return margin
 
     def expected(self, outcome: Outcome, case: Case, oracle: Oracle) -> Results:
-        """Return what an oracle answers to a case, in place of that of an outcome."""
+        """Return an oracle's results for a case, with the argmax of an outcome."""
         argmax = outcome.argmax
         more: dict[str, Any] = {} if argmax is None else {"argmax": argmax.astype(np.int64)}
         with np.errstate(all="ignore"):
             return oracle.finish(case, ask(case, oracle, **more))
 
 
-def _is_of(name: str, result: str) -> bool:
-    """Return whether a result, or one of the parts of an argmax, is meant."""
+def is_part(name: str, result: str) -> bool:
+    """Return whether `name` is a result, or a coordinate of the argmax."""
     return name == result or (result == "argmax" and name.startswith("argmax_"))
 
 
 def _only(oracle: Oracle, result: str) -> Oracle:
-    """Return an oracle that computes no more than a result needs."""
+    """Return an oracle that computes only what a result needs."""
     operation = oracle.operation
     if result != "gradient":
         operation = operation._replace(backward="")
@@ -331,7 +331,7 @@ def _only(oracle: Oracle, result: str) -> Oracle:
 def moved(
     case: Case, directions: Sequence[Sequence[int]] = MOVES, *, even_if_exact: bool = False
 ) -> Iterator[Case]:
-    """Yield cases that are the same but for roundings of positions."""
+    """Yield cases that differ only by roundings of coordinates."""
     if case.real is np.float32:
         yield replace(case, dtype="float64")
     if not (even_if_exact or rounds(case)):
@@ -347,12 +347,12 @@ def moved(
 
 
 def _coordinates(case: Case) -> int:
-    """Return how many numbers the gradient of a box has."""
+    """Return the number of coordinates of a box's gradient."""
     return 5 if SEMANTICS[case.operation].samples == "points" else 4
 
 
 def rounds(case: Case) -> bool:
-    """Return whether the positions of a call's samples or cells cannot be computed exactly."""
+    """Return whether computing the positions of a call's samples or cells needs rounding."""
     real, boxes = case.real, case.rois[:, 1:]
     scale = case.options.get("spatial_scale", 1.0)
     with np.errstate(all="ignore"):

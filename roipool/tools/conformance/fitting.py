@@ -1,4 +1,4 @@
-"""Rules with a number that is fitted to wrong answers: by how much boxes are shifted."""
+"""Fits the number of a rule to wrong results: the shift of boxes."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from .mutants import shifted
 from .rules import Rule
 
 Family: TypeAlias = Callable[[float], Rule]
-SHIFTS = np.arange(-32, 33) / 16  # where the fit begins
+SHIFTS = np.arange(-32, 33) / 16  # the grid on which the fit starts
 FITTED_TO = 3  # calls
-STEPS = 30  # of the search between two of SHIFTS
-CLOSE = 1e-3  # that a short number may be away from the fitted one
+STEPS = 30  # of the search between two points of the grid
+CLOSE = 1e-3  # largest difference of a short number to the fitted one
 
 
 def _family(words: str, *, in_pixels: bool, in_place: bool) -> Family:
@@ -46,11 +46,11 @@ FAMILIES = (
 def fitted_shifts(
     examiner: Examiner, wrong: Sequence[Outcome], result: str
 ) -> list[tuple[Rule, Oracle]]:
-    """Return rules by which boxes are shifted, with the shift that fits some wrong calls best.
+    """Return rules with the shifts that fit some wrong calls best.
 
-    Only those that explain one of these calls at least.
+    Only rules that explain at least one of these calls are returned.
     """
-    found = []
+    fitted = []
     few = wrong[:FITTED_TO]
     for family in FAMILIES:
         if family(0.25).vary(examiner.oracle) is None:
@@ -59,14 +59,14 @@ def fitted_shifts(
         for number in _short(shift):
             rule = family(number)
             oracle = rule.vary(examiner.oracle)
-            if oracle and any(examiner.follows(one, result, oracle) for one in few):
-                found.append((rule, oracle))
+            if oracle and any(examiner.follows(outcome, result, oracle) for outcome in few):
+                fitted.append((rule, oracle))
                 break
-    return found
+    return fitted
 
 
 def _best(error: Callable[[float], float]) -> float:
-    """Return where an error is least: on a grid, and then between its neighbours."""
+    """Return the minimum of an error: on the grid, then between the neighbouring points."""
     at = min(SHIFTS.tolist(), key=lambda shift: (error(shift), abs(shift)))
     step = float(SHIFTS[1] - SHIFTS[0])
     low, high = at - step, at + step
@@ -82,29 +82,29 @@ def _best(error: Callable[[float], float]) -> float:
 def _error(
     examiner: Examiner, few: Sequence[Outcome], result: str, family: Family, shift: float
 ) -> float:
-    """Return how far the answers of an oracle with a shift are from an implementation's."""
-    oracle = family(shift).vary(examiner.oracle) or examiner.oracle  # the right shift is no change
+    """Return the error of an oracle with a shift relative to the implementation's results."""
+    oracle = family(shift).vary(examiner.oracle) or examiner.oracle  # None for the right shift
     total = 0.0
-    for one in few:
+    for outcome in few:
         try:
-            expected = examiner.expected(one, one.case, oracle)[result]
+            expected = examiner.expected(outcome, outcome.case, oracle)[result]
         except Exception:  # noqa: BLE001 - a changed rule may read beyond a map
             return float("inf")
         with np.errstate(all="ignore"):
-            difference = one.got[result].astype(np.float64) - expected
+            difference = outcome.got[result].astype(np.float64) - expected
             total += float(np.abs(np.nan_to_num(difference)).sum())
     return total
 
 
 def _short(shift: float) -> list[float]:
-    """Return numbers close to a fitted one, the shortest first."""
+    """Return numbers close to the fitted number, the shortest first."""
     near = [
         float(Fraction(shift).limit_denominator(16)),
         round(shift, 1),
         round(shift, 2),
         round(shift, 3),
     ]
-    return [*dict.fromkeys(one for one in near if one and abs(one - shift) <= CLOSE), shift]
+    return [*dict.fromkeys(x for x in near if x and abs(x - shift) <= CLOSE), shift]
 
 
 def _text(shift: float) -> str:

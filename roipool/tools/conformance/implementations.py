@@ -1,4 +1,4 @@
-"""Somebody else's implementation of an operation, called as the random calls call roipool's own."""
+"""Another implementation of an operation, wrapped to be called like roipool in random calls."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from roipool.tools.libraries.functions import ARRAYS, AUTOGRAD, Caller, Misbehav
 from roipool.tools.libraries.process import Ended
 
 Function: TypeAlias = Callable[..., Any]
-SECONDS = 20.0  # that one call may take
-# What roipool's functions have beyond those that they are named after.
+SECONDS = 20.0  # time limit of a call
+# Arguments of roipool's functions that the original functions lack.
 OWN_OPTIONS = ("return_argmax", "exact_gradient")
 NEVER_PASSED = ("layout", "out")
 
 
 class Calls(Protocol):
-    """What calls a forward and its gradients: `Caller`, `Functions` or `LibraryCalls`."""
+    """The forward and gradients of an implementation: `Caller`, `Functions` or `LibraryCalls`."""
 
     def parameters(self, which: str) -> Sequence[str] | None:
-        """Return the names of a function's parameters, or None if they cannot be known."""
+        """Return the names of a function's parameters, or None if they are unknown."""
 
     def call(
         self, which: str, given: Sequence[tuple[str, Any]], options: dict[str, Any]
@@ -38,23 +38,23 @@ class Calls(Protocol):
 
 
 class LibraryCalls:
-    """Calls an installed library of `roipool.tools.libraries` in a process of its own.
+    """Calls an installed library of `roipool.tools.libraries` in a separate process.
 
     Parameters
     ----------
     name : str
         The library.
     semantics : str
-        A row of `SEMANTICS`.
+        A key of `SEMANTICS`.
     python : str
         The interpreter.
     seconds : float
-        That a call may take.
+        Time limit of a call.
 
     Raises
     ------
     ValueError
-        If it cannot be used, or has no such operation.
+        If the library cannot be used, or lacks the operation.
     """
 
     def __init__(self, name: str, semantics: str, python: str, seconds: float) -> None:
@@ -62,8 +62,10 @@ class LibraryCalls:
         self._name, self._library = name, LIBRARIES[name]
         if row.asked.get("operation") not in self._library.operations:
             raise ValueError(f"{name} has no {semantics}")
-        if "." not in semantics:  # layouts, pairs of sampling ratios
-            raise ValueError(f"{name} has not all of roipool's {semantics}: name a system's")
+        if "." not in semantics:  # libraries lack layouts and pairs of sampling ratios
+            raise ValueError(
+                f"{name} lacks some options of roipool's {semantics}: choose another system's"
+            )
         self._names, self._layout = row.names, row.layouts[0]
         self._asked = {"mode": "avg", **row.asked}
         try:
@@ -72,7 +74,7 @@ class LibraryCalls:
             raise ValueError(f"{name} cannot be used: {error}") from None
 
     def parameters(self, which: str) -> None:
-        """Return None: it takes all that the operation has."""
+        """Return None: a library takes all arguments of the operation."""
 
     def call(
         self, which: str, given: Sequence[tuple[str, Any]], options: dict[str, Any]
@@ -88,19 +90,19 @@ class LibraryCalls:
             raise ValueError(f"{self._name} {error}") from None
         try:
             self._worker.prepare(task)
-            (found,) = self._worker.results()
+            (result,) = self._worker.results()
         except Ended as error:
             raise misbehaviour(error) from None
         except Absent as error:
             raise Misbehaviour("raises", str(error)) from None
-        return [in_given_order(found, task, order)]
+        return [in_given_order(result, task, order)]
 
     def close(self) -> None:
         """End the process."""
         self._worker.close()
 
     def _task(self, known: dict[str, Any], which: str) -> tuple[Task, Any]:
-        """Return what the library is asked, and the order in which it gets the boxes."""
+        """Return the library's task, and the order of its boxes."""
         if "boxes" in known:
             boxes, images = known["boxes"], known["box_indices"]
         else:
@@ -144,7 +146,7 @@ def calls_of(
     python: str = sys.executable,
     seconds: float = SECONDS,
 ) -> Calls:
-    """Return what calls an implementation: one that is named, in a process of its own."""
+    """Return the caller of an implementation; one given by name runs in a separate process."""
     if arrays not in ARRAYS:
         raise ValueError(f"arrays must be one of {', '.join(ARRAYS)}, got {shown(arrays)}")
     if isinstance(forward, str) and forward in LIBRARIES:
@@ -157,7 +159,7 @@ def calls_of(
     if isinstance(forward, str):
         for name, function in (("backward", backward), ("backward_boxes", backward_boxes)):
             if function is not None and not isinstance(function, str):
-                raise ValueError(f"{name} must be named as the forward is, package.module:function")
+                raise ValueError(f"{name} must be a name like the forward, package.module:function")
         return Functions(
             forward,
             cast("str | None", backward),
@@ -175,7 +177,7 @@ def calls_of(
 
 
 def _gradient(name: str, given: Function | str | None) -> Function | str | None:
-    """Return a gradient that is called in this process."""
+    """Check a gradient that is called in this process."""
     if isinstance(given, str) and given != AUTOGRAD:
         return loaded(given)
     if not callable(given) and given not in (None, AUTOGRAD):
@@ -192,11 +194,11 @@ def close(calls: Calls) -> None:
 def library_of(
     calls: Calls, operation: System, fixed: Mapping[str, Any], semantics: str
 ) -> SimpleNamespace:
-    """Return an implementation as an object that has an operation's functions, as roipool has.
+    """Return an object with an operation's functions, like roipool, that calls an implementation.
 
-    Its functions have the arguments of roipool's own. Those without a default are passed by
-    position, the others by name; roipool's additions, and options that are `fixed`, only where the
-    implementation has them.
+    The functions take the arguments of roipool's functions. Arguments without a default are passed
+    by position, the others by name; roipool's additions and `fixed` options are passed only if the
+    implementation takes them.
 
     Raises
     ------
@@ -234,8 +236,8 @@ def _function(
     signature = inspect.signature(right)
     required = [
         name
-        for name, one in signature.parameters.items()
-        if one.default is one.empty and one.kind is not one.KEYWORD_ONLY
+        for name, parameter in signature.parameters.items()
+        if parameter.default is parameter.empty and parameter.kind is not parameter.KEYWORD_ONLY
     ]
     accepted = calls.parameters(which)
     canonical = {own: operation.names.get(own, own) for own in signature.parameters}
@@ -251,7 +253,7 @@ def _function(
     def call(**arguments: Any) -> tuple[Any, ...]:
         given = [(name, arguments[name]) for name in required if name in arguments]
         options = {name: value for name, value in arguments.items() if takes(name)}
-        return tuple(np.asarray(one) for one in calls.call(which, given, options))
+        return tuple(map(np.asarray, calls.call(which, given, options)))
 
     needed = {own for own, name in canonical.items() if name in operation.options}
     needed -= {*droppable, *required}

@@ -1,7 +1,7 @@
-"""Ways to change an oracle: what the rows of `rules` are made of.
+"""Mutations of an oracle, from which `rules` is built.
 
-Each function that returns a `Vary` takes an oracle to one with one thing changed, or to None where
-that has no meaning for its operation.
+A `Vary` function returns an oracle with one thing changed, or None if the change does not apply to
+the operation.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Vary: TypeAlias = Callable[[Oracle], Oracle | None]
 
 
 def by_rule(samples: str, **changes: Any) -> Vary:
-    """Exchange fields of the oracle's rules, if a bin reads one of these kinds of `samples`."""
+    """Change fields of the oracle's rules, if its samples are of one of the kinds `samples`."""
 
     def vary(oracle: Oracle) -> Oracle | None:
         parameters = inspect.signature(getattr(reference, oracle.operation.forward)).parameters
@@ -47,7 +47,7 @@ def _with_fixed(oracle: Oracle, **fixed: Any) -> Oracle:
 
 
 def argument(name: str, value: Any, default: Any) -> Vary:
-    """Give the oracle's function an argument; `default` is what it is otherwise."""
+    """Pass an argument to the oracle's function; `default` is its usual value."""
 
     def vary(oracle: Oracle) -> Oracle | None:
         parameters = inspect.signature(getattr(reference, oracle.operation.forward)).parameters
@@ -59,12 +59,12 @@ def argument(name: str, value: Any, default: Any) -> Vary:
 
 
 def change_case(change: Callable[[Case], Case]) -> Vary:
-    """Give the oracle another case."""
+    """Pass a changed case to the oracle."""
     return lambda oracle: oracle._replace(prepare=lambda case: oracle.prepare(change(case)))
 
 
 def option(name: str, value: Any) -> Vary:
-    """Give the oracle another value of an option, where the operation has it."""
+    """Pass another value of an option, if the operation has the option."""
 
     def change(case: Case) -> Case:
         if name not in case.options:
@@ -75,22 +75,22 @@ def option(name: str, value: Any) -> Vary:
 
 
 def change_results(change: Callable[[Case, Results], Results]) -> Vary:
-    """Change what the oracle returns."""
+    """Change the oracle's results."""
     return lambda oracle: oracle._replace(
-        finish=lambda case, found: change(case, oracle.finish(case, found))
+        finish=lambda case, results: change(case, oracle.finish(case, results))
     )
 
 
 def negated(result: str) -> Vary:
-    """Turn the sign of a gradient; None for oracles without it."""
+    """Reverse the sign of a gradient; None for oracles without it."""
 
     def vary(oracle: Oracle) -> Oracle | None:
         operation = oracle.operation
         if not {"gradient": operation.backward, "box_gradient": operation.box_gradient}[result]:
             return None
         change = change_results(
-            lambda case, found: {
-                name: -array if name == result else array for name, array in found.items()
+            lambda case, results: {
+                name: -array if name == result else array for name, array in results.items()
             }
         )
         return change(oracle)
@@ -102,7 +102,7 @@ def negated(result: str) -> Vary:
 
 
 def finite(nan: float, positive: float, negative: float) -> Vary:
-    """Let coordinates that are not finite be what a conversion to an integer makes of them."""
+    """Replace coordinates that are not finite by the values of a conversion to integers."""
     return change_case(
         lambda case: replace(
             case, rois=np.nan_to_num(case.rois, nan=nan, posinf=positive, neginf=negative)
@@ -111,28 +111,29 @@ def finite(nan: float, positive: float, negative: float) -> Vary:
 
 
 def columns(order: list[int]) -> Vary:
-    """Give the oracle boxes whose columns are in another order."""
+    """Pass boxes with reordered columns."""
     return change_case(lambda case: replace(case, rois=case.rois[:, order]))
 
 
 def first_image(case: Case) -> Case:
-    """Put every box on the first image."""
+    """Assign every box to the first image."""
     table = case.rois.copy()
     table[:, 0] = 0
     return replace(case, rois=table)
 
 
 def sides_as_corners(case: Case) -> Case:
-    """Take the last two numbers of boxes for width and height."""
+    """Interpret the last two numbers of boxes as width and height."""
     table = case.rois.copy()
     table[:, 3:5] += table[:, 1:3]
     return replace(case, rois=table)
 
 
 def shifted(shift: float, *, in_pixels: bool, in_place: bool) -> Vary:
-    """Shift boxes towards 0 by so many cells, or by so many pixels before they are scaled.
+    """Shift boxes towards 0, by cells or by pixels before scaling.
 
-    The shift is added to what is right or, `in_place`, stands for the half cell of aligned boxes.
+    The shift is added to the right one or, with `in_place`, replaces the half cell of aligned
+    boxes.
     """
     if in_place:
         return by_rule("grid", shift=(0.0, shift), shift_unit="pixel" if in_pixels else "cell")
@@ -152,7 +153,7 @@ def shifted(shift: float, *, in_pixels: bool, in_place: bool) -> Vary:
 
 
 def ends(first: Callable[..., Any] | None, last: Callable[..., Any] | None) -> Vary:
-    """Round one end of a box, or both, to cells, each in its own way."""
+    """Round one end or both ends of a box to cells by the given functions."""
 
     def change(case: Case) -> Case:
         scale, table = case.options.get("spatial_scale", 1.0), case.rois.copy()
@@ -168,7 +169,7 @@ def ends(first: Callable[..., Any] | None, last: Callable[..., Any] | None) -> V
 
 
 def turned(case: Case) -> Case:
-    """Turn the other way."""
+    """Reverse the angle of boxes."""
     if "clockwise" not in case.options:
         return case
     return replace(case, options={**case.options, "clockwise": not case.options["clockwise"]})
@@ -178,13 +179,13 @@ def turned(case: Case) -> Case:
 
 
 def nan_spreads(oracle: Oracle) -> Oracle | None:
-    """Let a NaN win the maximum of its bin; None for averages, where it does so anyway."""
+    """Let NaN win the maximum of a bin; None for averages, where it always spreads."""
     operation = oracle.operation
     if operation.bin_value not in ("cell", "sample"):
         return None
     forward = operation._replace(backward="", box_gradient="")
 
-    def finish(case: Case, found: Results) -> Results:
+    def finish(case: Case, results: Results) -> Results:
         marked = replace(
             oracle.prepare(case),
             maps=np.isnan(case.maps).astype(np.float64),
@@ -194,7 +195,7 @@ def nan_spreads(oracle: Oracle) -> Oracle | None:
             storage="plain",
         )
         reached = run(marked, reference, forward, coordinate_dtype=case.real)
-        changed, is_nan = oracle.finish(case, found), reached["pooled"] > 0
+        changed, is_nan = oracle.finish(case, results), reached["pooled"] > 0
         changed = {**changed, "pooled": np.where(is_nan, math.nan, changed["pooled"])}
         if "argmax" in changed and operation.bin_value == "cell":
             changed["argmax"] = np.where(is_nan, reached["argmax"], changed["argmax"])
@@ -204,58 +205,58 @@ def nan_spreads(oracle: Oracle) -> Oracle | None:
 
 
 def change_argmax(change: Callable[[Case, Any], Any]) -> Vary:
-    """Change the argmax where there is one."""
+    """Change the argmax of bins that have one."""
 
-    def results(case: Case, found: Results) -> Results:
-        if "argmax" not in found:
-            return found
-        argmax = found["argmax"]
-        return {**found, "argmax": np.where(argmax < 0, argmax, change(case, argmax))}
+    def changed(case: Case, results: Results) -> Results:
+        if "argmax" not in results:
+            return results
+        argmax = results["argmax"]
+        return {**results, "argmax": np.where(argmax < 0, argmax, change(case, argmax))}
 
-    return change_results(results)
+    return change_results(changed)
 
 
 def transposed(case: Case, argmax: Any) -> Any:
-    """Count columns first."""
+    """Count the argmax column by column."""
     height, width = case.maps.shape[2:]
     return argmax % max(width, 1) * height + argmax // max(width, 1)
 
 
 def in_all_channels(case: Case, argmax: Any) -> Any:
-    """Count over all images and channels."""
+    """Turn an argmax into an index into the whole batch."""
     _, channels, height, width = case.maps.shape
     planes = np.arange(channels)[:, None, None] + channels * case.images[:, None, None, None]
     return argmax + planes * height * width
 
 
 def empty_bins(value: float) -> Vary:
-    """Give bins without cells a value."""
+    """Set the value of bins without cells."""
 
-    def results(case: Case, found: Results) -> Results:
-        if "argmax" not in found:
-            return found
-        empty = (found["argmax"] == -1) & (found["pooled"] == 0)
-        return {**found, "pooled": np.where(empty, value, found["pooled"])}
+    def changed(case: Case, results: Results) -> Results:
+        if "argmax" not in results:
+            return results
+        empty = (results["argmax"] == -1) & (results["pooled"] == 0)
+        return {**results, "pooled": np.where(empty, value, results["pooled"])}
 
-    return change_results(results)
-
-
-def empty_argmax(case: Case, found: Results) -> Results:
-    """Give bins without a maximum the argmax 0."""
-    if "argmax" not in found:
-        return found
-    return {**found, "argmax": np.maximum(found["argmax"], 0)}
+    return change_results(changed)
 
 
-def from_zero(case: Case, found: Results) -> Results:
-    """Lose negative maxima."""
-    changed = {**found, "pooled": np.maximum(found["pooled"], 0)}
-    if "argmax" in found:
-        changed["argmax"] = np.where(found["pooled"] > 0, found["argmax"], -1)
+def empty_argmax(case: Case, results: Results) -> Results:
+    """Set the argmax of bins without a maximum to 0."""
+    if "argmax" not in results:
+        return results
+    return {**results, "argmax": np.maximum(results["argmax"], 0)}
+
+
+def from_zero(case: Case, results: Results) -> Results:
+    """Start the running maximum at 0."""
+    changed = {**results, "pooled": np.maximum(results["pooled"], 0)}
+    if "argmax" in results:
+        changed["argmax"] = np.where(results["pooled"] > 0, results["argmax"], -1)
     return changed
 
 
-def transposed_bins(case: Case, found: Results) -> Results:
+def transposed_bins(case: Case, results: Results) -> Results:
     """Transpose rows and columns of bins."""
-    pooled = found["pooled"]
-    return {**found, "pooled": np.swapaxes(pooled, 2, 3).reshape(pooled.shape)}
+    pooled = results["pooled"]
+    return {**results, "pooled": np.swapaxes(pooled, 2, 3).reshape(pooled.shape)}

@@ -1,4 +1,4 @@
-"""What an implementation was found to do, as text and as JUnit XML."""
+"""Reports on an implementation, as text and as JUnit XML."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from .examine import (
     RESULTS,
     Examiner,
     Outcome,
+    is_part,
 )
 from .implementations import Calls, calls_of, close
 from .names import resolved
@@ -38,18 +39,18 @@ TYPES = ("float16", "bfloat16", "float32", "float64")
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """What an implementation was found to do in one type, on one device.
+    """The report on an implementation in one type, on one device.
 
     Attributes
     ----------
     implementation, semantics, dtype, device : str
-        What was called as what.
+        The implementation, the system it was compared with, and the type and device.
     outcomes : list of Outcome
-        Of every call that was made.
+        The outcomes of all calls.
     diagnoses : list of Diagnosis
-        What is wrong; none if it conforms.
+        Everything that is wrong; empty if the implementation conforms.
     stopped : str
-        Why not all calls were made, or nothing.
+        The reason for not making all calls, or "".
     """
 
     implementation: str
@@ -62,32 +63,34 @@ class Report:
 
     @property
     def conforms(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether no call failed."""
         return not self.diagnoses
 
     @property
     def rounded(self) -> int:
-        """How many calls are right but for the rounding of positions."""
+        """How many calls are right except for the rounding of coordinates."""
         return sum(bool(outcome.rounded) for outcome in self.outcomes)
 
     @property
     def title(self) -> str:
-        """What was called as what, with which arrays."""
+        """The implementation, the system, and the type and device of arrays."""
         semantics = shown_name(self.semantics)
         return f"{self.implementation} as {semantics}, {self.dtype} on {self.device}"
 
     @property
     def checked(self) -> list[str]:
-        """Which results were compared."""
-        found = {one.what.split()[0] for outcome in self.outcomes for one in outcome.findings}
+        """Descriptions of the results that were compared."""
+        compared = {
+            finding.what.split()[0] for outcome in self.outcomes for finding in outcome.findings
+        }
         return [
             words
             for name, words in RESULTS.items()
-            if any(one == name or (name == "argmax" and one.startswith("argmax_")) for one in found)
+            if any(is_part(result, name) for result in compared)
         ]
 
     def _unchecked(self) -> str:
-        """Return which gradients were not compared though roipool has them."""
+        """Return a note on gradients that roipool has but that were not compared."""
         has = {
             "gradient": SEMANTICS[self.semantics].backward,
             "box_gradient": box_gradient_of(self.semantics),
@@ -96,7 +99,7 @@ class Report:
         return f"; not checked: {', '.join(left)}" if left else ""
 
     def lines(self) -> Iterator[str]:
-        """Yield the report for people."""
+        """Yield the lines of the report."""
         wrong = sum(bool(outcome.failures) for outcome in self.outcomes)
         numbers = sum(outcome.numbers for outcome in self.outcomes)
         verdict = "conforms" if self.conforms else "DOES NOT CONFORM"
@@ -112,14 +115,14 @@ class Report:
 
 
 class BadArgument(ValueError):  # noqa: N818 - a ValueError with the argument's name
-    """An argument of `Request` is not as it may be.
+    """Raised if an argument of `Request` is invalid.
 
     Parameters
     ----------
     name : str
-        Its name in `roipool.testing.assert_conforms`.
+        Name of the argument in `roipool.testing.assert_conforms`.
     words : str
-        What is wrong.
+        Description of the problem.
     """
 
     def __init__(self, name: str, words: str) -> None:
@@ -129,7 +132,7 @@ class BadArgument(ValueError):  # noqa: N818 - a ValueError with the argument's 
 
 @dataclass(frozen=True)
 class Request:
-    """What to verify; see `roipool.testing.assert_conforms`."""
+    """The arguments of a verification; see `roipool.testing.assert_conforms`."""
 
     implementation: Callable[..., Any] | str
     semantics: str
@@ -156,7 +159,7 @@ class Request:
         return f"{module}:{name}" if module else str(name)
 
     def __post_init__(self) -> None:
-        """Let `semantics` be a row of `SEMANTICS`, with the options that its name said."""
+        """Replace `semantics` by the key of the system, and add the options in its name."""
         try:
             row, options = resolved(self.semantics)
         except ValueError as error:
@@ -165,17 +168,17 @@ class Request:
         object.__setattr__(self, "options", {**options, **self.options})
 
     def check(self) -> None:
-        """Raise ValueError or TypeError for a request that cannot be fulfilled."""
+        """Raise ValueError or TypeError for invalid arguments."""
         operation = SEMANTICS[self.semantics]
         known_types = {*operation.dtypes} - {*operation.without_oracle}
-        _check_choices("dtypes", self.dtypes, [one for one in TYPES if one in known_types])
+        _check_choices("dtypes", self.dtypes, [name for name in TYPES if name in known_types])
         _check_choices("without", self.without, KINDS)
         for name in ("random_calls", "seed"):
             if getattr(self, name) < 0:
                 raise BadArgument(name, f"must not be negative, got {getattr(self, name)}")
         for name in ("dtypes", "devices"):
             if not getattr(self, name):
-                raise BadArgument(name, "must name one at least")
+                raise BadArgument(name, "must name at least one")
         names = {operation.names.get(own, own): own for own in operation.names}
         known = {name: names.get(name, name) for name in operation.options}
         for own in self.options:
@@ -196,20 +199,20 @@ class Request:
 
     @property
     def by_boxes(self) -> str:
-        """How the gradient of boxes is had; nothing if it is not verified."""
+        """The source of the gradient of boxes; "" if it is not verified."""
         if self.backward_boxes is not None:
             return BY_AUTOGRAD if self.backward_boxes == AUTOGRAD else BY_FUNCTION
         differentiated = self.backward == AUTOGRAD and box_gradient_of(self.semantics)
         return IF_DIFFERENTIABLE if differentiated else ""
 
     def plan(self, dtype: str) -> Plan:
-        """Return which calls to make in a type."""
+        """Return the selection of calls for a type."""
         names = SEMANTICS[self.semantics].names
         fixed = {names.get(own, own): value for own, value in self.options.items()}
         return Plan(self.semantics, dtype, dtype, fixed, self.without, self.random_calls, self.seed)
 
     def examiner(self, dtype: str, device: str) -> tuple[Examiner, Calls]:
-        """Return what makes the calls, and the implementation, which may be a process to end."""
+        """Return the examiner, and the implementation, which may be a process to close."""
         self.check()
         calls = calls_of(
             self.implementation,
@@ -255,15 +258,16 @@ class Request:
             for outcome in examiner.outcomes():
                 outcomes.append(outcome)
                 progress(f"{self.semantics}, {dtype} on {device}", len(outcomes))
-                crashes += any(one.subject in ("crashes", "hangs") for one in outcome.failures)
+                subjects = {finding.subject for finding in outcome.failures}
+                crashes += bool(subjects & {"crashes", "hangs"})
                 if crashes == MAX_CRASHES:
                     stopped = f"stopped after {MAX_CRASHES} calls that crash or hang"
                     break
             progress(f"{self.semantics}, {dtype} on {device}: finding rules", len(outcomes))
-            found = diagnose(examiner, outcomes)
+            diagnoses = diagnose(examiner, outcomes)
         finally:
             close(calls)
-        return Report(self.name, self.semantics, dtype, device, outcomes, found, stopped)
+        return Report(self.name, self.semantics, dtype, device, outcomes, diagnoses, stopped)
 
 
 def _check_choices(name: str, values: Iterable[str], allowed: Collection[str]) -> None:
@@ -287,10 +291,10 @@ def _lines_of(diagnosis: Diagnosis, report: Report) -> Iterator[str]:
     if diagnosis.kinds:
         yield f"    what they have in common: {', '.join(diagnosis.kinds)}"
     if diagnosis.rules and diagnosis.contradicted:
-        yield f"    but {diagnosis.contradicted} of the right calls do not follow that rule"
+        yield f"    but {diagnosis.contradicted} of the right calls do not follow this rule"
     if diagnosis.alternatives:
         names = "; ".join(rule.words for rule in diagnosis.alternatives[:SHOWN_CALLS])
-        yield f"    or, which these calls cannot tell apart: {names}"
+        yield f"    or one of these, which explain the calls as well: {names}"
     text = smallest_call(diagnosis, report)
     shown = text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}... (shortened)"
     yield f"    smallest: {shown}"
@@ -311,14 +315,14 @@ def smallest_call(diagnosis: Diagnosis, report: Report) -> str:
 
 
 def arguments_of(case: Case, function: str) -> list[str]:
-    """Return the arguments of roipool's own call of a function, as text."""
+    """Return the arguments of the corresponding call of roipool, as text."""
     calls: list[Call] = []
     operation = in_box_type(SEMANTICS[case.operation], case.dtype)._replace(box_gradient="")
     if function == box_gradient_of(case.operation):
         case = of_box_gradient(case)
         operation = operation._replace(forward="", backward="", box_gradient=function)
     run(case, roipool, operation, calls=calls)
-    (call,) = (one for one in calls if one.function == function)
+    (call,) = (made for made in calls if made.function == function)
     hidden = ("layout", "out", "return_argmax")
     return [
         f"{name}={text_of(value)}" for name, value in call.arguments.items() if name not in hidden
@@ -342,22 +346,25 @@ def junit(reports: Iterable[Report]) -> bytes:
             errors="0",
             skipped="0",
         )
-        words = {name: one for one in report.diagnoses for name in one.calls}
+        diagnoses = {name: diagnosis for diagnosis in report.diagnoses for name in diagnosis.calls}
         for outcome in report.outcomes:
             case = ET.SubElement(
                 suite, "testcase", classname=_xml(report.title), name=_xml(outcome.name)
             )
             if outcome.failures:
-                found = words.get(outcome.name)
-                told = found.words if found else "is wrong"
-                failure = ET.SubElement(case, "failure", message=_xml(told))
+                diagnosis = diagnoses.get(outcome.name)
+                message = diagnosis.words if diagnosis else "is wrong"
+                failure = ET.SubElement(case, "failure", message=_xml(message))
                 failure.text = _xml(
-                    "\n".join(f"{one.what}: {one.comparison.problem}" for one in outcome.failures)
+                    "\n".join(
+                        f"{finding.what}: {finding.comparison.problem}"
+                        for finding in outcome.failures
+                    )
                 )
     ET.indent(root)
     return ET.tostring(root, encoding="utf-8", xml_declaration=True) + b"\n"
 
 
 def _xml(text: str) -> str:
-    """Leave out characters that XML cannot hold."""
+    """Replace characters that XML cannot represent."""
     return re.sub("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "?", text)

@@ -1,9 +1,9 @@
-"""The mistakes that implementations make: each rule is the oracle with one thing changed.
+"""Known mistakes of implementations: each rule is the oracle with one thing changed.
 
-An implementation whose wrong answers are those of such an oracle, and its right answers too,
-follows that rule. `RULES` is the table: most rows are alternatives of the oracle's own rules
-(`roipool.tools.alternatives`), the others change a call's arguments or its results. A row applies
-to the operations whose oracle has the thing that it changes.
+An implementation follows a rule if both its wrong and its right results are those of the changed
+oracle. Most rows of the table `RULES` are alternatives of the oracle's own rules
+(`roipool.tools.alternatives`); the others change a call's arguments or results. A row applies to
+the operations whose oracle has the thing that it changes.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ class Rule(NamedTuple):
     Attributes
     ----------
     name : str
-        Short, for programs and tables.
+        A short name for programs and tables.
     words : str
-        What the implementation does, and what is right.
+        A description of what the implementation does, and of what is right.
     vary : callable
-        From an operation's oracle to one that does so; None where that has no meaning.
+        Returns an operation's oracle with the change, or None if the change does not apply.
     """
 
     name: str

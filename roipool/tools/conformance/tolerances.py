@@ -1,4 +1,4 @@
-"""What a pair of implementation and semantics may differ by, from TOML."""
+"""Additional tolerances for pairs of implementation and semantics, read from TOML."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ MAX_BYTES = 2**20
 
 @dataclass(frozen=True)
 class Tolerance:
-    """What is allowed besides roundings, where all patterns fit.
+    """An error allowed besides roundings, for results that match all patterns.
 
     Attributes
     ----------
     implementation, semantics, dtype, result : str
-        Patterns, as file names have them: ``torchvision.*``. A result is "pooled", "gradient",
+        Patterns like those of file names: ``torchvision.*``. A result is "pooled", "gradient",
         "box_gradient" or "argmax".
     atol, rtol : float
-        Allowed is ``atol + rtol * abs(expected)``.
+        The error allowed is ``atol + rtol * abs(expected)``.
     """
 
     implementation: str = "*"
@@ -36,7 +36,7 @@ class Tolerance:
     rtol: float = 0.0
 
     def fits(self, implementation: str, semantics: str, dtype: str, result: str) -> bool:
-        """Return whether the tolerance is for such numbers."""
+        """Return whether the tolerance applies to a result."""
         return (
             fnmatchcase(implementation, self.implementation)
             and self._means(semantics)
@@ -45,16 +45,17 @@ class Tolerance:
         )
 
     def _means(self, row: str) -> bool:
-        """Return whether the pattern of `semantics` fits a row, in one of its spellings."""
+        """Return whether the pattern of `semantics` matches one of a system's names."""
         names = (row, shown_name(row))
-        return self.semantics in names or any(fnmatchcase(one, self.semantics) for one in names)
+        return self.semantics in names or any(fnmatchcase(name, self.semantics) for name in names)
 
 
 def chosen(
     tolerances: Sequence[Tolerance], implementation: str, semantics: str, dtype: str, result: str
 ) -> Tolerance:
-    """Return the last tolerance that fits, or none at all."""
-    fitting = [one for one in tolerances if one.fits(implementation, semantics, dtype, result)]
+    """Return the last tolerance that applies, or a tolerance of 0."""
+    applied = (implementation, semantics, dtype, result)
+    fitting = [tolerance for tolerance in tolerances if tolerance.fits(*applied)]
     return fitting[-1] if fitting else Tolerance()
 
 
@@ -73,9 +74,9 @@ def read_tolerances(path: str) -> list[Tolerance]:
     Raises
     ------
     ValueError
-        Naming the file and what is wrong in it.
+        If the file is invalid; the message names the file and the problem.
     OSError
-        If it cannot be read.
+        If the file cannot be read.
     """
     with Path(path).open("rb") as stream:
         data = stream.read(MAX_BYTES + 1)
@@ -95,13 +96,13 @@ def read_tolerances(path: str) -> list[Tolerance]:
 def _tolerance(where: str, table: Any) -> Tolerance:
     if not isinstance(table, dict):
         raise ValueError(f"{where}: is not a table")
-    known = {one.name: type(one.default) for one in fields(Tolerance)}
+    known = {field.name: type(field.default) for field in fields(Tolerance)}
     for name, value in table.items():
         if name not in known:
             raise ValueError(f"{where}: {name!r} is none of {', '.join(known)}")
         number = known[name] is float and isinstance(value, (int, float))
         if isinstance(value, bool) or not (number or isinstance(value, known[name])):
-            kind = "a number" if known[name] is float else "a text"
+            kind = "a number" if known[name] is float else "a string"
             raise ValueError(f"{where}: {name} must be {kind}, got {value!r}")
         if number and not (math.isfinite(value) and value >= 0):
             raise ValueError(f"{where}: {name} must be finite and not negative, got {value!r}")
