@@ -1,12 +1,12 @@
-"""Checks the installed package's types as a user's checkers see them, beside torch, JAX and Dask.
+"""Checks the types of the installed package with mypy and pyright, beside torch, JAX and Dask.
 
     python scripts/check_types.py
 
 `mypy --strict` and pyright must accept `tests/package/typed_user.py`, and find each mistake in it.
-Of what pyright says about the completeness of the package's types, every name that programs call
-must be free; how many there are is printed, and how many names of the tools leave a type to be
-inferred: attributes that are assigned, which nobody outside reads. Needs mypy, pyright and the
-libraries in this Python's environment, and runs in a folder without sources.
+pyright's report on completeness must not mention any name that programs call. The script prints the
+number of such names, and how many names of the tools have inferred types, such as private
+attributes. It needs mypy, pyright and the libraries in this Python's environment, and runs in a
+folder without sources.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ import tempfile
 from pathlib import Path
 
 USER = Path(__file__).parent.parent / "tests" / "package" / "typed_user.py"
-# What is installed beside the library, and not called by programs.
+# Parts of the package that programs do not call.
 TOOLS = ("roipool.cli.", "roipool.tools.", "roipool.verification.")
 
 
 def run(*command: str, folder: str) -> subprocess.CompletedProcess[str]:
     """Run a module of this Python in a folder."""
-    # pyright takes the libraries of the Python that comes first on the path.
+    # pyright uses the libraries of the first Python on the path.
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     return subprocess.run(
         [sys.executable, "-m", *command],
@@ -38,11 +38,11 @@ def run(*command: str, folder: str) -> subprocess.CompletedProcess[str]:
 
 
 def incomplete(report: str) -> list[str]:
-    """Return the names that programs call of which pyright does not know the type."""
+    """Return the names called by programs whose types pyright does not know."""
     completeness = json.loads(report)["typeCompleteness"]
     symbols = completeness["symbols"]
     if not any(each["name"] == "roipool.roi_align" for each in symbols):
-        raise RuntimeError("pyright has not found the package that is installed here")
+        raise RuntimeError("pyright did not find the installed package")
     unknown = [each["name"] for each in symbols if each["isExported"] and not each["isTypeKnown"]]
     unclear = [each["name"] for each in symbols if each["isExported"] and each["isTypeAmbiguous"]]
     public = [each["name"] for each in symbols if each["isExported"]]
@@ -60,7 +60,7 @@ def main() -> int:
     """Run the checkers; return the exit status."""
     failed = False
     with tempfile.TemporaryDirectory() as folder:
-        # No configuration: the project's own leaves libraries out.
+        # Without the project's configuration, which excludes libraries.
         for checker in (("mypy", "--strict", "--config-file="), ("pyright",)):
             result = run(*checker, str(USER), folder=folder)
             print(f"{checker[0]}: {(result.stdout + result.stderr).strip()}")
@@ -68,7 +68,7 @@ def main() -> int:
         options = ["--verifytypes", "roipool", "--ignoreexternal", "--outputjson"]
         names = incomplete(run("pyright", *options, folder=folder).stdout)
     for name in names:
-        print(f"its type is not known: {name}")
+        print(f"unknown type: {name}")
     return 1 if failed or names else 0
 
 

@@ -1,10 +1,10 @@
-"""Writes docs/conformance.md: what installed libraries do where they differ from their definition.
+"""Writes docs/conformance.md: where installed libraries differ from their definitions.
 
     python scripts/conformance.py --python torch=VENV/bin/python --python mxnet=... > report.md
 
-runs every line of the table below in the interpreter named for it, from the root of the source
-tree. Each section of the report is a command that anyone can repeat. With ``--stored FILE`` the
-sections of an earlier report stand in for interpreters that are not named.
+runs every line of the table below with its interpreter, from the root of the source tree. Each
+section of the report is the result of one command. With ``--stored FILE``, the sections of an
+earlier report replace those of missing interpreters.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from roipool.tools.conformance.reports import Report, Request, smallest_call
 
 ROOT = Path(__file__).resolve().parents[1]
 AWKWARD = "non-finite-boxes,huge-boxes"
-LONGEST = 400  # characters of a call that is shown whole
+LONGEST = 400  # characters of a call; longer calls are shortened
 NO_RULE = "matches no known variation"
 
 
 class Line(NamedTuple):
-    """One command: which interpreter has the packages, and the options of ``roipool verify``."""
+    """One command: the interpreter, its packages, and the options of ``roipool verify``."""
 
     python: str
     packages: tuple[str, ...]
@@ -80,7 +80,7 @@ LINES = (
 
 
 def command(line: Line) -> str:
-    """Return the command that repeats a line."""
+    """Return the command of a line."""
     words = ["roipool", "verify", "--implementation", line.implementation]
     words += ["--semantics", line.semantics]
     for name, value, usual in (
@@ -97,7 +97,7 @@ def command(line: Line) -> str:
 
 
 def report_of(line: Line, python: str) -> Report:
-    """Verify one line."""
+    """Run the verification of a line."""
     request = Request(
         line.implementation,
         line.semantics,
@@ -113,7 +113,7 @@ def report_of(line: Line, python: str) -> Report:
 
 
 def versions(python: str, packages: tuple[str, ...]) -> str:
-    """Return packages with their versions."""
+    """Return the names and versions of packages."""
     program = "import sys; from importlib.metadata import version; "
     program += "print(', '.join(f'{name} {version(name)}' for name in sys.argv[1:]))"
     done = subprocess.run(
@@ -123,7 +123,7 @@ def versions(python: str, packages: tuple[str, ...]) -> str:
 
 
 class Item(NamedTuple):
-    """One thing that a library does otherwise, with a call that shows it."""
+    """One difference of a library, and a call that shows it."""
 
     results: str
     words: str
@@ -134,7 +134,7 @@ class Item(NamedTuple):
 
 
 class Section(NamedTuple):
-    """What was found about a line."""
+    """The section of a line in the report."""
 
     line: Line
     versions: str
@@ -164,11 +164,11 @@ def section(line: Line, python: str) -> Section:
     return Section(line, versions(python, line.packages), counts, items)
 
 
-def rendered(found: Section) -> list[str]:
-    """Return a section in Markdown: what differs, and, folded, the command and the calls."""
-    lines = [f"### {heading(found.line)}", "", f"{found.versions}. {found.counts}", ""]
+def rendered(content: Section) -> list[str]:
+    """Return a section in Markdown: the differences and, folded, the command and calls."""
+    lines = [f"### {heading(content.line)}", "", f"{content.versions}. {content.counts}", ""]
     groups: dict[str, list[Item]] = {}
-    for item in found.items:
+    for item in content.items:
         groups.setdefault(item.words, []).append(item)
     for words, items in groups.items():
         where = "; ".join(
@@ -179,7 +179,7 @@ def rendered(found: Section) -> list[str]:
         lines.append(f"- **{words.replace('|', chr(92) + '|')}**: {where}")
     lines += [] if groups else ["It conforms."]
     lines += ["", "<details>", "<summary>the command and the calls</summary>", ""]
-    lines += [f"```\n{command(found.line)}\n```", ""]
+    lines += [f"```\n{command(content.line)}\n```", ""]
     for items in groups.values():
         for item in items:
             lines += [f"{item.results}: {item.words}", "", f"```\n{shortened(item.call)}\n```", ""]
@@ -188,7 +188,7 @@ def rendered(found: Section) -> list[str]:
 
 
 def heading(line: Line) -> str:
-    """Return a heading that no other line has."""
+    """Return the unique heading of a line."""
     left = line.without.replace(",", ", ")
     return (
         f"{line.implementation} as {shown_name(resolved(line.semantics)[0])}, {line.dtype}, "
@@ -198,25 +198,25 @@ def heading(line: Line) -> str:
 
 
 def shortened(call: str) -> str:
-    """Return a call, or its beginning up to a whole number."""
+    """Return a call, shortened after a complete number if it is long."""
     if len(call) < LONGEST:
         return call
     return call[: call.rindex(", ", 0, LONGEST) + 1] + " ..."
 
 
 def stored_sections(text: str) -> dict[Line, Section]:
-    """Return the sections of a report that was written before, in this form or the one before."""
-    found = {}
+    """Return the sections of an earlier report, in the current or the previous format."""
+    sections = {}
     for part in re.split(r"^##+ (?=.* as )", text, flags=re.MULTILINE)[1:]:
         line = _line_of(part)
         if line is not None:
-            found[line] = Section(line, _versions_in(part), _counts_in(part), _items_in(part))
-    return found
+            sections[line] = Section(line, _versions_in(part), _counts_in(part), _items_in(part))
+    return sections
 
 
 def _line_of(part: str) -> Line | None:
-    (told,) = re.findall(r"^roipool verify .*$", part, re.MULTILINE)[:1]
-    return next((line for line in LINES if command(line) == told), None)
+    (text,) = re.findall(r"^roipool verify .*$", part, re.MULTILINE)[:1]
+    return next((line for line in LINES if command(line) == text), None)
 
 
 def _versions_in(part: str) -> str:
@@ -268,7 +268,7 @@ def main() -> None:
         "--stored",
         type=Path,
         metavar="FILE",
-        help="a report from which sections without an interpreter are taken",
+        help="an earlier report, used for sections without an interpreter",
     )
     given = parser.parse_args()
     stored = stored_sections(given.stored.read_text()) if given.stored else {}

@@ -1,7 +1,7 @@
 """Launches every CUDA kernel with every definition on small inputs, for scripts/gpu.sh.
 
-Each array gets memory of its own, rather than a piece of CuPy's pool, so that an access beyond an
-array's end is seen.
+Each array is allocated separately, not in CuPy's pool, so that accesses beyond its end are
+detected.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from roipool.verification.device import device
 
 
 def caffe_align(maps: Any, rois: Any, grad: Any) -> None:
-    """Launch what no program's answers are shipped for: the older ROI align for Caffe."""
+    """Launch the older ROI align for Caffe, for which there are no goldens."""
     _, x, y = caffe.roi_align(maps, rois, 3, 2, 0.5)
     for exact in (False, True):
         caffe.roi_align_backward(grad, x, y, rois, maps.shape, 3, 2, 0.5, exact_gradient=exact)
 
 
 def caffe_pool(maps: Any, rois: Any, grad: Any) -> None:
-    """Launch Caffe's backward, which gathers."""
+    """Launch Caffe's gathering backward."""
     _, argmax = caffe.roi_pooling(maps, rois, 3, 2, 0.5)
     caffe.roi_pooling_backward(grad, argmax, rois, maps.shape, 3, 2, 0.5)
 
 
 def mxnet_align(maps: Any, rois: Any, grad: Any) -> None:
-    """Launch the older ROI align for MXNet, whose backward gathers too."""
+    """Launch the older ROI align for MXNet, with its gathering backward."""
     _, x, y = mxnet.ROIAlign(maps, rois, (3, 2), 0.5, return_argmax=True)
     mxnet.ROIAlign_backward(grad, x, y, rois, maps.shape, 0.5)
 
 
 def mmcv_pool(maps: Any, rois: Any, grad: Any) -> None:
-    """Launch mmcv's RoIPool, which rounds the edges of bins only."""
+    """Launch mmcv's RoIPool, which rounds only the edges of bins."""
     _, argmax = mmcv.roi_pool(maps, rois, (3, 2), 0.5, return_argmax=True)
     mmcv.roi_pool_backward(grad, rois, argmax, maps.shape, 0.5)
 

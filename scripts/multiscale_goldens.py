@@ -49,7 +49,7 @@ def main() -> None:
         pooled = pooler(tensors, [torch.tensor(one) for one in tables], [(height, width)] * images)
         grad = rng.integers(-16, 16, pooled.shape).astype(np.float32)
         pooled.backward(torch.tensor(grad))
-        found = {
+        answers = {
             "picture": np.array([height, width]),
             "ratio": np.array(ratio),
             "names": np.array(names),
@@ -59,7 +59,7 @@ def main() -> None:
             **{f"map{name}": one for name, one in maps.items()},
             **{f"grad{name}": tensors[name].grad.numpy() for name in names},
         }
-        arrays |= {f"case{case}_{key}": one for key, one in found.items()}
+        arrays |= {f"case{case}_{key}": array for key, array in answers.items()}
     np.savez_compressed(folder / "torchvision_multiscale.npz", **arrays)
     print(f"torchvision {torchvision.__version__}, CPU")
 

@@ -18,7 +18,7 @@ CASES = 30
 
 
 def answer(record: dict[str, Any], features: Any, rois: Any) -> Any:
-    """Return what OpenVINO's CPU plugin pools."""
+    """Return the result of OpenVINO's CPU plugin."""
     maps = opset15.parameter(features.shape, np.float32)
     boxes = opset15.parameter((len(rois), 5), np.float32)
     images = opset15.parameter((len(rois),), np.int32)
@@ -39,7 +39,7 @@ def answer(record: dict[str, Any], features: Any, rois: Any) -> Any:
 
 
 def boxes(rng: np.random.Generator, count: int, images: int, extent: float) -> Any:
-    """Return boxes over the edge, outside, thin, larger than the image, at any angle."""
+    """Return boxes over the edge, outside, thin, or larger than the image, at any angle."""
     centre = rng.uniform(-0.3 * extent, 1.3 * extent, (count, 2))
     sides = rng.uniform(0, extent, (count, 2)) * rng.choice([0.05, 0.5, 1.5], (count, 1))
     angles = rng.uniform(-7, 7, (count, 1))

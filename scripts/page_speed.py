@@ -1,7 +1,7 @@
-"""Measures the frames of the playground while one of ten boxes is dragged.
+"""Measures the frame times of the playground while one of ten boxes is dragged.
 
 ``python scripts/page_speed.py`` needs Pillow and Chromium. It prints, for a desktop and a phone,
-the median and the 95th percentile of the time between frames, and of what drawing one takes.
+the median and the 95th percentile of the time between frames and of the time to draw a frame.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _DRAG = """(async () => {
 
 
 def main() -> int:
-    """Print a line for each window and number of bins; 2 where there is no browser."""
+    """Print a line for each window and number of bins; return 2 if there is no browser."""
     program = find_browser()
     if program is None:
         print("needs Chromium, which is not installed", file=sys.stderr)

@@ -1,6 +1,6 @@
-"""Renders the conda recipe for each system, as its build begins; prints what each one asks for.
+"""Renders the conda recipe for each platform, and prints the requirements of each.
 
-Needs py-rattler-build, and no channel.
+Needs py-rattler-build, but no channel.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Makes the pictures of ``roipool compare`` in ``docs/``: the figure, the terminal and the page.
 
-``python scripts/screenshots.py`` needs roipool[cli] and Chromium; it writes the files of the page
-``docs/compare.md`` and README.
+``python scripts/screenshots.py`` needs roipool[cli] and Chromium; it writes the pictures of
+``docs/compare.md`` and of the README.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ pre {{ margin: 0; padding: 18px 22px; font: 14px/1.35 "DejaVu Sans Mono", monosp
 
 
 def main() -> int:
-    """Write every picture; 2 where there is no browser."""
+    """Write every picture; return 2 if there is no browser."""
     program = find_browser()
     if program is None:
         print("needs Chromium, which is not installed", file=sys.stderr)
@@ -52,7 +52,7 @@ def main() -> int:
 
 
 def _compare(*arguments: str) -> str:
-    """Run the command as on a terminal of 80 columns; return what it printed, with its colours."""
+    """Run the command as on a terminal of 80 columns; return its output with colours."""
     environment = {**os.environ, "COLUMNS": str(WIDTH), "FORCE_COLOR": "1"}
     environment.pop("NO_COLOR", None)
     command = [sys.executable, "-m", "roipool", "compare", *arguments]
@@ -77,7 +77,7 @@ def _terminal(page: Browser, folder: Path) -> None:
 
 
 def _pages(page: Browser, folder: Path) -> None:
-    """Show a small map, whose cells and samples can be told apart."""
+    """Show a small map, on which cells and samples are visible."""
     written = folder / "page.html"
     systems = "torchvision.*,roipool.roi_pool,roipool.precise_roi_pool,tensorflow.*,caffe.roi_align"
     options = ["--spatial-scale", "1/8", "--output-size", "3", "--sampling-ratio", "2"]
@@ -97,7 +97,7 @@ def _pages(page: Browser, folder: Path) -> None:
     page.screenshot(DOCS / "compare-phone.png")
 
 
-# The first box, a system that is half a cell off, and the bin in the middle.
+# The first box, a system shifted by half a cell, and the bin in the middle.
 _STATE = """
 change({ box: data.boxes.findIndex(({ number }) => number === 1), bin: [1, 1],
          a: choiceOf("torchvision.roi_align[aligned]"), b: choiceOf("torchvision.roi_align") });

@@ -1,10 +1,10 @@
-"""Lists the tests that no job ran: those that every JUnit XML file given here skipped.
+"""Lists the tests that no job ran: those that are skipped in all given JUnit XML files.
 
 python scripts/skipped_everywhere.py FILE_OR_FOLDER...
 
-A skip is right where a machine lacks something; a test that all machines skip proves nothing. Exits
-with status 1 and a line for each such test, with the reason of its first skip, and with status 2
-where there is no result at all. An expected failure has run.
+A machine may lack something that a test needs, but a test that all machines skip proves nothing.
+The script prints such tests, with the reason of the first skip, and exits with status 1; the status
+is 2 if there are no results. Expected failures count as run.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from xml.etree import ElementTree
 
 
 def result_files(arguments: Iterable[str]) -> Iterator[Path]:
-    """Yield the files that are named, and all XML files in the folders that are."""
+    """Yield the given files, and all XML files in the given folders."""
     for argument in arguments:
         path = Path(argument)
         yield from sorted(path.rglob("*.xml")) if path.is_dir() else [path]
 
 
 def results(file: Path) -> Iterator[tuple[str, str | None]]:
-    """Yield each test of a file with the reason why it was skipped, or None if it ran."""
+    """Yield each test of a file with the reason for its skip, or None if it ran."""
     for case in ElementTree.parse(file).iter("testcase"):
         skipped = case.find("skipped")
         name = f"{case.get('classname')}::{case.get('name')}"
@@ -34,7 +34,7 @@ def results(file: Path) -> Iterator[tuple[str, str | None]]:
 
 
 def skipped_everywhere(files: Iterable[Path]) -> dict[str, str] | None:
-    """Return the reason for each test that was always skipped; None where there is no test."""
+    """Return the reason for each test that was always skipped; None if there are no tests."""
     ran: set[str] = set()
     reasons: dict[str, str] = {}
     for file in files:
@@ -49,14 +49,14 @@ def skipped_everywhere(files: Iterable[Path]) -> dict[str, str] | None:
 
 
 def main(arguments: list[str]) -> int:
-    """Print what no job ran; return the exit status."""
-    found = skipped_everywhere(result_files(arguments))
-    if found is None:
+    """Print the tests that no job ran; return the exit status."""
+    skipped = skipped_everywhere(result_files(arguments))
+    if skipped is None:
         print("no test results were given", file=sys.stderr)
         return 2
-    for name, reason in sorted(found.items()):
+    for name, reason in sorted(skipped.items()):
         print(f"skipped in every job: {name}: {reason}")
-    return 1 if found else 0
+    return 1 if skipped else 0
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""Writes the stubs of the front ends, whose functions are made when they are imported.
+"""Writes the stubs of the front ends, whose functions are generated at import.
 
     python scripts/stubs.py
 
-`roipool/torch/__init__.pyi` and those of `roipool.jax` and `roipool.dask` have the functions of the
-same table, `roipool._requests.public_functions`, with NumPy's signatures in the types of the
-library, and what else the package exports. No library is needed. `tests/package/test_types.py`
-compares the committed files with what this writes.
+`roipool/torch/__init__.pyi` and the stubs of `roipool.jax` and `roipool.dask` declare the functions
+of the table `roipool._requests.public_functions`, with NumPy's signatures in the types of the
+library, and the package's other exports. The libraries are not needed.
+`tests/package/test_types.py` compares the committed files with the script's output.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from roipool._definitions import OPS, PYRAMID_OPS
 from roipool._requests import public_functions
 
 PACKAGE = Path(roipool.__file__).parent
-# Of NumPy arrays only: a signature with these has a more general one beside it.
+# Types of NumPy arrays only: signatures with these have a more general overload.
 NUMPY_ONLY = ("NDArray",)
 
 
 class FrontEnd(NamedTuple):
-    """A library, and what its functions take and return.
+    """A library, and the types of its functions.
 
     Attributes
     ----------
     array : str
-        What functions return, where NumPy's return an array.
+        The type of returned arrays.
     types : mapping of str to str
-        What they take, for each type in a signature of NumPy's functions.
+        The type of an argument, for each type in the signatures of NumPy's functions.
     modules : mapping of str to str
-        Where the names in these types are.
+        The modules of the names in these types.
     forwards_only : bool
-        Whether there are no gradients, nor levels of boxes.
+        Whether the library has no gradients and no `assign_levels`.
     more : tuple of str
-        Arguments by name that NumPy's functions lack, as written in Python.
+        Source of further keyword arguments.
     """
 
     array: str
@@ -87,7 +87,7 @@ FRONT_ENDS = {
         more=("keep_order: bool = True",),
     ),
 }
-# Where the other names of signatures are.
+# Modules of the other names in signatures.
 MODULES = {
     "Sequence": "collections.abc",
     "Any": "typing",
@@ -101,7 +101,7 @@ MODULES = {
 
 
 def names(front_end: FrontEnd) -> list[str]:
-    """Return the functions of a front end, in the order of the table."""
+    """Return the names of a front end's functions, in the order of the table."""
     if front_end.forwards_only:
         return [op.forward for op in (*OPS.values(), *PYRAMID_OPS.values())]
 
@@ -112,7 +112,7 @@ def names(front_end: FrontEnd) -> list[str]:
 
 
 def signatures(name: str) -> Iterator[inspect.Signature]:
-    """Yield the signatures of an operation for any library's arrays, as annotated."""
+    """Yield the annotated signatures of an operation, as for all libraries."""
     function: Callable[..., Any] = inspect.unwrap(getattr(roipool, name))
     defaults = inspect.signature(function).parameters
     for each in typing.get_overloads(function) or [function]:
@@ -127,14 +127,14 @@ def signatures(name: str) -> Iterator[inspect.Signature]:
 
 
 def declaration(name: str, front_end: FrontEnd) -> str:
-    """Return the lines of a function's stub."""
-    found = list(signatures(name))
-    head = "@overload\n" if len(found) > 1 else ""
-    return "".join(head + one_declaration(name, each, front_end) for each in found)
+    """Return the stub of a function."""
+    all_signatures = list(signatures(name))
+    head = "@overload\n" if len(all_signatures) > 1 else ""
+    return "".join(head + one_declaration(name, each, front_end) for each in all_signatures)
 
 
 def one_declaration(name: str, signature: inspect.Signature, front_end: FrontEnd) -> str:
-    """Return the lines of one signature."""
+    """Return the stub of one signature."""
     lines, is_by_name = [], False
     for parameter in signature.parameters.values():
         if parameter.kind is parameter.KEYWORD_ONLY and not is_by_name:
@@ -153,12 +153,12 @@ def one_declaration(name: str, signature: inspect.Signature, front_end: FrontEnd
 
 
 def of_library(annotation: str, types: Mapping[str, str]) -> str:
-    """Return an annotation in a library's types."""
+    """Return an annotation with the types of a library."""
     return re.sub(r"\w+", lambda word: types.get(word[0], word[0]), annotation)
 
 
 def exports(package: str) -> dict[str, str]:
-    """Return what a package exports besides its functions, and the modules that have it."""
+    """Return a package's other exports, and their modules."""
     tree = ast.parse((PACKAGE / package / "__init__.py").read_text(encoding="utf-8"))
     (exported,) = (
         node.value
@@ -178,7 +178,7 @@ def exports(package: str) -> dict[str, str]:
 
 def imports(modules: Mapping[str, str]) -> str:
     """Return lines that import names from their modules, sorted as ruff sorts them."""
-    groups: list[list[str]] = [[], [], []]  # of Python, of others, our own
+    groups: list[list[str]] = [[], [], []]  # standard library, third party, roipool
     for module in sorted(set(modules.values())):
         own = sorted(name for name, place in modules.items() if place == module)
         top = module.partition(".")[0]
@@ -188,7 +188,7 @@ def imports(modules: Mapping[str, str]) -> str:
 
 
 def stub(package: str) -> str:
-    """Return the text of a front end's stub."""
+    """Return the stub file of a front end."""
     front_end = FRONT_ENDS[package]
     body = "".join(declaration(name, front_end) for name in names(front_end))
     used = set(re.findall(r"\w+", body))
@@ -200,7 +200,7 @@ def stub(package: str) -> str:
 
 
 def stub_file(package: str) -> Path:
-    """Return where a front end's stub is."""
+    """Return the path of a front end's stub file."""
     return PACKAGE / package / "__init__.pyi"
 
 
