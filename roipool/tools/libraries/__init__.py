@@ -1,12 +1,12 @@
-"""The operators of other libraries behind one interface: a class for each.
+"""Adapters that call the operators of installed libraries through one interface.
 
-To add a library, write its class in a file of its own and list it in `LIBRARIES`. A library is
-imported when an object is made of its class, never before.
+To add a library, write its adapter class in a new file and list it in `LIBRARIES`. The library is
+imported when the class is instantiated.
 
-This package is also a program: ``python roipool/tools/libraries`` serves a library, or anybody's
-functions, to another process, often from another environment. It therefore needs nothing but NumPy
-and what it serves, imports its own modules relatively, and keeps to what Python 3.8 understands.
-The other side, `process` and `worker`, does not.
+This package is also a program: ``python roipool/tools/libraries`` serves a library, or arbitrary
+functions, to another process, often from another environment. It therefore depends only on NumPy
+and the library, uses relative imports, and runs on Python 3.8. The parent's side, `process` and
+`client`, needs the Python of roipool.
 """
 
 from __future__ import annotations
@@ -44,6 +44,6 @@ LIBRARIES: dict[str, type[Library]] = {
     "paddle": Paddle,
 }
 
-# TensorFlow settles its number of threads when it is first used, so each number needs a process;
-# the others do not live in one environment with present releases of NumPy.
+# Libraries that need a process: TensorFlow fixes its number of threads at the first use; the others
+# cannot be installed beside current releases of NumPy.
 OWN_PROCESS = ("tensorflow", "mxnet", "paddle")

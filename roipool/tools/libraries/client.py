@@ -1,4 +1,4 @@
-"""A library, or anybody's functions, in a process of its own."""
+"""The parent's side of a library, or of arbitrary functions, in a separate process."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from roipool.tools.libraries.task import Task, as_message
 
 __all__ = ["Functions", "Worker", "misbehaviour"]
 
-IMPORT_SECONDS = 120.0  # that importing a library may take, where answers have a limit
-MEMORY = 8 * 2**30  # bytes that functions on the CPU may take
+IMPORT_SECONDS = 120.0  # time limit of importing a library, if calls have a limit
+MEMORY = 8 * 2**30  # most bytes of memory of functions on the CPU
 
 
 class Worker:
-    """A library in a process of its own, which is started anew after one that ended.
+    """A library in a separate process, which is restarted after it has ended.
 
     Parameters
     ----------
     name : str
         Its name in `LIBRARIES`.
     library : type
-        What it offers.
+        Its adapter.
     threads : int
-        How many it may use.
+        Number of threads.
     python : str
-        The interpreter of the environment it is installed in.
+        The interpreter of the environment in which it is installed.
     seconds : float, optional
-        That an answer may take.
+        Time limit of an answer.
 
     Raises
     ------
     Absent
-        If it cannot be started there.
+        If the library cannot be started.
     """
 
     def __init__(
@@ -60,17 +60,17 @@ class Worker:
         self.version = str(self._process.about["version"])
 
     def prepare(self, task: Task) -> None:
-        """Make ready for a task and run it once; raises `Absent` where it cannot."""
+        """Prepare a task and run it once; raise `Absent` if the library cannot."""
         self._check(task)
         self._ask({"task": as_message(task)})
 
     def results(self) -> list[NDArray[Any]]:
-        """Return what it computes, in the task's layout."""
-        found: list[NDArray[Any]] = self._ask({"results": True})["results"]
-        return found
+        """Return the results of the prepared task, in the task's layout."""
+        results: list[NDArray[Any]] = self._ask({"results": True})["results"]
+        return results
 
     def seconds(self, repeats: int) -> float:
-        """Return the seconds of one call, of so many in a row."""
+        """Return the mean seconds of a call, over `repeats` calls."""
         return float(self._ask({"time": repeats})["seconds"])
 
     def close(self) -> None:
@@ -82,7 +82,7 @@ class Worker:
     def _start(self) -> Process:
         environment = {**os.environ, "OMP_NUM_THREADS": str(self._first["threads"])}
         if self._python != sys.executable:
-            environment.pop("PYTHONPATH", None)  # it may lead to packages of this environment
+            environment.pop("PYTHONPATH", None)  # it may contain packages of this environment
         limit = None if self._seconds is None else max(self._seconds, IMPORT_SECONDS)
         return Process(self._python, self._first, environment, limit)
 
@@ -100,7 +100,7 @@ class Worker:
 
 
 class Functions:
-    """Calls anybody's functions in another process, which is started anew after one that ended.
+    """Calls arbitrary functions in another process, which is restarted after it has ended.
 
     Parameters
     ----------
@@ -108,18 +108,18 @@ class Functions:
         ``package.module:function`` or ``path/to/file.py:function``; a gradient may be "autograd",
         or None.
     arrays, device : str
-        What the functions take.
+        The library and device of the functions' arrays.
     python : str
         The interpreter.
     seconds : float
-        That a call may take.
+        Time limit of a call.
     lenient : bool
-        Whether functions may take all the memory, write into their arguments and print.
+        Whether functions may use all memory, modify their arguments and print.
 
     Attributes
     ----------
     positions : sequence of str or None
-        The forward's parameters that can be passed by position, if they are known.
+        The forward's positional parameters, if known.
 
     Raises
     ------
@@ -154,7 +154,7 @@ class Functions:
         self.positions: Sequence[str] | None = self._process.about["positions"]
 
     def parameters(self, which: str) -> Sequence[str] | None:
-        """Return the names of a function's parameters, or None if they cannot be known."""
+        """Return the names of a function's parameters, or None if they are unknown."""
         return self._parameters[which]
 
     def call(
@@ -187,18 +187,18 @@ class Functions:
 
 
 def misbehaviour(error: Ended) -> Misbehaviour:
-    """Return the end of a process as what the implementation in it did."""
+    """Convert the end of a process to a misbehaviour of the implementation in it."""
     if error.late:
         return Misbehaviour("hangs", str(error))
     return Misbehaviour("crashes", f"crashes: {error}")
 
 
 def _quarter_of_memory() -> int:
-    """Return how much such a process may take: of some libraries an odd box takes all.
+    """Return the limit of a process, since some libraries use all memory for some boxes.
 
-    They then fail, where the system would have to end one process or another.
+    With a limit the call fails; without one, the system would kill any process.
     """
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
-    except (AttributeError, ValueError, OSError):  # not on this system
+    except (AttributeError, ValueError, OSError):  # not supported by the system
         return 0

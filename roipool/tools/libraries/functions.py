@@ -1,4 +1,4 @@
-"""Anybody's functions, called with NumPy arrays as they want them."""
+"""Calls arbitrary functions with the arrays of their library."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from .protocol import dtype_of
 
 __all__ = ["ARRAYS", "AUTOGRAD", "MAX_MESSAGE", "Caller", "Misbehaviour", "loaded"]
 
-AUTOGRAD = "autograd"  # stands for a backward: what torch differentiates
+AUTOGRAD = "autograd"  # in place of a backward: differentiate the forward with torch
 MAX_MESSAGE = 300
 _FORM = "package.module:function or path/to/file.py:function"
 
 
-class Misbehaviour(Exception):  # noqa: N818 - of the implementation, not of this program
-    """The implementation did something else than return arrays.
+class Misbehaviour(Exception):  # noqa: N818 - an error of the implementation, not of this program
+    """Raised if an implementation does not return arrays.
 
     Parameters
     ----------
     kind : str
-        What it is, in a word or two.
+        The kind of misbehaviour.
     text : str
-        A sentence without a subject.
+        A description, without its subject.
     """
 
     def __init__(self, kind: str, text: str) -> None:
@@ -39,7 +39,7 @@ class Misbehaviour(Exception):  # noqa: N818 - of the implementation, not of thi
 
 
 def _module_of(name: str, folder: str) -> Any:
-    """Import a module, which may lie in a folder: there it comes before an installed one."""
+    """Import a module; one in `folder` takes precedence over an installed module."""
     top = name.partition(".")[0]
     spec = importlib.machinery.PathFinder.find_spec(top, [folder])
     if top not in sys.modules and spec is not None and spec.origin and spec.loader:
@@ -62,7 +62,7 @@ def _module_in_file(path: Path) -> Any:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses and pickles look there
+    sys.modules[name] = module  # dataclasses and pickle look it up
     spec.loader.exec_module(module)
     return module
 
@@ -75,14 +75,13 @@ def loaded(name: str, folder: str = "") -> Callable[..., Any]:
     name : str
         ``package.module:function`` or ``path/to/file.py:function``; the function may have dots.
     folder : str, optional
-        Where modules that are not installed may lie, and where a relative path starts. It comes
-        last in the search path: of its files only the one that is named may stand in for an
-        installed module.
+        Folder of modules that are not installed, and base of relative paths. It is last in the
+        search path: only the named module takes precedence over an installed one.
 
     Raises
     ------
     ValueError
-        If it is not so written, or names nothing that can be called.
+        If the name has another form, or does not name a callable.
     ImportError
         If the module cannot be imported.
     """
@@ -92,28 +91,28 @@ def loaded(name: str, folder: str = "") -> Callable[..., Any]:
     if folder and folder not in sys.path:
         sys.path.append(folder)
     if place.endswith(".py"):
-        found = _module_in_file(Path(folder, place))
+        target = _module_in_file(Path(folder, place))
     else:
-        found = _module_of(place, folder) if folder else importlib.import_module(place)
+        target = _module_of(place, folder) if folder else importlib.import_module(place)
     for part in path.split("."):
-        if not hasattr(found, part):
+        if not hasattr(target, part):
             raise ValueError(f"{name!r}: {place} has no {path!r}")
-        found = getattr(found, part)
-    if not callable(found):
-        raise ValueError(f"{name!r} is a {type(found).__name__}, not a function")
-    return found
+        target = getattr(target, part)
+    if not callable(target):
+        raise ValueError(f"{name!r} is a {type(target).__name__}, not a function")
+    return target
 
 
 # ---- Arrays of several libraries
 
 
 class NumpyArrays:
-    """Arrays that an implementation takes, by default NumPy's.
+    """The arrays of an implementation; those of NumPy, unless a subclass overrides it.
 
     Parameters
     ----------
     device : str
-        Where they lie.
+        Device of the arrays.
     """
 
     devices: Sequence[str] = ("cpu",)
@@ -126,11 +125,11 @@ class NumpyArrays:
         self.device = device
 
     def put(self, array: Any) -> Any:
-        """Return a copy of a NumPy array in the implementation's form."""
+        """Copy a NumPy array to the implementation's library and device."""
         return array.copy()
 
     def get(self, array: Any) -> Any:
-        """Return an array as NumPy's."""
+        """Convert an array to NumPy."""
         return np.asarray(array)
 
 
@@ -144,11 +143,11 @@ class TorchArrays(NumpyArrays):
         import torch
 
         if device == "cuda" and not torch.cuda.is_available():
-            raise ValueError("device 'cuda': this torch finds none")
+            raise ValueError("device 'cuda': torch finds no CUDA device")
         self.torch = torch
 
     def put(self, array: Any) -> Any:
-        """Return a tensor with memory of its own."""
+        """Return a tensor that shares no memory."""
         if array.dtype.name == "bfloat16":
             half = self.torch.from_numpy(array.copy().view(np.int16)).view(self.torch.bfloat16)
             return half.to(self.device)
@@ -208,24 +207,24 @@ ARRAYS = {"numpy": NumpyArrays, "torch": TorchArrays, "cupy": CupyArrays, "jax":
 
 
 class Caller:
-    """Calls a forward and its gradients with NumPy arrays as they want them.
+    """Calls a forward and its gradients with converted NumPy arrays.
 
     Parameters
     ----------
     forward : callable
-        Pools.
+        The forward.
     backward, backward_boxes : callable, "autograd" or None
-        The gradients with respect to the features and to the boxes; `AUTOGRAD` is what torch makes
-        of the forward.
+        The gradients with respect to the features and to the boxes; `AUTOGRAD` differentiates the
+        forward with torch.
     arrays, device : str
-        Of `ARRAYS`: what the functions take; and where it lies.
+        A key of `ARRAYS`, and the device of the arrays.
     may_write : bool
-        Whether a function may write into its arguments, which are copies.
+        Whether a function may modify its arguments, which are copies.
 
     Raises
     ------
     ValueError, ImportError
-        If the arrays or the device are not to be had.
+        If the arrays or the device are not available.
     """
 
     def __init__(
@@ -245,44 +244,44 @@ class Caller:
                 raise ValueError(f"{name} 'autograd' needs arrays 'torch', got {arrays!r}")
         self.arrays: Any = ARRAYS[arrays](device)
         self.graph: Any = None  # features and pooled values of the last forward
-        self.last: Any = None  # its arguments
+        self.last: Any = None  # the arguments of the last forward
 
     def parameters(self, which: str) -> Any:
-        """Return the names of a function's parameters, or None if they cannot be known."""
-        found = self._signature(which)
-        if found is None or any(one.kind == one.VAR_KEYWORD for one in found):
+        """Return the names of a function's parameters, or None if they are unknown."""
+        signature = self._signature(which)
+        if signature is None or any(each.kind == each.VAR_KEYWORD for each in signature):
             return None
-        return [one.name for one in found]
+        return [parameter.name for parameter in signature]
 
     def positions(self, which: str) -> Any:
-        """Return the names of the parameters that can be passed by position, or None likewise."""
-        found = self._signature(which)
-        if found is None or any(one.kind == one.VAR_POSITIONAL for one in found):
+        """Return the names of positional parameters, or None if they are unknown."""
+        signature = self._signature(which)
+        if signature is None or any(each.kind == each.VAR_POSITIONAL for each in signature):
             return None
         positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-        return [one.name for one in found if one.kind in positional]
+        return [parameter.name for parameter in signature if parameter.kind in positional]
 
     def _signature(self, which: str) -> Any:
         if self.functions[which] in (None, AUTOGRAD):
             return None
         try:
             return list(inspect.signature(self.functions[which]).parameters.values())
-        except (TypeError, ValueError):  # of C
+        except (TypeError, ValueError):  # a function written in C
             return None
 
     def call(self, which: str, given: Sequence[Any], options: dict[str, Any]) -> list[Any]:
         """Call "forward", "backward" or "backward_boxes".
 
-        What torch differentiates is the last forward.
+        Autograd differentiates the last forward.
 
         Parameters
         ----------
         which : str
             The function.
         given : sequence of (str, value)
-            Arguments by position, with their names for messages.
+            Positional arguments, with their names for messages.
         options : dict
-            Arguments by name.
+            Keyword arguments.
 
         Returns
         -------
@@ -291,7 +290,7 @@ class Caller:
         Raises
         ------
         Misbehaviour
-            Whatever the function did instead.
+            If the function does not return arrays.
         """
         put = {name: self._put(value) for name, value in [*given, *options.items()]}
         positional = [put[name] for name, _ in given]
@@ -302,22 +301,23 @@ class Caller:
                 positional[0].requires_grad_()
         try:
             if which == "backward" and differentiable:
-                found = self._differentiated(put["grad_output"])
+                returned = self._differentiated(put["grad_output"])
             elif which == "backward_boxes" and self.functions[which] == AUTOGRAD:
-                found = self._differentiated_by_boxes(put["grad_output"])
+                returned = self._differentiated_by_boxes(put["grad_output"])
             else:
-                found = self.functions[which](*positional, **{name: put[name] for name in options})
+                by_name = {name: put[name] for name in options}
+                returned = self.functions[which](*positional, **by_name)
         except Misbehaviour:
             raise
-        except Exception as error:  # noqa: BLE001 - functions raise whatever they like
+        except Exception as error:  # noqa: BLE001 - functions may raise anything
             text = "{}: {}".format(type(error).__name__, " ".join(str(error).split()))
             raise Misbehaviour("raises", f"raises {text[:MAX_MESSAGE]}") from None
-        results = found if isinstance(found, (tuple, list)) else [found]
+        results = returned if isinstance(returned, (tuple, list)) else [returned]
         if which == "forward" and differentiable and results:
             self.graph = positional[0], results[0]
         if not self.may_write:
             self._check_unchanged(dict([*given, *options.items()]), put)
-        return [self._result(one) for one in results]
+        return [self._result(result) for result in results]
 
     def _check_unchanged(self, given: dict[str, Any], put: dict[str, Any]) -> None:
         for name, value in given.items():
@@ -334,18 +334,18 @@ class Caller:
         return self._gradient(pooled, features, grad, "features")
 
     def _differentiated_by_boxes(self, grad: Any) -> Any:
-        """Return the gradient of the boxes, the second argument, from a forward of its own.
+        """Return the gradient of the boxes, the second argument, from a separate forward.
 
-        A function that cannot be differentiated by them may refuse boxes that need a gradient, and
-        its other results are not to suffer from that.
+        A function without this gradient may reject boxes that require one, which must not affect
+        its other results.
         """
         given, options = self.last
         positional = [self._put(value) for _, value in given]
         boxes = positional[1].requires_grad_()
-        found = self.functions["forward"](
+        returned = self.functions["forward"](
             *positional, **{name: self._put(value) for name, value in options.items()}
         )
-        pooled = found[0] if isinstance(found, (tuple, list)) else found
+        pooled = returned[0] if isinstance(returned, (tuple, list)) else returned
         return self._gradient(pooled, boxes, grad, "boxes")
 
     def _gradient(self, pooled: Any, of: Any, grad: Any, name: str) -> Any:
@@ -354,16 +354,16 @@ class Caller:
         autograd = self.arrays.torch.autograd
         (gradient,) = autograd.grad([pooled], [of], [grad], allow_unused=True)
         if gradient is None:
-            raise Misbehaviour("has no gradient", f"does not pass a gradient on to the {name}")
+            raise Misbehaviour("has no gradient", f"has no gradient with respect to the {name}")
         return gradient
 
-    def _result(self, found: Any) -> Any:
-        text = f"returns a {type(found).__name__}, not an array"
-        if not hasattr(found, "shape") or not hasattr(found, "dtype"):
+    def _result(self, result: Any) -> Any:
+        text = f"returns a {type(result).__name__}, not an array"
+        if not hasattr(result, "shape") or not hasattr(result, "dtype"):
             raise Misbehaviour("returns no array", text)
         try:
-            array = np.asarray(self.arrays.get(found))
-        except Exception:  # noqa: BLE001 - something that only looks like an array
+            array = np.asarray(self.arrays.get(result))
+        except Exception:  # noqa: BLE001 - it only looks like an array
             raise Misbehaviour("returns no array", text) from None
         if array.dtype.kind not in "fiub" and array.dtype.name != "bfloat16":
             raise Misbehaviour("returns no array", f"returns an array of dtype {array.dtype}")

@@ -1,4 +1,4 @@
-"""Base class of the adapters of libraries, and the error for a missing library."""
+"""The base class of library adapters, and the exception for a missing library."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ _MODES = {
 }
 
 
-class Absent(Exception):  # noqa: N818 - it is an answer, not an error
+class Absent(Exception):  # noqa: N818 - it is an outcome, not an error
     """Raised when a library cannot be used; the message says why."""
 
 
 class Library:
-    """A library: what it offers, and how it is called; a subclass writes `level` and `arrays`.
+    """Adapter of a library; subclasses define its capabilities and implement `level`.
 
     Parameters
     ----------
     threads : int
-        How many it may use.
+        Number of threads.
     device : {"cpu", "cuda"}
-        Where its arrays lie.
+        Device of its arrays.
 
     Raises
     ------
     Absent
-        If it is not installed, or cannot compute there.
+        If the library is not installed, or does not support the device.
     """
 
     modules: tuple[str, ...] = ()
@@ -43,7 +43,7 @@ class Library:
     dtypes: tuple[str, ...] = ("float16", "float32", "float64")
     modes: tuple[str, ...] = ("avg",)
     gradients: tuple[str, ...] = ("features",)
-    # Why results of a type lie further apart than its tolerance, where that is known.
+    # Reasons for errors above a type's tolerance, if known.
     remarks: ClassVar[dict[str, str]] = {}
 
     def __init__(self, threads: int, device: str = "cpu") -> None:
@@ -53,12 +53,12 @@ class Library:
 
     @property
     def version(self) -> str:
-        """The version, or several, of the packages it consists of."""
+        """The versions of the library's packages."""
         return ", ".join(f"{m} {_release(sys.modules[m].__version__)}" for m in self.modules)
 
     @classmethod
     def check(cls, task: Task) -> None:
-        """Raise `Absent` for what the library does not have, before any work."""
+        """Raise `Absent` if the library does not support a task, before any work."""
         dtype = task.levels[0].features.dtype.name
         if task.operation not in cls.operations:
             raise Absent(f"has no {task.operation}")
@@ -74,7 +74,7 @@ class Library:
             raise Absent(f"takes no {dtype}")
 
     def prepare(self, task: Task) -> Callable[[], list[Any]]:
-        """Build everything that is not to be timed; return the call that is."""
+        """Do all preparations, which are not timed; return the call to time."""
         calls = [self.level(task, level) for level in task.levels]
         return lambda: [call() for call in calls]
 
@@ -83,17 +83,17 @@ class Library:
         raise NotImplementedError
 
     def arrays(self, task: Task, results: list[Any]) -> list[Any]:
-        """Turn what the call returned into NumPy arrays in the task's layout."""
+        """Convert the results of a call to NumPy arrays in the task's layout."""
         return results
 
 
 def _release(version: str) -> str:
-    """Leave out what follows the numbers, such as a build's name."""
+    """Return the numbers of a version, without the name of a build."""
     return version.split("-")[0]
 
 
 def opened(library: type[Library], threads: int, device: str = "cpu") -> Library:
-    """Import a library; whatever goes wrong there is a reason for its absence."""
+    """Import a library; any exception becomes `Absent`."""
     try:
         return library(threads, device)
     except Absent:
@@ -105,7 +105,7 @@ def opened(library: type[Library], threads: int, device: str = "cpu") -> Library
 
 
 def prepared(library: Library, task: Task) -> Callable[[], list[Any]]:
-    """Make a library ready and let it run once, so that what it refuses is known."""
+    """Prepare a task and run it once, to find out whether the library rejects it."""
     library.check(task)
     try:
         call = library.prepare(task)
@@ -118,7 +118,7 @@ def prepared(library: Library, task: Task) -> Callable[[], list[Any]]:
 
 
 def first_line(error: Exception) -> str:
-    """Return what an error says, shortened to a line: the last one of another traceback."""
+    """Return an error's message in one line; of a message with a traceback, the last line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or ["no message"]
     said = (lines[-1] if lines[0].startswith("Traceback") else lines[0])[:120]
     name = type(error).__name__

@@ -1,4 +1,4 @@
-"""MXNet; it uses `OMP_NUM_THREADS` threads."""
+"""Adapter of MXNet, which uses `OMP_NUM_THREADS` threads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["MXNet"]
 
 
 class MXNet(Library):
-    """MXNet's imperative operators; a backward runs through its autograd."""
+    """MXNet's imperative operators, with gradients from its autograd."""
 
     modules = ("mxnet",)
     remarks: ClassVar[dict[str, str]] = {"float16": "it computes positions in float16"}
@@ -29,7 +29,7 @@ class MXNet(Library):
         def finished() -> list[Any]:
             results = call()
             for result in results:
-                result.wait_to_read()  # its engine computes behind the caller's back
+                result.wait_to_read()  # MXNet computes asynchronously
             return results
 
         return finished

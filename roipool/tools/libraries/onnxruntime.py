@@ -1,4 +1,4 @@
-"""ONNX Runtime."""
+"""Adapter of ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _HALF_PIXEL = {True: "half_pixel", False: "output_half_pixel"}
 
 
 class OnnxRuntime(Library):
-    """ONNX Runtime: a model of one node, run with NumPy arrays."""
+    """ONNX Runtime, running models of one node with NumPy arrays."""
 
     modules = ("onnxruntime",)
     operations = (*Library.operations, "crop_and_resize")

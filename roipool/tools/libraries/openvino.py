@@ -13,12 +13,12 @@ from .task import Level, Task
 __all__ = ["OpenVino"]
 
 
-# Said to OpenVINO, which may otherwise compute in bfloat16 for speed.
+# Keeps OpenVINO from computing in bfloat16.
 _PRECISION = {"float16": "f16", "float32": "f32"}
 
 
 class OpenVino(Library):
-    """OpenVINO: a compiled model of one operation, its arrays shared both ways, none copied."""
+    """OpenVINO, running compiled models of one operation that share NumPy's memory."""
 
     modules = ("openvino",)
     dtypes = tuple(_PRECISION)

@@ -1,4 +1,4 @@
-"""PaddlePaddle; it uses `OMP_NUM_THREADS` threads."""
+"""Adapter of PaddlePaddle, which uses `OMP_NUM_THREADS` threads."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Paddle"]
 
 
 class Paddle(Library):
-    """PaddlePaddle's operators; a backward runs through its autograd."""
+    """PaddlePaddle's operators, with gradients from its autograd."""
 
     modules = ("paddle",)
 

@@ -1,4 +1,4 @@
-"""A process that serves a library or functions, from its parent's side."""
+"""The parent's side of a process that serves a library or functions."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from roipool.tools.libraries.protocol import receive, send, wait_for_greeting
 
 __all__ = ["Ended", "Process"]
 
-GREETING_SECONDS = 20.0  # that an interpreter may take to start, before it imports any library
+GREETING_SECONDS = 20.0  # time limit of an interpreter's start, before it imports any library
 
 
 class Ended(Absent):
-    """The process ended, or gave no answer in time; the message says how."""
+    """Raised if the process ended or did not answer in time; the message describes how."""
 
     def __init__(self, text: str, late: bool = False) -> None:
         super().__init__(text)
@@ -29,30 +29,30 @@ class Ended(Absent):
 
 
 class Process:
-    """``python roipool/tools/libraries`` in some interpreter.
+    """A process of ``python roipool/tools/libraries``.
 
     Parameters
     ----------
     python : str
         The interpreter, which needs NumPy but not roipool.
     first : dict
-        The first message.
+        The first message, which names a library or functions.
     environment : mapping, optional
-        Its environment, by default this one's.
+        Environment variables; by default those of this process.
     seconds : float, optional
-        That it may take to answer the first message: it imports a library.
+        Time limit of the answer to the first message, which includes importing the library.
     may_print : bool
-        Whether its prints appear on this process's standard error.
+        Whether to show its output on this process's standard error.
 
     Attributes
     ----------
     about : dict
-        Its answer to the first message.
+        The answer to the first message.
 
     Raises
     ------
     Absent
-        If it cannot be started, or cannot use what `first` names.
+        If the process cannot be started, or cannot load what `first` names.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Process:
         seconds: float | None = None,
         may_print: bool = False,
     ) -> None:
-        self._errors = cast(BinaryIO, tempfile.TemporaryFile())  # noqa: SIM115 - `close` does
+        self._errors = cast(BinaryIO, tempfile.TemporaryFile())  # noqa: SIM115 - closed by `close`
         try:
             self._process = subprocess.Popen(
                 [python, str(Path(__file__).parent)],
@@ -91,21 +91,21 @@ class Process:
         Raises
         ------
         Ended
-            If the process ends of it, or gives no answer in so many seconds.
+            If the process ends, or does not answer within `seconds`.
         """
         process = self._process
 
         def answer() -> Any:
             send(cast(BinaryIO, process.stdin), message)
-            found = receive(cast(BinaryIO, process.stdout))
-            if not isinstance(found, dict):
+            reply = receive(cast(BinaryIO, process.stdout))
+            if not isinstance(reply, dict):
                 raise ValueError("what it writes is no message")
-            return found
+            return reply
 
         return self._limited(answer, seconds)
 
     def _limited(self, exchange: Callable[[], Any], seconds: float | None) -> Any:
-        """Return the result of an exchange with the process; a failure ends the process."""
+        """Return the result of an exchange with the process; end the process after a failure."""
         process, late = self._process, threading.Event()
 
         def end() -> None:
@@ -127,7 +127,7 @@ class Process:
         except ValueError as error:
             self.close()
             raise Ended(f"cannot be understood: {error}") from None
-        except BaseException:  # Ctrl-C in the middle of an answer
+        except BaseException:  # Ctrl-C during an answer
             self.close()
             raise
         finally:
@@ -144,7 +144,7 @@ class Process:
         self._errors.close()
 
     def _last_words(self) -> str:
-        """Return the line of its standard error that tells most."""
+        """Return the most informative line of the process's standard error."""
         self._errors.seek(0)
         lines = self._errors.read()[-20_000:].decode(errors="replace").splitlines()
         said = [line.strip() for line in lines if line.strip()]
@@ -153,11 +153,11 @@ class Process:
 
 
 def _end_with(process: subprocess.Popen[bytes]) -> None:
-    """End the processes that a process started, once it ends: they hold its pipes open."""
+    """End the children of a process once it ends, since they keep its pipes open."""
     if not hasattr(os, "waitid"):
         return
     with contextlib.suppress(OSError):
-        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # its number stays its own
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # keeps the process id reserved
         os.killpg(process.pid, signal.SIGKILL)
 
 

@@ -1,7 +1,7 @@
 """Messages between two processes: JSON, followed by the bytes of arrays.
 
-A serving process greets first: an environment may print at its start, before the process can keep
-its answers apart from everything else.
+The serving process first sends a greeting: an environment may print at its start, before the
+process can separate its answers from other output.
 """
 
 from __future__ import annotations
@@ -16,32 +16,32 @@ import numpy as np
 __all__ = ["dtype_of", "greet", "receive", "send", "wait_for_greeting"]
 
 _GREETING = b"\0roipool serves\0"
-_MAX_NOISE = 2**20  # bytes that may come before the greeting
+_MAX_NOISE = 2**20  # most bytes before the greeting
 _MAX_HEADER = 2**28  # bytes of a message without its arrays
 
 
 def dtype_of(name: str) -> Any:
-    """Return the dtype of a name, which may be bfloat16."""
+    """Return a dtype by its name, including bfloat16."""
     if name == "bfloat16":
         return np.dtype(importlib.import_module("ml_dtypes").bfloat16)
     return np.dtype(name)
 
 
 def greet(stream: BinaryIO) -> None:
-    """Write that messages follow."""
+    """Write the greeting, after which messages follow."""
     stream.write(_GREETING)
     stream.flush()
 
 
 def wait_for_greeting(stream: BinaryIO) -> None:
-    """Read until messages follow.
+    """Read until the greeting.
 
     Raises
     ------
     EOFError
-        If the stream ends before.
+        If the stream ends before the greeting.
     ValueError
-        If too much else comes before.
+        If too much other output comes first.
     """
     data = bytearray()
     while not data.endswith(_GREETING):
@@ -51,7 +51,7 @@ def wait_for_greeting(stream: BinaryIO) -> None:
 
 
 def send(stream: BinaryIO, message: Any) -> None:
-    """Write a message, whose values may be arrays and tuples, too."""
+    """Write a message; its values may include arrays and tuples."""
     arrays: list[Any] = []
 
     def plain(value: Any) -> Any:
@@ -59,11 +59,11 @@ def send(stream: BinaryIO, message: Any) -> None:
             arrays.append(np.ascontiguousarray(value))
             return {"array": [value.dtype.name, list(value.shape)]}
         if isinstance(value, tuple):
-            return {"tuple": [plain(one) for one in value]}
+            return {"tuple": [plain(item) for item in value]}
         if isinstance(value, list):
-            return [plain(one) for one in value]
+            return [plain(item) for item in value]
         if isinstance(value, dict):
-            return {name: plain(one) for name, one in value.items()}
+            return {name: plain(item) for name, item in value.items()}
         return value.item() if isinstance(value, np.generic) else value
 
     header = json.dumps(plain(message)).encode()
@@ -79,9 +79,9 @@ def receive(stream: BinaryIO) -> Any:
     Raises
     ------
     EOFError
-        If there is none, or only a part of one.
+        If the stream ends before the end of a message.
     ValueError
-        If what comes is none.
+        If the stream contains something else.
     """
     (size,) = struct.unpack("<Q", _exactly(stream, 8))
     if size > _MAX_HEADER:
@@ -89,7 +89,7 @@ def receive(stream: BinaryIO) -> Any:
 
     def rich(value: Any) -> Any:
         if isinstance(value, list):
-            return [rich(one) for one in value]
+            return [rich(item) for item in value]
         if not isinstance(value, dict):
             return value
         if "array" in value:
@@ -97,8 +97,8 @@ def receive(stream: BinaryIO) -> Any:
             count = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
             return np.frombuffer(_exactly(stream, count), dtype).reshape(shape)
         if "tuple" in value:
-            return tuple(rich(one) for one in value["tuple"])
-        return {name: rich(one) for name, one in value.items()}
+            return tuple(rich(item) for item in value["tuple"])
+        return {name: rich(item) for name, item in value.items()}
 
     try:
         return rich(json.loads(_exactly(stream, size).decode()))
@@ -107,7 +107,7 @@ def receive(stream: BinaryIO) -> Any:
 
 
 def _exactly(stream: BinaryIO, count: int) -> bytearray:
-    """Return so many bytes, which may be written to."""
+    """Read `count` bytes into a writable buffer."""
     data = bytearray()
     while len(data) < count:
         part = stream.read(count - len(data))

@@ -1,4 +1,4 @@
-"""Serving a library, or anybody's functions, to another process."""
+"""Serves a library, or arbitrary functions, to another process."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ __all__ = ["serve"]
 
 
 def serve() -> None:
-    """Answer another process until it closes the pipe."""
-    # Libraries and functions print; only answers may reach the other process.
+    """Answer requests until the other process closes the pipe."""
+    # Libraries and functions may print; only answers may reach the other process.
     replies = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     greet(replies)
@@ -27,7 +27,7 @@ def serve() -> None:
     try:
         _limit_memory(first["memory"])
         server: Any = _Library(first) if "library" in first else _Functions(first)
-    except BaseException as error:  # noqa: BLE001 - modules raise, and exit, as they like
+    except BaseException as error:  # noqa: BLE001 - modules may raise anything, or exit
         text = str(error) if isinstance(error, (Absent, ValueError)) else _described(error)
         send(replies, {"unusable": text[:MAX_MESSAGE]})
         return
@@ -41,7 +41,7 @@ def serve() -> None:
 
 
 class _Library:
-    """One of `LIBRARIES`: it prepares a task, and returns its results or the time that it takes."""
+    """Serves a library: prepares a task, then returns its results or times it."""
 
     def __init__(self, first: Any) -> None:
         self.library = opened(LIBRARIES[first["library"]], first["threads"])
@@ -62,12 +62,12 @@ class _Library:
             results = self.library.arrays(self.task, self.call())
             settle()
             return {"results": list(results)}
-        except Exception as error:  # noqa: BLE001 - libraries raise whatever they like
+        except Exception as error:  # noqa: BLE001 - libraries may raise anything
             return {"refused": first_line(error)}
 
 
 class _Functions:
-    """A forward and its gradients of anybody's."""
+    """Serves an arbitrary forward and its gradients."""
 
     def __init__(self, first: Any) -> None:
         forward, backward, backward_boxes = (
@@ -96,12 +96,12 @@ def _described(error: BaseException) -> str:
 
 
 def _limit_memory(limit: int) -> None:
-    """Let what asks for all the memory fail alone; 0 is no limit."""
+    """Limit the memory of this process, in bytes; 0 for no limit."""
     try:
         import resource
 
         if limit:
             _, most = resource.getrlimit(resource.RLIMIT_DATA)
             resource.setrlimit(resource.RLIMIT_DATA, (limit, most))
-    except (ImportError, ValueError, OSError):  # not on this system
+    except (ImportError, ValueError, OSError):  # not supported by the system
         pass

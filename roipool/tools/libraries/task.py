@@ -1,4 +1,4 @@
-"""What a library is asked to compute."""
+"""A task: the description of an operation for a library."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class Level(NamedTuple):
     Attributes
     ----------
     features : ndarray
-        In the task's layout.
+        The map, in the task's layout.
     rois : (K, 5) or (K, 6) float32 or float64 ndarray
-        Rows ``[image, x1, y1, x2, y2]`` in pixels, sorted by image; for crop_and_resize
-        ``[image, y1, x1, y2, x2]``, normalised; for roi_align_rotated (K, 6), ``[image, cx, cy,
-        width, height, angle]``, the angle in radians, counter-clockwise.
+        Rows ``[image, x1, y1, x2, y2]`` in pixels, sorted by image. For crop_and_resize normalised
+        ``[image, y1, x1, y2, x2]``; for roi_align_rotated ``[image, cx, cy, width, height, angle]``
+        with the angle in radians, counter-clockwise.
     grad : ndarray or None
         The gradient of the output, for a backward.
     scale : float
@@ -34,32 +34,33 @@ class Level(NamedTuple):
 
 
 class Task(NamedTuple):
-    """What is timed: one operation on one or several levels.
+    """One operation on one or several levels.
 
     Attributes
     ----------
     operation : {"roi_align", "roi_pool", "crop_and_resize", "roi_align_rotated"}
-        Its forward, or its backward.
+        The operation.
     backward : bool
-        Which of the two.
+        Whether to compute the gradient instead of the forward.
     mode : {"avg", "max", "max of corners"}
-        Of roi_align: of whole samples, or of the corners of samples, each with its weight.
+        Reduction of roi_align: the average or maximum of samples, or the maximum of the weighted
+        corners of samples.
     argmax : bool
-        Whether roi_pool's forward must also return the argmax, as training needs it.
+        Whether roi_pool's forward must also return the argmax, as in training.
     output_size : tuple of int
         Rows and columns of bins.
     sampling_ratio : int
-        Of roi_align; 0 is adaptive.
+        Option of roi_align; 0 is adaptive.
     aligned : bool
-        Of roi_align.
+        Option of roi_align.
     layout : {"NCHW", "NHWC"}
-        Of the features and the output.
+        Layout of the features and the output.
     levels : list of Level
-        The calls that make up one round.
+        The operator's calls.
     wrt : {"features", "boxes"}
-        What a backward differentiates with respect to.
+        The argument with respect to which a backward differentiates.
     extrapolation_value : float
-        Of crop_and_resize: of samples outside the map.
+        Option of crop_and_resize: the value of samples outside the map.
     """
 
     operation: str
@@ -78,21 +79,21 @@ class Task(NamedTuple):
 def single_call(
     features: Any, rois: Any, grad: Any, scale: float, options: Mapping[str, Any]
 ) -> tuple[Task, Any]:
-    """Return one call of an operator with boxes in any order.
+    """Return the task of one call, with boxes in any order.
 
     Parameters
     ----------
     features, rois, grad, scale
-        As of `Level`, but in any order of the boxes; without `grad` it is a forward.
+        Like the attributes of `Level`, with boxes in any order; with `grad` the task is a backward.
     options : mapping
-        The other fields of `Task`; the operation and the output size are needed.
+        Other fields of `Task`; the operation and the output size are required.
 
     Returns
     -------
     Task
-        With the boxes sorted by image.
+        The task, with boxes sorted by image.
     ndarray
-        Their order, for `in_given_order`.
+        The order of the boxes, for `in_given_order`.
     """
     order = np.argsort(rois[:, 0], kind="stable")
     settings: dict[str, Any] = {
@@ -107,20 +108,20 @@ def single_call(
     return Task(**{**settings, **options}), order
 
 
-def in_given_order(found: Any, task: Task, order: Any) -> Any:
-    """Return a result of `single_call` for the boxes as they were given."""
-    if (task.backward and task.wrt == "features") or len(found) != len(order):
-        return found
-    restored = np.empty_like(found)
-    restored[order] = found
+def in_given_order(result: Any, task: Task, order: Any) -> Any:
+    """Restore the original order of boxes in a result of a task of `single_call`."""
+    if (task.backward and task.wrt == "features") or len(result) != len(order):
+        return result
+    restored = np.empty_like(result)
+    restored[order] = result
     return restored
 
 
 def as_message(task: Task) -> dict[str, Any]:
-    """Return a task as another process can be told it."""
+    """Return the message that describes a task to another process."""
     return {**task._asdict(), "levels": [level._asdict() for level in task.levels]}
 
 
 def task_of(message: dict[str, Any]) -> Task:
-    """Return the task of a message."""
+    """Return the task that a message describes."""
     return Task(**{**message, "levels": [Level(**level) for level in message["levels"]]})

@@ -1,7 +1,7 @@
 """Times calls of libraries that bring their own thread pools.
 
-It imports nothing but the standard library and keeps to what Python 3.8 understands: the benchmark
-harness of the source tree runs this file in the environments of old libraries, too.
+This file uses only the standard library and runs on Python 3.8, since the benchmark harness of the
+source tree also runs it in the environments of old libraries.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from typing import Any
 
 __all__ = ["calls_per_turn", "settle", "timed"]
 
-# Short calls are repeated until a turn lasts about this long.
+# Short calls are repeated so that a turn lasts about this long.
 _TURN_SECONDS = 0.01
 _REHEARSAL = 0.1  # seconds
 _LONG = 2.0
-# A pool counts as asleep when the process computes for less than a fifth of this nap.
+# Thread pools count as idle if the process uses the CPU for less than a fifth of this sleep.
 _NAP = 0.005
 _MAX_NAPS = 400
 
 
 def settle() -> None:
-    """Wait until this process's threads sleep: a pool spins for a while after a call."""
+    """Wait until this process's threads are idle; thread pools spin for a while after a call."""
     for _ in range(_MAX_NAPS):
         before = time.process_time()
         time.sleep(_NAP)
@@ -32,17 +32,17 @@ def settle() -> None:
 
 
 def calls_per_turn(seconds: float) -> int:
-    """Return how often a call that takes `seconds` is repeated in a turn."""
+    """Return how often to repeat a call that takes `seconds` in a turn."""
     return math.ceil(_TURN_SECONDS / max(seconds, 1e-7))
 
 
 def timed(call: Callable[[], Any], repeats: int) -> float:
-    """Return the seconds of one call, of `repeats` in a row.
+    """Return the mean seconds of a call, over `repeats` calls.
 
-    The threads of others are asleep. A tenth of a second of calls goes before, so that its own are
-    awake, the processor is at speed and memory is at hand: a virtual machine's host takes back what
-    its guest has not used for a while, and giving it again can cost more than the call. A long call
-    is its own rehearsal.
+    Threads of other libraries are idle. A tenth of a second of calls warms up: it wakes the
+    library's threads, brings the processor to full speed, and makes memory available, since the
+    host of a virtual machine reclaims unused memory, and returning it can cost more than the call.
+    A long call needs no warm-up.
     """
     settle()
     rehearsed = seconds = _seconds(call, 1)
@@ -59,5 +59,5 @@ def _seconds(call: Callable[[], Any], repeats: int) -> float:
     for _ in range(repeats):
         result = call()
     seconds = time.perf_counter() - start
-    del result  # freeing what the last call returned is not part of it
+    del result  # freeing the last result does not count
     return seconds / repeats

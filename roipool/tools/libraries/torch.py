@@ -1,4 +1,4 @@
-"""Libraries of operators for torch: torchvision, mmcv and detectron2."""
+"""Adapters of libraries of torch operators: torchvision, mmcv and detectron2."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class Torch(Library):
         import torch
 
         if device == "cuda" and not torch.cuda.is_available():
-            raise Absent("this torch finds no CUDA device")
+            raise Absent("torch finds no CUDA device")
         torch.set_num_threads(threads)
         torch.set_grad_enabled(False)
         self.torch, self.device = torch, device
 
     def _tensor(self, task: Task, array: Any) -> Any:
-        """Return an NCHW tensor; what lies in memory as NHWC is torch's channels_last."""
+        """Return an NCHW tensor, with NHWC arrays in torch's channels_last format."""
         if array is None:
             return None
         if array.dtype.name == "bfloat16":
@@ -38,14 +38,14 @@ class Torch(Library):
         return tensor.permute(0, 3, 1, 2) if task.layout == "NHWC" else tensor
 
     def arrays(self, task: Task, results: list[Any]) -> list[Any]:
-        half = self.torch.bfloat16  # NumPy has none
+        half = self.torch.bfloat16  # NumPy has no such type
         results = [result.float() if result.dtype == half else result for result in results]
         arrays = [result.cpu().numpy() for result in results]
         return [a.transpose(0, 2, 3, 1) for a in arrays] if task.layout == "NHWC" else arrays
 
 
 class Torchvision(Torch):
-    """torchvision's operators, called below autograd; detectron2 calls them too."""
+    """torchvision's operators, called without autograd; detectron2 calls them, too."""
 
     modules = ("torch", "torchvision")
     layouts = ("NCHW", "NHWC")
@@ -73,7 +73,7 @@ class Torchvision(Torch):
 
 
 class _Differentiable(Torch):
-    """A library whose gradients come from torch's autograd; a subclass writes `forward`."""
+    """A library with gradients from torch's autograd; subclasses implement `forward`."""
 
     def forward(self, task: Task, x: Any, rois: Any, scale: float) -> Any:
         """Return pooled values."""
@@ -92,7 +92,7 @@ class _Differentiable(Torch):
 
 
 class Mmcv(_Differentiable):
-    """mmcv's own operators, where it was built with them."""
+    """mmcv's compiled operators."""
 
     modules = ("torch", "mmcv")
     operations = (*Library.operations, "roi_align_rotated")

@@ -1,4 +1,4 @@
-"""Random calls of the public functions, compared with the oracle and with one another."""
+"""Compare random calls of the public functions with the oracle and with related calls."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def main() -> int:
     front_ends = tuple(arguments.front_end or ())
     for library in front_ends:
         if find_spec(library) is None:
-            parser.error(f"--front-end {library}: it is not installed beside roipool")
+            parser.error(f"--front-end {library}: it is not installed")
     operations = tuple(arguments.operation or (FRONT_END_ROWS if front_ends else SYSTEMS))
     first = arguments.first
     tasks = [
@@ -43,14 +43,14 @@ def main() -> int:
         )
         for start in range(first, first + arguments.calls, CALLS_OF_A_TASK)
     ]
-    total, start, told = Report(), time.monotonic(), time.monotonic()
+    total, start, printed = Report(), time.monotonic(), time.monotonic()
     for report in _reports(tasks, arguments.jobs):
         total.add(report)
         for line in report.lines:
             print(line, flush=True)
-        if time.monotonic() - told > arguments.every:
-            told = time.monotonic()
-            print(_summary(total, told - start), flush=True)
+        if time.monotonic() - printed > arguments.every:
+            printed = time.monotonic()
+            print(_summary(total, printed - start), flush=True)
     _print_table(total)
     print(_summary(total, time.monotonic() - start))
     return int(total.failures.total() > 0)
@@ -60,8 +60,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m roipool.tools.random_calls", description=__doc__, allow_abbrev=False
     )
-    parser.add_argument("--calls", type=int, default=20_000, help="how many (default 20000)")
-    parser.add_argument("--seed", type=int, default=1, help="of the calls (default 1)")
+    parser.add_argument("--calls", type=int, default=20_000, help="number (default 20000)")
+    parser.add_argument("--seed", type=int, default=1, help="random seed (default 1)")
     parser.add_argument("--first", type=int, default=0, help="number of the first call")
     parser.add_argument(
         "--operation", action="append", choices=tuple(SYSTEMS), help="only this one; repeatable"
@@ -70,7 +70,7 @@ def _parser() -> argparse.ArgumentParser:
         "--front-end",
         action="append",
         choices=LIBRARIES,
-        help="compare with calls of this library instead, which must be installed; repeatable",
+        help="instead compare with calls of this installed library; repeatable",
     )
     parser.add_argument(
         "--instruction-set", choices=_cpu.instruction_sets(), default=_cpu.instruction_set()
@@ -87,7 +87,7 @@ def _reports(tasks: list[Task], jobs: int) -> Iterator[Report]:
     if jobs == 1:
         yield from map(run_task, tasks)
         return
-    # Not forked: OpenMP's threads do not survive that.
+    # Not forked, since OpenMP's threads do not survive a fork.
     done = 0
     try:
         with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:

@@ -1,13 +1,13 @@
-"""A digest of every call's results, to compare releases of roipool call by call.
+"""Writes a digest of every call's results, to compare releases of roipool call by call.
 
-For the release that this file belongs to, and for one that is installed elsewhere and lacks it::
+For this release, and for another release that is installed elsewhere::
 
     python -m roipool.tools.random_calls.digest --calls 20000 --seed 1 --output new.txt
     cd roipool/verification
     OTHER/bin/python -m differential.digest --calls 20000 --seed 1 --output old.txt
     diff old.txt new.txt
 
-Both need ml_dtypes, or neither: without it there is no bfloat16, and other calls are drawn.
+Either both or neither need ml_dtypes: without it there is no bfloat16, and the calls differ.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from roipool.verification.generate import draw
 
 
 def digest(case: Case, library: Any) -> str:
-    """Return a digest of all results of a case: types, shapes and contents, NaN for NaN."""
-    found = hashlib.sha256()
+    """Return a digest of all results of a case: types, shapes and values; all NaN are equal."""
+    content = hashlib.sha256()
     library.set_num_threads(case.threads)
     for name, array in sorted(run(case, library).items()):
-        found.update(f"{name} {array.dtype} {array.shape} ".encode())
+        content.update(f"{name} {array.dtype} {array.shape} ".encode())
         known = array if array.dtype.kind in "iu" else np.where(array == array, array, np.nan)
-        found.update(np.ascontiguousarray(known.astype(array.dtype)).tobytes())
-    return found.hexdigest()
+        content.update(np.ascontiguousarray(known.astype(array.dtype)).tobytes())
+    return content.hexdigest()
 
 
 def main() -> None:
-    """Write the digest of each call, one a line: number, operation, type, digest."""
+    """Write a line for each call: number, operation, type, digest."""
     parser = argparse.ArgumentParser(description=main.__doc__, allow_abbrev=False)
     parser.add_argument("--calls", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=1)
@@ -49,10 +49,10 @@ def main() -> None:
         for number in range(arguments.calls):
             case = draw(arguments.seed, number)
             try:
-                found = digest(case, library)
-            except Exception as error:  # noqa: BLE001 - one release may refuse what another takes
-                found = f"{type(error).__name__}: {' '.join(str(error).split())}"
-            file.write(f"{number}\t{case.operation}\t{case.dtype}\t{found}\n")
+                outcome = digest(case, library)
+            except Exception as error:  # noqa: BLE001 - one release may reject another's input
+                outcome = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            file.write(f"{number}\t{case.operation}\t{case.dtype}\t{outcome}\n")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A failing call made small, and written as a line of Python."""
+"""Shrinks a failing call, and formats it as a line of Python."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from roipool.verification.call import Call, run
 from roipool.verification.case import STORAGES, Array, Case, dtypes
 from roipool.verification.check import ORACLE, Finding, check
 
-SECONDS = 10.0  # that shrinking may take
+SECONDS = 10.0  # time limit of shrinking
 
 
 def shrink(
@@ -25,9 +25,9 @@ def shrink(
     failure_of: Callable[[Case], Finding | None],
     seconds: float = SECONDS,
 ) -> tuple[Case, Finding]:
-    """Return the smallest case found that fails in the same way, and how it fails.
+    """Return the smallest case found that fails in the same way, and its failure.
 
-    `failure_of` returns None for a case that does not.
+    `failure_of` returns the failure of a case, or None.
     """
     end = time.monotonic() + seconds
     changed = True
@@ -45,13 +45,13 @@ def shrink(
 
 
 def shrink_call(case: Case, finding: Finding, library: Any = roipool) -> tuple[Case, Finding]:
-    """Return the smallest call found of which the same comparison fails."""
+    """Return the smallest call found for which the same comparison fails, and its failure."""
     subject, result = finding.subject, finding.what.split()[0]
     return shrink(case, finding, lambda small: first_failure(small, subject, result, library))
 
 
 def first_failure(case: Case, subject: str, result: str, library: Any = roipool) -> Finding | None:
-    """Return the first comparison of a result with `subject` that fails, if one does."""
+    """Return the first failed comparison of a result with `subject`, or None."""
     for finding in check(case, (subject,), library, relation_of):
         if finding.comparison.problem and finding.what.startswith(result):
             return finding
@@ -86,7 +86,7 @@ def _usual_type(case: Case) -> Iterator[Case]:
 
 
 def _typed(case: Case) -> Case:
-    """Round numbers to what the case's type holds."""
+    """Round numbers to the case's type."""
     dtype = dtypes()[case.dtype]
     maps, grad = (numbers.astype(dtype).astype(np.float64) for numbers in (case.maps, case.grad))
     return replace(case, maps=maps, grad=grad)
@@ -115,7 +115,7 @@ def _fewer_channels(case: Case) -> Iterator[Case]:
 
 
 def _parts(count: int) -> Iterator[slice]:
-    """Yield parts of a range: single ones, halves, all but the first or last."""
+    """Yield parts of a range: single elements, halves, all but the first or last."""
     if count > 1:
         for first in range(min(count, 8)):
             yield slice(first, first + 1)
@@ -162,7 +162,7 @@ def _simpler_options(case: Case) -> Iterator[Case]:
         for simpler in ((1, ratio[1]), (ratio[0], 1), *((r,) * 2 for r in ratio)):
             if simpler != ratio:
                 yield replace(case, options=case.options | {"sampling_ratio": simpler})
-    elif ratio and ratio > max(_SIMPLE_OPTIONS["sampling_ratio"]):  # from here on those are less
+    elif ratio and ratio > max(_SIMPLE_OPTIONS["sampling_ratio"]):  # the simple values are smaller
         yield replace(case, options=case.options | {"sampling_ratio": ratio - 1})
 
 
@@ -217,18 +217,20 @@ _CHANGES: tuple[Callable[[Case], Iterator[Case]], ...] = (
 
 
 def line_of(case: Case, finding: Finding) -> str:
-    """Return a line of Python that repeats a failure.
+    """Return a line of Python that reproduces a failure.
 
-    It calls the public function if the oracle answers otherwise; else it makes the comparison.
+    For a difference to the oracle the line calls the public function; otherwise it repeats the
+    comparison.
     """
-    if finding.subject == ORACLE and case.operation in SEMANTICS:  # one function, one map
+    if finding.subject == ORACLE and case.operation in SEMANTICS:  # a single function call
         name = finding.what.split()[0]
         calls: list[Call] = []
         run(case, roipool, calls=calls)
-        found = [call for call in calls if name in call.returns]
-        if found:
-            return f"{_imports(case)}, roipool; print({_text_of_call(case, found[-1])})"
-    values = ", ".join(f"{one.name}={text_of(getattr(case, one.name))}" for one in fields(case))
+        matching = [call for call in calls if name in call.returns]
+        if matching:
+            return f"{_imports(case)}, roipool; print({_text_of_call(case, matching[-1])})"
+    names = [field.name for field in fields(case)]
+    values = ", ".join(f"{name}={text_of(getattr(case, name))}" for name in names)
     return (
         f"{_imports(case)}; from roipool.verification.case import Case; "
         f"from roipool.tools.random_calls.shrink import first_failure; "
@@ -269,8 +271,8 @@ def _text_of_call(case: Case, call: Call) -> str:
 
 def text_of(value: Any) -> str:
     """Return an argument as Python text."""
-    if isinstance(value, (list, tuple)) and any(isinstance(one, np.ndarray) for one in value):
-        return f"[{', '.join(text_of(one) for one in value)}]"
+    if isinstance(value, (list, tuple)) and any(isinstance(item, np.ndarray) for item in value):
+        return f"[{', '.join(map(text_of, value))}]"
     return _text_of_array(value) if isinstance(value, np.ndarray) else repr(value)
 
 

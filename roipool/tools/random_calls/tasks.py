@@ -1,4 +1,4 @@
-"""Some calls of a seed, made and compared in a process of their own."""
+"""Makes and compares a range of a seed's calls, in a separate process."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from roipool.verification.generate import draw
 from .front_ends import guises_of_call, relation_of
 from .shrink import catalogue_row, line_of, shrink_call
 
-SHRUNK = 3  # failures of one operation and subject; more are only counted
+SHRUNK = 3  # failures of one operation and subject that are shrunk; more are only counted
 
 
 @dataclass
 class Report:
-    """What some calls gave: calls and numbers by operation and type, and failures."""
+    """Results of some calls: counts of calls and numbers by operation and type, and failures."""
 
     calls: Counter[tuple[str, str]] = field(default_factory=Counter)
     numbers: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -27,7 +27,7 @@ class Report:
     worst: float = 0.0
 
     def add(self, other: Report) -> None:
-        """Add another report's counts; its lines stay where they are."""
+        """Add the counts of another report, but not its lines."""
         self.calls += other.calls
         self.numbers += other.numbers
         self.by_subject += other.by_subject
@@ -37,7 +37,7 @@ class Report:
 
 @dataclass(frozen=True)
 class Task:
-    """Calls `first` to `last`, not included, of a seed."""
+    """Calls `first` to `last` of a seed, without `last`."""
 
     seed: int
     first: int
@@ -49,7 +49,7 @@ class Task:
 
 
 def run_task(task: Task) -> Report:
-    """Make some calls."""
+    """Make the calls of a task."""
     _cpu.use_instruction_set(task.instruction_set)
     report = Report()
     for number in range(task.first, task.last):

@@ -1,9 +1,9 @@
-"""Drawn calls as front ends get them: a call of NumPy's, "in a guise" of a library.
+"""Random calls through front ends.
 
-A guise is a relation, as in `relations`: it makes the case's call on the arrays of its library, in
-one of the ways in which the library calls roipool, and compares the answers with NumPy's. It
-chooses what a case leaves open, such as types of boxes or strides, with the case's `variation`.
-There is a module of guises for each library, which only the calls that want it import.
+A guise is a relation (see `verification.relations`): it makes the case's call on the arrays of a
+library, in one of the ways in which the library calls roipool, and compares the results with
+NumPy's. Choices that the case leaves open, such as types of boxes or strides, are seeded by the
+case's `variation`. Each library has a module of guises, imported only when needed.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from roipool.systems.core import VARIANTS
 from roipool.verification.relations import RELATIONS, Relation
 
 LIBRARIES = ("torch", "jax", "dask", "cupy")
-# Front ends have the core's operations.
+# The operations of front ends: the core's.
 FRONT_END_ROWS = (*VARIANTS, *PYRAMID_OPS)
-# JAX makes several devices of one processor if it is told so before it starts.
+# Makes JAX divide a processor into several devices; must be set before it starts.
 TWO_DEVICES = "--xla_force_host_platform_device_count=2"
 
 
 class Guise(NamedTuple):
-    """One way to make a call.
+    """One way of making a call through a library.
 
     Attributes
     ----------
     relation : callable
-        Makes it, and compares.
+        Makes the call and compares.
     seldom : int
-        0, or of how many calls it is one, because it is slow.
+        For a slow guise, use it for one in so many calls; 0 otherwise.
     """
 
     relation: Relation
@@ -41,25 +41,27 @@ class Guise(NamedTuple):
 
 
 def guises(library: str) -> Mapping[str, Guise]:
-    """Return the guises of a library by name: ``"torch: vmap"``, for example."""
+    """Return the guises of a library by name, such as ``"torch: vmap"``."""
     if library == "jax" and "jax" not in sys.modules:
         os.environ.setdefault("XLA_FLAGS", TWO_DEVICES)
-    found = importlib.import_module(f"{__name__}.{library}").GUISES
-    return {f"{library}: {name}": guise for name, guise in found.items()}
+    by_name = importlib.import_module(f"{__name__}.{library}").GUISES
+    return {f"{library}: {name}": guise for name, guise in by_name.items()}
 
 
 def guises_of_call(number: int, libraries: Sequence[str]) -> tuple[str, ...]:
-    """Return the names of the guises of call `number`: one of each library, in turn."""
+    """Return the names of the guises of call `number`: one of each library, in rotation."""
     chosen = []
     for library in libraries:
-        every = guises(library)
-        seldom = [name for name, one in every.items() if one.seldom and number % one.seldom == 0]
-        usual = [name for name, one in every.items() if not one.seldom]
+        by_name = guises(library)
+        seldom = [
+            name for name, guise in by_name.items() if guise.seldom and number % guise.seldom == 0
+        ]
+        usual = [name for name, guise in by_name.items() if not guise.seldom]
         chosen.append((seldom or usual)[number % len(seldom or usual)])
     return tuple(chosen)
 
 
 def relation_of(subject: str) -> Relation:
-    """Return the relation or guise of that name."""
+    """Return a relation or guise by its name."""
     library, colon, _ = subject.partition(": ")
     return guises(library)[subject].relation if colon else RELATIONS[subject]

@@ -1,4 +1,4 @@
-"""Libraries in the place of roipool: functions that take NumPy arrays and compute on others."""
+"""Adapters: objects like roipool, whose functions convert NumPy arrays to another library's."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ MAPS = ("features", "grad_output")
 BOXES = ("rois", "boxes")
 INDICES = ("batch_indices", "box_indices")
 ARRAYS = (*MAPS, *BOXES, *INDICES, "levels", "argmax")
-WIDEST = 1000  # coordinate of a box as an integer: any type of at least 16 bits holds it
+WIDEST = 1000  # largest integer coordinate of a box, which any type of at least 16 bits holds
 
 
 class Kind(NamedTuple):
-    """What a public function computes: "forward", "backward" or "boxes" of an operation."""
+    """The operation of a public function, and "forward", "backward" or "boxes"."""
 
     op: Op
     what: str
@@ -46,12 +46,12 @@ KINDS = {
 
 
 class Adapter:
-    """Has roipool's functions; each gets its arguments converted, and its results back as NumPy's.
+    """Has roipool's functions, with converted arguments and results.
 
     Parameters
     ----------
     case : Case
-        Whose call is made; its `variation` decides what is left open.
+        The call; its `variation` seeds the adapter's choices.
     """
 
     def __init__(self, case: Case) -> None:
@@ -59,7 +59,7 @@ class Adapter:
         self.rng = np.random.default_rng(case.variation)
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        """Return a function with the arguments of roipool's."""
+        """Return a function with the arguments of roipool's function of that name."""
         if name not in KINDS:
             raise AttributeError(name)
 
@@ -70,11 +70,11 @@ class Adapter:
         return function
 
     def call(self, name: str, arguments: Arguments) -> Any:
-        """Call a function; by default the library's own."""
+        """Call a function with converted arguments; by default roipool's."""
         return getattr(roipool, name)(**self.converted(arguments))
 
     def converted(self, arguments: Arguments) -> Arguments:
-        """Return arguments with the library's arrays in place of NumPy's."""
+        """Convert NumPy arrays among the arguments to the library's arrays."""
         return {
             name: self._converted(name, value) if name in ARRAYS else value
             for name, value in arguments.items()
@@ -84,33 +84,33 @@ class Adapter:
         if value is None:
             return None
         if is_list_of_arrays(value):
-            return [self.array(name, one) for one in value]
+            return [self.array(name, item) for item in value]
         return self.array(name, value)
 
     def table(self, value: Any) -> Array:
-        """Return an array as it is, and nested lists as the array that they are for NumPy."""
+        """Return an array, or nested lists as a NumPy array."""
         if isinstance(value, np.ndarray):
             return value
         columns = KINDS[SYSTEMS[self.case.operation].forward].op.columns
         return np.array(value, np.float64).reshape(len(value), 1 + columns)
 
     def array(self, name: str, value: Any) -> Any:
-        """Return one array of an argument, or nested lists, as the library has it."""
+        """Convert an array of an argument, or nested lists, to the library's array."""
         raise NotImplementedError
 
     def numpy(self, array: Any) -> Array:
-        """Return the library's array as NumPy's."""
+        """Convert the library's array to NumPy."""
         return np.asarray(array)
 
-    def back(self, found: Any) -> Any:
-        """Return results as NumPy arrays."""
-        if isinstance(found, (list, tuple)):
-            return type(found)(self.numpy(one) for one in found)
-        return self.numpy(found)
+    def back(self, results: Any) -> Any:
+        """Convert results to NumPy arrays."""
+        if isinstance(results, (list, tuple)):
+            return type(results)(map(self.numpy, results))
+        return self.numpy(results)
 
 
 def is_list_of_arrays(value: Any) -> bool:
-    """Return whether an argument has several arrays, rather than nested lists of numbers."""
+    """Return whether an argument is a list of arrays, not nested lists of numbers."""
     return isinstance(value, list) and bool(value) and not isinstance(value[0], (list, float, int))
 
 
@@ -123,16 +123,16 @@ def are_integers(arguments: Arguments) -> bool:
     return any(array.dtype.kind in "iu" for array in arrays)
 
 
-# ---- Cases and operations as guises want them
+# ---- Cases and operations for guises
 
 
 def given_boxes(case: Case) -> Arguments:
-    """Return the arguments with boxes, of NumPy's call."""
+    """Return the arguments that hold the boxes, for NumPy."""
     return SYSTEMS[case.operation].boxes(case)
 
 
 def with_boxes(case: Case, given: Arguments, **changes: Any) -> System:
-    """Return a case's row with other arguments for boxes, and with other changes."""
+    """Return a case's row with other arguments for boxes, and further changes."""
     return SYSTEMS[case.operation]._replace(boxes=lambda _: given, **changes)
 
 
@@ -142,9 +142,9 @@ FORWARD_ONLY: dict[str, Any] = {"backward": "", "box_gradient": ""}
 def retyped(
     case: Case, floats: Sequence[str], integers: Sequence[str], rng: np.random.Generator
 ) -> Arguments:
-    """Return the arguments with boxes, their arrays in any of some types.
+    """Return the arguments that hold the boxes, with their arrays in random types.
 
-    What a type does not hold is cut and rounded here, for NumPy's call as for the other.
+    Values are rounded and clipped to the types here, for NumPy's call as well as the other.
     """
     known = dtypes()
     kinds = {"boxes": [*floats, *integers], "indices": [*integers, *floats], "levels": integers}
@@ -152,14 +152,14 @@ def retyped(
         what: known.get(name := _pick(rng, names)) or np.dtype(name)
         for what, names in kinds.items()
     }
-    found = dict(given_boxes(case))
-    for name, value in found.items():
+    arguments = dict(given_boxes(case))
+    for name, value in arguments.items():
         what = "boxes" if name in BOXES else "indices" if name in INDICES else name
         if what in chosen and isinstance(value, np.ndarray):
-            found[name] = _cast(value, chosen[what])
+            arguments[name] = _cast(value, chosen[what])
         elif what in chosen and is_list_of_arrays(value):
-            found[name] = [_cast(one, chosen[what]) for one in value]
-    return found
+            arguments[name] = [_cast(array, chosen[what]) for array in value]
+    return arguments
 
 
 def _pick(rng: np.random.Generator, names: Sequence[str]) -> str:
@@ -183,7 +183,7 @@ def held_by(case: Case, dtype: str) -> Case:
     return replace(case, dtype=dtype, maps=maps, grad=grad)
 
 
-# Powers of two that make numbers of each type subnormal, most of them.
+# Powers of two that make most numbers of each type subnormal.
 _SMALL = {"float16": -17, "bfloat16": -130, "float32": -132, "float64": -1030}
 
 
@@ -197,14 +197,14 @@ def with_subnormals(case: Case) -> Case:
 
 
 def compared(case: Case, operation: System, adapter: Any) -> Comparisons:
-    """Make a call by an adapter and by NumPy, and compare every bit."""
+    """Make a call through an adapter and with NumPy, and compare bit for bit."""
     plain = replace(case, out="new")
     expected = run(plain, roipool, operation)
     yield from same_in_type(run(plain, adapter, operation), expected)
 
 
 def same_in_type(got: Results, expected: Results) -> Comparisons:
-    """Compare bits; a gradient of boxes is rounded to the type of those boxes."""
+    """Compare bit for bit; a gradient of boxes is rounded to the type of the boxes."""
     for name, array in got.items():
         wanted = expected[name]
         if name == "box_gradient":
@@ -214,7 +214,7 @@ def same_in_type(got: Results, expected: Results) -> Comparisons:
 
 
 def same_as_a_layout(case: Case, operation: System, adapter: Any) -> Comparisons:
-    """Compare with NumPy's call in either layout: memory decides in which a library computes."""
+    """Compare with NumPy's call in either layout, since a library chooses by memory format."""
     plain = replace(case, out="new")
     got = run(plain, adapter, operation)
     first = list(same_in_type(got, run(plain, roipool, operation)))
@@ -229,14 +229,14 @@ def same_as_a_layout(case: Case, operation: System, adapter: Any) -> Comparisons
 
 
 def moved_maps(case: Case) -> Array:
-    """Return other maps of the same shape: a direction in which they may change."""
+    """Return maps of the same shape: a direction in which to change the maps."""
     return case.maps[..., ::-1, ::-1]
 
 
 def tangent(case: Case, operation: System) -> Results | None:
-    """Return how pooled values change with the maps, by NumPy; None if no kernel computes it.
+    """Return the derivative of pooled values along `moved_maps`; None if NumPy cannot compute it.
 
-    That is, the pooled values of `moved_maps`, where the argmax says, with 0 outside.
+    It consists of the pooled values of `moved_maps`, at the argmax of a maximum, and 0 outside.
     """
     options = case.options
     if "extrapolation_value" in options:
@@ -261,14 +261,14 @@ def tangent(case: Case, operation: System) -> Results | None:
 
 
 class Pair(NamedTuple):
-    """Two calls that differ in some operands: what `vmap` makes one call of."""
+    """Two calls that differ in some operands and become one call of `vmap`."""
 
     cases: tuple[Case, Case]
     batched: frozenset[str]
 
 
 def paired(case: Case, rng: np.random.Generator) -> Pair:
-    """Return a case and another, which share what is not batched."""
+    """Return a case and another that shares the operands that are not batched."""
     form = "table" if case.form in ("nested lists", "one array per image") else case.form
     case = replace(case, form=form, out="new")
     operation = SYSTEMS[case.operation]
@@ -277,7 +277,7 @@ def paired(case: Case, rng: np.random.Generator) -> Pair:
         parts.append("indices")
     batched = {part for part in parts if rng.random() < 0.5} or {parts[int(rng.integers(2))]}
     if len(operation.returns) > 1:
-        batched = set(parts)  # an argmax belongs to all of them
+        batched = set(parts)  # an argmax depends on all operands
     table = case.rois.copy()
     separate = "indices" in parts
     if "boxes" in batched:
@@ -299,7 +299,7 @@ def calls_of(case: Case) -> Mapping[str, Call]:
 
 
 def is_batched(name: str, batched: frozenset[str], kind: Kind) -> bool:
-    """Return whether an argument of two calls differs, or may."""
+    """Return whether an argument of two calls may differ."""
     if name == "argmax":
         return True
     part = {"features": "maps", "grad_output": "gradient"}.get(name)
@@ -335,12 +335,12 @@ def named(arguments: Arguments, names: Sequence[str]) -> Iterator[str]:
 
 
 def unflat(arguments: Arguments, names: Sequence[str], arrays: Sequence[Any]) -> Arguments:
-    """Return arguments with other arrays in the place of those that `flat` yields."""
-    rest, found = list(arrays), dict(arguments)
+    """Return arguments with the arrays that `flat` yields replaced."""
+    rest, replaced = list(arrays), dict(arguments)
     for name in names:
         value = arguments[name]
         if isinstance(value, list):
-            found[name], rest = rest[: len(value)], rest[len(value) :]
+            replaced[name], rest = rest[: len(value)], rest[len(value) :]
         else:
-            found[name], *rest = rest
-    return found
+            replaced[name], *rest = rest
+    return replaced

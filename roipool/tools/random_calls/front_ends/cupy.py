@@ -1,8 +1,7 @@
-"""CuPy's guises: arrays on a GPU, compared with the oracle, or with NumPy where a call is large.
+"""CuPy's guises: arrays on a GPU, compared with the oracle or, in large calls, with NumPy.
 
-A GPU adds up in an order of its own, so no bits are compared with NumPy's, other than by the
-oracle's rules. Written against CuPy's functions alone, so that the tests can put their stand-in in
-its place.
+A GPU sums in another order, so results are compared with tolerances. Only functions of CuPy are
+used, so that tests can replace it by the emulator.
 """
 
 from __future__ import annotations
@@ -35,17 +34,17 @@ def contiguous(array: Array) -> Any:
 
 
 def every_second(array: Array) -> Any:
-    """Return a view of every second number."""
+    """Return a strided view, with gaps between the numbers."""
     return contiguous(np.repeat(array, 2, -1))[..., ::2] if array.ndim else contiguous(array)
 
 
 def reverse(array: Array) -> Any:
-    """Return a view that begins at the end."""
+    """Return a view with negative strides."""
     return contiguous(array[::-1])[::-1]
 
 
 def turned(array: Array) -> Any:
-    """Return a view whose axes lie in memory in another order: maps as channels last."""
+    """Return a view with another order of axes in memory; maps in channels last."""
     order = (0, *range(2, array.ndim), 1) if array.ndim > 1 else (0,)
     return contiguous(array.transpose(order)).transpose([order.index(n) for n in range(array.ndim)])
 
@@ -64,11 +63,11 @@ class OnGpu(Adapter):
     Parameters
     ----------
     case : Case
-        Whose call is made.
+        The call.
     stores : sequence of callable
-        How arrays may lie in the GPU's memory.
+        Memory layouts of arrays on the GPU.
     any_types : bool
-        Whether boxes, indices and argmax are of any type that holds them.
+        Whether boxes, indices and argmax have random types that hold them.
     """
 
     def __init__(
@@ -102,7 +101,7 @@ class OnGpu(Adapter):
 
 
 class IntoOut(OnGpu):
-    """Functions that fill an array of the caller's, full of NaN before."""
+    """Functions with `out`, an array filled with NaN."""
 
     def call(self, name: str, arguments: Arguments) -> Any:
         """Call a function twice, the second time with `out`."""
@@ -114,11 +113,11 @@ class IntoOut(OnGpu):
         own = (
             [self._filled(one) for one in first] if isinstance(first, list) else self._filled(first)
         )
-        found = function(**{**given, "out": own})
-        returned = found[0] if isinstance(found, tuple) else found
-        if not all(one is other for one, other in zip(_each(returned), _each(own), strict=True)):
+        results = function(**{**given, "out": own})
+        returned = results[0] if isinstance(results, tuple) else results
+        if not all(a is b for a, b in zip(_each(returned), _each(own), strict=True)):
             raise AssertionError(f"{name} does not return its out")
-        return found
+        return results
 
     def _filled(self, like: Any) -> Any:
         filled = cupy.empty(like.shape, like.dtype)
@@ -134,7 +133,7 @@ def _each(arrays: Any) -> list[Any]:
 
 
 def answered(case: Case, adapter: OnGpu) -> Comparisons:
-    """Make a call by an adapter, and compare with the oracle, or with NumPy's call."""
+    """Make a call through an adapter, and compare with the oracle, or with NumPy's call."""
     operation: System = SYSTEMS[case.operation]
     got: Results = run(case, adapter, operation)
     if case.large or case.dtype in operation.without_oracle:
@@ -148,26 +147,26 @@ def _plain(case: Case) -> Case:
 
 
 def as_written(case: Case, got: Results, library: Any) -> Comparisons:
-    """Arrays of C order."""
+    """C-contiguous arrays."""
     case = _plain(case)
     yield from answered(case, OnGpu(case))
 
 
 def memory(case: Case, got: Results, library: Any) -> Comparisons:
-    """Views of any strides and offsets."""
+    """Views with various strides and offsets."""
     case = _plain(case)
     yield from answered(case, OnGpu(case, STORES))
 
 
 def types(case: Case, got: Results, library: Any) -> Comparisons:
-    """Boxes, indices and argmax in any types that hold them."""
+    """Boxes, indices and argmax in various types."""
     with np.errstate(over="ignore"):
         held = _plain(replace(case, rois=case.rois.astype(np.float16).astype(np.float64)))
     yield from answered(held, OnGpu(held, any_types=True))
 
 
 def out(case: Case, got: Results, library: Any) -> Comparisons:
-    """Results in arrays of the caller's."""
+    """Results in the caller's arrays."""
     case = _plain(case)
     yield from answered(case, IntoOut(case))
 

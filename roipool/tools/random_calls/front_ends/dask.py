@@ -1,4 +1,4 @@
-"""Dask's guises: maps in any chunks, computed by any scheduler."""
+"""Dask's guises: maps in random chunks, computed by several schedulers."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class Lazy(Adapter):
     Parameters
     ----------
     case : Case
-        Whose call is made.
+        The call.
     scheduler : str
-        What computes.
+        Dask's scheduler.
     keep_order : bool
-        Whether rows come in the order of boxes; otherwise they are put in order here.
+        Whether rows are in the order of boxes; otherwise they are reordered here.
     """
 
     def __init__(self, case: Case, scheduler: str, keep_order: bool = True) -> None:
@@ -40,34 +40,34 @@ class Lazy(Adapter):
         self.scheduler, self.keep_order = scheduler, keep_order
 
     def array(self, name: str, value: Any) -> Any:
-        """Return maps in chunks; all else stays what it is."""
+        """Divide maps into chunks; return other arguments unchanged."""
         if name != "features":
             return value
         return da.from_array(value, chunks=tuple(self._parts(size) for size in value.shape))
 
     def _parts(self, size: int) -> tuple[int, ...]:
-        """Return the sizes of the chunks of an axis, none of them empty if the axis is not."""
+        """Return the chunk sizes of an axis, without empty chunks unless the axis is empty."""
         cuts = self.rng.integers(1, max(size, 2), int(self.rng.integers(4)))
         ends = np.unique(np.minimum([*cuts, size], size))
         return tuple(int(part) for part in np.diff(ends, prepend=0))
 
     def call(self, name: str, arguments: Arguments) -> Any:
-        """Call a forward; what it declares is checked against what is computed."""
+        """Call a forward; check the declared shapes and types against the computed ones."""
         given = self.converted(arguments)
         lazy = getattr(roipool, name)(**given, keep_order=self.keep_order)
-        every = lazy if isinstance(lazy, tuple) else (lazy,)
-        found = dask.compute(*every, scheduler=self.scheduler, num_workers=2)
-        for one, array in zip(every, found, strict=True):
-            if (one.shape, one.dtype) != (array.shape, array.dtype):
-                declared = f"{one.dtype} of shape {one.shape}"
-                raise AssertionError(f"{declared} is declared, {array.dtype} {array.shape} given")
+        declared = lazy if isinstance(lazy, tuple) else (lazy,)
+        computed = dask.compute(*declared, scheduler=self.scheduler, num_workers=2)
+        for chunked, array in zip(declared, computed, strict=True):
+            if (chunked.shape, chunked.dtype) != (array.shape, array.dtype):
+                promise = f"{chunked.dtype} of shape {chunked.shape}"
+                raise AssertionError(f"{promise} is declared, {array.dtype} {array.shape} computed")
         if not self.keep_order:
             order = np.argsort(roipool.dask.chunk_order(given["features"], self.case.images))
-            found = tuple(array[order] for array in found)
-        return found if isinstance(lazy, tuple) else found[0]
+            computed = tuple(array[order] for array in computed)
+        return computed if isinstance(lazy, tuple) else computed[0]
 
     def numpy(self, array: Array) -> Array:
-        """Return an array as it is."""
+        """Return an array unchanged."""
         return array
 
 
@@ -82,12 +82,12 @@ def _compared(case: Case, scheduler: str, keep_order: bool = True) -> Comparison
 
 
 def one_after_another(case: Case, got: Results, library: Any) -> Comparisons:
-    """By one thread."""
+    """Computed by one thread."""
     yield from _compared(case, "sync")
 
 
 def threads(case: Case, got: Results, library: Any) -> Comparisons:
-    """By several threads."""
+    """Computed by several threads."""
     yield from _compared(case, "threads")
 
 
@@ -97,7 +97,7 @@ def as_computed(case: Case, got: Results, library: Any) -> Comparisons:
 
 
 def processes(case: Case, got: Results, library: Any) -> Comparisons:
-    """By several processes."""
+    """Computed by several processes."""
     yield from _compared(case, "processes")
 
 

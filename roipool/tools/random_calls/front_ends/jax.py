@@ -1,4 +1,4 @@
-"""JAX's guises: its transformations, its settings, and what arguments may be instead of arrays."""
+"""JAX's guises: its transformations and settings, and arguments other than JAX arrays."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ DEVICES = 2
 
 
 class OnJax(Adapter):
-    """Functions called one after another.
+    """Functions called without transformations.
 
     Parameters
     ----------
     case : Case
-        Whose call is made.
+        The call.
     keeps_numpy : bool
-        Whether some arguments are left as NumPy arrays and lists.
+        Whether to leave some arguments as NumPy arrays and lists.
     """
 
     def __init__(self, case: Case, keeps_numpy: bool = False) -> None:
@@ -64,7 +64,7 @@ class OnJax(Adapter):
         self.keeps_numpy = keeps_numpy
 
     def array(self, name: str, value: Any) -> Any:
-        """Return an argument's array as JAX's, unless it may stay what it is."""
+        """Convert an argument's array to JAX, unless it may stay as it is."""
         if self.keeps_numpy and self.rng.random() < 0.7:
             return value
         if name == "argmax":
@@ -77,14 +77,14 @@ class OnJax(Adapter):
 
 
 def to_jax(array: np.ndarray[Any, Any]) -> Any:
-    """Return a NumPy array as JAX's, converted here: JAX would compile that for every shape."""
+    """Convert a NumPy array to JAX and its type here; JAX would compile it for every shape."""
     dtype = jax.dtypes.canonicalize_dtype(array.dtype.newbyteorder("="))
     with np.errstate(over="ignore"):
         return jnp.asarray(array.astype(dtype, copy=False))
 
 
 def _any_integers(argmax: np.ndarray[Any, Any], rng: np.random.Generator) -> Any:
-    """Return an argmax in one of the types that hold it."""
+    """Return an argmax in a random type that holds it."""
     low, high = int(argmax.min(initial=0)), int(argmax.max(initial=0))
     kinds = [np.dtype(name) for name in INTEGERS]
     held = [kind for kind in kinds if np.iinfo(kind).min <= low and high <= np.iinfo(kind).max]
@@ -92,7 +92,7 @@ def _any_integers(argmax: np.ndarray[Any, Any], rng: np.random.Generator) -> Any
 
 
 class Jitted(OnJax):
-    """Functions that are compiled; some arrays are constants of the program."""
+    """Compiled functions, with some arrays as constants of the program."""
 
     def call(self, name: str, arguments: Arguments) -> Any:
         """Compile and call a function of arrays."""
@@ -110,7 +110,7 @@ def _arrays_of(given: Arguments) -> list[str]:
 
 
 class Differentiated(OnJax):
-    """Forwards that `vjp` differentiates: backwards return what it gives."""
+    """Forwards differentiated by `vjp`, whose results the backwards return."""
 
     count: int
     pull: Callable[..., Any]
@@ -120,11 +120,11 @@ class Differentiated(OnJax):
         kind = KINDS[name]
         if kind.what == "forward":
             return self._forward(name, arguments)
-        found = self.pull(self.array("grad_output", arguments["grad_output"]))
+        gradients = self.pull(self.array("grad_output", arguments["grad_output"]))
         if kind.what == "boxes":
-            joined = np.concatenate([np.asarray(each) for each in found[self.count :]])
+            joined = np.concatenate([np.asarray(each) for each in gradients[self.count :]])
             return joined[:, joined.shape[1] - kind.op.columns :]
-        maps = found[: self.count]
+        maps = gradients[: self.count]
         return list(maps) if isinstance(arguments.get("input_shapes"), list) else maps[0]
 
     def _forward(self, name: str, arguments: Arguments) -> Any:
@@ -145,41 +145,41 @@ class Differentiated(OnJax):
 
     def program(self, function: Any, given: Arguments, names: list[str]) -> Callable[..., Any]:
         """Return a function of the arrays that are differentiated by."""
-        found = lambda *arrays: function(**unflat(given, names, arrays))  # noqa: E731
-        return jax.jit(found) if self.rng.random() < 0.7 else found
+        program = lambda *arrays: function(**unflat(given, names, arrays))  # noqa: E731
+        return jax.jit(program) if self.rng.random() < 0.7 else program
 
 
 class Sharded(Differentiated):
-    """Forwards within `shard_map`: maps are everywhere, and boxes on several devices."""
+    """Forwards within `shard_map`, with replicated maps and boxes on several devices."""
 
     def program(self, function: Any, given: Arguments, names: list[str]) -> Callable[..., Any]:
         """Return a function of the arrays that are differentiated by."""
         shared, split = PartitionSpec(), PartitionSpec("devices")
-        every = _arrays_of(given)
-        specs = tuple(shared if each in MAPS else split for each in named(given, every))
+        all_names = _arrays_of(given)
+        specs = tuple(shared if each in MAPS else split for each in named(given, all_names))
         mesh = Mesh(np.array(jax.devices("cpu")[:DEVICES]), ("devices",))
         sharded = jax.shard_map(
-            lambda *arrays: function(**unflat(given, every, arrays)),
+            lambda *arrays: function(**unflat(given, all_names, arrays)),
             mesh=mesh,
             in_specs=specs,
             out_specs=split,
         )
-        return jax.jit(lambda *arrays: sharded(*flat(unflat(given, names, arrays), every)))
+        return jax.jit(lambda *arrays: sharded(*flat(unflat(given, names, arrays), all_names)))
 
 
 class Batched(OnJax):
-    """Two calls as one, by ``vmap``; returns the results of one of them."""
+    """Two calls combined by ``vmap``; returns the results of one of them."""
 
     def __init__(self, case: Case, others: Any, batched: frozenset[str], place: int) -> None:
         super().__init__(case)
         self.others, self.batched, self.place = others, batched, place
 
     def array(self, name: str, value: Any) -> Any:
-        """Return an argument's array as JAX's; both of a pair are of one type."""
+        """Convert an argument's array to JAX; both arrays of a pair have the same type."""
         return to_jax(value) if name == "argmax" else super().array(name, value)
 
     def call(self, name: str, arguments: Arguments) -> Any:
-        """Call a function once for both."""
+        """Call a function once for both calls."""
         own, other = self.converted(arguments), self.converted(self.others[name].arguments)
         names = _arrays_of(own)
         dims: list[int | None] = []
@@ -201,24 +201,24 @@ class Batched(OnJax):
 
         if all(dim is None for dim in dims):
             return one(*stacked)
-        found = jax.jit(jax.vmap(one, tuple(dims)))(*stacked)
-        if isinstance(found, (list, tuple)):
-            return type(found)(np.asarray(each)[self.place] for each in found)
-        return np.asarray(found)[self.place]
+        results = jax.jit(jax.vmap(one, tuple(dims)))(*stacked)
+        if isinstance(results, (list, tuple)):
+            return type(results)(np.asarray(each)[self.place] for each in results)
+        return np.asarray(results)[self.place]
 
 
 class ForwardMode(OnJax):
-    """Forwards whose result is their change."""
+    """Forwards that return their derivative."""
 
     def call(self, name: str, arguments: Arguments) -> Any:
-        """Return how pooled values change with the maps."""
+        """Return the derivative of pooled values along `moved_maps`."""
         given = self.converted(arguments)
         moved = calls_of(replace(self.case, maps=moved_maps(self.case)))[name].arguments
         tangents = [to_jax(each) for each in flat(moved, ["features"])]
 
         def pool(*maps: Any) -> Any:
-            found = getattr(roipool.jax, name)(**unflat(given, ["features"], maps))
-            return found[0] if isinstance(found, tuple) else found
+            pooled = getattr(roipool.jax, name)(**unflat(given, ["features"], maps))
+            return pooled[0] if isinstance(pooled, tuple) else pooled
 
         if self.rng.random() < 0.7:
             pool = jax.jit(pool)
@@ -230,7 +230,7 @@ class ForwardMode(OnJax):
 
 @contextlib.contextmanager
 def _settings(case: Case) -> Iterator[Case]:
-    """Have JAX's settings that a case's variation chooses; yield the case as they allow it."""
+    """Set JAX's settings by the case's variation; yield the case restricted to them."""
     rng = np.random.default_rng((2, case.variation))
     wide, strict, slow = (rng.random() < part for part in (0.5, 0.3, 0.15))
     if case.dtype == "float64" and not wide:
@@ -248,7 +248,7 @@ def _typed(case: Case) -> System:
 
 
 def _differentiable(case: Case, operation: System) -> System:
-    """Return a row without a gradient of boxes that have none."""
+    """Return a row without the gradient of boxes if they are integers."""
     return operation._replace(box_gradient="") if are_integers(operation.boxes(case)) else operation
 
 
@@ -261,7 +261,7 @@ def _compared(case: Case, operation: System, adapter: Adapter) -> Comparisons:
 
 
 def plain(case: Case, got: Results, library: Any) -> Comparisons:
-    """Arrays of any types."""
+    """Arrays of various types."""
     with _settings(case) as allowed:
         yield from _compared(allowed, _typed(allowed), OnJax(allowed))
 
@@ -296,7 +296,7 @@ def forward_mode(case: Case, got: Results, library: Any) -> Comparisons:
 
 
 def vmap(case: Case, got: Results, library: Any) -> Comparisons:
-    """A batch of calls is a loop over them; other sums may be taken at once."""
+    """A batch of calls equals a loop over them, except for the order of sums."""
     rng = np.random.default_rng((1, case.variation))
     with _settings(case) as allowed:
         (first, second), batched = paired(allowed, rng)
@@ -308,17 +308,17 @@ def vmap(case: Case, got: Results, library: Any) -> Comparisons:
 def shard_map(case: Case, got: Results, library: Any) -> Comparisons:
     """Boxes on two devices; a gradient of maps is a sum over both.
 
-    XLA adds it up in the type of the maps, and takes numbers too small for 0: that is not compared.
+    XLA sums it in the type of the maps and flushes subnormal numbers to 0, so it is not compared.
     """
     even = len(case.rois) // DEVICES * DEVICES
-    if not even or not case.maps.size:  # JAX cannot put arrays without elements together
+    if not even or not case.maps.size:  # JAX cannot combine arrays without elements
         return
     form = "batch indices"
     case = replace(case, form=form, rois=case.rois[:even], grad=case.grad[:even])
     with _settings(case) as allowed, jax.disable_jit(False):
-        found, expected = run(allowed, Sharded(allowed)), run(allowed, roipool)
-        gradient = {"gradient": found.pop("gradient")}
-        yield from same_in_type(found, expected)
+        results, expected = run(allowed, Sharded(allowed)), run(allowed, roipool)
+        gradient = {"gradient": results.pop("gradient")}
+        yield from same_in_type(results, expected)
         if allowed.dtype in ("float32", "float64") and allowed.maps is case.maps:
             yield from close(allowed, gradient, expected, roipool)
 

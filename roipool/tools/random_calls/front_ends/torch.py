@@ -1,4 +1,4 @@
-"""PyTorch's guises: tensors of any memory and types, and all that calls or traces functions."""
+"""PyTorch's guises: tensors of various memory formats and types, and torch's transformations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch.autograd import forward_ad
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import roipool
-import roipool.torch  # before a program is compiled
+import roipool.torch  # must precede the compilation of programs
 from roipool.systems import SYSTEMS, System
 from roipool.verification.call import Results, in_layout, run
 from roipool.verification.case import Array, Case, dtypes
@@ -68,7 +68,7 @@ def to_numpy(tensor: Tensor) -> Array:
     return plain.numpy()
 
 
-# ---- Memory: the same values, lying otherwise
+# ---- Memory formats of the same values
 
 
 def _strided(tensor: Tensor) -> Tensor:
@@ -119,7 +119,7 @@ MEMORY: tuple[Callable[[Tensor], Tensor], ...] = (
 
 
 def stored(tensor: Tensor, rng: np.random.Generator) -> Tensor:
-    """Return a tensor of the same values that lies in memory in some way."""
+    """Return a tensor of the same values in a random memory format."""
     way = MEMORY[int(rng.integers(len(MEMORY)))]
     if way is _channels_last and tensor.dim() != 4:
         way = _cut
@@ -134,16 +134,16 @@ def stored(tensor: Tensor, rng: np.random.Generator) -> Tensor:
 
 
 class Eager(Adapter):
-    """Functions called one after another.
+    """Functions called without transformations.
 
     Parameters
     ----------
     case : Case
-        Whose call is made.
+        The call.
     around : context manager
-        In which calls are made.
+        The context of calls.
     store : callable
-        How a tensor lies in memory.
+        Returns a tensor in some memory format.
     """
 
     def __init__(
@@ -178,7 +178,7 @@ class Eager(Adapter):
 
 
 class Derivatives(Eager):
-    """Forwards that autograd differentiates: backwards return what it gives."""
+    """Forwards differentiated by autograd, whose results the backwards return."""
 
     pooled: Tensor
     leaves: list[Tensor]
@@ -191,11 +191,12 @@ class Derivatives(Eager):
             return self._forward(name, arguments)
         grad = self.array("grad_output", arguments["grad_output"])
         leaves = self.leaves if kind.what == "backward" else self.boxes
-        found = torch.autograd.grad(self.pooled, leaves, grad, retain_graph=True)
+        gradients = torch.autograd.grad(self.pooled, leaves, grad, retain_graph=True)
         if kind.what == "boxes":
-            joined = torch.cat(found)
+            joined = torch.cat(gradients)
             return joined[:, joined.shape[1] - kind.op.columns :]
-        return list(found) if isinstance(arguments.get("input_shapes"), list) else found[0]
+        is_pyramid = isinstance(arguments.get("input_shapes"), list)
+        return list(gradients) if is_pyramid else gradients[0]
 
     def _forward(self, name: str, arguments: Arguments) -> Any:
         given = self.converted(arguments)
@@ -206,9 +207,9 @@ class Derivatives(Eager):
         for each in self.boxes:
             each.requires_grad_(moves(self.case))
         with self.around():
-            found = getattr(roipool, name)(**given)
-        self.pooled = found[0] if isinstance(found, tuple) else found
-        return found
+            results = getattr(roipool, name)(**given)
+        self.pooled = results[0] if isinstance(results, tuple) else results
+        return results
 
 
 def moves(case: Case) -> bool:
@@ -217,13 +218,13 @@ def moves(case: Case) -> bool:
 
 
 def is_differentiable(arguments: Arguments, name: str) -> bool:
-    """Return whether boxes are of a type that may have a gradient."""
+    """Return whether the type of the boxes can have a gradient."""
     boxes = list(flat(arguments, [name]))
     return bool(boxes) and all(each.is_floating_point() for each in boxes)
 
 
 def differentiable(case: Case, given: Arguments) -> System:
-    """Return an operation's row, whose gradient of boxes is asked for where there is one."""
+    """Return an operation's row with a gradient of boxes, if their type allows one."""
     return with_boxes(case, given, **({"box_gradient": ""} if are_integers(given) else {}))
 
 
@@ -232,7 +233,7 @@ def _generator(case: Case) -> np.random.Generator:
 
 
 def any_types(case: Case) -> Arguments:
-    """Return the arguments with boxes in any types that tensors have."""
+    """Return the arguments that hold the boxes, in random types of tensors."""
     return retyped(case, FLOATS, INTEGERS, _generator(case))
 
 
@@ -240,24 +241,24 @@ def any_types(case: Case) -> Arguments:
 
 
 def fast_path(case: Case, got: Results, library: Any) -> Comparisons:
-    """Plain tensors, no gradient asked for."""
+    """Plain tensors without gradients."""
     yield from compared(case, SYSTEMS[case.operation], Eager(case, torch.no_grad))
 
 
 def inference(case: Case, got: Results, library: Any) -> Comparisons:
-    """Tensors of inference mode."""
+    """Tensors in inference mode."""
     operation = with_boxes(case, any_types(case))
     yield from compared(case, operation, Eager(case, torch.inference_mode))
 
 
 def memory(case: Case, got: Results, library: Any) -> Comparisons:
-    """Views of any strides and offsets, with negative bits or channels last."""
+    """Views with various strides and offsets, negative bits or channels last."""
     operation = with_boxes(case, any_types(case))
     yield from same_as_a_layout(case, operation, Eager(case, store=stored))
 
 
 def types(case: Case, got: Results, library: Any) -> Comparisons:
-    """Maps, boxes, indices and argmax of any types."""
+    """Maps, boxes, indices and argmax of various types."""
     yield from compared(case, with_boxes(case, any_types(case)), Eager(case))
 
 
@@ -268,13 +269,13 @@ def gradient(case: Case, got: Results, library: Any) -> Comparisons:
 
 
 def gradient_of_views(case: Case, got: Results, library: Any) -> Comparisons:
-    """Gradients by autograd of what lies in memory in any way."""
+    """Gradients by autograd of tensors in various memory formats."""
     operation = differentiable(case, any_types(case))
     yield from same_as_a_layout(case, operation, Derivatives(case, store=stored))
 
 
 class Expanded(Derivatives):
-    """The same image, and the same gradient of each box, without memory of their own."""
+    """All images are views of the same memory, and so are the gradients of all boxes."""
 
     def array(self, name: str, value: Any) -> Tensor:
         """Return an argument's array as a tensor."""
@@ -284,13 +285,13 @@ class Expanded(Derivatives):
 
 def expanded(case: Case, got: Results, library: Any) -> Comparisons:
     """Tensors whose images share memory."""
-    maps, grad = (np.repeat(one[:1], len(one), 0) for one in (case.maps, case.grad))
+    maps, grad = (np.repeat(each[:1], len(each), 0) for each in (case.maps, case.grad))
     same = replace(case, maps=maps, grad=grad)
     yield from same_as_a_layout(same, differentiable(same, given_boxes(same)), Expanded(same))
 
 
 def autocast(case: Case, got: Results, library: Any) -> Comparisons:
-    """Within autocast nothing is rounded."""
+    """Autocast does not round anything."""
     half = HALVES[case.variation % 2]
     adapter = Derivatives(case, lambda: torch.autocast("cpu", dtype=half))
     yield from compared(case, differentiable(case, given_boxes(case)), adapter)
@@ -306,30 +307,30 @@ def _flushing() -> Iterator[None]:
 
 
 def flushing(case: Case, got: Results, library: Any) -> Comparisons:
-    """The processor takes numbers too small for 0, and roipool does not."""
+    """Subnormal numbers are kept even if the processor's mode flushes them to 0."""
     small = with_subnormals(case)
     yield from compared(small, SYSTEMS[case.operation], Eager(small, _flushing))
 
 
 class _Quiet(TorchDispatchMode):  # type: ignore[misc]  # no types where no torch is
-    """Sees every operator, and changes nothing."""
+    """A dispatch mode that passes every operator through."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return func(*args, **(kwargs or {}))
 
 
 def dispatch_mode(case: Case, got: Results, library: Any) -> Comparisons:
-    """Within a mode that sees operators, as those of tools do."""
+    """Calls within a dispatch mode, as used by tools."""
     operation = differentiable(case, any_types(case))
     yield from compared(case, operation, Derivatives(case, _Quiet))
 
 
 class Named(torch.Tensor):  # type: ignore[misc]  # no types where no torch is
-    """A subclass such as torchvision's boxes."""
+    """A tensor subclass, like torchvision's boxes."""
 
 
 class Subclassed(Derivatives):
-    """Some arguments are of a subclass."""
+    """Functions with some arguments of a subclass."""
 
     def array(self, name: str, value: Any) -> Tensor:
         """Return an argument's array as a tensor."""
@@ -338,12 +339,12 @@ class Subclassed(Derivatives):
 
 
 def subclasses(case: Case, got: Results, library: Any) -> Comparisons:
-    """Tensors of a subclass among others."""
+    """Tensors of a subclass among plain tensors."""
     yield from compared(case, differentiable(case, any_types(case)), Subclassed(case))
 
 
 class Meta(Eager):
-    """Tensors without values; results are zeros."""
+    """Tensors on the meta device, with results replaced by zeros."""
 
     def array(self, name: str, value: Any) -> Tensor:
         """Return an argument's array as a tensor."""
@@ -357,16 +358,16 @@ class Meta(Eager):
 
 
 def meta(case: Case, got: Results, library: Any) -> Comparisons:
-    """Shapes and types of results are known without values."""
+    """The meta device returns the right shapes and types."""
     operation, plain = with_boxes(case, any_types(case)), replace(case, out="new")
     expected = run(plain, roipool, operation)
-    found = run(plain, Meta(case), operation)
+    results = run(plain, Meta(case), operation)
     zeros = {name: np.zeros_like(array) for name, array in expected.items()}
-    yield from same_in_type(found, zeros)
+    yield from same_in_type(results, zeros)
 
 
 class Batched(Eager):
-    """Two calls as one, by ``vmap``; returns the results of one of them."""
+    """Two calls combined by ``vmap``; returns the results of one of them."""
 
     def __init__(self, case: Case, others: Any, batched: frozenset[str], place: int) -> None:
         super().__init__(case)
@@ -376,7 +377,7 @@ class Batched(Eager):
         return argmax  # both of a pair are stacked
 
     def call(self, name: str, arguments: Arguments) -> Any:
-        """Call a function once for both."""
+        """Call a function once for both calls."""
         own, other = self.converted(arguments), self.converted(self.others[name].arguments)
         names = [each for each in own if each in ARRAYS and own[each] is not None]
         dims: list[int | None] = []
@@ -396,42 +397,42 @@ class Batched(Eager):
         def one(*arrays: Tensor) -> Any:
             return getattr(roipool, name)(**unflat(own, names, arrays))
 
-        found = torch.func.vmap(one, tuple(dims))(*stacked)
-        if isinstance(found, Tensor):
-            return found[self.place]
-        return type(found)(each[self.place] for each in found)
+        results = torch.func.vmap(one, tuple(dims))(*stacked)
+        if isinstance(results, Tensor):
+            return results[self.place]
+        return type(results)(each[self.place] for each in results)
 
 
 def vmap(case: Case, got: Results, library: Any) -> Comparisons:
-    """A batch of calls is a loop over them; other sums may be taken at once."""
+    """A batch of calls equals a loop over them, except for the order of sums."""
     rng = _generator(case)
     (first, second), batched = paired(case, rng)
     own, other = (first, second) if rng.random() < 0.5 else (second, first)
     place = int(rng.integers(2))
-    found = run(own, Batched(own, calls_of(other), batched, place))
-    yield from close(own, found, run(own, roipool), roipool)
+    results = run(own, Batched(own, calls_of(other), batched, place))
+    yield from close(own, results, run(own, roipool), roipool)
 
 
 def _tangents(case: Case, store: Callable[[Tensor], Tensor]) -> list[Tensor]:
-    """Return `moved_maps` as the call takes its maps."""
+    """Return `moved_maps` in the form of the call's maps."""
     moved = replace(case, maps=moved_maps(case))
     features = calls_of(moved)[SYSTEMS[case.operation].forward].arguments["features"]
     each = features if isinstance(features, list) else [features]
-    return [store(to_tensor(one)) for one in each]
+    return [store(to_tensor(array)) for array in each]
 
 
 class ForwardMode(Eager):
-    """Forwards whose result is their change."""
+    """Forwards that return their derivative."""
 
     def call(self, name: str, arguments: Arguments) -> Any:
-        """Return how pooled values change with the maps."""
+        """Return the derivative of pooled values along `moved_maps`."""
         given, tangents = self.converted(arguments), iter(_tangents(self.case, _same))
         with forward_ad.dual_level():
             maps = [
                 forward_ad.make_dual(each, next(tangents)) for each in flat(given, ["features"])
             ]
-            found = getattr(roipool, name)(**unflat(given, ["features"], maps))
-            pooled = found[0] if isinstance(found, tuple) else found
+            results = getattr(roipool, name)(**unflat(given, ["features"], maps))
+            pooled = results[0] if isinstance(results, tuple) else results
             return forward_ad.unpack_dual(pooled).tangent
 
 
@@ -445,29 +446,29 @@ def forward_mode(case: Case, got: Results, library: Any) -> Comparisons:
 
 
 class Twice(Derivatives):
-    """Backwards whose result is the gradient of their own gradient, by that of pooled values."""
+    """Forwards that return the gradient of their backward with respect to grad_output."""
 
     def call(self, name: str, arguments: Arguments) -> Any:
         """Differentiate a forward, and then its gradient."""
-        found = self._forward(name, arguments)
+        results = self._forward(name, arguments)
         grad = self.array("grad_output", in_layout(self.case.grad, self.case.layout))
         grad = grad.to(self.pooled.dtype).requires_grad_()
         once = torch.autograd.grad(self.pooled, self.leaves, grad, create_graph=True)
         (again,) = torch.autograd.grad(once, grad, _tangents(self.case, _same))
-        return (again, *found[1:]) if isinstance(found, tuple) else again
+        return (again, *results[1:]) if isinstance(results, tuple) else again
 
 
 def double_backward(case: Case, got: Results, library: Any) -> Comparisons:
-    """A gradient's own gradient is the forward."""
+    """The gradient of a backward is the forward."""
     plain, operation = replace(case, out="new"), SYSTEMS[case.operation]
     expected = tangent(plain, operation)
     if expected is not None:
-        found = run(plain, Twice(case), operation._replace(**FORWARD_ONLY, returns=("pooled",)))
-        yield from same_in_type(found, expected)
+        results = run(plain, Twice(case), operation._replace(**FORWARD_ONLY, returns=("pooled",)))
+        yield from same_in_type(results, expected)
 
 
 class Compiled(Derivatives):
-    """Forwards that a compiler has traced; numbers are arguments of the program."""
+    """Forwards compiled by torch, with numbers as arguments of the program."""
 
     def _forward(self, name: str, arguments: Arguments) -> Any:
         given = self.converted(arguments)
@@ -477,20 +478,20 @@ class Compiled(Derivatives):
         for each in self.boxes:
             each.requires_grad_(moves(self.case))
         torch._dynamo.reset()
-        torch._functorch.config.donated_buffer = False  # two gradients, one after another
+        torch._functorch.config.donated_buffer = False  # allows two gradients of one forward
         program = torch.compile(
             getattr(roipool, name),
             backend="aot_eager",
             fullgraph=True,
             dynamic=(None, True, False)[self.case.variation % 3],
         )
-        found = program(**given)
-        self.pooled = found[0] if isinstance(found, tuple) else found
-        return found
+        results = program(**given)
+        self.pooled = results[0] if isinstance(results, tuple) else results
+        return results
 
 
 def compiled(case: Case, got: Results, library: Any) -> Comparisons:
-    """A compiled program, without or with dynamic shapes."""
+    """A compiled program, with static or dynamic shapes."""
     yield from same_as_a_layout(case, differentiable(case, given_boxes(case)), Compiled(case))
 
 
