@@ -1,8 +1,8 @@
-"""Time roipool and other libraries side by side on named workloads: the benchmark harness.
+"""Time roipool and other libraries on named workloads: the benchmark harness.
 
     python benchmarks/bench.py --help
 
-benchmarks/README.md shows what it measured, and how to measure on another machine.
+benchmarks/README.md has results, and instructions for measuring on another machine.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ from roipool.tools.libraries import Library
 __all__ = ["main"]
 
 _DESCRIPTION = """\
-Time roipool and the libraries installed beside it, in turns, on boxes as a detector proposes them,
-and say whether their results agree."""
+Time roipool and other installed libraries, in turns, on boxes like a detector's proposals, and
+check whether their results agree."""
 
 _EPILOG = """\
 workloads: --list shows them with their sizes.
 
-In a round everyone has one turn. The ratio is a library's median over roipool's. The memory's time
-is that of the bytes that must move, at the bandwidth that NumPy reaches in the same run.
+In a round each library has one turn. The ratio is a library's median time over roipool's. The
+memory's time is the time to move the compulsory bytes at the bandwidth that NumPy reaches in the
+same run.
 
 examples:
   python benchmarks/bench.py
@@ -43,9 +44,9 @@ def main(
     peers: Mapping[str, type[Library]] = PEERS,
     device: Callable[[str], Device] = open_device,
 ) -> int:
-    """Read the arguments and carry them out; 0 when done, 2 for bad input.
+    """Run the program; return 0, or 2 for bad input.
 
-    `peers` are the libraries that there are, and `device` opens "cpu" or "cuda".
+    `peers` are the supported libraries, and `device` opens "cpu" or "cuda".
     """
     parser = _parser()
     arguments = parser.parse_args(argv)
@@ -64,7 +65,7 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     add = parser.add_argument
-    add("--list", action="store_true", help="show the workloads and stop")
+    add("--list", action="store_true", help="show the workloads and exit")
     add(
         "--workload",
         default="fpn-box",
@@ -75,7 +76,7 @@ def _parser() -> argparse.ArgumentParser:
         "--ops",
         default="*",
         metavar="A,B,...",
-        help="of the workloads' operations, only these, such as roi_align or '*_backward'",
+        help="restrict to these operations, such as roi_align or '*_backward'",
     )
     add(
         "--dtype",
@@ -94,14 +95,14 @@ def _parser() -> argparse.ArgumentParser:
         "--threads",
         type=_counts,
         metavar="1,2,...",
-        help="how many each library may use (default: as roipool)",
+        help="threads of each library (default: as roipool)",
     )
     add("--backend", choices=("cpu", "cuda"), default="cpu", help="default: cpu")
     add(
         "--peers",
         default="auto",
         metavar="auto|none|A,B,...",
-        help="the libraries to compare with; auto: all, those not installed are listed as absent",
+        help="the libraries to compare with; auto: all, with missing ones listed as absent",
     )
     add(
         "--peer-python",
@@ -109,14 +110,14 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="PEER=FILE",
-        help="run this peer with the Python of another environment; may be repeated",
+        help="run this library with the Python of another environment; repeatable",
     )
-    add("--out-reuse", action="store_true", help="give roipool the same out= at every call")
+    add("--out-reuse", action="store_true", help="pass roipool the same out= in every call")
     add("--repeat", type=_count, default=9, metavar="N", help="rounds (default: 9)")
-    add("--boxes", type=_count, metavar="N", help="boxes for each image, other than the workload's")
-    add("--channels", type=_count, metavar="N", help="channels, other than the workload's")
+    add("--boxes", type=_count, metavar="N", help="boxes per image, instead of the workload's")
+    add("--channels", type=_count, metavar="N", help="channels, instead of the workload's")
     add("--memory", action="store_true", help="measure roipool's peak memory, in a fresh process")
-    add("--json", metavar="FILE", help="write every number as JSON; - prints it in place of tables")
+    add("--json", metavar="FILE", help="write every number as JSON; - prints it instead of tables")
     add("--plot", metavar="FILE.png", help="draw the ratios")
     return parser
 

@@ -1,10 +1,10 @@
-"""What the memory cache is worth: times and resident memory for several limits.
+"""The benefit of the memory cache: times and resident memory for several limits.
 
     python benchmarks/cache.py [rounds]
 
-Prints, for several limits, the median processor time of calls that make a fresh result each, on
-one thread, in turns in one process, as a ratio to the limit of 0; and in processes of their own the
-resident memory after a loop over the levels of a feature pyramid, beyond that before it.
+Prints, for several limits, the median CPU time of calls that each allocate a result, on one thread,
+in turns in one process, as a ratio to the limit 0; and the growth of resident memory by a loop over
+the levels of a feature pyramid, in separate processes.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ MIB = 2**20
 
 
 def boxes(count: int, size: int) -> np.ndarray:
-    """Return rows of image 0 and boxes within a map."""
+    """Return boxes of image 0 within a map."""
     corners = np.random.default_rng(0).uniform(0, size / 2, (count, 4))
     corners[:, 2:] += corners[:, :2]
     return np.column_stack([np.zeros(count), corners]).astype(np.float32)
 
 
 def forward(channels: int, size: int, count: int, bins: int) -> Callable[[], object]:
-    """Return a call of roi_align with a fresh result."""
+    """Return a call of roi_align that allocates its result."""
     maps = np.ones((1, channels, size, size), np.float32)
     rois = boxes(count, size)
     return lambda: roipool.roi_align(maps, rois, bins, sampling_ratio=2)
 
 
 def backward(channels: int, size: int, count: int, bins: int) -> Callable[[], object]:
-    """Return a call of roi_align_backward with a fresh result."""
+    """Return a call of roi_align_backward that allocates its result."""
     shape = (1, channels, size, size)
     rois = boxes(count, size)
     grad = np.ones((count, channels, bins, bins), np.float32)
@@ -56,7 +56,7 @@ CALLS = {
 
 
 def times(call: Callable[[], object], rounds: int) -> dict[int, float]:
-    """Return the median seconds of a call for each limit, taken in turns."""
+    """Return the median seconds of a call for each limit, measured in turns."""
     found: dict[int, list[float]] = {limit: [] for limit in LIMITS}
     for _ in range(rounds):
         for limit in LIMITS:
@@ -76,7 +76,7 @@ def resident() -> int:
 
 
 def pyramid_loop(limit: int) -> int:
-    """Return what a loop over the levels of a pyramid leaves resident, in MiB."""
+    """Return the growth of resident memory by a loop over the levels of a pyramid, in MiB."""
     roipool.set_cache_limit(limit)
     levels = [np.ones((1, 256, size, size), np.float32) for size in (200, 100, 50, 25)]
     rois = [boxes(250, level.shape[3]) for level in levels]

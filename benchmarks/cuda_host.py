@@ -1,12 +1,12 @@
-"""How long Python takes to issue a call on CuPy arrays, without CuPy and without a GPU.
+"""Measures the time in which Python issues a call on CuPy arrays, without CuPy and a GPU.
 
-CuPy is stood in for by arrays whose attributes are there already and by kernels that do nothing, so
-that what remains is roipool's own time. CuPy adds its own: some microseconds for each launch and
-each new array.
+Stand-ins replace CuPy: arrays with precomputed attributes, and kernels that do nothing, so that
+only roipool's own time is measured. CuPy adds a few microseconds for each launch and each new
+array.
 
     python benchmarks/cuda_host.py            # print the table
     python benchmarks/cuda_host.py --write    # and write benchmarks/cuda_host.md
-    python benchmarks/cuda_host.py --profile  # where the time of roi_align goes
+    python benchmarks/cuda_host.py --profile  # profile roi_align
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from harness.machine import facts
 RESULT = Path(__file__).with_suffix(".md")
 REPEATS, CALLS = 200, 20
 GOAL = 12  # microseconds
-# Where a call goes, and what it does there: files of roipool, or of this folder.
+# The stages of a call: files or folders of roipool, and their tasks.
 STAGES = {
     "_front_ends.py": "whose arrays are they",
     "ops": "the public function",
@@ -61,7 +61,7 @@ Functions of Python that one call enters, by what they are there for:
 
 
 class Array:
-    """A CuPy array as far as calls look at it: nothing but attributes."""
+    """A stand-in for a CuPy array, with the attributes that calls read."""
 
     __slots__ = ("columns", "data", "device", "dtype", "flags", "ndim", "shape", "size", "strides")
     __module__ = "cupy"
@@ -69,11 +69,11 @@ class Array:
     def __init__(self, shape: tuple[int, ...], dtype: Any, columns: tuple[Any, ...] = ()) -> None:
         self.shape, self.dtype, self.ndim = shape, np.dtype(dtype), len(shape)
         self.size = math.prod(shape)
-        # Read of tables alone: those of float32 are columns of one with five.
+        # Only tables of boxes are indexed; in float32 their columns are precomputed.
         is_column = self.dtype == np.float32
         self.strides: tuple[int, ...] = (20, 4)[: self.ndim] if is_column else (8,)
         self.flags, self.data, self.device = FLAGS, DATA, DEVICE
-        self.columns = columns  # the first of a table, and the others
+        self.columns = columns  # the first column of a table, and the others
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -82,11 +82,11 @@ class Array:
         return self.columns[place[1] != 0] if self.columns else self
 
     def reshape(self, *shape: int) -> Any:
-        """Return the array; only boxes whose coordinates change places come here."""
+        """Return the array; used only for boxes with reordered coordinates."""
         return self
 
     def astype(self, dtype: Any, copy: bool = True) -> Any:
-        """Return the array, which has that type."""
+        """Return the array, which already has the type."""
         return self
 
 
@@ -94,7 +94,7 @@ Array.__name__ = "ndarray"
 
 
 class Device:
-    """The only one."""
+    """The only device."""
 
     id, compute_capability = 0, "90"
 
@@ -119,9 +119,9 @@ class Kernel:
         arguments: tuple[Any, ...],
         shared_mem: int = 0,
     ) -> None:
-        """Find the addresses of arguments, and launch nothing.
+        """Read the addresses of arguments, without a launch.
 
-        CuPy asks NumPy for that of a structure, which takes 50 us if it has fields.
+        CuPy gets the address of a structure from NumPy, which takes 50 us if it has fields.
         """
         for argument in arguments:
             if isinstance(argument, np.ndarray):
@@ -129,7 +129,7 @@ class Kernel:
 
 
 def table_of(boxes: int) -> Array:
-    """Return boxes with their images."""
+    """Return boxes with batch indices."""
     columns = Array((boxes,), np.float32), Array((boxes, 4), np.float32)
     return Array((boxes, 5), np.float32, columns)
 
@@ -149,7 +149,7 @@ NEW: dict[Any, Array] = {}
 
 
 def empty(shape: Any, dtype: Any) -> Array:
-    """Return an array that was made before, for any number of boxes."""
+    """Return a precomputed array, for any number of boxes."""
     key = (shape[1:] if isinstance(shape, tuple) else 0, dtype)
     if key not in NEW:
         NEW[key] = Array(shape if isinstance(shape, tuple) else (shape,), dtype)
@@ -157,13 +157,13 @@ def empty(shape: Any, dtype: Any) -> Array:
 
 
 def ascontiguousarray(array: Array) -> Array:
-    """Return the array, which is so."""
+    """Return the array, which is contiguous."""
     return array
 
 
 @contextlib.contextmanager
 def stand_in() -> Iterator[None]:
-    """Let `cupy` be the stand-in."""
+    """Replace `cupy` by the stand-in."""
     module = ModuleType("cupy")
     runtime = SimpleNamespace(getDeviceCount=lambda: 1, is_hip=False)
     cuda = SimpleNamespace(
@@ -179,7 +179,7 @@ def stand_in() -> Iterator[None]:
 
 
 def calls() -> dict[str, Callable[[int], Callable[[], Any]]]:
-    """Return what makes a call for a number of boxes."""
+    """Return functions that prepare a call for a number of boxes."""
     import roipool
 
     maps = Array((2, 256, 50, 84), np.float32)
@@ -216,7 +216,7 @@ def calls() -> dict[str, Callable[[int], Callable[[], Any]]]:
 
 
 def microseconds(calls: Iterable[Callable[[], Any]]) -> float:
-    """Return the time of some calls, of one on average."""
+    """Return the mean time of some calls."""
     start, number = time.thread_time_ns(), 0
     for number, call in enumerate(calls, 1):  # noqa: B007 - counted
         call()
@@ -240,7 +240,7 @@ def entered(call: Callable[[], Any]) -> Counter[tuple[str, str]]:
 
 
 def stage_of(file: str) -> str:
-    """Return a file's place among the stages: what of roipool it is, or is in, or its own name."""
+    """Return the stage of a file: a file or folder of roipool, or the file's own name."""
     import roipool
 
     path, package = Path(file), Path(roipool.__file__).parent
@@ -248,7 +248,7 @@ def stage_of(file: str) -> str:
 
 
 def least(calls: Sequence[Callable[[], Any]], rounds: int) -> float:
-    """Return the time of a call, in the quickest round of some; each has its own calls."""
+    """Return the mean time of a call in the fastest of several rounds, each with its own calls."""
     return min(microseconds(calls[first::rounds]) for first in range(rounds))
 
 
@@ -258,7 +258,7 @@ def time_of_nothing() -> float:
 
 
 def time_of_stand_ins(used: Mapping[tuple[str, str], int]) -> float:
-    """Return what the stand-ins take for what a call asks of them."""
+    """Return the time that a call spends in the stand-ins."""
     table, kernel = table_of(1000), Kernel("", "", ())
     bare = np.frombuffer(bytearray(256), "V256")
     alone: dict[str, Callable[[], Any]] = {
@@ -281,11 +281,11 @@ def time_of_stand_ins(used: Mapping[tuple[str, str], int]) -> float:
 
 
 def measured() -> Iterator[tuple[list[str], list[str]]]:
-    """Yield for each call a row of times, and one of the functions that it enters."""
+    """Yield for each call a row of times, and a row of the functions that it enters."""
     makers = calls()
     known, new = dict.fromkeys(makers, math.inf), dict.fromkeys(makers, math.inf)
-    # Each number once; launches are prepared for eight numbers from 1,024 to 2,048. Calls are in
-    # turn: while the machine is busy, it is for all.
+    # Each number of boxes once; launches are prepared for eight numbers from 1,024 to 2,048. Calls
+    # take turns, so that a busy machine affects all of them.
     for first in range(1100, 1100 + REPEATS * CALLS, CALLS):
         for name, make in makers.items():
             same = make(1000)
@@ -303,7 +303,7 @@ def measured() -> Iterator[tuple[list[str], list[str]]]:
 
 
 def by_stage(used: Mapping[tuple[str, str], int]) -> list[int]:
-    """Return how many functions a call enters in each stage, and elsewhere."""
+    """Return the number of functions that a call enters in each stage, and elsewhere."""
     counts = [sum(count for (file, _), count in used.items() if file == stage) for stage in STAGES]
     return [*counts, sum(used.values()) - sum(counts)]
 
@@ -332,7 +332,7 @@ def page() -> str:
 def main() -> int:
     """Measure."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--write", action="store_true", help="write the page, too")
+    parser.add_argument("--write", action="store_true", help="also write the page")
     parser.add_argument("--profile", action="store_true", help="profile roi_align instead")
     arguments = parser.parse_args()
     with stand_in():

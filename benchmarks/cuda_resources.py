@@ -1,13 +1,13 @@
-"""Registers, stack and spills of every CUDA kernel, as the assembler within NVRTC reports them.
+"""Registers, stack and spills of every CUDA kernel, as reported by NVRTC's assembler.
 
-Writes ``benchmarks/cuda_resources.md``; it needs ``pip install -e . --group cuda``, and no GPU.
-Shared memory is dynamic (the host chooses it, see ``_cuda/division.py``), so the assembler knows of
+Writes ``benchmarks/cuda_resources.md``; needs ``pip install -e . --group cuda``, but no GPU. Shared
+memory is dynamic (the host chooses its size, see ``_cuda/partition.py``), so the assembler reports
 none.
 
     python benchmarks/cuda_resources.py          # write the tables
-    python benchmarks/cuda_resources.py --check  # exit status 1 if they are others
+    python benchmarks/cuda_resources.py --check  # exit status 1 if they have changed
 
-Another NVRTC, for compute capability 8.0, in a page of its own, ``cuda_resources-12.9.md``:
+An older NVRTC, for compute capability 8.0, with a separate page, ``cuda_resources-12.9.md``:
 
     pip install --no-deps --target nvrtc-12.9 "nvidia-cuda-nvrtc-cu12==12.9.*"
     python benchmarks/cuda_resources.py --nvrtc nvrtc-12.9
@@ -33,7 +33,7 @@ from harness.pages import write_or_compare
 from roipool._cuda.source import OPTIONS
 
 ARCHITECTURES = [90]  # compute capabilities, times ten
-# Of other releases of NVRTC: older ones spill there.
+# For older releases of NVRTC, which spill registers on these.
 OLDER_ARCHITECTURES = [80]
 RESULT = Path(__file__).with_suffix(".md")
 PAGE = """\
@@ -54,7 +54,7 @@ Written by `python benchmarks/cuda_resources.py{option}` with NVRTC {version}, o
 
 
 class Found(NamedTuple):
-    """What a kernel of a text uses on an architecture."""
+    """The resources of one kernel on an architecture."""
 
     kernel: str
     text: Text
@@ -62,7 +62,7 @@ class Found(NamedTuple):
     use: nvrtc.Use
 
     def specialisation(self) -> tuple[str, ...]:
-        """Return what the kernel is made for; a plan, for a definition and element type alone."""
+        """The kernel's specialisation; of planning kernels only definition and element type."""
         text = self.text
         others = (text.layout, str(text.pack), text.argmax_type)
         if self.kernel.startswith("plan_"):
@@ -71,20 +71,20 @@ class Found(NamedTuple):
 
 
 def texts() -> list[Text]:
-    """Return every file in every type and layout, and the maxima of whole cells."""
+    """Return texts of every file in every type and layout, and for maxima of whole cells."""
     cells = every_type_and_layout("maximum_forward", "roi_pool")
     return [*every_file(), *(text for text in cells if text.argmax_type == "int")]
 
 
 def resources(text: Text, architecture: int) -> Iterator[Found]:
-    """Yield what each kernel of a text uses."""
+    """Yield the resources of each kernel of a text."""
     options = (f"--gpu-architecture=sm_{architecture}", "-ftz=true", *OPTIONS)
     for kernel, use in nvrtc.resources(text.source(), *options):
         yield Found(kernel, text, architecture, use)
 
 
 def table(columns: list[str], found: list[tuple[tuple[str, ...], Found]]) -> str:
-    """Return a table with a line for each different row, and the most of what its kernels use."""
+    """Return a table with one line for each distinct row, with the maxima over its kernels."""
     cells: dict[tuple[str, ...], dict[int, list[nvrtc.Use]]] = defaultdict(
         lambda: defaultdict(list)
     )
@@ -100,7 +100,7 @@ def table(columns: list[str], found: list[tuple[tuple[str, ...], Found]]) -> str
 
 
 def page(architectures: Sequence[int], option: str) -> str:
-    """Compile everything and return the page; `option` of the command is named there."""
+    """Compile everything and return the page, which mentions the command's `option`."""
     work = itertools.product(texts(), architectures)
     with ThreadPoolExecutor() as pool:
         done = pool.map(lambda job: list(resources(*job)), work)
@@ -116,10 +116,10 @@ def page(architectures: Sequence[int], option: str) -> str:
 
 
 def main() -> int:
-    """Write the page, or compare it with what NVRTC reports now."""
+    """Write the page, or compare it with NVRTC's current report."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--check", action="store_true", help="compare, and exit 1 on a difference")
-    parser.add_argument("--nvrtc", metavar="FOLDER", help="holds another wheel")
+    parser.add_argument("--nvrtc", metavar="FOLDER", help="folder of another NVRTC wheel")
     arguments = parser.parse_args()
     if arguments.nvrtc is None:
         return write_or_compare(RESULT, page(ARCHITECTURES, ""), arguments.check)

@@ -1,11 +1,11 @@
-"""How long the CUDA kernels take on an H100, by a model: ours beside plain kernels with atomics.
+"""Models the time of the CUDA kernels on an H100, beside plain kernels with atomics.
 
-Writes ``benchmarks/cuda_times.md``; it needs ``pip install -e . --group cuda``, a C++ compiler, and
-no GPU. NVRTC's PTX is executed on the simulator, of each launch a part of its blocks; the model is
-``cuda_model/timing.py``, and docs/gpu-model.md says what it assumes.
+Writes ``benchmarks/cuda_times.md``; needs ``pip install -e . --group cuda`` and a C++ compiler, but
+no GPU. The simulator executes NVRTC's PTX, for a part of each launch's blocks. The model is
+``cuda_model/timing.py``; docs/gpu-model.md states its assumptions.
 
     python benchmarks/cuda_times.py          # write the table
-    python benchmarks/cuda_times.py --check  # exit status 1 if it is another
+    python benchmarks/cuda_times.py --check  # exit status 1 if it has changed
     python benchmarks/cuda_times.py --row "W1a*backward"  # print some rows
 """
 
@@ -73,25 +73,25 @@ CLOSING = [
     "reached",
 ]
 DETAILS = ["workload", "kernel", "launches", "us"]
-# Of each launch so many blocks run, one of each of as many equal parts of the grid; planning
-# kernels whole, because engines read what they write.
+# Number of blocks executed per launch, one from each of as many equal parts of the grid; planning
+# kernels run completely, because engines read their output.
 SAMPLE = 48
 
 
 class Row(NamedTuple):
-    """A workload, and how many times as fast as the yardstick a call is to be."""
+    """A workload, and the goal: how many times as fast as the yardstick a call should be."""
 
     code: str
     backward: bool
     goal: float
     layout: str | None = None
-    channels: int | None = None  # fewer, where channels are alike and their arrays large
+    channels: int | None = None  # fewer than the workload's, if channels are alike and arrays large
     at_once: bool = False  # one call for all levels
-    dtype: str = "float32"  # or float16, of forwards: the yardstick has no atomics of it
+    dtype: str = "float32"  # or float16 for forwards; the yardstick has no float16 atomics
 
     @property
     def name(self) -> str:
-        """What the row is called."""
+        """The name of the row."""
         what = [
             f" {self.layout}" if self.layout else "",
             f" {self.dtype}" if self.dtype != "float32" else "",
@@ -121,7 +121,7 @@ ROWS = (
 
 
 def chosen(kernel: str, blocks: int) -> Any:
-    """Return the numbers of the blocks that run."""
+    """Return the indices of the blocks to execute."""
     if kernel.startswith("plan_") or blocks <= SAMPLE:
         return np.arange(blocks)
     edges = np.arange(SAMPLE + 1) * blocks // SAMPLE
@@ -140,14 +140,14 @@ def registers_of(text: str, options: tuple[str, ...]) -> dict[str, int]:
 
 
 class Launch(NamedTuple):
-    """A launch, and the time that it takes by the model."""
+    """A launch, and its time by the model."""
 
     kernel: str
     times: Times
 
 
 class Result(NamedTuple):
-    """A row's launches, and the bytes that the yardstick sets to zero before each."""
+    """A row's launches, and the bytes that the yardstick sets to zero before each launch."""
 
     row: Row
     ours: list[Launch]
@@ -156,7 +156,7 @@ class Result(NamedTuple):
 
     @property
     def seconds(self) -> tuple[float, float]:
-        """Ours, and the yardstick's."""
+        """The total time of roipool's launches, and of the yardstick's."""
         ours, plain = (
             sum(one.times.total for one in launches) for launches in (self.ours, self.yardstick)
         )
@@ -175,7 +175,7 @@ def result_of(row: Row, cupy: Any) -> Result:
     result = Result(row, [], [], [])
     levels = [task._replace(levels=[level]) for level in task.levels]
     for one in [task] if row.at_once else levels:
-        call = prepared(one, row.at_once, cupy.asarray)  # all blocks: a backward reads the argmax
+        call = prepared(one, row.at_once, cupy.asarray)  # all blocks, for the backward's argmax
         result.ours.extend(timed(call, compulsory_bytes(one), repeats))
     for one in levels:
         run = functools.partial(yardsticks.run, one, cupy)
@@ -186,7 +186,7 @@ def result_of(row: Row, cupy: Any) -> Result:
 
 
 def prepared(task: Task, at_once: bool, move: Move) -> Callable[[], Any]:
-    """Return our call for a task, for all levels at once if that is asked for."""
+    """Return roipool's call for a task, optionally for all levels at once."""
     if not at_once:
         return ours.prepare(ours.moved(task, move))
     rois = move(np.concatenate([level.rois for level in task.levels]))
@@ -199,7 +199,7 @@ def prepared(task: Task, at_once: bool, move: Move) -> Callable[[], Any]:
 
 
 def timed(call: Callable[[], Any], compulsory: int, repeats: int) -> Iterator[Launch]:
-    """Run a call that moves so many bytes at least, and yield its launches."""
+    """Run a call with `compulsory` bytes to move, and yield its launches."""
     with simt.recorded(PROFILING) as records:
         call()
     moved = [0 if record.kernel.startswith("plan_") else traffic(record) for record in records]
@@ -211,7 +211,7 @@ def timed(call: Callable[[], Any], compulsory: int, repeats: int) -> Iterator[La
 
 
 def traffic(record: simt.Record) -> int:
-    """Return the sectors that a launch loads, stores and adds to, in proportion."""
+    """Return the relative number of sectors that a launch loads, stores and adds to."""
     assert record.profile is not None
     counts, ran = record.profile.counts, len(record.profile.timings)
     kinds = ("block_load_sectors", "store_sectors", "atomic_sectors")
@@ -222,7 +222,7 @@ def traffic(record: simt.Record) -> int:
 
 
 def micro(seconds: float) -> str:
-    """Return microseconds, to three digits."""
+    """Format microseconds with three digits."""
     value = seconds * 1e6
     return f"{value:,.0f}" if value >= 100 else f"{value:#.3g}"
 
@@ -246,7 +246,7 @@ def closing_row(result: Result) -> list[str]:
 
 
 def detail_rows(result: Result) -> Iterator[list[str]]:
-    """Yield the rows of the second table: each kernel, all of its launches together."""
+    """Yield the rows of the second table: one for each kernel, over all its launches."""
     for whose, launches in (("", result.ours), ("*", result.yardstick)):
         for kernel in dict.fromkeys(one.kernel for one in launches):
             its = [one.times for one in launches if one.kernel == kernel]
@@ -260,13 +260,13 @@ def detail_rows(result: Result) -> Iterator[list[str]]:
 
 
 def table(columns: Sequence[str], texts: int, rows: Iterable[list[str]]) -> str:
-    """Return a table; its first columns are of text."""
+    """Return a table whose first columns are text."""
     rule = [*["---"] * texts, *["---:"] * (len(columns) - texts)]
     return "\n".join(f"| {' | '.join(line)} |" for line in (columns, rule, *rows))
 
 
 def page(pattern: str) -> str:
-    """Run the rows whose names match and return the page."""
+    """Run the rows whose names match, and return the page."""
     results = []
     with emulator.active() as cupy, simt.simulated():
         for row in ROWS:
@@ -282,10 +282,10 @@ def page(pattern: str) -> str:
 
 
 def main() -> int:
-    """Write the page, or compare it with what the model says now."""
+    """Write the page, or compare it with the model's current results."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--check", action="store_true", help="compare, and exit 1 on a difference")
-    parser.add_argument("--row", metavar="PATTERN", help="print the rows of such names")
+    parser.add_argument("--row", metavar="PATTERN", help="print the rows with matching names")
     arguments = parser.parse_args()
     if arguments.row:
         print(page(arguments.row))

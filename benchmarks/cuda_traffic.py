@@ -1,11 +1,11 @@
-"""What every CUDA kernel does, counted by executing NVRTC's PTX: instructions, traffic, conflicts.
+"""Counts the instructions, traffic and conflicts of every CUDA kernel by executing NVRTC's PTX.
 
-Writes ``benchmarks/cuda_traffic.md``; it needs ``pip install -e . ml_dtypes --group cuda``, a C++
-compiler, and no GPU. Results are compared with those of NumPy arrays; a race, a collective that
-some lanes miss, a bad address is an error. docs/gpu-model.md says what is counted.
+Writes ``benchmarks/cuda_traffic.md``; needs ``pip install -e . ml_dtypes --group cuda`` and a C++
+compiler, but no GPU. Results are compared with NumPy's; a race, a collective that some lanes miss,
+or a bad address is an error. docs/gpu-model.md explains the counts.
 
     python benchmarks/cuda_traffic.py          # write the table
-    python benchmarks/cuda_traffic.py --check  # exit status 1 if it is another
+    python benchmarks/cuda_traffic.py --check  # exit status 1 if it has changed
     python benchmarks/cuda_traffic.py --case "fpn-box*backward"  # print some rows
 """
 
@@ -49,7 +49,7 @@ thread for each pooled value, atomics in the backward (`cuda_model/yardsticks.cu
 
 {table}
 """
-YARDSTICK_TOLERANCE = 2.0**-11  # its samples lie where its own arithmetic puts them
+YARDSTICK_TOLERANCE = 2.0**-11  # the yardstick rounds positions of samples differently
 COLUMNS = [
     "kernel",
     "launches",
@@ -86,17 +86,17 @@ def rows(case: Case, cupy: Any) -> Iterator[list[str]]:
 
 
 def check(name: str, found: list[Any], expected: list[Any], allowed: float = 0) -> None:
-    """Compare results with those of NumPy arrays."""
+    """Compare results with NumPy's."""
     for one, other in zip(found, expected, strict=True):
         roundings = max(allowed, 2.0 ** (-7 if one.dtype.itemsize == 2 else -17))
         largest = float(np.abs(other.astype(np.float64)).max(initial=1))
         error = np.abs(one.astype(np.float64) - other.astype(np.float64)).max(initial=0)
         if not error <= roundings * largest:
-            raise ValueError(f"{name}: a result is wrong by {error}, of {largest}")
+            raise ValueError(f"{name}: an error of {error}; the largest value is {largest}")
 
 
 def row(name: str, records: list[simt.Record]) -> list[str]:
-    """Return the numbers of a kernel's launches."""
+    """Return the row of a kernel's launches."""
     total = {
         key: sum(record.counts.as_dict()[key] for record in records)
         for key in records[0].counts.as_dict()
@@ -121,7 +121,7 @@ def row(name: str, records: list[simt.Record]) -> list[str]:
 
 
 def ratio(number: int, least: int) -> str:
-    """Return how many times the least it is."""
+    """Format a number as a multiple of the least."""
     return f"{number / least:.2f}" if least else "-"
 
 
@@ -140,10 +140,10 @@ def table(pattern: str) -> str:
 
 
 def main() -> int:
-    """Write the page, or compare it with what is counted now."""
+    """Write the page, or compare it with the current counts."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--check", action="store_true", help="compare, and exit 1 on a difference")
-    parser.add_argument("--case", metavar="PATTERN", help="print the cases of such names")
+    parser.add_argument("--case", metavar="PATTERN", help="print the cases with matching names")
     arguments = parser.parse_args()
     if arguments.case:
         print(table(arguments.case))

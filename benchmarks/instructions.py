@@ -1,13 +1,13 @@
 """Count the instructions of a few small workloads and compare them with instructions.json.
 
-Where wall time is too noisy, the number of executed instructions still shows a change of one
-percent. Needs valgrind, which knows no AVX-512: everything runs with AVX2, on one thread. Counts
-depend on the compiler and on NumPy, so compare two builds on one machine.
+Even if wall time is noisy, the number of executed instructions shows a change of one percent. Needs
+valgrind, which lacks AVX-512: everything runs with AVX2, on one thread. Counts depend on the
+compiler and on NumPy, so compare two builds on the same machine.
 
     python benchmarks/instructions.py            # exit status 1 if a count grew by more than 2 %
     python benchmarks/instructions.py --update   # write the counts
 
-The counts of the first release stay in the file, so that what grows by little each time is seen.
+The counts of the first release stay in the file, to reveal slow growth.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ SMALL = {"boxes": 50, "channels": 16}
 
 
 def work() -> None:
-    """Run under valgrind: every case."""
+    """Run every case; called under valgrind."""
     from harness.workloads import WORKLOADS, changed, task_of
 
     call_between_marks(
@@ -59,7 +59,7 @@ def work() -> None:
 
 
 def call_between_marks(tasks: Iterable[Any]) -> None:
-    """Call each task between two marks, when it has been called once."""
+    """Call each task once, then again between two marks."""
     from harness import ours
 
     gc.disable()
@@ -72,7 +72,7 @@ def call_between_marks(tasks: Iterable[Any]) -> None:
 
 
 def counted(script: str, cases: int, *options: str) -> list[dict[str, int]]:
-    """Run ``script --work`` under callgrind; return the events between its marks, case by case."""
+    """Run ``script --work`` under callgrind; return the events between the marks of each case."""
     with tempfile.TemporaryDirectory() as folder:
         command = ["valgrind", "--tool=callgrind", f"--dump-before={MARK}", *options]
         command += [f"--callgrind-out-file={folder}/part", sys.executable, script, "--work"]
@@ -91,12 +91,12 @@ def counted(script: str, cases: int, *options: str) -> list[dict[str, int]]:
         texts = [part.read_text() for part in parts]
     if len(texts) != 2 * cases:
         raise RuntimeError(f"valgrind wrote {len(texts)} counts, not {2 * cases}")
-    # What lies before the first mark, and between the cases, is not theirs.
+    # Events before the first mark and between cases do not count.
     return [events(text) for text in texts[1::2]]
 
 
 def events(text: str) -> dict[str, int]:
-    """Read the names and the sums of what callgrind counted."""
+    """Parse the names and sums of callgrind's events."""
     names, sums = (
         re.search(pattern, text, re.M)
         for pattern in (r"^events: (.*)$", r"^(?:summary|totals): (.*)$")
@@ -113,7 +113,7 @@ def count() -> dict[str, int]:
 
 
 def about() -> dict[str, str]:
-    """Say what the counts depend on."""
+    """Describe the software that the counts depend on."""
     return {
         "python": platform.python_version(),
         "numpy": np.__version__,

@@ -1,7 +1,7 @@
-"""How roipool's time grows with boxes, channels, map size, samples and threads.
+"""Measures how roipool's time grows with boxes, channels, map size, samples and threads.
 
-Each series varies one thing and times its steps in turns; a step's growth is its median over the
-first one's. It needs no other library.
+Each series varies one parameter and times its steps in turns; the growth of a step is its median
+over the first step's. No other library is needed.
 
     python benchmarks/scaling.py --threads 1,2 --json benchmarks/results/scaling.json
 """
@@ -37,7 +37,7 @@ class Step:
 
 
 def series(threads: list[int]) -> Iterator[tuple[str, list[Step]]]:
-    """Name each series and list its steps; all but the last use the most threads."""
+    """Yield the name and steps of each series; all but the last use the most threads."""
     most = threads[-1]
 
     def steps(varied: list[Any], change: Callable[[Any], dict[str, Any]]) -> list[Step]:
@@ -46,7 +46,7 @@ def series(threads: list[int]) -> Iterator[tuple[str, list[Step]]]:
     boxes = [250 * factor for factor in DOUBLINGS]
     yield "boxes", steps(boxes, lambda value: {"boxes": value, "channels": 64})
     yield "channels", steps([8 * factor for factor in DOUBLINGS], lambda n: {"channels": n})
-    # The boxes stay where they are while the map grows to the right and downwards.
+    # The boxes stay in place while the map grows to the right and downwards.
     for count in (1, 10):
         yield (
             f"cells of the map, {count} boxes",
@@ -67,7 +67,7 @@ def measure(steps: list[Step], backward: bool, repeat: int) -> list[float]:
     calls = [ours.prepare(task_of(step.workload, "float32", backward)) for step in steps]
     repeats = [1] * len(steps)
     seconds: list[list[float]] = [[] for _ in steps]
-    for turn in range(-1, repeat):  # one more to warm up and to see how long a call is
+    for turn in range(-1, repeat):  # an extra turn to warm up and to estimate the time of a call
         for number, (step, call) in enumerate(zip(steps, calls, strict=True)):
             roipool.set_num_threads(step.threads)
             taken = timed(call, repeats[number])

@@ -1,7 +1,7 @@
 """Write the tables of benchmarks/README.md and README.md from the files in benchmarks/results.
 
-What stands between the markers ``<!-- NAME: begin -->`` and ``<!-- NAME: end -->`` is replaced.
-benchmarks/run.sh calls it last; it measures nothing.
+The text between the markers ``<!-- NAME: begin -->`` and ``<!-- NAME: end -->`` is replaced.
+benchmarks/run.sh runs this script last; it measures nothing.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ Values = dict[str, float]
 
 
 def content(name: str) -> dict[str, Any]:
-    """Return one file of results; one without rows where it has not been measured."""
+    """Return the content of a file of results, without rows if it does not exist."""
     path = HERE / "results" / f"{name}.json"
     return json.loads(path.read_text()) if path.exists() else {"rows": []}
 
 
 def rows_of(name: str, **wanted: Any) -> list[Row]:
-    """Return the rows of a file that have these values, those of absent libraries left out."""
+    """Return the rows of a file with the given values, without absent libraries."""
     rows = [row for row in content(name)["rows"] if not row.get("absent")]
     return [row for row in rows if all(row[key] == value for key, value in wanted.items())]
 
 
 def most_threads() -> int:
-    """Return the greatest number of threads that was measured."""
+    """Return the largest number of threads measured."""
     return max((row["threads"] for row in rows_of("cpu")), default=0)
 
 
@@ -54,7 +54,7 @@ def ratios(codes: str, operation: str, libraries: Sequence[str]) -> Values:
 
 
 def gpu_rows(operation: str, codes: str) -> list[Row]:
-    """Return the latest rows of scripts/gpu.sh whose calls began with a cold cache."""
+    """Return the latest rows of scripts/gpu.sh with a cold cache."""
     folders = sorted(HERE.glob("results-*"), key=lambda path: path.name[-10:])  # by date
     results = folders[-1].glob("bench*.json") if folders else []
     return [
@@ -68,13 +68,13 @@ def gpu_rows(operation: str, codes: str) -> list[Row]:
 
 
 def gpu_ratios(operation: str, codes: str, dtype: str) -> Values:
-    """Return torchvision's time on a GPU over roipool's."""
+    """Return the ratios of torchvision's time on a GPU to roipool's."""
     rows = [row for row in gpu_rows(operation, codes) if row["library"] == "torchvision"]
     return {row["code"]: row["ratio"] for row in rows if row["dtype"] == dtype}
 
 
 def gpu_floors() -> Values:
-    """Return the times of forwards on a GPU, over its memory's."""
+    """Return the times of forwards on a GPU, relative to the memory's time."""
     rows = gpu_rows("roi_align", "W1a W1b W3a W5a")
     return {
         row["code"]: row["times_floor"]
@@ -84,7 +84,7 @@ def gpu_floors() -> Values:
 
 
 def growth(series: str, operation: str = "roi_align") -> list[tuple[float, float]]:
-    """Return the steps of a series: how many times as much, and how many times as long."""
+    """Return the growth of the parameter and of the time in each step of a series."""
     rows = rows_of("scaling", series=series, operation=operation)
     return [(float(row["value"]) / float(rows[0]["value"]), row["growth"]) for row in rows]
 
@@ -99,17 +99,17 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def number(value: float) -> str:
-    """Write about three digits, without an exponent."""
+    """Format a number with about three digits, without an exponent."""
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def time(seconds: float) -> str:
-    """Write a time with its unit."""
+    """Format a time with its unit."""
     return f"{number(seconds * 1e3)} ms" if seconds >= 1e-3 else f"{number(seconds * 1e6)} us"
 
 
 def where(name: str) -> str:
-    """Say in one line with what a file was measured."""
+    """Describe the machine and software of a file's measurements in one line."""
     machine = content(name).get("machine")
     if machine is None:
         return NOT_MEASURED
@@ -121,7 +121,7 @@ def where(name: str) -> str:
     )
 
 
-# Targets: what is wanted, what was measured, and whether it is enough
+# Targets: the goal, the measurement, and whether it meets the goal
 
 
 def least(limit: float, values: Values) -> tuple[str, bool]:
@@ -135,18 +135,18 @@ def most(limit: float, values: Values, unit: str = "x") -> tuple[str, bool]:
 
 
 def listed(values: Values, unit: str) -> str:
-    """Write values with their names."""
+    """Format values with their names."""
     return ", ".join(f"{name} {number(value)}{unit}" for name, value in values.items())
 
 
 def floors() -> Values:
-    """Return the times of forwards into reused outputs, over the memory's."""
+    """Return the times of forwards into reused outputs, relative to the memory's time."""
     rows = rows_of("out-reuse")
     return {row["code"]: row["times_floor"] for row in rows if "backward" not in row["operation"]}
 
 
 def instruction_sets() -> Values:
-    """Return the time of AVX2 over that of AVX-512, on W1a."""
+    """Return the ratio of AVX2's time to AVX-512's, on W1a."""
     medians = [
         row["median"]
         for name in ("isa-avx2", "isa-avx512")
@@ -162,19 +162,19 @@ def tiny_call() -> Values:
 
 
 def small_call() -> Values:
-    """Return torchvision's time for a small call, over roipool's."""
+    """Return the ratio of torchvision's time for a small call to roipool's."""
     rows = rows_of("calls", workload="small-call", operation="roi_align", library="torchvision")
     return {row["workload"]: row["ratio"] for row in rows}
 
 
 def proportions() -> Values:
-    """Return what 32 times the boxes and the channels cost, over 32 times the time."""
+    """Return the time of 32 times the boxes or channels, relative to 32 times the time."""
     steps = {name: growth(name)[-1:] for name in ("boxes", "channels")}
     return {name: longer / more for name, step in steps.items() for more, longer in step}
 
 
 def constants() -> Values:
-    """Return the longest time over the first for what should not matter."""
+    """Return the ratio of the longest to the first time, for parameters without effect."""
     names = ("samples per bin and axis", "cells of the map, 10 boxes")
     steps = {name: [longer for _, longer in growth(name)] for name in names}
     return {name: max(longer) for name, longer in steps.items() if longer}
@@ -280,7 +280,7 @@ def targets() -> str:
 
 
 def comparison(rows: list[Row], memory_too: bool = True) -> str:
-    """Return a line for each operation of each workload, with a column for each library."""
+    """Return a table with a row for each operation of a workload, and a column for each library."""
     libraries = [name for name in PEERS if any(row["library"] == name for row in rows)]
     cases: dict[tuple[Any, ...], dict[str, Row]] = {}
     for row in rows:
@@ -302,14 +302,14 @@ def comparison(rows: list[Row], memory_too: bool = True) -> str:
 
 
 def against(row: Row | None) -> str:
-    """Write a ratio; a star marks results that lie further apart than the tolerance."""
+    """Format a ratio, with a star if results differ by more than the tolerance."""
     if row is None:
         return ""
     return f"{number(row['ratio'])}x{'' if row['agreement']['agrees'] else '*'}"
 
 
 def memory(row: Row) -> str:
-    """Write the peak and the output in megabytes."""
+    """Format the peak and the output in megabytes."""
     if row["peak_bytes"] is None:
         return ""
     return f"{number(row['peak_bytes'] / 1e6)} / {number(row['output_bytes'] / 1e6)} MB"
@@ -359,7 +359,7 @@ def scaling() -> str:
 
 
 def traffic() -> str:
-    """Return what each workload executes and moves."""
+    """Return the instructions and traffic of each workload."""
     sizes = ("compulsory_bytes", "bytes_past_second_cache", "bytes_past_first_cache")
     lines = [
         [
@@ -374,7 +374,7 @@ def traffic() -> str:
     return table(header, lines) if lines else NOT_MEASURED
 
 
-# The workloads and libraries of README's table, in words that need no key.
+# The workloads and libraries of the README's table, described for readers without a key.
 README_WORKLOADS = {
     "W1a": "box head of Faster R-CNN, 4 maps, 1000 boxes",
     "W3a": "mask head of Mask R-CNN, 4 maps, 100 boxes",
@@ -386,7 +386,7 @@ README_LIBRARIES = ("torchvision", "onnxruntime", "tensorflow")
 
 
 def readme() -> str:
-    """Return the table of speed that the project's README shows."""
+    """Return the speed table of the project's README."""
     rows = rows_of("readme", threads=2)
     found: dict[tuple[str, str], dict[str, Row]] = {}
     for row in rows:
@@ -405,7 +405,7 @@ def readme() -> str:
 
 
 def fill(path: Path, parts: dict[str, str]) -> None:
-    """Replace what stands between the markers of a file."""
+    """Replace the text between the markers of a file."""
     text = path.read_text()
     for name, part in parts.items():
         begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"

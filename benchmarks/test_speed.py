@@ -1,10 +1,10 @@
-"""Times of single calls for pytest-benchmark: to compare one commit with another.
+"""Times single calls with pytest-benchmark, to compare commits.
 
     pip install --group bench -e .
     pytest benchmarks/test_speed.py --benchmark-autosave
     pytest benchmarks/test_speed.py --benchmark-compare --benchmark-compare-fail=min:10%
 
-They are no part of the tests, and need no other library.
+They are not part of the tests, and need no other library.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NAMES = ("fpn-box", "fpn-mask", "vgg16-pool", "c4", "crop-and-resize", "small-ca
 @pytest.mark.parametrize("backward", [False, True], ids=["forward", "backward"])
 @pytest.mark.parametrize("name", NAMES)
 def test_workload(name: str, backward: bool, benchmark: Any) -> None:
-    # A quarter of the channels: enough for every path, and quick.
+    # A quarter of the channels: enough for every code path, and fast.
     workload = changed(WORKLOADS[name], channels=max(WORKLOADS[name].channels // 4, 1))
     benchmark(ours.prepare(task_of(workload, "float32", backward)))
 

@@ -1,6 +1,6 @@
-"""What a tiny call of roipool.torch costs beside torchvision's, in turns in one process.
+"""Times tiny calls of roipool.torch and of torchvision, in turns in one process.
 
-``python benchmarks/torch_calls.py`` prints the best of many rounds, in microseconds, and ratios.
+``python benchmarks/torch_calls.py`` prints the fastest of many rounds, in microseconds, and ratios.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ROUNDS, CALLS = 60, 30
 
 
 def best(candidates: dict[str, Callable[[], object]]) -> dict[str, float]:
-    """Return the shortest mean time of each, in seconds."""
+    """Return the shortest mean time of each candidate, in seconds."""
     shortest = dict.fromkeys(candidates, float("inf"))
     for _ in range(ROUNDS):
         for name, call in candidates.items():
@@ -32,7 +32,7 @@ def best(candidates: dict[str, Callable[[], object]]) -> dict[str, float]:
 
 
 def main() -> None:
-    """Print one row for each way of calling."""
+    """Print one row each for the forward alone and for forward and backward."""
     torch.set_num_threads(1)
     roipool.set_num_threads(1)
     features, rois = torch.randn(1, 1, 4, 4), torch.tensor([[0, 0.5, 0.5, 2.5, 2.5]])

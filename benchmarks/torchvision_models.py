@@ -1,17 +1,17 @@
-"""Whole detectors of torchvision, with its own pooling and with roipool's, in turns in one process.
+"""Times torchvision's detectors with its own pooling and with roipool's, in turns in one process.
 
 ``python benchmarks/torchvision_models.py [--rounds N] [--size PIXELS] [--models NAME ...]`` prints
-CPU time of one thread, the best of several rounds: of a whole inference and a whole training step,
-and of the pooling alone, forward and backward, on four levels, for pictures of two sizes. Weights
-are random; the work is the same.
+the CPU time of one thread, the best of several rounds: of a whole inference and a whole training
+step, and of the pooling alone, forward and backward, on four levels, for pictures of two sizes.
+Weights are random, which does not affect the work.
 
-Columns are torchvision itself; torchvision within ``override_torchvision``, which changes no line
-of a model, but leaves torchvision's scattering of each level's results to it; and, for the pooling
-alone, ``roipool.torch.nn.MultiScaleRoIAlign``, one call over all levels.
+The columns are torchvision; torchvision within ``override_torchvision``, which needs no change of
+the model, but keeps torchvision's scattering of each level's results; and, for the pooling alone,
+``roipool.torch.nn.MultiScaleRoIAlign``, one call over all levels.
 
-Maps of more than 32 MB, as the finest of the larger picture, are new memory at every backward,
-whose pages the system clears: with ``THP_MEM_ALLOC_ENABLE=1``, a setting of torch's, in fewer,
-larger steps, where it allows that.
+Maps of more than 32 MB, such as the finest of the larger picture, are allocated at every backward,
+and the system clears their pages. With torch's setting ``THP_MEM_ALLOC_ENABLE=1`` it uses fewer,
+larger pages if possible.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ WAYS: dict[str, Callable[[], AbstractContextManager[None]]] = {
     "override": roipool.torch.override_torchvision,
     "one call": nullcontext,
 }
-DETECTIONS = 100  # of a picture: torchvision's own number
+DETECTIONS = 100  # per picture, torchvision's default
 
 Work = Callable[[], Any]
 
 
 def cpu_times(works: Mapping[str, Work], rounds: int) -> dict[str, float]:
-    """Return the best CPU time of some work each way, in seconds."""
+    """Return the best CPU time of each kind of work, in seconds."""
     best = dict.fromkeys(works, float("inf"))
     for _ in range(rounds):
         for name, work in works.items():
@@ -90,7 +90,7 @@ def whole_models(names: list[str], rounds: int, size: int) -> None:
 
 
 def pooling_alone(rounds: int, height: int) -> None:
-    """Measure the pooling of four levels, 512 boxes, 256 channels, of a picture of some height."""
+    """Measure the pooling of four levels with 512 boxes and 256 channels."""
     width = height * 4 // 3
     generator = torch.Generator().manual_seed(0)
     maps: dict[str, Tensor] = {
@@ -134,7 +134,7 @@ def main() -> None:
         help=f"which models (all): {', '.join(DETECTORS)}",
     )
     arguments = parser.parse_args()
-    logging.getLogger("roipool").setLevel(logging.ERROR)  # the override is said at every turn
+    logging.getLogger("roipool").setLevel(logging.ERROR)  # the override logs a line in every turn
     torch.set_num_threads(1)
     roipool.set_num_threads(1)
     print(

@@ -1,8 +1,8 @@
-"""Count the instructions of whole workloads, and the bytes that they move between the caches.
+"""Count the instructions of whole workloads, and the bytes that they move between caches.
 
-What binds a workload shows in these numbers: beside the compulsory bytes stand those that cross
-from a first-level cache of 48 KiB and from a second-level cache of 2 MiB, as callgrind simulates
-them: with AVX2, on one thread, 64 bytes for each miss. Needs valgrind, and takes some minutes.
+These numbers show what limits a workload: beside the compulsory bytes are the bytes that miss a
+first-level cache of 48 KiB and a second-level cache of 2 MiB, as simulated by callgrind: with AVX2,
+on one thread, 64 bytes for each miss. Needs valgrind, and takes several minutes.
 
     python benchmarks/traffic.py --json benchmarks/results/traffic.json
 """
@@ -29,7 +29,7 @@ LINE = 64
 
 
 def work() -> None:
-    """Run under valgrind: every case."""
+    """Run every case; called under valgrind."""
     call_between_marks(task_of(WORKLOADS[name], "float32", backward) for name, backward in CASES)
 
 

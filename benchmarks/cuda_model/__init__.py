@@ -1,1 +1,1 @@
-"""What the CUDA kernels do, counted on the simulator: see ``benchmarks/cuda_traffic.py``."""
+"""The model of the CUDA kernels, based on the simulator: see ``benchmarks/cuda_traffic.py``."""

@@ -1,7 +1,7 @@
-"""The calls whose kernels are counted: workloads of the harness, smaller, and one for each kernel.
+"""The calls whose kernels are counted: small workloads of the harness, and others for each kernel.
 
-A case is a function of `move`, which brings an array to where it is computed, so that the same call
-on NumPy arrays says what must come out.
+A case is a function of `move`, which copies an array to a device, so that the same call on NumPy
+arrays gives the expected results.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ Move = Callable[[Any], Any]
 Call = Callable[[Move], list[Array]]
 
 _CHANNELS = 64
-_STEP = 8  # boxes lie at eighths of a pixel, so that no machine's rounding moves them
+_STEP = 8  # boxes are rounded to eighths of a pixel, so that coordinates are exact on all machines
 _COUNTS = {"fpn-box": 300, "fpn-mask": 50, "vgg16-pool": 100, "c4": 100, "crop-and-resize": 300}
 
 
 class Case(NamedTuple):
-    """A call, and the plain kernels that do the same, where we have written some."""
+    """A call, and the plain kernels that compute the same, if there are any."""
 
     name: str
     call: Call
@@ -38,13 +38,13 @@ class Case(NamedTuple):
 
 
 def task(name: str, backward: bool, dtype: str = "float32", **changes: Any) -> Task:
-    """Return a small form of a workload."""
+    """Return the task of a small version of a workload."""
     small = {"boxes": _COUNTS[name], "channels": _CHANNELS}
     return task_of(changed(WORKLOADS[name], **small | changes), backward, dtype)
 
 
 def task_of(workload: Workload, backward: bool, dtype: str = "float32") -> Task:
-    """Return a workload whose boxes and values no machine's rounding moves."""
+    """Return a workload's task, with boxes and values that are exact on all machines."""
     rng = np.random.default_rng(0)
     boxes = np.rint(boxes_of(workload).reshape(-1, 4) * _STEP) / _STEP
     rois = np.concatenate([np.zeros((len(boxes), 1)), boxes], axis=1)
@@ -105,7 +105,7 @@ def _workload(name: str, backward: bool, dtype: str = "float32", **changes: Any)
 
 
 def _gradients(described: Task) -> list[Array]:
-    """Return gradients of the outputs of a forward's task."""
+    """Return gradients for the outputs of a forward's task."""
     rng = np.random.default_rng(1)
     channels = described.levels[0].features.shape[1]
     return [

@@ -1,7 +1,7 @@
-"""What an instruction of PTX costs on a GPU: issue slots, and how long its result takes.
+"""The cost of a PTX instruction on a GPU: issue slots, and the latency of its result.
 
-The assembler's machine code is not counted; this table stands for it. A 64-bit addition is two
-instructions there, a division some ten to forty, a move mostly none.
+This table approximates the assembler's machine code, in which a 64-bit addition is two
+instructions, a division ten to forty, and a move usually none.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ HostArray = np.ndarray[Any, Any]
 
 
 class Cost(NamedTuple):
-    """Of one instruction of a warp."""
+    """The cost of one instruction of a warp."""
 
-    slots: float  # instructions of the machine
-    latency: float  # cycles until the result can be used; without one, until the next begins
+    slots: float  # machine instructions
+    latency: float  # cycles until the result is available or, without one, until the next begins
 
 
 FREE = Cost(0, 0)
@@ -34,7 +34,7 @@ L1_LATENCY = 34
 COLLECTIVE = Cost(1, 16)
 BARRIER = Cost(1, 20)
 
-# The first that fits an opcode.
+# The first entry that matches an opcode applies.
 COSTS: tuple[tuple[str, Cost], ...] = (
     (r"ld\.param|mov|cvta|neg|not\.pred|cvt\.(u32|s32)\.u64|cvt\.u64\.u32|cvt\.u16|ret", FREE),
     (r"ld\.shared", Cost(1, 26)),
@@ -67,12 +67,12 @@ _PATTERNS = [(re.compile(pattern), cost) for pattern, cost in COSTS]
 
 
 def cost_of(opcode: str) -> Cost:
-    """Return what an instruction costs."""
+    """Return the cost of an instruction."""
     return next(cost for pattern, cost in _PATTERNS if pattern.match(opcode))
 
 
 def costs_of(entry: Entry) -> HostArray:
-    """Return the cost of each instruction of a kernel; loads take as long as from L1."""
+    """Return the cost of each instruction of a kernel, with loads served by L1."""
     costs = np.zeros(len(entry.code), COST)
     predicated = predicates_of(entry)
     starts = {0, *entry.labels.values()}
@@ -84,10 +84,10 @@ def costs_of(entry: Entry) -> HostArray:
 
 
 def predicates_of(entry: Entry) -> set[int]:
-    """Return the places of selections that are none on a GPU.
+    """Return the indices of selections that cost nothing on a GPU.
 
-    Where one keeps a register or takes the result of arithmetic that nothing else needs, the
-    assembler lets the arithmetic write the register, under a predicate.
+    If a selection either keeps a register or takes the result of arithmetic that nothing else
+    needs, the assembler makes the arithmetic write the register under a predicate.
     """
     uses, written = Counter[str](), {}
     for place, source in enumerate(entry.code):
@@ -114,7 +114,7 @@ def predicates_of(entry: Entry) -> set[int]:
 
 
 def results_of(source: Source) -> int:
-    """Return how many operands an instruction writes."""
+    """Return the number of operands that an instruction writes."""
     kind = source.opcode.split(".")[0]
     if kind in ("st", "red", "bra", "bar", "ret"):
         return 0

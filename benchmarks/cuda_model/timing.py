@@ -1,7 +1,7 @@
-"""How long a launch takes on an H100, from what the simulator counts: docs/gpu-model.md.
+"""Models the time of a launch on an H100 from the simulator's counts: docs/gpu-model.md.
 
-A launch takes as long as the busiest of what it needs, somewhat longer where several are busy; and
-what it costs to begin.
+A launch takes as long as its busiest resource, somewhat longer if several are busy, plus the cost
+of starting it.
 """
 
 from __future__ import annotations
@@ -16,32 +16,32 @@ from _support.simt import Record
 
 HostArray = np.ndarray[Any, Any]
 
-# NVIDIA H100 SXM. Clocks, widths and sizes are its data sheet's; what memory and schedulers reach
-# of them, and latencies, are what microbenchmarks of GPUs of this kind commonly find.
+# NVIDIA H100 SXM. Clocks, widths and sizes are from its data sheet; latencies, and the fractions
+# that memory and schedulers reach, are typical of microbenchmarks of such GPUs.
 MULTIPROCESSORS = 132
 CLOCK = 1.755e9  # cycles a second
-SCHEDULERS = 4  # of a multiprocessor: each issues an instruction a cycle
-ISSUED = 0.9  # of these slots
+SCHEDULERS = 4  # per multiprocessor; each issues one instruction per cycle
+ISSUED = 0.9  # fraction of these issue slots that is used
 SECTOR = 32  # bytes
-SECTORS_PER_WAVEFRONT = 4  # that L1 serves in a cycle
-MISS_LATENCY = 350  # cycles: L2's 265, of a quarter the memory's 620
-L2_BANDWIDTH = 5.5e12  # bytes a second, of all
-L2_PORT = 64  # bytes a cycle, of a multiprocessor
-ATOMICS = MULTIPROCESSORS * CLOCK  # sectors a second, of all
-DRAM_BANDWIDTH = 0.9 * 3.35e12  # bytes a second
-LAUNCH = 1.2e-6  # seconds between a launch and the next
-SHORTEST = 1.5e-6  # seconds that an empty kernel takes
-SHARPNESS = 4  # of the maximum: where two are equally busy, the time is 2 ** (1 / 4) times that
+SECTORS_PER_WAVEFRONT = 4  # sectors that L1 serves per cycle
+MISS_LATENCY = 350  # cycles: 265 of L2 and, for a quarter of the misses, 620 of memory
+L2_BANDWIDTH = 5.5e12  # bytes per second, in total
+L2_PORT = 64  # bytes per cycle, per multiprocessor
+ATOMICS = MULTIPROCESSORS * CLOCK  # sectors per second, in total
+DRAM_BANDWIDTH = 0.9 * 3.35e12  # bytes per second
+LAUNCH = 1.2e-6  # seconds between two launches
+SHORTEST = 1.5e-6  # seconds of an empty kernel
+SHARPNESS = 4  # of the smooth maximum: two equally busy resources take 2 ** (1 / 4) times as long
 
-MAX_WARPS, MAX_BLOCKS, REGISTERS = 64, 32, 65536  # of a multiprocessor
-REGISTERS_AT_ONCE = 256  # that a warp is given
-SHARED_BYTES, SHARED_OF_BLOCK = 227 * 1024, 1024  # the second, beside what a kernel asks for
+MAX_WARPS, MAX_BLOCKS, REGISTERS = 64, 32, 65536  # per multiprocessor
+REGISTER_UNIT = 256  # allocation unit of a warp's registers
+SHARED_BYTES, SHARED_OF_BLOCK = 227 * 1024, 1024  # per multiprocessor; reserved per block
 
 
 def resident_blocks(threads: int, registers: int, shared: int) -> int:
-    """Return how many blocks a multiprocessor holds at once."""
+    """Return how many blocks are resident on a multiprocessor."""
     warps = -(-threads // 32)
-    of_warp = -(-registers * 32 // REGISTERS_AT_ONCE) * REGISTERS_AT_ONCE
+    of_warp = -(-registers * 32 // REGISTER_UNIT) * REGISTER_UNIT
     return min(
         MAX_BLOCKS,
         MAX_WARPS // warps,
@@ -51,7 +51,7 @@ def resident_blocks(threads: int, registers: int, shared: int) -> int:
 
 
 def makespan(costs: Iterable[float], machines: int) -> float:
-    """Return when the last of some blocks ends; each begins where one has ended."""
+    """Return the end of the last block, if each block starts as soon as a machine is free."""
     ends = [0.0] * machines
     for cost in costs:
         heapq.heapreplace(ends, ends[0] + cost)
@@ -59,24 +59,24 @@ def makespan(costs: Iterable[float], machines: int) -> float:
 
 
 class Times(NamedTuple):
-    """Seconds that a launch needs of each part of the GPU."""
+    """Seconds for which a launch uses each part of the GPU."""
 
-    issue: float  # instructions
+    issue: float  # issue of instructions
     l1: float  # L1 and shared memory
     l2: float
     atomics: float
     memory: float
-    latency: float  # of the warps that fit, each waiting for its own results
+    latency: float  # latencies of the resident warps
 
     @property
     def total(self) -> float:
-        """Seconds of the launch."""
+        """Total seconds of the launch."""
         together = math.fsum(part**SHARPNESS for part in self) ** (1 / SHARPNESS)
         return max(together, SHORTEST) + LAUNCH
 
     @property
     def bound(self) -> str:
-        """What takes longest."""
+        """The part that takes longest."""
         return max(zip(self, self._fields, strict=True))[1]
 
 
@@ -86,7 +86,7 @@ def zero_time(nbytes: int) -> float:
 
 
 def wavefronts(counts: dict[str, HostArray]) -> HostArray:
-    """Return the cycles of L1 and shared memory that each block needs."""
+    """Return the cycles of L1 and shared memory for each block."""
     result = counts["shared_wavefronts"].astype(float) + counts["local_requests"]
     for kind in ("load", "store", "atomic"):
         sectors = counts[f"{kind}_sectors"] / SECTORS_PER_WAVEFRONT
@@ -95,24 +95,24 @@ def wavefronts(counts: dict[str, HostArray]) -> HostArray:
 
 
 def times_of(record: Record, registers: int, compulsory_bytes: float, repeats: int = 1) -> Times:
-    """Return the times of a launch of which some blocks have run.
+    """Return the times of a launch from a sample of its blocks.
 
     Parameters
     ----------
     record : Record
-        With the profile of blocks, one of each of as many equal runs of all blocks.
+        The record of the launch, with the profile of one block from each of several equal parts.
     registers : int
-        Of a thread.
+        Registers of a thread.
     compulsory_bytes : float
-        What memory must move at least, for these blocks.
+        Bytes that memory must move for these blocks.
     repeats : int
-        How many times as many blocks the launch has, all alike.
+        Factor by which the launch has more blocks, all alike.
     """
     assert record.profile is not None
     timings, counts = record.profile.timings, record.profile.counts
     blocks, threads = int(np.prod(record.grid)), int(np.prod(record.threads))
     number = len(timings)
-    # Which block stands for each.
+    # The profiled block that represents each block.
     whole = np.tile(np.arange(blocks) * number // blocks, repeats)
     bytes_of_l2 = (counts["block_load_sectors"] + counts["store_sectors"]) * SECTOR
     resident = MULTIPROCESSORS * resident_blocks(threads, registers, record.shared_bytes)

@@ -1,4 +1,4 @@
-"""Launches the plain kernels of yardsticks.cu for a task."""
+"""Runs a task with the plain kernels of yardsticks.cu."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _NAMES = {"roi_align": "align", "roi_pool": "pool", "crop_and_resize": "crop"}
 
 
 def run(task: Task, cupy: Any) -> list[Array]:
-    """Return what the task's call returns, by plain kernels."""
+    """Return the results of a task's call, computed by plain kernels."""
     return [_level(task, level, cupy) for level in task.levels]
 
 

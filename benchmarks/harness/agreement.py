@@ -1,4 +1,4 @@
-"""Whether two libraries give the same results."""
+"""Compares the results of two libraries."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from numpy.typing import NDArray
 
 __all__ = ["TOLERANCES", "Agreement", "agreement"]
 
-# The greatest difference that counts as agreement, relative to the greatest value.
+# The largest difference that counts as agreement, relative to the largest value.
 TOLERANCES = {"float64": 1e-12, "float32": 1e-5, "float16": 2e-3, "bfloat16": 2e-2}
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """How far a library's results lie from roipool's.
+    """The difference of a library's results to roipool's.
 
     Attributes
     ----------
     greatest : float
-        Greatest difference; infinite where one has a NaN and the other has not.
+        The largest difference; infinite if only one of the results has a NaN.
     limit : float
-        What it may be: the type's tolerance times the greatest value.
+        The largest difference allowed: the type's tolerance times the largest value.
     beyond : float
-        Share of the values that differ by more.
+        Fraction of the values that differ by more.
     """
 
     greatest: float
@@ -40,17 +40,17 @@ class Agreement:
 
 
 def agreement(ours: Sequence[NDArray[Any]], theirs: Sequence[NDArray[Any]]) -> Agreement:
-    """Compare results level by level; a NaN agrees with a NaN.
+    """Compare results level by level; NaN agrees with NaN.
 
     Parameters
     ----------
     ours, theirs : sequence of ndarray
-        The same number of arrays with the same shapes. The type of ours sets the tolerance.
+        The same number of arrays with the same shapes. The type of `ours` sets the tolerance.
 
     Returns
     -------
     Agreement
-        Of all levels together.
+        The agreement over all levels.
 
     Raises
     ------
@@ -74,7 +74,7 @@ def agreement(ours: Sequence[NDArray[Any]], theirs: Sequence[NDArray[Any]]) -> A
 
 
 def _wide(array: NDArray[Any]) -> NDArray[Any]:
-    """Half types are compared as float32."""
+    """Convert half types to float32."""
     return array if array.dtype == np.float64 else array.astype(np.float32, copy=False)
 
 

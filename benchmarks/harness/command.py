@@ -1,4 +1,4 @@
-"""What ``benchmarks/bench.py`` does with its arguments."""
+"""Runs ``benchmarks/bench.py``."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ def run(
     peers: Mapping[str, type[Library]],
     open_device: Callable[[str], Device],
 ) -> int:
-    """Carry out the command.
+    """Run the command.
 
     Parameters
     ----------
     arguments : argparse.Namespace
-        What the parser made of the command line.
+        The parsed command line.
     peers : mapping
-        The libraries that may be named.
+        The supported libraries by name.
     open_device : callable
-        From ``cpu`` or ``cuda`` to the device.
+        Returns the device of ``cpu`` or ``cuda``.
 
     Returns
     -------
@@ -71,7 +71,7 @@ def run(
             cases.append(case)
             if not to_stdout:
                 _say(["", *output.lines(case)])
-            if files.is_replaceable(arguments.json):  # a run that is cut off keeps its results
+            if files.is_replaceable(arguments.json):  # an interrupted run keeps its results
                 _write_json(arguments.json, cases, about)
     if to_stdout:
         with contextlib.suppress(BrokenPipeError):
@@ -119,7 +119,7 @@ def _items(workloads: list[Workload], wanted: str) -> list[tuple[Workload, bool]
 
 
 def _layouts(names: list[str] | None) -> list[str | None]:
-    """Return the layouts asked for; None stands for the workload's own."""
+    """Return the requested layouts; None means the workload's own."""
     if names is None:
         return [None]
     return [_one_of("--layout", name, _LAYOUTS) for name in names]
@@ -198,14 +198,14 @@ def _options(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _say(lines: Iterable[str]) -> None:
-    # A reader that stops early must not keep the files from being written.
+    # A reader that stops early must not prevent writing the files.
     with contextlib.suppress(BrokenPipeError):
         print(*lines, sep="\n", flush=True)
 
 
 @contextlib.contextmanager
 def _progress(total: int) -> Iterator[Callable[[str], None]]:
-    """Show a bar on a terminal, if rich is installed, and nothing elsewhere."""
+    """Show a progress bar if standard error is a terminal and rich is installed."""
     if not sys.stderr.isatty() or importlib.util.find_spec("rich") is None:
         yield lambda label: None
         return

@@ -1,4 +1,4 @@
-"""Where arrays lie and how time is told there: the CPU, and a CUDA device through CuPy."""
+"""Devices and their clocks: the CPU, and a CUDA device through CuPy."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from roipool.tools.libraries.timing import timed
 
 __all__ = ["Cpu", "Cuda", "Device", "open_device"]
 
-# Keeps a device busy, about 2 ms, while the host issues the call that is timed: several times what
-# a slow host takes for all levels of a pyramid.
+# Keeps a device busy for about 2 ms while the host issues the timed call: several times as long as
+# a slow host needs for all levels of a pyramid.
 _HOLD = """
 extern "C" __global__ void hold(long long cycles) {
   const long long start = clock64();
@@ -24,23 +24,23 @@ _HOLD_CYCLES = 4_000_000
 
 
 class Device(Protocol):
-    """What the measurement asks of a device."""
+    """The interface of a device."""
 
     name: str
     clocks: Mapping[str, Clock]
 
     def move(self, array: Any) -> Any:
-        """Bring a NumPy array there."""
+        """Copy a NumPy array to the device."""
 
     def bandwidth(self, threads: int) -> float:
-        """Measure its memory; bytes per second."""
+        """Measure the memory bandwidth in bytes per second."""
 
     def facts(self) -> dict[str, str]:
-        """Say what it is."""
+        """Describe the device."""
 
 
 class Cpu:
-    """Time on the wall, with the threads of every pool asleep before the first call."""
+    """The CPU, timed by wall clock, with all thread pools idle before the first call."""
 
     name = "cpu"
 
@@ -48,25 +48,26 @@ class Cpu:
         self.clocks: Mapping[str, Clock] = {"wall": timed}
 
     def move(self, array: Any) -> Any:
-        """Return a NumPy array as it is."""
+        """Return a NumPy array unchanged."""
         return array
 
     def bandwidth(self, threads: int) -> float:
-        """Measure the memory; bytes per second."""
+        """Measure the memory bandwidth in bytes per second."""
         return floor.memory_bandwidth(threads)
 
     def facts(self) -> dict[str, str]:
-        """Return nothing: the processor is a fact of the machine."""
+        """Return nothing: the processor is described with the machine."""
         return {}
 
 
 class Cuda:
-    """Time between CUDA events on the current stream, which torch's operators use as well.
+    """A CUDA device, timed by events on the current stream, which torch's operators also use.
 
-    ``cold`` finds nothing of the arrays in the second-level cache: a buffer twice its size is
-    read first, which leaves no lines to be written back. ``warm`` follows at once upon the same
-    call. In both the device is held up while the call is issued, so that only its own time counts,
-    unless the host needs longer. ``launch`` is what the host spends until the call returns.
+    Before a ``cold`` call, a buffer of twice the size of the second-level cache is read, so that
+    the cache holds nothing of the arrays and no lines to write back. A ``warm`` call directly
+    follows the same call. In both, the device is kept busy while the call is issued, so that only
+    the device's own time counts, unless the host needs longer. ``launch`` is the host's time until
+    the call returns.
 
     Parameters
     ----------
@@ -101,7 +102,7 @@ class Cuda:
         return self._cupy.asarray(array)
 
     def bandwidth(self, threads: int) -> float:
-        """Measure a copy of 1 GiB; bytes per second, each counted twice."""
+        """Measure a copy of 1 GiB in bytes per second, with each byte counted twice."""
         source = self._cupy.ones(1 << 28, self._cupy.float32)
         target = self._cupy.empty_like(source)
         copy = self.clocks["warm"]
@@ -148,7 +149,7 @@ class Cuda:
 
 
 def open_device(backend: str) -> Device:
-    """Return the device for ``cpu`` or ``cuda``; a ValueError says why there is none."""
+    """Return the device of ``cpu`` or ``cuda``; raise ValueError if there is none."""
     if backend == "cpu":
         return Cpu()
     try:

@@ -1,4 +1,4 @@
-"""The least that a task can cost: bytes that must move, over the memory's measured speed."""
+"""The minimum time of a task: its compulsory bytes over the measured memory bandwidth."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _CELL_AXES = {"NCHW": (0, 2, 3), "NHWC": (0, 1, 2)}
 
 
 def compulsory_bytes(task: Task) -> int:
-    """Return the bytes that any implementation moves between memory and processor.
+    """Return the bytes that any implementation must move between memory and processor.
 
-    A forward reads the map cells that some bin needs, once, and writes its output. A backward reads
-    the gradient of the output and writes the whole gradient of the map. Argmax counts where the
-    operation writes or reads them.
+    A forward reads once the map cells that any bin needs, and writes its output. A backward reads
+    the gradient of the output and writes the whole gradient of the map. An argmax that the
+    operation reads or writes is included.
     """
     return sum(_level_bytes(task, level) for level in task.levels)
 
@@ -40,25 +40,25 @@ def output_bytes(task: Task) -> int:
 
 
 def memory_bandwidth(threads: int, buffer_bytes: int = 256 << 20) -> float:
-    """Measure the memory's speed as NumPy reaches it.
+    """Measure the memory bandwidth that NumPy reaches.
 
-    Each thread works on its part of two arrays; NumPy holds no lock meanwhile.
+    Each thread works on its part of two arrays, while NumPy releases the GIL.
 
     Parameters
     ----------
     threads : int
-        How many may work at once.
+        Number of threads.
     buffer_bytes : int
-        Size of either array: many times that of the caches.
+        Size of each array, many times the size of the caches.
 
     Returns
     -------
     float
-        Bytes per second: the best of reading (``np.bitwise_or.reduce``) and copying (each byte
-        counts twice), with one thread and with all, in several rounds.
+        Bytes per second: the best of reading (``np.bitwise_or.reduce``) and copying (with each byte
+        counted twice), with one thread and with all, over several rounds.
     """
     source, target = (make(buffer_bytes // 8, np.int64) for make in (np.ones, np.zeros))
-    target.fill(1)  # zeros are not in memory before they are written
+    target.fill(1)  # zeros are not allocated until they are written
     return max(_bandwidth(source, target, count) for count in {1, threads})
 
 
@@ -97,8 +97,8 @@ def _cell_bytes(task: Task, level: Level) -> int:
 def _touched_cells(task: Task, level: Level) -> int:
     """Count the map cells that the boxes need.
 
-    For averages they are those to which a gradient of ones flows: weights are positive. A maximum
-    over samples needs the same ones.
+    For averages they are the cells with a nonzero gradient for a gradient of ones, since weights
+    are positive. A maximum over samples needs the same cells.
     """
     count, height, width = (level.features.shape[axis] for axis in _CELL_AXES[task.layout])
     if task.operation == "roi_pool":
@@ -117,7 +117,7 @@ def _touched_cells(task: Task, level: Level) -> int:
 
 
 def _covered_cells(level: Level, count: int, height: int, width: int) -> int:
-    """Count the whole cells under boxes with rounded corners, ends included."""
+    """Count the whole cells under boxes with rounded corners, including both ends."""
     covered = np.zeros((count, height, width), bool)
     corners = np.maximum(np.round(level.rois[:, 1:] * level.scale).astype(int), 0)
     for image, (x1, y1, x2, y2) in zip(level.rois[:, 0].astype(int), corners, strict=True):

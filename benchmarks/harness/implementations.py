@@ -1,7 +1,7 @@
-"""The implementations of a round: roipool and its peers, each in this process or in one of its own.
+"""The implementations of a round: roipool and its peers, in this process or in separate processes.
 
-Only one computes at a time, and the threads of another do not disturb it: whichever has run waits
-until its own pool sleeps.
+Only one computes at a time, undisturbed by the threads of others: after its turn, each waits until
+its own thread pool is idle.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ Clock = Callable[[Call, int], float]
 
 
 class Implementation(Protocol):
-    """What takes part in a round."""
+    """The interface of an implementation."""
 
     name: str
     version: str
-    remarks: Mapping[str, str]  # why results of a type differ, if that is known
+    remarks: Mapping[str, str]  # known reasons for differing results, by type
 
     def prepare(self, task: Task) -> None:
-        """Make ready for a task and run it once; raises `Absent` where it cannot."""
+        """Prepare a task and run it once; raise `Absent` if that is impossible."""
 
     def results(self) -> list[NDArray[Any]]:
-        """Return what it computes, in the task's layout."""
+        """Return the results, in the task's layout."""
 
     def seconds(self, clock: Clock, repeats: int) -> float:
-        """Run a round of so many calls; return the seconds of one."""
+        """Run `repeats` calls; return the seconds of one."""
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Release all resources."""
 
 
 class _Ours:
@@ -69,7 +69,7 @@ class _Ours:
 
 
 class _Missing:
-    """A peer that cannot be had; it says why whenever it is asked."""
+    """A peer that is not available; every use raises the reason."""
 
     version = ""
     remarks: Mapping[str, str] = {}
@@ -114,7 +114,7 @@ class _InProcess:
 
 
 class _Elsewhere:
-    """A peer in a process of its own."""
+    """A peer in a separate process."""
 
     def __init__(self, name: str, library: type[Library], threads: int, python: str) -> None:
         self.name = name
@@ -129,7 +129,7 @@ class _Elsewhere:
         return self._worker.results()
 
     def seconds(self, clock: Clock, repeats: int) -> float:
-        # It has the clock of the CPU on its side.
+        # The process uses the CPU's clock itself.
         return self._worker.seconds(repeats)
 
     def close(self) -> None:
@@ -142,11 +142,11 @@ def open_ours(threads: int, out_reuse: bool, move: Callable[[Any], Any]) -> Impl
     Parameters
     ----------
     threads : int
-        How many it may use.
+        Number of threads.
     out_reuse : bool
-        Whether its calls write into the same arrays every time.
+        Whether all calls write into the same arrays.
     move : callable
-        Brings an array to the device.
+        Copies an array to the device.
     """
     return _Ours(threads, out_reuse, move)
 
@@ -154,25 +154,25 @@ def open_ours(threads: int, out_reuse: bool, move: Callable[[Any], Any]) -> Impl
 def open_peer(
     name: str, library: type[Library], threads: int, device: str, python: str | None
 ) -> Implementation:
-    """Open a peer in this process, or in its own where it needs one.
+    """Open a peer in this process, or in a separate process if it needs one.
 
     Parameters
     ----------
     name : str
-        The library's.
+        The library's name.
     library : type
-        What it offers.
+        The library's adapter.
     threads : int
-        How many it may use.
+        Number of threads.
     device : {"cpu", "cuda"}
-        Where its arrays lie.
+        Device of its arrays.
     python : str or None
-        The interpreter of the environment that it lives in, if not this one.
+        The interpreter of its environment, if not this one.
 
     Returns
     -------
     Implementation
-        Ready to `prepare`; one that always raises `Absent` if the peer cannot be had.
+        If the peer is not available, an implementation that always raises `Absent`.
     """
     try:
         if python or (name in OWN_PROCESS and device == "cpu"):
@@ -183,6 +183,6 @@ def open_peer(
 
 
 def _on_host(array: Any) -> NDArray[Any]:
-    """Copy a CuPy array to the host; a NumPy array is there already."""
+    """Copy a CuPy array to the host; return a NumPy array unchanged."""
     host: NDArray[Any] = array.get() if hasattr(array, "get") else array
     return host

@@ -1,4 +1,4 @@
-"""What a measurement must say of the machine and the software it was taken with."""
+"""Describes the machine and software of a measurement."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["facts"]
 
 
 def facts() -> dict[str, str | int | None]:
-    """Return the facts by name; the commit only where this is a git checkout of roipool."""
+    """Return facts by name; the commit is None outside a git checkout of roipool."""
     found = info.facts()
     return {
         "date": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
@@ -32,7 +32,7 @@ def facts() -> dict[str, str | int | None]:
 
 
 def _commit() -> str | None:
-    """Return the commit, with ``-dirty`` after it where the package's files were changed."""
+    """Return the commit, followed by ``-dirty`` if the package's files have changed."""
     package = Path(roipool.__file__).parent
     if _git(package, "ls-files", "--error-unmatch", "__init__.py") is None:
         return None  # not a checkout, or another project's
@@ -41,7 +41,7 @@ def _commit() -> str | None:
 
 
 def _git(folder: Path, *arguments: str) -> str | None:
-    """Return what git prints; None if it fails or is not there."""
+    """Return git's output; None if git fails or is not installed."""
     command = ["git", "-C", str(folder), *arguments]
     try:
         return subprocess.run(command, capture_output=True, check=True, text=True).stdout.strip()

@@ -1,4 +1,4 @@
-"""The measurement: implementations in turns, and what comes of it."""
+"""The measurement: times implementations in turns, and collects the results."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ __all__ = ["Case", "Plan", "Row", "measure", "rounds"]
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be measured.
+    """The plan of a measurement.
 
     Attributes
     ----------
     items : sequence of (Workload, bool)
-        Workloads, and whether their backward is meant.
+        Workloads, and whether to call their backward.
     dtypes : sequence of str
-        Of the features.
+        Types of the features.
     threads : sequence of int
-        How many each implementation may use.
+        Numbers of threads.
     peers : mapping
         Libraries by name.
     pythons : dict
-        Interpreters of peers that live in other environments.
+        Interpreters of peers in other environments.
     repeat : int
-        Rounds.
+        Number of rounds.
     out_reuse : bool
-        Whether roipool writes into the same arrays every time.
+        Whether all calls of roipool write into the same arrays.
     memory : bool
-        Whether to measure roipool's peak memory too.
+        Whether to measure roipool's peak memory.
     """
 
     items: Sequence[tuple[Workload, bool]]
@@ -57,23 +57,23 @@ class Plan:
 
 @dataclass
 class Row:
-    """One library's part in a case: the seconds of its rounds, or why there are none."""
+    """One library's part of a case: the seconds of its rounds, or the reason for having none."""
 
     library: str
     version: str = ""
     absent: str = ""
     agreement: Agreement | None = None
-    remark: str = ""  # why its results differ, if that is known
+    remark: str = ""  # known reason for differing results
     calls: int = 1
     seconds: list[float] = field(default_factory=list)
 
     def quantile(self, share: float) -> float:
-        """Return the seconds below which this share of the rounds lies."""
+        """Return a quantile of the rounds' seconds."""
         return float(np.quantile(self.seconds, share))
 
     @property
     def median(self) -> float:
-        """Seconds of one call."""
+        """Median seconds of one call."""
         return self.quantile(0.5)
 
 
@@ -94,35 +94,35 @@ class Case:
 
     @property
     def operation(self) -> str:
-        """The name of the function that is called."""
+        """The name of the function."""
         return self.workload.operations[self.backward]
 
     @property
     def floor_seconds(self) -> float:
-        """The time in which the compulsory bytes can move."""
+        """The time to move the compulsory bytes."""
         return self.compulsory_bytes / self.bandwidth
 
     def ratio(self, row: Row) -> float:
-        """Return how many times as long as roipool a library takes."""
+        """Return a library's time relative to roipool's."""
         return row.median / self.rows[0].median
 
 
 def measure(plan: Plan, device: Device, tick: Callable[[str], None]) -> Iterator[Case]:
-    """Measure everything.
+    """Carry out a plan.
 
     Parameters
     ----------
     plan : Plan
-        What.
+        The plan.
     device : Device
-        Where.
+        The device.
     tick : callable
-        Called with a description after each round; there are `rounds` of them.
+        Called with a description after each round, `rounds` times in total.
 
     Yields
     ------
     Case
-        Each as it is finished.
+        Each case as soon as it is complete.
     """
     for threads in plan.threads:
         bandwidth = device.bandwidth(threads)
@@ -144,7 +144,7 @@ def measure(plan: Plan, device: Device, tick: Callable[[str], None]) -> Iterator
 
 
 def rounds(plan: Plan, device: Device) -> int:
-    """Return how often `measure` ticks."""
+    """Return how often `measure` calls `tick`."""
     cases = len(plan.items) * len(plan.dtypes) * len(plan.threads) * len(device.clocks)
     return cases * plan.repeat
 
@@ -164,11 +164,11 @@ def _implementations(plan: Plan, device: Device, threads: int) -> Iterator[list[
 def _introduced(
     implementation: Implementation, workload: Workload, task: Task, first: Implementation
 ) -> Row:
-    """Make an implementation ready for a task, and compare its results with the first one's."""
+    """Prepare an implementation for a task, and compare its results with the first's."""
     row = Row(implementation.name, implementation.version)
     try:
         if implementation is not first and not workload.peers:
-            raise Absent("not asked: what it does with such boxes is undefined")
+            raise Absent("not run: its behaviour for such boxes is undefined")
         implementation.prepare(task)
         if implementation is not first:
             row.agreement = agreement(first.results(), implementation.results())
@@ -185,9 +185,9 @@ def _fresh(rows: list[Row]) -> list[Row]:
 def _rounds(
     implementations: list[Implementation], rows: list[Row], clock: Clock, repeat: int
 ) -> Iterator[None]:
-    """Run round after round, in which everyone has a turn; stop for a moment after each."""
+    """Run rounds in which each implementation has a turn; pause after each round."""
     for row, implementation in zip(rows, implementations, strict=True):
-        seconds = _turn(implementation, row, clock)  # warms up, too
+        seconds = _turn(implementation, row, clock)  # also warms up
         row.calls = 1 if row.absent else calls_per_turn(seconds)
     for _ in range(repeat):
         for row, implementation in zip(rows, implementations, strict=True):
@@ -196,7 +196,7 @@ def _rounds(
 
 
 def _turn(implementation: Implementation, row: Row, clock: Clock) -> float:
-    """Run one implementation; NaN if it is absent or drops out."""
+    """Run one turn of an implementation; return NaN if it is absent or fails."""
     if not row.absent:
         try:
             return implementation.seconds(clock, row.calls)

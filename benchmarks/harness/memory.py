@@ -1,4 +1,4 @@
-"""How much memory a call takes at its peak, seen by the operating system in a fresh process."""
+"""Measures the peak memory of a call in a new process, by the operating system's statistics."""
 
 from __future__ import annotations
 
@@ -25,29 +25,29 @@ _KEPT = "ROIPOOL_CACHE_MIB"
 def peak_bytes(
     workload: Workload, dtype: str, backward: bool, threads: int, out_reuse: bool
 ) -> int | None:
-    """Measure by how much one call raises the resident memory of a process at its peak.
+    """Measure the growth of a process's peak resident memory by one call.
 
-    A new process builds the arrays, makes a call of one box so that everything is loaded and the
-    threads exist, resets the kernel's record of the peak, and makes the call.
+    A new process builds the arrays, makes a call with one box to load everything and start the
+    threads, resets the kernel's record of the peak, and makes the call.
 
     Parameters
     ----------
     workload : Workload
-        What is called.
+        The workload.
     dtype : str
-        Of the features.
+        Type of the features.
     backward : bool
-        Whether it is the backward that is called.
+        Whether to call the backward.
     threads : int
-        How many it may use.
+        Number of threads.
     out_reuse : bool
-        Whether the output lies in memory beforehand.
+        Whether the output is allocated beforehand.
 
     Returns
     -------
     int or None
-        Bytes, the fresh output included. None where the system keeps no such record: it is
-        Linux's.
+        Bytes, including a newly allocated output. None if the system keeps no such record; only
+        Linux does.
     """
     if not _CLEAR.exists():
         return None
@@ -57,7 +57,7 @@ def peak_bytes(
 
 @contextlib.contextmanager
 def _keeping_nothing() -> Iterator[None]:
-    """Let a new process keep no freed memory, which a call would otherwise use again."""
+    """Disable the reuse of freed memory in a new process."""
     before = os.environ.get(_KEPT)
     os.environ[_KEPT] = "0"
     try:
@@ -75,11 +75,11 @@ def _measure(
     roipool.set_num_threads(threads)
     ours.prepare(task_of(changed(workload, boxes=1), dtype, backward))()
     call = ours.prepare(task_of(workload, dtype, backward), out_reuse)
-    with contextlib.suppress(AttributeError):  # glibc's
+    with contextlib.suppress(AttributeError):  # only in glibc
         ctypes.CDLL(None).malloc_trim(0)
     try:
         _CLEAR.write_text(_RESET_PEAK)
-    except OSError:  # some containers forbid it
+    except OSError:  # forbidden in some containers
         return None
     before = _status("VmRSS")
     result = call()

@@ -1,4 +1,4 @@
-"""roipool's side of a task: the same call that a user would write."""
+"""Calls of roipool for a task, as a user would write them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Roipool(Library):
 
     @classmethod
     def check(cls, task: Task) -> None:
-        """Nothing is missing here."""
+        """Accept every task."""
 
     def level(self, task: Task, level: Level) -> Callable[..., Any]:
         """Return the call for one level; it takes ``out``."""
@@ -36,14 +36,14 @@ class Roipool(Library):
 
 
 def prepare(task: Task, out_reuse: bool = False) -> Callable[[], list[Any]]:
-    """Return the call that is timed: every level once.
+    """Return the timed call, which calls every level once.
 
     Parameters
     ----------
     task : Task
-        With NumPy or with CuPy arrays.
+        The task, with NumPy or CuPy arrays.
     out_reuse : bool
-        Write into the same arrays at every call, in place of fresh ones.
+        Whether all calls write into the same arrays instead of allocating new ones.
 
     Returns
     -------
@@ -61,7 +61,7 @@ def prepare(task: Task, out_reuse: bool = False) -> Callable[[], list[Any]]:
 
 
 def moved(task: Task, move: Callable[[Any], Any]) -> Task:
-    """Return the task with every array passed through `move`, such as ``cupy.asarray``."""
+    """Return the task with `move`, such as ``cupy.asarray``, applied to every array."""
 
     def moved_level(level: Level) -> Level:
         grad = None if level.grad is None else move(level.grad)

@@ -1,4 +1,4 @@
-"""Telling the result: lines for the terminal, JSON for programs."""
+"""Formats results as text for the terminal and as JSON."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _HEADING = f"  {'library':<12} {'median':>9}  {'quartiles':<19} {'ratio':>6}  re
 
 
 def lines(case: Case) -> list[str]:
-    """Return the lines that tell one case, a heading and a line for each library."""
+    """Return the lines of one case: a heading and a line for each library."""
     return [
         f"{case.workload.title}: {case.operation}, {_conditions(case)}",
         f"  {_shapes(case.workload)}: {_sizes(case)}",
@@ -26,24 +26,24 @@ def lines(case: Case) -> list[str]:
 
 
 def listed(workload: Workload) -> str:
-    """Return one line about a workload."""
+    """Return a line that describes a workload."""
     return f"{workload.name:<23} {workload.code:<4} {workload.about}; {_shapes(workload)}"
 
 
 def as_json(cases: list[Case], about: dict[str, Any]) -> str:
-    """Express every row as strict JSON.
+    """Format every row as strict JSON.
 
     Parameters
     ----------
     cases : list of Case
         The result.
     about : dict
-        Machine, versions and options, put before the rows.
+        Machine, versions and options, which precede the rows.
 
     Returns
     -------
     str
-        Pure ASCII, ended by a newline.
+        ASCII text that ends with a newline.
     """
     rows = [_entry(case, row) for case in cases for row in case.rows]
     return json.dumps({"format": 1, **about, "rows": rows}, indent=1, allow_nan=False) + "\n"
@@ -134,7 +134,7 @@ def _entry(case: Case, row: Row) -> dict[str, Any]:
 
 
 def _finite(value: float) -> float | None:
-    """JSON has no number for infinity."""
+    """Return None for infinity, which JSON lacks."""
     return value if math.isfinite(value) else None
 
 

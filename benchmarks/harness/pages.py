@@ -1,4 +1,4 @@
-"""Pages of figures that a command writes, and that CI compares with what it would write."""
+"""Generated pages, which CI compares with their current content."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["write_or_compare"]
 
 
 def write_or_compare(file: Path, page: str, check: bool) -> int:
-    """Write a page; or print how it differs from the file, and return 1 if it does."""
+    """Write a page; with `check`, instead print its differences to the file and return 1 if any."""
     if not check:
         file.write_text(page)
         return 0

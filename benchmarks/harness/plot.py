@@ -1,6 +1,7 @@
-"""The figure: how many times as long as roipool each library takes.
+"""The figure: the time of each library relative to roipool.
 
-One row for each workload, forward on the left and backward on the right; a bar for each library.
+It has one row for each workload, with the forward on the left and the backward on the right, and a
+bar for each library.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ if TYPE_CHECKING:
 
 __all__ = ["draw", "save"]
 
-# Colours that stay apart for most kinds of colour blindness (Okabe and Ito).
+# Colours that are distinct for most kinds of colour blindness (Okabe and Ito).
 _COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9")
 _QUIET = "#555555"
 
 # Inches.
 _BAR = 0.15
-_LEAST_BARS = 2  # as high as the two lines of a label
+_LEAST_BARS = 2  # the height of a label of two lines
 _ROW_GAP = 0.14
 _PANEL = 4.0
 _LABELS = 2.3
@@ -42,9 +43,9 @@ def draw(cases: list[Case], machine: dict[str, Any], peers: list[str]) -> Figure
     cases : list of Case
         The result.
     machine : dict
-        The facts that stand below the figure.
+        The facts shown below the figure.
     peers : list of str
-        All libraries that there are; a library's place decides its colour.
+        All supported libraries; a library's index determines its colour.
 
     Returns
     -------
@@ -84,7 +85,7 @@ def save(figure: Figure, stream: BinaryIO) -> None:
 
 
 def _rows(cases: list[Case]) -> dict[str, list[Case | None]]:
-    """Return the forward and the backward of each row, by label; only what varies is named."""
+    """Return the forward and backward of each row by label; labels name only what varies."""
     keys = [_key(case) for case in cases]
     varying = [len(set(part)) > 1 for part in zip(*keys, strict=True)]
     rows: dict[str, list[Case | None]] = {}
@@ -113,7 +114,7 @@ def _bars(pair: list[Case | None]) -> int:
 def _draw_panel(
     axes: Axes, cases: list[Case | None], heights: list[float], colours: dict[str, str]
 ) -> None:
-    """Draw the bars of each row from its top down; those of absent libraries take no place."""
+    """Draw the bars of each row from the top down, without space for absent libraries."""
     tops = np.concatenate([[0], np.cumsum(heights)[:-1]])
     for case, top in zip(cases, tops, strict=True):
         middle = top + (_ROW_GAP + _BAR) / 2

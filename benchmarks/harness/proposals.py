@@ -1,10 +1,11 @@
-"""Boxes as the region proposal network of a detector gives them, without the detector.
+"""Simulates the boxes of a detector's region proposal network.
 
-Objects of COCO's sizes lie in an image, with weak look-alikes. The anchors of a feature pyramid are
-scored by how well they fit, moved towards what they fit, and thinned out as detectors do it. What
-matters to a pooling operator emerges: most boxes are small, they come in clusters that overlap, and
-few levels hold nearly all of them. Boxes with uniform corners have four times the side, absurd
-aspects and the large levels full; a benchmark on those rewards the wrong thing.
+An image contains objects of COCO's sizes, and weaker distractors. The anchors of a feature pyramid
+are scored by their overlap with objects, moved towards them, and reduced by non-maximum
+suppression, as in detectors. The result has the properties that matter to a pooling operator: most
+boxes are small, they form overlapping clusters, and few levels hold nearly all of them. Boxes with
+uniformly distributed corners have four times the side, unrealistic aspect ratios, and fill the
+coarse levels; a benchmark on them would reward the wrong thing.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ _COCO_SHORT_SIDE = 480
 _LOG_ASPECT = 0.45
 _LOOK_ALIKES = 400
 
-# The anchors of detectron2 and torchvision: one side on each level P2 to P6, three aspects.
+# The anchors of detectron2 and torchvision: one size on each level P2 to P6, three aspect ratios.
 _ANCHORS = tuple((2**level, 8 * 2**level) for level in range(2, 7))  # stride, side
 _ASPECTS = (0.5, 1.0, 2.0)
 _PER_LEVEL = 1000
 _NMS = 0.7
 
-# How sure and how exact the imagined network is. Chosen so that sides, aspects, levels and
-# overlaps come out as tests/benchmarks/test_proposals.py states them.
+# Confidence and accuracy of the simulated network, chosen so that the sides, aspects, levels and
+# overlaps are those in tests/benchmarks/test_proposals.py.
 _SCORE_NOISE = 0.15
 _LOOK_ALIKE_SCORES = (0.2, 0.9)
 _REGRESSION = (0.4, 0.9)
@@ -49,9 +50,9 @@ class Scene:
     Attributes
     ----------
     objects : (M, 4) float64 ndarray
-        What is there, rows ``x1, y1, x2, y2`` in pixels.
+        Rows ``x1, y1, x2, y2`` in pixels.
     proposals : (K, 4) float64 ndarray
-        What the network proposes, the best first.
+        The network's proposals, the best first.
     """
 
     objects: FloatArray
@@ -64,14 +65,14 @@ def scene(rng: np.random.Generator, height: int, width: int) -> Scene:
     Parameters
     ----------
     rng : numpy.random.Generator
-        Where chance comes from: one seed, one scene.
+        The random generator.
     height, width : int
-        Of the image, in pixels.
+        Size of the image, in pixels.
 
     Returns
     -------
     Scene
-        With some two to three thousand proposals.
+        A scene with about two to three thousand proposals.
     """
     objects = _draw_boxes(rng, max(1, rng.poisson(_OBJECTS)), height, width)
     targets = np.concatenate([objects, _draw_boxes(rng, _LOOK_ALIKES, height, width)])
@@ -92,7 +93,7 @@ def level_of(boxes: FloatArray) -> IntArray:
 
 
 def iou(first: FloatArray, second: FloatArray) -> FloatArray:
-    """Return the intersection over union of each two boxes, shape (len(first), len(second))."""
+    """Return the intersection over union of all pairs, shape (len(first), len(second))."""
     low = np.maximum(first[:, None, :2], second[None, :, :2])
     high = np.minimum(first[:, None, 2:], second[None, :, 2:])
     common = np.prod(np.maximum(high - low, 0), axis=2)
@@ -102,7 +103,7 @@ def iou(first: FloatArray, second: FloatArray) -> FloatArray:
 
 
 def _draw_boxes(rng: np.random.Generator, count: int, height: int, width: int) -> FloatArray:
-    """Draw boxes of COCO's sizes, wholly inside the image."""
+    """Draw boxes of COCO's sizes, completely inside the image."""
     scale = min(height, width) / _COCO_SHORT_SIDE
     side = rng.lognormal(*_LOG_SIDE, count) * scale
     stretch = np.exp(rng.normal(0, _LOG_ASPECT / 2, count))
@@ -155,11 +156,11 @@ def _fit(
     centres: tuple[IntArray, IntArray],
     half: tuple[float, float],
 ) -> None:
-    """Raise the scores of the anchors that fit one target, and note that they fit it."""
+    """Raise the scores of the anchors that fit one target, and assign them to it."""
     areas = 4 * half[0] * half[1], (target[2] - target[0]) * (target[3] - target[1])
     if min(areas) < _LEAST_IOU * max(areas):
         return
-    # The overlap of axis-aligned boxes is a product of two lengths, one for each axis.
+    # The overlap of axis-aligned boxes is the product of the overlaps along both axes.
     spans, lengths = [], []
     for axis in (0, 1):
         low, high = np.searchsorted(
@@ -190,7 +191,7 @@ def _regress(
 
 
 def _suppress(boxes: FloatArray) -> IntArray:
-    """Return the boxes that no better one overlaps by more than the limit; they come best first."""
+    """Apply non-maximum suppression to boxes, of which the best come first."""
     overlapping = np.triu(iou(boxes, boxes) > _NMS, 1)
     kept = np.ones(len(boxes), bool)
     for index in range(len(boxes)):

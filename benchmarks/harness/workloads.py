@@ -1,4 +1,4 @@
-"""The workloads: a table of maps, boxes and operations, and how a row of it becomes arrays."""
+"""The workloads: a table of maps, boxes and operations, and functions that build their arrays."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SEED = 0
 _TRAIN_POSITIVE_IOU = 0.5
 _TRAIN_POSITIVE_SHARE = 0.25
 _JITTER = 2.0  # pixels
-# Values repeat after this many, a prime, so that filling large arrays costs no more than a copy.
+# Values repeat after this many, a prime, so that filling large arrays is as fast as a copy.
 _VALUES = 1_000_003
 
 Sampler = Callable[[np.random.Generator, Scene, "Workload"], FloatArray]
@@ -28,25 +28,25 @@ Sampler = Callable[[np.random.Generator, Scene, "Workload"], FloatArray]
 
 @dataclass(frozen=True)
 class Workload:
-    """Boxes on maps, and what is done with them.
+    """Boxes on maps, and an operation.
 
     Attributes
     ----------
     name, code : str
-        What it is called, and its short name; stress sets have no code.
+        The name, and a short name that stress tests lack.
     about : str
-        One line for people.
+        A description in one line.
     sampler : callable
-        Chooses one image's boxes, rows ``x1, y1, x2, y2`` in pixels, from a scene.
+        Chooses the boxes of an image from a scene, rows ``x1, y1, x2, y2`` in pixels.
     boxes : int
-        How many for each image.
+        Number of boxes per image.
     levels : tuple of (int, int, int)
         Height, width and stride of the maps.
     image : tuple of int
         Height and width in pixels.
     other : see `Task`
     peers : bool
-        False where other libraries' behaviour is undefined.
+        False if the behaviour of other libraries is undefined.
     """
 
     name: str
@@ -69,22 +69,22 @@ class Workload:
 
     @property
     def title(self) -> str:
-        """Both names, for reports."""
+        """Name and code, for reports."""
         return f"{self.name} ({self.code})" if self.code else self.name
 
     @property
     def operations(self) -> tuple[str, str]:
-        """The names of its forward and its backward."""
+        """The names of the forward and the backward."""
         return self.operation, f"{self.operation}_backward"
 
 
 def _best(rng: np.random.Generator, drawn: Scene, workload: Workload) -> FloatArray:
-    """Boxes at test time: the best proposals."""
+    """Return boxes at test time: the best proposals."""
     return _exactly(rng, drawn.proposals, workload)
 
 
 def _sampled(rng: np.random.Generator, drawn: Scene, workload: Workload) -> FloatArray:
-    """Boxes at training time: a quarter on objects, the rest beside them; objects added."""
+    """Return boxes at training time: a quarter on objects, including the objects themselves."""
     positive, negative = _split(drawn)
     wanted = round(workload.boxes * _TRAIN_POSITIVE_SHARE)
     chosen = rng.permutation(positive)[:wanted]
@@ -93,7 +93,7 @@ def _sampled(rng: np.random.Generator, drawn: Scene, workload: Workload) -> Floa
 
 
 def _positive(rng: np.random.Generator, drawn: Scene, workload: Workload) -> FloatArray:
-    """Boxes of a mask head in training: those on objects only."""
+    """Return boxes of a mask head in training: only those on objects."""
     positive, _ = _split(drawn)
     return _exactly(rng, rng.permutation(positive), workload)
 
@@ -105,7 +105,7 @@ def _split(drawn: Scene) -> tuple[FloatArray, FloatArray]:
 
 
 def _exactly(rng: np.random.Generator, boxes: FloatArray, workload: Workload) -> FloatArray:
-    """Take the first boxes; where there are too few, repeat them a little moved."""
+    """Return the workload's number of boxes; if there are too few, repeat them slightly moved."""
     number = np.arange(workload.boxes)
     again = number >= len(boxes)
     found = boxes[number % len(boxes)]
@@ -118,13 +118,13 @@ def _exactly(rng: np.random.Generator, boxes: FloatArray, workload: Workload) ->
 def _tiled(
     rng: np.random.Generator, drawn: Scene, workload: Workload, box: Sequence[float]
 ) -> FloatArray:
-    """Every box is this one, given in shares of the image's width and height."""
+    """Return copies of one box, given in fractions of the image's width and height."""
     height, width = workload.image
     return np.tile(np.array(box) * [width, height, width, height], (workload.boxes, 1))
 
 
 def _same(*box: float) -> Sampler:
-    return functools.partial(_tiled, box=box)  # unlike a closure, it can be sent to a process
+    return functools.partial(_tiled, box=box)  # unlike a closure, it can be pickled
 
 
 def _without_area(rng: np.random.Generator, drawn: Scene, workload: Workload) -> FloatArray:
@@ -145,7 +145,7 @@ _CROP = {
 _PICTURE = {"levels": ((800, 1333, 1),), "channels": 3}
 _SMALL = {"levels": ((50, 52, 16),), "channels": 100}
 _TINY = {"levels": ((8, 8, 16),), "channels": 1, "image": (128, 128)}
-_TWO = {"sampling_ratio": 2, "aligned": False}  # by two samples in each bin, corners at cells
+_TWO = {"sampling_ratio": 2, "aligned": False}
 _TRAIN = {"images": 2}
 _MASK = {"output_size": (14, 14)}
 _MAX = {"mode": "max"}
@@ -188,7 +188,7 @@ WORKLOADS: dict[str, Workload] = {workload.name: workload for workload in _ALL}
 
 
 def choose(text: str) -> list[Workload]:
-    """Find the workloads a user means.
+    """Select workloads by name.
 
     Parameters
     ----------
@@ -198,12 +198,12 @@ def choose(text: str) -> list[Workload]:
     Returns
     -------
     list of Workload
-        In the order asked for, each once.
+        Without duplicates, in the order of `text`.
 
     Raises
     ------
     ValueError
-        If a part fits nothing.
+        If a part matches no workload.
     """
     found: list[Workload] = []
     for part in filter(None, (part.strip().lower() for part in text.split(","))):
@@ -217,12 +217,12 @@ def choose(text: str) -> list[Workload]:
 
 
 def changed(workload: Workload, **changes: Any) -> Workload:
-    """Return the workload with the changes that are not None."""
+    """Return the workload with changes, except those that are None."""
     return replace(workload, **{key: value for key, value in changes.items() if value is not None})
 
 
 def boxes_of(workload: Workload) -> FloatArray:
-    """Draw all boxes, shape (images, boxes, 4), in pixels; the same every time."""
+    """Draw all boxes with a fixed seed, shape (images, boxes, 4), in pixels."""
     rng = np.random.default_rng(_SEED)
     scenes = [_scene(number, *workload.image) for number in range(workload.images)]
     return np.stack([workload.sampler(rng, drawn, workload) for drawn in scenes])
@@ -230,27 +230,27 @@ def boxes_of(workload: Workload) -> FloatArray:
 
 @functools.cache
 def _scene(number: int, height: int, width: int) -> Scene:
-    """Images of one size are the same for every workload."""
+    """Return the scene of an image; workloads with images of the same size share scenes."""
     return scene(np.random.default_rng([_SEED, number]), height, width)
 
 
 def task_of(workload: Workload, dtype: DTypeLike, backward: bool) -> Task:
-    """Build the arrays.
+    """Build the arrays of a workload.
 
     Parameters
     ----------
     workload : Workload
-        Which.
+        The workload.
     dtype : data type
-        Of features and gradients. Boxes are float32, or float64 with it; with float16 they are
-        rounded to what that can hold, because some libraries want them in the features' type.
+        Type of features and gradients. Boxes are float64 for float64, otherwise float32. For
+        float16 they are rounded to it, because some libraries require the features' type.
     backward : bool
-        Build gradients of the output too, and name the backward.
+        Whether to build a task of the backward, with gradients of the output.
 
     Returns
     -------
     Task
-        Levels without a box are left out.
+        The task, without levels that have no boxes.
     """
     dtype = np.dtype(dtype)
     boxes = boxes_of(workload)
