@@ -41,9 +41,9 @@ def crop_and_resize(
 ) -> ArrayT:
     """Cut each box out of its map and resize it to a fixed grid.
 
-    The first and last output cells lie exactly on the box's edges, a single one midway between
-    them; coordinates 0 and 1 are the centres of the map's first and last cells. A reversed box
-    gives a mirrored crop.
+    The first and last output cells are exactly on the edges of the box; a single cell is midway
+    between them. Coordinates 0 and 1 are the centres of the first and last map cells. A reversed
+    box gives a mirrored crop.
 
     Parameters
     ----------
@@ -51,20 +51,20 @@ def crop_and_resize(
         Maps, shape (N, C, H, W) or, with ``layout="NHWC"``, (N, H, W, C); float16, bfloat16,
         float32 or float64.
     boxes : array_like
-        Shape (K, 4), rows y1, x1, y2, x2 as fractions of the map, 0 to 1 from the first cell to
-        the last; they may reach beyond.
+        Shape (K, 4), rows y1, x1, y2, x2 as fractions: 0 is the centre of the first cell of the
+        map, 1 that of the last. They may be outside this range.
     box_indices : array_like of int
-        Shape (K,): the image of each box.
+        Shape (K,): the image index of each box.
     crop_size : int or pair of int
-        Cells of the output, (rows, columns); one int for both.
+        Cells of the output, (rows, columns); one int sets both.
     method : {"bilinear", "nearest"}
-        How to interpolate; nearest rounds half away from zero.
+        The interpolation; nearest rounds half away from zero.
     extrapolation_value : float
-        Value of output cells that lie outside the map, however little.
+        Value of output cells outside the map.
     layout : {"NCHW", "NHWC"}
         Order of the axes of `features` and of the result.
     out : ndarray, optional
-        Where to put the crops; of the result's shape and dtype.
+        Array for the crops, with the shape and dtype of the result.
 
     Returns
     -------
@@ -76,22 +76,23 @@ def crop_and_resize(
     TypeError
         If an argument is of the wrong type, for example integer features.
     ValueError
-        If a shape, a box index or a value is not as described.
+        If a shape, a box index or a value is invalid. On a GPU, box indices are only checked after
+        ``set_debug(True)``; otherwise, a box with an invalid one pools nothing.
 
     See Also
     --------
-    crop_and_resize_backward, crop_and_resize_backward_boxes : Its gradients.
+    crop_and_resize_backward, crop_and_resize_backward_boxes : The gradients.
     roi_align : Averages over each bin.
-    roipool.compat.tensorflow.crop_and_resize : TensorFlow's names and defaults.
+    roipool.compat.tensorflow.crop_and_resize : With TensorFlow's names and defaults.
 
     Notes
     -----
-    Output cells at NaN or infinite coordinates are outside. Definition: TensorFlow's
-    ``tf.image.crop_and_resize``, but the last row and column of cells lie exactly on the box's
-    edge, as in OpenVINO's bilinear ROIPooling and ONNX Runtime's CropAndResize. TensorFlow adds up
-    steps to get there: rounding can put a box's last cell a hair off its edge, and for some boxes
-    that end at 0 or 1 outside the map, where it takes the extrapolation value.
-    ``roipool.compat.tensorflow`` does so too.
+    Output cells at NaN or infinite coordinates are outside the map. Definition: TensorFlow's
+    ``tf.image.crop_and_resize``, except that the last row and column of cells are exactly on the
+    edge of the box, as in OpenVINO's bilinear ROIPooling and ONNX Runtime's CropAndResize.
+    TensorFlow computes these positions with rounding, so the last cell can be slightly off the
+    edge. For some boxes that end at 0 or 1, it is then outside the map and gets the extrapolation
+    value. ``roipool.compat.tensorflow`` reproduces this.
 
     Examples
     --------
@@ -130,7 +131,7 @@ def crop_and_resize_backward(
     input_shape : sequence of int
         Shape of the features, in the order of `layout`.
     out : ndarray, optional
-        Where to put the gradient: of `input_shape` and grad_output's dtype. It is overwritten.
+        Array for the gradient, of shape `input_shape` and grad_output's dtype. It is overwritten.
     boxes, box_indices, method, layout
         As in :func:`crop_and_resize`.
 

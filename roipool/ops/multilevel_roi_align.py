@@ -47,8 +47,8 @@ def assign_levels(
 ) -> Any:
     """Choose a level of a feature pyramid for each box, by its size.
 
-    A box of `canonical_size` squared pixels gets `canonical_level`, one of twice the side the next
-    level, whose map is half as fine; those beyond the pyramid its first or last level.
+    A square box with side `canonical_size` gets `canonical_level`. A box with twice this side gets
+    the next level, whose map has half the resolution. Levels are limited to those of the pyramid.
 
     Parameters
     ----------
@@ -56,26 +56,25 @@ def assign_levels(
         Boxes in image pixels: shape (K, 5) with rows batch index, x1, y1, x2, y2; or (K, 4) with
         rows x1, y1, x2, y2.
     min_level, max_level : int
-        The pyramid's first and last level, from -100 to 100: level k has 2**-k map cells per image
-        pixel.
+        The first and last level of the pyramid, from -100 to 100. Level k has 2**-k map cells per
+        image pixel.
     canonical_size : float
-        Side of a square box that is pooled from `canonical_level`, in image pixels; from 2**-100 to
-        2**100.
+        Side of a square box on `canonical_level`, in image pixels; from 2**-100 to 2**100.
     canonical_level : int
         The level of such a box, from -100 to 100.
 
     Returns
     -------
     ndarray of int64
-        Shape (K,): for each box the index of its level's map in the sequence of the pyramid's
-        maps, 0 for `min_level`. 0 for boxes without an area, reversed ones and NaN.
+        Shape (K,): for each box, the index of the map of its level; 0 is the map of `min_level`.
+        Boxes without an area, reversed boxes and boxes with NaN get 0.
 
     Raises
     ------
     TypeError
         If an argument is of the wrong type.
     ValueError
-        If a shape or a value is not as described.
+        If a shape or a value is invalid.
 
     See Also
     --------
@@ -84,10 +83,10 @@ def assign_levels(
     Notes
     -----
     Definition: Lin et al., "Feature Pyramid Networks" (2017), equation 1,
-    ``floor(canonical_level + log2(sqrt(width * height) / canonical_size))``, by comparing areas in
-    float64: a box exactly twice as long is on the next level, whatever a logarithm rounds to.
-    torchvision and detectron2 take the logarithm in float32 and add a small number:
-    :class:`roipool.compat.torchvision.MultiScaleRoIAlign`,
+    ``floor(canonical_level + log2(sqrt(width * height) / canonical_size))``. It is computed by
+    comparing areas in float64, so a box exactly twice as long is always on the next level,
+    independent of the rounding of a logarithm. torchvision and detectron2 compute the logarithm in
+    float32 and add a small number: :class:`roipool.compat.torchvision.MultiScaleRoIAlign`,
     :class:`roipool.compat.detectron2.ROIPooler`.
 
     Examples
@@ -124,65 +123,66 @@ def multilevel_roi_align(
     layout: Layout = "NCHW",
     out: ArrayT | None = None,
 ) -> ArrayT:
-    """Pool each box from one map of a feature pyramid, as averaging :func:`roi_align` does.
+    """Pool each box from one map of a feature pyramid by the average of :func:`roi_align`.
 
-    One call plans all boxes together and writes each result where its box stands, so that nothing
-    is gathered or scattered.
+    All boxes are pooled in one call, and the results are in the order of the boxes.
 
     Parameters
     ----------
     features : sequence of ndarray
-        The pyramid's maps, of each image: shape (N, C, H, W) or, with ``layout="NHWC"``,
-        (N, H, W, C), with heights and widths of their own; float16, bfloat16, float32 or float64.
+        The maps of the pyramid, each of shape (N, C, H, W) or, with ``layout="NHWC"``,
+        (N, H, W, C), with different H and W; float16, bfloat16, float32 or float64.
     rois : array_like
         Boxes in image pixels, in any form of :func:`roi_align`.
     output_size : int or pair of int
-        Bins of the output, (rows, columns); one int for both.
+        Bins of the output, (rows, columns); one int sets both.
     spatial_scales : sequence of float
-        Map cells per image pixel of each map, for example (1/4, 1/8, 1/16, 1/32).
+        Map cells per image pixel, for each map, for example (1/4, 1/8, 1/16, 1/32).
     sampling_ratio : int or pair of int
         Samples per bin, (vertical, horizontal), up to 32768; 0 is adaptive: as many as the bin is
         long in map cells, rounded up.
     levels : array_like of int, optional
-        Shape (K,): the place in `features` of each box's map. By default
-        ``assign_levels(rois, first, last)`` where ``spatial_scales[0]`` is ``2**-first``, of boxes
-        in float64 for float64 maps, else float32; levels are then from -100 to 100, and the scales
-        must be powers of two, each half of the one before.
+        Shape (K,): the index in `features` of the map of each box. By default
+        ``assign_levels(rois, first, last)``, where ``spatial_scales[0]`` is ``2**-first``, with
+        boxes in float64 for float64 maps, otherwise in float32. Levels are then from -100 to 100,
+        and the scales must be powers of two, each half of the previous one.
     aligned : bool
         Shift boxes by half a cell.
     batch_indices : array_like of int, optional
-        Shape (K,): the image of each box, with `rois` of shape (K, 4).
+        Shape (K,): the image index of each box, for `rois` of shape (K, 4).
     layout : {"NCHW", "NHWC"}
         Order of the axes of `features` and of the result.
     out : ndarray, optional
-        Where to put the pooled values; of the result's shape and dtype.
+        Array for the pooled values, with the shape and dtype of the result.
 
     Returns
     -------
     ndarray
-        Shape (K, C, rows, columns), or (K, rows, columns, C) for NHWC, in the boxes' order and the
-        features' dtype. On a GPU, where levels are not read, a box whose level is none pools 0.
+        Shape (K, C, rows, columns), or (K, rows, columns, C) for NHWC, in the order of the boxes
+        and the features' dtype. On a GPU, levels are not checked, and a box with an invalid level
+        pools 0.
 
     Raises
     ------
     TypeError
         If an argument is of the wrong type, for example one map instead of a sequence.
     ValueError
-        If a shape, a batch index, a level or a value is not as described. On a GPU batch indices
-        and levels are only checked after ``set_debug(True)``; else such a box pools nothing.
+        If a shape, a batch index, a level or a value is invalid. On a GPU, batch indices and levels
+        are only checked after ``set_debug(True)``; otherwise, a box with an invalid one pools
+        nothing.
 
     See Also
     --------
     assign_levels : The level of each box.
-    multilevel_roi_align_backward, multilevel_roi_align_backward_rois : Its gradients.
-    roi_align : The same on one map.
+    multilevel_roi_align_backward, multilevel_roi_align_backward_rois : The gradients.
+    roi_align : ROI align on one map.
     roipool.compat.torchvision.MultiScaleRoIAlign : torchvision's pooler.
     roipool.compat.detectron2.ROIPooler : detectron2's pooler.
 
     Notes
     -----
-    Bit for bit what :func:`roi_align` gives for the boxes of each level. Definition: Lin et al.,
-    "Feature Pyramid Networks" (2017), with :func:`roi_align` in place of its ROI pooling.
+    The results are bitwise those of :func:`roi_align` for the boxes of each level. Definition: Lin
+    et al., "Feature Pyramid Networks" (2017), with :func:`roi_align` instead of ROI pooling.
 
     Examples
     --------
@@ -232,7 +232,7 @@ def multilevel_roi_align_backward(
     Returns
     -------
     list of ndarray
-        One for each map, of its shape, in grad_output's dtype.
+        One gradient for each map, with the shape of the map and grad_output's dtype.
 
     Raises
     ------
@@ -307,14 +307,14 @@ def multilevel_roi_align_backward_rois(
 ) -> ArrayT:
     """Return the gradient of :func:`multilevel_roi_align` with respect to the boxes.
 
-    A box's level counts as constant.
+    The level of a box counts as constant.
 
     Parameters
     ----------
     grad_output : ndarray
         Gradient of the pooled values, shape (K, C, rows, columns) or (K, rows, columns, C).
     features : sequence of ndarray
-        The maps, as in the forward, in grad_output's dtype.
+        The maps, as in :func:`multilevel_roi_align`, in grad_output's dtype.
     rois, spatial_scales, sampling_ratio, levels, aligned, batch_indices, layout
         As in :func:`multilevel_roi_align`.
 

@@ -34,10 +34,10 @@ def precise_roi_pool(
 ) -> ArrayT:
     """Pool each box to a fixed grid by the exact mean of the interpolated map over each bin.
 
-    The map is interpolated bilinearly between its cells, which lie at whole coordinates, and fades
-    to 0 within one cell beyond the outermost ones. A bin is the integral of that surface over its
-    area, divided by the area: nothing is rounded, and there are no samples, so that the result
-    follows the box smoothly.
+    The map is interpolated bilinearly between its cells, whose centres are at whole coordinates,
+    and falls to 0 within one cell outside the map. A bin is the integral of this surface over the
+    bin, divided by the area of the bin. Nothing is rounded and there are no samples, so the result
+    is a smooth function of the box.
 
     Parameters
     ----------
@@ -47,36 +47,36 @@ def precise_roi_pool(
     rois : array_like
         Boxes in image pixels: shape (K, 5) with rows batch index, x1, y1, x2, y2; or (K, 4) with
         rows x1, y1, x2, y2 and `batch_indices`; or a sequence of N arrays of shape (L, 4), one
-        for each image.
+        per image.
     output_size : int or pair of int
-        Bins of the output, (rows, columns); one int for both.
+        Bins of the output, (rows, columns); one int sets both.
     spatial_scale : float
         Map cells per image pixel, for example 1/16.
     batch_indices : array_like of int, optional
-        Shape (K,): the image of each box, with `rois` of shape (K, 4).
+        Shape (K,): the image index of each box, for `rois` of shape (K, 4).
     layout : {"NCHW", "NHWC"}
         Order of the axes of `features` and of the result.
     out : ndarray, optional
-        Where to put the pooled values; of the result's shape and dtype.
+        Array for the pooled values, with the shape and dtype of the result.
 
     Returns
     -------
     ndarray
         Shape (K, C, rows, columns), or (K, rows, columns, C) for NHWC, in the features' dtype.
-        0 for a box without area, or reversed, and for NaN and infinite coordinates.
+        Boxes without area, reversed boxes, and boxes with NaN or infinite coordinates are 0.
 
     Raises
     ------
     TypeError
         If an argument is of the wrong type, for example integer features.
     ValueError
-        If a shape, a batch index or a value is not as described. On a GPU batch indices are only
-        checked after ``set_debug(True)``; else such a box pools nothing.
+        If a shape, a batch index or a value is invalid. On a GPU, batch indices are only checked
+        after ``set_debug(True)``; otherwise, a box with an invalid one pools nothing.
 
     See Also
     --------
-    precise_roi_pool_backward, precise_roi_pool_backward_rois : Its gradients.
-    roi_align : The average of a few samples, cheaper.
+    precise_roi_pool_backward, precise_roi_pool_backward_rois : The gradients.
+    roi_align : The average of a few samples, which is faster.
 
     Notes
     -----
@@ -85,7 +85,7 @@ def precise_roi_pool(
 
     Examples
     --------
-    On a map that rises evenly, a bin's mean is the value at its middle:
+    On a map with a constant slope, the mean of a bin is the value at its centre:
 
     >>> import numpy as np, roipool
     >>> features = np.arange(25, dtype=np.float32).reshape(1, 1, 5, 5)
@@ -120,7 +120,7 @@ def precise_roi_pool_backward(
     input_shape : sequence of int
         Shape of the features, in the order of `layout`.
     out : ndarray, optional
-        Where to put the gradient: of `input_shape` and grad_output's dtype. It is overwritten.
+        Array for the gradient, of shape `input_shape` and grad_output's dtype. It is overwritten.
     rois, spatial_scale, batch_indices, layout
         As in :func:`precise_roi_pool`.
 
@@ -183,7 +183,7 @@ def precise_roi_pool_backward_rois(
 ) -> ArrayT:
     """Return the gradient of :func:`precise_roi_pool` with respect to the boxes.
 
-    It is the derivative of the forward wherever that has one: a box's edges move those of its bins.
+    It is the exact derivative of the forward, wherever that is differentiable.
 
     Parameters
     ----------
@@ -198,7 +198,7 @@ def precise_roi_pool_backward_rois(
     -------
     ndarray
         Shape (K, 4): the gradient by x1, y1, x2, y2 in image pixels; float64 for float64 maps,
-        else float32. With `rois` as one array per image: in their order, one after the other.
+        else float32. If `rois` is a sequence, the rows of its arrays follow each other.
 
     Raises
     ------

@@ -94,8 +94,9 @@ def roi_align(
 ) -> ArrayT | tuple[ArrayT, ArrayT]:
     """Pool each box to a fixed grid from bilinear samples, without rounding the box.
 
-    Each bin holds a regular grid of samples; each sample interpolates between the four nearest
-    map cells. Cells at the border reach one cell further out; samples beyond that count as 0.
+    Each bin has a regular grid of samples, and each sample interpolates between the four nearest
+    map cells. Up to one cell outside the map, samples read the border cells; beyond that, they
+    are 0.
 
     Parameters
     ----------
@@ -105,64 +106,65 @@ def roi_align(
     rois : array_like
         Boxes in image pixels: shape (K, 5) with rows batch index, x1, y1, x2, y2; or (K, 4) with
         rows x1, y1, x2, y2 and `batch_indices`; or a sequence of N arrays of shape (L, 4), one
-        for each image.
+        per image.
     output_size : int or pair of int
-        Bins of the output, (rows, columns); one int for both.
+        Bins of the output, (rows, columns); one int sets both.
     spatial_scale : float
         Map cells per image pixel, for example 1/16.
     sampling_ratio : int or pair of int
         Samples per bin, (vertical, horizontal), up to 32768; 0 is adaptive: as many as the bin is
-        long in map cells, rounded up, and no more than 2**22.
+        long in map cells, rounded up, but at most 2**22.
     aligned : bool
-        Shift boxes by half a cell, so that a scaled box from 0 to 1 covers cell 0 (right since
-        detectron2). False is the older convention, which also makes boxes at least one cell long.
+        Shift boxes by half a cell, so that a scaled box from 0 to 1 covers cell 0, as in
+        detectron2. False is the older convention, in which boxes are at least one cell long.
     mode : {"avg", "max"}
-        What to take over a bin's samples.
+        Average or maximum of the samples of a bin.
     batch_indices : array_like of int, optional
-        Shape (K,): the image of each box, with `rois` of shape (K, 4).
+        Shape (K,): the image index of each box, for `rois` of shape (K, 4).
     layout : {"NCHW", "NHWC"}
         Order of the axes of `features` and of the result.
     return_argmax : bool
-        With ``mode="max"``: also return the argmax; a backward needs it.
+        With ``mode="max"``: also return the argmax, which the backward needs.
     out : ndarray, optional
-        Where to put the pooled values; of the result's shape and dtype.
+        Array for the pooled values, with the shape and dtype of the result.
 
     Returns
     -------
     pooled : ndarray
         Shape (K, C, rows, columns), or (K, rows, columns, C) for NHWC, in the features' dtype.
-        A bin without samples (an empty box with an adaptive grid) is 0. In a maximum NaN samples
-        are ignored; a bin of nothing else is -inf.
+        A bin without samples (an empty box with an adaptive grid) is 0. A maximum ignores NaN
+        samples; a bin with only NaN samples is -inf.
     argmax : ndarray of int32
-        Only with `return_argmax`. Same shape: the winning sample's number in the bin's grid, row
-        by row; the first of equals; -1 where a bin has no samples, or only NaN. int64 where an
-        adaptive grid has more than 2**31 - 1 samples; for CuPy arrays, whose boxes are not read,
-        wherever it could have.
+        Only with `return_argmax`. Same shape: the index of the largest sample in the grid of the
+        bin, counted row by row; the first of equal samples; -1 for a bin without samples or with
+        only NaN. int64 if an adaptive grid has more than 2**31 - 1 samples (or could have, for
+        CuPy arrays, whose boxes are not read).
 
     Raises
     ------
     TypeError
         If an argument is of the wrong type, for example integer features.
     ValueError
-        If a shape, a batch index or a value is not as described, or `return_argmax` is asked of
-        an average. On a GPU batch indices are only checked after ``set_debug(True)``; else such a
-        box pools nothing.
+        If a shape, a batch index or a value is invalid, or `return_argmax` is given for an
+        average. On a GPU, batch indices are only checked after ``set_debug(True)``; otherwise, a
+        box with an invalid one pools nothing.
 
     See Also
     --------
-    roi_align_backward, roi_align_backward_rois : Its gradients.
-    multilevel_roi_align : The same on a feature pyramid.
-    roi_align_rotated : The same for rotated boxes.
+    roi_align_backward, roi_align_backward_rois : The gradients.
+    multilevel_roi_align : ROI align on a feature pyramid.
+    roi_align_rotated : ROI align of rotated boxes.
     precise_roi_pool : The exact mean, without samples.
-    roipool.compat.torchvision.roi_align : torchvision's numbers.
+    roipool.compat.torchvision.roi_align : The function with torchvision's results.
 
     Notes
     -----
-    Samples at NaN or infinite coordinates are outside. A side that ends before it starts is, as in
-    torchvision, mirrored with a fixed `sampling_ratio`, and makes the box 0 with an adaptive one;
-    if not `aligned`, it is one cell long. In ``mode="max"`` a sample outside the map takes part as
-    0, as in mmcv. float16 and bfloat16 maps are computed in float32 and rounded once. Definition:
-    He et al., "Mask R-CNN" (2017), as in Caffe2, torchvision, mmcv, detectron2 and ONNX.
+    Samples at NaN or infinite coordinates are outside the map. A reversed side (x2 < x1 or
+    y2 < y1) is mirrored with a fixed `sampling_ratio`, as in torchvision, and makes the box 0 with
+    an adaptive one; if not `aligned`, it is one cell long. With ``mode="max"``, a sample outside
+    the map counts as 0, as in mmcv. float16 and bfloat16 maps are computed in float32 and rounded
+    once. Definition: He et al., "Mask R-CNN" (2017), as in Caffe2, torchvision, mmcv, detectron2
+    and ONNX.
 
     Examples
     --------
@@ -202,9 +204,9 @@ def roi_align_backward(
 ) -> ArrayT:
     """Return the gradient of :func:`roi_align` with respect to the features.
 
-    It is the transpose of the forward; boxes are taken in order, so that the result is bitwise
-    identical for any number of threads. The average is linear in the features: the gradient of this
-    gradient is :func:`roi_align` itself.
+    This is the transpose of the forward. Boxes are added in order, so the result is bitwise
+    identical for any number of threads. The average is linear in the features, so the gradient of
+    this function with respect to `grad_output` is :func:`roi_align` itself.
 
     Parameters
     ----------
@@ -216,7 +218,7 @@ def roi_align_backward(
     argmax : ndarray of int, optional
         With ``mode="max"``: the argmax that :func:`roi_align` returned.
     out : ndarray, optional
-        Where to put the gradient: of `input_shape` and grad_output's dtype. It is overwritten.
+        Array for the gradient, of shape `input_shape` and grad_output's dtype. It is overwritten.
     rois, spatial_scale, sampling_ratio, aligned, mode, batch_indices, layout
         As in :func:`roi_align`.
 
@@ -229,7 +231,7 @@ def roi_align_backward(
     ------
     TypeError, ValueError
         As in :func:`roi_align`; also if `argmax` is missing with ``mode="max"``, is given for an
-        average, or names a sample that its bin does not have.
+        average, or is out of range for its bin.
 
     See Also
     --------
@@ -298,9 +300,10 @@ def roi_align_backward_rois(
 ) -> ArrayT:
     """Return the gradient of averaging :func:`roi_align` with respect to the boxes.
 
-    The derivative of every sample's interpolation by its position, times that of the position by
-    the box's corners. The adaptive number of samples counts as constant, as does a side held at
-    one cell (``aligned=False``); at a whole coordinate the derivative is the one to the right.
+    It is the derivative of each interpolated sample by its position, times the derivative of the
+    position by the corners of the box. An adaptive number of samples counts as constant, and so
+    does a side that is extended to one cell (``aligned=False``). At a whole coordinate, where
+    interpolation has a kink, it is the derivative to the right.
 
     Parameters
     ----------
@@ -315,7 +318,7 @@ def roi_align_backward_rois(
     -------
     ndarray
         Shape (K, 4): the gradient by x1, y1, x2, y2 in image pixels; float64 for float64 maps,
-        else float32. With `rois` as one array per image: in their order, one after the other.
+        else float32. If `rois` is a sequence, the rows of its arrays follow each other.
 
     Raises
     ------

@@ -55,8 +55,8 @@ def roi_align_rotated(
 ) -> ArrayT:
     """Pool each rotated box to a fixed grid of averages of bilinear samples.
 
-    The grid of samples of :func:`roi_align` is laid around the origin, turned, and moved to the
-    box's centre. Samples that lie more than one cell beyond the outermost cell centres count as 0.
+    The grid of samples of :func:`roi_align` is centred on the origin, rotated, and moved to the
+    centre of the box. Samples more than one cell outside the outermost cell centres are 0.
 
     Parameters
     ----------
@@ -68,18 +68,18 @@ def roi_align_rotated(
         centre y, width, height, angle; or (K, 5) without the batch index and with
         `batch_indices`; or a sequence of N arrays of shape (L, 5), one for each image.
     output_size : int or pair of int
-        Bins of the output, (rows, columns); one int for both. At most 2**31 - 1 bins.
+        Bins of the output, (rows, columns); one int sets both. At most 2**31 - 1 bins.
     spatial_scale : float
         Map cells per image pixel, for example 1/16.
     sampling_ratio : int or pair of int
         Samples per bin, (along the height, along the width), up to 32768; 0 is adaptive: as many as
         the bin is long in map cells, rounded up, and no more than 2**22.
     aligned : bool
-        Shift centres by half a cell, so that cell centres lie at whole coordinates plus one half.
-        False is the older convention, which also makes sides at least one cell long.
+        Shift boxes by half a cell, so that cell centres are at whole coordinates plus one half.
+        False is the older convention, in which sides are at least one cell long.
     clockwise : bool
-        Whether angles grow clockwise as the image is shown (y pointing down); by default they grow
-        counter-clockwise.
+        Whether positive angles rotate clockwise in the displayed image (y pointing down). The
+        default is counter-clockwise.
     angle_unit : {"radians", "degrees"}
         The unit of angles.
     batch_indices : array_like of int, optional
@@ -87,7 +87,7 @@ def roi_align_rotated(
     layout : {"NCHW", "NHWC"}
         Order of the axes of `features` and of the result.
     out : ndarray, optional
-        Where to put the pooled values; of the result's shape and dtype.
+        Array for the pooled values, with the shape and dtype of the result.
 
     Returns
     -------
@@ -100,27 +100,26 @@ def roi_align_rotated(
     TypeError
         If an argument is of the wrong type, for example integer features.
     ValueError
-        If a shape, a batch index or a value is not as described. On a GPU batch indices are only
-        checked after ``set_debug(True)``; else such a box pools nothing.
+        If a shape, a batch index or a value is invalid. On a GPU, batch indices are only checked
+        after ``set_debug(True)``; otherwise, a box with an invalid one pools nothing.
 
     See Also
     --------
-    roi_align_rotated_backward, roi_align_rotated_backward_rois : Its gradients.
-    roi_align : The same for upright boxes.
+    roi_align_rotated_backward, roi_align_rotated_backward_rois : The gradients.
+    roi_align : ROI align of upright boxes.
 
     Notes
     -----
-    A box with NaN or infinite numbers is 0, and so is one whose centre lies beyond 2**30 cells or
-    whose angle is beyond 2**30 radians. Sides of negative length mirror the box with a fixed
-    `sampling_ratio`, and give 0 with an adaptive one; if not `aligned`, they are one cell long.
-    Definition: Ma et al., "Arbitrary-Oriented
-    Scene Text Detection via Rotation Proposals" (2018), as in mmcv's ``RoIAlignRotated``.
-    detectron2's ``ROIAlignRotated`` is ``angle_unit="degrees"``; OpenVINO's ``ROIAlignRotated-15``
-    has `clockwise`.
+    A box with NaN or infinite numbers, a centre beyond 2**30 cells, or an angle beyond 2**30
+    radians is 0. A side of negative length mirrors the box with a fixed `sampling_ratio`, and makes
+    it 0 with an adaptive one; if not `aligned`, the side is one cell long. Definition: Ma et al.,
+    "Arbitrary-Oriented Scene Text Detection via Rotation Proposals" (2018), as in mmcv's
+    ``RoIAlignRotated``. For detectron2's ``ROIAlignRotated``, use ``angle_unit="degrees"``; for
+    OpenVINO's ``ROIAlignRotated-15``, set `clockwise`.
 
     Examples
     --------
-    A quarter turn counter-clockwise: the box's upper edge becomes the left one.
+    A quarter turn counter-clockwise: the upper edge of the box becomes the left edge.
 
     >>> import numpy as np, roipool
     >>> features = np.arange(1, 26, dtype=np.float32).reshape(1, 1, 5, 5)
@@ -154,7 +153,7 @@ def roi_align_rotated_backward(
 ) -> ArrayT:
     """Return the gradient of :func:`roi_align_rotated` with respect to the features.
 
-    It is the transpose of the forward; boxes are taken in order, so that the result is bitwise
+    This is the transpose of the forward. Boxes are added in order, so the result is bitwise
     identical for any number of threads.
 
     Parameters
@@ -165,7 +164,7 @@ def roi_align_rotated_backward(
     input_shape : sequence of int
         Shape of the features, in the order of `layout`.
     out : ndarray, optional
-        Where to put the gradient: of `input_shape` and grad_output's dtype. It is overwritten.
+        Array for the gradient, of shape `input_shape` and grad_output's dtype. It is overwritten.
     rois, spatial_scale, sampling_ratio, aligned, clockwise, angle_unit, batch_indices, layout
         As in :func:`roi_align_rotated`.
 
@@ -242,9 +241,10 @@ def roi_align_rotated_backward_rois(
 ) -> ArrayT:
     """Return the gradient of :func:`roi_align_rotated` with respect to the boxes.
 
-    The derivative of every sample's interpolation by its position, times that of the position by
-    the box's numbers. The adaptive number of samples counts as constant, as does a side held at
-    one cell (``aligned=False``); at a whole coordinate the derivative is the one to the right.
+    It is the derivative of each interpolated sample by its position, times the derivative of the
+    position by the numbers of the box. An adaptive number of samples counts as constant, and so
+    does a side that is extended to one cell (``aligned=False``). At a whole coordinate, where
+    interpolation has a kink, it is the derivative to the right.
 
     Parameters
     ----------
@@ -259,8 +259,8 @@ def roi_align_rotated_backward_rois(
     -------
     ndarray
         Shape (K, 5): the gradient by centre x, centre y, width and height in image pixels, and by
-        the angle in its unit; float64 for float64 maps, else float32. With `rois` as one array per
-        image: in their order, one after the other.
+        the angle in its unit; float64 for float64 maps, else float32. If `rois` is a sequence, the
+        rows of its arrays follow each other.
 
     Raises
     ------

@@ -30,9 +30,9 @@ def roi_average_pool(
 ) -> ArrayT:
     """Pool each box to a fixed grid by the mean of whole map cells.
 
-    Box corners are scaled and rounded to map cells (half away from zero); the last row and column
-    do not belong to the box, unlike in :func:`roi_pool`; it is at least one cell long. The edges
-    of bins are rounded outwards, so that neighbouring bins may share cells.
+    Box corners are scaled and rounded to map cells (half away from zero). Unlike in
+    :func:`roi_pool`, the last row and column do not belong to the box. It is at least one cell
+    long. The edges of bins are rounded outwards, so neighbouring bins may share cells.
 
     Parameters
     ----------
@@ -42,44 +42,44 @@ def roi_average_pool(
     rois : array_like
         Boxes in image pixels: shape (K, 5) with rows batch index, x1, y1, x2, y2; or (K, 4) with
         rows x1, y1, x2, y2 and `batch_indices`; or a sequence of N arrays of shape (L, 4), one
-        for each image.
+        per image.
     output_size : int or pair of int
-        Bins of the output, (rows, columns); one int for both.
+        Bins of the output, (rows, columns); one int sets both.
     spatial_scale : float
         Map cells per image pixel, for example 1/16.
     batch_indices : array_like of int, optional
-        Shape (K,): the image of each box, with `rois` of shape (K, 4).
+        Shape (K,): the image index of each box, for `rois` of shape (K, 4).
     layout : {"NCHW", "NHWC"}
         Order of the axes of `features` and of the result.
     out : ndarray, optional
-        Where to put the pooled values; of the result's shape and dtype.
+        Array for the pooled values, with the shape and dtype of the result.
 
     Returns
     -------
     ndarray
         Shape (K, C, rows, columns), or (K, rows, columns, C) for NHWC, in the features' dtype.
-        0 for a bin without cells, and for NaN and infinite coordinates.
+        Bins without cells, and boxes with NaN or infinite coordinates, are 0.
 
     Raises
     ------
     TypeError
         If an argument is of the wrong type, for example integer features.
     ValueError
-        If a shape, a batch index or a value is not as described. On a GPU batch indices are only
-        checked after ``set_debug(True)``; else such a box pools nothing.
+        If a shape, a batch index or a value is invalid. On a GPU, batch indices are only checked
+        after ``set_debug(True)``; otherwise, a box with an invalid one pools nothing.
 
     See Also
     --------
-    roi_average_pool_backward : Its gradient.
+    roi_average_pool_backward : The gradient.
     roi_pool : The maximum of whole cells.
-    roi_align : Samples in place of whole cells, without rounding.
-    roipool.compat.chainer.roi_average_pooling_2d : Chainer's numbers.
+    roi_align : Samples instead of whole cells, without rounding.
+    roipool.compat.chainer.roi_average_pooling_2d : The function with Chainer's results.
 
     Notes
     -----
-    Definition: Chainer's ``roi_average_pooling_2d`` as its GPU kernel rounds: bins' edges in the
-    maps' type (float32 for 16-bit maps). (Its CPU code rounds boxes half to even and computes
-    bins' edges in float64 for any maps: ``roipool.compat.chainer``.)
+    Definition: Chainer's ``roi_average_pooling_2d`` with the rounding of its GPU kernel, which
+    computes bin edges in the dtype of the maps (float32 for 16-bit maps). Chainer's CPU code rounds
+    boxes half to even and computes bin edges in float64; see ``roipool.compat.chainer``.
 
     Examples
     --------
@@ -116,7 +116,7 @@ def roi_average_pool_backward(
     input_shape : sequence of int
         Shape of the features, in the order of `layout`.
     out : ndarray, optional
-        Where to put the gradient: of `input_shape` and grad_output's dtype. It is overwritten.
+        Array for the gradient, of shape `input_shape` and grad_output's dtype. It is overwritten.
     rois, spatial_scale, batch_indices, layout
         As in :func:`roi_average_pool`.
 

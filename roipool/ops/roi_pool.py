@@ -73,9 +73,9 @@ def roi_pool(
 ) -> ArrayT | tuple[ArrayT, ArrayT]:
     """Pool each box to a fixed grid by the maximum over whole map cells.
 
-    This is Fast R-CNN's ROI pooling as Caffe computes it: box corners are scaled and rounded to
-    map cells (half away from zero), both ends belong to the box, which is at least one cell long,
-    and the edges of bins are rounded outwards, so that neighbouring bins may share cells.
+    This is Fast R-CNN's ROI pooling as Caffe computes it. Box corners are scaled and rounded to
+    map cells (half away from zero), and both ends belong to the box, which is at least one cell
+    long. The edges of bins are rounded outwards, so neighbouring bins may share cells.
 
     Parameters
     ----------
@@ -85,44 +85,44 @@ def roi_pool(
     rois : array_like
         Boxes in image pixels: shape (K, 5) with rows batch index, x1, y1, x2, y2; or (K, 4) with
         rows x1, y1, x2, y2 and `batch_indices`; or a sequence of N arrays of shape (L, 4), one
-        for each image.
+        per image.
     output_size : int or pair of int
-        Bins of the output, (rows, columns); one int for both.
+        Bins of the output, (rows, columns); one int sets both.
     spatial_scale : float
         Map cells per image pixel, for example 1/16.
     batch_indices : array_like of int, optional
-        Shape (K,): the image of each box, with `rois` of shape (K, 4).
+        Shape (K,): the image index of each box, for `rois` of shape (K, 4).
     layout : {"NCHW", "NHWC"}
         Order of the axes of `features` and of the result.
     return_argmax : bool
-        Also return the argmax; a backward needs it.
+        Also return the argmax, which the backward needs.
     out : ndarray, optional
-        Where to put the pooled values; of the result's shape and dtype.
+        Array for the pooled values, with the shape and dtype of the result.
 
     Returns
     -------
     pooled : ndarray
         Shape (K, C, rows, columns), or (K, rows, columns, C) for NHWC, in the features' dtype.
-        0 for a bin without cells. A NaN cell is ignored; a bin of nothing else gives -inf.
+        A bin without cells is 0. NaN cells are ignored; a bin with only NaN cells is -inf.
     argmax : ndarray
-        Only with `return_argmax`. Same shape, int32 (int64 where H*W exceeds 2**31 - 1): the
-        index ``y * W + x`` of the maximum, of equals the first in row order; -1 where there is no
-        cell.
+        Only with `return_argmax`. Same shape, int32 (int64 if H*W exceeds 2**31 - 1): the index
+        ``y * W + x`` of the largest cell, the first in row order of equal cells; -1 for a bin
+        without cells or with only NaN.
 
     Raises
     ------
     TypeError
         If an argument is of the wrong type, for example integer features.
     ValueError
-        If a shape, a batch index or a value is not as described. On a GPU batch indices are only
-        checked after ``set_debug(True)``; else such a box pools nothing.
+        If a shape, a batch index or a value is invalid. On a GPU, batch indices are only checked
+        after ``set_debug(True)``; otherwise, a box with an invalid one pools nothing.
 
     See Also
     --------
-    roi_pool_backward : Its gradient.
-    roi_align : Samples in place of whole cells, without rounding.
+    roi_pool_backward : The gradient.
+    roi_align : Samples instead of whole cells, without rounding.
     roi_average_pool : The average of whole cells.
-    roipool.compat.torchvision.roi_pool : torchvision's numbers.
+    roipool.compat.torchvision.roi_pool : The function with torchvision's results.
 
     Notes
     -----
@@ -158,8 +158,8 @@ def roi_pool_backward(
 ) -> ArrayT:
     """Return the gradient of :func:`roi_pool` with respect to the features.
 
-    Each pooled value's gradient goes to the cell that won; boxes are taken in order, so that the
-    result is bitwise identical for any number of threads.
+    The gradient of a pooled value goes to the cell that its argmax names. Boxes are added in order,
+    so the result is bitwise identical for any number of threads.
 
     Parameters
     ----------
@@ -169,11 +169,11 @@ def roi_pool_backward(
     argmax : ndarray of int
         Same shape: the argmax that :func:`roi_pool` returned.
     rois : array_like
-        The boxes, as in :func:`roi_pool`; only their images matter here.
+        The boxes, as in :func:`roi_pool`; only their batch indices are used.
     input_shape : sequence of int
         Shape of the features, in the order of `layout`.
     out : ndarray, optional
-        Where to put the gradient: of `input_shape` and grad_output's dtype. It is overwritten.
+        Array for the gradient, of shape `input_shape` and grad_output's dtype. It is overwritten.
     batch_indices, layout
         As in :func:`roi_pool`.
 
@@ -185,7 +185,7 @@ def roi_pool_backward(
     Raises
     ------
     TypeError, ValueError
-        As in :func:`roi_pool`; also if `argmax` names a cell that the map does not have.
+        As in :func:`roi_pool`; also if `argmax` is out of range for the map.
 
     See Also
     --------
@@ -205,7 +205,7 @@ def roi_pool_backward(
     with Call(
         grad_output=grad_output, argmax=argmax, rois=rois, batch_indices=batch_indices, out=out
     ) as call:
-        # The argmax names cells, so that no scale is needed.
+        # The argmax is a cell index, so no scale is needed.
         checked = call.checked_backward(Definition("roi_pool"), input_shape, layout, RULES)
         gradient, regions, pooling, shape = checked
         return call.maximum_backward(gradient, argmax, regions, pooling, shape)
