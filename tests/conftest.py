@@ -1,4 +1,4 @@
-"""Backends as fixtures, and how the suite runs: in several processes, GPU cases only if asked."""
+"""Fixtures of backends, and the selection and distribution of tests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from _support.backends import GPUS, Backend
 
 import roipool
 
-# ---- Tests of front ends, for libraries that are installed
+# ---- Tests of front ends: only for installed libraries
 
 FRONT_ENDS = "array_api_strict dask jax paddle ray tensorflow torch torchvision".split()
 ABSENT = [library for library in FRONT_ENDS if find_spec(library) is None]
@@ -41,13 +41,13 @@ def gpu(request: pytest.FixtureRequest) -> Iterator[Backend]:
 
 @pytest.fixture(scope="session", autouse=True)
 def one_thread() -> None:
-    """Use one thread: maps are small, and processes share the processors; tests say otherwise."""
+    """Use one thread by default: maps are small, and several processes share the processors."""
     roipool.set_num_threads(1)
 
 
 @pytest.fixture
 def same_threads_after() -> Iterator[None]:
-    """Leave the number of threads as it was."""
+    """Restore the number of threads."""
     before = roipool.get_num_threads()
     yield
     roipool.set_num_threads(before)
@@ -66,31 +66,31 @@ def available(request: pytest.FixtureRequest) -> Iterator[Backend]:
         yield found
 
 
-# ---- What runs, and in which processes
+# ---- Options and processes
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the options that leave out less (see docs/internals/tests.md)."""
+    """Add the options that select more tests (see docs/internals/tests.md)."""
     parser.addoption(
         "--thorough",
         action="store_true",
-        help="run what CI runs besides: tests of the project's tools, and what takes long",
+        help="also run slow tests and tests of the project's tools, as CI does",
     )
     parser.addoption(
         "--everything",
         action="store_true",
-        help="leave out nothing that this machine can run: full products, tests that fill 9 GB",
+        help="run everything that this machine can: all combinations, tests that need 9 GB",
     )
 
 
 def pytest_configure() -> None:
-    """Spare the processes that tests start OpenBLAS's threads: none multiplies matrices."""
+    """Disable OpenBLAS's threads in processes started by tests, which multiply no matrices."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
-    """Run the whole suite in a process per processor, as ``-n auto`` of pytest-xdist does."""
+    """Run the whole suite in one process per processor, like ``-n auto`` of pytest-xdist."""
     whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS
     one_of_several = hasattr(config, "workerinput")
     if not whole or one_of_several or not config.pluginmanager.hasplugin("xdist"):
@@ -100,15 +100,15 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
-    """Say what is not there, and how it would be faster."""
-    lines = [f"no tests of arrays of {library}, which is not installed" for library in ABSENT]
+    """Name missing libraries, and suggest pytest-xdist."""
+    lines = [f"no tests of {library}, which is not installed" for library in ABSENT]
     if not config.pluginmanager.hasplugin("xdist") and (os.cpu_count() or 1) > 1:
-        lines.append("one process: with pytest-xdist (of the extra `test`) there would be several")
+        lines.append("one process; install pytest-xdist (extra `test`) for several")
     return lines
 
 
 def one_after_the_other(items: list[pytest.Item]) -> None:
-    """Let a case's backends follow each other: a process then computes the oracle's answer once."""
+    """Sort a case's backends together, so that a process computes the oracle's answer once."""
     places: dict[str, int] = {}
 
     def place(item: pytest.Item) -> int:
@@ -118,9 +118,9 @@ def one_after_the_other(items: list[pytest.Item]) -> None:
     items.sort(key=place)
 
 
-# ---- What is left out is no skip: it is counted, in one line
+# ---- Deselected tests are counted in one line, not reported as skips
 
-WAYS = {  # mark, and how to run what has it
+OPTIONS = {  # the option that runs the tests with a mark
     "gpu": "-m gpu",
     "thorough": "--thorough",
     "everything": "--everything",
@@ -129,7 +129,7 @@ LEFT_OUT = pytest.StashKey[dict[str, int]]()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Order cases, and leave out what needs much; ``-m "not gpu"`` leaves out GPU cases."""
+    """Sort tests, and deselect expensive ones; ``-m "not gpu"`` deselects GPU cases."""
     one_after_the_other(items)
     everything = config.getoption("everything")
     asked = {"everything": everything, "thorough": everything or config.getoption("thorough")}
@@ -141,30 +141,30 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_deselected(items: list[pytest.Item]) -> None:
-    """Count the items left out, by mark."""
-    counts = items[0].config.stash.setdefault(LEFT_OUT, dict.fromkeys(WAYS, 0))
+    """Count the deselected tests by mark."""
+    counts = items[0].config.stash.setdefault(LEFT_OUT, dict.fromkeys(OPTIONS, 0))
     for item in items:
-        for mark in WAYS:
+        for mark in OPTIONS:
             counts[mark] += item.get_closest_marker(mark) is not None
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Tell the process that reports, if this is not the one."""
-    told: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
-    if told is not None:
-        told["left_out"] = session.config.stash.get(LEFT_OUT, {})
+    """Send the counts to the reporting process."""
+    output: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["left_out"] = session.config.stash.get(LEFT_OUT, {})
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """Hear it. Every process leaves out the same items; one that crashed says nothing."""
-    if told := getattr(node, "workeroutput", {}).get("left_out"):
-        node.config.stash[LEFT_OUT] = told
+    """Receive the counts, which are equal in all processes; a crashed process sends none."""
+    if counts := getattr(node, "workeroutput", {}).get("left_out"):
+        node.config.stash[LEFT_OUT] = counts
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say how many there are, and how to run them."""
+    """Print the counts and the options that run these tests."""
     counts = terminalreporter.config.stash.get(LEFT_OUT, {})
-    told = [f"{count} need `pytest {WAYS[mark]}`" for mark, count in counts.items() if count]
-    if told:
-        terminalreporter.write_line(f"cases left out: {', '.join(told)}")
+    lines = [f"{count} need `pytest {OPTIONS[mark]}`" for mark, count in counts.items() if count]
+    if lines:
+        terminalreporter.write_line(f"cases left out: {', '.join(lines)}")

@@ -1,1 +1,1 @@
-"""What tests of several subjects share; pytest finds it through `pythonpath` in pyproject.toml."""
+"""Helpers shared by tests; pytest finds them through `pythonpath` in pyproject.toml."""

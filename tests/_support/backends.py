@@ -1,4 +1,4 @@
-"""Where arrays live: one test body serves every backend."""
+"""Backends: the same test body runs on NumPy, on CuPy and on the emulator."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from roipool.verification.device import OnDevice
 
 GPUS = ["emulator", pytest.param("cuda", marks=pytest.mark.gpu)]
 
-# For a test whose kernels others run on the emulator, compared with other numbers.
+# For tests whose kernels other tests also run on the emulator.
 thorough_on_the_emulator = pytest.mark.parametrize(
     "backend",
     ["cpu", pytest.param("emulator", marks=pytest.mark.thorough), *GPUS[1:]],
@@ -21,7 +21,7 @@ thorough_on_the_emulator = pytest.mark.parametrize(
 )
 
 
-# The same for a test that takes a type besides: there float32 remains.
+# The same for tests with a parameter for the type, of which float32 is kept.
 real_dtypes_thorough_on_the_emulator = pytest.mark.parametrize(
     ("backend", "dtype"),
     [
@@ -37,39 +37,39 @@ real_dtypes_thorough_on_the_emulator = pytest.mark.parametrize(
 
 
 class Backend:
-    """Where arrays live: `to_device` brings them there, `to_host` back.
+    """A library of arrays: `to_device` converts NumPy arrays to it, `to_host` back.
 
-    "emulator" is the CUDA backend on the CPU: see the package of that name.
+    "emulator" runs the CUDA backend on the CPU: see the package of that name.
     """
 
     def __init__(self, name: str, everything: bool = False) -> None:
         self.name = name
-        self.everything = everything  # whether tests were asked to leave nothing out
+        self.everything = everything  # whether pytest runs with --everything
 
     @property
     def is_gpu(self) -> bool:
-        """Whether this is the CUDA backend, on a GPU or emulated."""
+        """Whether this is the CUDA backend, on a GPU or on the emulator."""
         return self.name != "cpu"
 
     @property
     def module(self) -> Any:
-        """The functions of this backend."""
+        """The module that implements this backend."""
         return importlib.import_module("roipool._cuda.engine" if self.is_gpu else "roipool._cpu")
 
     @property
     def library(self) -> Any:
-        """Roipool, whose functions take and return NumPy arrays, and compute here."""
+        """Roipool's functions on NumPy arrays, computed on this backend."""
         return OnDevice(roipool, self.to_device, self.to_host) if self.is_gpu else roipool
 
     def float32(self, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """Return numbers as float32 arithmetic takes and gives them: CuPy's makes tiny ones 0."""
+        """Flush subnormal numbers to 0 if the backend's float32 arithmetic does, as CuPy's."""
         with np.errstate(invalid="ignore"):
             numbers = array.astype(np.float32)
         tiny = np.abs(numbers) < np.finfo(np.float32).tiny
         return np.where(tiny & self.is_gpu, np.copysign(np.float32(0), numbers), numbers)
 
     def to_device(self, array: Any) -> Any:
-        """Return `array` as this backend's type."""
+        """Convert an array to this backend."""
         if not self.is_gpu:
             return array
         import cupy
@@ -79,5 +79,5 @@ class Backend:
         return cupy.asarray(array)
 
     def to_host(self, array: Any) -> np.ndarray[Any, Any]:
-        """Return `array` as a NumPy array, whatever it was."""
+        """Convert any array to NumPy."""
         return array.get() if self.is_gpu else np.asarray(array)

@@ -1,4 +1,4 @@
-"""A headless Chromium, spoken to through pipes in its DevTools protocol."""
+"""Controls a headless Chromium through pipes, by its DevTools protocol."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any
 
 __all__ = ["Browser", "browser", "find_browser"]
 
-_PATIENCE = 120  # seconds, for what hangs
+_PATIENCE = 120  # seconds until a command counts as hanging
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 _OPTIONS = (
     "--headless=new",
@@ -33,7 +33,7 @@ _OPTIONS = (
 
 
 def find_browser() -> str | None:
-    """Return the program, if one is installed."""
+    """Return the path of an installed browser, or None."""
     return next(filter(None, map(shutil.which, _NAMES)), None)
 
 
@@ -53,7 +53,7 @@ class Browser:
             self.ask(f"{domain}.enable")
 
     def ask(self, method: str, **parameters: Any) -> dict[str, Any]:
-        """Send a command and return its result; events before it are kept."""
+        """Send a command and return its result; store events that arrive before it."""
         self._number += 1
         message: dict[str, Any] = {"id": self._number, "method": method, "params": parameters}
         if self._session:
@@ -80,7 +80,7 @@ class Browser:
         return found
 
     def open(self, path: Path, width: int, height: int, mobile: bool = False) -> None:
-        """Show a file in a window of that size, and wait until it is loaded."""
+        """Open a file in a window of the given size, and wait until it is loaded."""
         self.ask(
             "Emulation.setDeviceMetricsOverride",
             width=width,
@@ -92,7 +92,7 @@ class Browser:
         self.events.clear()
         self.ask("Page.navigate", url=path.resolve().as_uri())
         self._wait("Page.loadEventFired")
-        # Two frames: pictures are decoded and drawn.
+        # After two frames, pictures are decoded and drawn.
         self.run("new Promise(r => requestAnimationFrame(() => requestAnimationFrame(r)))")
 
     def _wait(self, event: str) -> None:
@@ -122,7 +122,7 @@ class Browser:
             self.ask("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
 
     def swipe(self, x1: float, x2: float, y: float) -> None:
-        """Draw a finger across the screen."""
+        """Swipe across the screen."""
         for kind, points in (
             ("touchStart", [{"x": x1, "y": y}]),
             ("touchMove", [{"x": x2, "y": y}]),
@@ -131,13 +131,13 @@ class Browser:
             self.ask("Input.dispatchTouchEvent", type=kind, touchPoints=points)
 
     def screenshot(self, path: Path, whole: bool = False) -> None:
-        """Write what the window shows, or the whole page, as PNG."""
+        """Write the window's content, or the whole page, as PNG."""
         taken = self.ask("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
         path.write_bytes(base64.b64decode(taken["data"]))
 
     @property
     def complaints(self) -> list[str]:
-        """Errors and warnings of the page since it was opened, and addresses it asked for."""
+        """Return the page's errors, warnings and requests since it was opened."""
         found = []
         for event in self.events:
             method, parameters = event.get("method"), event.get("params", {})
@@ -156,12 +156,12 @@ class Browser:
 
 @contextlib.contextmanager
 def browser(program: str) -> Iterator[Browser]:
-    """Run a browser with a profile of its own."""
+    """Run a browser with a temporary profile."""
     requests_read, requests_write = os.pipe()
     answers_read, answers_write = os.pipe()
 
     def place() -> None:
-        """Put the pipes where the browser looks for them; through high numbers, lest they clash."""
+        """Move the pipes to the browser's descriptors, through high numbers to avoid clashes."""
         os.dup2(requests_read, 103)
         os.dup2(answers_write, 104)
         os.dup2(103, 3)

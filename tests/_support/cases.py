@@ -1,4 +1,4 @@
-"""Every variant of every operation as a function of any library's arrays, with input for it."""
+"""All variants of all operations as functions of any library's arrays, and input for them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Case:
-    """A variant of an operation, with the options that place its samples."""
+    """A variant of an operation, with the options that determine its samples."""
 
     op: Op
     variant: Variant
@@ -40,22 +40,22 @@ class Case:
 
     @property
     def moves(self) -> bool:
-        """Whether pooled values have a derivative by the boxes that is computed."""
+        """Whether the variant has a gradient with respect to the boxes."""
         return self.variant.by_boxes is not None
 
     @property
     def is_linear(self) -> bool:
-        """Whether derivatives of every order by the features are computed."""
+        """Whether derivatives of all orders with respect to the features are supported."""
         return not self.variant.has_argmax or self.op.forward == "roi_pool"
 
     @property
     def placing(self) -> dict[str, Any]:
-        """The options that place its samples."""
+        """The options that determine the samples."""
         values = ADAPTIVE if self.adaptive else PLACING
         return {name: values[name] for name in self.op.placing if name in values}
 
     def options(self, *, forward: bool = True) -> dict[str, Any]:
-        """Return all options of the forward, or those of its gradients."""
+        """Return all options of the forward, or of its gradients."""
         filling = {self.op.filling: 1.5} if self.op.filling and forward else {}
         return {**self.placing, **self.variant.options, **filling}
 
@@ -85,10 +85,10 @@ class Case:
     def gradient(
         self, grad: Any, argmax: Any, boxes: Any, indices: Any, shape: Any, **more: Any
     ) -> Any:
-        """Return the gradient by the features; argmax None for an average."""
+        """Return the gradient with respect to the features; `argmax` is None for averages."""
         function: Callable[..., Any] = getattr(roipool, self.op.backward)
         options = self.options(forward=False)
-        if self.op.forward == "roi_pool":  # needs no more than the argmax
+        if self.op.forward == "roi_pool":  # its gradient takes the argmax instead of options
             options = {}
         if argmax is not None:
             options["argmax"] = argmax
@@ -103,10 +103,10 @@ class Case:
 
 
 class PyramidCase(Case):
-    """An operation over a pyramid, as a function of its first map; the second is made of it."""
+    """An operation on pyramids as a function of the first map, from which the second is derived."""
 
     def pyramid(self, features: Any, layout: str = "NCHW") -> list[Any]:
-        """Return the maps, of any library's arrays."""
+        """Return the maps of the pyramid, in any library's arrays."""
         half = features[:, ::2, ::2] if layout == "NHWC" else features[:, :, ::2, ::2]
         return [features, half * 2]
 
@@ -122,7 +122,7 @@ class PyramidCase(Case):
     def gradient(
         self, grad: Any, argmax: Any, boxes: Any, indices: Any, shape: Any, **more: Any
     ) -> Any:
-        """Return the gradient by each map; `shape` is that of the first."""
+        """Return the gradient with respect to each map; `shape` is that of the first."""
         del argmax
         function: Callable[..., Any] = getattr(roipool, self.op.backward)
         shapes = [each.shape for each in self.pyramid(np.zeros(shape), more.get("layout", "NCHW"))]
@@ -149,11 +149,11 @@ PYRAMID_CASES: list[PyramidCase] = _every(PYRAMID_OPS, PyramidCase)
 
 
 def maps(shape: tuple[int, ...] = SHAPE, seed: int = 0) -> Array:
-    """Return random maps without equal values, exact in every dtype but bfloat16."""
+    """Return random maps of distinct values, exact in every dtype except bfloat16."""
     rng = np.random.default_rng(seed)
     return rng.permutation(int(np.prod(shape))).reshape(shape) / 32 - 4
 
 
 def to_layout(values: Any, layout: str) -> Any:
-    """Return (N, C, H, W) values in a layout, of any library's arrays."""
+    """Return (N, C, H, W) values in a layout, in any library's arrays."""
     return values.transpose(0, 2, 3, 1) if layout == "NHWC" else values

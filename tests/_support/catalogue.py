@@ -1,4 +1,4 @@
-"""The types and layouts to try the catalogue's cases in."""
+"""The types and layouts in which the catalogue's cases are tested."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from roipool.verification.case import LAYOUTS as LAYOUTS
 
 Array = NDArray[Any]
 
-# Without ml_dtypes everything but bfloat16 is tested; tests/ops/test_storage.py says so.
+# Without ml_dtypes, bfloat16 is not tested; a test in tests/ops/test_storage.py is skipped then.
 DTYPES = {name: np.dtype(name) for name in ("float16", "float32", "float64")}
 with contextlib.suppress(ModuleNotFoundError):
     DTYPES["bfloat16"] = np.dtype(importlib.import_module("ml_dtypes").bfloat16)
@@ -30,16 +30,16 @@ def _of_dtypes(*names: str) -> Any:
     return each(dtype={name: DTYPES[name] for name in names if name in DTYPES})
 
 
-# Kernel files are made for a definition, and for a type and a layout, independently. By default the
-# emulator therefore runs an operation in the first form only, and in one of the others by its turn;
-# `.ci/run` runs every file in all forms, under sanitizers.
+# Kernel files are specialised for a definition and, independently, for a type and a layout. By
+# default the emulator therefore runs an operation only in the first form and in one of the others,
+# in rotation; `.ci/run` runs every file in all forms, under sanitizers.
 FORMS = list(itertools.product(("float32", "float16", "float64", "bfloat16"), LAYOUTS))
 
 
 def is_computed(
     backend: Backend, dtype: np.dtype[Any], layout: str, turn: int | None = None
 ) -> bool:
-    """Return whether a backend computes in this type and layout, by default."""
+    """Return whether a test runs in a type and layout on a backend by default."""
     if backend.name != "emulator" or backend.everything:
         return True
     first, *others = FORMS
@@ -48,10 +48,10 @@ def is_computed(
 
 
 def every_form(turn: int | None = None, dtypes: Sequence[str] = tuple(DTYPES)) -> Any:
-    """Call a test in every type and layout, those left out by `is_computed` apart.
+    """Return a decorator that runs a test in every type and layout selected by `is_computed`.
 
-    The name of an operation, the test's argument `name` if it has one, counts in its turn; without
-    one, the first form is all. The test's backend is the fixture `backend` or `gpu`.
+    The test's argument `name`, the name of an operation, selects the form on the emulator; without
+    it only the first form runs. The test's backend is the fixture `backend` or `gpu`.
     """
 
     def where(dtype: np.dtype[Any], layout: str, name: str = "", **fixtures: Any) -> bool:
@@ -67,14 +67,14 @@ def _backend_of(fixtures: Mapping[str, Any]) -> Backend:
 
 
 def _is_layout_computed(layout: str, **fixtures: Any) -> bool:
-    """Return whether a backend computes in this layout, by default; a test without one does."""
+    """Return whether a test runs in a layout on its backend by default."""
     if not fixtures.keys() & {"gpu", "backend"}:
         return True
     return is_computed(_backend_of(fixtures), DTYPES["float32"], layout)
 
 
 every_layout = each(_is_layout_computed, layout=LAYOUTS)
-both_layouts = each(layout=LAYOUTS)  # on the emulator, too: for sizes that depend on the layout
+both_layouts = each(layout=LAYOUTS)  # also on the emulator, for sizes that depend on the layout
 every_dtype = _of_dtypes("float16", "bfloat16", "float32", "float64")
 half_dtypes = _of_dtypes("float16", "bfloat16")
 real_dtypes = _of_dtypes("float32", "float64")

@@ -1,4 +1,4 @@
-"""What the command-line tests share: running the program and looking at what it left."""
+"""Runs the command line in tests, and checks its output and files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def save_map(path: str = "map.npy", shape: tuple[int, ...] = (2, 10, 12)) -> str
 
 
 def given_to_a_system(*arguments: str) -> Problem:
-    """Run the comparison of one system, which answers with ones, and return what it was given."""
+    """Run `roipool compare` with a system that returns ones, and return its input."""
     calls = []
 
     def spy(problem: Problem, part: str) -> Any:
@@ -39,12 +39,12 @@ def given_to_a_system(*arguments: str) -> Problem:
 
 
 def fails(capsys: pytest.CaptureFixture[str], *arguments: str, **tables: Any) -> str:
-    """Run the comparison, expect a complaint, and return it."""
+    """Run `roipool compare`, expect an error message, and return it."""
     return complains(capsys, "compare", *FAST, *arguments, **tables)
 
 
 def complains(capsys: pytest.CaptureFixture[str], *arguments: str, **tables: Any) -> str:
-    """Run, expect one line of complaint and no new file, and return the line."""
+    """Run the program, expect an error message in one line and no new file; return the line."""
     before = names_here()
     assert main(list(arguments), **tables) == 2
     out, err = capsys.readouterr()
@@ -56,14 +56,14 @@ def complains(capsys: pytest.CaptureFixture[str], *arguments: str, **tables: Any
 
 
 def run_program(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Run the program in a process of its own; what it prints is caught unless options say else."""
-    command = [sys.executable, "-P", "-m", "roipool", *arguments]  # as the installed program
+    """Run the program in a separate process, by default with captured output."""
+    command = [sys.executable, "-P", "-m", "roipool", *arguments]  # like the installed program
     caught = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "check": False}
     return subprocess.run(command, **{**caught, **options})
 
 
 def one_line(run: subprocess.CompletedProcess[str]) -> str:
-    """Expect a complaint and return it."""
+    """Expect an error message in one line and return it."""
     assert run.returncode == 2, run.stderr
     assert run.stderr.count("\n") == 1
     assert run.stderr.startswith("roipool: error: ")

@@ -1,4 +1,4 @@
-"""How close is close enough, as assertions; and the sums of terms that say so."""
+"""Assertions on numbers, and helpers to compute their sums of absolute terms."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ __all__ = ["Array", "apart", "assert_close", "assert_same_bits", "beside", "comp
 def assert_close(
     got: Array, expected: Array, terms: Array | float, ulps: float = 4, roundings: int = 1
 ) -> None:
-    """Check numbers against exact ones; see `roipool.verification.tolerance.compare`."""
+    """Check numbers against exact numbers; see `roipool.verification.tolerance.compare`."""
     problem = compare(got, expected, terms, ulps, roundings).problem
     if problem:
         raise AssertionError(problem)
 
 
 def assert_same_bits(got: Array, expected: Array) -> None:
-    """Check that two arrays are of one type, shape and content, NaN for NaN, zeros' signs apart."""
+    """Check that types, shapes and values are equal; NaN equals NaN, and 0.0 equals -0.0."""
     problem = compare_bits(got, expected).problem
     if problem:
         raise AssertionError(problem)
 
 
 def beside(values: Array, sizes: Array) -> Array:
-    """Return arrays as one, side by side in the channels: the oracle then finds samples once."""
+    """Concatenate arrays along the channels, so that the oracle computes samples once for both."""
     return np.concatenate([values, sizes], axis=1)
 
 
 def apart(both: Array) -> list[Array]:
-    """Return the two halves of the channels."""
+    """Split the channels into two halves."""
     return np.split(both, 2, axis=1)

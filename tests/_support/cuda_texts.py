@@ -1,4 +1,4 @@
-"""Which kernel texts there are: each file with the definitions, types and layouts it is for."""
+"""All kernel texts: each file with its definitions, types and layouts."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from roipool._definitions import OPS, TRAITS
 
 ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)  # compute capabilities, times ten
 
-# Definitions that are pooled by maxima: the core's, and those that `compat` asks for, of which some
-# have averages, too. `test_compile.py` compares them with what the functions ask for.
+# Definitions with maxima: the core's and those of `compat`, some of which also have averages.
+# `test_compile.py` compares them with the kernels that the functions use.
 ONLY_MAXIMA = ("onnx_roi_align_max", "caffe_roi_align", "mxnet_roi_align", "mxnet_roi_align_gather")
 MAXIMA = tuple(
     dict.fromkeys(
@@ -57,10 +57,10 @@ class Text(NamedTuple):
     layout: str
     pack: int
     definition: str
-    argmax_type: str = ""  # of files that are specialised for it
+    argmax_type: str = ""  # for files that are specialised for it
 
     def source(self, **others: str | int) -> str:
-        """Return the text; `others` are defined in place of what is usual."""
+        """Return the text; `others` replace default macros."""
         defines: dict[str, str | int] = {
             "storage": STORAGE[self.dtype],
             "definition": self.definition,
@@ -80,7 +80,7 @@ class Text(NamedTuple):
 
 
 def packs(file: str, dtype: str, layout: str) -> tuple[int, ...]:
-    """Return the numbers of channels that a thread may compute."""
+    """Return the possible numbers of channels per thread."""
     if file == "average_backward":
         return (1, 2, 4) if BYTES[dtype] < 8 else (1,)
     if file == "unpool":
@@ -101,7 +101,7 @@ def every_type_and_layout(file: str, definition: str) -> Iterator[Text]:
     for dtype in STORAGE:
         for layout in ("NCHW",) if file in OF_BOXES else ("NCHW", "NHWC"):
             if file in OF_BOXES and BYTES[dtype] == 2:
-                continue  # boxes and positions are float32 or float64
+                continue  # boxes and positions are only float32 or float64
             for pack in packs(file, dtype, layout):
                 for argmax_type in argmax_types(file):
                     yield Text(file, dtype, layout, pack, definition, argmax_type)
@@ -115,7 +115,7 @@ def every_specialisation() -> Iterator[Text]:
 
 
 def every_file() -> Iterator[Text]:
-    """Return each file in every type and layout, for ROI align if it is made for that."""
+    """Return each file in every type and layout, for ROI align if it supports that."""
     for file, definitions in FILES.items():
         yield from every_type_and_layout(
             file, "roi_align" if "roi_align" in definitions else definitions[0]
@@ -123,11 +123,11 @@ def every_file() -> Iterator[Text]:
 
 
 def covering() -> Iterator[tuple[int, Text]]:
-    """Return texts that hold every value of what a text is specialised for, and every file.
+    """Return texts that together cover every file and every value of each parameter.
 
-    Files of the same definitions share the values out, as they share the headers that plan. Every
-    file is there for the oldest architecture, which has the fewest instructions; each in every
-    type, layout and pack is `every_file`.
+    Files with the same definitions divide the values among them, since they share the planning
+    headers. Every file is compiled for the oldest architecture, which has the fewest instructions;
+    `every_file` has each file in every type, layout and pack.
     """
     for definitions in dict.fromkeys(FILES.values()):
         files = [file for file, its in FILES.items() if its == definitions]
@@ -151,7 +151,7 @@ def _forms(file: str) -> list[tuple[str, str, int]]:
 
 
 def covers(texts: list[tuple[int, Text]]) -> dict[str, set[object]]:
-    """Return what texts hold, value by value."""
+    """Return the values of each parameter that texts cover."""
     found: dict[str, set[object]] = {}
     for architecture, text in texts:
         kind = FILES[text.file]

@@ -15,10 +15,10 @@ DETECTORS = {
 
 
 def detector(name: str, size: int, proposals: int, detections: int | None = None) -> Any:
-    """Return a detector whose smaller side of a picture is `size`, the same at every call.
+    """Return a detector with fixed random weights, which resizes pictures to a shorter side.
 
-    `detections` are how many are left of a picture; by default every proposal of every class: near
-    ties of random scores must not decide which.
+    The shorter side is `size`. `detections` is the number of detections per picture; by default
+    every proposal of every class, so that near ties of random scores do not affect the result.
     """
     build, classes = DETECTORS[name]
     torch.manual_seed(0)

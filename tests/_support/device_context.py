@@ -1,4 +1,4 @@
-"""Modules of functions, used from tests on NumPy arrays whatever the backend."""
+"""Modules whose functions take NumPy arrays and compute on a chosen backend."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _current: ContextVar[Backend] = ContextVar("backend")
 
 @contextmanager
 def computing_on(backend: Backend) -> Iterator[None]:
-    """Let everything that is `Placed` compute on a backend."""
+    """Make the functions of every `Placed` module compute on a backend."""
     token = _current.set(backend)
     try:
         yield
@@ -24,7 +24,7 @@ def computing_on(backend: Backend) -> Iterator[None]:
 
 
 class Placed:
-    """A module that is `OnDevice`, on the backend of `computing_on`; without one, as it is."""
+    """A module that computes on the backend of `computing_on`, or unchanged outside of it."""
 
     def __init__(self, module: Any) -> None:
         self._module = module

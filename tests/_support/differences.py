@@ -12,12 +12,12 @@ from _support.compare import Array
 
 
 def numbers(*shape: int) -> Array:
-    """Return normal numbers that differ from call to call only by shape."""
+    """Return normally distributed numbers with a fixed seed."""
     return np.random.default_rng(shape).normal(size=shape)
 
 
 def differences(function: Callable[[Array], float], at: Array, step: float) -> Array:
-    """Return the central differences of `function` by each number of `at`."""
+    """Return the central differences of `function` with respect to each number of `at`."""
     slopes = np.zeros(at.shape)
     for place in np.ndindex(at.shape):
         up, down = at.copy(), at.copy()
@@ -34,10 +34,10 @@ def feature_differences(
     step: float,
     layout: str = "NCHW",
 ) -> Array:
-    """Return the central differences of <`forward`(maps), `upstream`> by each number of `maps`.
+    """Return the central differences of <`forward`(maps), `upstream`> for each number of `maps`.
 
-    Channels are pooled one by one, so copies of the maps, each with one number nudged, lie side by
-    side in the channels of a single call.
+    Channels are independent, so the channels of a single call hold copies of the maps, each with
+    one number changed.
     """
     axis = layout.index("C")
     shape, count = maps.shape, maps.size
@@ -60,7 +60,7 @@ def check_features(
     step: float,
     layout: str,
 ) -> None:
-    """Compare a backward with the differences of its forward's dot product with a gradient."""
+    """Compare a backward with differences of the dot product of its forward and a gradient."""
     maps = numbers(*shape)
 
     def pooled(values: Array) -> Array:
@@ -69,5 +69,5 @@ def check_features(
     upstream = numbers(*pooled(maps).shape)
     found = backend.to_host(backward(backend.to_device(upstream)))
     expected = feature_differences(pooled, maps, upstream, step, layout)
-    # Averages are linear, so any step does; differences lose digits as the step gets small.
+    # Averages are linear, so the step can be large; small steps lose digits.
     np.testing.assert_allclose(found, expected, rtol=0, atol=2e-14 / step)

@@ -1,4 +1,4 @@
-"""A library with planted faults: what verification must find."""
+"""A library with planted faults, which verification must find."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import roipool
 
 
 class Faulty:
-    """Roipool, but some of its public functions return something else.
+    """Roipool with changed results of some public functions.
 
     Parameters
     ----------
     spoil : callable
-        From what a function returned to what is returned instead.
+        Changes the result of a function.
     *names : str
         The functions.
     when : callable
-        From a call's arguments by name: whether it is spoiled.
+        Returns whether to change the result of a call, given its keyword arguments.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The floating-point environment of the calling thread, as libraries of other people set it."""
+"""Changes the floating-point environment of the calling thread, as some libraries do."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-# Where the C library's fenv_t holds the control register, and its bits that flush subnormals.
+# Offset of the control register in the C library's fenv_t, and its bits that flush subnormals.
 _REGISTERS = {"x86_64": (28, 0x8040), "aarch64": (0, 1 << 24)}
 
 needs_flushing = pytest.mark.skipif(
@@ -22,7 +22,7 @@ needs_flushing = pytest.mark.skipif(
 
 @contextmanager
 def flushed_subnormals() -> Iterator[None]:
-    """Let this thread, and those that it starts, take subnormal numbers for 0."""
+    """Flush subnormal numbers to 0 in this thread, and in threads that it starts."""
     offset, bits = _REGISTERS[platform.machine()]
     library = ctypes.CDLL("libm.so.6")
     before, flushing = (ctypes.create_string_buffer(32) for _ in range(2))
@@ -38,6 +38,6 @@ def flushed_subnormals() -> Iterator[None]:
 
 
 def is_flushing() -> bool:
-    """Return whether this thread takes subnormal numbers for 0."""
+    """Return whether this thread flushes subnormal numbers to 0."""
     smallest = np.array([np.finfo(np.float32).smallest_subnormal])
     return not (smallest * np.float32(2**20)).any()

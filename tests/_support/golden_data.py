@@ -1,4 +1,4 @@
-"""Conformance vectors: inputs, and what released versions of other systems answered for them."""
+"""Goldens: inputs, and the answers of released versions of other systems."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FOLDER = Path(__file__).parents[1] / "data" / "goldens"
 
 
 def goldens(system: str, name: str) -> Iterator[Case]:
-    """Yield every case for which `system` answered `name`; there is at least one."""
+    """Yield the cases of `system` with an answer `name`, at least one."""
     found = [case for case in cases(system, FOLDER) if name in case.answers]
     if not found:
         raise KeyError(f"no case of {system} holds {name}")

@@ -1,7 +1,7 @@
-"""Programs that try hostile input: call after call, in processes that may crash.
+"""Programs that make calls with hostile input, in processes that may crash.
 
-A call depends on its seed and its number only; `main` runs any number of them, counts how they end,
-and says how to repeat a failure.
+A call depends only on its seed and number. `main` runs any number of calls, counts the outcomes,
+and prints the options that repeat a failure.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ CUT_SHORT = "took too long, ended by a signal"
 
 
 class Outcome(NamedTuple):
-    """How a call ended, and what was wrong with that, if anything."""
+    """The kind of a call's end, and a description if it is a fault."""
 
     kind: str
     fault: str = ""
 
 
 class TimeIsUpError(BaseException):
-    """Raised by the handler of the alarm, whatever is running."""
+    """Raised by the alarm's handler."""
 
 
 @contextmanager
@@ -52,7 +52,7 @@ def time_limit(seconds: float) -> Iterator[None]:
 
 
 def limit_memory(mebibytes: int) -> None:
-    """Let this process have so much more than it has."""
+    """Limit the memory that this process may allocate in addition."""
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     limit = used + mebibytes * 2**20
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
@@ -90,15 +90,15 @@ def main(script: str, about: str, try_call: Callable[[int, int], Outcome]) -> in
 
 def _parser(about: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=about, allow_abbrev=False)
-    parser.add_argument("--calls", type=int, default=5000, help="how many (default 5000)")
-    parser.add_argument("--seed", type=int, default=1, help="of the calls (default 1)")
+    parser.add_argument("--calls", type=int, default=5000, help="number (default 5000)")
+    parser.add_argument("--seed", type=int, default=1, help="random seed (default 1)")
     parser.add_argument("--first", type=int, default=0, help="number of the first call")
     parser.add_argument("--worker", action="store_true", help="used by the program itself")
     return parser
 
 
 def _work(seed: int, numbers: range, try_call: Callable[[int, int], Outcome]) -> None:
-    """Try calls in this process; the last line says what became of them."""
+    """Make calls in this process, and print their outcomes in the last line."""
     kinds: Counter[str] = Counter()
     faults = []
     for number in numbers:

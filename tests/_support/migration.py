@@ -1,4 +1,4 @@
-"""The tables of docs/migration.md, and what their calls are made with."""
+"""The tables of docs/migration.md, and the arguments of their calls."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from roipool import compat
 
 SOURCES = next(folder for folder in Path(__file__).parents if (folder / "pyproject.toml").exists())
 PAGE = (SOURCES / "docs" / "migration.md").read_text()
-# A framework's call, that of roipool.compat, and that of roipool.
+# The calls of a framework, of roipool.compat, and of roipool.
 ROWS = re.findall(r"^\| (.*) \| `(compat\..*)` \| (.*) \|$", PAGE, re.MULTILINE)
 
 
 def names() -> dict[str, Any]:
-    """Return what the calls name, as NumPy arrays."""
+    """Return the variables of the calls, as NumPy arrays."""
     rng = np.random.default_rng(0)
     corner, side = rng.uniform(20, 120, (7, 2)), rng.uniform(10, 90, (7, 2))
     boxes = np.hstack([corner, corner + side]).astype(np.float32)
@@ -40,17 +40,17 @@ def names() -> dict[str, Any]:
 
 
 def code(cell: str) -> str | None:
-    """Return the code of a cell that is nothing else."""
+    """Return the code of a cell, or None if it contains anything else."""
     match = re.fullmatch(r"`([^`]+)`", cell)
     return match[1] if match else None
 
 
 def value(call: str) -> Any:
-    """Return what a call of the second or third column gives."""
+    """Return the result of a call of the second or third column."""
     return np.asarray(eval(call, {"roipool": roipool, "compat": compat}, names()))
 
 
 def calls_of(library: str) -> list[tuple[str, str]]:
-    """Return the calls of a framework, each with the one of roipool.compat."""
+    """Return the calls of a framework, each with the corresponding call of roipool.compat."""
     found = [(code(row[0]) or "", row[1]) for row in ROWS]
     return [row for row in found if row[0].startswith(f"{library}.")]

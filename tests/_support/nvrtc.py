@@ -11,21 +11,21 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-PACKAGES = ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12")  # of CUDA 13 and later, of CUDA 12
+PACKAGES = ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12")  # CUDA 13 and later, CUDA 12
 
 
-# Where else than on the import path its wheel is, if anywhere: a folder of `pip install --target`.
+# The folder of the wheel (`pip install --target`) if it is not on the import path.
 _folder: str | None = None
 
 
 def use_wheel_in(folder: str) -> None:
-    """Take the wheel from a folder; to be called before anything is compiled."""
+    """Use the wheel in a folder; must be called before anything is compiled."""
     global _folder
     _folder = folder
 
 
 def wheel() -> importlib.metadata.Distribution:
-    """Return the wheel that holds it; FileNotFoundError without one."""
+    """Return the installed wheel; raise FileNotFoundError if there is none."""
     path = sys.path if _folder is None else [_folder]
     for name in PACKAGES:
         for found in importlib.metadata.distributions(name=name, path=path):
@@ -35,7 +35,7 @@ def wheel() -> importlib.metadata.Distribution:
 
 
 def version() -> str:
-    """Return its version, such as "13.5.37"."""
+    """Return the version, such as "13.5.37"."""
     return wheel().version
 
 
@@ -47,7 +47,7 @@ REPORT = re.compile(
 
 
 class Use(NamedTuple):
-    """What one thread needs: registers, and bytes."""
+    """Resources of one thread: registers, and bytes."""
 
     registers: int
     stack: int
@@ -56,14 +56,14 @@ class Use(NamedTuple):
 
 @cache
 def library() -> ctypes.CDLL:
-    """Return the library from its wheel; FileNotFoundError without one."""
+    """Load the library from its wheel; raise FileNotFoundError if there is none."""
     files = wheel().files or []
     found = sorted(
         Path(str(file.locate())) for file in files if re.match(r"libnvrtc.*\.so", file.name)
     )
     if not found:
         raise FileNotFoundError(f"{wheel().name} has no libnvrtc")
-    # The compiler looks for its built-in headers by name: load them first.
+    # The compiler finds its built-in headers by name if they are loaded first.
     for file in sorted(found, key=lambda file: "builtins" not in file.name):
         handle = ctypes.CDLL(str(file), mode=ctypes.RTLD_GLOBAL)
     handle.nvrtcGetErrorString.restype = ctypes.c_char_p
@@ -71,13 +71,13 @@ def library() -> ctypes.CDLL:
 
 
 def check(code: int) -> None:
-    """Raise an error that the library returned."""
+    """Raise an exception for an error code of the library."""
     if code:
         raise RuntimeError(library().nvrtcGetErrorString(code).decode())
 
 
 def architectures() -> list[int]:
-    """Return the compute capabilities that this version compiles for, such as 90."""
+    """Return the supported compute capabilities, such as 90."""
     count = ctypes.c_int()
     check(library().nvrtcGetNumSupportedArchs(ctypes.byref(count)))
     numbers = (ctypes.c_int * count.value)()
@@ -95,7 +95,7 @@ def text_of(program: ctypes.c_void_p, what: str) -> str:
 
 
 def compile_cuda(source: str, *options: str, result: str = "PTX") -> str:
-    """Return the PTX of CUDA source, or "ProgramLog"; a SyntaxError holds the compiler's log."""
+    """Return the PTX or "ProgramLog" of CUDA source; a SyntaxError contains the compiler's log."""
     program = ctypes.c_void_p()
     create = library().nvrtcCreateProgram
     check(create(ctypes.byref(program), source.encode(), b"test.cu", 0, None, None))
@@ -109,9 +109,9 @@ def compile_cuda(source: str, *options: str, result: str = "PTX") -> str:
 
 
 def resources(source: str, *options: str) -> Iterator[tuple[str, Use]]:
-    """Yield the kernels of a text and what they use; the options name an architecture, as sm_90."""
+    """Yield the kernels of a text and their resources; options must name an architecture."""
     log = compile_cuda(source, *options, "--ptxas-options=-v", result="ProgramLog")
-    # The assembler also lists functions that kernels call; those have no "entry".
+    # The assembler also lists functions called by kernels; those have no "entry".
     for block in re.split(r"(?=ptxas info\s*: Compiling entry)", log)[1:]:
         found = REPORT.search(block)
         assert found is not None, block

@@ -1,4 +1,4 @@
-"""Examples of the documentation's pages, run as one session each."""
+"""Runs the examples of documentation pages, as one session per page."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ EXAMPLE = re.compile(r"^```pycon\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def pages_with_examples(*, of_torch: bool) -> list[str]:
-    """Return the pages that have examples, with tensors or without."""
+    """Return the pages with examples that use torch, or that do not."""
     pages = [SOURCES / "README.md", *sorted((SOURCES / "docs").rglob("*.md"))]
     found = {str(page.relative_to(SOURCES)): page.read_text() for page in pages}
     return [
@@ -24,7 +24,7 @@ def pages_with_examples(*, of_torch: bool) -> list[str]:
 
 
 def check_examples(page: str) -> None:
-    """Run the examples of a page; pictures need Pillow."""
+    """Run the examples of a page; skip if they need Pillow and it is missing."""
     text = (SOURCES / page).read_text()
     if "\n>>> from PIL import" in text:
         pytest.importorskip("PIL")

@@ -1,7 +1,7 @@
-"""Loops inside a test: over element types, layouts, whatever multiplies items without a subject.
+"""Loops inside a test, over parameters such as types and layouts that would multiply test items.
 
-``@each(layout=LAYOUTS)`` calls a test once per layout. Decorators multiply.
-All combinations are tried, and those that fail are reported together, each by name.
+``@each(layout=LAYOUTS)`` calls a test once per layout. Several decorators form a product. All
+combinations run, and failures are reported together, by name.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pytest
 
 Test = Callable[..., None]
 Values = Sequence[Any] | Mapping[str, Any]
-Loops = Mapping[str, Values | Callable[..., Values]]  # by argument, the outermost first
+Loops = Mapping[str, Values | Callable[..., Values]]  # argument -> values, outermost loop first
 
 
 def each(
@@ -23,10 +23,10 @@ def each(
 ) -> Callable[[Test], Test]:
     """Return a decorator that calls a test with every combination of values of its arguments.
 
-    A mapping names the values; otherwise they name themselves. A function gives the values for the
-    other arguments: pytest's, and those of loops further out. `where` is called with all arguments
-    of the test and says whether a combination is one to try; one at least must be. Of several
-    decorators, each may leave out some.
+    The keys of a mapping name its values; other values are named by their text. A function computes
+    the values from the other arguments: pytest's, and those of outer loops. `where` takes all
+    arguments of the test and returns whether to run a combination; at least one must run. Each of
+    several decorators may exclude combinations.
     """
 
     def decorate(test: Test) -> Test:
@@ -52,7 +52,7 @@ def each(
 
 
 def _without(loops: Loops, test: Test) -> inspect.Signature:
-    """Return the arguments that are left to pytest."""
+    """Return the signature without the loops' arguments, for pytest."""
     signature = inspect.signature(test)
     if unknown := loops.keys() - signature.parameters.keys():
         raise TypeError(f"{test.__name__} has no arguments {sorted(unknown)}")
@@ -60,7 +60,7 @@ def _without(loops: Loops, test: Test) -> inspect.Signature:
     return signature.replace(parameters=left)
 
 
-Combination = tuple[tuple[str, Any], ...]  # the name and the value of each argument
+Combination = tuple[tuple[str, Any], ...]  # name and value of each argument
 
 
 def _combinations(loops: Loops, given: Mapping[str, Any]) -> Iterator[Combination]:
@@ -80,7 +80,7 @@ def _arguments(loops: Loops, combination: Combination) -> dict[str, Any]:
 
 
 def _call_all(test: Test, loops: Loops, combinations: Sequence[Combination]) -> None:
-    """Call a test with all combinations; raise what failed, else skip if any was skipped."""
+    """Call a test with all combinations; raise failures together, or skip if any was skipped."""
     if not combinations:
         raise ValueError(f"no combination of {', '.join(loops)} to try")
     failed: list[BaseException] = []
@@ -92,7 +92,7 @@ def _call_all(test: Test, loops: Loops, combinations: Sequence[Combination]) -> 
             test(**_arguments(loops, combination))
         except pytest.skip.Exception as reason:
             left_out.append(f"{name}: {reason}")
-        except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001 - whatever failed it
+        except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001 - reported below
             error.add_note(f"with {', '.join(loops)} = {name}")
             failed.append(error)
             names.append(name)

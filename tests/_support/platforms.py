@@ -1,4 +1,4 @@
-"""Marks that skip tests where the system, or what is installed, lacks what they need."""
+"""Marks that skip tests if the system or an installed package lacks a requirement."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["needs_fork", "needs_links", "needs_linux", "needs_matplotlib", "need
 
 
 def _has_links() -> bool:
-    """Return whether this user can make a symbolic link here."""
+    """Return whether this user can create symbolic links."""
     with tempfile.TemporaryDirectory() as folder:
         link = Path(folder) / "link"
         try:

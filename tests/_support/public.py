@@ -1,4 +1,4 @@
-"""What is public: functions, and methods of classes, by their names below roipool."""
+"""The names of public functions and methods."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import roipool
 
 
 def public_functions() -> set[str]:
-    """Return the functions of roipool and roipool.compat; not of the oracle, roipool.reference."""
+    """Return the functions of roipool and roipool.compat, without the oracle."""
     systems = [module.name for module in pkgutil.iter_modules(roipool.compat.__path__)]
     found = {
         name for name in roipool.__all__ if inspect.isfunction(inspect.unwrap(vars(roipool)[name]))

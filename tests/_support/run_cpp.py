@@ -12,17 +12,17 @@ import pytest
 COMPILER = shutil.which(os.environ.get("CXX", "g++").split()[0]) or shutil.which("c++")
 
 
-# Those of the source tree: an installed package holds only what is read at run time.
+# Headers of the source tree; an installed package contains only those that are read at run time.
 KERNELS = Path(__file__).parents[2] / "roipool" / "kernels"
 
 
 def run_cpp(source: str, folder: Path) -> str:
-    """Return what the program prints; skip where there is no compiler."""
+    """Return the program's output; skip if there is no compiler."""
     return output_of_cpp(source, folder).decode()
 
 
 def output_of_cpp(source: str, folder: Path) -> bytes:
-    """Return the bytes that the program writes; skip where there is no compiler."""
+    """Return the program's output as bytes; skip if there is no compiler."""
     if COMPILER is None:
         pytest.skip("there is no C++ compiler (CXX, g++ or c++)")
     program, file = folder / "program", folder / "program.cpp"

@@ -1,4 +1,4 @@
-"""Runs a piece of Python in a process of its own."""
+"""Runs Python code in a separate process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 
-# Texts of modules that stand in for others: one that is not installed, and arrays of CuPy.
+# Source of stand-in modules: one that appears not to be installed, and CuPy's arrays.
 NOT_INSTALLED = """
 raise ModuleNotFoundError(f"No module named {__name__!r}", name=__name__)
 """
@@ -32,10 +32,10 @@ def run_python(
 ) -> subprocess.CompletedProcess[str]:
     """Run `code` with variables added to the environment.
 
-    `modules` are the texts of modules that stand in for others, by name; `path` is a folder from
-    which modules may be imported, too. Five minutes are for
-    what hangs: nothing needs a tenth of them, on a busy machine. ``-P`` keeps the
-    current folder, which may be a source tree, from hiding what is installed.
+    `modules` maps names to the source of stand-in modules; `path` is a further folder to import
+    from. The time limit of five minutes, ten times as long as any code needs on a busy machine, is
+    for code that hangs. ``-P`` keeps the current folder, which may be a source tree, from hiding
+    the installed package.
     """
     without = {key: value for key, value in os.environ.items() if not key.startswith("ROIPOOL_")}
     with tempfile.TemporaryDirectory() as folder:

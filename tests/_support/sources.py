@@ -1,4 +1,4 @@
-"""The source tree that the tests belong to, and what its files name."""
+"""The source tree of the tests, and names in its files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stubs of front ends, as `scripts/stubs.py` writes them, beside what is imported."""
+"""Compares the stubs of front ends, written by `scripts/stubs.py`, with the imported modules."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SPEC.loader.exec_module(stubs)
 
 
 def check_stub(front_end: ModuleType) -> None:
-    """Fail unless a front end's stub has what it exports, with the arguments of its functions."""
+    """Check that a front end's stub has the module's exports, and its functions' arguments."""
     tree = ast.parse(stubs.stub(front_end.__name__.rpartition(".")[2]))
     functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
     exported = {

@@ -1,4 +1,4 @@
-"""The tables of docs/frameworks.md, made of what tests are run with: no cell without a test."""
+"""Generates the tables of docs/frameworks.md from the tests, so that a test proves every cell."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from .cases import Case
 ROOT = Path(__file__).parents[2]
 DOCUMENT = ROOT / "docs" / "frameworks.md"
 
-# By column: a cell's word, by the test that proves it, as "module.function" or
-# "module.Class.function"; the first that is run with an operation counts.
+# For each column, the tests ("module.function" or "module.Class.function") and the cell's word;
+# the first test that runs with an operation determines its cell.
 Columns = Mapping[str, Mapping[str, str]]
 
 
 def written(name: str) -> str:
-    """Return a table as it is written in the document."""
+    """Return a table of the document."""
     begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->"
     text = DOCUMENT.read_text()
     return text[text.index(begin) + len(begin) : text.index(end)]
 
 
 def made(prefix: str, columns: Columns, rows: Iterable[Case]) -> str:
-    """Return the table of the tests in the files whose names begin with `prefix`."""
+    """Generate the table from the tests in files whose names begin with `prefix`."""
     cases = {name: _cases_of(prefix, name) for column in columns.values() for name in column}
     lines = ["| operation | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]
     for row in rows:
@@ -41,7 +41,7 @@ def made(prefix: str, columns: Columns, rows: Iterable[Case]) -> str:
 
 
 def _cases_of(prefix: str, name: str) -> set[str]:
-    """Return the names of the operations that a test is run with."""
+    """Return the names of the operations with which a test runs."""
     module, _, function = name.partition(".")
     path = ROOT / "tests" / "front_ends" / f"{prefix}{module}.py"
     spec = importlib.util.spec_from_file_location(path.stem, path)

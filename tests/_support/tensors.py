@@ -1,4 +1,4 @@
-"""Every variant of every operation as a function of tensors, with input for it."""
+"""All variants of all operations as functions of tensors, and input for them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FORMATS = {"channels first": torch.contiguous_format, "channels last": torch.cha
 
 
 class Case(cases.Case):
-    """A variant of an operation, with the options that place its samples, and tensors for it."""
+    """A variant of an operation, with the options that determine its samples, and tensors."""
 
     def boxes(self, count: int = 5, dtype: torch.dtype = torch.float64, seed: int = 0) -> Tensor:
         """Return boxes without batch indices, (K, columns)."""
@@ -44,7 +44,7 @@ class Case(cases.Case):
 
 
 class PyramidCase(Case, cases.PyramidCase):
-    """An operation over a pyramid, with tensors for it."""
+    """An operation on pyramids, with tensors."""
 
     def levels(self, boxes: Any) -> Tensor:
         """Return the map of each box."""
@@ -64,13 +64,13 @@ def maps(
     seed: int = 0,
     shape: tuple[int, ...] = SHAPE,
 ) -> Tensor:
-    """Return random maps without equal values."""
+    """Return random maps of distinct values."""
     values = torch.tensor(cases.maps(shape, seed))
     return values.to(dtype).contiguous(memory_format=memory_format)
 
 
 def to_numpy(tensor: Tensor) -> Any:
-    """Return a tensor's values as NumPy array, bfloat16 as such."""
+    """Convert a tensor to a NumPy array; bfloat16 stays bfloat16."""
     if tensor.dtype is torch.bfloat16:
         import ml_dtypes
 

@@ -1,4 +1,4 @@
-"""ROI pooling and ROI align as somebody might write them, with one mistake or none."""
+"""Simple implementations of ROI pooling and ROI align, optionally with one mistake."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Array = Any
 
 
 def roi_pool(mistake: str = "") -> Callable[..., tuple[Array, Array]]:
-    """Return torchvision's roi_pool, which also returns the argmax."""
+    """Return an implementation of torchvision's roi_pool that also returns the argmax."""
 
     def rounded(value: Any) -> int:
         if mistake == "half to even":
@@ -63,7 +63,7 @@ def roi_pool(mistake: str = "") -> Callable[..., tuple[Array, Array]]:
 
 
 def neighbours(at: Any, size: int, mistake: str) -> list[tuple[int, Any]]:
-    """Return the cells around a position with their weights; cells that do not exist are 0."""
+    """Return the cells around a position with their weights; cells outside the map are 0."""
     if mistake not in ("floor of a negative", "negative position cut"):
         at = max(at, np.float32(0))
     low = int(at) if mistake == "negative position cut" else math.floor(at)
@@ -79,7 +79,7 @@ def neighbours(at: Any, size: int, mistake: str) -> list[tuple[int, Any]]:
 def samples(
     first: Any, last: Any, p: int, bins: int, size: int, ratio: int, aligned: bool, mistake: str
 ) -> tuple[int, list[list[tuple[int, Any]]]]:
-    """Return how many samples bin `p` of a side has, and the neighbours of those inside."""
+    """Return the number of samples of bin `p` along an axis, and the neighbours of those inside."""
     offset = np.float32(0.5 if aligned else 0)
     if mistake in ("half pixel left out", "half pixel before scaling"):
         offset = np.float32(0)
@@ -105,7 +105,7 @@ def samples(
 def weights(
     boxes: Array, shape: Any, size: Any, scale: float, ratio: int, aligned: bool, mistake: str
 ) -> Any:
-    """Yield box, image and bin, the bin's count, and every cell that it reads with its weight."""
+    """Yield box, image and bin, the bin's number of samples, and its cells with weights."""
     for k, box in enumerate(boxes):
         image = 0 if mistake == "batch index ignored" else int(box[0])
         before = 0.5 if aligned and mistake == "half pixel before scaling" else 0.0
@@ -131,7 +131,7 @@ def weights(
 
 
 def roi_align(mistake: str = "") -> Callable[..., Array]:
-    """Return torchvision's roi_align."""
+    """Return an implementation of torchvision's roi_align."""
 
     def align(
         input: Array,
@@ -155,7 +155,7 @@ def roi_align(mistake: str = "") -> Callable[..., Array]:
 
 
 def roi_align_backward(mistake: str = "") -> Callable[..., Array]:
-    """Return the gradient of torchvision's roi_align."""
+    """Return an implementation of the gradient of torchvision's roi_align."""
 
     def backward(
         grad_output: Array,

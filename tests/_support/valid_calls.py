@@ -1,4 +1,4 @@
-"""One valid call of every function of every operation, from their tables, and its arrays."""
+"""One valid call of every function of every operation, derived from the table of operations."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _, ARGMAX = roipool.roi_pool(FEATURES, ROIS, 2, return_argmax=True)
 _, SAMPLES = roipool.roi_align(FEATURES, ROIS, 2, mode="max", return_argmax=True)
 
 PYRAMID = [FEATURES, np.ascontiguousarray(FEATURES[:, :, ::2, ::2])]
-# In the columns of each operation's boxes, after that of the image.
+# Valid boxes of each operation, without the batch index.
 TABLES = {4: ROIS, 5: np.column_stack([ROIS, [0.3, -2.0, 1.5]])}
 
 
 def calls_of(op: Op, variant: Variant) -> Iterator[tuple[Callable[..., Any], dict[str, Any]]]:
-    """Yield each public function of an operation, with one valid value of each argument."""
+    """Yield each public function of an operation with a valid value for each argument."""
     is_pyramid = op.forward in PYRAMID_OPS
     boxes = {"rois": TABLES[op.columns]}
     if op.boxes == "boxes":
@@ -52,8 +52,8 @@ def calls_of(op: Op, variant: Variant) -> Iterator[tuple[Callable[..., Any], dic
         yield function, {key: value for key, value in values.items() if key in taken}
 
 
-# One valid call of every function of every operation, all arguments by name. The first variant has
-# the function's name, others their own, too.
+# One valid call of every function of every operation, with keyword arguments. The first variant has
+# the function's name; other variants add their own.
 CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     f"{function.__name__} {key}" if number else function.__name__: (function, arguments)
     for op in (*OPS.values(), *PYRAMID_OPS.values())
@@ -63,20 +63,20 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
 
 
 def arrays_of(value: Any) -> list[Array]:
-    """Return the arrays that a value is, or is a list of."""
+    """Return the arrays of a value, which is an array, a list of arrays or something else."""
     parts = value if isinstance(value, list) else [value]
     return [part for part in parts if isinstance(part, np.ndarray)]
 
 
 def changed(value: Any, change: Callable[[Array], Array]) -> Any:
-    """Return a value with its arrays changed."""
+    """Return a value with a change applied to its arrays."""
     if isinstance(value, list):
         return [changed(part, change) for part in value]
     return change(value) if isinstance(value, np.ndarray) else value
 
 
 def assert_same_arrays(got: Any, expected: Any) -> None:
-    """Compare results, which are arrays or lists of them."""
+    """Compare results, which are arrays or lists of arrays."""
     for one, other in zip(arrays_of(got), arrays_of(expected), strict=True):
         assert_same_bits(one, other)
 
@@ -89,7 +89,7 @@ def read_only(array: Array) -> Array:
 
 
 def filled_out(function: Callable[..., Any], arguments: dict[str, Any]) -> Array | None:
-    """Return an `out` full of 7 for a valid call, or None if the function has no such argument."""
+    """Return an `out` filled with 7 for a call, or None if the function has no such argument."""
     if "out" not in inspect.signature(function).parameters:
         return None
     result = function(**arguments)

@@ -1,7 +1,7 @@
-"""A stand-in for CuPy and a GPU: the same kernel texts, compiled as C++ and run on the CPU.
+"""An emulator of CuPy and a GPU: compiles the kernel texts as C++ and runs them on the CPU.
 
-``with active():`` makes ``import cupy`` mean the stand-in, and gives roipool a CUDA backend that
-uses it. ``_support.simt`` runs kernels on its arrays in another way.
+``with active():`` replaces the module ``cupy`` by the emulator, and gives roipool a CUDA backend
+that uses it. ``_support.simt`` is another way to run kernels on its arrays.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _backend: dict[str, ModuleType] = {}
 
 
 def why_not() -> str | None:
-    """Return what is missing, or None."""
+    """Return the missing requirement, or None."""
     return None if compiler.COMPILER else "the emulator needs POSIX and a C++ compiler (CXX or g++)"
 
 
 @contextmanager
 def active() -> Iterator[ModuleType]:
-    """Put the stand-in in CuPy's place."""
+    """Replace CuPy by the emulator."""
     names = ("cupy", "roipool._cuda.engine")
     saved = {name: sys.modules.pop(name, None) for name in names}
     sys.modules["cupy"] = cupy_module

@@ -1,7 +1,7 @@
-"""CuPy's arithmetic, as far as roipool uses it outside kernels, on NumPy memory.
+"""The part of CuPy's arithmetic that roipool uses outside kernels, on NumPy memory.
 
-Operands are arrays of the device and single numbers. An array in host memory is refused, as CuPy
-refuses it. What does not change an array's type in NumPy does not here either.
+Operands are device arrays and numbers. Arrays in host memory are rejected, as in CuPy. Types are
+promoted as in NumPy.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .streams import launches, repeat_in_graph
 
 
 class Arithmetic:
-    """Operators of an array whose numbers are in `_memory`."""
+    """Operators of an array with the NumPy array `_memory`."""
 
     _memory: np.ndarray[Any, Any]
 
@@ -37,7 +37,7 @@ def _apply(kind: type[Arithmetic], function: Any, *operands: Any, **options: Any
     numbers = [_number(operand) for operand in operands]
 
     def compute() -> np.ndarray[Any, Any]:
-        with np.errstate(all="ignore"):  # as on a GPU
+        with np.errstate(all="ignore"):  # a GPU raises no floating-point errors
             return np.asarray(function(*numbers, **options))
 
     result = placed(compute())
@@ -58,7 +58,7 @@ Arithmetic.__hash__ = None  # type: ignore[assignment]
 
 
 def functions(kind: type[Arithmetic]) -> dict[str, Any]:
-    """Return the functions of the library whose arrays are of this class."""
+    """Return the functions of the library with this class of arrays."""
 
     def computed(function: Any) -> Any:
         return lambda *operands, **options: _apply(kind, function, *operands, **options)

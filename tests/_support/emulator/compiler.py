@@ -1,6 +1,6 @@
-"""Kernel texts to kernels: the C++ compiler in place of NVRTC, one shared library per text.
+"""Compiles kernel texts with a C++ compiler instead of NVRTC, into one shared library per text.
 
-What runs a kernel's threads (runtime.cpp) is a library of its own, compiled once.
+The runtime that executes a kernel's threads (runtime.cpp) is a separate library, compiled once.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from typing import Any
 import numpy as np
 
 HostArray = np.ndarray[Any, Any]
-Extent = tuple[int, int]  # address and bytes of an array that a kernel is given
+Extent = tuple[int, int]  # address and bytes of an array passed to a kernel
 
 FOLDER = Path(__file__).parent
 COMPILER = shutil.which(os.environ.get("CXX", "g++").split()[0]) or shutil.which("c++")
-if sys.platform == "win32":  # which has no ucontext.h
+if sys.platform == "win32":  # Windows has no ucontext.h
     COMPILER = None
 FLAGS = tuple(
     "-std=c++17 -O0 -fPIC -shared -fvisibility=hidden -ffp-contract=off -fno-math-errno "
     "-Wno-unused -x c++".split()
 )
-# Options of a device compiler that FLAGS already are, or that say nothing to a C++ compiler.
+# Options of a device compiler that are contained in FLAGS, or have no meaning for a C++ compiler.
 KNOWN_OPTIONS = {"-std=c++17", "-fmad=false"}
 KERNEL = re.compile(r'extern "C" __global__ void(?:\s+__launch_bounds__\([^)]*\))?\s+(\w+)\(')
 
@@ -42,7 +42,7 @@ def sanitizers() -> list[str]:
     names = os.environ.get("ROIPOOL_EMULATOR_SANITIZE", "")
     if not names:
         return []
-    # Building takes longer than running, and an optimiser drops what nobody uses: -O0.
+    # -O0, since building takes longer than running, and an optimiser drops unused accesses.
     return [
         f"-fsanitize={names}",
         "-fno-sanitize-recover=all",
@@ -53,7 +53,7 @@ def sanitizers() -> list[str]:
 
 
 def cache_folder() -> Path:
-    """Return where compiled texts are kept: ROIPOOL_EMULATOR_CACHE, or this user's own folder."""
+    """Return the folder of compiled texts: ROIPOOL_EMULATOR_CACHE, or one for this user."""
     chosen = os.environ.get("ROIPOOL_EMULATOR_CACHE")
     own = Path(tempfile.gettempdir()) / f"roipool-emulator-{os.getuid()}"
     base = Path(chosen) if chosen else own
@@ -63,7 +63,7 @@ def cache_folder() -> Path:
 
 @cache
 def compiler_version() -> str:
-    """Return what the compiler says of itself."""
+    """Return the compiler's version."""
     if COMPILER is None:
         raise RuntimeError("the emulator needs POSIX and a C++ compiler (CXX or g++)")
     command = [COMPILER, "--version"]
@@ -72,7 +72,7 @@ def compiler_version() -> str:
 
 @cache
 def headers(folder: Path) -> str:
-    """Return what sources include, which decides with them what is compiled."""
+    """Return the text of the headers of a folder, which are part of the cache's key."""
     return "\0".join(file.read_text() for file in sorted([*folder.glob("*.h"), FOLDER / "half.h"]))
 
 
@@ -97,9 +97,9 @@ class Kernel:
         arguments: Sequence[HostArray],
         extents: Sequence[Extent],
     ) -> str | None:
-        """Run the kernel on these arguments; return what is wrong, or None.
+        """Run the kernel; return a description of an error, or None.
 
-        The arrays' extents go unused: what is accessed beyond them, AddressSanitizer sees.
+        The extents of arrays are not used; AddressSanitizer detects accesses beyond them.
         """
         three = ctypes.c_uint * 3
         pointers = (ctypes.c_void_p * len(arguments))(*(value.ctypes.data for value in arguments))
@@ -111,14 +111,14 @@ class Kernel:
 
 @cache
 def runtime() -> ctypes.CDLL:
-    """Return what runs a kernel's threads."""
+    """Return the library that runs a kernel's threads."""
     found = library((FOLDER / "runtime.cpp").read_text())
     found.run_kernel.restype = ctypes.c_char_p
     return found
 
 
 def with_exports(text: str) -> str:
-    """Return a kernel text as C++ that shows its kernels to the runtime."""
+    """Return a kernel text as C++ that exports its kernels to the runtime."""
     names = KERNEL.findall(text)
     if len(names) != text.count("__global__ void"):
         raise ValueError("the emulator did not recognise every kernel of a text")
@@ -128,7 +128,7 @@ def with_exports(text: str) -> str:
 
 @cache
 def library(source: str, options: tuple[str, ...] = FLAGS, folder: Path = FOLDER) -> ctypes.CDLL:
-    """Compile a source that includes headers of the folder, or find it compiled, and load it."""
+    """Load the compiled library of a source, which may include the folder's headers."""
     flags = [*options, *sanitizers(), f"-I{folder}"]
     parts = [source, headers(folder), compiler_version(), *flags]
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
@@ -142,7 +142,7 @@ def library(source: str, options: tuple[str, ...] = FLAGS, folder: Path = FOLDER
 
 @contextmanager
 def only_process(lock: Path) -> Iterator[None]:
-    """Wait until no other process is here: tests run in several."""
+    """Lock out other processes, since tests run in several."""
     import fcntl
 
     with lock.open("w") as held:
@@ -156,7 +156,7 @@ def build(source: str, flags: list[str], file: Path) -> None:
         text, result = Path(folder) / "kernel.cu", Path(folder) / "kernel.so"
         text.write_text(source)
         command = [str(COMPILER), *flags, str(text), "-o", str(result)]
-        # What is preloaded for sanitizing makes the compiler itself twice as slow.
+        # Preloaded sanitizers would make the compiler itself twice as slow.
         environment = {key: value for key, value in os.environ.items() if key != "LD_PRELOAD"}
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         if done.returncode:

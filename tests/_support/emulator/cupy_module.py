@@ -1,8 +1,8 @@
 """The part of CuPy that roipool uses, on NumPy memory.
 
-It refuses what CuPy refuses: arrays of another library as kernel arguments, Python numbers whose
-width is a guess, and NumPy functions on its arrays. It also refuses what CuPy allows and roipool
-must not do: reading values back other than by ``get``, and ``get`` outside of debugging.
+It rejects what CuPy rejects: arrays of other libraries and Python numbers of unknown width as
+kernel arguments, and NumPy functions on its arrays. It also rejects what CuPy allows but roipool
+must not do: reading values other than by ``get``, and ``get`` outside of debugging.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __version__ = "emulator"
 
 
 class Flags:
-    """What CuPy knows of an array's memory."""
+    """CuPy's flags of an array's memory."""
 
     def __init__(self, flags: Any) -> None:
         self.c_contiguous: bool = flags.c_contiguous
@@ -35,14 +35,14 @@ class Flags:
 
 
 class MemoryPointer:
-    """Where an array begins."""
+    """The address of an array."""
 
     def __init__(self, address: int) -> None:
         self.ptr, self.device_id = address, 0
 
 
 class Device:
-    """The only device; entering it changes nothing but is counted."""
+    """The only device; entering it is only counted."""
 
     entered = 0
     compute_capability = "90"
@@ -65,13 +65,13 @@ def _host_read(name: str) -> Any:
     return refuse
 
 
-# Reads of values that a test may forbid: nothing waits for the GPU within `no_reads`.
+# Whether values may be read; within `no_reads` nothing may wait for the GPU.
 _reads_allowed = True
 
 
 @contextmanager
 def no_reads() -> Iterator[None]:
-    """Forbid ``get`` too."""
+    """Also forbid ``get``."""
     global _reads_allowed
     _reads_allowed = False
     try:
@@ -80,7 +80,7 @@ def no_reads() -> Iterator[None]:
         _reads_allowed = True
 
 
-_arrays: WeakValueDictionary[int, ndarray] = WeakValueDictionary()  # all that there are
+_arrays: WeakValueDictionary[int, ndarray] = WeakValueDictionary()  # all arrays
 
 
 class ndarray(Arithmetic):  # noqa: N801 - CuPy's name
@@ -121,7 +121,7 @@ class ndarray(Arithmetic):  # noqa: N801 - CuPy's name
         return self._seen("reshape", lambda: self._memory.reshape(*shape))
 
     def _seen(self, name: str, make: Callable[[], HostArray]) -> ndarray:
-        """Count a result that is a copy as a launch, which a graph repeats."""
+        """Count a copied result as a launch, which a graph repeats."""
         result = make()
         if result.size and not np.may_share_memory(result, self._memory):
             launches.append(name)
@@ -175,7 +175,7 @@ def _needs_transfer(place: Any) -> bool:
     return any(isinstance(item, (list, np.ndarray)) for item in places)
 
 
-# ---- Making arrays. Fresh memory is full of NaN, or of large negative numbers.
+# ---- Array creation. New memory is filled with NaN, or with large negative numbers.
 
 
 def empty(shape: Any, dtype: Any = np.float64) -> ndarray:
@@ -242,7 +242,7 @@ _compile: Compiler = compiler.Kernel
 
 @contextmanager
 def compiled_by(chosen: Compiler) -> Iterator[None]:
-    """Run kernels in another way."""
+    """Use another compiler of kernels."""
     global _compile
     saved, _compile = _compile, chosen
     try:
@@ -252,7 +252,7 @@ def compiled_by(chosen: Compiler) -> Iterator[None]:
 
 
 class RawKernel:
-    """A kernel; compiled at its first launch."""
+    """A kernel, compiled at its first launch."""
 
     def __init__(self, code: str, name: str, options: tuple[str, ...] = ()) -> None:
         assert isinstance(options, tuple)
@@ -260,7 +260,7 @@ class RawKernel:
         self._compiled: dict[Compiler, CompiledKernel] = {}
 
     def compiled(self) -> CompiledKernel:
-        """Return the kernel for the way in which kernels run now."""
+        """Return the kernel, compiled by the current compiler."""
         if _compile not in self._compiled:
             self._compiled[_compile] = _compile(self.code, self.options, self.name)
         return self._compiled[_compile]
@@ -304,7 +304,7 @@ def _three(sizes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _arrays_within(args: tuple[Any, ...]) -> list[ndarray]:
-    """Return the arrays whose addresses are in structures."""
+    """Return the arrays whose addresses are contained in structures."""
     found: set[int] = set()
     for value in args:
         if isinstance(value, np.ndarray) and value.nbytes % np.uintp(0).nbytes == 0:
@@ -313,13 +313,13 @@ def _arrays_within(args: tuple[Any, ...]) -> list[ndarray]:
 
 
 def _extent(array: ndarray) -> compiler.Extent:
-    """Return where an array begins and how many bytes lie between its ends."""
+    """Return the first address of an array, and the bytes to its last."""
     low, high = byte_bounds(array._memory)
     return low, high - low
 
 
 def _argument(value: Any, size: int) -> HostArray:
-    """Return an argument's bytes, as a launch copies them."""
+    """Return an argument's bytes, which a launch copies."""
     if isinstance(value, ndarray):
         held = np.array(value._memory.ctypes.data, np.uintp)
     elif isinstance(value, np.ndarray):
@@ -333,7 +333,7 @@ def _argument(value: Any, size: int) -> HostArray:
     return held
 
 
-# ---- Modules of the same names
+# ---- CuPy's modules
 
 
 class runtime:  # noqa: N801

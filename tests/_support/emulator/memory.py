@@ -1,4 +1,4 @@
-"""Device memory: allocators, a pool that hands freed memory out again, memory of others."""
+"""Device memory: allocators, a pool that reuses freed memory, and memory of other libraries."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 HostArray = np.ndarray[Any, Any]
-Allocator = Callable[[int], Any]  # of bytes, to what NumPy takes for an array of them
+Allocator = Callable[[int], Any]  # allocates bytes, as an object that NumPy can use as memory
 
 
 def fresh(size: int) -> HostArray:
-    """Allocate memory of its own, which a sanitizer guards."""
+    """Allocate separate memory, guarded by a sanitizer."""
     return np.empty(size, np.uint8)
 
 
@@ -22,13 +22,13 @@ _allocator: Allocator = fresh
 
 
 def get_allocator() -> Allocator:
-    """Return what allocates now."""
+    """Return the current allocator."""
     return _allocator
 
 
 @contextmanager
 def using_allocator(allocator: Allocator) -> Iterator[None]:
-    """Allocate by another."""
+    """Use another allocator."""
     global _allocator
     saved, _allocator = _allocator, allocator
     try:
@@ -38,7 +38,7 @@ def using_allocator(allocator: Allocator) -> Iterator[None]:
 
 
 def allocated(shape: Any, dtype: Any) -> HostArray:
-    """Return an array in memory of the current allocator; it is freed with the last view of it."""
+    """Return an array in memory of the current allocator, which is freed with its last view."""
     sizes = shape if isinstance(shape, (tuple, list)) else (shape,)
     size = int(np.prod(sizes, dtype=np.int64)) * np.dtype(dtype).itemsize
     memory = np.asarray(_allocator(size)) if size else fresh(0)
@@ -53,7 +53,7 @@ def placed(values: HostArray) -> HostArray:
 
 
 class Block:
-    """Memory of a pool, to which it returns."""
+    """Memory that returns to its pool."""
 
     def __init__(self, pool: Pool, memory: HostArray) -> None:
         self.pool, self.memory = pool, memory
@@ -64,7 +64,7 @@ class Block:
 
 
 class Pool:
-    """Memory that is used again for the next array of its size, as that of CuPy's pool is."""
+    """A pool that reuses freed memory for the next array of the same size, like CuPy's."""
 
     def __init__(self) -> None:
         self.free: dict[int, list[HostArray]] = defaultdict(list)
@@ -75,21 +75,21 @@ class Pool:
         return Block(self, free.pop() if free else fresh(size))
 
     def take_all(self) -> list[HostArray]:
-        """Allocate everything that is free."""
+        """Allocate all free memory."""
         return [
             np.asarray(self.malloc(size)) for size in list(self.free) for _ in self.free[size][:]
         ]
 
 
 class UnownedMemory:
-    """Memory that its owner frees."""
+    """Memory that belongs to another owner."""
 
     def __init__(self, address: int, size: int, owner: object, device_id: int) -> None:
         self.address, self.size, self.owner = address, size, owner
 
 
 class MemoryInside:
-    """A place in such memory: CuPy's MemoryPointer."""
+    """An address in such memory, like CuPy's MemoryPointer."""
 
     def __init__(self, memory: UnownedMemory, offset: int) -> None:
         self.memory, self.ptr, self.device_id = memory, memory.address + offset, 0

@@ -1,4 +1,4 @@
-"""Streams, and graphs that are captured from them."""
+"""Streams, and graphs captured from them."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from typing import Any
 
 import numpy as np
 
-# What was launched, by name: kernels, and CuPy's own work on arrays.
+# Names of all launches: kernels, and CuPy's own operations on arrays.
 launches: list[str] = []
 
 
 class Stream:
-    """A stream; there is one. Work on another library's lies between two lines among launches."""
+    """The only stream; `launches` records the begin and end of another library's stream."""
 
     def __init__(self, handle: int = 0) -> None:
         self.handle = handle
 
     @classmethod
     def from_external(cls, stream: Any) -> Stream:
-        """Return the stream of an object that hands it over."""
+        """Return the stream of an object of another library."""
         version, handle = stream.__cuda_stream__()
         assert version == 0
         return cls(handle)
 
     def is_capturing(self) -> bool:
-        """Return whether launches go to a graph."""
+        """Return whether launches are captured."""
         return _graph is not None
 
     def __enter__(self) -> Stream:
@@ -38,7 +38,7 @@ class Stream:
 
 
 def external_stream(handle: int, device: int = -1) -> Stream:
-    """Return the stream of a handle, as CuPy's ``ExternalStream`` does."""
+    """Return the stream of a handle, like CuPy's ``ExternalStream``."""
     del device
     stream = Stream()
     stream.handle = handle
@@ -52,13 +52,13 @@ def get_current_stream(device: int = -1) -> Stream:
 
 
 class Graph:
-    """Launches that wait to be run, with addresses for arguments."""
+    """Captured launches, with addresses as arguments."""
 
     def __init__(self) -> None:
         self.work: list[Callable[[], None]] = []
 
     def launch(self) -> None:
-        """Run them."""
+        """Run the launches."""
         for work in self.work:
             work()
 
@@ -68,7 +68,7 @@ _graph: Graph | None = None
 
 @contextmanager
 def capturing() -> Iterator[Graph]:
-    """Let kernels wait in a graph; CuPy's own work on arrays is done at once, too."""
+    """Capture kernels in a graph; CuPy's own operations on arrays also run immediately."""
     global _graph
     _graph = graph = Graph()
     try:
@@ -78,7 +78,7 @@ def capturing() -> Iterator[Graph]:
 
 
 def enqueue(work: Callable[[], None]) -> None:
-    """Do it, or let the graph do it."""
+    """Run a launch, or add it to the captured graph."""
     if _graph is None:
         work()
     else:
@@ -86,6 +86,6 @@ def enqueue(work: Callable[[], None]) -> None:
 
 
 def repeat_in_graph(result: Any, compute: Callable[[], Any]) -> None:
-    """Let a graph write an array again."""
+    """Add the computation of an array to the captured graph."""
     if _graph is not None:
         enqueue(lambda: np.copyto(result, compute()))

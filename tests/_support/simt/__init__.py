@@ -1,8 +1,9 @@
-"""A simulator of a GPU's warps: runs kernels from the PTX that NVRTC makes of them.
+"""A simulator of a GPU's warps, which executes the PTX that NVRTC compiles.
 
-The second way to run kernels on the emulator's arrays: ``with emulator.active(), simulated():``.
-Lanes run in step and part at branches, so that it sees what fibres cannot: races within a warp and
-collectives that some lanes miss. It also counts what a GPU would have to do (``Counts``).
+It is a second way to run kernels on the emulator's arrays, used by ``with emulator.active(),
+simulated():``. Lanes run in lockstep and diverge at branches, so it detects errors that the
+emulator cannot: races within a warp, and collectives that some lanes miss. It also counts a GPU's
+work (``Counts``).
 """
 
 from .kernel import (

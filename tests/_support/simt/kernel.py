@@ -1,4 +1,4 @@
-"""Kernels for the emulator that run as NVRTC compiled them, and count what they do."""
+"""Kernels for the emulator that execute NVRTC's PTX, and count their work."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ SOURCES = ("machine.cpp", "memory.cpp", "arithmetic.cpp")
 
 
 class Counts(ctypes.Structure):
-    """What a launch did; machine.h has the same fields."""
+    """Counts of a launch; machine.h has the same fields."""
 
     _fields_ = [
         (name, ctypes.c_uint64) for name in (
             "warp_instructions",  # of PTX
-            "thread_instructions",  # lanes that took part in them
+            "thread_instructions",  # summed over active lanes
             "branches", "divergent_branches",
-            "barriers",  # of blocks, counted once for each warp
+            "barriers",  # block-wide, counted once per warp
             "warp_barriers",
             "collectives",
-            # Of global memory: a request is one instruction of a warp, a sector 32 bytes.
+            # Global memory: a request is one instruction of a warp, a sector has 32 bytes.
             "load_requests", "load_sectors", "load_bytes",
             "store_requests", "store_sectors", "store_bytes",
             "atomic_requests", "atomic_sectors",
-            "atomic_conflicts",  # lanes that add where a lower one does
-            "block_load_sectors",  # different sectors of each block, summed over blocks
-            "unique_load_sectors",  # different sectors of the launch
+            "atomic_conflicts",  # lanes that add to the address of a lower lane
+            "block_load_sectors",  # distinct sectors of each block, summed over blocks
+            "unique_load_sectors",  # distinct sectors of the launch
             "unique_store_sectors",
             "shared_requests",
-            "shared_wavefronts",  # turns in which the banks served them
+            "shared_wavefronts",  # cycles in which the banks served them
             "shared_least_wavefronts",  # without bank conflicts
             "local_requests",
         )
@@ -57,7 +57,7 @@ class Counts(ctypes.Structure):
 
 
 class Launch(ctypes.Structure):
-    """A launch for the machine; machine.cpp has the same fields."""
+    """A launch of the machine; machine.cpp has the same fields."""
 
     _fields_ = [
         ("grid", ctypes.c_uint32 * 3), ("threads", ctypes.c_uint32 * 3),
@@ -72,7 +72,7 @@ class Launch(ctypes.Structure):
     ]  # fmt: skip
 
 
-# Of an instruction, and of a block by them; machine.h has the same fields and says what they are.
+# The cost of an instruction; machine.h has the same fields and documents them.
 COST = np.dtype(
     [
         ("slots", np.float32),
@@ -85,31 +85,31 @@ TIMING = np.dtype([("slots", np.float64), ("cycles", np.float64)])
 
 
 class Profiling(NamedTuple):
-    """What to find out of launches, block by block."""
+    """Options of profiles."""
 
-    choose: Callable[[str, int], HostArray]  # which of a kernel's so many blocks run
-    costs: Callable[[ptx.Entry], HostArray]  # of each instruction
-    miss_latency: float  # cycles of a load from global memory that the block had not loaded
+    choose: Callable[[str, int], HostArray]  # kernel, number of blocks -> blocks to run
+    costs: Callable[[ptx.Entry], HostArray]  # cost of each instruction
+    miss_latency: float  # cycles of a load of a sector that the block has not loaded before
 
 
 class Profile(NamedTuple):
-    """What a launch did, block by block."""
+    """The profile of a launch, by block."""
 
-    text: str  # that was compiled
+    text: str  # the compiled text
     options: tuple[str, ...]
     timings: HostArray  # of each block that ran
-    counts: dict[str, HostArray]  # of each: every one of `Counts`
+    counts: dict[str, HostArray]  # `Counts` of each block
 
 
 class Record(NamedTuple):
-    """A launch that has run."""
+    """A finished launch."""
 
     kernel: str
     grid: tuple[int, ...]
     threads: tuple[int, ...]
     shared_bytes: int
     counts: Counts
-    profile: Profile | None = None  # if it was asked for
+    profile: Profile | None = None  # if requested
 
 
 _records: list[Record] | None = None
@@ -118,7 +118,7 @@ _profiling: Profiling | None = None
 
 @contextmanager
 def recorded(profiling: Profiling | None = None) -> Iterator[list[Record]]:
-    """Collect the launches of a block of code, with profiles if `profiling` is given."""
+    """Record the launches within a block of code, with profiles if `profiling` is given."""
     global _records, _profiling
     saved = _records, _profiling
     _records, _profiling = [], profiling
@@ -129,12 +129,12 @@ def recorded(profiling: Profiling | None = None) -> Iterator[list[Record]]:
 
 
 def simulated() -> AbstractContextManager[None]:
-    """Let the emulator's kernels run here."""
+    """Run the emulator's kernels in the simulator."""
     return cupy_module.compiled_by(Kernel)
 
 
 def why_not() -> str | None:
-    """Return what is missing, or None."""
+    """Return the missing requirement, or None."""
     try:
         nvrtc.library()
     except FileNotFoundError as error:
@@ -144,7 +144,7 @@ def why_not() -> str | None:
 
 @cache
 def machine() -> ctypes.CDLL:
-    """Return the machine, compiled once."""
+    """Return the machine's library, compiled once."""
     source = "\n".join((FOLDER / name).read_text() for name in SOURCES)
     library = compiler.library(source, FLAGS, FOLDER)
     library.run_launch.restype = ctypes.c_char_p
@@ -154,7 +154,7 @@ def machine() -> ctypes.CDLL:
 
 @cache
 def operations() -> dict[str, int]:
-    """Return the number of each operation by its name."""
+    """Return the numbers of operations by name."""
     names: dict[str, int] = {}
     while (name := machine().operation_name(len(names))) is not None:
         names[name.decode()] = len(names)
@@ -163,8 +163,8 @@ def operations() -> dict[str, int]:
 
 @cache
 def programs(text: str, options: tuple[str, ...]) -> dict[str, tuple[ptx.Entry, ptx.Program]]:
-    """Compile a text; return its kernels, also ready for the machine."""
-    # As CuPy compiles: it adds -ftz=true.
+    """Compile a text; return its kernels as entries and as programs for the machine."""
+    # CuPy also adds -ftz=true.
     architecture = f"--gpu-architecture=compute_{ARCHITECTURE}"
     assembly = nvrtc.compile_cuda(text, architecture, "-ftz=true", *options)
     return {
@@ -174,7 +174,7 @@ def programs(text: str, options: tuple[str, ...]) -> dict[str, tuple[ptx.Entry, 
 
 
 class Measures:
-    """Where the machine writes what a profile holds; nowhere if none is asked for."""
+    """Buffers into which the machine writes a profile, if requested."""
 
     def __init__(self, profiling: Profiling | None, entry: ptx.Entry, blocks: int) -> None:
         self.is_asked = profiling is not None
@@ -193,7 +193,7 @@ class Measures:
         return costs.ctypes.data, self.miss_latency, after.ctypes.data, timings.ctypes.data
 
     def profile(self, text: str, options: tuple[str, ...]) -> Profile | None:
-        """Return what the machine has written."""
+        """Return the profile that the machine has written."""
         if not self.is_asked:
             return None
         counts = np.diff(self.after, axis=0, prepend=0)
@@ -203,7 +203,7 @@ class Measures:
 
 
 class Kernel:
-    """One kernel of a text; it has the methods of the emulator's kernels."""
+    """One kernel of a text, with the methods of the emulator's kernels."""
 
     def __init__(self, text: str, options: tuple[str, ...], name: str) -> None:
         self.name, self.text, self.options = name, text, options
@@ -218,18 +218,18 @@ class Kernel:
         arguments: Sequence[compiler.HostArray],
         extents: Sequence[compiler.Extent],
     ) -> str | None:
-        """Run the kernel; return what is wrong, or None.
+        """Run the kernel; return a description of an error, or None.
 
         Parameters
         ----------
         grid, block : tuple of int
-            Blocks and threads, in three directions.
+            Numbers of blocks and threads, in three dimensions.
         shared : int
             Bytes of shared memory.
         arguments : sequence of arrays
-            The bytes of each.
+            The bytes of each argument.
         extents : sequence of (int, int)
-            Address and bytes of each array that the kernel may touch.
+            Address and bytes of each array that the kernel may access.
         """
         program = self.program
         held = np.zeros(program.parameter_bytes, np.uint8)

@@ -1,7 +1,7 @@
-"""PTX, as NVRTC writes it, to a program for the machine: instructions with numbered registers.
+"""Translates NVRTC's PTX to a program for the machine: instructions with numbered registers.
 
-Only what our kernels hold: entries without calls, dynamic shared memory, a label on a line of its
-own. Anything else is an error that names the line.
+Only the features of roipool's kernels are supported: entries without calls, dynamic shared memory,
+labels on separate lines. Anything else is an error that names the line.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ INSTRUCTION = np.dtype(
 SPACES = {"global": 0, "shared": 1, "local": 2, "param": 3}
 GENERIC = 4
 WINDOWS = {"global": 0, "shared": 0x7000000000000000, "local": 0x6000000000000000}
-# The first registers, which the machine fills: machine.cpp has them in the same order.
+# The first registers, which the machine sets; machine.cpp has the same order.
 _VECTORS = "tid ntid ctaid nctaid".split()
 NUMBERS = [*(f"%{name}.{axis}" for name in _VECTORS for axis in "xyz"), "%laneid"]
-# Parts of an opcode that change nothing here: rounding to nearest is what C++ does, and a load of
-# constant data is a load.
+# Parts of an opcode without effect here: C++ rounds to nearest, too, and a load of constant data is
+# a load.
 SILENT = {"rn", "lo", "sync", "uni", "nc", "cta", "relaxed", "gpu", "aligned", "approx"}
-# Their low bits are the same for signed and unsigned numbers.
+# Operations whose low bits are the same for signed and unsigned numbers.
 SIGNLESS = {"mov", "add", "sub", "mul", "mad", "neg", "selp", "and", "or", "xor", "not", "shl"}
 INSTRUCTION_LINE = re.compile(r"(?:@(!?)(%p\d+)\s+)?([a-z][\w.:]*)\s*(.*);")
 PARAMETER = re.compile(r"\.param (?:\.align (\d+) )?\.(\w+)(?: \.ptr.*?)? (\w+)(?:\[(\d+)\])?,?")
@@ -59,18 +59,18 @@ class Source(NamedTuple):
 
     @property
     def ends_block(self) -> bool:
-        """Whether the next instruction may not be run after this."""
+        """Whether the next instruction may not follow this one."""
         return self.opcode.split(".")[0] in ("bra", "ret", "exit")
 
 
 def split_arguments(text: str) -> list[str]:
-    """Return what commas part, vectors in braces as one."""
+    """Split operands at commas, except in vectors in braces."""
     return re.findall(r"\{[^}]*\}|\[[^]]*\]|[^,\s]+", text)
 
 
 @dataclass
 class Entry:
-    """A kernel of a text, as it stands there."""
+    """A kernel of a PTX text."""
 
     name: str
     parameters: dict[str, tuple[int, int]] = field(default_factory=dict)  # offset, bytes
@@ -80,11 +80,11 @@ class Entry:
 
     @property
     def parameter_bytes(self) -> int:
-        """The size of all arguments."""
+        """The total size of the arguments."""
         return max((offset + size for offset, size in self.parameters.values()), default=0)
 
     def add_parameter(self, line: str) -> None:
-        """Read the declaration of a parameter."""
+        """Parse the declaration of a parameter."""
         found = PARAMETER.fullmatch(line)
         if found is None:
             raise NotImplementedError(f"a parameter of PTX: {line}")
@@ -94,7 +94,7 @@ class Entry:
         self.parameters[name] = (-(-self.parameter_bytes // to) * to, size)
 
     def add_line(self, number: int, line: str) -> None:
-        """Read a line between the entry's braces."""
+        """Parse a line between the entry's braces."""
         if found := re.fullmatch(r"(\$\w+):", line):
             self.labels[found[1]] = len(self.code)
         elif found := re.fullmatch(r"\.local .*\[(\d+)\];", line):
@@ -109,12 +109,12 @@ class Entry:
 
     @cached_property
     def reconvergences(self) -> list[int]:
-        """For each instruction, where all ways from it meet again: its post-dominator."""
+        """Return the reconvergence point of each instruction: its immediate post-dominator."""
         return immediate_post_dominators(self)
 
 
 def entries(ptx: str) -> Iterator[Entry]:
-    """Yield the kernels of a text."""
+    """Yield the kernels of a PTX text."""
     entry: Entry | None = None
     within = False
     for number, raw in enumerate(ptx.split("\n"), 1):
@@ -135,9 +135,9 @@ def entries(ptx: str) -> Iterator[Entry]:
 
 
 def immediate_post_dominators(entry: Entry) -> list[int]:
-    """Return, for each instruction, the first one that every way from it to the end meets.
+    """Return, for each instruction, the first instruction on all paths from it to the end.
 
-    Sets of instructions that begin a block are the bits of a number.
+    Sets of basic blocks are represented by the bits of an integer.
     """
     code, end = entry.code, len(entry.code)
     starts = {0, end, *entry.labels.values()}
@@ -180,11 +180,11 @@ def immediate_post_dominators(entry: Entry) -> list[int]:
 class Program(NamedTuple):
     """A kernel for the machine."""
 
-    parameters: list[tuple[int, int]]  # offset and bytes of each
+    parameters: list[tuple[int, int]]  # offset and bytes
     parameter_bytes: int
     local_bytes: int
     instructions: HostArray
-    registers: HostArray  # what each holds at the start
+    registers: HostArray  # initial values
 
 
 class Assembler:
@@ -197,7 +197,7 @@ class Assembler:
         self.values = [0] * len(NUMBERS)
 
     def program(self) -> Program:
-        """Return the whole kernel."""
+        """Assemble the whole kernel."""
         entry = self.entry
         instructions = np.zeros(len(entry.code) + 1, INSTRUCTION)
         for place, source in enumerate(entry.code):
@@ -212,14 +212,14 @@ class Assembler:
         return Program(parameters, entry.parameter_bytes, entry.local_bytes, instructions, values)
 
     def register(self, name: str, value: int = 0) -> int:
-        """Return the number of a register, or of a constant's."""
+        """Return the number of a register, or of the register of a constant."""
         if name not in self.registers:
             self.registers[name] = len(self.values)
             self.values.append(value)
         return self.registers[name]
 
     def operand(self, text: str) -> int:
-        """Return the register that holds an operand: constants have registers of their own."""
+        """Return the register of an operand; each constant has a register."""
         if text.startswith("%"):
             return self.register(text)
         if found := re.fullmatch(r"0[fd]([0-9A-Fa-f]+)", text):
@@ -231,18 +231,18 @@ class Assembler:
         elif text == "roipool_shared_memory" or text.startswith("__local_depot"):
             value = 0
         else:
-            raise ValueError(f"{text} is no operand")
+            raise ValueError(f"{text} is not an operand")
         return self.register(f"constant {value}", value)
 
     def name(self, opcode: str) -> str:
-        """Return what the machine calls an opcode."""
+        """Return the machine's name of an opcode."""
         parts = [part for part in opcode.split(".") if part not in SILENT]
         if parts[0] in SIGNLESS and not {"wide", "hi"} & set(parts):
             parts[-1] = re.sub(r"^s(?=\d)", "u", parts[-1])
         return ".".join(re.sub(r"^b(?=\d)", "u", part) for part in parts)
 
     def encode(self, source: Source, into: Any) -> None:
-        """Write an instruction."""
+        """Encode an instruction."""
         parts = source.opcode.split(".")
         into["line"] = source.line
         into["guard"] = self.register(source.guard) if source.guard else -1
@@ -258,9 +258,9 @@ class Assembler:
         elif parts[0] == "bar":
             name = "bar.warp" if "warp" in parts else "bar"
             operands = operands if "warp" in parts else []
-        elif parts[0] == "shfl":  # whether the source was in bounds, nobody asks
+        elif parts[0] == "shfl":  # the predicate for sources in bounds is not supported
             operands = [operands[0].split("|")[0], *operands[1:]]
-        elif parts[0] == "mov" and "{" in "".join(operands):  # two halves, one number
+        elif parts[0] == "mov" and "{" in "".join(operands):  # two halves of one number
             what = "unpack" if operands[0].startswith("{") else "pack"
             name = f"{what}.{parts[1].replace('b', 'u')}"
             parted = split_arguments(re.sub("[{}]", "", ",".join(operands)))
@@ -277,7 +277,7 @@ class Assembler:
             into["operands"][place] = self.operand(text) if text else -1
 
     def encode_memory(self, source: Source, into: Any) -> str:
-        """Write the address of a load, a store or an atomic; return what the machine calls it."""
+        """Encode the address of a load, store or atomic; return the machine's name for it."""
         parts = source.opcode.split(".")
         type_name = parts[-1]
         address = next(text for text in source.arguments if text.startswith("["))
@@ -296,7 +296,7 @@ class Assembler:
         return f"{parts[0]}.{operation}.{type_name}"
 
     def memory_operands(self, source: Source) -> list[str]:
-        """Return values and address: those of a load come first, of a store last."""
+        """Return values and address; the values of a load come first, those of a store last."""
         operands = []
         for text in source.arguments:
             if text.startswith("["):
