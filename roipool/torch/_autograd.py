@@ -192,9 +192,14 @@ class Average(Differentiable):
 
     @staticmethod
     def kept(
-        ctx: Any, output: Any, settings: Settings, boxes: Tensor, indices: Tensor | None,
-        levels: Tensor | None, *maps: Tensor,
-    ) -> Sequence[Tensor | None]:  # fmt: skip
+        ctx: Any,
+        output: Any,
+        settings: Settings,
+        boxes: Tensor,
+        indices: Tensor | None,
+        levels: Tensor | None,
+        *maps: Tensor,
+    ) -> Sequence[Tensor | None]:
         family, placing, size, *_ = settings
         shapes = tuple(map(SHAPE, maps))
         ctx.settings = Settings(family, placing, size, 0.0, shapes, are_channels_last(maps))
@@ -226,9 +231,14 @@ class AverageBackward(Differentiable):
 
     @staticmethod
     def kept(
-        ctx: Any, output: Any, settings: Settings, boxes: Tensor, indices: Tensor | None,
-        levels: Tensor | None, grad: Tensor,
-    ) -> Sequence[Tensor | None]:  # fmt: skip
+        ctx: Any,
+        output: Any,
+        settings: Settings,
+        boxes: Tensor,
+        indices: Tensor | None,
+        levels: Tensor | None,
+        grad: Tensor,
+    ) -> Sequence[Tensor | None]:
         ctx.settings = settings._replace(size=tuple(grad.shape[2:]))
         by_boxes = ctx.needs[1] and settings.moves_with_boxes
         return boxes, indices, levels, *((grad,) if by_boxes else ())
@@ -296,9 +306,14 @@ class Maximum(Differentiable):
 
     @staticmethod
     def kept(
-        ctx: Any, output: Any, settings: Settings, boxes: Tensor, indices: Tensor | None,
-        levels: None, maps: Tensor,
-    ) -> Sequence[Tensor | None]:  # fmt: skip
+        ctx: Any,
+        output: Any,
+        settings: Settings,
+        boxes: Tensor,
+        indices: Tensor | None,
+        levels: None,
+        maps: Tensor,
+    ) -> Sequence[Tensor | None]:
         channels_last = are_channels_last([maps])
         ctx.settings = settings._replace(shapes=(maps.shape,), channels_last=channels_last)
         ctx.mark_non_differentiable(output[1])
@@ -330,9 +345,15 @@ class MaximumBackward(Differentiable):
 
     @staticmethod
     def kept(
-        ctx: Any, output: Any, settings: Settings, boxes: Tensor, indices: Tensor | None,
-        levels: None, grad: Tensor, argmax: Tensor,
-    ) -> Sequence[Tensor | None]:  # fmt: skip
+        ctx: Any,
+        output: Any,
+        settings: Settings,
+        boxes: Tensor,
+        indices: Tensor | None,
+        levels: None,
+        grad: Tensor,
+        argmax: Tensor,
+    ) -> Sequence[Tensor | None]:
         ctx.settings = settings
         return boxes, indices, None, argmax
 

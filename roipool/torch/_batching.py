@@ -61,9 +61,13 @@ def to_rows(table: Tensor, batch: int, has_batch: bool) -> Tensor:
 
 
 def to_boxes(
-    boxes: Tensor, indices: Tensor | None, batch: int, has_batch: list[bool], columns: int,
+    boxes: Tensor,
+    indices: Tensor | None,
+    batch: int,
+    has_batch: list[bool],
+    columns: int,
     images: int,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+) -> tuple[Tensor, Tensor]:
     """Return boxes and batch indices of the whole batch.
 
     `images` is how many of the folded maps each call has; 0 where all share them.
@@ -98,9 +102,16 @@ def refuse_wrong(numbers: Tensor, is_image: Tensor, images: int) -> None:
 
 
 def _fold_into_channels(
-    verb: str, call: Call, batch: int, has_batch: list[bool], settings: Settings, boxes: Tensor,
-    indices: Tensor | None, levels: Tensor | None, *arrays: Tensor,
-) -> tuple[Any, int]:  # fmt: skip
+    verb: str,
+    call: Call,
+    batch: int,
+    has_batch: list[bool],
+    settings: Settings,
+    boxes: Tensor,
+    indices: Tensor | None,
+    levels: Tensor | None,
+    *arrays: Tensor,
+) -> tuple[Any, int]:
     shapes = tuple([(n, batch * c, h, w) for n, c, h, w in settings.shapes])
     both = zip(arrays, has_batch[3:], strict=True)
     folded = [to_channels(each, batch, has) for each, has in both]
@@ -109,9 +120,16 @@ def _fold_into_channels(
 
 
 def _fold_into_rows(
-    verb: str, call: Call, batch: int, has_batch: list[bool], settings: Settings, boxes: Tensor,
-    indices: Tensor | None, levels: Tensor | None, *arrays: Tensor,
-) -> tuple[Any, int]:  # fmt: skip
+    verb: str,
+    call: Call,
+    batch: int,
+    has_batch: list[bool],
+    settings: Settings,
+    boxes: Tensor,
+    indices: Tensor | None,
+    levels: Tensor | None,
+    *arrays: Tensor,
+) -> tuple[Any, int]:
     names, result = VERBS[verb]
     singles = len(names) - ("features" in names)
     images = settings.shapes[0][0] if result == "features" else 0

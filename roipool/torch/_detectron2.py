@@ -33,9 +33,14 @@ def _placing(spatial_scale: float, sampling_ratio: int) -> tuple[Any, ...]:
 
 
 def roi_align_rotated_forward(
-    bridge: Bridge, input: Tensor, rois: Tensor, spatial_scale: float, pooled_height: int,
-    pooled_width: int, sampling_ratio: int,
-) -> Tensor:  # fmt: skip
+    bridge: Bridge,
+    input: Tensor,
+    rois: Tensor,
+    spatial_scale: float,
+    pooled_height: int,
+    pooled_width: int,
+    sampling_ratio: int,
+) -> Tensor:
     """Compute ``detectron2::roi_align_rotated_forward``."""
     placing = _placing(spatial_scale, sampling_ratio)
     settings = Settings(ROTATED, placing, (pooled_height, pooled_width))
@@ -43,15 +48,25 @@ def roi_align_rotated_forward(
 
 
 def roi_align_rotated_backward(
-    bridge: Bridge, grad: Tensor, rois: Tensor, spatial_scale: float, pooled_height: int,
-    pooled_width: int, batch_size: int, channels: int, height: int, width: int,
+    bridge: Bridge,
+    grad: Tensor,
+    rois: Tensor,
+    spatial_scale: float,
+    pooled_height: int,
+    pooled_width: int,
+    batch_size: int,
+    channels: int,
+    height: int,
+    width: int,
     sampling_ratio: int,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Compute ``detectron2::roi_align_rotated_backward``."""
     settings = Settings(
-        ROTATED, _placing(spatial_scale, sampling_ratio),
-        shapes=((batch_size, channels, height, width),), channels_last=is_channels_last(grad),
-    )  # fmt: skip
+        ROTATED,
+        _placing(spatial_scale, sampling_ratio),
+        shapes=((batch_size, channels, height, width),),
+        channels_last=is_channels_last(grad),
+    )
     (gradient,) = average_backward(bridge, settings, *_boxes(rois), grad)
     return gradient
 

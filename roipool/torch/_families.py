@@ -91,9 +91,12 @@ class Settings(NamedTuple):
 
 # The type of an operator's argument, for that of a public function's.
 SCHEMA_TYPES = {
-    "float": "float", "Sequence[float]": "float[]", "int | Sequence[int]": "int[2]", "bool": "bool",
+    "float": "float",
+    "Sequence[float]": "float[]",
+    "int | Sequence[int]": "int[2]",
+    "bool": "bool",
     "str": "str",
-}  # fmt: skip
+}
 
 CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "float": check.real_number,
@@ -288,15 +291,22 @@ def _settings_of_values(family: Family, verb: str, values: tuple[Any, ...]) -> S
 
 @functools.lru_cache(maxsize=1024)
 def pooling_of(
-    family: Family, channels_last: bool, size: tuple[int, int], placing: tuple[Any, ...],
+    family: Family,
+    channels_last: bool,
+    size: tuple[int, int],
+    placing: tuple[Any, ...],
     filling: float = 0.0,
-) -> Pooling:  # fmt: skip
+) -> Pooling:
     """Return an engine's request."""
     scales = tuple(placing[0]) if family.is_pyramid else ()
     return Pooling(
-        family.definition(placing), check.size_pair(family.op.size, size),
-        "NHWC" if channels_last else "NCHW", filling, family.rules, scales,
-    )  # fmt: skip
+        family.definition(placing),
+        check.size_pair(family.op.size, size),
+        "NHWC" if channels_last else "NCHW",
+        filling,
+        family.rules,
+        scales,
+    )
 
 
 def as_pair(value: Any) -> Any:

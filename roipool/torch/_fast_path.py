@@ -47,9 +47,14 @@ class FastAverage:
         boxes = table[0]
         pooled = features.new_empty(boxes, shape[1], *self._size)  # faster than of a tuple
         done = self._prepared(
-            types[0], shape, features.data_ptr(), boxes, rois.data_ptr(), pooled.data_ptr(),
+            types[0],
+            shape,
+            features.data_ptr(),
+            boxes,
+            rois.data_ptr(),
+            pooled.data_ptr(),
             get_num_threads(),
-        )  # fmt: skip
+        )
         return pooled if done else None
 
 

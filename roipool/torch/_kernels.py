@@ -64,9 +64,12 @@ def check_device(name: str, tensor: Tensor, maps_name: str, maps: Tensor) -> Non
 
 
 def check_features(
-    settings: Settings, boxes: Tensor, indices: Tensor | None, levels: Tensor | None,
+    settings: Settings,
+    boxes: Tensor,
+    indices: Tensor | None,
+    levels: Tensor | None,
     maps: Sequence[Tensor],
-) -> dict[str, Tensor]:  # fmt: skip
+) -> dict[str, Tensor]:
     """Check maps and boxes; return the maps by the names that errors give them."""
     family = settings.family
     if not family.is_pyramid:
@@ -123,9 +126,13 @@ def checked_pooling(
 
 
 def average(
-    bridge: Bridge, settings: Settings, boxes: Tensor, indices: Tensor | None,
-    levels: Tensor | None, *maps: Tensor,
-) -> Tensor:  # fmt: skip
+    bridge: Bridge,
+    settings: Settings,
+    boxes: Tensor,
+    indices: Tensor | None,
+    levels: Tensor | None,
+    *maps: Tensor,
+) -> Tensor:
     """Pool maps by an average."""
     if bridge is HOST and indices is None and levels is None:
         fast = fast_average(settings)
@@ -139,9 +146,13 @@ def average(
 
 
 def maximum(
-    bridge: Bridge, settings: Settings, boxes: Tensor, indices: Tensor | None,
-    levels: Tensor | None, *maps: Tensor,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+    bridge: Bridge,
+    settings: Settings,
+    boxes: Tensor,
+    indices: Tensor | None,
+    levels: Tensor | None,
+    *maps: Tensor,
+) -> tuple[Tensor, Tensor]:
     """Pool maps by a maximum; return its argmax, too."""
     features, regions, pooling, out = _prepare(bridge, settings, boxes, indices, levels, maps)
     last = pooling.layout == "NHWC"
@@ -155,9 +166,13 @@ def maximum(
 
 
 def _prepare(
-    bridge: Bridge, settings: Settings, boxes: Tensor, indices: Tensor | None,
-    levels: Tensor | None, maps: Sequence[Tensor],
-) -> tuple[list[Any], Regions, Pooling, Tensor]:  # fmt: skip
+    bridge: Bridge,
+    settings: Settings,
+    boxes: Tensor,
+    indices: Tensor | None,
+    levels: Tensor | None,
+    maps: Sequence[Tensor],
+) -> tuple[list[Any], Regions, Pooling, Tensor]:
     """Return the maps, the regions, the request, and a tensor for the pooled values."""
     named = check_features(settings, boxes, indices, levels, maps)
     form, last = settings.family.op.form, are_channels_last(maps)
@@ -171,9 +186,13 @@ def _prepare(
 
 
 def average_backward(
-    bridge: Bridge, settings: Settings, boxes: Tensor, indices: Tensor | None,
-    levels: Tensor | None, grad_output: Tensor,
-) -> tuple[Tensor, ...]:  # fmt: skip
+    bridge: Bridge,
+    settings: Settings,
+    boxes: Tensor,
+    indices: Tensor | None,
+    levels: Tensor | None,
+    grad_output: Tensor,
+) -> tuple[Tensor, ...]:
     """Return the gradients of an average with respect to each of the maps."""
     gradient, regions, pooling, outs, results = _prepare_backward(
         bridge, settings, boxes, indices, levels, grad_output
@@ -183,9 +202,14 @@ def average_backward(
 
 
 def maximum_backward(
-    bridge: Bridge, settings: Settings, boxes: Tensor, indices: Tensor | None,
-    levels: Tensor | None, grad_output: Tensor, argmax: Tensor,
-) -> tuple[Tensor, ...]:  # fmt: skip
+    bridge: Bridge,
+    settings: Settings,
+    boxes: Tensor,
+    indices: Tensor | None,
+    levels: Tensor | None,
+    grad_output: Tensor,
+    argmax: Tensor,
+) -> tuple[Tensor, ...]:
     """Return the gradient of a maximum with respect to the features."""
     if argmax.dtype not in INTEGERS:
         raise TypeError(f"argmax must be an integer tensor, got {argmax.dtype}")
@@ -204,9 +228,13 @@ def maximum_backward(
 
 
 def _prepare_backward(
-    bridge: Bridge, settings: Settings, boxes: Tensor, indices: Tensor | None,
-    levels: Tensor | None, grad_output: Tensor,
-) -> tuple[Any, Regions, Pooling, tuple[Tensor, ...], list[Any]]:  # fmt: skip
+    bridge: Bridge,
+    settings: Settings,
+    boxes: Tensor,
+    indices: Tensor | None,
+    levels: Tensor | None,
+    grad_output: Tensor,
+) -> tuple[Any, Regions, Pooling, tuple[Tensor, ...], list[Any]]:
     """Return the gradient, the regions, the request, new maps, and these as arrays."""
     form, shapes, last = settings.family.op.form, settings.shapes, settings.channels_last
     check_tensors(form, "grad_output", grad_output, boxes, indices)
@@ -232,9 +260,14 @@ def _prepare_backward(
 
 
 def average_backward_boxes(
-    bridge: Bridge, settings: Settings, boxes: Tensor, indices: Tensor | None,
-    levels: Tensor | None, grad_output: Tensor, *maps: Tensor,
-) -> Tensor:  # fmt: skip
+    bridge: Bridge,
+    settings: Settings,
+    boxes: Tensor,
+    indices: Tensor | None,
+    levels: Tensor | None,
+    grad_output: Tensor,
+    *maps: Tensor,
+) -> Tensor:
     """Return the gradient of an average with respect to the boxes, in their shape and dtype."""
     op = settings.family.op
     named = check_features(settings, boxes, indices, levels, maps)
@@ -258,9 +291,14 @@ def average_backward_boxes(
 
 
 def _regions(
-    bridge: Bridge, settings: Settings, boxes: Tensor, indices: Tensor | None,
-    levels: Tensor | None, images: int, dtype: Any,
-) -> Regions:  # fmt: skip
+    bridge: Bridge,
+    settings: Settings,
+    boxes: Tensor,
+    indices: Tensor | None,
+    levels: Tensor | None,
+    images: int,
+    dtype: Any,
+) -> Regions:
     """Return boxes as engines read them."""
     form = settings.family.op.form
     table = bridge.array(boxes.float() if boxes.dtype is BFLOAT16 else boxes)
@@ -322,9 +360,13 @@ def fake_maximum(
 
 
 def fake_backward(
-    settings: Settings, boxes: Tensor, indices: Tensor | None, levels: Tensor | None,
-    grad_output: Tensor, argmax: Tensor | None = None,
-) -> tuple[Tensor, ...]:  # fmt: skip
+    settings: Settings,
+    boxes: Tensor,
+    indices: Tensor | None,
+    levels: Tensor | None,
+    grad_output: Tensor,
+    argmax: Tensor | None = None,
+) -> tuple[Tensor, ...]:
     """Return the results of `average_backward` or `maximum_backward` without values."""
     if argmax is not None:
         check_device("argmax", argmax, "grad_output", grad_output)
@@ -336,9 +378,13 @@ def fake_backward(
 
 
 def fake_backward_boxes(
-    settings: Settings, boxes: Tensor, indices: Tensor | None, levels: Tensor | None,
-    grad_output: Tensor, *maps: Tensor,
-) -> Tensor:  # fmt: skip
+    settings: Settings,
+    boxes: Tensor,
+    indices: Tensor | None,
+    levels: Tensor | None,
+    grad_output: Tensor,
+    *maps: Tensor,
+) -> Tensor:
     """Return the result of `average_backward_boxes` without values."""
     check_features(settings, boxes, indices, levels, maps)
     check_tensors(settings.family.op.form, "grad_output", grad_output, boxes, indices)

@@ -151,10 +151,7 @@ def empty_maps(shape: Sequence[int], like: Tensor, channels_last: bool) -> Tenso
     """Return new maps, (N, C, H, W), with the dtype and on the device of `like`."""
     if not channels_last:
         return like.new_empty(*shape)  # faster than of a tuple
-    return torch.empty(
-        shape, dtype=like.dtype, device=like.device,
-        memory_format=CHANNELS_LAST,
-    )  # fmt: skip
+    return torch.empty(shape, dtype=like.dtype, device=like.device, memory_format=CHANNELS_LAST)
 
 
 def map_array(bridge: Bridge, tensor: Tensor, channels_last: bool) -> Any:

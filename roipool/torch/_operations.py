@@ -298,6 +298,10 @@ def in_nchw(maps: Tensor, order: str) -> Tensor:
 
 
 FUNCTIONS = public_functions(
-    Operation, Operation, assign_levels, "roipool.torch", "tensors",
+    Operation,
+    Operation,
+    assign_levels,
+    "roipool.torch",
+    "tensors",
     is_compiling=torch.compiler.is_compiling,
-)  # fmt: skip
+)

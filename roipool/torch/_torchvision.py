@@ -33,9 +33,15 @@ def _boxes(rois: Tensor) -> tuple[Tensor, Tensor, None]:
 
 
 def roi_align(
-    bridge: Bridge, input: Tensor, rois: Tensor, spatial_scale: float, pooled_height: int,
-    pooled_width: int, sampling_ratio: int, aligned: bool,
-) -> Tensor:  # fmt: skip
+    bridge: Bridge,
+    input: Tensor,
+    rois: Tensor,
+    spatial_scale: float,
+    pooled_height: int,
+    pooled_width: int,
+    sampling_ratio: int,
+    aligned: bool,
+) -> Tensor:
     """Compute ``torchvision::roi_align``."""
     sampling = (max(sampling_ratio, 0),) * 2
     size = (pooled_height, pooled_width)
@@ -44,38 +50,64 @@ def roi_align(
 
 
 def roi_align_backward(
-    bridge: Bridge, grad: Tensor, rois: Tensor, spatial_scale: float, pooled_height: int,
-    pooled_width: int, batch_size: int, channels: int, height: int, width: int,
-    sampling_ratio: int, aligned: bool,
-) -> Tensor:  # fmt: skip
+    bridge: Bridge,
+    grad: Tensor,
+    rois: Tensor,
+    spatial_scale: float,
+    pooled_height: int,
+    pooled_width: int,
+    batch_size: int,
+    channels: int,
+    height: int,
+    width: int,
+    sampling_ratio: int,
+    aligned: bool,
+) -> Tensor:
     """Compute ``torchvision::_roi_align_backward``."""
     sampling = (max(sampling_ratio, 0),) * 2
     settings = Settings(
-        ROI_ALIGN, (spatial_scale, sampling, aligned),
-        shapes=((batch_size, channels, height, width),), channels_last=is_channels_last(grad),
-    )  # fmt: skip
+        ROI_ALIGN,
+        (spatial_scale, sampling, aligned),
+        shapes=((batch_size, channels, height, width),),
+        channels_last=is_channels_last(grad),
+    )
     (gradient,) = average_backward(bridge, settings, *_boxes(rois), grad)
     return gradient
 
 
 def roi_pool(
-    bridge: Bridge, input: Tensor, rois: Tensor, spatial_scale: float, pooled_height: int,
+    bridge: Bridge,
+    input: Tensor,
+    rois: Tensor,
+    spatial_scale: float,
+    pooled_height: int,
     pooled_width: int,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+) -> tuple[Tensor, Tensor]:
     """Compute ``torchvision::roi_pool``."""
     settings = Settings(ROI_POOL, (spatial_scale,), (pooled_height, pooled_width))
     return maximum(bridge, settings, *_boxes(rois), input)
 
 
 def roi_pool_backward(
-    bridge: Bridge, grad: Tensor, rois: Tensor, argmax: Tensor, spatial_scale: float,
-    pooled_height: int, pooled_width: int, batch_size: int, channels: int, height: int, width: int,
-) -> Tensor:  # fmt: skip
+    bridge: Bridge,
+    grad: Tensor,
+    rois: Tensor,
+    argmax: Tensor,
+    spatial_scale: float,
+    pooled_height: int,
+    pooled_width: int,
+    batch_size: int,
+    channels: int,
+    height: int,
+    width: int,
+) -> Tensor:
     """Compute ``torchvision::_roi_pool_backward``."""
     settings = Settings(
-        ROI_POOL, (spatial_scale,), shapes=((batch_size, channels, height, width),),
+        ROI_POOL,
+        (spatial_scale,),
+        shapes=((batch_size, channels, height, width),),
         channels_last=is_channels_last(grad),
-    )  # fmt: skip
+    )
     (gradient,) = maximum_backward(bridge, settings, *_boxes(rois), grad, argmax)
     return gradient
 
