@@ -17,6 +17,9 @@ CASES = {
     "chainer_pooling_": (2, 7, 12),
     "paddle_": (1, 6, 13),
     "mmcv_prroi_": (0, 4, 7),
+    "mmcv_rotated_": (0, 5, 7),
+    "mmcv_riroi_": (14, 21),
+    "mxnet_rotated_": (0, 5),
 }
 PROGRAMS = {
     "": ("torchvision", "mmcv", "tensorflow"),
@@ -25,6 +28,9 @@ PROGRAMS = {
     "chainer_pooling_": ("chainer_pooling",),
     "paddle_": ("paddle",),
     "mmcv_prroi_": ("mmcv_prroi",),
+    "mmcv_rotated_": ("mmcv_rotated",),
+    "mmcv_riroi_": ("mmcv_riroi",),
+    "mxnet_rotated_": ("mxnet_rotated",),
 }
 
 

@@ -23,7 +23,7 @@ CALLS = {name: one.example for name, one in COMPARED.items() if one.example}
 # A turned box has no corners, and fractions are of the map less one cell: what the texts above
 # call by these names.
 BINS = {"output_height": 2, "output_width": 2, "sampling_ratio": 2}
-ANGLE = 0.4  # radians, counter-clockwise
+ANGLE = np.float32(np.pi / 6)  # radians, counter-clockwise
 
 
 def names(x: FloatArray, box: Box) -> dict[str, Any]:
@@ -41,13 +41,16 @@ def names(x: FloatArray, box: Box) -> dict[str, Any]:
         "rotated": np.array(
             [[0, (x1 + x2) / 2, (y1 + y2) / 2, x2 - x1, y2 - y1, ANGLE]], np.float32
         ),
+        "rotated_degrees": np.array(
+            [[0, (x1 + x2) / 2, (y1 + y2) / 2, x2 - x1, y2 - y1, np.rad2deg(ANGLE)]], np.float32
+        ),
         "bins": BINS,
     }
 
 
 def is_turned(name: str) -> bool:
     """Return whether a call's box is turned."""
-    return re.search(r"\brotated\b", CALLS[name]) is not None
+    return re.search(r"\brotated(_degrees)?\b", CALLS[name]) is not None
 
 
 def answer(name: str, x: FloatArray, box: Box) -> FloatArray:

@@ -1,4 +1,4 @@
-"""detectron2's ``ROIAlign`` layer, aligned by default, and its ``ROIPooler`` over a pyramid."""
+"""detectron2's layers ``ROIAlign`` and ``ROIAlignRotated``, and ``ROIPooler`` over a pyramid."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from roipool._dtypes import real_dtype
 from roipool._layout import Shape4
 from roipool._pooling import Call, Pooling, check_sizes
 from roipool.compat import _conventions as conventions
-from roipool.compat import torchvision
+from roipool.compat import _rotated, torchvision
 
 
 def _rounded_boxes(rois: Any, _: None, images: int, dtype: np.dtype[Any], form: Form) -> Regions:
@@ -26,6 +26,7 @@ def _rounded_boxes(rois: Any, _: None, images: int, dtype: np.dtype[Any], form: 
 
 
 FORM = Form(features="input", read=_rounded_boxes)
+ROTATED_FORM = check.ROTATED._replace(features="input", read=_rotated.boxes_in_degrees)
 
 
 class ROIAlign(torchvision.RoIAlign):
@@ -71,6 +72,78 @@ class ROIAlign(torchvision.RoIAlign):
         """Return the gradient with respect to `input`."""
         with Call(FORM, grad_output=grad_output, rois=rois) as call:
             return call.average_backward(*call.checked_backward(self._definition(), input_shape))
+
+
+class ROIAlignRotated:
+    """``detectron2.layers.ROIAlignRotated(output_size, spatial_scale, sampling_ratio)``.
+
+    Angles are degrees, counter-clockwise as the image is shown; boxes are shifted by half a cell,
+    always. The original refuses sides below 0 on a CPU: they mirror the box with a fixed
+    `sampling_ratio`, and give 0 with an adaptive one.
+
+    Parameters
+    ----------
+    output_size : int or (int, int)
+        Bins: rows and columns.
+    spatial_scale : float
+        Map cells per image pixel, kept in float32.
+    sampling_ratio : int
+        Samples per bin and axis; 0 or less is adaptive.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from roipool.compat import detectron2
+    >>> input = np.arange(1, 26, dtype=np.float32).reshape(1, 1, 5, 5)
+    >>> detectron2.ROIAlignRotated(2, 1.0, 2)(input, [[0, 2, 2, 2, 2, 90]])
+    array([[[[12.,  7.],
+             [13.,  8.]]]], dtype=float32)
+    """
+
+    def __init__(
+        self, output_size: int | Sequence[int], spatial_scale: float, sampling_ratio: int
+    ) -> None:
+        self.output_size = output_size
+        self.spatial_scale = spatial_scale
+        self.sampling_ratio = sampling_ratio
+
+    def _definition(self) -> Definition:
+        scale = conventions.float32_number("spatial_scale", self.spatial_scale)
+        return _rotated.definition(scale, self.sampling_ratio, True)
+
+    def forward(self, input: Array, rois: Any) -> Array:
+        """Pool `rois` from `input`.
+
+        Parameters
+        ----------
+        input : ndarray
+            Maps, shape (N, C, H, W).
+        rois : array_like
+            Shape (K, 6): batch index (cut to a whole number), centre x, centre y, width, height in
+            image pixels, and the angle in degrees.
+
+        Returns
+        -------
+        ndarray
+            Shape (K, C, rows, columns).
+        """
+        with Call(ROTATED_FORM, input=input, rois=rois) as call:
+            checked = call.checked_forward(self._definition(), self.output_size)
+            maps, regions, pooling = checked
+            return call.average([maps], regions, pooling)
+
+    __call__ = forward
+
+    def backward(self, grad_output: Array, rois: Any, input_shape: Sequence[int]) -> Array:
+        """Return the gradient with respect to `input`."""
+        with Call(ROTATED_FORM, grad_output=grad_output, rois=rois) as call:
+            return call.average_backward(*call.checked_backward(self._definition(), input_shape))
+
+    def __repr__(self) -> str:
+        return (
+            f"ROIAlignRotated(output_size={self.output_size}, "
+            f"spatial_scale={self.spatial_scale}, sampling_ratio={self.sampling_ratio})"
+        )
 
 
 # By the name of a pooler: the definition, whether it is aligned, and the numbers of a box.

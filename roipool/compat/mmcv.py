@@ -1,4 +1,4 @@
-"""mmcv's ``roi_align``, ``roi_pool`` and ``prroi_pool`` (mmcv/ops).
+"""mmcv's ``roi_align``, ``roi_pool``, ``prroi_pool`` and those of rotated boxes (mmcv/ops).
 
 roi_align is its CPU operator's: the maximum starts at -10000. (Its CUDA operator starts at
 -3.4e38.) An adaptive number of samples is computed in float32 also for float64 maps, as it is
@@ -20,11 +20,39 @@ from roipool._definitions import Definition
 from roipool._pooling import Call, MaxRules
 from roipool._types import Mode
 from roipool.compat import _conventions as conventions
-from roipool.compat import torchvision
+from roipool.compat import _mmcv_rotated, torchvision
 from roipool.compat._conventions import CELLS_FROM_LOWEST_FLOAT32
+from roipool.compat._mmcv_rotated import (
+    RiRoIAlignRotated,
+    RoIAlignRotated,
+    riroi_align_rotated,
+    riroi_align_rotated_backward,
+    roi_align_rotated,
+    roi_align_rotated_backward,
+)
+
+__all__ = [
+    "PrRoIPool",
+    "RiRoIAlignRotated",
+    "RoIAlign",
+    "RoIAlignRotated",
+    "RoIPool",
+    "prroi_pool",
+    "prroi_pool_backward",
+    "prroi_pool_backward_rois",
+    "riroi_align_rotated",
+    "riroi_align_rotated_backward",
+    "roi_align",
+    "roi_align_backward",
+    "roi_align_rotated",
+    "roi_align_rotated_backward",
+    "roi_pool",
+    "roi_pool_backward",
+]
 
 FORM = Form(features="input", read=conventions.numbered_boxes)
 PRECISE_FORM = Form(read=conventions.numbered_boxes)
+ROTATED_FORM, RIROI_FORM = _mmcv_rotated.ROTATED_FORM, _mmcv_rotated.RIROI_FORM
 _MODES: tuple[Mode, ...] = ("max", "avg")
 _LOWEST = -10000.0
 _RULES = MaxRules(lowest=_LOWEST, outside_is_zero=True)

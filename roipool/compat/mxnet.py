@@ -1,8 +1,8 @@
-"""MXNet's ``ROIPooling`` and ``contrib.ROIAlign``, and the older ``ROIAlign`` for MXNet.
+"""MXNet's ``ROIPooling``, ``contrib.ROIAlign``, ``contrib.RROIAlign``, and an older ``ROIAlign``.
 
 A box of an image that the batch does not hold pools to 0 and has no gradient. (So it is in
-ROIPooling; contrib.ROIAlign overwrites other boxes' values or reads out of bounds there, and the
-older operator checks negative numbers only.)
+ROIPooling; contrib.ROIAlign and RROIAlign overwrite other boxes' values or read out of bounds
+there, and the older operator checks negative numbers only.)
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from roipool._errors import shown
 from roipool._layout import Shape4
 from roipool._pooling import Call, Pooling
 from roipool.compat import _conventions as conventions
+from roipool.compat import _rotated
 from roipool.compat._conventions import CELLS_FROM_LOWEST_FLOAT32, FROM_LOWEST_FLOAT32
 
 FORM = Form(
@@ -30,6 +31,10 @@ FORM = Form(
     grad_output="out_grad",
     input_shape="data_shape",
     read=functools.partial(conventions.numbered_boxes, unknown_image="zero"),
+)
+ROTATED_FORM = FORM._replace(
+    columns=check.ROTATED.columns,
+    read=functools.partial(_rotated.boxes_in_degrees, unknown_image="zero"),
 )
 
 
@@ -316,6 +321,88 @@ def _own_bins_backward(
         every_bin = expanded.reshape(len(own), shape[1], *size)
         total += call.average_backward(every_bin, _some(regions, part), pooling, shape)
     return total.astype(gradient.dtype, copy=False)
+
+
+def contrib_RROIAlign(  # noqa: N802
+    data: Array,
+    rois: Any,
+    pooled_size: Sequence[int],
+    spatial_scale: float,
+    sampling_ratio: int = -1,
+) -> Array:
+    """Average ROI align of rotated boxes as ``mxnet.nd.contrib.RROIAlign``.
+
+    Parameters
+    ----------
+    data : ndarray
+        Maps, shape (N, C, H, W).
+    rois : array_like
+        Shape (K, 6): batch index (cut to a whole number), centre x, centre y, width, height in
+        image pixels, and the angle in degrees, counter-clockwise as the image is shown. Boxes are
+        not shifted, and at least one cell long.
+    pooled_size : (int, int)
+        Bins: rows and columns.
+    spatial_scale : float
+        Map cells per image pixel, from 0 to 1, kept in float32.
+    sampling_ratio : int
+        Samples per bin and axis; 0 or less is adaptive.
+
+    Returns
+    -------
+    ndarray
+        Shape (K, C, rows, columns).
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from roipool.compat import mxnet
+    >>> data = np.arange(1, 26, dtype=np.float32).reshape(1, 1, 5, 5)
+    >>> mxnet.contrib_RROIAlign(data, [[0, 2, 2, 2, 2, 90]], (2, 2), 1.0, 2)
+    array([[[[15., 10.],
+             [16., 11.]]]], dtype=float32)
+    """
+    with Call(ROTATED_FORM, data=data, rois=rois) as call:
+        placed = _rotated.definition(_scale(spatial_scale), sampling_ratio, False)
+        maps, regions, pooling = call.checked_forward(placed, _pair(pooled_size))
+        return call.average([maps], regions, pooling)
+
+
+def contrib_RROIAlign_backward(  # noqa: N802
+    out_grad: Array,
+    rois: Any,
+    data_shape: Sequence[int],
+    spatial_scale: float,
+    sampling_ratio: int = -1,
+) -> Array:
+    """Return the gradient of :func:`contrib_RROIAlign` by `data`, which MXNet lacks.
+
+    Parameters
+    ----------
+    out_grad : ndarray
+        Gradient of the forward's result.
+    rois, spatial_scale, sampling_ratio
+        As in the forward.
+    data_shape : sequence of int
+        (N, C, H, W).
+
+    Returns
+    -------
+    ndarray
+        Shape `data_shape`: the derivative of the forward.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described.
+    """
+    with Call(ROTATED_FORM, out_grad=out_grad, rois=rois) as call:
+        placed = _rotated.definition(_scale(spatial_scale), sampling_ratio, False)
+        return call.average_backward(*call.checked_backward(placed, data_shape))
 
 
 def ROIAlign(  # noqa: N802

@@ -45,6 +45,10 @@ from roipool.reference._precise_roi_pool import (
     precise_roi_pool_backward,
     precise_roi_pool_backward_rois,
 )
+from roipool.reference._riroi_align_rotated import (
+    mmcv_riroi_align_rotated,
+    mmcv_riroi_align_rotated_backward,
+)
 from roipool.reference._roi_align import (
     mmcv_roi_align_max,
     onnx_roi_align_max,
@@ -119,6 +123,8 @@ __all__ = [
     "crop_and_resize_backward",
     "crop_and_resize_backward_boxes",
     "lines_of",
+    "mmcv_riroi_align_rotated",
+    "mmcv_riroi_align_rotated_backward",
     "mmcv_roi_align_max",
     "mmcv_roi_pool",
     "multilevel_roi_align",

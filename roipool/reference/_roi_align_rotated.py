@@ -79,7 +79,15 @@ class TurnedBox:
     sine: Scalar
 
     def __init__(
-        self, rules: Rules, box: Box, bins: Pair, size: Pair, scale: float, ratio: Pair, real: Real
+        self,
+        rules: Rules,
+        box: Box,
+        bins: Pair,
+        size: Pair,
+        scale: float,
+        ratio: Pair,
+        real: Real,
+        rounds_angle: bool = False,
     ) -> None:
         self.rules, self.size, self.real, self.scale = rules, size, real, scale
         self.turn = TURNS[rules.angle]
@@ -96,6 +104,8 @@ class TurnedBox:
             for length, axis in ((box[2], 1), (box[3], 0))
         )
         angle = float(real(box[4])) * self.turn
+        if rounds_angle:
+            angle = float(real(angle))
         numbers = (*map(float, (self.x, self.y, self.across.length, self.down.length)), angle)
         self.exists = all(map(math.isfinite, numbers)) and all(
             abs(number) <= FARTHEST_CENTRE for number in (*numbers[:2], angle)
@@ -180,13 +190,15 @@ def roi_align_rotated(
     batch_indices: Array | None = None,
     layout: str = "NCHW",
     coordinate_dtype: DType = np.float64,
+    rounds_angle: bool = False,
 ) -> Floats:
     """As :func:`roipool.roi_align_rotated`, slowly: every sample by itself.
 
-    A box whose centre or angle is beyond 2**30 cells or radians is 0.
+    A box whose centre or angle is beyond 2**30 cells or radians is 0. With `rounds_angle`, degrees
+    become radians of `coordinate_dtype`, as in detectron2 and MXNet.
     """
     rules = _rules(aligned, clockwise, angle_unit)
-    options = spatial_scale, as_pair(sampling_ratio), as_real(coordinate_dtype)
+    options = spatial_scale, as_pair(sampling_ratio), as_real(coordinate_dtype), rounds_angle
     averages = Averages(_define(rules, *options), rois, batch_indices, layout, 5)
     return averages.forward(features, output_size)
 
@@ -204,10 +216,11 @@ def roi_align_rotated_backward(
     batch_indices: Array | None = None,
     layout: str = "NCHW",
     coordinate_dtype: DType = np.float64,
+    rounds_angle: bool = False,
 ) -> Floats:
     """As :func:`roipool.roi_align_rotated_backward`, slowly: the transpose, sample by sample."""
     rules = _rules(aligned, clockwise, angle_unit)
-    options = spatial_scale, as_pair(sampling_ratio), as_real(coordinate_dtype)
+    options = spatial_scale, as_pair(sampling_ratio), as_real(coordinate_dtype), rounds_angle
     averages = Averages(_define(rules, *options), rois, batch_indices, layout, 5)
     return averages.backward(grad_output, input_shape)
 

@@ -26,6 +26,7 @@ from roipool.systems import (
     paddle,
     precise_roi_pooling,
     roialign_pytorch,
+    rotated,
     tensorflow,
     torchvision,
 )
@@ -65,6 +66,7 @@ _MODULES = (
     openvino,
     paddle,
     precise_roi_pooling,
+    rotated,
 )
 
 # All rows by name; random calls are drawn from them.

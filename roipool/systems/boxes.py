@@ -61,7 +61,7 @@ def turned(case: Case) -> dict[str, Any]:
     if case.rois.shape[1] == 6:
         return in_any_form(case)
     x1, y1, x2, y2 = case.rois[:, 1:].T
-    unit = 180 / np.pi if case.options["angle_unit"] == "degrees" else 1.0
+    unit = 180 / np.pi if case.options.get("angle_unit") == "degrees" else 1.0
     with np.errstate(all="ignore"):
         by_place = 7.3 * x1 + 1.9 * y2
         angle = np.where(by_place % 3 < 1, np.round(by_place) % 8 * (np.pi / 4), by_place % 9)
@@ -79,6 +79,13 @@ def with_angle(case: Case) -> dict[str, Any]:
     with np.errstate(all="ignore"):
         centres = (x1 + x2) * half, (y1 + y2) * half
         return {"rois": np.stack([image, *centres, x2 - x1, y2 - y1, none], axis=1)}
+
+
+def with_angle_in_degrees(case: Case) -> dict[str, Any]:
+    """Return boxes with an angle, that of the case in radians, in degrees."""
+    rois = with_angle(case)["rois"].copy()
+    rois[:, 5] = np.rad2deg(rois[:, 5])
+    return {"rois": rois}
 
 
 def of_angle(case: Case, gradient: FloatArray) -> FloatArray:

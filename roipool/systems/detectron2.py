@@ -77,9 +77,4 @@ COMPARED = {
         rules=ROI_ALIGN,
         example="detectron2.ROIAlign(2, 1.0, 2)(x, rois)",
     ),
-    "detectron2.ROIAlignRotated": Compared(
-        libraries=("detectron2",),
-        asked={"operation": "roi_align_rotated", "aligned": True},
-        rules=ROI_ALIGN,
-    ),
 }

@@ -197,10 +197,3 @@ SYSTEMS = {
         forward="compat.mmcv.PrRoIPool.forward", backward="", box_gradient=""
     ),
 }
-COMPARED = {
-    "mmcv.roi_align_rotated": Compared(
-        libraries=_LIBRARY,
-        asked={"operation": "roi_align_rotated", "aligned": True},
-        rules=ROI_ALIGN,
-    ),
-}

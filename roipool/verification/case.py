@@ -73,6 +73,12 @@ class Case:
         return self.rois[:, 0].astype(np.int64)
 
     @property
+    def channel_group(self) -> int:
+        """How many channels belong together: their number is a multiple of it."""
+        group: int = self.options.get("num_orientations", 1)
+        return group
+
+    @property
     def corners(self) -> Array:
         """Boxes as image, x1, y1, x2, y2; rotated boxes as if their angle were 0."""
         if self.rois.shape[1] == 5:

@@ -129,6 +129,8 @@ def _geometry(
     size = _bins(rng)
     images = max(1, min(images, limits.numbers // (height * width)))
     channels = max(1, min(channels, limits.numbers // (images * height * width)))
+    group = int(options.get("num_orientations", 1))
+    channels = max(1, channels // group) * group
     boxes = max(1, min(boxes, limits.numbers // (channels * math.prod(size))))
     if rng.random() < 0.03:  # one size is 0
         sizes = [images, channels, height, width, boxes]

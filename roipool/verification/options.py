@@ -70,6 +70,10 @@ def _one_of(*values: str) -> Callable[[Random, System], str]:
     return lambda rng, system: str(rng.choice(values))
 
 
+def _orientations(rng: Random, system: System) -> int:
+    return int(rng.choice((1, 2, 4, 8, 3)))
+
+
 def _canonical_size(rng: Random, system: System) -> float:
     return float(rng.choice((224, 224, 50, 7.5)))
 
@@ -83,6 +87,7 @@ DRAWN: dict[str, Callable[[Random, System], Any]] = {
     "sampling_ratio": _sampling_ratio,
     "aligned": _flag,
     "clockwise": _flag,
+    "num_orientations": _orientations,
     "angle_unit": _one_of("radians", "degrees"),
     "extrapolation_value": _outside,
     "coordinate_transformation_mode": _one_of("half_pixel", "output_half_pixel"),

@@ -24,8 +24,18 @@ Get = Callable[[Any], Array]
 
 FOLDER = files("roipool.verification") / "goldens"
 ULPS = 8  # of float32, relative to the largest term
-# Systems with their own inputs: they reject or round some boxes, or take rotated boxes (OpenVINO).
-OWN_INPUTS = ("chainer_pooling", "mmcv_prroi", "mxnet", "onnxruntime", "openvino", "paddle")
+# Systems with their own inputs: they reject or round some boxes, or take rotated boxes.
+OWN_INPUTS = (
+    "chainer_pooling",
+    "mmcv_prroi",
+    "mmcv_riroi",
+    "mmcv_rotated",
+    "mxnet",
+    "mxnet_rotated",
+    "onnxruntime",
+    "openvino",
+    "paddle",
+)
 
 
 class Case:

@@ -25,6 +25,9 @@ def names() -> dict[str, Any]:
     images = np.int32([0, 0, 0, 1, 1, 1, 1])
     x = rng.standard_normal((2, 6, 16, 16), dtype=np.float32)
     yxyx = boxes[:, [1, 0, 3, 2]]
+    centre, angle = (boxes[:, :2] + boxes[:, 2:]) / 2, rng.uniform(-4, 4, 7)
+    turned = np.column_stack([images, centre, boxes[:, 2:] - boxes[:, :2], angle])
+    degrees = np.column_stack([turned[:, :5], np.rad2deg(angle)])
     sizes = (64, 32, 16, 8)
     return {
         "x": x,
@@ -33,6 +36,8 @@ def names() -> dict[str, Any]:
         "images": images,
         "counts": np.int32([3, 4]),
         "rois": np.column_stack([images, boxes]).astype(np.float32),
+        "turned": turned.astype(np.float32),
+        "turned_degrees": degrees.astype(np.float32),
         "yxyx": yxyx,
         "fractions": yxyx / 256,
         "pyramid": [rng.standard_normal((2, 6, n, n), dtype=np.float32) for n in sizes],

@@ -24,7 +24,8 @@ def public_functions() -> set[str]:
 
 def _of(module: Any) -> Iterator[str]:
     for name, value in vars(module).items():
-        if name.startswith("_") or getattr(value, "__module__", None) != module.__name__:
+        is_own = getattr(value, "__module__", None) == module.__name__
+        if name.startswith("_") or name not in getattr(module, "__all__", [name] if is_own else []):
             continue
         if inspect.isclass(value):
             yield from (

@@ -29,6 +29,7 @@ OPTIONS: dict[str, Any] = {
     "coordinate_transformation_mode": "half_pixel",
     "extrapolation_value": 0.5,
     "transform_fpcoor": True,
+    "num_orientations": 3,
 }
 
 

@@ -97,6 +97,9 @@ def test_mmcv_maximum_starts_at_minus_ten_thousand() -> None:
         lambda boxes: mxnet.ROIPooling(PROBE, boxes, (2, 2), 1.0),
         lambda boxes: mxnet.contrib_ROIAlign(PROBE, boxes, (2, 2), 1.0),
         lambda boxes: mxnet.ROIAlign(PROBE, boxes, (2, 2), 1.0),
+        lambda boxes: mxnet.contrib_RROIAlign(
+            PROBE, np.hstack([boxes, np.zeros((4, 1))]), (2, 2), 1.0
+        ),
     ],
 )
 def test_mxnet_boxes_of_no_image_pool_to_zero(pool: Callable[[Any], np.ndarray]) -> None:
@@ -140,6 +143,32 @@ def test_mxnet_position_sensitive_bins_have_channels_of_their_own(bins: int, box
         maps, [[0, 0, 0, 1, 1]] * boxes, (bins, bins), 1.0, 1, position_sensitive=True
     )
     np.testing.assert_array_equal(pooled, [maps.reshape(1, bins, bins)] * boxes)
+
+
+@on_every_backend
+def test_degrees_become_radians_before_they_are_rounded() -> None:
+    maps = np.random.default_rng(0).standard_normal((1, 2, 9, 9)).astype(np.float32)
+    degrees = np.float32([[0, 4, 4.5, 5, 3, 33.3], [0, 3, 4, 2, 6, -200.1], [0, 5, 4, 3, 3, 90]])
+    radians = degrees.copy()
+    radians[:, 5] = degrees[:, 5].astype(np.float64) * np.pi / 180
+    found = detectron2.ROIAlignRotated((2, 3), 0.5, 2)(maps, degrees)
+    np.testing.assert_array_equal(found, mmcv.roi_align_rotated(maps, radians, (2, 3), 0.5, 2))
+    found = mxnet.contrib_RROIAlign(maps, degrees, (2, 3), 0.5, 2)
+    expected = mmcv.roi_align_rotated(maps, radians, (2, 3), 0.5, 2, aligned=False)
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(degrees[:, 5], np.float32([33.3, -200.1, 90]))  # as they were
+
+
+@on_every_backend
+def test_riroi_turns_boxes_clockwise_but_not_their_channels() -> None:
+    maps = np.random.default_rng(0).standard_normal((1, 8, 9, 9)).astype(np.float32)
+    angle = np.pi / 4 * 1.25
+    for clockwise in (False, True):
+        box = np.float32([[0, 4, 4, 5, 3, angle]])
+        pooled = mmcv.roi_align_rotated(maps, box, 2, 1.0, 2, False, clockwise)[0]
+        expected = 0.75 * np.roll(pooled, 1, axis=0) + 0.25 * pooled
+        found = mmcv.riroi_align_rotated(maps, box, 2, 1.0, 2, 8, clockwise)[0]
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_batch_column_is_cut_as_in_c() -> None:
@@ -353,6 +382,44 @@ def test_tensorflow_takes_any_real_image_and_answers_in_float32() -> None:
         ),
         (lambda: mmcv.roi_align(PROBE, [[0, 1, 1, 3, 3]], 2, 1e39), "finite in float32"),
         (lambda: mmcv.prroi_pool(PROBE, [[0, 1, 1, 3, 3]], 2, 1e39), "finite in float32"),
+        (
+            lambda: mmcv.roi_align_rotated(PROBE, [[0, 1, 1, 3, 3]], 2, 1.0),
+            r"rois must have shape \(K, 6\): batch index, centre x, centre y, width, height, angle",
+        ),
+        (
+            lambda: mmcv.roi_align_rotated(PROBE, [[0, 1, 1, 3, 3, 0]], 2, 1.0, clockwise="yes"),
+            "clockwise must be",
+        ),
+        (
+            lambda: mmcv.riroi_align_rotated(PROBE, [[0, 1, 1, 3, 3, 0]], 2, 1.0),
+            "features must have a multiple of 8 channels",
+        ),
+        (
+            lambda: mmcv.riroi_align_rotated_backward(
+                np.ones((1, 3, 2, 2)), [[0, 1, 1, 3, 3, 0]], (1, 3, 5, 5), 1.0, 0, 2
+            ),
+            "input_shape must have a multiple of 2 channels",
+        ),
+        (
+            lambda: mmcv.riroi_align_rotated(PROBE, [[0, 1, 1, 3, 3, 0]], 2, 1.0, 0, 0),
+            "num_orientations must be at least 1, got 0",
+        ),
+        (
+            lambda: mmcv.RiRoIAlignRotated(2, 1.0, 1.5),
+            "num_samples must be an int",
+        ),
+        (
+            lambda: detectron2.ROIAlignRotated(2, 1.0, 0)(PROBE, [[1, 1, 1, 3, 3, 0]]),
+            r"rois\[0, 0\] is 1",
+        ),
+        (
+            lambda: mxnet.contrib_RROIAlign(PROBE, [[0, 1, 1, 3, 3, 0]], 2, 1.0),
+            "pooled_size must be a pair",
+        ),
+        (
+            lambda: mxnet.contrib_RROIAlign(PROBE, [[0, 1, 1, 3, 3, 0]], (2, 2), 1.5),
+            "spatial_scale must be from 0 to 1",
+        ),
         (lambda: mmcv.prroi_pool(PROBE, [[1, 1, 3, 3]], 2), r"rois must have shape \(K, 5\)"),
         (
             lambda: precise_roi_pooling.prroi_pool2d(PROBE, [[1, 1, 1, 3, 3]], 2, 2, 1.0),
@@ -437,6 +504,33 @@ def test_bad_input_names_the_argument(call: Callable[[], Any], message: str) -> 
         (torchvision.RoIAlign, "output_size, spatial_scale, sampling_ratio, aligned=False"),
         (torchvision.RoIPool, "output_size, spatial_scale"),
         (detectron2.ROIAlign, "output_size, spatial_scale, sampling_ratio, aligned=True"),
+        (
+            mmcv.roi_align_rotated,
+            (
+                "input, rois, output_size, spatial_scale, sampling_ratio=0, aligned=True, "
+                "clockwise=False"
+            ),
+        ),
+        (
+            mmcv.RoIAlignRotated,
+            "output_size, spatial_scale, sampling_ratio=0, aligned=True, clockwise=False",
+        ),
+        (
+            mmcv.riroi_align_rotated,
+            (
+                "features, rois, out_size, spatial_scale, num_samples=0, num_orientations=8, "
+                "clockwise=False"
+            ),
+        ),
+        (
+            mmcv.RiRoIAlignRotated,
+            "out_size, spatial_scale, num_samples=0, num_orientations=8, clockwise=False",
+        ),
+        (detectron2.ROIAlignRotated, "output_size, spatial_scale, sampling_ratio"),
+        (
+            mxnet.contrib_RROIAlign,
+            "data, rois, pooled_size, spatial_scale, sampling_ratio=-1",
+        ),
         (mmcv.prroi_pool, "features, rois, output_size, spatial_scale=1.0"),
         (mmcv.PrRoIPool, "output_size, spatial_scale=1.0"),
         (
@@ -477,6 +571,24 @@ def test_signatures_are_the_systems_own(function: Any, signature: str) -> None:
             ),
         ),
         (mmcv.RoIPool((7, 7)), "RoIPool(output_size=(7, 7), spatial_scale=1.0)"),
+        (
+            mmcv.RoIAlignRotated(7, 0.5),
+            (
+                "RoIAlignRotated(output_size=(7, 7), spatial_scale=0.5, sampling_ratio=0, "
+                "aligned=True, clockwise=False)"
+            ),
+        ),
+        (
+            mmcv.RiRoIAlignRotated(7, 0.5),
+            (
+                "RiRoIAlignRotated(out_size=(7, 7), spatial_scale=0.5, num_samples=0, "
+                "num_orientations=8, clockwise=False)"
+            ),
+        ),
+        (
+            detectron2.ROIAlignRotated(7, 0.5, 2),
+            "ROIAlignRotated(output_size=7, spatial_scale=0.5, sampling_ratio=2)",
+        ),
         (mmcv.PrRoIPool(7), "PrRoIPool(output_size=(7, 7), spatial_scale=1.0)"),
         (
             precise_roi_pooling.PrRoIPool2D(7, 5, 0.5),
@@ -489,7 +601,7 @@ def test_layers_show_their_options(layer: object, shown: str) -> None:
 
 
 def test_layers_pool_as_their_functions() -> None:
-    box = [[0, 0.5, 1, 3, 3.5]]
+    box, turned = [[0, 0.5, 1, 3, 3.5]], [[0, 4, 4, 5, 3, 0.5]]
     pairs = [
         (torchvision.RoIPool(2, 0.5)(PROBE, box), torchvision.roi_pool(PROBE, box, 2, 0.5)),
         (
@@ -497,6 +609,14 @@ def test_layers_pool_as_their_functions() -> None:
             torchvision.roi_align(PROBE, box, 2, 0.5, 2, True),
         ),
         (mmcv.RoIPool(2, 0.5)(PROBE, box), mmcv.roi_pool(PROBE, box, 2, 0.5)),
+        (
+            mmcv.RoIAlignRotated(2, 0.5, 2, False, True)(PROBE, turned),
+            mmcv.roi_align_rotated(PROBE, turned, 2, 0.5, 2, False, True),
+        ),
+        (
+            mmcv.RiRoIAlignRotated(2, 0.5, 2, 1)(PROBE, turned),
+            mmcv.riroi_align_rotated(PROBE, turned, 2, 0.5, 2, 1),
+        ),
         (mmcv.PrRoIPool(2, 0.5)(PROBE, box), mmcv.prroi_pool(PROBE, box, 2, 0.5)),
         (
             precise_roi_pooling.PrRoIPool2D(2, 3, 0.5)(PROBE, box),

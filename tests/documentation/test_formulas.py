@@ -12,7 +12,7 @@ import pytest
 from _extension import calls, sampling
 
 import roipool
-from roipool.compat import caffe, mmcv, precise_roi_pooling, torchvision
+from roipool.compat import caffe, detectron2, mmcv, mxnet, precise_roi_pooling, torchvision
 
 SOURCES = next(folder for folder in Path(__file__).parents if (folder / "pyproject.toml").exists())
 
@@ -113,7 +113,7 @@ def test_positions(name: str) -> None:
 
 def test_every_system_has_a_formula() -> None:
     elsewhere = {"onnx.RoiAlign[max]"}  # of its samples' corners
-    elsewhere |= {*PRECISE, "roipool.roi_align_rotated"}  # tests of their own
+    elsewhere |= {*PRECISE, *ROTATED}  # tests of their own
     assert set(calls.CALLS) == {*LINES, *elsewhere}, (
         "no formula: write one on docs/systems/FRAMEWORK.md and add it to LINES here"
     )
@@ -141,13 +141,42 @@ def test_precise_roi_pool_has_these_weights(name: str) -> None:
             np.testing.assert_allclose(found[0, 0], down @ plane @ across.T, atol=1e-12)
 
 
-def test_rotated_samples_lie_there() -> None:
+def _rotated(aligned: bool, unit: float, pool: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what pools a box of radians by a system, with its shift undone."""
+    shift = 0.0 if aligned else 0.5
+
+    def call(maps: Any, box: list[float]) -> Any:
+        moved = [box[0], box[1] - shift, box[2] - shift, *box[3:5], box[5] * unit]
+        return pool(maps, [moved], (2, 3))
+
+    return call
+
+
+DEGREES = 180 / np.pi
+ROTATED = {
+    "roipool.roi_align_rotated": _rotated(
+        True, 1, lambda *call: roipool.roi_align_rotated(*call, 1.0, 1)
+    ),
+    "mmcv.roi_align_rotated": _rotated(
+        True, 1, lambda *call: mmcv.roi_align_rotated(*call, 1.0, 1)
+    ),
+    "detectron2.ROIAlignRotated": _rotated(
+        True, DEGREES, lambda maps, rois, size: detectron2.ROIAlignRotated(size, 1.0, 1)(maps, rois)
+    ),
+    "mxnet.contrib_RROIAlign": _rotated(
+        False, DEGREES, lambda *call: mxnet.contrib_RROIAlign(*call, 1.0, 1)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ROTATED)
+def test_rotated_samples_lie_there(name: str) -> None:
     turn = formula("roi_align_rotated", "rotated", "operations")
     rows, columns = np.mgrid[: SIZES[0], : SIZES[1]].astype(float)
     for angle in (0.0, 0.4, 2.0, -1.1):
         box = [[0, 5.5, 4.5, 3.0, 2.0, angle]]  # one sample for each of 2 x 3 bins of one cell
         for plane, axis in ((rows, 0), (columns, 1)):
-            found = roipool.roi_align_rotated(plane[None, None], box, (2, 3), 1.0, 1)[0, 0]
+            found = ROTATED[name](plane[None, None], *box)[0, 0]
             grid_points = [(y, x) for y in (-0.5, 0.5) for x in (-1.0, 0.0, 1.0)]
             expected = [turn(y, x, 4.0, 5.0, angle)[axis] for y, x in grid_points]
             np.testing.assert_allclose(found.ravel(), expected, atol=1e-9)

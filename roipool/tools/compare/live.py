@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 import roipool
 from roipool._arguments import Regions
 from roipool._pooling import Call, Pooling
-from roipool.systems import COMPARED, Compared
+from roipool.systems import COMPARED, Compared, boxes
 from roipool.tools.compare.engines import ENGINES, case_of, row_of
 from roipool.tools.compare.problem import Options, Problem
 from roipool.verification.call import Call as Made
@@ -36,6 +36,7 @@ _FORMS = {
     "fractions": "ends",
     "_centres": "centres",
     "with_angle": "region",
+    "with_angle_in_degrees": "region",
 }
 
 
@@ -178,7 +179,10 @@ def _call_of(compared: Compared, regions: Regions) -> str:
         if name not in hidden
         for text in [_argument(operation.names.get(name, name), value, regions, case.layout)]
     ]
-    return f"roipool.{made.function}(\n{''.join(lines)})"
+    text = f"roipool.{made.function}(\n{''.join(lines)})"
+    if operation.boxes is boxes.with_angle_in_degrees:
+        text = text.replace("{b4}", "np.rad2deg({b4})")
+    return text
 
 
 _NUMBERS: Mapping[str, str] = {

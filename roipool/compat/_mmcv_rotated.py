@@ -1,0 +1,382 @@
+"""mmcv's ``roi_align_rotated`` and ``riroi_align_rotated``, which are in `roipool.compat.mmcv`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from roipool import _arguments as check
+from roipool._arguments import ROTATED
+from roipool._arrays import Array, Library
+from roipool._definitions import Definition
+from roipool._dtypes import real_dtype
+from roipool._layout import Shape4
+from roipool._pooling import Call
+from roipool.compat import _conventions as conventions
+from roipool.compat import _rotated
+
+ROTATED_FORM = ROTATED._replace(features="input", read=conventions.numbered_boxes)
+RIROI_FORM = ROTATED._replace(size="out_size", read=conventions.numbered_boxes)
+
+
+def _align(spatial_scale: float, sampling_ratio: int, aligned: bool, clockwise: bool) -> Definition:
+    scale = conventions.float32_number("spatial_scale", spatial_scale)
+    return _rotated.definition(scale, sampling_ratio, aligned, clockwise)
+
+
+def roi_align_rotated(
+    input: Array,
+    rois: Any,
+    output_size: int | Sequence[int],
+    spatial_scale: float,
+    sampling_ratio: int = 0,
+    aligned: bool = True,
+    clockwise: bool = False,
+) -> Array:
+    """ROI align of rotated boxes as ``mmcv.ops.roi_align_rotated``.
+
+    Parameters
+    ----------
+    input : ndarray
+        Maps, shape (N, C, H, W).
+    rois : array_like
+        Shape (K, 6): batch index (cut to a whole number), centre x, centre y, width, height in
+        image pixels, and the angle in radians.
+    output_size : int or (int, int)
+        Bins: rows and columns.
+    spatial_scale : float
+        Map cells per image pixel, kept in float32.
+    sampling_ratio : int
+        Samples per bin and axis; 0 or less is adaptive.
+    aligned : bool
+        Shift by half a cell. False also makes sides at least one cell long.
+    clockwise : bool
+        Whether angles grow clockwise as the image is shown; by default counter-clockwise.
+
+    Returns
+    -------
+    ndarray
+        Shape (K, C, rows, columns).
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described.
+
+    Notes
+    -----
+    For float64 maps mmcv rounds the length of a bin to float32 before it counts its adaptive
+    samples; here that is done in float64. The original's CPU operator refuses sides below 0 with
+    `aligned`; they are taken as its CUDA operator takes them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from roipool.compat import mmcv
+    >>> input = np.arange(1, 26, dtype=np.float32).reshape(1, 1, 5, 5)
+    >>> mmcv.roi_align_rotated(input, [[0, 2, 2, 2, 2, np.pi / 2]], 2, 1.0, 2)
+    array([[[[12.,  7.],
+             [13.,  8.]]]], dtype=float32)
+    """
+    with Call(ROTATED_FORM, input=input, rois=rois) as call:
+        placed = _align(spatial_scale, sampling_ratio, aligned, clockwise)
+        maps, regions, pooling = call.checked_forward(placed, output_size)
+        return call.average([maps], regions, pooling)
+
+
+def roi_align_rotated_backward(
+    grad_output: Array,
+    rois: Any,
+    input_shape: Sequence[int],
+    spatial_scale: float,
+    sampling_ratio: int = 0,
+    aligned: bool = True,
+    clockwise: bool = False,
+) -> Array:
+    """Return the gradient of :func:`roi_align_rotated` by `input`.
+
+    Parameters
+    ----------
+    grad_output : ndarray
+        Shape (K, C, rows, columns).
+    rois, spatial_scale, sampling_ratio, aligned, clockwise
+        As in the forward.
+    input_shape : sequence of int
+        (N, C, H, W).
+
+    Returns
+    -------
+    ndarray
+        Shape `input_shape`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described.
+    """
+    with Call(ROTATED_FORM, grad_output=grad_output, rois=rois) as call:
+        placed = _align(spatial_scale, sampling_ratio, aligned, clockwise)
+        return call.average_backward(*call.checked_backward(placed, input_shape))
+
+
+class RoIAlignRotated:
+    """``mmcv.ops.RoIAlignRotated``: :func:`roi_align_rotated` with its options kept."""
+
+    def __init__(
+        self,
+        output_size: int | Sequence[int],
+        spatial_scale: float,
+        sampling_ratio: int = 0,
+        aligned: bool = True,
+        clockwise: bool = False,
+    ) -> None:
+        self.output_size: tuple[int, int] = check.size_pair("output_size", output_size)
+        self.spatial_scale: float = check.real_number("spatial_scale", spatial_scale)
+        self.sampling_ratio: int = check.whole_number("sampling_ratio", sampling_ratio)
+        self.aligned: bool = check.flag("aligned", aligned)
+        self.clockwise: bool = check.flag("clockwise", clockwise)
+
+    def forward(self, input: Array, rois: Any) -> Array:
+        """Pool `rois` from `input`."""
+        return roi_align_rotated(
+            input,
+            rois,
+            self.output_size,
+            self.spatial_scale,
+            self.sampling_ratio,
+            self.aligned,
+            self.clockwise,
+        )
+
+    __call__ = forward
+
+    def __repr__(self) -> str:
+        return (
+            f"RoIAlignRotated(output_size={self.output_size}, "
+            f"spatial_scale={self.spatial_scale}, sampling_ratio={self.sampling_ratio}, "
+            f"aligned={self.aligned}, clockwise={self.clockwise})"
+        )
+
+
+class _Orientations:
+    """How the channels of each box, one for each orientation, turn with it.
+
+    Channel `o` of a result is a mix of the pooled channels `o - first` and `o - first + 1`.
+    """
+
+    def __init__(self, library: Library, angles: Array, count: int) -> None:
+        self.library, self.count = library, count
+        xp, real = library.xp(), angles.dtype.type
+        with np.errstate(all="ignore"):
+            product = (angles * real(count)).astype(np.float64)
+            place = (product / (2 * np.pi)).astype(angles.dtype)
+            # Where it is not finite, the pooled values are 0 whatever the orientation.
+            place = xp.where(xp.abs(place) <= real(2**30), place, real(0))
+            first = xp.floor(place)
+            self.far = (place - first)[:, None, None, None, None]
+            self.near = -self.far + real(1)
+        self.first = first.astype(np.int64)[:, None]
+
+    def mixed(self, pooled: Array) -> Array:
+        """Return the channels of the result."""
+        numbers = self._numbers()
+        return self._mix(pooled, numbers - self.first, numbers - self.first + 1)
+
+    def transposed(self, gradient: Array) -> Array:
+        """Return the gradient of the pooled channels from that of the result."""
+        numbers = self._numbers()
+        return self._mix(gradient, numbers + self.first, numbers + self.first - 1)
+
+    def _numbers(self) -> Array:
+        return self.library.xp().arange(self.count, dtype=np.int64)
+
+    def _mix(self, channels: Array, near: Array, far: Array) -> Array:
+        boxes, count, *bins = channels.shape
+        grouped = channels.reshape(boxes, count // self.count, self.count, *bins)
+        parts = [
+            self.library.xp().take_along_axis(
+                grouped, (places % self.count)[:, None, :, None, None], axis=2
+            )
+            for places in (near, far)
+        ]
+        with np.errstate(all="ignore"):
+            mixed = self.near * parts[0] + self.far * parts[1]
+        return mixed.reshape(channels.shape)
+
+
+class _RiRoI(NamedTuple):
+    """The options of RiRoI align, checked."""
+
+    definition: Definition
+    orientations: int
+
+    @classmethod
+    def checked(
+        cls, spatial_scale: float, num_samples: int, num_orientations: int, clockwise: bool
+    ) -> _RiRoI:
+        scale = conventions.float32_number("spatial_scale", spatial_scale)
+        placed = _rotated.definition(scale, num_samples, False, clockwise, name="num_samples")
+        count = check.whole_number("num_orientations", num_orientations)
+        if count < 1:
+            raise ValueError(f"num_orientations must be at least 1, got {count}")
+        return cls(placed, count)
+
+    def check_channels(self, name: str, shape: Shape4) -> None:
+        """Check that each orientation has as many channels."""
+        if shape[1] % self.orientations:
+            raise ValueError(
+                f"{name} must have a multiple of {self.orientations} channels "
+                f"(num_orientations), got {shape[1]}"
+            )
+
+
+def riroi_align_rotated(
+    features: Array,
+    rois: Any,
+    out_size: int | Sequence[int],
+    spatial_scale: float,
+    num_samples: int = 0,
+    num_orientations: int = 8,
+    clockwise: bool = False,
+) -> Array:
+    """ROI align of rotated boxes whose channels turn too, as ``mmcv.ops.riroi_align_rotated``.
+
+    Channels come in groups of `num_orientations`, one channel for each direction. Each result is
+    interpolated between the two directions that the box's angle turns to it. (mmcv has it for CUDA
+    only.)
+
+    Parameters
+    ----------
+    features : ndarray
+        Maps, shape (N, C, H, W); C is a multiple of `num_orientations`.
+    rois : array_like
+        Shape (K, 6): batch index (cut to a whole number), centre x, centre y, width, height in
+        image pixels, and the angle in radians.
+    out_size : int or (int, int)
+        Bins: rows and columns.
+    spatial_scale : float
+        Map cells per image pixel, kept in float32.
+    num_samples : int
+        Samples per bin and axis; 0 or less is adaptive.
+    num_orientations : int
+        Directions, at equal angles.
+    clockwise : bool
+        Whether boxes turn clockwise as the image is shown; by default counter-clockwise. As in the
+        original, channels turn by the given angle either way.
+
+    Returns
+    -------
+    ndarray
+        Shape (K, C, rows, columns).
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described.
+
+    Notes
+    -----
+    Boxes are not shifted, and at least one cell long. The original mixes channels sample by sample;
+    here pooled values are mixed, which is the same but for rounding.
+
+    Examples
+    --------
+    A quarter turn moves every channel to the next of four:
+
+    >>> import numpy as np
+    >>> from roipool.compat import mmcv
+    >>> features = np.arange(4, dtype=np.float32).reshape(1, 4, 1, 1) * np.ones((5, 5), np.float32)
+    >>> box = [[0, 2, 2, 2, 2, np.pi / 2]]
+    >>> mmcv.riroi_align_rotated(features, box, 1, 1.0, 2, num_orientations=4).ravel()
+    array([3., 0., 1., 2.], dtype=float32)
+    """
+    with Call(RIROI_FORM, features=features, rois=rois) as call:
+        options = _RiRoI.checked(spatial_scale, num_samples, num_orientations, clockwise)
+        maps, regions, pooling = call.checked_forward(options.definition, out_size)
+        options.check_channels("features", maps.shape)
+        wide = maps.astype(real_dtype(maps.dtype), copy=False)
+        pooled = call.average([wide], regions, pooling)
+        orientations = _Orientations(call.library, regions.boxes[:, 4], options.orientations)
+        return orientations.mixed(pooled).astype(maps.dtype, copy=False)
+
+
+def riroi_align_rotated_backward(
+    grad_output: Array,
+    rois: Any,
+    input_shape: Sequence[int],
+    spatial_scale: float,
+    num_samples: int = 0,
+    num_orientations: int = 8,
+    clockwise: bool = False,
+) -> Array:
+    """Return the gradient of :func:`riroi_align_rotated` by `features`.
+
+    Parameters
+    ----------
+    grad_output : ndarray
+        Shape (K, C, rows, columns).
+    rois, spatial_scale, num_samples, num_orientations, clockwise
+        As in the forward.
+    input_shape : sequence of int
+        (N, C, H, W).
+
+    Returns
+    -------
+    ndarray
+        Shape `input_shape`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described.
+    """
+    with Call(RIROI_FORM, grad_output=grad_output, rois=rois) as call:
+        options = _RiRoI.checked(spatial_scale, num_samples, num_orientations, clockwise)
+        checked = call.checked_backward(options.definition, input_shape)
+        gradient, regions, pooling, shape = checked
+        options.check_channels("input_shape", shape)
+        orientations = _Orientations(call.library, regions.boxes[:, 4], options.orientations)
+        wide = gradient.astype(real_dtype(gradient.dtype), copy=False)
+        total = call.average_backward(orientations.transposed(wide), regions, pooling, shape)
+        return total.astype(gradient.dtype, copy=False)
+
+
+class RiRoIAlignRotated:
+    """``mmcv.ops.RiRoIAlignRotated``: :func:`riroi_align_rotated` with its options kept."""
+
+    def __init__(
+        self,
+        out_size: int | Sequence[int],
+        spatial_scale: float,
+        num_samples: int = 0,
+        num_orientations: int = 8,
+        clockwise: bool = False,
+    ) -> None:
+        self.out_size: tuple[int, int] = check.size_pair("out_size", out_size)
+        self.spatial_scale: float = check.real_number("spatial_scale", spatial_scale)
+        self.num_samples: int = check.whole_number("num_samples", num_samples)
+        self.num_orientations: int = check.whole_number("num_orientations", num_orientations)
+        self.clockwise: bool = check.flag("clockwise", clockwise)
+
+    def forward(self, features: Array, rois: Any) -> Array:
+        """Pool `rois` from `features`."""
+        return riroi_align_rotated(
+            features,
+            rois,
+            self.out_size,
+            self.spatial_scale,
+            self.num_samples,
+            self.num_orientations,
+            self.clockwise,
+        )
+
+    __call__ = forward
+
+    def __repr__(self) -> str:
+        return (
+            f"RiRoIAlignRotated(out_size={self.out_size}, spatial_scale={self.spatial_scale}, "
+            f"num_samples={self.num_samples}, num_orientations={self.num_orientations}, "
+            f"clockwise={self.clockwise})"
+        )

@@ -1,0 +1,221 @@
+"""Systems of rotated boxes: of mmcv, detectron2 and MXNet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from roipool.compat import detectron2, mmcv, mxnet
+from roipool.reference import ROI_ALIGN
+from roipool.systems import boxes, core
+from roipool.systems.oracles import single_scale
+from roipool.systems.row import Compared, Oracle, System, names_of
+from roipool.verification.case import Case
+from roipool.verification.released import Answer
+from roipool.verification.released import Case as Golden
+
+_ALIGN = core.SYSTEMS["roi_align_rotated"]
+_ALIGN_BY_DEGREES = _ALIGN._replace(fixed={"rounds_angle": True})
+_RIROI = System(
+    "mmcv_riroi_align_rotated",
+    "mmcv_riroi_align_rotated_backward",
+    samples="points",
+    boxes=boxes.turned,
+)
+
+
+# ---- Boxes, and what the oracle is asked
+
+
+def _in_radians(case: Case) -> dict[str, Any]:
+    return {"rois": boxes.turned(replace(case, form="table"))["rois"]}
+
+
+def _in_degrees(case: Case) -> dict[str, Any]:
+    return _in_radians(replace(case, options=case.options | {"angle_unit": "degrees"}))
+
+
+def _asks_for(**fixed: Any) -> Callable[[Case], Case]:
+    """Return what asks the oracle for a system, with the options that it does not have."""
+
+    def prepare(case: Case) -> Case:
+        once = single_scale(case)
+        return replace(once, options={**fixed, **once.options})
+
+    return prepare
+
+
+# ---- Answers of released programs
+
+
+def _reach(case: Golden) -> Any:
+    """Return how many cells a sample of each box may be away from the centre.
+
+    Another last bit of a sine or cosine moves samples by so many roundings.
+    """
+    sides = np.maximum(np.abs(case.rois[:, 3:5]) * case.scale, 1)
+    return np.hypot(sides[:, 0], sides[:, 1]) / 2
+
+
+def _terms(case: Golden) -> Any:
+    return ((1 + _reach(case)) * np.abs(case.features).max())[:, None, None, None]
+
+
+def _gradient_terms(case: Golden) -> Any:
+    bins = np.abs(case.grad).sum(axis=(1, 2, 3))
+    return np.sum((1 + _reach(case)) * bins) / case.features.shape[1]
+
+
+def _mmcv(case: Golden) -> Any:
+    return mmcv.roi_align_rotated(
+        case.features,
+        case.rois,
+        case.size,
+        case.scale,
+        case.sampling,
+        case.aligned,
+        case.record["clockwise"],
+    )
+
+
+def _mmcv_gradient(case: Golden) -> Any:
+    return mmcv.roi_align_rotated_backward(
+        case.grad,
+        case.rois,
+        case.features.shape,
+        case.scale,
+        case.sampling,
+        case.aligned,
+        case.record["clockwise"],
+    )
+
+
+def _riroi_options(case: Golden) -> tuple[Any, ...]:
+    record = case.record
+    return case.scale, case.sampling, record["num_orientations"], record["clockwise"]
+
+
+def _riroi(case: Golden) -> Any:
+    options = _riroi_options(case)
+    return mmcv.riroi_align_rotated(case.features, case.rois, case.size, *options)
+
+
+def _riroi_gradient(case: Golden) -> Any:
+    options = _riroi_options(case)
+    return mmcv.riroi_align_rotated_backward(case.grad, case.rois, case.features.shape, *options)
+
+
+def _mxnet(case: Golden) -> Any:
+    return mxnet.contrib_RROIAlign(case.features, case.rois, case.size, case.scale, case.sampling)
+
+
+# ---- The rows
+
+
+def _row(forward: str, backward: str, names: dict[str, str], **fields: Any) -> System:
+    """Return a row; in float64 the last bit of a sine or cosine is not the oracle's."""
+    return System(
+        forward, backward, samples="points", names=names, without_oracle=("float64",), **fields
+    )
+
+
+def _asked(aligned: bool) -> dict[str, Any]:
+    """Return what installed libraries are asked for, radians among it."""
+    return {"operation": "roi_align_rotated", "aligned": aligned}
+
+
+_DEGREES = {"angle_unit": "degrees", "clockwise": False}
+_MMCV = _row(
+    "compat.mmcv.roi_align_rotated",
+    "compat.mmcv.roi_align_rotated_backward",
+    names_of(mmcv.ROTATED_FORM),
+    options=("spatial_scale", "sampling_ratio", "aligned", "clockwise"),
+    boxes=_in_radians,
+    oracle=Oracle(_ALIGN, _asks_for(angle_unit="radians")),
+    goldens={
+        "mmcv roi_align_rotated": Answer("mmcv_rotated", "rotated", _mmcv, terms=_terms),
+        "mmcv roi_align_rotated gradient": Answer(
+            "mmcv_rotated", "rotated_grad", _mmcv_gradient, terms=_gradient_terms
+        ),
+    },
+    compared={
+        "mmcv.roi_align_rotated": Compared(
+            options={"aligned": True, "clockwise": False},
+            boxes=boxes.with_angle,
+            rotated=True,
+            is_listed=False,
+            libraries=("mmcv",),
+            asked=_asked(aligned=True),
+            rules=ROI_ALIGN,
+            example="mmcv.roi_align_rotated(x, rotated, 2, 1.0, 2)",
+        )
+    },
+)
+_MMCV_RIROI = _row(
+    "compat.mmcv.riroi_align_rotated",
+    "compat.mmcv.riroi_align_rotated_backward",
+    names_of(mmcv.RIROI_FORM, num_samples="sampling_ratio"),
+    options=("spatial_scale", "sampling_ratio", "num_orientations", "clockwise"),
+    boxes=_in_radians,
+    oracle=Oracle(_RIROI, _asks_for(angle_unit="radians")),
+    goldens={
+        "mmcv riroi_align_rotated": Answer("mmcv_riroi", "riroi", _riroi, terms=_terms),
+        "mmcv riroi_align_rotated gradient": Answer(
+            "mmcv_riroi", "riroi_grad", _riroi_gradient, terms=_gradient_terms
+        ),
+    },
+)
+_DETECTRON2 = _row(
+    "compat.detectron2.ROIAlignRotated.forward",
+    "compat.detectron2.ROIAlignRotated.backward",
+    names_of(detectron2.ROTATED_FORM),
+    options=("spatial_scale", "sampling_ratio"),
+    boxes=_in_degrees,
+    oracle=Oracle(_ALIGN_BY_DEGREES, _asks_for(aligned=True, **_DEGREES)),
+)
+_MXNET = _row(
+    "compat.mxnet.contrib_RROIAlign",
+    "compat.mxnet.contrib_RROIAlign_backward",
+    names_of(mxnet.ROTATED_FORM),
+    options=("spatial_scale", "sampling_ratio"),
+    scales="up to 1",
+    boxes=_in_degrees,
+    oracle=Oracle(_ALIGN_BY_DEGREES, _asks_for(aligned=False, **_DEGREES)),
+    goldens={"mxnet contrib.RROIAlign": Answer("mxnet_rotated", "rotated", _mxnet, terms=_terms)},
+    compared={
+        "mxnet.contrib_RROIAlign": Compared(
+            boxes=boxes.with_angle_in_degrees,
+            rotated=True,
+            is_listed=False,
+            example="mxnet.contrib_RROIAlign(x, rotated_degrees, (2, 2), 1.0, 2)",
+        )
+    },
+)
+SYSTEMS = {
+    "mmcv.roi_align_rotated": _MMCV,
+    "mmcv.RoIAlignRotated": _MMCV.only_called(
+        forward="compat.mmcv.RoIAlignRotated.forward", backward=""
+    ),
+    "mmcv.riroi_align_rotated": _MMCV_RIROI,
+    "mmcv.RiRoIAlignRotated": _MMCV_RIROI.only_called(
+        forward="compat.mmcv.RiRoIAlignRotated.forward", backward=""
+    ),
+    "detectron2.ROIAlignRotated": _DETECTRON2,
+    "mxnet.contrib_RROIAlign": _MXNET,
+}
+COMPARED = {
+    "detectron2.ROIAlignRotated": Compared(
+        "mmcv.roi_align_rotated",
+        {"aligned": True, "clockwise": False},
+        boxes=boxes.with_angle,
+        rotated=True,
+        is_listed=False,
+        libraries=("detectron2",),
+        asked=_asked(aligned=True),
+        rules=ROI_ALIGN,
+        example="detectron2.ROIAlignRotated(2, 1.0, 2)(x, rotated_degrees)",
+    ),
+}
