@@ -1,4 +1,4 @@
-"""What no argument may be: an error that names it, before anything is written."""
+"""Invalid arguments: each raises an error that names the argument, before anything is written."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ import roipool
 
 nan, inf = float("nan"), float("inf")
 
-# ---- Bad values: for every argument, what each operation that has it must refuse
+# ---- Bad values of every argument, which each operation must reject
 
 # Of Microsoft's compiler, and on Apple's processors, a long double is a double.
 LONG_DOUBLES = (
@@ -214,7 +214,7 @@ BAD_OF_PYRAMIDS: dict[str, list[tuple[Any, type[Exception]]]] = {
 
 
 def bad_boxes(table: Array) -> list[tuple[Any, type[Exception]]]:
-    """Return what is not in any form of these boxes: (K, 5), with an angle (K, 6)."""
+    """Return invalid boxes for an operation whose boxes are (K, 5) or, with an angle, (K, 6)."""
     alone = table[:, 1:]
     return [
         (None, TypeError),
@@ -240,7 +240,7 @@ def bad_boxes(table: Array) -> list[tuple[Any, type[Exception]]]:
 
 
 def bad_values(name: str, argument: str) -> list[tuple[Any, type[Exception]]]:
-    """Return what an argument of a call must not be."""
+    """Return invalid values of an argument, with their errors."""
     function, arguments = CALLS[name]
     if argument == "rois":
         return bad_boxes(arguments["rois"])
@@ -266,7 +266,7 @@ def brief(value: Any) -> str:
 
 
 def rows_of(name: str, argument: str) -> dict[str, Any]:
-    """Return an argument's bad values with their errors, by a name that is theirs alone."""
+    """Return an argument's bad values with their errors, by a unique name."""
     rows = ROWS[name, argument]
     return {f"{number}: {brief(row[0])}": row for number, row in enumerate(rows)}
 
@@ -304,7 +304,7 @@ def test_every_argument_has_bad_values() -> None:
 
 @pytest.mark.parametrize("name", [name for name, (_, call) in CALLS.items() if "rois" in call])
 class TestBatchIndices:
-    """The image of a box, in a column of its own or in an argument."""
+    """Batch indices, in the first column of the boxes or in a separate argument."""
 
     @each(index=[0.5, -1, 2, nan, inf, -inf, 1e30])
     def test_bad_index_names_its_row(self, name: str, index: float) -> None:
@@ -370,7 +370,7 @@ def test_more_boxes_than_images() -> None:
 
 
 class Foreign:
-    """An array of another library, which converts itself on request."""
+    """An array of another library that converts itself to NumPy."""
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Array:
         return FEATURES

@@ -1,4 +1,4 @@
-"""In what forms arguments may be passed: boxes, arrays, numbers, `out`; with the same results."""
+"""All forms of boxes, arrays, numbers and `out` give the same results."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ nan, inf = float("nan"), float("inf")
 @pytest.mark.parametrize("name", [name for name, (_, call) in CALLS.items() if "rois" in call])
 def test_forms_of_rois(name: str) -> None:
     function, arguments = CALLS[name]
-    # In the order of images, as one array per image must be.
+    # Sorted by image, as required for one array per image.
     order = np.argsort(IMAGES, kind="stable")
     rois = arguments["rois"][order]
     arguments = dict(arguments)
@@ -120,7 +120,7 @@ def test_boxes_of_half_maps_keep_float32() -> None:
 
 
 def every_second(array: Array) -> Array:
-    """Return the array as a view with gaps."""
+    """Return the array as a strided view with gaps."""
     wide = np.zeros((*array.shape[:-1], 2 * array.shape[-1]), array.dtype)
     wide[..., ::2] = array
     return wide[..., ::2]
@@ -155,7 +155,7 @@ def placed(memory: Array, first: int, array: Array) -> Array:
 
 
 class Subclass(np.ndarray):
-    """An array with a name of its own."""
+    """A subclass of ndarray."""
 
 
 FORMS: dict[str, Callable[[Array], Array]] = {

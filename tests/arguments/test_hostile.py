@@ -1,4 +1,4 @@
-"""Arguments that once crashed, hung, or filled memory or the screen."""
+"""Arguments that once crashed, hung, or filled the memory or the screen."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_gradients_of_many_empty_images_take_no_memory(shape: tuple[int, ...]) -
 
 
 def test_the_backward_of_a_mirrored_box_costs_as_much_as_of_another() -> None:
-    """Its bins come in the reverse order of cells; per bin it once cost what all bins do."""
+    """Its bins are in the reverse order of cells; each bin once cost as much as all bins."""
     grad = np.ones((1, 1, 1, 64_000), np.float32)
     costs = []
     for box in ([0, 0, 1, 1], [0, 1, 1, 0]):
@@ -108,4 +108,4 @@ def test_the_backward_of_a_mirrored_box_costs_as_much_as_of_another() -> None:
             roipool.crop_and_resize_backward(grad, [box], [0], (1, 1, 8, 1000))
             times.append(time.perf_counter() - start)
         costs.append(min(times))
-    assert costs[1] < 20 * costs[0]  # 1.2 of it; 200 times as much when it was quadratic
+    assert costs[1] < 20 * costs[0]  # the ratio is 1.2; it was 200 when the cost was quadratic

@@ -1,4 +1,4 @@
-"""The model of time: what it says of kernels whose answer is known."""
+"""The timing model, on kernels with known results."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from cuda_model.timing import (
     times_of,
 )
 
-# Threads, registers and bytes of shared memory of a block, and how many NVIDIA's tables of
-# occupancy say that a multiprocessor of compute capability 9.0 holds.
+# Threads, registers and bytes of shared memory of a block, and the number of such blocks on a
+# multiprocessor of compute capability 9.0 by NVIDIA's occupancy tables.
 OCCUPANCY = {
     (256, 32, 0): 8, (256, 64, 0): 4, (256, 65, 0): 3, (1024, 32, 0): 2, (1024, 64, 0): 1,
     (32, 16, 0): 32, (256, 64, 32 * 1024): 4, (256, 32, 48 * 1024): 4, (128, 255, 0): 2,
@@ -70,13 +70,13 @@ KERNEL = """
 
 def test_arithmetic_under_a_predicate_is_one_instruction() -> None:
     (entry,) = ptx.entries(KERNEL)
-    # What the second one selects is used again, and the third one's result is a third register.
+    # The second selection's operand is used again, and the third writes a third register.
     assert predicates_of(entry) == {3}
     assert costs_of(entry)["slots"].tolist() == [1, 1, 1, 0, 1, 1, 1, 0]
 
 
 def times(compulsory: float = 0, repeats: int = 1, grid: int = 264, **counts: int) -> Times:
-    """Return the times of a launch of which two blocks have run, each with such counts."""
+    """Return the times of a launch from two executed blocks, each with these counts."""
     names = [name for name, *_ in simt.Counts._fields_]
     timings = np.zeros(2, [("slots", float), ("cycles", float)])
     for name in ("slots", "cycles"):

@@ -1,4 +1,4 @@
-"""The benchmark harness: turns, verdicts, outputs and complaints."""
+"""The benchmark harness: turns, verdicts, outputs and errors."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ pytestmark = [pytest.mark.thorough, pytest.mark.usefixtures("same_threads_after"
 
 
 class Here(Cpu):
-    """The CPU; its memory is measured with small buffers."""
+    """The CPU, with small buffers for the measurement of its memory."""
 
     def bandwidth(self, threads: int) -> float:
         return floor.memory_bandwidth(threads, 1 << 16)
@@ -49,12 +49,12 @@ def run_bench(
     stub: type[Library] | None = None,
     device: Callable[[str], Device] = lambda backend: Here(),
 ) -> int:
-    """Run the program; a stub is one library more."""
+    """Run the program with a stub as an additional library."""
     return bench.main(arguments, PEERS if stub is None else {**PEERS, "stub": stub}, device)
 
 
 class Stub(Library):
-    """Answers as roipool does, plus an offset."""
+    """A library that returns roipool's results plus an offset."""
 
     modules = ("numpy",)
     operations = ("roi_align", "roi_pool", "crop_and_resize")
@@ -73,7 +73,7 @@ class Stub(Library):
 
 
 def complains(capsys: pytest.CaptureFixture[str], *arguments: str, **options: Any) -> str:
-    """Run, expect a complaint and no new file, and return the complaint."""
+    """Run the program, expect an error and no new file, and return the message."""
     before = names_here()
     with pytest.raises(SystemExit) as stopped:
         run_bench(*arguments, **options)
@@ -117,7 +117,7 @@ def test_turns_alternate() -> None:
 
     options = ["--peers", "stub", "--repeat", "3", "--threads", "3"]
     first, second = rows_of(*ONE, *options, stub=Noting, device=lambda backend: Clock())
-    # One more than asked for, to warm up.
+    # One more than requested, to warm up.
     assert turns == [("roipool", 3), ("stub", 3)] * 4
     assert (first["library"], first["seconds"]) == ("roipool", [0.25, 2, 0.5])
     assert (second["library"], second["seconds"]) == ("stub", [1, 1.5, 7])
@@ -223,24 +223,24 @@ def test_what_a_peer_does_not_have(workload: str, options: list[str], reason: st
 
 
 def test_every_peer_is_in_the_report(capsys: pytest.CaptureFixture[str]) -> None:
-    """Those installed here must agree; the others must be listed with a reason."""
+    """Installed libraries must agree; the others must be listed with a reason."""
     rows = rows_of(*TINY, "--workload", "W1a,W4a,W6a")
     out = capsys.readouterr().out
     for row in rows:
         assert row["library"] in ("roipool", *PEERS)
         if row["absent"]:
             assert f"{row['library']:<12} absent: {row['absent']}" in out
-        elif row["library"] not in ("roipool", "paddle"):  # Paddle's positions are rounded apart
+        elif row["library"] not in ("roipool", "paddle"):  # Paddle rounds positions differently
             assert row["agreement"]["agrees"], row
     assert len(rows) == 6 * (1 + len(PEERS))
 
 
-# Peers in processes of their own
+# Peers in separate processes
 
 
 @pytest.fixture
 def worker_python() -> str:
-    """A program that serves a stub, whatever peer it is asked for; mxnet's name is borrowed."""
+    """An interpreter that serves a stub as any peer; the tests use mxnet's name."""
     Path("driver.py").write_text(
         "import os, sys\n"
         "from roipool.tools.libraries import LIBRARIES, server\n"
@@ -304,7 +304,7 @@ def test_tasks_survive_the_way_to_another_process() -> None:
 
 
 class FakeCupy(SimpleNamespace):
-    """As much of CuPy as the benchmark uses; its arrays are NumPy's."""
+    """The part of CuPy that the benchmark uses, with NumPy's arrays."""
 
     def __init__(self) -> None:
         class Error(Exception):
@@ -389,7 +389,7 @@ def test_peak_memory() -> None:
     assert reused["peak_bytes"] < row["peak_bytes"] - 0.9 * row["output_bytes"]
 
 
-# What is written
+# Outputs
 
 
 def test_json(capsys: pytest.CaptureFixture[str]) -> None:
@@ -420,7 +420,7 @@ def test_both_layouts_and_all_types() -> None:
 
 @needs_posix
 def test_a_pipe_gets_one_json() -> None:
-    """A pipe keeps every text that is written to it, so there must be one."""
+    """A pipe keeps every text written to it, so only one may be written."""
     os.mkfifo("pipe")
     operations = [*TINY, "--workload", "W4a", "--peers", "none", "--json", "pipe"]
     with os.fdopen(os.open("pipe", os.O_RDONLY | os.O_NONBLOCK)) as reader:
@@ -454,7 +454,7 @@ def test_plot(peer: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 class Terminal(io.StringIO):
-    """A stream that says it is one."""
+    """A stream that claims to be a terminal."""
 
     def isatty(self) -> bool:
         return True
@@ -496,7 +496,7 @@ def test_list_and_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--peer-python" in capsys.readouterr().out
 
 
-# Complaints
+# Errors
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The scripts in benchmarks/: their tables say what the files of results say."""
+"""The scripts in benchmarks/: their tables agree with the files of results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A project with the scripts and without results."""
+    """A project with the scripts, but without results."""
     shutil.copytree(BENCHMARKS, tmp_path / "benchmarks", ignore=shutil.ignore_patterns("results*"))
     shutil.copy(BENCHMARKS.parent / "README.md", tmp_path)
     (tmp_path / "benchmarks" / "results").mkdir()

@@ -1,4 +1,4 @@
-"""The harness's workloads, the calls of roipool that it times, and its verdict on results."""
+"""The harness's workloads, its timed calls of roipool, and its comparison of results."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ def test_types_of_arrays(dtype: str) -> None:
     (level,) = task.levels
     assert {level.features.dtype.name, level.grad.dtype.name} == {dtype}
     assert level.rois.dtype.name == ("float64" if dtype == "float64" else "float32")
-    # Libraries that want boxes in the features' type must get the same ones.
+    # Libraries that require boxes in the features' type must get the same boxes.
     assert (level.rois.astype(np.float16) == level.rois).all() == (dtype == "float16")
 
 
 @pytest.mark.parametrize("number", [0, 4])
 def test_training_boxes(number: int) -> None:
-    """At most a quarter on objects in one image; the mask head sees no others."""
+    """At most a quarter of an image's boxes are on objects; the mask head only gets those."""
     drawn = scene(np.random.default_rng([0, number]), 800, 1333)
 
     def on_object(boxes: Any) -> int:
@@ -111,7 +111,7 @@ def test_compulsory_bytes_by_hand(
 def test_our_call_is_what_the_task_says(
     operation: str, mode: str, sampling: int, aligned: bool, backward: bool, layout: str
 ) -> None:
-    """Against the oracle, called with every argument spelled out."""
+    """The oracle, called with explicit arguments, gives the same."""
     rng = np.random.default_rng(0)
     shape = (2, 9, 11, 3) if layout == "NHWC" else (2, 3, 9, 11)
     pooled = (4, 2, 4, 3) if layout == "NHWC" else (4, 3, 2, 4)

@@ -18,7 +18,7 @@ def in_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def no_process_is_left() -> Iterator[None]:
-    """End what a test has started and left behind, and fail."""
+    """End processes that a test has left behind, and fail the test."""
     before = _children()
     yield
     left = _children() - before
@@ -30,7 +30,7 @@ def no_process_is_left() -> Iterator[None]:
 
 
 def _children() -> set[int]:
-    """Return the processes that this one has started, where the system tells."""
+    """Return the child processes, on systems that list them."""
     found: set[int] = set()
     for file in Path("/proc/self/task").glob("*/children"):
         with contextlib.suppress(OSError):

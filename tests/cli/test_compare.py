@@ -115,7 +115,7 @@ def test_missing_packages(module: str, package: str, extra: str, arguments: list
     assert names_here() == []
 
 
-# What is written
+# Outputs
 
 
 def test_json_holds_everything() -> None:
@@ -143,7 +143,7 @@ def test_json_holds_everything() -> None:
 
 
 def described() -> Any:
-    """Return what checks a document against the published schema."""
+    """Return a function that checks a document against the published schema."""
     jsonschema = pytest.importorskip("jsonschema")
     path = Path(__file__).parents[2] / "docs" / "compare.schema.json"
     return jsonschema.Draft202012Validator(json.loads(path.read_text()))
@@ -315,7 +315,7 @@ def test_what_looks_like_a_slip_is_noted(hint: str, capsys: pytest.CaptureFixtur
         assert "note:" not in capsys.readouterr().out
 
 
-# ---- Nothing compared is no check that passed
+# ---- A check without a comparison does not pass
 
 
 def test_no_boxes(capsys: pytest.CaptureFixture[str]) -> None:
@@ -341,7 +341,7 @@ def test_a_gradient_that_nobody_has_is_an_error_before_the_work(
     assert "--gradients boxes: none of" in fails(capsys, save_map(), *given)
 
 
-# ---- A screenful
+# ---- The summary
 
 
 def test_the_default_fits_a_screen(capsys: pytest.CaptureFixture[str]) -> None:

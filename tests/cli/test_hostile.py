@@ -1,4 +1,4 @@
-"""Hostile files and surroundings: one line of error, status 2, nothing lost, bounded memory."""
+"""Hostile files and environments: one line of error, status 2, no lost files, bounded memory."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def chunk(kind: bytes, content: bytes) -> bytes:
 
 @pytest.mark.parametrize(("size", "pixels"), [(8000, "8000 x 8000"), (14000, "196000000")])
 def test_decompression_bombs(size: int, pixels: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """A picture beyond the limit, and one that Pillow itself refuses."""
+    """A picture beyond the limit, and one that Pillow itself rejects."""
     header = chunk(b"IHDR", struct.pack(">IIBBBBB", size, size, 1, 0, 0, 0, 0))
     Path("bomb.png").write_bytes(b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", b""))
     line = fails(capsys, "bomb.png")
@@ -66,7 +66,7 @@ def test_enlarging_is_bounded(scale: str, capsys: pytest.CaptureFixture[str]) ->
 
 
 def header_of(shape: tuple[int, ...]) -> bytes:
-    """Return a file that declares an array, and ends there."""
+    """Return a file that declares an array but contains no data."""
     stream = io.BytesIO()
     described = {"descr": "<f4", "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_1_0(stream, described)
@@ -251,7 +251,7 @@ def test_a_bad_variable_that_is_not_utf8() -> None:
     assert "ROIPOOL_ISA is " in one_line(run)
 
 
-# ---- The program that tries many
+# ---- The program that tries many files
 
 
 @needs_matplotlib

@@ -1,4 +1,4 @@
-"""What computes systems: engines, the oracle, installed programs, functions of the user's."""
+"""Implementations of systems: engines, the oracle, installed libraries and users' functions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from roipool.tools.compare.systems import SYSTEMS
 SMALL = ["--make", "2x9x11", "--output-size", "2x3"]
 
 
-# Maxima with no gradient, or one that was released with other rules than the forward.
+# Maxima without a gradient, or whose released gradient does not follow the forward's rules.
 WITHOUT_ORACLE = (
     "caffe.roi_align",
     "caffe.roi_pooling",
@@ -63,7 +63,7 @@ def test_engine_and_oracle_agree(name: str, part: str) -> None:
 
 
 def test_gradients_of_boxes_are_slopes_in_pixels() -> None:
-    """Systems with boxes of their own kind give gradients of the pixels that they are given."""
+    """Systems with other forms of boxes return gradients with respect to pixels."""
     problem = small_problem()
     for name in ("roipool.precise_roi_pool", "roipool.roi_align_rotated"):
         system = ENGINES["cpu"](SYSTEMS[name])
@@ -111,7 +111,7 @@ def test_a_gradient_that_the_reference_lacks() -> None:
 
 
 def test_systems_on_a_gpu(gpu: Any) -> None:
-    """The emulator stands in for one."""
+    """The emulator replaces a GPU."""
     problem = small_problem()
     for name in ("roipool.roi_align", "torchvision.roi_pool"):
         for part in ("forward", "features"):
@@ -132,7 +132,7 @@ def test_the_gpu_is_absent_with_a_reason(capsys: pytest.CaptureFixture[str]) -> 
     assert "cuda: did not run" in capsys.readouterr().out
 
 
-# ---- Functions of the user's
+# ---- Users' functions
 
 OWN = """
 import roipool
@@ -190,7 +190,7 @@ def test_functions(form: str, capfd: pytest.CaptureFixture[str]) -> None:
 
 
 def test_only_what_is_named_is_imported_from_the_current_folder() -> None:
-    """Other files there hide no installed module; the one that is named comes before them."""
+    """Only the named file takes precedence over installed modules."""
     for name in filter(importlib.util.find_spec, ("rich", "matplotlib", "decimal")):
         Path(f"{name}.py").write_text("raise ImportError('of this folder')")
     Path("neighbour.py").write_text("import roipool\nalign = roipool.roi_align\n")
@@ -227,7 +227,7 @@ def test_bad_functions(
     assert message in fails(capsys, "--implementation", text)
 
 
-# ---- Installed programs, in other interpreters
+# ---- Installed libraries, in other interpreters
 
 
 def worker(
@@ -238,7 +238,7 @@ def worker(
     lacks: str = "",
     says: str = "",
 ) -> str:
-    """Return a program that serves roipool under the name that it is asked for."""
+    """Return an interpreter that serves roipool under the name of any library."""
     paths = f"{Path(roipool.__file__).parents[1]}:{Path(harness.__file__).parents[1]}"
     Path("driver.py").write_text(
         "import os, sys\n"
@@ -276,7 +276,7 @@ ALIGN = ["--systems", "torchvision.roi_align*"]
 
 
 def script(text: str) -> str:
-    """Return a program of the shell."""
+    """Return a shell script."""
     program = Path("other-python").resolve()
     program.write_text(f"#!/bin/sh\n{text}\n")
     program.chmod(0o755)
@@ -291,7 +291,7 @@ def ask(name: str, python: str, *arguments: str) -> int:
 @pytest.mark.parametrize("name", ["torchvision", "tensorflow", "paddle", "onnxruntime"])
 @pytest.mark.thorough
 def test_programs(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Boxes come unsorted, maps in either layout: what is sent and what comes back is the same."""
+    """Boxes are unsorted, and maps have either layout; results have the input's order."""
     rois = np.array([[1, 1, 1, 7, 7], [0, 2, 1, 6, 9], [1, -2, -2, 4, 3], [0, 3, 3, 5, 4]])
     np.save("boxes.npy", rois)
     np.save("map.npy", np.random.default_rng(0).standard_normal((2, 2, 9, 11)))
@@ -309,7 +309,7 @@ def test_programs(name: str, capsys: pytest.CaptureFixture[str]) -> None:
             if inside == system or letter is None or group.get(inside) in (None, letter):
                 checked += inside != system and letter is not None
                 continue
-            # TensorFlow's last sample is where rounding puts it, roipool's own is at the end.
+            # Rounding determines TensorFlow's last sample; roipool's own is exactly at the end.
             pair = pairs[frozenset((letter, group[inside]))]
             assert pair["greatest_difference"] < 1e-5
             checked += 1
@@ -319,7 +319,7 @@ def test_programs(name: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.thorough
 def test_verify_takes_a_program(capsys: pytest.CaptureFixture[str]) -> None:
-    """A stand-in that computes what roipool does is right, also backward."""
+    """A stand-in that computes the same as roipool conforms, forward and backward."""
     few = ["--calls", "3", "--without", "empty-arrays,huge-boxes,adaptive-sampling"]
     asked = ["verify", "--implementation", "paddle", "--python", worker(), *few]
     semantics = ["--semantics", "torchvision.roi_align", "--backward", "autograd"]
@@ -345,7 +345,7 @@ def test_a_program_that_ends_its_process() -> None:
 
 
 def test_an_environment_that_prints_when_it_starts() -> None:
-    """A line of eight characters or more was taken for the length of a message."""
+    """A line of at least eight characters was once taken for the length of a message."""
     assert ask("torchvision", worker(says="Welcome to this environment!"), *ALIGN) == 0
     assert strict_json("out.json")["programs"] == {"torchvision": "stub 1.0"}
 
@@ -386,7 +386,7 @@ def test_a_program_that_answers_nonsense(answer: str, capsys: pytest.CaptureFixt
 
 @needs_linux
 def test_termination_ends_programs() -> None:
-    """A process that hangs would outlive the command, and whoever waits for its output."""
+    """Otherwise a hanging process would outlive the command, and block readers of its output."""
     python = ["--implementation-python", f"torchvision={worker(hangs=True)}"]
     command = ["-m", "roipool", "compare", *SMALL, *ALIGN, "--implementations", "torchvision"]
     with subprocess.Popen([sys.executable, "-P", *command, *python]) as process:

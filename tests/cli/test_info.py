@@ -1,4 +1,4 @@
-"""``roipool info``: the truth about this installation, with CuPy and without."""
+"""``roipool info``: the report on this installation, with and without CuPy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from roipool import _cpu, _system_info
 from roipool._system_info import CUPY_EXTRAS
 from roipool.cli import main
 
-# A module that answers as CuPy does.
+# A stand-in for CuPy.
 CUPY = """
 __version__ = "14.2.0"
 driver, devices = 13000, 1
@@ -57,7 +57,7 @@ def labelled(out: str) -> dict[str, str]:
 
 
 def info_with(cupy: str, **environment: str) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the facts, and the lines, that a process tells where this text is CuPy."""
+    """Return the JSON and text reports of a process with this source as CuPy."""
     code = "from roipool.cli import main; main(['info', '--json']); print('--'); main(['info'])"
     done = run_python(code, modules={"cupy": cupy}, **environment)
     assert (done.returncode, done.stderr) == (0, "")
@@ -178,7 +178,7 @@ BROKEN = "raise ImportError('libtorch.so:\\n cannot be opened')"
 
 
 def front_ends_with(**modules: str) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the facts, and the lines, of a process where texts stand in for libraries."""
+    """Return the JSON and text reports of a process with stand-ins for libraries."""
     code = "from roipool.cli import main; main(['info', '--json']); print('--'); main(['info'])"
     done = run_python(code, modules=modules)
     assert (done.returncode, done.stderr) == (0, "")

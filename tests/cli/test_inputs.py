@@ -1,4 +1,4 @@
-"""Every form of input the command-line program reads, and every kind it refuses."""
+"""All forms of input of the command line, and rejected input."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BOXES = [[1.0, 2.0, 9.0, 8.0], [0.5, 0.0, 4.25, 3.0]]
 ROIS = [[0.0, *box] for box in BOXES]
 
 
-# What is read
+# Accepted input
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_chosen_boxes_are_announced(capsys: pytest.CaptureFixture[str]) -> None:
     assert "10 boxes (no --boxes given: the whole map and its 3 x 3 parts)" in out
 
 
-# What is refused
+# Rejected input
 
 NOT_BOXES = {
     "line.csv": ("1,2,3,4\n1,2,3,x\n", "line.csv, line 2: 'x' is not a number"),

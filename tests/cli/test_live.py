@@ -1,4 +1,4 @@
-"""What a browser computes is what the CPU computes, bit for bit: the page's script runs in node."""
+"""The page's script, run in node, computes the same as the CPU, bit for bit."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ from roipool.verification.catalogue import ENTRIES, Entry
 NODE = shutil.which("node")
 DATA = Path(str(files("roipool.tools.compare") / "data"))
 SOURCES = next(folder for folder in Path(__file__).parents if (folder / "pyproject.toml").exists())
-# Their adaptive grids have more samples than 32 bits can number.
+# Entries with adaptive grids of more samples than 32 bits can count.
 ENDLESS = ("huge", "huge, many bins")
 SYSTEM_BY_NAME = {system.name: system for system in live_systems()}
 needs_node = pytest.mark.skipif(NODE is None, reason="there is no node")
 
 
 class Question(NamedTuple):
-    """One box for a system; `what` is "weights", "pooled" (both as digests), "values" or "box"."""
+    """One box for a system; `what` selects "weights", "pooled" (as digests), "values" or "box"."""
 
     system: LiveSystem
     box: Sequence[float]
@@ -77,7 +77,7 @@ def digest(values: Any) -> str:
 
 
 def ask_node(questions: Sequence[tuple[Any, Sequence[Question]]], folder: Path) -> list[str]:
-    """Return the answers to all questions, each on a map (C, H, W)."""
+    """Return the script's answers to all questions, each on a map (C, H, W)."""
     assert NODE is not None
     content = [
         {
@@ -98,7 +98,7 @@ def ask_node(questions: Sequence[tuple[Any, Sequence[Question]]], folder: Path) 
 
 
 def plain_system(definition: str, maximum: bool, aligned: bool) -> LiveSystem:
-    """Return a system that is a definition and nothing else."""
+    """Return a system that consists of a definition only."""
     return LiveSystem(
         name=definition,
         family=definition,
@@ -119,7 +119,7 @@ def plain_system(definition: str, maximum: bool, aligned: bool) -> LiveSystem:
 
 
 def boxes_of(entry: Entry, definition: str) -> Any:
-    """Return an entry's boxes as the engine takes them, in float32."""
+    """Return an entry's boxes in the engine's form, in float32."""
     with np.errstate(all="ignore"):
         if TRAITS[definition].kind == "crop":
             last = np.maximum(np.array(entry.shape[:1:-1] * 2) - 1, 1)
@@ -137,7 +137,7 @@ def pair(sampling: int | tuple[int, int]) -> tuple[int, int]:
 
 
 def variants_of(entry: Entry, definition: str) -> Iterator[tuple[int | tuple[int, int], bool]]:
-    """Yield the sampling ratios and alignments that make a difference."""
+    """Yield the sampling ratios and alignments that affect a definition."""
     if TRAITS[definition].kind in ("grid", "points"):
         return itertools.product(entry.samplings, entry.alignments)
     return iter([(0, True)])
@@ -145,7 +145,7 @@ def variants_of(entry: Entry, definition: str) -> Iterator[tuple[int | tuple[int
 
 @pytest.fixture
 def without_fused_sums() -> Iterator[None]:
-    """Let averages round each product, as a fused multiply-add does not."""
+    """Make averages round each product, unlike with fused multiply-add."""
     if _cpu.instruction_sets() == ("baseline",):
         pytest.skip("the only engine here may fuse products and sums")
     used = _cpu.instruction_set()
@@ -182,7 +182,7 @@ def test_the_plans_are_the_cpus(definition: str, tmp_path: Path) -> None:
 def comparisons(
     entry: Entry, definition: str, sampling: int | tuple[int, int], aligned: bool
 ) -> Iterator[tuple[str, Any, list[Question], list[str]]]:
-    """Yield a name, a map, questions of its boxes, and the CPU's answers."""
+    """Yield a name, a map, questions about its boxes, and the CPU's answers."""
     _, _, rows, columns = entry.shape
     boxes = np.unique(boxes_of(entry, definition), axis=0)
     options = Options(entry.size, entry.scale)
@@ -219,7 +219,7 @@ OPTIONS = [Options((2, 3)), Options((1, 1), 0.5, 2), Options((3, 2), 1 / 3, 1)]
 
 @needs_node
 def test_systems_pool_as_on_the_cpu(tmp_path: Path) -> None:
-    """Sums are added in another order, maxima are equal."""
+    """Sums may differ in their order; maxima are equal."""
     maps = np.random.default_rng(0).standard_normal((3, 8, 9), np.float32)
     rois = np.array([(0, *box) for box in BOXES], np.float32)
     names = [name for name in SYSTEM_BY_NAME if name in SYSTEMS]
@@ -244,7 +244,7 @@ def test_systems_pool_as_on_the_cpu(tmp_path: Path) -> None:
 @needs_node
 @pytest.mark.parametrize("name", SYSTEM_BY_NAME)
 def test_the_call_does_the_same(name: str, tmp_path: Path) -> None:
-    """What the page's button copies, with the page's numbers filled in."""
+    """The call that the page's button copies, with the page's numbers filled in."""
     system = SYSTEM_BY_NAME[name]
     maps = np.random.default_rng(0).standard_normal((2, 8, 9), np.float32)
     box = (1.5, 1.25, 14, 11.5, 0.5) if system.boxes == "region" else (1.5, 1.25, 14, 11.5)

@@ -1,4 +1,4 @@
-"""The page: one file, safe with any text, moved by mouse, touch and keyboard in a real browser."""
+"""The page: one file, safe for any text, used by mouse, touch and keyboard in a real browser."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def data_of(path: str) -> dict[str, Any]:
 
 
 def size_of(page: str) -> int:
-    """Return the bytes of a page besides its picture."""
+    """Return the bytes of a page without its picture."""
     (picture,) = re.findall(r'"picture":"([^"]*)"', page)
     return len(page.encode()) - len(picture)
 
 
 def hostile_page() -> Path:
-    """Write a page whose file, system and reason are somebody's who wishes no good."""
+    """Write a page with malicious names of the file and system, and a malicious reason."""
     name = "<img src=x onerror=alert(1)>&'\"{{data}}.npy"
     save_map(name, (2, 10, 12))
 
@@ -97,7 +97,7 @@ def test_what_cannot_be_computed_is_there_as_measured() -> None:
 
 
 def test_the_playground_is_small() -> None:
-    """150 KB besides its picture, and nothing to load."""
+    """It has at most 150 KB without its picture, and loads nothing."""
     text = playground()
     assert size_of(text) < 150_000
     assert Elements(text).loads == []
@@ -105,7 +105,7 @@ def test_the_playground_is_small() -> None:
 
 @pytest.mark.parametrize("count", [1, 200])
 def test_the_page_of_a_comparison_is_small(count: int) -> None:
-    """However many boxes there are: those on which systems differ most are in it."""
+    """Of many boxes, it contains those on which systems differ most."""
     corners = np.random.default_rng(0).uniform(-20, 240, (count, 4))
     np.save("boxes.npy", np.sort(corners.reshape(count, 2, 2), axis=1).reshape(count, 4))
     assert main(["compare", "--boxes", "boxes.npy", "--html", "page.html"]) == 0
@@ -139,7 +139,7 @@ def test_the_page_needs_pillow() -> None:
 
 
 class Elements(HTMLParser):
-    """Counts elements and collects what would load something."""
+    """Counts elements, and collects those that would load something."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -177,7 +177,7 @@ def show(page: Browser, path: str, width: int, height: int, mobile: bool = False
 
 
 def frame(page: Browser) -> None:
-    """Wait until what was changed is drawn."""
+    """Wait until changes are drawn."""
     page.run("new Promise(r => requestAnimationFrame(() => requestAnimationFrame(r)))")
 
 
@@ -188,7 +188,7 @@ def text_of(page: Browser, name: str) -> str:
 
 
 def points_of(page: Browser, system: str) -> Any:
-    """Return x and y of the samples that are drawn, bin after bin."""
+    """Return x and y of the drawn samples, by bin."""
     page.run(f"change({{ a: choiceOf({system!r}) }})")
     bins = page.run("state.bins")
     lists = [
@@ -198,7 +198,7 @@ def points_of(page: Browser, system: str) -> Any:
 
 
 def on_picture(page: Browser, x: float, y: float) -> tuple[float, float]:
-    """Return where a pixel of the picture is on the screen."""
+    """Return the position of a pixel of the picture on the screen."""
     at = page.run(
         "(() => { const r = find('picture').getBoundingClientRect();"
         f" return [r.x + pictureView.x({x}), r.y + pictureView.y({y})]; }})()"
@@ -310,7 +310,7 @@ def test_boxes_are_dragged_resized_and_turned(chromium: Browser) -> None:
 
 
 def test_keys(chromium: Browser) -> None:
-    """Arrow keys are the page's, unless a canvas has the focus."""
+    """Arrow keys scroll the page, unless a canvas has the focus."""
     Path("page.html").write_text(playground(), encoding="utf-8")
     show(chromium, "page.html", 1300, 900)
     chromium.run(
@@ -434,7 +434,7 @@ def test_roundings_are_no_differences(chromium: Browser) -> None:
 
 
 def test_a_map_too_large_for_the_page(chromium: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Everything is there as it was measured, and nothing can be changed."""
+    """The page shows the stored values, and options cannot be changed."""
     monkeypatch.setattr(page_module, "_MAX_MAP", 10)
     assert main(["compare", "--systems", "torchvision.*", "--html", "page.html"]) == 0
     show(chromium, "page.html", 1300, 900)

@@ -1,4 +1,4 @@
-"""The rules of systems against the engines, and the reasons that are made of them."""
+"""The rules of systems against the engines, and explanations from these rules."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def problem_of(boxes: Any, options: Options, size: tuple[int, int] = (9, 11)) ->
 
 
 def finite(problem: Problem, name: str) -> Problem:
-    """Leave out boxes that a system refuses."""
+    """Remove boxes that a system rejects."""
     if not name.startswith(("chainer", "tensorflow", "onnx.RoiAlign", "roialign", "mxnet.ROIP")):
         return problem
     return replace(problem, rois=problem.rois[np.isfinite(problem.rois).all(axis=1)])
@@ -82,7 +82,7 @@ def test_every_system_has_rules() -> None:
 
 
 def verdict_of(problem: Problem, name: str, reference: str, own: Compute | None = None) -> Verdict:
-    """Compare two, and explain the place where they differ most."""
+    """Compare two systems, and explain the element with the largest difference."""
     computes = {reference: on_cpu(reference), name: own or on_cpu(name)}
     found = compare(computes, problem, reference=reference)
     assert found is not None
@@ -90,7 +90,7 @@ def verdict_of(problem: Problem, name: str, reference: str, own: Compute | None 
     outputs = found.groups[1].output, found.groups[0].output
     verdict = explain(problem, "forward", (name, reference), apart.where, outputs)
     if verdict.reasons:
-        # What the rules change adds up to the difference: nothing is left over.
+        # The changes by the rules add up to the difference.
         total = sum(reason.change for reason in verdict.reasons)
         expected = outputs[0][apart.where] - outputs[1][apart.where]
         assert total == pytest.approx(float(expected), rel=0.02, abs=1e-4)
@@ -169,7 +169,7 @@ def test_one_rule_explains(
 
 
 def test_rounding_and_one_cell_more() -> None:
-    """roi_pool of a box whose ends lie between cells, without its maximum."""
+    """roi_pool's rounding and extra cell, for a box with ends between cells."""
     problem = problem_of([[1.6, 1.2, 6.7, 6.4]], Options((1, 1)))
     pool = RULES["roipool.roi_average_pool"]
     own = {
@@ -245,10 +245,10 @@ def test_a_nan_against_the_rules() -> None:
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_maps_that_are_not_finite(bad: float) -> None:
-    """Means read a cell that is not finite only where its weight is not 0; maxima, anywhere."""
+    """Means read a cell that is not finite only if its weight is not 0; maxima read it anyway."""
     problem = problem_of([[1, 1, 7, 7]], Options((2, 2)))
     problem.features[0, 0, 3, 3] = bad
-    for name in sorted(SYSTEMS.keys() - {"onnx.MaxRoiPool"}):  # there, a NaN starts it anew
+    for name in sorted(SYSTEMS.keys() - {"onnx.MaxRoiPool"}):  # a NaN restarts its maximum
         got = on_cpu(name)(problem, "forward")[0, 0]
         for place in np.ndindex(got.shape):
             one = Place(problem.features[0, 0], problem.rois[0, 1:], place, problem.options)
@@ -314,7 +314,7 @@ def test_thousands_of_samples_are_left_alone(box: list[float], ratio: int) -> No
 
 
 def test_nothing_is_guessed() -> None:
-    """An answer that no rules give is not explained."""
+    """A result that no rules give is not explained."""
 
     def wrong(problem: Problem, part: str) -> Any:
         return 1.1 * roipool.roi_align(problem.features, problem.rois, (2, 2))

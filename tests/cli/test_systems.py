@@ -1,4 +1,4 @@
-"""Choosing systems, comparing their outputs and judging the differences."""
+"""The selection of systems, the comparison of their outputs, and the check of differences."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytest.importorskip("PIL")
 
 
 def answering(**outputs: Any) -> dict[str, Compute]:
-    """Make systems that answer with the given number everywhere, or with an array or an error."""
+    """Make systems that return the given number everywhere, or an array, or raise an error."""
 
     def system(value: Any) -> Compute:
         def call(problem: Problem, part: str) -> Any:

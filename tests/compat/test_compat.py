@@ -35,7 +35,7 @@ SCALES = (1.0, 0.5, 0.3)
 
 @pytest.fixture(autouse=True)
 def on_backend(backend: Backend) -> Iterator[None]:
-    """Let every system compute on each backend in turn."""
+    """Run every system on each backend."""
     with computing_on(backend):
         yield
 
@@ -45,7 +45,7 @@ def some_maps(rng: np.random.Generator, dtype: Any = np.float32) -> np.ndarray:
 
 
 def some_boxes(rng: np.random.Generator, scale: float, count: int = 24) -> np.ndarray:
-    """Boxes inside, over the edge, outside, reversed, flat, on whole and half pixels."""
+    """Return boxes inside, over the edge, outside, reversed, flat, on whole and half pixels."""
     low = rng.uniform(-3, 12, (count, 2))
     high = low + rng.uniform(-2, 9, (count, 2))
     boxes = np.concatenate([low, high], axis=1)
@@ -82,7 +82,7 @@ def test_published_numbers_of_the_older_mxnet_operator() -> None:
 
 
 def test_published_numbers_of_roialign_pytorch() -> None:
-    """The example in its repository: two 7 x 7 maps, two boxes, the last row outside."""
+    """The example of its repository: two 7 x 7 maps, two boxes, the last row outside."""
     maps = np.tile(np.arange(49, dtype=np.float32).reshape(1, 1, 7, 7), (2, 1, 1, 1))
     maps[0] += 10
     boxes = np.array([[1, 0, 5, 4], [0.5, 3.5, 4, 7]], np.float32)
@@ -162,7 +162,7 @@ def gather_loop(
     edges: Callable[[np.ndarray], np.ndarray],
     share: Callable[..., float],
 ) -> np.ndarray:
-    """Backward as Caffe and MXNet wrote it: for every cell the boxes around it and their bins."""
+    """Caffe's and MXNet's backward: for every cell, a loop over the boxes around it and bins."""
     result = np.zeros(shape)
     single = np.float32
     for n, c, h, w in np.ndindex(*shape):
@@ -207,7 +207,7 @@ def test_caffe_pooling_backward_is_its_gather(scale: float) -> None:
         grad, argmax, boxes, maps.shape, 3, 4, scale, exact_gradient=True
     )
     np.testing.assert_allclose(exact.sum(), grad[argmax >= 0].sum(), rtol=1e-4)
-    assert not np.array_equal(got, exact)  # reversed boxes get none in the original
+    assert not np.array_equal(got, exact)  # the original gives reversed boxes no gradient
 
 
 @pytest.mark.parametrize("scale", SCALES)
@@ -256,7 +256,7 @@ def test_caffe_align_backward_gives_all_to_the_winning_cell(scale: float) -> Non
 
 @thorough_on_the_emulator
 class TestExactGradients:
-    """`exact_gradient=True`, and the gradients that are exact anyway, by finite differences."""
+    """Finite differences of `exact_gradient=True`, and of gradients that are always exact."""
 
     scale = 0.5
 
@@ -374,7 +374,7 @@ class TestExactGradients:
 
 
 def test_chainer_has_no_cells_for_a_box_that_its_scale_makes_infinite() -> None:
-    """And no warning, which would be an error here."""
+    """It also raises no warning, which would be an error here."""
     maps, images = np.ones((1, 1, 5, 5), np.float32), np.zeros(2, np.int64)
     rois = np.array([[0, 0, 3, 3], [0, 0, 0, 0]])
     pooled = chainer.roi_average_pooling_2d(maps, rois, images, 2, 1e308)
@@ -382,7 +382,7 @@ def test_chainer_has_no_cells_for_a_box_that_its_scale_makes_infinite() -> None:
 
 
 def test_chainer_computes_edges_in_float64() -> None:
-    """Bins' edges that float32 moves: a row of cells more or less."""
+    """In float32 these edges of bins would move by a row of cells."""
     maps = np.arange(31, dtype=np.float32).reshape(1, 1, 1, 31)
     pooled = chainer.roi_average_pooling_2d(maps, [[0, 0, 1, 29]], [0], (1, 7), 1.0)
     assert pooled[0, 0, 0, -1] == 26.5
@@ -427,7 +427,7 @@ def test_what_chainer_answered_for_random_boxes() -> None:
 
 @thorough_on_the_emulator
 class TestMmcvCountsSamplesInFloat32:
-    """Sides that float32 rounds to whole cells: float64 would take one sample more."""
+    """float32 rounds these sides to whole cells; float64 would take one more sample."""
 
     scale = 0.1  # in float32 a little more than 1 / 10
     boxes = np.array([[0, 0, 0, 20, 20], [1, 10, 0, 50, 60], [0, 3.5, 7.5, 23.5, 27.5]])

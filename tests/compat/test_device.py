@@ -1,4 +1,4 @@
-"""The compat systems on device arrays: nothing is read back, all arrays lie together."""
+"""The compat systems on device arrays: nothing is read back, and all arrays are on one device."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from roipool.systems import SYSTEMS
 from roipool.verification.call import Call, function_of, run
 from roipool.verification.case import Case
 
-SHAPE = (2, 3, 6, 7)  # channels too few for kernels that take several at once
+SHAPE = (2, 3, 6, 7)  # too few channels for kernels that process several at once
 MAPS = np.random.default_rng(0).standard_normal(SHAPE).astype(np.float32)
 ROIS = np.array([[0, 1, 1, 4, 4], [1, 0.5, 2, 5.5, 5]], np.float32)
 FOUR = np.ascontiguousarray(ROIS[:, 1:])
@@ -34,7 +34,7 @@ OPTIONS: dict[str, Any] = {
 
 
 def calls_of(name: str, **more: Any) -> list[Call]:
-    """Return the calls of one row of the table of systems."""
+    """Return the calls of a system."""
     row = SYSTEMS[name]
     options = {**{option: OPTIONS[option] for option in row.options if option in OPTIONS}, **more}
     case = Case(name, MAPS, GRAD, ROIS, options=options, layout=row.layouts[0])
@@ -44,7 +44,7 @@ def calls_of(name: str, **more: Any) -> list[Call]:
 
 
 def every_call() -> dict[str, Call]:
-    """Return each call of a system that is unlike the others."""
+    """Return the distinct calls of all systems."""
     calls = {}
     for name, row in SYSTEMS.items():
         if "." not in name or row.pyramid:
@@ -60,8 +60,8 @@ def every_call() -> dict[str, Call]:
     return calls
 
 
-WIDE = (2, 8, 6, 7)  # of which a position-sensitive bin has two
-# Forms of calls that no row has.
+WIDE = (2, 8, 6, 7)  # position-sensitive pooling with 2 x 2 bins has two output channels
+# Calls in forms that the rows lack.
 OTHERS = {
     "boxes without images": Call(
         "compat.maskrcnn_benchmark.roi_align",

@@ -1,4 +1,4 @@
-"""Every compat system against what its released wheel answered (tests/data/goldens).
+"""Every compat system against the goldens of its released wheel (tests/data/goldens).
 
 ``PYTHONPATH=tests python tests/compat/test_goldens.py`` prints how many entries agree bit for bit
 and how many within a few float32 ulps; none is on the other side of a decision.
@@ -19,7 +19,7 @@ from roipool.verification.released import Answer
 
 
 class Agreement(NamedTuple):
-    """How many entries agree: bit for bit, within ulps, and not (by a decision)."""
+    """Counts of entries that agree bit for bit, agree within ulps, and differ by a decision."""
 
     bits: int
     ulps: int
@@ -27,7 +27,7 @@ class Agreement(NamedTuple):
 
 
 def agreement(answer: Answer, backend: Backend) -> Agreement:
-    """Count over all cases for which the system has an answer."""
+    """Count over all cases with an answer of the system."""
     found = [
         answer.compare(case, backend.to_device, backend.to_host) for case in answer.cases(FOLDER)
     ]
@@ -47,7 +47,7 @@ def test_agrees_with_the_released_wheel(
     assert found.ulps == 0 or not ANSWERS[name].exact
 
 
-# Goldens with inputs of their own, and the tests that read them.
+# Goldens with separate inputs, and the tests that read them.
 ELSEWHERE = {
     "chainer": "compat/test_compat.py",
     "openvino": "ops/test_goldens.py",

@@ -17,7 +17,7 @@ Arrays = dict[str, Any]
 
 
 def recorded() -> Iterator[Arrays]:
-    """Yield what torchvision 0.27.0 was given and what it answered."""
+    """Yield the inputs and answers of torchvision 0.27.0."""
     with np.load(FOLDER / "torchvision_multiscale.npz") as arrays:
         every = dict(arrays)
     cases = {int(key.partition("_")[0].removeprefix("case")) for key in every}
@@ -27,7 +27,7 @@ def recorded() -> Iterator[Arrays]:
 
 
 def numbered(case: Arrays, start: str) -> Arrays:
-    """Return the arrays whose names begin so, by the rest of their names."""
+    """Return the arrays whose names consist of `start` and a number, by the number."""
     return {
         key.removeprefix(start): case[key]
         for key in case
@@ -214,7 +214,7 @@ def test_boxes_along_the_axes_have_maps_of_any_number_of_cells() -> None:
 
 @pytest.mark.parametrize("bins", [1, 3000])
 def test_a_gradient_of_other_bins_is_refused(bins: int) -> None:
-    """It was once read as if it had the pooler's own: beyond its end."""
+    """It was once read with the pooler's number of bins: beyond its end."""
     grad, table = np.ones((1, 1, 2, 2)), [TABLES[0][:1]]
     message = (
         rf"grad_output must have {bins} x {bins} bins \(output_size\), got shape \(1, 1, 2, 2\)"
@@ -237,7 +237,7 @@ def test_boxes_beyond_all_numbers_give_no_warning(recwarn: pytest.WarningsRecord
 
 
 def test_maps_of_several_types_are_refused() -> None:
-    """Each map is read in its own type: the results would be written in several."""
+    """Results would have several types."""
     maps = [MAPS[0], MAPS[1].astype(np.float64)]
     with pytest.raises(TypeError, match=r"x\[1\] must have the dtype of x\[0\]"):
         detectron2.ROIPooler(1, SCALES[:2], 0, "ROIAlign")(maps, TABLES)

@@ -27,7 +27,7 @@ PROBE = np.arange(1, 26, dtype=np.float32).reshape(1, 1, 5, 5)
 
 @pytest.fixture
 def on_backend(backend: Backend) -> Iterator[None]:
-    """Let every system compute on each backend in turn."""
+    """Run every system on each backend."""
     with computing_on(backend):
         yield
 
@@ -64,7 +64,7 @@ def test_mmcv_roi_pool_skips_a_box_without_extent(corners: tuple[float, ...]) ->
 def test_positions_of_no_sample_give_no_gradient(
     position: float, recwarn: pytest.WarningsRecorder
 ) -> None:
-    """And no warning: of Caffe, whose positions are whole, they are an error."""
+    """They raise no warning; for Caffe, whose positions are integers, they are an error."""
     grad, at, box = np.ones((1, 1, 2, 2), np.float32), np.full((1, 1, 2, 2), position), [[0] * 5]
     maps, scale = PROBE.shape, 1.0
     for exact in (False, True):
@@ -78,7 +78,7 @@ def test_positions_of_no_sample_give_no_gradient(
 
 @on_every_backend
 def test_mmcv_roi_pool_of_a_map_without_cells_has_a_gradient() -> None:
-    """There is no cell 0, which the argmax of a box that is skipped names."""
+    """The argmax of a skipped box is cell 0, which such a map lacks."""
     none, box = PROBE[:, :, :0], [[0, 4, 4, 2, 2]]
     pooled, argmax = mmcv.roi_pool(none, box, 2, return_argmax=True)
     assert mmcv.roi_pool_backward(np.ones_like(pooled), box, argmax, none.shape).size == 0

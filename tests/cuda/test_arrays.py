@@ -1,4 +1,4 @@
-"""What is special about CuPy arrays, on the emulator, and on a GPU where there is one.
+"""Properties of calls on CuPy arrays, on the emulator and, if there is one, on a GPU.
 
 Boxes that are not checked on the host, forms of arguments, nothing read back, the edge to CuPy.
 """
@@ -160,7 +160,7 @@ def test_any_strides_of_maps_and_out(gpu: Backend, layout: str) -> None:
 
 
 def test_out_may_overlap_batch_indices(gpu: Backend) -> None:
-    """Kernels read them while they write: the first box would overwrite the second one's."""
+    """Kernels read boxes while they write: the first box's result would overwrite the second."""
     maps = gpu.to_device(np.arange(1, 3, dtype=np.float32).repeat(20).reshape(2, 1, 4, 5))
     rois = gpu.to_device(np.tile(np.array([0, 0, 3, 3], np.float32), (4, 1)))
     memory = gpu.to_device(np.array([1, 0, 1, 0, 9, 9, 9, 9], np.float32))
@@ -233,7 +233,7 @@ def test_arrays_on_two_gpus_are_refused() -> None:
     assert second.endswith("on one GPU, got features on 0, rois on 0 and 1")
 
 
-# ---- Nothing waits, nothing is launched without need
+# ---- No synchronisation, and no unnecessary launches
 
 
 def test_boxes_of_each_image_are_pooled_from_it(gpu: Backend) -> None:
@@ -245,7 +245,7 @@ def test_boxes_of_each_image_are_pooled_from_it(gpu: Backend) -> None:
 
 
 def calls(gpu: Backend) -> dict[str, tuple[Any, list[str]]]:
-    """Return calls on float32 arrays, and what each launches."""
+    """Return calls on float32 arrays, and the launches of each."""
     maps = gpu.to_device(np.ones((2, 4, 8, 8), np.float32))
     rois = gpu.to_device(np.array([[0, 1, 1, 5, 6], [1, 0, 0, 7, 7]], np.float32))
     grad = gpu.to_device(np.ones((2, 4, 2, 2), np.float32))
@@ -325,7 +325,7 @@ def test_nothing_is_read_back_and_launches_are_few() -> None:
 
 
 def every_call(gpu: Backend) -> dict[str, Callable[[], Any]]:
-    """Return the calls above, every function of the catalogue, and positions of an argmax."""
+    """Return the calls above, all functions of the catalogue, and a call for argmax positions."""
     found = {name: call for name, (call, _) in calls(gpu).items()}
     features = gpu.to_device(cases.maps().astype(np.float32))
     for case in cases.CASES:
@@ -353,7 +353,7 @@ def every_call(gpu: Backend) -> dict[str, Callable[[], Any]]:
 
 
 def results(found: Any) -> tuple[Any, ...]:
-    """Return what a call returned, as a tuple."""
+    """Return the results of a call as a tuple."""
     return tuple(found) if isinstance(found, (tuple, list)) else (found,)
 
 
@@ -365,7 +365,7 @@ def test_graphs_keep_their_memory() -> None:
         for name, call in every_call(Backend("emulator")).items():
             pool = memory.Pool()
             with cupy.cuda.using_allocator(pool.malloc):
-                expected = call()  # and what it allocates returns to the pool
+                expected = call()  # its allocations return to the pool
                 with streams.capturing() as graph:
                     captured = call()
                 others = pool.take_all()
@@ -399,7 +399,7 @@ def test_calls_can_be_captured_in_a_graph() -> None:
             np.testing.assert_array_equal(got.get(), wanted.get(), err_msg=name)
 
 
-# ---- The edge to CuPy
+# ---- The interface to CuPy
 
 
 def test_strides_of_parts_of_numbers(gpu: Backend) -> None:

@@ -36,7 +36,7 @@ from roipool.systems import SEMANTICS
 from roipool.verification.call import run
 from roipool.verification.generate import draw
 
-OPTIONS_OF_CUPY = ("-ftz=true", "--device-as-default-execution-space")  # it adds them to ours
+OPTIONS_OF_CUPY = ("-ftz=true", "--device-as-default-execution-space")  # added by CuPy
 
 
 EVERYTHING = list(itertools.product(ARCHITECTURES, every_specialisation()))
@@ -47,7 +47,7 @@ ASSEMBLED = {text.file: text for _, text in COVERING}
 
 @pytest.fixture(scope="module", autouse=True)
 def compiler() -> None:
-    """Demand NVRTC on Linux, where the test dependencies bring it."""
+    """Require NVRTC on Linux, where the test dependencies include it."""
     try:
         nvrtc.library()
     except FileNotFoundError as error:
@@ -65,7 +65,7 @@ def compiled(architecture: str, text: Text) -> str:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Choose the texts."""
+    """Parametrize tests with texts."""
     if "text" in metafunc.fixturenames:
         chosen = [
             pytest.param(f"compute_{architecture}", text, marks=_marks(architecture, text))
@@ -89,7 +89,7 @@ def test_kernels_compile(architecture: str, text: Text) -> None:
     ptx = compiled(architecture, text)
     entries = set(re.findall(r"\.entry (\w+)", ptx))
     assert entries == set(re.findall(r"\s(\w+)\(\s*const roipool::", text.source())) - {"roipool"}
-    # The decisions of the CPU are made without contraction; those of the plan have to be too.
+    # The CPU makes decisions without contraction, so the plan must do so, too.
     for plan in re.findall(r"\.entry plan_.*?\n}", ptx, re.DOTALL):
         assert re.search(r"\b(fma|mad)\.(r[nzmp]\.)?(ftz\.)?f(32|64)", plan) is None
 
@@ -122,7 +122,7 @@ def test_every_definition_is_compiled() -> None:
 
 @pytest.mark.parametrize("name", SEMANTICS)
 def test_what_operations_ask_for_is_compiled(name: str) -> None:
-    """The lists of definitions that are pooled by averages, and by maxima, lack none."""
+    """The lists of definitions with averages and with maxima are complete."""
     asked: dict[str, set[str]] = {}
 
     def noting(method: str) -> mock._patch[Any]:

@@ -21,7 +21,7 @@ from roipool._pooling import MaxRules, Pooling
 
 
 def hostile_boxes(seed: int, count: int = 60) -> Array:
-    """Return boxes of one image: on cells and halves, far away, tiny, reversed, not finite."""
+    """Return boxes of one image: on cells and halves, far away, tiny, reversed, or not finite."""
     rng = np.random.default_rng(seed)
     quarters = rng.integers(-16, 64, (count, 4)) / 4
     normal = rng.normal(6, 8, (count, 4))
@@ -32,7 +32,7 @@ def hostile_boxes(seed: int, count: int = 60) -> Array:
 
 
 def placed(name: str) -> list[Definition]:
-    """Return a definition with options that place its samples."""
+    """Return a definition with the options that determine its samples."""
     kind = TRAITS[name].kind
     if kind == "crop":
         return [Definition(name)]
@@ -44,11 +44,11 @@ def placed(name: str) -> list[Definition]:
     ]
 
 
-# The core's own; other implementations' definitions differ by template arguments and branches.
+# The core's definitions; those of other implementations differ by template arguments and branches.
 OWN = {variant.definition for op in OPS.values() for variant in op.variants.values()}
 MAXIMA = [definition for name in cuda_texts.MAXIMA for definition in placed(name)]
 AVERAGES = [definition for name in cuda_texts.AVERAGES for definition in placed(name)]
-# Those whose argmax is a sample that has a position; ONNX's maximum is of weighted cells.
+# Definitions whose argmax is a sample with a position; ONNX's maximum is over weighted cells.
 OF_SAMPLES = [
     definition
     for definition in MAXIMA
@@ -57,7 +57,7 @@ OF_SAMPLES = [
 
 
 def is_decided(gpu: Backend, dtype: np.dtype[Any], **_: Any) -> bool:
-    """Return whether decisions are compared in this type, by default; `.ci/run` leaves out none."""
+    """Return whether decisions are compared in a type by default; `.ci/run` compares all types."""
     return dtype == np.float32 or gpu.name != "emulator" or gpu.everything
 
 
@@ -134,7 +134,7 @@ def test_gradients_of_maxima_are_the_cpus(gpu: Backend, definition: Definition, 
 def test_averages_are_the_cpus(gpu: Backend, definition: Definition, dtype: Any) -> None:
     rng = np.random.default_rng(5)
     maps = rng.normal(size=(1, 3, 9, 11)).astype(dtype)
-    maps[0, 2][rng.random((9, 11)) < 0.2] = np.nan  # shows which cells were read
+    maps[0, 2][rng.random((9, 11)) < 0.2] = np.nan  # reveals which cells are read
     regions, pooling = regions_of(definition, dtype, 6), pooling_of(definition)
     expected = np.empty((len(regions.boxes), 3, 3, 2), dtype)
     got = gpu.to_device(np.empty_like(expected))
@@ -185,7 +185,7 @@ HEAD = np.dtype(
 
 
 def far_boxes(seed: int, count: int, size: int) -> Array:
-    """Return boxes that hold the map and have any length, so that rounding moves their samples."""
+    """Return boxes of various lengths around the map, whose samples move by rounding."""
     rng = np.random.default_rng(seed)
     before, after = (10.0 ** rng.uniform(0, 11, (count, 2)) for _ in range(2))
     inside = rng.uniform(-2, size + 2, (count, 2))
@@ -193,7 +193,7 @@ def far_boxes(seed: int, count: int, size: int) -> Array:
     return np.hstack([low, high])
 
 
-# Of map sizes and numbers of bins: each of either with another of the other.
+# Pairs of map size and number of bins.
 LATIN: dict[tuple[int, int], Any] = {
     (1, 300): pytest.mark.thorough,
     (6, 1): pytest.mark.thorough,
@@ -204,16 +204,16 @@ LATIN: dict[tuple[int, int], Any] = {
 def reserved_uncounted(
     kind: launch.PlanKind, definition: str, sampling: int, size: int, bins: int
 ) -> int:
-    """Return how many entries kernels reserve where bins have a fixed number of samples, or 0."""
+    """Return how many entries kernels reserve for a fixed number of samples per bin, or 0."""
     traits = TRAITS[definition]
     samples = {"crop": 1, "grid": sampling * traits.samples_per_ratio}.get(traits.kind, 0)
     return samples * bins * (1 if kind is launch.SAMPLES else 2)
 
 
 def with_room(*given: Any) -> int:
-    """Return more than plans are given, to see how much they would use.
+    """Return a larger capacity than that of plans, to measure how many entries they use.
 
-    Kernels count entries where they have no room to reserve them uncounted: here they do, too.
+    Kernels without room to reserve entries uncounted must count them, with this capacity, too.
     """
     capacity, uncounted = launch.plan_capacity(*given), reserved_uncounted(*given)
     room = 2 * capacity + 1000

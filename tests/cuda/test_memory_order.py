@@ -1,4 +1,4 @@
-"""Maps on a GPU whose memory is in another order than their axes: read where they lie, or copied.
+"""Maps on a GPU with another order of memory than of axes are read in place, or copied.
 
 NCHW maps that lie in memory as NHWC are those of networks that run "channels last".
 """
@@ -31,13 +31,13 @@ def in_c_order(gpu: Backend, array: Any) -> Any:
 
 
 def channels_last(gpu: Backend, array: Any) -> Any:
-    """Return (N, C, H, W) values on the device whose memory is that of (N, H, W, C) ones."""
+    """Return (N, C, H, W) values on the device with the memory order of (N, H, W, C)."""
     stored = gpu.to_device(np.ascontiguousarray(array.transpose(0, 2, 3, 1)))
     return stored.transpose(0, 3, 1, 2)
 
 
 def is_channels_last(array: Any) -> bool:
-    """Return whether values lie in memory so."""
+    """Return whether values have this memory order."""
     if array.ndim != 4 or array.flags.c_contiguous:
         return False
     return bool(array.transpose(0, 2, 3, 1).flags.c_contiguous)
@@ -51,7 +51,7 @@ def values(shape: tuple[int, ...] = SHAPE, seed: int = 0) -> Any:
 
 
 def results(case: cases.Case, gpu: Backend, put: Put) -> Iterator[tuple[str, Any]]:
-    """Yield everything that an operation computes of maps that are put on the device so."""
+    """Yield all results of an operation for maps that `put` copies to the device."""
     boxes, indices = gpu.to_device(case.boxes(COUNT)), gpu.to_device(case.indices(COUNT))
     features, gradient = put(gpu, values()), put(gpu, values(POOLED, 1))
     argmax = None
@@ -67,7 +67,7 @@ def results(case: cases.Case, gpu: Backend, put: Put) -> Iterator[tuple[str, Any
 
 
 def results_of_pyramid(gpu: Backend, put: Put) -> Iterator[tuple[str, Any]]:
-    """Yield the same of a pyramid."""
+    """Yield all results of a pyramid operation."""
     maps = [put(gpu, values()), put(gpu, values((*SHAPE[:2], 4, 5), 2))]
     rois = gpu.to_device(np.column_stack([np.arange(COUNT) % 2, cases.CASES[0].boxes(COUNT)]))
     options: dict[str, Any] = {"levels": gpu.to_device(np.arange(COUNT) % 2)}
@@ -82,7 +82,7 @@ def results_of_pyramid(gpu: Backend, put: Put) -> Iterator[tuple[str, Any]]:
 
 
 def assert_alike(gpu: Backend, compute: Callable[[Put], Iterator[tuple[str, Any]]]) -> None:
-    """Check that results have the same bits for either order, and the order of what was given."""
+    """Check that results are equal for either order, and have the order of the input."""
     expected = dict(compute(in_c_order))
     for name, result in compute(channels_last):
         assert is_channels_last(result) == (result.ndim == 4), name
@@ -160,7 +160,7 @@ def test_out_of_either_order_is_filled(gpu: Backend) -> None:
 
 
 def test_orders_of_several_arrays_may_differ(gpu: Backend) -> None:
-    """The maps decide, or where only a gradient is given, the gradient; others are copied."""
+    """The maps or, without maps, the gradient determine the order; other arrays are copied."""
     maps, upstream = values(), values(POOLED, 1)
     rois = gpu.to_device(np.column_stack([np.arange(COUNT) % 2, cases.CASES[0].boxes(COUNT)]))
     by_boxes, by_argmax = [], []

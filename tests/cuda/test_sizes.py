@@ -84,7 +84,7 @@ def check_average(gpu: Backend, shape: tuple[int, ...], rois: Array, *place: Any
 
 @pytest.mark.parametrize("ratio", [0, 1])
 def test_windows_wider_than_shared_memory(gpu: Backend, ratio: int) -> None:
-    # The first has more columns than there is room for; the second reads few of its columns.
+    # The first box has more columns than fit; the second reads few of its columns.
     rois = np.array([[0, 0, 0, 399, 11], [0, 5, 1, 180, 9], [0, 3, 2, 30, 12]], np.float32)
     check_average(gpu, (1, 9, 12, 400), rois, (3, 5), 1.0, ratio)
 
@@ -174,7 +174,7 @@ def test_many_bins_with_one_argmax(gpu: Backend, dtype: str, layout: str, wide: 
 
 @both_layouts
 def test_unpooling_two_channels_at_once_and_one(gpu: Backend, layout: str) -> None:
-    """Small maps leave room for the sums of two; more boxes than a block lists at once."""
+    """Small maps leave room for the sums of two maps; there are more boxes than a block lists."""
     rng = np.random.default_rng(16)
     for channels, size, count, most in (
         (1, (2, 2), 40, 3),
@@ -202,13 +202,13 @@ def test_launches_are_for_few_numbers_of_boxes() -> None:
 
 
 def sizes_of(shape: tuple[int, ...], bins: tuple[int, int]) -> Sizes:
-    """Return those of a call on two boxes."""
+    """Return the numbers of a call on two boxes."""
     f4, pooling = np.dtype(np.float32), Pooling(Definition("roi_align", sampling=(1, 1)), bins)
     return Sizes(f4, 2, (16, 4), np.dtype(np.int64), 8, pooling, (shape,))
 
 
 def test_numbers_beyond_32_bits() -> None:
-    """What numbers a box's bins is as wide as they need; what does not fit is refused."""
+    """The type that counts a box's bins is wide enough, and too many bins are rejected."""
     many, maps = (46342, 46342), (1, 3, 8, 8)
     for bins, offset in (((7, 7), "int"), (many, "wide_int")):
         texts = dict(launch.average(sizes_of(maps, bins), False).engine.defines)
@@ -220,7 +220,7 @@ def test_numbers_beyond_32_bits() -> None:
 
 
 def test_an_argument_is_a_structure_without_fields() -> None:
-    """Which CuPy would have NumPy describe at every launch."""
+    """CuPy would make NumPy describe the fields at every launch."""
     axis = AxisCall(7, 2)
     levels = (Level(9, 8, 0.5), Level(5, 4, 0.25, first_task=3))
     call = Call(2, 64, 128, 5, 1, 5, axis, axis, tasks=256, wide_argmax=1, levels=levels)

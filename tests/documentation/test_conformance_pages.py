@@ -15,7 +15,7 @@ PAGE = SOURCES / "docs" / "conformance.md"
 
 @pytest.fixture(scope="module")
 def script() -> ModuleType:
-    """Return the program that writes the report."""
+    """Return the script that writes the report."""
     spec = importlib.util.spec_from_file_location(
         "conformance_report", SOURCES / "scripts" / "conformance.py"
     )

@@ -1,4 +1,4 @@
-"""The examples that need nothing but NumPy run, and print what their comments say."""
+"""The examples that need only NumPy run, and print the output in their comments."""
 
 from __future__ import annotations
 

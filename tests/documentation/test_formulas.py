@@ -1,4 +1,4 @@
-"""The formulas on the pages of the implementations place samples where the engine does."""
+"""The formulas on the pages of implementations give the engine's sample positions."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def centres(low: float, high: float, size: int) -> Line:
     return [[at] for at in formula("roialign_pytorch", "roi_align")(low, high, 2)]
 
 
-# Of each: the formula, and the distance beyond the outermost cells' centres that is inside.
+# For each system: the formula, and the distance beyond the outermost cell centres that is inside.
 LINES: dict[str, tuple[Callable[..., Line], float]] = {
     "torchvision.roi_align": (grid(False), 1),
     "torchvision.roi_align[aligned]": (grid(True), 1),

@@ -1,4 +1,4 @@
-"""Every row of docs/migration.md: the calls that it sets side by side give the same numbers."""
+"""The calls in every row of docs/migration.md give the same numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The examples of every page of the documentation and of README do what they say."""
+"""The examples of all documentation pages and of the README print the shown output."""
 
 from __future__ import annotations
 

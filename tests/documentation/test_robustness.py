@@ -1,4 +1,4 @@
-"""docs/robustness.md: every row of faults can be repeated, and no state of the process is missing.
+"""docs/robustness.md: every row of faults is reproducible, and all process state is listed.
 
 State is what outlives a call: names that are bound anew or changed in place after the import,
 caches of functions, and variables of C++ that live as long as the process or a thread.
@@ -47,7 +47,7 @@ def test_every_row_has_a_command() -> None:
 
 @pytest.mark.parametrize("command", sorted(set(commands())))
 def test_commands_exist(command: str) -> None:
-    """Each names a file or module of the tree, and tests that are in it, or a session of nox."""
+    """Each command names a file or module of the tree and its tests, or a nox session."""
     words = shlex.split(command)
     modules = [word.replace(".", "/") for word in words if word.startswith("roipool.")]
     files = [SOURCES / word for word in words if word.startswith(("tests/", "scripts/"))]
@@ -94,7 +94,7 @@ def own_names(tree: ast.Module) -> set[str]:
 
 
 def changed_by(node: ast.AST) -> Iterator[str]:
-    """Yield the names that a statement or a call binds anew or changes in place."""
+    """Yield the names that a statement or call rebinds or modifies in place."""
     match node:
         case ast.Global(names=names):
             yield from names
@@ -108,7 +108,7 @@ def changed_by(node: ast.AST) -> Iterator[str]:
 
 
 def changed_part(target: ast.expr) -> str:
-    """Return the name of what an assignment to an item or attribute changes."""
+    """Return the name of the object modified by an assignment to an item or attribute."""
     match target:
         case ast.Subscript(value=ast.Name(id=name)) | ast.Attribute(value=ast.Name(id=name)):
             return name
@@ -116,7 +116,7 @@ def changed_part(target: ast.expr) -> str:
 
 
 def state_of(file: Path) -> set[str]:
-    """Return the variables of a module that its functions change, and the caches of functions."""
+    """Return the variables of a module that its functions modify, and the caches of functions."""
     tree = ast.parse(file.read_text(encoding="utf-8"))
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
     changed = {name for one in functions for node in ast.walk(one) for name in changed_by(node)}
@@ -147,7 +147,7 @@ def test_no_state_of_c_is_missing() -> None:
 
 @pytest.mark.parametrize("where", [where for where in ROWS if "`" in where])
 def test_state_is_where_the_page_says(where: str) -> None:
-    """Each name of a row is in a file, or in a folder of files, that the row names."""
+    """Each name in a row occurs in a file or folder that the row names."""
     paths = [SOURCES / "roipool" / path for path in re.findall(r"`([\w/]+(?:\.\w+|/))`", where)]
     assert paths
     texts = [

@@ -1,4 +1,4 @@
-"""The emulator itself: that it runs CUDA as it is meant, and refuses what CuPy or a GPU would."""
+"""The emulator itself: it runs CUDA correctly, and rejects what CuPy or a GPU would reject."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The simulator itself: what it computes, what it counts, and the faults that it must report."""
+"""The simulator itself: its results, its counts, and the faults that it must report."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def run(
     shared: int = 0,
     element: str = "float",
 ) -> simt.Counts:
-    """Run a kernel whose parameters a, b, ... are arrays; return what it did."""
+    """Run a kernel with parameters a, b, ...; return its counts."""
     names = [f"{element}* {name}" for name, _ in zip("abcd", arrays, strict=False)]
     text = f'{SHARED}extern "C" __global__ void kernel({", ".join(names)}) {{ {body} }}\n'
     with cupy.cuda.Device(), simt.recorded() as records:
@@ -45,7 +45,7 @@ def floats(cupy: Any, count: int) -> Any:
     return cupy.asarray(np.arange(count, dtype=np.float32))
 
 
-# ---- What it computes
+# ---- Results
 
 
 def test_threads_and_blocks_have_their_numbers(cupy: Any) -> None:
@@ -186,7 +186,7 @@ def test_atomics_of_integers(cupy: Any) -> None:
     assert [result.get().tolist() for result in results] == [[-952, -984], [-9, -8], [186, 189]]
 
 
-# ---- What it counts
+# ---- Counts
 
 STRIDES = {1: 4, 2: 8, 8: 32, 9: 32}  # elements between lanes: sectors of a warp's load
 
@@ -254,13 +254,13 @@ def test_branches_of_whole_warps_do_not_diverge(cupy: Any) -> None:
     assert counts["< 16"].divergent_branches == 1
 
 
-# ---- How long a warp needs
+# ---- The time of a warp
 
 MISS, HIT, REGISTER = 1000, 100, 10
 
 
 def costs(entry: Any) -> Any:
-    """Loads of global memory take MISS or HIT cycles, what else writes a register REGISTER."""
+    """Loads of global memory take MISS or HIT cycles, other writes of a register REGISTER."""
     table = np.zeros(len(entry.code), simt.COST)
     starts = {0, *entry.labels.values()}
     for place, source in enumerate(entry.code):
@@ -272,7 +272,7 @@ def costs(entry: Any) -> Any:
     return table
 
 
-# What a warp does, and the cycles of its loads: those that need no other's result wait at once.
+# Code of a warp, and the cycles of its loads; independent loads wait at the same time.
 CHAINS = {
     "b[i] = a[i];": MISS,
     "b[i] = a[i] + a[i + 32] + a[i + 64];": MISS + 2 * REGISTER,
@@ -281,7 +281,7 @@ CHAINS = {
     "float first = a[i]; __syncthreads(); b[i] = first + ((volatile float*)a)[i];": MISS + REGISTER,
     # A load from shared memory does not pass a store to it.
     "shared[i] = a[i]; __syncwarp(); b[i] = a[(int)shared[31 - i]];": 2 * MISS,
-    # To name a result anew is not to wait for it.
+    # Copying a result to another variable does not wait for it.
     """volatile float* in = a;
     float first = in[i], second = in[i + 16], sum = 0;
     #pragma unroll 1

@@ -1,4 +1,4 @@
-"""Calls whose boxes are planned one chunk after the other give bitwise identical results.
+"""Calls whose boxes are planned in several chunks give bitwise identical results.
 
 Each box of a small call, of one chunk, stands several times in a large one, of several chunks.
 """
@@ -17,7 +17,7 @@ from _support.platforms import needs_linux
 import roipool
 
 TAPS_OF_CHUNK = 1_000_000  # `max_taps_of_chunk` of kernels/cpu/call.h
-# Of a box, which lies inside its map: it has as many taps as it covers cells, or up to thrice.
+# A box inside its map has as many taps as it covers cells, or up to three times as many.
 SIDE = 120
 COPIES = 4
 BINS = 7
@@ -25,7 +25,7 @@ SHAPE = (3, 17, 200, 200)  # a block of channels, and a single one
 
 
 def rotated_boxes(rng: np.random.Generator, count: int) -> Array:
-    """Return boxes on the first and last map, in no order of their maps."""
+    """Return boxes on the first and last map, not sorted by map."""
     image = rng.choice([0, 2], count)
     center = rng.uniform(86, 113, (2, count))
     side = np.full(count, SIDE)
@@ -63,7 +63,7 @@ def test_pooled_values(dtype: Any, layout: str) -> None:
 @every_layout
 @every_dtype
 def test_gradients_of_maps(dtype: Any, layout: str) -> None:
-    """Half precision is rounded once, not chunk by chunk. Images without boxes are zero."""
+    """Half precision is rounded once, not per chunk; images without boxes are zero."""
     shape = shape_in_layout(SHAPE, layout)
     results = []
     for gradients, rois in ((GRADIENTS, FEW), (SPARSE, MANY)):
@@ -85,7 +85,7 @@ def test_gradients_of_boxes() -> None:
 
 
 def test_gradients_of_separable_boxes() -> None:
-    """Chunks go on from one level of a pyramid to the next."""
+    """Chunks continue from one level of a pyramid to the next."""
     rng = np.random.default_rng(1)
     corners = np.sort(rng.uniform(0, 60, (300, 2, 2)), axis=1).reshape(-1, 4)
     few = np.column_stack([np.arange(300) % 3, corners])

@@ -1,4 +1,4 @@
-"""The quota of processor time: files as Linux's two versions of control groups write them.
+"""The quota of CPU time, in the files of both versions of Linux's control groups.
 
 `tests/faults/quota.sh` does the same in a real group, for which it must be root.
 """

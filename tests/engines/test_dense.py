@@ -1,4 +1,4 @@
-"""Maxima of dense samples: those that are left out could not have been the maximum.
+"""Maxima of dense samples: skipped samples could not be the maximum.
 
 NumPy computes every sample in float32 or float64, in the engine's order of operations, which adds
 nothing up in another order and rounds every product: values and argmax must be bitwise identical.

@@ -1,4 +1,4 @@
-"""Results do not depend on the floating-point environment of the caller, which gets it back.
+"""Results do not depend on the caller's floating-point environment, which is restored.
 
 XLA's threads flush subnormals, PyTorch does after `set_flush_denormal`, and a library that was
 built with -ffast-math changes the process that loads it.
@@ -21,21 +21,21 @@ from roipool import _cpu
 
 pytestmark = needs_flushing
 
-# Around the smallest normal number: sums and products of these are subnormal, or read as such.
+# Numbers around the smallest normal number, with subnormal sums and products.
 SCALES = {"float16": 2.0**-17, "bfloat16": 2.0**-128, "float32": 2.0**-128, "float64": 2.0**-1025}
 
 Array = np.ndarray[Any, Any]
 
 
 def halved(case: PyramidCase, features: Array, layout: str = "NCHW") -> list[Array]:
-    """Return a pyramid without arithmetic of NumPy's, which would flush."""
+    """Return a pyramid without NumPy's arithmetic, which would flush subnormal numbers."""
     del case
     return [features, features[:, ::2, ::2] if layout == "NHWC" else features[:, :, ::2, ::2]]
 
 
 @pytest.fixture(autouse=True)
 def same_settings_after(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Leave the instruction set and the threads as they were."""
+    """Restore the instruction set and the number of threads."""
     monkeypatch.setattr(PyramidCase, "pyramid", halved)
     before = _cpu.instruction_set()
     yield
@@ -50,7 +50,7 @@ def subnormal(shape: tuple[int, ...], dtype: Any, layout: str) -> Array:
 
 
 def results(case: Case, maps: Array, layout: str) -> list[bytes]:
-    """Return the bytes of a forward and its gradients: comparisons would flush numbers, too."""
+    """Return the bytes of a forward and its gradients, since comparisons would also flush."""
     boxes = case.boxes().astype(np.float64 if maps.dtype == np.float64 else np.float32)
     place = (boxes, case.indices())
     pool = {"return_argmax": True} if case.variant.has_argmax else {}
@@ -90,7 +90,7 @@ def test_threads_that_a_flushing_thread_starts(dtype: Any) -> None:
 
 
 def test_these_numbers_are_lost_where_they_are_flushed() -> None:
-    """Otherwise the tests above would compare nothing."""
+    """Otherwise the tests above would test nothing."""
     for name, scale in SCALES.items():
         if name in ("float32", "float64"):
             values = np.array([scale], name)

@@ -1,4 +1,4 @@
-"""Every instruction set that this processor has: the same decisions, and sums within rounding.
+"""All instruction sets of this processor make the same decisions, with sums within rounding.
 
 The baseline is compared too, so that these tests pass in the same way on any machine; which sets
 were compared is in their names.
@@ -34,7 +34,7 @@ every_set = pytest.mark.parametrize("name", SETS)
 
 @pytest.fixture(autouse=True)
 def same_set_after() -> Iterator[None]:
-    """Leave the instruction set as it was."""
+    """Restore the instruction set."""
     before = _cpu.instruction_set()
     yield
     _cpu.use_instruction_set(before)

@@ -1,4 +1,4 @@
-"""More than 2^31 elements, and sizes that cannot be had.
+"""More than 2^31 elements, and sizes that cannot be allocated.
 
 Maps of many gigabytes are mapped but hardly touched: an operation reads only the cells under its
 boxes. ``pytest --everything`` adds tests that really fill 9 GB.
@@ -29,7 +29,7 @@ real_memory = pytest.mark.everything  # 9 GB
 
 
 def untouched(shape: tuple[int, ...], dtype: Any) -> Array:
-    """Return zeros that take no memory until they are touched, however many there are."""
+    """Return zeros, which take no memory until they are touched."""
     if sys.platform == "win32":
         pytest.skip("Windows sets memory aside for all of a map at once")
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
@@ -44,7 +44,7 @@ def untouched(shape: tuple[int, ...], dtype: Any) -> Array:
 
 
 def pooled(maps: Array, rois: Array, layout: str) -> dict[str, Array]:
-    """Return what every forward gives."""
+    """Return the results of every forward."""
     form: dict[str, Any] = {"layout": layout}
     height, width = maps.shape[1:3] if layout == "NHWC" else maps.shape[2:]
     pool, cells = roipool.roi_pool(maps, rois, 2, return_argmax=True, **form)
@@ -135,7 +135,7 @@ def test_longest_axis(layout: str) -> None:
         np.testing.assert_array_equal(result, expected[name], err_msg=name)
 
 
-# ---- Sizes that cannot be had
+# ---- Sizes that cannot be allocated
 
 
 @pytest.mark.parametrize("size", [2**20, (16, 2**31 - 1), 2**31 - 1], ids=str)
@@ -143,7 +143,7 @@ def test_longest_axis(layout: str) -> None:
     "case", [case for case in (*CASES, *PYRAMID_CASES) if not case.adaptive], ids=str
 )
 def test_impossible_output_is_a_memory_error(case: Case, size: Any) -> None:
-    """All are beyond 2^47 bytes, which no setting of the system grants."""
+    """All sizes are above 2^47 bytes, which no system can allocate."""
     features = np.ones((2, 4, 8, 8), np.float32)
     count = 1000
     # Bins of turned boxes are numbered together, in 32 bits.

@@ -1,4 +1,4 @@
-"""The memory of freed results serves the next calls, and arrays on it behave as any others."""
+"""Memory of freed results is reused by later calls, and arrays in it behave like any others."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STATM = Path("/proc/self/statm")
 
 @pytest.fixture(autouse=True)
 def empty_cache() -> Iterator[None]:
-    """Begin with nothing cached and the default limit; leave both so."""
+    """Start and end with an empty cache and the default limit."""
     before = roipool.get_cache_limit()
     roipool.free_memory()
     roipool.set_cache_limit(128)
@@ -164,7 +164,7 @@ BYTES_OF_TAP: dict[str, tuple[int, Callable[[], Any]]] = {
 
 @pytest.mark.parametrize("name", BYTES_OF_TAP)
 def test_plans_do_not_grow_with_the_boxes(name: str) -> None:
-    """What a call allocated is cached when it ends: a chunk, a smaller last one, little more."""
+    """The memory of a call is cached when it ends: a chunk, a smaller last chunk, little more."""
     bytes_of_tap, call = BYTES_OF_TAP[name]
     roipool.set_cache_limit(4096)
     call()
@@ -240,7 +240,7 @@ LIMITED = """
 
 @needs_linux
 def test_cached_memory_is_returned_when_there_is_no_other() -> None:
-    """In 2.5 GiB of addresses beyond the present ones, 2 GiB follow 1 GiB only if that goes."""
+    """With 2.5 GiB of additional addresses, 2 GiB fit after 1 GiB only if the latter is freed."""
     done = run_python(
         LIMITED.format(mebibytes=2560)
         + """
@@ -255,7 +255,7 @@ def test_cached_memory_is_returned_when_there_is_no_other() -> None:
 
 @needs_linux
 def test_calls_go_on_after_memory_was_exhausted() -> None:
-    """Results are too large, then plans and scratch memory, then nothing is."""
+    """First results are too large, then plans and scratch memory, then nothing."""
     done = run_python(
         LIMITED.format(mebibytes=64)
         + """

@@ -25,7 +25,7 @@ NEVER = 2**62
 
 @pytest.fixture(autouse=True)
 def same_settings_after() -> Iterator[None]:
-    """Leave the limit and the instruction set as they were."""
+    """Restore the limit and the instruction set."""
     before = _cpu.instruction_set()
     yield
     _cpu.use_instruction_set(before)
@@ -33,7 +33,7 @@ def same_settings_after() -> Iterator[None]:
 
 
 def several(name: str) -> list[Case]:
-    """Return calls with channels in whole vectors, in parts of one, and one by one."""
+    """Return calls with channels in whole vectors, in parts of a vector, and one by one."""
     large = large_entry(np.random.default_rng(5))
     large = replace(large, rois=large.rois[:20])
     entries = [replace(large, shape=(2, channels, 40, 50)) for channels in (3, 21, 32, 37)]

@@ -98,7 +98,7 @@ def test_changes_during_a_call(changes: str, call: str) -> None:
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
 
 
-# What a race does rarely, done surely: the engine is given what no check saw.
+# The rare effect of a race, forced: the engine gets unchecked values.
 UNCHECKED = """
     import itertools
     import numpy as np

@@ -1,4 +1,4 @@
-"""Long calls can be interrupted, many threads and calls leave nothing behind, exits are clean."""
+"""Long calls can be interrupted, many threads and calls leak nothing, and exits are clean."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.usefixtures("same_threads_after")
 
 # ---- Interrupts
 
-# Calls that would compute for minutes, one after the other. A signal comes while each does.
+# Calls that would compute for minutes; each is interrupted by a signal.
 ENDLESS = """
     import signal, threading
     import numpy as np, roipool
@@ -97,7 +97,7 @@ def test_ctrl_c() -> None:
 
 @needs_fork
 def test_ctrl_c_in_a_child_of_another_thread() -> None:
-    """The thread that forks is the child's main thread."""
+    """The forking thread becomes the child's main thread."""
     done = run_python(
         INTERRUPTED
         + """
@@ -141,7 +141,7 @@ def test_a_call_of_a_daemon_thread_does_not_disturb_the_exit() -> None:
 
 
 def calls() -> dict[str, Callable[[], Any]]:
-    """Return small calls of every engine function, on shared input."""
+    """Return small calls of all engine functions, on shared input."""
     rng = np.random.default_rng(0)
     maps = rng.normal(size=(2, 20, 16, 18)).astype(np.float32)
     rois = np.column_stack([np.arange(50) % 2, rng.uniform(-2, 20, (50, 4))]).astype(np.float32)
@@ -189,7 +189,7 @@ def test_32_python_threads_share_their_input() -> None:
 
 @needs_linux
 def test_calls_leave_nothing_behind() -> None:
-    """Of objects and of memory; `tests/faults/leaks.py` makes a hundred times as many calls."""
+    """Neither objects nor memory; `tests/faults/leaks.py` makes a hundred times as many calls."""
     functions = calls()
     del functions["an error"]
 
@@ -243,7 +243,7 @@ def test_spawned_processes() -> None:
 
 @needs_linux
 def test_too_little_memory_is_an_error_and_nothing_more() -> None:
-    """Results, plans and scratch memory are refused in turn, as addresses run out."""
+    """Allocations of results, plans and scratch memory fail in turn as addresses run out."""
     code = """
         import resource
         import numpy as np, roipool

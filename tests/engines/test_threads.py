@@ -31,7 +31,7 @@ pytestmark = pytest.mark.usefixtures("same_threads_after")
 
 
 def everything(dtype: Any, layout: str) -> dict[str, Array]:
-    """Return the results of every operation on maps large enough for many tasks."""
+    """Return the results of all operations on maps large enough for many tasks."""
     return {
         f"{name} {result}": array
         for name in VARIANTS
@@ -131,7 +131,7 @@ def test_bad_number_in_the_environment(text: str) -> None:
     )
 
 
-# ---- Forks, and threads of Python's own
+# ---- Forks, and Python's threads
 
 
 # OpenMP's threads do not survive a fork: waiting for them would hang until the time limit.
@@ -239,7 +239,7 @@ def test_works_after_a_fork_where_torch_used_its_threads(first: str) -> None:
 
 @pytest.mark.parametrize("first", ["torch", "roipool"])
 def test_torch_and_roipool_each_keep_their_number_of_threads(first: str) -> None:
-    """Whether both use one OpenMP library or, as with a wheel that brings one, each its own."""
+    """Both may share an OpenMP library or, with a wheel that includes one, have separate ones."""
     pytest.importorskip("torch")
     code = f"""
         import {first}
@@ -304,7 +304,7 @@ def test_other_python_threads_run_during_a_call(name: str) -> None:
 
     ticker = threading.Thread(target=tick)
     interval = sys.getswitchinterval()
-    # From here on a thread runs only when another one gives the interpreter up by itself.
+    # From here on, a thread runs only when another thread releases the GIL.
     sys.setswitchinterval(1000)
     try:
         ticker.start()
@@ -315,7 +315,7 @@ def test_other_python_threads_run_during_a_call(name: str) -> None:
             most = max(most, ticks - before)
             if most >= 50:
                 break
-        # NumPy's own functions let a few ticks through; a call that computes, hundreds.
+        # NumPy's functions release the GIL for a few ticks; a computing call, for hundreds.
         assert most >= 50
     finally:
         stop.set()

@@ -1,4 +1,4 @@
-"""The faults that taught most, which `plant.py` plants one at a time: no operator makes them."""
+"""Instructive faults for `plant.py`, which the operators of `mutants.py` cannot make."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ class Fault(NamedTuple):
     equivalent: str = ""
 
     def planted(self, text: str) -> str:
-        """Return the file's text with this fault."""
+        """Return the file's text with the fault."""
         return text.replace(self.snippet, self.replacement)
 
     @property
     def on_gpu(self) -> bool:
-        """Whether only the CUDA engine has it."""
+        """Whether the fault affects only the CUDA engine."""
         return "cuda" in self.file
 
     @property
     def by_tests_only(self) -> bool:
-        """Whether it is in code that NumPy's calls do not reach."""
+        """Whether the fault is in code that calls on NumPy arrays do not reach."""
         folders = ("torch", "jax", "dask", "_arrays/_cupy", "_dlpack")
         return self.on_gpu or self.file.startswith(tuple(f"roipool/{name}" for name in folders))
 

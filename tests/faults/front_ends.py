@@ -1,4 +1,4 @@
-"""Faults of front ends, of arguments and of `compat`: all in Python, so that nothing is built.
+"""Faults of front ends, of arguments and of `compat`; all are in Python and need no build.
 
 Those of a front end are found where its library is installed.
 """

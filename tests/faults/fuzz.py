@@ -28,7 +28,7 @@ STEPS = 1 << 16  # of real numbers
 
 
 class Bytes:
-    """Draws as NumPy's `Generator` does, but what the fuzzer's bytes say, as long as they last."""
+    """A random generator like NumPy's that consumes the fuzzer's bytes while they last."""
 
     def __init__(self, data: bytes) -> None:
         self.provider = atheris.FuzzedDataProvider(data)
@@ -40,7 +40,7 @@ class Bytes:
         return int(self.provider.ConsumeIntInRange(0, count - 1))
 
     def _numbers(self) -> np.random.Generator:
-        """Return what draws arrays, whose numbers are not for the fuzzer to choose one by one."""
+        """Return the generator of arrays, whose elements the fuzzer does not choose."""
         return np.random.default_rng(self._below(SEEDS))
 
     def integers(self, low: int, high: int | None = None, size: Any = None) -> Any:
@@ -63,7 +63,7 @@ class Bytes:
         return low + (high - low) * self.random()
 
     def standard_normal(self, size: Any) -> Any:
-        """Return normal numbers."""
+        """Return normally distributed numbers."""
         return self._numbers().standard_normal(size)
 
     def choice(self, options: Sequence[Any]) -> Any:
@@ -72,7 +72,7 @@ class Bytes:
 
 
 def try_one(data: bytes) -> None:
-    """Make the call that the bytes decide on, and compare."""
+    """Make the call that the bytes determine, and compare its results."""
     case = draw_from(Bytes(data), tuple(SEMANTICS), tiny=True)  # type: ignore[arg-type]
     with_what = [one for one in subjects(case, 0) if one in (CALL, ORACLE)]
     for finding in check(case, with_what):

@@ -36,7 +36,7 @@ MAX_MESSAGE = 2000
 
 
 class LyingShape(np.ndarray):
-    """An array that says it is larger."""
+    """An array that claims to be larger."""
 
     @property
     def shape(self) -> tuple[int, ...]:  # type: ignore[override]
@@ -44,7 +44,7 @@ class LyingShape(np.ndarray):
 
 
 class LyingType(np.ndarray):
-    """An array that says it is of another type."""
+    """An array that claims to have another type."""
 
     @property
     def dtype(self) -> np.dtype[Any]:  # type: ignore[override]
@@ -52,14 +52,14 @@ class LyingType(np.ndarray):
 
 
 class HugeIndex:
-    """A number without end."""
+    """A huge integer."""
 
     def __index__(self) -> int:
         return 10**5000
 
 
 class Refusing:
-    """Refuses whatever is asked of it, a picture of itself included."""
+    """An object whose methods all raise, including its representation."""
 
     def __index__(self) -> int:
         raise ValueError("refused")
@@ -68,14 +68,14 @@ class Refusing:
 
 
 def itself() -> list[Any]:
-    """Return a list that holds itself."""
+    """Return a list that contains itself."""
     items: list[Any] = []
     items.append(items)
     return items
 
 
 def deep() -> list[Any]:
-    """Return a list nested beyond what Python recurses into."""
+    """Return a list nested beyond Python's recursion limit."""
     items: list[Any] = []
     for _ in range(5000):
         items = [items]
@@ -83,7 +83,7 @@ def deep() -> list[Any]:
 
 
 def structured() -> np.ndarray:
-    """Return an array whose type takes a megabyte to print."""
+    """Return an array whose type has a representation of a megabyte."""
     return np.zeros((1, 1, 1, 1), [(f"field{number}", "f4") for number in range(20_000)])
 
 
@@ -167,7 +167,7 @@ CHANGES: list[Callable[[Random, np.ndarray], Any]] = [
 
 
 def wrong(rng: Random, value: Any) -> Any:
-    """Return something in place of an argument, or the argument with one item wrong."""
+    """Return a replacement for an argument, or the argument with one wrong item."""
     way = rng.random()
     if isinstance(value, (list, tuple)) and value and way < 0.5:
         items = list(value)
@@ -186,7 +186,7 @@ def wrong(rng: Random, value: Any) -> Any:
     return OTHERS[rng.integers(len(OTHERS))]()
 
 
-# Public functions that no random call draws, and right arguments of theirs.
+# Valid arguments of the public functions that random calls do not cover.
 OTHER_CALLS: dict[str, dict[str, Any]] = {
     "assign_levels": {
         "rois": np.array([[0, 1, 2, 30, 40], [0, 5, 5, 300, 300.0]]),
@@ -203,7 +203,7 @@ DRAWN_BEFORE_ANOTHER = 20
 
 
 def drawn_call(seed: int, number: int) -> Call:
-    """Return a call of a public function, all right."""
+    """Return a valid call of a public function."""
     if number % DRAWN_BEFORE_ANOTHER == 0:
         others = list(OTHER_CALLS)
         name = others[number // DRAWN_BEFORE_ANOTHER % len(others)]
@@ -237,7 +237,7 @@ def try_call(seed: int, number: int) -> Outcome:
         message = "".join(map(str, error.args))
         fault = f"{label}: {len(message)} characters" if len(message) > MAX_MESSAGE else ""
         return Outcome(type(error).__name__, fault)
-    except Exception as error:  # noqa: BLE001 - that is what this program looks for
+    except Exception as error:  # noqa: BLE001 - this program looks for unexpected exceptions
         return Outcome("another error", f"{label}: {type(error).__name__}: {error}"[:MAX_MESSAGE])
     finally:
         usual_settings()
@@ -250,7 +250,7 @@ def _defaults(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def usual_settings() -> None:
-    """Set what a call may have changed."""
+    """Restore settings that a call may have changed."""
     for name in ("set_cache_limit", "set_debug", "set_num_threads"):
         getattr(roipool, name)(**OTHER_CALLS[name])
 

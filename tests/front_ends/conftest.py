@@ -1,4 +1,4 @@
-"""Front ends: one thread for their libraries, too, as in ``tests/conftest.py``."""
+"""Sets the front ends' libraries to one thread, as in ``tests/conftest.py``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ pytest.register_assert_rewrite("front_ends.contract")
 
 @pytest.fixture(scope="session", autouse=True)
 def one_thread_of_torch() -> None:
-    """Use one thread of torch, where it is installed."""
+    """Use one thread of torch, if it is installed."""
     if find_spec("torch") is not None:
         import torch
 

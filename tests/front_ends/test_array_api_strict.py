@@ -1,4 +1,4 @@
-"""Arrays of the strictest library of the array API standard: every operation, and errors."""
+"""Arrays of array-api-strict: every operation, and errors."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_memory_is_shared() -> None:
 
 @pytest.mark.parametrize("place", [0, 1, 2])
 def test_devices(place: int) -> None:
-    """Those of two are refused; results are where the arrays are."""
+    """Arrays on two devices are rejected; results are on the arrays' device."""
     given, plain = arguments()
     there = [xp.asarray(each, device=xp.Device("device1")) for each in given]
     got = ALIGN.pool(*there)

@@ -1,4 +1,4 @@
-"""Dask arrays: every operation, lazily, equal to the call on one machine."""
+"""Dask arrays: every operation, lazy, with the results of a NumPy call."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def maps(dtype: Any = np.float32) -> np.ndarray[Any, Any]:
 
 
 def chunked(array: np.ndarray[Any, Any], images: int = 2) -> Any:
-    """Return a Dask array whose planes are cut, too."""
+    """Return a Dask array that is also chunked along rows and columns."""
     return da.from_array(array, chunks=(images, 2, 5, 4))
 
 
@@ -169,7 +169,7 @@ def test_levels_are_not_assigned_to_lazy_boxes() -> None:
 
 @pytest.mark.parametrize("op", PYRAMID_OPS.values(), ids=lambda op: op.forward)
 def test_maps_that_are_cut_otherwise(op: Op) -> None:
-    """They are chunked as the first is; boxes go to maps by their size."""
+    """All maps are chunked like the first; boxes are assigned to maps by size."""
     given = arguments(op, "avg") | {"spatial_scales": SCALES}
     given["rois"] = given["rois"] * 100
     fine, coarse = pyramid()
@@ -186,7 +186,7 @@ def pyramid() -> list[np.ndarray[Any, Any]]:
 
 @pytest.mark.parametrize("keep_order", [True, False])
 def test_what_is_computed_has_the_declared_types(keep_order: bool) -> None:
-    """So that arithmetic on an argmax does not wrap at 2^31."""
+    """int64, so that arithmetic on an argmax does not wrap at 2^31."""
     given = arguments(OPS["roi_pool"], "max") | {"return_argmax": True, "keep_order": keep_order}
     for lazy in roipool.roi_pool(chunked(maps()), **given):
         each_part = dask.compute(lazy, *lazy.blocks.ravel(), scheduler="sync")
@@ -198,7 +198,7 @@ def test_what_is_computed_has_the_declared_types(keep_order: bool) -> None:
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_maps_in_another_order_of_bytes(dtype: Any) -> None:
-    """Coordinates, which float32 does not hold, are of the type of the maps, too."""
+    """Coordinates that float32 cannot represent are computed in the maps' type."""
     host = maps(dtype=np.dtype(dtype).newbyteorder())
     given = arguments(OPS["roi_align"], "avg")
     lazy = roipool.roi_align(chunked(host), **given)
@@ -208,7 +208,7 @@ def test_maps_in_another_order_of_bytes(dtype: Any) -> None:
 
 
 def test_masks_are_refused() -> None:
-    """They would be lost; those that an array does not declare are found on workers."""
+    """They would be lost; masks that an array does not declare are found on workers."""
     given, masked = arguments(OPS["roi_align"], "avg"), np.ma.masked_less(maps(), 1)
     lazy = chunked(masked)
     with pytest.raises(TypeError, match=r"^roi_align: features must be without a mask"):
@@ -266,7 +266,7 @@ def test_nothing_is_computed_before_it_is_asked_for() -> None:
 
 
 def test_memory_is_that_of_a_few_chunks() -> None:
-    """However many there are: a chunk is freed once its boxes are pooled."""
+    """A chunk is freed once its boxes are pooled, whatever the number of chunks."""
     live: set[int] = set()
     most = 0
 

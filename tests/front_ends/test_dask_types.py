@@ -1,4 +1,4 @@
-"""The stub of roipool.dask has the names and arguments that the package has."""
+"""The stub of roipool.dask has the package's names and arguments."""
 
 from __future__ import annotations
 

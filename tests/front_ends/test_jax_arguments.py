@@ -1,4 +1,4 @@
-"""Arguments as JAX alone has them: traced values, several devices, arrays of other libraries."""
+"""Arguments specific to JAX: traced values, several devices, arrays of other libraries."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def pool(features: Any = FEATURES, rois: Any = ROIS, size: Any = 2, **more: Any)
 
 @pytest.mark.parametrize("wrong", [2.0, -1.0, 0.5, float("nan")])
 def test_values_are_checked_where_they_are_known(wrong: float) -> None:
-    """Compiled calls pool nothing from no image, and give no gradient."""
+    """In compiled calls, boxes of no image pool to nothing and have no gradient."""
     table = ROIS.at[1, 0].set(wrong)
     with pytest.raises(ValueError, match=r"roi_align: rois\[1, 0\] is .*batch indices must be"):
         pool(rois=table)
@@ -58,7 +58,7 @@ def test_an_argmax_beyond_the_map(wrong: int) -> None:
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "uint16", "uint32", "int64", "uint64"])
 def test_an_argmax_of_any_integers(dtype: str) -> None:
-    """Of samples and of cells: the gradient is that of an argmax of int32."""
+    """For samples and cells, the gradient equals that of an int32 argmax."""
     with jax.enable_x64(True):
         pooled, samples = pool(mode="max", sampling_ratio=2, return_argmax=True)
         values, cells = roipool.roi_pool(FEATURES, ROIS, 2, return_argmax=True)
@@ -114,7 +114,7 @@ def test_shapes_and_levels_that_are_traced() -> None:
 
 
 def test_maps_of_no_image() -> None:
-    """Compiled calls pool what boxes of no image do."""
+    """Compiled calls give the values of boxes of no image."""
     for case in CASES:
         at = jnp.asarray(case.boxes()), jnp.asarray(case.indices())
         pooled = jax.jit(case.pool)(jnp.zeros((0, 3, 8, 9)), *at)
@@ -123,7 +123,7 @@ def test_maps_of_no_image() -> None:
 
 
 def test_integer_boxes_have_no_gradient() -> None:
-    """JAX itself refuses integers; where it is told to allow them, their gradient has no type."""
+    """JAX rejects integers by default; if allowed, their gradient has type float0."""
     loss = lambda rois: pool(rois=rois).sum()  # noqa: E731
     integers = ROIS.astype(jnp.int32)
     with pytest.raises(TypeError, match="requires real"):

@@ -1,4 +1,4 @@
-"""JAX arrays keep the contract of front ends, compiled and not."""
+"""The front-end contract for JAX arrays, compiled and not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Derivatives within checkpoints, loops and batches, as only JAX has them."""
+"""Derivatives within JAX's checkpoints, loops and batches."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_checkpoint_with_other_transformations(case: Case) -> None:
 
 @typical
 def test_scan(case: Case) -> None:
-    """A loop that is compiled once, and its gradient."""
+    """A compiled loop, and its gradient."""
     function, features = of_features(case), small_maps()
 
     def loss(first: Any) -> Any:

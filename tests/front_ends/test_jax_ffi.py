@@ -1,4 +1,4 @@
-"""XLA's interface as roipool declares it is the one of the installed jaxlib."""
+"""roipool's declaration of XLA's interface agrees with the installed jaxlib."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_every_build_has_a_handler_that_jaxlib_takes() -> None:
 
 
 def test_a_jaxlib_that_refuses_the_handler() -> None:
-    """JAX goes on, calls go by callbacks, with equal bits, and one warning gives the reason."""
+    """JAX still works: calls use callbacks, with equal results, and a warning gives the reason."""
     answer = run_python(
         """
         import warnings

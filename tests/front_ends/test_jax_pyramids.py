@@ -1,4 +1,4 @@
-"""Several maps in one call of JAX arrays: the bits of NumPy by either transport, and levels."""
+"""Pyramids of JAX arrays: NumPy's results bit for bit by either transport, and levels."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def pyramid(dtype: str = "float32") -> list[Any]:
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 def test_both_ways_compute_the_bits_of_numpy(way: Any) -> None:
-    """One map has no cells, one no boxes, and one box no map: it pools 0 and gets no gradient."""
+    """One map has no cells, one no boxes; a box without a map pools to 0 and has no gradient."""
     features = [*maps_of_numpy(), np.zeros((2, 3, 0, 5), np.float32), maps_of_numpy()[1]]
     scales = (*SCALES, 0.1, 0.1)
     boxes, indices = np.asarray(ROIS)[:, 1:], np.array([0, 1, 0])
@@ -72,7 +72,7 @@ def maps_of_numpy() -> list[Any]:
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int64", "uint32"])
 def test_levels_of_any_integer_type(dtype: str) -> None:
-    """Traced ones beyond the maps pool nothing, however large they are."""
+    """Boxes with traced levels beyond the maps pool to nothing."""
     with jax.enable_x64(True):
         beyond = int(np.iinfo(dtype).max)
         levels = jnp.asarray([0, beyond, 2], dtype)

@@ -1,4 +1,4 @@
-"""Calls under JAX's own settings: 64-bit types off, strict promotion, no jit; numbers too wide."""
+"""Calls under JAX's settings: no 64-bit types, strict promotion, no jit; and too wide numbers."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_numpy_arrays_in_another_order_of_bytes() -> None:
 
 
 def test_masks_are_refused() -> None:
-    """JAX would lose them, those of a list's rows, too."""
+    """JAX would lose them, also in rows of lists."""
     rois = np.ma.array([[0, 1.0, 1, 5, 5]])
     for boxes in (rois, [*rois]):
         with pytest.raises(TypeError, match=r"^roi_align: rois must be without a mask"):
@@ -203,7 +203,7 @@ def test_derivatives_of_maps_without_cells(shape: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_an_index_of_no_image_pools_nothing_in_a_batch_of_calls(case: Case) -> None:
-    """Of calls with maps of their own: not the last image of the call before."""
+    """For calls with separate maps; not the last image of the previous call."""
     features = jnp.asarray(maps((3, *SHAPE)), jnp.float32)
     boxes = jnp.asarray(case.boxes(2), jnp.float32)
     indices = jnp.asarray([[0, 1], [-1, 1], [1, SHAPE[0]]])

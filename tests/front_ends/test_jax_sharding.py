@@ -127,7 +127,7 @@ print(json.dumps({case.name: problem_of(case) for case in cases}))
 
 @pytest.fixture(scope="module")
 def problems() -> dict[str, str]:
-    """Run every operation; return what is wrong with each."""
+    """Run every operation; return the errors of each."""
     tests = str(Path(__file__).parents[1])
     path = os.pathsep.join(filter(None, [tests, os.environ.get("PYTHONPATH", "")]))
     answer = run_python(EVERY, PYTHONPATH=path, **TWO_DEVICES)

@@ -1,4 +1,4 @@
-"""Both ways to the kernels give bitwise identical results, and the one in use is known."""
+"""Both transports to the kernels give bitwise identical results, and the report names one."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def request_of(case: Case) -> Request:
 @pytest.mark.parametrize("case", [case for case in CASES if not case.adaptive], ids=str)
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 def test_every_kernel_computes_the_bits_of_numpy(way: Any, case: Case) -> None:
-    """Each way by itself; programs for GPUs, and builds without handlers, call back the host."""
+    """Both transports; programs for GPUs, and builds without handlers, use callbacks."""
     features, boxes = maps().astype(np.float32), case.boxes().astype(np.float32)
     indices, request = case.indices(), request_of(case)
     # Kernels take x before y.

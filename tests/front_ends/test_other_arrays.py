@@ -1,4 +1,4 @@
-"""Arrays of any other library: shared memory, their own type back, and what is refused."""
+"""Arrays of other libraries: shared memory, results of the same type, and errors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ALIGN = next(case for case in CASES if case.op.forward == "roi_align")
 
 
 class Other:
-    """An array of a library of its own, which hands over memory by DLPack."""
+    """An array of a fictitious library that supports DLPack."""
 
     requires_grad = False
     place = (1, 0)
@@ -78,7 +78,7 @@ class TestTable(contract.Documented):
 
 
 class Interface:
-    """An array that has no more than NumPy's array interface."""
+    """An array with only NumPy's array interface."""
 
     def __init__(self, array: Any) -> None:
         self.__array_interface__ = array.__array_interface__
@@ -122,7 +122,7 @@ def test_keywords_lists_and_numpy_beside_them() -> None:
 
 
 def test_memory_is_shared() -> None:
-    """`out` is filled where it is, and comes back as it is."""
+    """`out` is filled in place and returned."""
     features, boxes, indices = arguments(ALIGN)
     out = Other(np.zeros((5, 3, 2, 3), np.float32))
     assert ALIGN.pool(features, boxes, indices, out=out) is out
@@ -178,7 +178,7 @@ def test_what_cannot_be_handed_over(kind: type[Other], match: str, place: int) -
 
 @pytest.mark.parametrize("case", [*CASES, *PYRAMID_CASES], ids=str)
 def test_a_gradient_would_be_lost(case: Case) -> None:
-    """So what requires one is refused, maps or boxes."""
+    """So maps or boxes that require a gradient are rejected."""
     plain = [maps().astype(np.float32), case.boxes().astype(np.float32), case.indices()]
     for place in (0, 1):
         features, boxes, indices = (
@@ -203,7 +203,7 @@ def test_an_unknown_type_hears_what_is_accepted(value: Any) -> None:
 
 
 class Another(Other):
-    """Of another library."""
+    """An array of a second fictitious library."""
 
 
 Another.__module__ = "another.arrays"

@@ -1,4 +1,4 @@
-"""Limits of threads that other libraries set."""
+"""Limits of threads set by other libraries."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ pytest.importorskip("threadpoolctl", reason="threadpoolctl is not installed")
 
 
 def test_limits_of_threadpoolctl() -> None:
-    """They set OpenMP's number, which roipool obeys until it has one of its own."""
+    """They set OpenMP's number, which roipool uses until it has its own setting."""
     if not _cpu.has_openmp():
         pytest.skip("built without OpenMP")
     done = run_python(

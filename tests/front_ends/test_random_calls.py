@@ -1,4 +1,4 @@
-"""Random calls in the guises of each library: the program itself, a few dozen calls of it."""
+"""Random calls in the guises of each library: a few dozen calls of the program."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def with_library(name: str) -> Any:
 
 @pytest.mark.parametrize("library", [with_library(name) for name in LIBRARIES])
 def test_random_calls(library: str) -> None:
-    """In a process of its own: JAX has the devices that it starts with."""
+    """A separate process, since JAX's devices are fixed at its start."""
     calls = CALLS[library]
     command = [*PROGRAM, "--front-end", library, "--calls", str(calls), "--jobs", "1", "--tiny"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -72,7 +72,7 @@ def test_every_operation_is_drawn() -> None:
 def test_a_failure_is_made_small_and_repeated(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A front end that loses the last row of bins of every second box."""
+    """A front end that loses the last row of bins of every other box."""
     dask = pytest.importorskip("roipool.dask._lazy")
     right = dask.pool_chunk
 

@@ -1,4 +1,4 @@
-"""Random calls in CuPy's guises, on the stand-in for CuPy."""
+"""Random calls in CuPy's guises, on the emulator."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_every_guise_is_had() -> None:
 
 
 def test_a_wrong_front_end_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that reads maps that are views from their other end."""
+    """A front end that reads reversed views in the wrong order."""
     right = _cupy.readable
 
     def wrong(array: Any, dtype: Any) -> Any:

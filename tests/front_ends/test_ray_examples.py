@@ -15,7 +15,7 @@ EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("ray_*.py"))
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_example(path: Path) -> None:
-    """In a process of its own: Ray starts others, which import what this one has."""
+    """A separate process, since Ray's workers import the modules of their parent."""
     environment = {**os.environ, "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0"}
     run = subprocess.run(
         [sys.executable, str(path)], capture_output=True, text=True, env=environment, check=False

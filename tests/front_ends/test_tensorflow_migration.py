@@ -1,4 +1,4 @@
-"""TensorFlow's calls in docs/migration.md give the numbers of those beside them."""
+"""TensorFlow's calls in docs/migration.md give the same numbers as roipool's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compiled programs with `vmap` over functions of gradients, of gradients that lie in any way."""
+"""Compiled programs with `vmap` over gradients, for gradients in any memory format."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ORDERS = {
 
 
 def stored(batch: Tensor, order: Sequence[int]) -> Tensor:
-    """Return equal values whose axes lie in memory in an order."""
+    """Return equal values with an order of axes in memory."""
     return batch.permute(*order).contiguous().permute([order.index(axis) for axis in range(5)])
 
 
@@ -54,7 +54,7 @@ def gradients() -> dict[str, Tensor]:
     ("name", "dynamic"), [*((name, None) for name in BACKWARDS), ("average", True)]
 )
 def test_a_compiled_batch(name: str, dynamic: bool | None) -> None:
-    """Within `vmap` a tensor refuses to name its memory format."""
+    """Within `vmap` the memory format of a tensor is not available."""
     backward = BACKWARDS[name]
     for how, batch in gradients().items():
         torch._dynamo.reset()

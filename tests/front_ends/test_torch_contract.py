@@ -1,4 +1,4 @@
-"""Tensors keep the contract of front ends."""
+"""The front-end contract for tensors."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_the_stub() -> None:
 
 
 class Deterministic(Torch):
-    """Within the mode that refuses what is not deterministic, and fills new memory with NaN."""
+    """In torch's deterministic mode, which fills new memory with NaN."""
 
     forms = (Form("float64"), Form("float32", channels_last=True))
 
@@ -211,7 +211,7 @@ def test_a_pyramid_of_no_maps() -> None:
 
 @pytest.mark.parametrize("case", ALL_CASES, ids=str)
 def test_errors_of_every_operation_name_it(case: Case) -> None:
-    """Of devices and libraries that are mixed, and of images that are not there."""
+    """Errors for mixed devices and libraries, and for missing images."""
     features, boxes, indices = maps(), case.boxes(), case.indices()
     wrong: list[tuple[tuple[Any, ...], type[Exception], str]] = [
         ((features, boxes.to(META), indices), ValueError, "must be on the device of"),

@@ -1,4 +1,4 @@
-"""Derivatives that only torch has: views within `vmap`, dual tensors, and what is refused."""
+"""Derivatives specific to torch: views within `vmap`, dual tensors, and errors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def small_maps() -> Tensor:
 
 
 def test_vmap_of_gradients_that_are_views() -> None:
-    """Within `vmap` a tensor does not tell whether it lies channels last."""
+    """Within `vmap` it is unknown whether a tensor is channels last."""
     rois = torch.tensor([[0.0, 0, 0, 5, 5], [0, 1, 2, 3, 6]])
     for order in ((0, 1, 4, 2, 3), (1, 0, 2, 3, 4)):
         grads = maps(shape=(2, 2, 3, 2, 2)).permute(order).contiguous()
@@ -103,7 +103,7 @@ def test_second_derivatives_by_an_argmax_of_samples_are_refused(case: Case) -> N
     "case", [c for c in CASES if not c.moves and c.op.forward != "roi_align"], ids=str
 )
 def test_boxes_of_whole_cells_get_no_gradient(case: Case) -> None:
-    """Boxes get no gradient, as from torchvision, rather than zeros."""
+    """Boxes get no gradient, as in torchvision, rather than zeros."""
     features, boxes = small_maps().requires_grad_(), case.boxes(3).requires_grad_()
     pooled = case.pool(features, boxes, case.indices(3))
     pooled.sum().backward()

@@ -27,7 +27,7 @@ NAMES = tuple(SCHEMAS)
 
 
 class Rotated(torch.autograd.Function):  # type: ignore[misc]
-    """How detectron2's layer of rotated boxes calls its operators."""
+    """Calls the operators like detectron2's layer for rotated boxes."""
 
     @staticmethod
     def forward(
@@ -46,12 +46,12 @@ class Rotated(torch.autograd.Function):  # type: ignore[misc]
 
 
 def plain(input: Tensor, rois: Tensor, size: tuple[int, int], scale: float, ratio: int) -> Tensor:
-    """Call torchvision as detectron2's ``ROIAlign`` does."""
+    """Call torchvision like detectron2's ``ROIAlign``."""
     return ops.roi_align(input, rois.to(input.dtype), size, scale, ratio, True)
 
 
 def pooler(layer: Any, maps: Sequence[Tensor], rois: Tensor, levels: Tensor) -> Tensor:
-    """Pool level by level, and put results where their boxes stand, as ``ROIPooler`` does."""
+    """Pool level by level, and restore the order of boxes, like ``ROIPooler``."""
     output = torch.zeros(len(rois), maps[0].shape[1], 3, 3, dtype=maps[0].dtype)
     for level, (each, scale) in enumerate(zip(maps, SCALES, strict=True)):
         (rows,) = torch.nonzero(levels == level, as_tuple=True)
@@ -76,7 +76,7 @@ def tables(columns: int) -> list[Tensor]:
 
 
 def rows_of(lists: Sequence[Tensor]) -> Tensor:
-    """Return boxes with the number of their image."""
+    """Return boxes with batch indices."""
     return torch.cat(
         [torch.nn.functional.pad(boxes, (1, 0), value=image) for image, boxes in enumerate(lists)]
     )
@@ -138,7 +138,7 @@ def test_numbers_are_those_of_detectron2s_kernel(ratio: int) -> None:
 
 
 def test_numbers_are_those_of_openvino() -> None:
-    """Whose angles are radians, in either direction."""
+    """mmcv's angles are radians, in either direction."""
     for case in goldens("openvino", "rotated"):
         rois = case.rois.copy()
         rois[:, 5] *= (-1 if case.record["clockwise"] else 1) * 180 / math.pi
@@ -160,7 +160,7 @@ def test_gradients_are_those_of_finite_differences() -> None:
 
 
 def test_a_pooler_of_rotated_boxes() -> None:
-    """Bits of compat's pooler, which is NumPy's, forward and backward, in one call."""
+    """One call gives the results of compat's pooler bit for bit, forward and backward."""
     lists, maps = tables(5), pyramid()
     leaves = [each.clone().requires_grad_() for each in maps]
     with roipool.torch.override_detectron2():
@@ -205,7 +205,7 @@ def test_batch_indices_are_cut_to_whole_numbers() -> None:
 
 @pytest.fixture
 def compiled() -> Iterator[None]:
-    """Define the operators for all devices at once, as ``detectron2._C`` does."""
+    """Define the operators for all devices, like ``detectron2._C``."""
     library = torch.library.Library("detectron2", "FRAGMENT")
     for name, schema in SCHEMAS.items():
         library.define(name + schema)
@@ -244,7 +244,7 @@ for name in ("roi_align_rotated_forward", "roi_align_rotated_backward"):
 
 
 def test_a_compiled_part_is_imported_before(tmp_path: Path) -> None:
-    """It could not define its operators where ours are."""
+    """It could not define its operators if roipool's were registered."""
     (tmp_path / "detectron2").mkdir()
     (tmp_path / "detectron2" / "__init__.py").touch()
     (tmp_path / "detectron2" / "_C.py").write_text(COMPILED)
@@ -296,7 +296,7 @@ def test_a_pooler_of_detectron2_calls_torchvision() -> None:
 
 
 class Extractor(torch.nn.Module):  # type: ignore[misc]
-    """How mmdetection 3 makes the layers of its configuration, and calls them."""
+    """Builds and calls the layers of a configuration like mmdetection 3."""
 
     def __init__(self, roi_layer: dict[str, Any], channels: int, strides: Sequence[int]) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The adapters of libraries that are on no package index, with stand-ins."""
+"""The adapters of libraries that are on no package index, tested with stand-ins."""
 
 from __future__ import annotations
 

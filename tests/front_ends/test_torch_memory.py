@@ -116,7 +116,7 @@ def test_fills_of_every_type(dtype: torch.dtype, value: float) -> None:
 
 
 def test_a_negative_bit_is_not_lost_at_once() -> None:
-    """Memory of such a tensor holds the numbers with the other sign."""
+    """The memory of such a tensor holds the negated numbers."""
     features, rois = torch.rand(1, 2, 8, 9), torch.tensor([[0.0, 1, 1, 5, 6]])
     with torch.no_grad():
         expected = roipool.roi_align(features, rois, 2)
@@ -128,7 +128,7 @@ def test_a_negative_bit_is_not_lost_at_once() -> None:
 
 
 def test_maps_of_one_cell_are_not_channels_last() -> None:
-    """They lie in memory as both formats do: results are of the usual one."""
+    """They have both memory formats at once; results have the default format."""
     features = torch.rand(2, 3, 1, 1)
     assert features.is_contiguous(memory_format=torch.channels_last)
     assert roipool.roi_pool(features, torch.tensor([[0.0, 0, 0, 1, 1]]), 2).is_contiguous()

@@ -1,4 +1,4 @@
-"""`roipool.torch.nn.MultiScaleRoIAlign` in the place of torchvision's."""
+"""`roipool.torch.nn.MultiScaleRoIAlign` as a replacement of torchvision's."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def inputs(seed: int = 0, dtype: torch.dtype = torch.float32) -> Any:
 
 @each(ratio=(2, 0, -1))
 def test_multi_scale_is_torchvisions(ratio: int) -> None:
-    """Values and the gradients by every map, of random pyramids."""
+    """Values, and gradients with respect to every map, for random pyramids."""
     ops = pytest.importorskip("torchvision", reason="torchvision is not installed").ops
     names = ["0", "1", "2", "3"]
     mine: Any = roipool.torch.nn.MultiScaleRoIAlign(names, (5, 4), ratio)
@@ -54,7 +54,7 @@ def test_multi_scale_is_torchvisions(ratio: int) -> None:
 
 @each(dtype=(torch.float32, torch.float16, torch.bfloat16, torch.float64))
 def test_boxes_of_every_type_go_to_torchvisions_map(dtype: torch.dtype) -> None:
-    """Areas of half types overflow, and round to the next map, unless they are widened."""
+    """In half types, areas would overflow, or round to the next map."""
     poolers = pytest.importorskip("torchvision.ops.poolers", reason="torchvision is not installed")
     generator = torch.Generator().manual_seed(0)
     first = torch.rand(20_000, 2, generator=generator) * 500
@@ -73,7 +73,7 @@ def test_boxes_of_every_type_go_to_torchvisions_map(dtype: torch.dtype) -> None:
 
 
 def test_multi_scale_takes_maps_of_two_types() -> None:
-    """As under autocast: they are converted to the first one's type."""
+    """As under autocast, they are converted to the first map's type."""
     features, boxes, sizes = inputs()
     mixed = {"0": features["0"], "1": features["1"].half(), "2": features["2"].bfloat16()}
     same = {name: each.to(torch.float32) for name, each in mixed.items()}
@@ -108,7 +108,7 @@ def test_multi_scale_takes_other_options() -> None:
 
 
 def test_multi_scale_compiles() -> None:
-    """And gives the gradients of the module that is not compiled."""
+    """It gives the gradients of the module without compilation."""
     features, boxes, sizes = inputs()
     results = []
     for compile_it in (False, True):
@@ -124,7 +124,7 @@ def test_multi_scale_compiles() -> None:
 
 
 def test_multi_scale_of_boxes_without_a_level() -> None:
-    """Those with a negative area, or NaN, pool 0, as in torchvision."""
+    """Boxes with a negative area, or NaN, pool to 0, as in torchvision."""
     features, _, sizes = inputs()
     nan = float("nan")
     wrong = torch.tensor([[9.0, 9, 5, 20], [nan, 1, 5, 5], [1, 1, 100, 100]])
@@ -187,7 +187,7 @@ def test_errors_of_multi_scales_options(
 
 
 def test_multi_scale_within_a_detector() -> None:
-    """In the place of torchvision's, in a whole model: the same losses and gradients."""
+    """Replacing torchvision's in a whole model gives the same losses and gradients."""
     pytest.importorskip("torchvision", reason="torchvision is not installed")
     from _support.detectors import detector, pictures, targets
 

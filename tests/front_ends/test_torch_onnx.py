@@ -1,4 +1,4 @@
-"""Exported to ONNX: nodes whose answers in ONNX Runtime agree."""
+"""ONNX exports, whose results in ONNX Runtime agree."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def boxes(count: int, seed: int) -> Tensor:
 
 
 def export(head: torch.nn.Module, inputs: tuple[Any, ...], lists: int = 1) -> Any:
-    """Return a program, whose last inputs are lists of boxes of any length."""
+    """Export a program whose last inputs are lists of boxes of any length."""
     counts = [{0: Dim(f"count{number}", min=0, max=100000)} for number in range(lists)]
     return torch.onnx.export(
         head.eval(),
@@ -59,7 +59,7 @@ def export(head: torch.nn.Module, inputs: tuple[Any, ...], lists: int = 1) -> An
 
 
 def computed(program: Any, path: Path, inputs: tuple[Tensor, ...]) -> Tensor:
-    """Return the answer of ONNX Runtime."""
+    """Return ONNX Runtime's result."""
     program.save(path)
     session = onnxruntime.InferenceSession(path)
     names = [one.name for one in session.get_inputs()]
@@ -102,7 +102,7 @@ class PyramidHead(torch.nn.Module):
 
 
 def test_pyramids(tmp_path: Path) -> None:
-    """Boxes of both maps, and a map, an image, or all of them without boxes."""
+    """Boxes of both maps; and a map, an image, or all of them without boxes."""
     torch.manual_seed(0)
     maps = torch.randn(2, 3, 16, 16), torch.randn(2, 3, 8, 8)
     large, small = boxes(7, 0)[:, 1:] * 20, boxes(4, 1)[:, 1:]
@@ -126,7 +126,7 @@ TORCHVISION: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", TORCHVISION)
 @each(overridden=(False, True))
 def test_torchvisions_functions(name: str, overridden: bool, tmp_path: Path) -> None:
-    """Its roi_pool needs our table, its roi_align has torch's, within the context and outside."""
+    """Its roi_pool needs roipool's translation table, its roi_align has torch's."""
     ops = pytest.importorskip("torchvision", reason="torchvision is not installed").ops
 
     class Theirs(torch.nn.Module):
@@ -150,7 +150,7 @@ def test_torchvisions_functions(name: str, overridden: bool, tmp_path: Path) -> 
 
 
 def test_the_table_without_torchvision() -> None:
-    """Nothing is imported that the program did not."""
+    """It imports nothing else."""
     done = run_python(
         """
         import sys, roipool.torch

@@ -29,7 +29,7 @@ ROIS = torch.tensor([[0, 1, 1, 4, 4.0], [1, 0, 2, 5.5, 7]], dtype=torch.float64)
 
 
 def check_program(code: str) -> None:
-    """Run a program of its own, which asserts."""
+    """Run a separate program, which asserts."""
     result = run_python(code)
     assert result.returncode == 0, result.stderr
 
@@ -49,7 +49,7 @@ def test_roipool_never_imports_torch() -> None:
 
 
 def test_torch_imported_first_is_served_at_once() -> None:
-    """A compiler cannot import: the operators must be there before it traces."""
+    """A compiler cannot import; the operators must be registered before it traces."""
     check_program(
         """
         import sys, torch, roipool
@@ -87,7 +87,7 @@ def test_functions_have_numpys_arguments(name: str) -> None:
 
 
 def test_an_option_is_refused_whatever_was_accepted_before() -> None:
-    """Plans are cached by options, of which some are equal to others that are wrong."""
+    """Plans are cached by options, and some wrong options compare equal to valid ones."""
     features, rois = torch.ones(1, 1, 8, 8), torch.tensor([[0, 1.0, 1, 5, 5]])
     for right, wrong in (
         ({"output_size": 2}, {"output_size": 2.0}),
@@ -138,7 +138,7 @@ def test_integer_boxes_have_no_gradient() -> None:
 
 @each(dtype=("bfloat16", "float16"))
 def test_autocast_keeps_boxes_exact(dtype: str) -> None:
-    """Features come in the type of the layer before, boxes stay float32."""
+    """Features have the type of the previous layer, boxes stay float32."""
     torch.manual_seed(0)
     layer = torch.nn.Conv2d(3, 4, 1)
     features, rois = maps(torch.float32), ROIS.float()
@@ -185,7 +185,7 @@ def test_no_grad_and_inference_mode() -> None:
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="counts threads as Linux does")
 @pytest.mark.skipif(not _cpu.has_openmp(), reason="built without OpenMP")
 def test_the_smaller_number_of_threads_is_obeyed() -> None:
-    """Torch's, or that of roipool: no call starts more threads."""
+    """No call uses more threads than torch's or roipool's setting."""
     check_program(
         """
         import os, torch, roipool
@@ -235,7 +235,7 @@ def test_a_limit_of_threads_is_of_one_thread_and_is_taken_back() -> None:
 
 
 def test_a_small_call_is_that_of_any_other() -> None:
-    """What pools by addresses is bitwise identical, and leaves to the usual way what it cannot."""
+    """The fast path is bitwise identical, and leaves unsupported calls to the usual path."""
     for dtype, real in (
         ("float32",) * 2,
         ("float64",) * 2,
@@ -297,7 +297,7 @@ class Pooled(Dataset[Tensor]):
 
 @pytest.fixture
 def two_threads(same_threads_after: None) -> Iterator[None]:
-    """Allow two threads, of torch and of roipool, whose smaller number is obeyed."""
+    """Set two threads for torch and for roipool; the smaller setting applies."""
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     roipool.set_num_threads(2)
@@ -306,7 +306,7 @@ def two_threads(same_threads_after: None) -> Iterator[None]:
 
 
 def test_workers_of_a_data_loader(two_threads: None) -> None:
-    """Forked after this process has used threads."""
+    """Workers are forked after this process has used threads."""
     large = torch.ones(1, 64, 40, 40)
     roipool.roi_align(large, torch.tensor([[0, 0, 0, 30, 30.0]] * 50), 7)
     loader = DataLoader(Pooled(), num_workers=2, multiprocessing_context="fork")
@@ -338,12 +338,12 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def example(name: str) -> dict[str, Any]:
-    """Return what an example defines."""
+    """Return the names that an example defines."""
     return runpy.run_path(str(EXAMPLES / f"{name}.py"))
 
 
 def test_a_small_classifier_learns() -> None:
-    """The loss falls to less than a tenth; the same seed gives them bit for bit."""
+    """The loss falls to less than a tenth; the same seed gives the same losses bit for bit."""
     train = example("torch_training")["train"]
     losses = train(seed=0)
     assert losses[-1] < losses[0] / 10

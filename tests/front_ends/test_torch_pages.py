@@ -1,4 +1,4 @@
-"""The examples of pages of the documentation that need PyTorch."""
+"""The examples of documentation pages that need PyTorch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compiled, exported and traced programs: the operators, which have the same formulas."""
+"""Compiled, exported and traced programs: their operators, and the operators' formulas."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ALIGN = next(case for case in CASES if case.op.forward == "roi_align")
 
 @pytest.fixture(autouse=True)
 def fresh_compiler() -> Iterator[None]:
-    """Forget what was compiled before."""
+    """Clear compiled programs."""
     torch.compiler.reset()
     yield
     torch.compiler.reset()
@@ -59,7 +59,7 @@ def in_both_formats(case: Case, memory_format: torch.memory_format) -> bool:
 @fixed
 @each(in_both_formats, memory_format=FORMATS)
 def test_operators_pass_torchs_own_check(case: Case, memory_format: torch.memory_format) -> None:
-    """Schema, registration of autograd, shapes without values, and traces with dynamic shapes."""
+    """Check schema, registration of autograd, fake tensors, and traces with dynamic shapes."""
     settings = settings_of(case)
     family, is_last = settings.family, memory_format is torch.channels_last
     features = maps(torch.float32, memory_format).requires_grad_()
@@ -90,7 +90,7 @@ def test_operators_pass_torchs_own_check(case: Case, memory_format: torch.memory
 
 
 def test_operators_are_differentiable_without_a_compiler() -> None:
-    """As a loaded program calls them."""
+    """The operators, called like in a loaded program."""
     settings = settings_of(ALIGN)
     boxes, indices = ALIGN.boxes(3).requires_grad_(), ALIGN.indices(3)
     overload, to_operator = settings.family.overloads["average"], settings.family.to_operator
@@ -138,7 +138,7 @@ def test_compiled_forward_and_backward(case: Case, memory_format: torch.memory_f
 
 @fixed
 def test_compiled_public_gradients(case: Case) -> None:
-    """The functions that return gradients, themselves in a compiled program."""
+    """Gradient functions within a compiled program."""
     features, boxes, indices = maps(), case.boxes(), case.indices()
     more = {"return_argmax": True} if case.variant.has_argmax else {}
     pooled = case.pool(features, boxes, indices, **more)
@@ -173,7 +173,7 @@ def test_counts_of_boxes_change_without_compiling_anew() -> None:
 
 
 def test_counts_that_depend_on_values() -> None:
-    """Boxes that a program selects: a number that no compiler knows."""
+    """A program selects boxes, so their number is unknown to the compiler."""
 
     def program(features: Tensor, boxes: Tensor, indices: Tensor) -> Tensor:
         kept = torch.nonzero(boxes[:, 0] > 1.0)[:, 0]
@@ -256,7 +256,7 @@ def pooled(features: Tensor) -> Tensor:
 
 
 def change_of(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    """Return a function that computes a change in forward mode, of the maps to twice themselves."""
+    """Return a function that computes a forward-mode derivative in the direction of the maps."""
     return lambda features: torch.func.jvp(function, (features,), (features,))[1]
 
 
@@ -289,7 +289,7 @@ def test_double_backward_of_compiled_programs_is_refused() -> None:
 
 
 def test_torch_func_within_compiled_programs_is_refused() -> None:
-    """By torch, which takes no operator with formulas in Python there (pytorch#168393)."""
+    """torch rejects operators with Python formulas there (pytorch#168393)."""
     program = torch.func.grad(lambda features: pooled(features).square().sum())
     compiled = torch.compile(program, fullgraph=True, backend="aot_eager")
     with pytest.raises(Exception, match="setup_context"):
@@ -335,7 +335,7 @@ def test_exported_program_and_its_gradient(case: Case, strict: bool) -> None:
 
 
 def test_traced_by_make_fx() -> None:
-    """Real tensors, of the plain type: what runs at once is not lost to the trace."""
+    """With plain tensors, the fast path must not bypass the trace."""
     from torch.fx.experimental.proxy_tensor import make_fx
 
     boxes, indices = ALIGN.boxes(), ALIGN.indices()
@@ -352,7 +352,7 @@ def test_traced_by_make_fx() -> None:
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
 def test_traced_by_torchscript() -> None:
-    """It is retired, but old exporters use it: nothing may be baked in."""
+    """torch.jit.trace is deprecated, but old exporters use it: no value may become a constant."""
     arguments = (maps(), ALIGN.boxes(), ALIGN.indices())
     traced = torch.jit.trace(ALIGN.pool, arguments, check_trace=False)
     others = (maps(seed=3), ALIGN.boxes(seed=4), ALIGN.indices())

@@ -159,7 +159,7 @@ def test_bfloat16_which_torchvision_lacks() -> None:
 
 
 class OnDevice:
-    """A device that says that it is of another kind, and is where any tensor is."""
+    """A device that claims to be of another type, and equals any tensor's device."""
 
     def __init__(self, kind: str) -> None:
         self.type = kind
@@ -169,7 +169,7 @@ class OnDevice:
 
 
 class Posing(torch.Tensor):  # type: ignore[misc]
-    """A CPU tensor that says that it is on a GPU."""
+    """A CPU tensor that claims to be on a GPU."""
 
     kind = "cuda"
     is_cuda = property(lambda self: self.kind == "cuda")
@@ -191,7 +191,7 @@ def deterministic() -> Iterator[None]:
 
 @pytest.fixture
 def composite(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Return the kinds of devices for which torchvision leaves its operator, from now on."""
+    """Record the types of devices for which torchvision does not use its operator."""
     called: list[str] = []
     module = importlib.import_module("torchvision.ops.roi_align")
 
@@ -266,7 +266,7 @@ def distance(theirs: dict[str, Tensor], ours: dict[str, Tensor]) -> float:
 
 
 class Outcome(NamedTuple):
-    """What a detector gives: losses, the gradient of an early layer, and detections."""
+    """The outcome of a detector: losses, the gradient of an early layer, and detections."""
 
     losses: dict[str, Tensor]
     gradient: Tensor
@@ -278,7 +278,7 @@ PROPOSALS = {"Faster R-CNN": 20, "Mask R-CNN": 10, "Keypoint R-CNN": 6}
 
 
 def outcome(name: str) -> Outcome:
-    """Train and use a detector, the same each time."""
+    """Train and run a detector with a fixed seed."""
     model = detector(name, HEIGHT, PROPOSALS[name])
     images, truth = pictures(HEIGHT, WIDTH), targets(HEIGHT, WIDTH)
     torch.manual_seed(2)

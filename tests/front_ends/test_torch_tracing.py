@@ -1,4 +1,4 @@
-"""Compiled programs with numbers that change, programs recorded by torch.fx, and profilers."""
+"""Compiled programs with varying numbers, programs recorded by torch.fx, and profilers."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_numbers_that_change(name: str, dynamic: bool | None) -> None:
 
 @pytest.mark.parametrize("case", FIXED, ids=str)
 def test_a_program_for_any_size(case: Case) -> None:
-    """Compiled once or twice for any numbers of bins, boxes, cells; anew for another scale."""
+    """Bins, boxes and cells need at most two compilations; another scale needs another one."""
     chosen = case.options()
     levels = isinstance(case, PyramidCase)
     placed = "spatial_scales" if levels else "spatial_scale"

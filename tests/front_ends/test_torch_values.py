@@ -36,7 +36,7 @@ every_format = each(memory_format=FORMATS)
 def test_gradient_of_boxes_has_their_type(
     case: Case, dtype: torch.dtype, box_dtype: torch.dtype
 ) -> None:
-    """Of integer boxes, the type that NumPy's function answers in."""
+    """For integer boxes, it has the type of NumPy's function."""
     features, boxes, indices = maps(dtype), case.boxes(dtype=box_dtype), case.indices()
     upstream = maps(dtype, seed=1, shape=tuple(case.pool(features, boxes, indices).shape))
     function = getattr(roipool, str(case.op.backward_boxes))
@@ -68,7 +68,7 @@ def test_memory_is_shared(dtype: torch.dtype, memory_format: torch.memory_format
 def test_maps_are_not_copied(
     case: Case, dtype: torch.dtype, memory_format: torch.memory_format
 ) -> None:
-    """Neither maps, nor pooled values, nor gradients, by torch or on their way to the engine."""
+    """Maps, pooled values and gradients are not copied, neither by torch nor for the engine."""
     features = maps(dtype, memory_format, shape=LARGE).requires_grad_()
     leaves = [features]
     if isinstance(case, PyramidCase):

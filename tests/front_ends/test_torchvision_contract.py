@@ -1,4 +1,4 @@
-"""What torchvision's own tests demand of its operators, while roipool computes them.
+"""The requirements of torchvision's own tests on its operators, computed by roipool.
 
 Its tests come with its repository only, no package brings them; these ask for the same properties:
 values, derivatives, what torch checks of an operator, scripts, graphs, and messages of mistakes.
@@ -150,7 +150,7 @@ def test_torchs_checks_of_the_operators(
 
 
 class Pool(torch.nn.Module):  # type: ignore[misc]
-    """One of torchvision's modules, given boxes of each image."""
+    """One of torchvision's modules, called with boxes of each image."""
 
     def __init__(self, pool: torch.nn.Module) -> None:
         super().__init__()
@@ -170,7 +170,7 @@ MODULES: dict[str, Callable[[], torch.nn.Module]] = {
 @pytest.mark.parametrize("name", MODULES)
 @each(scripted=("within", "before"))
 def test_scripts(name: str, scripted: str) -> None:
-    """One that was made before the context is roipool's within, too."""
+    """A script made before the context uses roipool within it, too."""
     model, features = Pool(MODULES[name]()), random(2, 4, 10, 10, dtype=torch.float32)
     lists = [ROIS[ROIS[:, 0] == image, 1:].float() for image in range(2)]
     wrong = [*lists, lists[0]]

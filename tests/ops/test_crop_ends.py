@@ -1,4 +1,4 @@
-"""The last cell of a crop lies on its box's edge; in TensorFlow's where rounding puts it."""
+"""The last sample of a crop is on its box's edge; in TensorFlow it is subject to rounding."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def crops_at_the_border(real: type, count: int = 60) -> Iterator[tuple[Array, Ar
 
 
 def recorded() -> Iterator[tuple[int, dict[str, Array]]]:
-    """Yield what ONNX Runtime and OpenVINO answered."""
+    """Yield the answers of ONNX Runtime and OpenVINO."""
     with np.load(FOLDER / "pinned_crops.npz") as arrays:
         every = dict(arrays)
     for number in range(32):

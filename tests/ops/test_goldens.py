@@ -1,4 +1,4 @@
-"""The core operations against what released versions of other systems answered.
+"""The core operations against goldens of other systems' releases.
 
 Every entry of every answer is counted: bitwise identical, or within a few ulps of the sum of its
 absolute terms, or neither, which would be another floor, ceil or outside decision. There are none.
@@ -43,7 +43,7 @@ class Inputs:
 
 
 class Check(NamedTuple):
-    """One answer of one system, and the call that should give it.
+    """One answer of a system, and the call that should reproduce it.
 
     `kind` is "bits" or "ulps". `terms` gives the sums of absolute terms; None asks `call` itself,
     with the absolute values of features and gradient, which is right for every operation that is
@@ -62,7 +62,7 @@ class Check(NamedTuple):
 
 
 class Agreement(NamedTuple):
-    """Entries that agree bit for bit, that agree within a few ulps, and that do not."""
+    """Counts of entries that agree bit for bit, agree within a few ulps, and differ."""
 
     bits: int = 0
     ulps: int = 0
@@ -147,7 +147,7 @@ def align_max_grad(inputs: Inputs) -> Any:
     )
 
 
-# ---- Comparable entries, where not all are
+# ---- Comparable entries, if not all are
 
 
 def has_samples(case: Case) -> Array:
@@ -205,7 +205,7 @@ CHECKS = [
 
 
 def compare(check: Check, case: Case, backend: Backend) -> Agreement:
-    """Return how the entries of one case agree."""
+    """Compare the entries of one case."""
     expected = case.answers[check.key]
     got = backend.to_host(check.call(Inputs(case, backend)))
     assert got.shape == expected.shape
@@ -223,7 +223,7 @@ def compare(check: Check, case: Case, backend: Backend) -> Agreement:
 
 
 def agreement(check: Check, backend: Backend) -> Agreement:
-    """Return the counts over all cases of one answer."""
+    """Sum the counts of one answer over all cases."""
     found = [compare(check, case, backend) for case in goldens(check.system, check.key)]
     return Agreement(*(sum(counts) for counts in zip(*found, strict=True)))
 

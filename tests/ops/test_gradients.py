@@ -38,7 +38,7 @@ alignments = pytest.mark.parametrize("aligned", [True, False])
 methods = pytest.mark.parametrize("method", ["bilinear", "nearest"])
 
 
-# ---- Finite differences by the features
+# ---- Finite differences with respect to the features
 
 
 @thorough_on_the_emulator
@@ -130,7 +130,8 @@ def test_crop_and_resize(backend: Backend, method: str, layout: str) -> None:
     )
 
 
-# ---- Finite differences by the boxes. No sample lies within a step of a cell, where slopes jump.
+# ---- Finite differences with respect to the boxes. No sample is within a step of a cell centre,
+# where slopes jump.
 
 
 @thorough_on_the_emulator
@@ -197,7 +198,7 @@ def test_crop_and_resize_boxes(backend: Backend, size: tuple[int, int], layout: 
     assert np.any(expected)
 
 
-# ---- Averages are linear: their matrix is the transpose of the backward's, bit for bit
+# ---- Averages are linear: the backward's matrix is the transpose of the forward's, bit for bit
 
 
 def matrix(backend: Backend, linear: Callable[[Any], Any], shape: tuple[int, ...]) -> Array:

@@ -1,4 +1,4 @@
-"""ROI align over a pyramid: each box from its own map, in one call."""
+"""ROI align over a pyramid: one call pools each box from its map."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def table(count: int = 19) -> np.ndarray[Any, Any]:
 
 
 def test_levels_at_their_limits() -> None:
-    """The areas that part levels are never 0, which a box without an area has."""
+    """The areas that separate levels are never 0, the area of an empty box."""
     table = np.array([[0, 0, side, side] for side in (0, 2.0**-120, 1, 1e9, 1e300, np.inf)])
     for options in ((-100, 100, 2.0**-100, 100), (-100, 100, 2.0**100, -100), (0, 60, 1, 0)):
         expected = reference.assign_levels(table, *options)
@@ -90,7 +90,7 @@ def test_each_box_is_pooled_from_its_map(
 
 
 def test_every_case_of_the_catalogue() -> None:
-    """The map of each case and a part of it, the boxes from one and the other in turn."""
+    """Pool the boxes of each case alternately from its map and from a part of the map."""
     for what, case in cases("roi_align"):
         maps, boxes, size = case.maps, case.rois, case.size
         scale, ratio, aligned = (

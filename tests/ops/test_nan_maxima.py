@@ -1,4 +1,4 @@
-"""Maxima over NaN: ignored beside numbers, -inf with no argmax where there is nothing else."""
+"""Maxima over NaN: NaN is ignored; a bin of only NaN is -inf and has no argmax."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ every_argmax = pytest.mark.parametrize(
 def check_entry(
     backend: Backend, name: str, entry: Entry, dtype: np.dtype[Any], layout: str, *subjects: str
 ) -> None:
-    """Make every call of an operation that an entry gives, and compare."""
+    """Make all calls of an operation for an entry, and compare."""
     for what, case in entry.cases(name):
         case = replace(case, dtype=dtype.name, layout=layout)
         for finding in check(case, subjects, backend.library):
@@ -96,7 +96,7 @@ def test_values_are_the_same_without_their_argmax(backend: Backend, name: str) -
         assert_same_bits(pooled, run(case, backend.library)["pooled"])
 
 
-# Whose adaptive grids have more samples than 32 bits can number.
+# Entries with adaptive grids of more samples than 32 bits can count.
 ENDLESS = ("huge", "huge, many bins")
 
 
@@ -111,7 +111,7 @@ def test_type_of_an_argmax(backend: Backend) -> None:
 
 
 def test_equal_samples_are_exact() -> None:
-    """So that the oracle's argmax is the only right one: the first of equals."""
+    """Then the first of equal samples is the only right argmax."""
     equal = [entry for entry in ENTRIES if entry.name.startswith("equal samples")]
     assert len(equal) == 3
     for entry in equal:

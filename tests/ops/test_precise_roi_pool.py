@@ -1,4 +1,4 @@
-"""Gradients of precise ROI pooling by its boxes, which other tests see only beside others."""
+"""Gradients of precise ROI pooling with respect to boxes, tested directly."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import roipool
 from roipool import reference
 
 SHAPE = (2, 3, 9, 8)
-# Edges within cells, on cells and outside the map; a bin wide, several bins in a cell; no length.
+# Edges within cells, on cells and outside the map; large bins, several bins in a cell; no width.
 ROIS = np.array(
     [
         [0, 1.3, 1.1, 6.4, 7.2], [1, 2.0, 3.0, 5.0, 6.0], [0, -2.6, -1.2, 3.3, 2.7],

@@ -29,8 +29,8 @@ from hypothesis import strategies as st
 
 UPRIGHT = [name for name in VARIANTS if SYSTEMS[name].samples != "points"]
 EXAMPLES = 40
-EMULATED = 15  # where the emulator computes, which is slow
-MANY = 200  # where everything is asked for; the random calls of `.ci/run` are 20,000
+EMULATED = 15  # on the emulator, which is slow
+MANY = 200  # with --everything; `.ci/run` also makes 20,000 random calls
 
 
 def examples(**strategies: st.SearchStrategy[Any]) -> Callable[[Callable[..., None]], Any]:
@@ -69,7 +69,7 @@ class Draw:
 
     @property
     def place(self) -> tuple[Any, ...]:
-        """Where roi_align pools: output size, scale and sampling ratio."""
+        """Arguments of roi_align: output size, scale and sampling ratio."""
         return self.size, self.scale, self.ratio
 
     @property
@@ -79,7 +79,7 @@ class Draw:
         return np.random.default_rng(shape).normal(size=shape)
 
     def case(self, name: str, dtype: Any = np.float64, **changes: Any) -> Case:
-        """Return the call of an operation, with some of its fields changed."""
+        """Call an operation, with some fields changed."""
         entry = Entry(
             "drawn",
             self.rois.tolist(),
@@ -143,7 +143,7 @@ def test_oracle(backend: Backend, call: Draw, dtype: Any) -> None:
 def results_of_all(
     backend: Backend, call: Draw, dtype: Any = np.float64, *, backward: bool = False, **changes: Any
 ) -> dict[str, Array]:
-    """Return what every operation gives, by name and result."""
+    """Return the results of all operations, by operation and result."""
     found = {}
     for name in UPRIGHT:
         row = SYSTEMS[name]._replace(box_gradient="")

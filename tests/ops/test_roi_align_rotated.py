@@ -1,4 +1,4 @@
-"""ROI align of rotated boxes: against roi_align and its own differences."""
+"""ROI align of rotated boxes, against roi_align and finite differences."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Options = dict[str, Any]
 PLAIN = [(0, 4.2, 3.7, 5.1, 2.9, 0.3), (1, 2.9, 5.4, 3.3, 6.1, -1.1), (0, 5, 4, 6, 7, 2.5)]
 
 
-# ---- By itself
+# ---- Values
 
 
 @pytest.mark.parametrize("angle", [0.0, 2 * math.pi, -4 * math.pi])
@@ -172,7 +172,7 @@ def test_nan_spreads_to_the_bins_that_read_it_only() -> None:
     assert not got[:, [0, 0, 2, 2], [0, 2, 0, 2]].any()
 
 
-# ---- What is refused
+# ---- Errors
 
 
 def test_forms_of_rois() -> None:

@@ -22,7 +22,7 @@ def every_number(dtype: np.dtype[Any]) -> Array:
 
 
 def as_float(array: Array) -> Array:
-    """Return half numbers exactly, with NaN for every NaN."""
+    """Convert half-precision numbers exactly to float32, with a single NaN."""
     with np.errstate(invalid="ignore"):
         return array.astype(np.float32)
 
@@ -31,7 +31,7 @@ def test_bfloat16_can_be_tested() -> None:
     pytest.importorskip("ml_dtypes", reason="no test covers bfloat16: it needs ml_dtypes")
 
 
-# Each gives every cell back: one cell per bin, read with weight 1.
+# Calls that return every cell unchanged: one cell per bin, read with weight 1.
 WHOLE = np.array([[0, 0, 0, 255, 255]])
 WHOLE_ALIGNED = np.array([[0, 0, 0, 256, 256]])
 IDENTITIES: dict[str, Callable[..., Any]] = {
@@ -102,7 +102,7 @@ int main() {
 
 
 def test_every_float_is_stored_as_numpy_stores_it(tmp_path: Path) -> None:
-    """NaNs of any payload, too: one of low bits only must not become infinity."""
+    """Including NaN with any payload; NaN with only low bits must not become infinity."""
     found = np.frombuffer(output_of_cpp(CONVERSIONS, tmp_path), np.uint16).view(np.float16)
     lows = np.array([0, 1, 0xFFF, 0x1000, 0x1001, 0x1FFF], np.uint32)
     floats = (np.arange(2**19, dtype=np.uint32)[:, None] << 13 | lows).view(np.float32).ravel()
@@ -113,7 +113,7 @@ def test_every_float_is_stored_as_numpy_stores_it(tmp_path: Path) -> None:
 
 
 def pairs(dtype: Any) -> tuple[Array, Array]:
-    """Return neighbours in many places of the scale, and numbers of random bits."""
+    """Return pairs of neighbouring numbers of all magnitudes, and numbers with random bits."""
     bits = np.arange(2**16, dtype=np.uint16)
     rng = np.random.default_rng(0)
     others = rng.integers(0, 2**16, (3, 2**16)).astype(np.uint16)

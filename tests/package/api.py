@@ -1,4 +1,4 @@
-"""Writes `api.txt`, the signatures of everything public, or compares it with what is there now.
+"""Writes `api.txt`, the signatures of the public API, or compares it with the current API.
 
     python tests/package/api.py --write
 
@@ -26,14 +26,14 @@ FILE = Path(__file__).with_name("api.txt")
 
 
 def public_modules() -> list[ModuleType]:
-    """Return the modules whose functions users call; those of frameworks need the framework."""
+    """Return the public modules; those of front ends need their library."""
     names = [module.name for module in pkgutil.iter_modules(roipool.compat.__path__)]
     compat = [f"roipool.compat.{name}" for name in names if not name.startswith("_")]
     return [roipool, *map(importlib.import_module, sorted(compat)), roipool.testing]
 
 
 def names_of(module: ModuleType) -> list[str]:
-    """Return what a module exports, by its `__all__` or else its own public definitions."""
+    """Return a module's exports: its `__all__`, or else its public definitions."""
     if hasattr(module, "__all__"):
         return sorted(module.__all__)
     return sorted(
@@ -58,7 +58,7 @@ def lines_of(name: str, value: object) -> Iterator[str]:
 
 
 def text() -> str:
-    """Return the signatures, a line each."""
+    """Return the signatures, one per line."""
     lines: list[str] = []
     for module in public_modules():
         lines.append(f"# {module.__name__}")
@@ -69,13 +69,13 @@ def text() -> str:
 
 
 def difference() -> str:
-    """Return how the signatures differ from the committed ones, or nothing."""
+    """Return the differences to the committed signatures."""
     before, after = FILE.read_text().splitlines(), text().splitlines()
     return "\n".join(difflib.unified_diff(before, after, "committed", "now", n=0, lineterm=""))
 
 
 def main() -> int:
-    """Write the file, or print what changed and fail."""
+    """Write the file, or print the changes and fail."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--write", action="store_true", help="accept what is there now")
     if parser.parse_args().write:

@@ -1,4 +1,4 @@
-"""The project's addresses are in `roipool/_addresses.py`, and nowhere else."""
+"""The project's addresses are only in `roipool/_addresses.py`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Signatures of everything public are those in `api.txt`; `python tests/package/api.py --write`."""
+"""The public API agrees with `api.txt`; to update: `python tests/package/api.py --write`."""
 
 from __future__ import annotations
 

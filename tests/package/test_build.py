@@ -1,4 +1,4 @@
-"""What was built and installed: OpenMP, files, names and docstrings."""
+"""The built and installed package: OpenMP, files, names and docstrings."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_openmp_is_built_in() -> None:
 
 
 def test_missing_openmp_is_said_once_where_a_function_was_called() -> None:
-    """An installer hides what the build says; only what it could not find is warned of."""
+    """Installers hide the build's output, so the package itself warns."""
     code = """
         import warnings
         import numpy as np
@@ -96,7 +96,7 @@ DETECTRON2_MODULES = {"compat.detectron2", "compat._conventions", "_arguments", 
     ids=["roi_align", "detectron2"],
 )
 def test_a_call_visits_four_modules(pool: Callable[[Any, Any], Any], modules: set[str]) -> None:
-    """Who follows a call reads no more; a small one has time for no more."""
+    """A call passes through few modules, for readers and for the speed of small calls."""
     maps, rois = np.ones((1, 1, 8, 8), np.float32), np.array([[0, 0, 0, 7, 7]], np.float32)
     visited: set[str] = set()
 

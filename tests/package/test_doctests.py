@@ -1,4 +1,4 @@
-"""Every example in every docstring of the installed package."""
+"""The examples in all docstrings of the installed package."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def modules(package: ModuleType) -> list[str]:
 
 
 class Finder(doctest.DocTestFinder):
-    """Finds the examples of functions that a decorator wraps, too."""
+    """Also finds the examples of decorated functions."""
 
     def _from_module(self, module: ModuleType, object: object) -> bool:
         return super()._from_module(module, inspect.unwrap(object))  # type: ignore[misc, arg-type]

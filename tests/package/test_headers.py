@@ -1,4 +1,4 @@
-"""The kernel headers: each compiles alone, and the geometry compiles for every GPU, without one."""
+"""Each kernel header compiles on its own, and the geometry compiles for all GPUs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ COMPILER = shutil.which(os.environ.get("CXX", "g++").split()[0]) or shutil.which
 
 
 def complaints(source: str, folder: Path, *options: str) -> str:
-    """Return what the C++ compiler has to say about `source`."""
+    """Return the C++ compiler's messages about `source`."""
     if COMPILER is None:
         pytest.skip("there is no C++ compiler (CXX, g++ or c++)")
     file = folder / "source.cpp"
@@ -146,7 +146,7 @@ def compiler() -> None:
         pytest.skip(f"{error}: it exists for Linux and Windows only")
 
 
-# Stores what it is told, so that nothing of the geometry can be left out.
+# Stores all results, so that the compiler cannot remove any of the geometry.
 KERNEL = """
 namespace {
 template <typename T, bool Gradient>

@@ -1,4 +1,4 @@
-"""Nothing that pools imports `roipool.tools`, the programs behind the command line."""
+"""Pooling calls do not import `roipool.tools`, which is for the command line."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_only_programs_import_tools() -> None:
 
 
 def test_the_libraries_need_little_elsewhere() -> None:
-    """Their package runs in the environments of old libraries, without roipool."""
+    """This package runs in the environments of old libraries, without roipool."""
     names = set()
     for path in Path(libraries.__file__).parent.glob("*.py"):
         if path.name in ("process.py", "client.py"):  # they start the others

@@ -1,4 +1,4 @@
-"""No package of roipool uses another's private names."""
+"""No package of roipool uses another package's private names."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def is_module(module: str) -> bool:
 
 
 def private_uses(module: str, text: str) -> Iterator[str]:
-    """Yield the private names of other rooms that the source of a module uses."""
+    """Yield the private names of other packages that a module's source uses."""
     tree = ast.parse(text)
     modules: dict[str, str] = {}  # by the name that they have here
     for node in ast.walk(tree):
@@ -68,7 +68,7 @@ def private_uses(module: str, text: str) -> Iterator[str]:
 
 
 def reaches(module: str, source: str, name: str) -> bool:
-    """Return whether a module may use a name of another one."""
+    """Return whether a module may use a name of another module."""
     own, home = package_of(module), source if is_package(source) else package_of(source)
     if own == home or (home != TOP and own.startswith(f"{home}.")):
         return True

@@ -1,4 +1,4 @@
-"""A build after a change compiles what includes the changed file, and nothing else."""
+"""A rebuild compiles only the sources that include the changed file."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def tree(tmp_path: Path) -> Path:
 
 
 def built(tree: Path, **environment: str) -> set[str]:
-    """Build in place; return the objects that are newer than before."""
+    """Build in place; return the recompiled objects."""
     objects = {path: path.stat().st_mtime_ns for path in tree.rglob("*.o")}
     command = [sys.executable, "setup.py", "build_ext", "--inplace"]
     settings = {**os.environ, "ROIPOOL_NO_OPENMP": "1", **environment}
@@ -61,7 +61,7 @@ def built(tree: Path, **environment: str) -> set[str]:
 
 
 def change(tree: Path, name: str) -> None:
-    """Change a file, a while after everything was built."""
+    """Change a file, with a later modification time than the build."""
     for path in tree.rglob("*"):
         if path.is_file():
             os.utime(path, (path.stat().st_atime, path.stat().st_mtime - 10))

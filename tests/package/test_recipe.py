@@ -1,4 +1,4 @@
-"""The conda recipe says what pyproject.toml and the package say."""
+"""The conda recipe agrees with pyproject.toml and the package."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PROJECT = tomllib.loads((SOURCES / "pyproject.toml").read_text(encoding="utf-8")
 
 
 def asked_for(part: str) -> set[str]:
-    """Return the packages of a part of the requirements that stand in pyproject.toml, too."""
+    """Return the packages with a minimum version in a part of the recipe's requirements."""
     section = re.search(rf"^  {part}:\n((?:    .*\n)+)", TEXT, re.MULTILINE)
     assert section is not None, part
     return set(re.findall(r"^    - ([a-z]+ >=[\d.]+)$", section[1], re.MULTILINE))

@@ -1,4 +1,4 @@
-"""The last job of the test matrix: what every job skipped is found."""
+"""The last job of the test matrix finds the tests that all jobs skipped."""
 
 from __future__ import annotations
 

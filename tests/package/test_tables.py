@@ -1,4 +1,4 @@
-"""What is written once is true of all that it speaks of: engines, libraries, operations."""
+"""Common interfaces and tables agree with all engines, libraries and operations."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_operations_are_public_and_have_an_oracle(name: str) -> None:
 
 
 def test_every_public_operation_has_a_row() -> None:
-    """Whatever takes maps, or their gradient, is an operation."""
+    """Every function that takes maps, or their gradient, belongs to an operation."""
     public = {
         name
         for name in roipool.__all__
@@ -136,7 +136,7 @@ def test_operations_have_the_arguments_that_their_row_says(name: str) -> None:
 
 @pytest.mark.parametrize("name", ALL_OPS)
 def test_modules_of_operations_say_their_definition(name: str) -> None:
-    """Front ends rely on what `numpy_functions` of `_requests.py` says of these modules."""
+    """Front ends rely on `numpy_functions` of `_requests.py` for these modules."""
     op = ALL_OPS[name]
     module = importlib.import_module(f"roipool.ops.{name}")
     placing = {"spatial_scale" if each == "spatial_scales" else each for each in op.placing}

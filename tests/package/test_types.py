@@ -26,7 +26,7 @@ def test_private_helpers_are_not_listed() -> None:
 
 
 def test_the_table_of_what_is_tested_with_a_wheel() -> None:
-    """Each of its functions and tests is there, and run where the table says."""
+    """Its functions and tests exist, and run where the table says."""
     text = (SOURCES / "docs" / "frameworks.md").read_text()
     table = text.partition("<!-- with an installed wheel, from here -->")[2].partition(
         "<!-- with an installed wheel, to here -->"

@@ -34,7 +34,7 @@ def test_actions_are_pinned() -> None:
 
 
 def action() -> tuple[dict[str, str], str]:
-    """Return the inputs that the action passes on, by variable, and its script."""
+    """Return the inputs of the action by environment variable, and its script."""
     text = (WORKFLOWS.parent / "actions" / "conformance" / "action.yml").read_text()
     inputs = re.findall(r"^  ([a-z-]+):\n    description", text, re.MULTILINE)
     passed = dict(
@@ -81,7 +81,7 @@ def zeros(features, rois, output_size, spatial_scale=1.0):
 
 @needs_posix
 def test_the_action_passes_inputs_on(tmp_path: Path) -> None:
-    """As they are, whatever they hold."""
+    """Inputs are passed unchanged, whatever their content."""
     passed, script = action()
     assert "${{" not in script
     python = tmp_path / "python"

@@ -30,7 +30,7 @@ Floats = NDArray[np.floating[Any]]
 
 
 class CudaArray:
-    """What a type checker sees of an array of CuPy, or of another library for GPUs."""
+    """A type checker's view of an array of CuPy or another GPU library."""
 
     @property
     def __cuda_array_interface__(self) -> Mapping[str, Any]:
@@ -38,7 +38,7 @@ class CudaArray:
 
 
 class DLPackArray:
-    """An array of a library that no one here knows."""
+    """An array of an unknown library."""
 
     def __dlpack__(self, *, stream: int | None = None) -> object:
         raise NotImplementedError

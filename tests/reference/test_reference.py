@@ -1,4 +1,4 @@
-"""The oracle itself: published numbers, other systems' answers, and every sample by itself."""
+"""The oracle itself: published numbers, goldens, and a second, sample-by-sample ROI align."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def probe(op: Callable[..., Any], box: tuple[float, ...], *args: Any, **options:
     return (found[0] if isinstance(found, tuple) else found).ravel()
 
 
-# ---- What released wheels and published sources print for the map 1 ... 25
+# ---- Results of released wheels and published sources for the map 1 ... 25
 
 
 @both_types
@@ -153,7 +153,7 @@ def test_slope_at_a_cell_is_the_one_to_the_right() -> None:
     assert held_at_length_1.tolist() == [[4, 0, 0, 0]]
 
 
-# ---- What released wheels answered for random boxes
+# ---- Answers of released wheels for random boxes
 
 
 @pytest.mark.parametrize(
@@ -300,7 +300,7 @@ def test_walkthrough_of_mmcv(device: str) -> None:
     np.testing.assert_allclose(grad[0, 0, :8], expected, rtol=0, atol=0.6e-4)
 
 
-# ---- ROI align once more, every sample of the grid one by one
+# ---- A second ROI align, which computes every sample of the grid separately
 
 
 def every_sample(

@@ -1,4 +1,4 @@
-"""Somebody else's implementation: mistakes are found and named, misbehaviour is an answer."""
+"""Conformance checks: mistakes are found and named, and misbehaviour is reported."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from roipool.tools.conformance.names import resolved
 from roipool.tools.conformance.reports import Request
 from roipool.tools.conformance.rules import RULES
 
-# The toys cut NaN to an integer, read cells times 0, and visit every sample of a huge box.
+# The toys truncate NaN, read cells of weight 0, and visit every sample of a huge box.
 FINITE = ("non-finite-boxes", "non-finite-cells", "huge-boxes", "empty-arrays")
 
 
@@ -57,7 +57,7 @@ def own(semantics: str) -> Callable[..., Any]:
     return function
 
 
-# ---- Those that are right
+# ---- Conforming implementations
 
 
 USUAL = ("mmcv.roi_pool", "tensorflow.crop_and_resize")
@@ -110,7 +110,7 @@ def test_other_types(dtype: str) -> None:
 
 
 def more(*names: str) -> list[Any]:
-    """Return mistakes that take long: each is a whole run of the catalogue."""
+    """Return mistakes that are only tested with --thorough: each runs the whole catalogue."""
     return [pytest.param(name, marks=pytest.mark.thorough) for name in names]
 
 
@@ -152,7 +152,7 @@ ADAPTIVE = ("count without max 1", "adaptive count by floor")
 
 
 def left_out(mistake: str) -> tuple[str, ...]:
-    """Return the calls that show nothing of a mistake, and take time."""
+    """Return kinds of calls that do not show a mistake, to save time."""
     return FINITE if mistake in AT_EDGES else (*FINITE, "boxes-over-the-edge")
 
 
@@ -191,7 +191,7 @@ def test_mistakes_of_a_gradient_are_named(mistake: str) -> None:
 
 
 def verdict(report: Report) -> str:
-    """Return what a report says, which must be one thing."""
+    """Return the words of a report, which must have a single diagnosis."""
     (diagnosis,) = report.diagnoses
     assert diagnosis.contradicted == 0
     assert diagnosis.alternatives == ()
@@ -238,7 +238,7 @@ def test_a_shift_of_any_boxes_is_fitted() -> None:
 
 
 def test_a_nan_that_spreads() -> None:
-    """Its argmax is wrong with it, and is no other mistake."""
+    """The argmax is wrong for the same reason, not by another mistake."""
 
     def pool(input: Any, boxes: Any, output_size: Any, spatial_scale: float) -> Any:
         (pooled, argmax), (marked, first) = (
@@ -308,7 +308,7 @@ def test_the_gradient_of_boxes_is_checked(semantics: str, implementation: Any) -
 
 @pytest.mark.thorough
 def test_gradients_of_boxes_from_either_side_are_right() -> None:
-    """A sample on a cell's centre has a slope on its left and one on its right."""
+    """A sample on a cell's centre has different slopes to its left and right."""
 
     def from_the_left(grad: Any, features: Any, rois: Any, *rest: Any, **options: Any) -> Any:
         mirrored = rois.copy()
@@ -349,7 +349,7 @@ def check_named(report: Report, mistake: str, result: str) -> None:
 
 
 def test_every_alternative_has_words() -> None:
-    """What the oracle's tables name, and nothing else, has a row."""
+    """The table has a row for each name in the oracle's tables, and no others."""
     tables = {
         "rounding": reference.ROUNDINGS,
         "angle": reference.TURNS,
@@ -413,7 +413,7 @@ def test_every_kind_has_words() -> None:
     assert list(KINDS_IN_WORDS) == list(KINDS)
 
 
-# ---- Misbehaviour is an answer
+# ---- Misbehaviour is reported
 
 
 def misbehaving(kind: str) -> Callable[..., Any]:
@@ -510,7 +510,7 @@ def test_an_option_that_is_lacking_is_fixed() -> None:
 
 
 def test_positions_may_be_rounded_otherwise() -> None:
-    """Boxes that are scaled before are rounded elsewhere; strictly, that is a failure."""
+    """Boxes scaled beforehand are rounded differently, a failure only with `strict`."""
 
     def scaled_first(
         input: Any, boxes: Any, output_size: Any, spatial_scale: float = 1.0, **more: Any

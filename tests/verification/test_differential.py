@@ -1,4 +1,4 @@
-"""Random calls against the oracle and one another; and what the program does with a failure."""
+"""Random calls against the oracle and each other, and the program's reports of failures."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def wrong_in_wide_maps(pooled: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return pooled
 
 
-# Its averages are wrong in bins of maps wider than 3 cells.
+# A library with wrong averages on maps wider than 3 cells.
 WRONG = Faulty(
     wrong_in_wide_maps, "roi_align", when=lambda arguments: arguments["features"].shape[3] > 3
 )
@@ -172,7 +172,7 @@ def test_differences_see_a_wrong_box_gradient() -> None:
 
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_every_row_agrees(name: str) -> None:
-    """With the oracle or its own transpose: the first calls of a row, tiny."""
+    """Compare the first tiny calls of a system with the oracle, or by the adjoint test."""
     for number in range(6):
         case = draw(13, number, (name,), tiny=True)
         with_what = [*subjects(case, number), "transposes"]

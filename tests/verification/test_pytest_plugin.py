@@ -1,4 +1,4 @@
-"""The plugin of pytest, in pytests of their own."""
+"""The pytest plugin, run in separate pytest processes."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_rounded(conforms):
 
 
 def test_the_summary_names_the_rule(tmp_path: Path) -> None:
-    """Of every failed test, also where another rule fits the calls of that test alone."""
+    """The rule in the summary comes from all calls, even if another fits one test's calls."""
     done = pytest_in(tmp_path, ROUNDED, "--junit-xml=found.xml")
     assert done.returncode == 1, done.stdout + done.stderr
     failed = [line for line in done.stdout.splitlines() if line.startswith("FAILED")]

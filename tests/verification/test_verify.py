@@ -1,4 +1,4 @@
-"""``roipool verify``: right where all is right, and wrong for every error that is planted."""
+"""``roipool verify`` passes for a correct library, and fails for every planted error."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def same_settings_after() -> Iterator[None]:
 def problems_of(
     library: Any, name: str, *subjects: str, forms: Sequence[tuple[str, str]] = FORMS
 ) -> dict[tuple[str, str], set[str]]:
-    """Return which results of an operation's calls are wrong, by type and layout."""
+    """Return the wrong results of an operation's calls, by type and layout."""
     found: dict[tuple[str, str], set[str]] = {form: set() for form in forms}
     for entry, (dtype, layout) in itertools.product(FEW, forms):
         for _, case in entry.cases(name):
@@ -73,12 +73,12 @@ def problems_of(
     return found
 
 
-# ---- Where all is right
+# ---- Correct libraries
 
 
 @pytest.mark.thorough
 def test_every_group_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
-    """`.ci/run` carries out the command itself, where nothing but the package is installed."""
+    """`.ci/run` runs the command itself, with only the package installed."""
     assert report(groups.verify(["cpu"], 3, entries=FEW), ["cpu"]) == 0
     *lines, last = capsys.readouterr().out.splitlines()
     assert len(lines) == 4 * len(_cpu.instruction_sets()) + 2
@@ -126,7 +126,7 @@ def test_the_whole_catalogue_agrees(seed: int) -> None:
 
 
 def test_the_catalogue_is_computed_in_every_form() -> None:
-    """By every operation, in every type and layout, whatever the seed."""
+    """All operations compute every type and layout, for any seed."""
     for seed in range(3):
         calls = groups.catalogue_calls(ENTRIES, CPU.types, seed)
         met = {(call.case.operation, call.case.dtype, call.case.layout) for call in calls}
@@ -204,7 +204,7 @@ def test_shipped_goldens_hold_every_answer(name: str) -> None:
     assert sum(1 for _ in ANSWERS[name].cases()) >= 2
 
 
-# ---- Where something is wrong
+# ---- Planted errors
 
 
 def off_by_little(result: Array) -> Array:
@@ -218,12 +218,12 @@ def off_by_little(result: Array) -> Array:
 
 
 def of_pooled(spoil: Callable[[Array], Array]) -> Callable[[Any], Any]:
-    """Return what spoils pooled values, with an argmax or without."""
+    """Return a function that changes pooled values, with an argmax or without."""
     return lambda found: (spoil(found[0]), *found[1:]) if isinstance(found, tuple) else spoil(found)
 
 
 def another_index(found: tuple[Array, Array]) -> tuple[Array, Array]:
-    """Let the first argmax be its neighbour."""
+    """Change the first argmax to its neighbour."""
     wrong = found[1].copy()
     wrong.flat[:1] ^= 1
     return found[0], wrong
@@ -259,7 +259,7 @@ def test_a_wrong_argmax_is_found(name: str, variant: str) -> None:
 
 
 def test_another_of_equal_samples_is_found() -> None:
-    """Its value is right, its number is not."""
+    """The value of the sample is right, but not its index."""
     case = Case(
         "roi_align max",
         np.full((1, 1, 8, 8), 1.5),

@@ -1,4 +1,4 @@
-"""The contract that every front end keeps: one suite over (library, operation).
+"""The contract of all front ends: one suite over (library, operation).
 
 A library's test file has its :class:`FrontEnd`, and one class of the parts that it keeps::
 
@@ -45,4 +45,4 @@ class Everything(
     Errors,
     ErrorsOfGradients,
 ):
-    """All parts: of a library that differentiates."""
+    """All parts of the contract, for a library with differentiation."""

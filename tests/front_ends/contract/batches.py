@@ -1,4 +1,4 @@
-"""Batches of calls, by `vmap`: forward and gradients are those of a loop."""
+"""Batches of calls by `vmap`: forward and gradients equal those of a loop."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ BATCHES = [
 
 
 def batch(make: Callable[[int], Any], axis: int | None, calls: int = 3) -> Any:
-    """Return the values of several calls along an axis, or one call's that all share."""
+    """Return the values of several calls along an axis, or shared values of one call."""
     return make(0) if axis is None else np.stack([make(n) for n in range(calls)], axis)
 
 
@@ -53,7 +53,7 @@ class Batches(Contract):
     def test_vmap_is_a_loop(
         self, front_end: FrontEnd, case: Case, in_axes: Axes, layout: str
     ) -> None:
-        """Forward and gradients of a batch are those of its calls, whatever has the batch."""
+        """Forward and gradients equal those of a loop, whichever operands are batched."""
         form = Form("float64", layout)
         arguments = (
             batch(lambda n: to_form(maps(SMALL, n), form), in_axes[0]),
@@ -76,7 +76,7 @@ class Batches(Contract):
     def test_vmap_of_nothing(
         self, front_end: FrontEnd, case: Case, in_axes: Axes, sizes: tuple[int, ...]
     ) -> None:
-        """Without calls, boxes or cells shapes are those that others have."""
+        """Batches without calls, boxes or cells have the usual shapes."""
         calls, images, height, count = sizes
         alone = np.zeros((images, 3, height, 9)), case.boxes(count), case.indices(count)
         some = [
@@ -109,7 +109,7 @@ class Batches(Contract):
 
     @over(TYPICAL[1:2])
     def test_tables_of_boxes(self, front_end: FrontEnd, case: Case) -> None:
-        """Boxes with their batch indices in one table."""
+        """Boxes with batch indices in the first column."""
         func, features = front_end.functional, batch(lambda n: maps(seed=n), 0)
         column = case.indices()[:, None]
         tables = batch(lambda n: np.concatenate([column, case.boxes(seed=n)], 1), 0)

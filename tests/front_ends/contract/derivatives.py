@@ -1,4 +1,4 @@
-"""Derivatives of every order and mode: finite differences, and what is refused rather than zero."""
+"""Derivatives of all orders and modes by finite differences, and errors instead of zeros."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def close(front_end: FrontEnd, found: Any, expected: Any) -> None:
 
 
 class Derivatives(Contract):
-    """Derivatives by features and boxes."""
+    """Derivatives with respect to features and boxes."""
 
     # ---- By features
 
@@ -79,7 +79,7 @@ class Derivatives(Contract):
 
     @over(TYPICAL)
     def test_modes_agree(self, front_end: FrontEnd, case: Case) -> None:
-        """Of Jacobians, and of products with the Hessian."""
+        """Both modes give the same Jacobians and the same products with the Hessian."""
         func, pool = front_end.functional, of_features(front_end, case)
         loss, features, other = loss_of(pool), *(small_maps(front_end, n) for n in range(2))
         forward = func.jvp(func.grad(loss), (features,), (other,))[1]
@@ -93,7 +93,7 @@ class Derivatives(Contract):
 
     @over(LINEAR)
     def test_functional_gradient(self, front_end: FrontEnd, case: Case) -> None:
-        """It is that of the library's usual differentiation, by features and by boxes."""
+        """The gradient functions agree with the library's differentiation."""
         at, features = boxes_of(front_end, case), small_maps(front_end)
         pool, count = front_end.traced(case.pool), 1 + case.moves
         gradient = front_end.functional.grad(loss_of(pool), tuple(range(count)))
@@ -103,7 +103,7 @@ class Derivatives(Contract):
             close(front_end, mine, other)
 
     def test_tangents_of_bins_without_cells(self, front_end: FrontEnd) -> None:
-        """They are 0, as the maxima are, and not those of a cell."""
+        """Derivatives of empty maxima are 0, not those of a cell."""
         features, rois = small_maps(front_end), np.array([[0, 20.0, 20, 30, 30]])
         pool = lambda maps: roipool.roi_pool(maps, front_end.array(rois), 2)  # noqa: E731
         assert not front_end.functional.jvp(pool, (features,), (features,))[1].any()
@@ -118,7 +118,7 @@ class Derivatives(Contract):
 
     @over(MOVING)
     def test_mixed_second_derivative(self, front_end: FrontEnd, case: Case) -> None:
-        """The gradient by features, by boxes again: no more than the first kernels."""
+        """The gradient of the gradient with respect to features needs only first-order kernels."""
         boxes, indices = boxes_of(front_end, case)
         features, pool = small_maps(front_end), of_features(front_end, case)
         upstream = front_end.array(maps(tuple(pool(features).shape), seed=2))
@@ -131,7 +131,7 @@ class Derivatives(Contract):
 
     @over(MOVING)
     def test_forward_mode_of_the_gradient_by_boxes(self, front_end: FrontEnd, case: Case) -> None:
-        """It is linear in features and in the gradient of the pooled values."""
+        """The gradient of boxes is linear in the features and in grad_output."""
         at, pool = boxes_of(front_end, case), of_features(front_end, case)
         features, other = (small_maps(front_end, seed) for seed in range(2))
         upstream = front_end.array(maps(tuple(pool(features).shape), seed=2))
@@ -141,7 +141,7 @@ class Derivatives(Contract):
 
     @over(WHOLE_CELLS)
     def test_whole_cells_do_not_move_with_boxes(self, front_end: FrontEnd, case: Case) -> None:
-        """Their derivative is 0 almost everywhere, as other libraries have it."""
+        """Pooling of whole cells is constant in the boxes almost everywhere; its gradient is 0."""
         (boxes, indices), func = boxes_of(front_end, case), front_end.functional
         features = small_maps(front_end)
         pool = lambda maps, corners: case.pool(maps, corners, indices)  # noqa: E731

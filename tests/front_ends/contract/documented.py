@@ -1,4 +1,4 @@
-"""The tables in docs/frameworks.md, which tests make."""
+"""The tables in docs/frameworks.md, which are generated from the tests."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from .front_end import ALL_CASES
 
 
 class Documented:
-    """The library's table is what its tests show."""
+    """The library's table agrees with its tests."""
 
-    table: ClassVar[str]  # its name in the document
-    files: ClassVar[str]  # how the names of its files of tests begin
+    table: ClassVar[str]  # name of the table in the document
+    files: ClassVar[str]  # prefix of the names of test files
     columns: ClassVar[Columns]
 
     def test_the_table_is_what_tests_show(self) -> None:

@@ -1,4 +1,4 @@
-"""Errors name the operation and the argument, also from compiled programs."""
+"""Errors name the operation and the argument, also in compiled programs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Arguments = dict[str, Any]
 
 
 class Usual:
-    """A front end's arrays for calls that are right."""
+    """A front end's arrays for valid calls."""
 
     def __init__(self, front_end: FrontEnd) -> None:
         self.array = front_end.array
@@ -34,7 +34,7 @@ class Usual:
         self.maps, self.small_maps = pyramid(front_end), pyramid(front_end, "float32")
 
     def arguments(self, function: str) -> Arguments:
-        """Return what a function takes."""
+        """Return valid arguments of a function."""
         gradient: Arguments = {"grad_output": self.pooled, "rois": self.rois, "input_shape": SHAPE}
         pooling: Arguments = {"features": self.x, "rois": self.rois, "output_size": 2}
         return {
@@ -56,11 +56,11 @@ class Usual:
 
 
 class Wrong(NamedTuple):
-    """A call that is wrong: what differs from the usual one, of a front end's arrays."""
+    """A wrong call: its changes of the valid arguments, and the expected error."""
 
     change: Callable[[Usual], Arguments]
     error: type[Exception]
-    message: str  # {array}: how the front end's errors call its arrays
+    message: str  # {array} is replaced by the front end's word for its arrays
     function: str = "roi_align"
 
 
@@ -193,7 +193,7 @@ WRONG_GRADIENTS = {
 
 
 def check(front_end: FrontEnd, wrong: Wrong, name: str) -> None:
-    """Make a wrong call, and make it within the compiler."""
+    """Make a wrong call, directly and within the compiler."""
     kind, message = front_end.errors.get(name, (wrong.error, wrong.message))
     message = message.replace("{array}", front_end.array_name)
     operation = wrong.function.partition("_backward")[0]
@@ -223,7 +223,7 @@ class Errors(Contract):
         check(front_end, WRONG_PYRAMIDS[name], name)
 
     def test_errors_of_signatures(self, front_end: FrontEnd) -> None:
-        """Python says them."""
+        """Python raises them."""
         usual = Usual(front_end)
         with pytest.raises(TypeError, match="output_size"):
             roipool.roi_align(usual.x, usual.rois)
@@ -249,7 +249,7 @@ class Errors(Contract):
 
 
 class ErrorsOfGradients(Contract):
-    """Wrong calls of functions of gradients."""
+    """Wrong calls of gradient functions."""
 
     @pytest.mark.parametrize("name", WRONG_GRADIENTS)
     def test_errors_of_gradients(self, front_end: FrontEnd, name: str) -> None:

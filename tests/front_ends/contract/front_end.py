@@ -1,4 +1,4 @@
-"""A library's arrays, as the contract needs them, and the inputs that it calls operations with."""
+"""The interface of a library's arrays for the contract, and the contract's inputs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ALL_CASES: list[Case] = [*CASES, *PYRAMID_CASES]
 
 
 class Form(NamedTuple):
-    """How maps are given: element type, layout, and whether channels lie last in memory."""
+    """Form of maps: element type, layout, and whether channels are last in memory."""
 
     dtype: str
     layout: str = "NCHW"
@@ -61,11 +61,11 @@ class FrontEnd:
     not_compiled: ClassVar[frozenset[str]] = frozenset()
 
     def settings(self) -> AbstractContextManager[Any]:
-        """Return what each test runs within."""
+        """Return the context in which each test runs."""
         return nullcontext()
 
     def array(self, values: Any) -> Any:
-        """Return the library's array of NumPy's, which becomes boxes, indices or a gradient."""
+        """Convert a NumPy array of boxes, indices or gradients to the library."""
         raise NotImplementedError
 
     def maps(self, values: Any, form: Form) -> Any:
@@ -73,45 +73,45 @@ class FrontEnd:
         return self.array(np.ascontiguousarray(to_form(values, form)))
 
     def numpy(self, array: Any) -> Any:
-        """Return NumPy's array of the library's; raise if it is another library's."""
+        """Convert the library's array to NumPy; raise for other libraries' arrays."""
         raise NotImplementedError
 
     def check_memory(self, array: Any, form: Form) -> None:
-        """Raise if results do not lie in memory as the maps do."""
+        """Raise if results do not have the memory format of the maps."""
 
     def compiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the function within the library's compiler, where it has one."""
+        """Compile the function, if the library has a compiler."""
         return function
 
     def traced(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the function compiled where that makes its derivatives faster to test."""
+        """Compile the function if that makes testing its derivatives faster."""
         return function
 
     def vjp(
         self, function: Callable[..., Any], arguments: tuple[Any, ...], count: int, upstream: Any
     ) -> tuple[Any, list[Any]]:
-        """Return the value of a function, and gradients by the first `count` arguments.
+        """Return a function's value, and gradients with respect to the first `count` arguments.
 
         The first argument is an array or a list of them, of which each has a gradient.
         """
         raise NotImplementedError
 
     def gradient(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a function's gradient, which can be differentiated again."""
+        """Return a function's gradient, which is itself differentiable."""
         raise NotImplementedError
 
     def check_gradients(
         self, function: Callable[..., Any], arguments: tuple[Any, ...], order: int = 1
     ) -> None:
-        """Compare with finite differences: of order 1 in reverse mode, of order 2 in both modes."""
+        """Compare with finite differences: order 1 in reverse mode, order 2 in both modes."""
         raise NotImplementedError
 
     def levels(self, count: int) -> Any:
-        """Return levels of as many boxes, 0 and 1 by turns."""
+        """Return levels of `count` boxes, alternating 0 and 1."""
         return self.array(np.arange(count) % 2)
 
     def own(self, case: Case) -> Case:
-        """Return a case whose levels are this library's arrays, beside boxes of it."""
+        """Return a case with levels as this library's arrays."""
         if not isinstance(case, PyramidCase):
             return case
         return OwnPyramid(case.op, case.variant, case.name, case.adaptive, self)
@@ -119,7 +119,7 @@ class FrontEnd:
 
 @dataclass(frozen=True)
 class OwnPyramid(PyramidCase):
-    """A pyramid of a library's arrays: of its first map, or of a list of all maps."""
+    """A pyramid of a library's arrays, derived from its first map or from a list of all maps."""
 
     front_end: FrontEnd | None = None
 
@@ -136,13 +136,13 @@ class OwnPyramid(PyramidCase):
 
 
 def to_form(values: Any, form: Form) -> Any:
-    """Return NumPy's (N, C, H, W) values in a type and layout."""
+    """Convert (N, C, H, W) values to a type and layout."""
     numbers = values.astype(dtype_named(form.dtype))
     return numbers.transpose(0, 2, 3, 1) if form.layout == "NHWC" else numbers
 
 
 def dtype_named(name: str) -> np.dtype[Any]:
-    """Return NumPy's element type of a name, bfloat16 too."""
+    """Return a dtype by its name, including bfloat16."""
     if name == "bfloat16":
         import ml_dtypes
 
@@ -154,7 +154,7 @@ def dtype_named(name: str) -> np.dtype[Any]:
 
 
 class Contract:
-    """A part of the contract; a library's file has a subclass that names its front end."""
+    """A part of the contract; each library's test file has a subclass with its front end."""
 
     arrays: ClassVar[FrontEnd]
 
@@ -166,12 +166,12 @@ class Contract:
 
     @pytest.fixture
     def case(self, request: pytest.FixtureRequest, front_end: FrontEnd) -> Case:
-        """An operation, called with the front end's arrays."""
+        """An operation for the front end's arrays."""
         return front_end.own(request.param)
 
 
 def over(cases: list[Case], **more: Any) -> pytest.MarkDecorator:
-    """Return the mark that runs a test over operations, and for each over more values."""
+    """Return a mark that parametrizes a test by operations and further values."""
     if not more:
         return pytest.mark.parametrize("case", cases, ids=str, indirect=True)
     rows = [(case, *values) for case in cases for values in zip(*more.values(), strict=True)]
@@ -179,12 +179,12 @@ def over(cases: list[Case], **more: Any) -> pytest.MarkDecorator:
 
 
 def as_list(values: Any) -> list[Any]:
-    """Return one or several results as a list."""
+    """Return results as a list."""
     return [*values] if isinstance(values, (list, tuple)) else [values]
 
 
 def named(cases: list[Case], *names: str) -> list[Case]:
-    """Return the cases of these names."""
+    """Return cases by name."""
     found = [case for case in cases if case.name in names]
     assert len(found) == len(names)
     return found

@@ -1,4 +1,4 @@
-"""The maps of a pyramid that boxes go to."""
+"""The assignment of boxes to the maps of a pyramid."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Levels(Contract):
 
     @each(dtype=("float32", "float64"))
     def test_levels_are_those_of_numpy(self, front_end: FrontEnd, dtype: str) -> None:
-        """By areas in float64, compiled or not."""
+        """Levels are computed from areas in float64, compiled or not."""
         table = np.random.default_rng(0).uniform(-50, 600, (200, 5)).astype(dtype)
         table[:3, 3] = np.nan, np.inf, 0
         below = np.nextafter(np.float32(224), np.float32(0))

@@ -1,4 +1,4 @@
-"""Values and gradients are those of NumPy arrays, bit for bit, in every form."""
+"""Values and gradients equal those of NumPy arrays, bit for bit, in all forms."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ every_form = each(form=lambda front_end, **_: front_end.forms)
 
 
 def given(case: Case, levels: list[Any]) -> Any:
-    """Return what the operation takes: its map, or a list of them."""
+    """Return the operation's features: a map or a list of maps."""
     return levels if isinstance(case, PyramidCase) else levels[0]
 
 
 def own_maps(front_end: FrontEnd, case: Case, features: Any, form: Form) -> Any:
-    """Return the front end's map of NumPy's, or those of its pyramid."""
+    """Convert a map or the maps of a pyramid to the front end's arrays."""
     levels = case.pyramid(features) if isinstance(case, PyramidCase) else [features]
     return given(case, [front_end.maps(level, form) for level in levels])
 
 
 def inputs(front_end: FrontEnd, case: Case, form: Form) -> tuple[Any, Any, tuple[Any, Any]]:
-    """Return maps, NumPy's copies of them, and boxes and indices of NumPy."""
+    """Return maps, their NumPy copies, and boxes and indices as NumPy arrays."""
     boxes = case.boxes(len(INDICES)).astype("float64" if form.dtype == "float64" else "float32")
     own = own_maps(front_end, case, maps(SHAPE), form)
     return own, given(case, list(map(front_end.numpy, as_list(own)))), (boxes, INDICES)
 
 
 def wanted(case: Case) -> dict[str, bool]:
-    """Return the option that asks for the argmax of a maximum."""
+    """Return the option that requests the argmax of a maximum."""
     return {"return_argmax": True} if case.variant.has_argmax else {}
 
 
@@ -81,7 +81,7 @@ class Values(Contract):
     def test_boxes_and_indices_of_every_type(
         self, front_end: FrontEnd, case: Case, dtype: str
     ) -> None:
-        """They are converted as NumPy's are."""
+        """They are converted like NumPy's."""
         features, kind = maps().astype("float32"), dtype_named(dtype)
         at = (case.boxes() * (1 if case.op.boxes == "boxes" else 3)).clip(0), case.indices()
         boxes, indices = (one.astype(kind) for one in at)
@@ -92,7 +92,7 @@ class Values(Contract):
 
     @over(IN_TABLES)
     def test_boxes_in_every_form(self, front_end: FrontEnd, case: Case) -> None:
-        """A table with a column of indices; a list, or a tuple, of the boxes of each image."""
+        """A table with a column of batch indices; a list or tuple with the boxes of each image."""
         boxes, indices = case.boxes(), np.sort(case.indices())
         own = own_maps(front_end, case, maps(), Form("float64"))
         expected = case.pool(maps(), boxes, indices)
@@ -124,7 +124,7 @@ class Values(Contract):
 
 
 class Gradients(Contract):
-    """Functions of gradients."""
+    """Gradient functions."""
 
     @over(ALL_CASES)
     @every_form
@@ -151,7 +151,7 @@ class Gradients(Contract):
 
 
 class Differentiation(Contract):
-    """What the library's own differentiation gives, of first order."""
+    """First derivatives by the library's own differentiation."""
 
     @over(ALL_CASES)
     @every_form
@@ -179,7 +179,7 @@ class Differentiation(Contract):
 
     @over([case for case in IN_TABLES if case.moves])
     def test_gradients_of_boxes_in_every_form(self, front_end: FrontEnd, case: Case) -> None:
-        """A column of indices has the gradient 0."""
+        """The column of batch indices has the gradient 0."""
         boxes, indices = case.boxes(), np.sort(case.indices())
         features = front_end.maps(maps(), Form("float64"))
 
