@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -147,18 +147,19 @@ class ROIAlignRotated:
 
 
 # By the name of a pooler: the definition, whether it is aligned, and the numbers of a box.
-PoolerType: TypeAlias = Literal["ROIAlignV2", "ROIAlign", "ROIAlignRotated"]
+PoolerType: TypeAlias = Literal["ROIAlignV2", "ROIAlign", "ROIAlignRotated", "ROIPool"]
 _POOLERS: dict[PoolerType, tuple[str, bool, int]] = {
     "ROIAlign": ("roi_align", False, 4),
     "ROIAlignV2": ("roi_align", True, 4),
     "ROIAlignRotated": ("roi_align_rotated", True, 5),
+    "ROIPool": ("roi_pool", False, 4),
 }
 
 
 class ROIPooler:
     """``detectron2.modeling.poolers.ROIPooler``: each box from a map of the pyramid, by its size.
 
-    All maps are pooled in one call.
+    All maps are pooled in one call, except by "ROIPool".
 
     Parameters
     ----------
@@ -167,10 +168,10 @@ class ROIPooler:
     scales : sequence of float
         Map cells per image pixel of each map: powers of two, each half of the one before.
     sampling_ratio : int
-        Samples per bin and axis; 0 is adaptive.
-    pooler_type : {"ROIAlignV2", "ROIAlign", "ROIAlignRotated"}
-        Aligned, not aligned, or of rotated boxes. "ROIPool", which takes maxima, is not offered:
-        pool its levels by :func:`roipool.compat.torchvision.roi_pool`.
+        Samples per bin and axis; 0 is adaptive. "ROIPool" has none.
+    pooler_type : {"ROIAlignV2", "ROIAlign", "ROIAlignRotated", "ROIPool"}
+        Aligned, not aligned, or of rotated boxes; or the maxima of
+        :func:`roipool.compat.torchvision.roi_pool`.
     canonical_box_size : float
         Side of a box that is pooled from `canonical_level`, in image pixels.
     canonical_level : int
@@ -210,7 +211,9 @@ class ROIPooler:
         )
         self.canonical_level: int = _levels.level("canonical_level", canonical_level)
 
-    def forward(self, x: Sequence[Array], box_lists: Sequence[Any]) -> Array:
+    def forward(
+        self, x: Sequence[Array], box_lists: Sequence[Any], *, return_argmax: bool = False
+    ) -> Array | tuple[Array, Array]:
         """Pool boxes from a pyramid.
 
         Parameters
@@ -220,16 +223,26 @@ class ROIPooler:
         box_lists : sequence of ndarray
             For each image, shape (L, 4): x1, y1, x2, y2 in image pixels; rotated: (L, 5), centre x,
             centre y, width, height and the angle in degrees, counter-clockwise.
+        return_argmax : bool
+            Also return the argmax, which the backward of "ROIPool" needs.
 
         Returns
         -------
-        ndarray
-            Shape (K, C, rows, columns), in the order of the boxes.
+        ndarray or (ndarray, ndarray)
+            Shape (K, C, rows, columns), in the order of the boxes; the argmax is int32
+            ``y * W + x`` in the map of each box, -1 for none.
         """
         with Call(self._form(), x=check.sequence("x", x), box_lists=box_lists) as call:
             maps = check.pyramid("x", check.numbered("x", x))
             regions = call.regions(maps[0].shape[0], maps[0].dtype)
             pooling = self._pooling("x", [one.shape for one in maps])
+            want_argmax = check.flag("return_argmax", return_argmax)
+            if self.pooler_type == "ROIPool":
+                return self._maxima(call, maps, regions, pooling, want_argmax)
+            if want_argmax:
+                raise ValueError(
+                    f"return_argmax must be False with pooler_type={self.pooler_type!r}"
+                )
             return call.average(maps, regions, pooling)
 
     __call__ = forward
@@ -239,6 +252,7 @@ class ROIPooler:
         grad_output: Array,
         input_shapes: Sequence[Sequence[int]],
         box_lists: Sequence[Any],
+        argmax: Array | None = None,
     ) -> list[Array]:
         """Return the gradients with respect to the maps.
 
@@ -250,13 +264,20 @@ class ROIPooler:
             (N, C, H, W) of each map.
         box_lists
             As in the forward.
+        argmax : ndarray of int, optional
+            The argmax from the forward, with "ROIPool" only.
 
         Returns
         -------
         list of ndarray
             Of the maps' shapes.
         """
-        with Call(self._form(), grad_output=grad_output, box_lists=box_lists) as call:
+        if (argmax is not None) != (self.pooler_type == "ROIPool"):
+            must = "be given" if argmax is None else "be None"
+            raise TypeError(f"argmax must {must} with pooler_type={self.pooler_type!r}")
+        with Call(
+            self._form(), grad_output=grad_output, box_lists=box_lists, argmax=argmax
+        ) as call:
             named = check.numbered("input_shapes", input_shapes)
             shapes = check.pyramid_shapes("input_shapes", named)
             pooling = self._pooling("input_shapes", shapes)
@@ -264,7 +285,52 @@ class ROIPooler:
                 "input_shapes", shapes[0], pooling.definition
             )
             conventions.check_bins("grad_output", gradient, self.output_size)
-            return call.average_backward_of_maps(gradient, regions, pooling, shapes)
+            if argmax is None:
+                return call.average_backward_of_maps(gradient, regions, pooling, shapes)
+            cells = check.same_shape("argmax", argmax, gradient)
+            where, none = call.library.xp().where, cells.dtype.type(-1)
+            return [
+                call.maximum_backward(gradient, where(own, cells, none), boxes, request, shape)
+                for shape, (own, boxes, request) in zip(
+                    shapes, self._by_level(call, regions, pooling), strict=True
+                )
+            ]
+
+    def _maxima(
+        self,
+        call: Call,
+        maps: Sequence[Array],
+        regions: Regions,
+        pooling: Pooling,
+        return_argmax: bool,
+    ) -> Array | tuple[Array, Array]:
+        """Return the maxima of each box in its map, and their argmax if it is asked for."""
+        found: list[Array] = []
+        requests = self._by_level(call, regions, pooling)
+        for one, (own, boxes, request) in zip(maps, requests, strict=True):
+            pooled, argmax = call.maximum(one, boxes, request, return_argmax=return_argmax)
+            parts = [pooled, argmax] if return_argmax else [pooled]
+            found = [
+                call.library.xp().where(own, part, before)
+                for part, before in zip(parts, found or parts, strict=True)
+            ]
+        return (found[0], found[1]) if return_argmax else found[0]
+
+    def _by_level(
+        self, call: Call, regions: Regions, pooling: Pooling
+    ) -> Iterator[tuple[Array, Regions, Pooling]]:
+        """Yield of each map which boxes are on it, and the request without the others."""
+        indices, levels = regions.batch_indices, regions.levels
+        assert levels is not None
+        for level, scale in enumerate(self.scales):
+            own = levels == level
+            rest = call.library.xp().where(own, indices, indices.dtype.type(-1))
+            request = pooling._replace(
+                definition=pooling.definition._replace(scale=scale),
+                rules=conventions.CELLS_FROM_LOWEST_FLOAT32,
+                scales=(),
+            )
+            yield own[:, None, None, None], Regions(regions.boxes, rest), request
 
     def _pooling(self, argument: str, shapes: Sequence[Shape4]) -> Pooling:
         """Return what an engine is asked for, of an argument's maps of these shapes."""

@@ -31,6 +31,8 @@ from roipool.reference._multilevel_roi_align import (
     multilevel_roi_align,
     multilevel_roi_align_backward,
     multilevel_roi_align_backward_rois,
+    multilevel_roi_pool,
+    multilevel_roi_pool_backward,
 )
 from roipool.reference._one_bin import (
     BoxOnMap,
@@ -130,6 +132,8 @@ __all__ = [
     "multilevel_roi_align",
     "multilevel_roi_align_backward",
     "multilevel_roi_align_backward_rois",
+    "multilevel_roi_pool",
+    "multilevel_roi_pool_backward",
     "mxnet_roi_align",
     "onnx_roi_align_max",
     "precise_roi_pool",

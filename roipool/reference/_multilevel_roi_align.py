@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from roipool.reference._inputs import Array, Floats, Integers, Rois, Size, as_boxes
 from roipool.reference._roi_align import roi_align, roi_align_backward, roi_align_backward_rois
+from roipool.reference._roi_pool import roi_pool, roi_pool_backward
 
 
 def assign_levels(
@@ -126,6 +127,52 @@ def multilevel_roi_align_backward_rois(
             coordinate_dtype=coordinate_dtype,
         )
     return grad
+
+
+def multilevel_roi_pool(
+    features: Sequence[Array],
+    rois: Rois,
+    output_size: Size,
+    spatial_scales: Sequence[float],
+    *,
+    levels: Array,
+    coordinate_dtype: npt.DTypeLike = np.float64,
+) -> tuple[Floats, Integers]:
+    """`roi_pool` of every map, for its boxes: values and argmax, of no map 0 and -1."""
+    every = [
+        roi_pool(
+            image,
+            rois,
+            output_size,
+            scale,
+            return_argmax=True,
+            coordinate_dtype=coordinate_dtype,
+        )
+        for image, scale in zip(features, spatial_scales, strict=True)
+    ]
+    pooled = np.zeros(np.shape(every[0][0]))
+    argmax = np.full(pooled.shape, -1, np.int64)
+    for level, (values, numbers) in enumerate(every):
+        own = np.asarray(levels) == level
+        pooled[own], argmax[own] = values[own], numbers[own]
+    return pooled, argmax
+
+
+def multilevel_roi_pool_backward(
+    grad_output: Array,
+    argmax: Array,
+    rois: Rois,
+    input_shapes: Sequence[Sequence[int]],
+    *,
+    levels: Array,
+) -> list[Floats]:
+    """As its backward: a gradient for each of the maps."""
+    table, gradient = _table(rois, None, input_shapes[0][0]), np.asarray(grad_output)
+    owned = [np.asarray(levels) == level for level in range(len(input_shapes))]
+    return [
+        roi_pool_backward(gradient[own], np.asarray(argmax)[own], table[own], shape)
+        for own, shape in zip(owned, input_shapes, strict=True)
+    ]
 
 
 def _table(rois: Rois, batch_indices: Array | None, images: int) -> Floats:

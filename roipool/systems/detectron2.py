@@ -9,7 +9,7 @@ from roipool.compat import detectron2
 from roipool.reference import ROI_ALIGN
 from roipool.systems import boxes, torchvision
 from roipool.systems.core import LEVELS
-from roipool.systems.oracles import ALIGN
+from roipool.systems.oracles import ALIGN, from_lowest
 from roipool.systems.row import DTYPES, Compared, Oracle, System, names_of
 from roipool.verification import pyramids
 from roipool.verification.case import Case
@@ -51,6 +51,13 @@ _POOLER = System(
     oracle=Oracle(LEVELS, pyramids.as_detectron2),
     is_semantics=False,
 )
+_MAXIMA = System(
+    "multilevel_roi_pool",
+    "multilevel_roi_pool_backward",
+    returns=("pooled", "argmax"),
+    bin_value="cell",
+    pyramid=list,
+)
 SYSTEMS = {
     # Its operator is torchvision's, with which other implementations are compared.
     "detectron2.ROIAlign": torchvision.SYSTEMS["torchvision.roi_align"].only_called(
@@ -61,6 +68,14 @@ SYSTEMS = {
         goldens={"detectron2 ROIAlign": Answer("torchvision", "align", _pooled)},
     ),
     "detectron2.ROIPooler": _POOLER,
+    "detectron2.ROIPooler max": _POOLER._replace(
+        options=("spatial_scale", "canonical_box_size", "canonical_level"),
+        fixed={"pooler_type": "ROIPool", "sampling_ratio": 0, "return_argmax": True},
+        returns=("pooled", "argmax"),
+        samples="cells",
+        bin_value="cell",
+        oracle=Oracle(_MAXIMA, pyramids.as_detectron2, from_lowest),
+    ),
     "detectron2.ROIPooler rotated": _POOLER._replace(
         options=_POOLER.options[:-1],
         fixed={"pooler_type": "ROIAlignRotated"},

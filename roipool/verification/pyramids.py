@@ -112,7 +112,7 @@ def as_detectron2(case: Case) -> Case:
     scales = scales_of(case)
     size, level = case.options["canonical_box_size"], case.options["canonical_level"]
     levels = _by_logarithm(case, scales, size, level, to_ratio=1e-8)
-    aligned = case.options["pooler_type"] == "ROIAlignV2"
+    aligned = case.options.get("pooler_type") == "ROIAlignV2"
     return _with(rounded_to_maps(case), scales, levels, aligned=aligned)
 
 

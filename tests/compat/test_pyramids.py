@@ -63,6 +63,8 @@ TABLES = [
     np.array([[0, 0, 30, 30], [5, 5, 205, 230], [9, 9, 2, 2]], np.float32),
     np.array([[0, 0, 224, 224], [3, 2, 460, 470]], np.float32),
 ]
+GRADS = np.ones((5, 3, 1, 1), np.float32)
+SHAPES = [one.shape for one in MAPS]
 
 
 def test_torchvision_scales_by_the_largest_picture(backend: Backend) -> None:
@@ -126,6 +128,35 @@ def test_detectron2_rotated(backend: Backend) -> None:
     np.testing.assert_allclose(pooled, np.concatenate(alone), rtol=0, atol=1e-6)
 
 
+def test_detectron2_takes_maxima_on_each_level(backend: Backend) -> None:
+    """As torchvision does on the map of a box, forward and backward."""
+    rng = np.random.default_rng(0)
+    maps = [rng.standard_normal(one.shape, dtype=np.float32) for one in MAPS]
+    counts = [len(table) for table in TABLES]
+    table = np.column_stack([np.repeat(np.arange(2), counts), np.concatenate(TABLES)])
+    levels = np.array([0, 1, 0, 2, 3])
+    there, tables = ([backend.to_device(one) for one in many] for many in (maps, TABLES))
+    pooler = detectron2.ROIPooler((2, 3), SCALES, 0, "ROIPool")
+    pooled, argmax = pooler(there, tables, return_argmax=True)
+    gradient = rng.standard_normal(pooled.shape, dtype=np.float32)
+    shapes = [one.shape for one in maps]
+    grads = pooler.backward(backend.to_device(gradient), shapes, tables, argmax)
+    found = backend.to_host(pooled), backend.to_host(argmax)
+    for level, one in enumerate(maps):
+        own = levels == level
+        expected = torchvision.roi_pool(
+            one, table[own].astype(np.float32), (2, 3), SCALES[level], return_argmax=True
+        )
+        for ours, theirs in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(ours[own], theirs)
+        by_map = torchvision.roi_pool_backward(
+            gradient[own], expected[1], table[own].astype(np.float32), one.shape
+        )
+        np.testing.assert_array_equal(backend.to_host(grads[level]), by_map)
+    plain = pooler(there, tables)
+    np.testing.assert_array_equal(backend.to_host(plain), found[0])
+
+
 def test_one_map_takes_boxes_of_all_sizes(backend: Backend) -> None:
     there = backend.to_device(MAPS[2] + 1)
     tables = [backend.to_device(table[:2]) for table in TABLES]
@@ -163,7 +194,17 @@ def pooler(**options: Any) -> Any:
     [
         (lambda: detectron2.ROIPooler(1, (1 / 3,), 0, "ROIAlign"), ValueError, "powers of two"),
         (lambda: detectron2.ROIPooler(1, (1, 1 / 4), 0, "ROIAlign"), ValueError, "powers of two"),
-        (lambda: detectron2.ROIPooler(1, SCALES, 0, "ROIPool"), ValueError, "pooler_type must be"),
+        (lambda: detectron2.ROIPooler(1, SCALES, 0, "Pool"), ValueError, "pooler_type must be"),
+        (lambda: pooler()(MAPS, TABLES, return_argmax=True), ValueError, "return_argmax must be"),
+        (lambda: pooler().backward(GRADS, SHAPES, TABLES, np.zeros((5, 3, 1, 1), int)), TypeError,
+         "argmax must be None with pooler_type='ROIAlign'"),
+        (lambda: pooler(pooler_type="ROIPool").backward(GRADS, SHAPES, TABLES), TypeError,
+         "argmax must be given with pooler_type='ROIPool'"),
+        (lambda: pooler(pooler_type="ROIPool").backward(GRADS, SHAPES, TABLES, GRADS), TypeError,
+         "argmax must be an integer array"),
+        (lambda: pooler(pooler_type="ROIPool").backward(
+            GRADS, SHAPES, TABLES, np.full(GRADS.shape, 5000)), ValueError,
+         "argmax must be from -1 to"),
         (lambda: detectron2.ROIPooler(1, SCALES, 0, "ROIAlign")(MAPS[:2], TABLES), ValueError,
          "one map for each of 4 scales"),
         (lambda: detectron2.ROIPooler(1, SCALES, 0, "ROIAlign")(MAPS, TABLES[:1]), ValueError,
