@@ -125,6 +125,86 @@ class RoIAlign(torch.nn.Module):  # type: ignore[misc]  # no types where no torc
             """Return the result of `forward`."""
 
 
+class RoIAlignRotated(torch.nn.Module):  # type: ignore[misc]
+    """ROI align of rotated boxes, :func:`roipool.roi_align_rotated`, with its options kept.
+
+    Parameters
+    ----------
+    output_size : int or (int, int)
+        Bins of the output, (rows, columns); one int for both.
+    spatial_scale : float
+        Map cells per image pixel.
+    sampling_ratio : int or (int, int)
+        Samples per bin; adaptive if 0 or negative.
+    aligned : bool
+        Shift boxes by half a cell. False also makes sides at least one cell long.
+    clockwise : bool
+        Whether angles, in radians, grow clockwise as the image is shown; by default
+        counter-clockwise.
+
+    Examples
+    --------
+    >>> import torch, roipool.torch.nn
+    >>> pool = roipool.torch.nn.RoIAlignRotated(2, 1.0, 2)
+    >>> box = torch.tensor([[0, 2, 2, 2, 2, torch.pi / 2]])
+    >>> pool(torch.arange(1, 26.0).reshape(1, 1, 5, 5), box)
+    tensor([[[[12.,  7.],
+              [13.,  8.]]]])
+    """
+
+    output_size: Size
+    spatial_scale: float
+    sampling_ratio: Size
+    aligned: bool
+    clockwise: bool
+
+    def __init__(
+        self,
+        output_size: Size,
+        spatial_scale: float,
+        sampling_ratio: Size = 0,
+        aligned: bool = True,
+        clockwise: bool = False,
+    ) -> None:
+        super().__init__()
+        self.output_size = _pair(output_size)
+        self.spatial_scale = spatial_scale
+        self.sampling_ratio = sampling_ratio
+        self.aligned = aligned
+        self.clockwise = clockwise
+
+    def forward(self, input: Tensor, rois: Boxes) -> Tensor:
+        """Pool boxes from maps, as :meth:`RoIAlign.forward`.
+
+        `rois` have the shape (K, 6) with rows batch index, centre x, centre y, width, height in
+        image pixels, and the angle; or they are one tensor of shape (L, 5) for each image.
+        """
+        pooled: Tensor = _call(
+            "roi_align_rotated",
+            input,
+            rois,
+            self.output_size,
+            self.spatial_scale,
+            _samples(self.sampling_ratio),
+            aligned=self.aligned,
+            clockwise=self.clockwise,
+        )
+        return pooled
+
+    def extra_repr(self) -> str:
+        """Return the options."""
+        return (
+            f"output_size={self.output_size}, spatial_scale={self.spatial_scale}, "
+            f"sampling_ratio={self.sampling_ratio}, aligned={self.aligned}, "
+            f"clockwise={self.clockwise}"
+        )
+
+    if TYPE_CHECKING:  # torch declares the results of modules as Any
+
+        def __call__(self, input: Tensor, rois: Boxes) -> Tensor:
+            """Return the result of `forward`."""
+
+
 class RoIPool(torch.nn.Module):  # type: ignore[misc]
     """ROI pooling by the maximum, :func:`roipool.roi_pool`, with its options kept.
 
@@ -211,7 +291,7 @@ class PrRoIPool(torch.nn.Module):  # type: ignore[misc]
             """Return the result of `forward`."""
 
 
-class PrRoIPool2D(torch.nn.Module):  # type: ignore[misc]
+class PrRoIPool2D(PrRoIPool):
     """Precise ROI pooling with the arguments of PreciseRoIPooling's own module.
 
     Parameters
@@ -235,19 +315,11 @@ class PrRoIPool2D(torch.nn.Module):  # type: ignore[misc]
 
     pooled_height: int
     pooled_width: int
-    spatial_scale: float
 
     def __init__(self, pooled_height: int, pooled_width: int, spatial_scale: float) -> None:
-        super().__init__()
+        super().__init__((pooled_height, pooled_width), spatial_scale)
         self.pooled_height = pooled_height
         self.pooled_width = pooled_width
-        self.spatial_scale = spatial_scale
-
-    def forward(self, features: Tensor, rois: Boxes) -> Tensor:
-        """Pool boxes from maps; arguments as those of :meth:`RoIAlign.forward`."""
-        size = (self.pooled_height, self.pooled_width)
-        pooled: Tensor = _call("precise_roi_pool", features, rois, size, self.spatial_scale)
-        return pooled
 
     def extra_repr(self) -> str:
         """Return the options."""
@@ -255,11 +327,6 @@ class PrRoIPool2D(torch.nn.Module):  # type: ignore[misc]
             f"kernel_size=({self.pooled_height}, {self.pooled_width}), "
             f"spatial_scale={self.spatial_scale}"
         )
-
-    if TYPE_CHECKING:  # torch declares the results of modules as Any
-
-        def __call__(self, features: Tensor, rois: Boxes) -> Tensor:
-            """Return the result of `forward`."""
 
 
 class CropAndResize(torch.nn.Module):  # type: ignore[misc]

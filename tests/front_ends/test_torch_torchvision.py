@@ -334,3 +334,24 @@ def test_modules_are_torchvisions() -> None:
     )
     assert torch.equal(crop(features, corners, indices), torch.from_numpy(expected))
     assert "sampling_ratio=0, pool_mode='max'" in repr(nn.RoIAlign(7, pool_mode="max"))
+
+
+def test_modules_are_the_operations() -> None:
+    features, rois = torch.randn(2, 4, 20, 24), boxes()
+    nn = roipool.torch.nn
+    turned = torch.cat([rois, torch.linspace(-3, 3, len(rois))[:, None]], dim=1)
+    pairs = [
+        (nn.PrRoIPool(3, 0.5)(features, rois), roipool.precise_roi_pool(features, rois, 3, 0.5)),
+        (
+            nn.PrRoIPool2D(3, 2, 0.5)(features, rois),
+            roipool.precise_roi_pool(features, rois, (3, 2), 0.5),
+        ),
+        (
+            nn.RoIAlignRotated(3, 0.5, -1, aligned=False, clockwise=True)(features, turned),
+            roipool.roi_align_rotated(features, turned, 3, 0.5, aligned=False, clockwise=True),
+        ),
+    ]
+    for module, operation in pairs:
+        assert torch.equal(module, operation)
+    assert repr(nn.PrRoIPool2D(3, 2, 0.5)) == "PrRoIPool2D(kernel_size=(3, 2), spatial_scale=0.5)"
+    assert "aligned=True, clockwise=False" in repr(nn.RoIAlignRotated(3, 0.5))

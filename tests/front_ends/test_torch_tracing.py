@@ -111,6 +111,10 @@ MODULES: dict[str, tuple[Callable[[], torch.nn.Module], tuple[Any, ...]]] = {
     "attributes": (Model, (X, ROIS)),
     "RoIAlign": (lambda: nn.RoIAlign(3, 0.25, 2), (X, ROIS)),
     "RoIPool": (lambda: nn.RoIPool(3, 0.25), (X, ROIS)),
+    "RoIAlignRotated": (
+        lambda: nn.RoIAlignRotated(3, 0.25, 2),
+        (X, torch.cat([ROIS, torch.tensor([[0.3], [-2.0]])], dim=1)),
+    ),
     "PrRoIPool": (lambda: nn.PrRoIPool(3, 0.25), (X, ROIS)),
     "PrRoIPool2D": (lambda: nn.PrRoIPool2D(3, 2, 0.25), (X, ROIS)),
     "CropAndResize": (
