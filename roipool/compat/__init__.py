@@ -1,15 +1,15 @@
-"""Each framework's own version: its names, argument order, defaults, layout and numbers.
+"""The frameworks' own versions, with their names, argument order, defaults, layout and numbers.
 
-Every module is named after its system. Its functions reproduce that system's numbers wherever its
-behaviour is defined, quirks included; where the original reads out of bounds, crashes or depends on
-memory, the result is bounded and the docstring says so. Every operation has a ``..._backward``;
-where the original's gradient is not the derivative of its own forward, ``exact_gradient=True``
-gives the derivative.
+Each module is named after its framework. Its functions reproduce the framework's numbers, including
+quirks, wherever its behaviour is defined. Where the original reads out of bounds, crashes or
+depends on memory contents, the result is defined and the docstring says so. Every operation has a
+``..._backward``; if the original's gradient is not the derivative of its own forward,
+``exact_gradient=True`` returns the derivative.
 
-CuPy arrays give CuPy arrays, computed on their device without waiting for it. What needs values
-(a batch index that names no image, coordinates that must be finite, an argmax that must lie in the
-map) is checked for NumPy arrays only, unless :func:`roipool.set_debug` asks for it: on a GPU such a
-box pools to nothing and has no gradient.
+CuPy arrays give CuPy arrays, computed on their device without synchronisation. Checks of values (of
+batch indices beyond the batch, of coordinates that must be finite, of an argmax outside the map)
+apply only to NumPy arrays, unless enabled by :func:`roipool.set_debug`. On a GPU such a box pools
+to nothing and has no gradient.
 """
 
 from roipool.compat import (

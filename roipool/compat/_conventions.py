@@ -1,4 +1,4 @@
-"""Conventions that several systems share: boxes with a batch column, scales and gradients in C."""
+"""Conventions shared by several systems, such as boxes with a batch column and scales in C."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from roipool._definitions import Definition
 from roipool._errors import shown
 from roipool._pooling import MaxRules
 
-# Most systems' running maximum starts here, in every type they compute in.
+# The start of the running maximum of most systems, in all computing types.
 FROM_LOWEST_FLOAT32 = MaxRules(lowest=float(np.finfo(np.float32).min))
 CELLS_FROM_LOWEST_FLOAT32 = FROM_LOWEST_FLOAT32._replace(argmax_is_cell=True)
 
 
-# Unlike the core's, their last cell lies where rounding puts it.
+# Unlike in the core, the last sample is subject to rounding.
 TENSORFLOW_CROPS = {
     "bilinear": Definition("tensorflow_crop_bilinear"),
     "nearest": Definition("tensorflow_crop_nearest"),
@@ -34,7 +34,7 @@ def library_of(array: Array) -> Library:
 
 
 def float32_number(name: str, value: Any) -> float:
-    """Return a number that the system keeps in float32 whatever the dtype of the features."""
+    """Return a number that the system stores as float32 for all types of features."""
     with np.errstate(over="ignore"):
         number = float(np.float32(check.real_number(name, value)))
     if not math.isfinite(number):
@@ -43,7 +43,7 @@ def float32_number(name: str, value: Any) -> float:
 
 
 def adaptive_if_not_positive(name: str, value: Any) -> tuple[int, int]:
-    """Return a sampling ratio where the system takes any number below 1 as adaptive."""
+    """Return a sampling ratio, for systems in which any number below 1 is adaptive."""
     if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
         value = max(int(value), 0)
     return check.sampling_pair(name, value)
@@ -57,7 +57,7 @@ def roi_align_definition(
     name: str = "sampling_ratio",
     definition: str = "roi_align",
 ) -> Definition:
-    """Return ROI align as the systems of Caffe2's family ask for it; `name` is the ratio's."""
+    """Return ROI align of the systems derived from Caffe2; `name` is the ratio's argument."""
     samples = adaptive_if_not_positive(name, sampling_ratio)
     return Definition(definition, scale, samples, check.flag("aligned", aligned))
 
@@ -76,10 +76,10 @@ def numbered_boxes(
     *,
     unknown_image: Literal["error", "zero"] = "error",
 ) -> Regions:
-    """Return boxes with a batch column, (K, 5) or (K, 6), that is cut to a whole number, as in C.
+    """Return boxes of shape (K, 5) or (K, 6), with the batch column truncated to integers as in C.
 
-    A box of an image that does not exist is an error, or pools to nothing and has no gradient; on
-    a GPU, where batch indices are not checked, always the latter.
+    A box of an image that does not exist is an error or, depending on the system and always on a
+    GPU, where batch indices are not checked, pools to nothing and has no gradient.
     """
     width = len(form.columns) + 1
     shape = f"(K, {width}): batch index, {', '.join(form.columns)}"
@@ -99,7 +99,7 @@ def numbered_boxes(
 
 
 def boxes_of_images(boxes: Any, _: None, images: int, dtype: np.dtype[Any], form: Form) -> Regions:
-    """Return boxes as torchvision takes them: (K, 5), or a list of (L, 4) for the first images."""
+    """Return boxes in torchvision's forms: (K, 5), or a list of (L, 4) for the first images."""
     if isinstance(boxes, (list, tuple)) and any(check.rank(item) == 2 for item in boxes):
         return _regions_per_image(boxes, images, dtype)
     table = check.number_array(form.boxes, boxes)
@@ -123,7 +123,7 @@ def _regions_per_image(boxes: Sequence[Any], images: int, dtype: np.dtype[Any]) 
 
 
 def names_of_maps(featmap_names: Any) -> list[str]:
-    """Return the names of the maps that torchvision's pooler takes, checked."""
+    """Check and return the names of the maps of torchvision's pooler."""
     names = check.sequence("featmap_names", featmap_names)
     for i, name in enumerate(names):
         if not isinstance(name, str):
@@ -132,7 +132,7 @@ def names_of_maps(featmap_names: Any) -> list[str]:
 
 
 def maps_of_names(argument: str, maps: Any, names: Sequence[str]) -> dict[str, Any]:
-    """Return those maps, or what else there is of each, by what errors call them."""
+    """Select maps, or other values of each map, by name; the keys are names for error messages."""
     if not isinstance(maps, Mapping):
         raise TypeError(f"{argument} must be a dict of maps by name, got {type(maps).__name__}")
     found = {f"{argument}[{name!r}]": one for name, one in maps.items() if name in names}
@@ -144,9 +144,9 @@ def maps_of_names(argument: str, maps: Any, names: Sequence[str]) -> dict[str, A
 def scales_of_first_call(
     known: list[float] | None, argument: str, heights: Mapping[str, int], image_shapes: Any
 ) -> list[float]:
-    """Return the scales of an argument's maps, found at the first call as torchvision does.
+    """Return the scales of an argument's maps, computed at the first call as in torchvision.
 
-    They are the powers of two nearest to their heights over that of the largest picture.
+    They are the powers of two nearest to the maps' heights over the largest image's height.
     """
     scales = known or _scales_of_heights(heights, image_shapes)
     if len(scales) != len(heights):
@@ -176,18 +176,18 @@ def level_by_logarithm(
     add_to_ratio: float = 0.0,
     add_to_level: float = 0.0,
 ) -> Array:
-    """Return the index of each box's map as frameworks compute it, in the sides' type.
+    """Return the index of each box's map by the frameworks' formula, in the sides' type.
 
     Parameters
     ----------
     widths, heights : ndarray
-        Of the boxes, in image pixels, float32 or float64.
+        Sides of the boxes, in image pixels, float32 or float64.
     levels : pair of int
-        The pyramid's first and last.
+        The pyramid's first and last level.
     canonical : (float, int)
-        Side of a box, and its level.
+        Side and level of a canonical box.
     add_to_ratio, add_to_level : float
-        What is added to the ratio of sides and to its logarithm, against rounding.
+        Numbers added to the ratio of sides and to its logarithm, against rounding.
     """
     xp, real = library_of(widths).xp(), widths.dtype.type
     size, level = canonical
@@ -195,7 +195,7 @@ def level_by_logarithm(
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         ratio = xp.sqrt(widths * heights) / real(size) + real(add_to_ratio)
         found = xp.floor(xp.log2(ratio) + real(level) + real(add_to_level))
-    # Of an area below zero, which has no root, and of NaN: no map.
+    # Boxes with a negative area, which has no root, or NaN have no map.
     known = xp.where(
         found == found, xp.clip(found, real(first), real(last)) - real(first), -real(1)
     )
@@ -203,7 +203,7 @@ def level_by_logarithm(
 
 
 def check_finite(name: str, table: Array) -> None:
-    """Check that coordinates are finite, where values are checked."""
+    """Check that coordinates are finite, if values are checked."""
     checked = library_of(table).checked_values(table)
     if checked is not None and not np.isfinite(checked).all():
         row = int(np.argwhere(~np.isfinite(checked))[0][0])
@@ -211,14 +211,14 @@ def check_finite(name: str, table: Array) -> None:
 
 
 def of_no_image(indices: Array, images: int) -> Array:
-    """Return a mask of the batch indices that name none of the batch's images."""
+    """Return a mask of the batch indices of images that do not exist."""
     return ~((indices >= 0) & (indices < images))
 
 
 def check_bins(
     name: str, gradient: Array, bins: tuple[int, int], argument: str = "output_size"
 ) -> None:
-    """Check the bins of a gradient that an argument, or a class, names besides."""
+    """Check that a gradient has the number of bins of an argument or class."""
     if gradient.shape[2:] != bins:
         raise ValueError(
             f"{name} must have {bins[0]} x {bins[1]} bins ({argument}), got shape {gradient.shape}"

@@ -1,7 +1,7 @@
 """Caffe's ROIPooling layer, and the ROIAlign layer written for Caffe.
 
-Array names are Caffe's (bottom, top). A batch index outside the batch ends the process, or is read
-as it is, in the original; here it is a ValueError.
+Array names are Caffe's (bottom, top). A batch index outside the batch aborts the process, or reads
+out of bounds, in the original; here it is a ValueError.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _check_bins(gradient: Array, pooled_h: Any, pooled_w: Any) -> None:
 def roi_pooling(
     bottom: Array, rois: Any, pooled_h: int, pooled_w: int, spatial_scale: float
 ) -> tuple[Array, Array]:
-    """Max ROI pooling as Caffe's ``ROIPooling`` layer.
+    """Max ROI pooling like Caffe's ``ROIPooling`` layer.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ def roi_pooling(
     Returns
     -------
     top : ndarray
-        Shape (K, C, pooled_h, pooled_w). A bin of NaN only gives -3.4e38.
+        Shape (K, C, pooled_h, pooled_w). A bin of only NaN is -3.4e38.
     argmax : ndarray of int32
         The argmax, ``y * W + x``; -1 for none.
 
@@ -91,11 +91,11 @@ def roi_pooling_backward(
     *,
     exact_gradient: bool = False,
 ) -> Array:
-    """Return the gradient of :func:`roi_pooling` by `bottom`, as Caffe's backward gathers it.
+    """Return the gradient of :func:`roi_pooling` with respect to `bottom`, as gathered by Caffe.
 
-    Caffe visits the bins that can hold a cell, and only boxes whose rounded ends enclose it: a
-    reversed box, which the forward pools as one cell, gets no gradient, nor does an argmax one cell
-    beyond the box (bin edges are rounded outwards in floating point).
+    For each cell, Caffe visits the bins that may contain it, of boxes whose rounded ends enclose
+    it. A reversed box, which the forward pools as one cell, therefore gets no gradient, nor does an
+    argmax one cell beyond the box (bin edges are rounded outwards in floating point).
 
     Parameters
     ----------
@@ -148,11 +148,11 @@ def roi_align(
     spatial_scale: float,
     scale_pred: Any = None,
 ) -> tuple[Array, Array, Array]:
-    """Max ROI align as the ``ROIAlign`` layer for Caffe.
+    """Max ROI align like the ``ROIAlign`` layer for Caffe.
 
-    Samples lie one cell apart from the start of each bin; boxes are one cell longer than their
-    coordinates say, and may be empty. As in the original, a sample at a whole coordinate counts
-    its cell twice along that axis, and a corner beyond the last row or column is dropped.
+    Samples are one cell apart, from the start of each bin; boxes are one cell longer than their
+    coordinates, and may be empty. As in the original, a sample at an integer coordinate counts its
+    cell twice along that axis, and a corner beyond the last row or column is dropped.
 
     Parameters
     ----------
@@ -166,14 +166,14 @@ def roi_align(
         Map cells per image pixel, kept in float32.
     scale_pred : array_like, optional
         The layer's third bottom, one number: its absolute value replaces `spatial_scale`. (Of a
-        larger blob the original reads the first number.) On a GPU it is read, which waits.
+        larger blob the original reads the first number.) Reading it from a GPU synchronises.
 
     Returns
     -------
     top : ndarray
         Shape (K, C, pooled_h, pooled_w); 0 for an empty bin.
     argmax_x, argmax_y : ndarray of int32
-        Column and row of the winning sample, cut to whole cells; -1 for none.
+        Column and row of the winning sample, truncated to integers; -1 for none.
 
     Raises
     ------
@@ -218,12 +218,12 @@ def roi_align_backward(
     *,
     exact_gradient: bool = False,
 ) -> Array:
-    """Return the gradient of :func:`roi_align` by `bottom`: all of it to the cell of the argmax.
+    """Return the gradient of :func:`roi_align` with respect to `bottom`.
 
-    The original gives the whole gradient to the cell (argmax_y, argmax_x), whatever the weights
-    of the forward. Its loops also reach one bin too far, where they read other boxes' values or
-    beyond the array, and they miss bins of boxes that its rounding makes larger; neither is
-    reproduced.
+    Like the original, it gives the whole gradient to the cell (argmax_y, argmax_x), whatever the
+    weights of the forward. The original's loops also reach one bin too far, where they read other
+    boxes' values or beyond the array, and they miss bins of boxes that its rounding enlarges;
+    neither is reproduced.
 
     Parameters
     ----------
@@ -236,7 +236,7 @@ def roi_align_backward(
     bottom_shape : sequence of int
         (N, C, H, W).
     exact_gradient : bool
-        Weigh the sample's corners as the forward did: the derivative of the forward.
+        Distribute the gradient by the forward's weights: the derivative of the forward.
 
     Returns
     -------
@@ -258,8 +258,8 @@ def roi_align_backward(
             cells = _winning_cells(call, y, x, shape)
             named = pooling._replace(rules=CELLS_FROM_LOWEST_FLOAT32)
             return call.maximum_backward(gradient, cells, regions, named, shape)
-        # A cut position stands for the one sample of its bin within the cell; samples are a cell
-        # apart.
+        # A truncated position identifies the only sample of the bin within the cell, since samples
+        # are one cell apart.
         real, nobody = regions.boxes.dtype.type, (x < 0) | (y < 0)
         centre_y, centre_x = (
             call.library.xp().where(nobody, real(-1e6), at.astype(real) + real(0.5))
@@ -270,7 +270,7 @@ def roi_align_backward(
 
 
 def _whole_positions(name: str, array: Any, gradient: Array) -> Array:
-    """Return the columns or rows of an argmax, checked."""
+    """Check and return the columns or rows of an argmax."""
     positions = check.same_shape(name, array, gradient)
     if positions.dtype.kind not in "iu":
         raise TypeError(f"{name} must be an integer array, got {positions.dtype}")
@@ -278,7 +278,7 @@ def _whole_positions(name: str, array: Any, gradient: Array) -> Array:
 
 
 def _winning_cells(call: Call, y: Array, x: Array, shape: Shape4) -> Array:
-    """Return rows and columns of an argmax as cells of the map, -1 for none."""
+    """Return an argmax, given as rows and columns, as cells of the map; -1 for none."""
     nobody, beyond = (x < 0) | (y < 0), (x >= shape[3]) | (y >= shape[2])
     checked = call.library.checked_values(beyond & ~nobody)
     if checked is not None and checked.any():

@@ -1,7 +1,7 @@
 """maskrcnn-benchmark's ROIAlign: unaligned averages, boxes at least one cell long.
 
-The original's CPU kernel has no backward and reads boxes of four columns out of step; here four
-columns mean that every box lies in image 0, as in Caffe2, which it comes from.
+The original's CPU kernel has no backward, and reads boxes of four columns with a wrong stride; here
+four columns mean that every box is in image 0, as in Caffe2, from which it is derived.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def roi_align(
     spatial_scale: float,
     sampling_ratio: int,
 ) -> Array:
-    """Average ROI align as ``maskrcnn_benchmark.layers.roi_align``.
+    """Average ROI align like ``maskrcnn_benchmark.layers.roi_align``.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ def roi_align(
     roi : array_like
         Shape (K, 5): batch index, x1, y1, x2, y2 in image pixels; or (K, 4), all of image 0.
     output_size : int or (int, int)
-        Bins: rows and columns. (The original takes a pair only.)
+        Bins: rows and columns. (The original only takes a pair.)
     spatial_scale : float
         Map cells per image pixel, kept in float32.
     sampling_ratio : int
@@ -72,10 +72,10 @@ def roi_align(
 
     Notes
     -----
-    A cell whose weight in a sample is exactly 0 is not read: the next row or column of cells where
-    a sample lies exactly on cell centres along that axis, or before the map's first. The original
-    reads it times 0: where it is NaN or infinite, the average is NaN there. So it is with the
-    plane's first cell, which a sample outside the map reads times 0 there, and for NaN or infinite
+    Cells with a weight of exactly 0 are not read: the next row or column of cells, if a sample lies
+    exactly on cell centres along that axis or before the first cell. The original multiplies such
+    cells by 0, so that a NaN or infinite cell makes the average NaN. The same applies to the map's
+    first cell, which it reads with weight 0 for samples outside the map, and to NaN or infinite
     gradients in the backward.
 
     Examples
@@ -127,7 +127,7 @@ def roi_align_backward(
 
 
 class ROIAlign:
-    """``maskrcnn_benchmark.layers.ROIAlign``: :func:`roi_align` with its options kept."""
+    """``maskrcnn_benchmark.layers.ROIAlign``: :func:`roi_align` with fixed options."""
 
     def __init__(
         self, output_size: int | Sequence[int], spatial_scale: float, sampling_ratio: int

@@ -98,10 +98,10 @@ def RoiAlign(  # noqa: N802 - ONNX's name
 
     Notes
     -----
-    A cell whose weight in a sample is exactly 0 is not read: the next row or column of cells where
-    a sample lies exactly on cell centres along that axis, or before the map's first. ONNX Runtime
-    reads it times 0: where it is NaN or infinite, the average is NaN there. So it is with the
-    plane's first cell, which a sample outside the map reads times 0 there.
+    Cells with a weight of exactly 0 are not read: the next row or column of cells, if a sample lies
+    exactly on cell centres along that axis or before the first cell. ONNX Runtime multiplies such
+    cells by 0, so that a NaN or infinite cell makes the average NaN. The same applies to the map's
+    first cell, which it reads with weight 0 for samples outside the map.
 
     Examples
     --------

@@ -1,7 +1,7 @@
 """RoIAlign.pytorch (longcw): TensorFlow's crop_and_resize in NCHW, and ROI align built on it.
 
-A box index outside the batch ends the process there; here it is a ValueError. Unlike in
-:func:`roipool.crop_and_resize`, rounding can put the last row or column of a box that ends at 0 or
+A box index outside the batch aborts the process in the original; here it is a ValueError. Unlike in
+:func:`roipool.crop_and_resize`, rounding can move the last row or column of a box that ends at 0 or
 1 outside the map.
 """
 
@@ -37,7 +37,7 @@ def crop_and_resize(
     crop_width: int,
     extrapolation_value: float = 0,
 ) -> Array:
-    """Crop and resize as ``CropAndResizeFunction``.
+    """Crop and resize like ``CropAndResizeFunction``.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ def crop_and_resize(
 def crop_and_resize_backward(
     grad_outputs: Array, boxes: ArrayLike, box_ind: ArrayLike, image_size: Sequence[int]
 ) -> Array:
-    """Return the gradient of :func:`crop_and_resize` by the image, shape `image_size` (NCHW).
+    """Return the gradient of :func:`crop_and_resize` with respect to the image.
 
     Parameters
     ----------
@@ -137,10 +137,10 @@ class CropAndResize:
 class RoIAlign:
     """``RoIAlign(crop_height, crop_width, extrapolation_value=0, transform_fpcoor=True)``.
 
-    Boxes are x1, y1, x2, y2 in map cells. With `transform_fpcoor` each output cell is one sample
-    at its bin's centre, cell centres lying at whole coordinates plus one half; without it the box
-    is divided by the map's size less one as it is. A map one cell wide or high, by which the
-    original divides as 0, gives `extrapolation_value`.
+    Boxes are x1, y1, x2, y2 in map cells. With `transform_fpcoor` each output cell is one sample at
+    its bin's centre, with cell centres at half-integer coordinates; without it the coordinates are
+    divided by the map's size minus one. On a map one cell wide or high, for which the original
+    divides by 0, the result is `extrapolation_value`.
 
     Examples
     --------
@@ -170,7 +170,7 @@ class RoIAlign:
     def _normalised(
         self, call: Call, boxes: Any, height: int, width: int, dtype: np.dtype[Any]
     ) -> Array:
-        """Return y1, x1, y2, x2 as fractions, computed in the original's order."""
+        """Return y1, x1, y2, x2 as fractions, with the operations in the original's order."""
         table = check.coordinates(check.number_array("boxes", boxes), dtype)
         if table.size == 0:
             return table.reshape(0, 4)

@@ -1,10 +1,11 @@
 """TensorFlow's ``crop_and_resize`` and its two gradients: NHWC, float32 results.
 
-TensorFlow's CPU kernels add gradients of boxes that overlap in no fixed order; here the order is
-that of the boxes. Gradients for float16 and float64 images are summed in float32 and cast once.
+TensorFlow's CPU kernels sum gradients of overlapping boxes in no fixed order; here the order is
+that of the boxes. Gradients for float16 and float64 images are summed in float32 and converted
+once.
 
-Unlike in :func:`roipool.crop_and_resize`, rounding can put the last row or column of a box that
-ends at 0 or 1 outside the image, and its gradient by the boxes on the other side of that border.
+Unlike in :func:`roipool.crop_and_resize`, rounding can move the last row or column of a box that
+ends at 0 or 1 outside the image; in the gradient of the boxes it may be on the other side.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _GRADIENT_TYPES = ("float16", "float32", "float64")
 
 
 def _in_float32(name: str, array: Any) -> Array:
-    """Return any real array as float32; TensorFlow casts every pixel before it interpolates."""
+    """Convert any real array to float32, as TensorFlow converts pixels before interpolation."""
     if not is_array(array):
         raise TypeError(f"{name} must be a NumPy or CuPy array, got {type(array).__name__}")
     if array.dtype.kind not in "fiu":
@@ -49,7 +50,7 @@ def crop_and_resize(
     method: Method = "bilinear",
     extrapolation_value: float = 0.0,
 ) -> Array:
-    """Crop and resize as ``tf.image.crop_and_resize``.
+    """Crop and resize like ``tf.image.crop_and_resize``.
 
     Parameters
     ----------
@@ -62,7 +63,7 @@ def crop_and_resize(
     crop_size : (int, int)
         Rows and columns of the crops.
     method : {"bilinear", "nearest"}
-        How to interpolate.
+        Interpolation method.
     extrapolation_value : float
         Value outside the image.
 
@@ -106,7 +107,7 @@ def crop_and_resize_backward(
     T: DTypeLike = np.float32,  # noqa: N803 - TensorFlow's name
     method: Method = "bilinear",
 ) -> Array:
-    """Return the gradient by the image, as ``tf.raw_ops.CropAndResizeGradImage``.
+    """Return the gradient with respect to the image, like ``tf.raw_ops.CropAndResizeGradImage``.
 
     Parameters
     ----------
@@ -152,7 +153,7 @@ def crop_and_resize_backward_boxes(
     box_indices: ArrayLike,
     method: Method = "bilinear",
 ) -> Array:
-    """Return the gradient by the boxes, as ``tf.raw_ops.CropAndResizeGradBoxes``.
+    """Return the gradient with respect to the boxes, like ``tf.raw_ops.CropAndResizeGradBoxes``.
 
     Parameters
     ----------
@@ -163,12 +164,12 @@ def crop_and_resize_backward_boxes(
     boxes, box_indices
         As in the forward.
     method : {"bilinear"}
-        TensorFlow takes the bilinear gradient for ``method="nearest"`` crops too.
+        TensorFlow uses the bilinear gradient also for ``method="nearest"`` crops.
 
     Returns
     -------
     ndarray of float32
-        Shape (K, 4): by y1, x1, y2, x2.
+        Shape (K, 4): with respect to y1, x1, y2, x2.
 
     Raises
     ------

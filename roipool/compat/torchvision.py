@@ -1,9 +1,8 @@
 """torchvision's ``roi_align`` and ``roi_pool`` (torchvision/ops), as its CPU kernels compute them.
 
-Beyond the original: NaN and infinite boxes, which crash or leak memory there, pool to 0;
-cells that a sample weighs with 0 are not read, even if NaN (see `roi_align`). float16 maps are
-computed with float32 coordinates; torchvision's CPU kernel rounds those to float16 too, unlike
-under autocast.
+Differences to the original: NaN and infinite boxes, which crash or leak memory there, pool to 0;
+cells of weight 0 are not read, even if NaN (see `roi_align`). float16 maps are computed with
+float32 coordinates; torchvision's CPU kernel rounds coordinates to float16, except under autocast.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ def roi_align(
     sampling_ratio: int = -1,
     aligned: bool = False,
 ) -> Array:
-    """Average ROI align as ``torchvision.ops.roi_align``.
+    """Average ROI align like ``torchvision.ops.roi_align``.
 
     Parameters
     ----------
@@ -70,10 +69,10 @@ def roi_align(
 
     Notes
     -----
-    A cell whose weight in a sample is exactly 0 is not read: the next row or column of cells where
-    a sample lies exactly on cell centres along that axis, or before the map's first. The original
-    reads it times 0: where it is NaN or infinite, the average is NaN there. So it is with the
-    plane's first cell, which a sample outside the map reads times 0 there, and for NaN or infinite
+    Cells with a weight of exactly 0 are not read: the next row or column of cells, if a sample lies
+    exactly on cell centres along that axis or before the first cell. The original multiplies such
+    cells by 0, so that a NaN or infinite cell makes the average NaN. The same applies to the map's
+    first cell, which it reads with weight 0 for samples outside the map, and to NaN or infinite
     gradients in the backward.
 
     Examples
@@ -99,7 +98,7 @@ def roi_align_backward(
     sampling_ratio: int = -1,
     aligned: bool = False,
 ) -> Array:
-    """Return the gradient of :func:`roi_align` with respect to `input`, shape `input_shape`.
+    """Return the gradient of :func:`roi_align` with respect to `input`.
 
     Parameters
     ----------
@@ -133,9 +132,9 @@ def roi_pool(
     *,
     return_argmax: bool = False,
 ) -> Array | tuple[Array, Array]:
-    """Max ROI pooling as ``torchvision.ops.roi_pool``.
+    """Max ROI pooling like ``torchvision.ops.roi_pool``.
 
-    A bin whose cells are all NaN, or below -3.4e38 (in float64 too), gives -3.4e38 and argmax -1.
+    A bin whose cells are all NaN, or below -3.4e38 (also in float64), is -3.4e38 with argmax -1.
 
     Parameters
     ----------
@@ -208,7 +207,7 @@ def roi_pool_backward(
 
 
 class RoIAlign:
-    """``torchvision.ops.RoIAlign``: :func:`roi_align` with its options kept."""
+    """``torchvision.ops.RoIAlign``: :func:`roi_align` with fixed options."""
 
     def __init__(
         self,
@@ -245,7 +244,7 @@ class RoIAlign:
 
 
 class RoIPool:
-    """``torchvision.ops.RoIPool``: :func:`roi_pool` with its options kept."""
+    """``torchvision.ops.RoIPool``: :func:`roi_pool` with fixed options."""
 
     def __init__(self, output_size: int | Sequence[int], spatial_scale: float) -> None:
         self.output_size = output_size
@@ -264,29 +263,29 @@ class RoIPool:
 
 
 class MultiScaleRoIAlign:
-    """``torchvision.ops.MultiScaleRoIAlign``: each box from a map of the pyramid, by its size.
+    """``torchvision.ops.MultiScaleRoIAlign``: pools each box from a map chosen by its size.
 
-    All maps are pooled in one call. Scales are those of the first call, as in the original: powers
-    of two nearest to the maps' sizes over the largest picture's.
+    All maps are pooled in one call. As in the original, scales are computed at the first call: the
+    powers of two nearest to the maps' sizes over the largest image's size.
 
     Parameters
     ----------
     featmap_names : sequence of str
-        Which of the maps are pooled.
+        Names of the maps to pool.
     output_size : int or (int, int)
         Bins: rows and columns.
     sampling_ratio : int
         Samples per bin and axis; 0 or less is adaptive.
     canonical_scale : float
-        Side of a box that is pooled from `canonical_level`, in image pixels.
+        Side in image pixels of a box that is pooled from `canonical_level`.
     canonical_level : int
-        Its level: level k has 2**-k map cells per image pixel.
+        The level of such a box; level k has 2**-k map cells per image pixel.
 
     Notes
     -----
-    With several maps a box with an area below zero, or NaN, pools to 0; in the original its level
-    is that of an undefined conversion. Levels come from logarithms in the boxes' type plus 1e-6, as
-    there.
+    With several maps, boxes with a negative area or NaN pool to 0; in the original their level
+    comes from an undefined conversion. As in the original, levels are logarithms in the boxes' type
+    plus 1e-6.
 
     Examples
     --------
@@ -327,7 +326,7 @@ class MultiScaleRoIAlign:
         boxes : sequence of ndarray
             For each image, shape (L, 4): x1, y1, x2, y2 in image pixels.
         image_shapes : sequence of (int, int)
-            Height and width of each picture, in pixels.
+            Height and width of each image, in pixels.
 
         Returns
         -------
@@ -364,7 +363,7 @@ class MultiScaleRoIAlign:
         Returns
         -------
         dict of str to ndarray
-            Of the pooled maps' shapes.
+            Gradients with the shapes of the pooled maps.
         """
         named = conventions.maps_of_names("input_shapes", input_shapes, self.featmap_names)
         shapes = check.pyramid_shapes("input_shapes", named)
@@ -386,16 +385,16 @@ class MultiScaleRoIAlign:
         shapes: Sequence[Shape4],
         image_shapes: Sequence[tuple[int, int]],
     ) -> Pooling:
-        """Return what an engine is asked for, of an argument's maps with these names."""
+        """Return the engine's arguments for an argument's maps with these names."""
         heights = {name: shape[2] for name, shape in zip(names, shapes, strict=True)}
         self.scales = conventions.scales_of_first_call(self.scales, argument, heights, image_shapes)
         definition = _align(self.scales[0], self.sampling_ratio, False)
         return Pooling(definition, self.output_size, scales=tuple(self.scales))
 
     def _on_levels(self, regions: Regions, scales: Sequence[float]) -> Regions:
-        """Return boxes with the index of each one's map."""
+        """Return boxes with the index of each box's map."""
         boxes = regions.boxes
-        if len(scales) == 1:  # whatever the size
+        if len(scales) == 1:  # a single map, for boxes of any size
             return regions._replace(
                 levels=conventions.library_of(boxes).xp().zeros(len(boxes), np.int64)
             )
