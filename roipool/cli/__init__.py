@@ -160,7 +160,7 @@ def _parser(systems: Mapping[str, Compute] | None) -> _Parser:
 
     parser = _Parser(
         prog="roipool",
-        description="Region-of-interest pooling as every framework defines it.",
+        description="Compare and verify region-of-interest (ROI) pooling operations.",
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"roipool {__version__}")
@@ -168,7 +168,7 @@ def _parser(systems: Mapping[str, Compute] | None) -> _Parser:
         "--print-completion",
         action=_PrintCompletion,
         choices=("bash", "zsh", "tcsh"),
-        help="print a script that completes commands and options in a shell; needs shtab",
+        help="print a completion script for this shell and exit; needs shtab",
     )
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     compare.add_parser(subparsers, systems)

@@ -83,11 +83,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--strict",
         action="store_const",
         const=True,
-        help="require that coordinates are rounded as in the original",
+        help="require coordinates to be rounded exactly as in the original",
     )
     add("--junit", metavar="FILE", help="write JUnit XML with a test case for each call")
     add("--python", metavar="FILE", help="the interpreter in which it is installed")
-    add("--timeout", metavar="SECONDS", type=seconds, help="limit of a call (default 20)")
+    add("--timeout", metavar="SECONDS", type=seconds, help="time limit of a call (default 20)")
     parser.set_defaults(**dict.fromkeys(_NAMES))
 
 
@@ -105,9 +105,9 @@ def is_requested(arguments: argparse.Namespace) -> bool:
             raise ValueError(f"--{given[0].replace('_', '-')} needs --implementation")
         return False
     if arguments.backend is not None:
-        raise ValueError("--backend is for roipool itself: use --device with --implementation")
+        raise ValueError("--backend cannot be used with --implementation: use --device")
     if arguments.everything:
-        raise ValueError("--everything is for roipool itself, not for --implementation")
+        raise ValueError("--everything cannot be used with --implementation")
     if arguments.semantics is None:
         from roipool.testing import SEMANTICS
 

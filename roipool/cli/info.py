@@ -19,7 +19,7 @@ def add_parser(subparsers: Any) -> None:
     """Add the ``info`` command to the program's subparsers."""
     parser = subparsers.add_parser(
         "info",
-        help="describe this installation",
+        help="print versions, processor and settings, as a bug report needs them",
         description=_DESCRIPTION,
         allow_abbrev=False,
     )

@@ -17,11 +17,12 @@ _FIRST_PASS = "cuda: other types, NHWC, released programs: --everything"
 
 _DESCRIPTION = """\
 Check in less than a minute that this installation computes correctly on this
-machine: against stored answers of released implementations; against the oracle
-and by the adjoint test on edge cases in every type, layout and instruction set;
-on random calls over all arguments; and with other numbers of threads.
-"error 0.31 of allowed" is the largest error as a fraction of its tolerance, a
-few roundings. On a GPU, where each type, layout and definition must be
+machine. Results are compared with stored results of released libraries, with a
+slow reference implementation (the oracle) and the adjoint on edge cases in
+every type, layout and instruction set, with the oracle on random calls, and
+with other numbers of threads.
+"error 0.31 x tolerance" is the largest error relative to its tolerance, which
+allows a few roundings. On a GPU, where each type, layout and definition must be
 compiled, only float32 and NCHW are verified; --everything verifies the rest.
 
 With --implementation: check whether another implementation computes what
@@ -63,10 +64,12 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--everything",
         action="store_true",
-        help="on a GPU, also verify every type and layout, and the answers of released "
-        "implementations, which takes a minute to compile; no effect on the CPU",
+        help="on a GPU, also verify every type and layout, and the results of released "
+        "libraries, which takes a minute to compile; no effect on the CPU",
     )
-    parser.add_argument("--seed", type=_seed, default=0, help="random seed (default 0)")
+    parser.add_argument(
+        "--seed", type=_seed, default=0, help="seed of the random calls (default 0)"
+    )
     conformance.add_arguments(parser)
     parser.set_defaults(run=run)
 
@@ -171,7 +174,7 @@ def available_backends(requested: str) -> tuple[list[str], list[str]]:
 
 
 def _print(tally: Any) -> None:
-    error = f"error {tally.worst:.2f} of allowed" if tally.worst else "all equal"
+    error = f"error {tally.worst:.2f} x tolerance" if tally.worst else "all equal"
     verdict = "WRONG" if tally.problems else "ok"
     print(f"{tally.name:<32} {tally.count:>10,} numbers  {error:<22} {verdict}", flush=True)
     for problem in tally.problems[:_SHOWN]:

@@ -91,11 +91,11 @@ def test_an_array_is_refused_by_what_it_declares(capsys: pytest.CaptureFixture[s
 
 
 def test_archives_of_something_else(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "it holds no array" in fails(capsys, archive("features", b"hello"))
+    assert "it contains no array" in fails(capsys, archive("features", b"hello"))
     assert "map.npz: not an array" in fails(capsys, archive("features.npy", b"hello"))
     small = header_of((1, 1)) + bytes(4)
     packed = archive("features.npy", small, zipfile.ZIP_LZMA)  # its dictionary may have 4 GiB
-    assert "compressed as NumPy does not" in fails(capsys, packed)
+    assert "compression that NumPy does not" in fails(capsys, packed)
     np.savez("map.npz", features=np.array([{}, None]))  # pickled
     assert "needs real numbers" in fails(capsys, "map.npz")
 

@@ -100,7 +100,7 @@ def test_engines_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None
 
 def test_a_gradient_that_nobody_has(capsys: pytest.CaptureFixture[str]) -> None:
     line = fails(capsys, *SMALL, "--systems", "caffe.*", "--gradients", "boxes")
-    assert "none of the systems chosen has it" in line
+    assert "no selected system has this gradient" in line
 
 
 def test_a_gradient_that_the_reference_lacks() -> None:

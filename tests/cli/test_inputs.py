@@ -178,7 +178,7 @@ NOT_BOXES = {
     "number.json": ("3", "the boxes must be a list, not 3"),
     "object.json": ("{}", "needs 'boxes' or COCO's 'annotations'"),
     "three.json": ("[[1,2,3,4],[1,2,3]]", "box 2: 3 numbers"),
-    "word.json": ('[[1,2,3,"4"]]', "box 1: '4' is a text"),
+    "word.json": ('[[1,2,3,"4"]]', "box 1: '4' is a string"),
     "null.json": ("[[1,2,3,null]]", "box 1: None is not a number"),
     "true.json": ("[[1,2,3,true]]", "box 1: True is not a number"),
     "huge.json": (f"[[1,2,3,1{'0' * 400}]]", "box 1: the number is too large"),
@@ -306,7 +306,7 @@ def test_safetensors(capsys: pytest.CaptureFixture[str]) -> None:
     np.testing.assert_array_equal(given.features, values[None].astype(np.float32))
     capsys.readouterr()
     files.save_file({"a": values, "b": values}, "map.safetensors")
-    assert "it holds a, b" in fails(capsys, "map.safetensors")
+    assert "it contains a, b" in fails(capsys, "map.safetensors")
     Path("map.safetensors").write_bytes(b"\xff" * 64)
     assert "not an array that can be read" in fails(capsys, "map.safetensors")
     header = b'{"features":{"dtype":"BF16","shape":[2,2],"data_offsets":[0,8]}}'

@@ -103,7 +103,7 @@ def test_mistakes_of_use(tmp_path: Path) -> None:
         ("def test_x(conforms): pass", "the fixture 'conforms' needs a mark such as"),
         (
             "import pytest\n@pytest.mark.roipool('x')\ndef test_x(conforms): pass",
-            "semantics: 'x' is none of roipool.roi_pool",
+            "semantics: 'x' is not one of roipool.roi_pool",
         ),
         (
             "import pytest\n@pytest.mark.roipool('roi_pool', wrong=3)\ndef test_x(conforms): pass",

@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 __all__ = ["add_parser", "run"]
 
 _DESCRIPTION = """\
-Pool the same boxes of one picture by the definitions of many systems, show how
-much their results differ, and explain why. Without IMAGE and --boxes, a
-built-in picture is used."""
+Pool the same boxes of one picture with many systems, show how much the results
+differ, and explain why. A system is the pooling function of one framework, such
+as torchvision.roi_align. Without IMAGE and --boxes, a built-in picture is used."""
 
 _EPILOG = """\
 systems:
 {systems}
 
-A name such as torchvision.roi_align@torchvision consists of a system and, after
-@, of what computes it: cuda, oracle or an installed library. Without @, roipool
-computes it on the CPU.
+In a name such as torchvision.roi_align@torchvision, the part after @ tells what
+computes the system: an installed library, cuda or oracle. Without @, it is
+roipool on the CPU.
 
 examples:
   roipool compare
@@ -41,7 +41,7 @@ examples:
   roipool compare --implementation my_project.pooling:roi_align
   roipool compare --engines cpu,oracle --systems 'roipool.*' --check
 
-exit status: 0 done; 1 --check found a difference; 2 bad input."""
+exit status: 0 success; 1 --check failed; 2 bad input."""
 
 
 # As in shtab, which is imported only to print a completion script.
@@ -61,7 +61,7 @@ def add_parser(subparsers: Any, systems: Mapping[str, Compute] | None) -> None:
     )
     parser.set_defaults(run=functools.partial(run, systems=systems))
     _add_input(parser.add_argument_group("input"))
-    _add_implementations(parser.add_argument_group("systems"))
+    _add_implementations(parser.add_argument_group("what to compare"))
     _add_output(parser.add_argument_group("output"))
 
 
@@ -104,7 +104,7 @@ def _add_input(group: Any) -> None:
         action="store_true",
         help="boxes are fractions of the picture's width and height, not pixels",
     )
-    add("--degrees", action="store_true", help="angles are in degrees")
+    add("--degrees", action="store_true", help="angles are in degrees, not radians")
     add(
         "--output-size",
         type=read.output_size,
@@ -130,7 +130,7 @@ def _add_input(group: Any) -> None:
 
 def _add_implementations(group: Any) -> None:
     add = group.add_argument
-    add("--systems", metavar="A,B,...", help="names, unique prefixes or patterns (default: all)")
+    add("--systems", metavar="A,B,...", help="systems, unique prefixes or patterns (default: all)")
     add(
         "--engines",
         type=read.names_of(read.ENGINES),
@@ -144,7 +144,7 @@ def _add_implementations(group: Any) -> None:
         type=read.names_of(read.PROGRAMS),
         default=[],
         metavar="A,B,...",
-        help=f"installed libraries to compare with: {', '.join(read.PROGRAMS)}",
+        help=f"also run installed libraries: {', '.join(read.PROGRAMS)}",
     )
     add(
         "--implementation-python",
@@ -209,13 +209,13 @@ def _add_output(group: Any) -> None:
     add(
         "--check",
         action="store_true",
-        help="exit with 1 if a system did not run or differs from the reference by more than "
-        "atol + rtol * |reference|",
+        help="exit with status 1 if a system did not run or differs from the reference by more "
+        "than atol + rtol * |reference|",
     )
-    add("--rtol", type=read.tolerance, default=1e-5, metavar="R", help="default: 1e-5")
-    add("--atol", type=read.tolerance, default=1e-6, metavar="A", help="default: 1e-6")
+    add("--rtol", type=read.tolerance, default=1e-5, metavar="R", help="of --check (default: 1e-5)")
+    add("--atol", type=read.tolerance, default=1e-6, metavar="A", help="of --check (default: 1e-6)")
     add_file(
         "--json", metavar="FILE", help="write every number as JSON; - prints it instead of tables"
     )
-    add_file("--save", metavar="FIG.png", help="draw the result; .png, .pdf or .svg")
+    add_file("--save", metavar="FIG.png", help="draw the result as .png, .pdf or .svg")
     add_file("--html", metavar="PAGE.html", help="write an interactive page of boxes and samples")

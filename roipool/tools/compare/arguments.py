@@ -36,9 +36,9 @@ def names_of(known: Collection[str]) -> Callable[[str], list[str]]:
             if name not in known:
                 near = difflib.get_close_matches(name, known, 1)
                 hint = f"; did you mean {near[0]}?" if near else ""
-                raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(known)}{hint}")
+                raise argparse.ArgumentTypeError(f"{name!r} is not one of {', '.join(known)}{hint}")
         if not names:
-            raise argparse.ArgumentTypeError(f"names none of {', '.join(known)}")
+            raise argparse.ArgumentTypeError(f"no name given; choose from {', '.join(known)}")
         return names
 
     return read
@@ -49,7 +49,7 @@ def program_python(text: str) -> tuple[str, str]:
     name, _, python = text.partition("=")
     if name not in PROGRAMS or not python:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is not NAME=PYTHON with a NAME of {', '.join(PROGRAMS)}"
+            f"{text!r} is not NAME=PYTHON with a NAME from {', '.join(PROGRAMS)}"
         )
     return name, python
 
@@ -58,7 +58,9 @@ def map_shape(text: str) -> tuple[int, int, int]:
     """Parse channels, rows and columns."""
     sides = _sizes(text)
     if len(sides) != 3:
-        raise argparse.ArgumentTypeError(f"{text!r} is not channels, rows and columns like 4x32x48")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not channels x rows x columns, such as 4x32x48"
+        )
     return sides[0], sides[1], sides[2]
 
 
@@ -66,7 +68,7 @@ def output_size(text: str) -> tuple[int, int]:
     """Parse a side, or rows and columns."""
     sides = _sizes(text)
     if len(sides) not in (1, 2):
-        raise argparse.ArgumentTypeError(f"{text!r} is neither a size like 7 nor like 7x7")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 7 or 7x7")
     return sides[0], sides[-1]
 
 

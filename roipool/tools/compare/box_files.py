@@ -266,7 +266,7 @@ def _table(
 
 def _check_count(count: int, name: str, what: str = "boxes") -> None:
     if count > MAX_BOXES:
-        raise ValueError(f"{name}: holds more than {MAX_BOXES:,} {what}")
+        raise ValueError(f"{name}: contains more than {MAX_BOXES:,} {what}")
 
 
 def _numbered(images: int) -> str:
@@ -443,7 +443,7 @@ def _json_object_row(item: dict[str, Any], place: str, form: Form) -> list[float
 def _numbers(values: Iterable[object], place: str) -> list[float]:
     for value in values:
         if isinstance(value, str):
-            raise ValueError(f"{place}: {_shown(value)} is a text, not a number")
+            raise ValueError(f"{place}: {_shown(value)} is a string, not a number")
     return [_number(value, place) for value in values]
 
 

@@ -104,14 +104,14 @@ def _check_outputs(arguments: argparse.Namespace) -> None:
     if arguments.html is not None:
         importlib.import_module("PIL")
     if arguments.image is not None and arguments.make is not None:
-        raise ValueError("--make replaces IMAGE: give only one of them")
+        raise ValueError("give either IMAGE or --make, not both")
 
 
 def _pythons(arguments: argparse.Namespace) -> dict[str, str]:
     pythons = dict(arguments.implementation_python)
     for name in pythons:
         if name not in arguments.implementations:
-            raise ValueError(f"--implementation-python {name}: --implementations does not name it")
+            raise ValueError(f"--implementation-python {name}: not one of --implementations")
     return pythons
 
 
@@ -156,7 +156,7 @@ def _check_names(arguments: argparse.Namespace, names: list[str], own: list[str]
     if arguments.reference is not None:
         matches = choose(arguments.reference, [*names, *own])
         if len(matches) > 1:
-            raise ValueError(f"--reference fits several systems: {', '.join(matches)}")
+            raise ValueError(f"--reference matches several systems: {', '.join(matches)}")
         taking_part.add(_first_of(matches[0], [*names, *own]))
     if arguments.check and len(taking_part) < 2:
         raise ValueError("--check needs a system besides the reference")
@@ -239,7 +239,7 @@ def _compare_all(
                 tell=lambda name: tell(f"comparing {name}", next(done)),
             )
             if comparison is None:
-                raise ValueError(f"--gradients {part}: none of the systems chosen has it")
+                raise ValueError(f"--gradients {part}: no selected system has this gradient")
             parts.append(comparison)
     return parts
 
@@ -256,7 +256,7 @@ def _check_available(part: str, chosen: Mapping[str, Compute]) -> None:
         except Exception:  # noqa: BLE001 - it has the gradient; the error is reported later
             return
         return
-    raise ValueError(f"--gradients {part}: none of the systems chosen has it")
+    raise ValueError(f"--gradients {part}: no selected system has this gradient")
 
 
 def _write_files(arguments: argparse.Namespace, findings: Findings) -> None:

@@ -52,7 +52,7 @@ def compute_of(functions: Functions, arrays: str) -> Compute:
 
     def call(problem: Problem, part: str) -> Any:
         if part != "forward" and arrays != "torch":
-            raise Unavailable(f"has no {PARTS[part]}: autograd is of --arrays torch")
+            raise Unavailable(f"has no {PARTS[part]}: autograd needs --arrays torch")
         try:
             pooled = functions.call("forward", *_arguments(functions, problem))
             if part == "forward":  # one array, or one per image

@@ -160,7 +160,7 @@ def read_boxes(path: str | None, features: FeatureMap, form: BoxForm = BoxForm()
         table = box_files.from_csv(_built_in(_BOXES).decode(), _BOXES)
         return Boxes("built-in boxes", box_files.to_rois(table, images))
     if images == 0:
-        raise ValueError(f"{features.name}: holds no image to pool from")
+        raise ValueError(f"{features.name}: contains no image")
     if features.made:
         return Boxes("made boxes: ordinary, small, over the edge, reversed", _made_boxes(features))
     name = f"no --boxes given: the whole {_kind(features)} and its {_GRID} x {_GRID} parts"
@@ -200,7 +200,7 @@ def _open_member(archive: zipfile.ZipFile, key: str) -> IO[bytes]:
     name = _array_name(key, names)
     info = archive.getinfo(f"{name}.npy")
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        raise ValueError(f"{name} is compressed as NumPy does not compress")
+        raise ValueError(f"{name} uses a compression that NumPy does not read")
     return archive.open(info)
 
 
@@ -253,7 +253,7 @@ def _array_name(key: str, names: list[str]) -> str:
     if len(names) == 1:
         return names[0]
     listed = ", ".join(names) or "no array"
-    raise ValueError(f"needs an array named {key!r} or only one array, but it holds {listed}")
+    raise ValueError(f"needs an array named {key!r} or only one array, but it contains {listed}")
 
 
 def _kind(features: FeatureMap) -> str:
@@ -285,7 +285,7 @@ def _whole_and_parts(width: float, height: float) -> FloatArray:
 
 def _made(shape: tuple[int, int, int], spatial_scale: float) -> FeatureMap:
     if math.prod(shape) > _MAX_ELEMENTS:
-        raise ValueError(f"--make: asks for more than {_MAX_ELEMENTS:,} numbers")
+        raise ValueError(f"--make: the map would have more than {_MAX_ELEMENTS:,} numbers")
     values = np.random.default_rng(0).standard_normal((1, *shape), np.float32)
     size = shape[2] / spatial_scale, shape[1] / spatial_scale
     return FeatureMap("made map", values, size, made=True)

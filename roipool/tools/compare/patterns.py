@@ -47,7 +47,7 @@ def choose(text: str | None, names: Collection[str]) -> list[str]:
         name for part in parts if part for name in _matches(part, names if "@" in part else systems)
     ]
     if not chosen:
-        raise ValueError(f"no system named; there are: {', '.join(systems)}")
+        raise ValueError(f"no system given; choose from {', '.join(systems)}")
     return list(dict.fromkeys(chosen))
 
 
@@ -63,7 +63,7 @@ def _matches(part: str, systems: Collection[str]) -> list[str]:
     else:
         matches = [name for name in systems if name.lower().startswith(lowered)]
         if len(matches) > 1:
-            raise ValueError(f"{part!r} fits several systems: {', '.join(matches)}")
+            raise ValueError(f"{part!r} matches several systems: {', '.join(matches)}")
     if not matches:
         raise ValueError(f"there is no system {part!r}; {_suggested(lowered, systems)}")
     return matches
@@ -76,4 +76,4 @@ def _suggested(part: str, systems: Collection[str]) -> str:
     near = difflib.get_close_matches(part.removesuffix(".*"), by_text, 3, 0.7)
     if near:
         return f"did you mean {' or '.join(by_text[text] for text in near)}?"
-    return f"there are: {', '.join(systems)}"
+    return f"choose from {', '.join(systems)}"

@@ -45,4 +45,4 @@ def resolved(name: Any) -> tuple[str, Mapping[str, Any]]:
         return row, options
     near = difflib.get_close_matches(text, ROWS_BY_NAME, n=1)
     hint = f"; did you mean {near[0]}?" if near else ""
-    raise ValueError(f"{shown(name)} is none of {', '.join(ROWS_BY_NAME)}{hint}")
+    raise ValueError(f"{shown(name)} is not one of {', '.join(ROWS_BY_NAME)}{hint}")

@@ -273,7 +273,7 @@ class Request:
 def _check_choices(name: str, values: Iterable[str], allowed: Collection[str]) -> None:
     for value in values:
         if value not in allowed:
-            raise BadArgument(name, f"{shown(value)} is none of {', '.join(allowed)}")
+            raise BadArgument(name, f"{shown(value)} is not one of {', '.join(allowed)}")
 
 
 # ---- Text

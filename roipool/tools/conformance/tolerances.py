@@ -99,7 +99,7 @@ def _tolerance(where: str, table: Any) -> Tolerance:
     known = {field.name: type(field.default) for field in fields(Tolerance)}
     for name, value in table.items():
         if name not in known:
-            raise ValueError(f"{where}: {name!r} is none of {', '.join(known)}")
+            raise ValueError(f"{where}: {name!r} is not one of {', '.join(known)}")
         number = known[name] is float and isinstance(value, (int, float))
         if isinstance(value, bool) or not (number or isinstance(value, known[name])):
             kind = "a number" if known[name] is float else "a string"

@@ -114,7 +114,7 @@ def _summary(total: Report, seconds: float) -> str:
     )
     return (
         f"{total.calls.total():,} calls, {total.numbers.total():,} numbers in {seconds:.0f} s; "
-        f"error at most {total.worst:.2f} of allowed; failed: {failures or 'none'}"
+        f"error at most {total.worst:.2f} x tolerance; failed: {failures or 'none'}"
     )
 
 
