@@ -53,7 +53,7 @@ def roi_align_rotated(
     aligned : bool
         Shift by half a cell. False also makes sides at least one cell long.
     clockwise : bool
-        Whether angles grow clockwise as the image is shown; by default counter-clockwise.
+        Whether angles grow clockwise in the displayed image; by default counter-clockwise.
 
     Returns
     -------
@@ -67,9 +67,9 @@ def roi_align_rotated(
 
     Notes
     -----
-    For float64 maps mmcv rounds the length of a bin to float32 before it counts its adaptive
-    samples; here that is done in float64. The original's CPU operator refuses sides below 0 with
-    `aligned`; they are taken as its CUDA operator takes them.
+    For float64 maps mmcv rounds the length of a bin to float32 to count adaptive samples; here
+    samples are counted in float64. The CPU operator refuses negative sides with `aligned`; here
+    such boxes are pooled as by the CUDA operator.
 
     Examples
     --------
@@ -95,7 +95,7 @@ def roi_align_rotated_backward(
     aligned: bool = True,
     clockwise: bool = False,
 ) -> Array:
-    """Return the gradient of :func:`roi_align_rotated` by `input`.
+    """Return the gradient of :func:`roi_align_rotated` with respect to `input`.
 
     Parameters
     ----------
@@ -122,7 +122,7 @@ def roi_align_rotated_backward(
 
 
 class RoIAlignRotated:
-    """``mmcv.ops.RoIAlignRotated``: :func:`roi_align_rotated` with its options kept."""
+    """``mmcv.ops.RoIAlignRotated``: :func:`roi_align_rotated` as a class."""
 
     def __init__(
         self,
@@ -241,11 +241,11 @@ def riroi_align_rotated(
     num_orientations: int = 8,
     clockwise: bool = False,
 ) -> Array:
-    """ROI align of rotated boxes whose channels turn too, as ``mmcv.ops.riroi_align_rotated``.
+    """Rotation-invariant ROI align as ``mmcv.ops.riroi_align_rotated``.
 
-    Channels come in groups of `num_orientations`, one channel for each direction. Each result is
-    interpolated between the two directions that the box's angle turns to it. (mmcv has it for CUDA
-    only.)
+    Channels come in groups of `num_orientations`, one channel for each direction. Each output
+    channel interpolates between the two directions nearest to its own, relative to the box.
+    (mmcv implements it for CUDA only.)
 
     Parameters
     ----------
@@ -263,7 +263,7 @@ def riroi_align_rotated(
     num_orientations : int
         Directions, at equal angles.
     clockwise : bool
-        Whether boxes turn clockwise as the image is shown; by default counter-clockwise. As in the
+        Whether boxes turn clockwise in the displayed image; by default counter-clockwise. As in the
         original, channels turn by the given angle either way.
 
     Returns
@@ -278,8 +278,8 @@ def riroi_align_rotated(
 
     Notes
     -----
-    Boxes are not shifted, and at least one cell long. The original mixes channels sample by sample;
-    here pooled values are mixed, which is the same but for rounding.
+    Boxes are not shifted and are at least one cell long. The original interpolates channels for
+    each sample; here pooled values are interpolated, which differs by rounding only.
 
     Examples
     --------
@@ -311,7 +311,7 @@ def riroi_align_rotated_backward(
     num_orientations: int = 8,
     clockwise: bool = False,
 ) -> Array:
-    """Return the gradient of :func:`riroi_align_rotated` by `features`.
+    """Return the gradient of :func:`riroi_align_rotated` with respect to `features`.
 
     Parameters
     ----------
@@ -344,7 +344,7 @@ def riroi_align_rotated_backward(
 
 
 class RiRoIAlignRotated:
-    """``mmcv.ops.RiRoIAlignRotated``: :func:`riroi_align_rotated` with its options kept."""
+    """``mmcv.ops.RiRoIAlignRotated``: :func:`riroi_align_rotated` as a class."""
 
     def __init__(
         self,

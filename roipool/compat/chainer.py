@@ -1,9 +1,9 @@
 """Chainer's ``roi_pooling_2d`` and ``roi_average_pooling_2d``, as its CPU code computes them.
 
-Boxes are rounded half to even, and bins' edges computed in float64, for any maps. (Its GPU kernels
-round half away from zero, and compute edges in the maps' type: ``roipool.roi_pool`` and
-``roipool.roi_average_pool``.) The original's indices outside the batch wrap around or fail, and NaN
-and infinite boxes fail; here all of these are ValueErrors.
+Boxes are rounded half to even, and the edges of bins are computed in float64, for maps of any
+type. (Chainer's GPU kernels round half away from zero and compute edges in the type of the maps, as
+``roipool.roi_pool`` and ``roipool.roi_average_pool`` do.) In Chainer, indices outside the batch
+wrap around or fail, and NaN and infinite boxes fail; here all of these are ValueErrors.
 """
 
 from __future__ import annotations
@@ -119,9 +119,9 @@ def roi_pooling_2d(
 
     Notes
     -----
-    A NaN cell is never the maximum, as in Chainer's GPU kernel; its CPU code answers NaN. A bin of
-    NaN only gives -inf. Maps of other types are pooled as float64, of which the maximum is the
-    same number.
+    A NaN cell is never the maximum, as in Chainer's GPU kernel; in Chainer's CPU code the result is
+    NaN. A bin of only NaN is -inf. Maps of other types are pooled as float64, which gives the same
+    maximum.
 
     Examples
     --------
@@ -153,11 +153,11 @@ def roi_pooling_2d_backward(
     *,
     exact_gradient: bool = False,
 ) -> Array:
-    """Return the gradient of :func:`roi_pooling_2d` by `x`, as Chainer's backward gathers it.
+    """Return the gradient of :func:`roi_pooling_2d` with respect to `x`, as in Chainer.
 
-    As in Caffe, only boxes whose rounded ends enclose a cell pass on its gradient: a reversed box,
-    which the forward pools as one cell, has none. (Where a rounded box leaves the map, the
-    original fails or adds to other cells.)
+    As in Caffe, a cell gets gradients only from boxes whose rounded ends enclose it: a reversed
+    box, which the forward pools as one cell, contributes none. (Where a rounded box extends beyond
+    the map, Chainer fails or adds to other cells.)
 
     Parameters
     ----------
@@ -244,7 +244,7 @@ def roi_average_pooling_2d(
 def roi_average_pooling_2d_backward(
     gy: Array, rois: Any, roi_indices: Any, x_shape: Sequence[int], spatial_scale: float
 ) -> Array:
-    """Return the gradient of :func:`roi_average_pooling_2d` by `x`.
+    """Return the gradient of :func:`roi_average_pooling_2d` with respect to `x`.
 
     Parameters
     ----------

@@ -32,9 +32,9 @@ ROTATED_FORM = check.ROTATED._replace(features="input", read=_rotated.boxes_in_d
 class ROIAlign(torchvision.RoIAlign):
     """``detectron2.layers.ROIAlign(output_size, spatial_scale, sampling_ratio, aligned=True)``.
 
-    Boxes are first rounded to the maps' type, as the original does: with float16 maps, boxes
-    lose up to half a pixel beyond 1024. Cells of weight 0 are not read, NaN and infinite ones
-    included, as in :func:`roipool.compat.torchvision.roi_align`.
+    As in detectron2, boxes are rounded to the type of the maps: coordinates above 1024 lose up to
+    half a pixel with float16 maps. As in :func:`roipool.compat.torchvision.roi_align`, cells of
+    weight 0 are not read, so that NaN and infinite cells of weight 0 have no effect.
 
     Examples
     --------
@@ -77,9 +77,9 @@ class ROIAlign(torchvision.RoIAlign):
 class ROIAlignRotated:
     """``detectron2.layers.ROIAlignRotated(output_size, spatial_scale, sampling_ratio)``.
 
-    Angles are degrees, counter-clockwise as the image is shown; boxes are shifted by half a cell,
-    always. The original refuses sides below 0 on a CPU: they mirror the box with a fixed
-    `sampling_ratio`, and give 0 with an adaptive one.
+    Angles are degrees, counter-clockwise in the displayed image; boxes are always shifted
+    by half a cell. A negative side, which detectron2 refuses on a CPU, mirrors the box with a fixed
+    `sampling_ratio` and makes it 0 with an adaptive one.
 
     Parameters
     ----------
@@ -157,7 +157,7 @@ _POOLERS: dict[PoolerType, tuple[str, bool, int]] = {
 
 
 class ROIPooler:
-    """``detectron2.modeling.poolers.ROIPooler``: each box from a map of the pyramid, by its size.
+    """``detectron2.modeling.poolers.ROIPooler``: pool each box from the map for its size.
 
     All maps are pooled in one call, except by "ROIPool".
 
@@ -179,8 +179,8 @@ class ROIPooler:
 
     Notes
     -----
-    With several maps a box with an area below zero, or NaN, pools to 0; in the original its level
-    is that of an undefined conversion. Levels come from logarithms in the boxes' type, of ratios
+    With several maps, a box whose area is negative or NaN is pooled to 0; in detectron2 its level
+    results from an undefined conversion. Levels come from logarithms in the boxes' type, of ratios
     plus 1e-8.
 
     Examples

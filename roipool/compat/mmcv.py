@@ -1,9 +1,9 @@
-"""mmcv's ``roi_align``, ``roi_pool``, ``prroi_pool`` and those of rotated boxes (mmcv/ops).
+"""mmcv's ``roi_align``, ``roi_pool``, ``prroi_pool`` and operators on rotated boxes (mmcv/ops).
 
-roi_align is its CPU operator's: the maximum starts at -10000. (Its CUDA operator starts at
--3.4e38.) An adaptive number of samples is computed in float32 also for float64 maps, as it is
-there. On aligned reversed boxes, which the CPU operator refuses, it answers as CUDA does. A batch
-index outside the batch, unchecked there, is a ValueError.
+`roi_align` reproduces the CPU operator: the maximum starts at -10000. (In the CUDA operator it
+starts at -3.4e38.) As in mmcv, an adaptive number of samples is computed in float32 even for
+float64 maps. Aligned reversed boxes, which the CPU operator refuses, are pooled as by the CUDA
+operator. A batch index outside the batch, which mmcv does not check, is a ValueError.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def roi_align(
     sampling_ratio : int
         Samples per bin and axis; 0 or less is adaptive.
     pool_mode : {"avg", "max"}
-        What to take over a bin's samples. In "max" a sample outside the map takes part as 0, and
+        How the samples of a bin are reduced. In "max" a sample outside the map takes part as 0, and
         a bin of no sample, or none above it, is -10000.
     aligned : bool
         Shift by half a cell.
@@ -164,7 +164,7 @@ def roi_align_backward(
     *,
     exact_gradient: bool = False,
 ) -> Array:
-    """Return the gradient of :func:`roi_align` by `input`.
+    """Return the gradient of :func:`roi_align` with respect to `input`.
 
     Parameters
     ----------
@@ -177,8 +177,8 @@ def roi_align_backward(
     input_shape : sequence of int
         (N, C, H, W).
     exact_gradient : bool
-        The original loses the gradient of an argmax at exactly y = -1, its mark for none; with
-        this it is kept.
+        The original loses the gradient of an argmax at exactly y = -1, its marker for no
+        argmax. True keeps this gradient.
 
     Returns
     -------
@@ -212,9 +212,9 @@ def roi_align_backward(
 
 
 class RoIAlign:
-    """``mmcv.ops.RoIAlign``: :func:`roi_align` with its options kept.
+    """``mmcv.ops.RoIAlign``: :func:`roi_align` as a class.
 
-    With `use_torchvision` the average of torchvision's operator is taken, whatever `pool_mode`.
+    With `use_torchvision` the result is torchvision's average, whatever `pool_mode` is.
     """
 
     def __init__(
@@ -262,8 +262,8 @@ def roi_pool(
 ) -> Array | tuple[Array, Array]:
     """Max ROI pooling as ``mmcv.ops.roi_pool`` (CUDA only there).
 
-    Unlike Caffe's, it rounds no coordinates, only the edges of bins, and skips an empty
-    box: its values stay 0, and so does its argmax.
+    Unlike Caffe's layer, it rounds the edges of bins but no coordinates. Empty boxes are skipped:
+    their values and their argmax are 0.
 
     Parameters
     ----------
@@ -328,7 +328,7 @@ def roi_pool_backward(
     *,
     exact_gradient: bool = False,
 ) -> Array:
-    """Return the gradient of :func:`roi_pool` by `input`.
+    """Return the gradient of :func:`roi_pool` with respect to `input`.
 
     As in the original, a skipped box, whose argmax is 0, adds its gradient to cell 0.
 
@@ -369,7 +369,7 @@ def roi_pool_backward(
 
 
 class RoIPool:
-    """``mmcv.ops.RoIPool``: :func:`roi_pool` with its options kept."""
+    """``mmcv.ops.RoIPool``: :func:`roi_pool` as a class."""
 
     def __init__(self, output_size: int | Sequence[int], spatial_scale: float = 1.0) -> None:
         self.output_size: tuple[int, int] = check.size_pair("output_size", output_size)
@@ -393,8 +393,8 @@ def prroi_pool(
     """Precise ROI pooling as ``mmcv.ops.prroi_pool`` (CUDA and float32 only there).
 
     The original adds up terms of about 1 before it divides them by the area of a bin: in bins of
-    0.02 x 0.02 cells its values are off in the fourth digit, and the gradient of the boxes by per
-    cents. Here both are right to a few roundings.
+    0.02 x 0.02 cells its values are off in the fourth digit, and the gradient of the boxes by
+    several per cent. Here both are accurate to a few roundings.
 
     Parameters
     ----------
@@ -435,7 +435,7 @@ def prroi_pool(
 def prroi_pool_backward(
     grad_output: Array, rois: Any, input_shape: Sequence[int], spatial_scale: float = 1.0
 ) -> Array:
-    """Return the gradient of :func:`prroi_pool` by `features`.
+    """Return the gradient of :func:`prroi_pool` with respect to `features`.
 
     Parameters
     ----------
@@ -464,7 +464,7 @@ def prroi_pool_backward(
 def prroi_pool_backward_rois(
     grad_output: Array, features: Array, rois: Any, spatial_scale: float = 1.0
 ) -> Array:
-    """Return the gradient of :func:`prroi_pool` by `rois`.
+    """Return the gradient of :func:`prroi_pool` with respect to `rois`.
 
     Parameters
     ----------
@@ -489,7 +489,7 @@ def prroi_pool_backward_rois(
 
 
 class PrRoIPool:
-    """``mmcv.ops.PrRoIPool``: :func:`prroi_pool` with its options kept."""
+    """``mmcv.ops.PrRoIPool``: :func:`prroi_pool` as a class."""
 
     def __init__(self, output_size: int | Sequence[int], spatial_scale: float = 1.0) -> None:
         self.output_size: tuple[int, int] = check.size_pair("output_size", output_size)

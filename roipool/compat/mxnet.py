@@ -1,8 +1,8 @@
 """MXNet's ``ROIPooling``, ``contrib.ROIAlign``, ``contrib.RROIAlign``, and an older ``ROIAlign``.
 
-A box of an image that the batch does not hold pools to 0 and has no gradient. (So it is in
-ROIPooling; contrib.ROIAlign and RROIAlign overwrite other boxes' values or read out of bounds
-there, and the older operator checks negative numbers only.)
+A box whose batch index is outside the batch is pooled to 0 and has no gradient, as in MXNet's
+ROIPooling. (For such boxes contrib.ROIAlign and RROIAlign overwrite values of other boxes or read
+out of bounds, and the older operator checks negative indices only.)
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def ROIPooling(  # noqa: N802 - MXNet's name
     spatial_scale : float
         Map cells per image pixel, from 0 to 1, kept in float32.
     return_argmax : bool
-        Also return the operator's second, hidden output, which the backward needs.
+        Also return the operator's hidden second output, which the backward needs.
 
     Returns
     -------
@@ -120,7 +120,7 @@ def ROIPooling(  # noqa: N802 - MXNet's name
 def ROIPooling_backward(  # noqa: N802
     out_grad: Array, argmax: Array, rois: Any, data_shape: Sequence[int]
 ) -> Array:
-    """Return the gradient of :func:`ROIPooling` by `data`; that by `rois` is zero.
+    """Return the gradient of :func:`ROIPooling` with respect to `data` (zero for `rois`).
 
     Parameters
     ----------
@@ -272,7 +272,7 @@ def contrib_ROIAlign_backward(  # noqa: N802
     position_sensitive: bool = False,
     aligned: bool = False,
 ) -> Array:
-    """Return the gradient of :func:`contrib_ROIAlign` by `data`; that by `rois` is zero.
+    """Return the gradient of :func:`contrib_ROIAlign` with respect to `data` (zero for `rois`).
 
     Parameters
     ----------
@@ -338,7 +338,7 @@ def contrib_RROIAlign(  # noqa: N802
         Maps, shape (N, C, H, W).
     rois : array_like
         Shape (K, 6): batch index (cut to a whole number), centre x, centre y, width, height in
-        image pixels, and the angle in degrees, counter-clockwise as the image is shown. Boxes are
+        image pixels, and the angle in degrees, counter-clockwise in the displayed image. Boxes are
         not shifted, and at least one cell long.
     pooled_size : (int, int)
         Bins: rows and columns.
@@ -379,7 +379,7 @@ def contrib_RROIAlign_backward(  # noqa: N802
     spatial_scale: float,
     sampling_ratio: int = -1,
 ) -> Array:
-    """Return the gradient of :func:`contrib_RROIAlign` by `data`, which MXNet lacks.
+    """Return the gradient of :func:`contrib_RROIAlign` with respect to `data`, which MXNet lacks.
 
     Parameters
     ----------
@@ -415,8 +415,8 @@ def ROIAlign(  # noqa: N802
 ) -> Array | tuple[Array, Array, Array]:
     """Max ROI align as the older ``ROIAlign`` operator for MXNet (Elaine Bao's).
 
-    Samples lie one cell apart from the start of each bin; boxes are one cell longer than their
-    coordinates say, and may be empty; a corner beyond the last row or column is dropped.
+    Samples are one cell apart, from the start of each bin. Boxes are one cell longer than their
+    coordinates, and may be empty. A corner beyond the last row or column is dropped.
 
     Parameters
     ----------
@@ -435,7 +435,7 @@ def ROIAlign(  # noqa: N802
     -------
     ndarray or (ndarray, ndarray, ndarray)
         Shape (K, C, rows, columns). The others are column and row of the winning sample, as real
-        numbers in map cells; -1 for none, 0 for a box of no image.
+        numbers in map cells; -1 for none, 0 for a box outside the batch.
 
     Raises
     ------
@@ -444,8 +444,8 @@ def ROIAlign(  # noqa: N802
 
     Notes
     -----
-    NaN and infinite boxes are empty. TuSimple's operator of the same name samples at thirds of
-    the bin; it is not this one.
+    NaN and infinite boxes are empty. TuSimple's operator of the same name, which samples at
+    thirds of the bin, is a different one.
 
     Examples
     --------
@@ -480,10 +480,10 @@ def ROIAlign_backward(  # noqa: N802
     *,
     exact_gradient: bool = False,
 ) -> Array:
-    """Return the gradient of :func:`ROIAlign` by `data`, as the original gathers it.
+    """Return the gradient of :func:`ROIAlign` with respect to `data`, as the original gathers it.
 
-    The original visits bins by cell, in a box that it rounds outwards first: its bins are not the
-    forward's, and the gradient of an argmax in bins that it does not visit is lost.
+    The original rounds a box outwards and then visits its bins cell by cell. Its bins differ from
+    those of the forward, and the gradient of an argmax in a bin that it misses is lost.
 
     Parameters
     ----------
@@ -496,7 +496,7 @@ def ROIAlign_backward(  # noqa: N802
     data_shape : sequence of int
         (N, C, H, W).
     exact_gradient : bool
-        Give the corners of every argmax their share: the derivative of the forward.
+        Distribute every gradient by the forward's weights: the derivative of the forward.
 
     Returns
     -------

@@ -1,7 +1,7 @@
 """ONNX's ``RoiAlign`` (opsets 10 and 16) and ``MaxRoiPool``, as ONNX Runtime computes them.
 
-ONNX has no gradients for these; those given here are the derivatives of the forward. RoiAlign's
-maximum ignores NaN cells; ONNX Runtime does too, unless the bin's very first corner is one.
+ONNX defines no gradients; the gradients here are the derivatives of the forward. The maximum of
+RoiAlign ignores NaN cells. ONNX Runtime ignores them unless the first corner of the bin is NaN.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ def RoiAlign(  # noqa: N802 - ONNX's name
         "half_pixel" shifts by half a cell: the default since opset 16. Opset 10 has no such
         attribute and computes "output_half_pixel".
     mode : {"avg", "max"}
-        "max" is the operator's own: the greatest of all samples' four weighted corners, each
-        weight times its cell, rather than the greatest interpolated sample.
+        "max" is the largest weighted corner (weight times cell) of all samples, rather than the
+        largest interpolated sample.
     output_height, output_width : int
         Bins: rows and columns.
     sampling_ratio : int
@@ -133,7 +133,7 @@ def RoiAlign_backward(  # noqa: N802
     sampling_ratio: int = 0,
     spatial_scale: float = 1.0,
 ) -> Array:
-    """Return the gradient of :func:`RoiAlign` by `X`.
+    """Return the gradient of :func:`RoiAlign` with respect to `X`.
 
     Parameters
     ----------
@@ -172,8 +172,8 @@ def MaxRoiPool(  # noqa: N802
 ) -> Array:
     """Max ROI pooling as the ONNX operator.
 
-    As in ONNX Runtime a NaN forgets the maximum before it and gives way to the next cell: a bin is
-    the maximum of what follows its last NaN, and NaN only if that is its last cell.
+    As in ONNX Runtime, a NaN resets the maximum: the value of a bin is the maximum of the cells
+    after its last NaN, and NaN only if the last cell is NaN.
 
     Parameters
     ----------
@@ -230,7 +230,7 @@ def MaxRoiPool_backward(  # noqa: N802
     rois: Any,
     spatial_scale: float = 1.0,
 ) -> Array:
-    """Return the gradient of :func:`MaxRoiPool` by `X`.
+    """Return the gradient of :func:`MaxRoiPool` with respect to `X`.
 
     Parameters
     ----------

@@ -1,12 +1,12 @@
 """Paddle's ``vision.ops.roi_pool`` and its layer ``RoIPool``.
 
-Boxes are in the order of their images; `boxes_num` is the number of boxes of each image. Counts
-that do not add up to the number of boxes make the original read out of bounds; here they are a
-ValueError. On a GPU, where counts are not checked, boxes beyond them pool to nothing and have no
+Boxes are in the order of their images; `boxes_num` is the number of boxes of each image. If
+the counts do not add up to the number of boxes, Paddle reads out of bounds; here this is a
+ValueError. On a GPU counts are not checked: boxes beyond them are pooled to 0 and have no
 gradient.
 
-For float64 maps Paddle computes the edges of bins in float32, here they are computed in float64:
-edges of boxes dozens of cells long may differ by a cell.
+Paddle computes the edges of bins in float32 even for float64 maps; here they are computed in
+float64. In boxes dozens of cells long an edge may differ by one cell.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def roi_pool(
 def roi_pool_backward(
     grad_output: Array, argmax: Array, boxes: Any, boxes_num: Any, input_shape: Sequence[int]
 ) -> Array:
-    """Return the gradient of :func:`roi_pool` by `x`.
+    """Return the gradient of :func:`roi_pool` with respect to `x`.
 
     Parameters
     ----------
@@ -145,7 +145,7 @@ def roi_pool_backward(
 
 
 class RoIPool:
-    """``paddle.vision.ops.RoIPool``: :func:`roi_pool` with its options kept."""
+    """``paddle.vision.ops.RoIPool``: :func:`roi_pool` as a class."""
 
     def __init__(self, output_size: int | Sequence[int], spatial_scale: float = 1.0) -> None:
         self.output_size = output_size

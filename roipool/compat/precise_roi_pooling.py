@@ -65,7 +65,7 @@ def prroi_pool2d(
 def prroi_pool2d_backward(
     grad_output: Array, rois: Any, input_shape: Sequence[int], spatial_scale: float
 ) -> Array:
-    """Return the gradient of :func:`prroi_pool2d` by `features`.
+    """Return the gradient of :func:`prroi_pool2d` with respect to `features`.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ def prroi_pool2d_backward(
 def prroi_pool2d_backward_rois(
     grad_output: Array, features: Array, rois: Any, spatial_scale: float
 ) -> Array:
-    """Return the gradient of :func:`prroi_pool2d` by `rois`.
+    """Return the gradient of :func:`prroi_pool2d` with respect to `rois`.
 
     Parameters
     ----------
@@ -129,7 +129,7 @@ def prroi_pool2d_backward_rois(
 
 
 class PrRoIPool2D:
-    """``PrRoIPool2D``: :func:`prroi_pool2d` with its options kept."""
+    """``PrRoIPool2D``: :func:`prroi_pool2d` as a class."""
 
     def __init__(self, pooled_height: int, pooled_width: int, spatial_scale: float) -> None:
         self.pooled_height = pooled_height
