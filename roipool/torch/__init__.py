@@ -1,8 +1,9 @@
 """PyTorch: the operations of roipool for tensors, with derivatives.
 
-``roipool.roi_align(tensor, ...)`` and the others call the functions of this package, which have the
-same arguments, `out` apart. Importing it registers the operators ``torch.ops.roipool``, which
-compiled and exported programs call: import it before such a program is loaded or traced.
+``roipool.roi_align(tensor, ...)`` and the other operations call the functions of this package,
+which have the same arguments except `out`. Importing it registers the operators
+``torch.ops.roipool``, which compiled and exported programs call: import it before loading or
+tracing such a program.
 """
 
 from __future__ import annotations

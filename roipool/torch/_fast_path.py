@@ -27,7 +27,7 @@ TYPES = {
 
 
 class FastAverage:
-    """Pools maps by an average with its options kept."""
+    """Pools maps by an average whose options are prepared."""
 
     def __init__(self, op: Op, pooling: Pooling) -> None:
         self._prepared = PreparedAverage(pooling, op.columns)

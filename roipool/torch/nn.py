@@ -34,22 +34,22 @@ def _pair(size: Size) -> Size:
 
 
 class RoIAlign(torch.nn.Module):  # type: ignore[misc]  # no types where no torch is
-    """ROI align, :func:`roipool.roi_align`, with its options kept.
+    """ROI align, :func:`roipool.roi_align` as a module.
 
     Parameters
     ----------
     output_size : int or (int, int)
-        Bins of the output, (rows, columns); one int for both.
+        Bins of the output, (rows, columns); an int sets both.
     spatial_scale : float
         Map cells per image pixel.
     sampling_ratio : int or (int, int)
         Samples per bin; adaptive if 0 or, as torchvision writes it, negative.
     pool_mode : {"avg", "max"}
-        What to take over a bin's samples.
+        How the samples of a bin are reduced.
     aligned : bool
         Shift boxes by half a cell. True is mmcv's default and detectron2's; torchvision's is False.
     use_torchvision : bool
-        Taken for mmcv's sake, whose configurations may have it, and ignored.
+        Ignored; accepted because mmcv's configurations may set it.
 
     Examples
     --------
@@ -126,12 +126,12 @@ class RoIAlign(torch.nn.Module):  # type: ignore[misc]  # no types where no torc
 
 
 class RoIAlignRotated(torch.nn.Module):  # type: ignore[misc]
-    """ROI align of rotated boxes, :func:`roipool.roi_align_rotated`, with its options kept.
+    """ROI align of rotated boxes, :func:`roipool.roi_align_rotated` as a module.
 
     Parameters
     ----------
     output_size : int or (int, int)
-        Bins of the output, (rows, columns); one int for both.
+        Bins of the output, (rows, columns); an int sets both.
     spatial_scale : float
         Map cells per image pixel.
     sampling_ratio : int or (int, int)
@@ -139,7 +139,7 @@ class RoIAlignRotated(torch.nn.Module):  # type: ignore[misc]
     aligned : bool
         Shift boxes by half a cell. False also makes sides at least one cell long.
     clockwise : bool
-        Whether angles, in radians, grow clockwise as the image is shown; by default
+        Whether angles, in radians, grow clockwise in the displayed image; by default
         counter-clockwise.
 
     Examples
@@ -206,12 +206,12 @@ class RoIAlignRotated(torch.nn.Module):  # type: ignore[misc]
 
 
 class RoIPool(torch.nn.Module):  # type: ignore[misc]
-    """ROI pooling by the maximum, :func:`roipool.roi_pool`, with its options kept.
+    """ROI pooling by the maximum, :func:`roipool.roi_pool` as a module.
 
     Parameters
     ----------
     output_size : int or (int, int)
-        Bins of the output, (rows, columns); one int for both.
+        Bins of the output, (rows, columns); an int sets both.
     spatial_scale : float
         Map cells per image pixel.
 
@@ -233,7 +233,7 @@ class RoIPool(torch.nn.Module):  # type: ignore[misc]
         self.spatial_scale = spatial_scale
 
     def forward(self, input: Tensor, rois: Boxes) -> Tensor:
-        """Pool boxes from maps; arguments as those of :meth:`RoIAlign.forward`."""
+        """Pool boxes from maps; the arguments are those of :meth:`RoIAlign.forward`."""
         pooled: Tensor = _call("roi_pool", input, rois, self.output_size, self.spatial_scale)
         return pooled
 
@@ -248,12 +248,12 @@ class RoIPool(torch.nn.Module):  # type: ignore[misc]
 
 
 class PrRoIPool(torch.nn.Module):  # type: ignore[misc]
-    """Precise ROI pooling, :func:`roipool.precise_roi_pool`, with its options kept; mmcv's name.
+    """Precise ROI pooling, :func:`roipool.precise_roi_pool` as a module, under mmcv's name.
 
     Parameters
     ----------
     output_size : int or (int, int)
-        Bins of the output, (rows, columns); one int for both.
+        Bins of the output, (rows, columns); an int sets both.
     spatial_scale : float
         Map cells per image pixel.
 
@@ -275,7 +275,7 @@ class PrRoIPool(torch.nn.Module):  # type: ignore[misc]
         self.spatial_scale = spatial_scale
 
     def forward(self, features: Tensor, rois: Boxes) -> Tensor:
-        """Pool boxes from maps; arguments as those of :meth:`RoIAlign.forward`."""
+        """Pool boxes from maps; the arguments are those of :meth:`RoIAlign.forward`."""
         pooled: Tensor = _call(
             "precise_roi_pool", features, rois, self.output_size, self.spatial_scale
         )
@@ -303,7 +303,7 @@ class PrRoIPool2D(PrRoIPool):
 
     Examples
     --------
-    Its values change smoothly with the boxes, which have a gradient:
+    Boxes have a gradient:
 
     >>> import torch, roipool.torch.nn
     >>> pool = roipool.torch.nn.PrRoIPool2D(2, 2, 1.0)
@@ -330,12 +330,12 @@ class PrRoIPool2D(PrRoIPool):
 
 
 class CropAndResize(torch.nn.Module):  # type: ignore[misc]
-    """Crop and resize, :func:`roipool.crop_and_resize`, with its options kept.
+    """Crop and resize, :func:`roipool.crop_and_resize` as a module.
 
     Parameters
     ----------
     crop_size : int or (int, int)
-        Cells of a crop, (rows, columns); one int for both.
+        Cells of a crop, (rows, columns); an int sets both.
     method : {"bilinear", "nearest"}
         How to interpolate.
     extrapolation_value : float
@@ -405,18 +405,18 @@ class CropAndResize(torch.nn.Module):  # type: ignore[misc]
 
 
 class MultiScaleRoIAlign(torch.nn.Module):  # type: ignore[misc]
-    """``torchvision.ops.MultiScaleRoIAlign``: each box from a map of the pyramid, by its size.
+    """``torchvision.ops.MultiScaleRoIAlign``: pool each box from the map for its size.
 
-    All maps are pooled in one call, :func:`roipool.multilevel_roi_align`. As in torchvision, scales
-    are those of the first call: powers of two nearest to the maps' sizes over the largest
-    picture's.
+    All maps are pooled in one call, :func:`roipool.multilevel_roi_align`. As in torchvision, the
+    scales are determined in the first call: the powers of two nearest to the sizes of the maps
+    divided by that of the largest picture.
 
     Parameters
     ----------
     featmap_names : sequence of str
         Which of the maps are pooled.
     output_size : int or (int, int)
-        Bins of the output, (rows, columns); one int for both.
+        Bins of the output, (rows, columns); an int sets both.
     sampling_ratio : int or (int, int)
         Samples per bin; adaptive if 0 or, as torchvision writes it, negative.
     canonical_scale : float
@@ -424,11 +424,11 @@ class MultiScaleRoIAlign(torch.nn.Module):  # type: ignore[misc]
     canonical_level : int
         Its level: level k has 2**-k map cells per image pixel.
     aligned : bool
-        Shift boxes by half a cell. False is torchvision's; mmcv's name for it.
+        Shift boxes by half a cell. The default is torchvision's; the name is mmcv's.
 
     Notes
     -----
-    With several maps, boxes with an area below zero, or NaN, pool 0.
+    With several maps, a box whose area is negative or NaN is pooled to 0.
 
     Examples
     --------
@@ -562,7 +562,7 @@ def _pool_pyramid(
 def _levels_by_logarithm(
     boxes: Tensor, scales: Sequence[float], canonical_scale: float, canonical_level: int
 ) -> Tensor:
-    """Return the index of each box's map by torchvision's formula, -1 where there is none."""
+    """Return the index of each box's map by torchvision's formula, -1 for boxes without a map."""
     first, last = (-round(math.log2(scales[end])) for end in (0, -1))
     corners = _widened(boxes.detach())
     areas = (corners[:, 2] - corners[:, 0]) * (corners[:, 3] - corners[:, 1])
@@ -574,7 +574,7 @@ def _levels_by_logarithm(
 
 
 def _widened(boxes: Tensor) -> Tensor:
-    """Return boxes in a type that holds their areas: torchvision's choice of it."""
+    """Return boxes in torchvision's type for their areas."""
     if boxes.is_floating_point():
         return boxes if boxes.dtype is torch.float64 else boxes.float()
     return boxes if boxes.dtype is torch.int64 else boxes.int()

@@ -3,9 +3,11 @@
 For this release, and for another release that is installed elsewhere::
 
     python -m roipool.tools.random_calls.digest --calls 20000 --seed 1 --output new.txt
-    cd roipool/verification
-    OTHER/bin/python -m differential.digest --calls 20000 --seed 1 --output old.txt
+    OTHER/bin/python -m roipool.tools.random_calls.digest --calls 20000 --seed 1 --output old.txt
     diff old.txt new.txt
+
+The other release must draw the same calls: digests are comparable while the random generator and
+the systems that it draws from are the same.
 
 Either both or neither need ml_dtypes: without it there is no bfloat16, and the calls differ.
 """
