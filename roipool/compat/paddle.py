@@ -157,4 +157,7 @@ class RoIPool:
         assert not isinstance(pooled, tuple)
         return pooled
 
+    def __repr__(self) -> str:
+        return f"RoIPool(output_size={self.output_size}, spatial_scale={self.spatial_scale})"
+
     __call__ = forward

@@ -48,8 +48,8 @@ def crop_and_resize(
     Parameters
     ----------
     features : ndarray
-        Maps, shape (N, C, H, W) or, with ``layout="NHWC"``, (N, H, W, C); float16, bfloat16,
-        float32 or float64.
+        Maps, an array of NumPy, CuPy, PyTorch, JAX or Dask: shape (N, C, H, W) or, with
+        ``layout="NHWC"``, (N, H, W, C); float16, bfloat16, float32 or float64.
     boxes : array_like
         Shape (K, 4), rows y1, x1, y2, x2 as fractions: 0 is the centre of the first cell of the
         map, 1 that of the last. They may be outside this range.
@@ -78,6 +78,8 @@ def crop_and_resize(
     ValueError
         If a shape, a box index or a value is invalid. On a GPU, box indices are only checked after
         ``set_debug(True)``; otherwise, a box with an invalid one pools nothing.
+    MemoryError
+        If the result, or memory for the computation, cannot be allocated.
 
     See Also
     --------

@@ -130,8 +130,9 @@ def multilevel_roi_align(
     Parameters
     ----------
     features : sequence of ndarray
-        The maps of the pyramid, each of shape (N, C, H, W) or, with ``layout="NHWC"``,
-        (N, H, W, C), with different H and W; float16, bfloat16, float32 or float64.
+        The maps of the pyramid, arrays of NumPy, CuPy, PyTorch, JAX or Dask: each of shape
+        (N, C, H, W) or, with ``layout="NHWC"``, (N, H, W, C), with different H and W; float16,
+        bfloat16, float32 or float64.
     rois : array_like
         Boxes in image pixels, in any form of :func:`roi_align`.
     output_size : int or pair of int
@@ -170,6 +171,8 @@ def multilevel_roi_align(
         If a shape, a batch index, a level or a value is invalid. On a GPU, batch indices and levels
         are only checked after ``set_debug(True)``; otherwise, a box with an invalid one pools
         nothing.
+    MemoryError
+        If the result, or memory for the computation, cannot be allocated.
 
     See Also
     --------

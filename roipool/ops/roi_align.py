@@ -101,8 +101,8 @@ def roi_align(
     Parameters
     ----------
     features : ndarray
-        Maps, shape (N, C, H, W) or, with ``layout="NHWC"``, (N, H, W, C); float16, bfloat16,
-        float32 or float64.
+        Maps, an array of NumPy, CuPy, PyTorch, JAX or Dask: shape (N, C, H, W) or, with
+        ``layout="NHWC"``, (N, H, W, C); float16, bfloat16, float32 or float64.
     rois : array_like
         Boxes in image pixels: shape (K, 5) with rows batch index, x1, y1, x2, y2; or (K, 4) with
         rows x1, y1, x2, y2 and `batch_indices`; or a sequence of N arrays of shape (L, 4), one
@@ -148,6 +148,8 @@ def roi_align(
         If a shape, a batch index or a value is invalid, or `return_argmax` is given for an
         average. On a GPU, batch indices are only checked after ``set_debug(True)``; otherwise, a
         box with an invalid one pools nothing.
+    MemoryError
+        If the result, or memory for the computation, cannot be allocated.
 
     See Also
     --------

@@ -61,8 +61,9 @@ def roi_align_rotated(
     Parameters
     ----------
     features : ndarray
-        Maps, shape (N, C, H, W) or, with ``layout="NHWC"``, (N, H, W, C); float16, bfloat16,
-        float32 or float64. H * W is at most 2**31 - 1.
+        Maps, an array of NumPy, CuPy, PyTorch, JAX or Dask: shape (N, C, H, W) or, with
+        ``layout="NHWC"``, (N, H, W, C); float16, bfloat16, float32 or float64.
+        H * W is at most 2**31 - 1.
     rois : array_like
         Boxes, centre and sides in image pixels: shape (K, 6) with rows batch index, centre x,
         centre y, width, height, angle; or (K, 5) without the batch index and with
@@ -102,6 +103,8 @@ def roi_align_rotated(
     ValueError
         If a shape, a batch index or a value is invalid. On a GPU, batch indices are only checked
         after ``set_debug(True)``; otherwise, a box with an invalid one pools nothing.
+    MemoryError
+        If the result, or memory for the computation, cannot be allocated.
 
     See Also
     --------

@@ -589,6 +589,7 @@ def test_signatures_are_the_systems_own(function: Any, signature: str) -> None:
             detectron2.ROIAlignRotated(7, 0.5, 2),
             "ROIAlignRotated(output_size=7, spatial_scale=0.5, sampling_ratio=2)",
         ),
+        (paddle.RoIPool(7, 0.5), "RoIPool(output_size=7, spatial_scale=0.5)"),
         (mmcv.PrRoIPool(7), "PrRoIPool(output_size=(7, 7), spatial_scale=1.0)"),
         (
             precise_roi_pooling.PrRoIPool2D(7, 5, 0.5),
