@@ -175,6 +175,7 @@ _DETECTRON2 = _row(
     options=("spatial_scale", "sampling_ratio"),
     boxes=_in_degrees,
     oracle=Oracle(_ALIGN_BY_DEGREES, _asks_for(aligned=True, **_DEGREES)),
+    is_semantics=False,  # a class, which other implementations are not called like
 )
 _MXNET = _row(
     "compat.mxnet.contrib_RROIAlign",

@@ -10,7 +10,7 @@ import itertools
 import math
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -89,6 +89,12 @@ class Entry:
             case = Case(
                 operation, maps, gradient, table, options={**drawn, **own}, layout=row.layouts[0]
             )
+            # Channels come in groups: as many channels as the entry has, each in every orientation.
+            group = case.channel_group
+            if group > 1:
+                case = replace(
+                    case, maps=maps.repeat(group, axis=1), grad=gradient.repeat(group, axis=1)
+                )
             if row.finite and not has_finite_boxes(row, case):
                 continue
             if row.samples != "points" or work_of_case(case) <= most_work:
