@@ -175,7 +175,6 @@ _DETECTRON2 = _row(
     options=("spatial_scale", "sampling_ratio"),
     boxes=_in_degrees,
     oracle=Oracle(_ALIGN_BY_DEGREES, _asks_for(aligned=True, **_DEGREES)),
-    is_semantics=False,  # a class, which other implementations are not called like
 )
 _MXNET = _row(
     "compat.mxnet.contrib_RROIAlign",
@@ -204,7 +203,7 @@ SYSTEMS = {
     "mmcv.RiRoIAlignRotated": _MMCV_RIROI.only_called(
         forward="compat.mmcv.RiRoIAlignRotated.forward", backward=""
     ),
-    "detectron2.ROIAlignRotated": _DETECTRON2,
+    "detectron2.ROIAlignRotated": _DETECTRON2.only_called(),  # a class: others are functions
     "mxnet.contrib_RROIAlign": _MXNET,
 }
 COMPARED = {

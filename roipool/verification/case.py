@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
@@ -12,6 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array: TypeAlias = NDArray[Any]
+
+
+def channel_group(options: Mapping[str, Any]) -> int:
+    """Return how many channels belong together: maps have a multiple of this number."""
+    return int(options.get("num_orientations", 1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,9 +79,8 @@ class Case:
 
     @property
     def channel_group(self) -> int:
-        """How many channels belong together: their number is a multiple of it."""
-        group: int = self.options.get("num_orientations", 1)
-        return group
+        """How many channels belong together: see `channel_group`."""
+        return channel_group(self.options)
 
     @property
     def corners(self) -> Array:

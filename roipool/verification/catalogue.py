@@ -10,14 +10,14 @@ import itertools
 import math
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from roipool.systems import SYSTEMS, System
 
-from .case import Array, Case
+from .case import Array, Case, channel_group
 from .generate import Geometry, work_of
 from .options import drawn_options
 
@@ -86,15 +86,17 @@ class Entry:
             name = f"{self.name}, sampling {sampling}, {'aligned' if aligned else 'not aligned'}"
             rng = np.random.default_rng(zlib.crc32(name.encode()))
             drawn = drawn_options(rng, row)
+            options = {**drawn, **own}
+            # As many groups of channels as the entry has channels, those of a group alike.
+            group = channel_group(options)
             case = Case(
-                operation, maps, gradient, table, options={**drawn, **own}, layout=row.layouts[0]
+                operation,
+                maps.repeat(group, axis=1),
+                gradient.repeat(group, axis=1),
+                table,
+                options=options,
+                layout=row.layouts[0],
             )
-            # Channels come in groups: as many channels as the entry has, each in every orientation.
-            group = case.channel_group
-            if group > 1:
-                case = replace(
-                    case, maps=maps.repeat(group, axis=1), grad=gradient.repeat(group, axis=1)
-                )
             if row.finite and not has_finite_boxes(row, case):
                 continue
             if row.samples != "points" or work_of_case(case) <= most_work:

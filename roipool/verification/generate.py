@@ -10,7 +10,7 @@ import numpy as np
 
 from roipool.systems import SYSTEMS, System
 
-from .case import STORAGES, WRITABLE, Array, Case, dtypes
+from .case import STORAGES, WRITABLE, Array, Case, channel_group, dtypes
 from .options import Random, drawn_options
 
 # Samples that the oracle visits in a call: a typical budget, and the most.
@@ -129,7 +129,7 @@ def _geometry(
     size = _bins(rng)
     images = max(1, min(images, limits.numbers // (height * width)))
     channels = max(1, min(channels, limits.numbers // (images * height * width)))
-    group = int(options.get("num_orientations", 1))
+    group = channel_group(options)
     channels = max(1, channels // group) * group
     boxes = max(1, min(boxes, limits.numbers // (channels * math.prod(size))))
     if rng.random() < 0.03:  # one size is 0
