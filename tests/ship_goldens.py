@@ -20,6 +20,7 @@ CASES = {
     "mmcv_rotated_": (0, 5, 7),
     "mmcv_riroi_": (14, 21),
     "mxnet_rotated_": (0, 5),
+    "paddle_align_": (1, 11),
 }
 PROGRAMS = {
     "": ("torchvision", "mmcv", "tensorflow"),
@@ -31,6 +32,7 @@ PROGRAMS = {
     "mmcv_rotated_": ("mmcv_rotated",),
     "mmcv_riroi_": ("mmcv_riroi",),
     "mxnet_rotated_": ("mxnet_rotated",),
+    "paddle_align_": ("paddle_align",),
 }
 
 

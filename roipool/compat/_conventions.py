@@ -14,7 +14,7 @@ from roipool._arguments import Form, Regions
 from roipool._arrays import LIBRARY_OF, NUMPY, Array, Library
 from roipool._definitions import Definition
 from roipool._errors import shown
-from roipool._pooling import MaxRules
+from roipool._pooling import MaxRules, Pooling
 
 # The start of the running maximum of most systems, in all computing types.
 FROM_LOWEST_FLOAT32 = MaxRules(lowest=float(np.finfo(np.float32).min))
@@ -200,6 +200,39 @@ def level_by_logarithm(
         found == found, xp.clip(found, real(first), real(last)) - real(first), -real(1)
     )
     return known.astype(np.int64)
+
+
+def in_map_cells(boxes: Array, scale: float | Array, aligned: bool) -> Array:
+    """Return boxes in map cells, rounded as ROI align's are; the scale may be that of each box."""
+    real = boxes.dtype.type
+    with np.errstate(over="ignore", invalid="ignore"):
+        return boxes * (real(scale) if isinstance(scale, float) else scale) - real(0.5 * aligned)
+
+
+def held_at_one_cell(regions: Regions, pooling: Pooling) -> tuple[Regions, Pooling]:
+    """Return boxes in map cells and a request that holds their sides, aligned ones' too."""
+    definition = pooling.definition
+    cells = in_map_cells(regions.boxes, definition.scale, definition.aligned)
+    held = definition._replace(scale=1.0, aligned=False)
+    return regions._replace(boxes=cells), pooling._replace(definition=held)
+
+
+def set_nan_without_samples(pooled: Array, regions: Regions, pooling: Pooling) -> None:
+    """Set averages of an adaptive grid to NaN where it has no samples: for systems with 0 / 0.
+
+    It has none along a side that is flat, reversed or not finite, unless that is held at one cell.
+    """
+    definition = pooling.definition
+    if definition.sampling != (0, 0):
+        return
+    cells = in_map_cells(regions.boxes, definition.scale, definition.aligned)
+    for axis, bins in enumerate(pooling.output_size[::-1]):
+        start, end = cells[:, axis], cells[:, axis + 2]
+        with np.errstate(over="ignore", invalid="ignore"):
+            length = end - start + ((start - start) + (end - end))  # NaN if one is not finite
+            bin_length = length / length.dtype.type(bins)
+        is_empty = ~(bin_length > 0) if definition.aligned else length != length
+        pooled[is_empty] = math.nan
 
 
 def check_finite(name: str, table: Array) -> None:

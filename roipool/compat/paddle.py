@@ -1,12 +1,9 @@
-"""Paddle's ``vision.ops.roi_pool`` and its layer ``RoIPool``.
+"""Paddle's ``vision.ops``: ``roi_align``, ``roi_pool``, their layers, and the levels of boxes.
 
 Boxes are in the order of their images; `boxes_num` is the number of boxes of each image. If
 the counts do not add up to the number of boxes, Paddle reads out of bounds; here this is a
 ValueError. On a GPU counts are not checked: boxes beyond them are pooled to 0 and have no
 gradient.
-
-Paddle computes the edges of bins in float32 even for float64 maps; here they are computed in
-float64. In boxes dozens of cells long an edge may differ by one cell.
 """
 
 from __future__ import annotations
@@ -17,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from roipool import _arguments as check
+from roipool import _levels
 from roipool._arguments import Form, Regions
 from roipool._arrays import Array
 from roipool._definitions import Definition
@@ -34,21 +32,157 @@ def _regions(boxes: Any, boxes_num: Any, images: int, dtype: np.dtype[Any], form
             f"{form.indices} must hold {images} integers, one for each image, got {counts.dtype} "
             f"of shape {counts.shape}"
         )
-    library = conventions.library_of(table)
-    checked = library.checked_values(counts)
-    if checked is not None and (np.any(checked < 0) or checked.sum() != len(table)):
-        raise ValueError(
-            f"{form.indices} must not be negative, and add up to the {len(table)} boxes, "
-            f"got {checked}"
-        )
-    xp = library.xp()
-    ends = xp.cumsum(counts.astype(np.int64))
-    numbers = xp.arange(len(table), dtype=np.int64)
-    indices = xp.searchsorted(ends, numbers, side="right")
+    indices = _image_of_each(form.indices, counts, len(table))
     return Regions(check.coordinates(table, dtype), indices)
 
 
+def _image_of_each(name: str, counts: Array, boxes: int) -> Array:
+    """Return the image of each box, from how many boxes each image has."""
+    library = conventions.library_of(counts)
+    checked = library.checked_values(counts)
+    if checked is not None and (np.any(checked < 0) or checked.sum() != boxes):
+        raise ValueError(
+            f"{name} must not be negative, and add up to the {boxes} boxes, got {checked}"
+        )
+    xp = library.xp()
+    ends = xp.cumsum(counts.astype(np.int64))
+    return xp.searchsorted(ends, xp.arange(boxes, dtype=np.int64), side="right")
+
+
 FORM = Form(boxes="boxes", indices="boxes_num", features="x", read=_regions)
+
+
+def _align(
+    spatial_scale: float, sampling_ratio: int, aligned: bool, name: str = "paddle_roi_align"
+) -> Definition:
+    scale = conventions.float32_number("spatial_scale", spatial_scale)
+    return conventions.roi_align_definition(scale, sampling_ratio, aligned, definition=name)
+
+
+def roi_align(
+    x: Array,
+    boxes: Any,
+    boxes_num: Any,
+    output_size: int | Sequence[int],
+    spatial_scale: float = 1.0,
+    sampling_ratio: int = -1,
+    aligned: bool = True,
+) -> Array:
+    """ROI align as ``paddle.vision.ops.roi_align``.
+
+    Parameters
+    ----------
+    x : ndarray
+        Maps, shape (N, C, H, W).
+    boxes : array_like
+        Shape (K, 4): x1, y1, x2, y2 in image pixels, in the order of the images.
+    boxes_num : array_like of int
+        Shape (N,): how many boxes each image has.
+    output_size : int or (int, int)
+        Bins: rows and columns.
+    spatial_scale : float
+        Map cells per image pixel, kept in float32.
+    sampling_ratio : int
+        Samples per bin and axis; 0 or less is adaptive.
+    aligned : bool
+        Shift by half a cell, and leave boxes shorter than a cell as they are.
+
+    Returns
+    -------
+    ndarray
+        Shape (K, C, rows, columns). NaN for a box whose adaptive grid has no samples, as on
+        Paddle's CPU: one that is flat along a side, if aligned, or not finite.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described.
+
+    Notes
+    -----
+    A cell whose weight in a sample is exactly 0 is not read. Paddle reads it times 0: where it is
+    NaN or infinite, the average is NaN there. An aligned box that is reversed ends Paddle's process
+    if the grid is adaptive; here it is NaN, as a flat one.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from roipool.compat import paddle
+    >>> x = np.arange(1, 26, dtype=np.float32).reshape(1, 1, 5, 5)
+    >>> paddle.roi_align(x, [[1, 1, 3, 3]], [1], 2)
+    array([[[[ 7.,  8.],
+             [12., 13.]]]], dtype=float32)
+    """
+    with Call(FORM, x=x, boxes=boxes, boxes_num=boxes_num) as call:
+        placed = _align(spatial_scale, sampling_ratio, aligned)
+        maps, regions, pooling = call.checked_forward(placed, output_size)
+        pooled = call.average([maps], regions, pooling)
+        conventions.set_nan_without_samples(pooled, regions, pooling)
+        return pooled
+
+
+def roi_align_backward(
+    grad_output: Array,
+    boxes: Any,
+    boxes_num: Any,
+    input_shape: Sequence[int],
+    spatial_scale: float = 1.0,
+    sampling_ratio: int = -1,
+    aligned: bool = True,
+    *,
+    exact_gradient: bool = False,
+) -> Array:
+    """Return the gradient of :func:`roi_align` by `x`, as Paddle computes it.
+
+    In the backward the sides of aligned boxes are at least one cell long: a shorter box has the
+    gradient of a larger one.
+
+    Parameters
+    ----------
+    grad_output : ndarray
+        Shape (K, C, rows, columns).
+    boxes, boxes_num, spatial_scale, sampling_ratio, aligned
+        As in the forward.
+    input_shape : sequence of int
+        (N, C, H, W).
+    exact_gradient : bool
+        Return the derivative of the forward, where aligned boxes may be shorter than a cell.
+
+    Returns
+    -------
+    ndarray
+        Shape `input_shape`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described.
+    """
+    with Call(FORM, grad_output=grad_output, boxes=boxes, boxes_num=boxes_num) as call:
+        exact = check.flag("exact_gradient", exact_gradient)
+        name = "paddle_roi_align" if exact else "roi_align"
+        placed = _align(spatial_scale, sampling_ratio, aligned, name)
+        gradient, regions, pooling, shape = call.checked_backward(placed, input_shape)
+        if not exact:
+            regions, pooling = conventions.held_at_one_cell(regions, pooling)
+        return call.average_backward(gradient, regions, pooling, shape)
+
+
+class RoIAlign:
+    """``paddle.vision.ops.RoIAlign``: :func:`roi_align` as a class, always adaptive."""
+
+    def __init__(self, output_size: int | Sequence[int], spatial_scale: float = 1.0) -> None:
+        self.output_size = output_size
+        self.spatial_scale = spatial_scale
+
+    def forward(self, x: Array, boxes: Any, boxes_num: Any, aligned: bool = True) -> Array:
+        """Pool `boxes` from `x`."""
+        return roi_align(x, boxes, boxes_num, self.output_size, self.spatial_scale, aligned=aligned)
+
+    def __repr__(self) -> str:
+        return f"RoIAlign(output_size={self.output_size}, spatial_scale={self.spatial_scale})"
+
+    __call__ = forward
 
 
 def roi_pool(
@@ -87,6 +221,11 @@ def roi_pool(
     ------
     TypeError, ValueError
         If an argument is not as described.
+
+    Notes
+    -----
+    For float64 maps Paddle computes the edges of bins in float32, here they are computed in
+    float64: edges of boxes dozens of cells long may differ by a cell.
 
     Examples
     --------
@@ -161,3 +300,107 @@ class RoIPool:
         return f"RoIPool(output_size={self.output_size}, spatial_scale={self.spatial_scale})"
 
     __call__ = forward
+
+
+def distribute_fpn_proposals(
+    fpn_rois: Any,
+    min_level: int,
+    max_level: int,
+    refer_level: int,
+    refer_scale: float,
+    pixel_offset: bool = False,
+    rois_num: Any = None,
+) -> tuple[list[Array], Array, list[Array] | None]:
+    """Divide boxes among the levels of a pyramid, as ``paddle.vision.ops`` does.
+
+    The level of a box is ``floor(refer_level + log2(side / refer_scale + 1e-6))``, computed in the
+    boxes' type, and limited to the pyramid's levels. The side is the square root of the area.
+
+    Parameters
+    ----------
+    fpn_rois : array_like
+        Shape (K, 4): x1, y1, x2, y2 in image pixels, in the order of the images.
+    min_level, max_level : int
+        The pyramid's levels.
+    refer_level : int
+        Level of a box whose side is `refer_scale`.
+    refer_scale : float
+        In image pixels.
+    pixel_offset : bool
+        Whether both sides of a box are one pixel longer than the differences of coordinates.
+    rois_num : array_like of int, optional
+        Shape (N,): the number of boxes of each image.
+
+    Returns
+    -------
+    multi_rois : list of ndarray
+        The boxes of each level, in their order.
+    restore_index : ndarray of int32
+        Shape (K, 1): the index of each box in the concatenated boxes of all levels.
+    rois_num_per_level : list of ndarray of int32, or None
+        The number of boxes of each image, for each level; None without `rois_num`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described.
+
+    Notes
+    -----
+    The area of a reversed box is 0. A box with NaN is in the lowest level. On a GPU the
+    function waits for the number of boxes of each level.
+
+    Examples
+    --------
+    >>> from roipool.compat import paddle
+    >>> boxes = [[0, 0, 300, 300], [0, 0, 20, 20], [0, 0, 250, 250]]
+    >>> multi_rois, restore_index, _ = paddle.distribute_fpn_proposals(boxes, 3, 4, 4, 224)
+    >>> [len(rois) for rois in multi_rois], restore_index.ravel()
+    ([1, 2], array([1, 0, 2], dtype=int32))
+    """
+    with Call(fpn_rois=fpn_rois, rois_num=rois_num) as call:
+        table = check.box_table("fpn_rois", fpn_rois, (4,), "(K, 4): x1, y1, x2, y2")
+        first, last = _levels.level("min_level", min_level), _levels.level("max_level", max_level)
+        if first > last:
+            raise ValueError(f"min_level must be at most max_level, got {first} and {last}")
+        canonical = (
+            _levels.size_of_level("refer_scale", refer_scale),
+            _levels.level("refer_level", refer_level),
+        )
+        offset = check.flag("pixel_offset", pixel_offset)
+        of_each = _level_of_each(table, (first, last), canonical, offset)
+        xp, levels = call.library.xp(), range(last - first + 1)
+        order = xp.argsort(of_each, kind="stable")
+        restore = xp.argsort(order, kind="stable").astype(np.int32)[:, None]
+        multi_rois = [table[of_each == level] for level in levels]
+        if rois_num is None:
+            return multi_rois, restore, None
+        counts = check.number_array("rois_num", rois_num)
+        if counts.ndim != 1 or counts.dtype.kind not in "iu":
+            raise ValueError(
+                f"rois_num must be one row of integers, got {counts.dtype} of shape {counts.shape}"
+            )
+        images = _image_of_each("rois_num", counts, len(table))
+        numbers = [
+            xp.bincount(images[of_each == level], minlength=len(counts))[: len(counts)]
+            for level in levels
+        ]
+        numbers = [number.astype(np.int32) for number in numbers]
+        return multi_rois, restore, numbers
+
+
+def _level_of_each(
+    table: Array, levels: tuple[int, int], canonical: tuple[float, int], pixel_offset: bool
+) -> Array:
+    """Return the index of each box's level."""
+    wide = table.dtype.kind in "iu" or table.dtype.itemsize > 4
+    boxes = check.coordinates(table, np.dtype(np.float64 if wide else np.float32))
+    xp, real = conventions.library_of(boxes).xp(), boxes.dtype.type
+    with np.errstate(invalid="ignore", over="ignore"):
+        width, height = boxes[:, 2] - boxes[:, 0], boxes[:, 3] - boxes[:, 1]
+        is_reversed = (width < 0) | (height < 0)
+        sides = [
+            xp.where(is_reversed, real(0), side + real(pixel_offset)) for side in (width, height)
+        ]
+    found = conventions.level_by_logarithm(sides[0], sides[1], levels, canonical, add_to_ratio=1e-6)
+    return xp.where(found < 0, 0, found)  # of NaN

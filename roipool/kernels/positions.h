@@ -5,7 +5,8 @@
 
 namespace roipool {
 
-// The grid of a definition of that kind: roi_align, onnx_roi_align_max or mmcv_roi_align.
+// The grid of a definition of that kind. Of one that rounds positions in an order of its own it is
+// that of roi_align: a position may be another by a rounding.
 template <typename T>
 ROIPOOL_HD SampleGrid<T> sample_grid_of(Definition definition, const Axis<T>& axis) {
   return definition == define_mmcv_roi_align ? mmcv_sample_grid(axis) : sample_grid(axis);
@@ -13,7 +14,7 @@ ROIPOOL_HD SampleGrid<T> sample_grid_of(Definition definition, const Axis<T>& ax
 
 #define ROIPOOL_COUNT_GRID(name, kind, samples_per_ratio, max_per_cell) \
   +(kind_##kind == kind_grid ? 1 : 0)
-static_assert(0 ROIPOOL_DEFINITIONS(ROIPOOL_COUNT_GRID) == 3,
+static_assert(0 ROIPOOL_DEFINITIONS(ROIPOOL_COUNT_GRID) == 4,
               "a new definition on a grid: say in sample_grid_of which one, and count it here");
 #undef ROIPOOL_COUNT_GRID
 

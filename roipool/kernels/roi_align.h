@@ -58,6 +58,15 @@ ROIPOOL_HD SampleGrid<T> mmcv_sample_grid(const Axis<T>& axis) {
   return grid;
 }
 
+// The same grid, with positions rounded in the order of Paddle's forward.
+template <typename T>
+struct PaddleGrid : SampleGrid<T> {
+  ROIPOOL_HD T position(int bin, wide_int number) const {
+    const T along = T(bin) + (T(number) + T(0.5)) / T(this->count);
+    return this->start + this->bin_length * along;
+  }
+};
+
 struct NumberRange {
   wide_int first;
   wide_int last;
@@ -110,8 +119,8 @@ ROIPOOL_HD PositionGradient<T> position_gradient(const SampleGrid<T>& grid, cons
 }
 
 // Adds the bilinear samples of a grid to the sink.
-template <typename T, typename Sink>
-ROIPOOL_HD void add_grid_samples(const Axis<T>& axis, const SampleGrid<T>& grid, int first_bin,
+template <typename T, typename Grid, typename Sink>
+ROIPOOL_HD void add_grid_samples(const Axis<T>& axis, const Grid& grid, int first_bin,
                                  int last_bin, Sink& sink) {
   for (int bin = first_bin; bin < last_bin; ++bin) {
     sink.begin_bin(bin, grid.count);
@@ -133,6 +142,11 @@ ROIPOOL_HD void roi_align(const Axis<T>& axis, int first_bin, int last_bin, Sink
 template <typename T, typename Sink>
 ROIPOOL_HD void mmcv_roi_align(const Axis<T>& axis, int first_bin, int last_bin, Sink& sink) {
   add_grid_samples(axis, mmcv_sample_grid(axis), first_bin, last_bin, sink);
+}
+
+template <typename T, typename Sink>
+ROIPOOL_HD void paddle_roi_align(const Axis<T>& axis, int first_bin, int last_bin, Sink& sink) {
+  add_grid_samples(axis, PaddleGrid<T>{sample_grid(axis)}, first_bin, last_bin, sink);
 }
 
 // ONNX's mode "max" compares the four weighted corners, not their sum: each sample is two samples

@@ -6,7 +6,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
@@ -31,6 +31,14 @@ LARGEST_FLOAT64 = float(np.finfo(np.float64).max)
 Cells: TypeAlias = list[tuple[int, Any]]  # with their weights
 
 
+# The position of a sample, from the start of the side, the length and the number of the bin, the
+# sample's number plus its centre, and the number of samples. Systems differ by roundings only.
+POSITIONS: dict[str, Callable[[Any, Any, Any, Any, Any], Any]] = {
+    "caffe2": lambda start, length, p, i, count: start + p * length + i * length / count,
+    "paddle": lambda start, length, p, i, count: start + length * (p + i / count),
+}
+
+
 class Place(NamedTuple):
     """A bin's place on one axis of the map.
 
@@ -51,6 +59,8 @@ class Place(NamedTuple):
         Cells per unit of the box.
     ratio : int
         The caller's number of samples of a grid; if not positive, it is adaptive.
+    order : str
+        In which their positions are computed: one of `POSITIONS`.
     """
 
     first: float
@@ -62,6 +72,7 @@ class Place(NamedTuple):
     other_real: Real
     scale: float = 1.0
     ratio: int = 0
+    order: str = "caffe2"
 
 
 class Line(NamedTuple):
@@ -115,11 +126,11 @@ def _grid(rules: Rules, place: Place) -> Line:
     real, size = place.real, place.size
     start, length, _ = side_of(rules, place.first, place.last, place.scale, real)
     count = samples_per_bin(rules, length, place.bins, place.ratio, real, place.other_real)
-    bin_size = length / real(place.bins)
+    bin_size, of = length / real(place.bins), POSITIONS[place.order]
 
     def position(i: int) -> Scalar:
-        into_bin = (real(i) + real(rules.centre)) * bin_size / real(count)
-        return start + real(place.p) * bin_size + into_bin
+        into_bin = real(i) + real(rules.centre)
+        return cast(Scalar, of(start, bin_size, real(place.p), into_bin, real(count)))
 
     border = BORDERS[rules.border]
     margin = min(max(-border.low, border.high, 1.0), 64.0)
@@ -333,12 +344,13 @@ def places_of(
     other_real: Real | None = None,
     scale: float = 1.0,
     ratio: Pair = (0, 0),
+    order: str = "caffe2",
 ) -> list[Place]:
     """The places of a bin of an upright box on the axes of rows and columns."""
     x1, y1, x2, y2 = box
     rest = real, other_real or real, scale
     return [
-        Place(first, last, number[axis], bins[axis], size[axis], *rest, ratio[axis])
+        Place(first, last, number[axis], bins[axis], size[axis], *rest, ratio[axis], order)
         for axis, (first, last) in enumerate(((y1, y2), (x1, x2)))
     ]
 
@@ -349,6 +361,7 @@ def define(
     sampling_ratio: Size = 0,
     coordinate_dtype: DType = np.float64,
     other_dtype: DType | None = None,
+    order: str = "caffe2",
 ) -> Callable[[Pair, Pair], Definition]:
     """From the numbers of bins and the size of a map to the bins of upright boxes."""
     ratio, real = as_pair(sampling_ratio), as_real(coordinate_dtype)
@@ -365,6 +378,7 @@ def define(
                 ratio=ratio,
                 real=real,
                 other_real=other_real,
+                order=order,
             )
             rows, columns = (line_of(rules, place) for place in places)
             return by_rules(rules, crossed(rules, rows, columns, real))

@@ -44,12 +44,14 @@ def roi_align(
     coordinate_dtype: DType = np.float64,
     count_dtype: DType | None = None,
     rules: Rules = ROI_ALIGN,
+    order: str = "caffe2",
 ) -> Floats | tuple[Floats, Integers]:
     """As :func:`roipool.roi_align`, slowly: every sample by itself.
 
-    `count_dtype` is that of a bin's length when its samples are counted: float32 in mmcv.
+    `count_dtype` is that of a bin's length when its samples are counted: float32 in mmcv. `order`
+    is that in which their positions are computed: "caffe2" or "paddle".
     """
-    options = spatial_scale, sampling_ratio, coordinate_dtype, count_dtype
+    options = spatial_scale, sampling_ratio, coordinate_dtype, count_dtype, order
     boxes = define(rules.of_boxes(aligned), *options), rois, batch_indices, layout
     if mode == "avg":
         return Averages(*boxes).forward(features, output_size)
@@ -74,12 +76,13 @@ def roi_align_backward(
     coordinate_dtype: DType = np.float64,
     count_dtype: DType | None = None,
     rules: Rules = ROI_ALIGN,
+    order: str = "caffe2",
 ) -> Floats:
     """As :func:`roipool.roi_align_backward`, slowly: the transpose, sample by sample.
 
-    `count_dtype` is as for `roi_align`.
+    `count_dtype` and `order` are as for `roi_align`.
     """
-    options = spatial_scale, sampling_ratio, coordinate_dtype, count_dtype
+    options = spatial_scale, sampling_ratio, coordinate_dtype, count_dtype, order
     boxes = define(rules.of_boxes(aligned), *options), rois, batch_indices, layout
     if mode == "avg":
         return Averages(*boxes).backward(grad_output, input_shape)

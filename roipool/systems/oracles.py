@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
 
+from roipool import reference
 from roipool.systems.core import SYSTEMS
 from roipool.systems.row import Oracle, Results, System
 from roipool.verification.case import Case
@@ -37,6 +39,20 @@ def from_own_lowest(case: Case, results: Results) -> Results:
     nobody = np.isneginf(results["pooled"])
     lowest = float(np.finfo(case.real).min)
     return results | {"pooled": np.where(nobody, lowest, results["pooled"])}
+
+
+def without_samples(case: Case, results: Results) -> Results:
+    """Let the average of no samples be 0 / 0; of a case as the oracle of ROI align gets it."""
+    rules = reference.ROI_ALIGN.of_boxes(case.options["aligned"])
+    scale, ratio = case.options["spatial_scale"], case.options.get("sampling_ratio", 0)
+    pooled = results["pooled"].copy()
+    for k, box in enumerate(case.rois[:, 1:].tolist()):
+        place = reference.BoxOnMap(
+            tuple(box), case.size, case.maps.shape[2:], scale, ratio, case.real
+        )
+        if not math.prod(reference.counts_of(rules, place, (0, 0))):
+            pooled[k] = math.nan
+    return results | {"pooled": pooled}
 
 
 MAXIMUM_OF_CELLS = Oracle(POOL, single_scale, from_lowest)

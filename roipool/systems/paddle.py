@@ -9,13 +9,20 @@ import numpy as np
 from roipool.compat import paddle
 from roipool.reference import ROI_ALIGN, ROI_POOL
 from roipool.systems.boxes import PER_IMAGE
-from roipool.systems.oracles import POOL, from_own_lowest, single_scale
+from roipool.systems.oracles import (
+    ALIGN,
+    POOL,
+    from_own_lowest,
+    single_scale,
+    without_samples,
+)
 from roipool.systems.row import Compared, Oracle, System, names_of
 from roipool.verification.case import Case
 from roipool.verification.released import Answer
 from roipool.verification.released import Case as Golden
 
 _LIBRARY = ("paddle",)
+_NAMES = names_of(paddle.FORM, boxes_num="boxes_num")
 
 
 def _with_counts(case: Case) -> dict[str, Any]:
@@ -38,6 +45,50 @@ def _gradient(case: Golden) -> Any:
     )
 
 
+def _aligned(case: Golden) -> Any:
+    return paddle.roi_align(
+        case.features,
+        case.rois[:, 1:],
+        case.boxes_num,
+        case.size,
+        case.scale,
+        case.sampling,
+        case.aligned,
+    )
+
+
+def _aligned_gradient(case: Golden) -> Any:
+    return paddle.roi_align_backward(
+        case.grad,
+        case.rois[:, 1:],
+        case.boxes_num,
+        case.features.shape,
+        case.scale,
+        case.sampling,
+        case.aligned,
+    )
+
+
+_ALIGN = System(
+    "compat.paddle.roi_align",
+    "compat.paddle.roi_align_backward",
+    options=("spatial_scale", "sampling_ratio", "aligned"),
+    fixed={"exact_gradient": True},
+    samples="grid",
+    boxes=_with_counts,
+    names=_NAMES,
+    forms=PER_IMAGE,
+    oracle=Oracle(
+        ALIGN._replace(fixed={**ALIGN.fixed, "order": "paddle"}),
+        single_scale,
+        lambda case, results: without_samples(single_scale(case), results),
+    ),
+    asked={"operation": "roi_align"},
+    goldens={
+        "paddle roi_align": Answer("paddle_align", "align", _aligned),
+        "paddle roi_align gradient": Answer("paddle_align", "align_grad", _aligned_gradient),
+    },
+)
 _POOL = System(
     "compat.paddle.roi_pool",
     "compat.paddle.roi_pool_backward",
@@ -45,7 +96,7 @@ _POOL = System(
     fixed={"return_argmax": True},
     returns=("pooled", "argmax"),
     boxes=_with_counts,
-    names=names_of(paddle.FORM, boxes_num="boxes_num"),
+    names=_NAMES,
     forms=PER_IMAGE,
     oracle=Oracle(POOL, single_scale, from_own_lowest),
     asked={"operation": "roi_pool"},
@@ -60,6 +111,17 @@ _POOL = System(
     },
 )
 SYSTEMS = {
+    "paddle.roi_align": _ALIGN,
+    "paddle.roi_align gradient": _ALIGN.only_called(
+        options=(*_ALIGN.options, "exact_gradient"),
+        fixed={},
+    ),
+    "paddle.RoIAlign": _ALIGN.only_called(
+        forward="compat.paddle.RoIAlign.forward",
+        backward="",
+        options=("spatial_scale", "aligned"),
+        fixed={},
+    ),
     "paddle.roi_pool": _POOL,
     "paddle.RoIPool": _POOL.only_called(
         forward="compat.paddle.RoIPool.forward", backward="", fixed={}, returns=("pooled",)

@@ -35,6 +35,7 @@ OWN_INPUTS = (
     "onnxruntime",
     "openvino",
     "paddle",
+    "paddle_align",
 )
 
 

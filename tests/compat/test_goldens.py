@@ -50,6 +50,7 @@ def test_agrees_with_the_released_wheel(
 # Goldens with separate inputs, and the tests that read them.
 ELSEWHERE = {
     "chainer": "compat/test_compat.py",
+    "paddle_levels": "compat/test_pyramids.py",
     "openvino": "ops/test_goldens.py",
     "pinned_crops": "ops/test_crop_ends.py",
     "torchvision_multiscale": "compat/test_pyramids.py",

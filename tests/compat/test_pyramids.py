@@ -1,4 +1,4 @@
-"""torchvision's MultiScaleRoIAlign and detectron2's ROIPooler: a pyramid's maps in one call."""
+"""Poolers of several maps in one call: torchvision's and detectron2's; Paddle's levels of boxes."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from _support.backends import Backend
 from _support.golden_data import FOLDER
 
 import roipool
-from roipool.compat import detectron2, torchvision
+from roipool.compat import detectron2, paddle, torchvision
 
 Arrays = dict[str, Any]
 
 
-def recorded() -> Iterator[Arrays]:
-    """Yield the inputs and answers of torchvision 0.27.0."""
-    with np.load(FOLDER / "torchvision_multiscale.npz") as arrays:
+def recorded(name: str = "torchvision_multiscale") -> Iterator[Arrays]:
+    """Yield the inputs and answers of a released program."""
+    with np.load(FOLDER / f"{name}.npz") as arrays:
         every = dict(arrays)
     cases = {int(key.partition("_")[0].removeprefix("case")) for key in every}
     for number in sorted(cases):
@@ -294,3 +294,33 @@ def test_scales_of_the_first_call_are_kept() -> None:
     pooler(named, TABLES, [(256, 256)] * 2)
     with pytest.raises(ValueError, match="as many maps as at the first call, 2: 1"):
         pooler({"0": MAPS[0]}, TABLES, [(256, 256)] * 2)
+
+
+def test_paddle_divides_boxes_among_levels(backend: Backend) -> None:
+    boxes = 0
+    for case in recorded("paddle_levels"):
+        rois, rois_num = backend.to_device(case["rois"]), backend.to_device(case["rois_num"])
+        options = (2, 5, 4, 224, bool(case["pixel_offset"]))
+        found = paddle.distribute_fpn_proposals(rois, *options, rois_num)
+        multi_rois, restore_index, numbers = found
+        assert numbers is not None
+        assert (len(multi_rois), len(numbers)) == (4, 4)
+        np.testing.assert_array_equal(backend.to_host(restore_index), case["restore"], strict=True)
+        for level in range(4):
+            table, count = backend.to_host(multi_rois[level]), backend.to_host(numbers[level])
+            np.testing.assert_array_equal(table, case[f"rois{level}"], strict=True)
+            np.testing.assert_array_equal(count, case[f"numbers{level}"], strict=True)
+        boxes += len(case["rois"])
+    assert boxes > 400
+
+
+def test_paddle_needs_no_numbers_of_boxes(backend: Backend) -> None:
+    table = np.array([[0, 0, 300, 300], [0, 0, 20, 20], [9, 9, 3, 3], [np.nan] * 4], np.float16)
+    found = paddle.distribute_fpn_proposals(backend.to_device(table), 3, 4, 4, 224)
+    multi_rois, restore_index, numbers = found
+    np.testing.assert_array_equal(backend.to_host(multi_rois[0]), table[1:], strict=True)
+    np.testing.assert_array_equal(backend.to_host(multi_rois[1]), table[:1], strict=True)
+    assert backend.to_host(restore_index).ravel().tolist() == [3, 0, 1, 2]
+    assert numbers is None
+    none = paddle.distribute_fpn_proposals([], 3, 4, 4, 224)
+    assert [len(one) for one in none[0]] == [0, 0]

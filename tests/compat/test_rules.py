@@ -25,6 +25,12 @@ precise_roi_pooling = Placed(compat.precise_roi_pooling)
 PROBE = np.arange(1, 26, dtype=np.float32).reshape(1, 1, 5, 5)
 
 
+def levels(
+    first: int, last: int, rois: Any = ((1, 1, 3, 3),), scale: float = 224, rois_num: Any = None
+) -> Any:
+    return paddle.distribute_fpn_proposals(rois, first, last, 4, scale, rois_num=rois_num)
+
+
 @pytest.fixture
 def on_backend(backend: Backend) -> Iterator[None]:
     """Run every system on each backend."""
@@ -346,6 +352,15 @@ def test_tensorflow_takes_any_real_image_and_answers_in_float32() -> None:
         (lambda: paddle.roi_pool(PROBE, [[1, 1, 3, 3]], [1, 0], 2), "boxes_num must hold 1 int"),
         (lambda: paddle.roi_pool(PROBE, [[1, 1, 3, 3]], [1.0], 2), "boxes_num must hold 1 int"),
         (lambda: paddle.roi_pool(PROBE, [[0, 1, 1, 3, 3]], [1], 2), r"boxes must have shape \(K"),
+        (lambda: paddle.roi_align(PROBE, [[1, 1, 3, 3]], [2], 2), "add up to the 1 boxes"),
+        (lambda: paddle.roi_align(PROBE, [[1, 1, 3, 3]], [1], 2, np.inf), "spatial_scale must be"),
+        (lambda: levels(2, 5, rois_num=[2]), "rois_num must not be negative, and add up to the 1"),
+        (lambda: levels(2, 5, rois_num=[1.0]), "rois_num must be one row of integers"),
+        (lambda: levels(2, 5, rois_num=[[1]]), "rois_num must be one row of integers"),
+        (lambda: levels(5, 2), "min_level must be at most max_level, got 5 and 2"),
+        (lambda: levels(2, 200), "max_level must be from -100 to 100"),
+        (lambda: levels(2, 5, scale=0), "refer_scale must be from 2"),
+        (lambda: levels(2, 5, rois=[[0, 1, 1, 3, 3]]), r"fpn_rois must have shape \(K, 4\)"),
         (
             lambda: chainer.roi_pooling_2d(PROBE, [[0, 1, 1, np.inf, 3]], 2, 2, 1.0),
             "rois must be finite",
@@ -540,6 +555,19 @@ def test_bad_input_names_the_argument(call: Callable[[], Any], message: str) -> 
         (precise_roi_pooling.PrRoIPool2D, "pooled_height, pooled_width, spatial_scale"),
         (paddle.roi_pool, "x, boxes, boxes_num, output_size, spatial_scale=1.0"),
         (paddle.RoIPool, "output_size, spatial_scale=1.0"),
+        (
+            paddle.roi_align,
+            "x, boxes, boxes_num, output_size, spatial_scale=1.0, sampling_ratio=-1, aligned=True",
+        ),
+        (paddle.RoIAlign, "output_size, spatial_scale=1.0"),
+        (paddle.RoIAlign.forward, "self, x, boxes, boxes_num, aligned=True"),
+        (
+            paddle.distribute_fpn_proposals,
+            (
+                "fpn_rois, min_level, max_level, refer_level, refer_scale, pixel_offset=False, "
+                "rois_num=None"
+            ),
+        ),
         (onnx.MaxRoiPool, "X, rois, pooled_shape, spatial_scale=1.0"),
     ],
 )
@@ -590,6 +618,7 @@ def test_signatures_are_the_systems_own(function: Any, signature: str) -> None:
             "ROIAlignRotated(output_size=7, spatial_scale=0.5, sampling_ratio=2)",
         ),
         (paddle.RoIPool(7, 0.5), "RoIPool(output_size=7, spatial_scale=0.5)"),
+        (paddle.RoIAlign(7, 0.5), "RoIAlign(output_size=7, spatial_scale=0.5)"),
         (mmcv.PrRoIPool(7), "PrRoIPool(output_size=(7, 7), spatial_scale=1.0)"),
         (
             precise_roi_pooling.PrRoIPool2D(7, 5, 0.5),

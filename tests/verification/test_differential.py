@@ -67,8 +67,8 @@ def test_every_operation_has_a_row(name: str) -> None:
 
 # Not drawn: levels are compared in a relation, `levels`; settings and information.
 NOT_DRAWN = set(
-    "assign_levels free_memory get_cache_limit get_num_threads set_cache_limit set_debug "
-    "set_num_threads show_config".split()
+    "assign_levels compat.paddle.distribute_fpn_proposals free_memory get_cache_limit "
+    "get_num_threads set_cache_limit set_debug set_num_threads show_config".split()
 )
 
 

@@ -32,7 +32,7 @@ def _number(operand: Any) -> Any:
     raise TypeError(f"Unsupported type {type(operand)}")
 
 
-def _apply(kind: type[Arithmetic], function: Any, *operands: Any, **options: Any) -> Any:
+def _apply(kind: type[Arithmetic], function: Any, /, *operands: Any, **options: Any) -> Any:
     launches.append(function.__name__)
     numbers = [_number(operand) for operand in operands]
 
@@ -71,7 +71,10 @@ def functions(kind: type[Arithmetic]) -> dict[str, Any]:
         launches.append("arange")
         return kind(np.arange(*limits, dtype=dtype))
 
-    names = "where trunc rint floor abs sqrt log2 clip cumsum searchsorted take_along_axis".split()
+    names = (
+        "where trunc rint floor abs sqrt log2 clip cumsum searchsorted take_along_axis argsort "
+        "bincount"
+    ).split()
     return {
         **{name: computed(getattr(np, name)) for name in names},
         "stack": stack,

@@ -109,12 +109,16 @@ class ndarray(Arithmetic):  # noqa: N801 - CuPy's name
 
     def __getitem__(self, place: Any) -> ndarray:
         assert not _needs_transfer(place), "indexing by a list copies it to the GPU"
+        if _is_mask(place):
+            assert _reads_allowed, "the result's shape waits for the GPU"
+            return self._seen("getitem", lambda: self._memory[place._memory])
         result = self._memory[place]
         return ndarray(np.asarray(result))
 
     def __setitem__(self, place: Any, value: Any) -> None:
         assert isinstance(value, (ndarray, int, float)), "NumPy values are copied to the GPU"
         launches.append("setitem")
+        place = place._memory if _is_mask(place) else place
         self._memory[place] = value._memory if isinstance(value, ndarray) else value
 
     def reshape(self, *shape: Any) -> ndarray:
@@ -168,6 +172,10 @@ class ndarray(Arithmetic):  # noqa: N801 - CuPy's name
     __contains__ = _host_read("in")
     item = _host_read("item()")
     tolist = _host_read("tolist()")
+
+
+def _is_mask(place: Any) -> bool:
+    return isinstance(place, ndarray) and place.dtype == bool
 
 
 def _needs_transfer(place: Any) -> bool:
