@@ -81,6 +81,10 @@ def compare(
     """
     if got.shape != expected.shape:
         return _nothing_right(got.size, f"shape {got.shape}", f"{expected.shape}")
+    numbers = got.astype(np.float64)
+    same = (numbers == expected) | (np.isnan(numbers) & np.isnan(expected))
+    if same.all():  # as most results are: the tolerances need not be computed
+        return Comparison(got.size, got.size, 0, 0.0, None)
     finite = np.isfinite(expected)
     if got.dtype == np.float64:
         ulps *= 4  # the expected value was itself summed in float64, sample by sample
@@ -92,8 +96,6 @@ def compare(
     if got.dtype.name in _STORED and roundings:
         wanted = np.where(finite, np.abs(expected), 0.0)
         storing = roundings * half_a_step(wanted + computing, got.dtype)
-    numbers = got.astype(np.float64)
-    same = (numbers == expected) | (np.isnan(numbers) & np.isnan(expected))
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
         error = np.abs(numbers - expected)
         part = np.where(same | (error <= storing), 0.0, (error - storing) / computing)
