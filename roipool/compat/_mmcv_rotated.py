@@ -16,6 +16,7 @@ from roipool._layout import Shape4
 from roipool._pooling import Call
 from roipool.compat import _conventions as conventions
 from roipool.compat import _rotated
+from roipool.compat._layers import Layer
 
 ROTATED_FORM = ROTATED._replace(features="input", read=conventions.numbered_boxes)
 RIROI_FORM = ROTATED._replace(size="out_size", read=conventions.numbered_boxes)
@@ -121,7 +122,7 @@ def roi_align_rotated_backward(
         return call.average_backward(*call.checked_backward(placed, input_shape))
 
 
-class RoIAlignRotated:
+class RoIAlignRotated(Layer):
     """``mmcv.ops.RoIAlignRotated``: :func:`roi_align_rotated` as a class."""
 
     def __init__(
@@ -151,13 +152,6 @@ class RoIAlignRotated:
         )
 
     __call__ = forward
-
-    def __repr__(self) -> str:
-        return (
-            f"RoIAlignRotated(output_size={self.output_size}, "
-            f"spatial_scale={self.spatial_scale}, sampling_ratio={self.sampling_ratio}, "
-            f"aligned={self.aligned}, clockwise={self.clockwise})"
-        )
 
 
 class _Orientations:
@@ -343,7 +337,7 @@ def riroi_align_rotated_backward(
         return total.astype(gradient.dtype, copy=False)
 
 
-class RiRoIAlignRotated:
+class RiRoIAlignRotated(Layer):
     """``mmcv.ops.RiRoIAlignRotated``: :func:`riroi_align_rotated` as a class."""
 
     def __init__(
@@ -373,10 +367,3 @@ class RiRoIAlignRotated:
         )
 
     __call__ = forward
-
-    def __repr__(self) -> str:
-        return (
-            f"RiRoIAlignRotated(out_size={self.out_size}, spatial_scale={self.spatial_scale}, "
-            f"num_samples={self.num_samples}, num_orientations={self.num_orientations}, "
-            f"clockwise={self.clockwise})"
-        )

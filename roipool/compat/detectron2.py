@@ -18,6 +18,7 @@ from roipool._layout import Shape4
 from roipool._pooling import Call, Pooling, check_sizes
 from roipool.compat import _conventions as conventions
 from roipool.compat import _rotated, torchvision
+from roipool.compat._layers import Layer
 
 
 def _rounded_boxes(rois: Any, _: None, images: int, dtype: np.dtype[Any], form: Form) -> Regions:
@@ -74,7 +75,7 @@ class ROIAlign(torchvision.RoIAlign):
             return call.average_backward(*call.checked_backward(self._definition(), input_shape))
 
 
-class ROIAlignRotated:
+class ROIAlignRotated(Layer):
     """``detectron2.layers.ROIAlignRotated(output_size, spatial_scale, sampling_ratio)``.
 
     Angles are degrees, counter-clockwise in the displayed image; boxes are always shifted
@@ -138,12 +139,6 @@ class ROIAlignRotated:
         """Return the gradient with respect to `input`."""
         with Call(ROTATED_FORM, grad_output=grad_output, rois=rois) as call:
             return call.average_backward(*call.checked_backward(self._definition(), input_shape))
-
-    def __repr__(self) -> str:
-        return (
-            f"ROIAlignRotated(output_size={self.output_size}, "
-            f"spatial_scale={self.spatial_scale}, sampling_ratio={self.sampling_ratio})"
-        )
 
 
 # By the name of a pooler: the definition, whether it is aligned, and the numbers of a box.

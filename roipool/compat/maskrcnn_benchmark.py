@@ -17,6 +17,7 @@ from roipool._arrays import Array
 from roipool._definitions import Definition
 from roipool._pooling import Call
 from roipool.compat import _conventions as conventions
+from roipool.compat._layers import Layer
 
 
 def _boxes(roi: Any, _: None, images: int, dtype: np.dtype[Any], form: Form) -> Regions:
@@ -126,7 +127,7 @@ def roi_align_backward(
         return call.average_backward(*call.checked_backward(placed, input_shape))
 
 
-class ROIAlign:
+class ROIAlign(Layer):
     """``maskrcnn_benchmark.layers.ROIAlign``: :func:`roi_align` with fixed options."""
 
     def __init__(
@@ -146,10 +147,4 @@ class ROIAlign:
         """Return the gradient with respect to `input`."""
         return roi_align_backward(
             grad_output, rois, input_shape, self.spatial_scale, self.sampling_ratio
-        )
-
-    def __repr__(self) -> str:
-        return (
-            f"ROIAlign(output_size={self.output_size}, spatial_scale={self.spatial_scale}, "
-            f"sampling_ratio={self.sampling_ratio})"
         )

@@ -22,6 +22,7 @@ from roipool._types import Mode
 from roipool.compat import _conventions as conventions
 from roipool.compat import _mmcv_rotated, torchvision
 from roipool.compat._conventions import CELLS_FROM_LOWEST_FLOAT32
+from roipool.compat._layers import Layer
 from roipool.compat._mmcv_rotated import (
     RiRoIAlignRotated,
     RoIAlignRotated,
@@ -211,7 +212,7 @@ def roi_align_backward(
         return call.maximum_backward(gradient, numbers, regions, pooling, shape)
 
 
-class RoIAlign:
+class RoIAlign(Layer):
     """``mmcv.ops.RoIAlign``: :func:`roi_align` as a class.
 
     With `use_torchvision` the result is torchvision's average, whatever `pool_mode` is.
@@ -243,13 +244,6 @@ class RoIAlign:
         return pooled
 
     __call__ = forward
-
-    def __repr__(self) -> str:
-        return (
-            f"RoIAlign(output_size={self.output_size}, spatial_scale={self.spatial_scale}, "
-            f"sampling_ratio={self.sampling_ratio}, pool_mode={self.pool_mode}, "
-            f"aligned={self.aligned}, use_torchvision={self.use_torchvision})"
-        )
 
 
 def roi_pool(
@@ -368,7 +362,7 @@ def roi_pool_backward(
         return call.maximum_backward(gradient, cells, regions, pooling, shape)
 
 
-class RoIPool:
+class RoIPool(Layer):
     """``mmcv.ops.RoIPool``: :func:`roi_pool` as a class."""
 
     def __init__(self, output_size: int | Sequence[int], spatial_scale: float = 1.0) -> None:
@@ -382,9 +376,6 @@ class RoIPool:
         return pooled
 
     __call__ = forward
-
-    def __repr__(self) -> str:
-        return f"RoIPool(output_size={self.output_size}, spatial_scale={self.spatial_scale})"
 
 
 def prroi_pool(
@@ -488,7 +479,7 @@ def prroi_pool_backward_rois(
         return call.average_backward_boxes(*call.checked_backward_boxes(definition))
 
 
-class PrRoIPool:
+class PrRoIPool(Layer):
     """``mmcv.ops.PrRoIPool``: :func:`prroi_pool` as a class."""
 
     def __init__(self, output_size: int | Sequence[int], spatial_scale: float = 1.0) -> None:
@@ -500,6 +491,3 @@ class PrRoIPool:
         return prroi_pool(features, rois, self.output_size, self.spatial_scale)
 
     __call__ = forward
-
-    def __repr__(self) -> str:
-        return f"PrRoIPool(output_size={self.output_size}, spatial_scale={self.spatial_scale})"

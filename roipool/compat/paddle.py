@@ -21,6 +21,7 @@ from roipool._definitions import Definition
 from roipool._dtypes import real_dtype
 from roipool._pooling import Call, MaxRules
 from roipool.compat import _conventions as conventions
+from roipool.compat._layers import Layer
 
 
 def _regions(boxes: Any, boxes_num: Any, images: int, dtype: np.dtype[Any], form: Form) -> Regions:
@@ -283,7 +284,7 @@ def roi_pool_backward(
         return call.maximum_backward(gradient, argmax, regions, pooling, shape)
 
 
-class RoIPool:
+class RoIPool(Layer):
     """``paddle.vision.ops.RoIPool``: :func:`roi_pool` as a class."""
 
     def __init__(self, output_size: int | Sequence[int], spatial_scale: float = 1.0) -> None:
@@ -295,9 +296,6 @@ class RoIPool:
         pooled = roi_pool(x, boxes, boxes_num, self.output_size, self.spatial_scale)
         assert not isinstance(pooled, tuple)
         return pooled
-
-    def __repr__(self) -> str:
-        return f"RoIPool(output_size={self.output_size}, spatial_scale={self.spatial_scale})"
 
     __call__ = forward
 

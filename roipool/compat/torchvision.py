@@ -21,6 +21,7 @@ from roipool._definitions import Definition
 from roipool._layout import Shape4
 from roipool._pooling import Call, Pooling
 from roipool.compat import _conventions as conventions
+from roipool.compat._layers import Layer
 
 FORM = Form(boxes="boxes", features="input", read=conventions.boxes_of_images)
 
@@ -206,7 +207,7 @@ def roi_pool_backward(
         return call.maximum_backward(gradient, argmax, regions, pooling, shape)
 
 
-class RoIAlign:
+class RoIAlign(Layer):
     """``torchvision.ops.RoIAlign``: :func:`roi_align` with fixed options."""
 
     def __init__(
@@ -235,15 +236,8 @@ class RoIAlign:
             grad_output, rois, input_shape, self.spatial_scale, self.sampling_ratio, self.aligned
         )
 
-    def __repr__(self) -> str:
-        return (
-            f"{type(self).__name__}(output_size={self.output_size}, "
-            f"spatial_scale={self.spatial_scale}, sampling_ratio={self.sampling_ratio}, "
-            f"aligned={self.aligned})"
-        )
 
-
-class RoIPool:
+class RoIPool(Layer):
     """``torchvision.ops.RoIPool``: :func:`roi_pool` with fixed options."""
 
     def __init__(self, output_size: int | Sequence[int], spatial_scale: float) -> None:
@@ -257,9 +251,6 @@ class RoIPool:
         return pooled
 
     __call__ = forward
-
-    def __repr__(self) -> str:
-        return f"RoIPool(output_size={self.output_size}, spatial_scale={self.spatial_scale})"
 
 
 class MultiScaleRoIAlign:
