@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from roipool import _arguments as check
 from roipool._arguments import Form
 from roipool._arrays import Array
 from roipool._pooling import Call
@@ -132,9 +133,12 @@ class PrRoIPool2D:
     """``PrRoIPool2D``: :func:`prroi_pool2d` as a class."""
 
     def __init__(self, pooled_height: int, pooled_width: int, spatial_scale: float) -> None:
-        self.pooled_height = pooled_height
-        self.pooled_width = pooled_width
-        self.spatial_scale = spatial_scale
+        self.pooled_height: int
+        self.pooled_width: int
+        self.pooled_height, self.pooled_width = check.size_pair(
+            FORM.size, (pooled_height, pooled_width)
+        )
+        self.spatial_scale: float = check.real_number("spatial_scale", spatial_scale)
 
     def forward(self, features: Array, rois: Any) -> Array:
         """Pool `rois` from `features`."""

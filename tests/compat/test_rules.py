@@ -1,8 +1,7 @@
-"""The compat systems' own rules: quirks, bad input, names, signatures and layers."""
+"""The compat systems' own rules, and their refusals of bad input."""
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -441,8 +440,13 @@ def test_tensorflow_takes_any_real_image_and_answers_in_float32() -> None:
             r"rois\[0, 0\] is 1",
         ),
         (
-            lambda: precise_roi_pooling.PrRoIPool2D(0, 2, 1.0)(PROBE, [[0, 1, 1, 3, 3]]),
+            lambda: precise_roi_pooling.prroi_pool2d(PROBE, [[0, 1, 1, 3, 3]], 0, 2, 1.0),
             "pooled_height and pooled_width",
+        ),
+        (lambda: precise_roi_pooling.PrRoIPool2D(0, 2, 1.0), "pooled_height and pooled_width"),
+        (
+            lambda: precise_roi_pooling.PrRoIPool2D(2, 2, np.inf),
+            "spatial_scale must be finite, got inf",
         ),
         (lambda: torchvision.roi_align(PROBE, [[[1], [2, 3]]], 2), r"boxes\[0\] must be a rect"),
         (lambda: detectron2.ROIAlign(2, 1.0, 0)(PROBE, [[1, 1, 3, 3]]), r"rois must have shape"),
@@ -458,213 +462,3 @@ def test_tensorflow_takes_any_real_image_and_answers_in_float32() -> None:
 def test_bad_input_names_the_argument(call: Callable[[], Any], message: str) -> None:
     with pytest.raises((TypeError, ValueError), match=message):
         call()
-
-
-@pytest.mark.parametrize(
-    ("function", "signature"),
-    [
-        (caffe.roi_pooling, "bottom, rois, pooled_h, pooled_w, spatial_scale"),
-        (caffe.roi_align, "bottom, rois, pooled_h, pooled_w, spatial_scale, scale_pred=None"),
-        (
-            caffe.roi_pooling_backward,
-            "top_diff, argmax, rois, bottom_shape, pooled_h, pooled_w, spatial_scale",
-        ),
-        (
-            caffe.roi_align_backward,
-            "top_diff, argmax_x, argmax_y, rois, bottom_shape, pooled_h, pooled_w, spatial_scale",
-        ),
-        (chainer.roi_pooling_2d, "x, rois, outh, outw, spatial_scale"),
-        (chainer.roi_average_pooling_2d, "x, rois, roi_indices, outsize, spatial_scale"),
-        (mxnet.ROIPooling, "data, rois, pooled_size, spatial_scale"),
-        (mxnet.ROIAlign, "data, rois, pooled_size, spatial_scale"),
-        (
-            mxnet.contrib_ROIAlign,
-            (
-                "data, rois, pooled_size, spatial_scale, sample_ratio=-1, "
-                "position_sensitive=False, aligned=False"
-            ),
-        ),
-        (
-            mmcv.roi_align,
-            (
-                "input, rois, output_size, spatial_scale=1.0, sampling_ratio=0, pool_mode='avg', "
-                "aligned=True"
-            ),
-        ),
-        (mmcv.roi_pool, "input, rois, output_size, spatial_scale=1.0"),
-        (
-            mmcv.RoIAlign,
-            (
-                "output_size, spatial_scale=1.0, sampling_ratio=0, pool_mode='avg', aligned=True, "
-                "use_torchvision=False"
-            ),
-        ),
-        (mmcv.RoIPool, "output_size, spatial_scale=1.0"),
-        (maskrcnn_benchmark.roi_align, "input, roi, output_size, spatial_scale, sampling_ratio"),
-        (maskrcnn_benchmark.ROIAlign, "output_size, spatial_scale, sampling_ratio"),
-        (
-            tensorflow.crop_and_resize,
-            "image, boxes, box_indices, crop_size, method='bilinear', extrapolation_value=0.0",
-        ),
-        (roialign_pytorch.CropAndResize, "crop_height, crop_width, extrapolation_value=0"),
-        (
-            roialign_pytorch.RoIAlign,
-            "crop_height, crop_width, extrapolation_value=0, transform_fpcoor=True",
-        ),
-        (
-            torchvision.roi_align,
-            "input, boxes, output_size, spatial_scale=1.0, sampling_ratio=-1, aligned=False",
-        ),
-        (torchvision.roi_pool, "input, boxes, output_size, spatial_scale=1.0"),
-        (torchvision.RoIAlign, "output_size, spatial_scale, sampling_ratio, aligned=False"),
-        (torchvision.RoIPool, "output_size, spatial_scale"),
-        (detectron2.ROIAlign, "output_size, spatial_scale, sampling_ratio, aligned=True"),
-        (
-            mmcv.roi_align_rotated,
-            (
-                "input, rois, output_size, spatial_scale, sampling_ratio=0, aligned=True, "
-                "clockwise=False"
-            ),
-        ),
-        (
-            mmcv.RoIAlignRotated,
-            "output_size, spatial_scale, sampling_ratio=0, aligned=True, clockwise=False",
-        ),
-        (
-            mmcv.riroi_align_rotated,
-            (
-                "features, rois, out_size, spatial_scale, num_samples=0, num_orientations=8, "
-                "clockwise=False"
-            ),
-        ),
-        (
-            mmcv.RiRoIAlignRotated,
-            "out_size, spatial_scale, num_samples=0, num_orientations=8, clockwise=False",
-        ),
-        (detectron2.ROIAlignRotated, "output_size, spatial_scale, sampling_ratio"),
-        (
-            mxnet.contrib_RROIAlign,
-            "data, rois, pooled_size, spatial_scale, sampling_ratio=-1",
-        ),
-        (mmcv.prroi_pool, "features, rois, output_size, spatial_scale=1.0"),
-        (mmcv.PrRoIPool, "output_size, spatial_scale=1.0"),
-        (
-            precise_roi_pooling.prroi_pool2d,
-            "features, rois, pooled_height, pooled_width, spatial_scale",
-        ),
-        (precise_roi_pooling.PrRoIPool2D, "pooled_height, pooled_width, spatial_scale"),
-        (paddle.roi_pool, "x, boxes, boxes_num, output_size, spatial_scale=1.0"),
-        (paddle.RoIPool, "output_size, spatial_scale=1.0"),
-        (
-            paddle.roi_align,
-            "x, boxes, boxes_num, output_size, spatial_scale=1.0, sampling_ratio=-1, aligned=True",
-        ),
-        (paddle.RoIAlign, "output_size, spatial_scale=1.0"),
-        (paddle.RoIAlign.forward, "self, x, boxes, boxes_num, aligned=True"),
-        (
-            paddle.distribute_fpn_proposals,
-            (
-                "fpn_rois, min_level, max_level, refer_level, refer_scale, pixel_offset=False, "
-                "rois_num=None"
-            ),
-        ),
-        (onnx.MaxRoiPool, "X, rois, pooled_shape, spatial_scale=1.0"),
-    ],
-)
-def test_signatures_are_the_systems_own(function: Any, signature: str) -> None:
-    """Positional parameters in order with their defaults; keyword-only extras may follow."""
-    parameters = inspect.signature(function).parameters.values()
-    positional = [p.replace(annotation=p.empty) for p in parameters if p.kind != p.KEYWORD_ONLY]
-    shown = ", ".join(str(p) for p in positional)
-    assert shown == signature or shown.startswith(f"{signature}, scale_pred=None")
-
-
-@pytest.mark.parametrize(
-    ("layer", "shown"),
-    [
-        (
-            torchvision.RoIAlign(7, 1.0, 2),
-            "RoIAlign(output_size=7, spatial_scale=1.0, sampling_ratio=2, aligned=False)",
-        ),
-        (torchvision.RoIPool(7, 0.5), "RoIPool(output_size=7, spatial_scale=0.5)"),
-        (
-            detectron2.ROIAlign(7, 1.0, 0),
-            "ROIAlign(output_size=7, spatial_scale=1.0, sampling_ratio=0, aligned=True)",
-        ),
-        (
-            mmcv.RoIAlign(7),
-            (
-                "RoIAlign(output_size=(7, 7), spatial_scale=1.0, sampling_ratio=0, pool_mode=avg, "
-                "aligned=True, use_torchvision=False)"
-            ),
-        ),
-        (mmcv.RoIPool((7, 7)), "RoIPool(output_size=(7, 7), spatial_scale=1.0)"),
-        (
-            mmcv.RoIAlignRotated(7, 0.5),
-            (
-                "RoIAlignRotated(output_size=(7, 7), spatial_scale=0.5, sampling_ratio=0, "
-                "aligned=True, clockwise=False)"
-            ),
-        ),
-        (
-            mmcv.RiRoIAlignRotated(7, 0.5),
-            (
-                "RiRoIAlignRotated(out_size=(7, 7), spatial_scale=0.5, num_samples=0, "
-                "num_orientations=8, clockwise=False)"
-            ),
-        ),
-        (
-            detectron2.ROIAlignRotated(7, 0.5, 2),
-            "ROIAlignRotated(output_size=7, spatial_scale=0.5, sampling_ratio=2)",
-        ),
-        (paddle.RoIPool(7, 0.5), "RoIPool(output_size=7, spatial_scale=0.5)"),
-        (paddle.RoIAlign(7, 0.5), "RoIAlign(output_size=7, spatial_scale=0.5)"),
-        (mmcv.PrRoIPool(7), "PrRoIPool(output_size=(7, 7), spatial_scale=1.0)"),
-        (
-            precise_roi_pooling.PrRoIPool2D(7, 5, 0.5),
-            "PrRoIPool2D(kernel_size=(7, 5), spatial_scale=0.5)",
-        ),
-    ],
-)
-def test_layers_show_their_options(layer: object, shown: str) -> None:
-    assert repr(layer) == shown
-
-
-def test_layers_pool_as_their_functions() -> None:
-    box, turned = [[0, 0.5, 1, 3, 3.5]], [[0, 4, 4, 5, 3, 0.5]]
-    pairs = [
-        (torchvision.RoIPool(2, 0.5)(PROBE, box), torchvision.roi_pool(PROBE, box, 2, 0.5)),
-        (
-            torchvision.RoIAlign(2, 0.5, 2, True).forward(PROBE, box),
-            torchvision.roi_align(PROBE, box, 2, 0.5, 2, True),
-        ),
-        (mmcv.RoIPool(2, 0.5)(PROBE, box), mmcv.roi_pool(PROBE, box, 2, 0.5)),
-        (
-            mmcv.RoIAlignRotated(2, 0.5, 2, False, True)(PROBE, turned),
-            mmcv.roi_align_rotated(PROBE, turned, 2, 0.5, 2, False, True),
-        ),
-        (
-            mmcv.RiRoIAlignRotated(2, 0.5, 2, 1)(PROBE, turned),
-            mmcv.riroi_align_rotated(PROBE, turned, 2, 0.5, 2, 1),
-        ),
-        (mmcv.PrRoIPool(2, 0.5)(PROBE, box), mmcv.prroi_pool(PROBE, box, 2, 0.5)),
-        (
-            precise_roi_pooling.PrRoIPool2D(2, 3, 0.5)(PROBE, box),
-            precise_roi_pooling.prroi_pool2d(PROBE, box, 2, 3, 0.5),
-        ),
-        (
-            mmcv.RoIAlign(2, 0.5, 2, "max")(PROBE, box),
-            mmcv.roi_align(PROBE, box, 2, 0.5, 2, "max"),
-        ),
-        (
-            mmcv.RoIAlign(2, 0.5, 2, "max", use_torchvision=True)(PROBE, box),
-            mmcv.roi_align(PROBE, box, 2, 0.5, 2, "avg"),
-        ),
-    ]
-    for layer, function in pairs:
-        np.testing.assert_array_equal(layer, function)
-    grad = np.ones((1, 1, 2, 2), np.float32)
-    np.testing.assert_array_equal(
-        detectron2.ROIAlign(2, 0.5, 2).backward(grad, box, PROBE.shape),
-        torchvision.roi_align_backward(grad, box, PROBE.shape, 0.5, 2, True),
-    )
