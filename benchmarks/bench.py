@@ -64,8 +64,15 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
+    parser.add_argument("--list", action="store_true", help="show the workloads and exit")
+    _add_calls(parser)
+    _add_peers(parser)
+    _add_measurement(parser)
+    return parser
+
+
+def _add_calls(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--list", action="store_true", help="show the workloads and exit")
     add(
         "--workload",
         default="fpn-box",
@@ -98,6 +105,10 @@ def _parser() -> argparse.ArgumentParser:
         help="threads of each library (default: as roipool)",
     )
     add("--backend", choices=("cpu", "cuda"), default="cpu", help="default: cpu")
+
+
+def _add_peers(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
     add(
         "--peers",
         default="auto",
@@ -112,6 +123,10 @@ def _parser() -> argparse.ArgumentParser:
         metavar="PEER=FILE",
         help="run this library with the Python of another environment; repeatable",
     )
+
+
+def _add_measurement(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
     add("--out-reuse", action="store_true", help="pass roipool the same out= in every call")
     add("--repeat", type=_count, default=9, metavar="N", help="rounds (default: 9)")
     add("--boxes", type=_count, metavar="N", help="boxes per image, instead of the workload's")
@@ -119,7 +134,6 @@ def _parser() -> argparse.ArgumentParser:
     add("--memory", action="store_true", help="measure roipool's peak memory, in a fresh process")
     add("--json", metavar="FILE", help="write every number as JSON; - prints it instead of tables")
     add("--plot", metavar="FILE.png", help="draw the ratios")
-    return parser
 
 
 def _listed(text: str) -> list[str]:

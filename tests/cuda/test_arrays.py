@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pytest
@@ -244,14 +244,16 @@ def test_boxes_of_each_image_are_pooled_from_it(gpu: Backend) -> None:
     assert pooled[:, 0, 0, 0].tolist() == [0, 0, 1, 2, 2]
 
 
-def calls(gpu: Backend) -> dict[str, tuple[Any, list[str]]]:
-    """Return calls on float32 arrays, and the launches of each."""
+Calls: TypeAlias = dict[str, tuple[Callable[[], Any], list[str]]]  # by name: calls and launches
+
+
+def calls_of_one_map(gpu: Backend) -> Calls:
+    """Return calls on one float32 map, and the launches of each."""
     maps = gpu.to_device(np.ones((2, 4, 8, 8), np.float32))
     rois = gpu.to_device(np.array([[0, 1, 1, 5, 6], [1, 0, 0, 7, 7]], np.float32))
     grad = gpu.to_device(np.ones((2, 4, 2, 2), np.float32))
     argmax = gpu.to_device(np.zeros((2, 4, 2, 2), np.int32))
     boxes, images = rois[:, 1:], rois[:, 0]
-    levels = gpu.to_device(np.array([1, 0]))
     shape = (2, 4, 8, 8)
     return {
         "roi_pool": (
@@ -282,6 +284,25 @@ def calls(gpu: Backend) -> dict[str, tuple[Any, list[str]]]:
             lambda: roipool.roi_align_backward_rois(grad, maps, rois),
             ["average_backward_boxes"],
         ),
+        "crop_and_resize": (
+            lambda: roipool.crop_and_resize(maps, boxes, images, 2),
+            ["reshape", "average_forward"],
+        ),
+        "one array per image": (
+            lambda: roipool.roi_align(maps, [boxes[:1], boxes[1:]], 2),
+            ["setitem", "fill", "setitem", "fill", "average_forward"],
+        ),
+    }
+
+
+def calls_of_a_pyramid(gpu: Backend) -> Calls:
+    """Return calls on two float32 maps, and the launches of each."""
+    maps = gpu.to_device(np.ones((2, 4, 8, 8), np.float32))
+    rois = gpu.to_device(np.array([[0, 1, 1, 5, 6], [1, 0, 0, 7, 7]], np.float32))
+    grad = gpu.to_device(np.ones((2, 4, 2, 2), np.float32))
+    levels = gpu.to_device(np.array([1, 0]))
+    shape = (2, 4, 8, 8)
+    return {
         "multilevel_roi_align": (
             lambda: roipool.multilevel_roi_align([maps, maps], rois, 2, [1, 0.5], levels=levels),
             ["average_forward"],
@@ -302,15 +323,12 @@ def calls(gpu: Backend) -> dict[str, tuple[Any, list[str]]]:
             ),
             ["plan_bin_taps", "average_backward"],
         ),
-        "crop_and_resize": (
-            lambda: roipool.crop_and_resize(maps, boxes, images, 2),
-            ["reshape", "average_forward"],
-        ),
-        "one array per image": (
-            lambda: roipool.roi_align(maps, [boxes[:1], boxes[1:]], 2),
-            ["setitem", "fill", "setitem", "fill", "average_forward"],
-        ),
     }
+
+
+def calls(gpu: Backend) -> Calls:
+    """Return calls on float32 arrays, and the launches of each."""
+    return calls_of_one_map(gpu) | calls_of_a_pyramid(gpu)
 
 
 def test_nothing_is_read_back_and_launches_are_few() -> None:

@@ -139,6 +139,19 @@ def _add_implementations(group: Any) -> None:
         help="engines that compute them: cpu, cuda (a GPU, through CuPy), oracle (slow) "
         "(default: cpu)",
     )
+    _add_libraries(group)
+    _add_function(group)
+    add(
+        "--gradients",
+        type=read.names_of(("features", "boxes")),
+        default=[],
+        metavar="A,B",
+        help="also compare gradients: with respect to features, boxes or both",
+    )
+
+
+def _add_libraries(group: Any) -> None:
+    add = group.add_argument
     add(
         "--implementations",
         type=read.names_of(read.PROGRAMS),
@@ -161,6 +174,10 @@ def _add_implementations(group: Any) -> None:
         metavar="SECONDS",
         help="time limit of a call of a library or of your function (default: 120)",
     )
+
+
+def _add_function(group: Any) -> None:
+    add = group.add_argument
     add(
         "--implementation",
         action="append",
@@ -183,13 +200,6 @@ def _add_implementations(group: Any) -> None:
         default=sys.executable,
         metavar="FILE",
         help="the interpreter that runs your function, if not this one",
-    )
-    add(
-        "--gradients",
-        type=read.names_of(("features", "boxes")),
-        default=[],
-        metavar="A,B",
-        help="also compare gradients: with respect to features, boxes or both",
     )
 
 
