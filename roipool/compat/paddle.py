@@ -169,7 +169,7 @@ def roi_align_backward(
         return call.average_backward(gradient, regions, pooling, shape)
 
 
-class RoIAlign:
+class RoIAlign(Layer):
     """``paddle.vision.ops.RoIAlign``: :func:`roi_align` as a class, always adaptive."""
 
     def __init__(self, output_size: int | Sequence[int], spatial_scale: float = 1.0) -> None:
@@ -179,9 +179,6 @@ class RoIAlign:
     def forward(self, x: Array, boxes: Any, boxes_num: Any, aligned: bool = True) -> Array:
         """Pool `boxes` from `x`."""
         return roi_align(x, boxes, boxes_num, self.output_size, self.spatial_scale, aligned=aligned)
-
-    def __repr__(self) -> str:
-        return f"RoIAlign(output_size={self.output_size}, spatial_scale={self.spatial_scale})"
 
     __call__ = forward
 
