@@ -11,16 +11,18 @@ from _support.golden_data import FOLDER, Array
 SHIPPED = Path(__file__).parents[1] / "roipool" / "verification" / "goldens"
 # Small cases that hold every kind of answer: adaptive and fixed grids, aligned and not.
 CASES = {
-    "": (9, 18, 20, 30, 39),
+    "": (18, 20, 30, 37, 39),
     "mxnet_": (2, 17, 18),
     "onnxruntime_": (9, 27, 30, 33),
     "chainer_pooling_": (2, 8, 12),
-    "paddle_": (1, 6, 13),
+    "paddle_": (1, 7, 13),
     "mmcv_prroi_": (0, 4, 7),
     "mmcv_rotated_": (0, 5, 7),
     "mmcv_riroi_": (14, 21),
     "mxnet_rotated_": (0, 5),
     "paddle_align_": (1, 11),
+    "openvino_": (3, 7),
+    "openvino_upright_": (9, 20, 30),
 }
 PROGRAMS = {
     "": ("torchvision", "mmcv", "tensorflow"),
@@ -33,6 +35,8 @@ PROGRAMS = {
     "mmcv_riroi_": ("mmcv_riroi",),
     "mxnet_rotated_": ("mxnet_rotated",),
     "paddle_align_": ("paddle_align",),
+    "openvino_": ("openvino",),
+    "openvino_upright_": ("openvino_upright",),
 }
 
 

@@ -18,9 +18,11 @@
   ROW(chainer_roi_average_pool, cells, 0, 1)  \
   ROW(caffe_roi_pool_gather,    cells, 0, 1)  \
   ROW(mmcv_roi_pool,            cells, 0, 1)  \
+  ROW(openvino_roi_pool,        cells, 0, 1)  \
   ROW(roi_align,                grid,  1, 2)  \
   ROW(mmcv_roi_align,           grid,  1, 2)  \
   ROW(paddle_roi_align,         grid,  1, 2)  \
+  ROW(openvino_roi_align,       grid,  1, 2)  \
   ROW(onnx_roi_align_max,       grid,  2, 4)  \
   ROW(crop_bilinear,            crop,  0, 0)  \
   ROW(crop_nearest,             crop,  0, 0)  \

@@ -67,6 +67,15 @@ struct PaddleGrid : SampleGrid<T> {
   }
 };
 
+// The same, in OpenVINO's order.
+template <typename T>
+struct OpenVinoGrid : SampleGrid<T> {
+  ROIPOOL_HD T position(int bin, wide_int number) const {
+    const T step = this->bin_length / T(this->count);
+    return this->start + T(bin) * this->bin_length + step * (T(number) + T(0.5));
+  }
+};
+
 struct NumberRange {
   wide_int first;
   wide_int last;
@@ -147,6 +156,11 @@ ROIPOOL_HD void mmcv_roi_align(const Axis<T>& axis, int first_bin, int last_bin,
 template <typename T, typename Sink>
 ROIPOOL_HD void paddle_roi_align(const Axis<T>& axis, int first_bin, int last_bin, Sink& sink) {
   add_grid_samples(axis, PaddleGrid<T>{sample_grid(axis)}, first_bin, last_bin, sink);
+}
+
+template <typename T, typename Sink>
+ROIPOOL_HD void openvino_roi_align(const Axis<T>& axis, int first_bin, int last_bin, Sink& sink) {
+  add_grid_samples(axis, OpenVinoGrid<T>{sample_grid(axis)}, first_bin, last_bin, sink);
 }
 
 // ONNX's mode "max" compares the four weighted corners, not their sum: each sample is two samples

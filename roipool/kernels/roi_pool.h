@@ -46,6 +46,28 @@ ROIPOOL_HD void roi_pool(const Axis<T>& axis, int first_bin, int last_bin, Sink&
   add_whole_cell_bins<T>(start, length, axis, first_bin, last_bin, sink);
 }
 
+// OpenVINO's: the same box, cut into bins whose edges are computed in whole numbers: floor and ceil
+// of bin * length / bins are exact.
+template <typename T, typename Sink>
+ROIPOOL_HD void openvino_roi_pool(const Axis<T>& axis, int first_bin, int last_bin, Sink& sink) {
+  const T low = round_half_away(axis.low * axis.scale);
+  const T high = round_half_away(axis.high * axis.scale);
+  if (!(is_finite(low) && is_finite(high))) {
+    add_no_cells<T>(first_bin, last_bin, sink);
+    return;
+  }
+  const wide_int start = to_wide_int(low);
+  const wide_int length = maximum<wide_int>(to_wide_int(high) - start + 1, 1);
+  // Apart, so that products stay below 2^62.
+  const wide_int whole = length / axis.bins, rest = length % axis.bins;
+  for (int bin = first_bin; bin < last_bin; ++bin) {
+    const wide_int next = wide_int(bin) + 1;
+    const wide_int first = start + bin * whole + bin * rest / axis.bins;
+    const wide_int last = start + next * whole + (next * rest + axis.bins - 1) / axis.bins;
+    add_cells<T>(bin, first, last, axis.size, sink);
+  }
+}
+
 // Average pooling: both ends rounded, the last not included, at least one cell long.
 template <typename Edge, typename T, typename Sink>
 ROIPOOL_HD void add_average_bins(const Axis<T>& axis, int first_bin, int last_bin, Sink& sink) {

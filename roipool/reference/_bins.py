@@ -36,6 +36,7 @@ Cells: TypeAlias = list[tuple[int, Any]]  # with their weights
 POSITIONS: dict[str, Callable[[Any, Any, Any, Any, Any], Any]] = {
     "caffe2": lambda start, length, p, i, count: start + p * length + i * length / count,
     "paddle": lambda start, length, p, i, count: start + length * (p + i / count),
+    "openvino": lambda start, length, p, i, count: start + p * length + length / count * i,
 }
 
 
@@ -175,13 +176,17 @@ def _cells_of_rounded(rules: Rules, place: Place) -> range:
     length = last - first + (rules.extra == "cell")
     if rules.minimum:
         length = max(length, 1)
-    bin_size = real(float(length) if length <= LARGEST_FLOAT64 else math.inf) / real(place.bins)
-    if not np.isfinite(bin_size):
-        return range(0)
-    start, end = real(place.p) * bin_size, real(place.p + 1) * bin_size
-    first_cell, last_cell = EDGES[rules.edges]
-    low = first_cell(start) + first
-    high = last_cell(end) + first if np.isfinite(end) else size
+    if rules.edges == "exact floor and ceil":
+        low = first + place.p * length // place.bins
+        high = first - -(place.p + 1) * length // place.bins
+    else:
+        bin_size = real(float(length) if length <= LARGEST_FLOAT64 else math.inf) / real(place.bins)
+        if not np.isfinite(bin_size):
+            return range(0)
+        start, end = real(place.p) * bin_size, real(place.p + 1) * bin_size
+        first_cell, last_cell = EDGES[rules.edges]
+        low = first_cell(start) + first
+        high = last_cell(end) + first if np.isfinite(end) else size
     size -= rules.cut
     return range(min(max(low, 0), size), min(max(high, 0), size))
 

@@ -49,7 +49,7 @@ def roi_align(
     """As :func:`roipool.roi_align`, slowly: every sample by itself.
 
     `count_dtype` is that of a bin's length when its samples are counted: float32 in mmcv. `order`
-    is that in which their positions are computed: "caffe2" or "paddle".
+    is that in which their positions are computed: "caffe2", "paddle" or "openvino".
     """
     options = spatial_scale, sampling_ratio, coordinate_dtype, count_dtype, order
     boxes = define(rules.of_boxes(aligned), *options), rois, batch_indices, layout

@@ -163,6 +163,7 @@ COUNTS: dict[str, Callable[[float], int] | int] = {
 }
 EDGES: dict[str, tuple[Callable[[Any], int], Callable[[Any], int]]] = {
     "floor and ceil": (math.floor, math.ceil),
+    "exact floor and ceil": (math.floor, math.ceil),  # of boxes of whole cells, in integers
     "floor and floor": (math.floor, math.floor),
     "nearest": (_half_up, _half_up),
 }
@@ -369,6 +370,7 @@ DIVISORS: dict[str, Callable[[int, int], int]] = {
 # ---- Operations
 
 ROI_POOL = Rules("half away", extra="cell", minimum=True, samples="cells", reduce="max")
+OPENVINO_ROI_POOL = replace(ROI_POOL, edges="exact floor and ceil")
 ROI_AVERAGE_POOL = Rules("half away", minimum=True, samples="cells")
 PRECISE_ROI_POOL = Rules(samples="integral", border="zero")
 ROI_ALIGN = Rules(shift=(0.0, 0.5), minimum=(True, False))

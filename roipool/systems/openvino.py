@@ -1,19 +1,176 @@
-"""OpenVINO's systems; only the library itself computes them."""
+"""OpenVINO's systems of upright boxes: see `roipool.compat.openvino`."""
 
 from __future__ import annotations
 
-from roipool.reference import ROI_ALIGN, ROI_POOL
-from roipool.systems.row import Compared
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from roipool._types import Mode
+from roipool.compat import openvino
+from roipool.reference import OPENVINO_ROI_POOL, ROI_ALIGN
+from roipool.systems import boxes, core
+from roipool.systems.oracles import ALIGN, POOL, single_scale, without_samples
+from roipool.systems.row import Compared, Oracle, Results, System, names_of
+from roipool.verification.case import Case
+from roipool.verification.released import Answer
+from roipool.verification.released import Case as Golden
 
 _LIBRARY = ("openvino",)
-COMPARED = {
-    "openvino.ROIPooling": Compared(
-        libraries=_LIBRARY, asked={"operation": "roi_pool"}, rules=ROI_POOL
+_GOLDENS = "openvino_upright"
+
+
+# ---- What the oracle is asked
+
+
+def _as_core(case: Case) -> Case:
+    """Return the case of `roipool.roi_align`: boxes that are aligned or not."""
+    case = single_scale(case)
+    mode = case.options["aligned_mode"]
+    rois = case.rois
+    if mode == "half_pixel":
+        rois = rois.astype(case.real)
+        rois[:, 1:] += 0.5
+    return replace(case, rois=rois, options=case.options | {"aligned": mode != "asymmetric"})
+
+
+def _from_zero(case: Case, results: Results) -> Results:
+    return results | {"pooled": np.maximum(results["pooled"], 0)}
+
+
+_IN_ORDER = {"order": "openvino"}
+_MEAN_ORACLE = Oracle(
+    ALIGN._replace(fixed={**ALIGN.fixed, **_IN_ORDER}),
+    _as_core,
+    lambda case, results: without_samples(_as_core(case), results),
+)
+_MAXIMUM = core.SYSTEMS["roi_align max"]
+_MAXIMUM_ORACLE = Oracle(
+    _MAXIMUM._replace(backward="", fixed={**_MAXIMUM.fixed, **_IN_ORDER}), _as_core, _from_zero
+)
+_CELLS_ORACLE = Oracle(
+    POOL._replace(backward="", fixed={**POOL.fixed, "rules": OPENVINO_ROI_POOL}), single_scale
+)
+
+
+def _listed_fractions(case: Case) -> dict[str, Any]:
+    """Return batch indices with boxes x1, y1, x2, y2 that are fractions of the map."""
+    parts = boxes.fractions(case)
+    return {"rois": np.column_stack([case.rois[:, 0], parts["boxes"][:, [1, 0, 3, 2]]])}
+
+
+# ---- Answers of released programs
+
+
+def _aligned(case: Golden, mode: Mode) -> Any:
+    rows, columns = case.size
+    return openvino.ROIAlign(
+        case.features,
+        case.rois[:, 1:],
+        case.images,
+        rows,
+        columns,
+        case.sampling,
+        case.scale,
+        mode,
+        case.record["aligned_mode"],
+    )
+
+
+def _cells(case: Golden) -> Any:
+    return openvino.ROIPooling(case.features, case.rois, case.size, case.scale)
+
+
+def _crops(case: Golden) -> Any:
+    return openvino.ROIPooling(case.features, case.fractions, case.size, case.scale, "bilinear")
+
+
+# ---- The rows
+
+
+def _compared(aligned_mode: str) -> Compared:
+    aligned = aligned_mode != "asymmetric"
+    return Compared(
+        options={"aligned_mode": aligned_mode},
+        is_listed=False,
+        libraries=_LIBRARY,
+        asked={"aligned": aligned},
+        rules=ROI_ALIGN,
+        example=f"openvino.ROIAlign(x, xyxy, [0], 2, 2, 2, 1.0, 'avg', '{aligned_mode}')",
+    )
+
+
+_MEAN = System(
+    "compat.openvino.ROIAlign",
+    "compat.openvino.ROIAlign_backward",
+    options=("spatial_scale", "sampling_ratio", "aligned_mode"),
+    fixed={"mode": "avg"},
+    samples="grid",
+    boxes=boxes.with_indices,
+    names=names_of(openvino.ALIGN_FORM),
+    oracle=_MEAN_ORACLE,
+    asked={"operation": "roi_align"},
+    goldens={
+        "openvino ROIAlign avg": Answer(
+            _GOLDENS,
+            "align_avg",
+            lambda c: _aligned(c, "avg"),
+            terms=lambda c: np.abs(c.features).max(),  # some answers are NaN
+        ),
+    },
+    compared={
+        "openvino.ROIAlign[asymmetric]": _compared("asymmetric"),
+        "openvino.ROIAlign[half_pixel_for_nn]": _compared("half_pixel_for_nn"),
+    },
+)
+_MAX = _MEAN._replace(
+    backward="",
+    fixed={"mode": "max"},
+    bin_value="sample",
+    oracle=_MAXIMUM_ORACLE,
+    asked={},
+    goldens={
+        "openvino ROIAlign max": Answer(_GOLDENS, "align_max", lambda c: _aligned(c, "max")),
+    },
+    compared={},
+)
+_POOL = System(
+    "compat.openvino.ROIPooling",
+    options=("spatial_scale",),
+    fixed={"method": "max"},
+    names=names_of(openvino.POOL_FORM),
+    oracle=_CELLS_ORACLE,
+    asked={"operation": "roi_pool"},
+    goldens={"openvino ROIPooling": Answer(_GOLDENS, "pool_max", _cells, True)},
+    compared={
+        "openvino.ROIPooling": Compared(
+            is_listed=False,
+            libraries=_LIBRARY,
+            rules=OPENVINO_ROI_POOL,
+            example="openvino.ROIPooling(x, rois, (2, 2), 1.0)",
+        )
+    },
+)
+_CROP = _POOL._replace(
+    backward="compat.openvino.ROIPooling_backward",
+    fixed={"method": "bilinear"},
+    samples="one",
+    boxes=_listed_fractions,
+    oracle=Oracle(core.SYSTEMS["crop_and_resize"]),
+    asked={},
+    goldens={"openvino ROIPooling bilinear": Answer(_GOLDENS, "pool_bilinear", _crops)},
+    compared={},
+)
+SYSTEMS = {
+    "openvino.ROIAlign": _MEAN,
+    "openvino.ROIAlign max": _MAX,
+    "openvino.ROIAlign max gradient": _MAX.only_called(
+        backward="compat.openvino.ROIAlign_backward"
     ),
-    "openvino.ROIAlign[asymmetric]": Compared(
-        libraries=_LIBRARY, asked={"operation": "roi_align", "aligned": False}, rules=ROI_ALIGN
+    "openvino.ROIPooling": _POOL,
+    "openvino.ROIPooling gradient": _POOL.only_called(
+        backward="compat.openvino.ROIPooling_backward"
     ),
-    "openvino.ROIAlign[half_pixel_for_nn]": Compared(
-        libraries=_LIBRARY, asked={"operation": "roi_align", "aligned": True}, rules=ROI_ALIGN
-    ),
+    "openvino.ROIPooling bilinear": _CROP,
 }

@@ -1,4 +1,4 @@
-"""Systems of rotated boxes: of mmcv, detectron2 and MXNet."""
+"""Systems of rotated boxes: of mmcv, detectron2, MXNet and OpenVINO."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from roipool.compat import detectron2, mmcv, mxnet
+from roipool.compat import detectron2, mmcv, mxnet, openvino
 from roipool.reference import ROI_ALIGN
 from roipool.systems import boxes, core
 from roipool.systems.oracles import single_scale
@@ -32,6 +32,10 @@ _RIROI = System(
 
 def _in_radians(case: Case) -> dict[str, Any]:
     return {"rois": boxes.turned(replace(case, form="table"))["rois"]}
+
+
+def _with_indices(case: Case) -> dict[str, Any]:
+    return {"rois": _in_radians(case)["rois"][:, 1:], "batch_indices": case.images}
 
 
 def _in_degrees(case: Case) -> dict[str, Any]:
@@ -110,6 +114,20 @@ def _riroi_gradient(case: Golden) -> Any:
 
 def _mxnet(case: Golden) -> Any:
     return mxnet.contrib_RROIAlign(case.features, case.rois, case.size, case.scale, case.sampling)
+
+
+def _openvino(case: Golden) -> Any:
+    rows, columns = case.size
+    return openvino.ROIAlignRotated(
+        case.features,
+        case.rois[:, 1:],
+        case.images,
+        rows,
+        columns,
+        case.sampling,
+        case.scale,
+        case.record["clockwise"],
+    )
 
 
 # ---- The rows
@@ -194,6 +212,17 @@ _MXNET = _row(
         )
     },
 )
+_OPENVINO = _row(
+    "compat.openvino.ROIAlignRotated",
+    "compat.openvino.ROIAlignRotated_backward",
+    names_of(openvino.ROTATED_FORM, clockwise_mode="clockwise"),
+    options=("spatial_scale", "sampling_ratio", "clockwise"),
+    boxes=_with_indices,
+    oracle=Oracle(_ALIGN, _asks_for(aligned=True, angle_unit="radians")),
+    goldens={
+        "openvino ROIAlignRotated": Answer("openvino", "rotated", _openvino, terms=_terms),
+    },
+)
 SYSTEMS = {
     "mmcv.roi_align_rotated": _MMCV,
     "mmcv.RoIAlignRotated": _MMCV.only_called(
@@ -205,6 +234,7 @@ SYSTEMS = {
     ),
     "detectron2.ROIAlignRotated": _DETECTRON2.only_called(),  # a class: others are functions
     "mxnet.contrib_RROIAlign": _MXNET,
+    "openvino.ROIAlignRotated": _OPENVINO,
 }
 COMPARED = {
     "detectron2.ROIAlignRotated": Compared(

@@ -268,7 +268,10 @@ ALTERNATIVES: tuple[Alternative, ...] = (
     _one("cut", 1, "does not let bins reach the map's last row and column", "",
          Mistake("cells", "clamp at H - 1", "clamps bins at H - 1 instead of H: they never reach "
                  "the last row and column")),
-    _one("edges", "floor and ceil", "takes the floor and the ceiling of the edges of bins"),
+    _one("edges", "floor and ceil", "takes the floor and the ceiling of the edges of bins",
+         "edges of bins are rounded numbers"),
+    _one("edges", "exact floor and ceil", "computes the edges of bins in integers",
+         "edges of bins are exact"),
     _one("edges", "floor and floor", "rounds the end of a bin down", "",
          Mistake("cells", "end of bins floored",
                  "rounds the end of a bin down; it is the ceiling")),

@@ -116,6 +116,7 @@ class Entry:
             "sampling_ratio": sampling,
             "aligned": aligned,
             "coordinate_transformation_mode": mode,
+            "aligned_mode": "half_pixel_for_nn" if aligned else "asymmetric",
             **(self.options or {}),
         }
         return {name: value for name, value in known.items() if name in row.options}

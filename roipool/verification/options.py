@@ -91,6 +91,7 @@ DRAWN: dict[str, Callable[[Random, System], Any]] = {
     "angle_unit": _one_of("radians", "degrees"),
     "extrapolation_value": _outside,
     "coordinate_transformation_mode": _one_of("half_pixel", "output_half_pixel"),
+    "aligned_mode": _one_of("asymmetric", "half_pixel_for_nn", "half_pixel"),
     "exact_gradient": _flag,
     "transform_fpcoor": _flag,
     "by_size": _flag,

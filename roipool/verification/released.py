@@ -34,6 +34,7 @@ OWN_INPUTS = (
     "mxnet_rotated",
     "onnxruntime",
     "openvino",
+    "openvino_upright",
     "paddle",
     "paddle_align",
 )

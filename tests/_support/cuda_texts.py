@@ -12,7 +12,13 @@ ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)  # compute capabilities, times te
 
 # Definitions with maxima: the core's and those of `compat`, some of which also have averages.
 # `test_compile.py` compares them with the kernels that the functions use.
-ONLY_MAXIMA = ("onnx_roi_align_max", "caffe_roi_align", "mxnet_roi_align", "mxnet_roi_align_gather")
+ONLY_MAXIMA = (
+    "onnx_roi_align_max",
+    "openvino_roi_pool",
+    "caffe_roi_align",
+    "mxnet_roi_align",
+    "mxnet_roi_align_gather",
+)
 MAXIMA = tuple(
     dict.fromkeys(
         (
@@ -23,6 +29,7 @@ MAXIMA = tuple(
                 if variant.has_argmax
             ),
             "mmcv_roi_align",
+            "openvino_roi_align",
             "caffe_roi_pool_gather",
             "mmcv_roi_pool",
             *ONLY_MAXIMA,

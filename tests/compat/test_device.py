@@ -27,6 +27,8 @@ OPTIONS: dict[str, Any] = {
     "sampling_ratio": 2,
     "aligned": False,
     "coordinate_transformation_mode": "half_pixel",
+    "aligned_mode": "half_pixel",
+    "clockwise": True,
     "extrapolation_value": 0.5,
     "transform_fpcoor": True,
     "num_orientations": 3,

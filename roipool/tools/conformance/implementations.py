@@ -116,12 +116,15 @@ class LibraryCalls:
         if which == "backward":
             features = np.zeros(known["input_shape"], known["grad_output"].dtype)
         half_pixel = known.get("coordinate_transformation_mode") == "half_pixel"
+        mode = known.get("aligned_mode", "asymmetric")
+        if mode == "half_pixel":  # of OpenVINO
+            rois = np.column_stack([rois[:, :1], rois[:, 1:] + rois.dtype.type(0.5)])
         options = {
             "output_size": size,
             "layout": self._layout,
             "wrt": "boxes" if which == "backward_boxes" else "features",
             "sampling_ratio": max(known.get("sampling_ratio", 0), 0),
-            "aligned": known.get("aligned", half_pixel),
+            "aligned": known.get("aligned", half_pixel or mode != "asymmetric"),
             "extrapolation_value": known.get("extrapolation_value", 0.0),
             **self._asked,
         }

@@ -1,0 +1,390 @@
+"""OpenVINO's ``ROIAlign``, ``ROIPooling`` and ``ROIAlignRotated``, as its CPU plugin computes them.
+
+OpenVINO defines no gradients; the gradients here are the derivatives of the forward. OpenVINO does
+not check boxes: an image that does not exist is read out of bounds, and boxes with NaN or infinite
+coordinates crash or give NaN. Here the image must exist, and such a box is pooled to 0, or to NaN
+if an average has no samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, TypeAlias, get_args
+
+import numpy as np
+
+from roipool import _arguments as check
+from roipool._arguments import ROTATED, Form, Regions
+from roipool._arrays import Array
+from roipool._definitions import Definition
+from roipool._pooling import Call, MaxRules
+from roipool._types import Mode
+from roipool.compat import _conventions as conventions
+from roipool.compat import _rotated
+
+AlignedMode: TypeAlias = Literal["asymmetric", "half_pixel_for_nn", "half_pixel"]
+Method: TypeAlias = Literal["max", "bilinear"]
+_ALIGNED_MODES: tuple[AlignedMode, ...] = get_args(AlignedMode)
+_MODES: tuple[Mode, ...] = get_args(Mode)
+_METHODS: tuple[Method, ...] = get_args(Method)
+_FROM_ZERO = MaxRules(lowest=0.0)
+_CELLS = MaxRules(argmax_is_cell=True)
+
+
+def _boxes(rois: Any, batch_indices: Any, images: int, dtype: np.dtype[Any], form: Form) -> Regions:
+    return check.regions(check.number_array(form.boxes, rois), batch_indices, images, dtype, form)
+
+
+def _listed_boxes(rois: Any, _: None, images: int, dtype: np.dtype[Any], form: Form) -> Regions:
+    """Return boxes of shape (K, 5); from a batch index of -1 on, they are of no image."""
+    shape = "(K, 5): batch index, x1, y1, x2, y2"
+    table = check.box_table(form.boxes, rois, (5,), shape)
+    xp, real = conventions.library_of(table).xp(), table.dtype.type
+    ends = xp.trunc(table[:, 0].astype(np.float64)) == -1
+    is_listed = xp.cumsum(ends.astype(np.int64)) == 0
+    is_column = xp.arange(5) == 0
+    # Only listed boxes must have an image.
+    checked = xp.where(is_listed[:, None] | ~is_column, table, real(0))
+    regions = conventions.numbered_boxes(checked, None, images, dtype, form)
+    indices = regions.batch_indices
+    return regions._replace(batch_indices=xp.where(is_listed, indices, indices.dtype.type(-1)))
+
+
+ALIGN_FORM = Form(size="pooled_h and pooled_w", features="data", read=_boxes)
+ROTATED_FORM = ALIGN_FORM._replace(columns=ROTATED.columns)
+POOL_FORM = Form(boxes="coords", features="input", read=_listed_boxes)
+
+
+def _align(mode: str, sampling_ratio: int, spatial_scale: float, aligned_mode: str) -> Definition:
+    check.choice("mode", mode, _MODES)
+    return Definition(
+        "openvino_roi_align",
+        conventions.float32_number("spatial_scale", spatial_scale),
+        check.sampling_pair("sampling_ratio", sampling_ratio),
+        check.choice("aligned_mode", aligned_mode, _ALIGNED_MODES) != "asymmetric",
+    )
+
+
+def _shifted(regions: Regions, aligned_mode: str) -> Regions:
+    """Return boxes shifted by half a pixel before they are scaled, in mode "half_pixel"."""
+    if aligned_mode != "half_pixel":
+        return regions
+    boxes = regions.boxes
+    return regions._replace(boxes=boxes + boxes.dtype.type(0.5))
+
+
+def ROIAlign(  # noqa: N802 - OpenVINO's name
+    data: Array,
+    rois: Any,
+    batch_indices: Any,
+    pooled_h: int,
+    pooled_w: int,
+    sampling_ratio: int,
+    spatial_scale: float,
+    mode: Mode,
+    aligned_mode: AlignedMode = "asymmetric",
+) -> Array:
+    """ROI align as the OpenVINO operation of opsets 3 and 9.
+
+    Parameters
+    ----------
+    data : ndarray
+        Maps, shape (N, C, H, W).
+    rois : array_like
+        Shape (K, 4): x1, y1, x2, y2 in image pixels.
+    batch_indices : array_like of int
+        Shape (K,): the image of each box.
+    pooled_h, pooled_w : int
+        Bins: rows and columns.
+    sampling_ratio : int
+        Samples per bin and axis; 0 is adaptive.
+    spatial_scale : float
+        Map cells per image pixel, kept in float32.
+    mode : {"avg", "max"}
+        "max" is the largest interpolated sample, or 0 if all are negative.
+    aligned_mode : {"asymmetric", "half_pixel_for_nn", "half_pixel"}
+        "half_pixel_for_nn" shifts boxes by half a cell after scaling; "half_pixel" also shifts them
+        by half a pixel the other way before scaling. Boxes may then be shorter than a cell. Opset 3
+        has no such attribute and computes "asymmetric".
+
+    Returns
+    -------
+    ndarray
+        Shape (K, C, pooled_h, pooled_w). If the adaptive grid of a box has no samples, its average
+        is NaN, and its maximum 0.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described.
+
+    Notes
+    -----
+    A maximum ignores NaN; in OpenVINO a NaN replaces it, and the next sample replaces the NaN. A
+    cell whose weight in a sample is exactly 0 is not read; OpenVINO multiplies it by 0.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from roipool.compat import openvino
+    >>> data = np.arange(1, 26, dtype=np.float32).reshape(1, 1, 5, 5)
+    >>> openvino.ROIAlign(data, [[1, 1, 3, 3]], [0], 2, 2, 2, 1.0, "max")
+    array([[[[11.5, 12.5],
+             [16.5, 17.5]]]], dtype=float32)
+    """
+    with Call(ALIGN_FORM, data=data, rois=rois, batch_indices=batch_indices) as call:
+        placed = _align(mode, sampling_ratio, spatial_scale, aligned_mode)
+        size = pooled_h, pooled_w
+        maps, regions, pooling = call.checked_forward(placed, size, rules=_FROM_ZERO)
+        regions = _shifted(regions, aligned_mode)
+        if mode == "max":
+            return call.maximum(maps, regions, pooling, return_argmax=False)[0]
+        pooled = call.average([maps], regions, pooling)
+        conventions.set_nan_without_samples(pooled, regions, pooling)
+        return pooled
+
+
+def ROIAlign_backward(  # noqa: N802
+    grad_output: Array,
+    data: Array,
+    rois: Any,
+    batch_indices: Any,
+    sampling_ratio: int,
+    spatial_scale: float,
+    mode: Mode,
+    aligned_mode: AlignedMode = "asymmetric",
+) -> Array:
+    """Return the gradient of :func:`ROIAlign` with respect to `data`.
+
+    A maximum that is 0 because all samples are negative or 0 has no gradient.
+
+    Parameters
+    ----------
+    grad_output : ndarray
+        Shape (K, C, pooled_h, pooled_w), in the dtype of `data`.
+    data, rois, batch_indices, sampling_ratio, spatial_scale, mode, aligned_mode
+        As in the forward.
+
+    Returns
+    -------
+    ndarray
+        The shape of `data`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described.
+    """
+    with Call(
+        ALIGN_FORM, grad_output=grad_output, data=data, rois=rois, batch_indices=batch_indices
+    ) as call:
+        placed = _align(mode, sampling_ratio, spatial_scale, aligned_mode)
+        checked = call.checked_backward_boxes(placed, rules=_FROM_ZERO)
+        gradient, (maps,), regions, pooling = checked
+        regions = _shifted(regions, aligned_mode)
+        if mode == "avg":
+            return call.average_backward(gradient, regions, pooling, maps.shape)
+        _, argmax = call.maximum(maps, regions, pooling)
+        return call.maximum_backward(gradient, argmax, regions, pooling, maps.shape)
+
+
+def _pool(method: str, spatial_scale: float) -> Definition:
+    scale = conventions.float32_number("spatial_scale", spatial_scale)
+    if check.choice("method", method, _METHODS) == "bilinear":
+        return Definition("crop_bilinear")
+    return Definition("openvino_roi_pool", scale)
+
+
+def ROIPooling(  # noqa: N802 - OpenVINO's name
+    input: Array,
+    coords: Any,
+    output_size: Sequence[int],
+    spatial_scale: float,
+    method: Method = "max",
+) -> Array:
+    """ROI pooling, or crops, as the OpenVINO operation of opsets 1 and 2.
+
+    Parameters
+    ----------
+    input : ndarray
+        Maps, shape (N, C, H, W).
+    coords : array_like
+        Shape (K, 5): batch index (truncated to an integer), x1, y1, x2, y2 in image pixels; with
+        "bilinear" as fractions of the map. A batch index of -1 ends the list: this box and all
+        later ones are pooled to 0.
+    output_size : (int, int)
+        Bins: rows and columns.
+    spatial_scale : float
+        Map cells per image pixel, kept in float32; "bilinear" does not use it.
+    method : {"max", "bilinear"}
+        Maximum of whole cells, or one interpolated sample per bin, where 0 is outside the map.
+
+    Returns
+    -------
+    ndarray
+        Shape (K, C, rows, columns).
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described.
+
+    Notes
+    -----
+    A maximum ignores NaN: a bin of NaN only is minus infinity. In OpenVINO it is NaN if the first
+    cell of the bin is NaN.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from roipool.compat import openvino
+    >>> input = np.arange(1, 26, dtype=np.float32).reshape(1, 1, 5, 5)
+    >>> openvino.ROIPooling(input, [[0, 1, 1, 3, 3]], (2, 2), 1.0)
+    array([[[[13., 14.],
+             [18., 19.]]]], dtype=float32)
+    """
+    with Call(POOL_FORM, input=input, coords=coords) as call:
+        checked = call.checked_forward(_pool(method, spatial_scale), output_size, rules=_CELLS)
+        maps, regions, pooling = checked
+        if method == "bilinear":
+            return call.average([maps], regions, pooling)
+        return call.maximum(maps, regions, pooling, return_argmax=False)[0]
+
+
+def ROIPooling_backward(  # noqa: N802
+    grad_output: Array,
+    input: Array,
+    coords: Any,
+    spatial_scale: float,
+    method: Method = "max",
+) -> Array:
+    """Return the gradient of :func:`ROIPooling` with respect to `input`.
+
+    Parameters
+    ----------
+    grad_output : ndarray
+        Shape (K, C, rows, columns), in the dtype of `input`.
+    input, coords, spatial_scale, method
+        As in the forward.
+
+    Returns
+    -------
+    ndarray
+        The shape of `input`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described.
+    """
+    with Call(POOL_FORM, grad_output=grad_output, input=input, coords=coords) as call:
+        checked = call.checked_backward_boxes(_pool(method, spatial_scale), rules=_CELLS)
+        gradient, (maps,), regions, pooling = checked
+        if method == "bilinear":
+            return call.average_backward(gradient, regions, pooling, maps.shape)
+        _, argmax = call.maximum(maps, regions, pooling)
+        return call.maximum_backward(gradient, argmax, regions, pooling, maps.shape)
+
+
+def ROIAlignRotated(  # noqa: N802 - OpenVINO's name
+    data: Array,
+    rois: Any,
+    batch_indices: Any,
+    pooled_h: int,
+    pooled_w: int,
+    sampling_ratio: int,
+    spatial_scale: float,
+    clockwise_mode: bool,
+) -> Array:
+    """ROI align of rotated boxes as the OpenVINO operation of opset 15.
+
+    Parameters
+    ----------
+    data : ndarray
+        Maps, shape (N, C, H, W).
+    rois : array_like
+        Shape (K, 5): centre x, centre y, width and height in image pixels, and angle in radians.
+    batch_indices : array_like of int
+        Shape (K,): the image of each box.
+    pooled_h, pooled_w : int
+        Bins: rows and columns.
+    sampling_ratio : int
+        Samples per bin and axis; 0 is adaptive.
+    spatial_scale : float
+        Map cells per image pixel, kept in float32.
+    clockwise_mode : bool
+        Whether positive angles rotate clockwise, as the image is displayed.
+
+    Returns
+    -------
+    ndarray
+        Shape (K, C, pooled_h, pooled_w).
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described.
+
+    Notes
+    -----
+    OpenVINO rejects a negative side if the grid is adaptive; here such a box is pooled to 0.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from roipool.compat import openvino
+    >>> data = np.arange(1, 26, dtype=np.float32).reshape(1, 1, 5, 5)
+    >>> quarter = [[2.5, 2.5, 4, 2, np.pi / 2]]
+    >>> openvino.ROIAlignRotated(data, quarter, [0], 2, 2, 1, 1.0, False).round(3)
+    array([[[[17.5,  7.5],
+             [18.5,  8.5]]]], dtype=float32)
+    """
+    with Call(ROTATED_FORM, data=data, rois=rois, batch_indices=batch_indices) as call:
+        placed = _align_rotated(sampling_ratio, spatial_scale, clockwise_mode)
+        maps, regions, pooling = call.checked_forward(placed, (pooled_h, pooled_w))
+        return call.average([maps], regions, pooling)
+
+
+def _align_rotated(sampling_ratio: int, spatial_scale: float, clockwise_mode: bool) -> Definition:
+    scale = conventions.float32_number("spatial_scale", spatial_scale)
+    clockwise = check.flag("clockwise_mode", clockwise_mode)
+    placed = _rotated.definition(scale, 0, True, clockwise)
+    return placed._replace(sampling=check.sampling_pair("sampling_ratio", sampling_ratio))
+
+
+def ROIAlignRotated_backward(  # noqa: N802
+    grad_output: Array,
+    rois: Any,
+    batch_indices: Any,
+    input_shape: Sequence[int],
+    sampling_ratio: int,
+    spatial_scale: float,
+    clockwise_mode: bool,
+) -> Array:
+    """Return the gradient of :func:`ROIAlignRotated` with respect to `data`.
+
+    Parameters
+    ----------
+    grad_output : ndarray
+        Shape (K, C, pooled_h, pooled_w).
+    rois, batch_indices, sampling_ratio, spatial_scale, clockwise_mode
+        As in the forward.
+    input_shape : sequence of int
+        (N, C, H, W).
+
+    Returns
+    -------
+    ndarray
+        Shape `input_shape`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described.
+    """
+    with Call(
+        ROTATED_FORM, grad_output=grad_output, rois=rois, batch_indices=batch_indices
+    ) as call:
+        placed = _align_rotated(sampling_ratio, spatial_scale, clockwise_mode)
+        gradient, regions, pooling, shape = call.checked_backward(placed, input_shape)
+        return call.average_backward(gradient, regions, pooling, shape)

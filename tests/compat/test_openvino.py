@@ -1,0 +1,176 @@
+"""OpenVINO's own rules: modes, empty grids, the end of a list of boxes, and exact edges of bins."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from _support.backends import Backend
+
+import roipool
+from roipool.compat import openvino
+from roipool.compat.openvino import AlignedMode, Method
+
+RNG = np.random.default_rng(0)
+MAPS = RNG.standard_normal((2, 3, 6, 7)).astype(np.float32)
+LISTED = np.array(
+    [[0, 1, 1, 4, 4], [1, 0.5, 2, 5, 5], [-1, 0, 0, 3, 3], [0, 1, 1, 4, 4]], np.float32
+)
+FLAT = np.array([[2, 1, 2, 3]], np.float32)
+NEGATIVE = np.full((1, 1, 4, 4), -2, np.float32)
+PROBE = np.arange(1, 26, dtype=np.float32).reshape(1, 1, 5, 5)
+
+
+@pytest.mark.parametrize("method", ["max", "bilinear"])
+def test_a_batch_index_of_minus_1_ends_the_list(backend: Backend, method: Method) -> None:
+    coords = LISTED.copy()
+    if method == "bilinear":
+        coords[:, 1:] /= 6
+    maps, boxes = backend.to_device(MAPS), backend.to_device(coords)
+    pooled = backend.to_host(openvino.ROIPooling(maps, boxes, (2, 3), 1.0, method))
+    assert pooled[:2].all()
+    assert not pooled[2:].any()
+    grad = backend.to_device(np.ones(pooled.shape, np.float32))
+    by_all = openvino.ROIPooling_backward(grad, maps, boxes, 1.0, method)
+    by_first = openvino.ROIPooling_backward(grad[:2], maps, boxes[:2], 1.0, method)
+    np.testing.assert_array_equal(backend.to_host(by_all), backend.to_host(by_first))
+
+
+@pytest.mark.parametrize("index", [2, -2, np.nan])
+def test_other_images_must_exist(index: float) -> None:
+    coords = LISTED[:2].copy()
+    coords[1, 0] = index
+    with pytest.raises(ValueError, match=r"coords\[1, 0\] is .*the batch holds 2 images"):
+        openvino.ROIPooling(MAPS, coords, (2, 2), 1.0)
+
+
+def test_nothing_after_the_end_of_the_list_is_checked() -> None:
+    coords = LISTED.copy()
+    coords[3, 0] = 9
+    assert not openvino.ROIPooling(MAPS, coords, (2, 2), 1.0)[2:].any()
+
+
+def test_a_maximum_starts_at_0(backend: Backend) -> None:
+    maps, rois = backend.to_device(NEGATIVE), backend.to_device(np.ones((1, 4), np.float32))
+    images, grad = backend.to_device(np.zeros(1, int)), np.ones((1, 1, 2, 2), np.float32)
+    options = (2, 1.0, "max", "half_pixel")
+    pooled = openvino.ROIAlign(maps, rois, images, 2, 2, *options)  # type: ignore[arg-type]
+    assert not backend.to_host(pooled).any()
+    gradient = openvino.ROIAlign_backward(
+        backend.to_device(grad),
+        maps,
+        rois,
+        images,
+        *options,  # type: ignore[arg-type]
+    )
+    assert not backend.to_host(gradient).any()
+
+
+def test_the_gradient_of_a_maximum_goes_to_its_sample() -> None:
+    grad = np.ones((1, 1, 1, 1), np.float32)
+    gradient = openvino.ROIAlign_backward(grad, PROBE, [[1, 1, 3, 3]], [0], 2, 1.0, "max")
+    assert np.argwhere(gradient[0, 0]).tolist() == [[2, 2], [2, 3], [3, 2], [3, 3]]
+    assert gradient.sum() == 1
+
+
+def test_an_average_without_samples_is_nan(backend: Backend) -> None:
+    maps, rois = backend.to_device(PROBE), backend.to_device(FLAT)
+    images = backend.to_device(np.zeros(1, int))
+
+    def pooled(mode: Any, aligned_mode: AlignedMode, sampling_ratio: int = 0) -> Any:
+        options = (2, 2, sampling_ratio, 1.0, mode, aligned_mode)
+        return backend.to_host(openvino.ROIAlign(maps, rois, images, *options))
+
+    assert np.isnan(pooled("avg", "half_pixel")).all()
+    assert not pooled("max", "half_pixel").any()
+    assert pooled("avg", "half_pixel", 1).all()
+    assert pooled("avg", "asymmetric").all()  # at least one cell long
+
+
+def test_half_pixel_shifts_boxes_before_they_are_scaled(backend: Backend) -> None:
+    maps, images = backend.to_device(MAPS), backend.to_device(np.array([0, 1]))
+    options = (2, 3, 2, 0.25, "avg")
+    rois = backend.to_device(LISTED[:2, 1:] * 4)
+    moved = backend.to_device(LISTED[:2, 1:] * 4 + np.float32(0.5))
+    found = openvino.ROIAlign(maps, rois, images, *options, "half_pixel")  # type: ignore[arg-type]
+    same = openvino.ROIAlign(
+        maps,
+        moved,
+        images,
+        *options,  # type: ignore[arg-type]
+        "half_pixel_for_nn",
+    )
+    np.testing.assert_array_equal(backend.to_host(found), backend.to_host(same))
+
+
+def test_edges_of_bins_are_exact(backend: Backend) -> None:
+    """As numbers of float32, 57 / 7 times 7 is more than 57."""
+    row = backend.to_device(np.arange(60, dtype=np.float32).reshape(1, 1, 1, 60))
+    box = backend.to_device(np.array([[0, 0, 0, 56, 0]], np.float32))
+    ends = backend.to_host(openvino.ROIPooling(row, box, (1, 7), 1.0)).ravel()
+    assert ends.tolist() == [-(-(p + 1) * 57 // 7) - 1 for p in range(7)]
+    assert backend.to_host(roipool.roi_pool(row, box, (1, 7))).ravel()[-1] == 57
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: openvino.ROIAlign(PROBE, FLAT, [0], 2, 2, 2, 1.0, "sum"), "'avg' or 'max'"),
+        (
+            lambda: openvino.ROIAlign(PROBE, FLAT, [0], 2, 2, 2, 1.0, "avg", "half"),
+            "aligned_mode must be 'asymmetric' or 'half_pixel_for_nn' or 'half_pixel'",
+        ),
+        (lambda: openvino.ROIAlign(PROBE, FLAT, [0], 2, 2, -1, 1.0, "avg"), "sampling_ratio"),
+        (lambda: openvino.ROIAlign(PROBE, FLAT, [1], 2, 2, 2, 1.0, "avg"), "batch_indices"),
+        (lambda: openvino.ROIAlign(PROBE, FLAT, [0], 0, 2, 2, 1.0, "avg"), "pooled_h and pooled"),
+        (lambda: openvino.ROIAlign(PROBE, FLAT, [0], 2, 2, 2, np.inf, "avg"), "spatial_scale"),
+        (
+            lambda: openvino.ROIPooling(PROBE, LISTED[:1], (2, 2), 1.0, "avg"),
+            "method must be 'max' or 'bilinear'",
+        ),
+        (lambda: openvino.ROIPooling(PROBE, FLAT, (2, 2), 1.0), r"coords must have shape \(K, 5"),
+        (
+            lambda: openvino.ROIAlignRotated(PROBE, FLAT, [0], 2, 2, 2, 1.0, False),
+            r"rois must have shape \(K, 5\)",
+        ),
+        (
+            lambda: openvino.ROIAlignRotated(PROBE, LISTED[:1], [0], 2, 2, 2, 1.0, 2),
+            "clockwise_mode must be a bool",
+        ),
+    ],
+)
+def test_bad_input_names_the_argument(call: Callable[[], Any], message: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
+        call()
+
+
+@pytest.mark.parametrize(
+    ("function", "parameters"),
+    [
+        (
+            openvino.ROIAlign,
+            (
+                "data, rois, batch_indices, pooled_h, pooled_w, sampling_ratio, spatial_scale, "
+                "mode, aligned_mode='asymmetric'"
+            ),
+        ),
+        (openvino.ROIPooling, "input, coords, output_size, spatial_scale, method='max'"),
+        (
+            openvino.ROIAlignRotated,
+            (
+                "data, rois, batch_indices, pooled_h, pooled_w, sampling_ratio, spatial_scale, "
+                "clockwise_mode"
+            ),
+        ),
+    ],
+)
+def test_signatures_are_those_of_openvino(function: Callable[..., Any], parameters: str) -> None:
+    shown = [str(one.replace(annotation=one.empty)) for one in signature_of(function)]
+    assert ", ".join(shown) == parameters
+
+
+def signature_of(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    return list(inspect.signature(function).parameters.values())
