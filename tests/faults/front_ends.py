@@ -61,7 +61,7 @@ FRONT_ENDS = [
     ),
     Fault(
         "torch: areas of half types",
-        "roipool/torch/nn.py",
+        "roipool/torch/nn/_multi_scale.py",
         "return boxes if boxes.dtype is torch.float64 else boxes.float()",
         "return boxes",
         "areas are computed in float16: boxes go to other maps",
@@ -69,7 +69,7 @@ FRONT_ENDS = [
     ),
     Fault(
         "torch: offset of levels",
-        "roipool/torch/nn.py",
+        "roipool/torch/nn/_multi_scale.py",
         "level = (canonical_level + level + 1e-6).floor().clamp(first, last) - first",
         "level = (canonical_level + level).floor().clamp(first, last) - first",
         "torchvision's 1e-6 is missing: boxes just at a level's limit go to the map before",
@@ -77,7 +77,7 @@ FRONT_ENDS = [
     ),
     Fault(
         "torch: negative ratios of a pair",
-        "roipool/torch/nn.py",
+        "roipool/torch/nn/_sizes.py",
         "return tuple(max(each, 0) for each in ratio)",
         "return tuple(ratio)",
         "a pair keeps torchvision's negative ratios",
