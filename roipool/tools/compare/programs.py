@@ -15,10 +15,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from roipool.systems import COMPARED
+from roipool.systems.boxes import fractions, of_fractions
+from roipool.tools.compare.engines import case_of
 from roipool.tools.compare.problem import PARTS, Compute, Problem, Unavailable
 from roipool.tools.compare.systems import INSTALLED
 from roipool.tools.libraries import LIBRARIES, Absent, Task, in_given_order, single_call
 from roipool.tools.libraries.client import Worker
+from roipool.verification.call import in_layout, to_nchw
+from roipool.verification.case import Case
 
 __all__ = ["Programs"]
 
@@ -121,11 +126,9 @@ def _task(problem: Problem, part: str, asked: Mapping[str, Any]) -> tuple[Task, 
     features, rois, scale = problem.features, problem.rois, problem.options.spatial_scale
     grad = None if part == "forward" else problem.grad
     if asked["operation"] == "crop_and_resize":
-        rois = rois[:, [0, 2, 1, 4, 3]] * np.float32(scale)
-        rois[:, 1:] /= _last_cells(problem)
-        rois[:, 0] = problem.rois[:, 0]
-        features = np.ascontiguousarray(features.transpose(0, 2, 3, 1))
-        grad = None if grad is None else np.ascontiguousarray(grad.transpose(0, 2, 3, 1))
+        rois = np.column_stack([rois[:, 0], fractions(_case(problem))["boxes"]])
+        features = in_layout(features, "NHWC")
+        grad = None if grad is None else in_layout(grad, "NHWC")
         scale = 1.0
     options = {
         "output_size": problem.options.output_size,
@@ -143,16 +146,10 @@ def _answer(
     expected = PARTS[part]
     if result.ndim not in (2, 4):
         raise ValueError(f"returned {expected} with {result.ndim} dimensions")
-    if task.layout == "NHWC" and result.ndim == 4:
-        result = result.transpose(0, 3, 1, 2)
-    restored: FloatArray = in_given_order(result, task, order)
-    if part == "boxes":
-        restored = restored / _last_cells(problem) * np.float32(problem.options.spatial_scale)
-        restored = restored[:, [1, 0, 3, 2]]
-    return restored
+    restored: FloatArray = in_given_order(to_nchw(result, task.layout), task, order)
+    return of_fractions(_case(problem), restored) if part == "boxes" else restored
 
 
-def _last_cells(problem: Problem) -> FloatArray:
-    """Return the last row and column, twice, but at least 1: the divisors of fractions."""
-    last = np.maximum(np.array(problem.features.shape[2:], np.float32) - 1, 1)
-    return np.concatenate([last, last])
+def _case(problem: Problem) -> Case:
+    """Return the call of TensorFlow's crops that computes a problem."""
+    return case_of(COMPARED["tensorflow.crop_and_resize"], problem)
