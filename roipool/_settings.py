@@ -15,7 +15,7 @@ MIB = 2**20
 DEFAULT_CACHE_MIB = 128
 MAX_CACHE_MIB = 2**20
 
-# Larger results are in no processor's cache when they are read.
+# A larger result has left the processor's caches before it is read.
 NON_TEMPORAL_BYTES = 2**24
 
 
@@ -28,7 +28,7 @@ class Environment(NamedTuple):
 
 
 def read_environment(variables: Mapping[str, str]) -> Environment:
-    """Return the settings among `variables`; a ValueError names the one that is wrong."""
+    """Return the settings in `variables`; a ValueError names a variable with a bad value."""
     name = variables.get("ROIPOOL_ISA", "").strip() or None
     if name is not None and name not in _cpu.instruction_sets():
         raise ValueError(
@@ -47,7 +47,7 @@ def _whole_number(
     text = variables.get(variable, "").strip()
     if not text:
         return None
-    # More digits than any allowed number has are not read: int() refuses thousands of them.
+    # Longer numbers are out of range anyway, and int() raises an error for thousands of digits.
     digits = text.lstrip("0") or "0"
     if not text.isdecimal() or len(digits) > 9 or not smallest <= int(text) <= largest:
         raise ValueError(
@@ -56,19 +56,19 @@ def _whole_number(
     return int(digits)
 
 
-# The state; what calls need is in _cpu. Each name is bound anew as a whole, never changed in place:
-# threads that read it while another sets it get the old value or the new one, so that no lock is
-# needed, also without a GIL.
+# The settings of which calls need no value; _cpu holds the others. Each name is rebound, never
+# changed in place: a thread that reads it while another sets it gets the old or the new value, so
+# that no lock is needed, even without a GIL.
 _threads_source = "OpenMP's own setting"
 _debug = False
-_environment = Environment()  # not bound again after the import
-_environment_error: str | None = None  # nor this
+_environment = Environment()  # not rebound after the import
+_environment_error: str | None = None  # not rebound after the import
 
 
 def check_environment() -> None:
-    """Raise ValueError if an environment variable of roipool's had a bad value at import.
+    """Raise ValueError if one of roipool's environment variables had a bad value at import.
 
-    The import itself does not fail: the ``roipool`` program could not say in one line why.
+    The import itself does not fail, so that the ``roipool`` program can print a one-line error.
     """
     if _environment_error is not None:
         raise ValueError(_environment_error)
@@ -111,8 +111,8 @@ def set_num_threads(n: int) -> None:
 def get_num_threads() -> int:
     """Return the number of threads that a call on NumPy arrays may use.
 
-    It is what :func:`set_num_threads` set, else the environment variable
-    ``ROIPOOL_NUM_THREADS``, else OpenMP's own setting; 1 in a build without OpenMP. Without
+    The number set by :func:`set_num_threads`, or else by the environment variable
+    ``ROIPOOL_NUM_THREADS``, or else OpenMP's own setting; 1 in a build without OpenMP. Without
     ``OMP_NUM_THREADS``, OpenMP's setting counts the processors that the process may run on, and
     the processor quota of a container (Linux's control groups) bounds it. Forked processes may
     use as many threads as their parent.
@@ -125,7 +125,7 @@ def get_num_threads() -> int:
     Raises
     ------
     ValueError
-        If an environment variable of roipool's had a bad value when it was imported.
+        If one of roipool's environment variables had a bad value at import.
 
     Examples
     --------
@@ -138,7 +138,7 @@ def get_num_threads() -> int:
 
 
 def threads_source() -> str:
-    """Return in words where the number of threads comes from."""
+    """Return the source of the number of threads, in words."""
     return _threads_source if _cpu.has_openmp() else "a build without OpenMP"
 
 
@@ -148,16 +148,16 @@ def threads_source() -> str:
 def set_cache_limit(mebibytes: int) -> None:
     """Set how much freed memory is cached for the next calls on NumPy arrays, in this process.
 
-    The memory of results that were freed, and what a call needs beside its result, serves the
-    next calls, because new memory costs more time than most pooling. It returns to the system
-    when the limit is exceeded, the oldest first, or when fifty to ninety calls had no use for it. A
-    process that makes no more calls keeps what is cached: see :func:`free_memory`. By default the
-    limit is what the environment variable ``ROIPOOL_CACHE_MIB`` says, else 128 MiB.
+    The next calls reuse the memory of freed results and the work memory of earlier calls, because
+    allocating new memory takes longer than most pooling. Cached memory returns to the system when
+    the limit is exceeded, the oldest first, or when fifty to ninety calls have not used it. A
+    process that makes no more calls keeps its cache: see :func:`free_memory`. The default limit is
+    the value of the environment variable ``ROIPOOL_CACHE_MIB``, or else 128 MiB.
 
     Parameters
     ----------
     mebibytes : int
-        From 0, which caches nothing, to 1048576. What is beyond it is freed at once.
+        From 0, which caches nothing, to 1048576. Memory beyond the limit is freed at once.
 
     Raises
     ------
@@ -198,7 +198,7 @@ def get_cache_limit() -> int:
 def free_memory() -> None:
     """Return the memory that is cached for the next calls on NumPy arrays to the system.
 
-    Arrays that are in use keep theirs. The memory of CuPy arrays is CuPy's own:
+    Arrays in use are not affected. CuPy manages the memory of its own arrays:
     ``cupy.get_default_memory_pool().free_all_blocks()``.
 
     Examples

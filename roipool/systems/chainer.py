@@ -18,7 +18,7 @@ from roipool.verification.released import Case as Golden
 
 
 def _half_to_even(case: Case) -> Case:
-    """Round boxes as Python does."""
+    """Round boxes to whole cells, halves to even."""
     table = case.rois.copy()
     table[:, 1:] = np.rint(table[:, 1:] * case.options["spatial_scale"])
     return replace(case, rois=table, options={})
@@ -33,7 +33,7 @@ def _pooled(case: Golden) -> tuple[Any, Any]:
 
 
 def _argmax(case: Golden) -> Any:
-    """Return the argmax with 0 for empty bins, as the original keeps it."""
+    """Return the argmax with 0 for empty bins, as in Chainer."""
     argmax = _pooled(case)[1]
     return argmax * (argmax >= 0)
 

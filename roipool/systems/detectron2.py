@@ -59,7 +59,7 @@ _MAXIMA = System(
     pyramid=list,
 )
 SYSTEMS = {
-    # Its operator is torchvision's, with which other implementations are compared.
+    # Its operator is torchvision's: other implementations are compared with torchvision's row.
     "detectron2.ROIAlign": torchvision.SYSTEMS["torchvision.roi_align"].only_called(
         forward="compat.detectron2.ROIAlign.forward",
         names=names_of(detectron2.FORM),

@@ -50,7 +50,7 @@ def _gradient(case: Case, mode: Mode) -> Any:
 
 
 def _parts_of_a_cell(case: Case) -> Any:
-    """Return how large a part of a cell each bin is: 1 for larger ones, and for those of no area.
+    """Return the sides of each box's bins in cells, at most 1; 1 for bins without area.
 
     mmcv adds up terms of about 1 in float32 before it divides them by the area of the bin.
     """

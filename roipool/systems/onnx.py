@@ -115,7 +115,7 @@ _POOL = System(
         POOL._replace(backward=""),
         single_scale,
         from_own_lowest,
-        cannot_answer=lambda case: bool(np.isnan(case.maps).any()),  # a NaN starts it anew
+        cannot_answer=lambda case: bool(np.isnan(case.maps).any()),  # a NaN restarts the maximum
     ),
     asked={"operation": "roi_pool"},
     goldens={"onnxruntime MaxRoiPool": Answer("onnxruntime", "maxroipool", _pooled, True)},

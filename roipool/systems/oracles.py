@@ -42,7 +42,7 @@ def from_own_lowest(case: Case, results: Results) -> Results:
 
 
 def without_samples(case: Case, results: Results) -> Results:
-    """Let the average of no samples be 0 / 0; of a case as the oracle of ROI align gets it."""
+    """Let the average of no samples be 0 / 0; `case` is the one for the oracle of ROI align."""
     rules = reference.ROI_ALIGN.of_boxes(case.options["aligned"])
     scale, ratio = case.options["spatial_scale"], case.options.get("sampling_ratio", 0)
     pooled = results["pooled"].copy()

@@ -27,7 +27,7 @@ _RIROI = System(
 )
 
 
-# ---- Boxes, and what the oracle is asked
+# ---- Boxes, and the calls of the oracle
 
 
 def _in_radians(case: Case) -> dict[str, Any]:
@@ -43,7 +43,7 @@ def _in_degrees(case: Case) -> dict[str, Any]:
 
 
 def _asks_for(**fixed: Any) -> Callable[[Case], Case]:
-    """Return what asks the oracle for a system, with the options that it does not have."""
+    """Return an `Oracle.prepare` that adds the options that a system fixes."""
 
     def prepare(case: Case) -> Case:
         once = single_scale(case)
@@ -56,9 +56,9 @@ def _asks_for(**fixed: Any) -> Callable[[Case], Case]:
 
 
 def _reach(case: Golden) -> Any:
-    """Return how many cells a sample of each box may be away from the centre.
+    """Return the largest distance of a sample from the centre of each box, in cells.
 
-    Another last bit of a sine or cosine moves samples by so many roundings.
+    A sine or cosine with another last bit moves a sample by one rounding for each cell.
     """
     sides = np.maximum(np.abs(case.rois[:, 3:5]) * case.scale, 1)
     return np.hypot(sides[:, 0], sides[:, 1]) / 2
@@ -134,14 +134,14 @@ def _openvino(case: Golden) -> Any:
 
 
 def _row(forward: str, backward: str, names: dict[str, str], **fields: Any) -> System:
-    """Return a row; in float64 the last bit of a sine or cosine is not the oracle's."""
+    """Return a row; in float64 the last bit of a sine or cosine may differ from the oracle's."""
     return System(
         forward, backward, samples="points", names=names, without_oracle=("float64",), **fields
     )
 
 
 def _asked(aligned: bool) -> dict[str, Any]:
-    """Return what installed libraries are asked for, radians among it."""
+    """Return the fields of an installed library's `Task`; angles are in radians."""
     return {"operation": "roi_align_rotated", "aligned": aligned}
 
 
@@ -232,7 +232,7 @@ SYSTEMS = {
     "mmcv.RiRoIAlignRotated": _MMCV_RIROI.only_called(
         forward="compat.mmcv.RiRoIAlignRotated.forward", backward=""
     ),
-    "detectron2.ROIAlignRotated": _DETECTRON2.only_called(),  # a class: others are functions
+    "detectron2.ROIAlignRotated": _DETECTRON2.only_called(),  # a class, not a function
     "mxnet.contrib_RROIAlign": _MXNET,
     "openvino.ROIAlignRotated": _OPENVINO,
 }

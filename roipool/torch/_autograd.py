@@ -1,13 +1,13 @@
-"""Derivatives of every operation, of any order that the kernels give.
+"""Derivatives of every operation, of every order that the kernels support.
 
 An average is linear in the features, and so are its gradients: :class:`Average`,
 :class:`AverageBackward` and :class:`BoxGradient` are closed under differentiation by features. A
-maximum is linear once its argmax is known. What no kernel computes, second derivatives by boxes and
-forward mode through them, is a NotImplementedError, never a silent zero.
+maximum is linear once its argmax is known. Second derivatives with respect to boxes, and forward
+mode through boxes, have no kernel and raise NotImplementedError: they are never silently zero.
 
 Eager calls go through the functions of this file. Compilers cannot trace them (Dynamo refuses a
 function that has its own forward mode), and call the operators, which have the same formulas. For
-``roi_align``, registration makes what one would write by hand as ::
+``roi_align``, registration is equivalent to ::
 
     class RoiAlign(torch.autograd.Function):
         @staticmethod
@@ -22,7 +22,7 @@ function that has its own forward mode), and call the operators, which have the 
             gradient = torch.ops.roipool.roi_align_backward(grad, rois, None, *ctx.options)
             return gradient, None, None, None, None, None
 
-and, where the boxes want a gradient, ``roi_align_backward_rois`` of `grad` and the features.
+and ``roi_align_backward_rois`` of `grad` and the features, if the boxes require a gradient.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def transforms_are_active() -> bool:
 
 
 def call(verb: str, settings: Settings, *tensors: Any) -> Any:
-    """Compute a verb, with derivatives as far as they are asked for."""
+    """Compute a verb, recorded for autograd if a tensor requires derivatives."""
     if torch.compiler.is_compiling() or _C._is_tracing():
         return by_operator(verb, settings, *tensors)
     function = FUNCTIONS[verb]
@@ -70,7 +70,7 @@ def call(verb: str, settings: Settings, *tensors: Any) -> Any:
 def call_fast(
     fast: FastAverage, settings: Settings, features: Tensor, boxes: Tensor
 ) -> Tensor | None:
-    """Return an average of one map for a table of boxes, or None where it takes `call`."""
+    """Return the average of one map for a table of boxes, or None if the call needs `call`."""
     if (
         not (type(features) is type(boxes) is Tensor)
         or _C._len_torch_dispatch_stack()
@@ -90,7 +90,7 @@ def call_fast(
 def run(verb: str, settings: Settings, *tensors: Any) -> Any:
     """Compute a verb without derivatives.
 
-    On plain tensors at once: the dispatcher's way to Python costs as much as a small call.
+    Plain tensors skip the dispatcher, whose call of Python takes as long as a small call.
     """
     family, device = settings.family, device_of_plain(*tensors)
     try:
@@ -106,20 +106,20 @@ def run(verb: str, settings: Settings, *tensors: Any) -> Any:
 
 
 def recorded(family: Family, verb: str, compute: Callable[..., Any], *args: Any) -> Any:
-    """Compute within an event for profilers, named as the dispatcher names an operator's."""
+    """Compute within a profiler event with the operator's name, like the dispatcher."""
     with torch.profiler.record_function(family.overloads[verb]._schema.name):
         return compute(*args)
 
 
 def by_operator(verb: str, settings: Settings, *tensors: Any) -> Any:
-    """Compute a verb by its operator."""
+    """Compute a verb with its operator."""
     family = settings.family
     results = family.overloads[verb](*family.to_operator(verb, settings, *tensors))
     return family.from_results(verb, results)
 
 
 def device_of_plain(*tensors: Tensor | None) -> str | None:
-    """Return the kind of device of tensors that are memory there, neither traced nor batched."""
+    """Return the device type of plain tensors, or None if one is traced or batched."""
     device = None
     for tensor in tensors:
         if tensor is None:
@@ -164,7 +164,7 @@ class Differentiable(torch.autograd.Function):  # type: ignore[misc]  # no types
 
     @staticmethod
     def kept(ctx: Any, output: Any, *inputs: Any) -> Sequence[Tensor | None]:
-        """Return the tensors that derivatives need; keep other things in the context."""
+        """Return the tensors to save for derivatives; store other values in the context."""
         raise NotImplementedError
 
     @classmethod
@@ -177,7 +177,7 @@ class Differentiable(torch.autograd.Function):  # type: ignore[misc]  # no types
 
     @classmethod
     def setup_context(cls, ctx: Any, inputs: Any, output: Any) -> None:
-        """Keep what derivatives of either mode need."""
+        """Save the values for derivatives in forward and reverse mode."""
         ctx.needs = ctx.needs_input_grad
         ctx.set_materialize_grads(False)
         tensors = cls.kept(ctx, output, *inputs)
@@ -225,7 +225,7 @@ class Average(Differentiable):
 
 
 class AverageBackward(Differentiable):
-    """Backward of `Average` with respect to the features: of the gradient of pooled values."""
+    """Backward of `Average` with respect to the features; a function of the pooled gradient."""
 
     verb = "average_backward"
 
@@ -266,7 +266,7 @@ class AverageBackward(Differentiable):
 
 
 class BoxGradient(Differentiable):
-    """Backward of `Average` with respect to the boxes: of the gradient and the features."""
+    """Backward of `Average` with respect to the boxes; a function of gradient and features."""
 
     verb = "average_backward_boxes"
 
@@ -339,7 +339,7 @@ class Maximum(Differentiable):
 
 
 class MaximumBackward(Differentiable):
-    """Backward of `Maximum` with respect to the features: of the gradient of pooled values."""
+    """Backward of `Maximum` with respect to the features; a function of the pooled gradient."""
 
     verb = "maximum_backward"
 
@@ -376,13 +376,13 @@ class MaximumBackward(Differentiable):
 
 
 def refuse_moved_boxes(ctx: Any, change: Tensor | None) -> None:
-    """Refuse forward mode through boxes, unless they move nothing."""
+    """Refuse forward-mode derivatives with respect to boxes, unless they are 0."""
     if change is not None and ctx.settings.moves_with_boxes:
         raise ctx.settings.refusal("derivatives in forward mode with respect to boxes")
 
 
 def with_zeros(changes: Sequence[Tensor | None], shapes: Sequence[Any]) -> list[Tensor]:
-    """Return changes of maps of these shapes, zeros for None; or none if all are None."""
+    """Return tangents of maps, with zeros for None; an empty list if all are None."""
     like = next((each for each in changes if each is not None), None)
     if like is None:
         return []

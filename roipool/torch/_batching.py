@@ -49,13 +49,13 @@ def _each(values: Any, change: Callable[[Tensor], Tensor]) -> Any:
 
 
 def to_channels(maps: Tensor, batch: int, has_batch: bool) -> Tensor:
-    """Return (N, B * C, ...) of (B, N, C, ...), or of (N, C, ...) for every one of the batch."""
+    """Fold (B, N, C, ...), or (N, C, ...) shared by the batch, into (N, B * C, ...)."""
     maps = maps if has_batch else maps.expand(batch, *maps.shape)
     return maps.transpose(0, 1).flatten(1, 2)
 
 
 def to_rows(table: Tensor, batch: int, has_batch: bool) -> Tensor:
-    """Return (B * K, ...) of (B, K, ...), or of (K, ...) for every one of the batch."""
+    """Fold (B, K, ...), or (K, ...) shared by the batch, into (B * K, ...)."""
     table = table if has_batch else table.expand(batch, *table.shape)
     return table.flatten(0, 1)
 
@@ -70,7 +70,7 @@ def to_boxes(
 ) -> tuple[Tensor, Tensor]:
     """Return boxes and batch indices of the whole batch.
 
-    `images` is how many of the folded maps each call has; 0 where all share them.
+    `images` is the number of folded maps per call; 0 if all calls share the maps.
     """
     if indices is None:
         has_batch = [has_batch[0], has_batch[0]]
@@ -87,7 +87,7 @@ def to_boxes(
 
 
 def refuse_wrong(numbers: Tensor, is_image: Tensor, images: int) -> None:
-    """Raise for a batch index that names no image, where values are known: it is replaced next."""
+    """Raise an error for a batch index that names no image, if its value is known."""
     is_known = numbers.is_cpu and type(numbers) is Tensor and torch._C._has_storage(numbers)
     if is_known and not bool(is_image.all()):
         call, row = (~is_image).nonzero()[0].tolist()
@@ -153,7 +153,7 @@ def _fold_into_rows(
 
 
 def one_by_one(family: Family, verb: str) -> Call:
-    """Return an operator of a pyramid as those of its single maps, for batches of any kind."""
+    """Return a pyramid's operator, composed of the operators of its single maps."""
     (variant,) = family.op.variants.values()
     single, (names, result) = FAMILIES[variant.definition], VERBS[verb]
 

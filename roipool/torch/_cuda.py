@@ -1,8 +1,7 @@
 """CUDA tensors: CuPy's arrays over their memory, on torch's current stream.
 
-Not run on a GPU yet. Whatever a call needs besides its results comes from torch's allocator, so
-that a call can be captured in a graph of torch's; compile kernels before, by a call, as NVRTC takes
-half a second for each.
+Not run on a GPU yet. All memory comes from torch's allocator, so that a call can be captured in a
+CUDA graph. Make one call before the capture: NVRTC takes half a second to compile each kernel.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ class Cuda:
         return engine
 
     def array(self, tensor: Tensor) -> Any:
-        """Return a tensor's memory as a CuPy array; that of bfloat16 as int16."""
+        """Return a tensor's memory as a CuPy array; bfloat16 becomes int16."""
         import cupy
 
         tensor = tensor.detach().resolve_neg()  # a view that is to be read with the other sign
@@ -51,7 +50,7 @@ class Cuda:
     def on_device_of(self, tensor: Tensor) -> Iterator[None]:
         """Work on a tensor's device, torch's current stream there, and torch's memory.
 
-        Asked for in every call: autograd runs backwards on threads of its own.
+        Entered in every call, because autograd runs backward functions on its own threads.
         """
         import cupy
 
@@ -69,7 +68,7 @@ class Cuda:
             yield
 
     def allocate(self, device: torch.device, size: int) -> Any:
-        """Return memory of torch's on a device for CuPy; it is freed with the last array in it."""
+        """Allocate device memory for CuPy with torch; freed with the last array that uses it."""
         import cupy
 
         tensor = torch.empty(size, dtype=torch.uint8, device=device)

@@ -1,4 +1,4 @@
-"""detectron2's operators of rotated boxes, computed by roipool: nothing of detectron2 compiled."""
+"""detectron2's operators for rotated boxes, computed by roipool."""
 
 from __future__ import annotations
 

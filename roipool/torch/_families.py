@@ -1,6 +1,6 @@
-"""What operators compute: a family of them for each operation, with one order of arguments.
+"""Families of operators: one per operation, with a common order of arguments.
 
-Everything in this package but the dispatcher's side of an operator has the same arguments: the
+Every function of this package, except the operators themselves, has the same arguments: the
 settings, boxes, indices, levels, and then tensors of maps or pooled values. One map is a pyramid of
 one, without levels. Operators have the arguments of their schemas: :meth:`Family.to_operator` and
 :meth:`Family.from_operator` translate.
@@ -29,8 +29,8 @@ class Verb(NamedTuple):
     Attributes
     ----------
     arrays : tuple of str
-        The tensors that it takes beside those of the boxes. Features, of which there may be
-        several, are the last.
+        The tensor arguments other than boxes, indices and levels. Features, one tensor or
+        several, are last.
     result : {"pooled", "features", "boxes"}
         Pooled values, or the gradient with respect to all features or to the boxes.
     """
@@ -49,22 +49,22 @@ VERBS = {
 
 
 class Settings(NamedTuple):
-    """What a family computes, besides tensors.
+    """The arguments of a computation that are not tensors.
 
     Attributes
     ----------
     family : Family
-        Whose operators compute it.
+        The family of its operators.
     placing : tuple
         The values of the family's `placing`.
     size : tuple of int
-        Of a forward: the bins.
+        For a forward: the number of bins.
     filling : float
-        Of a forward: the value of bins outside the map.
+        For a forward: the value of bins outside the map.
     shapes : tuple of tuple of int
-        Of a gradient with respect to the features: their shapes, as (N, C, H, W).
+        For a gradient with respect to the features: their shapes, as (N, C, H, W).
     channels_last : bool
-        Of such a gradient: how it is stored.
+        For a gradient with respect to the features: whether it is stored channels last.
     """
 
     family: Family
@@ -76,7 +76,7 @@ class Settings(NamedTuple):
 
     @property
     def of_tangent(self) -> Settings:
-        """The settings for a change of the maps: bins outside them have a change of 0."""
+        """The settings for a tangent of the maps: bins outside the maps have the tangent 0."""
         return self._replace(filling=0.0)
 
     @property
@@ -216,7 +216,7 @@ class Family:
     def tensors_of_operator(self, verb: str, args: Sequence[Any]) -> tuple[Any, ...]:
         """Return boxes, indices, levels and other tensors among an operator's arguments.
 
-        Or anything else that there is for each argument.
+        Also selects other values, given one per argument.
         """
         count = len(VERBS[verb].arrays)
         arrays, boxes, indices = args[:count], args[count], args[count + 1]
@@ -236,7 +236,7 @@ class Family:
         return settings, *self.tensors_of_operator(verb, args)
 
     def operator_gradients(self, verb: str, gradients: Sequence[Any]) -> tuple[Any, ...]:
-        """Return gradients, in the order of the settings and tensors, in that of an operator."""
+        """Reorder gradients from the order of this package to an operator's."""
         _, by_boxes, _, _, *by_arrays = gradients
         tensors = self.to_operator(verb, Settings(self, ()), by_boxes, None, None, *by_arrays)
         count = len(VERBS[verb].arrays) + 1
@@ -244,13 +244,13 @@ class Family:
         return (*tensors[:count], *(None,) * (arguments - count))
 
     def to_results(self, verb: str, results: Any) -> Any:
-        """Return the results of an operator: of one map, its gradient alone."""
+        """Return an operator's results; the gradient of a single map is not in a list."""
         if VERBS[verb].result != "features":
             return results
         return list(results) if self.is_pyramid else results[0]
 
     def from_results(self, verb: str, results: Any) -> Any:
-        """Return such results; gradients of maps are always several."""
+        """Return this package's results from an operator's; gradients of maps are in a tuple."""
         if VERBS[verb].result != "features":
             return results
         return tuple(results) if self.is_pyramid else (results,)
@@ -277,7 +277,7 @@ class Family:
 
 @functools.lru_cache(maxsize=1024)
 def _settings_of_values(family: Family, verb: str, values: tuple[Any, ...]) -> Settings:
-    """Return the settings of an operator's arguments that are no tensors, lists as tuples."""
+    """Return the settings from the arguments of an operator that are not tensors."""
     result = VERBS[verb].result
     if result == "pooled":
         places = len(family.placing) + 1
@@ -315,7 +315,7 @@ def as_pair(value: Any) -> Any:
 
 
 def four_by_four(sizes: Sequence[int]) -> list[Shape4]:
-    """Return the shapes that one list holds, one after the other."""
+    """Split a flat list of sizes into shapes of four."""
     return [
         (sizes[at], sizes[at + 1], sizes[at + 2], sizes[at + 3]) for at in range(0, len(sizes), 4)
     ]

@@ -1,4 +1,4 @@
-"""Fast path of small calls: plain tensors go to the CPU engine by their addresses.
+"""Fast path of small calls: the CPU engine gets the addresses of plain tensors.
 
 It computes most calls as the kernels do: averages of contiguous maps on the CPU, of boxes in one
 table of the type of the computation. Any other call, and any call with an error, takes the usual
@@ -35,7 +35,7 @@ class FastAverage:
         self._size = pooling.output_size
 
     def __call__(self, features: Tensor, rois: Tensor) -> Tensor | None:
-        """Return pooled values, or None where the call must take the usual way."""
+        """Return pooled values, or None if the call needs the usual path."""
         types = TYPES.get(features.dtype)
         if types is None or rois.dtype is not types[1]:
             return None
@@ -71,7 +71,7 @@ def fast_average(settings: Settings) -> FastAverage | None:
 
 
 def _is_memory(tensor: Tensor) -> bool:
-    """Return whether a tensor is memory of the host, in order, that nobody has freed."""
+    """Return whether a tensor is contiguous memory of the host that has not been freed."""
     try:
         held = tensor.untyped_storage().nbytes()
     except NotImplementedError:  # no storage: a sparse tensor, for example

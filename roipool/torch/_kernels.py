@@ -1,4 +1,4 @@
-"""What operators compute, on one kind of device or for tensors without values.
+"""The computations of operators: on a device, or of tensors without values.
 
 Functions take the arguments that ``_families`` describes; those that compute, a bridge before them.
 Maps are (N, C, H, W) in either memory format.
@@ -38,7 +38,7 @@ from roipool.torch._memory import (
 def check_tensors(
     form: Form, name: str, maps: Tensor, boxes: Tensor, indices: Tensor | None
 ) -> None:
-    """Check types and devices of maps or pooled values, whose name is given, and of boxes."""
+    """Check types and devices of boxes, and of the maps or pooled values of a given name."""
     if maps.dtype not in FLOATS or maps.dim() != 4:
         raise TypeError(
             f"{name} must be a (N, C, H, W) tensor of dtype float16, bfloat16, float32 or float64, "
@@ -56,7 +56,7 @@ def check_tensors(
 
 
 def check_device(name: str, tensor: Tensor, maps_name: str, maps: Tensor) -> None:
-    """Check that a tensor is where maps are."""
+    """Check that a tensor is on the device of the maps."""
     if tensor.device != maps.device:
         raise ValueError(
             f"{name} must be on the device of {maps_name}, {maps.device}, got {tensor.device}"
@@ -299,7 +299,7 @@ def _regions(
     images: int,
     dtype: Any,
 ) -> Regions:
-    """Return boxes as engines read them."""
+    """Return boxes in the form that engines read."""
     form = settings.family.op.form
     table = bridge.array(boxes.float() if boxes.dtype is BFLOAT16 else boxes)
     numbers = indices
@@ -391,7 +391,7 @@ def fake_backward_boxes(
     return boxes.new_empty(boxes.shape, dtype=box_dtype(boxes, maps[0]))
 
 
-# By verb: what computes it, and what gives its results without values.
+# By verb: the function that computes it, and the one that returns results without values.
 KERNELS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "average": (average, fake_average),
     "average_backward": (average_backward, fake_backward),

@@ -1,6 +1,6 @@
 """Tensors as the arrays of an engine: their memory, never a copy where one is not needed.
 
-A bridge is what differs between devices: :class:`Bridge`. There is one for the CPU here, and one
+The devices differ in their :class:`Bridge`. There is one for the CPU here, and one
 for CUDA in ``_cuda``.
 """
 
@@ -24,7 +24,7 @@ INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
 class Bridge(Protocol):
-    """From the tensors of one kind of device to the engine that computes on them."""
+    """Passes tensors of one type of device to the engine that computes on them."""
 
     def engine(self) -> Any:
         """Return the engine: see ``roipool._pooling.Engine``."""
@@ -36,11 +36,11 @@ class Bridge(Protocol):
         """Return an engine's array as a tensor, without a copy."""
 
     def on_device_of(self, tensor: Tensor) -> AbstractContextManager[None]:
-        """Return a context in which the engine works where a tensor is."""
+        """Return a context in which the engine works on the device of a tensor."""
 
 
 class LimitedEngine:
-    """The CPU engine's functions, on as many threads as torch's setting allows, too."""
+    """The CPU engine's functions, on at most as many threads as torch's setting."""
 
     def __getattr__(self, name: str) -> Any:
         function = getattr(_cpu, name)
@@ -68,7 +68,7 @@ class Host:
 
     @staticmethod
     def array(tensor: Tensor) -> NDArray[Any]:
-        """Return the memory of a CPU tensor as a NumPy array; that of bfloat16 as int16."""
+        """Return the memory of a CPU tensor as a NumPy array; bfloat16 becomes int16."""
         if tensor.requires_grad:
             tensor = tensor.detach()
         tensor = tensor.resolve_neg()  # a view that is to be read with the other sign
@@ -85,7 +85,7 @@ HOST = Host()
 
 
 def holds_memory(tensor: Tensor) -> bool:
-    """Return whether a tensor's storage holds its elements: a program may free or shrink it."""
+    """Return whether a tensor's storage holds all elements: a program may free or shrink it."""
     try:
         held = tensor.untyped_storage().nbytes()
     except NotImplementedError:  # no storage: the operation itself reports that
@@ -121,7 +121,7 @@ def is_channels_last(tensor: Tensor) -> bool:
 
 
 def _has_strides_of_channels_last(tensor: Tensor) -> bool:
-    """Return that from strides: within `vmap` a tensor refuses to name its memory format."""
+    """Return the same from strides: within `vmap` a tensor does not tell its memory format."""
     if tensor.dim() != 4:
         return False
     step = 1
@@ -134,7 +134,7 @@ def _has_strides_of_channels_last(tensor: Tensor) -> bool:
 
 
 def are_channels_last(maps: Sequence[Tensor]) -> bool:
-    """Return whether maps are stored channels last; those of one cell are so in either format."""
+    """Return whether maps are stored channels last, as maps of one cell always are."""
     if len(maps) == 1:
         return not maps[0].is_contiguous() and is_channels_last(maps[0])
     return any(map(is_channels_last, maps)) and all(
@@ -155,7 +155,7 @@ def empty_maps(shape: Sequence[int], like: Tensor, channels_last: bool) -> Tenso
 
 
 def map_array(bridge: Bridge, tensor: Tensor, channels_last: bool) -> Any:
-    """Return maps as an engine reads and fills them: (N, C, H, W), or (N, H, W, C) as stored."""
+    """Return maps in the layout for an engine: (N, C, H, W), or (N, H, W, C) if stored so."""
     if channels_last:
         stored = tensor.contiguous(memory_format=CHANNELS_LAST).permute(0, 2, 3, 1)
     else:

@@ -52,7 +52,7 @@ def onnx_translations() -> dict[Any, Callable[..., Any]]:
 
 
 def _nodes() -> Any:
-    """Return the nodes of the oldest operator set that has all of them."""
+    """Return the nodes, in the oldest operator set that has all operators."""
     from onnxscript import opset18
 
     return opset18
@@ -92,7 +92,7 @@ def _multilevel_roi_align(
         pooled.append(_average(maps, *own, output_size, scale, ratio, aligned))
         every.append(rows)
     values = node.Concat(*pooled, axis=0)
-    # Each row is one box's: those that are overwritten are all of them.
+    # Each row belongs to one box, so that all rows are overwritten.
     return node.ScatterND(values, node.Unsqueeze(node.Concat(*every, axis=0), [1]), values)
 
 
@@ -106,7 +106,7 @@ def _roi_pool(
     pooled = node.MaxRoiPool(
         features, rois, pooled_shape=list(output_size), spatial_scale=spatial_scale
     )
-    # ONNX has no argmax. It is made empty, so that a program that reads it cannot run.
+    # ONNX has no argmax: an empty one makes programs that read it fail.
     no_argmax = node.Cast(node.Slice(node.Shape(features), [0], [0]), to=INT32)
     return pooled, no_argmax
 

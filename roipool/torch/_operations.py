@@ -99,7 +99,7 @@ class Operation:
             return self._make_plan((), *options)
 
     def _make_plan(self, types: tuple[Any, ...], /, *options: Any) -> Plan:
-        """Return a forward's plan; `types` tell options apart that are equal, but not all right."""
+        """Return a forward's plan; `types` distinguish equal options, of which some are invalid."""
         given = dict(zip(self._option_names, options, strict=True))
         family, filling = self._family(given), given.get(str(self.op.filling), 0.0)
         settings = family.settings(placing(family, given), given[self.op.size], filling)
@@ -114,7 +114,7 @@ class Operation:
         return Plan(verb, settings, order, wants_argmax, fast)
 
     def backward(self, given: Arguments) -> Any:
-        """Return the gradient with respect to the features, or those with respect to each map."""
+        """Return the gradient with respect to the features, or to each map of a pyramid."""
         family, order = self._family(given), check.layout(given["layout"])
         if given.get("out") is not None:
             self._refuse_out()
@@ -179,7 +179,7 @@ class Operation:
         return shapes
 
     def _boxes(self, given: Arguments, maps: Any, *_: Any) -> tuple[Tensor, Tensor | None]:
-        """Return boxes and indices as operators take them; all arrays must be tensors."""
+        """Return boxes and indices in the form for operators; all arrays must be tensors."""
         form = self.op.form
         boxes, indices = given[form.boxes], given[form.indices]
         if type(maps) is type(boxes) is Tensor and indices is None:
@@ -217,7 +217,7 @@ class Operation:
         return torch.cat(list(parts)), torch.cat(numbers)
 
     def _levels(self, given: Arguments, boxes: Tensor, maps: Tensor) -> Tensor:
-        """Return the index of each box's map; checked where operators are computed."""
+        """Return the index of each box's map; the kernels check the values."""
         levels = given["levels"]
         if levels is not None:
             return check_tensor("levels", levels)
@@ -250,7 +250,7 @@ def assign_levels(given: Arguments) -> Tensor:
 
 
 def levels_of(corners: Tensor, *levels: int, **options: Any) -> Tensor:
-    """Return the level of each box, of its corners; the rest is that of `assign_levels`."""
+    """Return the level of each box from its corners; other arguments as in `assign_levels`."""
     areas = _levels.level_areas(*levels, **{**_levels.USUAL, **options})
     is_eager = not (torch.compiler.is_compiling() or torch._C._is_tracing())
     if is_eager and not transforms_are_active() and device_of_plain(corners) == "CUDA":
@@ -261,7 +261,7 @@ def levels_of(corners: Tensor, *levels: int, **options: Any) -> Tensor:
 
 
 def levels_at_once(bridge: Bridge, corners: Tensor, areas: Sequence[float]) -> Tensor:
-    """Return them by one kernel, rather than a dozen of torch's."""
+    """Return the levels, computed by one kernel instead of a dozen of torch's."""
     is_narrow = corners.is_floating_point() and corners.dtype is not torch.float64
     boxes = bridge.array(corners.to(torch.float32 if is_narrow else torch.float64))
     return bridge.tensor(bridge.engine().assign_levels(boxes, areas))
@@ -274,7 +274,7 @@ def placing(family: Family, given: Arguments) -> tuple[Any, ...]:
 
 
 def types_within(options: tuple[Any, ...]) -> tuple[type, ...]:
-    """Return the types of what is in tuples among options: a cache takes (7.0, 7.0) for (7, 7)."""
+    """Return the types of the items of tuples: for a cache (7.0, 7.0) equals (7, 7)."""
     found: tuple[type, ...] = ()
     for option in options:
         if isinstance(option, tuple):

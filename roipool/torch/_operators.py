@@ -1,6 +1,6 @@
-"""The operators ``torch.ops.roipool``: the dispatcher's side of what ``_kernels`` computes.
+"""The operators ``torch.ops.roipool``, which call the functions of ``_kernels``.
 
-What differentiates and batches them is in ``_autograd``.
+Their derivatives are in ``_autograd``, their batching rules in ``_batching``.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from roipool.torch._memory import HOST, Bridge
 
 LIBRARY = torch.library.Library("roipool", "DEF")
 
-# By torch's name of the kind of device.
+# By torch's name of the device type.
 BRIDGES: dict[str, Bridge] = {"CPU": HOST, "CUDA": CUDA}
 
 
 def on_device(bridge: Bridge, compute: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that computes where its first tensor, or list of them, is."""
+    """Return a function that computes on the device of its first tensor or list of tensors."""
     if bridge is HOST:
         return functools.partial(compute, bridge)
 
@@ -40,12 +40,12 @@ def on_device(bridge: Bridge, compute: Callable[..., Any]) -> Callable[..., Any]
 
 
 def kernel(bridge: Bridge, name: str, compute: Callable[..., Any]) -> Callable[..., Any]:
-    """Return that as a kernel for torch: its errors begin with a name."""
+    """Return such a function as a kernel for torch, whose errors begin with a name."""
     return naming_errors(name, on_device(bridge, compute))
 
 
 def of_operator(family: Family, verb: str) -> Callable[..., Any]:
-    """Return what computes a verb, with the arguments of its operator after the bridge."""
+    """Return the function that computes a verb from a bridge and an operator's arguments."""
     compute, _ = KERNELS[verb]
     gives_maps = VERBS[verb].result == "features"
 
@@ -57,7 +57,7 @@ def of_operator(family: Family, verb: str) -> Callable[..., Any]:
 
 
 def fake_of_operator(family: Family, verb: str) -> Callable[..., Any]:
-    """Return what gives an operator's results without values."""
+    """Return the function that returns an operator's results without values."""
     _, fake = KERNELS[verb]
     return lambda *args: family.to_results(verb, fake(*family.from_operator(verb, args)))
 
@@ -83,7 +83,7 @@ def forward_mode_computed() -> Iterator[None]:
 
 
 def refuse_forward_mode(name: str) -> None:
-    """Raise where torch would drop the tangents of an operator's arguments without a word.
+    """Raise an error if torch would silently drop the tangents of an operator's arguments.
 
     That is in compiled and exported programs, which call operators themselves. No kernel can see
     whether its own arguments have tangents; forward mode of any thread is torch's for the process.

@@ -63,16 +63,16 @@ class Override:
 
 
 def library_of(stack: ExitStack, namespace: str, kind: str) -> Any:
-    """Return a library that adds to the operators of a namespace; the stack takes them back."""
+    """Return a library that adds operators to a namespace until the stack is closed."""
     library = torch.library.Library(namespace, kind)
     stack.callback(library._destroy)
     return library
 
 
 def register_kernels(library: Any, kernels: Kernels) -> None:
-    """Register kernels for each kind of device with a library."""
+    """Register kernels with a library, for each type of device."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of torch, that a kernel is replaced: we log it
+        warnings.simplefilter("ignore")  # of replaced kernels, which are logged
         for device, bridge in BRIDGES.items():
             for name, compute in kernels.items():
                 library.impl(name, kernel(bridge, name, compute), device, allow_override=True)

@@ -1,4 +1,4 @@
-"""torchvision's own operators, computed by roipool: no change to a model."""
+"""torchvision's own operators, computed by roipool without changes to a model."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from roipool.torch._memory import Bridge, is_channels_last
 from roipool.torch._operators import BRIDGES
 from roipool.torch._overrides import Kernels, Override, library_of, register_kernels
 
-# Maxima as torchvision starts them.
+# The initial value of torchvision's maxima.
 ROI_POOL = copy.copy(FAMILIES["roi_pool"])
 ROI_POOL.rules = CELLS_FROM_LOWEST_FLOAT32
 ROI_ALIGN = FAMILIES["roi_align"]
