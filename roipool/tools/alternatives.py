@@ -88,22 +88,22 @@ ALTERNATIVES: tuple[Alternative, ...] = (
          "the box is rounded to cells",
          Mistake("grid", "box rounded", "rounds boxes to whole cells first, as ROI pooling does")),
     _one("rounding", "half even", "rounds halves to even: {0.spans}", "halves are rounded to even",
-         Mistake("cells", "half to even", "rounds halves to even; here they go away from zero")),
+         Mistake("cells", "half to even", "rounds halves to even instead of away from zero")),
     _one("rounding", "half up", "rounds halves up: {0.spans}", "",
-         Mistake("cells", "halves up", "rounds by floor(x + 0.5): negative halves go up; here they "
-                 "go away from zero")),
+         Mistake("cells", "halves up", "rounds by floor(x + 0.5): negative halves go up instead "
+                 "of away from zero")),
     _one("rounding", "half added in its type", "adds 0.5 in float32 to round: {0.spans}", "",
          Mistake("cells", "0.5 added in float32",
-                 "adds 0.5 in float32 to round, which makes 1 of 0.49999997")),
+                 "rounds by adding 0.5 in float32, so that 0.49999997 becomes 1")),
     _one("rounding", "half added and cut", "rounds by cutting x + 0.5: {0.spans}", "",
          Mistake("cells", "(int)(x + 0.5)",
                  "rounds by cutting x + 0.5, which is wrong for negative coordinates")),
     _one("rounding", "cut", "cuts the box to whole cells: {0.spans}", "",
          Mistake("cells", "cut, not rounded",
-                 "cuts coordinates to whole cells; they are rounded")),
+                 "truncates coordinates to whole cells instead of rounding them")),
     _one("rounding", "floor", "floors the box to whole cells: {0.spans}", "",
          Mistake("cells", "floored, not rounded",
-                 "floors coordinates to whole cells; they are rounded")),
+                 "floors coordinates to whole cells instead of rounding them")),
     _one("shift", 0.0, "does not move the box by half a cell, {0.left_end}",
          "no shift of half a cell",
          Mistake("grid", "half pixel left out",
@@ -115,16 +115,16 @@ ALTERNATIVES: tuple[Alternative, ...] = (
     _one("shift_unit", "cell", "shifts the box after it is scaled, {0.left_end}"),
     _one("shift_unit", "pixel", "shifts the box by half a pixel before it is scaled, {0.left_end}",
          "", Mistake("grid", "half pixel before scaling",
-                     "shifts aligned boxes by 0.5 pixels before they are scaled; it is 0.5 cells "
-                     "after")),
+                     "shifts aligned boxes by 0.5 pixels before scaling instead of 0.5 cells "
+                     "after it")),
     _one("extra", "none", "adds nothing to the box's size: {0.widths}",
          "nothing is added to the box",
          Mistake("cells", "missing +1", "leaves out the + 1 of end - start + 1: the last row and "
                  "column belong to the box")),
     _one("extra", "cell", "adds 1 cell to the box's size: {0.widths}",
          "the box is one cell longer",
-         Mistake("grid", "+1 added", "adds 1 to the width and height of boxes (end - start + 1); a "
-                 "box here ends at its corner"),
+         Mistake("grid", "+1 added", "adds 1 to the width and height of boxes: end - start + 1 "
+                 "instead of end - start"),
          Mistake("cells", "+1 too many",
                  "adds 1 to end - start: the last row and column do not belong to the box")),
     _one("extra", "pixel", "adds 1 pixel to the box's size: {0.widths}",
@@ -132,13 +132,13 @@ ALTERNATIVES: tuple[Alternative, ...] = (
     _one("minimum", False, "takes a box shorter than one cell as it is: {0.sizes}",
          "small boxes stay as they are",
          Mistake("grid", "side not held at 1",
-                 "does not hold sides at one cell at least where aligned is False"),
+                 "does not enforce sides of at least one cell if aligned is False"),
          Mistake("cells", "size not held at 1",
-                 "does not hold the size of a box at 1 cell at least")),
+                 "does not enforce a size of at least one cell")),
     _one("minimum", True, "makes the box at least one cell long: {0.sizes}",
          "boxes are one cell long at least",
          Mistake("grid", "side held at 1",
-                 "holds sides at one cell at least even where aligned is True")),
+                 "enforces sides of at least one cell even if aligned is True")),
     _one("angle", "counter-clockwise", "turns the box counter-clockwise by {0.angle} radians",
          "turned counter-clockwise"),
     _one("angle", "clockwise", "turns the box clockwise by {0.angle} radians",
@@ -160,23 +160,23 @@ ALTERNATIVES: tuple[Alternative, ...] = (
          "the exact integral"),
     _one("adaptive", "ceil", "rounds the adaptive number of samples up: {0.counts}"),
     _one("adaptive", "floor", "rounds the adaptive number of samples down: {0.counts}", "",
-         Mistake("grid", "adaptive count by floor", "rounds the adaptive number of samples down; "
-                 "it is the ceiling of the bin's size")),
+         Mistake("grid", "adaptive count by floor", "rounds the adaptive number of samples down "
+                         "instead of up")),
     _one("adaptive", "floor, at least 1",
          "rounds the adaptive number of samples down, to 1 at least: {0.counts}", "",
          Mistake("grid", "adaptive count by floor, at least 1", "rounds the adaptive number of "
-                 "samples down, to 1 at least; it is the ceiling of the bin's size")),
+                         "samples down, but to at least 1, instead of up")),
     _one("adaptive", "nearest", "rounds the adaptive number of samples: {0.counts}", "",
          Mistake("grid", "adaptive count by rounding", "rounds the adaptive number of samples to "
-                 "the nearest; it is the ceiling of the bin's size")),
+                         "the nearest integer instead of up")),
     _one("ratio", None, "takes {0.counts}", "more samples"),
     _one("ratio", 0, "takes {0.counts}", "",
          Mistake("grid", "sampling ratio ignored",
-                 "ignores sampling_ratio: it is always adaptive")),
+                 "ignores sampling_ratio: the number of samples is always adaptive")),
     _one("adaptive", "always 2", "takes {0.counts}", "",
-         Mistake("grid", "adaptive taken for 2", "takes an adaptive sampling_ratio for 2")),
+         Mistake("grid", "adaptive taken for 2", "treats an adaptive sampling_ratio as 2")),
     _one("adaptive", "always 1", "takes {0.counts}", "",
-         Mistake("grid", "adaptive taken for 1", "takes an adaptive sampling_ratio for 1")),
+         Mistake("grid", "adaptive taken for 1", "treats an adaptive sampling_ratio as 1")),
     _one("ratio", 1, "takes {0.counts}", "one sample per bin",
          Mistake("grid", "one sample",
                  "takes one sample of each bin, whatever sampling_ratio is")),
@@ -198,7 +198,7 @@ ALTERNATIVES: tuple[Alternative, ...] = (
                  "does not divide the sum of samples by their number")),
     _one("divisor", "samples inside", "divides by the number of samples inside the map", "",
          Mistake("grid ends", "divided by samples inside", "divides by the number of samples "
-                 "inside the map; those outside count, too")),
+                         "inside the map instead of all samples")),
     _one("reads", "weighted", "reads no cells of weight 0"),
     _one("reads", "neighbours", "reads neighbours of weight 0", "",
          Mistake("grid ends", "reads weightless neighbours", "reads neighbours of weight 0 times "
@@ -224,45 +224,45 @@ ALTERNATIVES: tuple[Alternative, ...] = (
                  "takes the nearest cell instead of interpolating")),
     _one("border", "hold", "holds samples outside the map at its border for one cell",
          "samples outside are held at the border",
-         Mistake("ends", "extrapolates late", "holds samples up to one cell off the map; outside "
-                 "they are extrapolation_value")),
+         Mistake("ends", "extrapolates late", "clamps samples up to one cell outside the map "
+                         "instead of setting them to extrapolation_value")),
     _one("border", "zero before 0", "counts samples before the first cell's centre as 0", "",
-         Mistake("grid", "border at 0", "takes samples before the first cell's centre (-1 to 0) as "
-                 "outside; they are held at it")),
+         Mistake("grid", "border at 0", "treats samples before the first cell's centre (-1 to 0) "
+                 "as outside instead of clamping them")),
     _one("border", "zero past the last", "counts samples past the last cell's centre as 0", "",
-         Mistake("grid", "border at H - 1", "takes samples past the last cell's centre (H - 1 to "
-                 "H) as outside; they are held at it")),
+         Mistake("grid", "border at H - 1", "treats samples past the last cell's centre (H - 1 to "
+                                            "H) as outside instead of clamping them")),
     _one("border", "zero", "counts samples outside the cells' centres as 0",
          "samples outside are 0",
-         Mistake("grid", "border at 0 and H - 1", "takes samples off the rectangle of cell centres "
-                 "as outside; up to one cell off they are held at it")),
+         Mistake("grid", "border at 0 and H - 1", "treats samples up to one cell from the "
+                         "rectangle of cell centres as outside instead of clamping them")),
     _one("border", "hold half a cell",
          "holds samples outside the cells' centres at the border for half a cell", "",
-         Mistake("grid", "border at -0.5", "takes samples more than half a cell off the cell "
-                 "centres as outside; it is one cell")),
+         Mistake("grid", "border at -0.5", "treats samples more than half a cell, instead of one "
+                 "cell, from the cell centres as outside")),
     _one("border", "hold less than a cell", "counts samples at exactly -1 or H as 0", "",
          Mistake("grid", "-1 and H outside",
-                 "takes samples at exactly -1 or H as outside; they are inside")),
+                 "treats samples at exactly -1 or H as outside instead of inside")),
     _one("border", "hold all", "holds samples outside the map at its border however far they are",
-         "", Mistake("grid", "no border", "holds samples at the border however far outside they "
-                     "are; more than one cell off they are 0"),
+         "", Mistake("grid", "no border", "clamps samples at any distance instead of setting "
+                 "those more than one cell outside to 0"),
          Mistake("ends", "no extrapolation",
-                 "holds samples at the border; outside they are extrapolation_value")),
+                 "clamps samples outside instead of setting them to extrapolation_value")),
     _one("border", "drop", "leaves out the neighbours beyond the map",
          "neighbours outside are left out"),
     _one("weights", "zero before the first", "takes the cell -1 of a floored position as 0", "",
-         Mistake("grid", "floor of a negative", "floors a negative position to cell -1, which it "
-                 "takes as 0; it is held at cell 0")),
+         Mistake("grid", "floor of a negative", "floors a negative position to cell -1, with the "
+                         "value 0, instead of clamping it to cell 0")),
     _one("weights", "last before the first", "takes the cell -1 of a floored position as the last",
-         "", Mistake("grid", "negative index wraps", "floors a negative position to cell -1, which "
-                     "is the last of the axis; it is held at cell 0")),
+         "", Mistake("grid", "negative index wraps", "floors a negative position to cell -1, the "
+                         "last of the axis, instead of clamping it to cell 0")),
     _one("weights", "negative before the first",
          "cuts a negative position to cell 0, with a negative weight", "",
-         Mistake("grid", "negative position cut", "cuts a negative position to cell 0 but keeps "
-                 "its negative fraction as a weight; it is held at cell 0")),
+         Mistake("grid", "negative position cut", "truncates a negative position to cell 0 but "
+                         "keeps its negative fraction as a weight")),
     _one("weights", "zero past the last", "reads cell H past the last cell's centre, as 0", "",
-         Mistake("grid", "clamp at H", "holds positions at H instead of H - 1: past the last "
-                 "cell's centre it reads cell H")),
+         Mistake("grid", "clamp at H", "clamps positions to H instead of H - 1 and reads cell H "
+                 "past the last cell's centre")),
     # Pooling of cells
     _one("cut", 0, "lets bins reach the map's last row and column"),
     _one("cut", 1, "does not let bins reach the map's last row and column", "",
@@ -274,16 +274,16 @@ ALTERNATIVES: tuple[Alternative, ...] = (
          "edges of bins are exact"),
     _one("edges", "floor and floor", "rounds the end of a bin down", "",
          Mistake("cells", "end of bins floored",
-                 "rounds the end of a bin down; it is the ceiling")),
+                 "rounds the end of a bin down instead of up")),
     _one("edges", "nearest", "rounds the edges of bins to the nearest", "",
          Mistake("cells", "edges of bins rounded",
-                 "rounds the edges of bins to the nearest; they are floor and ceiling")),
+                 "rounds the edges of bins to the nearest cell instead of down and up")),
     _one("ties", "first", "lets the first of equal samples be the argmax"),
     _one("ties", "last", "lets the last of equal samples be the argmax", "",
          Mistake("cells", "last of equals",
-                 "lets the last of equal cells be the argmax; it is the first"),
+                 "returns the last instead of the first of equal cells as the argmax"),
          Mistake("grid", "last of equal samples",
-                 "lets the last of equal samples be the argmax; it is the first")),
+                 "returns the last instead of the first of equal samples as the argmax")),
     _one("reduce", "mean", "takes the mean of the bin, not {0.other_reduction}", "the mean"),
     _one("reduce", "max", "takes the maximum of the bin, not {0.other_reduction}",
          "the maximum"),
@@ -293,20 +293,20 @@ ALTERNATIVES: tuple[Alternative, ...] = (
     # Crops
     _one("spread", "corners", "spreads samples from corner to corner of the box"),
     _one("spread", "middles", "samples at bin centres over H cells", "",
-         Mistake("ends", "half-pixel crop", "samples at bin centres over H cells; it is from "
-                 "corner to corner of H - 1 cells")),
+         Mistake("ends", "half-pixel crop", "samples at bin centres over H cells instead of from "
+                 "corner to corner over H - 1 cells")),
     _one("spread", "corners over size", "scales boxes by H", "",
-         Mistake("ends", "H for H - 1", "scales boxes by H; it is H - 1")),
+         Mistake("ends", "H for H - 1", "scales boxes by H instead of H - 1")),
     _one("spread", "corners over bins", "divides by crop_size", "",
          Mistake("ends", "crop_size for crop_size - 1",
-                 "divides by crop_size; it is crop_size - 1")),
+                 "divides by crop_size instead of crop_size - 1")),
     _one("nearest", "half away", "takes the nearest cell, halves away from zero"),
     _one("nearest", "half even", "rounds halves to even in nearest sampling", "",
          Mistake("ends", "nearest, half to even",
-                 "rounds halves to even in nearest sampling; they go away from zero")),
+                 "rounds halves to even instead of away from zero in nearest sampling")),
     _one("nearest", "floor", "floors positions in nearest sampling", "",
          Mistake("ends", "nearest floored",
-                 "floors positions in nearest sampling; they are rounded")),
+                 "floors positions in nearest sampling instead of rounding them")),
 )  # fmt: skip
 
 

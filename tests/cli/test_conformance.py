@@ -87,7 +87,7 @@ def test_right(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_gradient_of_boxes(capsys: pytest.CaptureFixture[str]) -> None:
     assert verify("right", "--backward-boxes", "theirs:reversed_boxes", "--calls", "0") == 1
     told = capsys.readouterr().out
-    assert "  box gradient: the sign of the gradient of boxes is reversed\n" in told
+    assert "  box gradient: returns the gradient of boxes with the opposite sign\n" in told
     assert "    checked: pooled values, box gradient; not checked: gradient\n" in told
 
 

@@ -37,7 +37,7 @@ def test_a_gradient_of_boxes_is_checked_where_there_is_one() -> None:
         "options": {"sampling_ratio": 2, "aligned": True},
         "without": ["non-finite-boxes", "boxes-over-the-edge"],
     }
-    with pytest.raises(NotConforming, match="box gradient: the sign of the gradient of boxes is"):
+    with pytest.raises(NotConforming, match="box gradient: returns the gradient of boxes with the"):
         assert_conforms(other_sign, "roi_align", **more)
 
     def detached(features: Any, rois: Any, *arguments: Any, **options: Any) -> Any:

@@ -205,7 +205,7 @@ def verdict(report: Report) -> str:
         ("shift of 0.25", "shifts aligned boxes by 0.25 cells; it is 0.5", {}),
         (
             "half pixel before scaling",
-            "shifts aligned boxes by 0.5 pixels before they are scaled; it is 0.5 cells after",
+            "shifts aligned boxes by 0.5 pixels before scaling instead of 0.5 cells after it",
             {},
         ),
         (
@@ -248,7 +248,7 @@ def test_a_nan_that_spreads() -> None:
         return np.where(marked > 0, np.float32(np.nan), pooled), np.where(marked > 0, first, argmax)
 
     report = found(pool, "torchvision.roi_pool", without=[])
-    words = "lets NaN win a maximum, as np.max does; here it never wins"
+    words = "propagates NaN in a maximum, like np.max, instead of ignoring it"
     assert verdict(report) == f"pooled, argmax: {words}"
 
 
@@ -302,7 +302,7 @@ def test_the_gradient_of_boxes_is_checked(semantics: str, implementation: Any) -
     report = found(implementation, semantics, backward_boxes=boxes_negated, **BY_BOXES)
     check_named(report, "sign of the box gradient", "box_gradient")
     (diagnosis,) = report.diagnoses
-    assert "box gradient: the sign of" in "\n".join(report.lines())
+    assert "box gradient: returns the gradient of boxes with the" in "\n".join(report.lines())
     assert np.prod(diagnosis.smallest.maps.shape) <= 4
 
 

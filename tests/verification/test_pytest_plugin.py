@@ -90,7 +90,7 @@ def test_the_summary_names_the_rule(tmp_path: Path) -> None:
     done = pytest_in(tmp_path, ROUNDED, "--junit-xml=found.xml")
     assert done.returncode == 1, done.stdout + done.stderr
     failed = [line for line in done.stdout.splitlines() if line.startswith("FAILED")]
-    rule = "rounds halves to even; here they go away from zero"
+    rule = "rounds halves to even instead of away from zero"
     assert len(failed) > 5
     assert all(line.endswith(f"] - {rule}") for line in failed), failed
     cases = ET.parse(tmp_path / "found.xml").iter("failure")

@@ -70,16 +70,16 @@ _ALTERNATIVES = tuple(
 _OF_ARGUMENTS = (
     Rule("batch index ignored", "ignores the batch index: every box is on the first image",
          change_case(first_image)),
-    Rule("x and y swapped", "takes boxes as y1, x1, y2, x2 where they are x1, y1, x2, y2, or the "
-         "other way round", columns([0, 2, 1, 4, 3])),
-    Rule("corners as sides", "takes the last two numbers of a box for its width and height; they "
-         "are a corner", change_case(sides_as_corners)),
+    Rule("x and y swapped", "swaps x and y of boxes: reads y1, x1, y2, x2 instead of x1, y1, x2, "
+         "y2, or the reverse", columns([0, 2, 1, 4, 3])),
+    Rule("corners as sides", "reads the last two numbers of a box as width and height instead of "
+         "a corner", change_case(sides_as_corners)),
     Rule("scale ignored", "ignores spatial_scale", option("spatial_scale", 1.0)),
-    Rule("aligned ignored", "takes aligned=True for False: no half-pixel shift, and sides of at "
+    Rule("aligned ignored", "treats aligned=True as False: no half-pixel shift, and sides of at "
          "least one cell", option("aligned", False)),
-    Rule("always aligned", "takes aligned=False for True: a half-pixel shift, and sides of any "
+    Rule("always aligned", "treats aligned=False as True: a half-pixel shift, and sides of any "
          "length", option("aligned", True)),
-    Rule("mode ignored", "takes half_pixel for output_half_pixel",
+    Rule("mode ignored", "treats half_pixel as output_half_pixel",
          option("coordinate_transformation_mode", "output_half_pixel")),
     Rule("last end floored", "floors x2 and y2 to whole cells, and leaves x1 and y1 as they are",
          ends(None, np.floor)),
@@ -89,14 +89,14 @@ _OF_ARGUMENTS = (
          "as they are", ends(None, np.ceil)),
     Rule("box to whole cells outside", "floors x1 and y1 to whole cells and takes the ceiling of "
          "x2 and y2", ends(np.floor, np.ceil)),
-    Rule("turns the other way", "turns boxes the other way: clockwise for counter-clockwise",
+    Rule("turns the other way", "turns boxes clockwise instead of counter-clockwise",
          change_case(turned)),
-    Rule("not finite is 0", "takes coordinates that are not finite for 0; such a box pools to "
+    Rule("not finite is 0", "treats NaN and infinite coordinates as 0 instead of pooling "
          "nothing", finite(0.0, 0.0, 0.0)),
-    Rule("not finite is the lowest", "takes coordinates that are not finite for the lowest "
-         "integer; such a box pools to nothing", finite(-(2.0**31), -(2.0**31), -(2.0**31))),
-    Rule("not finite is cut", "takes NaN for 0 and infinity for the largest integer; such a box "
-         "pools to nothing", finite(0.0, 2.0**31, -(2.0**31))),
+    Rule("not finite is the lowest", "treats NaN and infinite coordinates as the lowest integer "
+         "instead of pooling nothing", finite(-(2.0**31), -(2.0**31), -(2.0**31))),
+    Rule("not finite is cut", "treats NaN as 0 and infinity as the largest integer instead of "
+         "pooling nothing", finite(0.0, 2.0**31, -(2.0**31))),
     Rule("float16", "computes coordinates in float16",
          argument("coordinate_dtype", np.float16, None)),
     Rule("float64", "computes coordinates in float64, not in the features' type",
@@ -105,29 +105,31 @@ _OF_ARGUMENTS = (
          argument("mode", "max", "avg")),
     Rule("edges in float64", "computes the edges of bins in float64",
          argument("edge_dtype", np.float64, None)),
-    Rule("extrapolation_value ignored", "ignores extrapolation_value: it is 0",
+    Rule("extrapolation_value ignored", "ignores extrapolation_value and uses 0",
          option("extrapolation_value", 0.0)),
-    Rule("last cell not pinned", "leaves the last cell where rounding puts it; it is exactly on "
-         "the box's edge", argument("pinned", False, True)),
-    Rule("last cell pinned", "puts the last cell exactly on the box's edge; it is where rounding "
-         "puts it", argument("pinned", True, True)),
+    Rule("last cell not pinned", "places the last cell by rounding instead of exactly on the "
+         "box's edge", argument("pinned", False, True)),
+    Rule("last cell pinned", "places the last cell exactly on the box's edge instead of by "
+         "rounding", argument("pinned", True, True)),
 )  # fmt: skip
 _OF_RESULTS = (
-    Rule("sign of the gradient", "the sign of the gradient is reversed", negated("gradient")),
-    Rule("sign of the box gradient", "the sign of the gradient of boxes is reversed",
+    Rule("sign of the gradient", "returns the gradient with the opposite sign",
+         negated("gradient")),
+    Rule("sign of the box gradient", "returns the gradient of boxes with the opposite sign",
          negated("box_gradient")),
     Rule("maximum from 0", "starts the running maximum at 0: negative values are lost",
          change_results(from_zero)),
-    Rule("NaN spreads", "lets NaN win a maximum, as np.max does; here it never wins",
+    Rule("NaN spreads", "propagates NaN in a maximum, like np.max, instead of ignoring it",
          nan_spreads),
-    Rule("empty bin lowest", "leaves the lowest float32 in bins without cells; they are 0",
+    Rule("empty bin lowest", "returns the lowest float32 instead of 0 for bins without cells",
          empty_bins(LOWEST_FLOAT32)),
-    Rule("empty bin -inf", "leaves -inf in bins without cells; they are 0", empty_bins(-math.inf)),
-    Rule("transposed argmax", "returns the argmax as x * H + y; it is y * W + x",
+    Rule("empty bin -inf", "returns -inf instead of 0 for bins without cells",
+         empty_bins(-math.inf)),
+    Rule("transposed argmax", "returns the argmax as x * H + y instead of y * W + x",
          change_argmax(transposed)),
-    Rule("argmax in all channels", "counts the argmax over all images and channels; it is an index "
-         "into one map", change_argmax(in_all_channels)),
-    Rule("argmax 0 for none", "returns the argmax 0 for bins without one; it is -1",
+    Rule("argmax in all channels", "returns the argmax as an index into the whole batch instead "
+         "of one map", change_argmax(in_all_channels)),
+    Rule("argmax 0 for none", "returns the argmax 0 instead of -1 for empty bins",
          change_results(empty_argmax)),
     Rule("transposed bins", "transposes the bins: rows for columns",
          change_results(transposed_bins)),
