@@ -1,11 +1,11 @@
-"""Plant the faults of `faults.py` and `front_ends.py`, or mutants, one at a time; see what notices.
+"""Plant the faults of `faults.py` and `front_ends.py`, or mutants, one at a time, and detect them.
 
 A fault is planted in a copy of the working tree, which is built without optimisation for one
-instruction set. These look for it, each until it has found something:
+instruction set. These checks run, each until its first failure:
 
 - verify: ``roipool verify --backend cpu``;
 - calls: the random calls of one seed, compared as `roipool.tools.random_calls` does;
-- tests: the tests of the subject, only if the others found nothing, or as ``--tests`` says.
+- tests: the tests of the subject, by default only if the other checks pass (``--tests``).
 
 ::
 
@@ -301,8 +301,8 @@ def known_rows() -> dict[str, dict[str, str]]:
     }
 
 
-def summary(results: dict[str, dict[str, str]], count: int) -> str:
-    """Return how many faults what has found."""
+def summary(results: dict[str, dict[str, str]]) -> str:
+    """Return how many faults each check detects."""
     tally: Counter[str] = Counter()
     for fault in (fault for fault in FAULTS if fault.name in results):
         found = results[fault.name]
@@ -315,13 +315,15 @@ def summary(results: dict[str, dict[str, str]], count: int) -> str:
         if not (by_verify or by_calls or by_tests):
             tally["equivalent" if fault.equivalent else "survivors"] += 1
     on_gpu = sum(fault.on_gpu for fault in FAULTS)
+    reached = sum(not fault.by_tests_only for fault in FAULTS)
     return f"""\
-- {len(FAULTS)} faults, {on_gpu} of them in the CUDA engine alone;
-- of the others `roipool verify` finds {tally["verify"]}, {count:,} random calls {tally["calls"]},
-  one of both {tally["one of both"]};
-- the tests find {tally["tests only"]} more, and {tally["tests on the GPU"]} in the CUDA engine, on
-  the emulator;
-- {tally["equivalent"]} change no result, and {tally["survivors"]} survive."""
+- {len(FAULTS)} faults: {reached} in code that calls on NumPy arrays reach, {on_gpu} in the CUDA
+  engine, {len(FAULTS) - reached - on_gpu} in front ends and conversions of arrays;
+- of the {reached}, `roipool verify` detects {tally["verify"]}, random calls {tally["calls"]}, at
+  least one of both {tally["one of both"]};
+- of all others the tests detect {tally["tests only"]}, and {tally["tests on the GPU"]} in the CUDA
+  engine on the emulator;
+- {tally["equivalent"]} change no result, and {tally["survivors"]} are not detected."""
 
 
 def write_table(results: dict[str, dict[str, str]], count: int) -> None:
@@ -330,16 +332,17 @@ def write_table(results: dict[str, dict[str, str]], count: int) -> None:
     lines = [
         "# Planted faults",
         "",
-        "What notices plausible slips, planted one at a time. Written by",
-        f"`python tests/faults/plant.py --write --calls {count}`, which says how, on",
-        f"{date.today()}, {processor()}. The faults are in [faults.py](faults.py).",
+        "The checks that detect plausible mistakes, planted one at a time. Written by",
+        f"`python tests/faults/plant.py --write --calls {count}` on {date.today()},",
+        f"{processor()}. The faults are in [faults.py](faults.py) and",
+        "[front_ends.py](front_ends.py).",
         "",
-        summary(results, count),
+        summary(results),
         "",
-        "verify: the group of `roipool verify` that fails first. random call: the first of seed",
-        f"{SEED} that fails, counted from 1, with its operation and what it was compared with.",
-        "tests: the first that fails, run where nothing else found the fault. `-`: nothing found.",
-        "Empty: not tried.",
+        "verify: the first group of `roipool verify` that fails. random call: the number of the",
+        f"first call of seed {SEED} that fails, its operation and the subject of the comparison.",
+        "tests: the first test that fails; tests run only for faults that nothing else detects.",
+        "`-`: not detected. Empty: not run.",
         "",
         HEADER,
         "|---|---|---|---|---|---|",
@@ -480,7 +483,7 @@ def main() -> int:
             results[fault.name] = found
             if arguments.write:
                 write_table(known_rows() | results, arguments.calls)
-        print(summary(known_rows() | results, arguments.calls))
+        print(summary(known_rows() | results))
         return fail_without_a_fault(tree)
 
 
