@@ -41,8 +41,8 @@ cuda.runtime.getDeviceCount = fail
 
 def facts(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     assert main(["info", "--json"]) == 0
-    found: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return found
+    report: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return report
 
 
 def lines(capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
@@ -67,16 +67,16 @@ def info_with(cupy: str, **environment: str) -> tuple[dict[str, Any], dict[str, 
 
 def test_cpu(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ROIPOOL_ISA", raising=False)
-    found = facts(capsys)
-    assert found["roipool"] == roipool.__version__
-    assert found["numpy"] == np.__version__
-    assert found["processor"]
-    assert found["processors_usable"] >= 1
-    assert found["openmp"] is _cpu.has_openmp()
-    assert found["threads"] == roipool.get_num_threads()
-    assert found["instruction_sets"] == list(_cpu.instruction_sets())
-    assert found["instruction_set"] == _cpu.instruction_set()
-    assert found["ROIPOOL_ISA"] is None
+    report = facts(capsys)
+    assert report["roipool"] == roipool.__version__
+    assert report["numpy"] == np.__version__
+    assert report["processor"]
+    assert report["processors_usable"] >= 1
+    assert report["openmp"] is _cpu.has_openmp()
+    assert report["threads"] == roipool.get_num_threads()
+    assert report["instruction_sets"] == list(_cpu.instruction_sets())
+    assert report["instruction_set"] == _cpu.instruction_set()
+    assert report["ROIPOOL_ISA"] is None
     monkeypatch.setenv("ROIPOOL_ISA", _cpu.instruction_set())
     assert facts(capsys)["ROIPOOL_ISA"] == _cpu.instruction_set()
     assert "forced by ROIPOOL_ISA" in lines(capsys)["instruction set"]
@@ -104,9 +104,9 @@ def test_cached_memory(capsys: pytest.CaptureFixture[str]) -> None:
         assert lines(capsys)["memory cache"] == "up to 0 MiB, 0.0 MiB now"
         roipool.set_cache_limit(100)
         _cpu.empty_array((50 * 2**20,), np.dtype(np.uint8))
-        found = facts(capsys)
-        assert found["cache_limit_mib"] == 100
-        assert found["cached_bytes"] >= 50 * 2**20
+        report = facts(capsys)
+        assert report["cache_limit_mib"] == 100
+        assert report["cached_bytes"] >= 50 * 2**20
     finally:
         roipool.set_cache_limit(before)
         roipool.free_memory()
@@ -135,9 +135,9 @@ def test_a_bad_variable_is_one_line(variable: str, value: str, arguments: list[s
 
 
 def test_cupy_with_a_device() -> None:
-    found, printed = info_with(CUPY, CUPY_CACHE_DIR="/var/cache/cupy")
-    assert found["no_gpu"] is None
-    assert found["devices"] == [
+    report, printed = info_with(CUPY, CUPY_CACHE_DIR="/var/cache/cupy")
+    assert report["no_gpu"] is None
+    assert report["devices"] == [
         {"name": "NVIDIA H200", "compute_capability": "9.0", "memory_bytes": 150 * 2**30}
     ]
     assert printed["CuPy"] == "14.2.0"
@@ -159,8 +159,8 @@ def test_cupy_with_a_device() -> None:
     ],
 )
 def test_why_there_is_no_gpu(cupy: str, reason: str) -> None:
-    found, printed = info_with(cupy)
-    assert found["devices"] == []
+    report, printed = info_with(cupy)
+    assert report["devices"] == []
     assert printed["GPU"].startswith(f"none: {reason}")
 
 
@@ -186,21 +186,21 @@ def front_ends_with(**modules: str) -> tuple[dict[str, Any], dict[str, str]]:
     return json.loads(as_json), labelled(out)
 
 
-def test_a_broken_front_end_is_told() -> None:
-    found, told = front_ends_with(torch=BROKEN, jax="raise SystemError('no')")
-    assert found["torch"] == told["PyTorch"] == "cannot be used: libtorch.so: cannot be opened"
-    assert found["jax"] == told["JAX"] == "cannot be used: no"
+def test_a_broken_front_end_is_reported() -> None:
+    report, printed = front_ends_with(torch=BROKEN, jax="raise SystemError('no')")
+    assert report["torch"] == printed["PyTorch"] == "cannot be used: libtorch.so: cannot be opened"
+    assert report["jax"] == printed["JAX"] == "cannot be used: no"
 
 
 @pytest.mark.parametrize("name", ["torch", "jax"])
 def test_an_installed_front_end_says_how_it_calls_kernels(name: str) -> None:
     library = pytest.importorskip(name)
-    found, told = front_ends_with()
+    report, printed = front_ends_with()
     label = {"torch": "PyTorch", "jax": "JAX"}[name]
     ways = {"torch": "the memory of (CPU )?tensors", "jax": "handlers of XLA"}
-    assert found[name] == told[label]
+    assert report[name] == printed[label]
     assert re.fullmatch(
-        f"{re.escape(library.__version__)}, kernels called .*{ways[name]}", told[label]
+        f"{re.escape(library.__version__)}, kernels called .*{ways[name]}", printed[label]
     )
 
 

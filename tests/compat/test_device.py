@@ -183,11 +183,11 @@ def test_paddle_boxes_beyond_the_counts_pool_to_nothing(gpu: Backend) -> None:
     moved, grad = gpu.to_device(boxes), gpu.to_device(np.ones((4, 3, 2, 2), np.float32))
     pooled, argmax = paddle.roi_pool(maps, moved, counts, 2, return_argmax=True)
     np.testing.assert_array_equal(gpu.to_host(pooled), [*expected, *np.zeros_like(expected)])
-    found = paddle.roi_pool_backward(grad, argmax, moved, counts, SHAPE)
-    np.testing.assert_array_equal(gpu.to_host(found), gradient)
+    actual = paddle.roi_pool_backward(grad, argmax, moved, counts, SHAPE)
+    np.testing.assert_array_equal(gpu.to_host(actual), gradient)
     argmax = gpu.to_device(np.zeros(argmax.shape, np.int32))
-    found = paddle.roi_pool_backward(grad, argmax, moved, gpu.to_device(np.array([0, 0])), SHAPE)
-    np.testing.assert_array_equal(gpu.to_host(found), 0)
+    actual = paddle.roi_pool_backward(grad, argmax, moved, gpu.to_device(np.array([0, 0])), SHAPE)
+    np.testing.assert_array_equal(gpu.to_host(actual), 0)
 
 
 def test_debugging_checks_values(gpu: Backend) -> None:

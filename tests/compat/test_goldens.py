@@ -28,11 +28,11 @@ class Agreement(NamedTuple):
 
 def agreement(answer: Answer, backend: Backend) -> Agreement:
     """Count over all cases with an answer of the system."""
-    found = [
+    result = [
         answer.compare(case, backend.to_device, backend.to_host) for case in answer.cases(FOLDER)
     ]
-    bits, wrong = sum(one.equal for one in found), sum(one.wrong for one in found)
-    return Agreement(bits, sum(one.count for one in found) - bits - wrong, wrong)
+    bits, wrong = sum(one.equal for one in result), sum(one.wrong for one in result)
+    return Agreement(bits, sum(one.count for one in result) - bits - wrong, wrong)
 
 
 @thorough_on_the_emulator
@@ -40,11 +40,11 @@ def agreement(answer: Answer, backend: Backend) -> Agreement:
 def test_agrees_with_the_released_wheel(
     name: str, backend: Backend, record_property: Callable[..., None]
 ) -> None:
-    found = agreement(ANSWERS[name], backend)
-    record_property("agreement", found._asdict())
-    assert found.bits > 500 or "box gradient" in name
-    assert found.decisions == 0
-    assert found.ulps == 0 or not ANSWERS[name].exact
+    result = agreement(ANSWERS[name], backend)
+    record_property("agreement", result._asdict())
+    assert result.bits > 500 or "box gradient" in name
+    assert result.decisions == 0
+    assert result.ulps == 0 or not ANSWERS[name].exact
 
 
 # Goldens with separate inputs, and the tests that read them.

@@ -141,20 +141,20 @@ def test_detectron2_takes_maxima_on_each_level(backend: Backend) -> None:
     gradient = rng.standard_normal(pooled.shape, dtype=np.float32)
     shapes = [one.shape for one in maps]
     grads = pooler.backward(backend.to_device(gradient), shapes, tables, argmax)
-    found = backend.to_host(pooled), backend.to_host(argmax)
+    actual = backend.to_host(pooled), backend.to_host(argmax)
     for level, one in enumerate(maps):
         own = levels == level
         expected = torchvision.roi_pool(
             one, table[own].astype(np.float32), (2, 3), SCALES[level], return_argmax=True
         )
-        for ours, theirs in zip(found, expected, strict=True):
+        for ours, theirs in zip(actual, expected, strict=True):
             np.testing.assert_array_equal(ours[own], theirs)
         by_map = torchvision.roi_pool_backward(
             gradient[own], expected[1], table[own].astype(np.float32), one.shape
         )
         np.testing.assert_array_equal(backend.to_host(grads[level]), by_map)
     plain = pooler(there, tables)
-    np.testing.assert_array_equal(backend.to_host(plain), found[0])
+    np.testing.assert_array_equal(backend.to_host(plain), actual[0])
 
 
 def test_one_map_takes_boxes_of_all_sizes(backend: Backend) -> None:
@@ -301,8 +301,8 @@ def test_paddle_divides_boxes_among_levels(backend: Backend) -> None:
     for case in recorded("paddle_levels"):
         rois, rois_num = backend.to_device(case["rois"]), backend.to_device(case["rois_num"])
         options = (2, 5, 4, 224, bool(case["pixel_offset"]))
-        found = paddle.distribute_fpn_proposals(rois, *options, rois_num)
-        multi_rois, restore_index, numbers = found
+        actual = paddle.distribute_fpn_proposals(rois, *options, rois_num)
+        multi_rois, restore_index, numbers = actual
         assert numbers is not None
         assert (len(multi_rois), len(numbers)) == (4, 4)
         np.testing.assert_array_equal(backend.to_host(restore_index), case["restore"], strict=True)
@@ -316,8 +316,8 @@ def test_paddle_divides_boxes_among_levels(backend: Backend) -> None:
 
 def test_paddle_needs_no_numbers_of_boxes(backend: Backend) -> None:
     table = np.array([[0, 0, 300, 300], [0, 0, 20, 20], [9, 9, 3, 3], [np.nan] * 4], np.float16)
-    found = paddle.distribute_fpn_proposals(backend.to_device(table), 3, 4, 4, 224)
-    multi_rois, restore_index, numbers = found
+    actual = paddle.distribute_fpn_proposals(backend.to_device(table), 3, 4, 4, 224)
+    multi_rois, restore_index, numbers = actual
     np.testing.assert_array_equal(backend.to_host(multi_rois[0]), table[1:], strict=True)
     np.testing.assert_array_equal(backend.to_host(multi_rois[1]), table[:1], strict=True)
     assert backend.to_host(restore_index).ravel().tolist() == [3, 0, 1, 2]

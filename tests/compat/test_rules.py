@@ -156,11 +156,11 @@ def test_degrees_become_radians_before_they_are_rounded() -> None:
     degrees = np.float32([[0, 4, 4.5, 5, 3, 33.3], [0, 3, 4, 2, 6, -200.1], [0, 5, 4, 3, 3, 90]])
     radians = degrees.copy()
     radians[:, 5] = degrees[:, 5].astype(np.float64) * np.pi / 180
-    found = detectron2.ROIAlignRotated((2, 3), 0.5, 2)(maps, degrees)
-    np.testing.assert_array_equal(found, mmcv.roi_align_rotated(maps, radians, (2, 3), 0.5, 2))
-    found = mxnet.contrib_RROIAlign(maps, degrees, (2, 3), 0.5, 2)
+    actual = detectron2.ROIAlignRotated((2, 3), 0.5, 2)(maps, degrees)
+    np.testing.assert_array_equal(actual, mmcv.roi_align_rotated(maps, radians, (2, 3), 0.5, 2))
+    actual = mxnet.contrib_RROIAlign(maps, degrees, (2, 3), 0.5, 2)
     expected = mmcv.roi_align_rotated(maps, radians, (2, 3), 0.5, 2, aligned=False)
-    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(actual, expected)
     np.testing.assert_array_equal(degrees[:, 5], np.float32([33.3, -200.1, 90]))  # as they were
 
 
@@ -172,8 +172,8 @@ def test_riroi_turns_boxes_clockwise_but_not_their_channels() -> None:
         box = np.float32([[0, 4, 4, 5, 3, angle]])
         pooled = mmcv.roi_align_rotated(maps, box, 2, 1.0, 2, False, clockwise)[0]
         expected = 0.75 * np.roll(pooled, 1, axis=0) + 0.25 * pooled
-        found = mmcv.riroi_align_rotated(maps, box, 2, 1.0, 2, 8, clockwise)[0]
-        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+        actual = mmcv.riroi_align_rotated(maps, box, 2, 1.0, 2, 8, clockwise)[0]
+        np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_batch_column_is_cut_as_in_c() -> None:
@@ -273,8 +273,8 @@ def test_torchvision_refuses_boxes_of_the_image_after_the_last(images: int) -> N
 def test_any_negative_integer_is_an_adaptive_sampling_ratio(kind: type) -> None:
     maps = np.random.default_rng(0).random((1, 1, 9, 9)).astype(np.float32)
     boxes = np.array([[0, 0.3, 1, 7, 8.5]])
-    found = compat.torchvision.roi_align(maps, boxes, 2, sampling_ratio=kind(-2))
-    np.testing.assert_array_equal(found, compat.torchvision.roi_align(maps, boxes, 2))
+    actual = compat.torchvision.roi_align(maps, boxes, 2, sampling_ratio=kind(-2))
+    np.testing.assert_array_equal(actual, compat.torchvision.roi_align(maps, boxes, 2))
 
 
 def test_maskrcnn_benchmark_takes_four_or_five_columns() -> None:

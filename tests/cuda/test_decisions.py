@@ -103,8 +103,10 @@ def test_argmax_is_the_cpus(gpu: Backend, definition: Definition, dtype: Any) ->
         got = gpu.to_device(np.empty_like(expected))
         there = on(gpu, regions)
         with there.boxes.device:
-            found = gpu.module.maximum(gpu.to_device(maps), there, pooling, got, return_argmax=True)
-        np.testing.assert_array_equal(gpu.to_host(found), argmax)
+            actual = gpu.module.maximum(
+                gpu.to_device(maps), there, pooling, got, return_argmax=True
+            )
+        np.testing.assert_array_equal(gpu.to_host(actual), argmax)
         np.testing.assert_array_equal(gpu.to_host(got), expected)
 
 

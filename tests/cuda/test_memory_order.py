@@ -73,8 +73,8 @@ def results_of_pyramid(gpu: Backend, put: Put) -> Iterator[tuple[str, Any]]:
     options: dict[str, Any] = {"levels": gpu.to_device(np.arange(COUNT) % 2)}
     gradient, shapes = put(gpu, values(POOLED, 1)), [one.shape for one in maps]
     yield "pooled", roipool.multilevel_roi_align(maps, rois, SIZE, SCALES, 2, **options)
-    found = roipool.multilevel_roi_align_backward(gradient, rois, shapes, SCALES, 2, **options)
-    yield from zip(("gradient by the first map", "gradient by the second"), found, strict=True)
+    actual = roipool.multilevel_roi_align_backward(gradient, rois, shapes, SCALES, 2, **options)
+    yield from zip(("gradient by the first map", "gradient by the second"), actual, strict=True)
     yield (
         "gradient by boxes",
         roipool.multilevel_roi_align_backward_rois(gradient, maps, rois, SCALES, 2, **options),
@@ -111,12 +111,12 @@ def test_results_are_the_oracles(gpu: Backend) -> None:
     expected = reference.roi_align(maps, rois, *place, **exact)
     terms = reference.roi_align(np.abs(maps).astype(np.float64), rois, *place, **exact)
     assert_close(gpu.to_host(pooled), expected, terms)
-    found = roipool.roi_pool(features, table, SIZE, 0.77, return_argmax=True)
+    actual = roipool.roi_pool(features, table, SIZE, 0.77, return_argmax=True)
     answer = reference.roi_pool(maps, rois, SIZE, 0.77, return_argmax=True, **exact)
-    for got, right in zip(found, answer, strict=True):
+    for got, right in zip(actual, answer, strict=True):
         np.testing.assert_array_equal(gpu.to_host(got), right)
     upstream = values(POOLED, 1)
-    gradient = roipool.roi_pool_backward(channels_last(gpu, upstream), found[1], table, SHAPE)
+    gradient = roipool.roi_pool_backward(channels_last(gpu, upstream), actual[1], table, SHAPE)
     right = reference.roi_pool_backward(upstream, answer[1], rois, SHAPE)
     assert_close(gpu.to_host(gradient), right, np.abs(right))
 
@@ -172,18 +172,18 @@ def test_orders_of_several_arrays_may_differ(gpu: Backend) -> None:
             for mode in ("cells", "samples"):
                 if mode == "cells":
                     _, argmax = roipool.roi_pool(features, rois, SIZE, 0.77, return_argmax=True)
-                    found = roipool.roi_pool_backward(gradient, argmax, rois, SHAPE)
+                    actual = roipool.roi_pool_backward(gradient, argmax, rois, SHAPE)
                 else:
                     options: dict[str, Any] = {"mode": "max"}
                     _, argmax = roipool.roi_align(
                         features, rois, SIZE, 0.77, 2, return_argmax=True, **options
                     )
-                    found = roipool.roi_align_backward(
+                    actual = roipool.roi_align_backward(
                         gradient, rois, SHAPE, 0.77, 2, argmax=argmax, **options
                     )
                 assert is_channels_last(argmax) == (first is channels_last)
-                assert is_channels_last(found) == (second is channels_last)
-                by_argmax.append(gpu.to_host(found))
+                assert is_channels_last(actual) == (second is channels_last)
+                by_argmax.append(gpu.to_host(actual))
     for slopes in by_boxes:
         assert_same_bits(slopes, by_boxes[0])
     for number, gradients in enumerate(by_argmax):
@@ -234,9 +234,9 @@ def test_functions_of_compat_do_the_same(gpu: Backend) -> None:
             gradients.append(onnx.RoiAlign_backward(grad, features, boxes, images, mode=mode))
         assert [is_channels_last(each) for each in pooled] == [False, True, True]
         assert [is_channels_last(each) for each in gradients] == [False, True, False]
-        for found in (pooled, gradients):
-            for each in found:
-                assert_same_bits(gpu.to_host(each), gpu.to_host(found[0]))
+        for actual in (pooled, gradients):
+            for each in actual:
+                assert_same_bits(gpu.to_host(each), gpu.to_host(actual[0]))
     first, last = (
         torchvision.roi_align(put(gpu, values()), table, SIZE, 0.77)
         for put in (in_c_order, channels_last)

@@ -136,8 +136,8 @@ def test_sums_are_the_same_however_work_is_divided(gpu: Backend, dtype: Any, lay
         launches = launch.average_backward(sizes, enough_tiles == 1)
         with regions.boxes.device:
             gpu.module.run(gpu.module.kernels_of(launches), regions, values, out)
-        found = gpu.to_host(out) if layout == "NCHW" else np.moveaxis(gpu.to_host(out), -1, 1)
-        return dict(launches.engine.defines)["pack"], found
+        actual = gpu.to_host(out) if layout == "NCHW" else np.moveaxis(gpu.to_host(out), -1, 1)
+        return dict(launches.engine.defines)["pack"], actual
 
     pack, whole = back(132, 1)
     assert pack == (4 if dtype == np.float32 else 1)
@@ -235,8 +235,8 @@ def test_an_argument_is_a_structure_without_fields() -> None:
         read["levels"]["address"] = 0
         assert read.tobytes() == expected.tobytes()
         names = [name for name in LEVEL_TYPE.names or () if name != "address"]
-        found = [{name: level[name].item() for name in names} for level in read["levels"][0]]
-        assert found == [{name: getattr(level, name) for name in names} for level in levels]
+        actual = [{name: level[name].item() for name in names} for level in read["levels"][0]]
+        assert actual == [{name: getattr(level, name) for name in names} for level in levels]
         assert read["rows"].tolist() == [tuple(axis)]
 
 
@@ -250,8 +250,8 @@ def test_a_new_number_of_boxes_finds_its_launches(gpu: Backend) -> None:
     misses = kept.cache_info().misses
     for boxes in (130, 137, 144):
         more = np.resize(rois, (boxes, 5))
-        found = gpu.to_host(roipool.roi_align(maps, gpu.to_device(more), 2))
-        np.testing.assert_array_equal(found, np.resize(first, found.shape))
+        actual = gpu.to_host(roipool.roi_align(maps, gpu.to_device(more), 2))
+        np.testing.assert_array_equal(actual, np.resize(first, actual.shape))
     assert kept.cache_info().misses == misses
 
 

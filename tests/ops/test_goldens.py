@@ -224,17 +224,17 @@ def compare(check: Check, case: Case, backend: Backend) -> Agreement:
 
 def agreement(check: Check, backend: Backend) -> Agreement:
     """Sum the counts of one answer over all cases."""
-    found = [compare(check, case, backend) for case in goldens(check.system, check.key)]
-    return Agreement(*(sum(counts) for counts in zip(*found, strict=True)))
+    result = [compare(check, case, backend) for case in goldens(check.system, check.key)]
+    return Agreement(*(sum(counts) for counts in zip(*result, strict=True)))
 
 
 @thorough_on_the_emulator
 @pytest.mark.parametrize("check", CHECKS, ids=str)
 def test_agreement(check: Check, backend: Backend) -> None:
-    found = agreement(check, backend)
-    assert found.bits > 0
-    assert found.decision == 0
-    assert check.kind == "ulps" or found.ulps == 0
+    result = agreement(check, backend)
+    assert result.bits > 0
+    assert result.decision == 0
+    assert check.kind == "ulps" or result.ulps == 0
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
@@ -244,9 +244,9 @@ def test_walkthrough_of_mmcv(device: str, backend: Backend) -> None:
     maps = np.zeros((1, 1, 10, 10), np.float32)
     maps[0, 0, :8] = part["features_channel0_rows0to7"]
     rois = backend.to_device(np.array([text["roi"]], np.float32))
-    found = backend.to_host(roipool.roi_align(backend.to_device(maps), rois, 3, 0.5, 0))
+    result = backend.to_host(roipool.roi_align(backend.to_device(maps), rois, 3, 0.5, 0))
     # Printed to 4 decimals, pixels and results alike.
-    np.testing.assert_allclose(found[0, 0], np.array(part["output"])[0], rtol=0, atol=1.1e-4)
+    np.testing.assert_allclose(result[0, 0], np.array(part["output"])[0], rtol=0, atol=1.1e-4)
     ones = backend.to_device(np.ones((1, 1, 3, 3), np.float32))
     grad = backend.to_host(roipool.roi_align_backward(ones, rois, maps.shape, 0.5, 0))
     expected = part["grad_of_sum_channel0_rows0to7"]
@@ -257,8 +257,8 @@ def print_counts() -> None:
     """Print one line per answer."""
     print(f"{'system':12s} {'answer':22s} {'bits':>9s} {'ulps':>9s} {'decision':>9s}")
     for check in CHECKS:
-        found = agreement(check, Backend("cpu"))
-        counts = f"{found.bits:9d} {found.ulps:9d} {found.decision:9d}"
+        result = agreement(check, Backend("cpu"))
+        counts = f"{result.bits:9d} {result.ulps:9d} {result.decision:9d}"
         print(f"{check.system:12s} {check.key:22s} {counts}")
 
 

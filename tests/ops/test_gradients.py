@@ -157,7 +157,7 @@ def test_roi_align_boxes(backend: Backend, aligned: bool, ratio: Any, layout: st
         )
         return float(np.sum(backend.to_host(pooled) * upstream))
 
-    found = roipool.roi_align_backward_rois(
+    actual = roipool.roi_align_backward_rois(
         backend.to_device(upstream),
         backend.to_device(maps),
         backend.to_device(ROIS),
@@ -166,9 +166,9 @@ def test_roi_align_boxes(backend: Backend, aligned: bool, ratio: Any, layout: st
         **options,
     )
     expected = differences(loss, ROIS[:, 1:], 1e-6)
-    np.testing.assert_allclose(backend.to_host(found), expected, rtol=0, atol=1e-8)
+    np.testing.assert_allclose(backend.to_host(actual), expected, rtol=0, atol=1e-8)
     assert np.any(expected[:-1])
-    assert not np.any(backend.to_host(found)[-1])
+    assert not np.any(backend.to_host(actual)[-1])
 
 
 @thorough_on_the_emulator
@@ -186,7 +186,7 @@ def test_crop_and_resize_boxes(backend: Backend, size: tuple[int, int], layout: 
         )
         return float(np.sum(backend.to_host(crops) * upstream))
 
-    found = roipool.crop_and_resize_backward_boxes(
+    actual = roipool.crop_and_resize_backward_boxes(
         backend.to_device(upstream),
         backend.to_device(maps),
         backend.to_device(BOXES),
@@ -194,7 +194,7 @@ def test_crop_and_resize_boxes(backend: Backend, size: tuple[int, int], layout: 
         layout=layout,
     )
     expected = differences(loss, BOXES, 1e-6)
-    np.testing.assert_allclose(backend.to_host(found), expected, rtol=0, atol=1e-8)
+    np.testing.assert_allclose(backend.to_host(actual), expected, rtol=0, atol=1e-8)
     assert np.any(expected)
 
 

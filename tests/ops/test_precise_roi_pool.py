@@ -71,8 +71,8 @@ def test_box_gradient_by_differences(backend: Backend, layout: str) -> None:
         pooled = roipool.precise_roi_pool(there, boxes, (2, 3), 0.9, layout=layout)
         return float(np.sum(backend.to_host(pooled) * upstream))
 
-    found = roipool.precise_roi_pool_backward_rois(
+    actual = roipool.precise_roi_pool_backward_rois(
         backend.to_device(upstream), there, backend.to_device(moving), 0.9, layout=layout
     )
     expected = differences(loss, moving[:, 1:], 1e-6)
-    np.testing.assert_allclose(backend.to_host(found), expected, rtol=0, atol=1e-7)
+    np.testing.assert_allclose(backend.to_host(actual), expected, rtol=0, atol=1e-7)

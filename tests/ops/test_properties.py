@@ -144,13 +144,13 @@ def results_of_all(
     backend: Backend, call: Draw, dtype: Any = np.float64, *, backward: bool = False, **changes: Any
 ) -> dict[str, Array]:
     """Return the results of all operations, by operation and result."""
-    found = {}
+    by_name = {}
     for name in UPRIGHT:
         row = SYSTEMS[name]._replace(box_gradient="")
         row = row if backward else row._replace(backward="")
         results = run(call.case(name, dtype, **changes), backend.library, row)
-        found.update({f"{name}, {result}": array for result, array in results.items()})
-    return found
+        by_name.update({f"{name}, {result}": array for result, array in results.items()})
+    return by_name
 
 
 @thorough_on_the_emulator

@@ -113,7 +113,7 @@ def test_rois_gradient(backend: Backend, options: Options, layout: str) -> None:
         )
         return float(np.sum(backend.to_host(pooled) * upstream))
 
-    found = roipool.roi_align_rotated_backward_rois(
+    actual = roipool.roi_align_rotated_backward_rois(
         backend.to_device(upstream),
         maps_there,
         backend.to_device(rois),
@@ -123,7 +123,7 @@ def test_rois_gradient(backend: Backend, options: Options, layout: str) -> None:
         **options,
     )
     expected = differences(loss, rois[:, 1:], 1e-6)
-    np.testing.assert_allclose(backend.to_host(found), expected, rtol=0, atol=1e-7)
+    np.testing.assert_allclose(backend.to_host(actual), expected, rtol=0, atol=1e-7)
 
 
 @every_layout
@@ -149,14 +149,14 @@ def test_threads_and_instruction_sets(name: str, layout: str) -> None:
         _cpu.use_instruction_set(name)
         for number in (1, 2, 3):
             roipool.set_num_threads(number)
-            found = results()
-            for mine, first in zip(found, baseline, strict=True):
+            actual = results()
+            for mine, first in zip(actual, baseline, strict=True):
                 np.testing.assert_allclose(mine, first, rtol=1e-4, atol=1e-4)
             again = results()
-            for mine, other in zip(found, again, strict=True):
+            for mine, other in zip(actual, again, strict=True):
                 assert_same_bits(mine, other)
-            baseline = found if number == 1 else baseline
-            for mine, one in zip(found, baseline, strict=True):
+            baseline = actual if number == 1 else baseline
+            for mine, one in zip(actual, baseline, strict=True):
                 assert_same_bits(mine, one)
     finally:
         roipool.set_num_threads(threads)

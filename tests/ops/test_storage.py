@@ -103,13 +103,13 @@ int main() {
 
 def test_every_float_is_stored_as_numpy_stores_it(tmp_path: Path) -> None:
     """Including NaN with any payload; NaN with only low bits must not become infinity."""
-    found = np.frombuffer(output_of_cpp(CONVERSIONS, tmp_path), np.uint16).view(np.float16)
+    actual = np.frombuffer(output_of_cpp(CONVERSIONS, tmp_path), np.uint16).view(np.float16)
     lows = np.array([0, 1, 0xFFF, 0x1000, 0x1001, 0x1FFF], np.uint32)
     floats = (np.arange(2**19, dtype=np.uint32)[:, None] << 13 | lows).view(np.float32).ravel()
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
         expected = floats.astype(np.float16)
-    np.testing.assert_array_equal(found, expected)
-    np.testing.assert_array_equal(np.signbit(found), np.signbit(expected))
+    np.testing.assert_array_equal(actual, expected)
+    np.testing.assert_array_equal(np.signbit(actual), np.signbit(expected))
 
 
 def pairs(dtype: Any) -> tuple[Array, Array]:

@@ -24,8 +24,8 @@ both_types = each(real={"float32": np.float32, "float64": np.float64})
 
 def probe(op: Callable[..., Any], box: tuple[float, ...], *args: Any, **options: Any) -> Array:
     """Return 2 by 2 bins of one box on the map 1 ... 25."""
-    found = op(PROBE, [[0, *box]], 2, 1.0, *args, **options)
-    return (found[0] if isinstance(found, tuple) else found).ravel()
+    actual = op(PROBE, [[0, *box]], 2, 1.0, *args, **options)
+    return (actual[0] if isinstance(actual, tuple) else actual).ravel()
 
 
 # ---- Results of released wheels and published sources for the map 1 ... 25
@@ -42,8 +42,8 @@ def probe(op: Callable[..., Any], box: tuple[float, ...], *args: Any, **options:
     ],
 )
 def test_roi_pool_by_hand(box: tuple[float, ...], expected: list[float], real: type) -> None:
-    found = probe(reference.roi_pool, box, coordinate_dtype=real)
-    np.testing.assert_array_equal(found, expected)
+    actual = probe(reference.roi_pool, box, coordinate_dtype=real)
+    np.testing.assert_array_equal(actual, expected)
 
 
 @both_types
@@ -67,8 +67,8 @@ def test_roi_pool_by_hand(box: tuple[float, ...], expected: list[float], real: t
 def test_roi_align_by_hand(
     box: tuple[float, ...], ratio: int, aligned: bool, expected: list[float], real: type
 ) -> None:
-    found = probe(reference.roi_align, box, ratio, aligned=aligned, coordinate_dtype=real)
-    np.testing.assert_array_equal(found, expected)
+    actual = probe(reference.roi_align, box, ratio, aligned=aligned, coordinate_dtype=real)
+    np.testing.assert_array_equal(actual, expected)
 
 
 @both_types
@@ -121,8 +121,8 @@ def test_bin_edges_are_rounded_in_the_coordinate_type(
     # float32 puts these edges a cell further out than exact arithmetic does, and frameworks too.
     exact = (p * length // bins, -(-(p + 1) * length // bins))
     box = reference.BoxOnMap((0, 0, 0, length - 1), (bins, 1), (100, 1), coordinate_dtype=real)
-    found = reference.bin_of(reference.ROI_POOL, box, (p, 0))
-    rows = [sample.y for sample in found.samples]
+    actual = reference.bin_of(reference.ROI_POOL, box, (p, 0))
+    rows = [sample.y for sample in actual.samples]
     assert (rows[0], rows[-1] + 1) == (run if real is np.float32 else exact)
 
 
@@ -137,10 +137,10 @@ def test_crop_and_resize_by_hand() -> None:
         return [y, x, y + high * 3 / 6, x + wide * 3 / 6]
 
     boxes = [normalised(1, 0, 5, 4), normalised(0.5, 3.5, 4, 7)]
-    found = reference.crop_and_resize(maps, boxes, [0, 1], 4)[:, 0]
+    actual = reference.crop_and_resize(maps, boxes, [0, 1], 4)[:, 0]
     first = [[start + i for i in range(4)] for start in (11, 18, 25, 32)]
     second = [[start + 0.875 * i for i in range(4)] for start in (24.5, 30.625, 36.75)]
-    np.testing.assert_allclose(found, [first, [*second, [0] * 4]], rtol=1e-14)
+    np.testing.assert_allclose(actual, [first, [*second, [0] * 4]], rtol=1e-14)
 
 
 def test_slope_at_a_cell_is_the_one_to_the_right() -> None:
@@ -174,13 +174,13 @@ def test_average_as_others_compute_it(system: str, name: str, aligned: bool | No
         }
         place = (case.rois, case.size, case.scale, case.sampling)
         maps = beside(case.features, np.abs(case.features))
-        found, terms = apart(reference.roi_align(maps, *place, **chosen))
-        assert_close(case.answers[name], found, terms)
+        actual, terms = apart(reference.roi_align(maps, *place, **chosen))
+        assert_close(case.answers[name], actual, terms)
         if f"{name}_grad" in case.answers:
             back = (case.rois, maps.shape, case.scale, case.sampling)
             grads = beside(case.grad, np.abs(case.grad))
-            found, terms = apart(reference.roi_align_backward(grads, *back, **chosen))
-            assert_close(case.answers[f"{name}_grad"], found, terms)
+            actual, terms = apart(reference.roi_align_backward(grads, *back, **chosen))
+            assert_close(case.answers[f"{name}_grad"], actual, terms)
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def test_average_as_others_compute_it(system: str, name: str, aligned: bool | No
 )
 def test_roi_pool_as_others_compute_it(system: str, name: str) -> None:
     for case in goldens(system, name):
-        found, argmax = reference.roi_pool(
+        actual, argmax = reference.roi_pool(
             case.features,
             case.rois,
             case.size,
@@ -196,15 +196,15 @@ def test_roi_pool_as_others_compute_it(system: str, name: str) -> None:
             return_argmax=True,
             coordinate_dtype=np.float32,
         )
-        np.testing.assert_array_equal(found, case.answers[name])
+        np.testing.assert_array_equal(actual, case.answers[name])
         if f"{name}_argmax" in case.answers:
             np.testing.assert_array_equal(argmax, case.answers[f"{name}_argmax"])
         if f"{name}_grad" in case.answers:
             shape = beside(case.features, case.features).shape
             grads = beside(case.grad, np.abs(case.grad))
             both = beside(argmax, argmax)
-            found, terms = apart(reference.roi_pool_backward(grads, both, case.rois, shape))
-            assert_close(case.answers[f"{name}_grad"], found, terms)
+            actual, terms = apart(reference.roi_pool_backward(grads, both, case.rois, shape))
+            assert_close(case.answers[f"{name}_grad"], actual, terms)
 
 
 def test_position_sensitive_average_as_mxnet_computes_it() -> None:
@@ -214,26 +214,26 @@ def test_position_sensitive_average_as_mxnet_computes_it() -> None:
         channel = (c * case.size[0] + ph) * case.size[1] + pw
         place = (case.rois, case.size, case.scale, case.sampling)
         maps = beside(case.ps_features, np.abs(case.ps_features))
-        found, terms = (
+        actual, terms = (
             half[:, channel, ph, pw] for half in apart(reference.roi_align(maps, *place, **chosen))
         )
-        assert_close(case.answers["ps"], found, terms)
+        assert_close(case.answers["ps"], actual, terms)
 
 
 def test_maximum_as_mmcv_computes_it() -> None:
     for case in goldens("mmcv", "max"):
         place = (case.rois, case.size, case.scale, case.sampling)
         chosen = {"aligned": case.aligned, "coordinate_dtype": np.float32}
-        found, y, x = reference.mmcv_roi_align_max(case.features, *place, **chosen)
+        actual, y, x = reference.mmcv_roi_align_max(case.features, *place, **chosen)
         maps = beside(case.features, np.abs(case.features))
         both, indices = reference.roi_align(maps, *place, mode="max", return_argmax=True, **chosen)
         (core, terms), argmax = apart(both), apart(indices)[0]
-        assert_close(case.answers["max"], found, np.maximum(terms, np.abs(found)))
+        assert_close(case.answers["max"], actual, np.maximum(terms, np.abs(actual)))
         np.testing.assert_array_equal(y, case.answers["max_y"])
         np.testing.assert_array_equal(x, case.answers["max_x"])
-        sampled = found > -10000
+        sampled = actual > -10000
         assert_close(case.answers["max"][sampled], core[sampled], terms[sampled])
-        found, terms = apart(
+        actual, terms = apart(
             reference.roi_align_backward(
                 beside(case.grad, np.abs(case.grad)),
                 case.rois,
@@ -245,7 +245,7 @@ def test_maximum_as_mmcv_computes_it() -> None:
                 **chosen,
             )
         )
-        assert_close(case.answers["max_grad"], found, terms)
+        assert_close(case.answers["max_grad"], actual, terms)
 
 
 @pytest.mark.parametrize(("name", "aligned"), [("v10_max", False), ("v16_max", None)])
@@ -256,8 +256,8 @@ def test_maximum_as_onnxruntime_computes_it(name: str, aligned: bool | None) -> 
             "aligned": case.aligned if aligned is None else aligned,
             "coordinate_dtype": np.float32,
         }
-        found = reference.onnx_roi_align_max(case.features, *place, **chosen)
-        assert_close(case.answers[name], found, np.abs(found))
+        actual = reference.onnx_roi_align_max(case.features, *place, **chosen)
+        assert_close(case.answers[name], actual, np.abs(actual))
 
 
 @pytest.mark.parametrize("method", ["bilinear", "nearest"])
@@ -266,24 +266,24 @@ def test_crop_and_resize_as_tensorflow_computes_it(method: str) -> None:
         maps, grad = (np.moveaxis(values, 1, -1) for values in (case.features, case.grad))
         boxes, images = case.boxes, case.rois[:, 0].astype(int)
         chosen: dict[str, Any] = {"layout": "NHWC", "pinned": False, "coordinate_dtype": np.float32}
-        found = reference.crop_and_resize(
+        actual = reference.crop_and_resize(
             maps, boxes, images, case.size, method=method, extrapolation_value=0.5, **chosen
         )
         # TensorFlow's a + (b - a) * t rounds relative to the pixels, not to the weighted ones.
         assert_close(
-            case.answers[method], found, np.abs(maps).max(), ulps=0 if method == "nearest" else 1
+            case.answers[method], actual, np.abs(maps).max(), ulps=0 if method == "nearest" else 1
         )
         both = np.concatenate([grad, np.abs(grad)], axis=3)
         shape = (*maps.shape[:3], 2 * maps.shape[3])
         back = reference.crop_and_resize_backward(
             both, boxes, images, shape, method=method, **chosen
         )
-        found, terms = np.split(back, 2, axis=3)
-        assert_close(case.answers[f"{method}_grad"], found, terms)
-        found = reference.crop_and_resize_backward_boxes(grad, maps, boxes, images, **chosen)
+        actual, terms = np.split(back, 2, axis=3)
+        assert_close(case.answers[f"{method}_grad"], actual, terms)
+        actual = reference.crop_and_resize_backward_boxes(grad, maps, boxes, images, **chosen)
         terms = 2 * np.abs(grad).sum(axis=(1, 2, 3))[:, None] * np.abs(maps).max()
         terms = terms * (np.array([maps.shape[1], maps.shape[2]] * 2) - 1)
-        assert_close(case.answers[f"{method}_grad_boxes"], found, terms, ulps=1)
+        assert_close(case.answers[f"{method}_grad_boxes"], actual, terms, ulps=1)
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
@@ -292,9 +292,9 @@ def test_walkthrough_of_mmcv(device: str) -> None:
     part = text[device]
     maps = np.zeros((1, 1, 10, 10))
     maps[0, 0, :8] = part["features_channel0_rows0to7"]
-    found = reference.roi_align(maps, [text["roi"]], 3, 0.5, 0)
+    actual = reference.roi_align(maps, [text["roi"]], 3, 0.5, 0)
     # Printed to 4 decimals, pixels and results alike.
-    np.testing.assert_allclose(found[0, 0], np.array(part["output"])[0], rtol=0, atol=1.1e-4)
+    np.testing.assert_allclose(actual[0, 0], np.array(part["output"])[0], rtol=0, atol=1.1e-4)
     grad = reference.roi_align_backward(np.ones((1, 1, 3, 3)), [text["roi"]], maps.shape, 0.5, 0)
     expected = part["grad_of_sum_channel0_rows0to7"]
     np.testing.assert_allclose(grad[0, 0, :8], expected, rtol=0, atol=0.6e-4)
