@@ -59,14 +59,14 @@ DEFINITIONS = [
         f"{KERNELS}/roi_align.h",
         "const T slope = position < T(0) ? T(0) : T(1);",
         "const T slope = T(1);",
-        "the gradient of boxes forgets that the margin is flat",
+        "the gradient of boxes is not 0 in the margin",
     ),
     Fault(
         "align: margin of dense samples",
         f"{KERNELS}/roi_align.h",
         "return numbers_between(grid, bin, T(-1), T(size));",
         "return numbers_between(grid, bin, T(0), T(size - 1));",
-        "where samples outside the map are skipped, those before the first cell are, too",
+        "dense samples in the margin are skipped like samples outside the map",
         ORACLE,
     ),
     Fault(
@@ -74,7 +74,7 @@ DEFINITIONS = [
         f"{KERNELS}/roi_align.h",
         "const T slack = T(4) + magnitude(begin / step) * T(1e-6);",
         "const T slack = T(0);",
-        "no slack for rounding where samples outside the map are skipped",
+        "no slack for rounding when samples outside the map are skipped",
         ORACLE,
     ),
     Fault(
@@ -90,7 +90,7 @@ DEFINITIONS = [
         f"{KERNELS}/roi_align.h",
         "adaptive_grid(static_cast<float>(held))",
         "adaptive_grid(held)",
-        "mmcv's count of samples in the maps' type, not in float32",
+        "mmcv's number of samples is computed in the maps' type instead of float32",
         "tests/compat tests/ops/test_oracle.py",
     ),
     Fault(
@@ -98,14 +98,14 @@ DEFINITIONS = [
         f"{KERNELS}/config.h",
         "return roundf(value);",
         "return rintf(value);",
-        "half to even for half away from zero, in float32",
+        "halves are rounded to even instead of away from zero in float32",
     ),
     Fault(
         "pool: type of edges",
         f"{KERNELS}/roi_pool.h",
         "add_average_bins<double>(",
         "add_average_bins<T>(",
-        "Chainer's bin edges in the maps' type, not in float64",
+        "Chainer's bin edges are computed in the maps' type instead of float64",
         "tests/compat",
     ),
     Fault(
@@ -113,7 +113,7 @@ DEFINITIONS = [
         f"{KERNELS}/crop_and_resize.h",
         "cell_at(round_half_away(position), axis.size)",
         "cell_at(floor_of(position + T(0.5)), axis.size)",
-        "rounding by adding a half: wrong for the number just below one half",
+        "rounding by adding 0.5: wrong for the largest number below 0.5",
         "tests/ops/test_crop_ends.py tests/ops/test_oracle.py tests/ops/test_goldens.py",
     ),
     Fault(
@@ -121,14 +121,14 @@ DEFINITIONS = [
         f"{KERNELS}/crop_and_resize.h",
         "  if (axis.bins > 1) grid.step = (axis.high - axis.low) * cells_per_step(axis);\n",
         "",
-        "the gradient of boxes takes the forward's step, which rounds otherwise",
+        "the gradient of boxes uses the forward's step, which is rounded differently",
     ),
     Fault(
         "bfloat16: ties",
         f"{KERNELS}/config.h",
         "(bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16",
         "(bits + 0x8000u) >> 16",
-        "half up for half to even",
+        "halves are rounded up instead of to even",
         "tests/ops/test_storage.py",
     ),
 ]
@@ -146,14 +146,14 @@ PLANS = [
         f"{KERNELS}/cpu/plan.h",
         "    weight[max_tap] *= T(0.5);\n",
         "",
-        "a padded tap counted twice: the weight is copied, not halved",
+        "a padded tap counts twice: its weight is copied instead of halved",
     ),
     Fault(
         "plan: digits of a cell",
         f"{KERNELS}/cpu/plan.h",
         "const int steps = (digits + 7) / 8;",
         "const int steps = maximum(digits / 8, 1);",
-        "rounded down: cells of windows wider than 256 are sorted by their last 8 digits",
+        "the number of digits is rounded down: wide windows are sorted by the last 8 bits of cells",
     ),
 ]
 
@@ -163,8 +163,7 @@ ENGINES = [
         f"{KERNELS}/cpu/average.cpp",
         "    const ColumnList listed = {read.source, distinct_columns(read)};",
         "    const ColumnList listed = {read.source, read.count};",
-        "the error of the first release: from the fifth row tap on, a column that a padded line "
-        "lists twice is added to twice",
+        "from the fifth row tap on, a column listed twice in a padded line is added twice",
         ORACLE,
     ),
     Fault(
@@ -179,14 +178,14 @@ ENGINES = [
         f"{KERNELS}/cpu/maximum.cpp",
         "(zero > value[i]) | ((zero == value[i]) & (indices < index[i]))",
         "(zero > value[i])",
-        "a sample outside the map that comes before an equal one does not win",
+        "a sample outside the map does not win against a later equal sample",
     ),
     Fault(
         "maximum: missing columns",
         f"{KERNELS}/cpu/maximum.cpp",
         "Count && last < i ? last : i;",
         "Count && last < i ? 0 : i;",
-        "the first cell is taken again for columns that are missing, not the last",
+        "missing columns repeat the first cell instead of the last",
         "tests/compat/test_compat.py",
     ),
     Fault(
@@ -194,7 +193,7 @@ ENGINES = [
         f"{KERNELS}/cpu/schedule.h",
         "job.vectors * maximum<wide_int>(width * value, 8)",
         "job.vectors * (width * value)",
-        "room for indices as wide as values: those of single channels are wider",
+        "room for indices of the values' size: those of single channels are larger",
         ORACLE,
     ),
     Fault(
@@ -202,7 +201,7 @@ ENGINES = [
         f"{KERNELS}/cpu/dispatch.h",
         "if (job.chunk.is_first) {\n    memset(",
         "if (job.chunk.is_first || job.chunk.is_last) {\n    memset(",
-        "the last chunk begins with zeros, not with the sums of those before it",
+        "the last chunk starts from zeros instead of the sums of earlier chunks",
         "tests/engines/test_chunks.py",
     ),
     Fault(
@@ -210,7 +209,7 @@ ENGINES = [
         f"{KERNELS}/cpu/dispatch.h",
         "return !job.chunk.is_first && (!job.chunk.is_last || job.sums == job.output);",
         "return !job.chunk.is_first;",
-        "half precision: sums of an image stay where they are if the last chunk has no box of it",
+        "half precision: the sums of an image without boxes in the last chunk are not stored",
         "tests/engines/test_chunks.py",
     ),
 ]
@@ -221,7 +220,7 @@ CYTHON = [
         "roipool/_cpu.pyx",
         "    return in_c_order(array, dtype, cnp.NPY_ARRAY_ENSURECOPY)",
         "    return in_c_order(array, dtype, 0)",
-        "boxes are used where they are, though other threads may change them",
+        "boxes are not copied, although other threads may change them",
         "tests/engines/test_races.py",
     ),
     Fault(
@@ -229,7 +228,7 @@ CYTHON = [
         "roipool/_cpu.pyx",
         "    if regions.levels is not None and sum(",
         "    if len(parts) > 1 and sum(",
-        "of a pyramid of one map, bins of boxes of no map are not written",
+        "in a pyramid of one map, bins of boxes without a map are not written",
         "tests/ops/test_multilevel_roi_align.py",
     ),
 ]
@@ -244,7 +243,7 @@ PYTHON = [
         for array in parts_of(value)
     ):""",
         "    if not library.can_be_filled(out):",
-        "out is filled while it is read",
+        "out is written while overlapping features are read",
         "tests/arguments tests/ops",
     ),
     Fault(
@@ -252,7 +251,7 @@ PYTHON = [
         "roipool/compat/mmcv.py",
         "lost = (y == -1) & (x == -1) if exact else y == -1",
         "lost = (y == -1) & (x == -1)",
-        "the gradient that mmcv loses is kept",
+        "a gradient that mmcv drops is kept",
         "tests/compat/test_rules.py",
     ),
     Fault(
@@ -279,7 +278,7 @@ CUDA = [
         f"{KERNELS}/cuda/forward_blocks.h",
         "static_cast<Offset>(call.channels) - pack)) {}",
         "static_cast<Offset>(number) * pack)) {}",
-        "a missing clamp: the last pack of channels reaches beyond them",
+        "a missing clamp: the last pack of channels exceeds their number",
         EMULATED,
     ),
     Fault(
@@ -287,7 +286,7 @@ CUDA = [
         f"{KERNELS}/cuda/backward_tiles.h",
         "scatter(first + warp * warp_size +",
         "scatter(warp * warp_size +",
-        "boxes are counted from the batch's first, not from the call's",
+        "boxes are numbered within the batch instead of the call",
         EMULATED,
     ),
     Fault(
@@ -295,7 +294,7 @@ CUDA = [
         f"{KERNELS}/cuda/average_backward.cu",
         "      clear(shared.weights[next]);\n",
         "",
-        "weights are not cleared: those of an earlier chunk stay where the next has none",
+        "weights of the previous chunk are not cleared",
         EMULATED,
     ),
     Fault(
@@ -303,7 +302,7 @@ CUDA = [
         "roipool/_cuda/launch.py",
         "    cells = size + 4 * bins + 8\n",
         "    cells = size + 8\n",
-        "the bound forgets that neighbouring bins share cells",
+        "the bound ignores that neighbouring bins share cells",
         "tests/cuda/test_decisions.py -k plans_fit",
     ),
 ]

@@ -40,7 +40,7 @@ FRONT_ENDS = [
         "roipool/torch/_memory.py",
         "return (begin + extent) * tensor.element_size() <= held",
         "return extent * tensor.element_size() <= held",
-        "where a view begins does not count: memory past the storage's end is read",
+        "the offset of a view is ignored: memory past the storage's end is read",
         f"{TORCH}memory.py",
     ),
     Fault(
@@ -48,7 +48,7 @@ FRONT_ENDS = [
         "roipool/torch/_torchvision.py",
         "sampling = (max(sampling_ratio, 0),) * 2\n    settings = Settings(\n",
         "sampling = (abs(sampling_ratio),) * 2\n    settings = Settings(\n",
-        "the gradient takes -1 for one sample, the forward for an adaptive grid",
+        "the gradient treats -1 as one sample, the forward as an adaptive grid",
         TORCHVISION,
     ),
     Fault(
@@ -56,7 +56,7 @@ FRONT_ENDS = [
         "roipool/torch/_torchvision.py",
         "return rois[:, 1:], rois[:, 0].trunc()",
         "return rois[:, 1:], rois[:, 0].round()",
-        "a batch index with a fraction is rounded, not cut",
+        "a batch index with a fraction is rounded instead of truncated",
         TORCHVISION,
     ),
     Fault(
@@ -64,7 +64,7 @@ FRONT_ENDS = [
         "roipool/torch/nn/_multi_scale.py",
         "return boxes if boxes.dtype is torch.float64 else boxes.float()",
         "return boxes",
-        "areas are computed in float16: boxes go to other maps",
+        "areas are computed in float16, which assigns boxes to other maps",
         LEVELS,
     ),
     Fault(
@@ -72,7 +72,7 @@ FRONT_ENDS = [
         "roipool/torch/nn/_multi_scale.py",
         "level = (canonical_level + level + 1e-6).floor().clamp(first, last) - first",
         "level = (canonical_level + level).floor().clamp(first, last) - first",
-        "torchvision's 1e-6 is missing: boxes just at a level's limit go to the map before",
+        "torchvision's offset 1e-6 is missing: boxes at a level's limit go to the finer map",
         LEVELS,
     ),
     Fault(
@@ -80,7 +80,7 @@ FRONT_ENDS = [
         "roipool/torch/nn/_sizes.py",
         "return tuple(max(each, 0) for each in ratio)",
         "return tuple(ratio)",
-        "a pair keeps torchvision's negative ratios",
+        "negative ratios of a pair are kept instead of set to 0",
         f"{TORCH}tracing.py {TORCH}package.py",
     ),
     Fault(
@@ -92,7 +92,7 @@ FRONT_ENDS = [
         "            name, values.astype(np.int32), len(values), images, column\n"
         "        )\n"
         "        return jnp.asarray(checked.astype(np.int32)) if values is numbers else numbers",
-        "NumPy's indices are cut to 32 bits before they are checked",
+        "NumPy's indices are truncated to 32 bits before the check",
         f"{JAX}settings.py",
     ),
     Fault(
@@ -110,7 +110,7 @@ FRONT_ENDS = [
         "        return slopes[:, boxes.shape[1] - self.op.columns :]",
         "slopes = box_gradient(gradient, features, boxes, indices, request=request)\n"
         "        return slopes[:, : self.op.columns]",
-        "the gradient of a table's boxes begins with that of the batch index",
+        "the gradient of a table of boxes starts at the column of the batch index",
         f"{JAX}contract.py",
     ),
     Fault(
@@ -118,7 +118,7 @@ FRONT_ENDS = [
         "roipool/jax/_primitives.py",
         'parts.append(bind("average", request.of_tangent, *_filled(changes, maps), *at))',
         'parts.append(bind("average", request, *_filled(changes, maps), *at))',
-        "the extrapolation value takes part in the tangent of crops",
+        "the tangent of crops contains the extrapolation value",
         f"{JAX}contract.py",
     ),
     Fault(
@@ -126,7 +126,7 @@ FRONT_ENDS = [
         "roipool/jax/_primitives.py",
         'parts.append(bind("box_gradient", request, grad, *_filled(changes, maps), *at))',
         'parts.append(bind("box_gradient", request, grad, *maps, *at))',
-        "the change of a box's gradient is that of the maps, not that of their change",
+        "the tangent of a box's gradient is computed from the maps instead of their tangents",
         f"{JAX}contract.py",
     ),
     Fault(
@@ -142,7 +142,7 @@ FRONT_ENDS = [
         "roipool/dask/_lazy.py",
         'return pooled[np.argsort(order, kind="stable")]',
         "return pooled[order]",
-        "rows are put in the inverse order",
+        "rows are restored in the inverse order",
         DASK,
     ),
     Fault(
@@ -150,7 +150,7 @@ FRONT_ENDS = [
         "roipool/dask/_lazy.py",
         "return pooled, argmax.astype(ARGMAX, copy=False)",
         "return pooled, argmax",
-        "an argmax is int32 where int64 is declared",
+        "an argmax has the type int32 but is declared as int64",
         DASK,
     ),
     Fault(
@@ -158,7 +158,7 @@ FRONT_ENDS = [
         "roipool/dask/_lazy.py",
         "chunks = {0: first[1].chunks[0], 1: -1, 2: -1, 3: -1}",
         "chunks = {1: -1, 2: -1, 3: -1}",
-        "the maps of a pyramid keep chunks of their own: images of one map meet others'",
+        "the maps of a pyramid keep different chunks, which mixes images",
         DASK,
     ),
     Fault(
@@ -166,7 +166,7 @@ FRONT_ENDS = [
         "roipool/_dlpack.py",
         "originals = {id(handed[id(each)]): each for each in arrays if id(each) in handed}",
         "originals: dict[int, Any] = {}",
-        "`out` comes back as another array than the caller's",
+        "the call returns another array than `out`",
         OTHER,
     ),
     Fault(
@@ -174,7 +174,7 @@ FRONT_ENDS = [
         "roipool/_dlpack.py",
         'getattr(value, "stop_gradient", True) is False',
         'getattr(value, "stop_gradient", False) is True',
-        "Paddle's flag is read the other way round",
+        "Paddle's flag stop_gradient is inverted",
         OTHER,
     ),
     Fault(
@@ -182,7 +182,7 @@ FRONT_ENDS = [
         "roipool/_dlpack.py",
         "others = [str(each) for each in devices if each != devices[0]]",
         "others = [str(each) for each in devices[2:] if each != devices[0]]",
-        "the second array's device is not looked at",
+        "the second array's device is not checked",
         OTHER,
     ),
     Fault(
@@ -190,7 +190,7 @@ FRONT_ENDS = [
         "roipool/_arrays/_cupy.py",
         "if stride % size:",
         "if stride < 0:",
-        "rows whose stride is no whole number of elements are read between them",
+        "a row stride that is not a multiple of the element size is rounded",
         CUPY,
     ),
     Fault(
@@ -198,7 +198,7 @@ FRONT_ENDS = [
         "roipool/_arrays/_cupy.py",
         "numbers[begin:end].fill(number)",
         "numbers[begin:end].fill(begin)",
-        "boxes given per image get the number of the first box as their image",
+        "boxes given per image get the number of their first box as the image",
         CUPY,
     ),
     Fault(
@@ -206,7 +206,7 @@ FRONT_ENDS = [
         "roipool/_arguments.py",
         "0 <= checked.min() <= checked.max() < maps:",
         "0 <= checked.min() <= checked.max() <= maps:",
-        "`<=` for `<`: the level after the last map passes",
+        "`<=` instead of `<`: the level after the last map is accepted",
         ARGUMENTS,
     ),
     Fault(
@@ -214,7 +214,7 @@ FRONT_ENDS = [
         "roipool/_arguments.py",
         "if array.dtype.itemsize <= dtype.itemsize:",
         "if array.dtype.itemsize:",
-        "boxes beyond float32 warn of an overflow",
+        "boxes beyond float32 cause an overflow warning",
         ARGUMENTS,
     ),
     Fault(
@@ -222,7 +222,7 @@ FRONT_ENDS = [
         "roipool/_arguments.py",
         "return bool(rois) and all(rank(item) == 1 and len(item) == 0 for item in rois)",
         "return False",
-        "a list of empty lists, one for each image, is taken for a table",
+        "a list of empty lists, one per image, is treated as a table",
         ARGUMENTS,
     ),
     Fault(
@@ -230,7 +230,7 @@ FRONT_ENDS = [
         "roipool/compat/_conventions.py",
         "value = max(int(value), 0)",
         "value = abs(int(value))",
-        "a negative ratio asks for as many samples, not for an adaptive grid",
+        "a negative ratio is the number of samples instead of adaptive",
         COMPAT,
     ),
     Fault(
@@ -238,7 +238,7 @@ FRONT_ENDS = [
         "roipool/compat/_conventions.py",
         "numbers, row = _cpu.whole_numbers(checked, images, True)",
         "numbers, row = _cpu.whole_numbers(checked, images, False)",
-        "a batch index with a fraction is refused, not cut",
+        "a batch index with a fraction is refused instead of truncated",
         COMPAT,
     ),
     Fault(
@@ -246,7 +246,7 @@ FRONT_ENDS = [
         "roipool/compat/_conventions.py",
         "largest = max(check.size_pair(name, shape)[0] for name, shape in pictures.items())",
         "largest = min(check.size_pair(name, shape)[0] for name, shape in pictures.items())",
-        "scales are those of the smallest picture",
+        "scales are derived from the smallest instead of the largest picture",
         COMPAT,
     ),
     Fault(
@@ -254,7 +254,7 @@ FRONT_ENDS = [
         "roipool/compat/mmcv.py",
         "no_argmax = (argmax < 0) & (pooled.astype(y.dtype) < 0)",
         "no_argmax = argmax < 0",
-        "the position of a sample outside the map, whose zero wins, is -1",
+        "the position of a winning sample outside the map is -1",
         "tests/compat tests/ops/test_oracle.py",
     ),
 ]
