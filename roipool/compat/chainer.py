@@ -1,6 +1,6 @@
-"""Chainer's ``roi_pooling_2d`` and ``roi_average_pooling_2d``, as its CPU code computes them.
+"""Chainer's five functions for regions of interest, as its CPU code computes them.
 
-Boxes are rounded half to even, and the edges of bins are computed in float64, for maps of any
+Pooling rounds boxes half to even, and the edges of bins are computed in float64, for maps of any
 type. (Chainer's GPU kernels round half away from zero and compute edges in the type of the maps, as
 ``roipool.roi_pool`` and ``roipool.roi_average_pool`` do.) In Chainer, indices outside the batch
 wrap around or fail, and NaN and infinite boxes fail; here all of these are ValueErrors.
@@ -19,39 +19,57 @@ from roipool._arguments import Form, Regions
 from roipool._arrays import Array
 from roipool._definitions import Definition
 from roipool._pooling import Call, MaxRules, Pooling
+from roipool.compat import _chainer_align
 from roipool.compat import _conventions as conventions
+from roipool.compat._chainer_align import (
+    boxes_y_first,
+    in_float64,
+    native,
+    roi_average_align_2d,
+    roi_average_align_2d_backward,
+    roi_max_align_2d,
+    roi_max_align_2d_backward,
+    scale_above_0,
+)
+
+__all__ = [
+    "roi_average_align_2d",
+    "roi_average_align_2d_backward",
+    "roi_average_pooling_2d",
+    "roi_average_pooling_2d_backward",
+    "roi_max_align_2d",
+    "roi_max_align_2d_backward",
+    "roi_max_pooling_2d",
+    "roi_max_pooling_2d_backward",
+    "roi_pooling_2d",
+    "roi_pooling_2d_backward",
+]
 
 _DEFINITION = Definition("chainer_roi_average_pool")
 _POOLING, _GATHERED = Definition("roi_pool"), Definition("caffe_roi_pool_gather")
 _CELLS = MaxRules(argmax_is_cell=True)
 POOLING_FORM = Form(size="outh and outw", features="x", grad_output="gy", input_shape="x_shape")
+ALIGN_FORM = _chainer_align.ALIGN_FORM
 FORM = POOLING_FORM._replace(indices="roi_indices", size="outsize")
-
-
-def _scale(spatial_scale: float) -> float:
-    scale = check.real_number("spatial_scale", spatial_scale)
-    if scale <= 0:
-        raise ValueError(f"spatial_scale must be above 0, got {spatial_scale}")
-    return scale
 
 
 def _form(spatial_scale: float) -> Form:
     """Return how boxes are read with this option, checked."""
-    return FORM._replace(read=functools.partial(_regions, _scale(spatial_scale)))
+    return FORM._replace(read=functools.partial(_regions, scale_above_0(spatial_scale)))
 
 
 def _pooling_form(spatial_scale: float) -> Form:
-    return POOLING_FORM._replace(read=functools.partial(_numbered_regions, _scale(spatial_scale)))
+    return POOLING_FORM._replace(
+        read=functools.partial(_numbered_regions, scale_above_0(spatial_scale))
+    )
 
 
 def _regions(
     scale: float, rois: Any, roi_indices: Any, images: int, dtype: np.dtype[Any], form: Form
 ) -> Regions:
     """Return boxes in map cells: the product in float64, then half to even, as Python rounds."""
-    table = check.number_array(form.boxes, rois).astype(np.float64)
-    if table.ndim != 2 or table.shape[1] != 4:
-        raise ValueError(f"rois must have shape (K, 4): y1, x1, y2, x2; got {table.shape}")
-    rounded = check.swap_xy(_rounded(form.boxes, table, scale))
+    table = boxes_y_first(form.boxes, rois)
+    rounded = _rounded(table, scale)
     indices = check.batch_indices(form.indices, roi_indices, len(table), images)
     return Regions(check.coordinates(rounded, dtype), indices)
 
@@ -61,25 +79,14 @@ def _numbered_regions(
 ) -> Regions:
     """Return boxes in map cells; their batch column is cut to a whole number."""
     in_pixels = conventions.numbered_boxes(rois, None, images, np.dtype(np.float64), form)
-    rounded = _rounded(form.boxes, in_pixels.boxes, scale)
+    conventions.check_finite(form.boxes, in_pixels.boxes)
+    rounded = _rounded(in_pixels.boxes, scale)
     return Regions(check.coordinates(rounded, dtype), in_pixels.batch_indices)
 
 
-def _rounded(name: str, table: Array, scale: float) -> Array:
-    conventions.check_finite(name, table)
+def _rounded(table: Array, scale: float) -> Array:
     with np.errstate(over="ignore"):  # an infinite box has no cells
         return conventions.library_of(table).xp().rint(table * scale)
-
-
-def _native(array: Array) -> np.dtype[Any]:
-    """Return an array's type in native byte order."""
-    dtype: np.dtype[Any] = array.dtype
-    return dtype if dtype.isnative else dtype.newbyteorder("=")
-
-
-def _in_float64(name: str, array: Any) -> Array:
-    """Return an array in the type in which Chainer computes the edges of bins."""
-    return check.cast(check.float_array(name, array), np.dtype(np.float64))
 
 
 def roi_pooling_2d(
@@ -133,12 +140,12 @@ def roi_pooling_2d(
              [12., 13.]]]], dtype=float32)
     """
     with Call(_pooling_form(spatial_scale), x=x, rois=rois) as call:
-        maps = check.features("x", _in_float64("x", x))
+        maps = check.features("x", in_float64("x", x))
         pooling = Pooling(_POOLING, check.size_pair(POOLING_FORM.size, (outh, outw)), rules=_CELLS)
         regions = call.regions(maps.shape[0], maps.dtype)
         want_argmax = check.flag("return_argmax", return_argmax)
         pooled, argmax = call.maximum(maps, regions, pooling, return_argmax=want_argmax)
-        pooled = pooled.astype(_native(x), copy=False)
+        pooled = pooled.astype(native(x), copy=False)
         return (pooled, argmax) if want_argmax else pooled
 
 
@@ -183,7 +190,7 @@ def roi_pooling_2d_backward(
         If an argument is not as described.
     """
     with Call(_pooling_form(spatial_scale), gy=gy, argmax=argmax, rois=rois) as call:
-        gradient, shape = _in_float64("gy", gy), check.map_shape("x_shape", x_shape)
+        gradient, shape = in_float64("gy", gy), check.map_shape("x_shape", x_shape)
         regions = call.regions(shape[0], gradient.dtype)
         bins = check.grad_output("gy", gradient, len(regions.boxes), shape)
         conventions.check_bins(
@@ -192,7 +199,120 @@ def roi_pooling_2d_backward(
         definition = _POOLING if check.flag("exact_gradient", exact_gradient) else _GATHERED
         pooling = Pooling(definition, bins, rules=_CELLS)
         result = call.maximum_backward(gradient, argmax, regions, pooling, shape)
-        return check.cast(result, _native(gy))
+        return check.cast(result, native(gy))
+
+
+def _beginning(regions: Regions) -> Regions:
+    """Return boxes without their last row and column, which Chainer's newer poolings leave out.
+
+    One that is shorter than a cell still has one.
+    """
+    boxes = regions.boxes
+    is_end = conventions.library_of(boxes).xp().arange(4) >= 2
+    return regions._replace(boxes=boxes - is_end.astype(boxes.dtype))
+
+
+def roi_max_pooling_2d(
+    x: Array,
+    rois: Any,
+    roi_indices: Any,
+    outsize: int | Sequence[int],
+    spatial_scale: float,
+    *,
+    return_argmax: bool = False,
+) -> Array | tuple[Array, Array]:
+    """Max ROI pooling as ``chainer.functions.roi_max_pooling_2d``.
+
+    The cells are those of :func:`roi_average_pooling_2d`: the last row and column of a rounded box
+    do not belong to it, unlike in :func:`roi_pooling_2d`.
+
+    Parameters
+    ----------
+    x : ndarray
+        Maps, shape (N, C, H, W).
+    rois : array_like
+        Shape (K, 4): y1, x1, y2, x2 in image pixels; finite.
+    roi_indices : array_like of int
+        Shape (K,): the image of each box.
+    outsize : int or (int, int)
+        Bins: rows and columns.
+    spatial_scale : float
+        Map cells per image pixel, above 0.
+    return_argmax : bool
+        Also return the argmax, which the backward needs.
+
+    Returns
+    -------
+    ndarray or (ndarray, ndarray)
+        Shape (K, C, rows, columns); -inf for an empty bin. The argmax is int32, ``y * W + x``; -1
+        for none.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described.
+
+    Notes
+    -----
+    NaN is as in :func:`roi_pooling_2d`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from roipool.compat import chainer
+    >>> x = np.arange(1, 26, dtype=np.float32).reshape(1, 1, 5, 5)
+    >>> chainer.roi_max_pooling_2d(x, [[0.5, 0.5, 2.5, 2.5]], [0], 2, 1.0)
+    array([[[[1., 2.],
+             [6., 7.]]]], dtype=float32)
+    """
+    with Call(
+        _form(spatial_scale), x=in_float64("x", x), rois=rois, roi_indices=roi_indices
+    ) as call:
+        checked = call.checked_forward(_POOLING, outsize, empty_value=-np.inf, rules=_CELLS)
+        maps, regions, pooling = checked
+        want_argmax = check.flag("return_argmax", return_argmax)
+        pooled, argmax = call.maximum(maps, _beginning(regions), pooling, return_argmax=want_argmax)
+        pooled = check.cast(pooled, native(x))
+        return (pooled, argmax) if want_argmax else pooled
+
+
+def roi_max_pooling_2d_backward(
+    gy: Array,
+    argmax: Array,
+    rois: Any,
+    roi_indices: Any,
+    x_shape: Sequence[int],
+    spatial_scale: float,
+) -> Array:
+    """Return the gradient of :func:`roi_max_pooling_2d` with respect to `x`.
+
+    Parameters
+    ----------
+    gy : ndarray
+        Shape (K, C, rows, columns).
+    argmax : ndarray of int
+        The argmax from the forward.
+    rois, roi_indices, spatial_scale
+        As in the forward.
+    x_shape : sequence of int
+        (N, C, H, W).
+
+    Returns
+    -------
+    ndarray
+        Shape `x_shape`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described.
+    """
+    arrays = {"gy": in_float64("gy", gy), "argmax": argmax}
+    with Call(_form(spatial_scale), **arrays, rois=rois, roi_indices=roi_indices) as call:
+        checked = call.checked_backward(_POOLING, x_shape, rules=_CELLS)
+        gradient, regions, pooling, shape = checked
+        result = call.maximum_backward(gradient, argmax, _beginning(regions), pooling, shape)
+        return check.cast(result, native(gy))
 
 
 def roi_average_pooling_2d(

@@ -222,12 +222,18 @@ class Maxima(Pooling):
 
     @np.errstate(over="ignore", invalid="ignore")
     def forward(
-        self, features: Array, output_size: Size, start: float = -math.inf, scan_all: bool = False
+        self,
+        features: Array,
+        output_size: Size,
+        start: float = -math.inf,
+        scan_all: bool = False,
+        skip_outside: bool = False,
     ) -> Found:
         """Return running maxima from `start`: the first of equal samples wins, NaN never does.
 
-        A sample outside the map takes part with value 0. A bin without any sample inside the map is
-        0 and has no argmax, unless `scan_all`: then it is scanned like the others.
+        A sample outside the map takes part with value 0, unless `skip_outside`. A bin without any
+        sample inside the map is 0 and has no argmax, unless `scan_all`: then it is scanned like the
+        others.
         """
         planes, bins = to_nchw(features, self.layout), as_pair(output_size)
         boxes = self.boxes(len(planes))
@@ -243,6 +249,8 @@ class Maxima(Pooling):
                 maximum, number, y, x = (array[k, :, ph, pw] for array in maxima)  # views
                 maximum[:] = start
                 for sample in found.samples:
+                    if skip_outside and not sample.pixels:
+                        continue
                     value = read(planes[n], sample.pixels)
                     wins = value > maximum
                     if wins.any():

@@ -45,11 +45,13 @@ def roi_align(
     count_dtype: DType | None = None,
     rules: Rules = ROI_ALIGN,
     order: str = "caffe2",
+    skip_outside: bool = False,
 ) -> Floats | tuple[Floats, Integers]:
     """As :func:`roipool.roi_align`, slowly: every sample by itself.
 
     `count_dtype` is that of a bin's length when its samples are counted: float32 in mmcv. `order`
-    is that in which their positions are computed: "caffe2", "paddle" or "openvino".
+    is that in which their positions are computed: "caffe2", "paddle" or "openvino". With
+    `skip_outside` samples outside the map do not take part in a maximum; otherwise they are 0.
     """
     options = spatial_scale, sampling_ratio, coordinate_dtype, count_dtype, order
     boxes = define(rules.of_boxes(aligned), *options), rois, batch_indices, layout
@@ -57,7 +59,7 @@ def roi_align(
         return Averages(*boxes).forward(features, output_size)
     if mode != "max":
         raise ValueError(f"mode must be 'avg' or 'max', got {mode!r}")
-    found = Maxima(*boxes).forward(features, output_size)
+    found = Maxima(*boxes).forward(features, output_size, skip_outside=skip_outside)
     return (found.value, found.number) if return_argmax else found.value
 
 

@@ -10,8 +10,8 @@ import numpy as np
 from roipool.compat import chainer
 from roipool.reference import ROI_AVERAGE_POOL, ROI_POOL
 from roipool.systems import boxes, core
-from roipool.systems.oracles import POOL
-from roipool.systems.row import Compared, Oracle, System, names_of
+from roipool.systems.oracles import ALIGN, POOL
+from roipool.systems.row import Compared, Oracle, Results, System, names_of
 from roipool.verification.case import Case
 from roipool.verification.released import Answer
 from roipool.verification.released import Case as Golden
@@ -24,12 +24,79 @@ def _half_to_even(case: Case) -> Case:
     return replace(case, rois=table, options={})
 
 
+def _not_aligned(case: Case) -> Case:
+    return replace(case, options={**case.options, "aligned": False})
+
+
+def _from_minus_infinity(case: Case, results: Results) -> Results:
+    """Let bins without samples be -inf, not 0."""
+    none = results["argmax"] < 0
+    return results | {"pooled": np.where(none, -np.inf, results["pooled"])}
+
+
+_WITHOUT_LAST = replace(ROI_POOL, extra="none")  # of the rows and columns of a rounded box
+_MAXIMUM = core.SYSTEMS["roi_align max"]
+
+
 def _pooled(case: Golden) -> tuple[Any, Any]:
     pooled = chainer.roi_pooling_2d(
         case.features, case.rois, *case.size, case.scale, return_argmax=True
     )
     assert isinstance(pooled, tuple)
     return pooled
+
+
+def _largest(case: Golden) -> tuple[Any, Any]:
+    pooled = chainer.roi_max_pooling_2d(*_inputs(case), case.size, case.scale, return_argmax=True)
+    assert isinstance(pooled, tuple)
+    return pooled
+
+
+def _largest_gradient(case: Golden) -> Any:
+    features, rois, images = _inputs(case)
+    return chainer.roi_max_pooling_2d_backward(
+        case.grad, _largest(case)[1], rois, images, features.shape, case.scale
+    )
+
+
+def _average(case: Golden) -> Any:
+    return chainer.roi_average_align_2d(*_inputs(case), case.size, *_samples(case))
+
+
+def _average_gradient(case: Golden) -> Any:
+    features, rois, images = _inputs(case)
+    return chainer.roi_average_align_2d_backward(
+        case.grad, rois, images, features.shape, *_samples(case)
+    )
+
+
+def _largest_sample(case: Golden) -> tuple[Any, Any]:
+    pooled = chainer.roi_max_align_2d(
+        *_inputs(case), case.size, *_samples(case), return_argmax=True
+    )
+    assert isinstance(pooled, tuple)
+    return pooled
+
+
+def _sample_gradient(case: Golden) -> Any:
+    features, rois, images = _inputs(case)
+    return chainer.roi_max_align_2d_backward(
+        case.grad, _largest_sample(case)[1], rois, images, features.shape, *_samples(case)
+    )
+
+
+def _of_features(case: Golden) -> Any:
+    """Return the largest term where empty bins are -inf."""
+    return np.abs(case.features).max()
+
+
+def _inputs(case: Golden) -> tuple[Any, Any, Any]:
+    return case.features, case.rois[:, [2, 1, 4, 3]], case.images
+
+
+def _samples(case: Golden) -> tuple[float, Any]:
+    """Return the scale and the sampling ratio; None is adaptive."""
+    return case.scale, case.sampling or None
 
 
 def _argmax(case: Golden) -> Any:
@@ -62,7 +129,80 @@ _POOLING = System(
         "chainer roi_pooling_2d gradient": Answer("chainer_pooling", "pool_grad", _gradient),
     },
 )
+_MAX_POOLING = System(
+    "compat.chainer.roi_max_pooling_2d",
+    "compat.chainer.roi_max_pooling_2d_backward",
+    scales="above 0",
+    boxes=boxes.y_first,
+    finite=True,
+    options=("spatial_scale",),
+    fixed={"return_argmax": True},
+    returns=("pooled", "argmax"),
+    names=names_of(chainer.FORM),
+    oracle=Oracle(
+        POOL._replace(fixed={**POOL.fixed, "coordinate_dtype": np.float64, "rules": _WITHOUT_LAST}),
+        _half_to_even,
+        _from_minus_infinity,
+    ),
+    goldens={
+        "chainer roi_max_pooling_2d": Answer(
+            "chainer_max_pooling", "pool", lambda c: _largest(c)[0], True, _of_features
+        ),
+        "chainer roi_max_pooling_2d argmax": Answer(
+            "chainer_max_pooling", "pool_argmax", lambda c: _largest(c)[1], True
+        ),
+        "chainer roi_max_pooling_2d gradient": Answer(
+            "chainer_max_pooling", "pool_grad", _largest_gradient
+        ),
+    },
+)
+_AVERAGE_ALIGN = System(
+    "compat.chainer.roi_average_align_2d",
+    "compat.chainer.roi_average_align_2d_backward",
+    scales="above 0",
+    boxes=boxes.y_first,
+    finite=True,
+    options=("spatial_scale", "sampling_ratio"),
+    pairs=True,
+    samples="grid",
+    names=names_of(chainer.ALIGN_FORM),
+    oracle=Oracle(
+        ALIGN._replace(fixed={**ALIGN.fixed, "coordinate_dtype": np.float64}), _not_aligned
+    ),
+    goldens={
+        "chainer roi_average_align_2d": Answer("chainer_align", "average", _average),
+        "chainer roi_average_align_2d gradient": Answer(
+            "chainer_align", "average_grad", _average_gradient
+        ),
+    },
+)
+_MAX_ALIGN = _AVERAGE_ALIGN._replace(
+    forward="compat.chainer.roi_max_align_2d",
+    backward="compat.chainer.roi_max_align_2d_backward",
+    fixed={"return_argmax": True},
+    returns=("pooled", "argmax"),
+    bin_value="sample",
+    oracle=Oracle(
+        _MAXIMUM._replace(
+            fixed={**_MAXIMUM.fixed, "coordinate_dtype": np.float64, "skip_outside": True}
+        ),
+        _not_aligned,
+        _from_minus_infinity,
+    ),
+    goldens={
+        "chainer roi_max_align_2d": Answer(
+            "chainer_align", "max", lambda c: _largest_sample(c)[0], terms=_of_features
+        ),
+        "chainer roi_max_align_2d argmax": Answer(
+            "chainer_align", "max_argmax", lambda c: _largest_sample(c)[1], True
+        ),
+        "chainer roi_max_align_2d gradient": Answer("chainer_align", "max_grad", _sample_gradient),
+    },
+)
 SYSTEMS = {
+    "chainer.roi_max_pooling_2d": _MAX_POOLING,
+    "chainer.roi_average_align_2d": _AVERAGE_ALIGN,
+    "chainer.roi_max_align_2d": _MAX_ALIGN,
     "chainer.roi_pooling_2d": _POOLING,
     "chainer.roi_pooling_2d gradient": _POOLING.only_called(
         options=("spatial_scale", "exact_gradient"),

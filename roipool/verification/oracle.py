@@ -343,7 +343,8 @@ def _compare_samples(case: Case, got: Array, expected: Results, terms: Results) 
     others = np.argwhere((indices != argmax) & (indices >= 0))
     values, best = np.where(argmax < 0, -1.0, 0.0), np.where(indices < 0, -1.0, 0.0)
     allowed = np.zeros(values.shape)
-    rules = reference.ROI_ALIGN.of_boxes(case.options["aligned"])
+    rules = reference.ROI_ALIGN.of_boxes(case.options.get("aligned", False))
+    real = oracle_of(case.operation).operation.fixed.get("coordinate_dtype", case.real)
     for k, c, ph, pw in others:
         with np.errstate(all="ignore"):
             box = reference.BoxOnMap(
@@ -352,7 +353,7 @@ def _compare_samples(case: Case, got: Array, expected: Results, terms: Results) 
                 case.maps.shape[2:],
                 case.options["spatial_scale"],
                 case.options["sampling_ratio"],
-                case.real,
+                real,
             )
             one_bin = reference.bin_of(rules, box, (int(ph), int(pw)))
             number = int(indices[k, c, ph, pw])

@@ -26,6 +26,8 @@ FOLDER = files("roipool.verification") / "goldens"
 ULPS = 8  # of float32, relative to the largest term
 # Systems with their own inputs: they reject or round some boxes, or take rotated boxes.
 OWN_INPUTS = (
+    "chainer_align",
+    "chainer_max_pooling",
     "chainer_pooling",
     "mmcv_prroi",
     "mmcv_riroi",

@@ -371,6 +371,19 @@ def test_tensorflow_takes_any_real_image_and_answers_in_float32() -> None:
         ),
         (lambda: chainer.roi_average_pooling_2d(PROBE, [[1, 1, 3, 3]], [1], 2, 1.0), "roi_indices"),
         (lambda: chainer.roi_average_pooling_2d(PROBE, [[1, 1, 3, 3]], [0], 2, 0.0), "above 0"),
+        (lambda: chainer.roi_max_pooling_2d(PROBE, [[0, 1, 1, 3, 3]], [0], 2, 1.0), r"\(K, 4\)"),
+        (
+            lambda: chainer.roi_average_align_2d(PROBE, [[1, 1, np.nan, 3]], [0], 2, 1.0),
+            "rois must be finite",
+        ),
+        (
+            lambda: chainer.roi_max_align_2d(PROBE, [[1, 1, 3, 3]], [0], 2, 1.0, -1),
+            "sampling_ratio",
+        ),
+        (
+            lambda: chainer.roi_max_align_2d(PROBE, [[1, 1, 3, 3]], [0], 2, 1.0, (1, 2, 3)),
+            "sampling_ratio",
+        ),
         (
             lambda: roialign_pytorch.crop_and_resize(PROBE, [[0, 0, 1, 1]], [9], 2, 2),
             r"box_ind\[0\] is 9",
