@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import openvino
 from openvino import opset15
+from openvino.utils.node_factory import NodeFactory
 
 CASES = 30
 
@@ -49,6 +50,13 @@ def upright(record: Record, features: Any, rois: Any, fractions: Any) -> dict[st
         node = partial_node(opset15.roi_pooling, record["output_size"], scale, method)
         answers[f"pool_{method}"] = computed(node, features, listed)
     return answers
+
+
+def extracted(rois: Any, layers: list[Any], attributes: Record) -> Any:
+    """Return the result of ExperimentalDetectronROIFeatureExtractor-6."""
+    create = NodeFactory("opset6").create
+    name = "ExperimentalDetectronROIFeatureExtractor"
+    return computed(lambda *nodes: create(name, list(nodes), attributes).output(0), rois, *layers)
 
 
 def partial_node(function: Callable[..., Any], *options: Any) -> Callable[..., Any]:
@@ -131,6 +139,30 @@ def upright_cases(rng: np.random.Generator) -> Iterator[tuple[Record, dict[str, 
     yield record, with_fractions(record, features, rois)
 
 
+def write_pyramids(folder: Path, rng: np.random.Generator) -> None:
+    """Write inputs, options and answers of the feature extractor."""
+    arrays = {}
+    for number in range(CASES):
+        levels, side = int(rng.integers(1, 5)), int(rng.integers(8, 17))
+        layers = [
+            rng.normal(size=(1, 2, max(1, side >> level), max(1, side >> level)))
+            for level in range(levels)
+        ]
+        rois = upright_boxes(rng, 8, 1, side * 16)[:, 1:]
+        attributes = {
+            "output_size": int(rng.integers(1, 4)),
+            "sampling_ratio": int(rng.choice([0, 1, 2])),
+            "pyramid_scales": [16 << level for level in range(levels)],
+            "aligned": bool(number % 2),
+        }
+        maps = [layer.astype(np.float32) for layer in layers]
+        start = f"case{number}_"
+        arrays |= {f"{start}layer{level}": one for level, one in enumerate(maps)}
+        arrays |= {f"{start}{key}": np.array(value) for key, value in attributes.items()}
+        arrays |= {f"{start}rois": rois, f"{start}pooled": extracted(rois, maps, attributes)}
+    np.savez_compressed(folder / "openvino_pyramids.npz", **arrays)
+
+
 def write(folder: Path, name: str, answer: Callable[..., Any], cases: Iterable[Any]) -> None:
     """Write inputs, answers and options."""
     inputs, answers, records = {}, {}, []
@@ -153,6 +185,7 @@ def main() -> None:
     folder = parser.parse_args().folder
     write(folder, "openvino", rotated, rotated_cases(np.random.default_rng(15)))
     write(folder, "openvino_upright", upright, upright_cases(np.random.default_rng(9)))
+    write_pyramids(folder, np.random.default_rng(6))
     processor = openvino.Core().get_property("CPU", "FULL_DEVICE_NAME")
     print(f"openvino {openvino.__version__}, {processor}")
 

@@ -1,4 +1,4 @@
-"""OpenVINO's ``ROIAlign``, ``ROIPooling`` and ``ROIAlignRotated``, as its CPU plugin computes them.
+"""OpenVINO's operations for regions of interest, as its CPU plugin computes them.
 
 OpenVINO defines no gradients; the gradients here are the derivatives of the forward. OpenVINO does
 not check boxes: an image that does not exist is read out of bounds, and boxes with NaN or infinite
@@ -8,8 +8,9 @@ if an average has no samples.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from roipool import _arguments as check
 from roipool._arguments import ROTATED, Form, Regions
 from roipool._arrays import Array
 from roipool._definitions import Definition
-from roipool._pooling import Call, MaxRules
+from roipool._pooling import Call, MaxRules, Pooling, check_sizes
 from roipool._types import Mode
 from roipool.compat import _conventions as conventions
 from roipool.compat import _rotated
@@ -388,3 +389,174 @@ def ROIAlignRotated_backward(  # noqa: N802
         placed = _align_rotated(sampling_ratio, spatial_scale, clockwise_mode)
         gradient, regions, pooling, shape = call.checked_backward(placed, input_shape)
         return call.average_backward(gradient, regions, pooling, shape)
+
+
+# ---- Several maps
+
+
+def _on_levels(
+    strides: Sequence[float],
+    is_aligned: bool,
+    rois: Any,
+    batch_indices: Any,
+    images: int,
+    dtype: np.dtype[Any],
+    form: Form,
+) -> Regions:
+    """Return boxes in cells of their maps, with the index of each one's map; -1 for none."""
+    table = check.box_table(form.boxes, rois, (4,), "(K, 4): x1, y1, x2, y2")
+    boxes = check.coordinates(table, dtype)
+    xp, real = conventions.library_of(boxes).xp(), boxes.dtype.type
+    with np.errstate(invalid="ignore", over="ignore"):
+        widths, heights = boxes[:, 2] - boxes[:, 0], boxes[:, 3] - boxes[:, 1]
+        has_area = widths * heights > 0
+    last, canonical = len(strides) - 1, (224.0, 2)
+    levels = conventions.level_by_logarithm(
+        widths, heights, (0, last), canonical, add_to_ratio=1e-6
+    )
+    levels = xp.where(has_area, levels, levels.dtype.type(-1))
+    scales = xp.where(levels == 0, real(1) / real(strides[0]), real(0))
+    for level, stride in enumerate(strides):
+        scales = xp.where(levels == level, real(1) / real(stride), scales)
+    cells = conventions.in_map_cells(boxes, scales[:, None], is_aligned)
+    if batch_indices is None:
+        return Regions(cells, levels * 0, levels)
+    indices = check.batch_indices(form.indices, batch_indices, len(table), images)
+    return Regions(cells, indices, levels)
+
+
+class _Extractor(NamedTuple):
+    """The checked options of the feature extractor."""
+
+    form: Form
+    definition: Definition
+    scales: tuple[float, ...]
+
+
+def _extractor(
+    argument: str, maps: int, sampling_ratio: int, pyramid_scales: Any, aligned: bool
+) -> _Extractor:
+    """Return the options for as many maps as `argument` holds."""
+    strides = check.sequence("pyramid_scales", pyramid_scales)
+    if len(strides) != maps:
+        raise ValueError(f"pyramid_scales must hold one number per map, {maps}: {len(strides)}")
+    for i, stride in enumerate(strides):
+        if check.whole_number(f"pyramid_scales[{i}]", stride) < 1:
+            raise ValueError(f"pyramid_scales[{i}] must be at least 1, got {stride}")
+    read = functools.partial(_on_levels, strides, check.flag("aligned", aligned))
+    # Aligned boxes, too, are at least one cell long: they are passed in cells, with their shift.
+    definition = Definition(
+        "roi_align", sampling=check.sampling_pair("sampling_ratio", sampling_ratio)
+    )
+    return _Extractor(Form(features=argument, read=read), definition, (1.0,) * maps)
+
+
+def ExperimentalDetectronROIFeatureExtractor(  # noqa: N802 - OpenVINO's name
+    rois: Any,
+    pyramid_layers: Sequence[Array],
+    *,
+    output_size: int | Sequence[int],
+    sampling_ratio: int,
+    pyramid_scales: Sequence[int],
+    aligned: bool = False,
+    batch_indices: Any = None,
+) -> Array:
+    """ROI align over a pyramid as the OpenVINO operation of opset 6.
+
+    The level of a box is ``floor(2 + log2(side / 224 + 1e-6))``, counted from the first map and
+    limited to the maps, where the side is the square root of the area.
+
+    Parameters
+    ----------
+    rois : array_like
+        Shape (K, 4): x1, y1, x2, y2 in image pixels.
+    pyramid_layers : sequence of ndarray
+        Maps, shape (N, C, H, W), each with its own H and W.
+    output_size : int or (int, int)
+        Bins: rows and columns. OpenVINO has squares only.
+    sampling_ratio : int
+        Samples per bin and axis; 0 is adaptive.
+    pyramid_scales : sequence of int
+        Image pixels per cell of each map.
+    aligned : bool
+        Shift by half a cell. Unlike in other systems, boxes are at least one cell long even so.
+    batch_indices : array_like of int, optional
+        Shape (K,): the image of each box. By default this is image 0, the only one that OpenVINO
+        reads.
+
+    Returns
+    -------
+    ndarray
+        Shape (K, C, rows, columns); 0 for a box without area. OpenVINO's second output is `rois`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from roipool.compat import openvino
+    >>> layers = [np.full((1, 1, 8, 8), level, np.float32) for level in (3, 4)]
+    >>> openvino.ExperimentalDetectronROIFeatureExtractor(
+    ...     [[0, 0, 30, 30], [0, 0, 300, 300], [3, 3, 3, 3]],
+    ...     layers,
+    ...     output_size=1,
+    ...     sampling_ratio=2,
+    ...     pyramid_scales=[32, 64],
+    ... ).ravel()
+    array([3., 4., 0.], dtype=float32)
+    """
+    layers = check.sequence("pyramid_layers", pyramid_layers)
+    options = _extractor("pyramid_layers", len(layers), sampling_ratio, pyramid_scales, aligned)
+    with Call(options.form, pyramid_layers=layers, rois=rois, batch_indices=batch_indices) as call:
+        maps = check.pyramid("pyramid_layers", check.numbered("pyramid_layers", layers))
+        size = check.size_pair("output_size", output_size)
+        pooling = Pooling(options.definition, size, scales=options.scales)
+        for i, one in enumerate(maps):
+            check_sizes(f"pyramid_layers[{i}]", one.shape, "output_size", pooling)
+        return call.average(maps, call.regions(maps[0].shape[0], maps[0].dtype), pooling)
+
+
+def ExperimentalDetectronROIFeatureExtractor_backward(  # noqa: N802
+    grad_output: Array,
+    rois: Any,
+    input_shapes: Sequence[Sequence[int]],
+    *,
+    sampling_ratio: int,
+    pyramid_scales: Sequence[int],
+    aligned: bool = False,
+    batch_indices: Any = None,
+) -> list[Array]:
+    """Return the gradients of the feature extractor with respect to its maps.
+
+    Parameters
+    ----------
+    grad_output : ndarray
+        Shape (K, C, rows, columns).
+    rois, sampling_ratio, pyramid_scales, aligned, batch_indices
+        As in the forward.
+    input_shapes : sequence of sequence of int
+        (N, C, H, W) of each map.
+
+    Returns
+    -------
+    list of ndarray
+        Of the maps' shapes.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described.
+    """
+    named = check.numbered("input_shapes", input_shapes)
+    options = _extractor("input_shapes", len(named), sampling_ratio, pyramid_scales, aligned)
+    with Call(
+        options.form, grad_output=grad_output, rois=rois, batch_indices=batch_indices
+    ) as call:
+        shapes = check.pyramid_shapes("input_shapes", named)
+        checked = call.checked_gradient(
+            "input_shapes", shapes[0], options.definition, scales=options.scales
+        )
+        return call.average_backward_of_maps(*checked, shapes)

@@ -13,6 +13,7 @@ from roipool.reference import OPENVINO_ROI_POOL, ROI_ALIGN
 from roipool.systems import boxes, core
 from roipool.systems.oracles import ALIGN, POOL, single_scale, without_samples
 from roipool.systems.row import Compared, Oracle, Results, System, names_of
+from roipool.verification import pyramids
 from roipool.verification.case import Case
 from roipool.verification.released import Answer
 from roipool.verification.released import Case as Golden
@@ -58,6 +59,33 @@ def _listed_fractions(case: Case) -> dict[str, Any]:
     """Return batch indices with boxes x1, y1, x2, y2 that are fractions of the map."""
     parts = boxes.fractions(case)
     return {"rois": np.column_stack([case.rois[:, 0], parts["boxes"][:, [1, 0, 3, 2]]])}
+
+
+def _strides(case: Case) -> list[int]:
+    """Return the pixels per cell of each map, each twice the previous."""
+    scales = pyramids.scales_of(case)
+    return [max(1, round(1 / scales[0])) * 2**level for level in range(len(scales))]
+
+
+def _with_strides(case: Case) -> dict[str, Any]:
+    return {**boxes.with_indices(case), "pyramid_scales": _strides(case)}
+
+
+def _in_cells_of_levels(case: Case) -> Case:
+    """Return the case of `multilevel_roi_align` with boxes in cells, which hold any shift."""
+    strides, real = np.array(_strides(case)), case.real
+    rois = case.rois.astype(real)
+    with np.errstate(all="ignore"):
+        x1, y1, x2, y2 = rois[:, 1:].T
+        area = (x2 - x1) * (y2 - y1)
+        exact = np.floor(np.log2(np.sqrt(area) / real(224) + real(1e-6)) + real(2))
+        has_level = (area > 0) & ~np.isnan(exact)
+        levels = np.clip(np.nan_to_num(exact), 0, len(strides) - 1).astype(np.int64)
+        scales = (real(1) / strides.astype(real))[levels]
+        rois[:, 1:] = rois[:, 1:] * scales[:, None] - real(0.5 * case.options["aligned"])
+    options = {"spatial_scales": [1.0] * len(strides), "aligned": False}
+    options |= {"levels": np.where(has_level, levels, -1)}
+    return replace(case, rois=rois, options=case.options | options)
 
 
 # ---- Answers of released programs
@@ -162,7 +190,20 @@ _CROP = _POOL._replace(
     goldens={"openvino ROIPooling bilinear": Answer(_GOLDENS, "pool_bilinear", _crops)},
     compared={},
 )
+_EXTRACTOR = System(
+    "compat.openvino.ExperimentalDetectronROIFeatureExtractor",
+    "compat.openvino.ExperimentalDetectronROIFeatureExtractor_backward",
+    options=("spatial_scale", "sampling_ratio", "aligned"),
+    scales="powers of 2",
+    samples="grid",
+    boxes=_with_strides,
+    names={"pyramid_layers": "features"},
+    pyramid=list,
+    is_semantics=False,
+    oracle=Oracle(core.LEVELS, _in_cells_of_levels),
+)
 SYSTEMS = {
+    "openvino.ExperimentalDetectronROIFeatureExtractor": _EXTRACTOR,
     "openvino.ROIAlign": _MEAN,
     "openvino.ROIAlign max": _MAX,
     "openvino.ROIAlign max gradient": _MAX.only_called(

@@ -51,6 +51,7 @@ def test_agrees_with_the_released_wheel(
 ELSEWHERE = {
     "chainer": "compat/test_compat.py",
     "paddle_levels": "compat/test_pyramids.py",
+    "openvino_pyramids": "compat/test_pyramids.py",
     "openvino": "ops/test_goldens.py",
     "pinned_crops": "ops/test_crop_ends.py",
     "torchvision_multiscale": "compat/test_pyramids.py",

@@ -1,4 +1,4 @@
-"""Poolers of several maps in one call: torchvision's and detectron2's; Paddle's levels of boxes."""
+"""Poolers of several maps: torchvision's, detectron2's, OpenVINO's; Paddle's levels of boxes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from _support.backends import Backend
 from _support.golden_data import FOLDER
 
 import roipool
-from roipool.compat import detectron2, paddle, torchvision
+from roipool.compat import detectron2, openvino, paddle, torchvision
 
 Arrays = dict[str, Any]
 
@@ -324,3 +324,72 @@ def test_paddle_needs_no_numbers_of_boxes(backend: Backend) -> None:
     assert numbers is None
     none = paddle.distribute_fpn_proposals([], 3, 4, 4, 224)
     assert [len(one) for one in none[0]] == [0, 0]
+
+
+# ---- OpenVINO
+
+
+def test_openvino_extracts_the_same(backend: Backend) -> None:
+    values = 0
+    for case in recorded("openvino_pyramids"):
+        layers = [case[f"layer{level}"] for level in range(len(case["pyramid_scales"]))]
+        pooled = openvino.ExperimentalDetectronROIFeatureExtractor(
+            backend.to_device(case["rois"]),
+            [backend.to_device(layer) for layer in layers],
+            output_size=int(case["output_size"]),
+            sampling_ratio=int(case["sampling_ratio"]),
+            pyramid_scales=case["pyramid_scales"].tolist(),
+            aligned=bool(case["aligned"]),
+        )
+        largest = max(float(np.abs(layer).max()) for layer in layers)
+        error = np.abs(backend.to_host(pooled) - case["pooled"]).max()
+        assert error <= 4e-7 * largest  # of sums in another order; other decisions are larger
+        values += np.count_nonzero(case["pooled"])
+    assert values > 800
+
+
+def extracted(rois: Any, layers: Any = None, **options: Any) -> Any:
+    layers = (
+        [np.full((2, 1, 8, 8), level, np.float32) for level in (1, 2)] if layers is None else layers
+    )
+    usual: dict[str, Any] = {"output_size": 1, "sampling_ratio": 1, "pyramid_scales": [4, 8]}
+    return openvino.ExperimentalDetectronROIFeatureExtractor(rois, layers, **{**usual, **options})
+
+
+def test_openvino_levels_are_counted_from_the_first_map() -> None:
+    """A box of 112 pixels is on the second map, whatever its stride; one without area on none."""
+    rois = np.array([[0, 0, 30, 30], [0, 0, 112, 112], [5, 5, 5, 9], [9, 9, 5, 5]], np.float32)
+    assert extracted(rois, pyramid_scales=[16, 32]).ravel().tolist() == [1, 2, 0, 1]
+    assert extracted(rois[:0]).shape == (0, 1, 1, 1)
+
+
+def test_openvino_holds_aligned_boxes_at_one_cell() -> None:
+    row = np.arange(8, dtype=np.float32).reshape(1, 1, 1, 8)
+    tiny = [[8, 0, 9, 1]]  # from cell 1.5, a quarter of a cell long
+    assert extracted(tiny, [row], pyramid_scales=[4], aligned=True).item() == 2
+
+
+def test_openvino_reads_other_images_if_asked() -> None:
+    layer = np.stack([np.zeros((1, 8, 8)), np.ones((1, 8, 8))]).astype(np.float32)
+    boxes = [[0, 0, 9, 9], [0, 0, 9, 9]]
+    assert extracted(boxes, [layer], pyramid_scales=[4]).ravel().tolist() == [0, 0]
+    found = extracted(boxes, [layer], pyramid_scales=[4], batch_indices=[1, 0])
+    assert found.ravel().tolist() == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"pyramid_scales": [4]}, "pyramid_scales must hold one number per map, 2: 1"),
+        ({"pyramid_scales": [4, 0]}, r"pyramid_scales\[1\] must be at least 1, got 0"),
+        ({"pyramid_scales": [4, 0.5]}, r"pyramid_scales\[1\] must be an int, got 0.5"),
+        ({"batch_indices": [2]}, "batch_indices"),
+        ({"sampling_ratio": -1}, "sampling_ratio"),
+        ({"aligned": 2}, "aligned must be a bool"),
+        ({"layers": np.zeros((2, 1, 8, 8))}, "pyramid_layers must be a list or tuple"),
+        ({"rois": [[0, 1, 1, 3, 3]]}, r"rois must have shape \(K, 4\)"),
+    ],
+)
+def test_openvino_names_the_wrong_argument(options: dict[str, Any], message: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
+        extracted(**{"rois": [[1, 1, 3, 3]], **options})
