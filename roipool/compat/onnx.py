@@ -1,7 +1,8 @@
-"""ONNX's ``RoiAlign`` (opsets 10 and 16) and ``MaxRoiPool``, as ONNX Runtime computes them.
+"""ONNX's ``RoiAlign`` (opsets 10, 16 and 22) and ``MaxRoiPool``, as ONNX Runtime computes them.
 
-ONNX defines no gradients; the gradients here are the derivatives of the forward. The maximum of
-RoiAlign ignores NaN cells. ONNX Runtime ignores them unless the first corner of the bin is NaN.
+``CropAndResize`` is an operator of ONNX Runtime, in its domain ``com.microsoft``. ONNX defines no
+gradients; the gradients here are the derivatives of the forward. The maximum of RoiAlign ignores
+NaN cells. ONNX Runtime ignores them unless the first corner of the bin is NaN.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 
 from roipool import _arguments as check
-from roipool._arguments import Form, Regions
+from roipool._arguments import CROPS, Form, Regions
 from roipool._arrays import Array
 from roipool._definitions import Definition
 from roipool._dtypes import real_dtype
 from roipool._pooling import Call, MaxRules
-from roipool._types import Mode
+from roipool._types import Method, Mode
 from roipool.compat import _conventions as conventions
 
 Coordinates: TypeAlias = Literal["half_pixel", "output_half_pixel"]
@@ -32,8 +33,18 @@ def _boxes(rois: Any, batch_indices: Any, images: int, dtype: np.dtype[Any], for
     return regions
 
 
+def _crops(rois: Any, batch_indices: Any, images: int, dtype: np.dtype[Any], form: Form) -> Regions:
+    regions = CROPS.read(rois, batch_indices, images, dtype, form)
+    conventions.check_finite(form.boxes, check.swap_xy(regions.boxes))
+    return regions
+
+
 ALIGN_FORM = Form(size="output_height and output_width", features="X", read=_boxes)
 POOL_FORM = Form(size="pooled_shape", features="X", read=conventions.numbered_boxes)
+CROP_FORM = CROPS._replace(
+    boxes="rois", indices="batch_indices", features="X", input_shape="X_shape", read=_crops
+)
+_CROPS = {"bilinear": Definition("crop_bilinear"), "nearest": Definition("crop_nearest")}
 
 
 def _align(
@@ -74,8 +85,8 @@ def RoiAlign(  # noqa: N802 - ONNX's name
     batch_indices : array_like of int
         Shape (K,): the image of each box.
     coordinate_transformation_mode : {"half_pixel", "output_half_pixel"}
-        "half_pixel" shifts by half a cell: the default since opset 16. Opset 10 has no such
-        attribute and computes "output_half_pixel".
+        "half_pixel" shifts by half a cell: the default since opset 16. Opset 22 differs only in
+        allowing bfloat16. Opset 10 has no such attribute and computes "output_half_pixel".
     mode : {"avg", "max"}
         "max" is the largest weighted corner (weight times cell) of all samples, rather than the
         largest interpolated sample.
@@ -255,3 +266,89 @@ def MaxRoiPool_backward(  # noqa: N802
         pooling = pooling._replace(rules=_rules(maps.dtype))
         _, argmax = call.maximum(maps, regions, pooling)
         return call.maximum_backward(gradient, argmax, regions, pooling, maps.shape)
+
+
+def CropAndResize(  # noqa: N802 - ONNX Runtime's name
+    X: Array,  # noqa: N803
+    rois: Any,
+    batch_indices: Any,
+    crop_size: Sequence[int],
+    *,
+    mode: Method = "bilinear",
+    extrapolation_value: float = 0.0,
+) -> Array:
+    """Crops as the operator ``com.microsoft.CropAndResize`` of ONNX Runtime.
+
+    Parameters
+    ----------
+    X : ndarray
+        Maps, shape (N, C, H, W).
+    rois : array_like
+        Shape (K, 4): y1, x1, y2, x2 as fractions of the map, where 1 is the last cell; finite.
+    batch_indices : array_like of int
+        Shape (K,): the image of each box.
+    crop_size : (int, int)
+        Rows and columns of the crops.
+    mode : {"bilinear", "nearest"}
+        Interpolation method; halves are rounded away from zero.
+    extrapolation_value : float
+        Value outside the map.
+
+    Returns
+    -------
+    ndarray
+        Shape (K, C, rows, columns).
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from roipool.compat import onnx
+    >>> X = np.arange(1, 26, dtype=np.float32).reshape(1, 1, 5, 5)
+    >>> onnx.CropAndResize(X, [[0.25, 0.25, 0.75, 0.75]], [0], (2, 2))
+    array([[[[ 7.,  9.],
+             [17., 19.]]]], dtype=float32)
+    """
+    with Call(CROP_FORM, X=X, rois=rois, batch_indices=batch_indices) as call:
+        placed = _CROPS[check.choice("mode", mode, tuple(_CROPS))]
+        outside = check.any_float("extrapolation_value", extrapolation_value)
+        maps, regions, pooling = call.checked_forward(placed, crop_size, empty_value=outside)
+        return call.average([maps], regions, pooling)
+
+
+def CropAndResize_backward(  # noqa: N802
+    grad_output: Array,
+    rois: Any,
+    batch_indices: Any,
+    X_shape: Sequence[int],  # noqa: N803
+    *,
+    mode: Method = "bilinear",
+) -> Array:
+    """Return the gradient of :func:`CropAndResize` with respect to `X`.
+
+    Parameters
+    ----------
+    grad_output : ndarray
+        Shape (K, C, rows, columns).
+    rois, batch_indices, mode
+        As in the forward.
+    X_shape : sequence of int
+        (N, C, H, W).
+
+    Returns
+    -------
+    ndarray
+        Shape `X_shape`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described.
+    """
+    with Call(CROP_FORM, grad_output=grad_output, rois=rois, batch_indices=batch_indices) as call:
+        placed = _CROPS[check.choice("mode", mode, tuple(_CROPS))]
+        return call.average_backward(*call.checked_backward(placed, X_shape))

@@ -10,7 +10,7 @@ import numpy as np
 from roipool._types import Mode
 from roipool.compat import onnx
 from roipool.reference import ONNX_ROI_ALIGN_MAX, ROI_ALIGN, ROI_POOL
-from roipool.systems import boxes
+from roipool.systems import boxes, core
 from roipool.systems.oracles import ALIGN, POOL, alone, from_own_lowest, single_scale
 from roipool.systems.row import Compared, Oracle, System, names_of
 from roipool.verification.case import Case
@@ -125,10 +125,28 @@ _POOL = System(
         )
     },
 )
+_CROP = System(
+    "compat.onnx.CropAndResize",
+    "compat.onnx.CropAndResize_backward",
+    options=("extrapolation_value",),
+    fixed={"mode": "bilinear"},
+    samples="one",
+    boxes=boxes.fractions,
+    names=names_of(onnx.CROP_FORM),
+    finite=True,
+    oracle=Oracle(core.SYSTEMS["crop_and_resize"]),
+    is_semantics=False,
+)
 SYSTEMS = {
     "onnx.RoiAlign": _MEAN,
     "onnx.RoiAlign max": _MAX,
     "onnx.RoiAlign max gradient": _MAX.only_called(backward="compat.onnx.RoiAlign_backward"),
+    "onnx.CropAndResize": _CROP,
+    "onnx.CropAndResize nearest": _CROP._replace(
+        fixed={"mode": "nearest"},
+        bin_value="cell",
+        oracle=Oracle(core.SYSTEMS["crop_and_resize nearest"]),
+    ),
     "onnx.MaxRoiPool": _POOL,
     "onnx.MaxRoiPool gradient": _POOL.only_called(backward="compat.onnx.MaxRoiPool_backward"),
 }

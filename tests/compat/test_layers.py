@@ -135,6 +135,7 @@ PROBE = np.arange(1, 26, dtype=np.float32).reshape(1, 1, 5, 5)
             ),
         ),
         (onnx.MaxRoiPool, "X, rois, pooled_shape, spatial_scale=1.0"),
+        (onnx.CropAndResize, "X, rois, batch_indices, crop_size"),
     ],
 )
 def test_signatures_are_the_systems_own(function: Any, signature: str) -> None:

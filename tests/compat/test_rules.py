@@ -346,6 +346,13 @@ def test_tensorflow_takes_any_real_image_and_answers_in_float32() -> None:
         (lambda: onnx.RoiAlign(PROBE, [[1, 1, 3, 3]], [0], mode="sum"), "'avg' or 'max'"),
         (lambda: onnx.RoiAlign(PROBE, [[1, 1, 3, 3]], [0], sampling_ratio=-1), "sampling_ratio"),
         (lambda: onnx.MaxRoiPool(PROBE, [[0, 1, 1, 3, 3]], (2, 2), 0.0), "above 0"),
+        (lambda: onnx.CropAndResize(PROBE, [[0, 0, 1, np.nan]], [0], (2, 2)), "rois must be fin"),
+        (lambda: onnx.CropAndResize(PROBE, [[0, 0, 1, 1]], [1], (2, 2)), "batch_indices"),
+        (lambda: onnx.CropAndResize(PROBE, [[0, 0, 1, 1]], [0], 0), "crop_size"),
+        (
+            lambda: onnx.CropAndResize(PROBE, [[0, 0, 1, 1]], [0], 2, mode="linear"),
+            "'bilinear' or 'nearest'",
+        ),
         (lambda: paddle.roi_pool(PROBE, [[1, 1, 3, 3]], [2], 2), "add up to the 1 boxes"),
         (lambda: paddle.roi_pool(PROBE, [[1, 1, 3, 3]], [-1], 2), "must not be negative"),
         (lambda: paddle.roi_pool(PROBE, [[1, 1, 3, 3]], [1, 0], 2), "boxes_num must hold 1 int"),

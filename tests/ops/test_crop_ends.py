@@ -14,7 +14,8 @@ from _support.golden_data import FOLDER
 
 import roipool
 from roipool import reference
-from roipool.compat import roialign_pytorch, tensorflow
+from roipool._types import Method
+from roipool.compat import onnx, roialign_pytorch, tensorflow
 
 # Ends at 1 below; stepping there in float32 rounds to a hair more than the last row's centre.
 LOSING = np.array([[0.248046786, 0, 1, 0.471333951]], np.float32)
@@ -98,6 +99,22 @@ def test_crops_as_others_compute_them(backend: Backend, name: str, outside: floa
         # Bilinear: these add a + (b - a) * t, which rounds relative to the pixels.
         largest = case["features"].max()
         assert_close(backend.to_host(crops), case[name], 0 if "nearest" in name else largest)
+        compared += 1
+    assert compared >= 20
+
+
+@methods
+def test_crops_under_the_name_of_onnx_runtime(backend: Backend, method: Method) -> None:
+    compared = 0
+    for _, case in recorded():
+        crops = onnx.CropAndResize(
+            *(backend.to_device(case[key]) for key in ("features", "boxes", "images")),
+            tuple(case["size"].tolist()),
+            mode=method,
+            extrapolation_value=-7.0,
+        )
+        largest = 0 if method == "nearest" else case["features"].max()
+        assert_close(backend.to_host(crops), case[f"onnxruntime_{method}"], largest)
         compared += 1
     assert compared >= 20
 
