@@ -115,6 +115,10 @@ MODULES: dict[str, tuple[Callable[[], torch.nn.Module], tuple[Any, ...]]] = {
         lambda: nn.RoIAlignRotated(3, 0.25, 2),
         (X, torch.cat([ROIS, torch.tensor([[0.3], [-2.0]])], dim=1)),
     ),
+    "RiRoIAlignRotated": (
+        lambda: nn.RiRoIAlignRotated(3, 0.25, 2, 1),
+        (X, torch.cat([ROIS, torch.tensor([[0.3], [-2.0]])], dim=1)),
+    ),
     "PrRoIPool": (lambda: nn.PrRoIPool(3, 0.25), (X, ROIS)),
     "PrRoIPool2D": (lambda: nn.PrRoIPool2D(3, 2, 0.25), (X, ROIS)),
     "CropAndResize": (

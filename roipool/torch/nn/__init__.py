@@ -11,6 +11,7 @@ from torch import Tensor
 from roipool._types import Method, Mode
 from roipool.torch._operations import FUNCTIONS
 from roipool.torch.nn._multi_scale import MultiScaleRoIAlign
+from roipool.torch.nn._riroi import RiRoIAlignRotated
 from roipool.torch.nn._sizes import Size, pair, samples
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "MultiScaleRoIAlign",
     "PrRoIPool",
     "PrRoIPool2D",
+    "RiRoIAlignRotated",
     "RoIAlign",
     "RoIAlignRotated",
     "RoIPool",
