@@ -29,13 +29,17 @@ from setuptools.command.build_ext import build_ext
 
 KERNELS = Path("roipool") / "kernels"
 ADDRESSES = runpy.run_path("roipool/_addresses.py")
-ENGINES = ("maximum", "average")  # the one that takes longer first
+ENGINES = ("maximum", "average", "position_sensitive")  # the one that takes longer first
 
 # Decisions (floor, ceil, outside the map) must not depend on the compiler: no contraction.
 GEOMETRY_FLAGS = ["-std=c++17", "-O3", "-ffp-contract=off", "-fno-math-errno", "-Wno-psabi"]
 # Sums in the average engine may use fused multiply-add; the order of a sample's corners in the
 # maximum engine decides ties, so it may not.
-CONTRACTION = {"average": "-ffp-contract=fast", "maximum": "-ffp-contract=off"}
+CONTRACTION = {
+    "average": "-ffp-contract=fast",
+    "position_sensitive": "-ffp-contract=fast",
+    "maximum": "-ffp-contract=off",
+}
 # Python's own flags ask for debug information, ten times the size of the code.
 asked_flags = f"{os.environ.get('CFLAGS', '')} {os.environ.get('CXXFLAGS', '')}".split()
 if not any(flag.startswith("-g") for flag in asked_flags):

@@ -42,6 +42,12 @@ from roipool.ops.precise_roi_pool import (
     precise_roi_pool_backward,
     precise_roi_pool_backward_rois,
 )
+from roipool.ops.ps_roi_align import (
+    ps_roi_align,
+    ps_roi_align_backward,
+    ps_roi_align_backward_rois,
+)
+from roipool.ops.ps_roi_pool import ps_roi_pool, ps_roi_pool_backward
 from roipool.ops.roi_align import roi_align, roi_align_backward, roi_align_backward_rois
 from roipool.ops.roi_align_rotated import (
     roi_align_rotated,
@@ -67,6 +73,11 @@ __all__ = [
     "precise_roi_pool",
     "precise_roi_pool_backward",
     "precise_roi_pool_backward_rois",
+    "ps_roi_align",
+    "ps_roi_align_backward",
+    "ps_roi_align_backward_rois",
+    "ps_roi_pool",
+    "ps_roi_pool_backward",
     "reference",
     "roi_align",
     "roi_align_backward",

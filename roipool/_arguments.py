@@ -18,7 +18,7 @@ from roipool import _cpu
 from roipool._arrays import LIBRARY_OF, NUMPY, Array, Library, is_array, parts_of, refuse_masks
 from roipool._dtypes import FLOATS, dtype_name, real_dtype
 from roipool._errors import shortened, shown
-from roipool._layout import AXES, LAYOUTS, Layout, Shape4
+from roipool._layout import AXES, LAYOUTS, Layout, Shape4, groups_of_bins, pooled_channels
 from roipool._types import Boxes, Numbers
 
 Choice = TypeVar("Choice", bound=str)
@@ -104,18 +104,25 @@ def _check_axes(name: str, shape: Sequence[int], layout: Layout) -> None:
 
 
 def grad_output(
-    name: str, array: Any, boxes: int, input_shape: Shape4, layout: Layout = "NCHW"
+    name: str,
+    array: Any,
+    boxes: int,
+    input_shape: Shape4,
+    layout: Layout = "NCHW",
+    group_size: tuple[int, int] = (1, 1),
 ) -> tuple[int, int]:
     """Check a checked array as the gradient of pooled values; return its bins."""
     channel, row, column = AXES[layout]
     size, count = (array.shape[row], array.shape[column]), input_shape[channel]
+    if min(size) < 1:
+        raise ValueError(f"{name} must have at least 1 by 1 bins, got {array.shape}")
+    if group_size != (1, 1):  # not a call, for the sake of small ones
+        count = pooled_channels("the features", count, groups_of_bins(group_size, size))
     if array.shape[0] != boxes or array.shape[channel] != count:
         form = "(K, PH, PW, C)" if layout == "NHWC" else "(K, C, PH, PW)"
         raise ValueError(
             f"{name} must have shape {form} with K={boxes} and C={count}, got {array.shape}"
         )
-    if min(size) < 1:
-        raise ValueError(f"{name} must have at least 1 by 1 bins, got {array.shape}")
     return size
 
 
@@ -464,11 +471,12 @@ def size_pair(name: str, value: Any) -> tuple[int, int]:
 
 
 def sampling_pair(name: str, value: Any) -> tuple[int, int]:
-    """Return samples per bin (vertical, horizontal); 0 is adaptive."""
+    """Return samples per bin (vertical, horizontal), or groups of bins; 0: as many as needed."""
     rows, columns = (value, value) if type(value) is int else _pair(name, value)
     if not (0 <= rows <= MAX_SAMPLING_RATIO and 0 <= columns <= MAX_SAMPLING_RATIO):
+        zero = "as many as bins" if name == "group_size" else "adaptive"
         raise ValueError(
-            f"{name} must be from 0 (adaptive) to {MAX_SAMPLING_RATIO}, got {shown(value)}"
+            f"{name} must be from 0 ({zero}) to {MAX_SAMPLING_RATIO}, got {shown(value)}"
         )
     return rows, columns
 

@@ -97,6 +97,7 @@ cdef extern from "kernels/cpu/call.h" namespace "roipool" nogil:
         Storage storage
         bint channels_last
         wide_int images, channels, boxes
+        int group_rows, group_columns
         AxisPlan rows, columns
         const void* features
         const void* grad_output
@@ -630,6 +631,7 @@ cdef describe_maps(Level* level, dtype, map_shape, batch_indices, output_size, l
     job.channels = map_shape[3] if job.channels_last else map_shape[1]
     job.rows.size = map_shape[1] if job.channels_last else map_shape[2]
     job.columns.size = map_shape[2] if job.channels_last else map_shape[3]
+    job.group_rows = job.group_columns = 1
     job.rows.bins, job.columns.bins = output_size
     job.box_image = <wide_int*>address(batch_indices)
     job.min_non_temporal_bytes = min_non_temporal_bytes
@@ -650,7 +652,10 @@ cdef describe(Level* level, dtype, map_shape, pooling, tuple boxes_of_map):
     cdef Request* request = &level.request
     scale, boxes, batch_indices, rows = boxes_of_map
     describe_maps(level, dtype, map_shape, batch_indices, pooling.output_size, pooling.layout)
-    name, _, sampling, request.aligned, request.angle_scale = pooling.definition
+    name, _, sampling, request.aligned, request.angle_scale, groups = pooling.definition
+    if groups != (1, 1):
+        level.job.group_rows, level.job.group_columns = pooling.group_size
+        level.job.channels //= level.job.group_rows * level.job.group_columns
     request.definition = <Definition><int>_DEFINITIONS[name]
     request.scale = scale
     request.double_precision = level.job.storage == float64_storage
@@ -719,6 +724,7 @@ cdef class PreparedAverage:
         self.level.request.scale = definition.scale
         self.level.request.sampling[0], self.level.request.sampling[1] = definition.sampling
         self.level.request.aligned = definition.aligned
+        self.level.job.group_rows = self.level.job.group_columns = 1
         self.level.job.rows.bins, self.level.job.columns.bins = pooling.output_size
         self.level.job.empty_value = pooling.empty_value
 

@@ -29,6 +29,9 @@ class Definition(NamedTuple):
         Whether cell 0 covers ``[-0.5, 0.5]`` rather than ``[0, 1]``.
     angle_scale : float
         Multiplies a box's angle to give radians, counter-clockwise.
+    group_size : tuple of int
+        Groups of bins, down and across, of which each is pooled from channels of its own; 0: as
+        many as bins. (1, 1): not position-sensitive.
     """
 
     name: str
@@ -36,6 +39,7 @@ class Definition(NamedTuple):
     sampling: tuple[int, int] = (0, 0)
     aligned: bool = False
     angle_scale: float = 1.0
+    group_size: tuple[int, int] = (1, 1)
 
 
 class Traits(NamedTuple):
@@ -157,6 +161,10 @@ class Op:
     def is_rotated(self) -> bool:
         return "angle" in self.form.columns
 
+    @property
+    def is_position_sensitive(self) -> bool:
+        return "group_size" in self.placing
+
 
 OPS: dict[str, Op] = {
     op.forward: op
@@ -170,6 +178,16 @@ OPS: dict[str, Op] = {
                 "max": Variant("roi_align", {"mode": "max"}, has_argmax=True),
             },
             placing=("spatial_scale", "sampling_ratio", "aligned"),
+        ),
+        Op(
+            "ps_roi_pool",
+            {"avg": Variant("ps_roi_pool")},
+            placing=("spatial_scale", "group_size"),
+        ),
+        Op(
+            "ps_roi_align",
+            {"avg": Variant("roi_align", by_boxes="roi_align")},
+            placing=("spatial_scale", "sampling_ratio", "aligned", "group_size"),
         ),
         Op("precise_roi_pool", {"avg": Variant("precise_roi_pool", by_boxes="precise_roi_pool")}),
         Op(

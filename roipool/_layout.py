@@ -48,3 +48,24 @@ def cells(shape: Sequence[int], layout: Layout) -> int:
     """Return the number of cells of a map."""
     height, width = height_width(shape, layout)
     return height * width
+
+
+# ---- Position-sensitive operations: each channel of pooled values is pooled from as many channels
+# of the features as bins have groups.
+
+
+def groups_of_bins(given: Sequence[int], size: Sequence[int]) -> tuple[int, int]:
+    """Return the groups of bins, down and across, where 0 stands for as many as bins."""
+    return given[0] or size[0], given[1] or size[1]
+
+
+def pooled_channels(name: str, count: int, group_size: Sequence[int]) -> int:
+    """Return the channels of pooled values for those of the features, which are argument `name`."""
+    down, across = group_size
+    pooled, rest = divmod(count, max(1, down * across))  # 0 where there are no bins
+    if rest:
+        raise ValueError(
+            f"{name} must have a multiple of {down} x {across} channels, one for each group of "
+            f"bins, got {count}"
+        )
+    return pooled

@@ -15,7 +15,17 @@ from roipool import _arguments as check
 from roipool._arguments import CORNERS, Form, Regions
 from roipool._arrays import NUMPY, Array, Library, common_library
 from roipool._definitions import GATHERS, POINTWISE, Definition
-from roipool._layout import Layout, Shape4, are_channels_last, cells, height_width, nchw_view
+from roipool._layout import (
+    Layout,
+    Shape4,
+    are_channels_last,
+    cells,
+    channels,
+    groups_of_bins,
+    height_width,
+    nchw_view,
+    pooled_channels,
+)
 
 # An array of the call's library; the public functions' annotations say which.
 Result: TypeAlias = Any
@@ -70,6 +80,11 @@ class Pooling(NamedTuple):
     empty_value: float = 0.0
     rules: MaxRules = DEFAULT_RULES
     scales: tuple[float, ...] = ()
+
+    @property
+    def group_size(self) -> tuple[int, int]:
+        """Groups of bins, down and across."""
+        return groups_of_bins(self.definition.group_size, self.output_size)
 
     @property
     def map_scales(self) -> tuple[float, ...]:
@@ -195,7 +210,8 @@ class Call:
         regions = form.read(boxes, indices, maps.shape[0], maps.dtype, form)
         size = check.size_pair(form.size, output_size)
         pooling = Pooling(definition, size, layout, empty_value, rules)
-        if definition.name in POINTWISE:  # not a call, for the sake of small ones
+        # Not a call, for the sake of small ones.
+        if definition.name in POINTWISE or definition.group_size != (1, 1):
             check_sizes(form.features, maps.shape, form.size, pooling)
         return maps, regions, pooling
 
@@ -238,7 +254,8 @@ class Call:
         gradient_name = self._form.grad_output
         gradient = check.float_array(gradient_name, self._arrays[gradient_name])
         regions = self.regions(shape[0], gradient.dtype)
-        size = check.grad_output(gradient_name, gradient, len(regions.boxes), shape, layout)
+        count, groups = len(regions.boxes), definition.group_size
+        size = check.grad_output(gradient_name, gradient, count, shape, layout, groups)
         pooling = Pooling(definition, size, layout, rules=rules, scales=scales)
         check_sizes(name, shape, gradient_name, pooling)
         return gradient, regions, pooling
@@ -253,7 +270,8 @@ class Call:
     def average(self, features: Sequence[Array], regions: Regions, pooling: Pooling) -> Result:
         """Average forward."""
         count, size, layout = len(regions.boxes), pooling.output_size, pooling.layout
-        shape = pooled_shape(features[0].shape, count, size, layout)
+        groups = pooling.definition.group_size
+        shape = pooled_shape(features[0].shape, count, size, layout, groups)
         result = self._result(shape, features, layout)
         if features[0].size == 0:
             features, regions = self._one_of_alike(features, regions)
@@ -379,7 +397,12 @@ def needs_no_boxes(pooling: Pooling) -> bool:
 
 
 def check_sizes(name: str, shape: Sequence[int], bins: str, pooling: Pooling) -> None:
-    """Check that 32 bits number the cells and the bins, if the definition is pointwise."""
+    """Check that groups divide the channels, and of a pointwise definition the numbers of cells.
+
+    A pointwise definition numbers all cells and all bins in 32 bits.
+    """
+    if pooling.definition.group_size != (1, 1):
+        pooled_channels(name, channels(shape, pooling.layout), pooling.group_size)
     if pooling.definition.name not in POINTWISE:
         return
     limit = np.iinfo(np.int32).max
@@ -391,6 +414,16 @@ def check_sizes(name: str, shape: Sequence[int], bins: str, pooling: Pooling) ->
             )
 
 
-def pooled_shape(maps: Sequence[int], boxes: int, size: tuple[int, int], layout: Layout) -> Shape4:
+def pooled_shape(
+    maps: Sequence[int],
+    boxes: int,
+    size: tuple[int, int],
+    layout: Layout,
+    group_size: Sequence[int] = (1, 1),
+) -> Shape4:
     """Return the shape of pooled values: the maps', with boxes for images and bins for cells."""
-    return (boxes, *size, maps[3]) if layout == "NHWC" else (boxes, maps[1], *size)
+    # No calls, for the sake of small inputs.
+    count = maps[3] if layout == "NHWC" else maps[1]
+    if group_size != (1, 1):
+        count //= math.prod(groups_of_bins(group_size, size))
+    return (boxes, *size, count) if layout == "NHWC" else (boxes, count, *size)

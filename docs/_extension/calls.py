@@ -34,6 +34,7 @@ def names(x: FloatArray, box: Box) -> dict[str, Any]:
     return {
         "x": x,
         "x_nhwc": np.ascontiguousarray(x.transpose(0, 2, 3, 1)),
+        "x_of_groups": x.repeat(4, axis=1),  # for 2 x 2 groups of bins
         "rois": np.array([[0, x1, y1, x2, y2]], np.float32),
         "xyxy": np.array([[x1, y1, x2, y2]], np.float32),
         "yxyx": np.array([[y1, x1, y2, x2]], np.float32),

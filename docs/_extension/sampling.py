@@ -67,7 +67,9 @@ def _positions(regions: Regions, pooling: Pooling) -> list[list[tuple[float, flo
     definition = pooling.definition.name
     if TRAITS[definition].kind == "points" or definition in INTEGRALS:
         return [[] for _ in range(bins)]  # such plans hold weights, not samples
-    pooling = pooling._replace(layout="NCHW")
+    # Positions do not depend on the groups of channels.
+    ungrouped = pooling.definition._replace(group_size=(1, 1))
+    pooling = pooling._replace(definition=ungrouped, layout="NCHW")
     shape = (1, MOST_SAMPLES, HEIGHT, WIDTH)
     numbers = np.broadcast_to(
         np.arange(MOST_SAMPLES)[None, :, None, None], (1, MOST_SAMPLES, *pooling.output_size)

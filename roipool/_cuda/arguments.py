@@ -20,6 +20,7 @@ class AxisCall(NamedTuple):
     bins: int
     sampling: int
     capacity: int = 0
+    groups: int = 1
 
 
 class Level(NamedTuple):

@@ -23,6 +23,7 @@ from roipool._cuda.partition import (
     Sizes,
     channel_pack,
     divide_boxes,
+    divide_groups,
     divide_maps,
     divide_planes,
     divide_runs,
@@ -44,11 +45,14 @@ class PlanKind(NamedTuple):
     bin: int
     entry: dict[int, int]
     beside: int = 0  # bytes that a planning kernel keeps of a box beside its plan
+    beside_bin: int = 0  # and of each of its rows and columns of bins
 
 
 BYTES_OF_REACH = 16
+BYTES_OF_IMAGE = BYTES_OF_WINDOW = 8
 TAPS = PlanKind("taps", 8, {4: 8, 8: 16})
 BIN_TAPS = PlanKind("bin_taps", 16, {4: 8, 8: 16}, BYTES_OF_REACH)
+WINDOWS = PlanKind("windows", 16, {4: 8, 8: 16}, BYTES_OF_IMAGE, BYTES_OF_WINDOW)
 SLOPED_TAPS = PlanKind("sloped_taps", 8, {4: 16, 8: 32})
 SAMPLES = PlanKind("samples", 24, {4: 24, 8: 40})
 CELLS = PlanKind("cells", 24, {4: 0, 8: 0})
@@ -120,15 +124,16 @@ def call_of(sizes: Sizes, **fields: Any) -> Call:
         if max(shape[row], shape[column]) > MAX_AXIS:
             raise ValueError(f"maps must have at most {MAX_AXIS} rows and columns, got {shape}")
     box_stride, coordinate_stride = (stride // sizes.real.itemsize for stride in sizes.box_strides)
+    group_rows, group_columns = pooling.group_size
     call = Call(
         images=sizes.map_shapes[0][0],
-        channels=sizes.map_shapes[0][channel],
+        channels=sizes.map_shapes[0][channel] // (group_rows * group_columns),
         boxes=sizes.boxes,
         box_stride=box_stride,
         coordinate_stride=coordinate_stride,
         image_stride=sizes.index_stride // sizes.index_type.itemsize,
-        rows=AxisCall(pooling.output_size[0], definition.sampling[0]),
-        columns=AxisCall(pooling.output_size[1], definition.sampling[1]),
+        rows=AxisCall(pooling.output_size[0], definition.sampling[0], groups=group_rows),
+        columns=AxisCall(pooling.output_size[1], definition.sampling[1], groups=group_columns),
         angle_scale=definition.angle_scale,
         image_kind=IMAGE_KINDS[dtype_name(sizes.index_type)],
         aligned=definition.aligned,
@@ -160,6 +165,7 @@ def config_of(
         "definition": sizes.pooling.definition.name,
         "channels_last": int(sizes.channels_last),
         "pack": 1,
+        "position_sensitive": int(sizes.is_position_sensitive),
         "plan_is_shared": 1,
         "levels": len(sizes.map_shapes),
         "offset": INTEGERS[_largest_image(sizes) > np.iinfo(np.int32).max],
@@ -221,12 +227,13 @@ def planned_before(
     # Bins are planned by one thread each; of entries, which are copied, there are more.
     threads = min(up(2 * (call.rows.bins + call.columns.bins), WARP), THREADS)
     shared = BYTES_OF_HEAD + call.plan_bytes
+    beside = kind.beside + kind.beside_bin * (call.rows.bins + call.columns.bins)
     if shared > sizes.limits.shared_bytes:
         shared, defines = BYTES_OF_HEAD, {"plan_is_shared": 0, **defines}
     plans = Grid(call.boxes, (threads,), shared)
     return Launches(
         config_of(sizes, file, file, call, grid, **defines),
-        call.boxes * (BYTES_OF_HEAD + call.plan_bytes + kind.beside),
+        call.boxes * (BYTES_OF_HEAD + call.plan_bytes + beside),
         config_of(sizes, file, f"plan_{kind.name}", call, plans, **defines),
     )
 
@@ -255,7 +262,8 @@ def average(sizes: Sizes, vector_aligned: bool) -> Launches:
     if is_pointwise(sizes):
         call, grid = divide_values(call, sizes, pack)
         return with_regions(sizes, "points_forward", call, grid, pack=pack)
-    divide = divide_values if sizes.channels_last else divide_planes
+    by_value = sizes.channels_last or sizes.is_position_sensitive
+    divide = divide_values if by_value else divide_planes
     call, grid = divide(call, sizes, pack)
     file = "average_forward"
     return planned_by_blocks(sizes, TAPS, file, file, call, grid, pack=pack)
@@ -272,6 +280,9 @@ def average_backward(sizes: Sizes, vector_aligned: bool) -> Launches:
             call.boxes * BYTES_OF_REGION,
             config_of(sizes, file, "plan_regions", call, threads),
         )
+    if sizes.is_position_sensitive:
+        call, grid = divide_groups(call, sizes)
+        return planned_before(sizes, WINDOWS, "position_sensitive_backward", call, grid)
     call, grid, pack = divide_tiles(call, sizes, vector_aligned)
     return planned_before(sizes, BIN_TAPS, "average_backward", call, grid, pack=pack)
 

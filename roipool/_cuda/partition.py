@@ -13,6 +13,11 @@ from roipool._pooling import Pooling
 
 BYTES_OF_HITS = BYTES_OF_LISTED_SAMPLE = 8
 BYTES_OF_NUMBER = 4
+# In shared memory: a block's tile, and of each bin that reads it its number and the cells of the
+# tile that it reads.
+BYTES_OF_GROUP_PLACE = 96
+BYTES_OF_LISTED_BIN = 8
+BYTES_OF_STAGED_REACH = 16
 
 
 def up(number: int, multiple: int) -> int:
@@ -94,6 +99,11 @@ class Sizes(NamedTuple):
         return self.pooling.layout == "NHWC"
 
     @property
+    def is_position_sensitive(self) -> bool:
+        """Whether each bin is pooled from channels of its own group of bins."""
+        return self.pooling.group_size != (1, 1)
+
+    @property
     def real(self) -> np.dtype[Any]:
         """The dtype of coordinates and sums."""
         return real_dtype(self.dtype)
@@ -170,8 +180,29 @@ def divide_boxes(call: Call, sizes: Sizes) -> tuple[Call, Grid]:
 
 def divide_maps(call: Call, sizes: Sizes, staged: int) -> tuple[Call, Grid]:
     """Divide the maps of a backward into tiles; it stages `staged` bytes for each pooled value."""
-    real = sizes.real.itemsize
-    height, width, bins = call.height, call.width, call.rows.bins * call.columns.bins
+    call, grid, pitch = _with_sums(call, sizes)
+    stage = min(call.rows.bins * call.columns.bins, max(STAGE_BYTES // (pitch * staged), 1))
+    call = call._replace(
+        stage=stage,
+        stage_rows=max(stage // call.columns.bins, 1),
+        stage_columns=min(stage, call.columns.bins),
+    )
+    return call, grid._replace(shared=grid.shared + stage * pitch * staged)
+
+
+def divide_groups(call: Call, sizes: Sizes) -> tuple[Call, Grid]:
+    """Divide the maps of a position-sensitive backward into tiles, each of one group of bins."""
+    call, grid, pitch = _with_sums(call, sizes)
+    values = pitch + call.tile_rows + call.tile_columns
+    staged = values * sizes.real.itemsize + BYTES_OF_STAGED_REACH + BYTES_OF_LISTED_BIN
+    stage = min(max(STAGE_BYTES // staged, 1), WARP)
+    shared = grid.shared + BYTES_OF_GROUP_PLACE + grid.threads[0] * BYTES_OF_LISTED_BIN
+    return call._replace(stage=stage), grid._replace(shared=shared + stage * staged)
+
+
+def _with_sums(call: Call, sizes: Sizes) -> tuple[Call, Grid, int]:
+    """Divide maps into tiles whose sums lie in shared memory, cells by the returned pitch."""
+    real, height, width = sizes.real.itemsize, call.height, call.width
     lanes = min(_power_of_two(call.channels), TILE_LANES)
     pitch = lanes + 1 if lanes > 1 else 1
     cells = TILE_BYTES // (pitch * real)
@@ -180,22 +211,17 @@ def divide_maps(call: Call, sizes: Sizes, staged: int) -> tuple[Call, Grid]:
     owners = min(_power_of_two(rows), THREADS // WARP)
     threads = max(lanes * owners, WARP)
     sums = up(rows * columns * pitch * real, 8) + threads // WARP * BYTES_OF_HITS
-    stage = min(bins, max(STAGE_BYTES // (pitch * staged), 1))
-    call = _with_tiles(call, rows, columns, lanes)._replace(
-        stage=stage,
-        stage_rows=max(stage // call.columns.bins, 1),
-        stage_columns=min(stage, call.columns.bins),
-    )
-    return call, Grid(call.tasks, (threads,), sums + stage * pitch * staged)
+    call = _with_tiles(call, rows, columns, lanes)
+    return call, Grid(call.tasks, (threads,), sums), pitch
 
 
 def _with_tiles(call: Call, rows: int, columns: int, lanes: int, pack: int = 1) -> Call:
     """Return the call with the tiles of all maps as tasks, `pack` channels to a lane."""
-    levels, tasks = [], 0
+    levels, tasks, groups = [], 0, call.rows.groups * call.columns.groups
     for level in call.levels:
         levels.append(level._replace(first_task=tasks))
         tiles = -(-level.rows // rows) * -(-level.columns // columns)
-        tasks += call.images * -(-call.channels // (lanes * pack)) * tiles
+        tasks += call.images * groups * -(-call.channels // (lanes * pack)) * tiles
     return call._replace(
         tasks=tasks, levels=tuple(levels), lanes=lanes, tile_rows=rows, tile_columns=columns
     )

@@ -1,4 +1,4 @@
-"""MXNet's ``ROIPooling``, ``contrib.ROIAlign``, ``contrib.RROIAlign``, and an older ``ROIAlign``.
+"""MXNet's ``ROIPooling``, its ``contrib`` operators, and an older ``ROIAlign``.
 
 A box whose batch index is outside the batch is pooled to 0 and has no gradient, as in MXNet's
 ROIPooling. (For such boxes contrib.ROIAlign and RROIAlign overwrite values of other boxes or read
@@ -8,18 +8,17 @@ out of bounds, and the older operator checks negative indices only.)
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from roipool import _arguments as check
-from roipool._arguments import Form, Regions
+from roipool._arguments import Form
 from roipool._arrays import Array, Library
 from roipool._definitions import Definition
-from roipool._dtypes import real_dtype
 from roipool._errors import shown
-from roipool._layout import Shape4
 from roipool._pooling import Call, Pooling
 from roipool.compat import _conventions as conventions
 from roipool.compat import _rotated
@@ -160,9 +159,13 @@ def ROIPooling_backward(  # noqa: N802
         return call.maximum_backward(gradient, cells, regions, pooling, shape)
 
 
-def _align(spatial_scale: float, sample_ratio: int, aligned: bool) -> Definition:
+def _align(
+    spatial_scale: float, sample_ratio: int, position_sensitive: bool, aligned: bool
+) -> Definition:
     scale = _scale(spatial_scale)
-    return conventions.roi_align_definition(scale, sample_ratio, aligned, name="sample_ratio")
+    placed = conventions.roi_align_definition(scale, sample_ratio, aligned, name="sample_ratio")
+    is_sensitive = check.flag("position_sensitive", position_sensitive)
+    return placed._replace(group_size=conventions.EACH_BIN) if is_sensitive else placed
 
 
 def contrib_ROIAlign(  # noqa: N802
@@ -222,45 +225,9 @@ def contrib_ROIAlign(  # noqa: N802
              [15., 16.]]]], dtype=float32)
     """
     with Call(FORM, data=data, rois=rois) as call:
-        placed = _align(spatial_scale, sample_ratio, aligned)
+        placed = _align(spatial_scale, sample_ratio, position_sensitive, aligned)
         maps, regions, pooling = call.checked_forward(placed, _pair(pooled_size))
-        if not check.flag("position_sensitive", position_sensitive):
-            return call.average([maps], regions, pooling)
-        size = pooling.output_size
-        boxes, channels = len(regions.boxes), maps.shape[1]
-        output = call.library.empty((boxes, _outputs(channels, size), *size), maps.dtype)
-        for part in _parts(boxes, channels, size):
-            every_bin = call.average([maps], _some(regions, part), pooling)
-            output[part] = _own_bins(every_bin, size)
-        return output
-
-
-def _outputs(channels: int, size: tuple[int, int]) -> int:
-    bins = size[0] * size[1]
-    if channels % bins:
-        raise ValueError(
-            f"data must have a multiple of {size[0]} x {size[1]} channels with "
-            f"position_sensitive, got {channels}"
-        )
-    return channels // bins
-
-
-def _parts(boxes: int, channels: int, size: tuple[int, int]) -> list[slice]:
-    """Cut the boxes so that all bins of all channels of a part stay below 64 MiB."""
-    step = max(1, 2**24 // max(1, channels * size[0] * size[1]))
-    return [slice(first, first + step) for first in range(0, boxes, step)]
-
-
-def _some(regions: Regions, part: slice) -> Regions:
-    return Regions(regions.boxes[part], regions.batch_indices[part])
-
-
-def _own_bins(every_bin: Array, size: tuple[int, int]) -> Array:
-    """View, for each input channel, the one bin that it serves; (K, outputs, rows, columns)."""
-    boxes, channels = every_bin.shape[:2]
-    bins = size[0] * size[1]
-    by_channel = every_bin.reshape(boxes, channels // bins, bins * bins)
-    return by_channel[:, :, :: bins + 1].reshape(boxes, channels // bins, *size)
+        return call.average([maps], regions, pooling)
 
 
 def contrib_ROIAlign_backward(  # noqa: N802
@@ -294,33 +261,120 @@ def contrib_ROIAlign_backward(  # noqa: N802
         If an argument is not as described.
     """
     with Call(FORM, out_grad=out_grad, rois=rois) as call:
-        definition = _align(spatial_scale, sample_ratio, aligned)
-        if not check.flag("position_sensitive", position_sensitive):
-            return call.average_backward(*call.checked_backward(definition, data_shape))
-        gradient = check.float_array("out_grad", out_grad)
-        shape = check.map_shape("data_shape", data_shape)
-        regions = call.regions(shape[0], gradient.dtype)
-        size = check.size_pair("out_grad's bins", gradient.shape[2:])
-        outputs = (shape[0], _outputs(shape[1], size), shape[2], shape[3])
-        check.grad_output("out_grad", gradient, len(regions.boxes), outputs)
-        return _own_bins_backward(call, gradient, regions, Pooling(definition, size), shape)
+        placed = _align(spatial_scale, sample_ratio, position_sensitive, aligned)
+        return call.average_backward(*call.checked_backward(placed, data_shape))
 
 
-def _own_bins_backward(
-    call: Call, gradient: Array, regions: Regions, pooling: Pooling, shape: Shape4
+def contrib_PSROIPooling(  # noqa: N802
+    data: Array,
+    rois: Any,
+    spatial_scale: float,
+    output_dim: int,
+    pooled_size: int,
+    group_size: int = 0,
 ) -> Array:
-    """Sum, over parts of the boxes, the gradient of the one bin that each channel serves."""
-    size = pooling.output_size
-    bins = size[0] * size[1]
-    xp = call.library.xp()
-    total = xp.zeros(shape, real_dtype(gradient.dtype))
-    for part in _parts(len(regions.boxes), shape[1], size):
-        own = gradient[part]
-        expanded = xp.zeros((*own.shape[:2], bins * bins), total.dtype)
-        expanded[:, :, :: bins + 1] = own.reshape(*own.shape[:2], bins)
-        every_bin = expanded.reshape(len(own), shape[1], *size)
-        total += call.average_backward(every_bin, _some(regions, part), pooling, shape)
-    return total.astype(gradient.dtype, copy=False)
+    """Position-sensitive ROI pooling like ``mxnet.contrib.PSROIPooling``: R-FCN's rule.
+
+    Parameters
+    ----------
+    data : ndarray
+        Maps, shape (N, output_dim * groups * groups, H, W).
+    rois : array_like
+        Shape (K, 5): batch index, x1, y1, x2, y2 in image pixels.
+    spatial_scale : float
+        Map cells per image pixel, from 0 to 1.
+    output_dim : int
+        Channels of the result.
+    pooled_size : int
+        Bins, down and across.
+    group_size : int
+        Groups of bins, down and across; 0: as many as bins.
+
+    Returns
+    -------
+    ndarray
+        Shape (K, output_dim, pooled_size, pooled_size).
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described.
+
+    See Also
+    --------
+    roipool.ps_roi_pool : The same rule.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from roipool.compat import mxnet
+    >>> data = np.arange(1, 101, dtype=np.float32).reshape(1, 4, 5, 5)
+    >>> mxnet.contrib_PSROIPooling(data, [[0, 0, 0, 3, 3]], 1.0, 1, 2)
+    array([[[[ 4., 31.],
+             [64., 91.]]]], dtype=float32)
+    """
+    with Call(FORM, data=data, rois=rois) as call:
+        placed, size = _position_sensitive(spatial_scale, pooled_size, group_size)
+        maps, regions, pooling = call.checked_forward(placed, size)
+        _check_output_dim(output_dim, maps.shape[1], pooling)
+        return call.average([maps], regions, pooling)
+
+
+def contrib_PSROIPooling_backward(  # noqa: N802
+    out_grad: Array,
+    rois: Any,
+    data_shape: Sequence[int],
+    spatial_scale: float,
+    output_dim: int,
+    pooled_size: int,
+    group_size: int = 0,
+) -> Array:
+    """Return the gradient of :func:`contrib_PSROIPooling` for `data` (zero for `rois`).
+
+    Parameters
+    ----------
+    out_grad : ndarray
+        Gradient of the forward's result.
+    rois, spatial_scale, output_dim, pooled_size, group_size
+        As in the forward.
+    data_shape : sequence of int
+        (N, C, H, W).
+
+    Returns
+    -------
+    ndarray
+        Shape `data_shape`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described.
+    """
+    with Call(FORM, out_grad=out_grad, rois=rois) as call:
+        placed, size = _position_sensitive(spatial_scale, pooled_size, group_size)
+        gradient, regions, pooling, shape = call.checked_backward(placed, data_shape)
+        conventions.check_bins("out_grad", gradient, size, "pooled_size")
+        _check_output_dim(output_dim, shape[1], pooling)
+        return call.average_backward(gradient, regions, pooling, shape)
+
+
+def _position_sensitive(
+    spatial_scale: float, pooled_size: int, group_size: int
+) -> tuple[Definition, tuple[int, int]]:
+    """Return the definition, and the rows and columns of bins."""
+    groups = check.sampling_pair("group_size", group_size)
+    placed = Definition("ps_roi_pool", _scale(spatial_scale), group_size=groups)
+    return placed, check.size_pair("pooled_size", pooled_size)
+
+
+def _check_output_dim(output_dim: Any, channels: int, pooling: Pooling) -> None:
+    """Check the number of channels of the result, which the maps determine."""
+    expected = channels // math.prod(pooling.group_size)
+    if output_dim != expected:
+        raise ValueError(
+            f"output_dim must be {expected}, for {channels} channels of data in "
+            f"{pooling.group_size[0]} x {pooling.group_size[1]} groups, got {shown(output_dim)}"
+        )
 
 
 def contrib_RROIAlign(  # noqa: N802

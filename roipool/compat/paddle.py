@@ -1,4 +1,4 @@
-"""Paddle's ``vision.ops``: ``roi_align``, ``roi_pool``, their layers, and the levels of boxes.
+"""Paddle's ``vision.ops``: its ROI operations, their layers, and the levels of boxes.
 
 Boxes are in the order of their images; `boxes_num` is the number of boxes of each image. If
 the counts do not add up to the number of boxes, Paddle reads out of bounds; here this is a
@@ -293,6 +293,104 @@ class RoIPool(Layer):
         pooled = roi_pool(x, boxes, boxes_num, self.output_size, self.spatial_scale)
         assert not isinstance(pooled, tuple)
         return pooled
+
+    __call__ = forward
+
+
+def psroi_pool(
+    x: Array,
+    boxes: Any,
+    boxes_num: Any,
+    output_size: int | Sequence[int],
+    spatial_scale: float = 1.0,
+) -> Array:
+    """Position-sensitive ROI pooling as ``paddle.vision.ops.psroi_pool``: R-FCN's rule.
+
+    Parameters
+    ----------
+    x : ndarray
+        Maps, shape (N, C * rows * columns, H, W).
+    boxes, boxes_num, output_size, spatial_scale
+        As in :func:`roi_align`.
+
+    Returns
+    -------
+    ndarray
+        Shape (K, C, rows, columns). Paddle refuses C = 1.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described, or `x` has no multiple of rows * columns channels.
+
+    See Also
+    --------
+    roipool.ps_roi_pool : The same rule.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from roipool.compat import paddle
+    >>> x = np.arange(1, 101, dtype=np.float32).reshape(1, 4, 5, 5)
+    >>> paddle.psroi_pool(x, [[0, 0, 3, 3]], [1], 2)
+    array([[[[ 4., 31.],
+             [64., 91.]]]], dtype=float32)
+    """
+    with Call(FORM, x=x, boxes=boxes, boxes_num=boxes_num) as call:
+        maps, regions, pooling = call.checked_forward(
+            _position_sensitive(spatial_scale), output_size
+        )
+        return call.average([maps], regions, pooling)
+
+
+def psroi_pool_backward(
+    grad_output: Array,
+    boxes: Any,
+    boxes_num: Any,
+    input_shape: Sequence[int],
+    spatial_scale: float = 1.0,
+) -> Array:
+    """Return the gradient of :func:`psroi_pool` with respect to `x`.
+
+    Parameters
+    ----------
+    grad_output : ndarray
+        Shape (K, C, rows, columns).
+    boxes, boxes_num, spatial_scale
+        As in the forward.
+    input_shape : sequence of int
+        (N, C * rows * columns, H, W).
+
+    Returns
+    -------
+    ndarray
+        Shape `input_shape`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described.
+    """
+    with Call(FORM, grad_output=grad_output, boxes=boxes, boxes_num=boxes_num) as call:
+        placed = _position_sensitive(spatial_scale)
+        return call.average_backward(*call.checked_backward(placed, input_shape))
+
+
+def _position_sensitive(spatial_scale: float) -> Definition:
+    scale = conventions.float32_number("spatial_scale", spatial_scale)
+    return Definition("ps_roi_pool", scale, group_size=conventions.EACH_BIN)
+
+
+class PSRoIPool(Layer):
+    """``paddle.vision.ops.PSRoIPool``: :func:`psroi_pool` with fixed options."""
+
+    def __init__(self, output_size: int | Sequence[int], spatial_scale: float = 1.0) -> None:
+        self.output_size = output_size
+        self.spatial_scale = spatial_scale
+
+    def forward(self, x: Array, boxes: Any, boxes_num: Any) -> Array:
+        """Pool `boxes` from `x`."""
+        return psroi_pool(x, boxes, boxes_num, self.output_size, self.spatial_scale)
 
     __call__ = forward
 

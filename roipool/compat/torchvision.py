@@ -1,4 +1,4 @@
-"""torchvision's ``roi_align`` and ``roi_pool`` (torchvision/ops), as its CPU kernels compute them.
+"""torchvision's ROI operations (torchvision/ops), as its CPU kernels compute them.
 
 Differences to the original: NaN and infinite boxes, which crash or leak memory there, pool to 0;
 cells of weight 0 are not read, even if NaN (see `roi_align`). float16 maps are computed with
@@ -15,15 +15,39 @@ import numpy as np
 
 from roipool import _arguments as check
 from roipool import _levels
-from roipool._arguments import Form, Regions
+from roipool._arguments import Regions
 from roipool._arrays import Array
 from roipool._definitions import Definition
 from roipool._layout import Shape4
 from roipool._pooling import Call, Pooling
 from roipool.compat import _conventions as conventions
 from roipool.compat._layers import Layer
+from roipool.compat._torchvision_ps import (
+    FORM,
+    PSRoIAlign,
+    PSRoIPool,
+    ps_roi_align,
+    ps_roi_align_backward,
+    ps_roi_pool,
+    ps_roi_pool_backward,
+)
 
-FORM = Form(boxes="boxes", features="input", read=conventions.boxes_of_images)
+__all__ = [
+    "FORM",
+    "MultiScaleRoIAlign",
+    "PSRoIAlign",
+    "PSRoIPool",
+    "RoIAlign",
+    "RoIPool",
+    "ps_roi_align",
+    "ps_roi_align_backward",
+    "ps_roi_pool",
+    "ps_roi_pool_backward",
+    "roi_align",
+    "roi_align_backward",
+    "roi_pool",
+    "roi_pool_backward",
+]
 
 
 def _align(spatial_scale: float, sampling_ratio: int, aligned: bool) -> Definition:

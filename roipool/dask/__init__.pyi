@@ -78,6 +78,32 @@ def roi_align(
     out: None = None,
     keep_order: bool = True,
 ) -> tuple[Array, Array]: ...
+def ps_roi_pool(
+    features: Array,
+    rois: ArrayLike | Sequence[NDArray[Any]],
+    output_size: int | Sequence[int],
+    spatial_scale: float = 1.0,
+    *,
+    group_size: int | Sequence[int] = 0,
+    batch_indices: ArrayLike | None = None,
+    layout: Layout = "NCHW",
+    out: None = None,
+    keep_order: bool = True,
+) -> Array: ...
+def ps_roi_align(
+    features: Array,
+    rois: ArrayLike | Sequence[NDArray[Any]],
+    output_size: int | Sequence[int],
+    spatial_scale: float = 1.0,
+    sampling_ratio: int | Sequence[int] = 0,
+    *,
+    aligned: bool = True,
+    group_size: int | Sequence[int] = 0,
+    batch_indices: ArrayLike | None = None,
+    layout: Layout = "NCHW",
+    out: None = None,
+    keep_order: bool = True,
+) -> Array: ...
 def precise_roi_pool(
     features: Array,
     rois: ArrayLike | Sequence[NDArray[Any]],

@@ -168,6 +168,7 @@ def _pooled_chunks(
     """Return for each result its parts: what one task per chunk with boxes gives."""
     layout = check.layout(options["layout"])
     size = check.size_pair(op.size, options[op.size])
+    groups = check.sampling_pair("group_size", options.get("group_size", 1))
     dtypes = [_native(maps[0].dtype)]
     if options.get("return_argmax", False):
         dtypes.append(ARGMAX)
@@ -183,7 +184,7 @@ def _pooled_chunks(
         own = {name: table[rows] for name, table in tables.items()}
         own[op.indices] = own[op.indices] - starts[number]
         found = pool(op.forward, list(blocks), own, options)
-        shape = pooled_shape(maps[0].shape, len(rows), size, layout)
+        shape = pooled_shape(maps[0].shape, len(rows), size, layout, groups)
         each_found = found if len(dtypes) > 1 else (found,)
         for part, one, dtype in zip(parts, each_found, dtypes, strict=True):
             part.append(da.from_delayed(one, shape, dtype))
@@ -204,7 +205,8 @@ def _in_order(pooled: Array, order: NDArray[np.int64] | None) -> Array:
 
 def _try_options(op: Op, maps: Sequence[Array], tables: Tables, options: dict[str, Any]) -> None:
     """Raise now, not on a worker, what a call without images raises."""
-    blocks = [np.zeros((0, 1, 1, 1), each.dtype) for each in maps]
+    shape = pooled_shape(maps[0].shape, 0, (1, 1), check.layout(options["layout"]))
+    blocks = [np.zeros(shape, each.dtype) for each in maps]
     pool_chunk(op.forward, blocks, {name: table[:0] for name, table in tables.items()}, options)
 
 

@@ -125,6 +125,66 @@ def roi_align_backward_rois(
     batch_indices: Array | ArrayLike | None = None,
     layout: Layout = "NCHW",
 ) -> Array: ...
+def ps_roi_pool(
+    features: Array | NDArray[Any],
+    rois: Array | ArrayLike | Sequence[Array],
+    output_size: int | Sequence[int],
+    spatial_scale: float = 1.0,
+    *,
+    group_size: int | Sequence[int] = 0,
+    batch_indices: Array | ArrayLike | None = None,
+    layout: Layout = "NCHW",
+    out: None = None,
+) -> Array: ...
+def ps_roi_pool_backward(
+    grad_output: Array | NDArray[Any],
+    rois: Array | ArrayLike | Sequence[Array],
+    input_shape: Sequence[int],
+    spatial_scale: float = 1.0,
+    *,
+    group_size: int | Sequence[int] = 0,
+    batch_indices: Array | ArrayLike | None = None,
+    layout: Layout = "NCHW",
+    out: None = None,
+) -> Array: ...
+def ps_roi_align(
+    features: Array | NDArray[Any],
+    rois: Array | ArrayLike | Sequence[Array],
+    output_size: int | Sequence[int],
+    spatial_scale: float = 1.0,
+    sampling_ratio: int | Sequence[int] = 0,
+    *,
+    aligned: bool = True,
+    group_size: int | Sequence[int] = 0,
+    batch_indices: Array | ArrayLike | None = None,
+    layout: Layout = "NCHW",
+    out: None = None,
+) -> Array: ...
+def ps_roi_align_backward(
+    grad_output: Array | NDArray[Any],
+    rois: Array | ArrayLike | Sequence[Array],
+    input_shape: Sequence[int],
+    spatial_scale: float = 1.0,
+    sampling_ratio: int | Sequence[int] = 0,
+    *,
+    aligned: bool = True,
+    group_size: int | Sequence[int] = 0,
+    batch_indices: Array | ArrayLike | None = None,
+    layout: Layout = "NCHW",
+    out: None = None,
+) -> Array: ...
+def ps_roi_align_backward_rois(
+    grad_output: Array | NDArray[Any],
+    features: Array | NDArray[Any],
+    rois: Array | ArrayLike | Sequence[Array],
+    spatial_scale: float = 1.0,
+    sampling_ratio: int | Sequence[int] = 0,
+    *,
+    aligned: bool = True,
+    group_size: int | Sequence[int] = 0,
+    batch_indices: Array | ArrayLike | None = None,
+    layout: Layout = "NCHW",
+) -> Array: ...
 def precise_roi_pool(
     features: Array | NDArray[Any],
     rois: Array | ArrayLike | Sequence[Array],

@@ -127,7 +127,7 @@ class Operation:
         shape = check.map_shape("input_shape", given["input_shape"], order)
         is_maximum = self._requests.has_argmax(given)
         boxes, indices = self._boxes(given, shape[0], gradient.dtype)
-        size = self._check_gradient(gradient, boxes, shape, order)
+        size = self._check_gradient(given, gradient, boxes, shape, order)
         request = self._requests.request(given, shape, size)
         argmax = given.get("argmax")
         if not is_maximum:
@@ -151,7 +151,7 @@ class Operation:
         features = float_maps("features", given["features"])
         check.same_dtype("grad_output", gradient, "features", features)
         boxes, indices = self._boxes(given, features.shape[0], features.dtype)
-        size = self._check_gradient(gradient, boxes, features.shape, order)
+        size = self._check_gradient(given, gradient, boxes, features.shape, order)
         request = self._requests.request(given, features.shape, size)
         slopes = box_gradient(gradient, features, boxes, indices, request=request)
         return slopes[:, boxes.shape[1] - self.op.columns :]
@@ -163,9 +163,10 @@ class Operation:
             raise TypeError("out must be None for JAX arrays, which do not change")
 
     def _check_gradient(
-        self, gradient: Array, boxes: Array, shape: Shape4, order: Layout
+        self, given: Arguments, gradient: Array, boxes: Array, shape: Shape4, order: Layout
     ) -> tuple[int, int]:
-        return check.grad_output("grad_output", gradient, boxes.shape[0], shape, order)
+        groups = check.sampling_pair("group_size", given.get("group_size", 1))
+        return check.grad_output("grad_output", gradient, boxes.shape[0], shape, order, groups)
 
     def _check_cells(self, name: str, shape: Shape4, order: Layout) -> int:
         count = cells(shape, order)
@@ -276,7 +277,7 @@ class PyramidOperation(Operation):
         given = self._scaled(given, len(shapes))
         gradient = float_maps("grad_output", given["grad_output"])
         boxes, indices, levels = self._at(given, gradient, shapes[0][0])
-        size = self._check_gradient(gradient, boxes, shapes[0], order)
+        size = self._check_gradient(given, gradient, boxes, shapes[0], order)
         request = self._requests.request(given, shapes[0], size)
         return average_levels_backward(
             gradient, boxes, indices, levels, request=request, shapes=tuple(shapes)
@@ -289,7 +290,7 @@ class PyramidOperation(Operation):
         check.same_dtype("grad_output", gradient, "features[0]", features[0])
         boxes, indices, levels = self._at(given, features[0])
         shape, order = features[0].shape, check.layout(given["layout"])
-        size = self._check_gradient(gradient, boxes, shape, order)
+        size = self._check_gradient(given, gradient, boxes, shape, order)
         request = self._requests.request(given, shape, size)
         slopes = levels_box_gradient(gradient, features, boxes, indices, levels, request=request)
         return slopes[:, boxes.shape[1] - self.op.columns :]

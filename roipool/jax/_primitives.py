@@ -132,7 +132,11 @@ def _shapes(
     if MAPS in given:
         pooling = request.pooling
         pooled = pooled_shape(
-            given[MAPS].shape, boxes.shape[0], pooling.output_size, pooling.layout
+            given[MAPS].shape,
+            boxes.shape[0],
+            pooling.output_size,
+            pooling.layout,
+            pooling.group_size,
         )
     else:
         pooled = given[POOLED].shape

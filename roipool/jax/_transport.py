@@ -108,6 +108,7 @@ def call_handler(
         rules.nan_restarts,
         rules.outside_is_zero,
         NON_TEMPORAL_BYTES,
+        *pooling.group_size,
         len(pooling.scales),
     ]
     reals = [definition.angle_scale, pooling.empty_value, rules.lowest]

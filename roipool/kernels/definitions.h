@@ -19,6 +19,8 @@
   ROW(caffe_roi_pool_gather,    cells, 0, 1)  \
   ROW(mmcv_roi_pool,            cells, 0, 1)  \
   ROW(openvino_roi_pool,        cells, 0, 1)  \
+  ROW(ps_roi_pool,              cells, 0, 1)  \
+  ROW(torchvision_ps_roi_pool,  cells, 0, 1)  \
   ROW(roi_align,                grid,  1, 2)  \
   ROW(mmcv_roi_align,           grid,  1, 2)  \
   ROW(paddle_roi_align,         grid,  1, 2)  \

@@ -152,4 +152,40 @@ ROIPOOL_HD void mmcv_roi_pool(const Axis<T>& axis, int first_bin, int last_bin, 
   }
 }
 
+// Adjacent bins along a box whose ends are not rounded, at least a tenth of a cell long: each bin is
+// the cells that it touches.
+template <typename T, typename Sink>
+ROIPOOL_HD void add_touched_cell_bins(T start, T end, const Axis<T>& axis, int first_bin,
+                                      int last_bin, Sink& sink) {
+  if (!(is_finite(start) && is_finite(end))) {
+    add_no_cells<T>(first_bin, last_bin, sink);
+    return;
+  }
+  const T bin_length = maximum(end - start, T(0.1)) / T(axis.bins);
+  for (int bin = first_bin; bin < last_bin; ++bin) {
+    const wide_int first = to_wide_int(floor_of(T(bin) * bin_length + start));
+    const wide_int last = to_wide_int(ceil_of(T(bin + 1) * bin_length + start));
+    add_cells<T>(bin, first, last, axis.size, sink);
+  }
+}
+
+// R-FCN's position-sensitive pooling, which MXNet and Paddle share: image pixels are rounded, both
+// ends included, before they are scaled.
+template <typename T, typename Sink>
+ROIPOOL_HD void ps_roi_pool(const Axis<T>& axis, int first_bin, int last_bin, Sink& sink) {
+  const T start = round_half_away(axis.low) * axis.scale;
+  const T end = (round_half_away(axis.high) + T(1)) * axis.scale;
+  add_touched_cell_bins(start, end, axis, first_bin, last_bin, sink);
+}
+
+// torchvision's rounds map cells, leaves the last one out, and never reads a map's last row and
+// column. Its backward reads them: it is that of `roi_average_pool`.
+template <typename T, typename Sink>
+ROIPOOL_HD void torchvision_ps_roi_pool(const Axis<T>& axis, int first_bin, int last_bin,
+                                        Sink& sink) {
+  Axis<T> inner = axis;
+  --inner.size;
+  add_average_bins<T>(inner, first_bin, last_bin, sink);
+}
+
 }  // namespace roipool

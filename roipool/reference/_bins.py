@@ -151,7 +151,7 @@ def _whole_cells(cells: range, size: int) -> Line:
 def _cells(rules: Rules, place: Place) -> Line:
     """The cells that a bin touches: floor of its start to ceil of its end, cut at the map."""
     real, size = place.real, place.size
-    if rules.rounding == "none" or rules.shift:
+    if rules.rounding == "none" or rules.rounding_unit == "pixel" or rules.shift:
         start, length, _ = side_of(rules, place.first, place.last, place.scale, real)
         if length <= 0:
             return _whole_cells(range(0), size)

@@ -117,6 +117,8 @@ class Pooling:
         Of maps and results.
     numbers : int
         How many a box has.
+    group_size : pair of int
+        Groups of bins, down and across, each pooled from channels of its own; 0: as many as bins.
     """
 
     define: Callable[[Pair, Pair], Definition]
@@ -124,6 +126,17 @@ class Pooling:
     batch_indices: Array | None = None
     layout: str = "NCHW"
     numbers: int = 4
+    group_size: Pair = (1, 1)
+
+    def groups_of(self, bins: Pair) -> Pair:
+        """Return how many groups of bins there are, down and across."""
+        return self.group_size[0] or bins[0], self.group_size[1] or bins[1]
+
+    def channels_of(self, ph: int, pw: int, bins: Pair) -> slice:
+        """Return the channels of the features that a bin is pooled from."""
+        down, across = self.groups_of(bins)
+        row, column = ph * down // bins[0], pw * across // bins[1]
+        return slice(row * across + column, None, down * across)
 
     def boxes(self, images: int) -> Boxes:
         """Return the boxes with their images, of so many."""
@@ -148,7 +161,8 @@ class Averages(Pooling):
         """Return the mean of samples over each full grid; `outside` where none is in the map."""
         planes, bins = to_nchw(features, self.layout), as_pair(output_size)
         boxes = self.boxes(len(planes))
-        output = np.full((len(boxes), planes.shape[1], *bins), outside, np.float64)
+        count = planes.shape[1] // math.prod(self.groups_of(bins))
+        output = np.full((len(boxes), count, *bins), outside, np.float64)
         for k, n, ph, pw, found in self.every_bin(boxes, bins, planes.shape[2:]):
             if any(sample.pixels for sample in found.samples):
                 pixels = [
@@ -156,7 +170,8 @@ class Averages(Pooling):
                     for sample in found.samples
                     for pixel in (sample.pixels if sample.reads_all else used(sample.pixels))
                 ]
-                output[k, :, ph, pw] = read(planes[n], pixels) / math.prod(found.grid)
+                image = planes[n, self.channels_of(ph, pw, bins)]
+                output[k, :, ph, pw] = read(image, pixels) / math.prod(found.grid)
         return from_nchw(output, self.layout)
 
     @np.errstate(over="ignore", invalid="ignore")
@@ -168,9 +183,10 @@ class Averages(Pooling):
         grad = np.zeros(shape, np.longdouble)
         for k, n, ph, pw, found in self.every_bin(boxes, bins, shape[2:]):
             share = upstream[k, :, ph, pw] / max(math.prod(found.grid), 1)
+            own = self.channels_of(ph, pw, bins)
             for sample in found.samples:
                 for y, x, weight in used(sample.pixels):
-                    grad[n, :, y, x] += weight * share
+                    grad[n, own, y, x] += weight * share
         return from_nchw(grad.astype(np.float64), self.layout)
 
     @np.errstate(over="ignore", invalid="ignore")
@@ -200,8 +216,9 @@ class Averages(Pooling):
         grad = np.zeros((len(boxes), self.numbers))
         for k, n, ph, pw, found in self.every_bin(boxes, bins, size):
             share = upstream[k, :, ph, pw] / max(math.prod(found.grid), 1)
+            image = planes[n, self.channels_of(ph, pw, bins)]
             for sample in found.samples:
-                dy, dx = (slope_of(share, planes[n], pixels) for pixels in slopes_at(sample))
+                dy, dx = (slope_of(share, image, pixels) for pixels in slopes_at(sample))
                 motion_of = moves(boxes[k][1], ph, pw, found, sample)
                 # A sample that does not move changes nothing, whatever it reads.
                 grad[k] += [(dy * y if y else 0.0) + (dx * x if x else 0.0) for y, x in motion_of]

@@ -16,6 +16,7 @@ from roipool.reference._inputs import (
     Pair,
     Rois,
     Size,
+    as_pair,
     as_real,
 )
 from roipool.reference._loops import Averages, Bin, Maxima, Motion, Sample, Slopes
@@ -38,6 +39,7 @@ def roi_align(
     *,
     aligned: bool = True,
     mode: str = "avg",
+    group_size: Size = 1,
     batch_indices: Array | None = None,
     layout: str = "NCHW",
     return_argmax: bool = False,
@@ -51,12 +53,14 @@ def roi_align(
 
     `count_dtype` is that of a bin's length when its samples are counted: float32 in mmcv. `order`
     is that in which their positions are computed: "caffe2", "paddle" or "openvino". With
-    `skip_outside` samples outside the map do not take part in a maximum; otherwise they are 0.
+    `skip_outside` samples outside the map do not take part in a maximum; otherwise they are 0. An
+    average may have groups of bins: see :func:`roipool.ps_roi_align`.
     """
     options = spatial_scale, sampling_ratio, coordinate_dtype, count_dtype, order
     boxes = define(rules.of_boxes(aligned), *options), rois, batch_indices, layout
     if mode == "avg":
-        return Averages(*boxes).forward(features, output_size)
+        averages = Averages(*boxes, group_size=as_pair(group_size))
+        return averages.forward(features, output_size)
     if mode != "max":
         raise ValueError(f"mode must be 'avg' or 'max', got {mode!r}")
     found = Maxima(*boxes).forward(features, output_size, skip_outside=skip_outside)
@@ -73,6 +77,7 @@ def roi_align_backward(
     aligned: bool = True,
     mode: str = "avg",
     argmax: Array | None = None,
+    group_size: Size = 1,
     batch_indices: Array | None = None,
     layout: str = "NCHW",
     coordinate_dtype: DType = np.float64,
@@ -82,12 +87,13 @@ def roi_align_backward(
 ) -> Floats:
     """As :func:`roipool.roi_align_backward`, slowly: the transpose, sample by sample.
 
-    `count_dtype` and `order` are as for `roi_align`.
+    `count_dtype`, `order` and `group_size` are as for `roi_align`.
     """
     options = spatial_scale, sampling_ratio, coordinate_dtype, count_dtype, order
     boxes = define(rules.of_boxes(aligned), *options), rois, batch_indices, layout
     if mode == "avg":
-        return Averages(*boxes).backward(grad_output, input_shape)
+        averages = Averages(*boxes, group_size=as_pair(group_size))
+        return averages.backward(grad_output, input_shape)
     if mode != "max" or argmax is None:
         raise ValueError(f"mode must be 'avg', or 'max' with argmax, got {mode!r}")
     return Maxima(*boxes).backward(grad_output, argmax, input_shape)
@@ -101,6 +107,7 @@ def roi_align_backward_rois(
     sampling_ratio: Size = 0,
     *,
     aligned: bool = True,
+    group_size: Size = 1,
     batch_indices: Array | None = None,
     layout: str = "NCHW",
     coordinate_dtype: DType = np.float64,
@@ -134,9 +141,8 @@ def roi_align_backward_rois(
 
         return moves
 
-    averages = Averages(
-        define(rules, spatial_scale, sampling_ratio, coordinate_dtype), rois, batch_indices, layout
-    )
+    definition = define(rules, spatial_scale, sampling_ratio, coordinate_dtype)
+    averages = Averages(definition, rois, batch_indices, layout, group_size=as_pair(group_size))
     return averages.backward_boxes(grad_output, features, slopes_in, motion)
 
 
@@ -144,6 +150,101 @@ def _share(i: int, grid: int, p: int, bins: int, is_held: bool) -> tuple[float, 
     """How far sample `i` of bin `p` moves as its side's start, and end, moves by one."""
     fraction = (p + (i + 0.5) / grid) / bins
     return (1.0, 0.0) if is_held else (1 - fraction, fraction)
+
+
+# ---- Of channels that belong to the bin
+
+
+def ps_roi_align(
+    features: Array,
+    rois: Rois,
+    output_size: Size,
+    spatial_scale: float = 1.0,
+    sampling_ratio: Size = 0,
+    *,
+    aligned: bool = True,
+    group_size: Size = 0,
+    batch_indices: Array | None = None,
+    layout: str = "NCHW",
+    coordinate_dtype: DType = np.float64,
+    rules: Rules = ROI_ALIGN,
+) -> Floats:
+    """As :func:`roipool.ps_roi_align`, slowly: every sample by itself."""
+    found = roi_align(
+        features,
+        rois,
+        output_size,
+        spatial_scale,
+        sampling_ratio,
+        aligned=aligned,
+        group_size=group_size,
+        batch_indices=batch_indices,
+        layout=layout,
+        coordinate_dtype=coordinate_dtype,
+        rules=rules,
+    )
+    assert not isinstance(found, tuple)
+    return found
+
+
+def ps_roi_align_backward(
+    grad_output: Array,
+    rois: Rois,
+    input_shape: Sequence[int],
+    spatial_scale: float = 1.0,
+    sampling_ratio: Size = 0,
+    *,
+    aligned: bool = True,
+    group_size: Size = 0,
+    batch_indices: Array | None = None,
+    layout: str = "NCHW",
+    coordinate_dtype: DType = np.float64,
+    rules: Rules = ROI_ALIGN,
+) -> Floats:
+    """As :func:`roipool.ps_roi_align_backward`, slowly: the transpose, sample by sample."""
+    return roi_align_backward(
+        grad_output,
+        rois,
+        input_shape,
+        spatial_scale,
+        sampling_ratio,
+        aligned=aligned,
+        group_size=group_size,
+        batch_indices=batch_indices,
+        layout=layout,
+        coordinate_dtype=coordinate_dtype,
+        rules=rules,
+    )
+
+
+def ps_roi_align_backward_rois(
+    grad_output: Array,
+    features: Array,
+    rois: Rois,
+    spatial_scale: float = 1.0,
+    sampling_ratio: Size = 0,
+    *,
+    aligned: bool = True,
+    group_size: Size = 0,
+    batch_indices: Array | None = None,
+    layout: str = "NCHW",
+    coordinate_dtype: DType = np.float64,
+    rules: Rules = ROI_ALIGN,
+) -> Floats:
+    """As :func:`roipool.ps_roi_align_backward_rois`, slowly: a slope for every sample."""
+    return roi_align_backward_rois(
+        grad_output,
+        features,
+        rois,
+        spatial_scale,
+        sampling_ratio,
+        aligned=aligned,
+        group_size=group_size,
+        batch_indices=batch_indices,
+        layout=layout,
+        coordinate_dtype=coordinate_dtype,
+        rules=rules,
+    )
 
 
 # ---- Maxima in other systems; features are (N, C, H, W), rois (K, 5)

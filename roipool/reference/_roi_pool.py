@@ -15,13 +15,20 @@ from roipool.reference._inputs import (
     Rois,
     Size,
     as_boxes,
+    as_pair,
     as_real,
     from_nchw,
     shape_nchw,
     to_nchw,
 )
 from roipool.reference._loops import LOWEST_FLOAT32, Averages, Maxima
-from roipool.reference._rules import MMCV_ROI_POOL, ROI_AVERAGE_POOL, ROI_POOL, Rules
+from roipool.reference._rules import (
+    MMCV_ROI_POOL,
+    PS_ROI_POOL,
+    ROI_AVERAGE_POOL,
+    ROI_POOL,
+    Rules,
+)
 
 
 def roi_pool(
@@ -136,3 +143,42 @@ def roi_average_pool_backward(
     """
     definition = define(rules, spatial_scale, 0, coordinate_dtype, edge_dtype)
     return Averages(definition, rois, batch_indices, layout).backward(grad_output, input_shape)
+
+
+# ---- The mean, of channels that belong to the bin
+
+
+def ps_roi_pool(
+    features: Array,
+    rois: Rois,
+    output_size: Size,
+    spatial_scale: float = 1.0,
+    *,
+    group_size: Size = 0,
+    batch_indices: Array | None = None,
+    layout: str = "NCHW",
+    coordinate_dtype: DType = np.float64,
+    rules: Rules = PS_ROI_POOL,
+) -> Floats:
+    """As :func:`roipool.ps_roi_pool`, slowly: every cell by itself."""
+    definition = define(rules, spatial_scale, coordinate_dtype=coordinate_dtype)
+    averages = Averages(definition, rois, batch_indices, layout, group_size=as_pair(group_size))
+    return averages.forward(features, output_size)
+
+
+def ps_roi_pool_backward(
+    grad_output: Array,
+    rois: Rois,
+    input_shape: Sequence[int],
+    spatial_scale: float = 1.0,
+    *,
+    group_size: Size = 0,
+    batch_indices: Array | None = None,
+    layout: str = "NCHW",
+    coordinate_dtype: DType = np.float64,
+    rules: Rules = PS_ROI_POOL,
+) -> Floats:
+    """As :func:`roipool.ps_roi_pool_backward`, slowly: the transpose, cell by cell."""
+    definition = define(rules, spatial_scale, coordinate_dtype=coordinate_dtype)
+    averages = Averages(definition, rois, batch_indices, layout, group_size=as_pair(group_size))
+    return averages.backward(grad_output, input_shape)

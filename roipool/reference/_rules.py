@@ -28,7 +28,9 @@ class Rules:
     Attributes
     ----------
     rounding : str
-        Of a box's ends in cells: one of `ROUNDINGS`.
+        Of a box's ends: one of `ROUNDINGS`.
+    rounding_unit : {"cell", "pixel"}
+        Whether ends are rounded in cells, or before boxes are scaled in pixels of the image.
     shift : float or (float, float)
         What is subtracted from them: 0.5 where cell 0 covers -0.5 to 0.5. A pair is for boxes that
         are not aligned, and for aligned ones.
@@ -36,8 +38,8 @@ class Rules:
         Whether it is subtracted in cells, or before boxes are scaled in pixels of the image.
     extra : {"none", "cell", "pixel"}
         What is added to a box's length: a cell, or a pixel of the image.
-    minimum : bool or (bool, bool)
-        Whether a box is at least one cell long. A pair is as for `shift`.
+    minimum : float or bool or (bool, bool)
+        The least length of a box in cells; True: one cell. A pair is as for `shift`.
     angle : str
         How the last number of a rotated box turns it: one of `TURNS`.
     samples : {"grid", "cells", "steps", "ends", "integral"}
@@ -76,10 +78,11 @@ class Rules:
     """
 
     rounding: str = "none"
+    rounding_unit: str = "cell"
     shift: float | tuple[float, float] = 0.0
     shift_unit: str = "cell"
     extra: str = "none"
-    minimum: bool | tuple[bool, bool] = False
+    minimum: float | tuple[bool, bool] = False
     angle: str = "counter-clockwise"
     samples: str = "grid"
     ratio: int | None = None
@@ -372,6 +375,8 @@ DIVISORS: dict[str, Callable[[int, int], int]] = {
 ROI_POOL = Rules("half away", extra="cell", minimum=True, samples="cells", reduce="max")
 OPENVINO_ROI_POOL = replace(ROI_POOL, edges="exact floor and ceil")
 ROI_AVERAGE_POOL = Rules("half away", minimum=True, samples="cells")
+PS_ROI_POOL = Rules("half away", rounding_unit="pixel", extra="pixel", minimum=0.1, samples="cells")
+TORCHVISION_PS_ROI_POOL = replace(ROI_AVERAGE_POOL, cut=1)
 PRECISE_ROI_POOL = Rules(samples="integral", border="zero")
 ROI_ALIGN = Rules(shift=(0.0, 0.5), minimum=(True, False))
 CROP_AND_RESIZE = Rules(samples="ends", border="zero")

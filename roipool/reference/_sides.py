@@ -14,9 +14,9 @@ ADAPTIVE_LIMIT = 2**22  # samples that a bin of an adaptive grid may have on one
 
 
 class Side(NamedTuple):
-    """Start and length of a side in cells, and whether the length is held at 1.
+    """Start and length of a side in cells, and whether the length is held at the least one.
 
-    A held length is the constant 1, not the box's. A side that is not finite is NaN, so that all
+    A held length is a constant, not the box's. A side that is not finite is NaN, so that all
     its samples are outside (a clamped length could hide an infinite end).
     """
 
@@ -28,8 +28,11 @@ class Side(NamedTuple):
 def ends_of(
     rules: Rules, first: float, last: float, scale: float, real: Real
 ) -> tuple[Scalar, Scalar] | None:
-    """Both ends of a side in cells, neither rounded nor shifted; None if one is not finite."""
+    """Both ends of a side, by the rules for pixels, in cells; None if one is not finite."""
     start, end = real(first), real(last)
+    rounded = ROUNDINGS[rules.rounding] if rules.rounding_unit == "pixel" else None
+    if rounded is not None and np.isfinite(start) and np.isfinite(end):
+        start, end = real(rounded(start)), real(rounded(end))
     if rules.extra == "pixel":
         end = end + real(1)
     if rules.shift_unit == "pixel":
@@ -46,7 +49,7 @@ def side_of(rules: Rules, first: float, last: float, scale: float, real: Real) -
         return Side(real(math.nan), real(math.nan), False)
     start, end = ends
     rounded = ROUNDINGS[rules.rounding]
-    if rounded is not None:
+    if rounded is not None and rules.rounding_unit == "cell":
         start, end = real(rounded(start)), real(rounded(end))
     if rules.shift_unit == "cell":
         assert not isinstance(rules.shift, tuple)
@@ -54,8 +57,9 @@ def side_of(rules: Rules, first: float, last: float, scale: float, real: Real) -
     length = end - start
     if rules.extra == "cell":
         length = length + real(1)
-    if rules.minimum and length < 1:
-        return Side(start, real(1), True)
+    assert not isinstance(rules.minimum, tuple)
+    if rules.minimum and length < real(rules.minimum):
+        return Side(start, real(rules.minimum), True)
     return Side(start, length, False)
 
 

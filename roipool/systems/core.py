@@ -6,7 +6,13 @@ from dataclasses import replace
 from typing import Any
 
 from roipool._definitions import OPS, TRAITS, Op, Variant
-from roipool.reference import PRECISE_ROI_POOL, ROI_ALIGN, ROI_AVERAGE_POOL, ROI_POOL
+from roipool.reference import (
+    PRECISE_ROI_POOL,
+    PS_ROI_POOL,
+    ROI_ALIGN,
+    ROI_AVERAGE_POOL,
+    ROI_POOL,
+)
 from roipool.systems import boxes
 from roipool.systems.row import Compared, Oracle, System
 from roipool.verification import pyramids
@@ -31,7 +37,9 @@ _ASKED = {
     "crop_and_resize": {"operation": "crop_and_resize"},
 }
 # In float64 the last bit of a sine or cosine may differ from the oracle's.
-_EXCEPTIONS: dict[str, dict[str, Any]] = {"roi_align_rotated": {"without_oracle": ("float64",)}}
+_EXCEPTIONS: dict[str, dict[str, Any]] = {
+    "roi_align_rotated": {"without_oracle": ("float64",)},
+}
 _ALIGNED = {"aligned": True}
 
 # In the order of `roipool compare`, which lists crops as `tensorflow.crop_and_resize`.
@@ -61,6 +69,17 @@ _COMPARED = {
         rules=ROI_ALIGN,
         example="roipool.roi_align_rotated(x, rotated, 2, sampling_ratio=2)",
     ),
+    "ps_roi_pool": Compared(
+        is_listed=False,
+        rules=PS_ROI_POOL,
+        example="roipool.ps_roi_pool(x_of_groups, rois, 2)",
+    ),
+    "ps_roi_align": Compared(
+        options=_ALIGNED,
+        is_listed=False,
+        rules=ROI_ALIGN,
+        example="roipool.ps_roi_align(x_of_groups, rois, 2, sampling_ratio=2)",
+    ),
     "crop_and_resize": Compared(
         is_listed=False, example="roipool.crop_and_resize(x, fractions, [0], 2)"
     ),
@@ -88,6 +107,7 @@ def _row(name: str, op: Op, variant: Variant) -> System:
         bin_value=variant.bin_value,
         boxes=_BOXES[op.boxes, op.columns],
         layouts=("NCHW", "NHWC"),
+        is_position_sensitive=op.is_position_sensitive,
         asked=_ASKED.get(name, {}),
         compared={shown_name(name): _COMPARED[name]} if name in _COMPARED else {},
     )._replace(**_EXCEPTIONS.get(op.forward, {}))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from roipool.compat import mxnet
-from roipool.reference import MXNET_ROI_ALIGN, ROI_ALIGN, ROI_POOL
+from roipool.reference import MXNET_ROI_ALIGN, PS_ROI_POOL, ROI_ALIGN, ROI_POOL
+from roipool.systems.core import SYSTEMS as CORE
 from roipool.systems.oracles import ALIGN, MAXIMUM_OF_CELLS, POOL, alone, single_scale
 from roipool.systems.row import Compared, Oracle, System, names_of
 from roipool.verification.released import Answer, Case
@@ -67,6 +68,34 @@ _ALIGN = System(
         )
     },
 )
+_CONTRIB_ALIGN = System(
+    "compat.mxnet.contrib_ROIAlign",
+    "compat.mxnet.contrib_ROIAlign_backward",
+    options=("spatial_scale", "sampling_ratio", "aligned"),
+    scales="up to 1",
+    samples="grid",
+    names=_NAMES,
+    oracle=Oracle(ALIGN, single_scale),
+    asked={"operation": "roi_align"},
+    goldens={
+        "mxnet contrib.ROIAlign": Answer("mxnet", "align", lambda c: _aligned(c, False)),
+        "mxnet contrib.ROIAlign gradient": Answer(
+            "mxnet", "align_grad", lambda c: _aligned_gradient(c, False)
+        ),
+        "mxnet position_sensitive": Answer("mxnet", "ps", lambda c: _aligned(c, True)),
+        "mxnet position_sensitive gradient": Answer(
+            "mxnet", "ps_grad", lambda c: _aligned_gradient(c, True)
+        ),
+    },
+    compared={
+        "mxnet.contrib_ROIAlign": Compared(
+            options={"aligned": False},
+            libraries=("mxnet",),
+            rules=ROI_ALIGN,
+            example="mxnet.contrib_ROIAlign(x, rois, (2, 2), 1.0, 2)",
+        )
+    },
+)
 SYSTEMS = {
     "mxnet.ROIPooling": _POOLING,
     "mxnet.ROIPooling gradient": _POOLING.only_called(
@@ -88,31 +117,26 @@ SYSTEMS = {
         options=("spatial_scale", "exact_gradient"),
         names={**_NAMES, "maxidx_x": "argmax_x", "maxidx_y": "argmax_y"},
     ),
-    "mxnet.contrib_ROIAlign": System(
-        "compat.mxnet.contrib_ROIAlign",
-        "compat.mxnet.contrib_ROIAlign_backward",
-        options=("spatial_scale", "sampling_ratio", "aligned"),
+    "mxnet.contrib_ROIAlign": _CONTRIB_ALIGN,
+    "mxnet.contrib_ROIAlign position_sensitive": _CONTRIB_ALIGN.only_called(
+        fixed={"position_sensitive": True},
+        is_position_sensitive=True,
+        oracle=Oracle(CORE["ps_roi_align"], single_scale),
+    ),
+    "mxnet.contrib_PSROIPooling": System(
+        "compat.mxnet.contrib_PSROIPooling",
+        "compat.mxnet.contrib_PSROIPooling_backward",
+        options=("spatial_scale", "group_size"),
         scales="up to 1",
-        samples="grid",
+        boxes=lambda case: {"rois": case.rois, "output_dim": case.grad.shape[1]},
         names=_NAMES,
-        oracle=Oracle(ALIGN, single_scale),
-        asked={"operation": "roi_align"},
-        goldens={
-            "mxnet contrib.ROIAlign": Answer("mxnet", "align", lambda c: _aligned(c, False)),
-            "mxnet contrib.ROIAlign gradient": Answer(
-                "mxnet", "align_grad", lambda c: _aligned_gradient(c, False)
-            ),
-            "mxnet position_sensitive": Answer("mxnet", "ps", lambda c: _aligned(c, True)),
-            "mxnet position_sensitive gradient": Answer(
-                "mxnet", "ps_grad", lambda c: _aligned_gradient(c, True)
-            ),
-        },
+        is_position_sensitive=True,
+        oracle=Oracle(CORE["ps_roi_pool"], single_scale),
         compared={
-            "mxnet.contrib_ROIAlign": Compared(
-                options={"aligned": False},
-                libraries=("mxnet",),
-                rules=ROI_ALIGN,
-                example="mxnet.contrib_ROIAlign(x, rois, (2, 2), 1.0, 2)",
+            "mxnet.contrib_PSROIPooling": Compared(
+                is_listed=False,
+                rules=PS_ROI_POOL,
+                example="mxnet.contrib_PSROIPooling(x_of_groups, rois, 1.0, x.shape[1], 2)",
             )
         },
     ),

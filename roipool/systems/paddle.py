@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from roipool.compat import paddle
-from roipool.reference import ROI_ALIGN, ROI_POOL
+from roipool.reference import PS_ROI_POOL, ROI_ALIGN, ROI_POOL
 from roipool.systems.boxes import PER_IMAGE
+from roipool.systems.core import SYSTEMS as CORE
 from roipool.systems.oracles import (
     ALIGN,
     POOL,
@@ -110,7 +111,28 @@ _POOL = System(
         )
     },
 )
+_PS_POOL = System(
+    "compat.paddle.psroi_pool",
+    "compat.paddle.psroi_pool_backward",
+    options=("spatial_scale",),
+    boxes=_with_counts,
+    names=_NAMES,
+    forms=PER_IMAGE,
+    is_position_sensitive=True,
+    oracle=Oracle(CORE["ps_roi_pool"], single_scale),
+    compared={
+        "paddle.psroi_pool": Compared(
+            is_listed=False,
+            rules=PS_ROI_POOL,
+            example="paddle.psroi_pool(x_of_groups, xyxy, [1], 2)",
+        )
+    },
+)
 SYSTEMS = {
+    "paddle.psroi_pool": _PS_POOL,
+    "paddle.PSRoIPool": _PS_POOL.only_called(
+        forward="compat.paddle.PSRoIPool.forward", backward=""
+    ),
     "paddle.roi_align": _ALIGN,
     "paddle.roi_align gradient": _ALIGN.only_called(
         options=(*_ALIGN.options, "exact_gradient"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
@@ -9,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roipool._arguments import CORNERS, CROPS, Form
+from roipool._layout import groups_of_bins
 from roipool.reference import Rules
 from roipool.verification.case import FORMS, Case
 from roipool.verification.released import Answer
@@ -36,7 +38,8 @@ class Compared(NamedTuple):
     rotated : bool
         Whether boxes have an angle; boxes without one get the angle 0.
     is_listed : bool
-        Whether `roipool compare` offers it; of two entries that compute the same, one is listed.
+        Whether `roipool compare` computes it without being asked for it by name, and the live page
+        offers it; of two entries that compute the same, one is listed.
     oracle : tuple of str
         The parts that the oracle has; the gradients of some releases are not those of the forward.
     libraries : tuple of str
@@ -45,7 +48,7 @@ class Compared(NamedTuple):
         Fields of the libraries' `Task`, besides those that follow from the row and the options.
     rules : Rules, optional
         The rules from which `roipool compare` explains differences, before `of_boxes` sets
-        whether boxes are aligned. None if not listed.
+        whether boxes are aligned. Entries without rules cannot be compared.
     example : str
         The example of a call on the site; it uses the arrays of docs/_extension/calls.py.
     """
@@ -101,6 +104,9 @@ class System(NamedTuple):
         Whether maps with 0 rows are allowed.
     forms : tuple of str
         Keys of `FORMS` in which boxes are drawn; `boxes` may derive other forms from them.
+    is_position_sensitive : bool
+        Whether each group of bins is pooled from channels of its own. The option "group_size" says
+        how many groups there are; without it each bin is a group.
     pyramid : function, optional
         Maps a list with one item per level to the functions' own collection. Its presence means
         that the case's maps are divided among levels: see `roipool.verification.pyramids`.
@@ -138,6 +144,7 @@ class System(NamedTuple):
     finite: bool = False
     takes_no_rows: bool = True
     forms: tuple[str, ...] = FORMS
+    is_position_sensitive: bool = False
     pyramid: Callable[[list[Any]], Any] | None = None
     argmax_is_of_batch: bool = False
     oracle: Oracle | None = None
@@ -146,6 +153,14 @@ class System(NamedTuple):
     asked: Mapping[str, Any] = {}
     goldens: Mapping[str, Answer] = {}
     compared: Mapping[str, Compared] = {}
+
+    def groups_of(self, options: Mapping[str, Any], size: tuple[int, int]) -> int:
+        """Return how many channels of the features each channel of pooled values comes from."""
+        if not self.is_position_sensitive:
+            return 1
+        given = options.get("group_size", 0)
+        pair = (given, given) if isinstance(given, int) else given
+        return math.prod(groups_of_bins(pair, size))
 
     def only_called(self, **changes: Any) -> System:
         """Return a changed copy that takes part only in random calls and their oracle's checks."""

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from roipool.compat import torchvision
-from roipool.reference import ROI_ALIGN, ROI_POOL
+from roipool.reference import (
+    ROI_ALIGN,
+    ROI_POOL,
+    TORCHVISION_PS_ROI_POOL,
+    BoxOnMap,
+    box_in_cells,
+)
 from roipool.systems.boxes import PER_IMAGE
 from roipool.systems.core import LEVELS
+from roipool.systems.core import SYSTEMS as CORE
 from roipool.systems.oracles import ALIGN, POOL, from_lowest
-from roipool.systems.row import Compared, Oracle, System, names_of
+from roipool.systems.row import Compared, Oracle, Results, System, names_of
 from roipool.verification import pyramids
 from roipool.verification.case import Case
 from roipool.verification.released import Answer
@@ -43,6 +51,25 @@ def _pooled_gradient(case: Golden) -> Any:
     return torchvision.roi_pool_backward(
         case.grad, _pooled(case)[1], case.rois, case.features.shape
     )
+
+
+def _nan_without_samples(case: Case, results: Results) -> Results:
+    """Let the average of a grid of 0 samples, neither more nor less, be 0 / 0."""
+    if case.options["sampling_ratio"] > 0:
+        return results
+    pooled = results["pooled"].copy()
+    for k, box in enumerate(case.rois[:, 1:].tolist()):
+        place = BoxOnMap(
+            tuple(box), case.size, case.maps.shape[2:], case.options["spatial_scale"], 0, case.real
+        )
+        x1, y1, x2, y2 = box_in_cells(ROI_ALIGN.of_boxes(True), place)
+        sides = [
+            (case.real(end) - case.real(start)) / case.real(bins)
+            for start, end, bins in ((y1, y2, case.size[0]), (x1, x2, case.size[1]))
+        ]
+        if all(map(math.isfinite, sides)) and 0 in map(math.ceil, sides):
+            pooled[k] = math.nan
+    return results | {"pooled": pooled}
 
 
 def _of_pictures(case: Case) -> dict[str, Any]:
@@ -99,6 +126,38 @@ _ALIGN = System(
         ),
     },
 )
+_PS_POOL = System(
+    "compat.torchvision.ps_roi_pool",
+    "compat.torchvision.ps_roi_pool_backward",
+    options=("spatial_scale",),
+    fixed={"exact_gradient": True},
+    names=_NAMES,
+    is_position_sensitive=True,
+    oracle=Oracle(CORE["ps_roi_pool"]._replace(fixed={"rules": TORCHVISION_PS_ROI_POOL})),
+    compared={
+        "torchvision.ps_roi_pool": Compared(
+            is_listed=False,
+            rules=TORCHVISION_PS_ROI_POOL,
+            example="torchvision.ps_roi_pool(x_of_groups, rois, 2)",
+        )
+    },
+)
+_PS_ALIGN = System(
+    "compat.torchvision.ps_roi_align",
+    "compat.torchvision.ps_roi_align_backward",
+    options=("spatial_scale", "sampling_ratio"),
+    samples="grid",
+    names=_NAMES,
+    is_position_sensitive=True,
+    oracle=Oracle(CORE["ps_roi_align"], finish=_nan_without_samples),
+    compared={
+        # No rules: those of NaN for a flat box, and 0 for a reversed one, have no name.
+        "torchvision.ps_roi_align": Compared(
+            is_listed=False,
+            example="torchvision.ps_roi_align(x_of_groups, rois, 2, 1.0, 2)",
+        )
+    },
+)
 SYSTEMS = {
     "torchvision.roi_pool": _POOL,
     "torchvision.roi_align": _ALIGN,
@@ -108,6 +167,17 @@ SYSTEMS = {
     ),
     "torchvision.RoIPool": _POOL.only_called(
         forward="compat.torchvision.RoIPool.forward", backward="", fixed={}, returns=("pooled",)
+    ),
+    "torchvision.ps_roi_pool": _PS_POOL,
+    "torchvision.ps_roi_pool gradient": _PS_POOL.only_called(
+        options=("spatial_scale", "exact_gradient"), fixed={}
+    ),
+    "torchvision.PSRoIPool": _PS_POOL.only_called(
+        forward="compat.torchvision.PSRoIPool.forward", backward="", fixed={}
+    ),
+    "torchvision.ps_roi_align": _PS_ALIGN,
+    "torchvision.PSRoIAlign": _PS_ALIGN.only_called(
+        forward="compat.torchvision.PSRoIAlign.forward", backward=""
     ),
     "torchvision.MultiScaleRoIAlign": System(
         "compat.torchvision.MultiScaleRoIAlign.forward",

@@ -13,6 +13,7 @@ __all__ = ["ALTERNATIVES", "FIELDS", "Alternative", "Mistake", "alternative"]
 # Descriptions of the fields of `roipool.reference.Rules`.
 FIELDS = {
     "rounding": "the rounding of the box",
+    "rounding_unit": "the unit of the rounding",
     "shift": "the half-cell shift",
     "shift_unit": "the unit of the half-cell shift",
     "extra": "the +1 of the box's size",
@@ -104,6 +105,10 @@ ALTERNATIVES: tuple[Alternative, ...] = (
     _one("rounding", "floor", "floors the box to whole cells: {0.spans}", "",
          Mistake("cells", "floored, not rounded",
                  "floors coordinates to whole cells instead of rounding them")),
+    _one("rounding_unit", "cell", "rounds the box after it is scaled: {0.spans}",
+         "the box is rounded in cells"),
+    _one("rounding_unit", "pixel", "rounds the box before it is scaled: {0.spans}",
+         "the box is rounded in pixels of the image"),
     _one("shift", 0.0, "does not move the box by half a cell, {0.left_end}",
          "no shift of half a cell",
          Mistake("grid", "half pixel left out",
@@ -139,6 +144,8 @@ ALTERNATIVES: tuple[Alternative, ...] = (
          "boxes are one cell long at least",
          Mistake("grid", "side held at 1",
                  "enforces sides of at least one cell even if aligned is True")),
+    _one("minimum", 0.1, "makes the box at least a tenth of a cell long: {0.sizes}",
+         "boxes are a tenth of a cell long at least"),
     _one("angle", "counter-clockwise", "turns the box counter-clockwise by {0.angle} radians",
          "turned counter-clockwise"),
     _one("angle", "clockwise", "turns the box clockwise by {0.angle} radians",
@@ -264,8 +271,10 @@ ALTERNATIVES: tuple[Alternative, ...] = (
          Mistake("grid", "clamp at H", "clamps positions to H instead of H - 1 and reads cell H "
                  "past the last cell's centre")),
     # Pooling of cells
-    _one("cut", 0, "lets bins reach the map's last row and column"),
-    _one("cut", 1, "does not let bins reach the map's last row and column", "",
+    _one("cut", 0, "lets bins reach the map's last row and column",
+         "bins reach the map's last row and column"),
+    _one("cut", 1, "does not let bins reach the map's last row and column",
+         "no bin reaches the map's last row and column",
          Mistake("cells", "clamp at H - 1", "clamps bins at H - 1 instead of H: they never reach "
                  "the last row and column")),
     _one("edges", "floor and ceil", "takes the floor and the ceiling of the edges of bins",

@@ -127,6 +127,66 @@ def roi_align_backward_rois(
     batch_indices: Tensor | None = None,
     layout: Layout = "NCHW",
 ) -> Tensor: ...
+def ps_roi_pool(
+    features: Tensor,
+    rois: Tensor | Sequence[Tensor],
+    output_size: int | Sequence[int],
+    spatial_scale: float = 1.0,
+    *,
+    group_size: int | Sequence[int] = 0,
+    batch_indices: Tensor | None = None,
+    layout: Layout = "NCHW",
+    out: None = None,
+) -> Tensor: ...
+def ps_roi_pool_backward(
+    grad_output: Tensor,
+    rois: Tensor | Sequence[Tensor],
+    input_shape: Sequence[int],
+    spatial_scale: float = 1.0,
+    *,
+    group_size: int | Sequence[int] = 0,
+    batch_indices: Tensor | None = None,
+    layout: Layout = "NCHW",
+    out: None = None,
+) -> Tensor: ...
+def ps_roi_align(
+    features: Tensor,
+    rois: Tensor | Sequence[Tensor],
+    output_size: int | Sequence[int],
+    spatial_scale: float = 1.0,
+    sampling_ratio: int | Sequence[int] = 0,
+    *,
+    aligned: bool = True,
+    group_size: int | Sequence[int] = 0,
+    batch_indices: Tensor | None = None,
+    layout: Layout = "NCHW",
+    out: None = None,
+) -> Tensor: ...
+def ps_roi_align_backward(
+    grad_output: Tensor,
+    rois: Tensor | Sequence[Tensor],
+    input_shape: Sequence[int],
+    spatial_scale: float = 1.0,
+    sampling_ratio: int | Sequence[int] = 0,
+    *,
+    aligned: bool = True,
+    group_size: int | Sequence[int] = 0,
+    batch_indices: Tensor | None = None,
+    layout: Layout = "NCHW",
+    out: None = None,
+) -> Tensor: ...
+def ps_roi_align_backward_rois(
+    grad_output: Tensor,
+    features: Tensor,
+    rois: Tensor | Sequence[Tensor],
+    spatial_scale: float = 1.0,
+    sampling_ratio: int | Sequence[int] = 0,
+    *,
+    aligned: bool = True,
+    group_size: int | Sequence[int] = 0,
+    batch_indices: Tensor | None = None,
+    layout: Layout = "NCHW",
+) -> Tensor: ...
 def precise_roi_pool(
     features: Tensor,
     rois: Tensor | Sequence[Tensor],

@@ -124,6 +124,8 @@ class Family:
         What the operators' names begin with.
     placing : mapping of str to str
         The arguments that place bins and samples, and their types.
+    define : callable
+        Returns the definition of their values; of a pyramid, that of a map of one scale.
     overloads : mapping of str to callable
         The operators, by verb.
     kernels : mapping of tuple of str to callable
@@ -138,7 +140,7 @@ class Family:
         self.is_pyramid = op.forward in PYRAMID_OPS
         self.name = f"{op.forward}_max" if is_maximum and averages else op.forward
         self.rules: MaxRules = getattr(module, "RULES", MaxRules())
-        self._definition = module.definition
+        self.define = module.definition
         parameters = inspect.signature(module.definition).parameters
         self.placing = {name: str(each.annotation) for name, each in parameters.items()}
         if self.is_pyramid:
@@ -177,7 +179,7 @@ class Family:
             return Settings(self, tuple(values), as_pair(size), filling)
         values = [CHECKS[kind](name, value) for (name, kind), value in named]
         if not self.is_pyramid:
-            self._definition(*values)
+            self.define(*values)
         if self.op.filling is not None:
             filling = check.any_float(self.op.filling, filling)
         return Settings(self, tuple(values), check.size_pair(self.op.size, size), filling)
@@ -187,8 +189,15 @@ class Family:
         if self.is_pyramid:
             (scale, *_), *placing = placing
             placing = (scale, *placing)
-        definition: Definition = self._definition(*placing)
+        definition: Definition = self.define(*placing)
         return definition
+
+    def group_size(self, placing: Sequence[Any]) -> tuple[int, int]:
+        """Return the groups of bins, down and across, 0 for as many as bins; unchecked."""
+        if not self.op.is_position_sensitive:
+            return (1, 1)
+        down, across = placing[list(self.placing).index("group_size")]
+        return down, across
 
     def moves_with_boxes(self, placing: Sequence[Any]) -> bool:
         """Return whether pooled values follow the boxes, rather than jump from cell to cell."""

@@ -17,7 +17,7 @@ from roipool import _pooling
 from roipool._arguments import Form, Regions
 from roipool._arrays import LIBRARY_OF
 from roipool._definitions import POINTWISE
-from roipool._pooling import Pooling
+from roipool._pooling import Pooling, pooled_shape
 from roipool.torch._families import Settings, pooling_of
 from roipool.torch._fast_path import fast_average
 from roipool.torch._memory import (
@@ -116,7 +116,9 @@ def checked_pooling(
     """Return an engine's request for maps of a shape."""
     family, placing, _, filling, *_ = settings
     pooling = pooling_of(family, channels_last, size, placing, filling)
-    if pooling.definition.name in POINTWISE:  # 32 bits number its cells and bins
+    definition = pooling.definition
+    # Not a call, for the sake of small ones.
+    if definition.name in POINTWISE or definition.group_size != (1, 1):
         in_nchw = pooling._replace(layout="NCHW")
         _pooling.check_sizes("features", shape, family.op.size, in_nchw)
     return pooling
@@ -179,9 +181,11 @@ def _prepare(
     check_memory(**named, **{form.boxes: boxes, form.indices: indices}, levels=levels)
     pooling = checked_pooling(settings, maps[0].shape, last, settings.size)
     features = [map_array(bridge, each, last) for each in maps]
-    images, channels = maps[0].shape[:2]
+    images, size = maps[0].shape[0], pooling.output_size
     regions = _regions(bridge, settings, boxes, indices, levels, images, features[0].dtype)
-    out = empty_maps((boxes.shape[0], channels, *pooling.output_size), maps[0], last)
+    groups = pooling.definition.group_size
+    shape = pooled_shape(maps[0].shape, boxes.shape[0], size, "NCHW", groups)
+    out = empty_maps(shape, maps[0], last)
     return features, regions, pooling, out
 
 
@@ -255,7 +259,8 @@ def _prepare_backward(
         outs.append(out)
         results.append(bridge.array(as_stored(out, last) if last else out))
     stored = results[0].shape
-    check.grad_output("grad_output", gradient, len(regions.boxes), stored, pooling.layout)
+    groups = pooling.definition.group_size
+    check.grad_output("grad_output", gradient, len(regions.boxes), stored, pooling.layout, groups)
     return gradient, regions, pooling, tuple(outs), results
 
 
@@ -280,7 +285,8 @@ def average_backward_boxes(
     pooling = checked_pooling(settings, maps[0].shape, last, tuple(grad_output.shape[2:]))
     images, shape = maps[0].shape[0], features[0].shape
     regions = _regions(bridge, settings, boxes, indices, levels, images, features[0].dtype)
-    check.grad_output("grad_output", gradient, len(regions.boxes), shape, pooling.layout)
+    groups = pooling.definition.group_size
+    check.grad_output("grad_output", gradient, len(regions.boxes), shape, pooling.layout, groups)
     slopes = bridge.engine().average_backward_boxes(gradient, features, regions, pooling)
     if op.form.is_normalised:
         slopes = check.swap_xy(slopes)
@@ -347,7 +353,8 @@ def fake_average(
 ) -> Tensor:
     """Return the result of `average` without values."""
     check_features(settings, boxes, indices, levels, maps)
-    shape = (boxes.shape[0], maps[0].shape[1], *settings.size)
+    groups = settings.family.group_size(settings.placing)
+    shape = pooled_shape(maps[0].shape, boxes.shape[0], settings.size, "NCHW", groups)
     return empty_maps(shape, maps[0], are_channels_last(maps))
 
 

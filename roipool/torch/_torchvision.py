@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import importlib
+import math
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -11,8 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from roipool.compat._conventions import CELLS_FROM_LOWEST_FLOAT32
-from roipool.torch._families import FAMILIES, Settings
+from roipool._definitions import Definition
+from roipool.compat import _conventions as conventions
+from roipool.torch._families import FAMILIES, Family, Settings
 from roipool.torch._kernels import average, average_backward, maximum, maximum_backward
 from roipool.torch._memory import Bridge, is_channels_last
 from roipool.torch._operators import BRIDGES
@@ -20,8 +22,9 @@ from roipool.torch._overrides import Kernels, Override, library_of, register_ker
 
 # The initial value of torchvision's maxima.
 ROI_POOL = copy.copy(FAMILIES["roi_pool"])
-ROI_POOL.rules = CELLS_FROM_LOWEST_FLOAT32
+ROI_POOL.rules = conventions.CELLS_FROM_LOWEST_FLOAT32
 ROI_ALIGN = FAMILIES["roi_align"]
+PS_ROI_ALIGN = FAMILIES["ps_roi_align"]
 
 
 # ---- torchvision's operators, in terms of roipool's
@@ -112,11 +115,128 @@ def roi_pool_backward(
     return gradient
 
 
+# ---- Position-sensitive ones, whose second result is the channel that each bin is pooled from
+
+
+def _position_sensitive_pool(definition: Definition) -> Family:
+    family = copy.copy(FAMILIES["ps_roi_pool"])
+    family.define = lambda spatial_scale, group_size: definition._replace(scale=spatial_scale)
+    return family
+
+
+PS_ROI_POOL = _position_sensitive_pool(conventions.TORCHVISION_PS_ROI_POOL)
+PS_ROI_POOL_GRADIENT = _position_sensitive_pool(conventions.TORCHVISION_PS_ROI_POOL_GRADIENT)
+
+
+def _channels_of_bins(pooled: Tensor) -> Tensor:
+    channels = torch.arange(pooled[0:1].numel(), dtype=torch.int32, device=pooled.device)
+    return channels.reshape(1, *pooled.shape[1:]).repeat(pooled.shape[0], 1, 1, 1)
+
+
+def ps_roi_pool(
+    bridge: Bridge,
+    input: Tensor,
+    rois: Tensor,
+    spatial_scale: float,
+    pooled_height: int,
+    pooled_width: int,
+) -> tuple[Tensor, Tensor]:
+    """Compute ``torchvision::ps_roi_pool``."""
+    settings = Settings(
+        PS_ROI_POOL, (spatial_scale, conventions.EACH_BIN), (pooled_height, pooled_width)
+    )
+    pooled = average(bridge, settings, *_boxes(rois), input)
+    return pooled, _channels_of_bins(pooled)
+
+
+def ps_roi_pool_backward(
+    bridge: Bridge,
+    grad: Tensor,
+    rois: Tensor,
+    channel_mapping: Tensor,
+    spatial_scale: float,
+    pooled_height: int,
+    pooled_width: int,
+    batch_size: int,
+    channels: int,
+    height: int,
+    width: int,
+) -> Tensor:
+    """Compute ``torchvision::_ps_roi_pool_backward``."""
+    settings = Settings(
+        PS_ROI_POOL_GRADIENT,
+        (spatial_scale, conventions.EACH_BIN),
+        shapes=((batch_size, channels, height, width),),
+        channels_last=is_channels_last(grad),
+    )
+    (gradient,) = average_backward(bridge, settings, *_boxes(rois), grad)
+    return gradient
+
+
+def ps_roi_align(
+    bridge: Bridge,
+    input: Tensor,
+    rois: Tensor,
+    spatial_scale: float,
+    pooled_height: int,
+    pooled_width: int,
+    sampling_ratio: int,
+) -> tuple[Tensor, Tensor]:
+    """Compute ``torchvision::ps_roi_align``."""
+    sampling = (max(sampling_ratio, 0),) * 2
+    size = (pooled_height, pooled_width)
+    settings = Settings(PS_ROI_ALIGN, (spatial_scale, sampling, True, conventions.EACH_BIN), size)
+    pooled = average(bridge, settings, *_boxes(rois), input)
+    if sampling_ratio <= 0:
+        _set_nan_without_samples(pooled, rois, spatial_scale)
+    return pooled, _channels_of_bins(pooled)
+
+
+def _set_nan_without_samples(pooled: Tensor, rois: Tensor, spatial_scale: float) -> None:
+    """Set averages of no samples to NaN: as `roipool.compat.torchvision` does."""
+    real = torch.float64 if rois.dtype is torch.float64 else torch.float32
+    cells = rois[:, 1:].to(real) * spatial_scale - 0.5
+    bins = torch.tensor([pooled.shape[3], pooled.shape[2]], dtype=real, device=rois.device)
+    counts = ((cells[:, 2:] - cells[:, :2]) / bins).ceil()
+    is_empty = counts.isfinite().all(dim=1) & (counts == 0).any(dim=1)
+    pooled.masked_fill_(is_empty[:, None, None, None], math.nan)
+
+
+def ps_roi_align_backward(
+    bridge: Bridge,
+    grad: Tensor,
+    rois: Tensor,
+    channel_mapping: Tensor,
+    spatial_scale: float,
+    pooled_height: int,
+    pooled_width: int,
+    sampling_ratio: int,
+    batch_size: int,
+    channels: int,
+    height: int,
+    width: int,
+) -> Tensor:
+    """Compute ``torchvision::_ps_roi_align_backward``."""
+    sampling = (max(sampling_ratio, 0),) * 2
+    settings = Settings(
+        PS_ROI_ALIGN,
+        (spatial_scale, sampling, True, conventions.EACH_BIN),
+        shapes=((batch_size, channels, height, width),),
+        channels_last=is_channels_last(grad),
+    )
+    (gradient,) = average_backward(bridge, settings, *_boxes(rois), grad)
+    return gradient
+
+
 KERNELS: Kernels = {
     "roi_align": roi_align,
     "_roi_align_backward": roi_align_backward,
     "roi_pool": roi_pool,
     "_roi_pool_backward": roi_pool_backward,
+    "ps_roi_align": ps_roi_align,
+    "_ps_roi_align_backward": ps_roi_align_backward,
+    "ps_roi_pool": ps_roi_pool,
+    "_ps_roi_pool_backward": ps_roi_pool_backward,
 }
 
 
@@ -149,12 +269,14 @@ def _keep_to_the_operator(stack: ExitStack) -> None:
     stack.callback(setattr, module, "is_compile_supported", supported)
 
 
-OVERRIDE = Override("torchvision's roi_align and roi_pool", _install)
+OVERRIDE = Override("torchvision's ROI operators", _install)
 
 
 @contextmanager
 def override_torchvision() -> Iterator[None]:
-    """Let roipool compute torchvision's ``roi_align`` and ``roi_pool``, forward and backward.
+    """Let roipool compute torchvision's ROI operators, forward and backward.
+
+    They are ``roi_align``, ``roi_pool``, ``ps_roi_align`` and ``ps_roi_pool``.
 
     Within the context torchvision's own operators, on the CPU, and on GPUs where there is CuPy, are
     computed by roipool, for all threads of the process; after it by torchvision again. Models stay

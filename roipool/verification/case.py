@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -95,6 +95,19 @@ class Case:
     def real(self) -> type[np.floating[Any]]:
         """Type of coordinates and sums."""
         return np.float64 if self.dtype == "float64" else np.float32
+
+
+def channels_of_maps(case: Case, pooled: slice | Array) -> Array:
+    """Return the channels of the maps that some channels of pooled values come from."""
+    count = case.grad.shape[1]
+    every = np.arange(case.maps.shape[1]).reshape(count, -1) if count else np.empty((0, 1), int)
+    return every[pooled].ravel()
+
+
+def with_channels(case: Case, pooled: slice | Array) -> Case:
+    """Return a case with some of its channels of pooled values."""
+    maps = case.maps[:, channels_of_maps(case, pooled)]
+    return replace(case, maps=maps, grad=case.grad[:, pooled])
 
 
 class Storage(NamedTuple):

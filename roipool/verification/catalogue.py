@@ -73,7 +73,7 @@ class Entry:
         row, seen = SYSTEMS[operation], set()
         if self.is_rotated and row.samples != "points":
             return
-        maps, gradient, table = self.features(), self.gradient(), self.table()
+        gradient, table = self.gradient(), self.table()
         for sampling, aligned in itertools.product(self.samplings, self.alignments):
             has_ratio = "sampling_ratio" in row.options
             if isinstance(sampling, tuple) and has_ratio and not row.pairs:
@@ -87,6 +87,7 @@ class Entry:
             rng = np.random.default_rng(zlib.crc32(name.encode()))
             drawn = drawn_options(rng, row)
             options = {**drawn, **own}
+            maps = self.features(row.groups_of(options, self.size))
             # As many groups of channels as the entry has channels, those of a group alike.
             group = channel_group(options)
             case = Case(
@@ -126,10 +127,12 @@ class Entry:
         rng = np.random.default_rng(zlib.crc32(f"{self.name} {what}".encode()))
         return rng.integers(-128, 128, shape) / 16
 
-    def features(self) -> Array:
-        """Return maps as float64 (N, C, H, W)."""
-        maps = self.numbers(self.shape, "pixels")
-        places = np.random.default_rng(zlib.crc32(self.name.encode())).random(self.shape)
+    def features(self, groups: int = 1) -> Array:
+        """Return maps as float64 (N, C, H, W), with so many times as many channels."""
+        images, channels, *size = self.shape
+        shape = (images, channels * groups, *size)
+        maps = self.numbers(shape, "pixels")
+        places = np.random.default_rng(zlib.crc32(self.name.encode())).random(shape)
         match self.pixels:
             case "constant":
                 maps[:] = 1.5

@@ -86,6 +86,7 @@ def draw_from(
         geometry = (
             drawn if large else _with_fewer_boxes(rng, drawn, work_of(operation, options, drawn))
         )
+    groups = operation.groups_of(options, geometry.size)
     form = _pick(rng, operation.forms)
     table = geometry.table
     if form == "one array per image":
@@ -93,7 +94,12 @@ def draw_from(
     return Case(
         name,
         _numbers(rng, geometry.shape, dtype, pixels=True),
-        _numbers(rng, (len(table), geometry.shape[1], *geometry.size), dtype, pixels=False),
+        _numbers(
+            rng,
+            (len(table), geometry.shape[1] // groups, *geometry.size),
+            dtype,
+            pixels=False,
+        ),
         table,
         dtype,
         options,
@@ -128,8 +134,8 @@ def _geometry(
     boxes = _log_uniform(rng, 1, limits.boxes)
     size = _bins(rng)
     images = max(1, min(images, limits.numbers // (height * width)))
-    channels = max(1, min(channels, limits.numbers // (images * height * width)))
-    group = channel_group(options)
+    groups, group = operation.groups_of(options, size), channel_group(options)
+    channels = max(1, min(channels, limits.numbers // (images * groups * height * width)))
     channels = max(1, channels // group) * group
     boxes = max(1, min(boxes, limits.numbers // (channels * math.prod(size))))
     if rng.random() < 0.03:  # one size is 0
@@ -145,7 +151,7 @@ def _geometry(
         row[[2, 4]] = _side(rng, height, scale, real, operation.finite)
     if len(table) and rng.random() < 0.05:
         table[:] = table[0]
-    return Geometry((images, channels, height, width), size, table)
+    return Geometry((images, channels * groups, height, width), size, table)
 
 
 def _extent(rng: Random, most: int) -> int:

@@ -18,7 +18,7 @@ from roipool.systems.core import VARIANTS
 from roipool.verification.released import Answer
 from roipool.verification.tolerance import Comparison
 
-from .case import LAYOUTS, STORAGES, Case
+from .case import LAYOUTS, STORAGES, Case, with_channels
 from .catalogue import ENTRIES, Entry, large_entry
 from .check import CALL, ORACLE, check, subjects
 from .device import Device, device
@@ -158,10 +158,9 @@ def catalogue_calls(
         if not (named_cases := list(entry.cases(name))):
             continue
         what, case = named_cases[rng.integers(len(named_cases))]
-        own = case.maps.shape[1]
+        own = case.grad.shape[1]
         if 0 < own < channels:
-            repeated = np.arange(channels) % own
-            case = replace(case, maps=case.maps[:, repeated], grad=case.grad[:, repeated])
+            case = with_channels(case, np.arange(channels) % own)
         for dtype, layout in _forms(rng, types, layouts):
             in_form = replace(case, dtype=dtype, layout=layout)
             with_what = (CALL, ORACLE, "transposes")

@@ -58,6 +58,14 @@ def _sampling_ratio(rng: Random, system: System) -> int | tuple[int, int]:
     return _one_ratio(rng) if rng.random() < 0.5 else (_one_ratio(rng), _one_ratio(rng))
 
 
+def _group_size(rng: Random, system: System) -> int | tuple[int, int]:
+    """Draw as many groups as bins, mostly, or another number along each axis."""
+    if rng.random() < 0.6:
+        return 0
+    down, across = (int(number) for number in rng.integers(0, 4, 2))
+    return (down, across) if rng.random() < 0.5 else down
+
+
 def _flag(rng: Random, system: System) -> bool:
     return bool(rng.integers(2))
 
@@ -86,6 +94,7 @@ DRAWN: dict[str, Callable[[Random, System], Any]] = {
     "spatial_scale": _spatial_scale,
     "sampling_ratio": _sampling_ratio,
     "aligned": _flag,
+    "group_size": _group_size,
     "clockwise": _flag,
     "num_orientations": _orientations,
     "angle_unit": _one_of("radians", "degrees"),

@@ -249,9 +249,9 @@ def _answers(query: _Query, operation: System) -> tuple[Results, Results]:
     if argmax is not None and operation.backward:
         more["argmax"] = np.concatenate([argmax] * 2, axis=1)
     both = _run(twice, real, operation._replace(box_gradient=""), **more)
-    channels = case.maps.shape[1]
-    answers = {name: array[:, :channels] for name, array in both.items()}
-    terms = {name: array[:, channels:] for name, array in both.items()}
+    halves = {name: np.split(array, 2, axis=1) for name, array in both.items()}
+    answers = {name: half[0] for name, half in halves.items()}
+    terms = {name: half[1] for name, half in halves.items()}
     if by_boxes:
         slopes = operation._replace(
             forward=operation.box_gradient, backward="", box_gradient="", returns=("box_gradient",)

@@ -15,7 +15,7 @@ from roipool.systems.boxes import PER_IMAGE
 from roipool.verification.tolerance import Comparison, compare, compare_bits
 
 from .call import Results, known_arguments, run, to_nchw
-from .case import Array, Case, dtypes
+from .case import Array, Case, channels_of_maps, dtypes, with_channels
 from .oracle import bin_value_of, length_of_gradient_sums, length_of_sums
 
 Comparisons: TypeAlias = Iterator[tuple[str, Comparison]]
@@ -142,14 +142,17 @@ def wider_type(case: Case, got: Results, library: Any) -> Comparisons:
 
 def channels_apart(case: Case, got: Results, library: Any) -> Comparisons:
     """Channels are independent; only the rounding of sums may depend on their number."""
-    count, group = case.maps.shape[1], case.channel_group
+    count, group = case.grad.shape[1], case.channel_group
     if count > group:
         cut = max(1, count // group * 3 // 8) * group
         for part in (slice(0, cut), slice(cut, count)):
-            some = replace(case, maps=case.maps[:, part], grad=case.grad[:, part])
+            some = with_channels(case, part)
             results = run(some, library)
             results.pop("box_gradient", None)
-            whole = {name: got[name][:, part] for name in results}
+            of_maps = channels_of_maps(case, part)
+            whole = {
+                name: got[name][:, of_maps if name == "gradient" else part] for name in results
+            }
             for name, comparison in close(some, results, whole, library):
                 yield f"{name} of channels {part.start} to {part.stop}", comparison
 
@@ -211,12 +214,12 @@ def transposes(case: Case, got: Results, library: Any) -> Comparisons:
     sizes = run(_absolute(case), library, **_argmax_of(case, got))
     pooled = np.where(np.isfinite(got["pooled"]), got["pooled"].astype(np.float64), 0.0)
     pooled[(np.abs(pooled) > 1e30) | (pooled == -10000)] = 0.0  # empty maxima; -10000 is mmcv's
-    forward = np.zeros(case.maps.shape[:2])
+    forward = np.zeros((len(case.maps), case.grad.shape[1]))
     np.add.at(forward, case.images, _products(case.grad, pooled))
-    backward = _products(case.maps, got["gradient"])
-    terms = _products(np.abs(case.maps), sizes["gradient"])
+    backward = _in_pooled_channels(case, _products(case.maps, got["gradient"]))
+    terms = _in_pooled_channels(case, _products(np.abs(case.maps), sizes["gradient"]))
     terms *= max(np.max(length_of_sums(case), initial=8), length_of_gradient_sums(case)) / 8
-    channels, group = case.maps.shape[1], case.channel_group
+    channels, group = case.grad.shape[1], case.channel_group
     by_group = (len(forward), channels // group, group)
     forward, backward, terms = (
         each.reshape(by_group).sum(axis=2) for each in (forward, backward, terms)
@@ -325,6 +328,12 @@ def _argmax_of(case: Case, got: Results) -> dict[str, Any]:
 
 def _products(maps: Array, gradient: Array) -> Array:
     return (maps * gradient.astype(np.float64)).sum(axis=(2, 3))
+
+
+def _in_pooled_channels(case: Case, sums: Array) -> Array:
+    """Return sums of channels of the maps as those of the channels that are pooled from them."""
+    groups = SYSTEMS[case.operation].groups_of(case.options, case.size)
+    return sums.reshape(len(sums), case.grad.shape[1], groups).sum(axis=2)
 
 
 RELATIONS: dict[str, Relation] = {

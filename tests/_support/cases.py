@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,13 +14,14 @@ import roipool
 from roipool._definitions import OPS, PYRAMID_OPS, Op, Variant
 
 IMAGES, CHANNELS, HEIGHT, WIDTH = SHAPE = (2, 3, 8, 9)
-SMALL = (2, 1, 6, 7)
+SMALL = (2, 3, 4, 5)
 SIZE = (2, 3)
 PLACING = {
     "spatial_scale": 0.77,
     "spatial_scales": (0.77, 0.37),
     "sampling_ratio": (2, 1),
     "clockwise": True,
+    "group_size": (1, 3),
 }
 ADAPTIVE = {**PLACING, "sampling_ratio": 0, "aligned": False}
 
@@ -47,6 +49,11 @@ class Case:
     def is_linear(self) -> bool:
         """Whether derivatives of all orders with respect to the features are supported."""
         return not self.variant.has_argmax or self.op.forward == "roi_pool"
+
+    @property
+    def groups(self) -> int:
+        """The channels of the features for each channel of pooled values."""
+        return math.prod(PLACING["group_size"]) if self.op.is_position_sensitive else 1
 
     @property
     def placing(self) -> dict[str, Any]:

@@ -44,6 +44,8 @@ def calls_of(op: Op, variant: Variant) -> Iterator[tuple[Callable[..., Any], dic
         **boxes,
         **variant.options,
     }
+    if op.is_position_sensitive:
+        values |= {"group_size": (1, 3), "grad_output": GRAD[:, :1].copy()}
     if variant.has_argmax:
         values["argmax"] = ARGMAX if variant.bin_value == "cell" else SAMPLES
     for name in filter(None, (op.forward, op.backward, variant.by_boxes and op.backward_boxes)):

@@ -116,6 +116,16 @@ BAD: dict[str, list[tuple[Any, type[Exception]]]] = {
     "crop_size": NOT_SIZES,
     "spatial_scale": [*NOT_REAL, (nan, ValueError), (inf, ValueError), (10**400, ValueError)],
     "extrapolation_value": [*NOT_REAL, (10**400, ValueError)],
+    "group_size": [
+        (-1, ValueError),
+        ((2, -1), ValueError),
+        (2**15 + 1, ValueError),
+        ((1, 3, 1), ValueError),
+        (1.5, TypeError),
+        (True, TypeError),
+        ("3", TypeError),
+        (None, TypeError),
+    ],
     "sampling_ratio": [
         (-1, ValueError),
         ((2, -1), ValueError),
@@ -361,7 +371,14 @@ def test_average_has_no_argmax() -> None:
 def test_gradient_and_features_of_two_types(name: str) -> None:
     function, arguments = CALLS[name]
     with pytest.raises(TypeError, match=r"grad_output.*features"):
-        function(**{**arguments, "grad_output": GRAD.astype(np.float64)})
+        function(**{**arguments, "grad_output": arguments["grad_output"].astype(np.float64)})
+
+
+def test_groups_divide_the_channels() -> None:
+    with pytest.raises(ValueError, match="features must have a multiple of 2 x 2 channels"):
+        roipool.ps_roi_pool(FEATURES, ROIS, 2)
+    with pytest.raises(ValueError, match="features must have a multiple of 3 x 2 channels"):
+        roipool.ps_roi_align_backward(GRAD, ROIS, FEATURES.shape, group_size=(3, 2))
 
 
 def test_more_boxes_than_images() -> None:

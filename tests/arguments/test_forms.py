@@ -233,8 +233,9 @@ def test_out_may_overlap_the_features(name: str, shift: int) -> None:
 def test_out_may_overlap_the_gradient(name: str, shift: int) -> None:
     function, arguments = CALLS[name]
     expected = function(**arguments)
-    memory = np.zeros(expected.size + GRAD.size, np.float32)
-    grad = placed(memory, shift, GRAD)
+    given = arguments["grad_output"]
+    memory = np.zeros(expected.size + given.size, np.float32)
+    grad = placed(memory, shift, given)
     out = memory[: expected.size].reshape(expected.shape)
     assert_same_bits(function(**{**arguments, "grad_output": grad}, out=out), expected)
 

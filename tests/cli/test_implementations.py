@@ -36,6 +36,7 @@ WITHOUT_ORACLE = (
     "mxnet.ROIPooling",
     "onnx.MaxRoiPool",
     "onnx.RoiAlign[max]",
+    "openvino.ROIPooling",
 )
 
 

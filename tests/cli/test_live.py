@@ -26,7 +26,7 @@ from roipool._pooling import Call, MaxRules, Pooling
 from roipool.tools.compare.engines import ENGINES
 from roipool.tools.compare.live import LiveSystem, live_systems
 from roipool.tools.compare.problem import Options, Problem
-from roipool.tools.compare.systems import SYSTEMS
+from roipool.tools.compare.systems import LISTED, SYSTEMS
 from roipool.verification.catalogue import ENTRIES, Entry
 
 NODE = shutil.which("node")
@@ -222,7 +222,7 @@ def test_systems_pool_as_on_the_cpu(tmp_path: Path) -> None:
     """Sums may differ in their order; maxima are equal."""
     maps = np.random.default_rng(0).standard_normal((3, 8, 9), np.float32)
     rois = np.array([(0, *box) for box in BOXES], np.float32)
-    names = [name for name in SYSTEM_BY_NAME if name in SYSTEMS]
+    names = [name for name in SYSTEM_BY_NAME if name in LISTED]
     asked = [
         Question(SYSTEM_BY_NAME[name], box, options, "values")
         for name in names
@@ -268,7 +268,7 @@ def test_the_call_does_the_same(name: str, tmp_path: Path) -> None:
 
 
 def test_every_system_is_live() -> None:
-    assert set(SYSTEMS) <= set(SYSTEM_BY_NAME)
+    assert {*LISTED} <= set(SYSTEM_BY_NAME)
     assert {system.definition for system in live_systems()} <= set(TRAITS)
 
 
@@ -299,7 +299,7 @@ def test_the_module_is_what_the_compiler_makes() -> None:
 
 def test_the_module_is_small_and_needs_nothing() -> None:
     module = (DATA / "playground.wasm").read_bytes()
-    assert len(module) < 40_000
+    assert len(module) < 42_000
     assert 2 not in sections(module)  # of imports
 
 

@@ -45,7 +45,7 @@ def test_choosing_systems() -> None:
     assert choose(None, SYSTEMS) == list(SYSTEMS)
     assert choose("torchvision.roi_align", SYSTEMS) == ["torchvision.roi_align"]
     assert choose("torchvision.roi_align[aligned]", SYSTEMS) == ["torchvision.roi_align[aligned]"]
-    assert choose("tensor, DETECTRON2,tensorflow.crop_and_resize", SYSTEMS) == [
+    assert choose("tensor, DETECTRON2.ROIAlign,tensorflow.crop_and_resize", SYSTEMS) == [
         "tensorflow.crop_and_resize",
         "detectron2.ROIAlign",
     ]

@@ -39,7 +39,8 @@ def calls_of(name: str, **more: Any) -> list[Call]:
     """Return the calls of a system."""
     row = SYSTEMS[name]
     options = {**{option: OPTIONS[option] for option in row.options if option in OPTIONS}, **more}
-    case = Case(name, MAPS, GRAD, ROIS, options=options, layout=row.layouts[0])
+    maps = MAPS.repeat(row.groups_of(options, GRAD.shape[2:]), axis=1)
+    case = Case(name, maps, GRAD, ROIS, options=options, layout=row.layouts[0])
     calls: list[Call] = []
     run(case, roipool, row, calls=calls)
     return calls
@@ -62,7 +63,6 @@ def every_call() -> dict[str, Call]:
     return calls
 
 
-WIDE = (2, 8, 6, 7)  # position-sensitive pooling with 2 x 2 bins has two output channels
 # Calls in forms that the rows lack.
 OTHERS = {
     "boxes without images": Call(
@@ -78,28 +78,6 @@ OTHERS = {
             "input_shape": SHAPE,
             "spatial_scale": 1.0,
             "sampling_ratio": 2,
-        },
-        (),
-    ),
-    "position sensitive": Call(
-        "compat.mxnet.contrib_ROIAlign",
-        {
-            "data": np.random.default_rng(1).standard_normal(WIDE).astype(np.float32),
-            "rois": ROIS,
-            "pooled_size": (2, 2),
-            "spatial_scale": 1.0,
-            "position_sensitive": True,
-        },
-        (),
-    ),
-    "position sensitive, backward": Call(
-        "compat.mxnet.contrib_ROIAlign_backward",
-        {
-            "out_grad": np.ones((2, 2, 2, 2), np.float32),
-            "rois": ROIS,
-            "data_shape": WIDE,
-            "spatial_scale": 1.0,
-            "position_sensitive": True,
         },
         (),
     ),

@@ -475,6 +475,7 @@ def launch_text(gpu: Backend, body: str, *arrays: Any) -> None:
         definition="roi_pool",
         channels_last=0,
         pack=1,
+        position_sensitive=0,
         plan_is_shared=1,
         offset="int",
         levels=1,

@@ -102,6 +102,14 @@ def test_large_maps_compile(file: str) -> None:
     assert ".entry" in nvrtc.compile_cuda(source, "--gpu-architecture=compute_75", *OPTIONS)
 
 
+@pytest.mark.thorough
+@pytest.mark.parametrize("file", ["average_forward", "average_backward_boxes"])
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_position_sensitive_averages_compile(file: str, layout: str) -> None:
+    source = Text(file, "float32", layout, 1, "ps_roi_pool").source(position_sensitive=1)
+    assert ".entry" in nvrtc.compile_cuda(source, "--gpu-architecture=compute_75", *OPTIONS)
+
+
 def test_every_value_is_compiled() -> None:
     assert covers(COVERING) == covers(EVERYTHING)
     assert set(ASSEMBLED) == set(FILES)

@@ -53,15 +53,16 @@ def values(shape: tuple[int, ...] = SHAPE, seed: int = 0) -> Any:
 def results(case: cases.Case, gpu: Backend, put: Put) -> Iterator[tuple[str, Any]]:
     """Yield all results of an operation for maps that `put` copies to the device."""
     boxes, indices = gpu.to_device(case.boxes(COUNT)), gpu.to_device(case.indices(COUNT))
-    features, gradient = put(gpu, values()), put(gpu, values(POOLED, 1))
-    argmax = None
+    shape = (SHAPE[0], SHAPE[1] * case.groups, *SHAPE[2:])
+    features, argmax = put(gpu, values(shape)), None
     if case.variant.has_argmax:
         pooled, argmax = case.pool(features, boxes, indices, return_argmax=True)
         yield "argmax", argmax
     else:
         pooled = case.pool(features, boxes, indices)
     yield "pooled", pooled
-    yield "gradient", case.gradient(gradient, argmax, boxes, indices, SHAPE)
+    gradient = put(gpu, values(pooled.shape, 1))
+    yield "gradient", case.gradient(gradient, argmax, boxes, indices, shape)
     if case.moves:
         yield "gradient by boxes", case.box_gradient(gradient, features, boxes, indices)
 

@@ -88,6 +88,12 @@ LINES: dict[str, tuple[Callable[..., Line], float]] = {
     "roipool.roi_align[max]": (grid(True, "roi_align", "operations"), 1),
     "roipool.roi_pool": (cells("roi_pool", "roi_pool", "operations"), 0),
     "roipool.roi_average_pool": (cells("roi_average_pool", "roi_average_pool", "operations"), 0),
+    "mxnet.contrib_PSROIPooling": (cells("ps_roi_pool", "ps_roi_pool", "operations"), 0),
+    "paddle.psroi_pool": (cells("ps_roi_pool", "ps_roi_pool", "operations"), 0),
+    "torchvision.ps_roi_pool": (cells("torchvision", "ps_roi_pool"), 0),
+    "torchvision.ps_roi_align": (grid(True), 1),
+    "roipool.ps_roi_pool": (cells("ps_roi_pool", "ps_roi_pool", "operations"), 0),
+    "roipool.ps_roi_align": (grid(True, "roi_align", "operations"), 1),
     "roipool.crop_and_resize": (crop("crop_and_resize", "operations"), 0),
 }
 

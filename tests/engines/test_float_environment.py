@@ -69,7 +69,7 @@ def results(case: Case, maps: Array, layout: str) -> list[bytes]:
 @each(name=_cpu.instruction_sets(), channels=[1, 9, 17], layout=["NCHW", "NHWC"])
 def test_flushed_subnormals(name: str, channels: int, layout: str, case: Case, dtype: Any) -> None:
     _cpu.use_instruction_set(name)
-    maps = subnormal((IMAGES, channels, 8, 9), dtype, layout)
+    maps = subnormal((IMAGES, channels * case.groups, 8, 9), dtype, layout)
     expected = results(case, maps, layout)
     with flushed_subnormals():
         found = results(case, maps, layout)

@@ -144,7 +144,7 @@ def test_longest_axis(layout: str) -> None:
 )
 def test_impossible_output_is_a_memory_error(case: Case, size: Any) -> None:
     """All sizes are above 2^47 bytes, which no system can allocate."""
-    features = np.ones((2, 4, 8, 8), np.float32)
+    features = np.ones((2, 4 * case.groups, 8, 8), np.float32)
     count = 1000
     # Bins of turned boxes are numbered together, in 32 bits.
     error = ValueError if case.op.is_rotated else MemoryError

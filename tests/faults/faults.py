@@ -168,7 +168,7 @@ ENGINES = [
     ),
     Fault(
         "average: 0 * NaN",
-        f"{KERNELS}/cpu/average.cpp",
+        f"{KERNELS}/cpu/box_gradients.h",
         "if (weight != Value(0)) *sum = ",
         "*sum = ",
         "a missing check: cells of weight 0 take part in gradients of boxes",
@@ -206,7 +206,7 @@ ENGINES = [
     ),
     Fault(
         "chunks: an image without boxes",
-        f"{KERNELS}/cpu/dispatch.h",
+        f"{KERNELS}/cpu/schedule.h",
         "return !job.chunk.is_first && (!job.chunk.is_last || job.sums == job.output);",
         "return !job.chunk.is_first;",
         "half precision: the sums of an image without boxes in the last chunk are not stored",

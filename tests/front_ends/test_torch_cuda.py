@@ -148,7 +148,7 @@ def requests(
         given = case.pyramid(features)
     last = memory_format is torch.channels_last
     settings = settings._replace(shapes=tuple(each.shape for each in given), channels_last=last)
-    gradient = maps(dtype, memory_format, seed=1, shape=(5, 3, *SIZE))
+    gradient = maps(dtype, memory_format, seed=1, shape=(5, 3 // case.groups, *SIZE))
 
     def request(verb: str, *arrays: Tensor) -> tuple[str, tuple[Any, ...]]:
         return verb, family.to_operator(verb, settings, *at, *arrays)

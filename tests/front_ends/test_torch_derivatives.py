@@ -16,8 +16,9 @@ import roipool
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
 
 
-def small_maps() -> Tensor:
-    return maps(shape=(2, 1, 6, 7))
+def small_maps(case: Case | None = None) -> Tensor:
+    """Return maps of one channel, or of one for each of a case's groups of bins."""
+    return maps(shape=(2, 1 if case is None else case.groups, 6, 7))
 
 
 def test_vmap_of_gradients_that_are_views() -> None:
@@ -76,7 +77,7 @@ def test_a_wrong_index_of_one_call_is_named(
     "case", [case for case in CASES if case.moves or case.op.forward == "roi_align"], ids=str
 )
 def test_forward_mode_through_boxes_is_refused(case: Case) -> None:
-    features, boxes, indices = small_maps(), case.boxes(3), case.indices(3)
+    features, boxes, indices = small_maps(case), case.boxes(3), case.indices(3)
     with forward_ad.dual_level():
         dual = forward_ad.make_dual(boxes, torch.ones_like(boxes))
         with pytest.raises(NotImplementedError, match=f"{case.op.forward}.*boxes"):
@@ -104,7 +105,7 @@ def test_second_derivatives_by_an_argmax_of_samples_are_refused(case: Case) -> N
 )
 def test_boxes_of_whole_cells_get_no_gradient(case: Case) -> None:
     """Boxes get no gradient, as in torchvision, rather than zeros."""
-    features, boxes = small_maps().requires_grad_(), case.boxes(3).requires_grad_()
+    features, boxes = small_maps(case).requires_grad_(), case.boxes(3).requires_grad_()
     pooled = case.pool(features, boxes, case.indices(3))
     pooled.sum().backward()
     assert boxes.grad is None

@@ -70,7 +70,7 @@ def test_operators_pass_torchs_own_check(case: Case, memory_format: torch.memory
         given = [each.detach().requires_grad_() for each in case.pyramid(features)]
         at = (*at[:2], case.levels(boxes))
     settings = settings._replace(shapes=tuple(each.shape for each in given), channels_last=is_last)
-    gradient = maps(torch.float32, memory_format, shape=(5, 3, *SIZE))
+    gradient = maps(torch.float32, memory_format, shape=(5, 3 // case.groups, *SIZE))
     gradient.requires_grad_(case.is_linear)
 
     def check(verb: str, at: tuple[Any, ...], *arrays: Tensor) -> Any:
@@ -362,5 +362,5 @@ def test_traced_by_torchscript() -> None:
 def test_meta_tensors() -> None:
     for case in ALL_CASES:
         got = case.pool(maps().to("meta"), case.boxes().to("meta"), case.indices().to("meta"))
-        assert got.shape == (5, 3, *SIZE)
+        assert got.shape == (5, 3 // case.groups, *SIZE)
         assert got.device.type == "meta"

@@ -28,6 +28,9 @@ OPERATORS: dict[str, Operator] = {
     "roi_align, fixed": lambda x, rois: ops.roi_align(x, rois, (2, 3), 0.5, 2, True),
     "roi_align, adaptive": lambda x, rois: ops.roi_align(x, rois, 3, 0.5, -1, False),
     "roi_pool": lambda x, rois: ops.roi_pool(x, rois, 3, 0.5),
+    "ps_roi_align, fixed": lambda x, rois: ops.ps_roi_align(x, rois, 2, 0.5, 2),
+    "ps_roi_align, adaptive": lambda x, rois: ops.ps_roi_align(x, rois, 2, 0.5),
+    "ps_roi_pool": lambda x, rois: ops.ps_roi_pool(x, rois, (2, 4), 0.5),
 }
 
 
@@ -98,12 +101,39 @@ def test_operators_agree_and_come_back(name: str, dtype: torch.dtype) -> None:
 
 def test_roipool_computes_within_the_context_only() -> None:
     """torchvision reads other memory for a box of no image; roipool refuses it."""
-    features, wrong = torch.zeros(1, 1, 8, 8), torch.tensor([[3, 1, 1, 4, 4.0]])
+    features, wrong = torch.zeros(1, 8, 8, 8), torch.tensor([[3, 1, 1, 4, 4.0]])
     with roipool.torch.override_torchvision():
         for operator in OPERATORS.values():
             with pytest.raises(ValueError, match="number of images"):
                 operator(features, wrong)
     assert not roipool.torch._torchvision.OVERRIDE.is_active
+
+
+@each(scale=(0.5, 1.0, 0.37), size=((2, 2), (4, 2), (1, 8)), operator=("align", "align 2", "pool"))
+def test_position_sensitive_operators_are_torchvisions_bin_by_bin(
+    scale: float, size: tuple[int, int], operator: str
+) -> None:
+    """Channels of bins, bins without samples, reversed and small boxes, the map's last cells."""
+    features = torch.randn(2, 16, 20, 24)
+    rois = torch.cat([boxes(60), boxes(6)[:, [0, 3, 4, 1, 2]], boxes(6)[:, [0, 1, 2, 1, 4]]])
+    rois = torch.cat([rois, torch.tensor([[1, 30, 25, 48, 40], [0, -9, -9, 70, 70.0]])])
+    place = (features, rois, scale, *size)
+
+    def call() -> tuple[Tensor, Tensor]:
+        if operator == "pool":
+            found = torch.ops.torchvision.ps_roi_pool(*place)
+        else:
+            ratio = 2 if operator == "align 2" else 0
+            found = torch.ops.torchvision.ps_roi_align(*place, ratio)
+        return tuple(found)
+
+    theirs = call()
+    with roipool.torch.override_torchvision():
+        ours = call()
+    assert torch.equal(ours[1], theirs[1])
+    assert ours[1].dtype is theirs[1].dtype
+    torch.testing.assert_close(ours[0], theirs[0], equal_nan=True, rtol=1e-5, atol=1e-5)
+    assert operator != "align" or theirs[0].isnan().any()
 
 
 def test_it_is_said_aloud(caplog: pytest.LogCaptureFixture) -> None:
@@ -233,14 +263,14 @@ def test_deterministic_mode_keeps_to_the_operator(
 def test_a_torchvision_without_this_choice(monkeypatch: pytest.MonkeyPatch) -> None:
     module = importlib.import_module("torchvision.ops.roi_align")
     monkeypatch.delattr(module, "is_compile_supported")
-    features, wrong = torch.zeros(1, 1, 8, 8), torch.tensor([[3, 1, 1, 4, 4.0]])
+    features, wrong = torch.zeros(1, 8, 8, 8), torch.tensor([[3, 1, 1, 4, 4.0]])
     with roipool.torch.override_torchvision(), pytest.raises(ValueError, match="number of images"):
         ops.roi_align(features, wrong, 2)
     assert not hasattr(module, "is_compile_supported")
 
 
 def test_deterministic_mode_changes_no_bit(deterministic: None) -> None:
-    features, rois = torch.randn(2, 4, 20, 24), boxes()
+    features, rois = torch.randn(2, 8, 20, 24), boxes()
     with roipool.torch.override_torchvision():
         for operator in OPERATORS.values():
             within = computed(operator, features, rois)

@@ -69,7 +69,8 @@ def test_maps_are_not_copied(
     case: Case, dtype: torch.dtype, memory_format: torch.memory_format
 ) -> None:
     """Maps, pooled values and gradients are not copied, neither by torch nor for the engine."""
-    features = maps(dtype, memory_format, shape=LARGE).requires_grad_()
+    shape = (LARGE[0], LARGE[1] * case.groups, *LARGE[2:])
+    features = maps(dtype, memory_format, shape=shape).requires_grad_()
     leaves = [features]
     if isinstance(case, PyramidCase):
         leaves.append(maps(dtype, memory_format, shape=LARGE).requires_grad_())

@@ -233,11 +233,3 @@ def test_quantized_tensors_stay_torchvisions(override: None) -> None:
     expected = ops.roi_align(features.dequantize(), rois.dequantize(), 5)
     assert found.is_quantized
     torch.testing.assert_close(found.dequantize(), expected, rtol=0, atol=0.51)
-
-
-@pytest.mark.parametrize("name", ["ps_roi_align", "ps_roi_pool"])
-def test_operators_by_position_stay_torchvisions(name: str) -> None:
-    features = random(2, 18, 10, 10)
-    expected = getattr(ops, name)(features, ROIS[:4], 3)
-    with roipool.torch.override_torchvision():
-        assert torch.equal(getattr(ops, name)(features, ROIS[:4], 3), expected)

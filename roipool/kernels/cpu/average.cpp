@@ -1,61 +1,12 @@
 // The average engine: weighted sums of map cells (forward), their transpose (backward) and their
 // derivative with respect to the boxes. Built once per instruction set. The weights are final:
 // instruction sets differ by the rounding of sums only, not by decisions.
+#include "box_gradients.h"
 #include "dispatch.h"
+#include "taps.h"
 
 namespace roipool {
 namespace ROIPOOL_ENGINE {
-
-// The taps of one line: of one bin, or in a backward of one cell.
-template <typename Value>
-struct Taps {
-  const int* source;
-  const Value* weight;
-  int count;
-};
-
-// One axis of one box: each target is a weighted sum of sources. Forward the targets are bins and
-// the sources cells; backward it is the other way round.
-template <typename Value>
-struct Lines {
-  int count;
-  int longest;        // every line has as many taps, or none, unless this is `uneven`
-  const int* target;  // of each line; null: its own number
-  const wide_int* begin;
-  const int* taps;
-  const int* source;
-  const Value* weight;
-
-  int target_of(int line) const { return target ? target[line] : line; }
-  Taps<Value> taps_of(int line) const {
-    return {source + begin[line], weight + begin[line], taps[line]};
-  }
-};
-
-template <typename Value>
-inline Lines<Value> bins_from_cells(const AxisPlan& plan, wide_int box) {
-  const wide_int row = box * plan.bins;
-  return {plan.bins,
-          plan.longest[box],
-          nullptr,
-          plan.begin + row,
-          plan.count + row,
-          plan.cell,
-          static_cast<const Value*>(plan.weight)};
-}
-
-template <typename Value>
-inline Lines<Value> cells_from_bins(const AxisPlan& plan, wide_int box) {
-  const TransposedPlan& transposed = plan.transposed;
-  const wide_int line = plan.begin[box * plan.bins];
-  return {transposed.lines[box],
-          transposed.longest[box],
-          transposed.cell + line,
-          transposed.begin + line,
-          transposed.count + line,
-          transposed.bin,
-          static_cast<const Value*>(transposed.weight)};
-}
 
 // Indices of columns: a range, or a list.
 struct ColumnRange {
@@ -474,75 +425,6 @@ struct AverageBackward {
         });
   }
 };
-
-// Derivatives of the pooled values with respect to the parameters of their box, times the bins'
-// gradients, summed.
-template <typename Vector>
-struct BoxGradient {
-  Vector by[5] = {};  // x1, y1, x2, y2; or centre x, centre y, width, height, angle
-};
-
-// Adds weight * value unless the weight is 0, so that 0 * NaN adds nothing.
-template <typename Vector, typename Value>
-inline void add_weighted(Value weight, Vector value, Vector* sum) {
-  if (weight != Value(0)) *sum = multiply_add(broadcast<Vector>(weight), value, *sum);
-}
-
-template <typename Vector, typename Value>
-void add_bin_gradient(const Job& job, wide_int box, int row, int column,
-                      const View<const Value>& map, Vector gradient, BoxGradient<Vector>* sums) {
-  const Taps<Value> rows = bins_from_cells<Value>(job.rows, box).taps_of(row);
-  const Taps<Value> columns = bins_from_cells<Value>(job.columns, box).taps_of(column);
-  const wide_int first_row = rows.weight - static_cast<const Value*>(job.rows.weight);
-  const wide_int first_column = columns.weight - static_cast<const Value*>(job.columns.weight);
-  const Value* by_y1 = static_cast<const Value*>(job.rows.slope[0]) + first_row;
-  const Value* by_y2 = static_cast<const Value*>(job.rows.slope[1]) + first_row;
-  const Value* by_x1 = static_cast<const Value*>(job.columns.slope[0]) + first_column;
-  const Value* by_x2 = static_cast<const Value*>(job.columns.slope[1]) + first_column;
-  Vector bin_by_x1 = {}, bin_by_y1 = {}, bin_by_x2 = {}, bin_by_y2 = {};  // registers, not an array
-  for (int j = 0; j < rows.count; ++j) {
-    Vector value = {}, left = {}, right = {};
-    for (int i = 0; i < columns.count; ++i) {
-      const Vector cell = load<Vector>(map.at(rows.source[j], columns.source[i]));
-      add_weighted(columns.weight[i], cell, &value);
-      add_weighted(by_x1[i], cell, &left);
-      add_weighted(by_x2[i], cell, &right);
-    }
-    add_weighted(rows.weight[j], left, &bin_by_x1);
-    add_weighted(by_y1[j], value, &bin_by_y1);
-    add_weighted(rows.weight[j], right, &bin_by_x2);
-    add_weighted(by_y2[j], value, &bin_by_y2);
-  }
-  sums->by[0] = multiply_add(gradient, bin_by_x1, sums->by[0]);
-  sums->by[1] = multiply_add(gradient, bin_by_y1, sums->by[1]);
-  sums->by[2] = multiply_add(gradient, bin_by_x2, sums->by[2]);
-  sums->by[3] = multiply_add(gradient, bin_by_y2, sums->by[3]);
-}
-
-// The same where both axes are one.
-template <typename Vector, typename Value>
-void add_point_gradient(const Job& job, wide_int box, int bin, const View<const Value>& map,
-                        Vector gradient, BoxGradient<Vector>* sums) {
-  const Taps<Value> taps = bins_from_cells<Value>(job.columns, box).taps_of(bin);
-  const wide_int first = taps.weight - static_cast<const Value*>(job.columns.weight);
-  for (int number = 0; number < 5; ++number) {
-    const Value* slope = static_cast<const Value*>(job.columns.slope[number]) + first;
-    Vector sum = {};
-    for (int i = 0; i < taps.count; ++i) {
-      add_weighted(slope[i], load<Vector>(map.at(0, taps.source[i])), &sum);
-    }
-    sums->by[number] = multiply_add(gradient, sum, sums->by[number]);
-  }
-}
-
-template <typename Vector>
-double sum_of_lanes(Vector vector, int channels) {
-  typename Lanes<Vector>::Value values[Lanes<Vector>::count];
-  store(vector, values);
-  double sum = 0;
-  for (int lane = 0; lane < channels; ++lane) sum += values[lane];
-  return sum;
-}
 
 struct AverageBackwardBoxes {
   template <typename Vector, int Vectors, typename Storage>

@@ -7,6 +7,7 @@
 
 #include "argmax_positions.h"
 #include "engines.h"
+#include "group_plan.h"
 #include "memory.h"
 #include "plan.h"
 #include "schedule.h"
@@ -42,6 +43,7 @@ struct Level {
   void* bin_memory;
   void* entry_memory;
   void* sum_memory;
+  void* group_memory;
   wide_int first_box;  // boxes and tasks of the levels before it
   wide_int first_task;
 };
@@ -78,14 +80,15 @@ inline void begin_call(Call* call, Operation operation, const Engine* engine, Le
   call->scratch = nullptr;
   call->is_wrong.store(false, std::memory_order_relaxed);
   for (int i = 0; i < level_count; ++i) {
-    levels[i].bin_memory = levels[i].entry_memory = levels[i].sum_memory = nullptr;
+    levels[i].bin_memory = levels[i].entry_memory = nullptr;
+    levels[i].sum_memory = levels[i].group_memory = nullptr;
   }
 }
 
-inline Entries entries_of(Operation operation) {
+inline Entries entries_of(Operation operation, const Job& job) {
   switch (operation) {
     case op_average: return padded_taps;
-    case op_average_backward:
+    case op_average_backward: return is_position_sensitive(job) ? padded_taps : transposed_taps;
     case op_unpool: return transposed_taps;
     case op_average_backward_boxes: return taps_with_gradient;
     default: return listed_samples;
@@ -119,7 +122,7 @@ inline Status begin_plan(Call* call) {
   for (int i = 0; i < call->level_count; ++i) {
     Level& level = call->levels[i];
     if (needs_plan(*call) && !can_be_planned(level.job)) return status_long_axis;
-    level.request.entries = entries_of(call->operation);
+    level.request.entries = entries_of(call->operation, level.job);
     level.job.watch = call->watch;
     level.first_box = call->boxes;
     call->boxes += level.job.boxes;
@@ -166,13 +169,15 @@ inline wide_int end_of_chunk(const Call& call, wide_int begin, wide_int max_taps
 // own type.
 inline wide_int bytes_of_sums(const Job& job) {
   if (job.storage == float32_storage || job.storage == float64_storage) return 0;
-  return job.images * job.channels * job.rows.size * job.columns.size * wide_int(sizeof(float));
+  return job.images * job.channels * groups_of(job) * job.rows.size * job.columns.size *
+         wide_int(sizeof(float));
 }
 
 // Second step: the size of chunks. Maxima have a single chunk: they list few samples, and check the
 // argmax before they write anything.
 inline void choose_max_taps(Call* call) {
-  call->max_taps = entries_of(call->operation) == listed_samples ? INT64_MAX : max_taps_of_chunk;
+  const bool lists_samples = call->levels[0].request.entries == listed_samples;
+  call->max_taps = lists_samples ? INT64_MAX : max_taps_of_chunk;
   if (call->operation != op_average_backward) return;
   wide_int sums = 0, entries;
   for (int i = 0; i < call->level_count; ++i) sums += bytes_of_sums(call->levels[i].job);
@@ -285,6 +290,11 @@ inline void check_argmax_of(Call* call, wide_int number, int) {
 // ---- Tasks
 
 inline void schedule(const Call& call, Job* job) {
+  if (is_position_sensitive(*job)) {
+    ROIPOOL_ENGINE::schedule_groups(*job, call.threads, call.operation == op_average,
+                                    call.operation == op_average_backward_boxes);
+    return;
+  }
   switch (call.operation) {
     case op_average:
     case op_maximum: ROIPOOL_ENGINE::schedule_forward(*job, call.threads); break;
@@ -307,12 +317,23 @@ inline bool prepare_sums(Call* call, Level* level) {
   return job.sums != nullptr;
 }
 
+// The plan of a position-sensitive average; gradients of boxes need none.
+inline bool prepare_groups(Call* call, Level* level) {
+  if (!is_position_sensitive(level->job)) return true;
+  if (call->operation == op_average_backward_boxes) return true;
+  deallocate(level->group_memory);
+  level->group_memory = allocate_for(call, bytes_of_group_plan(level->job));
+  if (level->group_memory) plan_groups(&level->job, level->group_memory);
+  return level->group_memory != nullptr;
+}
+
 // Fifth step: cuts the work on the chunk into tasks.
 inline Status begin_tasks(Call* call) {
   call->tasks = call->scratch_bytes = 0;
   for (int i = 0; i < call->level_count; ++i) {
     Level& level = call->levels[i];
     if (!prepare_sums(call, &level)) return status_no_memory;
+    if (!prepare_groups(call, &level)) return status_no_memory;
     schedule(*call, &level.job);
     level.first_task = call->tasks;
     call->tasks += level.job.tasks;
@@ -325,7 +346,14 @@ inline Status begin_tasks(Call* call) {
   return call->scratch ? status_done : status_no_memory;
 }
 
-inline Runner runner_of(const Call& call) {
+inline Runner runner_of(const Call& call, const Job& job) {
+  if (is_position_sensitive(job)) {
+    switch (call.operation) {
+      case op_average: return call.engine->position_sensitive_forward;
+      case op_average_backward: return call.engine->position_sensitive_backward;
+      default: return call.engine->position_sensitive_backward_boxes;
+    }
+  }
   switch (call.operation) {
     case op_average: return call.engine->average_forward;
     case op_average_backward: return call.engine->average_backward;
@@ -338,7 +366,6 @@ inline Runner runner_of(const Call& call) {
 // Sixth step: runs one task, on any of the threads.
 inline void run_task_of(Call* call, wide_int number, int thread) {
   char* scratch = static_cast<char*>(call->scratch) + thread * call->scratch_bytes;
-  const Runner run = runner_of(*call);
   visit_numbered(*call, number, &Level::first_task, [&](const Level& level, wide_int task) {
     const Job& job = level.job;
     switch (call->operation) {
@@ -350,7 +377,7 @@ inline void run_task_of(Call* call, wide_int number, int thread) {
         identify_argmax(level.request, job, task, job.positions[0], job.positions[1],
                         static_cast<wide_int*>(job.argmax));
         break;
-      default: run(job, task, scratch);
+      default: runner_of(*call, job)(job, task, scratch);
     }
   });
 }
@@ -360,6 +387,7 @@ inline void free_memory_of(Call* call) {
     deallocate(call->levels[i].bin_memory);
     deallocate(call->levels[i].entry_memory);
     deallocate(call->levels[i].sum_memory);
+    deallocate(call->levels[i].group_memory);
   }
   deallocate(call->scratch);
 }

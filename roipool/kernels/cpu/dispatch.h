@@ -162,11 +162,6 @@ void unpack(const Job& job, const Maps<Storage>& maps, const View<Value>& sums,
   }
 }
 
-// Whether a backward leaves the sums of an image without boxes where they are.
-inline bool keeps_sums(const Job& job) {
-  return !job.chunk.is_first && (!job.chunk.is_last || job.sums == job.output);
-}
-
 // The sums that a task owns of a window of an image, in scratch memory: zero, or what the chunks
 // before this one left.
 template <typename Value>

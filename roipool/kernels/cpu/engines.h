@@ -6,20 +6,26 @@
 
 namespace roipool {
 
-#define ROIPOOL_DECLARE_ENGINE(isa)                                      \
-  namespace isa {                                                        \
-  void average_forward(const Job&, wide_int task, char* scratch);        \
-  void average_backward(const Job&, wide_int task, char* scratch);       \
-  void average_backward_boxes(const Job&, wide_int task, char* scratch); \
-  void maximum_forward(const Job&, wide_int task, char* scratch);        \
-  void maximum_backward(const Job&, wide_int task, char* scratch);       \
-  }                                                                      \
-  const Engine isa##_engine = {#isa,                                     \
-                               isa::average_forward,                     \
-                               isa::average_backward,                    \
-                               isa::average_backward_boxes,              \
-                               isa::maximum_forward,                     \
-                               isa::maximum_backward};
+#define ROIPOOL_DECLARE_ENGINE(isa)                                                 \
+  namespace isa {                                                                   \
+  void average_forward(const Job&, wide_int task, char* scratch);                   \
+  void average_backward(const Job&, wide_int task, char* scratch);                  \
+  void average_backward_boxes(const Job&, wide_int task, char* scratch);            \
+  void maximum_forward(const Job&, wide_int task, char* scratch);                   \
+  void maximum_backward(const Job&, wide_int task, char* scratch);                  \
+  void position_sensitive_forward(const Job&, wide_int task, char* scratch);        \
+  void position_sensitive_backward(const Job&, wide_int task, char* scratch);       \
+  void position_sensitive_backward_boxes(const Job&, wide_int task, char* scratch); \
+  }                                                                                 \
+  const Engine isa##_engine = {#isa,                                                \
+                               isa::average_forward,                                \
+                               isa::average_backward,                               \
+                               isa::average_backward_boxes,                         \
+                               isa::maximum_forward,                                \
+                               isa::maximum_backward,                               \
+                               isa::position_sensitive_forward,                     \
+                               isa::position_sensitive_backward,                    \
+                               isa::position_sensitive_backward_boxes};
 
 ROIPOOL_DECLARE_ENGINE(baseline)
 #ifdef ROIPOOL_X86_ENGINES

@@ -79,12 +79,28 @@ struct Chunk {
   bool is_whole_call() const { return is_first && is_last; }
 };
 
+// How many taps each bin of a box has along both axes, or `many_taps`
+// (group_plan.h).
+struct TapShape {
+  unsigned char rows;
+  unsigned char columns;
+};
+// Of position-sensitive averages: plans of the boxes of a chunk, at their places in `box_order`.
+struct GroupPlan {
+  TapShape* shape;  // per place
+  void* rows;       // FewTaps of bin b at place i are number b * boxes + i
+  void* columns;
+};
+
 struct Job {
   Watch* watch;        // null: the call cannot be interrupted
   Storage storage;     // of features and pooled values
   bool channels_last;  // NHWC rather than NCHW
-  wide_int images, channels, boxes;
+  wide_int images, channels, boxes;  // channels of pooled values
+  int group_rows, group_columns;     // of features: each channel of pooled values is pooled from as
+                                     // many channels as there are groups, side by side
   AxisPlan rows, columns;
+  GroupPlan group_plan;
 
   const void* features;
   const void* grad_output;
@@ -121,6 +137,7 @@ struct Job {
   bool pack_each_box;  // copy each box's window rather than the image's
   wide_int parts;      // pieces that one image is cut into: of its boxes, or of its rows (backward)
   bool non_temporal;   // results are written by non-temporal stores
+  int planes;          // of groups that are packed at once
   wide_int tile_rows;  // rows of bins that are computed before they are written
   int tiles;           // of bins, or in a backward of a row of cells
   // Scratch memory of a thread: a row of sums, then tiles, then packed cells.
@@ -129,6 +146,9 @@ struct Job {
   wide_int scratch_bytes;  // in all
   wide_int tasks;
 };
+
+inline int groups_of(const Job& job) { return job.group_rows * job.group_columns; }
+inline bool is_position_sensitive(const Job& job) { return groups_of(job) > 1; }
 
 inline wide_int row_of_box(const Job& job, wide_int box) {
   return job.box_row ? job.box_row[box] : box;
@@ -154,6 +174,9 @@ struct Engine {
   Runner average_backward_boxes;
   Runner maximum_forward;
   Runner maximum_backward;
+  Runner position_sensitive_forward;
+  Runner position_sensitive_backward;
+  Runner position_sensitive_backward_boxes;
 };
 
 }  // namespace roipool

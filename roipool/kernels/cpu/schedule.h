@@ -85,6 +85,11 @@ inline Rectangle window_of_sums(const Job& job, const Reach& reach) {
                                    : Rectangle{0, job.rows.size, 0, job.columns.size};
 }
 
+// Whether a backward leaves the sums of an image without boxes where they are.
+inline bool keeps_sums(const Job& job) {
+  return !job.chunk.is_first && (!job.chunk.is_last || job.sums == job.output);
+}
+
 inline wide_int bytes_of_value(const Job& job) { return job.storage == float64_storage ? 8 : 4; }
 inline wide_int bytes_of_stored(const Job& job) {
   return is_computed_type(job) ? bytes_of_value(job) : 2;
@@ -212,6 +217,47 @@ inline void schedule_boxes(Job& job) {
   job.pack_each_box = true;
   size_tasks(job, 0, bins_of_rows(job), reach_of(job, {0, job.chunk.boxes()}).max_cells);
   job.tasks = job.chunk.boxes();
+}
+
+// ---- Position-sensitive averages: position_sensitive.cpp
+
+// Whether the planes of groups can be used in place: in the computed type, each on its own.
+inline bool uses_planes_in_place(const Job& job) {
+  return is_computed_type(job) && !job.channels_last;
+}
+
+// Sets the scratch memory for planes of up to `cells` cells: a row of groups, or one at a time where
+// they are too large.
+inline void size_planes(Job& job, wide_int cells) {
+  const wide_int bytes = whole_lines(cells * bytes_of_value(job));
+  job.planes = bytes * job.group_columns > max_scratch_bytes ? 1 : job.group_columns;
+  job.scratch_bytes = uses_planes_in_place(job) ? 0 : bytes * job.planes;
+}
+
+// The cells that a task reads of a plane, or of a backward those that it owns.
+inline wide_int max_cells_of_task(const Job& job, bool is_forward) {
+  if (!is_forward) return (job.rows.size / job.parts + 1) * job.columns.size;
+  wide_int cells = 0;
+  for (wide_int image = 0; image < job.images; ++image) {
+    cells = maximum(cells, reach_of(job, boxes_of_image(job, image)).window.cells());
+  }
+  return cells;
+}
+
+// A task is a row of groups of one channel; of a forward for some of the boxes, of a backward for
+// some rows of the maps, which are its own. Gradient of boxes: a task is one box.
+inline void schedule_groups(Job& job, int threads, bool is_forward, bool of_boxes) {
+  if (of_boxes) {
+    size_planes(job, reach_of(job, {0, job.chunk.boxes()}).max_cells);
+    job.tasks = job.chunk.boxes();
+    return;
+  }
+  const wide_int rows = job.images * job.channels * job.group_rows;
+  const wide_int wanted = threads > 1 && rows > 0 ? (4 * threads + rows - 1) / rows : 1;
+  const wide_int units = is_forward ? job.chunk.boxes() : job.rows.size;
+  job.parts = maximum<wide_int>(1, minimum(wanted, units / 16));
+  job.tasks = rows * job.parts;
+  size_planes(job, max_cells_of_task(job, is_forward));
 }
 
 }  // namespace ROIPOOL_ENGINE

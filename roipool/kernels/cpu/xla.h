@@ -26,6 +26,8 @@ enum Integer {
   at_nan_restarts,
   at_outside_is_zero,
   at_min_non_temporal_bytes,
+  at_group_rows,
+  at_group_columns,
   at_maps,  // of a pyramid; 0: a call on one map, whose boxes have no levels
   integer_count
 };
@@ -121,7 +123,9 @@ inline void describe_maps(const Buffer& maps, const Buffer& pooled, const int64_
   job->channels_last = last;
   job->boxes = pooled.sizes[0];
   job->images = maps.sizes[0];
-  job->channels = maps.sizes[last ? 3 : 1];
+  job->group_rows = static_cast<int>(integers[at_group_rows]);
+  job->group_columns = static_cast<int>(integers[at_group_columns]);
+  job->channels = maps.sizes[last ? 3 : 1] / groups_of(*job);
   job->rows.size = maps.sizes[last ? 1 : 2];
   job->columns.size = maps.sizes[last ? 2 : 3];
   job->rows.bins = static_cast<int>(pooled.sizes[last ? 1 : 2]);

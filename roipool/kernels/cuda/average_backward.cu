@@ -302,9 +302,10 @@ extern "C" __global__ void __launch_bounds__(256)
     plan_bin_taps(const roipool::Value* boxes, const void* images, const roipool::wide_int* levels,
                   char* scratch, const roipool::Call call) {
   using namespace roipool;
-  plan_boxes<BinTaps>(
-      {boxes, images, levels}, scratch, call,
-      [&](wide_int box, const PlanHead& head) { reach_in_scratch(scratch, call, box)->set(head); });
+  plan_boxes<BinTaps>({boxes, images, levels}, scratch, call,
+                      [&](wide_int box, const BoxPlan<BinTaps>& plan) {
+                        if (threadIdx.x == 0) reach_in_scratch(scratch, call, box)->set(*plan.head);
+                      });
 }
 
 extern "C" __global__ void __launch_bounds__(256, 3)

@@ -53,13 +53,14 @@ extern "C" __global__ void __launch_bounds__(256, 3) average_backward_boxes(
       const wide_int column = bin - row * call.columns.bins;
       const TapBin rows = plan.rows[row], columns = plan.columns[column];
       if (rows.count == 0 || columns.count == 0) continue;
+      const Storage* cells = map.cells_of_bin(call, row, column);
       for (wide_int channel = share.packs.first; channel < share.packs.last;
            channel += share.packs.step) {
         const Value gradient =
             compute_value(grad_output[box * pooled.outer + channel * pooled.channel +
                                       row * pooled.row + column * pooled.column]);
         Value slopes[4];
-        slopes_of_bin(map.cells + channel * map.strides.channel, map.strides, plan.entries(rows),
+        slopes_of_bin(cells + channel * map.strides.channel, map.strides, plan.entries(rows),
                       rows.count, plan.entries(columns), columns.count, slopes);
         for (int corner = 0; corner < 4; ++corner) {
           sums[corner] = multiply_add(gradient, slopes[corner], sums[corner]);

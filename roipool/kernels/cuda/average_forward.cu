@@ -19,6 +19,7 @@ struct alignas(sizeof(Value) * pack < 16 ? sizeof(Value) * pack : 16) Sums {
 struct Average {
   const Call& call;
   const BoxPlan<Taps>& plan;
+  const Map<const Storage> of_box;
   const Storage* map;
   Storage* output;
   wide_int map_channel, pooled_channel, pooled_row, pooled_column;  // strides
@@ -26,9 +27,8 @@ struct Average {
 
   __device__ Average(const Call& call, const BoxPlan<Taps>& plan, const Storage* features,
                      Storage* all_output, wide_int box)
-      : call(call), plan(plan) {
+      : call(call), plan(plan), of_box(call, features, plan.head->image) {
     const Strides pooled = strides_of_pooled(call);
-    const Map<const Storage> of_box(call, features, plan.head->image);
     const Strides& maps = of_box.strides;
     map = of_box.cells;
     output = all_output + box * pooled.outer;
@@ -40,6 +40,12 @@ struct Average {
     pooled_column = pooled.column;
   }
 
+  // The same of the channels that a bin is pooled from.
+  __device__ Average of_bin(int row, int column) const {
+    Average average = *this;
+    average.map = of_box.cells_of_bin(call, row, column);
+    return average;
+  }
   // The same of a pack of channels.
   __device__ Average of(const Channels& channels) const {
     Average average = *this;
@@ -140,8 +146,9 @@ struct Average {
   }
 };
 
-// ---- NCHW: a warp takes one pack of channels of a box. Cells of a row lie side by side, so its
-// lanes first sum down all columns of the box's window, then along them from shared memory.
+// ---- NCHW, but for position-sensitive calls: a warp takes one pack of channels of a box. Cells of
+// a row lie side by side, so its lanes first sum down all columns of the box's window, then along
+// them from shared memory.
 
 // Whether summing down every column of the window costs little more than down those that are read.
 __device__ inline bool is_dense(const AxisHead& columns) {
@@ -205,7 +212,7 @@ __device__ inline void pool_rows(const Average& average, const Walks& walks, int
 
 }  // namespace roipool
 
-// NCHW: blocks of (32, warps). NHWC: see forward_blocks.h.
+// NCHW: blocks of (32, warps). NHWC and position-sensitive: see forward_blocks.h.
 extern "C" __global__ void __launch_bounds__(256, roipool::min_blocks)
     average_forward(const roipool::Value* __restrict__ boxes, const void* __restrict__ images,
                     const roipool::wide_int* __restrict__ levels,
@@ -217,12 +224,13 @@ extern "C" __global__ void __launch_bounds__(256, roipool::min_blocks)
   const auto prepare = [&](wide_int box, const Bins& bins) {
     plan_box({boxes, images, levels}, call, box, bins, plan);
   };
-  if (channels_last) {
+  if (channels_last || position_sensitive) {
     for_each_part(call, prepare, [&](wide_int box, const Part& part) {
       const Average average(call, plan, features, output, box);
       for_each_bin(call, part, [&](int row, int column, const Range& packs) {
+        const Average of_bin = average.of_bin(row, column);
         for (wide_int p = packs.first; p < packs.last; p += packs.step) {
-          average.of(Channels(call, p)).pool(row, column);
+          of_bin.of(Channels(call, p)).pool(row, column);
         }
       });
     });

@@ -20,17 +20,6 @@ const int exchange_pitch = tile_side + piece;
 
 // ---- Plans
 
-// Taps whose bins also say which cells they read, so that threads can look for those of a tile.
-struct BinTaps : Taps {
-  struct alignas(16) Bin : TapBin {
-    Window window;
-  };
-  static __device__ Bin finish(Writer& writer, int begin) {
-    const TapBin bin = Taps::finish(writer, begin);
-    return {bin, writer.window};
-  }
-};
-
 // Which tiles a box reaches, in rows and columns of tiles; short, for each tile reads that of all
 // boxes. Tiles beyond the 65,535th are taken for that one: such boxes then have no bin there.
 struct alignas(16) Reach {

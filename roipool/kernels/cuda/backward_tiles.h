@@ -88,11 +88,10 @@ __device__ inline Place place_of_task(const Call& call, wide_int task, wide_int 
   return tile;
 }
 
-__device__ inline Tile tile_of_task(const Call& call, wide_int task) {
+__device__ inline Tile tile_at(const Call& call, const Place& place) {
   const int lanes = static_cast<int>(call.lanes);
   Tile tile;
-  static_cast<Place&>(tile) =
-      place_of_task(call, task, call.tile_rows, call.tile_columns, call.lanes * pack);
+  static_cast<Place&>(tile) = place;
   tile.lane = static_cast<int>(threadIdx.x) % lanes;
   tile.owner = static_cast<int>(threadIdx.x) / lanes;
   tile.owners = static_cast<int>(blockDim.x) / lanes;
@@ -101,6 +100,13 @@ __device__ inline Tile tile_of_task(const Call& call, wide_int task) {
   tile.sums = reinterpret_cast<Value*>(roipool_shared_memory) + tile.lane;
   tile.stage = reinterpret_cast<char*>(hits_of_block(call) + warps_of_block());
   return tile;
+}
+
+__device__ inline Place place_of_task(const Call& call, wide_int task) {
+  return place_of_task(call, task, call.tile_rows, call.tile_columns, call.lanes * pack);
+}
+__device__ inline Tile tile_of_task(const Call& call, wide_int task) {
+  return tile_at(call, place_of_task(call, task));
 }
 
 // The bins of a box that are staged together: whole rows of them, or a part of one row.
@@ -160,8 +166,7 @@ __device__ inline void for_each_chunk(const Call& call, wide_int box, const Tile
 
 // Writes the block's sums, neighbouring threads neighbouring elements: a warp for each channel and
 // its lanes for cells (NCHW), or the other way round.
-__device__ inline void write_tile(const Call& call, const Tile& tile, Storage* maps) {
-  const Map<Storage> map(call, maps, tile.image);
+__device__ inline void write_tile(const Call& call, const Tile& tile, const Map<Storage>& map) {
   const Strides& strides = map.strides;
   const Value* sums = reinterpret_cast<const Value*>(roipool_shared_memory);
   const int rows = static_cast<int>(tile.bottom - tile.top);
@@ -210,7 +215,7 @@ __device__ inline void own_tiles(const Call& call, Storage* maps, Reaches reache
       __syncthreads();
     }
     __syncthreads();
-    write_tile(call, tile, maps);
+    write_tile(call, tile, Map<Storage>(call, maps, tile.image));
     __syncthreads();
   }
 }

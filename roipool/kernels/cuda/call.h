@@ -15,6 +15,8 @@ namespace roipool {
 const Definition definition = ROIPOOL_JOIN(define_, ROIPOOL_DEFINITION);
 const bool channels_last = ROIPOOL_CHANNELS_LAST;  // NHWC rather than NCHW
 const int pack = ROIPOOL_PACK;  // channels of one bin that a thread of a forward computes
+// Whether each bin is pooled from channels of its own group of bins.
+const bool position_sensitive = ROIPOOL_POSITION_SENSITIVE;
 // Whether a block has the plan of its box in shared memory, or in scratch where it does not fit.
 const bool plan_is_shared = ROIPOOL_PLAN_IS_SHARED;
 typedef ROIPOOL_OFFSET Offset;  // into one image: int or wide_int
@@ -34,6 +36,7 @@ struct AxisCall {
   wide_int bins;      // bins of the output
   wide_int sampling;  // samples per bin; 0: adaptive
   wide_int capacity;  // entries of a box's plan that there is room for
+  wide_int groups;    // of bins; 1 unless position-sensitive
 };
 
 // One of the maps that boxes are on; mostly there is one.
@@ -47,8 +50,8 @@ const int level_count = ROIPOOL_LEVELS;
 
 // The one argument beside the arrays; _cuda/arguments.py has the same fields in the same order.
 struct Call {
-  wide_int images;  // of each level
-  wide_int channels, boxes;
+  wide_int images;           // of each level
+  wide_int channels, boxes;  // channels of pooled values
   // Elements from one box to the next, from one coordinate to the next, from one box's image
   // number to the next: columns of a table are read in place.
   wide_int box_stride, coordinate_stride, image_stride;
@@ -171,18 +174,45 @@ __device__ inline int level_of_image(const Call& call, wide_int image) {
   return level_count == 1 || image < 0 ? 0 : static_cast<int>(divide(image, call.images));
 }
 
-// The map of an image, counted so. `maps` is the first level's.
+// Groups of bins: each channel of pooled values has a channel of the maps for each of them.
+__device__ inline wide_int groups_of(const Call& call) {
+  return position_sensitive ? call.rows.groups * call.columns.groups : 1;
+}
+// The group of a bin along an axis, and the first bin that no earlier group has.
+__device__ inline wide_int group_of_bin(const AxisCall& axis, wide_int bin) {
+  return axis.groups == axis.bins ? bin : divide(bin * axis.groups, axis.bins);
+}
+__device__ inline wide_int first_bin_of_group(const AxisCall& axis, wide_int group) {
+  if (axis.groups == axis.bins) return group;
+  return divide(group * axis.bins + axis.groups - 1, axis.groups);
+}
+
+// The map of an image, counted so; of position-sensitive calls, its channels for the first group of
+// bins. `maps` is the first level's.
 template <typename Element>
 struct Map {
   Element* cells;
   Strides strides;
+  wide_int group_stride;  // from a channel to the same for the next group
 
   __device__ Map(const Call& call, Element* maps, wide_int image) {
     const int number = level_of_image(call, image);
     const Level& level = call.levels[number];
-    strides = strides_of_array(channels_last, call.channels, level.rows, level.columns);
+    strides =
+        strides_of_array(channels_last, call.channels * groups_of(call), level.rows, level.columns);
+    group_stride = strides.channel;
+    strides.channel *= groups_of(call);
     cells = level_count == 1 ? maps : reinterpret_cast<Element*>(level.address);
     cells += maximum<wide_int>(image - number * call.images, 0) * strides.outer;
+  }
+
+  // Where the channels begin that a bin is pooled from.
+  __device__ Element* cells_of_bin(const Call& call, wide_int row, wide_int column) const {
+    if (!position_sensitive) return cells;
+    return cells_of_group(call, group_of_bin(call.rows, row), group_of_bin(call.columns, column));
+  }
+  __device__ Element* cells_of_group(const Call& call, wide_int row, wide_int column) const {
+    return cells + (row * call.columns.groups + column) * group_stride;
   }
 };
 

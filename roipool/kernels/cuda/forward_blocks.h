@@ -45,9 +45,10 @@ __device__ inline Share share_of_thread(const Call& call, wide_int part) {
   return {inner, outer};
 }
 
-// A pack of channels, as a thread reads and writes it. For NHWC they lie side by side, and their
-// number divides the channels. For NCHW the last pack begins early enough to be whole: some of its
-// channels are computed twice, and written twice with the same value.
+// A pack of channels, as a thread reads and writes it. For NHWC they lie side by side, but for maps
+// of position-sensitive calls, and their number divides the channels. For NCHW the last pack begins
+// early enough to be whole: some of its channels are computed twice, and written twice with the
+// same value.
 struct Channels {
   Offset first;  // an image has at least as many elements as channels
 
@@ -56,7 +57,7 @@ struct Channels {
                       static_cast<Offset>(call.channels) - pack)) {}
 
   static __device__ void load(const Storage* address, wide_int stride, Value* values) {
-    if (channels_last) {
+    if (channels_last && !position_sensitive) {
       const Items<Storage, pack> items = *reinterpret_cast<const Items<Storage, pack>*>(address);
       for (int c = 0; c < pack; ++c) values[c] = compute_value(items.item[c]);
     } else {

@@ -72,7 +72,7 @@ extern "C" __global__ void __launch_bounds__(256)
     plan_samples(const roipool::Value* boxes, const void* images, const roipool::wide_int* levels,
                  char* scratch, const roipool::Call call) {
   roipool::plan_boxes<roipool::Samples>({boxes, images, levels}, scratch, call,
-                                        [](roipool::wide_int, const roipool::PlanHead&) {});
+                                        [](roipool::wide_int, const auto&) {});
 }
 
 extern "C" __global__ void __launch_bounds__(256, 5)

@@ -77,6 +77,17 @@ struct KindOfTaps {
 typedef KindOfTaps<Tap, false> Taps;
 typedef KindOfTaps<SlopedTap, true> SlopedTaps;
 
+// Taps whose bins also say which cells they read, so that threads can look for those of a tile.
+struct BinTaps : Taps {
+  struct alignas(16) Bin : TapBin {
+    Window window;
+  };
+  static __device__ Bin finish(Writer& writer, int begin) {
+    const TapBin bin = Taps::finish(writer, begin);
+    return {bin, writer.window};
+  }
+};
+
 struct Samples {
   typedef SampleBin Bin;
   typedef Sample<Value> Entry;
@@ -256,7 +267,7 @@ __device__ inline void copy(const T* from, int number, T* to) {
 }
 
 // Body of a planning kernel: plans all boxes, one block per box, into scratch memory; in shared
-// memory first where there is room. Then one thread calls `see(box, head)`.
+// memory first where there is room. Then all threads call `see(box, plan)`.
 template <typename Kind, typename See>
 __device__ inline void plan_boxes(const Boxes& boxes, char* scratch, const Call& call, See see) {
   PlanHead* head = reinterpret_cast<PlanHead*>(roipool_shared_memory);
@@ -266,10 +277,8 @@ __device__ inline void plan_boxes(const Boxes& boxes, char* scratch, const Call&
         reinterpret_cast<char*>(plan_is_shared ? static_cast<void*>(head + 1) : kept.rows);
     const BoxPlan<Kind> plan(head, memory, call);
     plan_box(boxes, call, box, all_bins(call), plan);
-    if (threadIdx.x == 0) {
-      *kept.head = *head;
-      see(box, *head);
-    }
+    if (threadIdx.x == 0) *kept.head = *head;
+    see(box, plan);
     if (!plan_is_shared) continue;
     copy(plan.rows, static_cast<int>(call.rows.bins + call.columns.bins), kept.rows);
     const int room = static_cast<int>(call.rows.capacity);

@@ -25,7 +25,7 @@ from roipool.tools.compare.patterns import choose, system_of
 from roipool.tools.compare.problem import Compute, Options, Problem, Unavailable
 from roipool.tools.compare.programs import Programs
 from roipool.tools.compare.result import Findings
-from roipool.tools.compare.systems import INSTALLED, SYSTEMS
+from roipool.tools.compare.systems import INSTALLED, LISTED, SYSTEMS
 
 __all__ = ["run"]
 
@@ -171,7 +171,7 @@ def _choose(
     arguments: argparse.Namespace, available: dict[str, Compute], own: dict[str, Compute]
 ) -> tuple[dict[str, Compute], str | None]:
     """Return the implementations to run, in their order, and the requested reference."""
-    systems = _choose_available(arguments.systems, list(available))
+    systems = _choose_available(arguments, list(available))
     wanted = [name for name in available if name in systems or system_of(name) in systems]
     order = list(dict.fromkeys(map(system_of, systems)))
     wanted.sort(key=lambda name: order.index(system_of(name)))  # stable: engines keep their order
@@ -186,12 +186,14 @@ def _choose(
     return {**first, **chosen}, reference
 
 
-def _choose_available(text: str | None, names: list[str]) -> list[str]:
+def _choose_available(arguments: argparse.Namespace, names: list[str]) -> list[str]:
     """Choose among the available systems; absent ones are reported elsewhere."""
-    if text is None:
-        return choose(None, names)
+    if arguments.systems is None:
+        offered = {*map(system_of, _offered(arguments))}
+        hidden = SYSTEMS.keys() - {*LISTED} - offered
+        return [system for system in choose(None, names) if system not in hidden]
     chosen: list[str] = []
-    for part in text.split(","):
+    for part in arguments.systems.split(","):
         with contextlib.suppress(ValueError):
             chosen += choose(part, names)
     return list(dict.fromkeys(chosen))

@@ -99,7 +99,9 @@ def _result(
     """Return one part of the results, with boxes in the problem's order."""
     result = results[_RESULTS[part]]
     if part == "features":
-        return result
+        count, _, *size = result.shape
+        # Of the copies that `case_of` makes, the sum of the gradients.
+        return result.reshape(count, case.grad.shape[1], -1, *size).sum(axis=2)
     if part == "boxes" and compared.box_gradient is not None:
         result = compared.box_gradient(case, result)
     restored = np.empty_like(result)
@@ -126,9 +128,11 @@ def case_of(compared: Compared, problem: Problem) -> Case:
     if problem.rotated and not compared.rotated:
         raise Unavailable("has no boxes with an angle")
     options = problem.options
+    # Each group of bins of a position-sensitive system is pooled from a copy of the map.
+    groups = row_of(compared).groups_of(compared.options, options.output_size)
     return Case(
         operation=compared.row,
-        maps=problem.features,
+        maps=problem.features.repeat(groups, axis=1),
         grad=problem.grad,
         rois=problem.rois,
         layout="NCHW" if "NCHW" in row_of(compared).layouts else "NHWC",

@@ -179,6 +179,8 @@ def _call_of(compared: Compared, regions: Regions) -> str:
         if name not in hidden
         for text in [_argument(operation.names.get(name, name), value, regions, case.layout)]
     ]
+    if operation.is_position_sensitive:
+        lines[0] = "    features.repeat({rows} * {columns}, axis=1),\n"
     text = f"roipool.{made.function}(\n{''.join(lines)})"
     if operation.boxes is boxes.with_angle_in_degrees:
         text = text.replace("{b4}", "np.rad2deg({b4})")
@@ -189,6 +191,7 @@ _NUMBERS: Mapping[str, str] = {
     "output_size": "({rows}, {columns})",
     "crop_size": "({rows}, {columns})",
     **dict.fromkeys(("pooled_h", "output_height", "crop_height"), "{rows}"),
+    "output_dim": "features.shape[1]",
     **dict.fromkeys(("pooled_w", "output_width", "crop_width"), "{columns}"),
     "spatial_scale": "{scale}",
     "sampling_ratio": "{sampling}",

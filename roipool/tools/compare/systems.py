@@ -10,11 +10,13 @@ from roipool.systems import COMPARED, RULES, Compared, asked_of
 from roipool.tools.compare.patterns import system_of
 from roipool.tools.libraries import LIBRARIES
 
-__all__ = ["INSTALLED", "SYSTEMS", "rules_of"]
+__all__ = ["INSTALLED", "LISTED", "SYSTEMS", "rules_of"]
 
 SYSTEMS: dict[str, Compared] = {
-    name: one for name, one in COMPARED.items() if one.row and one.is_listed
+    name: one for name, one in COMPARED.items() if one.row and one.rules
 }
+# The systems that are computed unless the user chooses others.
+LISTED = [name for name, one in SYSTEMS.items() if one.is_listed]
 # For each library, its systems and the fields of its `Task` for each.
 INSTALLED: dict[str, Mapping[str, Mapping[str, Any]]] = {
     library: {name: asked_of(one) for name, one in COMPARED.items() if library in one.libraries}

@@ -13,7 +13,7 @@ import roipool
 from roipool.systems import SEMANTICS, SYSTEMS
 from roipool.tools.random_calls.front_ends import relation_of
 from roipool.verification.call import Call, run
-from roipool.verification.case import STORAGES, Array, Case, dtypes
+from roipool.verification.case import STORAGES, Array, Case, dtypes, with_channels
 from roipool.verification.check import ORACLE, Finding, check
 
 SECONDS = 10.0  # time limit of shrinking
@@ -110,8 +110,8 @@ def _fewer_images(case: Case) -> Iterator[Case]:
 
 
 def _fewer_channels(case: Case) -> Iterator[Case]:
-    for kept in _parts(case.maps.shape[1]):
-        yield replace(case, maps=case.maps[:, kept], grad=case.grad[:, kept])
+    for kept in _parts(case.grad.shape[1]):
+        yield with_channels(case, kept)
 
 
 def _parts(count: int) -> Iterator[slice]:
@@ -128,9 +128,15 @@ def _parts(count: int) -> Iterator[slice]:
 def _fewer_bins(case: Case) -> Iterator[Case]:
     rows, columns = case.size
     for fewer in _less(rows):
-        yield replace(case, grad=case.grad[:, :, :fewer])
+        yield _with_gradient(case, case.grad[:, :, :fewer])
     for fewer in _less(columns):
-        yield replace(case, grad=case.grad[..., :fewer])
+        yield _with_gradient(case, case.grad[..., :fewer])
+
+
+def _with_gradient(case: Case, grad: Array) -> Case:
+    """Return a case with other bins, and of the maps the first channels that these need."""
+    groups = SYSTEMS[case.operation].groups_of(case.options, grad.shape[2:])
+    return replace(case, grad=grad, maps=case.maps[:, : grad.shape[1] * groups])
 
 
 def _smaller_maps(case: Case) -> Iterator[Case]:

@@ -1,0 +1,501 @@
+// Position-sensitive averages: each bin of a channel is pooled from the plane of its own group of
+// bins. A plane serves few bins of each box, and stays in the nearest cache: tasks take plane after
+// plane, and of each all boxes, cell by cell. Built once per instruction set.
+#include "box_gradients.h"
+#include "group_plan.h"
+#include "schedule.h"
+#include "taps.h"
+
+namespace roipool {
+namespace ROIPOOL_ENGINE {
+
+// A run of groups: planes [first_column, last_column) of one row of groups of a channel.
+struct GroupRun {
+  wide_int image;
+  wide_int channel;
+  int row;
+  int first_column;
+  int last_column;
+};
+
+// Bins [first, last) along an axis.
+struct BinRange {
+  int first;
+  int last;
+};
+
+inline BinRange bins_of_group(int bins, int groups, int group) {
+  const auto first_bin = [bins, groups](wide_int of) {
+    return static_cast<int>((of * bins + groups - 1) / groups);
+  };
+  return {first_bin(group), first_bin(group + 1)};
+}
+
+inline Strides strides_of_features(const Job& job) {
+  return strides_of_array(job.channels_last, job.channels * groups_of(job), job.rows.size,
+                          job.columns.size);
+}
+
+// Where a group's plane begins in the features, or in what is laid out like them.
+template <typename Storage>
+inline Storage* plane_in_array(const Job& job, const GroupRun& run, int column, Storage* array) {
+  const Strides strides = strides_of_features(job);
+  const wide_int group = run.row * job.group_columns + column;
+  return array + run.image * strides.outer +
+         (run.channel * groups_of(job) + group) * strides.channel;
+}
+
+template <typename Value>
+inline Value* plane_in_scratch(const GroupRun& run, int column, const Rectangle& window,
+                               char* scratch) {
+  const wide_int bytes = whole_lines(window.cells() * static_cast<wide_int>(sizeof(Value)));
+  return reinterpret_cast<Value*>(scratch + (column - run.first_column) * bytes);
+}
+
+// Calls copy(cell in the array, cell in scratch, number of cells side by side) for what lies in the
+// window of the planes of a run.
+template <typename Storage, typename Value, typename Copy>
+inline void for_each_cell(const Job& job, const GroupRun& run, const Rectangle& window,
+                          Storage* array, char* scratch, Copy copy) {
+  const Strides strides = strides_of_features(job);
+  const wide_int width = window.width();
+  const wide_int at_once = strides.column == 1 ? width : 1;
+  for (wide_int y = window.top; y < window.bottom; ++y) {
+    for (wide_int x = 0; x < width; x += at_once) {
+      // Channels of a cell lie side by side in NHWC: all groups of a run, before the next cell.
+      for (int column = run.first_column; column < run.last_column; ++column) {
+        Storage* cell = plane_in_array(job, run, column, array) + y * strides.row +
+                        (window.left + x) * strides.column;
+        Value* packed = plane_in_scratch<Value>(run, column, window, scratch);
+        copy(cell, packed + (y - window.top) * width + x, at_once);
+      }
+    }
+  }
+}
+
+template <typename Value, typename Storage>
+void pack_planes(const Job& job, const GroupRun& run, const Rectangle& window,
+                 const Storage* array, char* scratch) {
+  for_each_cell<const Storage, Value>(
+      job, run, window, array, scratch,
+      [](const Storage* cell, Value* packed, wide_int cells) {
+        compute_values(cell, cells, packed);
+      });
+}
+
+template <typename Value, typename Storage>
+void unpack_planes(const Job& job, const GroupRun& run, const Rectangle& window, Storage* array,
+                   char* scratch) {
+  for_each_cell<Storage, Value>(
+      job, run, window, array, scratch,
+      [](Storage* cell, const Value* packed, wide_int cells) { store_values(packed, cells, cell); });
+}
+
+// The plane of a group, in place or packed.
+template <typename Value>
+inline View<Value> view_of_plane(const Job& job, const GroupRun& run, int column,
+                                 const Rectangle& window, Value* array, char* scratch) {
+  if (uses_planes_in_place(job)) {
+    return {plane_in_array(job, run, column, array), job.columns.size, 1, 1};
+  }
+  typedef typename std::remove_const<Value>::type Packed;
+  Packed* packed = plane_in_scratch<Packed>(run, column, window, scratch);
+  const View<Packed> view = packed_view(packed, window.top, window.left, window.width(), 1);
+  return {view.base, view.row, view.column, view.vectors};
+}
+
+// Calls pool(column, plane) for each group of a run, with its features in the window.
+template <typename Value, typename Storage, typename Pool>
+void visit_planes(const Job& job, const GroupRun& all, const Rectangle& window, char* scratch,
+                  Pool pool) {
+  const Storage* features = static_cast<const Storage*>(job.features);
+  GroupRun run = all;
+  for (; run.first_column < all.last_column; run.first_column += job.planes) {
+    run.last_column = minimum(run.first_column + job.planes, all.last_column);
+    if (!uses_planes_in_place(job)) {
+      pack_planes<Value>(job, run, window, features, scratch);
+    }
+    for (int column = run.first_column; column < run.last_column; ++column) {
+      pool(column, view_of_plane(job, run, column, window,
+                                 static_cast<const Value*>(job.features), scratch));
+    }
+  }
+}
+
+// What a task works on.
+struct GroupTask {
+  GroupRun run;
+  wide_int part;
+};
+
+inline GroupTask group_task(const Job& job, wide_int task) {
+  const wide_int part = task % job.parts;
+  task /= job.parts;
+  const int row = static_cast<int>(task % job.group_rows);
+  task /= job.group_rows;
+  return {{task / job.channels, task % job.channels, row, 0, job.group_columns}, part};
+}
+
+// Where the values of one bin lie, by place in `box_order`.
+template <typename Storage>
+struct PooledBin {
+  Storage* first;
+  wide_int step;
+  const wide_int* order;
+  const wide_int* row;  // null: the box's number
+
+  Storage* of(wide_int place) const {
+    const wide_int box = order[place];
+    return first + (row ? row[box] : box) * step;
+  }
+};
+
+// Where the values of one channel of pooled values lie, from the array's start.
+struct PooledPlace {
+  Strides strides;
+  wide_int channel;
+
+  PooledPlace(const Job& job, wide_int channel)
+      : strides(strides_of(job, job.rows.bins, job.columns.bins)),
+        channel(channel * strides.channel) {}
+  wide_int at(wide_int box_row, int row, int column) const {
+    return box_row * strides.outer + channel + row * strides.row + column * strides.column;
+  }
+  template <typename Storage>
+  PooledBin<Storage> of_bin(const Job& job, Storage* array, int row, int column) const {
+    return {array + at(0, row, column), strides.outer, job.box_order, job.box_row};
+  }
+};
+
+// The bins of a group: their rows and columns.
+struct GroupBins {
+  BinRange rows;
+  BinRange columns;
+
+  GroupBins(const Job& job, int row, int column)
+      : rows(bins_of_group(job.rows.bins, job.group_rows, row)),
+        columns(bins_of_group(job.columns.bins, job.group_columns, column)) {}
+
+  // Calls visit(row, column) for each.
+  template <typename Visit>
+  void for_each(Visit visit) const {
+    for (int row = rows.first; row < rows.last; ++row) {
+      for (int column = columns.first; column < columns.last; ++column) visit(row, column);
+    }
+  }
+};
+
+// Calls visit(first, last, shape) for runs of places in `box_order` with bins of as many taps.
+template <typename Visit>
+inline void for_each_shape(const Job& job, const BoxRange& range, Visit visit) {
+  const TapShape* shape = job.group_plan.shape;
+  for (wide_int first = range.begin, last; first < range.end; first = last) {
+    last = first + 1;
+    while (last < range.end && shape[last].rows == shape[first].rows &&
+           shape[last].columns == shape[first].columns) {
+      ++last;
+    }
+    visit(BoxRange{first, last}, shape[first]);
+  }
+}
+
+template <int Number>
+struct Constant {
+  static const int value = Number;
+};
+
+template <typename Visit>
+inline void with_constant(int number, Visit visit) {
+  static_assert(max_few_taps == 4, "a case for each number of taps");
+  switch (number) {
+    case 1: visit(Constant<1>()); break;
+    case 2: visit(Constant<2>()); break;
+    case 3: visit(Constant<3>()); break;
+    default: visit(Constant<4>()); break;
+  }
+}
+
+// Calls few(rows, columns, places), whose numbers of taps are known at compile time, and
+// many(place).
+template <typename Few, typename Many>
+inline void visit_by_shape(const Job& job, const BoxRange& range, Few few, Many many) {
+  for_each_shape(job, range, [&](const BoxRange& places, TapShape shape) {
+    if (shape.rows > max_few_taps) {
+      for (wide_int i = places.begin; i < places.end; ++i) many(i);
+      return;
+    }
+    with_constant(shape.rows, [&](auto rows) {
+      with_constant(shape.columns, [&](auto columns) { few(rows, columns, places); });
+    });
+  });
+}
+
+template <typename Value>
+inline const FewTaps<Value>* few_taps_of(const Job& job, const void* taps, int bin) {
+  return static_cast<const FewTaps<Value>*>(taps) + bin * job.chunk.boxes();
+}
+
+// ---- Forward
+
+// The weighted sum of the cells of a bin of few taps.
+template <int Rows, int Columns, typename Value>
+inline Value sum_few(const View<const Value> plane, const FewTaps<Value>& rows,
+                     const FewTaps<Value>& columns) {
+  Value sum = 0;
+  for (int j = 0; j < Rows; ++j) {
+    const Value* line = plane.line(rows.cell[j]);
+    Value along = columns.weight[0] * line[columns.cell[0]];
+    for (int i = 1; i < Columns; ++i) {
+      along = multiply_add(columns.weight[i], line[columns.cell[i]], along);
+    }
+    sum = j == 0 ? rows.weight[0] * along : multiply_add(rows.weight[j], along, sum);
+  }
+  return sum;
+}
+
+template <typename Value>
+inline Value sum_many(const View<const Value>& plane, const Taps<Value>& rows,
+                      const Taps<Value>& columns) {
+  Value sum = 0;
+  for (int j = 0; j < rows.count; ++j) {
+    const Value* line = plane.line(rows.source[j]);
+    Value along = 0;
+    for (int i = 0; i < columns.count; ++i) {
+      along = multiply_add(columns.weight[i], line[columns.source[i]], along);
+    }
+    sum = multiply_add(rows.weight[j], along, sum);
+  }
+  return sum;
+}
+
+template <int Rows, int Columns, typename Storage, typename Value>
+inline void pool_few(const View<const Value> plane, const BoxRange places,
+                     const FewTaps<Value>* rows, const FewTaps<Value>* columns, Value empty,
+                     const PooledBin<Storage> to) {
+  for (wide_int i = places.begin; i < places.end; ++i) {
+    const bool is_empty = rows[i].cell[0] < 0 || columns[i].cell[0] < 0;
+    const Value value =
+        is_empty ? empty : sum_few<Rows, Columns>(plane, rows[i], columns[i]);
+    store_value(value, to.of(i));
+  }
+}
+
+template <typename Storage, typename Value>
+inline void pool_bin(const Job& job, const BoxRange& range, int row, int column,
+                     const View<const Value>& plane, const PooledBin<Storage>& to) {
+  const Value empty = static_cast<Value>(job.empty_value);
+  const FewTaps<Value>* rows = few_taps_of<Value>(job, job.group_plan.rows, row);
+  const FewTaps<Value>* columns = few_taps_of<Value>(job, job.group_plan.columns, column);
+  visit_by_shape(
+      job, range,
+      [&](auto down, auto across, const BoxRange& places) {
+        pool_few<down.value, across.value>(plane, places, rows, columns, empty, to);
+      },
+      [&](wide_int place) {
+        const Taps<Value> down = bins_from_cells<Value>(job.rows, job.box_order[place]).taps_of(row);
+        const Taps<Value> across =
+            bins_from_cells<Value>(job.columns, job.box_order[place]).taps_of(column);
+        const bool is_empty = down.count == 0 || across.count == 0;
+        store_value(is_empty ? empty : sum_many(plane, down, across), to.of(place));
+      });
+}
+
+struct PositionSensitiveForward {
+  template <typename Value, typename Storage>
+  static void run(const Job& job, wide_int number, char* scratch) {
+    const GroupTask task = group_task(job, number);
+    const BoxRange range = boxes_of_part(job, task.run.image, task.part);
+    const PooledPlace place(job, task.run.channel);
+    const Rectangle window = reach_of(job, range).window;
+    Storage* output = static_cast<Storage*>(job.output);
+    visit_planes<Value, Storage>(
+        job, task.run, window, scratch, [&](int group, const View<const Value>& plane) {
+          if (is_interrupted(job)) return;
+          GroupBins(job, task.run.row, group).for_each([&](int row, int column) {
+            pool_bin(job, range, row, column, plane, place.of_bin(job, output, row, column));
+          });
+        });
+  }
+};
+
+// ---- Backward
+
+// The rows of planes that a task adds to.
+struct OwnedRows {
+  wide_int first;
+  wide_int last;
+
+  bool has(wide_int row) const { return row >= first && row < last; }
+};
+struct AllRows {
+  static bool has(wide_int) { return true; }
+};
+
+// Adds a share of a bin's gradient to cells of one row.
+template <typename Value>
+inline void add_along(Value share, int count, const int* cells, const Value* weights, Value* row) {
+  for (int i = 0; i < count; ++i) {
+    row[cells[i]] = multiply_add(weights[i], share, row[cells[i]]);
+  }
+}
+
+// Adds the gradients of a bin of all boxes to its plane.
+template <typename Storage, typename Value, typename Rows>
+inline void scatter_bin(const Job& job, const BoxRange& range, int row, int column,
+                        const Rows owned, const View<Value> plane,
+                        const PooledBin<const Storage> from) {
+  const FewTaps<Value>* rows = few_taps_of<Value>(job, job.group_plan.rows, row);
+  const FewTaps<Value>* columns = few_taps_of<Value>(job, job.group_plan.columns, column);
+  visit_by_shape(
+      job, range,
+      [=](auto down, auto across, const BoxRange places) {
+        for (wide_int i = places.begin; i < places.end; ++i) {
+          if (rows[i].cell[0] < 0 || columns[i].cell[0] < 0) continue;
+          const Value gradient = compute_value(*from.of(i));
+          for (int j = 0; j < down.value; ++j) {
+            if (!owned.has(rows[i].cell[j])) continue;
+            add_along(rows[i].weight[j] * gradient, across.value, columns[i].cell,
+                      columns[i].weight, plane.line(rows[i].cell[j]));
+          }
+        }
+      },
+      [&](wide_int place) {
+        const wide_int box = job.box_order[place];
+        const Taps<Value> down = bins_from_cells<Value>(job.rows, box).taps_of(row);
+        const Taps<Value> across = bins_from_cells<Value>(job.columns, box).taps_of(column);
+        const Value gradient = compute_value(*from.of(place));
+        for (int j = 0; j < down.count; ++j) {
+          if (!owned.has(down.source[j])) continue;
+          add_along(down.weight[j] * gradient, across.count, across.source, across.weight,
+                    plane.line(down.source[j]));
+        }
+      });
+}
+
+// The rows of its planes that a part of a backward owns, all columns.
+inline Rectangle owned_cells(const Job& job, wide_int part) {
+  const wide_int height = job.rows.size;
+  return {height * part / job.parts, height * (part + 1) / job.parts, 0, job.columns.size};
+}
+
+// Begins the sums of a run of planes: zero, or what the chunks before this one left.
+template <typename Value>
+void begin_planes(const Job& job, const GroupRun& run, const Rectangle& owned, char* scratch) {
+  const bool in_place = uses_planes_in_place(job);
+  if (!job.chunk.is_first) {
+    if (!in_place) {
+      pack_planes<Value>(job, run, owned, static_cast<const Value*>(job.sums), scratch);
+    }
+    return;
+  }
+  Value* sums = static_cast<Value*>(job.output);
+  for (int column = run.first_column; column < run.last_column; ++column) {
+    Value* plane = in_place ? plane_in_array(job, run, column, sums) + owned.top * owned.width()
+                            : plane_in_scratch<Value>(run, column, owned, scratch);
+    memset(plane, 0, owned.cells() * sizeof(Value));
+  }
+}
+
+// Writes them to the gradient, or before the last chunk to the sums.
+template <typename Value, typename Storage>
+void finish_planes(const Job& job, const GroupRun& run, const Rectangle& owned, char* scratch) {
+  if (uses_planes_in_place(job)) return;
+  if (job.chunk.is_last) {
+    unpack_planes<Value>(job, run, owned, static_cast<Storage*>(job.output), scratch);
+  } else {
+    unpack_planes<Value>(job, run, owned, static_cast<Value*>(job.sums), scratch);
+  }
+}
+
+struct PositionSensitiveBackward {
+  template <typename Value, typename Storage>
+  static void run(const Job& job, wide_int number, char* scratch) {
+    const GroupTask task = group_task(job, number);
+    const BoxRange range = boxes_of_image(job, task.run.image);
+    if (range.begin == range.end && keeps_sums(job)) return;
+    const PooledPlace place(job, task.run.channel);
+    const Rectangle owned = owned_cells(job, task.part);
+    const Storage* gradients = static_cast<const Storage*>(job.grad_output);
+    GroupRun run = task.run;
+    for (; run.first_column < task.run.last_column; run.first_column += job.planes) {
+      run.last_column = minimum(run.first_column + job.planes, task.run.last_column);
+      begin_planes<Value>(job, run, owned, scratch);
+      for (int column = run.first_column; column < run.last_column; ++column) {
+        if (is_interrupted(job)) return;
+        const View<Value> plane =
+            view_of_plane(job, run, column, owned, static_cast<Value*>(job.output), scratch);
+        GroupBins(job, run.row, column).for_each([&](int down, int across) {
+          const PooledBin<const Storage> from = place.of_bin(job, gradients, down, across);
+          if (job.parts == 1) {
+            scatter_bin(job, range, down, across, AllRows(), plane, from);
+          } else {
+            scatter_bin(job, range, down, across, OwnedRows{owned.top, owned.bottom}, plane, from);
+          }
+        });
+      }
+      finish_planes<Value, Storage>(job, run, owned, scratch);
+    }
+  }
+};
+
+// ---- Gradient of boxes
+
+template <typename Storage, typename Value>
+inline void add_gradients_of_group(const Job& job, wide_int box, const GroupBins& bins,
+                                   const View<const Value>& plane, const PooledPlace& place,
+                                   BoxGradient<Value>* sums) {
+  const Storage* gradients = static_cast<const Storage*>(job.grad_output);
+  bins.for_each([&](int row, int column) {
+    const wide_int at = place.at(row_of_box(job, box), row, column);
+    add_bin_gradient<Value, Value>(job, box, row, column, plane, compute_value(gradients[at]),
+                                   sums);
+  });
+}
+
+struct PositionSensitiveBackwardBoxes {
+  template <typename Value, typename Storage>
+  static void run(const Job& job, wide_int number, char* scratch) {
+    const wide_int box = job.chunk.begin + number, image = job.box_image[box];
+    if (image < 0) return;
+    const Rectangle window = window_of_box(job, box);
+    double* slopes = job.grad_boxes + 4 * row_of_box(job, box);
+    for (wide_int channel = 0; channel < job.channels && !is_interrupted(job); ++channel) {
+      const PooledPlace place(job, channel);
+      BoxGradient<Value> sums;
+      for (int row = 0; row < job.group_rows; ++row) {
+        visit_planes<Value, Storage>(
+            job, {image, channel, row, 0, job.group_columns}, window, scratch,
+            [&](int column, const View<const Value>& plane) {
+              const GroupBins bins(job, row, column);
+              add_gradients_of_group<Storage>(job, box, bins, plane, place, &sums);
+            });
+      }
+      for (int i = 0; i < 4; ++i) slopes[i] += sums.by[i];
+    }
+  }
+};
+
+template <typename Operation>
+void run_task(const Job& job, wide_int task, char* scratch) {
+  switch (job.storage) {
+    case float16_storage: Operation::template run<float, Float16>(job, task, scratch); break;
+    case bfloat16_storage: Operation::template run<float, Bfloat16>(job, task, scratch); break;
+    case float32_storage: Operation::template run<float, float>(job, task, scratch); break;
+    case float64_storage: Operation::template run<double, double>(job, task, scratch); break;
+  }
+}
+
+void position_sensitive_forward(const Job& job, wide_int task, char* scratch) {
+  run_task<PositionSensitiveForward>(job, task, scratch);
+}
+
+void position_sensitive_backward(const Job& job, wide_int task, char* scratch) {
+  run_task<PositionSensitiveBackward>(job, task, scratch);
+}
+
+void position_sensitive_backward_boxes(const Job& job, wide_int task, char* scratch) {
+  run_task<PositionSensitiveBackwardBoxes>(job, task, scratch);
+}
+
+}  // namespace ROIPOOL_ENGINE
+}  // namespace roipool
