@@ -152,8 +152,8 @@ ROIPOOL_HD void mmcv_roi_pool(const Axis<T>& axis, int first_bin, int last_bin, 
   }
 }
 
-// Adjacent bins along a box whose ends are not rounded, at least a tenth of a cell long: each bin is
-// the cells that it touches.
+// Adjacent bins along a box whose ends are not rounded, at least a tenth of a cell long: each bin
+// is the cells that it touches.
 template <typename T, typename Sink>
 ROIPOOL_HD void add_touched_cell_bins(T start, T end, const Axis<T>& axis, int first_bin,
                                       int last_bin, Sink& sink) {

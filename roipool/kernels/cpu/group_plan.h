@@ -1,7 +1,7 @@
-// The plan of position-sensitive averages. Of each box, a plane of the features serves a bin or two:
-// in the order of boxes (plan.h), the weights of one bin lie far from those of the next box's. Here
-// they lie side by side, for bins of few taps, and boxes whose bins have as many taps follow one
-// another, so that the processor foresees how often each loop runs.
+// The plan of position-sensitive averages. Of each box, a plane of the features serves a bin or
+// two: in the order of boxes (plan.h), the weights of one bin lie far from those of the next box's.
+// Here they lie side by side, for bins of few taps, and boxes whose bins have as many taps follow
+// one another, so that the processor foresees how often each loop runs.
 #pragma once
 #include <algorithm>
 
@@ -30,8 +30,8 @@ inline int key_of(TapShape shape) { return shape.rows * (max_few_taps + 1) + sha
 inline wide_int bytes_of_group_plan(const Job& job) {
   const bool is_double = job.storage == float64_storage;
   const wide_int bytes = is_double ? sizeof(FewTaps<double>) : sizeof(FewTaps<float>);
-  return job.chunk.boxes() * ((job.rows.bins + job.columns.bins) * bytes +
-                              static_cast<wide_int>(sizeof(TapShape)));
+  return job.chunk.boxes() *
+         ((job.rows.bins + job.columns.bins) * bytes + static_cast<wide_int>(sizeof(TapShape)));
 }
 
 template <typename Value>

@@ -93,9 +93,9 @@ struct GroupPlan {
 };
 
 struct Job {
-  Watch* watch;        // null: the call cannot be interrupted
-  Storage storage;     // of features and pooled values
-  bool channels_last;  // NHWC rather than NCHW
+  Watch* watch;                      // null: the call cannot be interrupted
+  Storage storage;                   // of features and pooled values
+  bool channels_last;                // NHWC rather than NCHW
   wide_int images, channels, boxes;  // channels of pooled values
   int group_rows, group_columns;     // of features: each channel of pooled values is pooled from as
                                      // many channels as there are groups, side by side

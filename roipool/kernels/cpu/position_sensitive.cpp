@@ -74,21 +74,21 @@ inline void for_each_cell(const Job& job, const GroupRun& run, const Rectangle& 
 }
 
 template <typename Value, typename Storage>
-void pack_planes(const Job& job, const GroupRun& run, const Rectangle& window,
-                 const Storage* array, char* scratch) {
-  for_each_cell<const Storage, Value>(
-      job, run, window, array, scratch,
-      [](const Storage* cell, Value* packed, wide_int cells) {
-        compute_values(cell, cells, packed);
-      });
+void pack_planes(const Job& job, const GroupRun& run, const Rectangle& window, const Storage* array,
+                 char* scratch) {
+  for_each_cell<const Storage, Value>(job, run, window, array, scratch,
+                                      [](const Storage* cell, Value* packed, wide_int cells) {
+                                        compute_values(cell, cells, packed);
+                                      });
 }
 
 template <typename Value, typename Storage>
 void unpack_planes(const Job& job, const GroupRun& run, const Rectangle& window, Storage* array,
                    char* scratch) {
-  for_each_cell<Storage, Value>(
-      job, run, window, array, scratch,
-      [](Storage* cell, const Value* packed, wide_int cells) { store_values(packed, cells, cell); });
+  for_each_cell<Storage, Value>(job, run, window, array, scratch,
+                                [](Storage* cell, const Value* packed, wide_int cells) {
+                                  store_values(packed, cells, cell);
+                                });
 }
 
 // The plane of a group, in place or packed.
@@ -116,8 +116,8 @@ void visit_planes(const Job& job, const GroupRun& all, const Rectangle& window, 
       pack_planes<Value>(job, run, window, features, scratch);
     }
     for (int column = run.first_column; column < run.last_column; ++column) {
-      pool(column, view_of_plane(job, run, column, window,
-                                 static_cast<const Value*>(job.features), scratch));
+      pool(column, view_of_plane(job, run, column, window, static_cast<const Value*>(job.features),
+                                 scratch));
     }
   }
 }
@@ -274,8 +274,7 @@ inline void pool_few(const View<const Value> plane, const BoxRange places,
                      const PooledBin<Storage> to) {
   for (wide_int i = places.begin; i < places.end; ++i) {
     const bool is_empty = rows[i].cell[0] < 0 || columns[i].cell[0] < 0;
-    const Value value =
-        is_empty ? empty : sum_few<Rows, Columns>(plane, rows[i], columns[i]);
+    const Value value = is_empty ? empty : sum_few<Rows, Columns>(plane, rows[i], columns[i]);
     store_value(value, to.of(i));
   }
 }
@@ -292,7 +291,8 @@ inline void pool_bin(const Job& job, const BoxRange& range, int row, int column,
         pool_few<down.value, across.value>(plane, places, rows, columns, empty, to);
       },
       [&](wide_int place) {
-        const Taps<Value> down = bins_from_cells<Value>(job.rows, job.box_order[place]).taps_of(row);
+        const Taps<Value> down =
+            bins_from_cells<Value>(job.rows, job.box_order[place]).taps_of(row);
         const Taps<Value> across =
             bins_from_cells<Value>(job.columns, job.box_order[place]).taps_of(column);
         const bool is_empty = down.count == 0 || across.count == 0;
@@ -463,12 +463,12 @@ struct PositionSensitiveBackwardBoxes {
       const PooledPlace place(job, channel);
       BoxGradient<Value> sums;
       for (int row = 0; row < job.group_rows; ++row) {
-        visit_planes<Value, Storage>(
-            job, {image, channel, row, 0, job.group_columns}, window, scratch,
-            [&](int column, const View<const Value>& plane) {
-              const GroupBins bins(job, row, column);
-              add_gradients_of_group<Storage>(job, box, bins, plane, place, &sums);
-            });
+        visit_planes<Value, Storage>(job, {image, channel, row, 0, job.group_columns}, window,
+                                     scratch, [&](int column, const View<const Value>& plane) {
+                                       const GroupBins bins(job, row, column);
+                                       add_gradients_of_group<Storage>(job, box, bins, plane, place,
+                                                                       &sums);
+                                     });
       }
       for (int i = 0; i < 4; ++i) slopes[i] += sums.by[i];
     }

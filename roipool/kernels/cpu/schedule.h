@@ -226,8 +226,8 @@ inline bool uses_planes_in_place(const Job& job) {
   return is_computed_type(job) && !job.channels_last;
 }
 
-// Sets the scratch memory for planes of up to `cells` cells: a row of groups, or one at a time where
-// they are too large.
+// Sets the scratch memory for planes of up to `cells` cells: a row of groups, or one at a time
+// where they are too large.
 inline void size_planes(Job& job, wide_int cells) {
   const wide_int bytes = whole_lines(cells * bytes_of_value(job));
   job.planes = bytes * job.group_columns > max_scratch_bytes ? 1 : job.group_columns;
