@@ -28,19 +28,37 @@ Documented = ast.FunctionDef | ast.ClassDef
 
 def reference(module: str, names: tuple[str, ...]) -> str:
     """Return the reference of some names of a module, or of its docstring and all its functions."""
-    path = ROOT / Path(*module.split("."))
-    file = path.with_suffix(".py") if path.with_suffix(".py").exists() else path / "__init__.py"
-    tree = ast.parse(file.read_text())
-    by_name = {node.name: node for node in tree.body if isinstance(node, Documented)}
+    tree = _parsed(module)
+    by_name = _definitions(module, tree)
     missing = [name for name in names if name not in by_name]
     if missing:
         raise ValueError(f"{module} has no function or class {', '.join(missing)}")
-    chosen = names or tuple(name for name in by_name if not name.startswith("_"))
+    own = [node.name for node in tree.body if isinstance(node, Documented)]
+    chosen = names or tuple(name for name in own if not name.startswith("_"))
     parts = [_directive(by_name[name]) for name in chosen]
     if not names:
         parts.insert(0, _rest(ast.get_docstring(tree) or ""))
     text = "\n\n".join(parts)
     return f"```{{eval-rst}}\n.. py:currentmodule:: {public_module(module)}\n\n{text}\n```"
+
+
+def _parsed(module: str) -> ast.Module:
+    path = ROOT / Path(*module.split("."))
+    file = path.with_suffix(".py") if path.with_suffix(".py").exists() else path / "__init__.py"
+    return ast.parse(file.read_text())
+
+
+def _definitions(module: str, tree: ast.Module) -> dict[str, Documented]:
+    """Return functions and classes by name, also those that come from private modules inside."""
+    found: dict[str, Documented] = {}
+    for node in tree.body:
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(f"{module}._"):
+            inner = _definitions(str(node.module), _parsed(str(node.module)))
+            names = (each.name for each in node.names)
+            found |= {name: inner[name] for name in names if name in inner}
+        elif isinstance(node, Documented):
+            found[node.name] = node
+    return found
 
 
 def public_module(module: str) -> str:
