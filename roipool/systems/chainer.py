@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from roipool import _arguments as check
 from roipool.compat import chainer
 from roipool.reference import ROI_AVERAGE_POOL, ROI_POOL
 from roipool.systems import boxes, core
@@ -91,7 +92,7 @@ def _of_features(case: Golden) -> Any:
 
 
 def _inputs(case: Golden) -> tuple[Any, Any, Any]:
-    return case.features, case.rois[:, [2, 1, 4, 3]], case.images
+    return case.features, check.swap_xy(case.rois[:, 1:]), case.images
 
 
 def _samples(case: Golden) -> tuple[float, Any]:

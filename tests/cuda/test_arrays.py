@@ -348,7 +348,7 @@ def every_call(gpu: Backend) -> dict[str, Callable[[], Any]]:
     features = gpu.to_device(cases.maps().astype(np.float32))
     for case in cases.CASES:
         boxes, indices = gpu.to_device(case.boxes()), gpu.to_device(case.indices())
-        grad_shape = (len(boxes), cases.SHAPE[1], *cases.SIZE)
+        grad_shape = (len(boxes), cases.SHAPE[1] // case.groups, *cases.SIZE)
         grad = gpu.to_device(np.ones(grad_shape, np.float32))
         argmax, more = None, {}
         if case.variant.has_argmax:

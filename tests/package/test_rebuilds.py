@@ -33,7 +33,9 @@ FILES = {
     f"{KERNELS}/cpu/lanes.h": "inline int lanes() { return 4; }\n",
     f"{KERNELS}/cpu/average.cpp": '#include "lanes.h"\nstatic int average = lanes();\n',
     f"{KERNELS}/cpu/maximum.cpp": "static int maximum = 2;\n",
+    f"{KERNELS}/cpu/position_sensitive.cpp": "static int position_sensitive = 3;\n",
 }
+EVERY_OBJECT = {"_cpu", "average", "maximum", "position_sensitive"}
 
 
 @pytest.fixture
@@ -70,7 +72,7 @@ def change(tree: Path, name: str) -> None:
 
 
 def test_only_what_includes_a_changed_file_is_compiled(tree: Path) -> None:
-    assert built(tree) == {"_cpu", "average", "maximum"}
+    assert built(tree) == EVERY_OBJECT
     assert built(tree) == set()
     change(tree, f"{KERNELS}/roi_align.h")
     assert built(tree) == {"_cpu"}
@@ -82,7 +84,7 @@ def test_only_what_includes_a_changed_file_is_compiled(tree: Path) -> None:
 
 def test_other_flags_compile_everything(tree: Path) -> None:
     built(tree)
-    assert built(tree, CFLAGS="-DOTHER") == {"_cpu", "average", "maximum"}
+    assert built(tree, CFLAGS="-DOTHER") == EVERY_OBJECT
 
 
 def test_a_removed_header_is_noticed(tree: Path) -> None:

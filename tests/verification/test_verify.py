@@ -284,7 +284,7 @@ def test_the_program_fails(capsys: pytest.CaptureFixture[str]) -> None:
     failed = [line for line in lines if line.endswith("WRONG")]
     assert [line.split("  ")[0] for line in failed] == [
         f"cpu {name}: {group}"
-        for group in ("oracle", "random calls")
+        for group in ("oracle", "transposes", "random calls")
         for name in _cpu.instruction_sets()
     ]
     shown = [line for line in lines if line.startswith("    ")]
