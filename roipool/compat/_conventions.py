@@ -232,14 +232,21 @@ def set_nan_without_samples(pooled: Array, regions: Regions, pooling: Pooling) -
     definition = pooling.definition
     if definition.sampling != (0, 0):
         return
+    for length in bin_lengths(regions, pooling):
+        is_empty = ~(length > 0) if definition.aligned else length != length
+        pooled[is_empty] = math.nan
+
+
+def bin_lengths(regions: Regions, pooling: Pooling) -> list[Array]:
+    """Return the height and the width of each box's bins in cells; NaN if an end is not finite."""
+    definition, lengths = pooling.definition, []
     cells = in_map_cells(regions.boxes, definition.scale, definition.aligned)
-    for axis, bins in enumerate(pooling.output_size[::-1]):
+    for axis, bins in zip((1, 0), pooling.output_size, strict=True):
         start, end = cells[:, axis], cells[:, axis + 2]
         with np.errstate(over="ignore", invalid="ignore"):
-            length = end - start + ((start - start) + (end - end))  # NaN if one is not finite
-            bin_length = length / length.dtype.type(bins)
-        is_empty = ~(bin_length > 0) if definition.aligned else length != length
-        pooled[is_empty] = math.nan
+            length = end - start + ((start - start) + (end - end))
+            lengths.append(length / length.dtype.type(bins))
+    return lengths
 
 
 def check_finite(name: str, table: Array) -> None:

@@ -84,7 +84,7 @@ def ps_roi_pool(
         pooled = call.average([maps], regions, pooling)
         if not want_mapping:
             return pooled
-        channels = call.library.xp().arange(pooled[:1].size, dtype=np.int32)
+        channels = call.library.xp().arange(math.prod(pooled.shape[1:]), dtype=np.int32)
         mapping = call.library.empty(pooled.shape, np.dtype(np.int32))
         mapping[...] = channels.reshape(pooled.shape[1:])
         return pooled, mapping
@@ -189,13 +189,8 @@ def _are_flat(regions: Regions, pooling: Pooling) -> Array:
 
     torchvision divides by their product.
     """
-    definition = pooling.definition
-    cells = conventions.in_map_cells(regions.boxes, definition.scale, definition.aligned)
-    with np.errstate(over="ignore", invalid="ignore"):
-        height, width = (
-            (cells[:, axis + 2] - cells[:, axis]) / cells.dtype.type(bins)
-            for axis, bins in zip((1, 0), pooling.output_size, strict=True)
-        )
+    height, width = conventions.bin_lengths(regions, pooling)
+    with np.errstate(invalid="ignore"):
         are_finite = height - height + (width - width) == 0
     return are_finite & (((height > -1) & (height <= 0)) | ((width > -1) & (width <= 0)))
 

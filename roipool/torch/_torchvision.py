@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from roipool._definitions import Definition
+from roipool._layout import Shape4
 from roipool.compat import _conventions as conventions
 from roipool.torch._families import FAMILIES, Family, Settings
 from roipool.torch._kernels import average, average_backward, maximum, maximum_backward
@@ -33,6 +34,13 @@ PS_ROI_ALIGN = FAMILIES["ps_roi_align"]
 def _boxes(rois: Tensor) -> tuple[Tensor, Tensor, None]:
     """Return boxes, batch indices, which torchvision cuts to whole numbers, and no levels."""
     return rois[:, 1:], rois[:, 0].trunc(), None
+
+
+def _gradient_settings(
+    family: Family, placing: tuple[Any, ...], grad: Tensor, shape: Shape4
+) -> Settings:
+    """Return the settings of a gradient with respect to maps of a shape."""
+    return Settings(family, placing, shapes=(shape,), channels_last=is_channels_last(grad))
 
 
 def roi_align(
@@ -68,11 +76,8 @@ def roi_align_backward(
 ) -> Tensor:
     """Compute ``torchvision::_roi_align_backward``."""
     sampling = (max(sampling_ratio, 0),) * 2
-    settings = Settings(
-        ROI_ALIGN,
-        (spatial_scale, sampling, aligned),
-        shapes=((batch_size, channels, height, width),),
-        channels_last=is_channels_last(grad),
+    settings = _gradient_settings(
+        ROI_ALIGN, (spatial_scale, sampling, aligned), grad, (batch_size, channels, height, width)
     )
     (gradient,) = average_backward(bridge, settings, *_boxes(rois), grad)
     return gradient
@@ -105,11 +110,8 @@ def roi_pool_backward(
     width: int,
 ) -> Tensor:
     """Compute ``torchvision::_roi_pool_backward``."""
-    settings = Settings(
-        ROI_POOL,
-        (spatial_scale,),
-        shapes=((batch_size, channels, height, width),),
-        channels_last=is_channels_last(grad),
+    settings = _gradient_settings(
+        ROI_POOL, (spatial_scale,), grad, (batch_size, channels, height, width)
     )
     (gradient,) = maximum_backward(bridge, settings, *_boxes(rois), grad, argmax)
     return gradient
@@ -129,7 +131,7 @@ PS_ROI_POOL_GRADIENT = _position_sensitive_pool(conventions.TORCHVISION_PS_ROI_P
 
 
 def _channels_of_bins(pooled: Tensor) -> Tensor:
-    channels = torch.arange(pooled[0:1].numel(), dtype=torch.int32, device=pooled.device)
+    channels = torch.arange(math.prod(pooled.shape[1:]), dtype=torch.int32, device=pooled.device)
     return channels.reshape(1, *pooled.shape[1:]).repeat(pooled.shape[0], 1, 1, 1)
 
 
@@ -163,12 +165,9 @@ def ps_roi_pool_backward(
     width: int,
 ) -> Tensor:
     """Compute ``torchvision::_ps_roi_pool_backward``."""
-    settings = Settings(
-        PS_ROI_POOL_GRADIENT,
-        (spatial_scale, conventions.EACH_BIN),
-        shapes=((batch_size, channels, height, width),),
-        channels_last=is_channels_last(grad),
-    )
+    placing = (spatial_scale, conventions.EACH_BIN)
+    shape = (batch_size, channels, height, width)
+    settings = _gradient_settings(PS_ROI_POOL_GRADIENT, placing, grad, shape)
     (gradient,) = average_backward(bridge, settings, *_boxes(rois), grad)
     return gradient
 
@@ -218,12 +217,9 @@ def ps_roi_align_backward(
 ) -> Tensor:
     """Compute ``torchvision::_ps_roi_align_backward``."""
     sampling = (max(sampling_ratio, 0),) * 2
-    settings = Settings(
-        PS_ROI_ALIGN,
-        (spatial_scale, sampling, True, conventions.EACH_BIN),
-        shapes=((batch_size, channels, height, width),),
-        channels_last=is_channels_last(grad),
-    )
+    placing = (spatial_scale, sampling, True, conventions.EACH_BIN)
+    shape = (batch_size, channels, height, width)
+    settings = _gradient_settings(PS_ROI_ALIGN, placing, grad, shape)
     (gradient,) = average_backward(bridge, settings, *_boxes(rois), grad)
     return gradient
 

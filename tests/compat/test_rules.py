@@ -10,8 +10,9 @@ import pytest
 from _support.backends import Backend
 from _support.device_context import Placed, computing_on
 
-from roipool import compat
+from roipool import compat, reference
 from roipool.compat import chainer, onnx, paddle, roialign_pytorch
+from roipool.reference import ROI_AVERAGE_POOL
 
 caffe = Placed(compat.caffe)
 detectron2 = Placed(compat.detectron2)
@@ -300,6 +301,30 @@ def test_torchvision_float64_maximum_starts_at_the_least_float32() -> None:
     pooled, argmax = torchvision.roi_pool(maps, [[0, 0, 0, 1, 1]], 1, return_argmax=True)
     assert pooled.item() == np.finfo(np.float32).min
     assert argmax.item() == -1
+
+
+@on_every_backend
+@pytest.mark.parametrize("count", [0, 2])
+def test_torchvision_maps_each_bin_to_its_channel(count: int) -> None:
+    maps, boxes = np.ones((1, 12, 5, 5), np.float32), np.zeros((count, 5))
+    pooled, mapping = torchvision.ps_roi_pool(maps, boxes, (2, 3), return_mapping=True)
+    expected = np.broadcast_to(np.arange(12, dtype=np.int32).reshape(2, 2, 3), (count, 2, 2, 3))
+    assert pooled.shape == mapping.shape
+    assert mapping.dtype == np.int32
+    np.testing.assert_array_equal(mapping, expected)
+
+
+@on_every_backend
+def test_torchvision_gradient_reaches_the_last_row_and_column() -> None:
+    grad = np.arange(1, 9, dtype=np.float32).reshape(2, 1, 2, 2)
+    boxes, shape = [[0, 0, 0, 5, 5], [0, 2, 3, 9, 9]], (1, 4, 5, 5)
+    expected = reference.ps_roi_pool_backward(grad, boxes, shape, rules=ROI_AVERAGE_POOL)
+    np.testing.assert_allclose(
+        torchvision.ps_roi_pool_backward(grad, boxes, shape), expected, rtol=1e-6
+    )
+    exact = torchvision.ps_roi_pool_backward(grad, boxes, shape, exact_gradient=True)
+    assert not exact[:, :, -1].any()
+    assert not exact[:, :, :, -1].any()
 
 
 @on_every_backend

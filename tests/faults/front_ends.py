@@ -46,8 +46,8 @@ FRONT_ENDS = [
     Fault(
         "torch: torchvision's negative ratio",
         "roipool/torch/_torchvision.py",
-        "sampling = (max(sampling_ratio, 0),) * 2\n    settings = Settings(\n        ROI_ALIGN,\n",
-        "sampling = (abs(sampling_ratio),) * 2\n    settings = Settings(\n        ROI_ALIGN,\n",
+        "sampling = (max(sampling_ratio, 0),) * 2\n    settings = _gradient_settings(",
+        "sampling = (abs(sampling_ratio),) * 2\n    settings = _gradient_settings(",
         "the gradient treats -1 as one sample, the forward as an adaptive grid",
         TORCHVISION,
     ),

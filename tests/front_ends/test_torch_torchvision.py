@@ -136,6 +136,15 @@ def test_position_sensitive_operators_are_torchvisions_bin_by_bin(
     assert operator != "align" or theirs[0].isnan().any()
 
 
+@pytest.mark.parametrize("name", ["ps_roi_align", "ps_roi_pool"])
+def test_position_sensitive_operators_of_no_boxes(name: str) -> None:
+    features, none = torch.randn(2, 8, 20, 24), torch.zeros(0, 5)
+    ratio = (0,) if name == "ps_roi_align" else ()
+    with roipool.torch.override_torchvision():
+        results = getattr(torch.ops.torchvision, name)(features, none, 0.5, 2, 2, *ratio)
+    assert [tuple(one.shape) for one in results] == [(0, 2, 2, 2)] * 2
+
+
 def test_it_is_said_aloud(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "roipool"), roipool.torch.override_torchvision():
         assert "computed by roipool" in caplog.text
