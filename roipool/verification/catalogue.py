@@ -6,6 +6,7 @@ float32 and float64 represent them exactly, so one run of the oracle serves all 
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import zlib
@@ -74,6 +75,7 @@ class Entry:
         if self.is_rotated and row.samples != "points":
             return
         gradient, table = self.gradient(), self.table()
+        features = functools.cache(self.features)
         for sampling, aligned in itertools.product(self.samplings, self.alignments):
             has_ratio = "sampling_ratio" in row.options
             if isinstance(sampling, tuple) and has_ratio and not row.pairs:
@@ -87,7 +89,7 @@ class Entry:
             rng = np.random.default_rng(zlib.crc32(name.encode()))
             drawn = drawn_options(rng, row)
             options = {**drawn, **own}
-            maps = self.features(row.groups_of(options, self.size))
+            maps = features(row.groups_of(options, self.size))
             # As many groups of channels as the entry has channels, those of a group alike.
             group = channel_group(options)
             case = Case(

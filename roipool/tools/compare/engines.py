@@ -98,15 +98,20 @@ def _result(
 ) -> Any:
     """Return one part of the results, with boxes in the problem's order."""
     result = results[_RESULTS[part]]
+    groups = row_of(compared).groups_of(case.options, case.size)
     if part == "features":
-        count, _, *size = result.shape
-        # Of the copies that `case_of` makes, the sum of the gradients.
-        return result.reshape(count, case.grad.shape[1], -1, *size).sum(axis=2)
+        return result if groups == 1 else _sum_of_copies(result, groups)
     if part == "boxes" and compared.box_gradient is not None:
         result = compared.box_gradient(case, result)
     restored = np.empty_like(result)
     restored[order] = result
     return restored
+
+
+def _sum_of_copies(gradient: NDArray[Any], groups: int) -> Any:
+    """Return the gradient of a map from those of the copies that `case_of` makes."""
+    count, channels, height, width = gradient.shape
+    return gradient.reshape(count, channels // groups, groups, height, width).sum(axis=2)
 
 
 def _check_part(row: System, part: str) -> None:
@@ -132,7 +137,7 @@ def case_of(compared: Compared, problem: Problem) -> Case:
     groups = row_of(compared).groups_of(compared.options, options.output_size)
     return Case(
         operation=compared.row,
-        maps=problem.features.repeat(groups, axis=1),
+        maps=problem.features if groups == 1 else problem.features.repeat(groups, axis=1),
         grad=problem.grad,
         rois=problem.rois,
         layout="NCHW" if "NCHW" in row_of(compared).layouts else "NHWC",

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 import roipool
 from roipool._arguments import Regions
 from roipool._pooling import Call, Pooling
-from roipool.systems import COMPARED, Compared, boxes
+from roipool.systems import COMPARED, Compared, System, boxes
 from roipool.tools.compare.engines import ENGINES, case_of, row_of
 from roipool.tools.compare.problem import Options, Problem
 from roipool.verification.call import Call as Made
@@ -171,16 +171,15 @@ def _call_of(compared: Compared, regions: Regions) -> str:
     case = case_of(compared, _problem())
     run(case, roipool, operation, calls=calls)
     (made,) = calls
+    features = _features(operation, case.layout)
     # Arguments that affect only results other than the pooled values.
     hidden = {"out", "layout", *(name for name in operation.fixed if name.startswith("return"))}
     lines = [
         f"    {name}={text},\n" if name not in ("input", "features") else f"    {text},\n"
         for name, value in made.arguments.items()
         if name not in hidden
-        for text in [_argument(operation.names.get(name, name), value, regions, case.layout)]
+        for text in [_argument(operation.names.get(name, name), value, regions, features)]
     ]
-    if operation.is_position_sensitive:
-        lines[0] = "    features.repeat({rows} * {columns}, axis=1),\n"
     text = f"roipool.{made.function}(\n{''.join(lines)})"
     if operation.boxes is boxes.with_angle_in_degrees:
         text = text.replace("{b4}", "np.rad2deg({b4})")
@@ -198,9 +197,16 @@ _NUMBERS: Mapping[str, str] = {
 }
 
 
-def _argument(known_as: str, value: Any, regions: Regions, layout: str) -> str:
+def _features(operation: System, layout: str) -> str:
+    """Return the text of the maps that a system takes, from the page's map."""
+    if operation.is_position_sensitive:
+        return "features.repeat({rows} * {columns}, axis=1)"
+    return "features" if layout == "NCHW" else "features.transpose(0, 2, 3, 1)"
+
+
+def _argument(known_as: str, value: Any, regions: Regions, features: str) -> str:
     if known_as == "features":
-        return "features" if layout == "NCHW" else "features.transpose(0, 2, 3, 1)"
+        return features
     if known_as in _NUMBERS:
         return _NUMBERS[known_as]
     if isinstance(value, np.ndarray):
