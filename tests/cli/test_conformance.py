@@ -84,6 +84,7 @@ def test_right(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert [path.name for path in folder.glob(".roipool*")] == []
 
 
+@pytest.mark.thorough
 def test_a_gradient_of_boxes(capsys: pytest.CaptureFixture[str]) -> None:
     assert verify("right", "--backward-boxes", "theirs:reversed_boxes", "--calls", "0") == 1
     told = capsys.readouterr().out
@@ -112,6 +113,7 @@ def test_a_crash_with_a_child_that_holds_the_pipe(capsys: pytest.CaptureFixture[
     assert "crashes: the process exits with status 9" in capsys.readouterr().out
 
 
+@pytest.mark.thorough
 def test_a_call_that_does_not_end(capsys: pytest.CaptureFixture[str]) -> None:
     assert verify("hangs", "--timeout", "0.5", "--calls", "0") == 1
     assert "  pooled: gives no answer in 0.5 s\n" in capsys.readouterr().out

@@ -309,6 +309,7 @@ def _end_one_worker(worker_pid: int) -> None:
     os.kill(worker_pid, signal.SIGKILL)
 
 
+@pytest.mark.thorough
 def test_a_worker_that_dies_loses_nothing() -> None:
     distributed = pytest.importorskip("distributed")
     given = arguments(OPS["roi_align"], "avg")

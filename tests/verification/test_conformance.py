@@ -252,6 +252,7 @@ def test_a_nan_that_spreads() -> None:
     assert verdict(report) == f"pooled, argmax: {words}"
 
 
+@pytest.mark.thorough
 def test_one_mistake_of_forward_and_backward_is_told_once() -> None:
     mistake = "half pixel left out"
     report = found(
@@ -265,6 +266,7 @@ def test_one_mistake_of_forward_and_backward_is_told_once() -> None:
     assert verdict(report) == f"pooled, gradient: {words}"
 
 
+@pytest.mark.thorough
 def test_what_matches_nothing_has_no_hint() -> None:
     def other(input: Any, boxes: Any, *arguments: Any, **options: Any) -> Any:
         pooled = torchvision.roi_align(input, boxes, *arguments, **options)

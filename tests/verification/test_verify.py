@@ -119,7 +119,9 @@ def test_every_group_compares_much() -> None:
         assert tally.worst < 1
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(n, marks=pytest.mark.thorough) for n in (1, 2))]
+)
 def test_the_whole_catalogue_agrees(seed: int) -> None:
     for tally in groups.tallies(groups.catalogue_calls(ENTRIES, CPU.types, seed), CPU):
         assert tally.problems == []
@@ -150,6 +152,7 @@ def test_the_program_on_a_gpu(gpu: Backend, capsys: pytest.CaptureFixture[str]) 
 FIRST_TEXTS = 32  # NVRTC takes some half a second for each: 16 seconds
 
 
+@pytest.mark.thorough
 def test_the_first_pass_on_a_gpu_compiles_few_texts(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
