@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from multiprocessing.pool import ThreadPool
@@ -10,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import roipool
+from roipool.compat import torchvision
 from roipool.tools.libraries import Level, Task
 
 __all__ = ["compulsory_bytes", "memory_bandwidth", "output_bytes"]
@@ -36,7 +38,7 @@ def output_bytes(task: Task) -> int:
     """Return the bytes of the arrays that one call returns."""
     if task.backward:
         return sum(level.features.nbytes for level in task.levels)
-    return sum(_pooled_cells(task, level) * _cell_bytes(task, level) for level in task.levels)
+    return sum(_pooled_bytes(task, level) for level in task.levels)
 
 
 def memory_bandwidth(threads: int, buffer_bytes: int = 256 << 20) -> float:
@@ -82,11 +84,21 @@ def _level_bytes(task: Task, level: Level) -> int:
     size = _cell_bytes(task, level)
     map_bytes = level.features.nbytes if task.backward else _touched_cells(task, level) * size
     channels = size // level.features.itemsize
-    return map_bytes + pooled * (size + channels * _ARGMAX_BYTES * has_argmax)
+    argmax_bytes = pooled * channels * _ARGMAX_BYTES * has_argmax
+    return map_bytes + _pooled_bytes(task, level) + argmax_bytes
 
 
 def _pooled_cells(task: Task, level: Level) -> int:
     return len(level.rois) * task.output_size[0] * task.output_size[1]
+
+
+def _pooled_bytes(task: Task, level: Level) -> int:
+    return _pooled_cells(task, level) * _cell_bytes(task, level) // _groups(task)
+
+
+def _groups(task: Task) -> int:
+    """Return how many channels of the map each channel of pooled values comes from."""
+    return math.prod(task.output_size) if task.operation.startswith("ps_") else 1
 
 
 def _cell_bytes(task: Task, level: Level) -> int:
@@ -103,6 +115,8 @@ def _touched_cells(task: Task, level: Level) -> int:
     count, height, width = (level.features.shape[axis] for axis in _CELL_AXES[task.layout])
     if task.operation == "roi_pool":
         return _covered_cells(level, count, height, width)
+    if task.operation.startswith("ps_"):
+        return _cells_of_groups(task, level, count, height, width)
     shape = (count, 1, height, width)
     ones = np.ones((len(level.rois), 1, *task.output_size), np.float32)
     rois = level.rois.astype(np.float32)
@@ -114,6 +128,18 @@ def _touched_cells(task: Task, level: Level) -> int:
             ones, rois, shape, level.scale, task.sampling_ratio, aligned=task.aligned
         )
     return int(np.count_nonzero(grad))
+
+
+def _cells_of_groups(task: Task, level: Level, count: int, height: int, width: int) -> int:
+    """Return the mean number of cells that the bins of a group need, of channels of its own."""
+    groups = _groups(task)
+    ones = np.ones((len(level.rois), 1, *task.output_size), np.float32)
+    place = ones, level.rois, (count, groups, height, width), level.scale
+    if task.operation == "ps_roi_pool":
+        grad = torchvision.ps_roi_pool_backward(*place)
+    else:
+        grad = torchvision.ps_roi_align_backward(*place, task.sampling_ratio)
+    return int(np.count_nonzero(grad)) // groups
 
 
 def _covered_cells(level: Level, count: int, height: int, width: int) -> int:

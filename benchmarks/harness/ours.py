@@ -10,6 +10,7 @@ import numpy as np
 
 import roipool
 from roipool import _arguments as check
+from roipool.compat import torchvision
 from roipool.tools.libraries import Level, Library, Task
 
 __all__ = ["Roipool", "moved", "prepare"]
@@ -32,6 +33,8 @@ class Roipool(Library):
         """Return the call for one level; it takes ``out``."""
         if task.operation == "crop_and_resize":
             return _crop_and_resize(task, level)
+        if task.operation.startswith("ps_"):
+            return _position_sensitive(task, level)
         return (_roi_pool if task.operation == "roi_pool" else _roi_align)(task, level)
 
 
@@ -80,6 +83,20 @@ def _crop_and_resize(task: Task, level: Level) -> Callable[..., Any]:
     return functools.partial(
         roipool.crop_and_resize, x, boxes, images, task.output_size, layout=layout
     )
+
+
+def _position_sensitive(task: Task, level: Level) -> Callable[..., Any]:
+    """Return the core's align, and torchvision's pooling, whose rule is not the core's."""
+    x, rois, scale, ratio = level.features, level.rois, level.scale, task.sampling_ratio
+    if task.operation == "ps_roi_align":
+        if task.backward:
+            return functools.partial(
+                roipool.ps_roi_align_backward, level.grad, rois, x.shape, scale, ratio
+            )
+        return functools.partial(roipool.ps_roi_align, x, rois, task.output_size, scale, ratio)
+    if task.backward:
+        return functools.partial(torchvision.ps_roi_pool_backward, level.grad, rois, x.shape, scale)
+    return functools.partial(torchvision.ps_roi_pool, x, rois, task.output_size, scale)
 
 
 def _roi_pool(task: Task, level: Level) -> Callable[..., Any]:

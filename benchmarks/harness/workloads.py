@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -44,6 +45,8 @@ class Workload:
         Height, width and stride of the maps.
     image : tuple of int
         Height and width in pixels.
+    channels : int
+        Number of channels of the pooled values, and of the maps of each group of bins.
     other : see `Task`
     peers : bool
         False if the behaviour of other libraries is undefined.
@@ -71,6 +74,11 @@ class Workload:
     def title(self) -> str:
         """Name and code, for reports."""
         return f"{self.name} ({self.code})" if self.code else self.name
+
+    @property
+    def groups(self) -> int:
+        """The channels of the maps for each channel of pooled values."""
+        return math.prod(self.output_size) if self.operation.startswith("ps_") else 1
 
     @property
     def operations(self) -> tuple[str, str]:
@@ -142,6 +150,7 @@ _CROP = {
     "operation": "crop_and_resize",
     "layout": "NHWC",
 }
+_RFCN = {"levels": ((50, 84, 16),), "channels": 21}  # of 21 classes
 _PICTURE = {"levels": ((800, 1333, 1),), "channels": 3}
 _SMALL = {"levels": ((50, 52, 16),), "channels": 100}
 _TINY = {"levels": ((8, 8, 16),), "channels": 1, "image": (128, 128)}
@@ -171,6 +180,17 @@ _ALL = (
     _row("c4-train", "W5b", "W5a in training", _sampled, 512, _C4, _TRAIN),
     _row("crop-and-resize", "W6a", "TensorFlow's box head", _best, 1000, _CROP),
     _row("crop-and-resize-mask", "W6b", "TensorFlow's mask head", _best, 100, _CROP, _MASK),
+    _row("rfcn-pool", "", "R-FCN, whole cells", _best, 300, _RFCN, {"operation": "ps_roi_pool"}),
+    _row(
+        "rfcn-align",
+        "",
+        "R-FCN, 2 x 2 samples",
+        _best,
+        300,
+        _RFCN,
+        _TWO,
+        {"operation": "ps_roi_align"},
+    ),
     _row("stress-max-align", "", "maxima of W1a's samples", _best, 1000, _PYRAMID, _TWO, _MAX),
     _row("stress-whole-image", "", "the whole image each time", _same(0, 0, 1, 1), 10, _P3),
     _row("stress-identical", "", "one box each time", _same(0.4, 0.4, 0.5, 0.5), 1000, _P3, _TWO),
@@ -270,8 +290,11 @@ def task_of(workload: Workload, dtype: DTypeLike, backward: bool) -> Task:
         here = rois[level == number]
         if len(here) == 0:
             continue
-        features = _filled(values, workload, workload.images, height, width)
-        grad = _filled(values, workload, len(here), *workload.output_size) if backward else None
+        of_groups = replace(workload, channels=workload.channels * workload.groups)
+        features = _filled(values, of_groups, workload.images, height, width)
+        grad = None
+        if backward:
+            grad = _filled(values, workload, len(here), *workload.output_size)
         levels.append(Level(features, here, grad, 1 / stride))
     return Task(
         workload.operation,

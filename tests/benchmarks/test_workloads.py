@@ -29,6 +29,7 @@ def test_every_named_workload_is_there() -> None:
 @pytest.mark.parametrize("backward", [False, True])
 @pytest.mark.parametrize("reuse", [False, True])
 def test_workloads_run(name: str, backward: bool, reuse: bool) -> None:
+    reuse = reuse and name != "rfcn-pool"  # the functions of systems take no `out`
     workload = changed(WORKLOADS[name], boxes=3, channels=2)
     task = task_of(workload, "float32", backward)
     assert sum(len(level.rois) for level in task.levels) == 3 * workload.images

@@ -38,8 +38,9 @@ class Task(NamedTuple):
 
     Attributes
     ----------
-    operation : {"roi_align", "roi_pool", "crop_and_resize", "roi_align_rotated"}
-        The operation.
+    operation : str
+        The operation: "roi_align", "roi_pool", "crop_and_resize", "roi_align_rotated", or
+        torchvision's "ps_roi_align" or "ps_roi_pool", of which each bin is a group.
     backward : bool
         Whether to compute the gradient instead of the forward.
     mode : {"avg", "max", "max of corners"}

@@ -48,6 +48,7 @@ class Torchvision(Torch):
     """torchvision's operators, called without autograd; detectron2 calls them, too."""
 
     modules = ("torch", "torchvision")
+    operations = (*Library.operations, "ps_roi_align", "ps_roi_pool")
     layouts = ("NCHW", "NHWC")
     dtypes = (*Library.dtypes, "bfloat16")
     remarks: ClassVar[dict[str, str]] = {"float16": "it computes positions in float16"}
@@ -61,6 +62,8 @@ class Torchvision(Torch):
         x, grad = self._tensor(task, level.features), self._tensor(task, level.grad)
         rois = self.torch.from_numpy(level.rois).to(x)
         scale, size = level.scale, task.output_size
+        if task.operation.startswith("ps_"):
+            return self._position_sensitive(task, x, rois, grad, scale)
         if task.operation == "roi_pool":
             if not task.backward:
                 return lambda: ops.roi_pool(x, rois, scale, *size)[0]
@@ -70,6 +73,20 @@ class Torchvision(Torch):
         if not task.backward:
             return lambda: ops.roi_align(x, rois, scale, *size, *sampling)
         return lambda: ops._roi_align_backward(grad, rois, scale, *size, *x.shape, *sampling)
+
+    def _position_sensitive(
+        self, task: Task, x: Any, rois: Any, grad: Any, scale: float
+    ) -> Callable[[], Any]:
+        ops = self.torch.ops.torchvision
+        place = [scale, *task.output_size]
+        if task.operation == "ps_roi_align":
+            place.append(task.sampling_ratio)
+        forward = functools.partial(getattr(ops, task.operation), x, rois, *place)
+        if not task.backward:
+            return lambda: forward()[0]
+        mapping = forward()[1]
+        backward = getattr(ops, f"_{task.operation}_backward")
+        return functools.partial(backward, grad, rois, mapping, *place, *x.shape)
 
 
 class _Differentiable(Torch):
