@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 import roipool
-from _extension import argument_forms, calls, gallery, sampling, sources, tutorial
+from _extension import argument_forms, calls, gallery, sampling, sources, systems_table, tutorial
 from roipool import compat
 from roipool._definitions import OPS, PYRAMID_OPS, Op, Variant
 from roipool.tools.compare import page
@@ -208,6 +208,7 @@ MAKERS: dict[str, Callable[..., str]] = {
     "pictures": pictures,
     "probe": probe,
     "systems": systems,
+    "table-of-systems": systems_table.table,
     "module": module,
     "source": source,
     "operation": operation,
