@@ -139,6 +139,32 @@ def upright_cases(rng: np.random.Generator) -> Iterator[tuple[Record, dict[str, 
     yield record, with_fractions(record, features, rois)
 
 
+def write_position_sensitive(folder: Path, rng: np.random.Generator) -> None:
+    """Write inputs, options and answers of PSROIPooling; in some cases -1 ends the boxes."""
+    arrays: dict[str, Any] = {}
+    for number in range(CASES):
+        scale = float(np.float32(rng.choice([1.0, 0.5, 0.25, 1 / 16, 0.3])))
+        images, height, width = (int(n) for n in rng.integers((1, 1, 1), (3, 9, 9)))
+        group, channels, across, down = (int(n) for n in rng.integers(1, (5, 3, 4, 4)))
+        rois = upright_boxes(rng, 6, images, max(height, width) / scale)
+        rois[::3, 1:] = rois[::3, [3, 4, 1, 2]]
+        if number % 5 == 4:
+            rois[4, 0] = -1
+        # Fractions times the scale are fractions of the map.
+        fractions = rois.copy()
+        fractions[:, 1:] /= np.array([width, height, width, height], np.float32)
+        options = channels, group, scale, across, down
+        found: dict[str, Any] = {"options": np.array(options), "rois": rois, "fractions": fractions}
+        modes = ("average", group * group, rois), ("bilinear", across * down, fractions)
+        for mode, count, listed in modes:
+            shape = images, channels * count, height, width
+            maps = rng.normal(size=shape).astype(np.float32)
+            node = partial_node(opset15.psroi_pooling, *options, mode)
+            found |= {f"{mode}_maps": maps, mode: computed(node, maps, listed)}
+        arrays |= {f"case{number}_{key}": value for key, value in found.items()}
+    np.savez_compressed(folder / "openvino_ps.npz", **arrays)
+
+
 def write_pyramids(folder: Path, rng: np.random.Generator) -> None:
     """Write inputs, options and answers of the feature extractor."""
     arrays = {}
@@ -185,6 +211,7 @@ def main() -> None:
     folder = parser.parse_args().folder
     write(folder, "openvino", rotated, rotated_cases(np.random.default_rng(15)))
     write(folder, "openvino_upright", upright, upright_cases(np.random.default_rng(9)))
+    write_position_sensitive(folder, np.random.default_rng(1))
     write_pyramids(folder, np.random.default_rng(6))
     processor = openvino.Core().get_property("CPU", "FULL_DEVICE_NAME")
     print(f"openvino {openvino.__version__}, {processor}")

@@ -270,3 +270,14 @@ def check_bins(
         raise ValueError(
             f"{name} must have {bins[0]} x {bins[1]} bins ({argument}), got shape {gradient.shape}"
         )
+
+
+def check_output_dim(output_dim: Any, name: str, channels: int, pooling: Pooling) -> None:
+    """Check the number of channels of the result, which follows from those of the maps `name`."""
+    down, across = pooling.group_size
+    expected = channels // (down * across)
+    if output_dim != expected:
+        raise ValueError(
+            f"output_dim must be {expected}, for {channels} channels of {name} in "
+            f"{down} x {across} groups, got {shown(output_dim)}"
+        )

@@ -8,7 +8,6 @@ out of bounds, and the older operator checks negative indices only.)
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,7 +18,7 @@ from roipool._arguments import Form
 from roipool._arrays import Array, Library
 from roipool._definitions import Definition
 from roipool._errors import shown
-from roipool._pooling import Call, Pooling
+from roipool._pooling import Call
 from roipool.compat import _conventions as conventions
 from roipool.compat import _rotated
 from roipool.compat._conventions import CELLS_FROM_LOWEST_FLOAT32, FROM_LOWEST_FLOAT32
@@ -316,7 +315,7 @@ def contrib_PSROIPooling(  # noqa: N802
     with Call(FORM, data=data, rois=rois) as call:
         placed, size = _position_sensitive(spatial_scale, pooled_size, group_size)
         maps, regions, pooling = call.checked_forward(placed, size)
-        _check_output_dim(output_dim, maps.shape[1], pooling)
+        conventions.check_output_dim(output_dim, "data", maps.shape[1], pooling)
         return call.average([maps], regions, pooling)
 
 
@@ -354,7 +353,7 @@ def contrib_PSROIPooling_backward(  # noqa: N802
         placed, size = _position_sensitive(spatial_scale, pooled_size, group_size)
         gradient, regions, pooling, shape = call.checked_backward(placed, data_shape)
         conventions.check_bins("out_grad", gradient, size, "pooled_size")
-        _check_output_dim(output_dim, shape[1], pooling)
+        conventions.check_output_dim(output_dim, "data", shape[1], pooling)
         return call.average_backward(gradient, regions, pooling, shape)
 
 
@@ -365,16 +364,6 @@ def _position_sensitive(
     groups = check.sampling_pair("group_size", group_size)
     placed = Definition("ps_roi_pool", _scale(spatial_scale), group_size=groups)
     return placed, check.size_pair("pooled_size", pooled_size)
-
-
-def _check_output_dim(output_dim: Any, channels: int, pooling: Pooling) -> None:
-    """Check the number of channels of the result, which the maps determine."""
-    expected = channels // math.prod(pooling.group_size)
-    if output_dim != expected:
-        raise ValueError(
-            f"output_dim must be {expected}, for {channels} channels of data in "
-            f"{pooling.group_size[0]} x {pooling.group_size[1]} groups, got {shown(output_dim)}"
-        )
 
 
 def contrib_RROIAlign(  # noqa: N802

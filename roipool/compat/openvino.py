@@ -21,39 +21,40 @@ from roipool._definitions import Definition
 from roipool._pooling import Call, MaxRules, Pooling, check_sizes
 from roipool._types import Mode
 from roipool.compat import _conventions as conventions
-from roipool.compat import _rotated
+from roipool.compat import _openvino_pooling, _rotated
+from roipool.compat._openvino_pooling import (
+    PSROIPooling,
+    PSROIPooling_backward,
+    ROIPooling,
+    ROIPooling_backward,
+)
+
+__all__ = [
+    "ExperimentalDetectronROIFeatureExtractor",
+    "ExperimentalDetectronROIFeatureExtractor_backward",
+    "PSROIPooling",
+    "PSROIPooling_backward",
+    "ROIAlign",
+    "ROIAlignRotated",
+    "ROIAlignRotated_backward",
+    "ROIAlign_backward",
+    "ROIPooling",
+    "ROIPooling_backward",
+]
 
 AlignedMode: TypeAlias = Literal["asymmetric", "half_pixel_for_nn", "half_pixel"]
-Method: TypeAlias = Literal["max", "bilinear"]
 _ALIGNED_MODES: tuple[AlignedMode, ...] = get_args(AlignedMode)
 _MODES: tuple[Mode, ...] = get_args(Mode)
-_METHODS: tuple[Method, ...] = get_args(Method)
 _FROM_ZERO = MaxRules(lowest=0.0)
-_CELLS = MaxRules(argmax_is_cell=True)
 
 
 def _boxes(rois: Any, batch_indices: Any, images: int, dtype: np.dtype[Any], form: Form) -> Regions:
     return check.regions(check.number_array(form.boxes, rois), batch_indices, images, dtype, form)
 
 
-def _listed_boxes(rois: Any, _: None, images: int, dtype: np.dtype[Any], form: Form) -> Regions:
-    """Return boxes of shape (K, 5); from a batch index of -1 on, they are of no image."""
-    shape = "(K, 5): batch index, x1, y1, x2, y2"
-    table = check.box_table(form.boxes, rois, (5,), shape)
-    xp, real = conventions.library_of(table).xp(), table.dtype.type
-    ends = xp.trunc(table[:, 0].astype(np.float64)) == -1
-    is_listed = xp.cumsum(ends.astype(np.int64)) == 0
-    is_column = xp.arange(5) == 0
-    # Only listed boxes must have an image.
-    checked = xp.where(is_listed[:, None] | ~is_column, table, real(0))
-    regions = conventions.numbered_boxes(checked, None, images, dtype, form)
-    indices = regions.batch_indices
-    return regions._replace(batch_indices=xp.where(is_listed, indices, indices.dtype.type(-1)))
-
-
 ALIGN_FORM = Form(size="pooled_h and pooled_w", features="data", read=_boxes)
 ROTATED_FORM = ALIGN_FORM._replace(columns=ROTATED.columns)
-POOL_FORM = Form(boxes="coords", features="input", read=_listed_boxes)
+POOL_FORM, PS_FORM = _openvino_pooling.POOL_FORM, _openvino_pooling.PS_FORM
 
 
 def _align(mode: str, sampling_ratio: int, spatial_scale: float, aligned_mode: str) -> Definition:
@@ -184,104 +185,6 @@ def ROIAlign_backward(  # noqa: N802
         gradient, (maps,), regions, pooling = checked
         regions = _shifted(regions, aligned_mode)
         if mode == "avg":
-            return call.average_backward(gradient, regions, pooling, maps.shape)
-        _, argmax = call.maximum(maps, regions, pooling)
-        return call.maximum_backward(gradient, argmax, regions, pooling, maps.shape)
-
-
-def _pool(method: str, spatial_scale: float) -> Definition:
-    scale = conventions.float32_number("spatial_scale", spatial_scale)
-    if check.choice("method", method, _METHODS) == "bilinear":
-        return Definition("crop_bilinear")
-    return Definition("openvino_roi_pool", scale)
-
-
-def ROIPooling(  # noqa: N802 - OpenVINO's name
-    input: Array,
-    coords: Any,
-    output_size: Sequence[int],
-    spatial_scale: float,
-    method: Method = "max",
-) -> Array:
-    """ROI pooling, or crops, as the OpenVINO operation of opsets 1 and 2.
-
-    Parameters
-    ----------
-    input : ndarray
-        Maps, shape (N, C, H, W).
-    coords : array_like
-        Shape (K, 5): batch index (truncated to an integer), x1, y1, x2, y2 in image pixels; with
-        "bilinear" as fractions of the map. A batch index of -1 ends the list: this box and all
-        later ones are pooled to 0.
-    output_size : (int, int)
-        Bins: rows and columns.
-    spatial_scale : float
-        Map cells per image pixel, kept in float32; "bilinear" does not use it.
-    method : {"max", "bilinear"}
-        Maximum of whole cells, or one interpolated sample per bin, where 0 is outside the map.
-
-    Returns
-    -------
-    ndarray
-        Shape (K, C, rows, columns).
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
-
-    Notes
-    -----
-    A maximum ignores NaN: a bin of NaN only is minus infinity. In OpenVINO it is NaN if the first
-    cell of the bin is NaN.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from roipool.compat import openvino
-    >>> input = np.arange(1, 26, dtype=np.float32).reshape(1, 1, 5, 5)
-    >>> openvino.ROIPooling(input, [[0, 1, 1, 3, 3]], (2, 2), 1.0)
-    array([[[[13., 14.],
-             [18., 19.]]]], dtype=float32)
-    """
-    with Call(POOL_FORM, input=input, coords=coords) as call:
-        checked = call.checked_forward(_pool(method, spatial_scale), output_size, rules=_CELLS)
-        maps, regions, pooling = checked
-        if method == "bilinear":
-            return call.average([maps], regions, pooling)
-        return call.maximum(maps, regions, pooling, return_argmax=False)[0]
-
-
-def ROIPooling_backward(  # noqa: N802
-    grad_output: Array,
-    input: Array,
-    coords: Any,
-    spatial_scale: float,
-    method: Method = "max",
-) -> Array:
-    """Return the gradient of :func:`ROIPooling` with respect to `input`.
-
-    Parameters
-    ----------
-    grad_output : ndarray
-        Shape (K, C, rows, columns), in the dtype of `input`.
-    input, coords, spatial_scale, method
-        As in the forward.
-
-    Returns
-    -------
-    ndarray
-        The shape of `input`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
-    """
-    with Call(POOL_FORM, grad_output=grad_output, input=input, coords=coords) as call:
-        checked = call.checked_backward_boxes(_pool(method, spatial_scale), rules=_CELLS)
-        gradient, (maps,), regions, pooling = checked
-        if method == "bilinear":
             return call.average_backward(gradient, regions, pooling, maps.shape)
         _, argmax = call.maximum(maps, regions, pooling)
         return call.maximum_backward(gradient, argmax, regions, pooling, maps.shape)

@@ -11,7 +11,7 @@ from roipool._types import Mode
 from roipool.compat import openvino
 from roipool.reference import OPENVINO_ROI_POOL, ROI_ALIGN
 from roipool.systems import boxes, core
-from roipool.systems.oracles import ALIGN, POOL, single_scale, without_samples
+from roipool.systems.oracles import ALIGN, CROP, POOL, single_scale, without_samples
 from roipool.systems.row import Compared, Oracle, Results, System, names_of
 from roipool.verification import pyramids
 from roipool.verification.case import Case
@@ -59,6 +59,25 @@ def _listed_fractions(case: Case) -> dict[str, Any]:
     """Return batch indices with boxes x1, y1, x2, y2 that are fractions of the map."""
     parts = boxes.fractions(case)
     return {"rois": np.column_stack([case.rois[:, 0], parts["boxes"][:, [1, 0, 3, 2]]])}
+
+
+def _with_last_pixel_first(case: Case) -> Case:
+    """Return the case of `roipool.ps_roi_pool`: a pixel is added before rounding, not after it."""
+    case = single_scale(case)
+    rois = case.rois.astype(case.real)
+    with np.errstate(all="ignore"):
+        ends = rois[:, 3:] + case.real(1)
+        whole = np.trunc(ends)
+        rois[:, 3:] = whole + np.sign(ends) * (np.abs(ends - whole) >= 0.5) - 1
+    return replace(case, rois=rois)
+
+
+def _as_one_part(case: Case) -> Case:
+    """Return the case of a crop of the one part of a box, whose end is a start and a length."""
+    with np.errstate(all="ignore"):
+        fractions = boxes.fractions(case)["boxes"].astype(case.real)
+        fractions[:, 2:] = fractions[:, :2] + (fractions[:, 2:] - fractions[:, :2])
+    return replace(case, options=case.options | {"boxes": fractions})
 
 
 def _strides(case: Case) -> list[int]:
@@ -190,6 +209,24 @@ _CROP = _POOL._replace(
     goldens={"openvino ROIPooling bilinear": Answer(_GOLDENS, "pool_bilinear", _crops)},
     compared={},
 )
+_PS_POOL = System(
+    "compat.openvino.PSROIPooling",
+    "compat.openvino.PSROIPooling_backward",
+    options=("spatial_scale",),
+    boxes=lambda case: {"rois": case.rois, "output_dim": case.grad.shape[1]},
+    names=names_of(openvino.PS_FORM),
+    is_position_sensitive=True,
+    oracle=Oracle(core.SYSTEMS["ps_roi_pool"], _with_last_pixel_first),
+)
+# Of boxes with one part; OpenVINO's answers have others.
+_PS_CROP = _PS_POOL.only_called(
+    options=(),
+    fixed={"mode": "bilinear", "spatial_scale": 1.0},
+    samples="one",
+    boxes=lambda case: {**_listed_fractions(case), "output_dim": case.grad.shape[1]},
+    is_position_sensitive=False,
+    oracle=Oracle(CROP, _as_one_part),
+)
 _EXTRACTOR = System(
     "compat.openvino.ExperimentalDetectronROIFeatureExtractor",
     "compat.openvino.ExperimentalDetectronROIFeatureExtractor_backward",
@@ -204,6 +241,8 @@ _EXTRACTOR = System(
 )
 SYSTEMS = {
     "openvino.ExperimentalDetectronROIFeatureExtractor": _EXTRACTOR,
+    "openvino.PSROIPooling": _PS_POOL,
+    "openvino.PSROIPooling bilinear": _PS_CROP,
     "openvino.ROIAlign": _MEAN,
     "openvino.ROIAlign max": _MAX,
     "openvino.ROIAlign max gradient": _MAX.only_called(

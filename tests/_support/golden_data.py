@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from roipool.verification.released import Case, cases
 from roipool.verification.tolerance import Array
 
-__all__ = ["FOLDER", "Array", "Case", "goldens"]
+__all__ = ["FOLDER", "Array", "Arrays", "Case", "goldens", "recorded"]
 
+Arrays = dict[str, Any]
 FOLDER = Path(__file__).parents[1] / "data" / "goldens"
 
 
@@ -19,3 +23,13 @@ def goldens(system: str, name: str) -> Iterator[Case]:
     if not found:
         raise KeyError(f"no case of {system} holds {name}")
     yield from found
+
+
+def recorded(name: str) -> Iterator[Arrays]:
+    """Yield the inputs and answers of a released program, of goldens in one file."""
+    with np.load(FOLDER / f"{name}.npz") as arrays:
+        every = dict(arrays)
+    cases = {int(key.partition("_")[0].removeprefix("case")) for key in every}
+    for number in sorted(cases):
+        start = f"case{number}_"
+        yield {key.removeprefix(start): every[key] for key in every if key.startswith(start)}

@@ -12,7 +12,8 @@ from _support.backends import Backend
 
 import roipool
 from roipool.compat import openvino
-from roipool.compat.openvino import AlignedMode, Method
+from roipool.compat._openvino_pooling import Method, PSMode
+from roipool.compat.openvino import AlignedMode
 
 RNG = np.random.default_rng(0)
 MAPS = RNG.standard_normal((2, 3, 6, 7)).astype(np.float32)
@@ -37,6 +38,45 @@ def test_a_batch_index_of_minus_1_ends_the_list(backend: Backend, method: Method
     by_all = openvino.ROIPooling_backward(grad, maps, boxes, 1.0, method)
     by_first = openvino.ROIPooling_backward(grad[:2], maps, boxes[:2], 1.0, method)
     np.testing.assert_array_equal(backend.to_host(by_all), backend.to_host(by_first))
+
+
+PARTS = {"average": (2, 2, 1.0), "bilinear": (2, 2, 0.1, 3, 2)}  # of PSROIPooling
+
+
+@pytest.mark.parametrize("mode", PARTS)
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_position_sensitive_gradients_are_transposes(
+    backend: Backend, mode: PSMode, dtype: type
+) -> None:
+    channels = {"average": 2 * 4, "bilinear": 2 * 6}[mode]
+    maps = RNG.standard_normal((2, channels, 6, 7)).astype(dtype)
+    grad = RNG.standard_normal((4, 2, 2, 2)).astype(dtype)
+    maps_there, grad_there, boxes = map(backend.to_device, (maps, grad, LISTED))
+    pooled = openvino.PSROIPooling(maps_there, boxes, *PARTS[mode], mode=mode)
+    pooled = backend.to_host(pooled).astype(np.float64)
+    assert pooled[:2].all()
+    assert not pooled[2:].any()  # -1 ends the list
+    gradient = openvino.PSROIPooling_backward(
+        grad_there, boxes, maps.shape, *PARTS[mode], mode=mode
+    )
+    gradient = backend.to_host(gradient)
+    assert gradient.dtype == dtype
+    both = (pooled * grad).sum(), (gradient * maps.astype(np.float64)).sum()
+    assert both[0] == pytest.approx(both[1], rel=1e-2 if dtype is np.float16 else 1e-5)
+
+
+def test_a_mean_of_crops_is_not_rounded_between() -> None:
+    maps = np.array([1, 1 + 2**-10, 1], np.float16).reshape(1, 3, 1, 1)
+    pooled = openvino.PSROIPooling(maps, [[0, 0, 0, 1, 1]], 1, 1, 1.0, 3, 1, "bilinear")
+    assert pooled.item() == np.float16(1 + 2**-10 / 3)
+
+
+def test_a_last_pixel_is_rounded_after_one_is_added() -> None:
+    """R-FCN's rule ends at the first pixel here: round(-0.5) + 1 = 0, but round(0.5) = 1."""
+    maps = np.arange(1, 101, dtype=np.float32).reshape(1, 4, 5, 5)
+    box = [[0, -0.5, -0.5, -0.5, -0.5]]
+    assert openvino.PSROIPooling(maps, box, 1, 2, 1.0).ravel().tolist() == [0, 0, 0, 76]
+    assert not roipool.ps_roi_pool(maps, box, 2).any()
 
 
 @pytest.mark.parametrize("index", [2, -2, np.nan])
@@ -131,6 +171,16 @@ def test_edges_of_bins_are_exact(backend: Backend) -> None:
             lambda: openvino.ROIPooling(PROBE, LISTED[:1], (2, 2), 1.0, "avg"),
             "method must be 'max' or 'bilinear'",
         ),
+        (lambda: openvino.PSROIPooling(PROBE, LISTED[:1], 1, 2, 1.0), "input must have a multi"),
+        (lambda: openvino.PSROIPooling(PROBE, LISTED[:1], 2, 1, 1.0), "output_dim must be 1"),
+        (
+            lambda: openvino.PSROIPooling(PROBE, LISTED[:1], 1, 1, 1.0, 0, 1, "bilinear"),
+            "spatial_bins_x must be from 1",
+        ),
+        (
+            lambda: openvino.PSROIPooling(PROBE, LISTED[:1], 1, 1, 1.0, mode="max"),
+            "mode must be 'average' or 'bilinear'",
+        ),
         (lambda: openvino.ROIPooling(PROBE, FLAT, (2, 2), 1.0), r"coords must have shape \(K, 5"),
         (
             lambda: openvino.ROIAlignRotated(PROBE, FLAT, [0], 2, 2, 2, 1.0, False),
@@ -158,6 +208,13 @@ def test_bad_input_names_the_argument(call: Callable[[], Any], message: str) -> 
             ),
         ),
         (openvino.ROIPooling, "input, coords, output_size, spatial_scale, method='max'"),
+        (
+            openvino.PSROIPooling,
+            (
+                "input, coords, output_dim, group_size, spatial_scale, spatial_bins_x=1, "
+                "spatial_bins_y=1, mode='average'"
+            ),
+        ),
         (
             openvino.ROIAlignRotated,
             (

@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 from _support.backends import Backend
-from _support.golden_data import FOLDER
+from _support.golden_data import Arrays, recorded
 
 import roipool
 from roipool.compat import detectron2, openvino, paddle, torchvision
-
-Arrays = dict[str, Any]
-
-
-def recorded(name: str = "torchvision_multiscale") -> Iterator[Arrays]:
-    """Yield the inputs and answers of a released program."""
-    with np.load(FOLDER / f"{name}.npz") as arrays:
-        every = dict(arrays)
-    cases = {int(key.partition("_")[0].removeprefix("case")) for key in every}
-    for number in sorted(cases):
-        start = f"case{number}_"
-        yield {key.removeprefix(start): every[key] for key in every if key.startswith(start)}
 
 
 def numbered(case: Arrays, start: str) -> Arrays:
@@ -37,7 +24,7 @@ def numbered(case: Arrays, start: str) -> Arrays:
 
 def test_torchvision_answers_the_same(backend: Backend) -> None:
     count = 0
-    for case in recorded():
+    for case in recorded("torchvision_multiscale"):
         maps = numbered(case, "map")
         boxes = [backend.to_device(table) for table in numbered(case, "boxes").values()]
         pictures = [tuple(case["picture"].tolist())] * len(boxes)
