@@ -9,7 +9,7 @@ import numpy as np
 
 from roipool import _arguments as check
 from roipool.compat import chainer
-from roipool.reference import ROI_AVERAGE_POOL, ROI_POOL
+from roipool.reference import ROI_ALIGN, ROI_AVERAGE_POOL, ROI_POOL
 from roipool.systems import boxes, core
 from roipool.systems.oracles import ALIGN, POOL
 from roipool.systems.row import Compared, Oracle, Results, System, names_of
@@ -176,6 +176,13 @@ _AVERAGE_ALIGN = System(
             "chainer_align", "average_grad", _average_gradient
         ),
     },
+    compared={
+        "chainer.roi_average_align_2d": Compared(
+            is_listed=False,
+            rules=ROI_ALIGN,
+            example="chainer.roi_average_align_2d(x, yxyx, [0], 2, 1.0, 2)",
+        )
+    },
 )
 _MAX_ALIGN = _AVERAGE_ALIGN._replace(
     forward="compat.chainer.roi_max_align_2d",
@@ -199,6 +206,7 @@ _MAX_ALIGN = _AVERAGE_ALIGN._replace(
         ),
         "chainer roi_max_align_2d gradient": Answer("chainer_align", "max_grad", _sample_gradient),
     },
+    compared={},
 )
 SYSTEMS = {
     "chainer.roi_max_pooling_2d": _MAX_POOLING,

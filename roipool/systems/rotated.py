@@ -38,6 +38,10 @@ def _with_indices(case: Case) -> dict[str, Any]:
     return {"rois": _in_radians(case)["rois"][:, 1:], "batch_indices": case.images}
 
 
+def _with_angle_and_indices(case: Case) -> dict[str, Any]:
+    return {"rois": boxes.with_angle(case)["rois"][:, 1:], "batch_indices": case.images}
+
+
 def _in_degrees(case: Case) -> dict[str, Any]:
     return _in_radians(replace(case, options=case.options | {"angle_unit": "degrees"}))
 
@@ -221,6 +225,16 @@ _OPENVINO = _row(
     oracle=Oracle(_ALIGN, _asks_for(aligned=True, angle_unit="radians")),
     goldens={
         "openvino ROIAlignRotated": Answer("openvino", "rotated", _openvino, terms=_terms),
+    },
+    compared={
+        "openvino.ROIAlignRotated": Compared(
+            options={"clockwise": False},
+            boxes=_with_angle_and_indices,
+            rotated=True,
+            is_listed=False,
+            rules=ROI_ALIGN.of_boxes(aligned=True),
+            example="openvino.ROIAlignRotated(x, rotated[:, 1:], [0], 2, 2, 2, 1.0, False)",
+        )
     },
 )
 SYSTEMS = {

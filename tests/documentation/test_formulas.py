@@ -12,7 +12,15 @@ import pytest
 from _extension import calls, sampling
 
 import roipool
-from roipool.compat import caffe, detectron2, mmcv, mxnet, precise_roi_pooling, torchvision
+from roipool.compat import (
+    caffe,
+    detectron2,
+    mmcv,
+    mxnet,
+    openvino,
+    precise_roi_pooling,
+    torchvision,
+)
 
 SOURCES = next(folder for folder in Path(__file__).parents if (folder / "pyproject.toml").exists())
 
@@ -67,6 +75,7 @@ LINES: dict[str, tuple[Callable[..., Line], float]] = {
     "caffe.roi_align": (cells("caffe", "roi_align"), 1),
     "chainer.roi_pooling_2d": (cells("chainer", "roi_pooling_2d"), 0),
     "chainer.roi_average_pooling_2d": (cells("chainer", "roi_average_pooling_2d"), 0),
+    "chainer.roi_average_align_2d": (grid(False), 1),
     "detectron2.ROIAlign": (grid(True), 1),
     "maskrcnn_benchmark.roi_align": (grid(False), 1),
     "mmcv.roi_align": (grid(True), 1),
@@ -161,6 +170,11 @@ def _rotated(aligned: bool, unit: float, pool: Callable[..., Any]) -> Callable[.
     return call
 
 
+def _openvino(maps: Any, rois: Any, size: tuple[int, int]) -> Any:
+    boxes = [box[1:] for box in rois]
+    return openvino.ROIAlignRotated(maps, boxes, [0], *size, 1, 1.0, False)
+
+
 DEGREES = 180 / np.pi
 ROTATED = {
     "roipool.roi_align_rotated": _rotated(
@@ -175,6 +189,7 @@ ROTATED = {
     "mxnet.contrib_RROIAlign": _rotated(
         False, DEGREES, lambda *call: mxnet.contrib_RROIAlign(*call, 1.0, 1)
     ),
+    "openvino.ROIAlignRotated": _rotated(True, 1, _openvino),
 }
 
 

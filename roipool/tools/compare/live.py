@@ -36,6 +36,7 @@ _FORMS = {
     "fractions": "ends",
     "_centres": "centres",
     "with_angle": "region",
+    "_with_angle_and_indices": "region",
     "with_angle_in_degrees": "region",
 }
 
@@ -218,8 +219,9 @@ def _array(value: NDArray[Any], regions: Regions) -> str:
     """Return an array of one box or of its batch index, with placeholders for the coordinates."""
     if value.dtype.kind == "i" or value.ndim == 1:
         return f"np.array({value.tolist()})"
-    if value.shape[1] == 6:  # a rotated box, whose angle equals the batch index here
-        return "np.array([[0, {b0}, {b1}, {b2}, {b3}, {b4}]], np.float32)"
+    if len(regions.boxes[0]) == 5:  # a rotated box; its angle cannot be told from a batch index
+        image = "0, " * (value.shape[1] == 6)
+        return f"np.array([[{image}{{b0}}, {{b1}}, {{b2}}, {{b3}}, {{b4}}]], np.float32)"
     names = dict(zip(_BOX, ("{x1}", "{y1}", "{x2}", "{y2}"), strict=True))
     names = {float(number): f"{{b{i}}}" for i, number in enumerate(regions.boxes[0])} | names
     texts = [names.get(float(number), "0") for number in value[0]]
