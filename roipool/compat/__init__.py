@@ -15,6 +15,7 @@ to nothing and has no gradient.
 from roipool.compat import (
     caffe,
     chainer,
+    chainercv,
     detectron2,
     maskrcnn_benchmark,
     mmcv,
@@ -31,6 +32,7 @@ from roipool.compat import (
 __all__ = [
     "caffe",
     "chainer",
+    "chainercv",
     "detectron2",
     "maskrcnn_benchmark",
     "mmcv",

@@ -61,11 +61,14 @@ ALIGN_FORM = Form(
 )
 
 
-def _definition(spatial_scale: float, sampling_ratio: SamplingRatio) -> Definition:
+def sampling_of(sampling_ratio: SamplingRatio) -> tuple[int, int]:
+    """Return a checked sampling ratio, where 0 stands for None."""
     pair = sampling_ratio if isinstance(sampling_ratio, (tuple, list)) else [sampling_ratio] * 2
-    known = [0 if ratio is None else ratio for ratio in pair]
-    samples = check.sampling_pair("sampling_ratio", known)
-    return Definition("roi_align", scale_above_0(spatial_scale), samples)
+    return check.sampling_pair("sampling_ratio", [0 if ratio is None else ratio for ratio in pair])
+
+
+def _definition(spatial_scale: float, sampling_ratio: SamplingRatio) -> Definition:
+    return Definition("roi_align", scale_above_0(spatial_scale), sampling_of(sampling_ratio))
 
 
 def roi_average_align_2d(

@@ -20,11 +20,13 @@
   ROW(mmcv_roi_pool,            cells, 0, 1)  \
   ROW(openvino_roi_pool,        cells, 0, 1)  \
   ROW(ps_roi_pool,              cells, 0, 1)  \
+  ROW(chainercv_ps_roi_pool,    cells, 0, 1)  \
   ROW(torchvision_ps_roi_pool,  cells, 0, 1)  \
   ROW(roi_align,                grid,  1, 2)  \
   ROW(mmcv_roi_align,           grid,  1, 2)  \
   ROW(paddle_roi_align,         grid,  1, 2)  \
   ROW(openvino_roi_align,       grid,  1, 2)  \
+  ROW(chainercv_ps_roi_align,   grid,  1, 2)  \
   ROW(onnx_roi_align_max,       grid,  2, 4)  \
   ROW(crop_bilinear,            crop,  0, 0)  \
   ROW(crop_nearest,             crop,  0, 0)  \

@@ -9,12 +9,14 @@ namespace roipool {
 // that of roi_align: a position may be another by a rounding.
 template <typename T>
 ROIPOOL_HD SampleGrid<T> sample_grid_of(Definition definition, const Axis<T>& axis) {
-  return definition == define_mmcv_roi_align ? mmcv_sample_grid(axis) : sample_grid(axis);
+  if (definition == define_mmcv_roi_align) return mmcv_sample_grid(axis);
+  return definition == define_chainercv_ps_roi_align ? chainercv_sample_grid(axis)
+                                                     : sample_grid(axis);
 }
 
 #define ROIPOOL_COUNT_GRID(name, kind, samples_per_ratio, max_per_cell) \
   +(kind_##kind == kind_grid ? 1 : 0)
-static_assert(0 ROIPOOL_DEFINITIONS(ROIPOOL_COUNT_GRID) == 5,
+static_assert(0 ROIPOOL_DEFINITIONS(ROIPOOL_COUNT_GRID) == 6,
               "a new definition on a grid: say in sample_grid_of which one, and count it here");
 #undef ROIPOOL_COUNT_GRID
 

@@ -15,7 +15,7 @@ struct SampleGrid {
   T start;  // of the box, in map cells
   T bin_length;
   wide_int count;     // samples per bin
-  bool fixed_length;  // the length was held at 1 and does not follow the box
+  bool fixed_length;  // the length was held at the shortest and does not follow the box
 
   // The expression order is the reference's: it decides floor, ceil and outside.
   ROIPOOL_HD T position(int bin, wide_int number) const {
@@ -31,19 +31,26 @@ ROIPOOL_HD wide_int adaptive_grid(T bin_length) {
   return samples < T(max_adaptive_grid) ? static_cast<wide_int>(samples) : max_adaptive_grid;
 }
 
+// The grid of a box that is at least `shortest` cells long, unless it is aligned.
 template <typename T>
-ROIPOOL_HD SampleGrid<T> sample_grid(const Axis<T>& axis) {
+ROIPOOL_HD SampleGrid<T> sample_grid(const Axis<T>& axis, T shortest = T(1)) {
   const T offset = axis.aligned ? T(0.5) : T(0);
   T start = axis.low * axis.scale - offset;
   const T end = axis.high * axis.scale - offset;
   // An infinite end must not pass as a short box, or an endless one: it makes every position NaN.
   if (!(is_finite(start) && is_finite(end))) start = (start - start) + (end - end);
   T length = end - start;
-  const bool fixed_length = !axis.aligned && length < T(1);
-  if (fixed_length) length = T(1);
+  const bool fixed_length = !axis.aligned && length < shortest;
+  if (fixed_length) length = shortest;
   const T bin_length = length / T(axis.bins);
   const wide_int count = axis.sampling > 0 ? axis.sampling : adaptive_grid(bin_length);
   return {start, bin_length, count, fixed_length};
+}
+
+// ChainerCV's position-sensitive boxes may be as short as a tenth of a cell.
+template <typename T>
+ROIPOOL_HD SampleGrid<T> chainercv_sample_grid(const Axis<T>& axis) {
+  return sample_grid(axis, T(0.1));
 }
 
 // mmcv rounds a bin's length to float32 before it rounds it up, in every type: a float64 bin that
@@ -161,6 +168,12 @@ ROIPOOL_HD void paddle_roi_align(const Axis<T>& axis, int first_bin, int last_bi
 template <typename T, typename Sink>
 ROIPOOL_HD void openvino_roi_align(const Axis<T>& axis, int first_bin, int last_bin, Sink& sink) {
   add_grid_samples(axis, OpenVinoGrid<T>{sample_grid(axis)}, first_bin, last_bin, sink);
+}
+
+template <typename T, typename Sink>
+ROIPOOL_HD void chainercv_ps_roi_align(const Axis<T>& axis, int first_bin, int last_bin,
+                                       Sink& sink) {
+  add_grid_samples(axis, chainercv_sample_grid(axis), first_bin, last_bin, sink);
 }
 
 // ONNX's mode "max" compares the four weighted corners, not their sum: each sample is two samples

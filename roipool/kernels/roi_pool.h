@@ -178,6 +178,14 @@ ROIPOOL_HD void ps_roi_pool(const Axis<T>& axis, int first_bin, int last_bin, Si
   add_touched_cell_bins(start, end, axis, first_bin, last_bin, sink);
 }
 
+// ChainerCV's rounds nothing.
+template <typename T, typename Sink>
+ROIPOOL_HD void chainercv_ps_roi_pool(const Axis<T>& axis, int first_bin, int last_bin,
+                                      Sink& sink) {
+  const T start = axis.low * axis.scale, end = axis.high * axis.scale;
+  add_touched_cell_bins(start, end, axis, first_bin, last_bin, sink);
+}
+
 // torchvision's rounds map cells, leaves the last one out, and never reads a map's last row and
 // column. Its backward reads them: it is that of `roi_average_pool`.
 template <typename T, typename Sink>

@@ -254,7 +254,8 @@ class Maxima(Pooling):
         """
         planes, bins = to_nchw(features, self.layout), as_pair(output_size)
         boxes = self.boxes(len(planes))
-        shape = (len(boxes), planes.shape[1], *bins)
+        count = planes.shape[1] // math.prod(self.groups_of(bins))
+        shape = (len(boxes), count, *bins)
         maxima = (
             np.zeros(shape),
             np.full(shape, -1, np.int64),
@@ -265,10 +266,11 @@ class Maxima(Pooling):
             if scan_all or any(sample.pixels for sample in found.samples):
                 maximum, number, y, x = (array[k, :, ph, pw] for array in maxima)  # views
                 maximum[:] = start
+                image = planes[n, self.channels_of(ph, pw, bins)]
                 for sample in found.samples:
                     if skip_outside and not sample.pixels:
                         continue
-                    value = read(planes[n], sample.pixels)
+                    value = read(image, sample.pixels)
                     wins = value > maximum
                     if wins.any():
                         maximum[wins], number[wins] = value[wins], sample.number
@@ -287,9 +289,10 @@ class Maxima(Pooling):
         grad = np.zeros(shape)
         for k, n, ph, pw, found in self.every_bin(boxes, bins, shape[2:]):
             selected = set(indices[k, :, ph, pw].tolist())
+            own = np.arange(shape[1])[self.channels_of(ph, pw, bins)]
             for sample in found.samples:
                 if sample.number in selected:
                     won = indices[k, :, ph, pw] == sample.number
                     for y, x, weight in used(sample.pixels):
-                        grad[n, won, y, x] += weight * upstream[k, won, ph, pw]
+                        grad[n, own[won], y, x] += weight * upstream[k, won, ph, pw]
         return from_nchw(grad, self.layout)

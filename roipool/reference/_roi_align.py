@@ -53,17 +53,18 @@ def roi_align(
 
     `count_dtype` is that of a bin's length when its samples are counted: float32 in mmcv. `order`
     is that in which their positions are computed: "caffe2", "paddle" or "openvino". With
-    `skip_outside` samples outside the map do not take part in a maximum; otherwise they are 0. An
-    average may have groups of bins: see :func:`roipool.ps_roi_align`.
+    `skip_outside` samples outside the map do not take part in a maximum; otherwise they are 0.
+    There may be groups of bins: see :func:`roipool.ps_roi_align`.
     """
     options = spatial_scale, sampling_ratio, coordinate_dtype, count_dtype, order
     boxes = define(rules.of_boxes(aligned), *options), rois, batch_indices, layout
+    groups = as_pair(group_size)
     if mode == "avg":
-        averages = Averages(*boxes, group_size=as_pair(group_size))
-        return averages.forward(features, output_size)
+        return Averages(*boxes, group_size=groups).forward(features, output_size)
     if mode != "max":
         raise ValueError(f"mode must be 'avg' or 'max', got {mode!r}")
-    found = Maxima(*boxes).forward(features, output_size, skip_outside=skip_outside)
+    maxima = Maxima(*boxes, group_size=groups)
+    found = maxima.forward(features, output_size, skip_outside=skip_outside)
     return (found.value, found.number) if return_argmax else found.value
 
 
@@ -91,12 +92,12 @@ def roi_align_backward(
     """
     options = spatial_scale, sampling_ratio, coordinate_dtype, count_dtype, order
     boxes = define(rules.of_boxes(aligned), *options), rois, batch_indices, layout
+    groups = as_pair(group_size)
     if mode == "avg":
-        averages = Averages(*boxes, group_size=as_pair(group_size))
-        return averages.backward(grad_output, input_shape)
+        return Averages(*boxes, group_size=groups).backward(grad_output, input_shape)
     if mode != "max" or argmax is None:
         raise ValueError(f"mode must be 'avg', or 'max' with argmax, got {mode!r}")
-    return Maxima(*boxes).backward(grad_output, argmax, input_shape)
+    return Maxima(*boxes, group_size=groups).backward(grad_output, argmax, input_shape)
 
 
 def roi_align_backward_rois(

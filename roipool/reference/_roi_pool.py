@@ -14,7 +14,6 @@ from roipool.reference._inputs import (
     Integers,
     Rois,
     Size,
-    as_boxes,
     as_pair,
     as_real,
     from_nchw,
@@ -37,6 +36,7 @@ def roi_pool(
     output_size: Size,
     spatial_scale: float = 1.0,
     *,
+    group_size: Size = 1,
     batch_indices: Array | None = None,
     layout: str = "NCHW",
     return_argmax: bool = False,
@@ -45,10 +45,12 @@ def roi_pool(
 ) -> Floats | tuple[Floats, Integers]:
     """As :func:`roipool.roi_pool`, slowly: every cell by itself.
 
-    A bin that holds nothing above -inf is -inf, with no argmax.
+    A bin that holds nothing above -inf is -inf, with no argmax. There may be groups of bins: see
+    :func:`roipool.ps_roi_pool`.
     """
     definition = define(rules, spatial_scale, coordinate_dtype=coordinate_dtype)
-    found = Maxima(definition, rois, batch_indices, layout).forward(features, output_size)
+    maxima = Maxima(definition, rois, batch_indices, layout, group_size=as_pair(group_size))
+    found = maxima.forward(features, output_size)
     return (found.value, found.number) if return_argmax else found.value
 
 
@@ -58,6 +60,7 @@ def roi_pool_backward(
     rois: Rois,
     input_shape: Sequence[int],
     *,
+    group_size: Size = 1,
     batch_indices: Array | None = None,
     layout: str = "NCHW",
 ) -> Floats:
@@ -66,12 +69,14 @@ def roi_pool_backward(
     That is so in a reversed box, too. (Caffe's gives such a box none.)
     """
     shape, upstream = shape_nchw(input_shape, layout), to_nchw(grad_output, layout)
-    indices = to_nchw(argmax, layout).astype(np.int64)
+    indices, bins = to_nchw(argmax, layout).astype(np.int64), as_pair(upstream.shape[2:])
+    maxima = Maxima(define(ROI_POOL), rois, batch_indices, layout, group_size=as_pair(group_size))
     grad = np.zeros(shape)
-    for k, (n, _) in enumerate(as_boxes(rois, batch_indices, shape[0])):
-        for c, ph, pw in np.argwhere(indices[k] >= 0):
+    for k, (n, _) in enumerate(maxima.boxes(shape[0])):
+        for c, ph, pw in np.argwhere(indices[k] >= 0).tolist():
             y, x = divmod(int(indices[k, c, ph, pw]), shape[3])
-            grad[n, c, y, x] += upstream[k, c, ph, pw]
+            own = range(shape[1])[maxima.channels_of(ph, pw, bins)]
+            grad[n, own[c], y, x] += upstream[k, c, ph, pw]
     return from_nchw(grad, layout)
 
 

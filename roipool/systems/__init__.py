@@ -16,6 +16,7 @@ from roipool.reference import Rules
 from roipool.systems import (
     caffe,
     chainer,
+    chainercv,
     core,
     detectron2,
     maskrcnn_benchmark,
@@ -55,6 +56,7 @@ _MODULES = (
     core,
     caffe,
     chainer,
+    chainercv,
     mxnet,
     mmcv,
     maskrcnn_benchmark,

@@ -11,8 +11,8 @@ from roipool import _arguments as check
 from roipool.compat import chainer
 from roipool.reference import ROI_ALIGN, ROI_AVERAGE_POOL, ROI_POOL
 from roipool.systems import boxes, core
-from roipool.systems.oracles import ALIGN, POOL
-from roipool.systems.row import Compared, Oracle, Results, System, names_of
+from roipool.systems.oracles import ALIGN, POOL, from_minus_infinity
+from roipool.systems.row import Compared, Oracle, System, names_of
 from roipool.verification.case import Case
 from roipool.verification.released import Answer
 from roipool.verification.released import Case as Golden
@@ -27,12 +27,6 @@ def _half_to_even(case: Case) -> Case:
 
 def _not_aligned(case: Case) -> Case:
     return replace(case, options={**case.options, "aligned": False})
-
-
-def _from_minus_infinity(case: Case, results: Results) -> Results:
-    """Let bins without samples be -inf, not 0."""
-    none = results["argmax"] < 0
-    return results | {"pooled": np.where(none, -np.inf, results["pooled"])}
 
 
 _WITHOUT_LAST = replace(ROI_POOL, extra="none")  # of the rows and columns of a rounded box
@@ -143,7 +137,7 @@ _MAX_POOLING = System(
     oracle=Oracle(
         POOL._replace(fixed={**POOL.fixed, "coordinate_dtype": np.float64, "rules": _WITHOUT_LAST}),
         _half_to_even,
-        _from_minus_infinity,
+        from_minus_infinity,
     ),
     goldens={
         "chainer roi_max_pooling_2d": Answer(
@@ -195,7 +189,7 @@ _MAX_ALIGN = _AVERAGE_ALIGN._replace(
             fixed={**_MAXIMUM.fixed, "coordinate_dtype": np.float64, "skip_outside": True}
         ),
         _not_aligned,
-        _from_minus_infinity,
+        from_minus_infinity,
     ),
     goldens={
         "chainer roi_max_align_2d": Answer(

@@ -41,6 +41,12 @@ def from_own_lowest(case: Case, results: Results) -> Results:
     return results | {"pooled": np.where(nobody, lowest, results["pooled"])}
 
 
+def from_minus_infinity(case: Case, results: Results) -> Results:
+    """Let bins without an argmax be -inf, not 0."""
+    none = results["argmax"] < 0
+    return results | {"pooled": np.where(none, -np.inf, results["pooled"])}
+
+
 def without_samples(case: Case, results: Results) -> Results:
     """Let the average of no samples be 0 / 0; `case` is the one for the oracle of ROI align."""
     rules = reference.ROI_ALIGN.of_boxes(case.options["aligned"])

@@ -154,13 +154,17 @@ class System(NamedTuple):
     goldens: Mapping[str, Answer] = {}
     compared: Mapping[str, Compared] = {}
 
-    def groups_of(self, options: Mapping[str, Any], size: tuple[int, int]) -> int:
-        """Return how many channels of the features each channel of pooled values comes from."""
+    def group_size(self, options: Mapping[str, Any], size: tuple[int, int]) -> tuple[int, int]:
+        """Return the groups of bins, down and across."""
         if not self.is_position_sensitive:
-            return 1
+            return 1, 1
         given = options.get("group_size", 0)
         pair = (given, given) if isinstance(given, int) else given
-        return math.prod(groups_of_bins(pair, size))
+        return groups_of_bins(pair, size)
+
+    def groups_of(self, options: Mapping[str, Any], size: tuple[int, int]) -> int:
+        """Return how many channels of the features each channel of pooled values comes from."""
+        return math.prod(self.group_size(options, size))
 
     def only_called(self, **changes: Any) -> System:
         """Return a changed copy that takes part only in random calls and their oracle's checks."""

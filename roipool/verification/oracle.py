@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from roipool import reference
+from roipool._layout import channel_of_bin
 from roipool.systems import SYSTEMS, Oracle, Results, System, oracle_of
 from roipool.systems.oracles import LOWEST_FLOAT32
 from roipool.verification.tolerance import Comparison, compare
@@ -343,8 +344,10 @@ def _compare_samples(case: Case, got: Array, expected: Results, terms: Results) 
     others = np.argwhere((indices != argmax) & (indices >= 0))
     values, best = np.where(argmax < 0, -1.0, 0.0), np.where(indices < 0, -1.0, 0.0)
     allowed = np.zeros(values.shape)
-    rules = reference.ROI_ALIGN.of_boxes(case.options.get("aligned", False))
-    real = oracle_of(case.operation).operation.fixed.get("coordinate_dtype", case.real)
+    fixed = oracle_of(case.operation).operation.fixed
+    rules = fixed.get("rules", reference.ROI_ALIGN).of_boxes(case.options.get("aligned", False))
+    real = fixed.get("coordinate_dtype", case.real)
+    groups = SYSTEMS[case.operation].group_size(case.options, case.size)
     for k, c, ph, pw in others:
         with np.errstate(all="ignore"):
             box = reference.BoxOnMap(
@@ -357,7 +360,8 @@ def _compare_samples(case: Case, got: Array, expected: Results, terms: Results) 
             )
             one_bin = reference.bin_of(rules, box, (int(ph), int(pw)))
             number = int(indices[k, c, ph, pw])
-            image = case.maps[case.images[k], c : c + 1]
+            channel = channel_of_bin(int(c), (int(ph), int(pw)), groups, case.size)
+            image = case.maps[case.images[k], channel : channel + 1]
             values[k, c, ph, pw] = one_bin.value_of_sample(number, image)[0]
         best[k, c, ph, pw] = expected["pooled"][k, c, ph, pw]
         allowed[k, c, ph, pw] = terms["pooled"][k, c, ph, pw]

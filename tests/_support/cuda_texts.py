@@ -30,6 +30,8 @@ MAXIMA = tuple(
             ),
             "mmcv_roi_align",
             "openvino_roi_align",
+            "chainercv_ps_roi_pool",
+            "chainercv_ps_roi_align",
             "caffe_roi_pool_gather",
             "mmcv_roi_pool",
             *ONLY_MAXIMA,

@@ -31,6 +31,7 @@ def names() -> dict[str, Any]:
     sizes = (64, 32, 16, 8)
     return {
         "x": x,
+        "scores": rng.standard_normal((2, 2 * 49, 16, 16), dtype=np.float32),
         "x_nhwc": np.ascontiguousarray(x.transpose(0, 2, 3, 1)),
         "boxes": boxes,
         "images": images,

@@ -53,6 +53,7 @@ ELSEWHERE = {
     "paddle_levels": "compat/test_pyramids.py",
     "openvino_pyramids": "compat/test_pyramids.py",
     "openvino": "ops/test_goldens.py",
+    "chainercv": "compat/test_position_sensitive.py",
     "openvino_ps": "compat/test_position_sensitive.py",
     "pinned_crops": "ops/test_crop_ends.py",
     "torchvision_multiscale": "compat/test_pyramids.py",

@@ -9,7 +9,7 @@ import pytest
 from _support.backends import Backend
 from _support.golden_data import recorded
 
-from roipool.compat import openvino
+from roipool.compat import chainercv, openvino
 from roipool.compat._openvino_pooling import PSMode
 
 
@@ -32,3 +32,41 @@ def test_openvino_answers_the_same(backend: Backend, mode: PSMode) -> None:
         pooled = openvino.PSROIPooling(*arrays, *options, mode)
         values += assert_same(backend, pooled, case[mode], maps)
     assert values > 500
+
+
+ARRAYS = ("rois", "roi_indices")
+NUMBERS = ("spatial_scale", "group_size")
+CHAINERCV = tuple(
+    f"ps_roi_{value}_{kind}_2d" for kind in ("pooling", "align") for value in ("average", "max")
+)
+
+
+@pytest.mark.parametrize("function", CHAINERCV)
+def test_chainercv_answers_the_same(backend: Backend, function: str) -> None:
+    forward = getattr(chainercv, function)
+    backward = getattr(chainercv, f"{function}_backward")
+    values = 0
+    for case in recorded("chainercv"):
+        if case["function"] != function:
+            continue
+        boxes = [backend.to_device(case[name]) for name in ARRAYS]
+        options = [case[name].item() for name in NUMBERS]
+        if "sampling_ratio" in case:
+            options.append(case["sampling_ratio"].tolist())
+        maps, grad = backend.to_device(case["x"]), backend.to_device(case["gy"])
+        size = tuple(case["outsize"].tolist())
+        if "argmax" in case:
+            pooled, argmax = forward(maps, *boxes, size, *options, return_argmax=True)
+            np.testing.assert_array_equal(backend.to_host(argmax), case["argmax"])
+            boxes = [argmax, *boxes]
+            is_empty = case["argmax"] < 0
+            assert np.isneginf(backend.to_host(pooled)[is_empty]).all()
+            pooled = backend.to_device(np.where(is_empty, 0, backend.to_host(pooled)))
+            case["pooled"] = np.where(is_empty, 0, case["pooled"])
+        else:
+            pooled = forward(maps, *boxes, size, *options)
+        values += assert_same(backend, pooled, case["pooled"], case["x"])
+        gradient = backward(grad, *boxes, case["x"].shape, *options)
+        largest = 4 * np.abs(case["gradient"]).max(initial=0)
+        values += assert_same(backend, gradient, case["gradient"], largest)
+    assert values > 400
