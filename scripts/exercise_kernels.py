@@ -1,12 +1,16 @@
 """Launches every CUDA kernel with every definition on small inputs, for scripts/gpu.sh.
 
+    python scripts/exercise_kernels.py [--processes N]
+
 Each array is allocated separately, not in CuPy's pool, so that accesses beyond its end are
-detected.
+detected. Several processes compile for CuPy's cache on disk, which a second run then reads.
 """
 
 from __future__ import annotations
 
+import argparse
 import itertools
+import multiprocessing
 from dataclasses import replace
 from typing import Any
 
@@ -51,21 +55,44 @@ SEVERAL = ("half outside", "17 channels", "33 channels")  # entries of the catal
 LAYERS = (caffe_align, caffe_pool, mxnet_align, mmcv_pool)
 
 
-def main() -> None:
-    """Run every operation in every type and layout, and every compat system."""
+def launch_operations(dtype: str, layout: str) -> None:
+    """Launch the kernels of every operation for one type and layout."""
     cupy.cuda.set_allocator(None)
     gpu = device("cuda")
-    for dtype, layout, name in itertools.product(gpu.types, LAYOUTS, VARIANTS):
-        for entry in ENTRIES:
-            if entry.name in SEVERAL:
-                for _, case in entry.cases(name):
-                    run(replace(case, dtype=dtype, layout=layout), gpu.library)
+    for name, entry in itertools.product(VARIANTS, ENTRIES):
+        if entry.name in SEVERAL:
+            for _, case in entry.cases(name):
+                run(replace(case, dtype=dtype, layout=layout), gpu.library)
+    cupy.cuda.Device().synchronize()
+
+
+def launch_systems() -> None:
+    """Launch the kernels of the systems of `compat`."""
+    cupy.cuda.set_allocator(None)
     maps, rois = np.zeros((2, 2, 9, 11)), np.array([[0, 1, 1, 9, 7], [1, 2, 2, 14, 12.0]])
     for layer in LAYERS:
         layer(*map(cupy.asarray, (maps, rois, np.ones((2, 2, 3, 2)))))
-    if groups.against_programs(gpu, "released programs").problems:
+    if groups.against_programs(device("cuda"), "released programs").problems:
         raise SystemExit("wrong numbers: run roipool verify")
     cupy.cuda.Device().synchronize()
+
+
+def main() -> None:
+    """Run every operation in every type and layout, and every compat system."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--processes", type=int, default=1, metavar="N")
+    processes = parser.parse_args().processes
+    forms = list(itertools.product(device("cuda").types, LAYOUTS))
+    if processes > 1:
+        # A process of CUDA's cannot be forked.
+        with multiprocessing.get_context("spawn").Pool(processes) as pool:
+            pending = pool.starmap_async(launch_operations, forms, chunksize=1)
+            launch_systems()
+            pending.get()
+    else:
+        for form in forms:
+            launch_operations(*form)
+        launch_systems()
     print("every kernel was launched")
 
 

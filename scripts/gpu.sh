@@ -1,16 +1,18 @@
 #!/usr/bin/env bash
 # Proves the CUDA backend on a machine with an NVIDIA GPU, and measures it. Needs no network.
 #
-#   scripts/gpu.sh [FOLDER [tests|sanitize|bench|all]]
+#   scripts/gpu.sh [FOLDER [tests|bench|sanitize|everything|all]]
 #
-# tests:    builds, runs the tests marked gpu, and "roipool verify --backend cuda"
-# sanitize: builds, runs every kernel on small inputs under compute-sanitizer's memcheck, racecheck
-# bench:    builds, and times roipool beside torchvision's CUDA operators, where it is installed
-# all:      all of it (the default)
+# tests:      "roipool verify --backend cuda", and the tests marked gpu
+# bench:      times roipool beside torchvision's CUDA operators, where it is installed
+# sanitize:   runs every kernel on small inputs under compute-sanitizer's memcheck and racecheck
+# everything: "roipool verify --backend cuda --everything"
+# all:        all of it, in this order (the default)
 #
-# Each of the three takes ten minutes at most. Logs and JSON go to FOLDER, by default
-# benchmarks/results-<device>-<date>: about.json says with what and where, steps.json what came of
-# each step. A step that fails does not stop the others, but the script then fails at its end.
+# Each stage builds roipool first, takes ten minutes at most, and writes at most eight files to
+# FOLDER, by default benchmarks/results-<device>-<date>: about.json names the device and the
+# versions, steps.json has the status, seconds and time limit of each step. A step that fails does
+# not stop the others, but the script then fails at its end.
 # PYTHON names the interpreter (default python3); it needs setuptools, Cython, NumPy and CuPy, and
 # pytest for the tests. Tests that need more (ml_dtypes, hypothesis) are skipped where it is missing.
 set -euo pipefail
@@ -51,7 +53,7 @@ step() {
   printf '\n== %s\n' "$name"
   timeout "$limit" "$@" 2>&1 | tee "$folder/$name.log" || status=${PIPESTATUS[0]}
   if [ "$status" -eq 124 ]; then printf 'gpu.sh: %s took more than %s s\n' "$name" "$limit"; fi
-  record "$name" "$status" $((SECONDS - begin))
+  record "$name" "$status" $((SECONDS - begin)) "$limit"
   return "$status"
 }
 
@@ -60,7 +62,7 @@ record() {
     failures=$((failures + 1))
     printf 'gpu.sh: %s failed with status %s\n' "$1" "$2" >&2
   fi
-  steps+="${steps:+,}{\"step\": \"$1\", \"status\": $2, \"seconds\": $3}"
+  steps+="${steps:+,}{\"step\": \"$1\", \"status\": $2, \"seconds\": $3, \"limit\": $4}"
   printf '[%s]\n' "$steps" >"$folder/steps.json"
 }
 
@@ -88,7 +90,7 @@ PYTHON
 
 build() {
   local no_gpu
-  step build 150 "$PYTHON" -m pip install --no-build-isolation --no-deps -e . ||
+  step build 120 "$PYTHON" -m pip install --no-build-isolation --no-deps -e . ||
     fail "the build failed: see $folder/build.log"
   about >"$folder/about.json"
   no_gpu=$("$PYTHON" -c 'from roipool.cli.info import facts; print(facts()["no_gpu"] or "")')
@@ -97,14 +99,17 @@ build() {
 }
 
 run_tests() {
-  local workers=()
-  if ! lacks xdist; then workers=(-n 8); fi
-  # Without a device the tests must fail, not be skipped. They go first: several processes compile
-  # what verify needs, too, for CuPy's cache.
-  step tests 380 "$PYTHON" -m pytest -q -m gpu -p no:cacheprovider \
-    "${workers[@]}" || true
-  step verify 60 "$PYTHON" -m roipool verify --backend cuda || true
-  step verify-everything 180 "$PYTHON" -m roipool verify --backend cuda --everything || true
+  local workers=() folders=(tests/ops tests/compat tests/cuda tests/verification)
+  if ! lacks xdist; then workers=(-n 12); fi
+  if ! lacks torch; then folders+=(tests/front_ends/test_torch_gpu.py); fi
+  step verify 100 "$PYTHON" -m roipool verify --backend cuda || true
+  # Without a device the tests must fail, not be skipped.
+  step tests 360 "$PYTHON" -m pytest -q -m gpu -W default --continue-on-collection-errors \
+    -p no:cacheprovider --durations=10 "${workers[@]}" "${folders[@]}" || true
+}
+
+run_everything() {
+  step verify-everything 460 "$PYTHON" -m roipool verify --backend cuda --everything || true
 }
 
 run_sanitizer() {
@@ -112,22 +117,22 @@ run_sanitizer() {
   sanitizer=$(command -v compute-sanitizer || echo /usr/local/cuda/bin/compute-sanitizer)
   if [ ! -x "$sanitizer" ]; then
     printf 'gpu.sh: missing: compute-sanitizer, of the CUDA toolkit\n' >&2
-    record sanitizer 127 0
+    record sanitizer 127 0 0
     return 0
   fi
-  # Compiles into CuPy's cache first, so that the sanitizer's time goes to the kernels.
-  step exercise 100 "$PYTHON" scripts/exercise_kernels.py || return 0
+  # Several processes compile into CuPy's cache first, so that the sanitizer's time goes to kernels.
+  step exercise 120 "$PYTHON" scripts/exercise_kernels.py --processes 8 || return 0
   for tool in memcheck racecheck; do
-    step "$tool" 170 "$sanitizer" --tool "$tool" --error-exitcode 9 \
+    step "$tool" 170 "$sanitizer" --tool "$tool" --report-api-errors no --error-exitcode 9 \
       "$PYTHON" scripts/exercise_kernels.py || true
   done
 }
 
 run_bench() {
-  step bench 400 "$PYTHON" benchmarks/bench.py --backend cuda --workload 'W*' --peers torchvision,mmcv \
-    --repeat 9 --json "$folder/bench.json" || true
-  step bench-float16 150 "$PYTHON" benchmarks/bench.py --backend cuda --workload W1a,W3a,W5a \
-    --dtype float16 --peers torchvision --repeat 9 --json "$folder/bench-float16.json" || true
+  step bench 350 "$PYTHON" benchmarks/bench.py --backend cuda --workload 'W*' --peers torchvision,mmcv \
+    --repeat 7 --json "$folder/bench.json" || true
+  step bench-float16 120 "$PYTHON" benchmarks/bench.py --backend cuda --workload W1a,W3a,W5a \
+    --dtype float16 --peers torchvision --repeat 7 --json "$folder/bench-float16.json" || true
 }
 
 main() {
@@ -135,8 +140,8 @@ main() {
   local modules=("${MODULES[@]}")
   case $stage in
     tests | all) modules+=(pytest) ;;
-    sanitize | bench) ;;
-    *) fail "the stage must be tests, sanitize, bench or all, not '$stage'" ;;
+    bench | sanitize | everything) ;;
+    *) fail "the stage must be tests, bench, sanitize, everything or all, not '$stage'" ;;
   esac
   requirements "${modules[@]}"
   device=$(nvidia-smi --query-gpu=name --format=csv,noheader | head -n 1 | tr -c '[:alnum:]\n' -)
@@ -144,9 +149,10 @@ main() {
   folder=${1:-benchmarks/results-$device-$(date -u +%F)}
   mkdir -p "$folder"
   build
-  if [ "$stage" = tests ] || [ "$stage" = all ]; then run_tests; fi
-  if [ "$stage" = sanitize ] || [ "$stage" = all ]; then run_sanitizer; fi
-  if [ "$stage" = bench ] || [ "$stage" = all ]; then run_bench; fi
+  case $stage in tests | all) run_tests ;; esac
+  case $stage in bench | all) run_bench ;; esac
+  case $stage in sanitize | all) run_sanitizer ;; esac
+  case $stage in everything | all) run_everything ;; esac
   printf '\n%s: %s of the steps failed; %s\n' "$device" "$failures" "$folder/steps.json"
   [ "$failures" -eq 0 ]
 }
