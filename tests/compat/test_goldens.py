@@ -54,6 +54,8 @@ ELSEWHERE = {
     "openvino_pyramids": "compat/test_pyramids.py",
     "openvino": "ops/test_goldens.py",
     "chainercv": "compat/test_position_sensitive.py",
+    "mxnet_ps": "compat/test_position_sensitive.py",
+    "paddle_ps": "compat/test_position_sensitive.py",
     "openvino_ps": "compat/test_position_sensitive.py",
     "pinned_crops": "ops/test_crop_ends.py",
     "torchvision_multiscale": "compat/test_pyramids.py",

@@ -9,7 +9,7 @@ import pytest
 from _support.backends import Backend
 from _support.golden_data import recorded
 
-from roipool.compat import chainercv, openvino
+from roipool.compat import chainercv, mxnet, openvino, paddle
 from roipool.compat._openvino_pooling import PSMode
 
 
@@ -70,3 +70,39 @@ def test_chainercv_answers_the_same(backend: Backend, function: str) -> None:
         largest = 4 * np.abs(case["gradient"]).max(initial=0)
         values += assert_same(backend, gradient, case["gradient"], largest)
     assert values > 400
+
+
+def test_mxnet_answers_the_same(backend: Backend) -> None:
+    values = 0
+    for case in recorded("mxnet_ps"):
+        data, rois, out_grad = (
+            backend.to_device(case[key]) for key in ("data", "rois", "out_grad")
+        )
+        scale, shape = case["spatial_scale"].item(), data.shape
+        size = case["pooled_size"].tolist()
+        if "group_size" in case:
+            options = scale, out_grad.shape[1], size[0], case["group_size"].item()
+            pooled = mxnet.contrib_PSROIPooling(data, rois, *options)
+            gradient = mxnet.contrib_PSROIPooling_backward(out_grad, rois, shape, *options)
+        else:
+            samples = scale, case["sample_ratio"].item(), True, case["aligned"].item()
+            pooled = mxnet.contrib_ROIAlign(data, rois, size, *samples)
+            gradient = mxnet.contrib_ROIAlign_backward(out_grad, rois, shape, *samples)
+        values += assert_same(backend, pooled, case["pooled"], case["data"])
+        largest = 4 * np.abs(case["gradient"]).max(initial=0)
+        values += assert_same(backend, gradient, case["gradient"], largest)
+    assert values > 3500
+
+
+def test_paddle_answers_the_same(backend: Backend) -> None:
+    values = 0
+    for case in recorded("paddle_ps"):
+        names = ("data", "rois", "boxes_num", "out_grad")
+        maps, boxes, counts, grad = (backend.to_device(case[key]) for key in names)
+        scale, size = case["spatial_scale"].item(), case["output_size"].tolist()
+        pooled = paddle.psroi_pool(maps, boxes, counts, size, scale)
+        gradient = paddle.psroi_pool_backward(grad, boxes, counts, maps.shape, scale)
+        values += assert_same(backend, pooled, case["pooled"], case["data"])
+        largest = 4 * np.abs(case["gradient"]).max(initial=0)
+        values += assert_same(backend, gradient, case["gradient"], largest)
+    assert values > 3500
