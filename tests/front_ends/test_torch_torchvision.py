@@ -389,8 +389,20 @@ def test_modules_are_the_operations() -> None:
             nn.RoIAlignRotated(3, 0.5, -1, aligned=False, clockwise=True)(features, turned),
             roipool.roi_align_rotated(features, turned, 3, 0.5, aligned=False, clockwise=True),
         ),
+        (
+            nn.PSRoIPool((2, 1), 0.5)(features, rois),
+            roipool.ps_roi_pool(features, rois, (2, 1), 0.5),
+        ),
+        (
+            nn.PSRoIAlign(3, 0.5, -1, False, (1, 2))(features, rois),
+            roipool.ps_roi_align(features, rois, 3, 0.5, aligned=False, group_size=(1, 2)),
+        ),
     ]
     for module, operation in pairs:
         assert torch.equal(module, operation)
     assert repr(nn.PrRoIPool2D(3, 2, 0.5)) == "PrRoIPool2D(kernel_size=(3, 2), spatial_scale=0.5)"
+    aligned = nn.PSRoIAlign(2, 0.5, 2)(features, rois)
+    torch.testing.assert_close(aligned, ops.ps_roi_align(features, rois, 2, 0.5, 2))
     assert "aligned=True, clockwise=False" in repr(nn.RoIAlignRotated(3, 0.5))
+    assert "spatial_scale=0.5, group_size=(1, 2)" in repr(nn.PSRoIPool(3, 0.5, (1, 2)))
+    assert "sampling_ratio=2, aligned=True, group_size=0" in repr(nn.PSRoIAlign(3, 0.5, 2))

@@ -119,6 +119,8 @@ MODULES: dict[str, tuple[Callable[[], torch.nn.Module], tuple[Any, ...]]] = {
         lambda: nn.RiRoIAlignRotated(3, 0.25, 2, 1),
         (X, torch.cat([ROIS, torch.tensor([[0.3], [-2.0]])], dim=1)),
     ),
+    "PSRoIPool": (lambda: nn.PSRoIPool(3, 0.25, 1), (X, ROIS)),
+    "PSRoIAlign": (lambda: nn.PSRoIAlign(3, 0.25, 2, group_size=1), (X, ROIS)),
     "PrRoIPool": (lambda: nn.PrRoIPool(3, 0.25), (X, ROIS)),
     "PrRoIPool2D": (lambda: nn.PrRoIPool2D(3, 2, 0.25), (X, ROIS)),
     "CropAndResize": (

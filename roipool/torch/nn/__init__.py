@@ -17,6 +17,8 @@ from roipool.torch.nn._sizes import Size, pair, samples
 __all__ = [
     "CropAndResize",
     "MultiScaleRoIAlign",
+    "PSRoIAlign",
+    "PSRoIPool",
     "PrRoIPool",
     "PrRoIPool2D",
     "RiRoIAlignRotated",
@@ -242,6 +244,141 @@ class RoIPool(torch.nn.Module):  # type: ignore[misc]
     def extra_repr(self) -> str:
         """Return the options."""
         return f"output_size={self.output_size}, spatial_scale={self.spatial_scale}"
+
+    if TYPE_CHECKING:  # torch declares the results of modules as Any
+
+        def __call__(self, input: Tensor, rois: Boxes) -> Tensor:
+            """Return the result of `forward`."""
+
+
+class PSRoIPool(torch.nn.Module):  # type: ignore[misc]
+    """Position-sensitive ROI pooling, :func:`roipool.ps_roi_pool` as a module.
+
+    Parameters
+    ----------
+    output_size : int or (int, int)
+        Bins of the output, (rows, columns); an int sets both.
+    spatial_scale : float
+        Map cells per image pixel.
+    group_size : int or (int, int)
+        Groups of bins, (down, across); 0: as many as bins.
+
+    See Also
+    --------
+    roipool.torch.override_torchvision : Computes torchvision's module of this name, which rounds
+        boxes to map cells.
+
+    Examples
+    --------
+    >>> import torch, roipool.torch.nn
+    >>> pool = roipool.torch.nn.PSRoIPool(2)
+    >>> pool(torch.arange(1, 101.0).reshape(1, 4, 5, 5), torch.tensor([[0, 0, 0, 3, 3.0]]))
+    tensor([[[[ 4., 31.],
+              [64., 91.]]]])
+    """
+
+    output_size: Size
+    spatial_scale: float
+    group_size: Size
+
+    def __init__(self, output_size: Size, spatial_scale: float = 1.0, group_size: Size = 0) -> None:
+        super().__init__()
+        self.output_size = pair(output_size)
+        self.spatial_scale = spatial_scale
+        self.group_size = group_size
+
+    def forward(self, input: Tensor, rois: Boxes) -> Tensor:
+        """Pool boxes from maps; the arguments are those of :meth:`RoIAlign.forward`."""
+        pooled: Tensor = _call(
+            "ps_roi_pool",
+            input,
+            rois,
+            self.output_size,
+            self.spatial_scale,
+            group_size=self.group_size,
+        )
+        return pooled
+
+    def extra_repr(self) -> str:
+        """Return the options."""
+        return (
+            f"output_size={self.output_size}, spatial_scale={self.spatial_scale}, "
+            f"group_size={self.group_size}"
+        )
+
+    if TYPE_CHECKING:  # torch declares the results of modules as Any
+
+        def __call__(self, input: Tensor, rois: Boxes) -> Tensor:
+            """Return the result of `forward`."""
+
+
+class PSRoIAlign(torch.nn.Module):  # type: ignore[misc]
+    """Position-sensitive ROI align, :func:`roipool.ps_roi_align` as a module.
+
+    Parameters
+    ----------
+    output_size : int or (int, int)
+        Bins of the output, (rows, columns); an int sets both.
+    spatial_scale : float
+        Map cells per image pixel.
+    sampling_ratio : int or (int, int)
+        Samples per bin; adaptive if 0 or negative.
+    aligned : bool
+        Shift boxes by half a cell, as torchvision always does.
+    group_size : int or (int, int)
+        Groups of bins, (down, across); 0: as many as bins.
+
+    Examples
+    --------
+    >>> import torch, roipool.torch.nn
+    >>> pool = roipool.torch.nn.PSRoIAlign(2, 1.0, 2)
+    >>> pool(torch.arange(1, 101.0).reshape(1, 4, 5, 5), torch.tensor([[0, 0, 0, 5, 5.0]]))
+    tensor([[[[ 5.5000, 33.0000],
+              [68.0000, 95.5000]]]])
+    """
+
+    output_size: Size
+    spatial_scale: float
+    sampling_ratio: Size
+    aligned: bool
+    group_size: Size
+
+    def __init__(
+        self,
+        output_size: Size,
+        spatial_scale: float = 1.0,
+        sampling_ratio: Size = 0,
+        aligned: bool = True,
+        group_size: Size = 0,
+    ) -> None:
+        super().__init__()
+        self.output_size = pair(output_size)
+        self.spatial_scale = spatial_scale
+        self.sampling_ratio = sampling_ratio
+        self.aligned = aligned
+        self.group_size = group_size
+
+    def forward(self, input: Tensor, rois: Boxes) -> Tensor:
+        """Pool boxes from maps; the arguments are those of :meth:`RoIAlign.forward`."""
+        pooled: Tensor = _call(
+            "ps_roi_align",
+            input,
+            rois,
+            self.output_size,
+            self.spatial_scale,
+            samples(self.sampling_ratio),
+            aligned=self.aligned,
+            group_size=self.group_size,
+        )
+        return pooled
+
+    def extra_repr(self) -> str:
+        """Return the options."""
+        return (
+            f"output_size={self.output_size}, spatial_scale={self.spatial_scale}, "
+            f"sampling_ratio={self.sampling_ratio}, aligned={self.aligned}, "
+            f"group_size={self.group_size}"
+        )
 
     if TYPE_CHECKING:  # torch declares the results of modules as Any
 
