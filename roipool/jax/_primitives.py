@@ -490,7 +490,7 @@ def _batch_of_none(kernel: Kernel, operands: Any, dims: Any, request: Request, s
 
 # How a program reaches the kernels, and on which platform: None is any other.
 TRANSPORTS: list[tuple[Callable[..., list[Array]], str | None]] = [
-    (_transport.call_host, None),
+    (_transport.call_host_from_device, None),
     (_transport.call_cpu, "cpu"),
 ]
 

@@ -121,6 +121,20 @@ def call_handler(
     return list(found)
 
 
+def call_host_from_device(
+    kernel: str, operands: Sequence[Array], results: Results, request: Request
+) -> list[Array]:
+    """Return the results of a kernel in a program for a device that is no CPU, with a warning."""
+    warnings.warn(
+        f"roipool: {request.operation} runs on the CPU: at every call, this program copies its "
+        "arrays from the device to the host, and the results back; to keep them on the host, move "
+        "the arrays with jax.device_put(array, jax.devices('cpu')[0])",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+    return call_host(kernel, operands, results, request)
+
+
 def call_host(
     kernel: str, operands: Sequence[Array], results: Results, request: Request
 ) -> list[Array]:

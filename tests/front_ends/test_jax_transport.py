@@ -143,3 +143,25 @@ def test_threads_are_those_of_roipool(same_threads_after: None) -> None:
         roipool.set_num_threads(threads)
         results.append(np.asarray(function(features, boxes)))
     assert_same_bits(*results)
+
+
+@pytest.mark.parametrize("platform", ["cuda", "tpu"])
+def test_programs_for_other_devices_name_their_cost(
+    platform: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the callbacks, which JAX only compiles for devices that are there."""
+
+    def zeros(kernel: str, operands: Any, results: Any, request: Request) -> list[Any]:
+        return [jnp.zeros(each.shape, each.dtype) for each in results]
+
+    monkeypatch.setattr(_transport, "call_host", zeros)
+
+    def loss(features: Any, rois: Any) -> Any:
+        return roipool.roi_align(features, rois, SIZE, batch_indices=jnp.zeros(5, int)).sum()
+
+    traced = jax.jit(jax.grad(loss)).trace(
+        jnp.asarray(maps(), jnp.float32), jnp.asarray(CASES[0].boxes(), jnp.float32)
+    )
+    words = r"roi_align runs on the CPU: at every call, .* jax\.device_put\(array, jax\.devices"
+    with pytest.warns(RuntimeWarning, match=words):
+        traced.lower(lowering_platforms=(platform,))
