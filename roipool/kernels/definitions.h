@@ -27,6 +27,7 @@
   ROW(paddle_roi_align,         grid,  1, 2)  \
   ROW(openvino_roi_align,       grid,  1, 2)  \
   ROW(chainercv_ps_roi_align,   grid,  1, 2)  \
+  ROW(megengine_roi_align,      grid,  1, 2)  \
   ROW(onnx_roi_align_max,       grid,  2, 4)  \
   ROW(crop_bilinear,            crop,  0, 0)  \
   ROW(crop_nearest,             crop,  0, 0)  \

@@ -16,7 +16,7 @@ ROIPOOL_HD SampleGrid<T> sample_grid_of(Definition definition, const Axis<T>& ax
 
 #define ROIPOOL_COUNT_GRID(name, kind, samples_per_ratio, max_per_cell) \
   +(kind_##kind == kind_grid ? 1 : 0)
-static_assert(0 ROIPOOL_DEFINITIONS(ROIPOOL_COUNT_GRID) == 6,
+static_assert(0 ROIPOOL_DEFINITIONS(ROIPOOL_COUNT_GRID) == 7,
               "a new definition on a grid: say in sample_grid_of which one, and count it here");
 #undef ROIPOOL_COUNT_GRID
 

@@ -83,6 +83,23 @@ struct OpenVinoGrid : SampleGrid<T> {
   }
 };
 
+// MegEngine's: a reversed side has no length, no count is adaptive, and an order of its own.
+template <typename T>
+struct MegEngineGrid : SampleGrid<T> {
+  ROIPOOL_HD T position(int bin, wide_int number) const {
+    const T along = T(bin) + T(1) / T(this->count) * (T(number) + T(0.5));
+    return this->start + this->bin_length * along;
+  }
+};
+
+template <typename T>
+ROIPOOL_HD MegEngineGrid<T> megengine_grid(const Axis<T>& axis) {
+  MegEngineGrid<T> grid = {sample_grid(axis, T(0))};
+  grid.bin_length = maximum(grid.bin_length, T(0));
+  grid.count = axis.sampling;
+  return grid;
+}
+
 struct NumberRange {
   wide_int first;
   wide_int last;
@@ -174,6 +191,31 @@ template <typename T, typename Sink>
 ROIPOOL_HD void chainercv_ps_roi_align(const Axis<T>& axis, int first_bin, int last_bin,
                                        Sink& sink) {
   add_grid_samples(axis, chainercv_sample_grid(axis), first_bin, last_bin, sink);
+}
+
+// Interpolation between cell centres that reads 0 outside the map: the outermost cells fade over
+// one cell. At least one of both cells is inside.
+template <typename T>
+ROIPOOL_HD Sample<T> fading_border(T position, wide_int size) {
+  const T low = floor_of(position), fraction = position - low;
+  const int cell = static_cast<int>(low);
+  if (cell < 0) return {0, no_cell, fraction, T(0), T(0), position};
+  if (cell >= size - 1) return {cell, no_cell, T(1) - fraction, T(0), T(0), position};
+  return {cell, cell + 1, T(1) - fraction, fraction, T(1), position};
+}
+
+template <typename T, typename Sink>
+ROIPOOL_HD void megengine_roi_align(const Axis<T>& axis, int first_bin, int last_bin, Sink& sink) {
+  const MegEngineGrid<T> grid = megengine_grid(axis);
+  for (int bin = first_bin; bin < last_bin; ++bin) {
+    sink.begin_bin(bin, grid.count);
+    const NumberRange near = numbers_near_map(grid, bin, axis.size);
+    for (wide_int number = near.first; number < near.last; ++number) {
+      const T position = grid.position(bin, number);
+      if (!(position > T(-1) && position < T(axis.size))) continue;
+      sink.add(number, fading_border(position, axis.size));
+    }
+  }
 }
 
 // ONNX's mode "max" compares the four weighted corners, not their sum: each sample is two samples

@@ -37,6 +37,7 @@ POSITIONS: dict[str, Callable[[Any, Any, Any, Any, Any], Any]] = {
     "caffe2": lambda start, length, p, i, count: start + p * length + i * length / count,
     "paddle": lambda start, length, p, i, count: start + length * (p + i / count),
     "openvino": lambda start, length, p, i, count: start + p * length + length / count * i,
+    "megengine": lambda start, length, p, i, count: start + length * (p + 1 / count * i),
 }
 
 

@@ -52,9 +52,9 @@ def roi_align(
     """As :func:`roipool.roi_align`, slowly: every sample by itself.
 
     `count_dtype` is that of a bin's length when its samples are counted: float32 in mmcv. `order`
-    is that in which their positions are computed: "caffe2", "paddle" or "openvino". With
-    `skip_outside` samples outside the map do not take part in a maximum; otherwise they are 0.
-    There may be groups of bins: see :func:`roipool.ps_roi_align`.
+    is that in which their positions are computed: "caffe2", "paddle", "openvino" or
+    "megengine". With `skip_outside` samples outside the map do not take part in a maximum;
+    otherwise they are 0. There may be groups of bins: see :func:`roipool.ps_roi_align`.
     """
     options = spatial_scale, sampling_ratio, coordinate_dtype, count_dtype, order
     boxes = define(rules.of_boxes(aligned), *options), rois, batch_indices, layout

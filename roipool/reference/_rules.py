@@ -252,6 +252,13 @@ def _dropped(at: Scalar, size: int, real: Real) -> Neighbours:
     return low, math.ceil(at), float(real(1) - at + real(low)), float(at - real(low))
 
 
+def _floor_and_next(at: Scalar, size: int, real: Real) -> Neighbours:
+    """The cell at the floor of a position and the next one, with their weights."""
+    low = math.floor(at)
+    fraction = at - real(low)
+    return low, low + 1, float(real(1) - fraction), float(fraction)
+
+
 def _doubled(at: Scalar, size: int, real: Real) -> Neighbours:
     low, high = math.floor(at), math.ceil(at)
     return low, high, float(real(1) - at + real(low)), float(real(1) - real(high) + at)
@@ -310,7 +317,7 @@ def neighbours(rules: Rules, at: Scalar, size: int, real: Real) -> list[tuple[in
         return []
     weigh = WEIGHTS[rules.weights]
     if rules.weights == "linear" and rules.border == "drop":
-        weigh = _dropped
+        weigh = _dropped if rules.samples == "steps" else _floor_and_next
     elif rules.weights == "linear" and rules.border == "zero" and rules.samples == "ends":
         weigh = floor_and_ceil
     low, high, before, after = weigh(at, size, real)

@@ -32,6 +32,7 @@ MAXIMA = tuple(
             "openvino_roi_align",
             "chainercv_ps_roi_pool",
             "chainercv_ps_roi_align",
+            "megengine_roi_align",
             "caffe_roi_pool_gather",
             "mmcv_roi_pool",
             *ONLY_MAXIMA,

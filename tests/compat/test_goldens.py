@@ -54,6 +54,7 @@ ELSEWHERE = {
     "openvino_pyramids": "compat/test_pyramids.py",
     "openvino": "ops/test_goldens.py",
     "chainercv": "compat/test_position_sensitive.py",
+    "megengine": "compat/test_megengine.py",
     "mxnet_ps": "compat/test_position_sensitive.py",
     "paddle_ps": "compat/test_position_sensitive.py",
     "openvino_ps": "compat/test_position_sensitive.py",

@@ -1,0 +1,136 @@
+"""MegEngine's ``functional.vision.roi_align``, as its CPU code computes it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, TypeAlias, get_args
+
+from roipool import _arguments as check
+from roipool._arguments import Form
+from roipool._arrays import Array
+from roipool._definitions import Definition
+from roipool._pooling import Call
+from roipool.compat import _conventions as conventions
+
+MegEngineMode: TypeAlias = Literal["average", "max"]
+_MODES: tuple[MegEngineMode, ...] = get_args(MegEngineMode)
+_RULES = conventions.FROM_LOWEST_FLOAT32._replace(outside_is_zero=True)
+FORM = Form(size="output_shape", features="inp", read=conventions.numbered_boxes)
+
+
+def _definition(
+    mode: str, spatial_scale: float, sample_points: int | Sequence[int], aligned: bool
+) -> Definition:
+    check.choice("mode", mode, _MODES)
+    return Definition(
+        "megengine_roi_align",
+        conventions.float32_number("spatial_scale", spatial_scale),
+        check.sampling_pair("sample_points", sample_points),
+        check.flag("aligned", aligned),
+    )
+
+
+def roi_align(
+    inp: Array,
+    rois: Any,
+    output_shape: int | Sequence[int],
+    mode: MegEngineMode = "average",
+    spatial_scale: float = 1.0,
+    sample_points: int | Sequence[int] = 2,
+    aligned: bool = True,
+) -> Array:
+    """ROI align as ``megengine.functional.vision.roi_align``.
+
+    Parameters
+    ----------
+    inp : ndarray
+        Maps, shape (N, C, H, W).
+    rois : array_like
+        Shape (K, 5): batch index (cut to a whole number), x1, y1, x2, y2 in image pixels.
+    output_shape : int or (int, int)
+        Bins: rows and columns.
+    mode : {"average", "max"}
+        The mean of a bin's samples, or the largest one.
+    spatial_scale : float
+        Map cells per image pixel, kept in float32.
+    sample_points : int or (int, int)
+        Samples per bin and axis, down and across. Without samples (0) an average is 0, and a
+        maximum the lowest float32.
+    aligned : bool
+        Shift by half a cell.
+
+    Returns
+    -------
+    ndarray
+        Shape (K, C, rows, columns).
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described.
+
+    See Also
+    --------
+    roipool.roi_align : The same inside the map, for boxes of one cell or more.
+
+    Notes
+    -----
+    Cells outside the map are 0: the map fades over one cell beyond its outermost cell centres.
+    Boxes may be shorter than a cell; a reversed side has length 0. NaN and infinite boxes are
+    pooled to 0.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from roipool.compat import megengine
+    >>> inp = np.arange(1, 26, dtype=np.float32).reshape(1, 1, 5, 5)
+    >>> megengine.roi_align(inp, [[0, -1, 1, 3, 3]], 2, aligned=False)
+    array([[[[ 6.625, 10.5  ],
+             [10.375, 15.5  ]]]], dtype=float32)
+    """
+    with Call(FORM, inp=inp, rois=rois) as call:
+        placed = _definition(mode, spatial_scale, sample_points, aligned)
+        has_samples = all(placed.sampling)
+        empty_value = _RULES.lowest if mode == "max" and not has_samples else 0.0
+        checked = call.checked_forward(placed, output_shape, empty_value=empty_value, rules=_RULES)
+        maps, regions, pooling = checked
+        if mode == "max":
+            return call.maximum(maps, regions, pooling, return_argmax=False)[0]
+        return call.average([maps], regions, pooling)
+
+
+def roi_align_backward(
+    grad_output: Array,
+    inp: Array,
+    rois: Any,
+    mode: MegEngineMode = "average",
+    spatial_scale: float = 1.0,
+    sample_points: int | Sequence[int] = 2,
+    aligned: bool = True,
+) -> Array:
+    """Return the gradient of :func:`roi_align` with respect to `inp` (zero for `rois`).
+
+    Parameters
+    ----------
+    grad_output : ndarray
+        Shape (K, C, rows, columns), in the dtype of `inp`.
+    inp, rois, mode, spatial_scale, sample_points, aligned
+        As in the forward.
+
+    Returns
+    -------
+    ndarray
+        The shape of `inp`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described.
+    """
+    with Call(FORM, grad_output=grad_output, inp=inp, rois=rois) as call:
+        placed = _definition(mode, spatial_scale, sample_points, aligned)
+        gradient, (maps,), regions, pooling = call.checked_backward_boxes(placed, rules=_RULES)
+        if mode == "average":
+            return call.average_backward(gradient, regions, pooling, maps.shape)
+        _, argmax = call.maximum(maps, regions, pooling)
+        return call.maximum_backward(gradient, argmax, regions, pooling, maps.shape)

@@ -1,0 +1,69 @@
+"""MegEngine's systems: see `roipool.compat.megengine`."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from roipool.compat import megengine
+from roipool.reference import Rules
+from roipool.systems import core
+from roipool.systems.oracles import ALIGN, from_lowest, single_scale
+from roipool.systems.row import Oracle, System, names_of
+from roipool.verification.case import Case
+
+_RULES = Rules(shift=(0.0, 0.5), border="drop")
+_FIXED: dict[str, Any] = {"rules": _RULES, "order": "megengine"}
+_MAXIMUM = core.SYSTEMS["roi_align max"]
+
+
+def _without_reversed_sides(case: Case) -> Case:
+    """Let reversed sides be of length 0."""
+    case = single_scale(case)
+    rois = case.rois.copy()
+    with np.errstate(invalid="ignore"):
+        rois[:, 3:] = np.where(rois[:, 3:] < rois[:, 1:3], rois[:, 1:3], rois[:, 3:])
+    return replace(case, rois=rois)
+
+
+def _has_no_samples(case: Case) -> bool:
+    """Return whether the number of samples is 0: not adaptive, as in the oracle."""
+    ratio = case.options["sampling_ratio"]
+    return not (ratio if isinstance(ratio, int) else math.prod(ratio))
+
+
+_AVERAGE = System(
+    "compat.megengine.roi_align",
+    "compat.megengine.roi_align_backward",
+    options=("spatial_scale", "sampling_ratio", "aligned"),
+    pairs=True,
+    fixed={"mode": "average"},
+    samples="grid",
+    names=names_of(megengine.FORM, sample_points="sampling_ratio"),
+    oracle=Oracle(
+        ALIGN._replace(fixed={**ALIGN.fixed, **_FIXED}),
+        _without_reversed_sides,
+        cannot_answer=_has_no_samples,
+    ),
+)
+_MAX = _AVERAGE._replace(
+    backward="",
+    fixed={"mode": "max"},
+    bin_value="sample",
+    oracle=Oracle(
+        _MAXIMUM._replace(backward="", fixed={**_MAXIMUM.fixed, **_FIXED}),
+        _without_reversed_sides,
+        from_lowest,
+        cannot_answer=_has_no_samples,
+    ),
+)
+SYSTEMS = {
+    "megengine.roi_align": _AVERAGE,
+    "megengine.roi_align max": _MAX,
+    "megengine.roi_align max gradient": _MAX.only_called(
+        backward="compat.megengine.roi_align_backward"
+    ),
+}
