@@ -21,11 +21,12 @@ _MAXIMUM = core.SYSTEMS["roi_align max"]
 
 
 def _without_reversed_sides(case: Case) -> Case:
-    """Let reversed sides be of length 0."""
+    """Let reversed sides be of length 0; those that are not finite stay so, and pool nothing."""
     case = single_scale(case)
     rois = case.rois.copy()
     with np.errstate(invalid="ignore"):
-        rois[:, 3:] = np.where(rois[:, 3:] < rois[:, 1:3], rois[:, 1:3], rois[:, 3:])
+        is_reversed = (rois[:, 3:] < rois[:, 1:3]) & np.isfinite(rois[:, 3:])
+        rois[:, 3:] = np.where(is_reversed, rois[:, 1:3], rois[:, 3:])
     return replace(case, rois=rois)
 
 
