@@ -190,6 +190,7 @@ def test_functions(form: str, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", *SMALL, "--systems", "mmcv.roi_align", *check]) == 0
 
 
+@pytest.mark.thorough
 def test_only_what_is_named_is_imported_from_the_current_folder() -> None:
     """Only the named file takes precedence over installed modules."""
     for name in filter(importlib.util.find_spec, ("rich", "matplotlib", "decimal")):

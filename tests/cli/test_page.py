@@ -393,6 +393,7 @@ def test_the_address_holds_the_state(chromium: Browser) -> None:
     assert chromium.complaints == []
 
 
+@pytest.mark.thorough
 def test_many_bins(chromium: Browser) -> None:
     Path("page.html").write_text(playground(), encoding="utf-8")
     show(chromium, "page.html", 1300, 900)
@@ -406,6 +407,7 @@ def test_many_bins(chromium: Browser) -> None:
     assert chromium.complaints == []
 
 
+@pytest.mark.thorough
 def test_many_bins_of_a_comparison(chromium: Browser) -> None:
     systems = ["--systems", "torchvision.*", "--output-size", "400"]
     assert main(["compare", *systems, "--html", "page.html"]) == 0

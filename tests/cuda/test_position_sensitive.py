@@ -162,6 +162,7 @@ def test_no_boxes_and_boxes_of_no_image(gpu: Backend, layout: Any) -> None:
         assert not gpu.to_host(back).any()
 
 
+@pytest.mark.thorough
 @both_layouts
 def test_nothing_races(layout: Any) -> None:
     """On the simulator of warps, which ends a launch that has a race."""

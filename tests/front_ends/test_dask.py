@@ -336,6 +336,7 @@ def test_a_worker_that_dies_loses_nothing() -> None:
         np.testing.assert_array_equal(future.result(timeout=120), expected)
 
 
+@pytest.mark.thorough
 def test_the_example_runs() -> None:
     pytest.importorskip("distributed")
     pytest.importorskip("zarr")

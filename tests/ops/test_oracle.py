@@ -76,6 +76,7 @@ def test_transposes(
     check_entry(backend, name, entry, dtype, layout, "transposes")
 
 
+@thorough_on_the_emulator
 @real_dtypes
 @pytest.mark.parametrize("name", WITHOUT_GOLDENS)
 def test_oracle_of_systems(backend: Backend, name: str, dtype: np.dtype[Any]) -> None:

@@ -199,6 +199,7 @@ def verdict(report: Report) -> str:
     return f"{diagnosis.results}: {diagnosis.words}"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("mistake", "words", "more"),
     [
@@ -228,6 +229,7 @@ def test_one_end_floored_before_pooling() -> None:
     assert verdict(report) == f"pooled, argmax: {words}"
 
 
+@pytest.mark.thorough
 def test_a_shift_of_any_boxes_is_fitted() -> None:
     def moved(input: Any, boxes: Any, output_size: Any, spatial_scale: float) -> Any:
         beside = boxes + np.float32([0, 1.3, 1.3, 1.3, 1.3])
@@ -237,6 +239,7 @@ def test_a_shift_of_any_boxes_is_fitted() -> None:
     assert verdict(report) == "pooled: moves boxes by 1.3 pixels before they are scaled"
 
 
+@pytest.mark.thorough
 def test_a_nan_that_spreads() -> None:
     """The argmax is wrong for the same reason, not by another mistake."""
 
@@ -287,6 +290,7 @@ def boxes_negated(*arguments: Any, **options: Any) -> Any:
 BY_BOXES = {"options": {"sampling_ratio": 2, "aligned": True}}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("semantics", "implementation"),
     [("roi_align", roipool.roi_align), ("torchvision.roi_align", torchvision.roi_align)],

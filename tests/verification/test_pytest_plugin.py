@@ -85,6 +85,7 @@ def test_rounded(conforms):
 """
 
 
+@pytest.mark.thorough
 def test_the_summary_names_the_rule(tmp_path: Path) -> None:
     """The rule in the summary comes from all calls, even if another fits one test's calls."""
     done = pytest_in(tmp_path, ROUNDED, "--junit-xml=found.xml")
