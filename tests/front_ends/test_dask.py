@@ -309,7 +309,6 @@ def _end_one_worker(worker_pid: int) -> None:
     os.kill(worker_pid, signal.SIGKILL)
 
 
-@pytest.mark.thorough
 def test_a_worker_that_dies_loses_nothing() -> None:
     distributed = pytest.importorskip("distributed")
     given = arguments(OPS["roi_align"], "avg")
@@ -336,7 +335,6 @@ def test_a_worker_that_dies_loses_nothing() -> None:
         np.testing.assert_array_equal(future.result(timeout=120), expected)
 
 
-@pytest.mark.thorough
 def test_the_example_runs() -> None:
     pytest.importorskip("distributed")
     pytest.importorskip("zarr")
