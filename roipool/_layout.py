@@ -59,14 +59,6 @@ def groups_of_bins(given: Sequence[int], size: Sequence[int]) -> tuple[int, int]
     return given[0] or size[0], given[1] or size[1]
 
 
-def channel_of_bin(
-    channel: int, number: tuple[int, int], group_size: Sequence[int], size: Sequence[int]
-) -> int:
-    """Return the channel of the features that a bin of a channel of pooled values comes from."""
-    (down, across), (row, column) = group_size, number
-    return (channel * down + row * down // size[0]) * across + column * across // size[1]
-
-
 def pooled_channels(name: str, count: int, group_size: Sequence[int]) -> int:
     """Return the channels of pooled values for those of the features, which are argument `name`."""
     down, across = group_size

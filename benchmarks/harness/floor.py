@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
 from multiprocessing.pool import ThreadPool
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 
 import roipool
 from roipool.compat import torchvision
-from roipool.tools.libraries import Level, Task
+from roipool.tools.libraries import Level, Task, channels_of_groups
 
 __all__ = ["compulsory_bytes", "memory_bandwidth", "output_bytes"]
 
@@ -93,12 +92,8 @@ def _pooled_cells(task: Task, level: Level) -> int:
 
 
 def _pooled_bytes(task: Task, level: Level) -> int:
-    return _pooled_cells(task, level) * _cell_bytes(task, level) // _groups(task)
-
-
-def _groups(task: Task) -> int:
-    """Return how many channels of the map each channel of pooled values comes from."""
-    return math.prod(task.output_size) if task.operation.startswith("ps_") else 1
+    groups = channels_of_groups(task.operation, task.output_size)
+    return _pooled_cells(task, level) * _cell_bytes(task, level) // groups
 
 
 def _cell_bytes(task: Task, level: Level) -> int:
@@ -132,7 +127,7 @@ def _touched_cells(task: Task, level: Level) -> int:
 
 def _cells_of_groups(task: Task, level: Level, count: int, height: int, width: int) -> int:
     """Return the mean number of cells that the bins of a group need, of channels of its own."""
-    groups = _groups(task)
+    groups = channels_of_groups(task.operation, task.output_size)
     ones = np.ones((len(level.rois), 1, *task.output_size), np.float32)
     place = ones, level.rois, (count, groups, height, width), level.scale
     if task.operation == "ps_roi_pool":

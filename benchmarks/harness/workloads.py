@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -13,7 +12,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from harness.proposals import FloatArray, Scene, iou, level_of, scene
-from roipool.tools.libraries import Level, Task
+from roipool.tools.libraries import Level, Task, channels_of_groups
 
 __all__ = ["WORKLOADS", "Workload", "boxes_of", "changed", "choose", "task_of"]
 
@@ -74,11 +73,6 @@ class Workload:
     def title(self) -> str:
         """Name and code, for reports."""
         return f"{self.name} ({self.code})" if self.code else self.name
-
-    @property
-    def groups(self) -> int:
-        """The channels of the maps for each channel of pooled values."""
-        return math.prod(self.output_size) if self.operation.startswith("ps_") else 1
 
     @property
     def operations(self) -> tuple[str, str]:
@@ -285,16 +279,15 @@ def task_of(workload: Workload, dtype: DTypeLike, backward: bool) -> Task:
         rois = rois.astype(dtype)
     rois = rois.astype(np.float64 if dtype == np.float64 else np.float32)
     values = np.random.default_rng(_SEED).standard_normal(_VALUES, np.float32).astype(dtype)
+    groups = channels_of_groups(workload.operation, workload.output_size)
+    of_groups = replace(workload, channels=workload.channels * groups)
     levels = []
     for number, (height, width, stride) in enumerate(workload.levels):
         here = rois[level == number]
         if len(here) == 0:
             continue
-        of_groups = replace(workload, channels=workload.channels * workload.groups)
         features = _filled(values, of_groups, workload.images, height, width)
-        grad = None
-        if backward:
-            grad = _filled(values, workload, len(here), *workload.output_size)
+        grad = _filled(values, workload, len(here), *workload.output_size) if backward else None
         levels.append(Level(features, here, grad, 1 / stride))
     return Task(
         workload.operation,

@@ -26,6 +26,7 @@ from roipool.reference._crop_and_resize import (
     crop_and_resize_backward,
     crop_and_resize_backward_boxes,
 )
+from roipool.reference._loops import channels_of_bin
 from roipool.reference._multilevel_roi_align import (
     assign_levels,
     multilevel_roi_align,
@@ -131,6 +132,7 @@ __all__ = [
     "bin_of",
     "box_in_cells",
     "caffe_roi_align",
+    "channels_of_bin",
     "counts_of",
     "crop_and_resize",
     "crop_and_resize_backward",

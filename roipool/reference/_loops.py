@@ -103,6 +103,13 @@ Motion: TypeAlias = Callable[[Box, int, int, Bin, Sample], Iterable[tuple[float,
 Slopes: TypeAlias = Callable[[Sample], tuple[list[Pixel], list[Pixel]]]
 
 
+def channels_of_bin(number: Pair, groups: Pair, bins: Pair) -> slice:
+    """Return the channels of the features that a bin is pooled from."""
+    down, across = groups
+    row, column = number[0] * down // bins[0], number[1] * across // bins[1]
+    return slice(row * across + column, None, down * across)
+
+
 @dataclass(frozen=True)
 class Pooling:
     """Boxes and their bins: what the loops of averages and maxima share.
@@ -134,9 +141,7 @@ class Pooling:
 
     def channels_of(self, ph: int, pw: int, bins: Pair) -> slice:
         """Return the channels of the features that a bin is pooled from."""
-        down, across = self.groups_of(bins)
-        row, column = ph * down // bins[0], pw * across // bins[1]
-        return slice(row * across + column, None, down * across)
+        return channels_of_bin((ph, pw), self.groups_of(bins), bins)
 
     def boxes(self, images: int) -> Boxes:
         """Return the boxes with their images, of so many."""

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from roipool import reference
-from roipool._layout import channel_of_bin
 from roipool.systems import SYSTEMS, Oracle, Results, System, oracle_of
 from roipool.systems.oracles import LOWEST_FLOAT32
 from roipool.verification.tolerance import Comparison, compare
@@ -358,10 +357,11 @@ def _compare_samples(case: Case, got: Array, expected: Results, terms: Results) 
                 case.options["sampling_ratio"],
                 real,
             )
-            one_bin = reference.bin_of(rules, box, (int(ph), int(pw)))
+            place = int(ph), int(pw)
+            one_bin = reference.bin_of(rules, box, place)
             number = int(indices[k, c, ph, pw])
-            channel = channel_of_bin(int(c), (int(ph), int(pw)), groups, case.size)
-            image = case.maps[case.images[k], channel : channel + 1]
+            channels = reference.channels_of_bin(place, groups, case.size)
+            image = case.maps[case.images[k], channels][c : c + 1]
             values[k, c, ph, pw] = one_bin.value_of_sample(number, image)[0]
         best[k, c, ph, pw] = expected["pooled"][k, c, ph, pw]
         allowed[k, c, ph, pw] = terms["pooled"][k, c, ph, pw]

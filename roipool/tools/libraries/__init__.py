@@ -16,7 +16,7 @@ from .mxnet import MXNet
 from .onnxruntime import OnnxRuntime
 from .openvino import OpenVino
 from .paddle import Paddle
-from .task import Level, Task, in_given_order, single_call
+from .task import Level, Task, channels_of_groups, in_given_order, single_call
 from .tensorflow import TensorFlow
 from .torch import Detectron2, Mmcv, Torchvision
 
@@ -27,6 +27,7 @@ __all__ = [
     "Level",
     "Library",
     "Task",
+    "channels_of_groups",
     "in_given_order",
     "opened",
     "prepared",

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["Level", "Task", "as_message", "in_given_order", "single_call", "task_of"]
+__all__ = [
+    "Level",
+    "Task",
+    "as_message",
+    "channels_of_groups",
+    "in_given_order",
+    "single_call",
+    "task_of",
+]
 
 
 class Level(NamedTuple):
@@ -75,6 +84,11 @@ class Task(NamedTuple):
     levels: list[Level]
     wrt: str = "features"
     extrapolation_value: float = 0.0
+
+
+def channels_of_groups(operation: str, output_size: tuple[int, int]) -> int:
+    """Return how many channels of the map each channel of pooled values comes from."""
+    return math.prod(output_size) if operation.startswith("ps_") else 1
 
 
 def single_call(
