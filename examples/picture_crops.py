@@ -2,8 +2,8 @@
 
     python examples/picture_crops.py
 
-Pictures come as uint8, height by width by colour. roipool computes in floating point, so that they
-are converted once; boxes are then pooled from all pictures in one call.
+Pictures come as uint8, height by width by colour, and are read as they are, without a copy. Boxes
+are pooled from all pictures in one call, to float32.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def to_bytes(crops: np.ndarray) -> np.ndarray:
 def main() -> None:
     """Crop the same boxes in two ways."""
     # layout="NHWC" is how pictures lie in memory: nothing is transposed.
-    images = pictures().astype(np.float32)
+    images = pictures()
     boxes = np.array([[10, 20, 138, 148], [10, 20, 138, 148], [-20, -20, 44, 44]], np.float32)
     image_of_box = np.array([0, 1, 0])
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from roipool import _cpu
 from roipool._arrays import LIBRARY_OF, NUMPY, Array, Library, is_array, parts_of, refuse_masks
-from roipool._dtypes import FLOATS, dtype_name, real_dtype
+from roipool._dtypes import BYTES, FLOATS, dtype_name, real_dtype
 from roipool._errors import shortened, shown
 from roipool._layout import AXES, LAYOUTS, Layout, Shape4, groups_of_bins, pooled_channels
 from roipool._types import Boxes, Numbers
@@ -53,16 +53,20 @@ def layout(value: Any) -> Layout:
     return choice("layout", value, LAYOUTS)
 
 
-def float_array(name: str, array: Any) -> Array:
-    """Return an array of a supported dtype in native byte order; on a host it is C-contiguous."""
+def float_array(name: str, array: Any, dtypes: Sequence[str] = FLOATS) -> Array:
+    """Return an array of one of these dtypes in native byte order; on a host it is C-contiguous.
+
+    Bytes are read on a host only.
+    """
     library = LIBRARY_OF[type(array)]
     if library is None:
         raise TypeError(f"{name} must be a NumPy or CuPy array, got {type(array).__name__}")
     array = library.plain(array)
     dtype = array.dtype
-    if dtype_name(dtype) not in FLOATS:
+    if dtype_name(dtype) not in dtypes or (library is not NUMPY and dtype_name(dtype) in BYTES):
+        allowed = dtypes if library is NUMPY else FLOATS
         raise TypeError(
-            f"{name} must have dtype {', '.join(FLOATS)}, got {shortened(str(dtype))}; "
+            f"{name} must have dtype {', '.join(allowed)}, got {shortened(str(dtype))}; "
             f"convert it, for example {name}.astype(np.float32)"
         )
     if array.ndim != 4:
@@ -70,9 +74,11 @@ def float_array(name: str, array: Any) -> Array:
     return library.readable(array, dtype if dtype.isnative else dtype.newbyteorder("="))
 
 
-def features(name: str, array: Any, layout: Layout = "NCHW") -> Array:
+def features(
+    name: str, array: Any, layout: Layout = "NCHW", dtypes: Sequence[str] = FLOATS
+) -> Array:
     """Return checked feature maps."""
-    maps = float_array(name, array)
+    maps = float_array(name, array, dtypes)
     _check_axes(name, maps.shape, layout)
     return maps
 

@@ -84,6 +84,9 @@ cdef extern from "kernels/cpu/call.h" namespace "roipool" nogil:
     cdef enum Storage:
         float16_storage, bfloat16_storage, float32_storage, float64_storage
 
+    cdef enum FeatureStorage:
+        stored_as_pooled, stored_as_uint8, stored_as_int8
+
     cdef struct AxisPlan:
         int bins
         wide_int size
@@ -95,6 +98,7 @@ cdef extern from "kernels/cpu/call.h" namespace "roipool" nogil:
 
     cdef struct Job:
         Storage storage
+        FeatureStorage feature_storage
         bint channels_last
         wide_int images, channels, boxes
         int group_rows, group_columns
@@ -212,6 +216,7 @@ _STORAGE = {
     "float32": float32_storage,
     "float64": float64_storage,
 }
+_FEATURE_STORAGE = {"uint8": stored_as_uint8, "int8": stored_as_int8}  # of others: as pooled values
 
 
 def definition_traits():
@@ -672,6 +677,13 @@ cdef describe_only_map(Level* level, dtype, map_shape, regions, pooling):
     describe(level, dtype, map_shape, pooling, (pooling.definition.scale, boxes, images, None))
 
 
+cdef set_features(Level* level, features):
+    """Set the features of a forward."""
+    level.job.features = address(features)
+    if cnp.PyArray_ITEMSIZE(<cnp.ndarray>features) == 1:
+        level.job.feature_storage = _FEATURE_STORAGE[dtype_name(features.dtype)]
+
+
 cdef fill(out, value):
     """Write one number everywhere; beyond the type of `out` it is infinite, without a warning."""
     if out.dtype == np.int16:  # bfloat16's bits
@@ -702,7 +714,7 @@ def average(features, regions, pooling, out):
         fill(out, pooling.empty_value)
     for i in range(len(features)):
         describe(&levels[i], out.dtype, features[i].shape, pooling, parts[i])
-        levels[i].job.features = address(features[i])
+        set_features(&levels[i], features[i])
         levels[i].job.output = address(out)
         levels[i].job.empty_value = pooling.empty_value
     run_levels(op_average, levels)
@@ -817,8 +829,8 @@ def maximum(features, regions, pooling, out, *, return_argmax):
         argmax = empty_array(out.shape, np.int32)
         argmax[...] = -1
         return argmax
-    describe_only_map(&level, features.dtype, features.shape, regions, pooling)
-    level.job.features = address(features)
+    describe_only_map(&level, out.dtype, features.shape, regions, pooling)
+    set_features(&level, features)
     level.job.output = address(out)
     level.job.empty_value = pooling.empty_value
     level.job.lowest = rules.lowest

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from roipool import _cpu
 from roipool._arguments import CORNERS, CROPS, ROTATED, Form
+from roipool._dtypes import FLOATS, FLOATS_AND_BYTES
 
 
 class Definition(NamedTuple):
@@ -124,6 +125,8 @@ class Op:
         The other arguments that place bins and samples; forward and gradients share them.
     filling : str or None
         The argument that gives the value of bins outside the map; the gradients lack it.
+    dtypes : tuple of str
+        Types of features that its forward takes.
     """
 
     forward: str
@@ -131,6 +134,7 @@ class Op:
     placing: tuple[str, ...] = ("spatial_scale",)
     form: Form = CORNERS
     filling: str | None = None
+    dtypes: tuple[str, ...] = FLOATS
 
     @property
     def backward(self) -> str:
@@ -169,7 +173,11 @@ class Op:
 OPS: dict[str, Op] = {
     op.forward: op
     for op in (
-        Op("roi_pool", {"max": Variant("roi_pool", has_argmax=True)}),
+        Op(
+            "roi_pool",
+            {"max": Variant("roi_pool", has_argmax=True)},
+            dtypes=FLOATS_AND_BYTES,
+        ),
         Op("roi_average_pool", {"avg": Variant("roi_average_pool")}),
         Op(
             "roi_align",
@@ -178,6 +186,7 @@ OPS: dict[str, Op] = {
                 "max": Variant("roi_align", {"mode": "max"}, has_argmax=True),
             },
             placing=("spatial_scale", "sampling_ratio", "aligned"),
+            dtypes=FLOATS_AND_BYTES,
         ),
         Op(
             "ps_roi_pool",
@@ -207,6 +216,7 @@ OPS: dict[str, Op] = {
             placing=(),
             form=CROPS,
             filling="extrapolation_value",
+            dtypes=FLOATS_AND_BYTES,
         ),
     )
 }

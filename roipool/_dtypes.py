@@ -1,4 +1,4 @@
-"""The dtypes of features and pooled values, and what each is computed in."""
+"""The dtypes of features, what each is computed in, and the dtypes of pooled values."""
 
 from __future__ import annotations
 
@@ -8,8 +8,12 @@ from typing import Any
 import numpy as np
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
+BYTES = ("uint8", "int8")  # of pictures, and of quantised maps
+FLOATS_AND_BYTES = (*FLOATS, *BYTES)
 
 _FLOAT32, _FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
+# The dtypes of pooled values where they are not the features'.
+POOLED_DTYPES = {np.dtype(name): _FLOAT32 for name in BYTES}
 
 
 @cache

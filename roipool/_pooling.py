@@ -15,6 +15,7 @@ from roipool import _arguments as check
 from roipool._arguments import CORNERS, Form, Regions
 from roipool._arrays import NUMPY, Array, Library, common_library
 from roipool._definitions import GATHERS, POINTWISE, Definition
+from roipool._dtypes import FLOATS, POOLED_DTYPES
 from roipool._layout import (
     Layout,
     Shape4,
@@ -202,10 +203,11 @@ class Call:
         layout: str = "NCHW",
         empty_value: float = 0.0,
         rules: MaxRules = DEFAULT_RULES,
+        dtypes: Sequence[str] = FLOATS,
     ) -> tuple[Array, Regions, Pooling]:
-        """Return the features, the boxes, and the request."""
+        """Return the features, which may have these dtypes, the boxes, and the request."""
         arrays, form, layout = self._arrays, self._form, check.layout(layout)
-        maps = check.features(form.features, arrays[form.features], layout)
+        maps = check.features(form.features, arrays[form.features], layout, dtypes)
         boxes, indices = arrays[form.boxes], arrays.get(form.indices)
         regions = form.read(boxes, indices, maps.shape[0], maps.dtype, form)
         size = check.size_pair(form.size, output_size)
@@ -339,6 +341,7 @@ class Call:
         A new array lies in memory as the given maps or gradient do.
         """
         filled, dtype = None, given[0].dtype
+        dtype = POOLED_DTYPES.get(dtype, dtype)
         if self._arrays.get("out") is not None:
             filled = check.output(self.library, shape, dtype, **self._arrays)
         if self._device is not None and layout == "NCHW" and are_channels_last(given):

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 
 class SupportsDLPack(Protocol):
@@ -45,6 +45,7 @@ AnyArray: TypeAlias = (
 ArrayT = TypeVar("ArrayT", bound=AnyArray)
 ScalarT = TypeVar("ScalarT", bound=np.generic)
 
+Bytes: TypeAlias = NDArray[np.uint8] | NDArray[np.int8]  # maps that are pooled to float32
 Numbers: TypeAlias = AnyArray | ArrayLike
 Boxes: TypeAlias = AnyArray | ArrayLike | Sequence[AnyArray]  # one array, or one for each image
 

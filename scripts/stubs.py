@@ -26,7 +26,7 @@ from roipool._requests import public_functions
 
 PACKAGE = Path(roipool.__file__).parent
 # Types of NumPy arrays only: signatures with these have a more general overload.
-NUMPY_ONLY = ("NDArray",)
+NUMPY_ONLY = ("NDArray", "Bytes")
 
 
 class FrontEnd(NamedTuple):

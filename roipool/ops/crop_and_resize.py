@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from roipool import _arguments as check
 from roipool._arguments import CROPS
 from roipool._definitions import Definition
+from roipool._dtypes import FLOATS_AND_BYTES
 from roipool._front_ends import by_front_end
 from roipool._layout import Layout
 from roipool._pooling import Call
-from roipool._types import AnyArray, ArrayT, Method, Numbers
+from roipool._types import AnyArray, ArrayT, Bytes, Method, Numbers
 
 METHODS: dict[Method, Definition] = {
     "bilinear": Definition("crop_bilinear"),
@@ -27,6 +28,30 @@ def definition(method: str) -> Definition:
     return METHODS[check.choice("method", method, tuple(METHODS))]
 
 
+@overload
+def crop_and_resize(
+    features: Bytes,
+    boxes: Numbers,
+    box_indices: Numbers,
+    crop_size: int | Sequence[int],
+    *,
+    method: Method = ...,
+    extrapolation_value: float = ...,
+    layout: Layout = ...,
+    out: NDArray[np.float32] | None = ...,
+) -> NDArray[np.float32]: ...
+@overload
+def crop_and_resize(
+    features: ArrayT,
+    boxes: Numbers,
+    box_indices: Numbers,
+    crop_size: int | Sequence[int],
+    *,
+    method: Method = ...,
+    extrapolation_value: float = ...,
+    layout: Layout = ...,
+    out: ArrayT | None = ...,
+) -> ArrayT: ...
 @by_front_end
 def crop_and_resize(
     features: ArrayT,
@@ -49,7 +74,8 @@ def crop_and_resize(
     ----------
     features : ndarray
         Maps, an array of NumPy, CuPy, PyTorch, JAX or Dask: shape (N, C, H, W) or, with
-        ``layout="NHWC"``, (N, H, W, C); float16, bfloat16, float32 or float64.
+        ``layout="NHWC"``, (N, H, W, C); float16, bfloat16, float32 or float64, or NumPy's uint8
+        or int8.
     boxes : array_like
         Shape (K, 4), rows y1, x1, y2, x2 as fractions: 0 is the centre of the first cell of the
         map, 1 that of the last. They may be outside this range.
@@ -69,12 +95,13 @@ def crop_and_resize(
     Returns
     -------
     ndarray
-        Shape (K, C, rows, columns), or (K, rows, columns, C) for NHWC, in the features' dtype.
+        Shape (K, C, rows, columns), or (K, rows, columns, C) for NHWC, in the features' dtype,
+        or float32 for uint8 and int8.
 
     Raises
     ------
     TypeError
-        If an argument is of the wrong type, for example integer features.
+        If an argument is of the wrong type, for example int32 features.
     ValueError
         If a shape, a box index or a value is invalid. On a GPU, box indices are only checked after
         ``set_debug(True)``; otherwise, a box with an invalid one pools nothing.
@@ -107,7 +134,7 @@ def crop_and_resize(
     with Call(CROPS, features=features, boxes=boxes, box_indices=box_indices, out=out) as call:
         filling = check.any_float("extrapolation_value", extrapolation_value)
         maps, regions, pooling = call.checked_forward(
-            definition(method), crop_size, layout, filling
+            definition(method), crop_size, layout, filling, dtypes=FLOATS_AND_BYTES
         )
         return call.average([maps], regions, pooling)
 

@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 
 from roipool import _arguments as check
 from roipool._definitions import Definition
+from roipool._dtypes import FLOATS_AND_BYTES
 from roipool._front_ends import by_front_end
 from roipool._layout import Layout
 from roipool._pooling import Call, MaxRules
-from roipool._types import AnyArray, ArrayT, Boxes, Mode, Numbers, ScalarT
+from roipool._types import AnyArray, ArrayT, Boxes, Bytes, Mode, Numbers, ScalarT
 
 MODES: tuple[Mode, ...] = get_args(Mode)
 # A sample outside the map takes part in a maximum, as in mmcv.
@@ -34,6 +35,21 @@ def definition(
 
 @overload
 def roi_align(
+    features: Bytes,
+    rois: Boxes,
+    output_size: int | Sequence[int],
+    spatial_scale: float = ...,
+    sampling_ratio: int | Sequence[int] = ...,
+    *,
+    aligned: bool = ...,
+    mode: Mode = ...,
+    batch_indices: Numbers | None = ...,
+    layout: Layout = ...,
+    return_argmax: Literal[False] = ...,
+    out: NDArray[np.float32] | None = ...,
+) -> NDArray[np.float32]: ...
+@overload
+def roi_align(
     features: ArrayT,
     rois: Boxes,
     output_size: int | Sequence[int],
@@ -47,6 +63,21 @@ def roi_align(
     return_argmax: Literal[False] = ...,
     out: ArrayT | None = ...,
 ) -> ArrayT: ...
+@overload
+def roi_align(
+    features: Bytes,
+    rois: Boxes,
+    output_size: int | Sequence[int],
+    spatial_scale: float = ...,
+    sampling_ratio: int | Sequence[int] = ...,
+    *,
+    aligned: bool = ...,
+    mode: Mode = ...,
+    batch_indices: Numbers | None = ...,
+    layout: Layout = ...,
+    return_argmax: Literal[True],
+    out: NDArray[np.float32] | None = ...,
+) -> tuple[NDArray[np.float32], NDArray[np.signedinteger[Any]]]: ...
 @overload
 def roi_align(
     features: NDArray[ScalarT],
@@ -102,7 +133,8 @@ def roi_align(
     ----------
     features : ndarray
         Maps, an array of NumPy, CuPy, PyTorch, JAX or Dask: shape (N, C, H, W) or, with
-        ``layout="NHWC"``, (N, H, W, C); float16, bfloat16, float32 or float64.
+        ``layout="NHWC"``, (N, H, W, C); float16, bfloat16, float32 or float64, or NumPy's uint8
+        or int8.
     rois : array_like
         Boxes in image pixels: shape (K, 5) with rows batch index, x1, y1, x2, y2; or (K, 4) with
         rows x1, y1, x2, y2 and `batch_indices`; or a sequence of N arrays of shape (L, 4), one
@@ -131,7 +163,8 @@ def roi_align(
     Returns
     -------
     pooled : ndarray
-        Shape (K, C, rows, columns), or (K, rows, columns, C) for NHWC, in the features' dtype.
+        Shape (K, C, rows, columns), or (K, rows, columns, C) for NHWC, in the features' dtype,
+        or float32 for uint8 and int8.
         A bin without samples (an empty box with an adaptive grid) is 0. A maximum ignores NaN
         samples; a bin with only NaN samples is -inf.
     argmax : ndarray of int32
@@ -143,7 +176,7 @@ def roi_align(
     Raises
     ------
     TypeError
-        If an argument is of the wrong type, for example integer features.
+        If an argument is of the wrong type, for example int32 features.
     ValueError
         If a shape, a batch index or a value is invalid, or `return_argmax` is given for an
         average. On a GPU, batch indices are only checked after ``set_debug(True)``; otherwise, a
@@ -182,7 +215,9 @@ def roi_align(
         want_argmax = check.flag("return_argmax", return_argmax)
         if is_average and want_argmax:
             raise ValueError("return_argmax must be False with mode='avg': an average has none")
-        maps, regions, pooling = call.checked_forward(placed, output_size, layout, rules=RULES)
+        maps, regions, pooling = call.checked_forward(
+            placed, output_size, layout, rules=RULES, dtypes=FLOATS_AND_BYTES
+        )
         if is_average:
             return call.average([maps], regions, pooling)
         pooled, argmax = call.maximum(maps, regions, pooling, return_argmax=want_argmax)

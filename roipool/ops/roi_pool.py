@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 
 from roipool import _arguments as check
 from roipool._definitions import Definition
+from roipool._dtypes import FLOATS_AND_BYTES
 from roipool._front_ends import by_front_end
 from roipool._layout import Layout
 from roipool._pooling import Call, MaxRules
-from roipool._types import AnyArray, ArrayT, Boxes, Numbers, ScalarT
+from roipool._types import AnyArray, ArrayT, Boxes, Bytes, Numbers, ScalarT
 
 RULES = MaxRules(argmax_is_cell=True)
 
@@ -23,6 +24,18 @@ def definition(spatial_scale: float) -> Definition:
     return Definition("roi_pool", check.real_number("spatial_scale", spatial_scale))
 
 
+@overload
+def roi_pool(
+    features: Bytes,
+    rois: Boxes,
+    output_size: int | Sequence[int],
+    spatial_scale: float = ...,
+    *,
+    batch_indices: Numbers | None = ...,
+    layout: Layout = ...,
+    return_argmax: Literal[False] = ...,
+    out: NDArray[np.float32] | None = ...,
+) -> NDArray[np.float32]: ...
 @overload
 def roi_pool(
     features: ArrayT,
@@ -35,6 +48,18 @@ def roi_pool(
     return_argmax: Literal[False] = ...,
     out: ArrayT | None = ...,
 ) -> ArrayT: ...
+@overload
+def roi_pool(
+    features: Bytes,
+    rois: Boxes,
+    output_size: int | Sequence[int],
+    spatial_scale: float = ...,
+    *,
+    batch_indices: Numbers | None = ...,
+    layout: Layout = ...,
+    return_argmax: Literal[True],
+    out: NDArray[np.float32] | None = ...,
+) -> tuple[NDArray[np.float32], NDArray[np.signedinteger[Any]]]: ...
 @overload
 def roi_pool(
     features: NDArray[ScalarT],
@@ -81,7 +106,8 @@ def roi_pool(
     ----------
     features : ndarray
         Maps, an array of NumPy, CuPy, PyTorch, JAX or Dask: shape (N, C, H, W) or, with
-        ``layout="NHWC"``, (N, H, W, C); float16, bfloat16, float32 or float64.
+        ``layout="NHWC"``, (N, H, W, C); float16, bfloat16, float32 or float64, or NumPy's uint8
+        or int8.
     rois : array_like
         Boxes in image pixels: shape (K, 5) with rows batch index, x1, y1, x2, y2; or (K, 4) with
         rows x1, y1, x2, y2 and `batch_indices`; or a sequence of N arrays of shape (L, 4), one
@@ -102,7 +128,8 @@ def roi_pool(
     Returns
     -------
     pooled : ndarray
-        Shape (K, C, rows, columns), or (K, rows, columns, C) for NHWC, in the features' dtype.
+        Shape (K, C, rows, columns), or (K, rows, columns, C) for NHWC, in the features' dtype,
+        or float32 for uint8 and int8.
         A bin without cells is 0. NaN cells are ignored; a bin with only NaN cells is -inf.
     argmax : ndarray
         Only with `return_argmax`. Same shape, int32 (int64 if H*W exceeds 2**31 - 1): the index
@@ -112,7 +139,7 @@ def roi_pool(
     Raises
     ------
     TypeError
-        If an argument is of the wrong type, for example integer features.
+        If an argument is of the wrong type, for example int32 features.
     ValueError
         If a shape, a batch index or a value is invalid. On a GPU, batch indices are only checked
         after ``set_debug(True)``; otherwise, a box with an invalid one pools nothing.
@@ -142,7 +169,9 @@ def roi_pool(
     with Call(features=features, rois=rois, batch_indices=batch_indices, out=out) as call:
         want_argmax = check.flag("return_argmax", return_argmax)
         placed = definition(spatial_scale)
-        maps, regions, pooling = call.checked_forward(placed, output_size, layout, rules=RULES)
+        maps, regions, pooling = call.checked_forward(
+            placed, output_size, layout, rules=RULES, dtypes=FLOATS_AND_BYTES
+        )
         pooled, argmax = call.maximum(maps, regions, pooling, return_argmax=want_argmax)
         return (pooled, argmax) if want_argmax else pooled
 

@@ -14,7 +14,7 @@ from roipool.reference import (
     ROI_POOL,
 )
 from roipool.systems import boxes
-from roipool.systems.row import Compared, Oracle, System
+from roipool.systems.row import DTYPES, Compared, Oracle, System
 from roipool.verification import pyramids
 from roipool.verification.case import Case
 
@@ -106,6 +106,7 @@ def _row(name: str, op: Op, variant: Variant) -> System:
         samples="area" if variant.is_integral else _SAMPLES[TRAITS[variant.definition].kind],
         bin_value=variant.bin_value,
         boxes=_BOXES[op.boxes, op.columns],
+        dtypes=(*DTYPES, *(name for name in op.dtypes if name not in DTYPES)),
         layouts=("NCHW", "NHWC"),
         is_position_sensitive=op.is_position_sensitive,
         asked=_ASKED.get(name, {}),

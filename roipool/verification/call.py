@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from roipool._dtypes import BYTES
 from roipool.systems import SYSTEMS, System
 
 from .case import STORAGES, Array, Case, dtypes
@@ -84,7 +85,8 @@ def run(
     pooled_shape = in_layout_shape(case.grad.shape, case.layout)
     call(operation.forward, operation.returns, pooled_shape)
     call(operation.backward, ("gradient",), known["input_shape"])
-    call(operation.box_gradient, ("box_gradient",), ())
+    if case.dtype not in BYTES:  # whose values no gradient takes
+        call(operation.box_gradient, ("box_gradient",), ())
     if operation.argmax_is_of_batch and "argmax" in results:
         results["argmax"] = _in_each_map(case, results["argmax"])
     return {
@@ -95,11 +97,11 @@ def run(
 
 def known_arguments(case: Case) -> dict[str, Any]:
     """Return values for the arguments that any system may take, except boxes and options."""
-    store, dtype = STORAGES[case.storage].store, dtypes()[case.dtype]
+    store, known = STORAGES[case.storage].store, dtypes()
     rows, columns = case.size
     return {
-        "features": store(in_layout(case.maps.astype(dtype), case.layout)),
-        "grad_output": store(in_layout(case.grad.astype(dtype), case.layout)),
+        "features": store(in_layout(case.maps.astype(known[case.dtype]), case.layout)),
+        "grad_output": store(in_layout(case.grad.astype(known[case.pooled_dtype]), case.layout)),
         "input_shape": in_layout_shape(case.maps.shape, case.layout),
         "output_size": (rows, columns),
         "crop_size": (rows, columns),
@@ -166,7 +168,7 @@ def _result_array(case: Case, shape: tuple[int, ...]) -> Array | None:
     """Return an array to pass as `out`, filled with NaN, or None if the case has none."""
     if case.out == "new":
         return None
-    return STORAGES[case.out].store(np.full(shape, np.nan, dtypes()[case.dtype]))
+    return STORAGES[case.out].store(np.full(shape, np.nan, dtypes()[case.pooled_dtype]))
 
 
 def in_layout(array: Array, layout: str) -> Array:

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from roipool._dtypes import BYTES, POOLED_DTYPES
+
 Array: TypeAlias = NDArray[Any]
 
 
@@ -28,10 +30,10 @@ class Case:
     operation : str
         A key of `roipool.systems.SYSTEMS`.
     dtype : str
-        Type of the maps.
+        Type of the maps; of bytes, the output and its gradient are float32.
     maps, grad : ndarray of float64
         Features and gradient of the output, shapes (N, C, H, W) and (K, C, rows, columns), with
-        values that `dtype` represents exactly.
+        values that their types represent exactly.
     rois : ndarray of float64
         Shape (K, 5): image, x1, y1, x2, y2 in image pixels. Rotated operations may have shape
         (K, 6): image, centre x, centre y, width, height, angle.
@@ -71,6 +73,11 @@ class Case:
         """Number of bins: rows, columns."""
         rows, columns = self.grad.shape[2:]
         return rows, columns
+
+    @property
+    def pooled_dtype(self) -> str:
+        """Type of the output and its gradient."""
+        return pooled_dtype(self.dtype)
 
     @property
     def images(self) -> NDArray[np.int64]:
@@ -142,7 +149,29 @@ FORMS = ("table", "nested lists", "batch indices", "one array per image")
 
 def dtypes() -> dict[str, np.dtype[Any]]:
     """Return the types of features by name; bfloat16 needs ml_dtypes."""
-    known = {name: np.dtype(name) for name in ("float32", "float16", "float64")}
+    known = {name: np.dtype(name) for name in ("float32", "float16", "float64", *BYTES)}
     with contextlib.suppress(ModuleNotFoundError):
         known["bfloat16"] = np.dtype(importlib.import_module("ml_dtypes").bfloat16)
     return known
+
+
+def pooled_dtype(dtype: str) -> str:
+    """Return the type of pooled values for features of a type."""
+    known = dtypes()[dtype]
+    return POOLED_DTYPES.get(known, known).name
+
+
+def held(numbers: Array, dtype: str) -> Array:
+    """Return the numbers of a type nearest to some; of bytes, those within their range."""
+    kind = dtypes()[dtype]
+    if dtype in BYTES:
+        limits = np.iinfo(kind)
+        numbers = np.nan_to_num(numbers).clip(limits.min, limits.max).round()
+    with np.errstate(over="ignore"):
+        return numbers.astype(kind).astype(np.float64)
+
+
+def held_by(case: Case, dtype: str) -> Case:
+    """Return a case with maps and gradients in another type."""
+    case = replace(case, dtype=dtype)
+    return replace(case, maps=held(case.maps, dtype), grad=held(case.grad, case.pooled_dtype))

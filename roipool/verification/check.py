@@ -91,12 +91,14 @@ def _verdict(problem: str | None) -> Comparison:
 
 def _misuse(case: Case, got: Results, calls: Sequence[Call]) -> str | None:
     """Return the problem with result types, missing results or modified inputs, or None."""
-    dtype = dtypes()[case.dtype]
-    given = {"features": case.maps, "grad_output": case.grad}
+    given = {
+        "features": case.maps.astype(dtypes()[case.dtype]),
+        "grad_output": case.grad.astype(dtypes()[case.pooled_dtype]),
+    }
     for call in calls:
         for name in given.keys() & call.arguments.keys():
-            wanted = in_layout(given[name].astype(dtype), case.layout)
-            left = joined(call.arguments[name], case.layout).astype(dtype)
+            wanted = in_layout(given[name], case.layout)
+            left = joined(call.arguments[name], case.layout).astype(wanted.dtype)
             if not np.array_equal(left, wanted, equal_nan=True):
                 return f"{call.function} modified its {name}"
     absent = {name for call in calls for name in call.returns} - got.keys()

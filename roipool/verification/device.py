@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import roipool
+from roipool._dtypes import FLOATS
 
 from .case import Array, dtypes
 
@@ -78,7 +79,7 @@ class Device(NamedTuple):
     library : module or object
         roipool's functions, taking and returning NumPy arrays.
     types : tuple of str
-        Types of features that the device supports.
+        Types of features that the device supports, bytes aside.
     put, get : callable
         Copy an array to the device and back.
     """
@@ -92,11 +93,12 @@ class Device(NamedTuple):
 
 def device(backend: str, library: Any = roipool) -> Device:
     """Return the device of "cpu" or "cuda"."""
+    floats = {name: dtype for name, dtype in dtypes().items() if name in FLOATS}
     if backend == "cpu":
-        return Device(backend, library, tuple(dtypes()), _unchanged, np.asarray)
+        return Device(backend, library, tuple(floats), _unchanged, np.asarray)
     cupy = importlib.import_module("cupy")
     put, get = cupy.asarray, cupy.asnumpy
-    types = tuple(name for name, dtype in dtypes().items() if _can_hold(put, dtype))
+    types = tuple(name for name, dtype in floats.items() if _can_hold(put, dtype))
     return Device(backend, OnDevice(library, put, get), types, put, get)
 
 

@@ -8,9 +8,10 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from roipool._dtypes import BYTES
 from roipool.systems import SYSTEMS, System
 
-from .case import STORAGES, WRITABLE, Array, Case, channel_group, dtypes
+from .case import STORAGES, WRITABLE, Array, Case, channel_group, dtypes, held, pooled_dtype
 from .options import Random, drawn_options
 
 # Samples that the oracle visits in a call: a typical budget, and the most.
@@ -97,7 +98,7 @@ def draw_from(
         _numbers(
             rng,
             (len(table), geometry.shape[1] // groups, *geometry.size),
-            dtype,
+            pooled_dtype(dtype),
             pixels=False,
         ),
         table,
@@ -251,7 +252,9 @@ def _numbers(rng: Random, shape: tuple[int, ...], dtype: str, *, pixels: bool) -
         low, high = _pick(rng, ((math.nan, math.nan), (math.inf, -math.inf), (math.nan, math.inf)))
         places, share = rng.random(shape), _pick(rng, (0.02, 0.2, 0.5))
         numbers[places < share / 2], numbers[places > 1 - share / 2] = low, high
-    return numbers.astype(dtypes()[dtype]).astype(np.float64)
+    if dtype in BYTES:  # from half of the numbers above, which are multiples of 1/16
+        numbers = 16 * numbers - np.iinfo(dtype).min - 128
+    return held(numbers, dtype)
 
 
 def _with_fewer_boxes(rng: Random, geometry: Geometry, work: Array) -> Geometry | None:

@@ -219,7 +219,7 @@ def _expected(
     else:
         answers, terms = _answers(query, oracle.operation)
     expected = (oracle or default).finish(case, answers)
-    expected["pooled"] = _stored(expected["pooled"], dtypes()[case.dtype])
+    expected["pooled"] = _stored(expected["pooled"], dtypes()[case.pooled_dtype])
     if case.real is np.float64 and SYSTEMS[case.operation].samples == "points":
         terms["pooled"] = terms["pooled"] + _moved_by_a_sine(case, case.maps)[:, None, None, None]
         terms["gradient"] = terms["gradient"] + _moved_by_a_sine(case, case.grad).max(initial=0.0)
@@ -371,7 +371,7 @@ def _compare_samples(case: Case, got: Array, expected: Results, terms: Results) 
 def problem_of_types(case: Case, got: Results) -> str | None:
     """Return the problem with the results' types, or None."""
     for name, array in got.items():
-        wanted = dtypes()[case.dtype]
+        wanted = dtypes()[case.pooled_dtype]
         if name == "box_gradient":
             wanted = np.dtype(case.real)
         if not name.startswith("argmax") and array.dtype.newbyteorder("=") != wanted:

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from roipool import _cpu, reference
+from roipool._dtypes import BYTES
 from roipool._settings import NON_TEMPORAL_BYTES
 from roipool.systems import SYSTEMS, System
 from roipool.systems.boxes import PER_IMAGE
@@ -65,7 +66,8 @@ def _absolute(case: Case) -> Case:
     maps = np.nan_to_num(np.abs(case.maps), nan=0.0, posinf=0.0)
     if not _is_average(case) and len(SYSTEMS[case.operation].returns) == 1:
         maps = case.maps
-    return replace(case, maps=maps, grad=np.abs(case.grad), out="new")
+    # Of bytes, the least has no absolute value.
+    return replace(case, dtype=case.pooled_dtype, maps=maps, grad=np.abs(case.grad), out="new")
 
 
 def _is_average(case: Case) -> bool:
@@ -124,10 +126,10 @@ def layouts(case: Case, got: Results, library: Any) -> Comparisons:
 
 
 def wider_type(case: Case, got: Results, library: Any) -> Comparisons:
-    """float16 and bfloat16 compute like float32, with one rounding at the end."""
-    dtype = dtypes()[case.dtype]
+    """float16, bfloat16 and bytes compute like float32, with one rounding at the end."""
+    dtype = dtypes()[case.pooled_dtype]
     rounds_boxes = case.operation.startswith("detectron2.")  # boxes have the type of the maps
-    if dtype.itemsize == 2 and not rounds_boxes:
+    if (dtype.itemsize == 2 or case.dtype in BYTES) and not rounds_boxes:
         more: dict[str, Any] = {"argmax": got["argmax"]} if "argmax" in got else {}
         if more and case.layout == "NHWC":
             more["argmax"] = np.ascontiguousarray(np.moveaxis(got["argmax"], 1, -1))
@@ -203,7 +205,7 @@ def images_apart(case: Case, got: Results, library: Any) -> Comparisons:
 
 def transposes(case: Case, got: Results, library: Any) -> Comparisons:
     """The adjoint test: <f(x), g> = <x, gradient(g)> in each image and group of channels."""
-    half = dtypes()[case.dtype].itemsize == 2
+    half = dtypes()[case.pooled_dtype].itemsize == 2
     if "gradient" not in got or half or not np.isfinite(case.maps).all():
         return
     if not case.options.get("exact_gradient", True):
@@ -262,7 +264,7 @@ def differences(case: Case, got: Results, library: Any) -> Comparisons:
 
 def pyramids(case: Case, got: Results, library: Any) -> Comparisons:
     """One call over several maps returns the same as a call for each map."""
-    if case.operation != "roi_align":
+    if case.operation != "roi_align" or case.dtype in BYTES:
         return
     height, width = case.maps.shape[2:]
     maps = (case.maps, case.maps[:, :, ::-1, : width // 2 + 1], case.maps[:, :, : height // 3 + 1])

@@ -24,6 +24,7 @@ from _support.valid_calls import (
 )
 
 import roipool
+from roipool._definitions import OPS
 
 nan, inf = float("nan"), float("inf")
 
@@ -39,7 +40,7 @@ NOT_MAPS = [
     (np.float32(1), TypeError),
     (FEATURES.astype(np.int64), TypeError),
     (FEATURES > 0, TypeError),
-    (FEATURES.astype(np.uint8), TypeError),
+    (FEATURES.astype(np.int16), TypeError),
     (FEATURES.astype(np.complex64), TypeError),
     *LONG_DOUBLES,
     (FEATURES.astype(object), TypeError),
@@ -48,6 +49,7 @@ NOT_MAPS = [
     (FEATURES.ravel(), ValueError),
     (np.ma.masked_less(FEATURES, 1), TypeError),
 ]
+BYTES = [(FEATURES.astype(np.uint8), TypeError), (FEATURES.astype(np.int8), TypeError)]
 NOT_SIZES = [
     (0, ValueError),
     (-1, ValueError),
@@ -86,6 +88,7 @@ BAD: dict[str, list[tuple[Any, type[Exception]]]] = {
     "features": NOT_MAPS,
     "grad_output": [
         *NOT_MAPS,
+        *BYTES,
         (GRAD[:2], ValueError),
         (GRAD[:, :2], ValueError),
         (GRAD[:, :, :0], ValueError),
@@ -185,7 +188,7 @@ BAD_ARGMAX: dict[str, list[tuple[Any, type[Exception]]]] = {
 # maps the error names the scales.
 BAD_OF_PYRAMIDS: dict[str, list[tuple[Any, type[Exception]]]] = {
     "features": [
-        *(([FEATURES, value], error) for value, error in NOT_MAPS),
+        *(([FEATURES, value], error) for value, error in (*NOT_MAPS, *BYTES)),
         ([], ValueError),
         (None, TypeError),
         (5, TypeError),
@@ -257,7 +260,11 @@ def bad_values(name: str, argument: str) -> list[tuple[Any, type[Exception]]]:
     takes_pyramid = "spatial_scales" in inspect.signature(function).parameters
     if takes_pyramid and argument in BAD_OF_PYRAMIDS:
         return BAD_OF_PYRAMIDS[argument]
-    return BAD.get(argument, [])
+    takes_bytes = any(
+        op.forward == function.__name__ and "uint8" in op.dtypes for op in OPS.values()
+    )
+    more = BYTES if argument == "features" and not takes_bytes else []
+    return [*BAD.get(argument, []), *more]
 
 
 ROWS = {
@@ -354,7 +361,7 @@ class TestBatchIndices:
             function(**{**arguments, "rois": alone, "batch_indices": indices})
 
 
-@pytest.mark.parametrize("kind", [np.int64, np.uint8, np.bool_])
+@pytest.mark.parametrize("kind", [np.int64, np.uint16, np.bool_])
 def test_integer_features_name_the_fix(kind: type) -> None:
     with pytest.raises(TypeError, match=r"features\.astype\(np\.float32\)"):
         roipool.roi_pool(FEATURES.astype(kind), ROIS, 2)

@@ -47,7 +47,12 @@ class DLPackArray:
 # ---- Arrays of each library give arrays of that library
 
 
-def numpy_arrays(maps: NDArray[np.float32], rois: NDArray[np.float64], images: Integers) -> None:
+def numpy_arrays(
+    maps: NDArray[np.float32],
+    rois: NDArray[np.float64],
+    images: Integers,
+    picture: NDArray[np.uint8],
+) -> None:
     pooled = roipool.roi_align(maps, rois, 7, 1 / 16, mode="max", layout="NHWC")
     assert_type(pooled, NDArray[np.float32])
     assert_type(roipool.roi_align(maps, rois.tolist(), (7, 7)), NDArray[np.float32])
@@ -58,6 +63,10 @@ def numpy_arrays(maps: NDArray[np.float32], rois: NDArray[np.float64], images: I
     gradient = roipool.roi_pool_backward(pooled, both[1], rois, maps.shape)
     assert_type(gradient, NDArray[np.float32])
     assert_type(roipool.crop_and_resize(maps, rois, images, 7), NDArray[np.float32])
+    assert_type(roipool.crop_and_resize(picture, rois, images, 7, out=pooled), NDArray[np.float32])
+    assert_type(roipool.roi_align(picture, rois, 7), NDArray[np.float32])
+    of_picture = roipool.roi_pool(picture, rois, 7, return_argmax=True)
+    assert_type(of_picture, tuple[NDArray[np.float32], Integers])
     assert_type(roipool.roi_align_backward_rois(pooled, maps, rois), Floats)
     assert_type(roipool.crop_and_resize_backward_boxes(pooled, maps, rois, images), Floats)
     assert_type(roipool.assign_levels(rois, 2, 5), NDArray[np.int64])
@@ -134,7 +143,7 @@ def wrong_words(maps: NDArray[np.float32], tensor: Tensor, array: jax.Array) -> 
     roipool.roi_align(maps, maps, 7, mode="mean")  # type: ignore[call-overload]
     roipool.roi_align(maps, maps, 7, layout="CHWN")  # type: ignore[call-overload]
     roipool.roi_average_pool(maps, maps, 7, layout="CHWN")  # type: ignore[arg-type]
-    roipool.crop_and_resize(maps, maps, maps, 7, method="cubic")  # type: ignore[arg-type]
+    roipool.crop_and_resize(maps, maps, maps, 7, method="cubic")  # type: ignore[call-overload]
     roipool.roi_align_rotated(maps, maps, 7, angle_unit="turns")  # type: ignore[arg-type]
     roipool.torch.roi_align(tensor, tensor, 7, mode="mean")  # type: ignore[call-overload]
     roipool.jax.crop_and_resize(array, array, array, 7, method="")  # type: ignore[arg-type]

@@ -30,13 +30,14 @@ struct Line {
 
 // to[x] = the weighted sum of up to four source rows for x of `columns`; with Accumulate it is
 // added to to[x].
-template <typename Vector, int Vectors, int Rows, bool Accumulate, typename Value, typename Columns>
-inline void add_rows(const View<const Value>& source, const int* row, const Value* weights,
+template <typename Vector, int Vectors, int Rows, bool Accumulate, typename Source, typename Value,
+          typename Columns>
+inline void add_rows(const View<const Source>& source, const int* row, const Value* weights,
                      const Columns columns, const Line<Value> to) {
   const int lanes = Lanes<Vector>::count;
   const int width = (Vectors ? Vectors : source.vectors) * lanes;
   const wide_int stride = source.column;
-  const Value* line[Rows];
+  const Source* line[Rows];
   Vector weight[Rows];
   for (int j = 0; j < Rows; ++j) {
     line[j] = source.line(row[j]);
@@ -57,8 +58,9 @@ inline void add_rows(const View<const Value>& source, const int* row, const Valu
   }
 }
 
-template <typename Vector, int Vectors, bool Accumulate, typename Value, typename Columns>
-inline void add_up_to_four_rows(const View<const Value>& source, int rows, const int* row,
+template <typename Vector, int Vectors, bool Accumulate, typename Source, typename Value,
+          typename Columns>
+inline void add_up_to_four_rows(const View<const Source>& source, int rows, const int* row,
                                 const Value* weight, const Columns& columns,
                                 const Line<Value>& to) {
   switch (rows) {
@@ -70,8 +72,9 @@ inline void add_up_to_four_rows(const View<const Value>& source, int rows, const
 }
 
 // The same for any number of source rows.
-template <typename Vector, int Vectors, bool Accumulate, typename Value, typename Columns>
-inline void add_all_rows(const View<const Value>& source, const Taps<Value>& rows,
+template <typename Vector, int Vectors, bool Accumulate, typename Source, typename Value,
+          typename Columns>
+inline void add_all_rows(const View<const Source>& source, const Taps<Value>& rows,
                          const Columns& columns, const Line<Value>& to) {
   add_up_to_four_rows<Vector, Vectors, Accumulate>(source, rows.count, rows.source, rows.weight,
                                                    columns, to);
@@ -126,12 +129,12 @@ inline void sum_row(const Line<const Value>& from, const Lines<Value>& columns, 
 
 // to[bin] = the weighted sum of 2 x 2 cells, for all bins of a row; as elsewhere the rows of each
 // column are summed first.
-template <typename Vector, int Vectors, bool NonTemporal, typename Value>
-inline void pool_2x2(const View<const Value>& map, const Taps<Value>& rows,
+template <typename Vector, int Vectors, bool NonTemporal, typename Source, typename Value>
+inline void pool_2x2(const View<const Source>& map, const Taps<Value>& rows,
                      const Lines<Value> columns, Value empty, const Line<Value> to) {
   const int lanes = Lanes<Vector>::count;
   const int width = (Vectors ? Vectors : map.vectors) * lanes;
-  const Value *upper = map.line(rows.source[0]), *lower = map.line(rows.source[1]);
+  const Source *upper = map.line(rows.source[0]), *lower = map.line(rows.source[1]);
   const Vector above = broadcast<Vector>(rows.weight[0]), below = broadcast<Vector>(rows.weight[1]);
   for (int bin = 0; bin < columns.count; ++bin) {
     const Taps<Value> taps = columns.taps_of(bin);
@@ -187,8 +190,8 @@ struct ReadColumns {
 
 // The weighted sum of source rows in the columns that bins read. Up to four rows are summed anew
 // wherever a column is listed; more are accumulated, which must not happen twice.
-template <typename Vector, int Vectors, typename Value>
-inline void add_rows_in_read_columns(const View<const Value>& map, const Taps<Value>& rows,
+template <typename Vector, int Vectors, typename Source, typename Value>
+inline void add_rows_in_read_columns(const View<const Source>& map, const Taps<Value>& rows,
                                      const Lines<Value>& bins, const ReadColumns& all,
                                      const Line<Value>& sums) {
   if (rows.count <= 4 && all.count > 0) {
@@ -204,8 +207,8 @@ inline void add_rows_in_read_columns(const View<const Value>& map, const Taps<Va
 
 // Rows [first, last) of the bins of one box. Map rows are summed first, then columns of the sums:
 // neighbouring bins share most of the first step.
-template <typename Vector, int Vectors, bool NonTemporal, typename Value>
-void pool_rows(const Job& job, wide_int box, const View<const Value>& map, int first, int last,
+template <typename Vector, int Vectors, bool NonTemporal, typename Source, typename Value>
+void pool_rows(const Job& job, wide_int box, const View<const Source>& map, int first, int last,
                Value* row_sums, const View<Value>& to) {
   const Lines<Value> rows = bins_from_cells<Value>(job.rows, box);
   const Lines<Value> columns = bins_from_cells<Value>(job.columns, box);
@@ -231,8 +234,9 @@ void pool_rows(const Job& job, wide_int box, const View<const Value>& map, int f
       continue;
     }
     Line<const Value> from = {sums.base, width};
-    if (taps.count == 1 && taps.weight[0] == Value(1)) {  // a row of the map itself
-      from = {map.line(taps.source[0]), map.column};
+    if (std::is_same<Source, Value>::value && taps.count == 1 && taps.weight[0] == Value(1)) {
+      // A row of the map itself.
+      from = {reinterpret_cast<const Value*>(map.line(taps.source[0])), map.column};
     } else if (!sparse) {
       add_all_rows<Vector, Vectors, false>(map, taps, ColumnRange{window.left, window.width()},
                                            sums);
@@ -243,9 +247,10 @@ void pool_rows(const Job& job, wide_int box, const View<const Value>& map, int f
   }
 }
 
-template <typename Vector, int Vectors, typename Storage, typename Value>
-void pool_box(const Job& job, const Block& block, wide_int box, const View<const Value>& map,
+template <typename Vector, int Vectors, typename Storage, typename Source>
+void pool_box(const Job& job, const Block& block, wide_int box, const View<const Source>& map,
               char* scratch) {
+  typedef typename Lanes<Vector>::Value Value;
   const int lanes = Lanes<Vector>::count;
   const int bins = job.columns.bins;
   const Strides strides = strides_of(job, job.rows.bins, bins);
@@ -253,7 +258,8 @@ void pool_box(const Job& job, const Block& block, wide_int box, const View<const
                     block.first_channel * strides.channel;
   const int width = block.vectors * lanes;
   Value* row_sums = reinterpret_cast<Value*>(scratch);
-  if (is_direct(job, block, lanes)) {
+  // Bytes are those of a single channel.
+  if (!std::is_same<Source, Value>::value || is_direct(job, block, lanes)) {
     const View<Value> to = {reinterpret_cast<Value*>(output), strides.row, strides.column,
                             block.vectors};
     if (Vectors == 0 && job.non_temporal && consists_of_lines(output, strides)) {
@@ -276,10 +282,28 @@ void pool_box(const Job& job, const Block& block, wide_int box, const View<const
   });
 }
 
+// A channel of bytes, which are converted wherever they are read.
+template <typename Stored>
+void pool_bytes(const Job& job, const Block& block, const Part& part) {
+  const Maps<const Stored> maps = maps_of<const Stored>(job, block, job.features);
+  const View<const Stored> map = view_in_place<const Stored>(maps, 1);
+  const BoxRange range = boxes_of_part(job, block.image, part.number);
+  for (wide_int index = range.begin; index < range.end && !is_interrupted(job); ++index) {
+    pool_box<float, 1, float>(job, block, job.box_order[index], map, part.scratch);
+  }
+}
+
 struct AverageForward {
   template <typename Vector, int Vectors, typename Storage>
   static void run(const Job& job, const Block& block, const Part& part) {
     typedef typename Lanes<Vector>::Value Value;
+    if constexpr (std::is_same<Vector, float>::value && std::is_same<Storage, float>::value) {
+      switch (job.feature_storage) {
+        case stored_as_pooled: break;
+        case stored_as_uint8: return pool_bytes<uint8_t>(job, block, part);
+        case stored_as_int8: return pool_bytes<int8_t>(job, block, part);
+      }
+    }
     visit_maps<Vector, Storage>(job, block, part, [&](wide_int box, const View<const Value>& map) {
       pool_box<Vector, Vectors, Storage>(job, block, box, map, part.scratch);
     });

@@ -296,8 +296,8 @@ inline void schedule(const Call& call, Job* job) {
     return;
   }
   switch (call.operation) {
-    case op_average:
-    case op_maximum: ROIPOOL_ENGINE::schedule_forward(*job, call.threads); break;
+    case op_average: ROIPOOL_ENGINE::schedule_forward(*job, call.threads, false); break;
+    case op_maximum: ROIPOOL_ENGINE::schedule_forward(*job, call.threads, true); break;
     case op_average_backward: ROIPOOL_ENGINE::schedule_backward(*job, call.threads, false); break;
     case op_maximum_backward:
     case op_unpool: ROIPOOL_ENGINE::schedule_backward(*job, call.threads, true); break;

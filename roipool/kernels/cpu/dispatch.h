@@ -89,7 +89,7 @@ inline Maps<Storage> maps_of(const Job& job, const Block& block, Pointer array) 
   return {maps + block.first_channel * strides.channel, strides, block.channels};
 }
 
-// Features used in place. Called only if is_direct, that is, where Storage is the computed type.
+// Maps used in place. Called only where Storage is the computed type, or for a channel of bytes.
 template <typename Value, typename Storage>
 inline View<Value> view_in_place(const Maps<Storage>& maps, int vectors) {
   return {reinterpret_cast<Value*>(maps.first), maps.strides.row, maps.strides.column, vectors};
@@ -105,17 +105,36 @@ inline void pack_window(const Maps<Storage>& maps, const Rectangle& window, int 
   }
 }
 
+// The same for bytes. A function of its own, so that engines hold it once.
+__attribute__((noinline)) inline void pack_bytes(const Job& job, const Block& block,
+                                                 const Rectangle& window, int lanes,
+                                                 const View<float>& to) {
+  if (job.feature_storage == stored_as_uint8) {
+    pack_window(maps_of<const uint8_t>(job, block, job.features), window, lanes, to);
+  } else {
+    pack_window(maps_of<const int8_t>(job, block, job.features), window, lanes, to);
+  }
+}
+
 // A window of a block's features: copied, unless it can be used in place.
 template <typename Vector, typename Storage>
 View<const typename Lanes<Vector>::Value> map_of_window(const Job& job, const Block& block,
                                                         const Rectangle& window, char* scratch) {
   typedef typename Lanes<Vector>::Value Value;
   const int lanes = Lanes<Vector>::count;
-  const Maps<const Storage> maps = maps_of<const Storage>(job, block, job.features);
-  if (is_direct(job, block, lanes)) return view_in_place<const Value>(maps, block.vectors);
+  if (is_direct(job, block, lanes) && !holds_bytes(job)) {
+    const Maps<const Storage> maps = maps_of<const Storage>(job, block, job.features);
+    return view_in_place<const Value>(maps, block.vectors);
+  }
   Value* packed = reinterpret_cast<Value*>(packed_of(job, scratch));
   const View<Value> view = packed_view(packed, window.top, window.left, window.width(), lanes);
-  pack_window(maps, window, lanes, view);
+  if constexpr (std::is_same<Storage, float>::value) {
+    if (holds_bytes(job)) {
+      pack_bytes(job, block, window, lanes, view);
+      return {view.base, view.row, view.column, view.vectors};
+    }
+  }
+  pack_window(maps_of<const Storage>(job, block, job.features), window, lanes, view);
   return {view.base, view.row, view.column, view.vectors};
 }
 

@@ -14,7 +14,11 @@ inline T read_once(const T* address) {
   return *static_cast<const volatile T*>(address);
 }
 
+// Of pooled values and gradients.
 enum Storage { float16_storage, bfloat16_storage, float32_storage, float64_storage };
+
+// Of features. Bytes, of pictures, are pooled to float32.
+enum FeatureStorage { stored_as_pooled, stored_as_uint8, stored_as_int8 };
 
 // Lines of at most this many taps are made equally long within a box, for engines that are
 // compiled for each length: a branch that is mispredicted costs more than a few taps.
@@ -93,8 +97,9 @@ struct GroupPlan {
 };
 
 struct Job {
-  Watch* watch;                      // null: the call cannot be interrupted
-  Storage storage;                   // of features and pooled values
+  Watch* watch;     // null: the call cannot be interrupted
+  Storage storage;  // of pooled values
+  FeatureStorage feature_storage;
   bool channels_last;                // NHWC rather than NCHW
   wide_int images, channels, boxes;  // channels of pooled values
   int group_rows, group_columns;     // of features: each channel of pooled values is pooled from as

@@ -75,6 +75,15 @@ inline Vector load(const Value* address) {
   memcpy(&vector, address, sizeof(vector));
   return vector;
 }
+// One channel of a picture.
+template <typename Vector>
+inline Vector load(const uint8_t* address) {
+  return compute_value(*address);
+}
+template <typename Vector>
+inline Vector load(const int8_t* address) {
+  return compute_value(*address);
+}
 template <typename Vector, typename Value>
 inline void store(Vector vector, Value* address) {
   memcpy(address, &vector, sizeof(vector));
@@ -112,9 +121,13 @@ inline bool is_computed_type(const Job& job) {
   return job.storage == float32_storage || job.storage == float64_storage;
 }
 
+inline bool holds_bytes(const Job& job) { return job.feature_storage != stored_as_pooled; }
+
 // Whether channels lie side by side in the computed type, so that features and pooled values need
 // no copies.
-inline bool works_in_place(const Job& job) { return job.channels_last && is_computed_type(job); }
+inline bool works_in_place(const Job& job) {
+  return job.channels_last && is_computed_type(job) && !holds_bytes(job);
+}
 
 // Vectors of neighbouring channels that a task computes together where they lie side by side in
 // memory: memory is fast at long runs.

@@ -99,8 +99,8 @@ inline int lanes_of(const Job& job) { return static_cast<int>(64 / bytes_of_valu
 // Whether a maximum's gradients are added directly to the planes of the output.
 inline bool owns_planes(const Job& job) { return is_computed_type(job) && !job.channels_last; }
 
-// Whether a block's features can be used in place: already in the computed type, channels of a cell
-// side by side.
+// Whether a block's features, unless they are bytes, and its pooled values can be used in place:
+// already in the computed type, channels of a cell side by side.
 inline bool is_direct(const Job& job, const Block& block, int lanes) {
   return is_computed_type(job) &&
          (block.single || (job.channels_last && block.channels % lanes == 0));
@@ -114,16 +114,22 @@ inline bool uses_non_temporal_stores(const Job& job, wide_int values) {
          values * job.channels * bytes_of_stored(job) >= job.min_non_temporal_bytes;
 }
 
+// Bytes are packed for each box from windows of more cells on: those of a picture would be a copy
+// of it as float.
+const wide_int max_cells_of_bytes = 1LL << 18;
+
 // Sets narrow, the sizes of scratch memory, and tasks: for each thread a row of up to `row_sums`
 // sums, tiles of `tile` bins, and `packed` cells.
-inline void size_tasks(Job& job, wide_int row_sums, wide_int tile, wide_int packed) {
+inline void size_tasks(Job& job, wide_int row_sums, wide_int tile, wide_int packed,
+                       bool of_maximum = false) {
   const int lanes = lanes_of(job);
   const wide_int value = bytes_of_value(job);
   // A vector's indices are 32-bit beside float; a single channel's are 64-bit.
   const wide_int vectors = (packed + row_sums + tile) * job.vectors;
-  job.narrow = job.wide_argmax || vectors * lanes * value > max_scratch_bytes;
+  job.narrow = job.channels < min_padded_channels || job.wide_argmax ||
+               vectors * lanes * value > max_scratch_bytes;
   const wide_int width = job.narrow ? 1 : lanes;
-  const bool never_packs = job.narrow && is_computed_type(job);
+  const bool never_packs = job.narrow && is_computed_type(job) && !(of_maximum && holds_bytes(job));
   job.row_sum_bytes = whole_lines(row_sums * job.vectors * width * value);
   // Values, argmax, and what is transposed before it is written by non-temporal stores.
   job.tiles = 1 + (job.argmax || job.nan_restarts) + job.non_temporal;
@@ -158,7 +164,7 @@ inline int vectors_of_block(const Job& job) {
 
 // Forward: pack either the window of an image's boxes once per channel block or each box's own,
 // whichever copies less; divide an image's boxes where there are too few blocks for all threads.
-inline void schedule_forward(Job& job, int threads) {
+inline void schedule_forward(Job& job, int threads, bool of_maximum) {
   job.vectors = vectors_of_block(job);
   size_tile(job);
   job.non_temporal = uses_non_temporal_stores(job, bins_of_boxes(job));
@@ -172,10 +178,11 @@ inline void schedule_forward(Job& job, int threads) {
     boxes.max_cells = maximum(boxes.max_cells, reach.max_cells);
     boxes.max_width = maximum(boxes.max_width, reach.max_width);
   }
-  job.pack_each_box = boxes.cells < image_cells;
+  job.pack_each_box =
+      boxes.cells < image_cells || (holds_bytes(job) && max_image_cells > max_cells_of_bytes);
   job.parts = parts_for(job, threads, job.chunk.boxes(), 16);
   const wide_int packed = job.pack_each_box ? boxes.max_cells : max_image_cells;
-  size_tasks(job, boxes.max_width, bins_of_rows(job), packed);
+  size_tasks(job, boxes.max_width, bins_of_rows(job), packed, of_maximum);
 }
 
 // Many channels together are added up in parts of the maps that stay in a core's own cache. With

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 import roipool
+from roipool._dtypes import BYTES
 from roipool.systems import SEMANTICS, SYSTEMS
 from roipool.tools.random_calls.front_ends import relation_of
 from roipool.verification.call import Call, run
-from roipool.verification.case import STORAGES, Array, Case, dtypes, with_channels
+from roipool.verification.case import STORAGES, Array, Case, held_by, with_channels
 from roipool.verification.check import ORACLE, Finding, check
 
 SECONDS = 10.0  # time limit of shrinking
@@ -82,14 +83,7 @@ def _replaced(case: Case, values: dict[str, Any]) -> Iterator[Case]:
 
 def _usual_type(case: Case) -> Iterator[Case]:
     if case.dtype != "float32":
-        yield _typed(replace(case, dtype="float32"))
-
-
-def _typed(case: Case) -> Case:
-    """Round numbers to the case's type."""
-    dtype = dtypes()[case.dtype]
-    maps, grad = (numbers.astype(dtype).astype(np.float64) for numbers in (case.maps, case.grad))
-    return replace(case, maps=maps, grad=grad)
+        yield held_by(case, "float32")
 
 
 def _fewer_boxes(case: Case) -> Iterator[Case]:
@@ -269,10 +263,14 @@ def _text_of_call(case: Case, call: Call) -> str:
         if name == "out":
             continue
         text = text_of(value)
-        if isinstance(value, np.ndarray) and value.ndim == 4 and value.dtype.kind not in "iu":
+        if isinstance(value, np.ndarray) and value.ndim == 4 and not _is_argmax(value):
             text = stored.format(text)
         arguments.append(f"{name}={text}")
     return f"roipool.{call.function}({', '.join(arguments)})"
+
+
+def _is_argmax(array: Array) -> bool:
+    return array.dtype.kind in "iu" and array.dtype.name not in BYTES
 
 
 def text_of(value: Any) -> str:

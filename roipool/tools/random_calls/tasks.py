@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from roipool import _cpu
+from roipool.verification.case import held_by
 from roipool.verification.check import check, subjects
 from roipool.verification.generate import draw
 
@@ -54,6 +55,8 @@ def run_task(task: Task) -> Report:
     report = Report()
     for number in range(task.first, task.last):
         case = draw(task.seed, number, task.operations, tiny=task.tiny)
+        if task.front_ends:
+            case = held_by(case, case.pooled_dtype)  # front ends take no bytes
         kind = (case.operation, case.dtype)
         report.calls[kind] += 1
         with_what = guises_of_call(number, task.front_ends) or subjects(case, number)

@@ -13,7 +13,7 @@ import roipool
 from roipool._definitions import OPS, PYRAMID_OPS, Op
 from roipool.systems import SYSTEMS, System
 from roipool.verification.call import Call, Results, run
-from roipool.verification.case import Array, Case, dtypes
+from roipool.verification.case import Array, Case, dtypes, held_by
 from roipool.verification.pyramids import heights
 from roipool.verification.relations import Comparisons
 from roipool.verification.tolerance import compare_bits
@@ -173,14 +173,6 @@ def _cast(array: Array, dtype: np.dtype[Any]) -> Array:
         limits = np.iinfo(dtype)
         low, high = max(limits.min, -WIDEST), min(limits.max, WIDEST)
         return np.nan_to_num(array).clip(low, high).astype(dtype)
-
-
-def held_by(case: Case, dtype: str) -> Case:
-    """Return a case with maps and gradients in another type."""
-    kind = dtypes()[dtype]
-    with np.errstate(over="ignore"):
-        maps, grad = (array.astype(kind).astype(np.float64) for array in (case.maps, case.grad))
-    return replace(case, dtype=dtype, maps=maps, grad=grad)
 
 
 # Powers of two that make most numbers of each type subnormal.

@@ -16,7 +16,7 @@ import roipool
 import roipool.jax
 from roipool.systems import SYSTEMS, System
 from roipool.verification.call import Results, run
-from roipool.verification.case import Case
+from roipool.verification.case import Case, held_by
 from roipool.verification.relations import Comparisons, close
 
 from . import Guise
@@ -30,7 +30,6 @@ from .adapters import (
     are_integers,
     calls_of,
     flat,
-    held_by,
     is_batched,
     moved_maps,
     named,

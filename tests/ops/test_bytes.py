@@ -1,0 +1,213 @@
+"""Features of bytes: pictures are read as they are, and pooled to float32."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from _support.backends import Backend
+from _support.catalogue import VARIANTS, every_layout, in_layout, shape_in_layout
+from _support.compare import assert_same_bits
+from _support.pairwise import each
+from _support.valid_calls import CALLS, FEATURES
+
+import roipool
+from roipool import _cpu
+from roipool._definitions import OPS, PYRAMID_OPS
+from roipool._dtypes import BYTES, FLOATS
+from roipool.verification.call import run
+from roipool.verification.case import held_by
+from roipool.verification.catalogue import ENTRIES, Entry
+from roipool.verification.check import CALL, ORACLE, check
+
+MIB = 2**20
+every_byte_type = each(dtype=BYTES)
+every_row = pytest.mark.parametrize(
+    "name", [name for name, (op, _) in VARIANTS.items() if op.dtypes != FLOATS]
+)
+
+
+def cases_of_bytes(name: str, entry: Entry, dtype: str, layout: str) -> list[Any]:
+    """Return an entry's calls with pixels of bytes, which count sixteenths."""
+    return [
+        held_by(replace(case, layout=layout, maps=16 * case.maps), dtype)
+        for _, case in entry.cases(name)
+    ]
+
+
+@every_byte_type
+@every_layout
+@pytest.mark.parametrize("entry", ENTRIES, ids=str)
+@every_row
+def test_oracle(name: str, entry: Entry, dtype: str, layout: str) -> None:
+    for case in cases_of_bytes(name, entry, dtype, layout):
+        for finding in check(case, (CALL, ORACLE, "transposes", "threads")):
+            assert finding.comparison.problem is None, finding
+
+
+@every_byte_type
+@every_layout
+@each(engine=_cpu.instruction_sets(), channels=[1, 3, 5, 16, 19, 32])
+@every_row
+def test_results_are_those_of_the_numbers_in_float32(
+    name: str, dtype: str, layout: str, engine: str, channels: int
+) -> None:
+    entry = next(entry for entry in ENTRIES if entry.name == "inside")
+    rng = np.random.default_rng(channels)
+    before = _cpu.instruction_set()
+    _cpu.use_instruction_set(engine)
+    try:
+        for _, drawn in entry.cases(name):
+            maps = rng.integers(-128, 256, (len(drawn.maps), channels, *drawn.maps.shape[2:]))
+            grad = np.zeros((len(drawn.grad), channels, *drawn.grad.shape[2:]))
+            case = held_by(replace(drawn, maps=maps, grad=grad, layout=layout), dtype)
+            of_floats = run(replace(case, dtype="float32"), roipool)
+            for result, array in run(case, roipool).items():
+                assert_same_bits(array, of_floats[result])
+    finally:
+        _cpu.use_instruction_set(before)
+
+
+IDENTITIES: dict[str, Callable[..., Any]] = {
+    "average": lambda maps, **more: roipool.roi_align(
+        maps, [[0, 0, 0, 16, 16]], 16, 1.0, 1, **more
+    ),
+    "bilinear crop": lambda maps, **more: roipool.crop_and_resize(
+        maps, [[0, 0, 1, 1]], [0], 16, **more
+    ),
+    "nearest crop": lambda maps, **more: roipool.crop_and_resize(
+        maps, [[0, 0, 1, 1]], [0], 16, method="nearest", **more
+    ),
+    "maximum": lambda maps, **more: roipool.roi_pool(maps, [[0, 0, 0, 15, 15]], 16, **more),
+    "maximum of samples": lambda maps, **more: roipool.roi_align(
+        maps, [[0, 0, 0, 16, 16]], 16, 1.0, 1, mode="max", **more
+    ),
+}
+
+
+@every_byte_type
+@every_layout
+@each(channels=[1, 3, 16, 17])
+@pytest.mark.parametrize("identity", IDENTITIES)
+def test_every_byte_passes(identity: str, channels: int, layout: str, dtype: str) -> None:
+    every = np.arange(256, dtype=np.uint8).view(dtype).reshape(1, 1, 16, 16)
+    maps = in_layout(np.repeat(every, channels, axis=1), layout)
+    got = IDENTITIES[identity](maps, layout=layout)
+    assert got.dtype == np.float32
+    np.testing.assert_array_equal(got, maps)
+
+
+def test_crops_go_to_a_given_float32_array() -> None:
+    maps = np.arange(75, dtype=np.uint8).reshape(1, 5, 5, 3)
+    out = np.full((1, 2, 2, 3), np.nan, np.float32)
+    crops = roipool.crop_and_resize(maps, [[0, 0, 1, 1]], [0], 2, layout="NHWC", out=out)
+    assert crops is out
+    np.testing.assert_array_equal(out[0, :, :, 0], [[0, 12], [60, 72]])
+
+
+def test_crops_in_the_memory_of_their_picture() -> None:
+    memory = np.arange(16 * 16, dtype=np.uint8)
+    expected = roipool.crop_and_resize(memory.reshape(1, 1, 16, 16).copy(), [[0, 0, 1, 1]], [0], 8)
+    roipool.crop_and_resize(
+        memory.reshape(1, 1, 16, 16),
+        [[0, 0, 1, 1]],
+        [0],
+        8,
+        out=memory.view(np.float32).reshape(1, 1, 8, 8),
+    )
+    np.testing.assert_array_equal(memory.view(np.float32).reshape(1, 1, 8, 8), expected)
+
+
+def test_crops_of_no_picture_and_of_no_boxes() -> None:
+    no_picture = roipool.crop_and_resize(np.zeros((0, 4, 4, 3), np.uint8), np.zeros((0, 4)), [], 2)
+    no_cells = roipool.roi_pool(np.zeros((1, 3, 0, 4), np.uint8), [[0, 0, 0, 1, 1]], 2)
+    assert (no_picture.shape, no_picture.dtype) == ((0, 4, 2, 2), np.float32)
+    np.testing.assert_array_equal(no_cells, np.zeros((1, 3, 2, 2), np.float32))
+
+
+# ---- Memory
+
+PICTURE = (3000, 4000)
+SIDE, CROPS, SIZE = 600, 64, 64
+CORNERS = np.random.default_rng(0).uniform(0, 3000 - SIDE, (CROPS, 2))
+ROIS = np.hstack([np.zeros((CROPS, 1)), CORNERS, CORNERS + SIDE])
+FRACTIONS = ROIS[:, [2, 1, 4, 3]] / [2999, 3999, 2999, 3999]
+WINDOWS = 2 * (SIDE + 2) ** 2 * 4  # of two threads, one box and channel each
+CALLS_ON_A_PICTURE: dict[str, tuple[int, Callable[..., Any]]] = {
+    "bilinear": (
+        0,
+        lambda maps, **more: roipool.crop_and_resize(
+            maps, FRACTIONS, np.zeros(CROPS), SIZE, **more
+        ),
+    ),
+    "nearest": (
+        0,
+        lambda maps, **more: roipool.crop_and_resize(
+            maps, FRACTIONS, np.zeros(CROPS), SIZE, method="nearest", **more
+        ),
+    ),
+    "average": (0, lambda maps, **more: roipool.roi_align(maps, ROIS, SIZE, **more)),
+    "maximum": (WINDOWS, lambda maps, **more: roipool.roi_pool(maps, ROIS, SIZE, **more)),
+    "maximum of samples": (
+        WINDOWS,
+        lambda maps, **more: roipool.roi_align(maps, ROIS, SIZE, 1.0, 2, mode="max", **more),
+    ),
+}
+
+
+@every_layout
+@pytest.mark.parametrize("name", CALLS_ON_A_PICTURE)
+def test_a_picture_is_not_copied(name: str, layout: str) -> None:
+    """Memory grows by plans and, of a maximum, the windows of single boxes, beside `out`.
+
+    NumPy's memory is traced, and the rest is in the cache after the call.
+    """
+    windows, call = CALLS_ON_A_PICTURE[name]
+    maps = np.zeros(shape_in_layout((1, 3, *PICTURE), layout), np.uint8)
+    out = np.empty(shape_in_layout((CROPS, 3, SIZE, SIZE), layout), np.float32)
+    threads, limit = roipool.get_num_threads(), roipool.get_cache_limit()
+    roipool.free_memory()
+    roipool.set_cache_limit(4096)
+    roipool.set_num_threads(2)
+    tracemalloc.start()
+    try:
+        call(maps, layout=layout, out=out)
+        grown = tracemalloc.get_traced_memory()[1] + _cpu.cached_bytes()
+    finally:
+        tracemalloc.stop()
+        roipool.set_num_threads(threads)
+        roipool.set_cache_limit(limit)
+        roipool.free_memory()
+    assert windows <= grown < windows + 4 * MIB < maps.nbytes / 2
+
+
+# ---- Who takes bytes
+
+
+@every_byte_type
+@pytest.mark.parametrize("op", [*OPS.values(), *PYRAMID_OPS.values()], ids=lambda op: op.forward)
+def test_the_table_says_which_operations_take_bytes(op: Any, dtype: str) -> None:
+    function, arguments = CALLS[op.forward]
+    maps = FEATURES.astype(dtype)
+    given = {**arguments, "features": [maps] if op.forward in PYRAMID_OPS else maps}
+    if dtype in op.dtypes:
+        assert function(**given).dtype == np.float32
+        return
+    with pytest.raises(TypeError, match=rf"features.* must have dtype {', '.join(FLOATS)}, got"):
+        function(**given)
+
+
+def test_a_type_that_no_operation_takes_is_told_from_those_it_takes() -> None:
+    with pytest.raises(TypeError, match=r"features must have dtype .*, uint8, int8, got int16"):
+        roipool.crop_and_resize(FEATURES.astype(np.int16), [[0, 0, 1, 1]], [0], 2)
+
+
+@pytest.mark.parametrize("dtype", BYTES)
+def test_a_gpu_takes_no_bytes(gpu: Backend, dtype: str) -> None:
+    maps = gpu.to_device(FEATURES.astype(dtype))
+    with pytest.raises(TypeError, match=rf"features must have dtype {', '.join(FLOATS)}, got"):
+        roipool.roi_pool(maps, gpu.to_device(np.array([[0.0, 1, 1, 2, 2]])), 2)
