@@ -182,7 +182,7 @@ inline void transpose(const Value* from, wide_int stride, wide_int rows, wide_in
 template <typename Value>
 inline bool transposes_in_registers(int channels, wide_int count, int lanes) {
   const int side = Squares<sizeof(Value)>::side;
-  return channels == lanes && lanes % side == 0 && count >= side;
+  return channels >= side && lanes % side == 0 && count >= side;
 }
 
 // Stored numbers that must be converted pass through a buffer of up to so many columns.
@@ -200,6 +200,15 @@ inline int columns_at_once(wide_int count) {
   return count < columns_of_buffer ? static_cast<int>(count) : columns_of_buffer;
 }
 
+// Zeros in the lanes of `count` vectors that have no channel.
+template <typename Value>
+inline void clear_other_lanes(int channels, wide_int count, int lanes, Value* to) {
+  if (channels == lanes) return;
+  for (wide_int i = 0; i < count; ++i) {
+    for (int lane = channels; lane < lanes; ++lane) to[i * lanes + lane] = Value(0);
+  }
+}
+
 // `count` values of each of `channels` rows, `stride` apart, to lanes side by side; the lanes that
 // are left over become 0.
 template <typename Storage, typename Value>
@@ -213,16 +222,18 @@ inline void rows_to_lanes(const Storage* from, wide_int stride, int channels, wi
       }
     }
   } else if constexpr (std::is_same<Storage, Value>::value) {
-    transpose(from, stride, lanes, count, to, lanes);
+    clear_other_lanes(channels, count, lanes, to);
+    transpose(from, stride, channels, count, to, lanes);
   } else {
     Value buffer[max_lanes * columns_of_buffer];
     const int columns = columns_at_once(count);
     for_each_group(count, columns, [&](wide_int first) {
-      for (int lane = 0; lane < lanes; ++lane) {
+      for (int lane = 0; lane < channels; ++lane) {
         compute_values(from + lane * stride + first, columns, buffer + lane * columns_of_buffer);
       }
-      transpose(buffer, columns_of_buffer, lanes, columns, to + first * lanes, lanes);
+      transpose(buffer, columns_of_buffer, channels, columns, to + first * lanes, lanes);
     });
+    clear_other_lanes(channels, count, lanes, to);
   }
 }
 
@@ -236,13 +247,13 @@ inline void lanes_to_rows(const Value* from, int lanes, wide_int count, int chan
       }
     }
   } else if constexpr (std::is_same<Storage, Value>::value) {
-    transpose(from, lanes, count, lanes, to, stride);
+    transpose(from, lanes, count, channels, to, stride);
   } else {
     Value buffer[max_lanes * columns_of_buffer];
     const int columns = columns_at_once(count);
     for_each_group(count, columns, [&](wide_int first) {
-      transpose(from + first * lanes, lanes, columns, lanes, buffer, columns_of_buffer);
-      for (int lane = 0; lane < lanes; ++lane) {
+      transpose(from + first * lanes, lanes, columns, channels, buffer, columns_of_buffer);
+      for (int lane = 0; lane < channels; ++lane) {
         store_values(buffer + lane * columns_of_buffer, columns, to + lane * stride + first);
       }
     });
