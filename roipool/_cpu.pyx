@@ -540,7 +540,7 @@ cdef Status plan(Call* call) noexcept nogil:
     status = begin_entries(call)
     if status != status_done:
         return status
-    threads = threads_worth(call, call.chunk_entries // 16384)
+    threads = threads_worth(call, call.chunk_entries // 4096)  # some 50 us each
     do_parts(call, write_entries_of, call.chunk_begin, call.chunk_end, threads, 16)
     if checks_argmax(call[0]):
         do_parts(call, check_argmax_of, 0, call.boxes, threads, 16)

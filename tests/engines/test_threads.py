@@ -53,7 +53,7 @@ def test_same_bits_for_any_number_of_threads(dtype: Any, layout: str) -> None:
             assert_same_bits(result, expected[name])
 
 
-@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("channels", [1, 3, 8])
 def test_same_bits_where_boxes_are_the_only_work_to_share(channels: int) -> None:
     rng = np.random.default_rng(1)
     maps = rng.normal(size=(1, channels, 64, 64)).astype(np.float32)
@@ -61,9 +61,31 @@ def test_same_bits_where_boxes_are_the_only_work_to_share(channels: int) -> None
     results = []
     for threads in (1, 2, 5):
         roipool.set_num_threads(threads)
-        results.append(roipool.roi_align(maps, rois, 7))
-    assert_same_bits(results[1], results[0])
-    assert_same_bits(results[2], results[0])
+        pooled = roipool.roi_align(maps, rois, 7)
+        results.append((pooled, roipool.roi_align_backward(pooled, rois, maps.shape)))
+    for pooled, gradient in results[1:]:
+        assert_same_bits(pooled, results[0][0])
+        assert_same_bits(gradient, results[0][1])
+
+
+@every_layout
+@every_dtype
+def test_same_bits_where_small_boxes_are_ordered_by_place(dtype: Any, layout: str) -> None:
+    rng = np.random.default_rng(2)
+    shape = (2, 20, 150, 90) if layout == "NCHW" else (2, 150, 90, 20)
+    maps = rng.normal(size=shape).astype(dtype)
+    centres = rng.uniform(0, [90, 150], (400, 2))
+    sides = rng.uniform(0, 12, (400, 2))
+    rois = np.column_stack([rng.integers(0, 2, 400), centres - sides, centres + sides])
+    results = []
+    for threads in (1, 64):
+        roipool.set_num_threads(threads)
+        pooled = roipool.roi_align(maps, rois, 7, layout=layout)
+        gradient = roipool.roi_align_backward(pooled, rois, shape, layout=layout)
+        largest = roipool.roi_pool(maps, rois, 7, layout=layout)
+        results.append((pooled, gradient, largest))
+    for found, expected in zip(*results, strict=True):
+        assert_same_bits(found, expected)
 
 
 # ---- The number of threads

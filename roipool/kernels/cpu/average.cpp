@@ -376,20 +376,16 @@ void scatter_2x2(const Job& job, wide_int box, const View<const Value>& gradient
   }
 }
 
-// Adds the gradients of a box to rows [owned.top, owned.bottom) of the map: columns are summed
-// first, then rows of the sums, so that cells are added to once, side by side.
+// Adds the gradients of a box, of the rows of bins in `bins`, to rows [owned.top, owned.bottom) of
+// the map: columns are summed first, then rows of the sums, so that cells are added to once, side
+// by side.
 template <typename Vector, int Vectors, typename Value>
-void scatter_rows(const Job& job, wide_int box, const View<const Value>& gradients, Value* row_sums,
-                  const Rectangle& owned, const View<Value>& map) {
-  if (reads_mostly_2x2(job, box)) {
-    scatter_2x2<Vector, Vectors>(job, box, gradients, owned, map);
-    return;
-  }
+void scatter_rows(const Job& job, wide_int box, const View<const Value>& gradients, BinRange bins,
+                  Value* row_sums, const Rectangle& owned, const View<Value>& map) {
   const Lines<Value> rows = cells_from_bins<Value>(job.rows, box);
   const Lines<Value> columns = cells_from_bins<Value>(job.columns, box);
   const View<Value> sums =
       packed_view(row_sums, 0, owned.left, owned.width(), Lanes<Vector>::count, map.vectors);
-  const BinRange bins = bins_of_cells(rows, owned.top, owned.bottom);
   for (int bin = bins.first; bin < bins.last; ++bin) {
     sum_row<Vector, Vectors, false, Value>({gradients.line(bin), gradients.column}, columns,
                                            map.vectors, Value(0), {sums.line(bin), sums.column});
@@ -417,26 +413,37 @@ inline const Storage* gradients_of(const Job& job, const Block& block, wide_int 
          block.first_channel * strides.channel;
 }
 
-// Adds the gradients of a box to rows [owned.top, owned.bottom) of the map.
+// Adds the gradients of a box to rows [owned.top, owned.bottom) of the map, from those rows of bins
+// alone that read them: others take part in another task.
 template <typename Vector, int Vectors, typename Storage, typename Value>
-void scatter_box(const Job& job, const Block& block, wide_int index, const View<Value>& map,
-                 const Rectangle& owned, char* scratch) {
+void scatter_box(const Job& job, const Block& block, wide_int box, wide_int next,
+                 const View<Value>& map, const Rectangle& owned, char* scratch) {
   const int lanes = Lanes<Vector>::count;
-  const int bins = job.columns.bins;
-  const wide_int box = job.box_order[index];
-  const wide_int next = job.box_order[index + 1 < job.chunk.boxes() ? index + 1 : index];
-  const Strides strides = strides_of(job, job.rows.bins, bins);
+  const int across = job.columns.bins;
+  const Strides strides = strides_of(job, job.rows.bins, across);
   const Storage* gradients = gradients_of<Storage>(job, block, box);
   prefetch_for_read(gradients_of<Storage>(job, block, next), strides, block.channels,
-                    wide_int(job.rows.bins) * bins);
+                    wide_int(job.rows.bins) * across);
+  const bool in_place = is_direct(job, block, lanes), is_2x2 = reads_mostly_2x2(job, box);
   View<const Value> source = {reinterpret_cast<const Value*>(gradients), strides.row,
                               strides.column, block.vectors};
-  if (!is_direct(job, block, lanes)) {
-    Value* tile = reinterpret_cast<Value*>(tile_of(job, scratch));
-    to_lanes(gradients, strides, block.channels, wide_int(job.rows.bins) * bins, lanes, tile);
-    source = {tile, bins * lanes, lanes, 1};
+  BinRange bins = {0, job.rows.bins};
+  if (!in_place || !is_2x2) {
+    bins = bins_of_cells(cells_from_bins<Value>(job.rows, box), owned.top, owned.bottom);
+    if (bins.first >= bins.last) return;
   }
-  scatter_rows<Vector, Vectors>(job, box, source, reinterpret_cast<Value*>(scratch), owned, map);
+  if (!in_place) {
+    Value* tile = reinterpret_cast<Value*>(tile_of(job, scratch));
+    to_lanes(gradients + bins.first * strides.row, strides, block.channels,
+             wide_int(bins.last - bins.first) * across, lanes, tile);
+    source = packed_view<const Value>(tile, bins.first, 0, across, lanes);
+  }
+  if (is_2x2) {
+    scatter_2x2<Vector, Vectors>(job, box, source, owned, map);
+  } else {
+    scatter_rows<Vector, Vectors>(job, box, source, bins, reinterpret_cast<Value*>(scratch), owned,
+                                  map);
+  }
 }
 
 struct AverageBackward {
@@ -444,8 +451,9 @@ struct AverageBackward {
   static void run(const Job& job, const Block& block, const Part& part) {
     typedef typename Lanes<Vector>::Value Value;
     own_maps<Vector, Storage>(
-        job, block, part, [&](wide_int index, const View<Value>& map, const Rectangle& owned) {
-          scatter_box<Vector, Vectors, Storage>(job, block, index, map, owned, part.scratch);
+        job, block, part,
+        [&](wide_int box, wide_int next, const View<Value>& map, const Rectangle& owned) {
+          scatter_box<Vector, Vectors, Storage>(job, block, box, next, map, owned, part.scratch);
         });
   }
 };

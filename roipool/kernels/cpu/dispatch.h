@@ -197,7 +197,7 @@ View<Value> begin_sums(const Job& job, const Block& block, const Rectangle& wind
   return sums;
 }
 
-// The loop of a backward: visit(index in box_order, map, rows) adds to rows that this task alone
+// The loop of a backward: visit(box, the next one, map, rows) adds to rows that this task alone
 // owns, and that start at zero. Then they are written to the output, every cell; or before the last
 // chunk to the sums, which are rounded to the output's type once.
 template <typename Vector, typename Storage, typename Visit>
@@ -221,11 +221,24 @@ void own_maps(const Job& job, const Block& block, const Part& part, Visit visit)
       clear_cells(maps.at(y, 0), maps.strides, block.channels, width);
     }
   }
-  for (wide_int index = range.begin; index < range.end && !is_interrupted(job); ++index) {
+  const auto owned_of = [&](wide_int index) {
     Rectangle owned = window_of_box(job, job.box_order[index]);
     owned.top = maximum(owned.top, first);
     owned.bottom = minimum(owned.bottom, last);
-    if (owned.top < owned.bottom) visit(index, map, owned);
+    return owned;
+  };
+  const auto first_owned = [&](wide_int index) {  // of the boxes from there on
+    for (; index < range.end; ++index) {
+      const Rectangle owned = owned_of(index);
+      if (owned.top < owned.bottom) break;
+    }
+    return index;
+  };
+  for (wide_int index = first_owned(range.begin); index < range.end && !is_interrupted(job);) {
+    const wide_int next = first_owned(index + 1);
+    const wide_int box = job.box_order[index];
+    visit(box, next < range.end ? job.box_order[next] : box, map, owned_of(index));
+    index = next;
   }
   if (in_place) return;
   const int width_of_cell = block.vectors * lanes;

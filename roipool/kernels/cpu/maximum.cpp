@@ -571,10 +571,10 @@ struct MaximumBackward {
       own_planes<Value>(job, block);
       return;
     }
-    own_maps<Vector, Storage>(job, block, part,
-                              [&](wide_int index, const View<Value>& map, const Rectangle&) {
-                                scatter_argmax<Storage>(job, block, job.box_order[index], map);
-                              });
+    own_maps<Vector, Storage>(
+        job, block, part, [&](wide_int box, wide_int, const View<Value>& map, const Rectangle&) {
+          scatter_argmax<Storage>(job, block, box, map);
+        });
   }
 };
 

@@ -1,6 +1,8 @@
 // How the work of a call is divided into tasks, and how much scratch memory a thread needs for one.
 // Runs once per call, before the parallel part.
 #pragma once
+#include <algorithm>
+
 #include "../config.h"
 #include "non_temporal.h"
 
@@ -162,27 +164,90 @@ inline int vectors_of_block(const Job& job) {
   return static_cast<int>(clamp(job.channels / lanes_of(job), 1, max_vectors));
 }
 
-// Forward: pack either the window of an image's boxes once per channel block or each box's own,
+// Twice the centre of a box's window along one axis.
+inline wide_int centre_of_window(const AxisPlan& axis, wide_int box) {
+  return wide_int(axis.window_first[box]) + axis.window_last[box];
+}
+
+// The axis along which the centres of some boxes lie farther apart.
+inline const AxisPlan& longer_axis(const Job& job, BoxRange range) {
+  const auto extent = [&](const AxisPlan& axis) {
+    wide_int least = INT64_MAX, most = 0;
+    for (wide_int index = range.begin; index < range.end; ++index) {
+      const wide_int centre = centre_of_window(axis, job.box_order[index]);
+      least = minimum(least, centre);
+      most = maximum(most, centre);
+    }
+    return most - least;
+  };
+  return extent(job.rows) > extent(job.columns) ? job.rows : job.columns;
+}
+
+// Orders the boxes of parts [first, last) of an image so that those of a part are neighbours: it
+// halves them along the longer axis, and so on.
+inline void order_by_place(const Job& job, wide_int image, wide_int first, wide_int last) {
+  if (last - first < 2) return;
+  const wide_int middle = (first + last) / 2;
+  const BoxRange range = {boxes_of_part(job, image, first).begin,
+                          boxes_of_part(job, image, last - 1).end};
+  const AxisPlan& axis = longer_axis(job, range);
+  std::nth_element(job.box_order + range.begin,
+                   job.box_order + boxes_of_part(job, image, middle).begin,
+                   job.box_order + range.end, [&axis](wide_int one, wide_int other) {
+                     return centre_of_window(axis, one) < centre_of_window(axis, other);
+                   });
+  order_by_place(job, image, first, middle);
+  order_by_place(job, image, middle, last);
+}
+
+// What the parts of a forward's images read: their windows in `cells` and `max_cells`, and their
+// boxes.
+struct ReachOfParts {
+  wide_int cells = 0, max_cells = 0;
+  Reach boxes;
+};
+
+inline ReachOfParts reach_of_parts(const Job& job) {
+  ReachOfParts all;
+  for (wide_int number = 0; number < job.images * job.parts; ++number) {
+    const Reach part = reach_of(job, boxes_of_part(job, number / job.parts, number % job.parts));
+    all.cells += part.window.cells();
+    all.max_cells = maximum(all.max_cells, part.window.cells());
+    all.boxes.cells += part.cells;
+    all.boxes.max_cells = maximum(all.boxes.max_cells, part.max_cells);
+    all.boxes.max_width = maximum(all.boxes.max_width, part.max_width);
+  }
+  return all;
+}
+
+// Whether it costs less to order boxes by place, once, than what a thread packs because neighbours
+// are in different parts.
+inline bool is_worth_ordering(const Job& job, int threads, const ReachOfParts& given) {
+  if (job.parts < 2 || works_in_place(job)) return false;
+  const wide_int blocks = blocks_of_image(job, lanes_of(job)).count();
+  wide_int visits = 0;
+  for (wide_int parts = job.parts; parts > 1; parts /= 2) visits += job.chunk.boxes();
+  return minimum(given.cells, given.boxes.cells) * blocks / threads > visits;
+}
+
+// Forward: pack either the window of a part's boxes once per channel block or each box's own,
 // whichever copies less; divide an image's boxes where there are too few blocks for all threads.
 inline void schedule_forward(Job& job, int threads, bool of_maximum) {
   job.vectors = vectors_of_block(job);
   size_tile(job);
   job.non_temporal = uses_non_temporal_stores(job, bins_of_boxes(job));
-  Reach boxes;
-  wide_int image_cells = 0, max_image_cells = 0;
-  for (wide_int image = 0; image < job.images; ++image) {
-    const Reach reach = reach_of(job, boxes_of_image(job, image));
-    image_cells += reach.window.cells();
-    max_image_cells = maximum(max_image_cells, reach.window.cells());
-    boxes.cells += reach.cells;
-    boxes.max_cells = maximum(boxes.max_cells, reach.max_cells);
-    boxes.max_width = maximum(boxes.max_width, reach.max_width);
+  job.parts = parts_for(job, threads, job.chunk.boxes(), 16);
+  ReachOfParts reach = reach_of_parts(job);
+  if (is_worth_ordering(job, threads, reach)) {
+    for (wide_int image = 0; image < job.images; ++image) {
+      order_by_place(job, image, 0, job.parts);
+    }
+    reach = reach_of_parts(job);
   }
   job.pack_each_box =
-      boxes.cells < image_cells || (holds_bytes(job) && max_image_cells > max_cells_of_bytes);
-  job.parts = parts_for(job, threads, job.chunk.boxes(), 16);
-  const wide_int packed = job.pack_each_box ? boxes.max_cells : max_image_cells;
-  size_tasks(job, boxes.max_width, bins_of_rows(job), packed, of_maximum);
+      reach.boxes.cells < reach.cells || (holds_bytes(job) && reach.max_cells > max_cells_of_bytes);
+  const wide_int packed = job.pack_each_box ? reach.boxes.max_cells : reach.max_cells;
+  size_tasks(job, reach.boxes.max_width, bins_of_rows(job), packed, of_maximum);
 }
 
 // Many channels together are added up in parts of the maps that stay in a core's own cache. With
