@@ -16,6 +16,7 @@ import roipool
 from roipool import _arguments as check
 from roipool._arrays import parts_of, refuse_masks
 from roipool._definitions import OPS, PYRAMID_OPS, Op
+from roipool._dtypes import POOLED_DTYPES
 from roipool._errors import with_name
 from roipool._layout import Layout
 from roipool._pooling import pooled_shape
@@ -169,7 +170,8 @@ def _pooled_chunks(
     layout = check.layout(options["layout"])
     size = check.size_pair(op.size, options[op.size])
     groups = check.sampling_pair("group_size", options.get("group_size", 1))
-    dtypes = [_native(maps[0].dtype)]
+    dtype = _native(maps[0].dtype)
+    dtypes = [POOLED_DTYPES.get(dtype, dtype)]
     if options.get("return_argmax", False):
         dtypes.append(ARGMAX)
     pool = dask.delayed(pool_chunk, nout=len(dtypes))

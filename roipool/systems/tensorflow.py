@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from roipool._dtypes import BYTES
 from roipool._types import Method
 from roipool.compat import tensorflow
 from roipool.reference import CROP_AND_RESIZE
@@ -49,7 +50,7 @@ _CROP = System(
     options=("extrapolation_value",),
     samples="one",
     boxes=boxes.fractions,
-    dtypes=("float32",),
+    dtypes=("float32", *BYTES),
     layouts=("NHWC",),
     finite=True,
     names={"image": "features", "grads": "grad_output", "image_size": "input_shape"},

@@ -17,10 +17,12 @@ from roipool import _pooling
 from roipool._arguments import Form, Regions
 from roipool._arrays import LIBRARY_OF
 from roipool._definitions import POINTWISE
+from roipool._dtypes import FLOATS_AND_BYTES
 from roipool._pooling import Pooling, pooled_shape
 from roipool.torch._families import Settings, pooling_of
 from roipool.torch._fast_path import fast_average
 from roipool.torch._memory import (
+    BYTES,
     FLOATS,
     HOST,
     INTEGERS,
@@ -36,12 +38,22 @@ from roipool.torch._memory import (
 
 
 def check_tensors(
-    form: Form, name: str, maps: Tensor, boxes: Tensor, indices: Tensor | None
+    form: Form,
+    name: str,
+    maps: Tensor,
+    boxes: Tensor,
+    indices: Tensor | None,
+    *,
+    takes_bytes: bool = False,
 ) -> None:
     """Check types and devices of boxes, and of the maps or pooled values of a given name."""
-    if maps.dtype not in FLOATS or maps.dim() != 4:
+    are_bytes = takes_bytes and maps.dtype in BYTES and maps.device.type != "cuda"
+    if not (maps.dtype in FLOATS or are_bytes) or maps.dim() != 4:
+        allowed = "float16, bfloat16, float32 or float64"
+        if takes_bytes:
+            allowed += ", or on a CPU uint8 or int8"
         raise TypeError(
-            f"{name} must be a (N, C, H, W) tensor of dtype float16, bfloat16, float32 or float64, "
+            f"{name} must be a (N, C, H, W) tensor of dtype {allowed}, "
             f"got {maps.dtype} of shape {tuple(maps.shape)}"
         )
     for table, values in ((form.boxes, boxes), (form.indices, indices)):
@@ -69,11 +81,14 @@ def check_features(
     indices: Tensor | None,
     levels: Tensor | None,
     maps: Sequence[Tensor],
+    *,
+    of_forward: bool = True,
 ) -> dict[str, Tensor]:
     """Check maps and boxes; return the maps by the names that errors give them."""
     family = settings.family
     if not family.is_pyramid:
-        check_tensors(family.op.form, "features", maps[0], boxes, indices)
+        takes_bytes = of_forward and family.op.dtypes == FLOATS_AND_BYTES
+        check_tensors(family.op.form, "features", maps[0], boxes, indices, takes_bytes=takes_bytes)
         return {"features": maps[0]}
     if not maps:
         raise ValueError("features must hold one map at least, got none")
@@ -275,7 +290,7 @@ def average_backward_boxes(
 ) -> Tensor:
     """Return the gradient of an average with respect to the boxes, in their shape and dtype."""
     op = settings.family.op
-    named = check_features(settings, boxes, indices, levels, maps)
+    named = check_features(settings, boxes, indices, levels, maps, of_forward=False)
     check_tensors(op.form, "grad_output", grad_output, boxes, indices)
     named["grad_output"] = grad_output
     check_memory(**named, **{op.boxes: boxes, op.indices: indices}, levels=levels)
@@ -393,7 +408,7 @@ def fake_backward_boxes(
     *maps: Tensor,
 ) -> Tensor:
     """Return the result of `average_backward_boxes` without values."""
-    check_features(settings, boxes, indices, levels, maps)
+    check_features(settings, boxes, indices, levels, maps, of_forward=False)
     check_tensors(settings.family.op.form, "grad_output", grad_output, boxes, indices)
     return boxes.new_empty(boxes.shape, dtype=box_dtype(boxes, maps[0]))
 

@@ -20,6 +20,7 @@ CHANNELS_LAST = torch.channels_last
 
 # Types of features; boxes may have any of these, or be integers.
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+BYTES = (torch.uint8, torch.int8)  # of features on a CPU that are pooled to float32
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
@@ -148,10 +149,17 @@ def as_stored(maps: Tensor, channels_last: bool) -> Tensor:
 
 
 def empty_maps(shape: Sequence[int], like: Tensor, channels_last: bool) -> Tensor:
-    """Return new maps, (N, C, H, W), with the dtype and on the device of `like`."""
-    if not channels_last:
+    """Return new maps, (N, C, H, W), with the dtype and on the device of `like`.
+
+    Beside bytes they are float32.
+    """
+    dtype = like.dtype
+    if dtype in BYTES:
+        dtype = torch.float32
+    elif not channels_last:
         return like.new_empty(*shape)  # faster than of a tuple
-    return torch.empty(shape, dtype=like.dtype, device=like.device, memory_format=CHANNELS_LAST)
+    order = CHANNELS_LAST if channels_last else torch.contiguous_format
+    return torch.empty(shape, dtype=dtype, device=like.device, memory_format=order)
 
 
 def map_array(bridge: Bridge, tensor: Tensor, channels_last: bool) -> Any:

@@ -17,6 +17,7 @@ import dask.array as da
 import numpy as np
 import pytest
 from _support.cases import Case
+from _support.compare import assert_same_bits
 from _support.support_tables import Columns
 from front_ends import contract
 from front_ends.contract import Form
@@ -25,6 +26,7 @@ from front_ends.contract.front_end import to_form
 import roipool
 import roipool.dask
 from roipool._definitions import OPS, PYRAMID_OPS, Op
+from roipool._dtypes import BYTES, FLOATS
 
 IMAGES, BOXES = 7, 23
 SCALES = (1.0, 0.5)  # of a pyramid's maps
@@ -287,6 +289,16 @@ def test_memory_is_that_of_a_few_chunks() -> None:
     pooled = roipool.roi_align(x, rois, 2, keep_order=False)
     assert pooled.sum().compute(scheduler="sync") == 3 * 4 * sum(range(images))
     assert 1 <= most <= 3
+
+
+@pytest.mark.parametrize("name", [op.forward for op in OPS.values() if op.dtypes != FLOATS])
+@pytest.mark.parametrize("dtype", BYTES)
+def test_bytes_are_pooled_to_float32(name: str, dtype: str) -> None:
+    given = arguments(OPS[name], next(iter(OPS[name].variants)))
+    lazy = getattr(roipool, name)(chunked(maps(dtype)), **given)
+    assert lazy.dtype == np.float32
+    found = lazy.compute(scheduler="sync")
+    assert_same_bits(found, getattr(roipool, name)(maps(dtype).astype(np.float32), **given))
 
 
 @pytest.mark.parametrize("scheduler", ["threads", "processes"])

@@ -18,9 +18,11 @@ from _support.tensors import (
     PyramidCase,
     maps,
 )
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import roipool
-from roipool.torch._memory import HOST, map_array
+from roipool._dtypes import FLOATS
+from roipool.torch._memory import BYTES, HOST, map_array
 
 LARGE = (2, 1024, 8, 9)  # maps of 300 kB and more, pooled values of 60 kB
 
@@ -124,3 +126,55 @@ def test_an_argmax_has_no_gradient(case: Case) -> None:
     pooled, argmax = case.pool(features, case.boxes(), case.indices(), return_argmax=True)
     assert pooled.requires_grad
     assert not argmax.requires_grad
+
+
+# ---- Bytes
+
+OF_BYTES = [case for case in CASES if case.op.dtypes != FLOATS]
+OTHERS = [case for case in ALL_CASES if case.op.dtypes == FLOATS]
+
+
+def bytes_of(dtype: torch.dtype, memory_format: torch.memory_format) -> torch.Tensor:
+    """Return maps of random bytes."""
+    numbers = torch.randint(256, maps().shape, generator=torch.Generator().manual_seed(0))
+    return numbers.to(torch.uint8).view(dtype).contiguous(memory_format=memory_format)
+
+
+@each(dtype=BYTES)
+@every_format
+@pytest.mark.parametrize("case", OF_BYTES, ids=str)
+def test_bytes_are_pooled_to_float32(
+    case: Case, dtype: torch.dtype, memory_format: torch.memory_format
+) -> None:
+    features, boxes, indices = bytes_of(dtype, memory_format), case.boxes(), case.indices()
+    found = case.pool(features, boxes, indices)
+    expected = case.pool(features.float(), boxes, indices)
+    assert_same_bits(found.numpy(), expected.numpy())
+    assert found.stride() == expected.stride()
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        fake = case.pool(mode.from_tensor(features), mode.from_tensor(boxes), indices)
+    assert (fake.shape, fake.dtype, fake.stride()) == (found.shape, found.dtype, found.stride())
+
+
+@each(dtype=BYTES)
+@pytest.mark.parametrize("case", [case for case in OF_BYTES if case.moves], ids=str)
+def test_bytes_give_no_gradient_of_boxes(case: Case, dtype: torch.dtype) -> None:
+    features, indices = bytes_of(dtype, torch.contiguous_format), case.indices()
+    pooled = case.pool(features, case.boxes().requires_grad_(), indices)
+    with pytest.raises(TypeError, match=r"features must be .* float32 or float64, got torch"):
+        pooled.sum().backward()
+
+
+@each(dtype=BYTES)
+@pytest.mark.parametrize("case", OTHERS, ids=str)
+def test_other_operations_take_no_bytes(case: Case, dtype: torch.dtype) -> None:
+    features = maps(shape=(2, 3 * case.groups, 8, 9)).to(dtype)
+    with pytest.raises(TypeError, match=r"features.* must be .* float32 or float64, got torch"):
+        case.pool(features, case.boxes(), case.indices())
+
+
+def test_bytes_on_a_gpu_are_refused() -> None:
+    with FakeTensorMode():
+        maps_on_gpu = torch.empty(1, 2, 8, 9, dtype=torch.uint8, device="cuda")
+        with pytest.raises(TypeError, match=r"features must be .* on a CPU uint8 or int8, got"):
+            roipool.roi_align(maps_on_gpu, torch.empty(3, 5, device="cuda"), 2)
