@@ -170,7 +170,13 @@ def settings() -> str:
 
 
 # Before the others, in the order in which a reader may want them.
-FIRST_EXAMPLES = ("picture_crops", "where_is_the_box", "torch_detector", "torch_training")
+FIRST_EXAMPLES = (
+    "picture_crops",
+    "photo_batch",
+    "where_is_the_box",
+    "torch_detector",
+    "torch_training",
+)
 # Those that need no other library: the page has what they print.
 SHOWN_TO_PRINT = (
     "faster_rcnn_head",

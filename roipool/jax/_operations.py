@@ -43,11 +43,11 @@ def array(name: str, value: Any) -> Array:
     raise TypeError(f"{name} must be a JAX array, as other arguments are, or NumPy's; got {kind}")
 
 
-def float_maps(name: str, value: Any) -> Array:
-    """Return maps or pooled values, checked."""
+def float_maps(name: str, value: Any, dtypes: Sequence[str] = FLOATS) -> Array:
+    """Return maps or pooled values, checked; `dtypes` may add bytes."""
     maps = jnp.asarray(array(name, value))
-    if dtype_name(maps.dtype) not in FLOATS:
-        raise TypeError(f"{name} must have dtype {', '.join(FLOATS)}, got {maps.dtype}")
+    if dtype_name(maps.dtype) not in dtypes:
+        raise TypeError(f"{name} must have dtype {', '.join(dtypes)}, got {maps.dtype}")
     if maps.ndim != 4:
         raise ValueError(f"{name} must have 4 dimensions, got shape {maps.shape}")
     return maps
@@ -104,7 +104,7 @@ class Operation:
         op = self.op
         self._check_out(given)
         order = check.layout(given["layout"])
-        features = float_maps("features", given["features"])
+        features = float_maps("features", given["features"], op.dtypes)
         size = check.size_pair(op.size, given[op.size])
         is_maximum = self._requests.has_argmax(given)
         request = self._requests.request(given, features.shape, size)

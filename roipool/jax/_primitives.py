@@ -26,6 +26,7 @@ from jax.core import ShapedArray
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
+from roipool._dtypes import FLOATS, POOLED_DTYPES
 from roipool._layout import AXES, Shape4, cells
 from roipool._pooling import pooled_shape
 from roipool._requests import Request
@@ -141,6 +142,7 @@ def _shapes(
     else:
         pooled = given[POOLED].shape
     dtype = given[MAPS if MAPS in given else POOLED].dtype
+    dtype = POOLED_DTYPES.get(dtype, dtype)
     of_maps = iter(shapes or ())
     found = []
     for role in kernel.result_roles(request):
@@ -231,6 +233,11 @@ def _average_jvp(request: Request, shapes: Any, primals: Any, tangents: Any) -> 
     if not all(map(_is_zero, changes)):
         parts.append(bind("average", request.of_tangent, *_filled(changes, maps), *at))
     if request.moves_with_boxes and not _is_zero(box_change):
+        if maps[0].dtype in POOLED_DTYPES:
+            raise TypeError(
+                f"features must have dtype {', '.join(FLOATS)} for a gradient "
+                f"with respect to boxes, got {maps[0].dtype}"
+            )
         parts.append(bind("box_change", request.of_tangent, box_change, *primals))
     return results, _totals(results, parts)
 

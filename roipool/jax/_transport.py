@@ -19,6 +19,7 @@ import numpy as np
 from roipool import _cpu
 from roipool._arguments import Regions
 from roipool._definitions import TRAITS
+from roipool._dtypes import POOLED_DTYPES
 from roipool._pooling import maximum_backward, needs_no_boxes
 from roipool._requests import Request
 from roipool._settings import NON_TEMPORAL_BYTES, check_environment
@@ -190,9 +191,14 @@ def _split(request: Request, operands: Sequence[Any]) -> tuple[list[Any], Region
     return arrays, Regions(np.ascontiguousarray(boxes), indices.astype(np.int64), numbers)
 
 
+def _pooled(shape: Sequence[int], features: Any) -> Any:
+    """Return an array for values pooled from features."""
+    return _cpu.empty_array(shape, POOLED_DTYPES.get(features.dtype, features.dtype))
+
+
 def _average(request: Request, shapes: Shapes, *operands: Any) -> Any:
     features, regions = _split(request, operands)
-    out = _cpu.empty_array(shapes[0], features[0].dtype)
+    out = _pooled(shapes[0], features[0])
     _cpu.average(features, regions, request.pooling, out)
     return (out,)
 
@@ -211,7 +217,7 @@ def _box_gradient(request: Request, shapes: Shapes, *operands: Any) -> Any:
 
 def _maximum(request: Request, shapes: Shapes, *operands: Any) -> Any:
     (features,), regions = _split(request, operands)
-    out = _cpu.empty_array(shapes[0], features.dtype)
+    out = _pooled(shapes[0], features)
     argmax = _cpu.maximum(features, regions, request.pooling, out, return_argmax=True)
     assert argmax is not None
     if argmax.dtype != np.int32:

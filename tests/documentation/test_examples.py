@@ -1,4 +1,4 @@
-"""The examples that need only NumPy run, and print the output in their comments."""
+"""The examples that need only NumPy, or Pillow, run, and print the output in their comments."""
 
 from __future__ import annotations
 
@@ -12,6 +12,11 @@ SOURCES = next(folder for folder in Path(__file__).parents if (folder / "pyproje
 
 LINES = {
     "faster_rcnn_head": ["pool5 (100, 512, 7, 7)", "bitwise equal: True", "gradients equal: True"],
+    "photo_batch": [
+        "batch: (6, 3, 64, 64) float32",
+        "made larger:  at most 0.99 from Pillow's BILINEAR",
+        "made smaller: at most 1.00 from Pillow's BOX",
+    ],
     "picture_crops": ["means   from 64 to 64", "points  from 0 to 239", "outside: [0 0 0]"],
     "tensorflow_or_torchvision": [
         "[124. 156. 188. 220.]  off by 8 pixels",

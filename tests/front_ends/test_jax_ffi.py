@@ -36,6 +36,8 @@ STRUCTURES = {
 NUMBERS = {
     "invalid_argument": "XLA_FFI_Error_Code_INVALID_ARGUMENT",
     "resource_exhausted": "XLA_FFI_Error_Code_RESOURCE_EXHAUSTED",
+    "element_int8": "XLA_FFI_DataType_S8",
+    "element_uint8": "XLA_FFI_DataType_U8",
     "element_int32": "XLA_FFI_DataType_S32",
     "element_int64": "XLA_FFI_DataType_S64",
     "element_float16": "XLA_FFI_DataType_F16",

@@ -111,6 +111,14 @@ inline bool storage_of(int32_t type, Storage* storage) {
   }
 }
 
+inline FeatureStorage feature_storage_of(int32_t type) {
+  switch (type) {
+    case element_uint8: return stored_as_uint8;
+    case element_int8: return stored_as_int8;
+    default: return stored_as_pooled;
+  }
+}
+
 inline size_t bytes_of(const Buffer& buffer) {
   size_t bytes = buffer.element == element_float64 ? 8 : buffer.element == element_float32 ? 4 : 2;
   for (int64_t i = 0; i < buffer.rank; ++i) bytes *= static_cast<size_t>(buffer.sizes[i]);
@@ -159,6 +167,7 @@ inline void set_arrays(const CallFrame* frame, Operation operation, int map, Job
     case op_average:
     case op_maximum:
       job->features = operand(frame, map).data;
+      job->feature_storage = feature_storage_of(operand(frame, map).element);
       if (operation == op_maximum) job->argmax = result(frame, 1).data;
       job->output = result(frame, 0).data;
       return;
@@ -315,12 +324,15 @@ inline Error* handle(CallFrame* frame) {
   given.maps = given.integers ? static_cast<int>(maximum<int64_t>(given.integers[at_maps], 1)) : 1;
   given.scales =
       attribute<double>(frame, "scales", element_float64, static_cast<size_t>(given.maps));
-  Storage storage;
-  if (!given.integers || !given.reals || !given.scales ||
-      !storage_of(operand(frame, 0).element, &storage)) {
+  if (!given.integers || !given.reals || !given.scales) {
     return failed(frame, invalid_argument, "roipool: not a call of roipool.jax");
   }
   const Operation operation = static_cast<Operation>(given.integers[at_operation]);
+  Storage storage;
+  if (!storage_of(is_forward(operation) ? result(frame, 0).element : operand(frame, 0).element,
+                  &storage)) {
+    return failed(frame, invalid_argument, "roipool: not a call of roipool.jax");
+  }
   const bool is_pyramid = given.integers[at_maps] != 0;
   Boxes sorted(operand(frame, frame->operands.count - 2 - is_pyramid), is_pyramid);
   Memory described(given.maps * static_cast<wide_int>(sizeof(Level)));

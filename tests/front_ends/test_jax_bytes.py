@@ -1,0 +1,78 @@
+"""JAX arrays of bytes: pooled to float32, without gradients by boxes."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from _support.cases import CASES, SHAPE, SIZE, Case
+from _support.compare import assert_same_bits
+from _support.pairwise import each
+
+import roipool
+from roipool._dtypes import BYTES, FLOATS
+from roipool.jax import _transport
+
+OF_BYTES = [case for case in CASES if case.op.dtypes != FLOATS]
+every_byte_type = each(dtype=BYTES)
+
+
+def bytes_of(dtype: str, layout: str = "NCHW") -> np.ndarray:
+    """Return maps of random bytes."""
+    numbers = np.random.default_rng(0).integers(0, 256, SHAPE).astype(np.uint8).view(dtype)
+    return np.ascontiguousarray(np.moveaxis(numbers, 1, -1) if layout == "NHWC" else numbers)
+
+
+@pytest.fixture(params=["handlers", "callbacks"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Choose how programs call the kernels."""
+    if request.param == "callbacks":
+        monkeypatch.setattr(_transport, "why_no_handler", lambda: "a test")
+    jax.clear_caches()
+    return str(request.param)
+
+
+@every_byte_type
+@each(layout=("NCHW", "NHWC"))
+@pytest.mark.parametrize("case", OF_BYTES, ids=str)
+def test_bytes_are_pooled_to_float32(way: str, case: Case, dtype: str, layout: str) -> None:
+    maps = bytes_of(dtype, layout)
+    boxes, indices = case.boxes().astype(np.float32), case.indices()
+    expected = case.pool(maps, boxes, indices, layout=layout)
+
+    def pool(features: jax.Array) -> jax.Array:
+        return case.pool(features, jnp.asarray(boxes), jnp.asarray(indices), layout=layout)
+
+    features = jnp.asarray(maps)
+    assert_same_bits(np.asarray(pool(features)), expected)
+    assert_same_bits(np.asarray(jax.jit(pool)(features)), expected)
+    batch = jnp.stack([features, features])
+    of_floats = jax.vmap(pool)(batch.astype(np.float32))
+    assert_same_bits(np.asarray(jax.vmap(pool)(batch)), np.asarray(of_floats))
+
+
+@every_byte_type
+@pytest.mark.parametrize("case", [case for case in OF_BYTES if case.moves], ids=str)
+def test_bytes_give_no_gradient_of_boxes(case: Case, dtype: str) -> None:
+    features, indices = jnp.asarray(bytes_of(dtype)), jnp.asarray(case.indices())
+
+    def total(boxes: jax.Array) -> jax.Array:
+        return case.pool(features, boxes, indices).sum()
+
+    with pytest.raises(TypeError, match=r"features must have dtype .*float64 for a gradient with"):
+        jax.grad(total)(jnp.asarray(case.boxes(), jnp.float32))
+
+
+@every_byte_type
+@pytest.mark.parametrize("case", [case for case in CASES if case.op.dtypes == FLOATS], ids=str)
+def test_other_operations_take_no_bytes(case: Case, dtype: str) -> None:
+    features = jnp.asarray(np.repeat(bytes_of(dtype), case.groups, axis=1))
+    with pytest.raises(TypeError, match=rf"features must have dtype {', '.join(FLOATS)}, got"):
+        case.pool(features, jnp.asarray(case.boxes(), jnp.float32), jnp.asarray(case.indices()))
+
+
+@every_byte_type
+def test_no_picture_and_no_boxes(dtype: str) -> None:
+    none = roipool.roi_align(jnp.zeros((0, 3, 4, 4), dtype), jnp.zeros((0, 5)), SIZE)
+    assert (none.shape, none.dtype) == ((0, 3, *SIZE), np.float32)
