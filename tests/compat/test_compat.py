@@ -142,6 +142,13 @@ def test_onnx_max_roi_pool_forgets_at_a_nan() -> None:
     assert onnx.MaxRoiPool(falling, [[0, 0, 0, 1, 1]], (1, 1)).item() == 5
 
 
+def test_onnx_max_roi_pool_starts_at_the_lowest_number_of_its_type() -> None:
+    maps = np.full((1, 1, 2, 2), -1e300)
+    assert onnx.MaxRoiPool(maps, [[0, 0, 0, 1, 1]], (1, 1)).item() == -1e300
+    infinite = np.full((1, 1, 2, 2), -np.inf)
+    assert onnx.MaxRoiPool(infinite, [[0, 0, 0, 1, 1]], (1, 1)).item() == np.finfo(np.float64).min
+
+
 def test_onnx_max_roi_pool_walks_through_a_bin_once() -> None:
     rng = np.random.default_rng(0)
     maps = np.where(rng.random((3, 4, 7)) < 0.4, np.nan, rng.integers(0, 3, (3, 4, 7)))
