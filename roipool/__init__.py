@@ -31,6 +31,13 @@ from roipool.ops.crop_and_resize import (
     crop_and_resize_backward,
     crop_and_resize_backward_boxes,
 )
+from roipool.ops.deform_roi_pool import (
+    deform_roi_pool,
+    deform_roi_pool_backward,
+    deform_roi_pool_backward_mask,
+    deform_roi_pool_backward_offsets,
+    deform_roi_pool_backward_rois,
+)
 from roipool.ops.multilevel_roi_align import (
     assign_levels,
     multilevel_roi_align,
@@ -64,6 +71,11 @@ __all__ = [
     "crop_and_resize",
     "crop_and_resize_backward",
     "crop_and_resize_backward_boxes",
+    "deform_roi_pool",
+    "deform_roi_pool_backward",
+    "deform_roi_pool_backward_mask",
+    "deform_roi_pool_backward_offsets",
+    "deform_roi_pool_backward_rois",
     "free_memory",
     "get_cache_limit",
     "get_num_threads",

@@ -18,7 +18,15 @@ from roipool import _cpu
 from roipool._arrays import LIBRARY_OF, NUMPY, Array, Library, is_array, parts_of, refuse_masks
 from roipool._dtypes import BYTES, FLOATS, dtype_name, real_dtype
 from roipool._errors import shortened, shown
-from roipool._layout import AXES, LAYOUTS, Layout, Shape4, groups_of_bins, pooled_channels
+from roipool._layout import (
+    AXES,
+    LAYOUTS,
+    Layout,
+    Shape4,
+    groups_of_bins,
+    nchw_view,
+    pooled_channels,
+)
 from roipool._types import Boxes, Numbers
 
 Choice = TypeVar("Choice", bound=str)
@@ -35,6 +43,8 @@ DEVICE_INDEX_TYPES = ("int32", "int64", "float32", "float64")
 
 class Regions(NamedTuple):
     """Boxes as engines read them: (K, 4) x1, y1, x2, y2, and the batch index of each.
+
+    Where bins are moved, their offsets follow: by x those of all bins, row by row, then those by y.
 
     On a GPU both may be columns of one table, and batch indices are not checked. `levels` (K,)
     int64 says for each box which of several maps it is pooled from; a box of none of them pools
@@ -374,6 +384,27 @@ def one_per_image(
         )
 
 
+def of_bins(
+    name: str, values: Any, channels: int, boxes: int, size: tuple[int, int], layout: Layout
+) -> Array:
+    """Return numbers of each bin of each box, as (K, channels, rows, columns)."""
+    array = number_array(name, values)
+    shape = (boxes, *size, channels) if layout == "NHWC" else (boxes, channels, *size)
+    if array.shape != shape:
+        raise ValueError(f"{name} must have shape {shape}, got {array.shape}")
+    return nchw_view(array) if layout == "NHWC" else array
+
+
+def with_offsets(
+    name: str, values: Any, regions: Regions, size: tuple[int, int], layout: Layout
+) -> Regions:
+    """Return regions whose boxes have the offsets of their bins behind their corners."""
+    offsets = of_bins(name, values, 2, len(regions.boxes), size, layout)
+    columns = cast(offsets, regions.boxes.dtype).reshape(len(offsets), 2 * math.prod(size))
+    library = LIBRARY_OF[type(columns)] or NUMPY
+    return regions._replace(boxes=library.xp().concatenate([regions.boxes, columns], axis=1))
+
+
 def tables(name: str, items: Sequence[Any], columns: int) -> list[Array]:
     """Return the boxes of several images, one table each."""
     return [
@@ -417,6 +448,8 @@ class Form(NamedTuple):
         x, and always have indices of their own.
     features, grad_output, input_shape : str
         Names of the maps, of the gradient of pooled values, and of the maps' shape.
+    offsets : str or None
+        Name of the argument with the offsets of bins, where bins are moved.
     read : callable
         Returns checked boxes from the arguments `boxes` and `indices`, the number of images, the
         dtype of the maps, and this form.
@@ -430,10 +463,16 @@ class Form(NamedTuple):
     features: str = "features"
     grad_output: str = "grad_output"
     input_shape: str = "input_shape"
+    offsets: str | None = None
     read: Callable[[Any, Any, int, np.dtype[Any], Form], Regions] = regions
+
+    def numbers(self, size: Sequence[int]) -> int:
+        """Return how many numbers engines get for a box with so many rows and columns of bins."""
+        return len(self.columns) + (0 if self.offsets is None else 2 * math.prod(size))
 
 
 CORNERS = Form()
+DEFORMED = Form(offsets="offsets")
 ROTATED = Form(columns=("centre x", "centre y", "width", "height", "angle"))
 CROPS = Form(
     "boxes", "box_indices", "crop_size", ("y1", "x1", "y2", "x2"), True, read=_crop_regions

@@ -5,8 +5,9 @@
 """The CPU engine: makes and executes plans over threads, with the GIL released.
 
 Its functions are those of ``roipool._pooling.Engine``, which documents their arguments. Boxes are
-(K, 4) x1, y1, x2, y2, or (K, 5) with an angle, C-contiguous, in float64 for float64 features, else
-float32; batch indices are (K,) int64, negative where a box reads nothing.
+(K, 4) x1, y1, x2, y2, then the offsets of bins if these are moved, or (K, 5) with an angle,
+C-contiguous, in float64 for float64 features, else float32; batch indices are (K,) int64, negative
+where a box reads nothing.
 """
 
 import threading
@@ -129,8 +130,10 @@ cdef extern from "kernels/cpu/call.h" namespace "roipool" nogil:
         wide_int sampling[2]
         bint aligned
         double angle_scale
+        double offset_factor
         const void* boxes
         const wide_int* images
+        wide_int numbers
 
     struct DefinitionRow:
         const char* name
@@ -140,7 +143,8 @@ cdef extern from "kernels/cpu/call.h" namespace "roipool" nogil:
 
     int definition_count
     const DefinitionRow* definition_rows
-    void flatten_if_pointwise(Request*, Job*)
+    void arrange_bins(Request*, Job*)
+    wide_int bins_of_box(const Job&)
 
     cdef enum Operation:
         op_average, op_average_backward, op_average_backward_boxes, op_maximum
@@ -598,7 +602,7 @@ cdef int threads_for(const Call& call, int limit) noexcept nogil:
     cdef int i
     for i in range(call.level_count):
         work += (call.levels[i].job.boxes * call.levels[i].job.channels
-                 * call.levels[i].job.rows.bins * call.levels[i].job.columns.bins)
+                 * bins_of_box(call.levels[i].job))
     return <int>max(1, min(limit, work // 16384))
 
 
@@ -657,7 +661,8 @@ cdef describe(Level* level, dtype, map_shape, pooling, tuple boxes_of_map):
     cdef Request* request = &level.request
     scale, boxes, batch_indices, rows = boxes_of_map
     describe_maps(level, dtype, map_shape, batch_indices, pooling.output_size, pooling.layout)
-    name, _, sampling, request.aligned, request.angle_scale, groups = pooling.definition
+    (name, _, sampling, request.aligned, request.angle_scale, request.offset_factor,
+     groups) = pooling.definition
     if groups != (1, 1):
         level.job.group_rows, level.job.group_columns = pooling.group_size
         level.job.channels //= level.job.group_rows * level.job.group_columns
@@ -668,7 +673,7 @@ cdef describe(Level* level, dtype, map_shape, pooling, tuple boxes_of_map):
     request.boxes = address(boxes)
     request.images = level.job.box_image
     level.job.box_row = <wide_int*>address(rows)
-    flatten_if_pointwise(request, &level.job)
+    arrange_bins(request, &level.job)
 
 
 cdef describe_only_map(Level* level, dtype, map_shape, regions, pooling):
@@ -732,10 +737,12 @@ cdef class PreparedAverage:
         definition = pooling.definition
         memset(&self.level, 0, sizeof(Level))
         self.columns = columns
+        self.level.request.numbers = columns
         self.level.request.definition = <Definition><int>_DEFINITIONS[definition.name]
         self.level.request.scale = definition.scale
         self.level.request.sampling[0], self.level.request.sampling[1] = definition.sampling
         self.level.request.aligned = definition.aligned
+        self.level.request.offset_factor = definition.offset_factor
         self.level.job.group_rows = self.level.job.group_columns = 1
         self.level.job.rows.bins, self.level.job.columns.bins = pooling.output_size
         self.level.job.empty_value = pooling.empty_value

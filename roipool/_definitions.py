@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from roipool import _cpu
-from roipool._arguments import CORNERS, CROPS, ROTATED, Form
+from roipool._arguments import CORNERS, CROPS, DEFORMED, ROTATED, Form
 from roipool._dtypes import FLOATS, FLOATS_AND_BYTES
 
 
@@ -30,6 +30,8 @@ class Definition(NamedTuple):
         Whether cell 0 covers ``[-0.5, 0.5]`` rather than ``[0, 1]``.
     angle_scale : float
         Multiplies a box's angle to give radians, counter-clockwise.
+    offset_factor : float
+        Multiplies the offset of a bin to give the share of the box's side by which it is moved.
     group_size : tuple of int
         Groups of bins, down and across, of which each is pooled from channels of its own; 0: as
         many as bins. (1, 1): not position-sensitive.
@@ -40,6 +42,7 @@ class Definition(NamedTuple):
     sampling: tuple[int, int] = (0, 0)
     aligned: bool = False
     angle_scale: float = 1.0
+    offset_factor: float = 1.0
     group_size: tuple[int, int] = (1, 1)
 
 
@@ -48,10 +51,10 @@ class Traits(NamedTuple):
 
     Attributes
     ----------
-    kind : {"grid", "cells", "steps", "crop", "points"}
+    kind : {"grid", "cells", "steps", "crop", "moved", "points"}
         How its samples lie: on a regular grid in each bin; on every cell of a bin; one cell apart
-        from the bin's start; one to a bin; or anywhere, so that rows and columns cannot be planned
-        apart.
+        from the bin's start; one to a bin; on a grid in each bin, which is moved by an offset of
+        its own; or anywhere, so that rows and columns cannot be planned apart.
     samples_per_ratio : int
         Of a grid: samples of a bin along one axis for each of the sampling ratio.
     max_per_cell : int
@@ -67,6 +70,8 @@ class Traits(NamedTuple):
 TRAITS: dict[str, Traits] = {name: Traits(*row) for name, row in _cpu.definition_traits().items()}
 # Definitions whose rows and columns cannot be planned apart.
 POINTWISE = frozenset(name for name, traits in TRAITS.items() if traits.kind == "points")
+# Definitions whose bins are moved, each by offsets of its own.
+MOVED = frozenset(name for name, traits in TRAITS.items() if traits.kind == "moved")
 # Definitions of gradients of maxima, which go to cells that a box itself reaches.
 GATHERS = frozenset(name for name in TRAITS if name.endswith("_gather"))
 
@@ -146,6 +151,21 @@ class Op:
         return f"{self.backward}_{self.boxes}" if by_boxes else None
 
     @property
+    def backward_offsets(self) -> str | None:
+        return f"{self.backward}_{self.form.offsets}" if self.is_deformable else None
+
+    @property
+    def backward_mask(self) -> str | None:
+        return f"{self.backward}_mask" if self.is_deformable else None
+
+    @property
+    def functions(self) -> dict[str, str]:
+        """The public functions, by the attributes that name them."""
+        names = ("forward", "backward", "backward_boxes", "backward_offsets", "backward_mask")
+        found = {name: getattr(self, name) for name in names}
+        return {name: function for name, function in found.items() if function is not None}
+
+    @property
     def boxes(self) -> str:
         return self.form.boxes
 
@@ -164,6 +184,10 @@ class Op:
     @property
     def is_rotated(self) -> bool:
         return "angle" in self.form.columns
+
+    @property
+    def is_deformable(self) -> bool:
+        return self.form.offsets is not None
 
     @property
     def is_position_sensitive(self) -> bool:
@@ -204,6 +228,12 @@ OPS: dict[str, Op] = {
             {"avg": Variant("roi_align_rotated", by_boxes="roi_align_rotated")},
             placing=("spatial_scale", "sampling_ratio", "aligned", "clockwise", "angle_unit"),
             form=ROTATED,
+        ),
+        Op(
+            "deform_roi_pool",
+            {"avg": Variant("deform_roi_pool", by_boxes="deform_roi_pool")},
+            placing=("spatial_scale", "sampling_ratio", "gamma"),
+            form=DEFORMED,
         ),
         Op(
             "crop_and_resize",

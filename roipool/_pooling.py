@@ -13,7 +13,7 @@ import numpy as np
 
 from roipool import _arguments as check
 from roipool._arguments import CORNERS, Form, Regions
-from roipool._arrays import NUMPY, Array, Library, common_library
+from roipool._arrays import LIBRARY_OF, NUMPY, Array, Library, common_library
 from roipool._definitions import GATHERS, POINTWISE, Definition
 from roipool._dtypes import FLOATS, POOLED_DTYPES
 from roipool._layout import (
@@ -25,6 +25,7 @@ from roipool._layout import (
     groups_of_bins,
     height_width,
     nchw_view,
+    nhwc_view,
     pooled_channels,
 )
 
@@ -211,6 +212,8 @@ class Call:
         boxes, indices = arrays[form.boxes], arrays.get(form.indices)
         regions = form.read(boxes, indices, maps.shape[0], maps.dtype, form)
         size = check.size_pair(form.size, output_size)
+        if form.offsets is not None:
+            regions = self._with_offsets(regions, size, layout)
         pooling = Pooling(definition, size, layout, empty_value, rules)
         # Not a call, for the sake of small ones.
         if definition.name in POINTWISE or definition.group_size != (1, 1):
@@ -258,6 +261,8 @@ class Call:
         regions = self.regions(shape[0], gradient.dtype)
         count, groups = len(regions.boxes), definition.group_size
         size = check.grad_output(gradient_name, gradient, count, shape, layout, groups)
+        if self._form.offsets is not None:
+            regions = self._with_offsets(regions, size, layout)
         pooling = Pooling(definition, size, layout, rules=rules, scales=scales)
         check_sizes(name, shape, gradient_name, pooling)
         return gradient, regions, pooling
@@ -266,6 +271,24 @@ class Call:
         """Return the boxes, for maps of `images` images."""
         arrays, form = self._arrays, self._form
         return form.read(arrays[form.boxes], arrays.get(form.indices), images, dtype, form)
+
+    def mask(self, regions: Regions, pooling: Pooling) -> Array | None:
+        """Return the weights of bins, checked, in the order of the layout; None without a mask."""
+        mask = self._arrays.get("mask")
+        if mask is None:
+            return None
+        size, layout = pooling.output_size, pooling.layout
+        weights = check.of_bins("mask", mask, 1, len(regions.boxes), size, layout)
+        return nhwc_view(weights) if layout == "NHWC" else weights
+
+    def masked(self, grad_output: Array, regions: Regions, pooling: Pooling) -> Array:
+        """Return the gradient of pooled values before they are multiplied by the mask."""
+        weights = self.mask(regions, pooling)
+        return grad_output if weights is None else weighted(grad_output, weights)
+
+    def _with_offsets(self, regions: Regions, size: tuple[int, int], layout: Layout) -> Regions:
+        name = str(self._form.offsets)
+        return check.with_offsets(name, self._arrays[name], regions, size, layout)
 
     # ---- What the engine computes
 
@@ -299,6 +322,17 @@ class Call:
         results = [self._result(shape, [grad_output], pooling.layout) for shape in input_shapes]
         self.engine.average_backward(grad_output, regions, pooling, results)
         return results
+
+    def moved_backward(
+        self, grad_output: Array, features: Sequence[Array], regions: Regions, pooling: Pooling
+    ) -> tuple[Result, Result]:
+        """Average backward with respect to the boxes, and to the offsets of their bins."""
+        gradient = self.masked(grad_output, regions, pooling)
+        columns = self.average_backward_boxes(gradient, features, regions, pooling)
+        corners = len(self._form.columns)
+        moved = columns[:, corners:].reshape(len(columns), 2, *pooling.output_size)
+        moved = nhwc_view(moved) if pooling.layout == "NHWC" else moved
+        return columns[:, :corners].copy(), self.library.xp().ascontiguousarray(moved)
 
     def average_backward_boxes(
         self, grad_output: Array, features: Sequence[Array], regions: Regions, pooling: Pooling
@@ -377,6 +411,13 @@ class Call:
         with np.errstate(over="ignore"):  # beyond the type: infinite, and at no sample
             y, x = (self.library.readable(array, real) for array in (y, x))
         return self.engine.argmax_at(y, x, regions, pooling, input_shape)
+
+
+def weighted(values: Array, weights: Array, out: Array | None = None) -> Result:
+    """Return values times weights, in their own type."""
+    library = LIBRARY_OF[type(values)] or NUMPY
+    with np.errstate(all="ignore"):
+        return library.xp().multiply(values, weights.astype(values.dtype), out)
 
 
 def maximum_backward(

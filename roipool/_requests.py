@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from roipool import _arguments as check
 from roipool._definitions import OPS, PYRAMID_OPS, Op, Variant
 from roipool._errors import with_name
-from roipool._layout import Shape4
+from roipool._layout import Shape4, height_width
 from roipool._pooling import MaxRules, Pooling, check_sizes
 from roipool.ops import multilevel_roi_align as multilevel
 
@@ -43,6 +43,13 @@ def variant_of(op: Op, choices: Choices, given: Arguments) -> Variant:
         if all(chosen[name] == value for name, value in variant.options.items()):
             return variant
     raise AssertionError  # every choice is a variant's
+
+
+def bins_of(op: Op, given: Arguments) -> tuple[int, int]:
+    """Return the bins, rows and columns, of a forward or of a gradient, whose shape says it."""
+    if op.size in given:
+        return check.size_pair(op.size, given[op.size])
+    return height_width(given[op.form.grad_output].shape, check.layout(given["layout"]))
 
 
 class Request(NamedTuple):
@@ -106,7 +113,7 @@ class RequestsOf:
         pooling = Pooling(definition, size, layout, filling, self._rules, scales)
         check_sizes("features", shape, op.size, pooling)
         moves = definition.name in self._by_boxes
-        return Request(op.forward, op.columns, moves, pooling)
+        return Request(op.forward, op.form.numbers(size), moves, pooling)
 
 
 def _stars(parameters: list[inspect.Parameter]) -> list[str]:
@@ -177,8 +184,8 @@ def public_functions(
 ) -> dict[str, Callable[..., Any]]:
     """Return a front end's functions by name.
 
-    `operation_of` gives an object whose methods ``forward``, ``backward`` and ``backward_boxes``
-    take the arguments of an operation's functions, by name, and `pyramid_operation_of` one for an
+    `operation_of` gives an object whose methods are named as the attributes of `Op.functions`, and
+    take the arguments of those functions, by name, and `pyramid_operation_of` one for an
     operation of several maps; the rest is that of :func:`with_signature_of`.
     """
     like = inspect.unwrap(multilevel.assign_levels)
@@ -188,15 +195,10 @@ def public_functions(
         *((op, pyramid_operation_of(op)) for op in PYRAMID_OPS.values()),
     ]
     for op, operation in operations:
-        both = (
-            (op.forward, operation.forward),
-            (op.backward, operation.backward),
-            (op.backward_boxes, operation.backward_boxes),
-        )
-        for name, compute in both:
-            if name is not None:
-                like = inspect.unwrap(getattr(numpy_functions(op), name))
-                found[name] = with_signature_of(like, compute, package, what, is_compiling)
+        for attribute, name in op.functions.items():
+            like = inspect.unwrap(getattr(numpy_functions(op), name))
+            compute = getattr(operation, attribute)
+            found[name] = with_signature_of(like, compute, package, what, is_compiling)
     return found
 
 

@@ -21,7 +21,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import roipool
-from roipool._definitions import OPS, PYRAMID_OPS
+from roipool._definitions import OPS, PYRAMID_OPS, Op
 from roipool._requests import public_functions
 
 PACKAGE = Path(roipool.__file__).parent
@@ -105,8 +105,8 @@ def names(front_end: FrontEnd) -> list[str]:
     if front_end.forwards_only:
         return [op.forward for op in (*OPS.values(), *PYRAMID_OPS.values())]
 
-    def nothing(op: Any) -> Any:
-        return SimpleNamespace(forward=None, backward=None, backward_boxes=None)
+    def nothing(op: Op) -> Any:
+        return SimpleNamespace(**dict.fromkeys(op.functions))
 
     return list(public_functions(nothing, nothing, dict, "", ""))
 

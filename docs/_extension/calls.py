@@ -39,6 +39,7 @@ def names(x: FloatArray, box: Box) -> dict[str, Any]:
         "xyxy": np.array([[x1, y1, x2, y2]], np.float32),
         "yxyx": np.array([[y1, x1, y2, x2]], np.float32),
         "fractions": np.array([[y1 / down, x1 / across, y2 / down, x2 / across]], np.float32),
+        "offsets": np.array([[[[0, 1], [2, 0]], [[-1, 0], [0, 1]]]], np.float32),
         "rotated": np.array(
             [[0, (x1 + x2) / 2, (y1 + y2) / 2, x2 - x1, y2 - y1, ANGLE]], np.float32
         ),

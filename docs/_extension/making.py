@@ -126,7 +126,7 @@ LIBRARIES = {"torch": "PyTorch", "jax": "JAX", "other": "any other", "dask": "Da
 def _functions_of(op: Op) -> list[str]:
     """Return the names of an operation's functions; that of levels is any pyramid's."""
     levels = "assign_levels" if op.forward in PYRAMID_OPS else None
-    return [name for name in (levels, op.forward, op.backward, op.backward_boxes) if name]
+    return [*filter(None, (levels, *op.functions.values()))]
 
 
 def gradients() -> str:
@@ -151,6 +151,9 @@ def _by_features(op: Op, variant: Variant) -> str:
 
 def _by_boxes(op: Op, variant: Variant) -> str:
     if variant.by_boxes:
+        if op.is_deformable:
+            names = op.backward_boxes, op.backward_offsets, op.backward_mask
+            return "`{}`; of offsets `{}`, of a mask `{}`".format(*names)
         return f"`{op.backward_boxes}`" + (": centre, size and angle" if op.is_rotated else "")
     if variant.bin_value == "sample":
         return "not offered"

@@ -65,7 +65,7 @@ def _positions(regions: Regions, pooling: Pooling) -> list[list[tuple[float, flo
     """Ask the engine where the samples of each bin of the first box are, by their numbers."""
     bins = pooling.output_size[0] * pooling.output_size[1]
     definition = pooling.definition.name
-    if TRAITS[definition].kind == "points" or definition in INTEGRALS:
+    if TRAITS[definition].kind in ("points", "moved") or definition in INTEGRALS:
         return [[] for _ in range(bins)]  # such plans hold weights, not samples
     # Positions do not depend on the groups of channels.
     ungrouped = pooling.definition._replace(group_size=(1, 1))

@@ -49,6 +49,7 @@ class Call(NamedTuple):
     empty_value: float = 0.0
     lowest: float = 0.0
     angle_scale: float = 1.0
+    offset_factor: float = 1.0
     tasks: int = 0
     parts: int = 1
     share: int = 0
@@ -89,7 +90,9 @@ LEVEL_TYPE = np.dtype(
 )
 _FIELD_TYPES = {
     **dict.fromkeys(("rows", "columns"), _AXIS_TYPE),
-    **dict.fromkeys(("empty_value", "lowest", "angle_scale"), np.dtype(np.float64)),
+    **dict.fromkeys(
+        ("empty_value", "lowest", "angle_scale", "offset_factor"), np.dtype(np.float64)
+    ),
     **dict.fromkeys(Call._fields[-6:-1], np.dtype(np.int32)),
 }
 

@@ -31,7 +31,7 @@ from roipool._cuda.partition import (
     divide_values,
     up,
 )
-from roipool._definitions import POINTWISE, TRAITS
+from roipool._definitions import MOVED, POINTWISE, TRAITS
 from roipool._dtypes import dtype_name
 from roipool._layout import AXES
 
@@ -60,7 +60,8 @@ BYTES_OF_HEAD = 32
 # Of plans that blocks have in scratch memory, where shared memory is too small: fewer blocks take
 # more boxes each.
 BYTES_OF_SCRATCH = 2**28
-BYTES_OF_REGION = 160  # of a box of a pointwise definition, and its image
+# Of a box whose bins share no rows and columns, and its image: rotated, or with moved bins.
+BYTES_OF_REGION, BYTES_OF_MOVED_REGION = 160, 256
 
 
 Capacity = Callable[[PlanKind, str, int, int, int], int]
@@ -135,6 +136,7 @@ def call_of(sizes: Sizes, **fields: Any) -> Call:
         rows=AxisCall(pooling.output_size[0], definition.sampling[0], groups=group_rows),
         columns=AxisCall(pooling.output_size[1], definition.sampling[1], groups=group_columns),
         angle_scale=definition.angle_scale,
+        offset_factor=definition.offset_factor,
         image_kind=IMAGE_KINDS[dtype_name(sizes.index_type)],
         aligned=definition.aligned,
         levels=tuple(
@@ -166,6 +168,7 @@ def config_of(
         "channels_last": int(sizes.channels_last),
         "pack": 1,
         "position_sensitive": int(sizes.is_position_sensitive),
+        "moved_bins": int(has_moved_bins(sizes)),
         "plan_is_shared": 1,
         "levels": len(sizes.map_shapes),
         "offset": INTEGERS[_largest_image(sizes) > np.iinfo(np.int32).max],
@@ -240,13 +243,23 @@ def planned_before(
 
 def with_regions(sizes: Sizes, file: str, call: Call, grid: Grid, **defines: str | int) -> Launches:
     """Return the launch of an engine whose blocks compute the regions of their boxes."""
-    grid = grid._replace(shared=grid.shared + BYTES_OF_REGION)
+    grid = grid._replace(shared=grid.shared + bytes_of_region(sizes))
     return Launches(config_of(sizes, file, file, call, grid, **defines))
 
 
-def is_pointwise(sizes: Sizes) -> bool:
-    """Return whether rows and columns cannot be planned apart."""
-    return sizes.pooling.definition.name in POINTWISE
+def has_moved_bins(sizes: Sizes) -> bool:
+    """Return whether bins are moved, each by offsets of its own."""
+    return sizes.pooling.definition.name in MOVED
+
+
+def is_planned_by_bin(sizes: Sizes) -> bool:
+    """Return whether bins share no rows and columns."""
+    return has_moved_bins(sizes) or sizes.pooling.definition.name in POINTWISE
+
+
+def bytes_of_region(sizes: Sizes) -> int:
+    """Return the bytes of a box's region, and its image."""
+    return BYTES_OF_MOVED_REGION if has_moved_bins(sizes) else BYTES_OF_REGION
 
 
 # ---- The launches of each function of the engine
@@ -259,7 +272,7 @@ def average(sizes: Sizes, vector_aligned: bool) -> Launches:
     """Return the launches of an average forward; `vector_aligned`: to 16 bytes."""
     call = call_of(sizes, empty_value=sizes.pooling.empty_value)
     pack = channel_pack(sizes, call.channels, vector_aligned)
-    if is_pointwise(sizes):
+    if is_planned_by_bin(sizes):
         call, grid = divide_values(call, sizes, pack)
         return with_regions(sizes, "points_forward", call, grid, pack=pack)
     by_value = sizes.channels_last or sizes.is_position_sensitive
@@ -272,12 +285,12 @@ def average(sizes: Sizes, vector_aligned: bool) -> Launches:
 def average_backward(sizes: Sizes, vector_aligned: bool) -> Launches:
     """Return the launches of an average backward; `vector_aligned`: to 16 bytes."""
     call = call_of(sizes)
-    if is_pointwise(sizes):
+    if is_planned_by_bin(sizes):
         call, grid = divide_maps(call, sizes, sizes.real.itemsize)
         file, threads = "points_backward", Grid(-(-call.boxes // WARP), (WARP,))
         return Launches(
             config_of(sizes, file, file, call, grid),
-            call.boxes * BYTES_OF_REGION,
+            call.boxes * bytes_of_region(sizes),
             config_of(sizes, file, "plan_regions", call, threads),
         )
     if sizes.is_position_sensitive:
@@ -290,8 +303,10 @@ def average_backward(sizes: Sizes, vector_aligned: bool) -> Launches:
 def average_backward_boxes(sizes: Sizes) -> Launches:
     """Return the launches of an average's gradient with respect to the boxes."""
     call, grid = divide_boxes(call_of(sizes), sizes)
-    if is_pointwise(sizes):
-        return with_regions(sizes, "points_backward_boxes", call, grid)
+    if is_planned_by_bin(sizes):
+        moved = has_moved_bins(sizes)
+        file = "moved_backward_boxes" if moved else "points_backward_boxes"
+        return with_regions(sizes, file, call, grid)
     file = "average_backward_boxes"
     return planned_by_blocks(sizes, SLOPED_TAPS, file, file, call, grid)
 

@@ -1,4 +1,4 @@
-"""mmcv's ``roi_align``, ``roi_pool``, ``prroi_pool`` and operators on rotated boxes (mmcv/ops).
+"""mmcv's operators: ROI align and pooling, precise, deformable, and of rotated boxes (mmcv/ops).
 
 `roi_align` reproduces the CPU operator: the maximum starts at -10000. (In the CUDA operator it
 starts at -3.4e38.) As in mmcv, an adaptive number of samples is computed in float32 even for
@@ -20,9 +20,15 @@ from roipool._definitions import Definition
 from roipool._pooling import Call, MaxRules
 from roipool._types import Mode
 from roipool.compat import _conventions as conventions
-from roipool.compat import _mmcv_rotated, torchvision
+from roipool.compat import _mmcv_deform, _mmcv_rotated, torchvision
 from roipool.compat._conventions import CELLS_FROM_LOWEST_FLOAT32
 from roipool.compat._layers import Layer
+from roipool.compat._mmcv_deform import (
+    DeformRoIPool,
+    deform_roi_pool,
+    deform_roi_pool_backward,
+    deform_roi_pool_backward_offset,
+)
 from roipool.compat._mmcv_rotated import (
     RiRoIAlignRotated,
     RoIAlignRotated,
@@ -33,11 +39,15 @@ from roipool.compat._mmcv_rotated import (
 )
 
 __all__ = [
+    "DeformRoIPool",
     "PrRoIPool",
     "RiRoIAlignRotated",
     "RoIAlign",
     "RoIAlignRotated",
     "RoIPool",
+    "deform_roi_pool",
+    "deform_roi_pool_backward",
+    "deform_roi_pool_backward_offset",
     "prroi_pool",
     "prroi_pool_backward",
     "prroi_pool_backward_rois",
@@ -53,6 +63,7 @@ __all__ = [
 
 FORM = Form(features="input", read=conventions.numbered_boxes)
 PRECISE_FORM = Form(read=conventions.numbered_boxes)
+DEFORM_FORM = _mmcv_deform.DEFORM_FORM
 ROTATED_FORM, RIROI_FORM = _mmcv_rotated.ROTATED_FORM, _mmcv_rotated.RIROI_FORM
 _MODES: tuple[Mode, ...] = ("max", "avg")
 _LOWEST = -10000.0

@@ -130,6 +130,21 @@ def roi_align_rotated(
     out: None = None,
     keep_order: bool = True,
 ) -> Array: ...
+def deform_roi_pool(
+    features: Array,
+    rois: ArrayLike | Sequence[NDArray[Any]],
+    offsets: Array,
+    output_size: int | Sequence[int],
+    spatial_scale: float = 1.0,
+    sampling_ratio: int | Sequence[int] = 0,
+    *,
+    gamma: float = 0.1,
+    mask: Array | None = None,
+    batch_indices: ArrayLike | None = None,
+    layout: Layout = "NCHW",
+    out: None = None,
+    keep_order: bool = True,
+) -> Array: ...
 def crop_and_resize(
     features: Array,
     boxes: ArrayLike,

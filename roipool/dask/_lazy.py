@@ -116,6 +116,9 @@ def _tables(op: Op, given: Mapping[str, Any], maps: Sequence[Array]) -> Tables:
     regions = op.form.read(given[op.boxes], given[op.indices], images, dtype, op.form)
     boxes = check.swap_xy(regions.boxes) if op.form.is_normalised else regions.boxes
     tables = {op.boxes: boxes, op.indices: regions.batch_indices}
+    for name in filter(None, (op.form.offsets, "mask" if op.is_deformable else None)):
+        if given[name] is not None:
+            tables[name] = check.number_array(name, given[name])
     if given.get("levels") is not None:
         tables["levels"] = check.levels("levels", given["levels"], len(boxes), len(maps))
     return tables
@@ -226,6 +229,6 @@ FORWARDS = {op.forward: _lazy_forward(op) for op in _EVERY}
 REFUSED = {
     name: _refused(name, ", which have no gradients")
     for op in _EVERY
-    for name in (op.backward, op.backward_boxes)
-    if name is not None
+    for name in op.functions.values()
+    if name != op.forward
 } | {"assign_levels": _refused("assign_levels", ": boxes are NumPy arrays")}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,8 +17,8 @@ from roipool import _levels
 from roipool._arrays import NUMPY
 from roipool._definitions import Op
 from roipool._dtypes import FLOATS, dtype_name, real_dtype
-from roipool._layout import Layout, Shape4, cells
-from roipool._requests import Arguments, Request, RequestsOf, public_functions
+from roipool._layout import AXES, Layout, Shape4, cells, nchw_view, nhwc_view
+from roipool._requests import Arguments, Request, RequestsOf, bins_of, public_functions
 from roipool.jax._primitives import bind
 
 Array = Any
@@ -154,7 +155,7 @@ class Operation:
         size = self._check_gradient(given, gradient, boxes, features.shape, order)
         request = self._requests.request(given, features.shape, size)
         slopes = box_gradient(gradient, features, boxes, indices, request=request)
-        return slopes[:, boxes.shape[1] - self.op.columns :]
+        return slopes[:, boxes.shape[1] - request.columns :]
 
     # ---- Arguments
 
@@ -257,6 +258,69 @@ class Operation:
         )
 
 
+class DeformedOperation(Operation):
+    """The public functions of an operation whose bins are moved.
+
+    Primitives get the offsets behind the corners of the boxes, so that the gradient of this table
+    is that of both. The mask is multiplied here.
+    """
+
+    def forward(self, given: Arguments) -> Array:
+        """Pool maps."""
+        return self._masked(super().forward(given), given)
+
+    def backward(self, given: Arguments) -> Array:
+        """Return the gradient with respect to the features."""
+        return super().backward(self._with_masked_gradient(given))
+
+    def backward_boxes(self, given: Arguments) -> Array:
+        """Return the gradient with respect to the boxes."""
+        slopes = super().backward_boxes(self._with_masked_gradient(given))
+        return slopes[:, : self.op.columns]
+
+    def backward_offsets(self, given: Arguments) -> Array:
+        """Return the gradient with respect to the offsets."""
+        slopes = super().backward_boxes(self._with_masked_gradient(given))
+        moved = slopes[:, self.op.columns :].reshape(len(slopes), 2, *bins_of(self.op, given))
+        return nhwc_view(moved) if given["layout"] == "NHWC" else moved
+
+    def backward_mask(self, given: Arguments) -> Array:
+        """Return the gradient with respect to the mask."""
+        gradient = float_maps("grad_output", given["grad_output"])
+        own = {**given, "mask": None, "out": None, self.op.size: bins_of(self.op, given)}
+        channel, *_ = AXES[check.layout(given["layout"])]
+        return (gradient * self.forward(own)).sum(channel, keepdims=True, dtype=gradient.dtype)
+
+    def _masked(self, values: Array, given: Arguments) -> Array:
+        if given["mask"] is None:
+            return values
+        mask = self._of_bins("mask", 1, given, values.shape[0], values.dtype)
+        return values * mask.astype(values.dtype)
+
+    def _with_masked_gradient(self, given: Arguments) -> Arguments:
+        gradient = float_maps("grad_output", given["grad_output"])
+        return {**given, "grad_output": self._masked(gradient, given)}
+
+    def _of_bins(self, name: str, channels: int, given: Arguments, boxes: int, dtype: Any) -> Array:
+        """Return an array that holds some numbers for each bin, checked."""
+        values, size = number_table(name, given[name]), bins_of(self.op, given)
+        shape = (boxes, *size, channels) if given["layout"] == "NHWC" else (boxes, channels, *size)
+        if values.shape != shape:
+            raise ValueError(f"{name} must have shape {shape}, got {values.shape}")
+        return coordinates(values, dtype)
+
+    def _boxes(self, given: Arguments, images: int, dtype: Any) -> tuple[Array, Array]:
+        """Return boxes with the offsets of their bins, and indices."""
+        boxes, indices = super()._boxes(given, images, dtype)
+        if indices is None:
+            boxes, indices = boxes[:, 1:], boxes[:, 0]
+        offsets = self._of_bins("offsets", 2, given, len(boxes), dtype)
+        offsets = nchw_view(offsets) if given["layout"] == "NHWC" else offsets
+        real = real_dtype(dtype)
+        columns = offsets.astype(real).reshape(len(boxes), 2 * math.prod(bins_of(self.op, given)))
+        return jnp.concatenate([boxes.astype(real), columns], axis=1), indices
+
+
 class PyramidOperation(Operation):
     """The public functions of an operation that pools each box from one of several maps."""
 
@@ -293,7 +357,7 @@ class PyramidOperation(Operation):
         size = self._check_gradient(given, gradient, boxes, shape, order)
         request = self._requests.request(given, shape, size)
         slopes = levels_box_gradient(gradient, features, boxes, indices, levels, request=request)
-        return slopes[:, boxes.shape[1] - self.op.columns :]
+        return slopes[:, boxes.shape[1] - request.columns :]
 
     def _pyramid(self, given: Arguments) -> tuple[list[Array], Arguments]:
         """Return the maps, checked, and the arguments with a scale for each."""
@@ -496,6 +560,11 @@ def level_numbers(levels: Array) -> Array:
     return levels.astype(jnp.int32)
 
 
+def operation_of(op: Op) -> Operation:
+    """Return the public functions of an operation of one map."""
+    return DeformedOperation(op) if op.is_deformable else Operation(op)
+
+
 FUNCTIONS = public_functions(
-    Operation, PyramidOperation, assign_levels, "roipool.jax", "JAX arrays"
+    operation_of, PyramidOperation, assign_levels, "roipool.jax", "JAX arrays"
 )

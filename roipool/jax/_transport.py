@@ -112,7 +112,8 @@ def call_handler(
         *pooling.group_size,
         len(pooling.scales),
     ]
-    reals = [definition.angle_scale, pooling.empty_value, rules.lowest]
+    angle, offset = definition.angle_scale, definition.offset_factor
+    reals = [angle, offset, pooling.empty_value, rules.lowest]
     found: Sequence[Array] = jax.ffi.ffi_call(TARGET, tuple(results))(
         *operands,
         integers=np.array(integers, np.int64),

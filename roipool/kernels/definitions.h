@@ -2,6 +2,7 @@
 // and a row in one of these lists, which _definitions.py reads through _cpu.
 #pragma once
 #include "crop_and_resize.h"
+#include "deform_roi_pool.h"
 #include "precise_roi_pool.h"
 #include "roi_align.h"
 #include "roi_align_rotated.h"
@@ -10,7 +11,7 @@
 
 // ROW(name, kind, samples_per_ratio, max_per_cell), whose columns `Traits` explains. The first list
 // is of separable definitions, which are evaluated for rows and columns apart (sample.h), the
-// second of pointwise ones (region.h).
+// second of pointwise ones (region.h), the third of separable ones whose bins are moved.
 // clang-format off
 #define ROIPOOL_DEFINITIONS(ROW)              \
   ROW(roi_pool,                 cells, 0, 1)  \
@@ -40,6 +41,14 @@
   ROW(precise_roi_pool,         cells, 0, 1)
 #define ROIPOOL_POINTWISE_DEFINITIONS(ROW)    \
   ROW(roi_align_rotated,        points, 0, 0)
+#ifdef ROIPOOL_PLAYGROUND  // whose boxes have no offsets
+#define ROIPOOL_MOVED_DEFINITIONS(ROW)
+#else
+#define ROIPOOL_MOVED_DEFINITIONS(ROW)        \
+  ROW(deform_roi_pool,          moved, 1, 2)  \
+  ROW(mmcv_deform_roi_pool,     moved, 1, 2)  \
+  ROW(mmcv_deform_roi_offsets,  moved, 1, 2)
+#endif
 // clang-format on
 
 namespace roipool {
@@ -47,7 +56,7 @@ namespace roipool {
 #define ROIPOOL_ENUMERATOR(name, kind, samples_per_ratio, max_per_cell) define_##name,
 enum Definition {
   ROIPOOL_DEFINITIONS(ROIPOOL_ENUMERATOR) ROIPOOL_POINTWISE_DEFINITIONS(ROIPOOL_ENUMERATOR)
-      definition_count
+      ROIPOOL_MOVED_DEFINITIONS(ROIPOOL_ENUMERATOR) definition_count
 };
 #undef ROIPOOL_ENUMERATOR
 
@@ -57,13 +66,14 @@ enum DefinitionKind {
   kind_cells,  // adjacent whole cells
   kind_steps,  // samples one cell apart
   kind_crop,   // one sample
+  kind_moved,  // a grid, moved from where the bin lies: bins are numbered through the whole box
   kind_points  // pointwise: anywhere in the plane
 };
 
 // Properties of a definition that callers need before they evaluate it, to bound its plans.
 struct Traits {
   DefinitionKind kind;
-  int samples_per_ratio;  // of a grid: samples of a bin for each of sampling_ratio
+  int samples_per_ratio;  // of a grid, moved or not: samples of a bin for each of sampling_ratio
   int max_per_cell;       // samples inside the map for each of its cells, where neither
                           // sampling_ratio nor the number of bins says how many there are
 };
@@ -74,6 +84,7 @@ ROIPOOL_HD Traits traits_of(Definition definition) {
   case define_##name: return {kind_##kind, samples_per_ratio, max_per_cell};
     ROIPOOL_DEFINITIONS(ROIPOOL_TRAITS)
     ROIPOOL_POINTWISE_DEFINITIONS(ROIPOOL_TRAITS)
+    ROIPOOL_MOVED_DEFINITIONS(ROIPOOL_TRAITS)
 #undef ROIPOOL_TRAITS
     default: return {kind_cells, 0, 0};
   }
@@ -91,6 +102,7 @@ ROIPOOL_HD void visit_bins(Definition definition, const Axis<T>& axis, int first
 #define ROIPOOL_CASE(name, kind, samples_per_ratio, max_per_cell) \
   case define_##name: name(axis, first_bin, last_bin, sink); return;
     ROIPOOL_DEFINITIONS(ROIPOOL_CASE)
+    ROIPOOL_MOVED_DEFINITIONS(ROIPOOL_CASE)
 #undef ROIPOOL_CASE
     default: return;
   }

@@ -6,9 +6,6 @@
 
 namespace roipool {
 
-// Numbers of a box: centre x and y, width, height, angle.
-const int numbers_of_region = 5;
-
 // A box, as a pointwise definition sees it.
 template <typename T>
 struct Region {

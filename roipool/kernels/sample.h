@@ -1,8 +1,19 @@
 // Input (Axis) and output (Sample) of separable definitions.
 #pragma once
 #include "config.h"
+#include "numbers.h"
 
 namespace roipool {
+
+// How far a definition of kind `moved` moves the bins of a box along one axis, as shares of its
+// side: `factor` times an offset for each bin of the grid, row by row.
+template <typename T>
+struct BinOffsets {
+  const T* first;
+  wide_int stride;
+  T factor;
+  int bins_across;
+};
 
 // One axis of one box, as a definition sees it. Rows and columns are treated alike.
 template <typename T>
@@ -14,7 +25,8 @@ struct Axis {
   int bins;           // bins of the output along this axis
   wide_int sampling;  // samples per bin; 0 or less: as many as the bin is long, rounded up
   bool aligned;       // shift by half a cell, so that cell 0 covers [-0.5, 0.5]
-  bool vertical;      // rows rather than columns: decides only the order of a sum
+  bool vertical;      // rows rather than columns
+  BinOffsets<T> offsets;
 };
 
 // One sample of a bin along one axis: a value is the weighted sum of one or two map cells.

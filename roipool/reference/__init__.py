@@ -26,6 +26,12 @@ from roipool.reference._crop_and_resize import (
     crop_and_resize_backward,
     crop_and_resize_backward_boxes,
 )
+from roipool.reference._deform_roi_pool import (
+    deform_roi_pool,
+    deform_roi_pool_backward,
+    deform_roi_pool_backward_offsets,
+    deform_roi_pool_backward_rois,
+)
 from roipool.reference._loops import channels_of_bin
 from roipool.reference._multilevel_roi_align import (
     assign_levels,
@@ -137,6 +143,10 @@ __all__ = [
     "crop_and_resize",
     "crop_and_resize_backward",
     "crop_and_resize_backward_boxes",
+    "deform_roi_pool",
+    "deform_roi_pool_backward",
+    "deform_roi_pool_backward_offsets",
+    "deform_roi_pool_backward_rois",
     "lines_of",
     "mmcv_riroi_align_rotated",
     "mmcv_riroi_align_rotated_backward",

@@ -63,6 +63,8 @@ class Place(NamedTuple):
         The caller's number of samples of a grid; if not positive, it is adaptive.
     order : str
         In which their positions are computed: one of `POSITIONS`.
+    moved : (float, float) or None
+        A factor and an offset: a grid is moved by their product times the length of the side.
     """
 
     first: float
@@ -75,6 +77,7 @@ class Place(NamedTuple):
     scale: float = 1.0
     ratio: int = 0
     order: str = "caffe2"
+    moved: tuple[float, float] | None = None
 
 
 class Line(NamedTuple):
@@ -129,6 +132,9 @@ def _grid(rules: Rules, place: Place) -> Line:
     start, length, _ = side_of(rules, place.first, place.last, place.scale, real)
     count = samples_per_bin(rules, length, place.bins, place.ratio, real, place.other_real)
     bin_size, of = length / real(place.bins), POSITIONS[place.order]
+    if place.moved is not None:
+        factor, offset = place.moved
+        start = start + real(factor) * length * real(offset)
 
     def position(i: int) -> Scalar:
         into_bin = real(i) + real(rules.centre)

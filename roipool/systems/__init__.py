@@ -131,5 +131,8 @@ RULES: dict[str, Rules] = {
 
 def functions() -> set[str]:
     """Return the names of the public functions and methods of all systems."""
-    every = [(row.forward, row.backward, row.box_gradient) for row in SYSTEMS.values()]
+    every = [
+        (row.forward, row.backward, row.box_gradient, row.offset_gradient)
+        for row in SYSTEMS.values()
+    ]
     return {name for names in every for name in names if name}

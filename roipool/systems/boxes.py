@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from roipool.systems.row import FloatArray
-from roipool.verification.case import Case
+from roipool.verification.case import Case, in_layout
 
 PER_IMAGE = ("one array per image",)  # forms of systems that take one table per image
 
@@ -27,6 +28,23 @@ def in_any_form(case: Case) -> dict[str, Any]:
 def with_indices(case: Case) -> dict[str, Any]:
     """Return boxes x1, y1, x2, y2, and batch indices."""
     return {"rois": case.rois[:, 1:], "batch_indices": case.images}
+
+
+def with_offsets(case: Case) -> dict[str, Any]:
+    """Return boxes in the case's form, with an offset for each bin, which a few bins lack."""
+    return {**in_any_form(case), "offsets": in_layout(offsets_of(case), case.layout)}
+
+
+def offsets_of(case: Case) -> FloatArray:
+    """Return offsets (K, 2, rows, columns) that follow from the boxes: to halves, or any."""
+    x1, y1, x2, y2 = case.rois[:, 1:].T
+    number = np.arange(2 * math.prod(case.size))
+    with np.errstate(all="ignore"):
+        by_place = (7.3 * x1 + 1.9 * y1 + 0.7 * x2 + 3.1 * y2)[:, None]
+        offsets = (by_place * (1 + number % 7) + 0.37 * number) % 4 - 2
+        offsets = np.where(by_place % 3 < 1, np.round(2 * offsets) / 2, offsets)
+    offsets = np.where(offsets > 1.99, np.nan, offsets)
+    return np.asarray(offsets.reshape(len(case.rois), 2, *case.size))
 
 
 def y_first(case: Case) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from roipool._arguments import CORNERS, CROPS, DEFORMED, ROTATED
 from roipool._definitions import OPS, TRAITS, Op, Variant
 from roipool.reference import (
     PRECISE_ROI_POOL,
@@ -24,11 +25,17 @@ VARIANTS: dict[str, tuple[Op, Variant]] = {
     for op in OPS.values()
     for number, (key, variant) in enumerate(op.variants.items())
 }
-_SAMPLES = {"grid": "grid", "steps": "grid", "cells": "cells", "crop": "one", "points": "points"}
+_SAMPLES = {
+    **dict.fromkeys(("grid", "steps", "moved"), "grid"),
+    "cells": "cells",
+    "points": "points",
+    "crop": "one",
+}
 _BOXES = {
-    ("rois", 4): boxes.in_any_form,
-    ("rois", 5): boxes.turned,
-    ("boxes", 4): boxes.fractions,
+    CORNERS: boxes.in_any_form,
+    DEFORMED: boxes.with_offsets,
+    ROTATED: boxes.turned,
+    CROPS: boxes.fractions,
 }
 _ASKED = {
     "roi_pool": {"operation": "roi_pool"},
@@ -80,6 +87,10 @@ _COMPARED = {
         rules=ROI_ALIGN,
         example="roipool.ps_roi_align(x_of_groups, rois, 2, sampling_ratio=2)",
     ),
+    "deform_roi_pool": Compared(
+        is_listed=False,
+        example="roipool.deform_roi_pool(x, rois, offsets, 2, sampling_ratio=2)",
+    ),
     "crop_and_resize": Compared(
         is_listed=False, example="roipool.crop_and_resize(x, fractions, [0], 2)"
     ),
@@ -99,13 +110,14 @@ def _row(name: str, op: Op, variant: Variant) -> System:
         op.forward,
         op.backward,
         (variant.by_boxes and op.backward_boxes) or "",
+        op.backward_offsets or "",
         options=(*op.placing, *filter(None, (op.filling,))),
         pairs="sampling_ratio" in op.placing,
         fixed={**variant.options, **({"return_argmax": True} if variant.has_argmax else {})},
         returns=("pooled", "argmax") if variant.has_argmax else ("pooled",),
         samples="area" if variant.is_integral else _SAMPLES[TRAITS[variant.definition].kind],
         bin_value=variant.bin_value,
-        boxes=_BOXES[op.boxes, op.columns],
+        boxes=_BOXES[op.form],
         dtypes=(*DTYPES, *(name for name in op.dtypes if name not in DTYPES)),
         layouts=("NCHW", "NHWC"),
         is_position_sensitive=op.is_position_sensitive,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,9 +10,11 @@ import numpy as np
 from roipool._types import Mode
 from roipool.compat import mmcv
 from roipool.reference import MMCV_ROI_ALIGN_MAX, MMCV_ROI_POOL, ROI_ALIGN
-from roipool.systems import torchvision
+from roipool.systems import boxes, torchvision
+from roipool.systems.core import SYSTEMS as CORE
 from roipool.systems.oracles import ALIGN, PRECISE, alone, single_scale
 from roipool.systems.row import Compared, Oracle, System, names_of
+from roipool.verification.case import Case as Call
 from roipool.verification.released import Answer, Case
 
 _NAMES = names_of(mmcv.FORM)
@@ -155,6 +158,33 @@ _PRECISE = System(
     },
     compared={"mmcv.prroi_pool": Compared(is_listed=False, example="mmcv.prroi_pool(x, rois, 2)")},
 )
+# mmcv counts adaptive samples in float32.
+_DEFORM_ORACLE = CORE["deform_roi_pool"]._replace(fixed={"count_dtype": np.float32})
+
+
+def _single_numbers(case: Call) -> Call:
+    """Round the scale and gamma to float32."""
+    gamma = float(np.float32(case.options["gamma"]))
+    return single_scale(replace(case, options=case.options | {"gamma": gamma}))
+
+
+_DEFORM = System(
+    "compat.mmcv.deform_roi_pool",
+    "compat.mmcv.deform_roi_pool_backward",
+    offset_gradient="compat.mmcv.deform_roi_pool_backward_offset",
+    options=("spatial_scale", "sampling_ratio", "gamma"),
+    fixed={"exact_gradient": True},
+    samples="grid",
+    boxes=boxes.with_offsets,
+    forms=("table",),
+    names=names_of(mmcv.DEFORM_FORM, offset="offsets"),
+    oracle=Oracle(_DEFORM_ORACLE, _single_numbers),
+    compared={
+        "mmcv.deform_roi_pool": Compared(
+            is_listed=False, example="mmcv.deform_roi_pool(x, rois, offsets, 2, 1.0, 2)"
+        )
+    },
+)
 SYSTEMS = {
     "mmcv.roi_align": _MEAN,
     "mmcv.roi_align max": _MAX,
@@ -195,5 +225,12 @@ SYSTEMS = {
     "mmcv.prroi_pool": _PRECISE,
     "mmcv.PrRoIPool": _PRECISE.only_called(
         forward="compat.mmcv.PrRoIPool.forward", backward="", box_gradient=""
+    ),
+    "mmcv.deform_roi_pool": _DEFORM,
+    "mmcv.deform_roi_pool gradient": _DEFORM.only_called(
+        options=(*_DEFORM.options, "exact_gradient"), fixed={}
+    ),
+    "mmcv.DeformRoIPool": _DEFORM.only_called(
+        forward="compat.mmcv.DeformRoIPool.forward", backward="", offset_gradient="", fixed={}
     ),
 }

@@ -76,6 +76,8 @@ class System(NamedTuple):
     ----------
     forward, backward, box_gradient : str
         Names of the functions; "" if there is none.
+    offset_gradient : str
+        That of the gradient with respect to the offsets of bins, beside others.
     options : tuple of str
         The options that vary; `roipool.verification.options` draws their values.
     scales : {"any", "above 0", "up to 1", "powers of 2"}
@@ -130,6 +132,7 @@ class System(NamedTuple):
     forward: str
     backward: str = ""
     box_gradient: str = ""
+    offset_gradient: str = ""
     options: tuple[str, ...] = ()
     scales: str = "any"
     pairs: bool = False

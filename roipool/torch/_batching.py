@@ -139,7 +139,8 @@ def _fold_into_rows(
     if any(maps_have_batch):
         images = maps[maps_have_batch.index(True)].shape[1]
         maps = tuple([to_rows(each, batch, has) for each, has in both[singles:]])
-    columns = settings.family.op.columns
+    size = settings.size if result == "pooled" else arrays[0].shape[-2:]
+    columns = settings.family.op.form.numbers(size)
     rows = to_boxes(boxes, indices, batch, has_batch[:2], columns, images)
     own = None if levels is None else to_rows(levels, batch, has_batch[2])
     shapes = tuple([(batch * n, c, h, w) for n, c, h, w in settings.shapes])

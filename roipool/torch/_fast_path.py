@@ -65,7 +65,8 @@ def fast_average(settings: Settings) -> FastAverage | None:
     if family.is_pyramid or op.form.is_normalised or op.columns != 4:
         return None
     pooling = pooling_of(family, False, settings.size, settings.placing)
-    if TRAITS[pooling.definition.name].kind == "points" or op.is_position_sensitive:
+    is_plain = TRAITS[pooling.definition.name].kind not in ("points", "moved")
+    if not is_plain or op.is_position_sensitive:
         return None
     return FastAverage(op, pooling)
 

@@ -197,7 +197,8 @@ def _prepare(
     pooling = checked_pooling(settings, maps[0].shape, last, settings.size)
     features = [map_array(bridge, each, last) for each in maps]
     images, size = maps[0].shape[0], pooling.output_size
-    regions = _regions(bridge, settings, boxes, indices, levels, images, features[0].dtype)
+    at = settings, boxes, indices, levels
+    regions = _regions(bridge, *at, images, features[0].dtype, pooling.output_size)
     groups = pooling.definition.group_size
     shape = pooled_shape(maps[0].shape, boxes.shape[0], size, "NCHW", groups)
     out = empty_maps(shape, maps[0], last)
@@ -267,7 +268,8 @@ def _prepare_backward(
     check_memory(grad_output=grad_output, **tables, levels=levels)
     pooling = checked_pooling(settings, shapes[0], last, tuple(grad_output.shape[2:]))
     gradient = map_array(bridge, grad_output, last)
-    regions = _regions(bridge, settings, boxes, indices, levels, shapes[0][0], gradient.dtype)
+    at = settings, boxes, indices, levels
+    regions = _regions(bridge, *at, shapes[0][0], gradient.dtype, pooling.output_size)
     outs, results = [], []
     for shape in shapes:
         out = empty_maps(shape, grad_output, last)
@@ -299,7 +301,8 @@ def average_backward_boxes(
     check.same_dtype("grad_output", gradient, next(iter(named)), features[0])
     pooling = checked_pooling(settings, maps[0].shape, last, tuple(grad_output.shape[2:]))
     images, shape = maps[0].shape[0], features[0].shape
-    regions = _regions(bridge, settings, boxes, indices, levels, images, features[0].dtype)
+    at = settings, boxes, indices, levels
+    regions = _regions(bridge, *at, images, features[0].dtype, pooling.output_size)
     groups = pooling.definition.group_size
     check.grad_output("grad_output", gradient, len(regions.boxes), shape, pooling.layout, groups)
     slopes = bridge.engine().average_backward_boxes(gradient, features, regions, pooling)
@@ -307,7 +310,7 @@ def average_backward_boxes(
         slopes = check.swap_xy(slopes)
     found = bridge.tensor(slopes).to(box_dtype(boxes, maps[0]))
     # Batch indices, in a column of their own, have no gradient.
-    has_index = boxes.shape[1] > op.columns
+    has_index = boxes.shape[1] > regions.boxes.shape[1]
     return torch.nn.functional.pad(found, (1, 0)) if has_index else found
 
 
@@ -319,14 +322,18 @@ def _regions(
     levels: Tensor | None,
     images: int,
     dtype: Any,
+    size: tuple[int, int],
 ) -> Regions:
-    """Return boxes in the form that engines read."""
+    """Return boxes in the form that engines read; of moved bins, `size` rows and columns."""
     form = settings.family.op.form
     table = bridge.array(boxes.float() if boxes.dtype is BFLOAT16 else boxes)
     numbers = indices
     if indices is not None:
         numbers = bridge.array(indices.float() if indices.dtype is BFLOAT16 else indices)
-    regions = form.read(table, numbers, images, dtype, form)
+    first = table.shape[1] - form.numbers(size)
+    regions = form.read(table[:, : first + len(form.columns)], numbers, images, dtype, form)
+    if form.offsets is not None:
+        regions = regions._replace(boxes=check.coordinates(table[:, first:], dtype))
     if levels is None:
         return regions
     maps = len(settings.placing[0])

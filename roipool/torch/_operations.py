@@ -14,9 +14,10 @@ from torch import Tensor
 from roipool import _arguments as check
 from roipool import _levels
 from roipool._definitions import PYRAMID_OPS, Op
-from roipool._layout import Layout, Shape4
+from roipool._layout import AXES, Layout, Shape4
 from roipool._requests import (
     Arguments,
+    bins_of,
     choices_of,
     numpy_functions,
     public_functions,
@@ -24,9 +25,10 @@ from roipool._requests import (
 )
 from roipool.torch._autograd import call, call_fast, device_of_plain, transforms_are_active
 from roipool.torch._cuda import CUDA
-from roipool.torch._families import FAMILIES, Family, Settings
+from roipool.torch._families import FAMILIES, Family, Settings, as_pair
 from roipool.torch._fast_path import FastAverage, fast_average
-from roipool.torch._memory import FLOATS, INTEGERS, Bridge, is_channels_last
+from roipool.torch._kernels import check_device, check_tensors
+from roipool.torch._memory import FLOATS, INTEGERS, Bridge, check_memory, is_channels_last
 from roipool.torch._operators import on_device
 
 
@@ -149,7 +151,7 @@ class Operation:
         arrays = [in_nchw(each, order) for each in (given["grad_output"], *features)]
         settings = family.settings(placing(family, given))
         slopes = call("average_backward_boxes", settings, boxes, indices, levels, *arrays)
-        return slopes[:, boxes.shape[1] - self.op.columns :]
+        return slopes[:, boxes.shape[1] - self.op.form.numbers(arrays[0].shape[2:]) :]
 
     # ---- Arguments
 
@@ -227,6 +229,108 @@ class Operation:
         return levels_of(corners, *_levels.levels_of_scales(scales))
 
 
+class DeformedOperation(Operation):
+    """The public functions of an operation whose bins are moved.
+
+    Operators get the offsets behind the corners of the boxes, so that the gradient of this table
+    is that of both. The mask is multiplied here.
+    """
+
+    def forward(self, given: Arguments) -> Tensor:
+        """Pool maps."""
+        pooled: Tensor = super().forward(given)
+        return self._masked(pooled, given)
+
+    def backward(self, given: Arguments) -> Any:
+        """Return the gradient with respect to the features."""
+        return super().backward(self._with_masked_gradient(given))
+
+    def backward_boxes(self, given: Arguments) -> Tensor:
+        """Return the gradient with respect to the boxes."""
+        slopes = super().backward_boxes(self._with_masked_gradient(given))[:, : self.op.columns]
+        return in_type_of(slopes, given[self.op.boxes])
+
+    def backward_offsets(self, given: Arguments) -> Tensor:
+        """Return the gradient with respect to the offsets."""
+        slopes = super().backward_boxes(self._with_masked_gradient(given))
+        moved = slopes[:, self.op.columns :].unflatten(1, (2, *self._bins(given)))
+        moved = to_nhwc(moved) if given["layout"] == "NHWC" else moved
+        return in_type_of(moved, given["offsets"])
+
+    def backward_mask(self, given: Arguments) -> Tensor:
+        """Return the gradient with respect to the mask."""
+        gradient = readable("grad_output", given["grad_output"])
+        own = {**given, "mask": None, "out": None, self.op.size: self._bins(given)}
+        channel, *_ = AXES[check.layout(given["layout"])]
+        return (gradient * self.forward(own)).sum(channel, keepdim=True)
+
+    def _bins(self, given: Arguments) -> tuple[int, int]:
+        """Return the bins, which may be symbols in a program that is compiled."""
+        if torch.compiler.is_compiling() and self.op.size in given:
+            rows, columns = as_pair(given[self.op.size])
+            return rows, columns
+        return bins_of(self.op, given)
+
+    def _masked(self, values: Tensor, given: Arguments) -> Tensor:
+        if given["mask"] is None:
+            return values
+        return values * self._of_bins("mask", 1, given, values.shape[0]).to(values.dtype)
+
+    def _with_masked_gradient(self, given: Arguments) -> Arguments:
+        if given["mask"] is None:
+            return given
+        gradient = readable("grad_output", given["grad_output"])
+        if gradient.dim() != 4:
+            raise ValueError(f"grad_output must have 4 dimensions, got {tuple(gradient.shape)}")
+        return {**given, "grad_output": self._masked(gradient, given)}
+
+    def _of_bins(self, name: str, channels: int, given: Arguments, boxes: int) -> Tensor:
+        """Return a tensor that holds some numbers for each bin, checked."""
+        values, size = readable(name, given[name]), self._bins(given)
+        shape = (boxes, *size, channels) if given["layout"] == "NHWC" else (boxes, channels, *size)
+        if values.dtype not in FLOATS and values.dtype not in INTEGERS:
+            raise TypeError(f"{name} must hold real numbers, got {values.dtype}")
+        if tuple(values.shape) != shape:
+            raise ValueError(f"{name} must have shape {shape}, got {tuple(values.shape)}")
+        return values
+
+    def _boxes(self, given: Arguments, maps: Any, *others: Any) -> tuple[Tensor, Tensor | None]:
+        """Return boxes with the offsets of their bins, and indices."""
+        boxes, indices = super()._boxes(given, maps, *others)
+        form, name = self.op.form, "features" if "features" in given else "grad_output"
+        check_tensors(form, name, maps, readable(form.boxes, boxes), indices)
+        width = len(form.columns) + (indices is None)
+        if boxes.shape[1] != width:
+            raise ValueError(f"{form.boxes} must have shape (K, {width}); got {tuple(boxes.shape)}")
+        if indices is None:
+            boxes, indices = boxes[:, 1:], boxes[:, 0]
+        offsets = self._of_bins("offsets", 2, given, boxes.shape[0])
+        check_device("offsets", offsets, name, maps)
+        offsets = to_nchw(offsets) if given["layout"] == "NHWC" else offsets
+        real = torch.float64 if maps.dtype is torch.float64 else torch.float32
+        return torch.cat([boxes.to(real), offsets.to(real).flatten(1)], 1), indices
+
+
+def readable(name: str, value: Any) -> Tensor:
+    """Return a tensor whose elements may be read here; a kernel checks by itself."""
+    tensor = check_tensor(name, value)
+    if not torch.compiler.is_compiling() and device_of_plain(tensor) is not None:
+        check_memory(**{name: tensor})
+    return tensor
+
+
+def in_type_of(gradient: Tensor, values: Any) -> Tensor:
+    """Return a gradient in the type of what it is the gradient of, if that is floating-point."""
+    first = values[0] if isinstance(values, (list, tuple)) and values else values
+    is_real = isinstance(first, Tensor) and first.is_floating_point()
+    return gradient.to(first.dtype) if is_real else gradient
+
+
+def operation_of(op: Op) -> Operation:
+    """Return the public functions of an operation of one map."""
+    return DeformedOperation(op) if op.is_deformable else Operation(op)
+
+
 def check_tensor(name: str, value: Any) -> Tensor:
     """Return a tensor; anything else is an error."""
     if isinstance(value, Tensor):
@@ -298,7 +402,7 @@ def in_nchw(maps: Tensor, order: str) -> Tensor:
 
 
 FUNCTIONS = public_functions(
-    Operation,
+    operation_of,
     Operation,
     assign_levels,
     "roipool.torch",

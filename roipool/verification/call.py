@@ -13,7 +13,7 @@ import numpy as np
 from roipool._dtypes import BYTES
 from roipool.systems import SYSTEMS, System
 
-from .case import STORAGES, Array, Case, dtypes
+from .case import STORAGES, Array, Case, dtypes, in_layout
 from .pyramids import divided, joined
 
 Results: TypeAlias = dict[str, Array]
@@ -54,7 +54,7 @@ def run(
     -------
     dict
         Arrays in NCHW and native byte order: "pooled", "gradient" and, if the system has them,
-        "box_gradient" and the argmax or argmax positions.
+        "box_gradient", "offset_gradient" and the argmax or argmax positions.
     """
     operation = operation or SYSTEMS[case.operation]
     known = {**known_arguments(case), **operation.boxes(case), **operation.fixed, **case.options}
@@ -87,6 +87,8 @@ def run(
     call(operation.backward, ("gradient",), known["input_shape"])
     if case.dtype not in BYTES:  # whose values no gradient takes
         call(operation.box_gradient, ("box_gradient",), ())
+        if operation.backward or operation.box_gradient:
+            call(operation.offset_gradient, ("offset_gradient",), ())
     if operation.argmax_is_of_batch and "argmax" in results:
         results["argmax"] = _in_each_map(case, results["argmax"])
     return {
@@ -169,11 +171,6 @@ def _result_array(case: Case, shape: tuple[int, ...]) -> Array | None:
     if case.out == "new":
         return None
     return STORAGES[case.out].store(np.full(shape, np.nan, dtypes()[case.pooled_dtype]))
-
-
-def in_layout(array: Array, layout: str) -> Array:
-    """Return an NCHW array in `layout`, contiguous."""
-    return np.ascontiguousarray(np.moveaxis(array, 1, -1) if layout == "NHWC" else array)
 
 
 def in_layout_shape(shape: tuple[int, ...], layout: str) -> tuple[int, ...]:

@@ -147,6 +147,11 @@ LAYOUTS = ("NCHW", "NHWC")
 FORMS = ("table", "nested lists", "batch indices", "one array per image")
 
 
+def in_layout(array: Array, layout: str) -> Array:
+    """Return an NCHW array in `layout`, contiguous."""
+    return np.ascontiguousarray(np.moveaxis(array, 1, -1) if layout == "NHWC" else array)
+
+
 def dtypes() -> dict[str, np.dtype[Any]]:
     """Return the types of features by name; bfloat16 needs ml_dtypes."""
     known = {name: np.dtype(name) for name in ("float32", "float16", "float64", *BYTES)}

@@ -11,8 +11,8 @@ import roipool
 from roipool.systems import SYSTEMS
 from roipool.verification.tolerance import Comparison
 
-from .call import Call, Results, in_layout, run
-from .case import Case, dtypes
+from .call import Call, Results, run
+from .case import Case, dtypes, in_layout
 from .oracle import against_oracle, problem_of_types
 from .pyramids import joined
 from .relations import RELATIONS, Relation

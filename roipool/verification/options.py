@@ -90,6 +90,10 @@ def _canonical_level(rng: Random, system: System) -> int:
     return int(rng.integers(-1, 6))
 
 
+def _gamma(rng: Random, system: System) -> float:
+    return float(rng.choice((0.1, 0.1, 1.0, 0.0, -0.6, rng.uniform(0, 2))))
+
+
 DRAWN: dict[str, Callable[[Random, System], Any]] = {
     "spatial_scale": _spatial_scale,
     "sampling_ratio": _sampling_ratio,
@@ -104,6 +108,7 @@ DRAWN: dict[str, Callable[[Random, System], Any]] = {
     "exact_gradient": _flag,
     "transform_fpcoor": _flag,
     "by_size": _flag,
+    "gamma": _gamma,
     "canonical_box_size": _canonical_size,
     "canonical_scale": _canonical_size,
     "canonical_level": _canonical_level,

@@ -29,6 +29,7 @@ Slack: TypeAlias = Callable[[str, Array], Array | float]
 # instruction set or device share an answer.
 CACHED_ANSWERS = 64
 GIANT = 1e6  # cells
+SLOPES = ("box_gradient", "offset_gradient")  # sums over all channels
 
 
 def none(result: str, expected: Array) -> float:
@@ -114,7 +115,8 @@ def against_oracle(
         return
     expected, terms = _expected(case, got, oracle, got.get("argmax") if argmax is None else argmax)
     if not case.options.get("exact_gradient", True):
-        expected.pop("gradient", None)  # the library's own gradient, which is not exact
+        for name in ("gradient", "offset_gradient"):  # the library's own, which is not exact
+            expected.pop(name, None)
     bin_value = bin_value_of(case.operation)
     argmax_names = [name for name in expected if name.startswith("argmax") and name in got]
     for name in argmax_names:
@@ -134,13 +136,25 @@ def against_oracle(
         if SYSTEMS[case.operation].samples == "points":
             nothing |= _decided_by_rounding(case, got["box_gradient"], expected["box_gradient"])
         expected["box_gradient"] = np.where(nothing, got["box_gradient"], expected["box_gradient"])
+    if "offset_gradient" in expected and "offset_gradient" in got:
+        # An infinite cell is added with the slopes by both ends, which may differ in sign.
+        own, others = got["offset_gradient"], expected["offset_gradient"]
+        nothing = np.isnan(others) | np.isinf(others) & ~np.isfinite(own)
+        expected["offset_gradient"] = np.where(nothing, own, others)
     for name in set(expected) & set(got) - set(argmax_names):
-        # The bound for boxes is generous, but a rotated box of few samples can reach it.
-        by_boxes = 4 if SYSTEMS[case.operation].samples == "points" else 1
+        # The bound for boxes is generous, but a rotated box of few samples can reach it, and so can
+        # moved bins, whose samples a GPU adds one by one.
+        system = SYSTEMS[case.operation]
+        by_boxes = 4 if system.samples == "points" or system.offset_gradient else 1
         pooled = gradient = 4
         if bin_value == "cell":
             pooled, gradient = 0, 0 if _adds_sixteenths(case, terms) else 4
-        ulps = {"pooled": pooled, "gradient": gradient, "box_gradient": by_boxes}[name]
+        ulps = {
+            "pooled": pooled,
+            "gradient": gradient,
+            "box_gradient": by_boxes,
+            "offset_gradient": by_boxes,
+        }[name]
         allowed = slack(name, expected[name])
         yield name, compare(got[name], expected[name], terms[name], ulps, more=allowed)
 
@@ -179,14 +193,16 @@ def length_of_sums(case: Case) -> Array:
 
 
 def _samples_of_turned_bins(case: Case) -> float:
-    """Return the length of a sum whose error equals that of the weights of a rotated box's bin.
+    """Return the length of a sum whose error equals that of the weights of a bin planned by itself.
+
+    Such are the bins of rotated boxes, and on a GPU those that are moved.
 
     The weights of a bin's samples are added up first, however few cells they reach. Roundings go
     up as often as down, so n of them err as much as 8 times sqrt(n / 8): 28 roundings for 20 x 20
     samples, where at most 10 were observed. For other boxes the length is 0.
     """
-    ratio = case.options.get("sampling_ratio", 0)
-    if SYSTEMS[case.operation].samples != "points":
+    ratio, system = case.options.get("sampling_ratio", 0), SYSTEMS[case.operation]
+    if system.samples != "points" and not system.offset_gradient:
         return 0.0
     samples = ratio**2 if isinstance(ratio, int) else math.prod(ratio)
     return math.sqrt(8 * samples)
@@ -211,7 +227,7 @@ def _expected(
         _plain(case, oracle or default),
         case.real,
         None if argmax is None else argmax.astype(np.int64),
-        "box_gradient" in got,
+        any(name in got for name in SLOPES),
     )
     if oracle is None:
         cached = _cached_answers(pickle.dumps(query))
@@ -248,16 +264,16 @@ def _answers(query: _Query, operation: System) -> tuple[Results, Results]:
     more: dict[str, Any] = {}
     if argmax is not None and operation.backward:
         more["argmax"] = np.concatenate([argmax] * 2, axis=1)
-    both = _run(twice, real, operation._replace(box_gradient=""), **more)
+    linear = operation._replace(box_gradient="", offset_gradient="")
+    both = _run(twice, real, linear, **more)
     halves = {name: np.split(array, 2, axis=1) for name, array in both.items()}
     answers = {name: half[0] for name, half in halves.items()}
     terms = {name: half[1] for name, half in halves.items()}
     if by_boxes:
-        slopes = operation._replace(
-            forward=operation.box_gradient, backward="", box_gradient="", returns=("box_gradient",)
-        )
-        answers |= _run(case, real, slopes)
+        answers |= _run(case, real, operation._replace(forward="", backward=""))
         terms["box_gradient"] = _terms_of_box_gradient(case)
+        if operation.offset_gradient:
+            terms["offset_gradient"] = _terms_of_offset_gradient(case)
     return answers, terms
 
 
@@ -302,10 +318,24 @@ def _terms_of_box_gradient(case: Case) -> Array:
         return np.array([max(size - 1, 0) for size in case.maps.shape[2:]] * 2) * slopes
     scale = np.abs(float(case.options["spatial_scale"]))
     if SYSTEMS[case.operation].samples != "points":
-        return scale * np.tile(slopes, 4)
+        moved = 1 + 2 * np.abs(float(case.options.get("gamma", 0.0)))  # shares of a side
+        return moved * scale * np.tile(slopes, 4)
     unit = np.pi / 180 if case.options["angle_unit"] == "degrees" else 1.0
     with np.errstate(over="ignore"):  # the angle moves a sample by its distance from the centre
         return np.hstack([scale * np.tile(slopes, 4), unit * _reach(case) * slopes])
+
+
+def _terms_of_offset_gradient(case: Case) -> Array:
+    """Return, for each bin and direction, a bound on the sum of absolute terms.
+
+    A bin that is moved by a multiple of the side adds and subtracts as many slopes.
+    """
+    upstream = np.abs(case.grad).sum(axis=1, keepdims=True)
+    largest = np.max(np.abs(case.maps)[np.isfinite(case.maps)], initial=0.0)
+    scale, gamma = (np.abs(float(case.options[name])) for name in ("spatial_scale", "gamma"))
+    with np.errstate(all="ignore"):
+        sides = np.nan_to_num(np.abs(case.rois[:, 3:5] - case.rois[:, 1:3]), posinf=0.0)
+        return 2 * upstream * largest * gamma * scale * sides[:, :, None, None] * (1 + 2 * gamma)
 
 
 def _compare_missing(got: Array, expected: Array) -> Comparison:
@@ -372,7 +402,7 @@ def problem_of_types(case: Case, got: Results) -> str | None:
     """Return the problem with the results' types, or None."""
     for name, array in got.items():
         wanted = dtypes()[case.pooled_dtype]
-        if name == "box_gradient":
+        if name in SLOPES:
             wanted = np.dtype(case.real)
         if not name.startswith("argmax") and array.dtype.newbyteorder("=") != wanted:
             return f"{name} has dtype {array.dtype}, not {wanted}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 import roipool
 from roipool._definitions import OPS, PYRAMID_OPS, Op, Variant
+from roipool._layout import height_width
 
 IMAGES, CHANNELS, HEIGHT, WIDTH = SHAPE = (2, 3, 8, 9)
 SMALL = (2, 3, 4, 5)
@@ -22,6 +24,7 @@ PLACING = {
     "sampling_ratio": (2, 1),
     "clockwise": True,
     "group_size": (1, 3),
+    "gamma": 0.2,
 }
 ADAPTIVE = {**PLACING, "sampling_ratio": 0, "aligned": False}
 
@@ -66,6 +69,18 @@ class Case:
         filling = {self.op.filling: 1.5} if self.op.filling and forward else {}
         return {**self.placing, **self.variant.options, **filling}
 
+    def per_bin(self, boxes: Any, size: Any = SIZE, layout: str = "NCHW") -> dict[str, Any]:
+        """Return the arguments that hold numbers of each bin."""
+        return {}
+
+    def numbers(self, boxes: Any) -> Any:
+        """Return the numbers of boxes as kernels take them."""
+        return boxes
+
+    def number_gradient(self, *given: Any) -> Any:
+        """Return the gradient by these numbers."""
+        return self.box_gradient(*given)
+
     def boxes(self, count: int = 5, seed: int = 0) -> Array:
         """Return boxes without batch indices, (K, columns)."""
         rng = np.random.default_rng(seed)
@@ -109,6 +124,74 @@ class Case:
         return function(grad, features, **arguments, **self.placing, **more)
 
 
+class DeformedCase(Case):
+    """An operation whose bins are moved, by offsets that follow from their numbers."""
+
+    def offsets(self, like: Any, boxes: Any, size: Any, layout: str = "NCHW", **_: Any) -> Any:
+        """Return the offsets of the bins of all boxes, as an array like another."""
+        rows, columns = (size, size) if isinstance(size, int) else size
+        parts = boxes if is_per_image(boxes) else [boxes]
+        count = sum(one.shape[0] if hasattr(one, "shape") else len(one) for one in parts)
+        offsets = np.arange(2 * rows * columns) * 37 % 100 / 50 - 1
+        every = np.tile(offsets.reshape(2, rows, columns), (count, 1, 1, 1))
+        return self.array_like(np.ascontiguousarray(to_layout(every, layout)), like)
+
+    def array_like(self, values: Array, like: Any) -> Any:
+        """Return values as an array that stands beside another: JAX and Dask take NumPy's there."""
+        if type(like).__module__.partition(".")[0] == "cupy":
+            return importlib.import_module("cupy").asarray(values)
+        return values
+
+    def pool(self, features: Any, boxes: Any, indices: Any, size: Any = SIZE, **more: Any) -> Any:
+        """Return pooled values, of any library's arrays."""
+        offsets = self.offsets(features, boxes, size, **more)
+        return super().pool(features, boxes, indices, size, offsets=offsets, **more)
+
+    def gradient(
+        self, grad: Any, argmax: Any, boxes: Any, indices: Any, shape: Any, **more: Any
+    ) -> Any:
+        """Return the gradient with respect to the features."""
+        more["offsets"] = self.offsets_of(grad, boxes, **more)
+        return super().gradient(grad, argmax, boxes, indices, shape, **more)
+
+    def box_gradient(self, grad: Any, features: Any, boxes: Any, indices: Any, **more: Any) -> Any:
+        """Return the gradient by the boxes."""
+        more["offsets"] = self.offsets_of(grad, boxes, **more)
+        return super().box_gradient(grad, features, boxes, indices, **more)
+
+    def offsets_of(self, grad: Any, boxes: Any, layout: str = "NCHW", **_: Any) -> Any:
+        """Return the offsets for a gradient of pooled values."""
+        size = height_width(grad.shape, layout) if hasattr(grad, "shape") else SIZE
+        return self.offsets(grad, boxes, size, layout)
+
+    def per_bin(self, boxes: Any, size: Any = SIZE, layout: str = "NCHW") -> dict[str, Any]:
+        """Return the arguments that hold numbers of each bin."""
+        return {"offsets": self.offsets(boxes, boxes, size, layout)}
+
+    def numbers(self, boxes: Any) -> Any:
+        """Return the offsets of bins behind the corners."""
+        offsets = self.offsets(boxes, boxes, SIZE).reshape(len(boxes), -1)
+        return np.hstack([boxes, offsets.astype(boxes.dtype)])
+
+    def number_gradient(self, *given: Any) -> Any:
+        """Return the gradient by corners and offsets."""
+        grad, features, boxes, indices = given
+        by_offsets = roipool.deform_roi_pool_backward_offsets(
+            grad,
+            features,
+            boxes,
+            self.offsets(grad, boxes, SIZE),
+            batch_indices=indices,
+            **self.placing,
+        )
+        return np.hstack([self.box_gradient(*given), by_offsets.reshape(len(boxes), -1)])
+
+
+def is_per_image(boxes: Any) -> bool:
+    """Return whether boxes are an array for each image."""
+    return isinstance(boxes, (list, tuple)) and not isinstance(boxes[0], list)
+
+
 class PyramidCase(Case):
     """An operation on pyramids as a function of the first map, from which the second is derived."""
 
@@ -142,17 +225,26 @@ class PyramidCase(Case):
         return super().box_gradient(grad, maps, boxes, indices, levels=self.levels(boxes), **more)
 
 
-def _every(ops: Mapping[str, Op], kind: type[Case]) -> list[Any]:
+def kind_of(op: Op) -> type[Case]:
+    """Return the class of an operation's cases."""
+    if op.forward in PYRAMID_OPS:
+        return PyramidCase
+    return DeformedCase if op.is_deformable else Case
+
+
+def _every(ops: Mapping[str, Op]) -> list[Any]:
     return [
-        kind(op, variant, f"{op.forward}, {name}{', adaptive' if adaptive else ''}", adaptive)
+        kind_of(op)(
+            op, variant, f"{op.forward}, {name}{', adaptive' if adaptive else ''}", adaptive
+        )
         for op in ops.values()
         for name, variant in op.variants.items()
         for adaptive in ([False, True] if "sampling_ratio" in op.placing else [False])
     ]
 
 
-CASES: list[Case] = _every(OPS, Case)
-PYRAMID_CASES: list[PyramidCase] = _every(PYRAMID_OPS, PyramidCase)
+CASES: list[Case] = _every(OPS)
+PYRAMID_CASES: list[PyramidCase] = _every(PYRAMID_OPS)
 
 
 def maps(shape: tuple[int, ...] = SHAPE, seed: int = 0) -> Array:

@@ -40,7 +40,9 @@ MAXIMA = tuple(
     )
 )
 POINTWISE = tuple(name for name, traits in TRAITS.items() if traits.kind == "points")
-AVERAGES = tuple(name for name in TRAITS if name not in (*ONLY_MAXIMA, *POINTWISE))
+MOVED = tuple(name for name, traits in TRAITS.items() if traits.kind == "moved")
+BY_BIN = (*POINTWISE, *MOVED)
+AVERAGES = tuple(name for name in TRAITS if name not in (*ONLY_MAXIMA, *BY_BIN))
 FILES = {
     "average_forward": AVERAGES,
     "average_backward": AVERAGES,
@@ -49,9 +51,10 @@ FILES = {
     "maximum_forward": MAXIMA,
     "maximum_backward": MAXIMA,
     "unpool": ("roi_pool",),
-    "points_forward": POINTWISE,
-    "points_backward": POINTWISE,
+    "points_forward": BY_BIN,
+    "points_backward": BY_BIN,
     "points_backward_boxes": POINTWISE,
+    "moved_backward_boxes": MOVED,
     "argmax_positions": MAXIMA,
     "assign_levels": ("roi_align",),
 }
@@ -78,6 +81,7 @@ class Text(NamedTuple):
             "channels_last": int(self.layout == "NHWC"),
             "pack": self.pack,
             "position_sensitive": int(self.file == "position_sensitive_backward"),
+            "moved_bins": int(self.definition in MOVED),
             "plan_is_shared": 1,
             "offset": "int",
             "levels": 1,
@@ -146,11 +150,13 @@ def covering() -> Iterator[tuple[int, Text]]:
         forms = {file: _forms(file) for file in files}
         for number in range(max(len(definitions), *map(len, forms.values()))):
             file = files[number % len(files)]
+            # An even number of files would have every other form each.
+            form = number + (number // len(files) if len(files) % 2 == 0 else 0)
             yield (
                 ARCHITECTURES[number // len(files) % len(ARCHITECTURES)],
                 Text(
                     file,
-                    *forms[file][number % len(forms[file])],
+                    *forms[file][form % len(forms[file])],
                     definitions[number % len(definitions)],
                     argmax_types(file)[number // 2 % len(argmax_types(file))],
                 ),

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from . import cases
-from .cases import SHAPE, SIZE
+from .cases import SHAPE, SIZE, is_per_image
 
 __all__ = [
     "ALL_CASES",
@@ -38,9 +38,37 @@ class Case(cases.Case):
         """Return boxes without batch indices, (K, columns)."""
         return torch.tensor(super().boxes(count, seed), dtype=dtype)
 
+    def numbers(self, boxes: Tensor) -> Tensor:
+        """Return the numbers of boxes as operators take them."""
+        return boxes
+
     def indices(self, count: int = 5) -> Tensor:
         """Return the image of each box."""
         return torch.tensor(super().indices(count))
+
+
+def moved_bins(like: Tensor, boxes: Any, size: Any, layout: str = "NCHW") -> Tensor:
+    """Return the offsets of `cases.DeformedCase`; a compiler can trace this."""
+    rows, columns = (size, size) if isinstance(size, int) else size
+    count = sum(len(part) for part in boxes) if is_per_image(boxes) else boxes.shape[0]
+    number = torch.arange(2 * rows * columns, device=like.device) * 37 % 100
+    of_box = (number.double() / 50 - 1).reshape(2, rows, columns)
+    offsets = of_box.expand(count, 2, rows, columns)
+    return offsets.permute(0, 2, 3, 1) if layout == "NHWC" else offsets
+
+
+class DeformedCase(Case, cases.DeformedCase):
+    """An operation whose bins are moved, with tensors."""
+
+    def offsets(self, like: Any, boxes: Any, size: Any, layout: str = "NCHW", **_: Any) -> Any:
+        """Return the offsets of the bins of all boxes."""
+        of = moved_bins if isinstance(like, Tensor) else super().offsets
+        return of(like, boxes, size, layout)
+
+    def numbers(self, boxes: Tensor) -> Tensor:
+        """Return the offsets behind the corners."""
+        offsets = self.offsets(boxes, boxes, SIZE).flatten(1)
+        return torch.cat([boxes, offsets.to(boxes.dtype)], 1).detach()
 
 
 class PyramidCase(Case, cases.PyramidCase):
@@ -51,7 +79,12 @@ class PyramidCase(Case, cases.PyramidCase):
         return torch.arange(boxes.shape[0], device=boxes.device) % 2
 
 
-CASES = [Case(each.op, each.variant, each.name, each.adaptive) for each in cases.CASES]
+CASES: list[Case] = [
+    (DeformedCase if each.op.is_deformable else Case)(
+        each.op, each.variant, each.name, each.adaptive
+    )
+    for each in cases.CASES
+]
 PYRAMID_CASES = [
     PyramidCase(each.op, each.variant, each.name, each.adaptive) for each in cases.PYRAMID_CASES
 ]

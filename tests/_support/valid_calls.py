@@ -19,6 +19,8 @@ ROIS = np.array([[0, 1.25, 0.5, 5.5, 4], [1, -2, 1, 3, 6.75], [0, 2, 2, 5, 5]])
 IMAGES = ROIS[:, 0].astype(np.int64)
 BOXES = ROIS[:, [2, 1, 4, 3]] / 6
 GRAD = RNG.normal(size=(3, 3, 2, 2)).astype(np.float32)
+OFFSETS = RNG.normal(size=(3, 2, 2, 2)).astype(np.float32)
+MASK = RNG.random(size=(3, 1, 2, 2)).astype(np.float32)
 _, ARGMAX = roipool.roi_pool(FEATURES, ROIS, 2, return_argmax=True)
 _, SAMPLES = roipool.roi_align(FEATURES, ROIS, 2, mode="max", return_argmax=True)
 
@@ -44,11 +46,15 @@ def calls_of(op: Op, variant: Variant) -> Iterator[tuple[Callable[..., Any], dic
         **boxes,
         **variant.options,
     }
+    if op.is_deformable:
+        values |= {"offsets": OFFSETS, "mask": MASK}
     if op.is_position_sensitive:
         values |= {"group_size": (1, 3), "grad_output": GRAD[:, :1].copy()}
     if variant.has_argmax:
         values["argmax"] = ARGMAX if variant.bin_value == "cell" else SAMPLES
-    for name in filter(None, (op.forward, op.backward, variant.by_boxes and op.backward_boxes)):
+    for attribute, name in op.functions.items():
+        if attribute == "backward_boxes" and not variant.by_boxes:
+            continue
         function = getattr(roipool, name)
         taken = inspect.signature(function).parameters
         yield function, {key: value for key, value in values.items() if key in taken}

@@ -72,6 +72,16 @@ NOT_REAL = [
     (np.array([1.0]), TypeError),
     (np.array("a"), TypeError),
 ]
+NOT_OF_BINS = [
+    (np.zeros((3, 3, 2, 2), np.float32), ValueError),
+    (np.zeros((2, 1, 2, 2), np.float32), ValueError),
+    (np.zeros((3, 2), np.float32), ValueError),
+    (1.0, ValueError),
+    ("offsets", TypeError),
+    (np.zeros((3, 2, 2, 2), bool), TypeError),
+    (np.zeros((3, 2, 2, 2), complex), TypeError),
+    (None, TypeError),
+]
 NOT_FLAGS = [(1, TypeError), (None, TypeError), ("True", TypeError)]
 NOT_SHAPES = [
     ((2, 3, 6), ValueError),
@@ -119,6 +129,9 @@ BAD: dict[str, list[tuple[Any, type[Exception]]]] = {
     "crop_size": NOT_SIZES,
     "spatial_scale": [*NOT_REAL, (nan, ValueError), (inf, ValueError), (10**400, ValueError)],
     "extrapolation_value": [*NOT_REAL, (10**400, ValueError)],
+    "gamma": [*NOT_REAL, (nan, ValueError), (inf, ValueError), (10**400, ValueError)],
+    "offsets": NOT_OF_BINS,
+    "mask": NOT_OF_BINS[:-1],
     "group_size": [
         (-1, ValueError),
         ((2, -1), ValueError),

@@ -214,6 +214,9 @@ def test_gaps_of_out_are_left_alone() -> None:
 def test_out_may_overlap_the_features(name: str, shift: int) -> None:
     function, arguments = CALLS[name]
     arguments = {**arguments, OPS[name.split()[0]].size: (5, 6)}
+    for per_bin in {"offsets", "mask"} & arguments.keys():
+        count, channels, *_ = arguments[per_bin].shape
+        arguments[per_bin] = np.ones((count, channels, 5, 6), np.float32)
     expected = function(**arguments)
     memory = np.zeros(FEATURES.size + expected.size + shift, np.float32)
     features = placed(memory, 0, FEATURES)

@@ -20,9 +20,9 @@ from _support import nvrtc
 from _support.cuda_texts import (
     ARCHITECTURES,
     AVERAGES,
+    BY_BIN,
     FILES,
     MAXIMA,
-    POINTWISE,
     Text,
     covering,
     covers,
@@ -151,7 +151,7 @@ def test_what_operations_ask_for_is_compiled(name: str) -> None:
         noting("maximum_backward"),
     ):
         run(draw(1, 0, [name], tiny=True), roipool)
-    kinds = {"average": (*AVERAGES, *POINTWISE), "maximum": MAXIMA}
+    kinds = {"average": (*AVERAGES, *BY_BIN), "maximum": MAXIMA}
     assert asked
     for method, definitions in asked.items():
         assert definitions <= set(kinds[method.partition("_")[0]]), method

@@ -131,7 +131,7 @@ def test_positions(name: str) -> None:
 
 def test_every_system_has_a_formula() -> None:
     elsewhere = {"onnx.RoiAlign[max]"}  # of its samples' corners
-    elsewhere |= {*PRECISE, *ROTATED}  # tests of their own
+    elsewhere |= {*PRECISE, *ROTATED, "roipool.deform_roi_pool"}  # tests of their own
     assert set(calls.CALLS) == {*LINES, *elsewhere}, (
         "no formula: write one on docs/systems/FRAMEWORK.md and add it to LINES here"
     )
@@ -204,6 +204,17 @@ def test_rotated_samples_lie_there(name: str) -> None:
             grid_points = [(y, x) for y in (-0.5, 0.5) for x in (-1.0, 0.0, 1.0)]
             expected = [turn(y, x, 4.0, 5.0, angle)[axis] for y, x in grid_points]
             np.testing.assert_allclose(found.ravel(), expected, atol=1e-9)
+
+
+def test_moved_bins_lie_there() -> None:
+    moved = formula("deform_roi_pool", "moved", "operations")
+    box, centres = (2.0, 1.0, 6.0, 5.0), [(2.0, 3.0), (2.0, 5.0), (4.0, 3.0), (4.0, 5.0)]
+    offsets = np.random.default_rng(0).uniform(-2, 2, (1, 2, 2, 2))
+    planes = np.mgrid[: SIZES[0], : SIZES[1]].astype(float)
+    found = roipool.deform_roi_pool(planes[None], [[0, *box]], offsets, 2, sampling_ratio=1)
+    by_bin = zip(centres, offsets.reshape(2, -1).T, strict=True)
+    expected = [moved(y - 0.5, x - 0.5, box, offset) for (y, x), offset in by_bin]
+    np.testing.assert_allclose(found.reshape(2, -1).T, expected, atol=1e-12)
 
 
 def test_levels_are_those_of_the_formula() -> None:

@@ -140,7 +140,10 @@ def test_longest_axis(layout: str) -> None:
 
 @pytest.mark.parametrize("size", [2**20, (16, 2**31 - 1), 2**31 - 1], ids=str)
 @pytest.mark.parametrize(
-    "case", [case for case in (*CASES, *PYRAMID_CASES) if not case.adaptive], ids=str
+    "case",
+    # No machine has the offsets of so many bins.
+    [case for case in (*CASES, *PYRAMID_CASES) if not (case.adaptive or case.op.is_deformable)],
+    ids=str,
 )
 def test_impossible_output_is_a_memory_error(case: Case, size: Any) -> None:
     """All sizes are above 2^47 bytes, which no system can allocate."""

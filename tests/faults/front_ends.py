@@ -107,9 +107,9 @@ FRONT_ENDS = [
         "jax: slopes of a table",
         "roipool/jax/_operations.py",
         "slopes = box_gradient(gradient, features, boxes, indices, request=request)\n"
-        "        return slopes[:, boxes.shape[1] - self.op.columns :]",
+        "        return slopes[:, boxes.shape[1] - request.columns :]",
         "slopes = box_gradient(gradient, features, boxes, indices, request=request)\n"
-        "        return slopes[:, : self.op.columns]",
+        "        return slopes[:, : request.columns]",
         "the gradient of a table of boxes starts at the column of the batch index",
         f"{JAX}contract.py",
     ),

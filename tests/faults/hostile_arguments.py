@@ -188,6 +188,17 @@ def wrong(rng: Random, value: Any) -> Any:
 
 # Valid arguments of the public functions that random calls do not cover.
 OTHER_CALLS: dict[str, dict[str, Any]] = {
+    "deform_roi_pool_backward_mask": {
+        "grad_output": np.ones((2, 3, 2, 2), np.float32),
+        "features": np.ones((1, 3, 5, 6), np.float32),
+        "rois": np.array([[0, 1, 2, 4, 4], [0, 0, 1, 5, 3.0]]),
+        "offsets": np.zeros((2, 2, 2, 2)),
+        "spatial_scale": 1.0,
+        "sampling_ratio": 2,
+        "gamma": 0.1,
+        "batch_indices": None,
+        "layout": "NCHW",
+    },
     "assign_levels": {
         "rois": np.array([[0, 1, 2, 30, 40], [0, 5, 5, 300, 300.0]]),
         "min_level": 2,

@@ -48,7 +48,7 @@ def test_every_kernel_computes_the_bits_of_numpy(way: Any, case: Case) -> None:
     indices, request = case.indices(), request_of(case)
     # Kernels take x before y.
     corners = boxes[:, [1, 0, 3, 2]] if case.op.boxes == "boxes" else boxes
-    at = (jnp.asarray(corners), jnp.asarray(indices, jnp.int32))
+    at = (jnp.asarray(case.numbers(corners)), jnp.asarray(indices, jnp.int32))
 
     def computed(kernel: str, results: list[Any], *operands: Any) -> list[Any]:
         shapes = [jax.ShapeDtypeStruct(one.shape, one.dtype) for one in results]
@@ -69,7 +69,7 @@ def test_every_kernel_computes_the_bits_of_numpy(way: Any, case: Case) -> None:
     check("average", [pooled], features)
     check("average_backward", [case.gradient(pooled, None, boxes, indices, SHAPE)], pooled)
     if case.moves:
-        slopes = case.box_gradient(pooled, features, boxes, indices)
+        slopes = case.number_gradient(pooled, features, boxes, indices)
         order = [1, 0, 3, 2] if case.op.boxes == "boxes" else slice(None)
         check("box_gradient", [slopes[:, order]], pooled, features)
 
@@ -86,6 +86,7 @@ def test_xla_copies_no_maps(case: Case, layout: str) -> None:
     features = to_layout(jnp.asarray(maps(), "float32"), layout)
     boxes, indices = jnp.asarray(case.boxes(), "float32"), jnp.asarray(case.indices())
     options = {**case.options(), "layout": layout, case.op.indices: indices, case.op.size: SIZE}
+    options |= case.per_bin(boxes, layout=layout)
     given: Any = features
     if isinstance(case, PyramidCase):
         given, options["levels"] = case.pyramid(features, layout), case.levels(boxes)

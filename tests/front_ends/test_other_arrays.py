@@ -101,6 +101,7 @@ def test_maps_are_not_copied(case: Case) -> None:
     if case in PYRAMID_CASES:
         options["levels"] = case.indices()
     options[case.op.boxes] = case.boxes()
+    options |= case.per_bin(case.boxes())
     tracemalloc.start()
     pooled = getattr(roipool, case.op.forward)(given, **options)
     peak = tracemalloc.get_traced_memory()[1]

@@ -9,9 +9,10 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
+from _support import cases
 from _support.stubs import check_stub
 from _support.support_tables import Columns
-from _support.tensors import ALL_CASES, DTYPES, Case, maps, to_numpy
+from _support.tensors import ALL_CASES, DTYPES, Case, maps, moved_bins, to_numpy
 from front_ends import contract
 from front_ends.contract import Form, Wrong
 from torch import Tensor
@@ -22,6 +23,14 @@ import roipool.torch
 
 # torch compiles a formula of its own, in forward mode, with what it deprecates.
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+
+
+class OwnDeformed(cases.DeformedCase):
+    """An operation whose bins are moved, whose offsets a compiler can trace."""
+
+    def offsets(self, like: Any, boxes: Any, size: Any, layout: str = "NCHW", **_: Any) -> Any:
+        of = moved_bins if isinstance(like, Tensor) else super().offsets
+        return of(like, boxes, size, layout)
 
 
 class Torch(contract.FrontEnd):
@@ -59,6 +68,11 @@ class Torch(contract.FrontEnd):
 
     def levels(self, count: int) -> Any:
         return torch.arange(count) % 2
+
+    def own(self, case: cases.Case) -> cases.Case:
+        if isinstance(case, cases.DeformedCase):
+            return OwnDeformed(case.op, case.variant, case.name, case.adaptive)
+        return super().own(case)
 
     def compiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
         torch.compiler.reset()

@@ -142,7 +142,8 @@ def requests(
     family, settings = family_of(case), settings_of(case)
     features = maps(dtype, memory_format)
     given: list[Tensor] = [features]
-    at: tuple[Any, ...] = (case.boxes(dtype=torch.float32), case.indices(), None)
+    boxes = case.numbers(case.boxes(dtype=torch.float32))
+    at: tuple[Any, ...] = (boxes, case.indices(), None)
     if isinstance(case, PyramidCase):
         at = (*at[:2], case.levels(at[0]))
         given = case.pyramid(features)

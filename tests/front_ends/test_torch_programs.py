@@ -64,7 +64,7 @@ def test_operators_pass_torchs_own_check(case: Case, memory_format: torch.memory
     family, is_last = settings.family, memory_format is torch.channels_last
     features = maps(torch.float32, memory_format).requires_grad_()
     given = [features]
-    boxes = case.boxes(dtype=torch.float32).requires_grad_(case.moves)
+    boxes = case.numbers(case.boxes(dtype=torch.float32)).requires_grad_(case.moves)
     at = (boxes, case.indices(), None)
     if isinstance(case, PyramidCase):
         given = [each.detach().requires_grad_() for each in case.pyramid(features)]

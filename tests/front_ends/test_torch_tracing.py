@@ -83,6 +83,7 @@ def test_a_program_for_any_size(case: Case) -> None:
         given = [x, x[:, :, ::2, ::2] * 2] if levels else x
         if levels:
             options["levels"] = torch.arange(boxes.shape[0]) % 2
+        options |= case.per_bin(boxes, (size, size + 1))
         pooled: Tensor = getattr(roipool, case.op.forward)(given, **arguments, **options)
         return pooled
 
@@ -173,13 +174,14 @@ def test_modules_are_recorded_as_one_call(name: str) -> None:
 def test_operations_in_a_recorded_forward(case: Case) -> None:
     boxes, indices = case.boxes(), case.indices()
     levels = {"levels": torch.arange(5) % 2} if case.op.forward.startswith("multilevel") else {}
+    offsets = case.per_bin(boxes)
 
     class Pool(torch.nn.Module):  # type: ignore[misc]
         def forward(self, x: Tensor, boxes: Tensor, indices: Tensor) -> Tensor:
             given = [x, x[:, :, ::2, ::2] * 2] if levels else x
             arguments = {case.op.boxes: boxes, case.op.indices: indices, case.op.size: (2, 3)}
             pooled: Tensor = getattr(roipool, case.op.forward)(
-                given, **arguments, **case.options(), **levels
+                given, **arguments, **case.options(), **levels, **offsets
             )
             return pooled
 

@@ -41,15 +41,9 @@ def test_gradient_of_boxes_has_their_type(
     """For integer boxes, it has the type of NumPy's function."""
     features, boxes, indices = maps(dtype), case.boxes(dtype=box_dtype), case.indices()
     upstream = maps(dtype, seed=1, shape=tuple(case.pool(features, boxes, indices).shape))
-    function = getattr(roipool, str(case.op.backward_boxes))
-    given = {case.op.boxes: boxes, case.op.indices: indices}
-    found = function(upstream, features, **given, **case.placing)
-    expected = function(
-        upstream.numpy(),
-        features.numpy(),
-        **{name: value.numpy() for name, value in given.items()},
-        **case.placing,
-    )
+    given = upstream, features, boxes, indices
+    found = case.box_gradient(*given)
+    expected = case.box_gradient(*(value.numpy() for value in given))
     natural = torch.from_numpy(expected).dtype
     assert found.dtype is (box_dtype if box_dtype.is_floating_point else natural)
     assert_same_bits(found.numpy(), expected.astype(found.numpy().dtype))
@@ -80,6 +74,7 @@ def test_maps_are_not_copied(
     if len(leaves) > 1:
         options["levels"] = case.indices()
     boxes = case.boxes(dtype=torch.float32).requires_grad_(case.moves)
+    options |= {name: value.float() for name, value in case.per_bin(boxes).items()}
     given = features if len(leaves) == 1 else leaves
     upstream = maps(dtype, memory_format, seed=1, shape=(5, LARGE[1], *SIZE))
 

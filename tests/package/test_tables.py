@@ -92,18 +92,15 @@ def test_functions_written_in_python_have_the_arguments_of_a_library() -> None:
 
 def functions_of_rows() -> set[str]:
     """Return the public functions of all operations, by the tables."""
-    names = {
-        name for op in ALL_OPS.values() for name in (op.forward, op.backward, op.backward_boxes)
-    }
-    return {name for name in names if name}
+    return {name for op in ALL_OPS.values() for name in op.functions.values()}
 
 
 @pytest.mark.parametrize("name", ALL_OPS)
 def test_operations_are_public_and_have_an_oracle(name: str) -> None:
     op = ALL_OPS[name]
-    for function in (op.forward, op.backward, op.backward_boxes):
-        if function is not None:
-            assert function in roipool.__all__
+    for attribute, function in op.functions.items():
+        assert function in roipool.__all__
+        if attribute != "backward_mask":  # a sum of pooled values
             assert callable(getattr(reference, function))
 
 

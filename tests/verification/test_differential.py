@@ -65,10 +65,12 @@ def test_every_operation_has_a_row(name: str) -> None:
     assert row.layouts == ("NCHW", "NHWC")
 
 
-# Not drawn: levels are compared in a relation, `levels`; settings and information.
+# Not drawn: levels are compared in a relation, `levels`; a mask's gradient is a sum of pooled
+# values; settings and information.
 NOT_DRAWN = set(
-    "assign_levels compat.paddle.distribute_fpn_proposals free_memory get_cache_limit "
-    "get_num_threads set_cache_limit set_debug set_num_threads show_config".split()
+    "assign_levels compat.paddle.distribute_fpn_proposals deform_roi_pool_backward_mask "
+    "free_memory get_cache_limit get_num_threads set_cache_limit set_debug set_num_threads "
+    "show_config".split()
 )
 
 

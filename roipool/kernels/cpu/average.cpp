@@ -247,13 +247,80 @@ void pool_rows(const Job& job, wide_int box, const View<const Source>& map, int 
   }
 }
 
+// ---- Bins of pairs of lines, which share no sums
+
+// target = the weighted sum of the cells where rows and columns cross. Rows is the number of rows
+// if known at compile time, else 0.
+template <typename Vector, int Vectors, bool NonTemporal, int Rows, typename Value>
+inline void pool_crossing(const View<const Value>& map, const Taps<Value> rows,
+                          const Taps<Value> columns, Value* target) {
+  const int lanes = Lanes<Vector>::count, count = Rows ? Rows : rows.count;
+  const int width = (Vectors ? Vectors : map.vectors) * lanes;
+  const Value* first = map.line(rows.source[0]);
+  const Value* line[Rows ? Rows : 1];
+  for (int j = 0; j < Rows; ++j) line[j] = map.line(rows.source[j]);
+  for (int lane = 0; lane < width; lane += lanes) {
+    Vector sum = {};
+    for (int i = 0; i < columns.count; ++i) {
+      const wide_int at = columns.source[i] * map.column + lane;
+      Vector down = rows.weight[0] * load<Vector>(first + at);
+      for (int j = 1; j < count; ++j) {
+        const Value* cells = Rows ? line[j] : map.line(rows.source[j]);
+        down = multiply_add(broadcast<Vector>(rows.weight[j]), load<Vector>(cells + at), down);
+      }
+      sum = multiply_add(broadcast<Vector>(columns.weight[i]), down, sum);
+    }
+    store_line<NonTemporal>(sum, target + lane);
+  }
+}
+
+template <typename Vector, int Vectors, bool NonTemporal, int Rows, typename Value>
+void pool_crossings(const Lines<Value> rows, const Lines<Value> columns,
+                    const View<const Value>& map, Value empty, const View<Value> to) {
+  for (int bin = 0; bin < rows.count; ++bin) {
+    const Taps<Value> down = rows.taps_of(bin), across = columns.taps_of(bin);
+    if (down.count == 0 || across.count == 0) {
+      fill<Vector>(empty, map.vectors, to.at(0, bin));
+    } else {
+      pool_crossing<Vector, Vectors, NonTemporal, Rows>(map, down, across, to.at(0, bin));
+    }
+  }
+}
+
+// All bins of one box.
+template <typename Vector, int Vectors, bool NonTemporal, typename Value>
+void pool_pairs(const Job& job, wide_int box, const View<const Value>& map, const View<Value>& to) {
+  const Lines<Value> rows = bins_from_cells<Value>(job.rows, box);
+  const Lines<Value> columns = bins_from_cells<Value>(job.columns, box);
+  const Value empty = static_cast<Value>(job.empty_value);
+  switch (rows.longest) {
+    case 2: pool_crossings<Vector, Vectors, NonTemporal, 2>(rows, columns, map, empty, to); break;
+    case 3: pool_crossings<Vector, Vectors, NonTemporal, 3>(rows, columns, map, empty, to); break;
+    case 4: pool_crossings<Vector, Vectors, NonTemporal, 4>(rows, columns, map, empty, to); break;
+    default: pool_crossings<Vector, Vectors, NonTemporal, 0>(rows, columns, map, empty, to);
+  }
+}
+
+// Rows [first, last) of the bins of one box; pairs, of which none reads bytes, are one row.
+template <typename Vector, int Vectors, bool NonTemporal, typename Source, typename Value>
+void pool_bins(const Job& job, wide_int box, const View<const Source>& map, int first, int last,
+               Value* row_sums, const View<Value>& to) {
+  if constexpr (std::is_same<Source, Value>::value) {
+    if (job.arrangement == paired_bins) {
+      pool_pairs<Vector, Vectors, NonTemporal>(job, box, map, to);
+      return;
+    }
+  }
+  pool_rows<Vector, Vectors, NonTemporal>(job, box, map, first, last, row_sums, to);
+}
+
 template <typename Vector, int Vectors, typename Storage, typename Source>
 void pool_box(const Job& job, const Block& block, wide_int box, const View<const Source>& map,
               char* scratch) {
   typedef typename Lanes<Vector>::Value Value;
   const int lanes = Lanes<Vector>::count;
   const int bins = job.columns.bins;
-  const Strides strides = strides_of(job, job.rows.bins, bins);
+  const Strides strides = strides_of(job, rows_of_bins(job), bins);
   Storage* output = static_cast<Storage*>(job.output) + row_of_box(job, box) * strides.outer +
                     block.first_channel * strides.channel;
   const int width = block.vectors * lanes;
@@ -263,9 +330,9 @@ void pool_box(const Job& job, const Block& block, wide_int box, const View<const
     const View<Value> to = {reinterpret_cast<Value*>(output), strides.row, strides.column,
                             block.vectors};
     if (Vectors == 0 && job.non_temporal && consists_of_lines(output, strides)) {
-      pool_rows<Vector, Vectors, Vectors == 0>(job, box, map, 0, job.rows.bins, row_sums, to);
+      pool_bins<Vector, Vectors, Vectors == 0>(job, box, map, 0, rows_of_bins(job), row_sums, to);
     } else {
-      pool_rows<Vector, Vectors, false>(job, box, map, 0, job.rows.bins, row_sums, to);
+      pool_bins<Vector, Vectors, false>(job, box, map, 0, rows_of_bins(job), row_sums, to);
     }
     return;
   }
@@ -275,7 +342,7 @@ void pool_box(const Job& job, const Block& block, wide_int box, const View<const
     if (!job.non_temporal) {
       prefetch_for_write(output + first * strides.row, strides, block.channels, count);
     }
-    pool_rows<Vector, Vectors, false>(job, box, map, first, last, row_sums,
+    pool_bins<Vector, Vectors, false>(job, box, map, first, last, row_sums,
                                       packed_view(tile, first, 0, bins, width));
     write_lanes(job, tile, width, count, block.channels, output + first * strides.row, strides,
                 scratch);
@@ -376,6 +443,23 @@ void scatter_2x2(const Job& job, wide_int box, const View<const Value>& gradient
   }
 }
 
+// The same for bins of pairs of lines.
+template <typename Vector, int Vectors, typename Value>
+void scatter_pairs(const Job& job, wide_int box, const View<const Value>& gradients,
+                   const Rectangle& owned, const View<Value>& map) {
+  const Lines<Value> rows = bins_from_cells<Value>(job.rows, box);
+  const Lines<Value> columns = bins_from_cells<Value>(job.columns, box);
+  for (int bin = 0; bin < columns.count; ++bin) {
+    const Taps<Value> taps = rows.taps_of(bin);
+    for (int j = 0; j < taps.count; ++j) {
+      const int y = taps.source[j];
+      if (y < owned.top || y >= owned.bottom) continue;
+      add_to_cells<Vector, Vectors>(taps.weight[j], columns.taps_of(bin), gradients.at(0, bin), map,
+                                    map.line(y));
+    }
+  }
+}
+
 // Adds the gradients of a box, of the rows of bins in `bins`, to rows [owned.top, owned.bottom) of
 // the map: columns are summed first, then rows of the sums, so that cells are added to once, side
 // by side.
@@ -408,7 +492,7 @@ void scatter_rows(const Job& job, wide_int box, const View<const Value>& gradien
 
 template <typename Storage>
 inline const Storage* gradients_of(const Job& job, const Block& block, wide_int box) {
-  const Strides strides = strides_of(job, job.rows.bins, job.columns.bins);
+  const Strides strides = strides_of(job, rows_of_bins(job), job.columns.bins);
   return static_cast<const Storage*>(job.grad_output) + row_of_box(job, box) * strides.outer +
          block.first_channel * strides.channel;
 }
@@ -420,15 +504,17 @@ void scatter_box(const Job& job, const Block& block, wide_int box, wide_int next
                  const View<Value>& map, const Rectangle& owned, char* scratch) {
   const int lanes = Lanes<Vector>::count;
   const int across = job.columns.bins;
-  const Strides strides = strides_of(job, job.rows.bins, across);
+  const int down = rows_of_bins(job);
+  const Strides strides = strides_of(job, down, across);
   const Storage* gradients = gradients_of<Storage>(job, block, box);
   prefetch_for_read(gradients_of<Storage>(job, block, next), strides, block.channels,
-                    wide_int(job.rows.bins) * across);
-  const bool in_place = is_direct(job, block, lanes), is_2x2 = reads_mostly_2x2(job, box);
+                    bins_of_box(job));
+  const bool in_place = is_direct(job, block, lanes), is_paired = job.arrangement == paired_bins;
+  const bool by_bin = is_paired || reads_mostly_2x2(job, box);
   View<const Value> source = {reinterpret_cast<const Value*>(gradients), strides.row,
                               strides.column, block.vectors};
-  BinRange bins = {0, job.rows.bins};
-  if (!in_place || !is_2x2) {
+  BinRange bins = {0, down};
+  if (!is_paired && !(in_place && by_bin)) {
     bins = bins_of_cells(cells_from_bins<Value>(job.rows, box), owned.top, owned.bottom);
     if (bins.first >= bins.last) return;
   }
@@ -438,7 +524,9 @@ void scatter_box(const Job& job, const Block& block, wide_int box, wide_int next
              wide_int(bins.last - bins.first) * across, lanes, tile);
     source = packed_view<const Value>(tile, bins.first, 0, across, lanes);
   }
-  if (is_2x2) {
+  if (is_paired) {
+    scatter_pairs<Vector, Vectors>(job, box, source, owned, map);
+  } else if (by_bin) {
     scatter_2x2<Vector, Vectors>(job, box, source, owned, map);
   } else {
     scatter_rows<Vector, Vectors>(job, box, source, bins, reinterpret_cast<Value*>(scratch), owned,
@@ -463,11 +551,13 @@ struct AverageBackwardBoxes {
   static void run(const Job& job, const Block& block, const Part& part) {
     typedef typename Lanes<Vector>::Value Value;
     const int lanes = Lanes<Vector>::count;
-    const Strides strides = strides_of(job, job.rows.bins, job.columns.bins);
+    const Strides strides = strides_of(job, rows_of_bins(job), job.columns.bins);
     const Storage* gradients = gradients_of<Storage>(job, block, part.box);
     const View<const Value> map =
         map_of_window<Vector, Storage>(job, block, window_of_box(job, part.box), part.scratch);
     Value* tile = reinterpret_cast<Value*>(tile_of(job, part.scratch));
+    double* gradient = job.grad_boxes + numbers_of_box(job) * row_of_box(job, part.box);
+    double* offsets = gradient + numbers_of_corners;
     BoxGradient<Vector> sums;
     for_each_tile(job, [&](int first, int last) {
       const int bins = job.columns.bins;
@@ -475,19 +565,23 @@ struct AverageBackwardBoxes {
                lanes, tile);
       for (int row = first; row < last; ++row) {
         for (int column = 0; column < bins; ++column) {
-          const Value* bin = tile + ((row - first) * bins + column) * lanes;
-          if (job.pointwise) {
-            add_point_gradient(job, part.box, column, map, load<Vector>(bin), &sums);
-          } else {
-            add_bin_gradient(job, part.box, row, column, map, load<Vector>(bin), &sums);
+          const Vector bin = load<Vector>(tile + ((row - first) * bins + column) * lanes);
+          switch (job.arrangement) {
+            case crossed_bins: add_bin_gradient(job, part.box, row, column, map, bin, &sums); break;
+            case flat_bins: add_point_gradient(job, part.box, column, map, bin, &sums); break;
+            case paired_bins: {
+              BoxGradient<Vector> own;
+              add_bin_gradient(job, part.box, column, column, map, bin, &own);
+              sums.add(own);
+              add_offset_gradients(own, block.channels, bins, offsets + column);
+            }
           }
         }
       }
     });
-    const int numbers = job.pointwise ? 5 : 4;
-    const wide_int row = row_of_box(job, part.box);
+    const int numbers = job.arrangement == flat_bins ? numbers_of_region : numbers_of_corners;
     for (int number = 0; number < numbers; ++number) {
-      job.grad_boxes[numbers * row + number] += sum_of_lanes(sums.by[number], block.channels);
+      gradient[number] += sum_of_lanes(sums.by[number], block.channels);
     }
   }
 };

@@ -10,7 +10,11 @@ namespace ROIPOOL_ENGINE {
 // gradients, summed.
 template <typename Vector>
 struct BoxGradient {
-  Vector by[5] = {};  // x1, y1, x2, y2; or centre x, centre y, width, height, angle
+  Vector by[numbers_of_region] = {};  // in their order; the corners of upright boxes are fewer
+
+  void add(const BoxGradient& other) {
+    for (int number = 0; number < numbers_of_corners; ++number) by[number] += other.by[number];
+  }
 };
 
 // Adds weight * value unless the weight is 0, so that 0 * NaN adds nothing.
@@ -56,7 +60,7 @@ void add_point_gradient(const Job& job, wide_int box, int bin, const View<const 
                         Vector gradient, BoxGradient<Vector>* sums) {
   const Taps<Value> taps = bins_from_cells<Value>(job.columns, box).taps_of(bin);
   const wide_int first = taps.weight - static_cast<const Value*>(job.columns.weight);
-  for (int number = 0; number < 5; ++number) {
+  for (int number = 0; number < numbers_of_region; ++number) {
     const Value* slope = static_cast<const Value*>(job.columns.slope[number]) + first;
     Vector sum = {};
     for (int i = 0; i < taps.count; ++i) {
@@ -73,6 +77,15 @@ double sum_of_lanes(Vector vector, int channels) {
   double sum = 0;
   for (int lane = 0; lane < channels; ++lane) sum += values[lane];
   return sum;
+}
+
+// Adds the gradient of one of `bins` bins with respect to its own position along x and y, which
+// moves as both ends of the box do. Those by y follow the ones by x.
+template <typename Vector>
+void add_offset_gradients(const BoxGradient<Vector>& bin, int channels, wide_int bins,
+                          double* offsets) {
+  offsets[0] += sum_of_lanes(bin.by[0] + bin.by[2], channels);
+  offsets[bins] += sum_of_lanes(bin.by[1] + bin.by[3], channels);
 }
 
 }  // namespace ROIPOOL_ENGINE

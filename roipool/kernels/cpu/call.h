@@ -88,7 +88,9 @@ inline void begin_call(Call* call, Operation operation, const Engine* engine, Le
 inline Entries entries_of(Operation operation, const Job& job) {
   switch (operation) {
     case op_average: return padded_taps;
-    case op_average_backward: return is_position_sensitive(job) ? padded_taps : transposed_taps;
+    case op_average_backward:
+      return is_position_sensitive(job) || job.arrangement == paired_bins ? padded_taps
+                                                                          : transposed_taps;
     case op_unpool: return transposed_taps;
     case op_average_backward_boxes: return taps_with_gradient;
     default: return listed_samples;
@@ -376,6 +378,10 @@ inline void run_task_of(Call* call, wide_int number, int thread) {
       case op_argmax_at:
         identify_argmax(level.request, job, task, job.positions[0], job.positions[1],
                         static_cast<wide_int*>(job.argmax));
+        break;
+      case op_average_backward_boxes:
+        runner_of(*call, job)(job, task, scratch);
+        finish_box_gradient(level.request, job, job.chunk.begin + task);
         break;
       default: runner_of(*call, job)(job, task, scratch);
     }

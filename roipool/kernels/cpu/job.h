@@ -4,6 +4,7 @@
 #include <atomic>
 
 #include "../config.h"
+#include "../numbers.h"
 
 namespace roipool {
 
@@ -96,6 +97,13 @@ struct GroupPlan {
   void* columns;
 };
 
+// How the bins of a box follow from the lines of its two axes.
+enum Arrangement {
+  crossed_bins,  // one where each line of the rows crosses each of the columns
+  paired_bins,   // one of each pair of lines
+  flat_bins      // one of each line of the columns: a map is one row of all cells (regions.h)
+};
+
 struct Job {
   Watch* watch;     // null: the call cannot be interrupted
   Storage storage;  // of pooled values
@@ -112,9 +120,9 @@ struct Job {
   void* output;        // pooled values, or in a backward the gradient of features
   void* argmax;        // or null
   bool wide_argmax;    // int64 rather than int32
-  double* grad_boxes;  // [boxes, 4]: by x1, y1, x2, y2; or, if pointwise, [boxes, 5]
+  double* grad_boxes;  // [boxes, numbers_of_box]
   void* positions[2];  // y and x of argmax in map cells, where one is turned into the other
-  bool pointwise;      // a map is one row of all cells, pooled values are one row of all bins
+  Arrangement arrangement;
 
   Chunk chunk;
   void* sums;  // in a backward of several chunks: what the gradient of features is so far, laid out
@@ -151,6 +159,23 @@ struct Job {
   wide_int scratch_bytes;  // in all
   wide_int tasks;
 };
+
+// Pooled values as rows of bins: a single one unless lines are crossed.
+inline int rows_of_bins(const Job& job) {
+  return job.arrangement == crossed_bins ? job.rows.bins : 1;
+}
+inline wide_int bins_of_box(const Job& job) {
+  return wide_int(rows_of_bins(job)) * job.columns.bins;
+}
+
+// Columns of the table of boxes.
+inline wide_int numbers_of_box(const Job& job) {
+  switch (job.arrangement) {
+    case flat_bins: return numbers_of_region;
+    case paired_bins: return numbers_of_corners + numbers_of_bin * bins_of_box(job);
+    default: return numbers_of_corners;
+  }
+}
 
 inline int groups_of(const Job& job) { return job.group_rows * job.group_columns; }
 inline bool is_position_sensitive(const Job& job) { return groups_of(job) > 1; }

@@ -287,9 +287,9 @@ inline void clear_cells(Storage* to, const Strides& strides, int channels, wide_
 // Calls visit(first, last) for runs of rows of bins that are computed before they are written.
 template <typename Visit>
 inline void for_each_tile(const Job& job, Visit visit) {
-  for (wide_int first = 0; first < job.rows.bins; first += job.tile_rows) {
+  for (wide_int first = 0; first < rows_of_bins(job); first += job.tile_rows) {
     const wide_int last = first + job.tile_rows;
-    visit(static_cast<int>(first), static_cast<int>(last < job.rows.bins ? last : job.rows.bins));
+    visit(static_cast<int>(first), static_cast<int>(minimum<wide_int>(last, rows_of_bins(job))));
   }
 }
 

@@ -10,13 +10,30 @@ inline wide_int sampling_of(const Request& request, bool vertical) {
   return request.sampling[vertical ? 0 : 1];
 }
 
+inline bool has_moved_bins(const Request& request) {
+  return traits_of(request.definition).kind == kind_moved;
+}
+
 template <typename T>
 Axis<T> axis_of_box(const Request& request, const AxisPlan& plan, bool vertical, wide_int box) {
-  const T* ends = static_cast<const T*>(request.boxes) + 4 * box + (vertical ? 1 : 0);
+  const T* numbers = static_cast<const T*>(request.boxes) + request.numbers * box;
+  const T* ends = numbers + (vertical ? 1 : 0);
   const wide_int size = request.images[box] < 0 ? 0 : plan.size;
-  return {
-      ends[0],         ends[2], T(request.scale), size, plan.bins, sampling_of(request, vertical),
-      request.aligned, vertical};
+  Axis<T> axis = {ends[0],
+                  ends[2],
+                  T(request.scale),
+                  size,
+                  plan.bins,
+                  sampling_of(request, vertical),
+                  request.aligned,
+                  vertical,
+                  {}};
+  if (has_moved_bins(request)) {
+    axis.bins = vertical ? request.bins_down : request.bins_across;
+    axis.offsets = {numbers + numbers_of_corners + (vertical ? plan.bins : 0), 1,
+                    T(request.offset_factor), request.bins_across};
+  }
+  return axis;
 }
 
 // Evaluates the definition for the bins of a box and returns them.
@@ -35,7 +52,8 @@ inline wide_int few_entries_of_bin(const Request& request, bool vertical) {
   const wide_int per_sample = request.entries == listed_samples ? 1 : 2;
   if (traits.kind == kind_crop) return per_sample;
   const wide_int sampling = sampling_of(request, vertical);
-  if (traits.kind != kind_grid || sampling < 1 || sampling > max_padded_taps) return 0;
+  const bool is_grid = traits.kind == kind_grid || traits.kind == kind_moved;
+  if (!is_grid || sampling < 1 || sampling > max_padded_taps) return 0;
   const wide_int entries = per_sample * traits.samples_per_ratio * sampling;
   return entries <= max_padded_taps ? entries : 0;
 }
@@ -285,16 +303,58 @@ inline void allocate_entries(const Request& request, const Chunk& chunk, BumpAll
 }
 
 // Makes one row of the cells of a map and one of the bins of a box, for a pointwise definition.
-inline void flatten_if_pointwise(Request* request, Job* job) {
-  if (traits_of(request->definition).kind != kind_points) return;
+inline void flatten(Job* job) {
+  job->arrangement = flat_bins;
+  job->columns.is_pointwise = true;
+  job->columns.size *= job->rows.size;
+  job->columns.bins *= job->rows.bins;
+  job->rows.size = job->rows.bins = 1;
+}
+
+// Gives both axes as many lines as the box has bins, which are moved each by itself.
+inline void pair_bins(Job* job) {
+  const int bins = job->rows.bins * job->columns.bins;
+  job->arrangement = paired_bins;
+  job->rows.bins = job->columns.bins = bins;
+}
+
+// How the definition arranges rows and columns of bins; to be called once both are described.
+inline void arrange_bins(Request* request, Job* job) {
   request->map_rows = job->rows.size;
   request->map_columns = job->columns.size;
   request->bins_down = job->rows.bins;
   request->bins_across = job->columns.bins;
-  job->pointwise = job->columns.is_pointwise = true;
-  job->columns.size *= job->rows.size;
-  job->columns.bins *= job->rows.bins;
-  job->rows.size = job->rows.bins = 1;
+  switch (traits_of(request->definition).kind) {
+    case kind_points: flatten(job); break;
+    case kind_moved: pair_bins(job); break;
+    default: job->arrangement = crossed_bins;
+  }
+  request->numbers = numbers_of_box(*job);
+}
+
+// Multiplies the gradients of a box's offsets by how far an offset of 1 moves a bin. An engine
+// leaves those of bins that move as both ends of the box do.
+template <typename T>
+void scale_offset_gradients(const Request& request, const Job& job, wide_int box) {
+  const T* numbers = static_cast<const T*>(request.boxes) + request.numbers * box;
+  double* gradient = job.grad_boxes + request.numbers * row_of_box(job, box) + numbers_of_corners;
+  for (int axis = 0; axis < numbers_of_bin; ++axis) {
+    const double side = double(numbers[axis + 2]) - double(numbers[axis]);
+    const double moved = request.offset_factor * side;
+    for (wide_int bin = 0; bin < bins_of_box(job); ++bin, ++gradient) {
+      // Neither of them makes a NaN of a 0.
+      *gradient = moved == 0 || *gradient == 0 ? 0 : *gradient * moved;
+    }
+  }
+}
+
+inline void finish_box_gradient(const Request& request, const Job& job, wide_int box) {
+  if (job.arrangement != paired_bins) return;
+  if (request.double_precision) {
+    scale_offset_gradients<double>(request, job, box);
+  } else {
+    scale_offset_gradients<float>(request, job, box);
+  }
 }
 
 // Making a plan takes five steps, so that the caller has the memory and the threads; the last three
@@ -312,7 +372,7 @@ inline wide_int prepare_bins(const Request& request, Job* job, char* memory) {
 // Second: bounds the entries of one box's bins, each in the element after its own in `begin`.
 template <typename T>
 void count_box(const Request& request, const Job& job, wide_int box) {
-  if (job.pointwise) {
+  if (job.arrangement == flat_bins) {
     job.rows.begin[box + 1] = 1;
     count_points<T>(request, job.columns, box);
   } else {
@@ -360,7 +420,7 @@ inline wide_int prepare_entries(const Request& request, Job* job, char* memory) 
 // Fifth: writes the entries of one box.
 template <typename T>
 void write_box(const Request& request, const Job& job, wide_int box) {
-  if (job.pointwise) {
+  if (job.arrangement == flat_bins) {
     write_identity<T>(job.rows, box);
     write_points<T>(request, job.columns, box);
   } else {
@@ -413,8 +473,8 @@ struct DefinitionRow {
 
 #define ROIPOOL_ROW(name, kind, samples_per_ratio, max_per_cell) \
   {#name, #kind, samples_per_ratio, max_per_cell},
-const DefinitionRow definition_rows[definition_count] = {
-    ROIPOOL_DEFINITIONS(ROIPOOL_ROW) ROIPOOL_POINTWISE_DEFINITIONS(ROIPOOL_ROW)};
+const DefinitionRow definition_rows[definition_count] = {ROIPOOL_DEFINITIONS(
+    ROIPOOL_ROW) ROIPOOL_POINTWISE_DEFINITIONS(ROIPOOL_ROW) ROIPOOL_MOVED_DEFINITIONS(ROIPOOL_ROW)};
 #undef ROIPOOL_ROW
 
 }  // namespace roipool

@@ -26,12 +26,15 @@ struct Request {
   wide_int sampling[2];  // rows, columns
   bool aligned;
   double angle_scale;      // multiplies a box's angle to give radians, counter-clockwise
-  const void* boxes;       // as float or double: [boxes, 4] x1, y1, x2, y2; for a pointwise
-                           // definition [boxes, 5] centre x, centre y, width, height, angle
+  double offset_factor;    // multiplies offsets of bins to give shares of the box's sides
+  const void* boxes;       // as float or double, `numbers` of each: x1, y1, x2, y2, and where bins
+                           // are moved the offsets by x of all bins, then those by y; or for a
+                           // pointwise definition centre x, centre y, width, height, angle
   const wide_int* images;  // [boxes]; negative: the box reads nothing
-  // For a pointwise definition: the map and the bins, which the plan has as one row each.
-  wide_int map_rows, map_columns;
+  // Set by `arrange_bins`.
+  wide_int numbers;
   int bins_down, bins_across;
+  wide_int map_rows, map_columns;
 };
 
 // Uses a new sink for each bin of a box: `bins` makes it, and stores its result.

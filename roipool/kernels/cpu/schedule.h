@@ -149,14 +149,12 @@ inline wide_int parts_for(const Job& job, int threads, wide_int units, wide_int 
   return maximum<wide_int>(1, minimum<wide_int>(parts, units / min_units));
 }
 
-inline wide_int bins_of_boxes(const Job& job) {
-  return job.chunk.boxes() * job.rows.bins * job.columns.bins;
-}
+inline wide_int bins_of_boxes(const Job& job) { return job.chunk.boxes() * bins_of_box(job); }
 inline wide_int bins_of_rows(const Job& job) { return job.tile_rows * job.columns.bins; }
 
 inline void size_tile(Job& job) {
   const wide_int rows = bins_of_tile / (job.vectors * maximum<wide_int>(1, job.columns.bins));
-  job.tile_rows = maximum<wide_int>(1, minimum<wide_int>(rows, job.rows.bins));
+  job.tile_rows = maximum<wide_int>(1, minimum<wide_int>(rows, rows_of_bins(job)));
 }
 
 inline int vectors_of_block(const Job& job) {
@@ -262,7 +260,7 @@ inline wide_int parts_of_backward(const Job& job, int threads) {
 // Backward: a task owns rows of the maps of its block, so that nothing is added by two threads.
 inline void schedule_backward(Job& job, int threads, bool of_maximum) {
   job.vectors = vectors_of_block(job);
-  job.tile_rows = job.rows.bins;
+  job.tile_rows = rows_of_bins(job);
   job.non_temporal = uses_non_temporal_stores(job, job.images * job.rows.size * job.columns.size);
   job.parts = of_maximum ? 1 : parts_of_backward(job, threads);
   wide_int packed = 0, max_width = 0;
@@ -277,7 +275,7 @@ inline void schedule_backward(Job& job, int threads, bool of_maximum) {
   if (of_maximum) {
     size_tasks(job, 0, row, owns_planes(job) ? 0 : packed);
   } else {
-    size_tasks(job, job.rows.bins * max_width, maximum(row, bins_of_rows(job)), packed);
+    size_tasks(job, rows_of_bins(job) * max_width, maximum(row, bins_of_rows(job)), packed);
   }
 }
 

@@ -31,7 +31,7 @@ enum Integer {
   at_maps,  // of a pyramid; 0: a call on one map, whose boxes have no levels
   integer_count
 };
-enum Real { at_angle_scale, at_empty_value, at_lowest, real_count };
+enum Real { at_angle_scale, at_offset_factor, at_empty_value, at_lowest, real_count };
 
 // What a program says of a call besides arrays: lists of numbers, a scale for each map.
 struct Attributes {
@@ -156,9 +156,10 @@ inline void describe_definition(const Attributes& given, int map, const void* bo
   request->sampling[1] = integers[at_sampling_columns];
   request->aligned = integers[at_aligned] != 0;
   request->angle_scale = given.reals[at_angle_scale];
+  request->offset_factor = given.reals[at_offset_factor];
   request->boxes = boxes;
   request->images = level->job.box_image;
-  flatten_if_pointwise(request, &level->job);
+  arrange_bins(request, &level->job);
 }
 
 // Of the maps, by number: they are the first operands, or follow the gradient, or are the results.
@@ -196,6 +197,7 @@ inline const Buffer& map_of(const CallFrame* frame, Operation operation, int map
 // together, with the rows of their pooled values.
 struct Boxes {
   wide_int count;
+  wide_int columns;
   wide_int size;  // of a box, in bytes
   Memory images;
   Memory table;
@@ -203,9 +205,9 @@ struct Boxes {
 
   Boxes(const Buffer& boxes, bool by_level)
       : count(boxes.sizes[0]),
-        size(boxes.sizes[1] * static_cast<wide_int>(boxes.element == element_float64
-                                                        ? sizeof(double)
-                                                        : sizeof(float))),
+        columns(boxes.sizes[1]),
+        size(columns * static_cast<wide_int>(boxes.element == element_float64 ? sizeof(double)
+                                                                              : sizeof(float))),
         images(count * static_cast<wide_int>(sizeof(wide_int))),
         table(by_level ? count * size : 0),
         rows(by_level ? count * static_cast<wide_int>(sizeof(wide_int)) : 0) {}
@@ -316,6 +318,14 @@ inline int describe_levels(const CallFrame* frame, Operation operation, const At
   return count;
 }
 
+// Whether the table of boxes has as many columns as the definition reads.
+inline bool are_whole(const Boxes& boxes, Operation operation, const Level* levels, int count) {
+  for (int i = 0; i < count && operation != op_unpool; ++i) {
+    if (boxes.columns != levels[i].request.numbers) return false;
+  }
+  return true;
+}
+
 inline Error* handle(CallFrame* frame) {
   if (answers_metadata(frame) || frame->stage != stage_execute) return nullptr;
   Attributes given;
@@ -341,6 +351,9 @@ inline Error* handle(CallFrame* frame) {
   }
   Level* levels = static_cast<Level*>(described.start);
   const int count = describe_levels(frame, operation, given, &sorted, levels);
+  if (!are_whole(sorted, operation, levels, count)) {
+    return failed(frame, invalid_argument, "roipool: boxes must have a column for each number");
+  }
   Call call;
   begin_call(&call, operation, nullptr, levels, count, nullptr);  // `executor` knows the engine
   return operation == op_average_backward_boxes ? execute_box_gradient(frame, &call)

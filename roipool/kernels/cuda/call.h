@@ -58,9 +58,10 @@ struct Call {
   AxisCall rows, columns;
   // Of a box's plan without its head: its size in bytes, and where in it the entries begin.
   wide_int plan_bytes, entries_at;
-  double empty_value;  // of a bin that has nothing to pool
-  double lowest;       // where a running maximum starts
-  double angle_scale;  // multiplies a box's angle to give radians, counter-clockwise
+  double empty_value;    // of a bin that has nothing to pool
+  double lowest;         // where a running maximum starts
+  double angle_scale;    // multiplies a box's angle to give radians, counter-clockwise
+  double offset_factor;  // multiplies a bin's offset to give the share of its box's side
   // Work, in the words of docs/glossary.md. Forward: `tasks` = boxes * `parts`; a part has `share`
   // packs (NCHW) or bins (NHWC), and of NCHW features one of `pieces`, which has `piece_rows` rows
   // of bins. Backward: a task for each tile of an image's cells and `lanes` channels. unpool.cu:

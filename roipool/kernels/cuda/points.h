@@ -1,37 +1,27 @@
-// Pointwise definitions: engines ask them bin by bin, since a plan of every box would need more
-// memory than the host could bound. Only its Region is computed before.
+// Definitions whose bins share no rows and columns: engines ask them bin by bin, since a plan of
+// every box would need more memory than the host could bound. Only its region is computed before.
 #pragma once
 #include "forward_blocks.h"
+
+#if ROIPOOL_MOVED_BINS
+#include "moved_bins.h"
+#else
+#include "rotated_boxes.h"
+#endif
 
 namespace roipool {
 
 struct alignas(16) PlannedRegion {
-  Region<Value> region;  // top ... right are the cells that the box can read
-  wide_int image;        // negative: none
+  PointRegion region;
+  wide_int image;  // negative: none
 };
-static_assert(sizeof(PlannedRegion) <= 160, "BYTES_OF_REGION in launch.py");
-
-__device__ inline Region<Value> common_region(const Call& call) {
-  Region<Value> region = {};
-  region.scale = static_cast<Value>(call.levels[0].scale);
-  region.rows = call.levels[0].rows;
-  region.columns = call.levels[0].columns;
-  region.bins_down = static_cast<int>(call.rows.bins);
-  region.bins_across = static_cast<int>(call.columns.bins);
-  region.sampling_down = call.rows.sampling;
-  region.sampling_across = call.columns.sampling;
-  region.aligned = call.aligned != 0;
-  region.bottom = region.rows;
-  region.right = region.columns;
-  return region;
-}
+static_assert(sizeof(PlannedRegion) <= (ROIPOOL_MOVED_BINS ? 256 : 160),
+              "bytes_of_region in launch.py");
 
 __device__ inline PlannedRegion region_of(const Boxes& boxes, const Call& call, wide_int box) {
   PlannedRegion planned;
   planned.image = image_of_box(boxes, call, box);
-  planned.region = region_of_box(common_region(call), boxes.corners + box * call.box_stride,
-                                 call.coordinate_stride, call.angle_scale);
-  ROIPOOL_JOIN(ROIPOOL_DEFINITION, _reach)(&planned.region);
+  planned.region = region_of_box(boxes, call, box, planned.image);
   return planned;
 }
 
@@ -44,11 +34,6 @@ __device__ inline const PlannedRegion& region_of_block(const Boxes& boxes, const
   if (threadIdx.x + threadIdx.y == 0) planned = region_of(boxes, call, box);
   __syncthreads();
   return planned;
-}
-
-template <typename Sink>
-__device__ inline void visit_bin_of_region(const Region<Value>& region, wide_int bin, Sink& sink) {
-  ROIPOOL_DEFINITION(region, static_cast<int>(bin), static_cast<int>(bin) + 1, sink);
 }
 
 // Calls add(y, x, weight) for the cells of a sample that count, each weight a part of the average.

@@ -24,8 +24,8 @@ struct ScatteredBin {
   }
 };
 
-__device__ inline Region<Value> region_in_tile(const Region<Value>& region, const Tile& tile) {
-  Region<Value> part = region;
+__device__ inline PointRegion region_in_tile(const PointRegion& region, const Tile& tile) {
+  PointRegion part = region;
   part.top = maximum(region.top, tile.top);
   part.bottom = minimum(region.bottom, tile.bottom);
   part.left = maximum(region.left, tile.left);
@@ -37,7 +37,7 @@ __device__ inline PlannedRegion& region_in_scratch(char* scratch, wide_int box) 
   return reinterpret_cast<PlannedRegion*>(scratch)[box];
 }
 
-__device__ inline bool has_cells(const Region<Value>& region) {
+__device__ inline bool has_cells(const PointRegion& region) {
   return region.top < region.bottom && region.left < region.right;
 }
 
@@ -50,7 +50,9 @@ extern "C" __global__ void __launch_bounds__(32)
   const wide_int step = static_cast<wide_int>(gridDim.x) * blockDim.x;
   for (wide_int box = static_cast<wide_int>(blockIdx.x) * blockDim.x + threadIdx.x;
        box < call.boxes; box += step) {
-    region_in_scratch(scratch, box) = region_of({boxes, images, levels}, call, box);
+    PlannedRegion planned = region_of({boxes, images, levels}, call, box);
+    find_reach(planned.region);
+    region_in_scratch(scratch, box) = planned;
   }
 }
 
@@ -67,7 +69,7 @@ extern "C" __global__ void __launch_bounds__(256)
       },
       [&](wide_int box, const Tile& tile) {
         Value* gradients = reinterpret_cast<Value*>(tile.stage);
-        const Region<Value> region = region_in_tile(region_in_scratch(scratch, box).region, tile);
+        const PointRegion region = region_in_tile(region_in_scratch(scratch, box).region, tile);
         for_each_chunk(
             call, box, tile,
             [&](wide_int at, const Chunk&, int, int offset) {

@@ -1,39 +1,7 @@
 // The derivative of points_forward.cu by the numbers of the boxes: a block per box, sums in a fixed
 // order.
 #include "block_sum.h"
-#include "points.h"
-
-namespace roipool {
-
-// Adds up how one value of a bin moves with each number of its box.
-struct SlopedBin {
-  const Storage* map;
-  Strides strides;
-  Value slopes[numbers_of_region] = {};
-  Value part = 0;
-
-  __device__ SlopedBin(const Storage* map, const Strides& strides) : map(map), strides(strides) {}
-
-  __device__ void begin_bin(int, wide_int total) { part = Value(1) / Value(total); }
-  __device__ void add(wide_int, const Sample<Value>& y, const Sample<Value>& x,
-                      const PointGradient<Value>& gradient) {
-    add_corner(y.first, x.first, y.first_weight, x.first_weight, -y.slope, -x.slope, gradient);
-    add_corner(y.first, x.second, y.first_weight, x.second_weight, -y.slope, x.slope, gradient);
-    add_corner(y.second, x.first, y.second_weight, x.first_weight, y.slope, -x.slope, gradient);
-    add_corner(y.second, x.second, y.second_weight, x.second_weight, y.slope, x.slope, gradient);
-  }
-  __device__ void add_corner(int row, int column, Value y_weight, Value x_weight, Value y_slope,
-                             Value x_slope, const PointGradient<Value>& gradient) {
-    const Value cell = compute_value(map[row * strides.row + column * strides.column]);
-    for (int i = 0; i < numbers_of_region; ++i) {
-      const Value slope = y_slope * gradient.y[i] * x_weight + y_weight * (x_slope * gradient.x[i]);
-      // So that 0 * NaN adds nothing.
-      if (slope != Value(0)) slopes[i] = multiply_add(slope * part, cell, slopes[i]);
-    }
-  }
-};
-
-}  // namespace roipool
+#include "sloped_bin.h"
 
 extern "C" __global__ void __launch_bounds__(256)
     points_backward_boxes(const roipool::Value* __restrict__ boxes, const void* __restrict__ images,

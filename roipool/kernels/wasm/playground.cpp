@@ -5,6 +5,7 @@
 // pooled values in this module's memory. There is nothing but memory: no imports, no allocator.
 #include <initializer_list>
 
+#define ROIPOOL_PLAYGROUND
 #include "../argmax.h"
 #include "../cpu/plan.h"
 
@@ -125,7 +126,7 @@ void count_entries_of_axis(bool vertical) {
 }
 
 void count_plan() {
-  if (job.pointwise) {
+  if (job.arrangement == flat_bins) {
     job.rows.begin[1] = 1;
     count_points<float>(request, job.columns, 0);
     return;
@@ -145,7 +146,7 @@ void write_entries_of_axis(bool vertical) {
 }
 
 void write_plan() {
-  if (job.pointwise) {
+  if (job.arrangement == flat_bins) {
     write_identity<float>(job.rows, 0);
     write_points_with<float, false>(request, job.columns, 0);
   } else {
@@ -264,7 +265,7 @@ int make_plan(int definition, int is_maximum, int bins_down, int bins_across, do
   job.rows.size = map_rows;
   job.columns.size = map_columns;
   job.chunk = {0, 1, true, true};
-  flatten_if_pointwise(&request, &job);
+  arrange_bins(&request, &job);
   if (!prepared(prepare_bins)) return 0;
   count_plan();
   sum_entries(job);

@@ -22,8 +22,8 @@ from roipool.tools.compare.problem import PARTS, Compute, Problem, Unavailable
 from roipool.tools.compare.systems import INSTALLED
 from roipool.tools.libraries import LIBRARIES, Absent, Task, in_given_order, single_call
 from roipool.tools.libraries.client import Worker
-from roipool.verification.call import in_layout, to_nchw
-from roipool.verification.case import Case
+from roipool.verification.call import to_nchw
+from roipool.verification.case import Case, in_layout
 
 __all__ = ["Programs"]
 

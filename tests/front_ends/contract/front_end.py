@@ -9,7 +9,14 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pytest
-from _support.cases import CASES, PYRAMID_CASES, Case, PyramidCase
+from _support.cases import (
+    CASES,
+    PYRAMID_CASES,
+    Case,
+    DeformedCase,
+    PyramidCase,
+    is_per_image,
+)
 
 ALL_CASES: list[Case] = [*CASES, *PYRAMID_CASES]
 
@@ -111,10 +118,22 @@ class FrontEnd:
         return self.array(np.arange(count) % 2)
 
     def own(self, case: Case) -> Case:
-        """Return a case with levels as this library's arrays."""
-        if not isinstance(case, PyramidCase):
-            return case
-        return OwnPyramid(case.op, case.variant, case.name, case.adaptive, self)
+        """Return a case with levels, and offsets, as this library's arrays."""
+        given = case.op, case.variant, case.name, case.adaptive, self
+        if isinstance(case, DeformedCase):
+            return OwnDeformed(*given)
+        return OwnPyramid(*given) if isinstance(case, PyramidCase) else case
+
+
+@dataclass(frozen=True)
+class OwnDeformed(DeformedCase):
+    """An operation whose bins are moved, by offsets of a library's arrays beside others of its."""
+
+    front_end: FrontEnd | None = None
+
+    def array_like(self, values: Any, like: Any) -> Any:
+        assert self.front_end is not None
+        return values if isinstance(like, (np.ndarray, list)) else self.front_end.array(values)
 
 
 @dataclass(frozen=True)
@@ -127,8 +146,7 @@ class OwnPyramid(PyramidCase):
         return features if isinstance(features, list) else super().pyramid(features, layout)
 
     def levels(self, boxes: Any) -> Any:
-        is_per_image = isinstance(boxes, (list, tuple)) and not isinstance(boxes[0], list)
-        parts = boxes if is_per_image else [boxes]
+        parts = boxes if is_per_image(boxes) else [boxes]
         count = sum(len(part) if hasattr(part, "__len__") else part.shape[0] for part in parts)
         is_numpys = all(isinstance(part, (np.ndarray, list)) for part in parts)
         assert self.front_end is not None

@@ -70,7 +70,7 @@ class Values(Contract):
         features, boxes, indices = maps(), case.boxes(), case.indices()
         arguments = {case.op.boxes: boxes, case.op.indices: indices, case.op.size: SIZE}
         oracle = getattr(reference, case.op.forward)
-        expected = oracle(features, **arguments, **case.options())
+        expected = oracle(features, **arguments, **case.options(), **case.per_bin(boxes))
         own = front_end.maps(features, Form("float64"))
         found = case.pool(own, front_end.array(boxes), front_end.array(indices))
         terms = np.full_like(expected, np.abs(features).max())

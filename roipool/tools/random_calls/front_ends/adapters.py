@@ -14,6 +14,7 @@ from roipool._definitions import OPS, PYRAMID_OPS, Op
 from roipool.systems import SYSTEMS, System
 from roipool.verification.call import Call, Results, run
 from roipool.verification.case import Array, Case, dtypes, held_by
+from roipool.verification.oracle import SLOPES
 from roipool.verification.pyramids import heights
 from roipool.verification.relations import Comparisons
 from roipool.verification.tolerance import compare_bits
@@ -22,12 +23,12 @@ Arguments = dict[str, Any]
 MAPS = ("features", "grad_output")
 BOXES = ("rois", "boxes")
 INDICES = ("batch_indices", "box_indices")
-ARRAYS = (*MAPS, *BOXES, *INDICES, "levels", "argmax")
+ARRAYS = (*MAPS, *BOXES, *INDICES, "offsets", "levels", "argmax")
 WIDEST = 1000  # largest integer coordinate of a box, which any type of at least 16 bits holds
 
 
 class Kind(NamedTuple):
-    """The operation of a public function, and "forward", "backward" or "boxes"."""
+    """The operation of a public function, and its name in `Op.functions`."""
 
     op: Op
     what: str
@@ -36,12 +37,7 @@ class Kind(NamedTuple):
 KINDS = {
     name: Kind(op, what)
     for op in (*OPS.values(), *PYRAMID_OPS.values())
-    for name, what in (
-        (op.forward, "forward"),
-        (op.backward, "backward"),
-        (op.backward_boxes, "boxes"),
-    )
-    if name is not None
+    for what, name in op.functions.items()
 }
 
 
@@ -199,7 +195,7 @@ def same_in_type(got: Results, expected: Results) -> Comparisons:
     """Compare bit for bit; a gradient of boxes is rounded to the type of the boxes."""
     for name, array in got.items():
         wanted = expected[name]
-        if name == "box_gradient":
+        if name in SLOPES:
             with np.errstate(over="ignore"):
                 wanted = wanted.astype(array.dtype)
         yield name, compare_bits(array, wanted)
@@ -299,7 +295,7 @@ def is_batched(name: str, batched: frozenset[str], kind: Kind) -> bool:
         part = "boxes"
     elif name in INDICES:
         part = "indices"
-    elif name == "levels":
+    elif name in ("levels", "offsets"):
         part = "boxes"
     return part in batched and (name != "grad_output" or kind.what != "forward")
 

@@ -120,8 +120,11 @@ class Differentiated(OnJax):
         if kind.what == "forward":
             return self._forward(name, arguments)
         gradients = self.pull(self.array("grad_output", arguments["grad_output"]))
-        if kind.what == "boxes":
-            joined = np.concatenate([np.asarray(each) for each in gradients[self.count :]])
+        if kind.what == "backward_offsets":
+            return gradients[-1]
+        if kind.what == "backward_boxes":
+            by_boxes = gradients[self.count : -1 if kind.op.is_deformable else None]
+            joined = np.concatenate([np.asarray(each) for each in by_boxes])
             return joined[:, joined.shape[1] - kind.op.columns :]
         maps = gradients[: self.count]
         return list(maps) if isinstance(arguments.get("input_shapes"), list) else maps[0]
@@ -132,7 +135,7 @@ class Differentiated(OnJax):
         if SYSTEMS[self.case.operation].box_gradient and all(
             jnp.issubdtype(each.dtype, jnp.floating) for each in flat(given, [kind.op.boxes])
         ):
-            names.append(kind.op.boxes)
+            names += [kind.op.boxes, "offsets"][: 1 + kind.op.is_deformable]
         function = self.program(getattr(roipool.jax, name), given, names)
         self.count = len(list(flat(given, ["features"])))
         leaves = list(flat(given, names))

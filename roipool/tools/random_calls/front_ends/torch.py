@@ -17,8 +17,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import roipool
 import roipool.torch  # must precede the compilation of programs
 from roipool.systems import SYSTEMS, System
-from roipool.verification.call import Results, in_layout, run
-from roipool.verification.case import Array, Case, dtypes
+from roipool.verification.call import Results, run
+from roipool.verification.case import Array, Case, dtypes, in_layout
 from roipool.verification.relations import Comparisons, close
 
 from . import Guise
@@ -183,6 +183,7 @@ class Derivatives(Eager):
     pooled: Tensor
     leaves: list[Tensor]
     boxes: list[Tensor]
+    offsets: list[Tensor]
 
     def call(self, name: str, arguments: Arguments) -> Any:
         """Call a forward, or differentiate the last one."""
@@ -190,9 +191,13 @@ class Derivatives(Eager):
         if kind.what == "forward":
             return self._forward(name, arguments)
         grad = self.array("grad_output", arguments["grad_output"])
-        leaves = self.leaves if kind.what == "backward" else self.boxes
-        gradients = torch.autograd.grad(self.pooled, leaves, grad, retain_graph=True)
-        if kind.what == "boxes":
+        by_what = {
+            "backward": self.leaves,
+            "backward_boxes": self.boxes,
+            "backward_offsets": self.offsets,
+        }
+        gradients = torch.autograd.grad(self.pooled, by_what[kind.what], grad, retain_graph=True)
+        if kind.what == "backward_boxes":
             joined = torch.cat(gradients)
             return joined[:, joined.shape[1] - kind.op.columns :]
         is_pyramid = isinstance(arguments.get("input_shapes"), list)
@@ -204,12 +209,16 @@ class Derivatives(Eager):
         self.leaves = [each.requires_grad_() for each in flat(given, ["features"])]
         boxes = list(flat(given, [box_name]))
         self.boxes = boxes if is_differentiable(given, box_name) else []
-        for each in self.boxes:
-            each.requires_grad_(moves(self.case))
+        self._require_slopes(given)
         with self.around():
             results = getattr(roipool, name)(**given)
         self.pooled = results[0] if isinstance(results, tuple) else results
         return results
+
+    def _require_slopes(self, given: Arguments) -> None:
+        self.offsets = [given["offsets"]] if "offsets" in given else []
+        for each in (*self.boxes, *self.offsets):
+            each.requires_grad_(moves(self.case))
 
 
 def moves(case: Case) -> bool:
@@ -475,8 +484,7 @@ class Compiled(Derivatives):
         box_name = KINDS[name].op.boxes
         self.leaves = [each.requires_grad_() for each in flat(given, ["features"])]
         self.boxes = list(flat(given, [box_name]))
-        for each in self.boxes:
-            each.requires_grad_(moves(self.case))
+        self._require_slopes(given)
         torch._dynamo.reset()
         torch._functorch.config.donated_buffer = False  # allows two gradients of one forward
         program = torch.compile(

@@ -1,0 +1,199 @@
+"""mmcv's deformable ROI pooling, part of ``compat.mmcv``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from roipool import _arguments as check
+from roipool._arguments import Form
+from roipool._arrays import Array
+from roipool._definitions import Definition
+from roipool._pooling import Call
+from roipool.compat import _conventions as conventions
+from roipool.compat._layers import Layer
+
+DEFORM_FORM = Form(features="input", offsets="offset", read=conventions.numbered_boxes)
+# Without offsets.
+ALIGNED_FORM = DEFORM_FORM._replace(offsets=None)
+
+
+def _definition(name: str, spatial_scale: float, sampling_ratio: int, gamma: float) -> Definition:
+    """Return a definition; without offsets it is ``mmcv_roi_align``, which has no `gamma`."""
+    definition = conventions.roi_align_definition(
+        conventions.float32_number("spatial_scale", spatial_scale),
+        sampling_ratio,
+        True,
+        definition=name,
+    )
+    return definition._replace(offset_factor=conventions.float32_number("gamma", gamma))
+
+
+def _form(offset: Array | None) -> tuple[Form, str]:
+    """Return how a call takes its boxes, and its definition."""
+    if offset is None:
+        return ALIGNED_FORM, "mmcv_roi_align"
+    return DEFORM_FORM, "mmcv_deform_roi_pool"
+
+
+def deform_roi_pool(
+    input: Array,
+    rois: Any,
+    offset: Array | None,
+    output_size: int | Sequence[int],
+    spatial_scale: float = 1.0,
+    sampling_ratio: int = 0,
+    gamma: float = 0.1,
+) -> Array:
+    """Deformable ROI pooling as ``mmcv.ops.deform_roi_pool``.
+
+    Parameters
+    ----------
+    input : ndarray
+        Maps, shape (N, C, H, W).
+    rois : array_like
+        Shape (K, 5): batch index (cut to a whole number), x1, y1, x2, y2 in image pixels.
+    offset : ndarray or None
+        Offsets of bins, shape (K, 2, rows, columns): to the right, then down. None moves no bin.
+    output_size : int or (int, int)
+        Bins: rows and columns.
+    spatial_scale : float
+        Map cells per image pixel, kept in float32.
+    sampling_ratio : int
+        Samples per bin and axis; 0 or less is adaptive.
+    gamma : float
+        Multiplies offsets, which are shares of the box; kept in float32.
+
+    Returns
+    -------
+    ndarray
+        Shape (K, C, rows, columns).
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described.
+
+    See Also
+    --------
+    roipool.deform_roi_pool : The operation, with a mask and gradients of the boxes.
+
+    Notes
+    -----
+    mmcv has this operator for GPUs only. Cells with a weight of exactly 0 are not read: see
+    :func:`roi_align`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from roipool.compat import mmcv
+    >>> input = np.tile(np.arange(9, dtype=np.float32), (1, 1, 9, 1))
+    >>> offset = np.ones((1, 2, 1, 2), np.float32)
+    >>> mmcv.deform_roi_pool(input, [[0, 2, 2, 6, 6]], offset, (1, 2)).round(3)
+    array([[[[2.9, 4.9]]]], dtype=float32)
+    """
+    form, name = _form(offset)
+    with Call(form, input=input, rois=rois, offset=offset) as call:
+        placed = _definition(name, spatial_scale, sampling_ratio, gamma)
+        maps, regions, pooling = call.checked_forward(placed, output_size)
+        return call.average([maps], regions, pooling)
+
+
+def deform_roi_pool_backward(
+    grad_output: Array,
+    rois: Any,
+    offset: Array | None,
+    input_shape: Sequence[int],
+    spatial_scale: float = 1.0,
+    sampling_ratio: int = 0,
+    gamma: float = 0.1,
+) -> Array:
+    """Return the gradient of :func:`deform_roi_pool` with respect to `input`.
+
+    Parameters
+    ----------
+    grad_output : ndarray
+        Shape (K, C, rows, columns).
+    input_shape : sequence of int
+        (N, C, H, W).
+    rois, offset, spatial_scale, sampling_ratio, gamma
+        As in the forward.
+
+    Returns
+    -------
+    ndarray
+        Shape `input_shape`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described.
+    """
+    form, name = _form(offset)
+    with Call(form, grad_output=grad_output, rois=rois, offset=offset) as call:
+        placed = _definition(name, spatial_scale, sampling_ratio, gamma)
+        return call.average_backward(*call.checked_backward(placed, input_shape))
+
+
+def deform_roi_pool_backward_offset(
+    grad_output: Array,
+    input: Array,
+    rois: Any,
+    offset: Array,
+    spatial_scale: float = 1.0,
+    sampling_ratio: int = 0,
+    gamma: float = 0.1,
+    *,
+    exact_gradient: bool = False,
+) -> Array:
+    """Return the gradient of :func:`deform_roi_pool` with respect to `offset`.
+
+    As in the original, the weights of a sample that is held at the border of the map are those of
+    one that is not, so that it is not the derivative there.
+
+    Parameters
+    ----------
+    grad_output : ndarray
+        Shape (K, C, rows, columns), in the dtype of `input`.
+    input, rois, offset, spatial_scale, sampling_ratio, gamma
+        As in the forward; `offset` is not None.
+    exact_gradient : bool
+        Return the derivative of the forward.
+
+    Returns
+    -------
+    ndarray
+        The shape of `offset`; float64 for float64 maps, else float32.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described.
+    """
+    with Call(DEFORM_FORM, grad_output=grad_output, input=input, rois=rois, offset=offset) as call:
+        is_exact = check.flag("exact_gradient", exact_gradient)
+        name = "mmcv_deform_roi_pool" if is_exact else "mmcv_deform_roi_offsets"
+        placed = _definition(name, spatial_scale, sampling_ratio, gamma)
+        return call.moved_backward(*call.checked_backward_boxes(placed))[1]
+
+
+class DeformRoIPool(Layer):
+    """``mmcv.ops.DeformRoIPool``: :func:`deform_roi_pool` as a class."""
+
+    def __init__(
+        self,
+        output_size: int | Sequence[int],
+        spatial_scale: float = 1.0,
+        sampling_ratio: int = 0,
+        gamma: float = 0.1,
+    ) -> None:
+        self.output_size: tuple[int, int] = check.size_pair("output_size", output_size)
+        self.spatial_scale: float = check.real_number("spatial_scale", spatial_scale)
+        self.sampling_ratio: int = check.whole_number("sampling_ratio", sampling_ratio)
+        self.gamma: float = check.real_number("gamma", gamma)
+
+    def forward(self, input: Array, rois: Any, offset: Array | None = None) -> Array:
+        """Pool `rois` from `input`, with bins moved by `offset`."""
+        return deform_roi_pool(input, rois, offset, *vars(self).values())
+
+    __call__ = forward

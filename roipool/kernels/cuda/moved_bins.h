@@ -1,0 +1,119 @@
+// Boxes whose bins are moved, of definitions that are evaluated for rows and columns apart: the
+// samples of a bin lie where both cross. Included by points.h.
+
+namespace roipool {
+
+struct PointRegion {
+  Axis<Value> down, across;
+  wide_int rows, columns;             // cells of the map
+  wide_int top, bottom, left, right;  // those that the box can read, once `find_reach` found them
+};
+
+__device__ inline Axis<Value> moved_axis(const Boxes& boxes, const Call& call, bool vertical,
+                                         wide_int box, wide_int image) {
+  Axis<Value> axis = axis_of_box(ends_of_box(boxes, call, vertical, box), call, vertical, image);
+  const wide_int before = numbers_of_corners + (vertical ? call.rows.bins * call.columns.bins : 0);
+  axis.offsets = {boxes.corners + box * call.box_stride + before * call.coordinate_stride,
+                  call.coordinate_stride, Value(call.offset_factor),
+                  static_cast<int>(call.columns.bins)};
+  return axis;
+}
+
+__device__ inline PointRegion region_of_box(const Boxes& boxes, const Call& call, wide_int box,
+                                            wide_int image) {
+  const Level& map = call.levels[0];
+  return {moved_axis(boxes, call, true, box, image),
+          moved_axis(boxes, call, false, box, image),
+          map.rows,
+          map.columns,
+          0,
+          map.rows,
+          0,
+          map.columns};
+}
+
+// The cells [first, last) that bins can read along an axis, or a few more.
+__device__ inline void find_cells(const Axis<Value>& axis, int bins, wide_int* first,
+                                  wide_int* last) {
+  const SampleGrid<Value> grid = sample_grid(axis);
+  const Value slack = Value(sizeof(Value) == 4 ? 1e-5 : 1e-13);
+  Window reach;
+  for (int bin = 0; bin < bins; ++bin) {
+    const MovedBin<Value> moved = moved_bin(axis, grid, bin);
+    const Value begin = moved.grid.start + Value(moved.number) * grid.bin_length;
+    const Value end = begin + grid.bin_length;
+    if (!(is_finite(begin) && is_finite(end))) continue;
+    const Value low = minimum(begin, end), high = maximum(begin, end);
+    const Value rest = Value(2) + slack * (magnitude(low) + magnitude(high));
+    const wide_int from = clamp(to_wide_int(low - rest), 0, axis.size);
+    const wide_int to = clamp(to_wide_int(high + rest) + 1, 0, axis.size);
+    if (from < to) reach.include(Window{static_cast<int>(from), static_cast<int>(to)});
+  }
+  *first = reach.first;
+  *last = reach.last;
+}
+
+__device__ inline void find_reach(PointRegion& region) {
+  const int bins = region.down.bins * region.across.bins;
+  find_cells(region.down, bins, &region.top, &region.bottom);
+  find_cells(region.across, bins, &region.left, &region.right);
+}
+
+// How many samples a bin has along an axis.
+struct CountedSamples {
+  wide_int total = 0;
+
+  __device__ void begin_bin(int, wide_int samples) { total = samples; }
+  __device__ void add(wide_int, const Sample<Value>&, const PositionGradient<Value>&) {}
+};
+
+__device__ inline wide_int samples_of_bin(const Axis<Value>& axis, int bin) {
+  CountedSamples counted;
+  visit_bin(axis, bin, counted);
+  return counted.total;
+}
+
+// Adds the samples where one row of them crosses the columns.
+template <typename Sink>
+struct CrossedRow {
+  wide_int first_number;
+  const Sample<Value>& y;
+  const PositionGradient<Value>& by_y;
+  Sink& sink;
+
+  __device__ void begin_bin(int, wide_int) {}
+  __device__ void add(wide_int number, const Sample<Value>& x,
+                      const PositionGradient<Value>& by_x) {
+    const PointGradient<Value> gradient = {
+        {Value(0), by_y.by_low, Value(0), by_y.by_high, Value(0)},
+        {by_x.by_low, Value(0), by_x.by_high, Value(0), Value(0)}};
+    sink.add(first_number + number, y, x, gradient);
+  }
+};
+
+// Visits the columns for each row of samples.
+template <typename Sink>
+struct CrossedRows {
+  const Axis<Value>& across;
+  int bin;
+  wide_int samples_across;
+  Sink& sink;
+
+  __device__ void begin_bin(int, wide_int) {}
+  __device__ void add(wide_int number, const Sample<Value>& y,
+                      const PositionGradient<Value>& by_y) {
+    CrossedRow<Sink> row = {number * samples_across, y, by_y, sink};
+    visit_bin(across, bin, row);
+  }
+};
+
+template <typename Sink>
+__device__ inline void visit_bin_of_region(const PointRegion& region, wide_int number, Sink& sink) {
+  const int bin = static_cast<int>(number);
+  const wide_int across = samples_of_bin(region.across, bin);
+  sink.begin_bin(bin, samples_of_bin(region.down, bin) * across);
+  CrossedRows<Sink> rows = {region.across, bin, across, sink};
+  visit_bin(region.down, bin, rows);
+}
+
+}  // namespace roipool

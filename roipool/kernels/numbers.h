@@ -1,0 +1,11 @@
+// How many numbers a box has. Engines include this: it has no functions.
+#pragma once
+
+namespace roipool {
+
+const int numbers_of_corners = 4;  // x1, y1, x2, y2
+const int numbers_of_region = 5;   // of a rotated box: centre x and y, width, height, angle
+// Of each bin of a box whose bins are moved, behind its corners: offsets by x, then those by y.
+const int numbers_of_bin = 2;
+
+}  // namespace roipool

@@ -1,0 +1,407 @@
+"""Deformable ROI pooling: ROI align whose bins are moved, each by an offset of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from roipool import _arguments as check
+from roipool._arguments import DEFORMED
+from roipool._definitions import Definition
+from roipool._dtypes import real_dtype
+from roipool._front_ends import by_front_end
+from roipool._layout import AXES, Layout
+from roipool._pooling import Call, weighted
+from roipool._types import AnyArray, ArrayT, Boxes, Numbers
+
+
+def definition(
+    spatial_scale: float, sampling_ratio: int | Sequence[int], gamma: float
+) -> Definition:
+    """Return the definition with these options, checked."""
+    return Definition(
+        "deform_roi_pool",
+        check.real_number("spatial_scale", spatial_scale),
+        check.sampling_pair("sampling_ratio", sampling_ratio),
+        aligned=True,
+        offset_factor=check.real_number("gamma", gamma),
+    )
+
+
+@by_front_end
+def deform_roi_pool(
+    features: ArrayT,
+    rois: Boxes,
+    offsets: AnyArray,
+    output_size: int | Sequence[int],
+    spatial_scale: float = 1.0,
+    sampling_ratio: int | Sequence[int] = 0,
+    *,
+    gamma: float = 0.1,
+    mask: AnyArray | None = None,
+    batch_indices: Numbers | None = None,
+    layout: Layout = "NCHW",
+    out: ArrayT | None = None,
+) -> ArrayT:
+    """Pool each box like :func:`roi_align`, but move every bin by an offset of its own.
+
+    A bin moves by `gamma` times its offset times the side of the box. Networks predict offsets from
+    the features of the box, and often a `mask` with a weight for each bin (modulated pooling).
+
+    Parameters
+    ----------
+    features : ndarray
+        Maps, an array of NumPy, CuPy, PyTorch, JAX or Dask: shape (N, C, H, W) or, with
+        ``layout="NHWC"``, (N, H, W, C); float16, bfloat16, float32 or float64.
+    rois : array_like
+        Boxes in image pixels: shape (K, 5) with rows batch index, x1, y1, x2, y2; or (K, 4) with
+        rows x1, y1, x2, y2 and `batch_indices`; or a sequence of N arrays of shape (L, 4), one
+        for each image.
+    offsets : ndarray
+        The offset of every bin, to the right and down: shape (K, 2, rows, columns) or, with
+        ``layout="NHWC"``, (K, rows, columns, 2). A bin with a NaN offset is 0.
+    output_size : int or pair of int
+        Bins of the output, (rows, columns); one int sets both.
+    spatial_scale : float
+        Map cells per image pixel, for example 1/16.
+    sampling_ratio : int or pair of int
+        Samples per bin, (vertical, horizontal), up to 32768; 0 is adaptive: as many as the bin is
+        long in map cells, rounded up, and no more than 2**22.
+    gamma : float
+        Multiplies offsets: with 0.1, an offset of 1 moves a bin by a tenth of the box.
+    mask : ndarray, optional
+        Multiplies the pooled values: shape (K, 1, rows, columns), or (K, rows, columns, 1) for
+        NHWC.
+    batch_indices : array_like of int, optional
+        Shape (K,): the image of each box, with `rois` of shape (K, 4).
+    layout : {"NCHW", "NHWC"}
+        Order of the axes of `features`, `offsets`, `mask` and the result.
+    out : ndarray, optional
+        Array for the pooled values, with the shape and dtype of the result.
+
+    Returns
+    -------
+    ndarray
+        Shape (K, C, rows, columns), or (K, rows, columns, C) for NHWC, in the features' dtype.
+        A bin without samples is 0.
+
+    Raises
+    ------
+    TypeError
+        If an argument is of the wrong type, for example integer features.
+    ValueError
+        If a shape, a batch index or a value is invalid. On a GPU, batch indices are only checked
+        after ``set_debug(True)``; otherwise, a box with an invalid one pools nothing.
+    MemoryError
+        If the result, or memory for the computation, cannot be allocated.
+
+    See Also
+    --------
+    deform_roi_pool_backward, deform_roi_pool_backward_rois : Gradients.
+    deform_roi_pool_backward_offsets, deform_roi_pool_backward_mask : Gradients.
+    roi_align : The same with offsets of 0, and ``aligned=True``.
+
+    Notes
+    -----
+    Definition: Dai et al., "Deformable Convolutional Networks" (2017), with the samples of
+    :func:`roi_align`; mask: Zhu et al., "Deformable ConvNets v2" (2019). It is that of mmcv's
+    ``DeformRoIPool``, which counts adaptive samples in float32:
+    :func:`roipool.compat.mmcv.deform_roi_pool`.
+
+    Examples
+    --------
+    On a map that rises by 1 per column, an offset of 1 moves a bin by a tenth of 4 cells:
+
+    >>> import numpy as np, roipool
+    >>> features = np.tile(np.arange(9, dtype=np.float32), (1, 1, 9, 1))
+    >>> offsets = np.zeros((1, 2, 2, 2), np.float32)
+    >>> offsets[0, 0, 1] = 1
+    >>> roipool.deform_roi_pool(features, [[0, 2, 2, 6, 6]], offsets, output_size=2).round(3)
+    array([[[[2.5, 4.5],
+             [2.9, 4.9]]]], dtype=float32)
+    """
+    with Call(
+        DEFORMED,
+        features=features,
+        rois=rois,
+        offsets=offsets,
+        mask=mask,
+        batch_indices=batch_indices,
+        out=out,
+    ) as call:
+        placed = definition(spatial_scale, sampling_ratio, gamma)
+        maps, regions, pooling = call.checked_forward(placed, output_size, layout)
+        weights = call.mask(regions, pooling)
+        pooled = call.average([maps], regions, pooling)
+        return pooled if weights is None else weighted(pooled, weights, pooled)
+
+
+@by_front_end
+def deform_roi_pool_backward(
+    grad_output: ArrayT,
+    rois: Boxes,
+    offsets: AnyArray,
+    input_shape: Sequence[int],
+    spatial_scale: float = 1.0,
+    sampling_ratio: int | Sequence[int] = 0,
+    *,
+    gamma: float = 0.1,
+    mask: AnyArray | None = None,
+    batch_indices: Numbers | None = None,
+    layout: Layout = "NCHW",
+    out: ArrayT | None = None,
+) -> ArrayT:
+    """Return the gradient of :func:`deform_roi_pool` with respect to the features.
+
+    This is the transpose of the forward. Boxes are added in order, so the result is bitwise
+    identical for any number of threads.
+
+    Parameters
+    ----------
+    grad_output : ndarray
+        Gradient of the pooled values, shape (K, C, rows, columns) or (K, rows, columns, C);
+        float16, bfloat16, float32 or float64.
+    input_shape : sequence of int
+        Shape of the features, in the order of `layout`.
+    out : ndarray, optional
+        Array for the gradient, of shape `input_shape` and grad_output's dtype. It is overwritten.
+    rois, offsets, spatial_scale, sampling_ratio, gamma, mask, batch_indices, layout
+        As in :func:`deform_roi_pool`.
+
+    Returns
+    -------
+    ndarray
+        Shape `input_shape`, in grad_output's dtype, summed in float32 (float64 for float64).
+
+    Raises
+    ------
+    TypeError, ValueError
+        As in :func:`deform_roi_pool`.
+
+    See Also
+    --------
+    deform_roi_pool, deform_roi_pool_backward_rois, deform_roi_pool_backward_offsets
+
+    Examples
+    --------
+    >>> import numpy as np, roipool
+    >>> grad_output, offsets = np.ones((1, 1, 1, 1), np.float32), [[[[0.25]], [[0]]]]
+    >>> roipool.deform_roi_pool_backward(
+    ...     grad_output, [[0, 0, 0, 2, 2]], offsets, (1, 1, 2, 3), sampling_ratio=1, gamma=1
+    ... )
+    array([[[[0. , 0.5, 0. ],
+             [0. , 0.5, 0. ]]]], dtype=float32)
+    """
+    with Call(
+        DEFORMED,
+        grad_output=grad_output,
+        rois=rois,
+        offsets=offsets,
+        mask=mask,
+        batch_indices=batch_indices,
+        out=out,
+    ) as call:
+        placed = definition(spatial_scale, sampling_ratio, gamma)
+        gradient, regions, pooling, shape = call.checked_backward(placed, input_shape, layout)
+        own = call.masked(gradient, regions, pooling)
+        return call.average_backward(own, regions, pooling, shape)
+
+
+@by_front_end
+def deform_roi_pool_backward_rois(
+    grad_output: ArrayT,
+    features: AnyArray,
+    rois: Boxes,
+    offsets: AnyArray,
+    spatial_scale: float = 1.0,
+    sampling_ratio: int | Sequence[int] = 0,
+    *,
+    gamma: float = 0.1,
+    mask: AnyArray | None = None,
+    batch_indices: Numbers | None = None,
+    layout: Layout = "NCHW",
+) -> ArrayT:
+    """Return the gradient of :func:`deform_roi_pool` with respect to the boxes.
+
+    It is the derivative of each interpolated sample by its position, times the derivative of the
+    position by the coordinates of the box, which also scale the offsets. An adaptive number of
+    samples counts as constant. At a whole coordinate, where interpolation has a kink, it is the
+    derivative to the right.
+
+    Parameters
+    ----------
+    grad_output : ndarray
+        Gradient of the pooled values, shape (K, C, rows, columns) or (K, rows, columns, C).
+    features : ndarray
+        The maps, as in :func:`deform_roi_pool`, in grad_output's dtype.
+    rois, offsets, spatial_scale, sampling_ratio, gamma, mask, batch_indices, layout
+        As in :func:`deform_roi_pool`.
+
+    Returns
+    -------
+    ndarray
+        Shape (K, 4): the gradient by x1, y1, x2, y2 in image pixels; float64 for float64 maps,
+        else float32. If `rois` is a sequence, the rows of its arrays follow each other.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As in :func:`deform_roi_pool`.
+
+    See Also
+    --------
+    deform_roi_pool, deform_roi_pool_backward, deform_roi_pool_backward_offsets
+
+    Examples
+    --------
+    On a map that rises by 1 per column, moving both sides of the box to the right by 1 adds 1. With
+    an offset of a quarter of the box, the right side counts for more:
+
+    >>> import numpy as np, roipool
+    >>> features, offsets = np.tile(np.arange(9.0), (1, 1, 9, 1)), [[[[0.25]], [[0.0]]]]
+    >>> roipool.deform_roi_pool_backward_rois(
+    ...     np.ones((1, 1, 1, 1)), features, [[0, 2, 2, 4, 4]], offsets, sampling_ratio=1, gamma=1
+    ... )
+    array([[0.25, 0.  , 0.75, 0.  ]])
+    """
+    with Call(
+        DEFORMED,
+        grad_output=grad_output,
+        features=features,
+        rois=rois,
+        offsets=offsets,
+        mask=mask,
+        batch_indices=batch_indices,
+    ) as call:
+        placed = definition(spatial_scale, sampling_ratio, gamma)
+        return call.moved_backward(*call.checked_backward_boxes(placed, layout))[0]
+
+
+@by_front_end
+def deform_roi_pool_backward_offsets(
+    grad_output: ArrayT,
+    features: AnyArray,
+    rois: Boxes,
+    offsets: AnyArray,
+    spatial_scale: float = 1.0,
+    sampling_ratio: int | Sequence[int] = 0,
+    *,
+    gamma: float = 0.1,
+    mask: AnyArray | None = None,
+    batch_indices: Numbers | None = None,
+    layout: Layout = "NCHW",
+) -> ArrayT:
+    """Return the gradient of :func:`deform_roi_pool` with respect to the offsets.
+
+    At a whole coordinate, where interpolation has a kink, it is the derivative to the right or
+    down. A sample that is held at the border of the map does not change with its position.
+
+    Parameters
+    ----------
+    grad_output : ndarray
+        Gradient of the pooled values, shape (K, C, rows, columns) or (K, rows, columns, C).
+    features : ndarray
+        The maps, as in :func:`deform_roi_pool`, in grad_output's dtype.
+    rois, offsets, spatial_scale, sampling_ratio, gamma, mask, batch_indices, layout
+        As in :func:`deform_roi_pool`.
+
+    Returns
+    -------
+    ndarray
+        The shape of `offsets`; float64 for float64 maps, else float32.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As in :func:`deform_roi_pool`.
+
+    See Also
+    --------
+    deform_roi_pool, deform_roi_pool_backward_rois, deform_roi_pool_backward_mask
+
+    Examples
+    --------
+    On a map that rises by 1 per column, an offset of 1 moves the bin by a tenth of 2 cells:
+
+    >>> import numpy as np, roipool
+    >>> features, offsets = np.tile(np.arange(9.0), (1, 1, 9, 1)), np.zeros((1, 2, 1, 1))
+    >>> roipool.deform_roi_pool_backward_offsets(
+    ...     np.ones((1, 1, 1, 1)), features, [[0, 2, 2, 4, 4]], offsets, sampling_ratio=1
+    ... ).ravel()
+    array([0.2, 0. ])
+    """
+    with Call(
+        DEFORMED,
+        grad_output=grad_output,
+        features=features,
+        rois=rois,
+        offsets=offsets,
+        mask=mask,
+        batch_indices=batch_indices,
+    ) as call:
+        placed = definition(spatial_scale, sampling_ratio, gamma)
+        return call.moved_backward(*call.checked_backward_boxes(placed, layout))[1]
+
+
+@by_front_end
+def deform_roi_pool_backward_mask(
+    grad_output: ArrayT,
+    features: AnyArray,
+    rois: Boxes,
+    offsets: AnyArray,
+    spatial_scale: float = 1.0,
+    sampling_ratio: int | Sequence[int] = 0,
+    *,
+    gamma: float = 0.1,
+    batch_indices: Numbers | None = None,
+    layout: Layout = "NCHW",
+) -> ArrayT:
+    """Return the gradient of :func:`deform_roi_pool` with respect to the mask.
+
+    It is the sum over the channels of `grad_output` times the pooled values without a mask.
+
+    Parameters
+    ----------
+    grad_output : ndarray
+        Gradient of the pooled values, shape (K, C, rows, columns) or (K, rows, columns, C).
+    features : ndarray
+        The maps, as in :func:`deform_roi_pool`, in grad_output's dtype.
+    rois, offsets, spatial_scale, sampling_ratio, gamma, batch_indices, layout
+        As in :func:`deform_roi_pool`.
+
+    Returns
+    -------
+    ndarray
+        Shape (K, 1, rows, columns), or (K, rows, columns, 1) for NHWC, in grad_output's dtype.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As in :func:`deform_roi_pool`.
+
+    See Also
+    --------
+    deform_roi_pool, deform_roi_pool_backward, deform_roi_pool_backward_offsets
+
+    Examples
+    --------
+    >>> import numpy as np, roipool
+    >>> features, offsets = np.full((1, 3, 5, 5), 2.0), np.zeros((1, 2, 1, 1))
+    >>> roipool.deform_roi_pool_backward_mask(
+    ...     np.ones((1, 3, 1, 1)), features, [[0, 1, 1, 3, 3]], offsets
+    ... )
+    array([[[[6.]]]])
+    """
+    with Call(
+        DEFORMED,
+        grad_output=grad_output,
+        features=features,
+        rois=rois,
+        offsets=offsets,
+        batch_indices=batch_indices,
+    ) as call:
+        placed = definition(spatial_scale, sampling_ratio, gamma)
+        gradient, maps, regions, pooling = call.checked_backward_boxes(placed, layout)
+        pooled = call.average(maps, regions, pooling)
+        products = weighted(pooled.astype(real_dtype(pooled.dtype)), gradient)
+        channel, *_ = AXES[pooling.layout]
+        return products.sum(axis=channel, keepdims=True).astype(gradient.dtype)
