@@ -21,7 +21,7 @@ import pytest
 import roipool
 from roipool import _cpu
 from roipool._arguments import Regions
-from roipool._definitions import POINTWISE, TRAITS, Definition
+from roipool._definitions import MOVED, POINTWISE, TRAITS, Definition
 from roipool._pooling import Call, MaxRules, Pooling
 from roipool.tools.compare.engines import ENGINES
 from roipool.tools.compare.live import LiveSystem, live_systems
@@ -156,7 +156,7 @@ def without_fused_sums() -> Iterator[None]:
 
 @needs_node
 @pytest.mark.usefixtures("without_fused_sums")
-@pytest.mark.parametrize("definition", TRAITS)
+@pytest.mark.parametrize("definition", [name for name in TRAITS if name not in MOVED])
 def test_the_plans_are_the_cpus(definition: str, tmp_path: Path) -> None:
     """Every cell's weight in every bin of a mean, and the values of maxima: all bits are equal.
 
