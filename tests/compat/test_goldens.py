@@ -55,6 +55,7 @@ ELSEWHERE = {
     "openvino": "ops/test_goldens.py",
     "chainercv": "compat/test_position_sensitive.py",
     "megengine": "compat/test_megengine.py",
+    "mmcv_deform": "compat/test_mmcv_deform.py",
     "mxnet_ps": "compat/test_position_sensitive.py",
     "paddle_ps": "compat/test_position_sensitive.py",
     "openvino_ps": "compat/test_position_sensitive.py",
