@@ -56,7 +56,7 @@ def run_task(task: Task) -> Report:
     for number in range(task.first, task.last):
         case = draw(task.seed, number, task.operations, tiny=task.tiny)
         if task.front_ends:
-            case = held_by(case, case.pooled_dtype)  # front ends take no bytes
+            case = held_by(case, case.pooled_dtype)  # most guises differentiate
         kind = (case.operation, case.dtype)
         report.calls[kind] += 1
         with_what = guises_of_call(number, task.front_ends) or subjects(case, number)
