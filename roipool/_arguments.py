@@ -530,10 +530,13 @@ def _pair(name: str, value: Any) -> tuple[int, int]:
     items = tuple(value) if isinstance(value, (tuple, list)) else (value, value)
     if len(items) != 2:
         raise ValueError(f"{name} must be an int or a pair of ints, got {shown(value)}")
+    first, second = items
+    if type(first) is int and type(second) is int:  # the usual ones, at once
+        return first, second
     try:
-        if any(isinstance(item, bool) for item in items):
+        if isinstance(first, bool) or isinstance(second, bool):
             raise TypeError
-        return operator.index(items[0]), operator.index(items[1])
+        return operator.index(first), operator.index(second)
     except TypeError:
         raise TypeError(f"{name} must be an int or a pair of ints, got {shown(value)}") from None
 
