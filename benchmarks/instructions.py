@@ -73,6 +73,15 @@ def call_between_marks(tasks: Iterable[Any]) -> None:
 
 def counted(script: str, cases: int, *options: str) -> list[dict[str, int]]:
     """Run ``script --work`` under callgrind; return the events between the marks of each case."""
+    texts = profiles(script, *options)
+    if len(texts) != 2 * cases:
+        raise RuntimeError(f"valgrind wrote {len(texts)} counts, not {2 * cases}")
+    # Events before the first mark and between cases do not count.
+    return [events(text) for text in texts[1::2]]
+
+
+def profiles(script: str, *options: str) -> list[str]:
+    """Run ``script --work`` under callgrind on one thread; return what it wrote at each mark."""
     with tempfile.TemporaryDirectory() as folder:
         command = ["valgrind", "--tool=callgrind", f"--dump-before={MARK}", *options]
         command += [f"--callgrind-out-file={folder}/part", sys.executable, script, "--work"]
@@ -81,6 +90,7 @@ def counted(script: str, cases: int, *options: str) -> list[dict[str, int]]:
             "ROIPOOL_ISA": "avx2",
             "ROIPOOL_NUM_THREADS": "1",
             "OMP_NUM_THREADS": "1",
+            "OMP_THREAD_LIMIT": "1",  # also of calls that are cut for several threads
             "OPENBLAS_NUM_THREADS": "1",
             "PYTHONHASHSEED": "0",
         }
@@ -88,11 +98,7 @@ def counted(script: str, cases: int, *options: str) -> list[dict[str, int]]:
         if run.returncode:
             raise RuntimeError(run.stderr)
         parts = sorted(Path(folder).glob("part.*"), key=lambda path: int(path.suffix[1:]))
-        texts = [part.read_text() for part in parts]
-    if len(texts) != 2 * cases:
-        raise RuntimeError(f"valgrind wrote {len(texts)} counts, not {2 * cases}")
-    # Events before the first mark and between cases do not count.
-    return [events(text) for text in texts[1::2]]
+        return [part.read_text() for part in parts]
 
 
 def events(text: str) -> dict[str, int]:

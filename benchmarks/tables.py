@@ -374,6 +374,30 @@ def traffic() -> str:
     return table(header, lines) if lines else NOT_MEASURED
 
 
+def many_cores() -> str:
+    """Return the work of calls that are cut for several threads, and their expected speed-up."""
+    rows = rows_of("many_cores")
+    if not rows:
+        return NOT_MEASURED
+    threads = list(rows[0]["work"])[1:]
+    lines = [
+        [
+            row["name"],
+            f"{number(row['instructions'] / 1e6)} M",
+            *(f"{row['work'][each]:.2f}x" for each in threads),
+            *(f"{number(row['speed_up'][each])}x" for each in threads),
+        ]
+        for row in rows
+    ]
+    header = (
+        "row",
+        "instructions",
+        *(f"work, {each} threads" for each in threads),
+        *(f"speed-up, {each} threads" for each in threads),
+    )
+    return table(header, lines)
+
+
 # The workloads and libraries of the README's table, described for readers without a key.
 README_WORKLOADS = {
     "W1a": "box head of Faster R-CNN, 4 maps, 1000 boxes",
@@ -431,6 +455,7 @@ def main() -> None:
             "alone": alone(),
             "scaling": scaling(),
             "traffic": traffic(),
+            "many-cores": many_cores(),
         },
     )
     fill(HERE.parent / "README.md", {"speed": readme()})
