@@ -375,10 +375,29 @@ def test_modules_are_torchvisions() -> None:
     assert "sampling_ratio=0, pool_mode='max'" in repr(nn.RoIAlign(7, pool_mode="max"))
 
 
+def test_packs_predict_offsets_and_a_mask() -> None:
+    nn = roipool.torch.nn
+    features, rois = torch.randn(2, 4, 20, 24), boxes()
+    plain = roipool.roi_align(features, rois, 3, 0.5)
+    pack = nn.DeformRoIPoolPack(3, 4, 8, 0.5)
+    torch.testing.assert_close(pack(features, rois), plain)
+    modulated = nn.ModulatedDeformRoIPoolPack(3, 4, 8, 0.5)
+    torch.testing.assert_close(modulated(features, rois), plain / 2)
+    layers = [f"offset_fc.{number}" for number in (0, 2, 4)]
+    masks = [f"mask_fc.{number}" for number in (0, 2)]
+    for module, names in ((pack, layers), (modulated, layers + masks)):
+        expected = {f"{name}.{kind}" for name in names for kind in ("weight", "bias")}
+        assert module.state_dict().keys() == expected  # mmcv's
+        module(features, rois).square().sum().backward()
+        assert all(module.get_parameter(f"{name}.bias").grad.any() for name in names if "4" in name)
+    assert "gamma=0.1" in repr(pack)
+
+
 def test_modules_are_the_operations() -> None:
     features, rois = torch.randn(2, 4, 20, 24), boxes()
     nn = roipool.torch.nn
     turned = torch.cat([rois, torch.linspace(-3, 3, len(rois))[:, None]], dim=1)
+    offsets = torch.randn(len(rois), 2, 3, 3)
     pairs = [
         (nn.PrRoIPool(3, 0.5)(features, rois), roipool.precise_roi_pool(features, rois, 3, 0.5)),
         (
@@ -397,6 +416,11 @@ def test_modules_are_the_operations() -> None:
             nn.PSRoIAlign(3, 0.5, -1, False, (1, 2))(features, rois),
             roipool.ps_roi_align(features, rois, 3, 0.5, aligned=False, group_size=(1, 2)),
         ),
+        (
+            nn.DeformRoIPool(3, 0.5, -1, 0.2)(features, rois, offsets),
+            roipool.deform_roi_pool(features, rois, offsets, 3, 0.5, gamma=0.2),
+        ),
+        (nn.DeformRoIPool(3, 0.5)(features, rois), roipool.roi_align(features, rois, 3, 0.5)),
     ]
     for module, operation in pairs:
         assert torch.equal(module, operation)

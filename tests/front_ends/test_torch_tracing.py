@@ -18,6 +18,7 @@ from roipool.torch import nn
 
 X = torch.arange(2 * 3 * 20 * 24, dtype=torch.float32).reshape(2, 3, 20, 24) / 7
 ROIS = torch.tensor([[0, 1.0, 1, 30, 40], [1, 20.0, 2, 60, 60]])
+OFFSETS = torch.linspace(-1, 1, 36).reshape(2, 2, 3, 3)
 FIXED = [case for case in ALL_CASES if not case.adaptive]
 
 
@@ -122,6 +123,7 @@ MODULES: dict[str, tuple[Callable[[], torch.nn.Module], tuple[Any, ...]]] = {
     ),
     "PSRoIPool": (lambda: nn.PSRoIPool(3, 0.25, 1), (X, ROIS)),
     "PSRoIAlign": (lambda: nn.PSRoIAlign(3, 0.25, 2, group_size=1), (X, ROIS)),
+    "DeformRoIPool": (lambda: nn.DeformRoIPool(3, 0.25, 2), (X, ROIS, OFFSETS)),
     "PrRoIPool": (lambda: nn.PrRoIPool(3, 0.25), (X, ROIS)),
     "PrRoIPool2D": (lambda: nn.PrRoIPool2D(3, 2, 0.25), (X, ROIS)),
     "CropAndResize": (

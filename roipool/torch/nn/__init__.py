@@ -10,12 +10,20 @@ from torch import Tensor
 
 from roipool._types import Method, Mode
 from roipool.torch._operations import FUNCTIONS
+from roipool.torch.nn._deformed import (
+    DeformRoIPool,
+    DeformRoIPoolPack,
+    ModulatedDeformRoIPoolPack,
+)
 from roipool.torch.nn._multi_scale import MultiScaleRoIAlign
 from roipool.torch.nn._riroi import RiRoIAlignRotated
 from roipool.torch.nn._sizes import Size, pair, samples
 
 __all__ = [
     "CropAndResize",
+    "DeformRoIPool",
+    "DeformRoIPoolPack",
+    "ModulatedDeformRoIPoolPack",
     "MultiScaleRoIAlign",
     "PSRoIAlign",
     "PSRoIPool",
