@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from roipool import _arguments as check
 from roipool.torch._operations import FUNCTIONS
-from roipool.torch.nn._sizes import Size, pair, samples
+from roipool.torch.nn._sizes import Size, samples
 
 
 # torch.fx records calls of wrapped functions as they are.
@@ -35,7 +36,39 @@ def _pooled(
     return pooled
 
 
-class DeformRoIPool(torch.nn.Module):  # type: ignore[misc]  # no types where no torch is
+class _Deformed(torch.nn.Module):  # type: ignore[misc]  # no types where no torch is
+    """The options of a module, and pooling by them."""
+
+    output_size: tuple[int, int]
+    spatial_scale: float
+    sampling_ratio: Size
+    gamma: float
+
+    def __init__(
+        self, output_size: Size, spatial_scale: float, sampling_ratio: Size, gamma: float
+    ) -> None:
+        super().__init__()
+        self.output_size = check.size_pair("output_size", output_size)
+        self.spatial_scale = spatial_scale
+        self.sampling_ratio = sampling_ratio
+        self.gamma = gamma
+
+    def _pool(
+        self, input: Tensor, rois: Any, offset: Tensor | None, mask: Tensor | None = None
+    ) -> Tensor:
+        options = self.output_size, self.spatial_scale, self.sampling_ratio, self.gamma
+        pooled: Tensor = _pooled(input, rois, offset, *options, mask)
+        return pooled
+
+    def extra_repr(self) -> str:
+        """Return the options."""
+        return (
+            f"output_size={self.output_size}, spatial_scale={self.spatial_scale}, "
+            f"sampling_ratio={self.sampling_ratio}, gamma={self.gamma}"
+        )
+
+
+class DeformRoIPool(_Deformed):
     """Deformable ROI pooling, :func:`roipool.deform_roi_pool` as a module.
 
     Parameters
@@ -58,11 +91,6 @@ class DeformRoIPool(torch.nn.Module):  # type: ignore[misc]  # no types where no
     tensor([[[[2.9000, 4.9000]]]])
     """
 
-    output_size: tuple[int, int]
-    spatial_scale: float
-    sampling_ratio: Size
-    gamma: float
-
     def __init__(
         self,
         output_size: Size,
@@ -70,11 +98,7 @@ class DeformRoIPool(torch.nn.Module):  # type: ignore[misc]  # no types where no
         sampling_ratio: Size = 0,
         gamma: float = 0.1,
     ) -> None:
-        super().__init__()
-        self.output_size = pair(output_size)
-        self.spatial_scale = spatial_scale
-        self.sampling_ratio = sampling_ratio
-        self.gamma = gamma
+        super().__init__(output_size, spatial_scale, sampling_ratio, gamma)
 
     def forward(self, input: Tensor, rois: Any, offset: Tensor | None = None) -> Tensor:
         """Pool boxes from maps.
@@ -95,22 +119,8 @@ class DeformRoIPool(torch.nn.Module):  # type: ignore[misc]  # no types where no
         """
         return self._pool(input, rois, offset)
 
-    def _pool(
-        self, input: Tensor, rois: Any, offset: Tensor | None, mask: Tensor | None = None
-    ) -> Tensor:
-        options = self.output_size, self.spatial_scale, self.sampling_ratio, self.gamma
-        pooled: Tensor = _pooled(input, rois, offset, *options, mask)
-        return pooled
 
-    def extra_repr(self) -> str:
-        """Return the options."""
-        return (
-            f"output_size={self.output_size}, spatial_scale={self.spatial_scale}, "
-            f"sampling_ratio={self.sampling_ratio}, gamma={self.gamma}"
-        )
-
-
-class DeformRoIPoolPack(DeformRoIPool):
+class DeformRoIPoolPack(_Deformed):
     """Deformable ROI pooling that predicts the offsets itself, from a first pooling without any.
 
     Its weights have the names and shapes of mmcv's; at first all offsets are 0.
