@@ -135,7 +135,9 @@ class Differentiated(OnJax):
         if SYSTEMS[self.case.operation].box_gradient and all(
             jnp.issubdtype(each.dtype, jnp.floating) for each in flat(given, [kind.op.boxes])
         ):
-            names += [kind.op.boxes, "offsets"][: 1 + kind.op.is_deformable]
+            names.append(kind.op.boxes)
+        if kind.op.is_deformable:  # by which it can be differentiated whatever its boxes are
+            names.append("offsets")
         function = self.program(getattr(roipool.jax, name), given, names)
         self.count = len(list(flat(given, ["features"])))
         leaves = list(flat(given, names))
