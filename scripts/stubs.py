@@ -78,7 +78,7 @@ FRONT_ENDS = {
         "Array",
         {
             "ArrayT": "Array",
-            "AnyArray": "Array",
+            "AnyArray": "NDArray[Any]",
             "Boxes": "ArrayLike | Sequence[NDArray[Any]]",
             "Numbers": "ArrayLike",
         },

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -119,6 +119,11 @@ class DeformRoIPool(_Deformed):
         """
         return self._pool(input, rois, offset)
 
+    if TYPE_CHECKING:  # torch declares the results of modules as Any
+
+        def __call__(self, input: Tensor, rois: Any, offset: Tensor | None = None) -> Tensor:
+            """Return the result of `forward`."""
+
 
 class DeformRoIPoolPack(_Deformed):
     """Deformable ROI pooling that predicts the offsets itself, from a first pooling without any.
@@ -188,6 +193,11 @@ class DeformRoIPoolPack(_Deformed):
     def _of_bins(self, layers: torch.nn.Sequential, values: Tensor) -> Tensor:
         predicted: Tensor = layers(values).unflatten(1, (-1, *self.output_size))
         return predicted
+
+    if TYPE_CHECKING:  # torch declares the results of modules as Any
+
+        def __call__(self, input: Tensor, rois: Any) -> Tensor:
+            """Return the result of `forward`."""
 
 
 class ModulatedDeformRoIPoolPack(DeformRoIPoolPack):
