@@ -384,14 +384,26 @@ def one_per_image(
         )
 
 
+def per_bin(
+    name: str,
+    shape: Sequence[int],
+    channels: int,
+    boxes: int,
+    size: tuple[int, int],
+    layout: Layout,
+) -> None:
+    """Check the shape of an array that holds some numbers for each bin of each box."""
+    expected = (boxes, *size, channels) if layout == "NHWC" else (boxes, channels, *size)
+    if tuple(shape) != expected:
+        raise ValueError(f"{name} must have shape {expected}, got {tuple(shape)}")
+
+
 def of_bins(
     name: str, values: Any, channels: int, boxes: int, size: tuple[int, int], layout: Layout
 ) -> Array:
     """Return numbers of each bin of each box, as (K, channels, rows, columns)."""
     array = number_array(name, values)
-    shape = (boxes, *size, channels) if layout == "NHWC" else (boxes, channels, *size)
-    if array.shape != shape:
-        raise ValueError(f"{name} must have shape {shape}, got {array.shape}")
+    per_bin(name, array.shape, channels, boxes, size, layout)
     return nchw_view(array) if layout == "NHWC" else array
 
 

@@ -323,16 +323,24 @@ class Call:
         self.engine.average_backward(grad_output, regions, pooling, results)
         return results
 
-    def moved_backward(
+    def moved_backward_corners(
         self, grad_output: Array, features: Sequence[Array], regions: Regions, pooling: Pooling
-    ) -> tuple[Result, Result]:
-        """Average backward with respect to the boxes, and to the offsets of their bins."""
-        gradient = self.masked(grad_output, regions, pooling)
-        columns = self.average_backward_boxes(gradient, features, regions, pooling)
-        corners = len(self._form.columns)
-        moved = columns[:, corners:].reshape(len(columns), 2, *pooling.output_size)
+    ) -> Result:
+        """Average backward with respect to boxes whose bins are moved."""
+        own = self.masked(grad_output, regions, pooling)
+        numbers = self.average_backward_boxes(own, features, regions, pooling)
+        return numbers[:, : len(self._form.columns)].copy()
+
+    def moved_backward_offsets(
+        self, grad_output: Array, features: Sequence[Array], regions: Regions, pooling: Pooling
+    ) -> Result:
+        """Average backward with respect to the offsets of bins."""
+        own = self.masked(grad_output, regions, pooling)
+        numbers = self.average_backward_boxes(own, features, regions, pooling)
+        moved = numbers[:, len(self._form.columns) :]
+        moved = moved.reshape(len(numbers), 2, *pooling.output_size)
         moved = nhwc_view(moved) if pooling.layout == "NHWC" else moved
-        return columns[:, :corners].copy(), self.library.xp().ascontiguousarray(moved)
+        return self.library.xp().ascontiguousarray(moved)
 
     def average_backward_boxes(
         self, grad_output: Array, features: Sequence[Array], regions: Regions, pooling: Pooling

@@ -31,7 +31,7 @@ from roipool._cuda.partition import (
     divide_values,
     up,
 )
-from roipool._definitions import MOVED, POINTWISE, TRAITS
+from roipool._definitions import BY_BIN, MOVED, TRAITS
 from roipool._dtypes import dtype_name
 from roipool._layout import AXES
 
@@ -254,7 +254,7 @@ def has_moved_bins(sizes: Sizes) -> bool:
 
 def is_planned_by_bin(sizes: Sizes) -> bool:
     """Return whether bins share no rows and columns."""
-    return has_moved_bins(sizes) or sizes.pooling.definition.name in POINTWISE
+    return sizes.pooling.definition.name in BY_BIN
 
 
 def bytes_of_region(sizes: Sizes) -> int:

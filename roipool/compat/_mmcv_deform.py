@@ -13,9 +13,8 @@ from roipool._pooling import Call
 from roipool.compat import _conventions as conventions
 from roipool.compat._layers import Layer
 
-DEFORM_FORM = Form(features="input", offsets="offset", read=conventions.numbered_boxes)
-# Without offsets.
-ALIGNED_FORM = DEFORM_FORM._replace(offsets=None)
+FORM = Form(features="input", read=conventions.numbered_boxes)
+DEFORM_FORM = FORM._replace(offsets="offset")
 
 
 def _definition(name: str, spatial_scale: float, sampling_ratio: int, gamma: float) -> Definition:
@@ -32,7 +31,7 @@ def _definition(name: str, spatial_scale: float, sampling_ratio: int, gamma: flo
 def _form(offset: Array | None) -> tuple[Form, str]:
     """Return how a call takes its boxes, and its definition."""
     if offset is None:
-        return ALIGNED_FORM, "mmcv_roi_align"
+        return FORM, "mmcv_roi_align"
     return DEFORM_FORM, "mmcv_deform_roi_pool"
 
 
@@ -174,7 +173,7 @@ def deform_roi_pool_backward_offset(
         is_exact = check.flag("exact_gradient", exact_gradient)
         name = "mmcv_deform_roi_pool" if is_exact else "mmcv_deform_roi_offsets"
         placed = _definition(name, spatial_scale, sampling_ratio, gamma)
-        return call.moved_backward(*call.checked_backward_boxes(placed))[1]
+        return call.moved_backward_offsets(*call.checked_backward_boxes(placed))
 
 
 class DeformRoIPool(Layer):

@@ -61,9 +61,8 @@ __all__ = [
     "roi_pool_backward",
 ]
 
-FORM = Form(features="input", read=conventions.numbered_boxes)
 PRECISE_FORM = Form(read=conventions.numbered_boxes)
-DEFORM_FORM = _mmcv_deform.DEFORM_FORM
+FORM, DEFORM_FORM = _mmcv_deform.FORM, _mmcv_deform.DEFORM_FORM
 ROTATED_FORM, RIROI_FORM = _mmcv_rotated.ROTATED_FORM, _mmcv_rotated.RIROI_FORM
 _MODES: tuple[Mode, ...] = ("max", "avg")
 _LOWEST = -10000.0

@@ -304,9 +304,7 @@ class DeformedOperation(Operation):
     def _of_bins(self, name: str, channels: int, given: Arguments, boxes: int, dtype: Any) -> Array:
         """Return an array that holds some numbers for each bin, checked."""
         values, size = number_table(name, given[name]), bins_of(self.op, given)
-        shape = (boxes, *size, channels) if given["layout"] == "NHWC" else (boxes, channels, *size)
-        if values.shape != shape:
-            raise ValueError(f"{name} must have shape {shape}, got {values.shape}")
+        check.per_bin(name, values.shape, channels, boxes, size, given["layout"])
         return coordinates(values, dtype)
 
     def _boxes(self, given: Arguments, images: int, dtype: Any) -> tuple[Array, Array]:

@@ -273,7 +273,7 @@ def deform_roi_pool_backward_rois(
         batch_indices=batch_indices,
     ) as call:
         placed = definition(spatial_scale, sampling_ratio, gamma)
-        return call.moved_backward(*call.checked_backward_boxes(placed, layout))[0]
+        return call.moved_backward_corners(*call.checked_backward_boxes(placed, layout))
 
 
 @by_front_end
@@ -339,7 +339,7 @@ def deform_roi_pool_backward_offsets(
         batch_indices=batch_indices,
     ) as call:
         placed = definition(spatial_scale, sampling_ratio, gamma)
-        return call.moved_backward(*call.checked_backward_boxes(placed, layout))[1]
+        return call.moved_backward_offsets(*call.checked_backward_boxes(placed, layout))
 
 
 @by_front_end

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, get_num_threads
 
 from roipool._cpu import PreparedAverage
-from roipool._definitions import TRAITS, Op
+from roipool._definitions import BY_BIN, Op
 from roipool._pooling import Pooling
 from roipool.torch._families import Settings, pooling_of
 
@@ -65,8 +65,7 @@ def fast_average(settings: Settings) -> FastAverage | None:
     if family.is_pyramid or op.form.is_normalised or op.columns != 4:
         return None
     pooling = pooling_of(family, False, settings.size, settings.placing)
-    is_plain = TRAITS[pooling.definition.name].kind not in ("points", "moved")
-    if not is_plain or op.is_position_sensitive:
+    if pooling.definition.name in BY_BIN or op.is_position_sensitive:
         return None
     return FastAverage(op, pooling)
 

@@ -287,11 +287,9 @@ class DeformedOperation(Operation):
     def _of_bins(self, name: str, channels: int, given: Arguments, boxes: int) -> Tensor:
         """Return a tensor that holds some numbers for each bin, checked."""
         values, size = readable(name, given[name]), self._bins(given)
-        shape = (boxes, *size, channels) if given["layout"] == "NHWC" else (boxes, channels, *size)
         if values.dtype not in FLOATS and values.dtype not in INTEGERS:
             raise TypeError(f"{name} must hold real numbers, got {values.dtype}")
-        if tuple(values.shape) != shape:
-            raise ValueError(f"{name} must have shape {shape}, got {tuple(values.shape)}")
+        check.per_bin(name, values.shape, channels, boxes, size, given["layout"])
         return values
 
     def _boxes(self, given: Arguments, maps: Any, *others: Any) -> tuple[Tensor, Tensor | None]:
