@@ -31,7 +31,8 @@ class Definition(NamedTuple):
     angle_scale : float
         Multiplies a box's angle to give radians, counter-clockwise.
     offset_factor : float
-        Multiplies the offset of a bin to give the share of the box's side by which it is moved.
+        Multiplies the offset of a bin to give the share of the box's side by which it is moved; of
+        ``garden_crop``, the share of a bin at which its one sample lies.
     group_size : tuple of int
         Groups of bins, down and across, of which each is pooled from channels of its own; 0: as
         many as bins. (1, 1): not position-sensitive.

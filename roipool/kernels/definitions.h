@@ -3,6 +3,7 @@
 #pragma once
 #include "crop_and_resize.h"
 #include "deform_roi_pool.h"
+#include "garden_crop.h"
 #include "precise_roi_pool.h"
 #include "roi_align.h"
 #include "roi_align_rotated.h"
@@ -11,7 +12,8 @@
 
 // ROW(name, kind, samples_per_ratio, max_per_cell), whose columns `Traits` explains. The first list
 // is of separable definitions, which are evaluated for rows and columns apart (sample.h), the
-// second of pointwise ones (region.h), the third of separable ones whose bins are moved.
+// second of pointwise ones (region.h), the third of separable ones that read `Axis::offsets`:
+// their bins are moved, or have their sample at an offset.
 // clang-format off
 #define ROIPOOL_DEFINITIONS(ROW)              \
   ROW(roi_pool,                 cells, 0, 1)  \
@@ -45,6 +47,7 @@
 #define ROIPOOL_MOVED_DEFINITIONS(ROW)
 #else
 #define ROIPOOL_MOVED_DEFINITIONS(ROW)        \
+  ROW(garden_crop,              crop,  0, 0)  \
   ROW(deform_roi_pool,          moved, 1, 2)  \
   ROW(mmcv_deform_roi_pool,     moved, 1, 2)  \
   ROW(mmcv_deform_roi_offsets,  moved, 1, 2)

@@ -6,7 +6,8 @@
 namespace roipool {
 
 // How far a definition of kind `moved` moves the bins of a box along one axis, as shares of its
-// side: `factor` times an offset for each bin of the grid, row by row.
+// side: `factor` times an offset for each bin of the grid, row by row. Of `garden_crop`, `factor`
+// is the share of a bin at which its sample lies.
 template <typename T>
 struct BinOffsets {
   const T* first;

@@ -32,6 +32,11 @@ from roipool.reference._deform_roi_pool import (
     deform_roi_pool_backward_offsets,
     deform_roi_pool_backward_rois,
 )
+from roipool.reference._garden_crop import (
+    multilevel_garden_crop,
+    multilevel_garden_crop_backward,
+    multilevel_garden_crop_backward_rois,
+)
 from roipool.reference._loops import channels_of_bin
 from roipool.reference._multilevel_roi_align import (
     assign_levels,
@@ -152,6 +157,9 @@ __all__ = [
     "mmcv_riroi_align_rotated_backward",
     "mmcv_roi_align_max",
     "mmcv_roi_pool",
+    "multilevel_garden_crop",
+    "multilevel_garden_crop_backward",
+    "multilevel_garden_crop_backward_rois",
     "multilevel_roi_align",
     "multilevel_roi_align_backward",
     "multilevel_roi_align_backward_rois",

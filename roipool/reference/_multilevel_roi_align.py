@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +11,39 @@ import numpy.typing as npt
 from roipool.reference._inputs import Array, Floats, Integers, Rois, Size, as_boxes
 from roipool.reference._roi_align import roi_align, roi_align_backward, roi_align_backward_rois
 from roipool.reference._roi_pool import roi_pool, roi_pool_backward
+
+# The gradient of one map's boxes, from the number of the map, a gradient of pooled values, and
+# the boxes.
+Gradient: TypeAlias = Callable[[int, Array, Array], Floats]
+
+
+def pooled_by_level(levels: Array, every: Sequence[Floats]) -> Floats:
+    """Values of each box from those of its level's map; 0 for a box of no map."""
+    pooled = np.zeros(every[0].shape)
+    for level, values in enumerate(every):
+        own = np.asarray(levels) == level
+        pooled[own] = values[own]
+    return pooled
+
+
+def gradients_by_level(
+    levels: Array, grad_output: Array, table: Floats, maps: int, one_map: Gradient
+) -> list[Floats]:
+    """The gradient of each map, from its own boxes."""
+    gradient = np.asarray(grad_output)
+    owned = [np.asarray(levels) == level for level in range(maps)]
+    return [one_map(level, gradient[own], table[own]) for level, own in enumerate(owned)]
+
+
+def box_gradient_by_level(
+    levels: Array, grad_output: Array, table: Floats, maps: int, one_map: Gradient
+) -> Floats:
+    """The gradient of each box, from its level's map; levels count as constant."""
+    gradient, grad = np.asarray(grad_output), np.zeros((len(table), 4))
+    for level in range(maps):
+        own = np.asarray(levels) == level
+        grad[own] = one_map(level, gradient[own], table[own])
+    return grad
 
 
 def assign_levels(
@@ -56,15 +89,11 @@ def multilevel_roi_align(
         "layout": layout,
         "coordinate_dtype": coordinate_dtype,
     }
-    every = [
+    every: list[Floats] = [
         np.asarray(roi_align(image, table, output_size, scale, sampling_ratio, **options))
         for image, scale in zip(features, spatial_scales, strict=True)
     ]
-    pooled = np.zeros(every[0].shape)
-    for level, values in enumerate(every):
-        own = np.asarray(levels) == level
-        pooled[own] = values[own]
-    return pooled
+    return pooled_by_level(levels, every)
 
 
 def multilevel_roi_align_backward(
@@ -81,21 +110,21 @@ def multilevel_roi_align_backward(
     coordinate_dtype: npt.DTypeLike = np.float64,
 ) -> list[Floats]:
     """As :func:`roipool.multilevel_roi_align_backward`, slowly: a gradient for each of the maps."""
-    table, gradient = _table(rois, batch_indices, input_shapes[0][0]), np.asarray(grad_output)
-    owned = [np.asarray(levels) == level for level in range(len(input_shapes))]
-    return [
-        roi_align_backward(
-            gradient[own],
-            table[own],
-            shape,
-            scale,
+
+    def one_map(level: int, gradient: Array, boxes: Array) -> Floats:
+        return roi_align_backward(
+            gradient,
+            boxes,
+            input_shapes[level],
+            spatial_scales[level],
             sampling_ratio,
             aligned=aligned,
             layout=layout,
             coordinate_dtype=coordinate_dtype,
         )
-        for own, shape, scale in zip(owned, input_shapes, spatial_scales, strict=True)
-    ]
+
+    table = _table(rois, batch_indices, input_shapes[0][0])
+    return gradients_by_level(levels, grad_output, table, len(input_shapes), one_map)
 
 
 def multilevel_roi_align_backward_rois(
@@ -112,21 +141,21 @@ def multilevel_roi_align_backward_rois(
     coordinate_dtype: npt.DTypeLike = np.float64,
 ) -> Floats:
     """As :func:`roipool.multilevel_roi_align_backward_rois`, slowly: levels count as constant."""
-    table = _table(rois, batch_indices, len(np.asarray(features[0])))
-    gradient, grad = np.asarray(grad_output), np.zeros((len(table), 4))
-    for level, (image, scale) in enumerate(zip(features, spatial_scales, strict=True)):
-        own = np.asarray(levels) == level
-        grad[own] = roi_align_backward_rois(
-            gradient[own],
-            image,
-            table[own],
-            scale,
+
+    def one_map(level: int, gradient: Array, boxes: Array) -> Floats:
+        return roi_align_backward_rois(
+            gradient,
+            features[level],
+            boxes,
+            spatial_scales[level],
             sampling_ratio,
             aligned=aligned,
             layout=layout,
             coordinate_dtype=coordinate_dtype,
         )
-    return grad
+
+    table = _table(rois, batch_indices, len(np.asarray(features[0])))
+    return box_gradient_by_level(levels, grad_output, table, len(features), one_map)
 
 
 def multilevel_roi_pool(

@@ -187,12 +187,16 @@ class Oracle(NamedTuple):
         Maps the case and the oracle's results to the system's results.
     cannot_answer : function
         Returns whether the oracle does not model the system's results for a case.
+    largest_sum : function, optional
+        Returns, for each box of a case, a bound on the sum of absolute weights of a sample. Only
+        weights below 0, of a map that is extrapolated, have one above 1.
     """
 
     operation: System
     prepare: Callable[[Case], Case] = lambda case: case
     finish: Callable[[Case, Results], Results] = lambda case, results: results
     cannot_answer: Callable[[Case], bool] = lambda case: False
+    largest_sum: Callable[[Case], FloatArray] | None = None
 
 
 def names_of(form: Form, **others: str) -> dict[str, str]:

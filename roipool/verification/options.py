@@ -90,6 +90,10 @@ def _canonical_level(rng: Random, system: System) -> int:
     return int(rng.integers(-1, 6))
 
 
+def _sample_offset(rng: Random, system: System) -> float:
+    return float(rng.choice((0.5, 0.5, 0.0, 1.0, rng.uniform(-0.5, 1.5))))
+
+
 def _gamma(rng: Random, system: System) -> float:
     return float(rng.choice((0.1, 0.1, 1.0, 0.0, -0.6, rng.uniform(0, 2))))
 
@@ -109,6 +113,7 @@ DRAWN: dict[str, Callable[[Random, System], Any]] = {
     "transform_fpcoor": _flag,
     "by_size": _flag,
     "gamma": _gamma,
+    "sample_offset": _sample_offset,
     "canonical_box_size": _canonical_size,
     "canonical_scale": _canonical_size,
     "canonical_level": _canonical_level,

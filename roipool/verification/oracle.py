@@ -234,6 +234,7 @@ def _expected(
         answers, terms = dict(cached[0]), dict(cached[1])
     else:
         answers, terms = _answers(query, oracle.operation)
+    terms |= extrapolated_terms(case)
     expected = (oracle or default).finish(case, answers)
     expected["pooled"] = _stored(expected["pooled"], dtypes()[case.pooled_dtype])
     if case.real is np.float64 and SYSTEMS[case.operation].samples == "points":
@@ -275,6 +276,24 @@ def _answers(query: _Query, operation: System) -> tuple[Results, Results]:
         if operation.offset_gradient:
             terms["offset_gradient"] = _terms_of_offset_gradient(case)
     return answers, terms
+
+
+def extrapolated_terms(case: Case) -> Results:
+    """Return bounds on sums of absolute terms where weights may be below 0; nothing elsewhere."""
+    largest_sum = oracle_of(case.operation).largest_sum
+    if largest_sum is None:
+        return {}
+    sums = largest_sum(case)[:, None, None, None] * np.abs(case.grad)
+    largest = np.max(np.abs(case.maps)[np.isfinite(case.maps)], initial=0.0)
+    per_channel = sums.sum(axis=(0, 2, 3)).max(initial=0.0)
+    slopes = 2 * largest * sums.sum(axis=(1, 2, 3))
+    return {
+        "pooled": np.broadcast_to(
+            largest * largest_sum(case)[:, None, None, None], case.grad.shape
+        ).copy(),
+        "gradient": np.full(case.maps.shape, per_channel),
+        "box_gradient": np.stack([slopes] * 4, axis=1),
+    }
 
 
 def _moved_by_a_sine(case: Case, numbers: Array) -> Array:

@@ -22,10 +22,10 @@ CANONICAL_SIZE, CANONICAL_LEVEL = 224.0, 4
 
 
 def heights(rows: int) -> tuple[int, ...]:
-    """Return the heights of a pyramid's three maps, each about half as high as the previous."""
+    """Return the heights of a pyramid's three maps, each at least half as high as the previous."""
     if rows < 3:
         return (rows,)
-    last, middle = max(1, rows // 7), max(1, 2 * rows // 7)
+    last, middle = -(-rows // 7), -(-2 * rows // 7)
     return rows - middle - last, middle, last
 
 

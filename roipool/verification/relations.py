@@ -17,7 +17,13 @@ from roipool.verification.tolerance import Comparison, compare, compare_bits
 
 from .call import Results, known_arguments, run, to_nchw
 from .case import Array, Case, channels_of_maps, dtypes, with_channels
-from .oracle import SLOPES, bin_value_of, length_of_gradient_sums, length_of_sums
+from .oracle import (
+    SLOPES,
+    bin_value_of,
+    extrapolated_terms,
+    length_of_gradient_sums,
+    length_of_sums,
+)
 
 Comparisons: TypeAlias = Iterator[tuple[str, Comparison]]
 # The last argument is roipool, or an object with functions of the same names.
@@ -38,7 +44,7 @@ def close(case: Case, got: Results, expected: Results, library: Any) -> Comparis
 
     If rounding makes another sample the argmax, the gradients are not compared.
     """
-    sizes = run(_absolute(case), library, **_argmax_of(case, expected))
+    sizes = _absolute_terms(case, expected, library)
     if _has_sample_argmax(case) and not all(
         np.array_equal(got[name], expected[name]) for name in _argmax_of(case, got)
     ):
@@ -58,8 +64,14 @@ def close(case: Case, got: Results, expected: Results, library: Any) -> Comparis
             yield name, compare_bits(array, expected[name])
 
 
+def _absolute_terms(case: Case, results: Results, library: Any) -> Results:
+    """Return sums of absolute terms, or bounds on them where weights may be below 0."""
+    bound = extrapolated_terms(case)
+    return bound or run(_absolute(case), library, **_argmax_of(case, results))
+
+
 def _absolute(case: Case) -> Case:
-    """Return the case whose results are the sums of absolute terms.
+    """Return the case whose results are the sums of absolute terms, if no weight is below 0.
 
     Gradients that compute the maxima themselves need the maps unchanged.
     """
@@ -213,7 +225,7 @@ def transposes(case: Case, got: Results, library: Any) -> Comparisons:
     if case.options.get("extrapolation_value"):
         case = replace(case, options=case.options | {"extrapolation_value": 0.0})
         got = run(case, library)
-    sizes = run(_absolute(case), library, **_argmax_of(case, got))
+    sizes = _absolute_terms(case, got, library)
     pooled = np.where(np.isfinite(got["pooled"]), got["pooled"].astype(np.float64), 0.0)
     pooled[(np.abs(pooled) > 1e30) | (pooled == -10000)] = 0.0  # empty maxima; -10000 is mmcv's
     forward = np.zeros((len(case.maps), case.grad.shape[1]))

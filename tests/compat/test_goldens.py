@@ -56,6 +56,7 @@ ELSEWHERE = {
     "chainercv": "compat/test_position_sensitive.py",
     "megengine": "compat/test_megengine.py",
     "mmcv_deform": "compat/test_mmcv_deform.py",
+    "model_garden": "compat/test_model_garden.py",
     "mxnet_ps": "compat/test_position_sensitive.py",
     "paddle_ps": "compat/test_position_sensitive.py",
     "openvino_ps": "compat/test_position_sensitive.py",

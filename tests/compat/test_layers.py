@@ -14,6 +14,7 @@ from roipool.compat import (
     detectron2,
     maskrcnn_benchmark,
     mmcv,
+    model_garden,
     mxnet,
     onnx,
     paddle,
@@ -72,6 +73,11 @@ PROBE = np.arange(1, 26, dtype=np.float32).reshape(1, 1, 5, 5)
             tensorflow.crop_and_resize,
             "image, boxes, box_indices, crop_size, method='bilinear', extrapolation_value=0.0",
         ),
+        (
+            model_garden.multilevel_crop_and_resize,
+            "features, boxes, output_size=7, sample_offset=0.5",
+        ),
+        (model_garden.MultilevelROIAligner, "crop_size=7, sample_offset=0.5"),
         (roialign_pytorch.CropAndResize, "crop_height, crop_width, extrapolation_value=0"),
         (
             roialign_pytorch.RoIAlign,

@@ -151,6 +151,8 @@ def test_averages_are_the_cpus(gpu: Backend, definition: Definition, dtype: Any)
     _cpu.average_backward(grad, regions, pooling, [expected])
     with there.boxes.device:
         gpu.module.average_backward(gpu.to_device(grad), there, pooling, [got])
+    if definition.name == "garden_crop":  # whose weights grow with the distance from the map
+        atol *= np.abs(expected).max()
     np.testing.assert_allclose(gpu.to_host(got), expected, rtol=0, atol=atol * 64)
 
 

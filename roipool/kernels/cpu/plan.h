@@ -27,7 +27,7 @@ Axis<T> axis_of_box(const Request& request, const AxisPlan& plan, bool vertical,
                   sampling_of(request, vertical),
                   request.aligned,
                   vertical,
-                  {}};
+                  {nullptr, 0, T(request.offset_factor), 0}};
   if (has_moved_bins(request)) {
     axis.bins = vertical ? request.bins_down : request.bins_across;
     axis.offsets = {numbers + numbers_of_corners + (vertical ? plan.bins : 0), 1,

@@ -166,7 +166,8 @@ __device__ inline Axis<Value> axis_of_box(const Ends& ends, const Call& call, bo
           static_cast<int>(axis.bins),
           axis.sampling,
           call.aligned != 0,
-          vertical};
+          vertical,
+          {nullptr, 0, Value(call.offset_factor), 0}};
 }
 
 template <typename Sink>

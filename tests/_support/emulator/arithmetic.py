@@ -52,7 +52,7 @@ def _operator(function: Any) -> Any:
     return method
 
 
-for _name in "lt le gt ge eq ne and_ or_ invert neg add sub mul truediv mod".split():
+for _name in "lt le gt ge eq ne and_ or_ invert neg add sub mul truediv floordiv mod".split():
     setattr(Arithmetic, f"__{_name.rstrip('_')}__", _operator(getattr(operator, _name)))
 Arithmetic.__hash__ = None  # type: ignore[assignment]
 
@@ -72,7 +72,7 @@ def functions(kind: type[Arithmetic]) -> dict[str, Any]:
         return kind(np.arange(*limits, dtype=dtype))
 
     names = (
-        "where trunc rint floor abs sqrt log2 clip cumsum searchsorted take_along_axis argsort "
+        "where trunc rint floor abs sqrt log log2 clip cumsum searchsorted take_along_axis argsort "
         "bincount"
     ).split()
     return {
