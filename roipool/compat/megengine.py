@@ -1,4 +1,4 @@
-"""MegEngine's ``functional.vision.roi_align``, as its CPU code computes it."""
+"""MegEngine's ``functional.vision.roi_pooling`` and ``roi_align``, as its CPU computes them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,118 @@ from roipool.compat import _conventions as conventions
 MegEngineMode: TypeAlias = Literal["average", "max"]
 _MODES: tuple[MegEngineMode, ...] = get_args(MegEngineMode)
 _RULES = conventions.FROM_LOWEST_FLOAT32._replace(outside_is_zero=True)
+_CELLS = conventions.CELLS_FROM_LOWEST_FLOAT32
 FORM = Form(size="output_shape", features="inp", read=conventions.numbered_boxes)
+
+
+def _cells(mode: str, scale: float, *, gathers: bool = False) -> Definition:
+    check.choice("mode", mode, _MODES)
+    name = "caffe_roi_pool_gather" if gathers else "roi_pool"
+    return Definition(name, conventions.float32_number("scale", scale))
+
+
+def roi_pooling(
+    inp: Array,
+    rois: Any,
+    output_shape: int | Sequence[int],
+    mode: MegEngineMode = "max",
+    scale: float = 1.0,
+) -> Array:
+    """ROI pooling as ``megengine.functional.vision.roi_pooling``.
+
+    Parameters
+    ----------
+    inp : ndarray
+        Maps, shape (N, C, H, W).
+    rois : array_like
+        Shape (K, 5): batch index (cut to a whole number), x1, y1, x2, y2 in image pixels.
+    output_shape : int or (int, int)
+        Bins: rows and columns.
+    mode : {"max", "average"}
+        The largest of a bin's cells, or their mean.
+    scale : float
+        Map cells per image pixel, kept in float32.
+
+    Returns
+    -------
+    ndarray
+        Shape (K, C, rows, columns). A bin without cells is 0; a maximum of only NaN is -3.4e38.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described.
+
+    See Also
+    --------
+    roipool.roi_pool : The same maximum.
+    roipool.roi_average_pool : A mean whose last row and column do not belong to the box.
+
+    Notes
+    -----
+    Boxes are rounded, halves away from 0, and their last row and column belong to them, as in
+    Caffe. NaN and infinite boxes are pooled to 0; MegEngine converts infinite ends to integers,
+    which is undefined.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from roipool.compat import megengine
+    >>> inp = np.arange(1, 26, dtype=np.float32).reshape(1, 1, 5, 5)
+    >>> megengine.roi_pooling(inp, [[0, 1, 1, 3, 3]], 2, "average")
+    array([[[[10., 11.],
+             [15., 16.]]]], dtype=float32)
+    """
+    with Call(FORM, inp=inp, rois=rois) as call:
+        checked = call.checked_forward(_cells(mode, scale), output_shape, rules=_CELLS)
+        maps, regions, pooling = checked
+        if mode == "max":
+            return call.maximum(maps, regions, pooling, return_argmax=False)[0]
+        return call.average([maps], regions, pooling)
+
+
+def roi_pooling_backward(
+    grad_output: Array,
+    inp: Array,
+    rois: Any,
+    mode: MegEngineMode = "max",
+    scale: float = 1.0,
+    *,
+    exact_gradient: bool = False,
+) -> Array:
+    """Return the gradient of :func:`roi_pooling` with respect to `inp` (zero for `rois`).
+
+    As in Caffe, only cells within a box's rounded ends get a gradient: a reversed box, which the
+    forward pools as one cell, gives none.
+
+    Parameters
+    ----------
+    grad_output : ndarray
+        Shape (K, C, rows, columns), in the dtype of `inp`.
+    inp, rois, mode, scale
+        As in the forward.
+    exact_gradient : bool
+        Return the derivative of the forward.
+
+    Returns
+    -------
+    ndarray
+        The shape of `inp`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described.
+    """
+    with Call(FORM, grad_output=grad_output, inp=inp, rois=rois) as call:
+        is_exact = check.flag("exact_gradient", exact_gradient)
+        placed = _cells(mode, scale)
+        gradient, (maps,), regions, pooling = call.checked_backward_boxes(placed, rules=_CELLS)
+        gathered = pooling._replace(definition=_cells(mode, scale, gathers=not is_exact))
+        if mode == "average":
+            return call.average_backward(gradient, regions, gathered, maps.shape)
+        _, argmax = call.maximum(maps, regions, pooling)
+        return call.maximum_backward(gradient, argmax, regions, gathered, maps.shape)
 
 
 def _definition(

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from roipool.compat import megengine
-from roipool.reference import Rules
+from roipool.reference import ROI_POOL, Rules
 from roipool.systems import core
-from roipool.systems.oracles import ALIGN, from_lowest, single_scale
+from roipool.systems.oracles import ALIGN, POOL, from_lowest, single_scale
 from roipool.systems.row import Oracle, System, names_of
 from roipool.verification.case import Case
 
@@ -61,7 +61,33 @@ _MAX = _AVERAGE._replace(
         cannot_answer=_has_no_samples,
     ),
 )
+_POOLED = System(
+    "compat.megengine.roi_pooling",
+    options=("spatial_scale",),
+    fixed={"mode": "max"},
+    names=names_of(megengine.FORM, scale="spatial_scale"),
+    oracle=Oracle(POOL._replace(backward=""), single_scale, from_lowest),
+)
+_MEAN_OF_CELLS = _POOLED._replace(
+    backward="compat.megengine.roi_pooling_backward",
+    fixed={"mode": "average", "exact_gradient": True},
+    oracle=Oracle(
+        core.SYSTEMS["roi_average_pool"]._replace(
+            fixed={"rules": replace(ROI_POOL, reduce="mean")}
+        ),
+        single_scale,
+    ),
+)
 SYSTEMS = {
+    "megengine.roi_pooling": _POOLED,
+    "megengine.roi_pooling average": _MEAN_OF_CELLS,
+    "megengine.roi_pooling gradient": _POOLED.only_called(
+        backward="compat.megengine.roi_pooling_backward",
+        options=("spatial_scale", "exact_gradient"),
+    ),
+    "megengine.roi_pooling average gradient": _MEAN_OF_CELLS.only_called(
+        options=("spatial_scale", "exact_gradient"), fixed={"mode": "average"}
+    ),
     "megengine.roi_align": _AVERAGE,
     "megengine.roi_align max": _MAX,
     "megengine.roi_align max gradient": _MAX.only_called(

@@ -55,6 +55,7 @@ ELSEWHERE = {
     "openvino": "ops/test_goldens.py",
     "chainercv": "compat/test_position_sensitive.py",
     "megengine": "compat/test_megengine.py",
+    "megengine_pooling": "compat/test_megengine.py",
     "mmcv_deform": "compat/test_mmcv_deform.py",
     "model_garden": "compat/test_model_garden.py",
     "mxnet_ps": "compat/test_position_sensitive.py",

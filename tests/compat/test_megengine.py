@@ -40,6 +40,39 @@ def test_megengine_answers_the_same(backend: Backend) -> None:
     assert values > 1000
 
 
+def test_megengine_pools_cells_the_same(backend: Backend) -> None:
+    values = reversed_boxes = 0
+    for case in recorded("megengine_pooling"):
+        inp, rois, grad = (backend.to_device(case[key]) for key in ("inp", "rois", "grad"))
+        options: Any = case["mode"].item(), case["scale"].item()
+        pooled = megengine.roi_pooling(inp, rois, case["output_shape"].tolist(), *options)
+        gradient = megengine.roi_pooling_backward(grad, inp, rois, *options)
+        np.testing.assert_allclose(
+            backend.to_host(pooled), case["pooled"], rtol=0, atol=4e-7 * np.abs(case["inp"]).max()
+        )
+        atol = 1e-6 * np.abs(case["gradient"]).max(initial=0)
+        np.testing.assert_allclose(backend.to_host(gradient), case["gradient"], rtol=0, atol=atol)
+        values += np.count_nonzero(case["pooled"]) + np.count_nonzero(case["gradient"])
+        reversed_boxes += np.count_nonzero(case["rois"][:, 3] < case["rois"][:, 1])
+    assert values > 1000
+    assert reversed_boxes > 3
+
+
+@pytest.mark.parametrize("mode", ["max", "average"])
+def test_a_reversed_box_is_one_cell_without_a_gradient(mode: MegEngineMode) -> None:
+    box, grad = [[0, 3, 3, 1, 1]], np.ones((1, 1, 1, 1), np.float32)
+    assert megengine.roi_pooling(PROBE, box, 1, mode).item() == PROBE[0, 0, 3, 3]
+    assert not megengine.roi_pooling_backward(grad, PROBE, box, mode).any()
+    exact = megengine.roi_pooling_backward(grad, PROBE, box, mode, exact_gradient=True)
+    assert exact[0, 0, 3, 3] == exact.sum() == 1
+
+
+def test_a_maximum_of_only_nan_is_the_lowest_float32() -> None:
+    nans = np.full((1, 1, 3, 3), np.nan, np.float32)
+    assert megengine.roi_pooling(nans, [[0, 0, 0, 1, 1]], 1).item() == LOWEST
+    assert np.isnan(megengine.roi_pooling(nans, [[0, 0, 0, 1, 1]], 1, "average")).all()
+
+
 def test_the_map_fades_over_one_cell(backend: Backend) -> None:
     maps = backend.to_device(np.full((1, 1, 3, 3), 8, np.float32))
     rois = np.array([[0, x, 1, x, 1] for x in (-1, -0.75, 0, 2, 2.5, 3)], np.float32)
@@ -84,6 +117,11 @@ def test_zeros_outside_the_map_take_part_in_a_maximum() -> None:
         ),
         (lambda: megengine.roi_align(PROBE, [[1, 1, 1, 3, 3]], 2), r"rois\[0, 0\] is 1,"),
         (lambda: megengine.roi_align(PROBE, [[0, 1, 1, 3, 3]], 0), "output_shape must be from 1"),
+        (lambda: megengine.roi_pooling(PROBE, [[0, 1, 1, 3, 3]], 2, "avg"), "'average' or 'max'"),
+        (
+            lambda: megengine.roi_pooling(PROBE, [[0, 1, 1, 3, 3]], 2, scale=np.inf),
+            "scale must be finite",
+        ),
     ],
 )
 def test_wrong_arguments_are_named(call: Callable[[], Any], message: str) -> None:
@@ -91,12 +129,22 @@ def test_wrong_arguments_are_named(call: Callable[[], Any], message: str) -> Non
         call()
 
 
-def test_the_signature_is_that_of_megengine() -> None:
+@pytest.mark.parametrize(
+    ("function", "signature"),
+    [
+        (
+            megengine.roi_align,
+            (
+                "inp, rois, output_shape, mode='average', spatial_scale=1.0, sample_points=2, "
+                "aligned=True"
+            ),
+        ),
+        (megengine.roi_pooling, "inp, rois, output_shape, mode='max', scale=1.0"),
+    ],
+)
+def test_the_signature_is_that_of_megengine(function: Any, signature: str) -> None:
     own = [
         str(one.replace(annotation=one.empty))
-        for one in inspect.signature(megengine.roi_align).parameters.values()
+        for one in inspect.signature(function).parameters.values()
     ]
-    expected = (
-        "inp, rois, output_shape, mode='average', spatial_scale=1.0, sample_points=2, aligned=True"
-    )
-    assert ", ".join(own) == expected
+    assert ", ".join(own) == signature
