@@ -181,8 +181,9 @@ def _cells_of_rounded(rules: Rules, place: Place) -> range:
     assert rounded is not None
     first, last = map(rounded, scaled)
     length = last - first + (rules.extra == "cell")
-    if rules.minimum:
-        length = max(length, 1)
+    assert not isinstance(rules.minimum, tuple)
+    if rules.minimum is not None:
+        length = max(length, int(rules.minimum))
     if rules.edges == "exact floor and ceil":
         low = first + place.p * length // place.bins
         high = first - -(place.p + 1) * length // place.bins
@@ -210,14 +211,13 @@ def _steps(rules: Rules, place: Place) -> Line:
     return _sampled(rules, place, positions)
 
 
-def spread_position(
-    rules: Rules, place: Place, *, pinned: bool = False, ratio_first: bool = False
-) -> Scalar:
+def spread_position(rules: Rules, place: Place, *, ratio_first: bool = False) -> Scalar:
     """Where bin `p` of a side has its one sample; the side's ends are parts of the map.
 
     Bins are evenly spread from the box's first edge to its last; a single one is midway. The last
-    is exactly on the box's last edge if `pinned`, else where rounding puts it. `ratio_first`
-    multiplies in the order of TensorFlow's box gradient, which is not that of its other kernels.
+    is exactly on the box's last edge with "exact corners", else where rounding puts it.
+    `ratio_first` multiplies in the order of TensorFlow's box gradient, which is not that of its
+    other kernels.
     """
     p, bins, size, real = place.p, place.bins, place.size, place.real
     first, last = real(place.first), real(place.last)
@@ -227,7 +227,7 @@ def spread_position(
         return (first + share * (last - first)) * real(size - spread.less) - real(spread.shift)
     if bins == 1:
         return real(0.5) * (first + last) * real(size - 1)
-    if pinned and p == bins - 1:
+    if rules.spread == "exact corners" and p == bins - 1:
         return last * real(size - 1)
     length = last - first
     ratio = real(size - 1) / real(bins - 1)

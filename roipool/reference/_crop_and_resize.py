@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -27,10 +28,12 @@ def _define(
     if method not in ("bilinear", "nearest"):
         raise ValueError(f"method must be 'bilinear' or 'nearest', got {method!r}")
     real, rounded = as_real(dtype), ROUNDINGS[rules.nearest]
+    if pinned and rules.spread == "corners":
+        rules = replace(rules, spread="exact corners")
 
     def of_maps(bins: Pair, size: Pair) -> Definition:
         def line(place: Place) -> Line:
-            at = spread_position(rules, place, pinned=pinned, ratio_first=ratio_first)
+            at = spread_position(rules, place, ratio_first=ratio_first)
             cells = neighbours(rules, at, place.size, real)
             if cells and method == "nearest":
                 assert rounded is not None

@@ -147,4 +147,11 @@ def value_of(rules: Rules, found: Bin, image: Array) -> float:
     if rules.reduce == "mean":
         return float(Averages(*alone).forward(maps, 1).item())
     start = rules.empty or -np.inf
-    return float(Maxima(*alone).forward(maps, 1, start, scan_all=bool(rules.empty)).value.item())
+    largest = Maxima(*alone).forward(
+        maps,
+        1,
+        start,
+        scan_all=bool(rules.empty),
+        skip_outside=rules.divisor == "samples inside",
+    )
+    return float(largest.value.item())

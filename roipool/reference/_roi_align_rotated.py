@@ -115,8 +115,10 @@ class TurnedBox:
         )
 
     def _side(self, length: Scalar, bins: int, ratio: int) -> _Side:
-        is_held = bool(self.rules.minimum) and bool(length < 1)
-        length = self.real(1) if is_held else length
+        assert not isinstance(self.rules.minimum, tuple)
+        least = self.rules.minimum
+        is_held = least is not None and bool(length < self.real(least))
+        length = self.real(least) if least is not None and is_held else length
         grid = samples_per_bin(self.rules, length, bins, ratio, self.real, self.real)
         return _Side(length, bins, grid, is_held)
 

@@ -36,10 +36,11 @@ class Rules:
         are not aligned, and for aligned ones.
     shift_unit : {"cell", "pixel"}
         Whether it is subtracted in cells, or before boxes are scaled in pixels of the image.
-    extra : {"none", "cell", "pixel"}
-        What is added to a box's length: a cell, or a pixel of the image.
-    minimum : float or bool or (bool, bool)
-        The least length of a box in cells; True: one cell. A pair is as for `shift`.
+    extra : {"none", "cell", "pixel", "rounded pixel"}
+        What is added to a box's length: a cell, or a pixel of the image, after its ends are rounded
+        or before.
+    minimum : float or None or pair of them
+        The least length of a box in cells; None: also below 0. A pair is as for `shift`.
     angle : str
         How the last number of a rotated box turns it: one of `TURNS`.
     samples : {"grid", "cells", "steps", "ends", "integral"}
@@ -68,7 +69,8 @@ class Rules:
     reads : str
         What is read though its weight is 0: one of `READS`.
     divisor : str
-        What a mean divides the sum of samples by: one of `DIVISORS`.
+        What a mean divides the sum of samples by: one of `DIVISORS`. In a maximum, samples outside
+        the map take part as 0, except with "samples inside".
     reduce : {"mean", "max", "max of corners"}
         Of a bin's samples; the last takes the largest weighted neighbour of any.
     ties : {"first", "last"}
@@ -82,7 +84,7 @@ class Rules:
     shift: float | tuple[float, float] = 0.0
     shift_unit: str = "cell"
     extra: str = "none"
-    minimum: float | tuple[bool, bool] = False
+    minimum: float | tuple[float | None, float | None] | None = None
     angle: str = "counter-clockwise"
     samples: str = "grid"
     ratio: int | None = None
@@ -161,6 +163,7 @@ COUNTS: dict[str, Callable[[float], int] | int] = {
     "floor": math.floor,
     "floor, at least 1": lambda length: max(math.floor(length), 1),
     "nearest": _half_up,
+    "always 0": 0,
     "always 1": 1,
     "always 2": 2,
 }
@@ -173,7 +176,7 @@ EDGES: dict[str, tuple[Callable[[Any], int], Callable[[Any], int]]] = {
 
 
 class Spread(NamedTuple):
-    """Where a box's bins have their one sample each.
+    """Where a box's bins have their one sample each, if not from corner to corner.
 
     The first is `start` of a step after the box's first edge, of `bins - fewer_steps` steps over a
     map of `size - less` cells; all are shifted by `shift`.
@@ -187,6 +190,7 @@ class Spread(NamedTuple):
 
 SPREADS: dict[str, Spread | None] = {
     "corners": None,  # as TensorFlow, in the order of its operations
+    "exact corners": None,  # where rounding does not move the last sample
     "middles": Spread(0.5, 0, 0, 0.5),
     "corners over size": Spread(0.0, 1, 0),
     "corners over bins": Spread(0.0, 0, 1),
@@ -379,13 +383,13 @@ DIVISORS: dict[str, Callable[[int, int], int]] = {
 
 # ---- Operations
 
-ROI_POOL = Rules("half away", extra="cell", minimum=True, samples="cells", reduce="max")
+ROI_POOL = Rules("half away", extra="cell", minimum=1.0, samples="cells", reduce="max")
 OPENVINO_ROI_POOL = replace(ROI_POOL, edges="exact floor and ceil")
-ROI_AVERAGE_POOL = Rules("half away", minimum=True, samples="cells")
+ROI_AVERAGE_POOL = Rules("half away", minimum=1.0, samples="cells")
 PS_ROI_POOL = Rules("half away", rounding_unit="pixel", extra="pixel", minimum=0.1, samples="cells")
 TORCHVISION_PS_ROI_POOL = replace(ROI_AVERAGE_POOL, cut=1)
 PRECISE_ROI_POOL = Rules(samples="integral", border="zero")
-ROI_ALIGN = Rules(shift=(0.0, 0.5), minimum=(True, False))
+ROI_ALIGN = Rules(shift=(0.0, 0.5), minimum=(1.0, None))
 CROP_AND_RESIZE = Rules(samples="ends", border="zero")
 MMCV_ROI_POOL = Rules(extra="pixel", samples="cells", reduce="max")
 MMCV_ROI_ALIGN_MAX = replace(ROI_ALIGN, reduce="max", empty=-10000.0)

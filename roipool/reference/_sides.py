@@ -31,6 +31,8 @@ def ends_of(
     """Both ends of a side, by the rules for pixels, in cells; None if one is not finite."""
     start, end = real(first), real(last)
     rounded = ROUNDINGS[rules.rounding] if rules.rounding_unit == "pixel" else None
+    if rules.extra == "rounded pixel":
+        end = end + real(1)
     if rounded is not None and np.isfinite(start) and np.isfinite(end):
         start, end = real(rounded(start)), real(rounded(end))
     if rules.extra == "pixel":
@@ -58,7 +60,7 @@ def side_of(rules: Rules, first: float, last: float, scale: float, real: Real) -
     if rules.extra == "cell":
         length = length + real(1)
     assert not isinstance(rules.minimum, tuple)
-    if rules.minimum and length < real(rules.minimum):
+    if rules.minimum is not None and length < real(rules.minimum):
         return Side(start, real(rules.minimum), True)
     return Side(start, length, False)
 

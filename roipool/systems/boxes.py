@@ -35,6 +35,12 @@ def with_offsets(case: Case) -> dict[str, Any]:
     return {**in_any_form(case), "offsets": in_layout(offsets_of(case), case.layout)}
 
 
+def with_zero_offsets(case: Case) -> dict[str, Any]:
+    """Return boxes in the case's form, none of whose bins is moved."""
+    offsets = np.zeros((len(case.rois), 2, *case.size))
+    return {**in_any_form(case), "offsets": in_layout(offsets, case.layout)}
+
+
 def offsets_of(case: Case) -> FloatArray:
     """Return offsets (K, 2, rows, columns) that follow from the boxes: to halves, or any."""
     x1, y1, x2, y2 = case.rois[:, 1:].T

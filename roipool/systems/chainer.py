@@ -30,6 +30,7 @@ def _not_aligned(case: Case) -> Case:
 
 
 _WITHOUT_LAST = replace(ROI_POOL, extra="none")  # of the rows and columns of a rounded box
+_INSIDE = replace(ROI_ALIGN, reduce="max", divisor="samples inside", empty=-np.inf)
 _MAXIMUM = core.SYSTEMS["roi_align max"]
 
 
@@ -150,6 +151,14 @@ _MAX_POOLING = System(
             "chainer_max_pooling", "pool_grad", _largest_gradient
         ),
     },
+    compared={
+        "chainer.roi_max_pooling_2d": Compared(
+            is_listed=False,
+            is_live=False,
+            rules=replace(_WITHOUT_LAST, rounding="half even", empty=-np.inf),
+            example="chainer.roi_max_pooling_2d(x, yxyx, [0], 2, 1.0)",
+        )
+    },
 )
 _AVERAGE_ALIGN = System(
     "compat.chainer.roi_average_align_2d",
@@ -200,7 +209,14 @@ _MAX_ALIGN = _AVERAGE_ALIGN._replace(
         ),
         "chainer roi_max_align_2d gradient": Answer("chainer_align", "max_grad", _sample_gradient),
     },
-    compared={},
+    compared={
+        "chainer.roi_max_align_2d": Compared(
+            is_listed=False,
+            is_live=False,
+            rules=_INSIDE,
+            example="chainer.roi_max_align_2d(x, yxyx, [0], 2, 1.0, 2)",
+        )
+    },
 )
 SYSTEMS = {
     "chainer.roi_max_pooling_2d": _MAX_POOLING,

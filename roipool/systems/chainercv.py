@@ -10,7 +10,7 @@ from roipool.compat import chainercv
 from roipool.reference import Rules
 from roipool.systems import boxes, core
 from roipool.systems.oracles import from_minus_infinity
-from roipool.systems.row import Oracle, System, names_of
+from roipool.systems.row import Compared, Oracle, System, names_of
 
 _CELLS = Rules(minimum=0.1, samples="cells")
 _SAMPLES = Rules(minimum=0.1)
@@ -23,6 +23,18 @@ def _maximum(name: str, rules: Rules, **fixed: bool) -> Oracle:
     operation = core.SYSTEMS[name]
     fixed_too = {**operation.fixed, **_IN_FLOAT64, "rules": rules, **fixed}
     return Oracle(operation._replace(fixed=fixed_too), finish=from_minus_infinity)
+
+
+def _compared(function: str, rules: Rules, ratio: str = "") -> dict[str, Compared]:
+    call = f"chainercv.{function}(x_of_groups, yxyx, [0], 2, 1.0, 2{ratio})"
+    one = Compared(
+        options={"group_size": 0},
+        is_listed=False,
+        is_live=False,
+        rules=rules,
+        example=call,
+    )
+    return {f"chainercv.{function}": one}
 
 
 def _average(name: str, rules: Rules) -> Oracle:
@@ -39,6 +51,7 @@ _AVERAGE_POOLING = System(
     names=names_of(chainercv.FORM),
     is_position_sensitive=True,
     oracle=_average("ps_roi_pool", _CELLS),
+    compared=_compared("ps_roi_average_pooling_2d", _CELLS),
 )
 _MAX_POOLING = _AVERAGE_POOLING._replace(
     forward="compat.chainercv.ps_roi_max_pooling_2d",
@@ -46,6 +59,7 @@ _MAX_POOLING = _AVERAGE_POOLING._replace(
     fixed=_ARGMAX,
     returns=("pooled", "argmax"),
     oracle=_maximum("roi_pool", replace(_CELLS, reduce="max")),
+    compared=_compared("ps_roi_max_pooling_2d", replace(_CELLS, reduce="max", empty=-np.inf)),
 )
 _AVERAGE_ALIGN = _AVERAGE_POOLING._replace(
     forward="compat.chainercv.ps_roi_average_align_2d",
@@ -54,6 +68,7 @@ _AVERAGE_ALIGN = _AVERAGE_POOLING._replace(
     pairs=True,
     samples="grid",
     oracle=_average("ps_roi_align", _SAMPLES),
+    compared=_compared("ps_roi_average_align_2d", _SAMPLES, ", 2"),
 )
 _MAX_ALIGN = _AVERAGE_ALIGN._replace(
     forward="compat.chainercv.ps_roi_max_align_2d",
@@ -62,6 +77,11 @@ _MAX_ALIGN = _AVERAGE_ALIGN._replace(
     returns=("pooled", "argmax"),
     bin_value="sample",
     oracle=_maximum("roi_align max", _SAMPLES, skip_outside=True),
+    compared=_compared(
+        "ps_roi_max_align_2d",
+        replace(_SAMPLES, reduce="max", divisor="samples inside", empty=-np.inf),
+        ", 2",
+    ),
 )
 SYSTEMS = {
     "chainercv.ps_roi_average_pooling_2d": _AVERAGE_POOLING,

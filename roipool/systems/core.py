@@ -8,6 +8,7 @@ from typing import Any
 from roipool._arguments import CORNERS, CROPS, DEFORMED, ROTATED
 from roipool._definitions import OPS, TRAITS, Op, Variant
 from roipool.reference import (
+    CROP_AND_RESIZE,
     PRECISE_ROI_POOL,
     PS_ROI_POOL,
     ROI_ALIGN,
@@ -88,11 +89,18 @@ _COMPARED = {
         example="roipool.ps_roi_align(x_of_groups, rois, 2, sampling_ratio=2)",
     ),
     "deform_roi_pool": Compared(
+        boxes=boxes.with_zero_offsets,
         is_listed=False,
+        is_live=False,
+        asked=_ALIGNED,
+        rules=ROI_ALIGN,
         example="roipool.deform_roi_pool(x, rois, offsets, 2, sampling_ratio=2)",
     ),
     "crop_and_resize": Compared(
-        is_listed=False, example="roipool.crop_and_resize(x, fractions, [0], 2)"
+        box_gradient=boxes.of_fractions,
+        is_listed=False,
+        rules=replace(CROP_AND_RESIZE, spread="exact corners"),
+        example="roipool.crop_and_resize(x, fractions, [0], 2)",
     ),
     "crop_and_resize nearest": Compared(is_listed=False),
 }

@@ -6,34 +6,32 @@ import math
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from roipool.compat import megengine
 from roipool.reference import ROI_POOL, Rules
 from roipool.systems import core
-from roipool.systems.oracles import ALIGN, POOL, from_lowest, single_scale
-from roipool.systems.row import Oracle, System, names_of
+from roipool.systems.oracles import ALIGN, LOWEST_FLOAT32, POOL, from_lowest, single_scale
+from roipool.systems.row import Compared, Oracle, System, names_of
 from roipool.verification.case import Case
 
-_RULES = Rules(shift=(0.0, 0.5), border="drop")
+_RULES = Rules(shift=(0.0, 0.5), border="drop", minimum=0.0, adaptive="always 0")
+_CELLS = replace(ROI_POOL, reduce="mean")
 _FIXED: dict[str, Any] = {"rules": _RULES, "order": "megengine"}
 _MAXIMUM = core.SYSTEMS["roi_align max"]
-
-
-def _without_reversed_sides(case: Case) -> Case:
-    """Let reversed sides be of length 0; those that are not finite stay so, and pool nothing."""
-    case = single_scale(case)
-    rois = case.rois.copy()
-    with np.errstate(invalid="ignore"):
-        is_reversed = (rois[:, 3:] < rois[:, 1:3]) & np.isfinite(rois[:, 3:])
-        rois[:, 3:] = np.where(is_reversed, rois[:, 1:3], rois[:, 3:])
-    return replace(case, rois=rois)
 
 
 def _has_no_samples(case: Case) -> bool:
     """Return whether the number of samples is 0: not adaptive, as in the oracle."""
     ratio = case.options["sampling_ratio"]
     return not (ratio if isinstance(ratio, int) else math.prod(ratio))
+
+
+def _compared(mode: str, rules: Rules) -> Compared:
+    return Compared(
+        options={"aligned": True},
+        is_listed=False,
+        rules=rules,
+        example=f"megengine.roi_align(x, rois, 2, {mode!r})",
+    )
 
 
 _AVERAGE = System(
@@ -45,10 +43,9 @@ _AVERAGE = System(
     samples="grid",
     names=names_of(megengine.FORM, sample_points="sampling_ratio"),
     oracle=Oracle(
-        ALIGN._replace(fixed={**ALIGN.fixed, **_FIXED}),
-        _without_reversed_sides,
-        cannot_answer=_has_no_samples,
+        ALIGN._replace(fixed={**ALIGN.fixed, **_FIXED}), single_scale, cannot_answer=_has_no_samples
     ),
+    compared={"megengine.roi_align": _compared("average", _RULES)},
 )
 _MAX = _AVERAGE._replace(
     backward="",
@@ -56,10 +53,15 @@ _MAX = _AVERAGE._replace(
     bin_value="sample",
     oracle=Oracle(
         _MAXIMUM._replace(backward="", fixed={**_MAXIMUM.fixed, **_FIXED}),
-        _without_reversed_sides,
+        single_scale,
         from_lowest,
         cannot_answer=_has_no_samples,
     ),
+    compared={
+        "megengine.roi_align[max]": _compared(
+            "max", replace(_RULES, reduce="max", empty=LOWEST_FLOAT32)
+        )
+    },
 )
 _POOLED = System(
     "compat.megengine.roi_pooling",
@@ -67,16 +69,23 @@ _POOLED = System(
     fixed={"mode": "max"},
     names=names_of(megengine.FORM, scale="spatial_scale"),
     oracle=Oracle(POOL._replace(backward=""), single_scale, from_lowest),
+    compared={
+        "megengine.roi_pooling": Compared(
+            is_listed=False, rules=ROI_POOL, example="megengine.roi_pooling(x, rois, 2)"
+        )
+    },
 )
 _MEAN_OF_CELLS = _POOLED._replace(
     backward="compat.megengine.roi_pooling_backward",
     fixed={"mode": "average", "exact_gradient": True},
-    oracle=Oracle(
-        core.SYSTEMS["roi_average_pool"]._replace(
-            fixed={"rules": replace(ROI_POOL, reduce="mean")}
-        ),
-        single_scale,
-    ),
+    oracle=Oracle(core.SYSTEMS["roi_average_pool"]._replace(fixed={"rules": _CELLS}), single_scale),
+    compared={
+        "megengine.roi_pooling[average]": Compared(
+            is_listed=False,
+            rules=_CELLS,
+            example="megengine.roi_pooling(x, rois, 2, 'average')",
+        )
+    },
 )
 SYSTEMS = {
     "megengine.roi_pooling": _POOLED,

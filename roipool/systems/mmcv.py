@@ -181,7 +181,13 @@ _DEFORM = System(
     oracle=Oracle(_DEFORM_ORACLE, _single_numbers),
     compared={
         "mmcv.deform_roi_pool": Compared(
-            is_listed=False, example="mmcv.deform_roi_pool(x, rois, offsets, 2, 1.0, 2)"
+            options={"gamma": 0.1},
+            boxes=boxes.with_zero_offsets,
+            is_listed=False,
+            is_live=False,
+            asked=_ALIGNED,
+            rules=ROI_ALIGN,
+            example="mmcv.deform_roi_pool(x, rois, offsets, 2, 1.0, 2)",
         )
     },
 )

@@ -9,7 +9,7 @@ import numpy as np
 
 from roipool._types import Mode
 from roipool.compat import onnx
-from roipool.reference import ONNX_ROI_ALIGN_MAX, ROI_ALIGN, ROI_POOL
+from roipool.reference import CROP_AND_RESIZE, ONNX_ROI_ALIGN_MAX, ROI_ALIGN, ROI_POOL
 from roipool.systems import boxes, core
 from roipool.systems.oracles import ALIGN, POOL, alone, from_own_lowest, single_scale
 from roipool.systems.row import Compared, Oracle, System, names_of
@@ -136,13 +136,20 @@ _CROP = System(
     finite=True,
     oracle=Oracle(core.SYSTEMS["crop_and_resize"]),
     is_semantics=False,
+    compared={
+        "onnx.CropAndResize": Compared(
+            is_listed=False,
+            rules=replace(CROP_AND_RESIZE, spread="exact corners"),
+            example="onnx.CropAndResize(x, fractions, [0], (2, 2))",
+        )
+    },
 )
 SYSTEMS = {
     "onnx.RoiAlign": _MEAN,
     "onnx.RoiAlign max": _MAX,
     "onnx.RoiAlign max gradient": _MAX.only_called(backward="compat.onnx.RoiAlign_backward"),
     "onnx.CropAndResize": _CROP,
-    "onnx.CropAndResize nearest": _CROP._replace(
+    "onnx.CropAndResize nearest": _CROP.only_called(
         fixed={"mode": "nearest"},
         bin_value="cell",
         oracle=Oracle(core.SYSTEMS["crop_and_resize nearest"]),

@@ -9,7 +9,7 @@ import numpy as np
 
 from roipool._types import Mode
 from roipool.compat import openvino
-from roipool.reference import OPENVINO_ROI_POOL, ROI_ALIGN
+from roipool.reference import OPENVINO_ROI_POOL, PS_ROI_POOL, ROI_ALIGN
 from roipool.systems import boxes, core
 from roipool.systems.oracles import ALIGN, CROP, POOL, single_scale, without_samples
 from roipool.systems.row import Compared, Oracle, Results, System, names_of
@@ -59,17 +59,6 @@ def _listed_fractions(case: Case) -> dict[str, Any]:
     """Return batch indices with boxes x1, y1, x2, y2 that are fractions of the map."""
     parts = boxes.fractions(case)
     return {"rois": np.column_stack([case.rois[:, 0], parts["boxes"][:, [1, 0, 3, 2]]])}
-
-
-def _with_last_pixel_first(case: Case) -> Case:
-    """Return the case of `roipool.ps_roi_pool`: a pixel is added before rounding, not after it."""
-    case = single_scale(case)
-    rois = case.rois.astype(case.real)
-    with np.errstate(all="ignore"):
-        ends = rois[:, 3:] + case.real(1)
-        whole = np.trunc(ends)
-        rois[:, 3:] = whole + np.sign(ends) * (np.abs(ends - whole) >= 0.5) - 1
-    return replace(case, rois=rois)
 
 
 def _as_one_part(case: Case) -> Case:
@@ -209,6 +198,7 @@ _CROP = _POOL._replace(
     goldens={"openvino ROIPooling bilinear": Answer(_GOLDENS, "pool_bilinear", _crops)},
     compared={},
 )
+_PS_RULES = replace(PS_ROI_POOL, extra="rounded pixel")
 _PS_POOL = System(
     "compat.openvino.PSROIPooling",
     "compat.openvino.PSROIPooling_backward",
@@ -216,7 +206,15 @@ _PS_POOL = System(
     boxes=lambda case: {"rois": case.rois, "output_dim": case.grad.shape[1]},
     names=names_of(openvino.PS_FORM),
     is_position_sensitive=True,
-    oracle=Oracle(core.SYSTEMS["ps_roi_pool"], _with_last_pixel_first),
+    oracle=Oracle(core.SYSTEMS["ps_roi_pool"]._replace(fixed={"rules": _PS_RULES}), single_scale),
+    compared={
+        "openvino.PSROIPooling": Compared(
+            is_listed=False,
+            is_live=False,
+            rules=_PS_RULES,
+            example="openvino.PSROIPooling(x_of_groups, rois, x.shape[1], 2, 1.0)",
+        )
+    },
 )
 # Of boxes with one part; OpenVINO's answers have others.
 _PS_CROP = _PS_POOL.only_called(

@@ -40,6 +40,9 @@ class Compared(NamedTuple):
     is_listed : bool
         Whether `roipool compare` computes it without being asked for it by name, and the live page
         offers it; of two entries that compute the same, one is listed.
+    is_live : bool
+        Whether the live page can show it: one call of the engine, with boxes in a form that the
+        page knows, and bins without samples that have a number.
     oracle : tuple of str
         The parts that the oracle has; the gradients of some releases are not those of the forward.
     libraries : tuple of str
@@ -59,6 +62,7 @@ class Compared(NamedTuple):
     box_gradient: Callable[[Case, FloatArray], FloatArray] | None = None
     rotated: bool = False
     is_listed: bool = True
+    is_live: bool = True
     oracle: tuple[str, ...] = ("forward", "features", "boxes")
     libraries: tuple[str, ...] = ()
     asked: Mapping[str, Any] = {}

@@ -30,6 +30,8 @@ WITHOUT_ORACLE = (
     "caffe.roi_align",
     "caffe.roi_pooling",
     "chainer.roi_pooling_2d",
+    "megengine.roi_align[max]",
+    "megengine.roi_pooling",
     "mmcv.roi_align[max]",
     "mmcv.roi_pool",
     "mxnet.ROIAlign",

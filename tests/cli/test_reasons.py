@@ -44,7 +44,16 @@ def problem_of(boxes: Any, options: Options, size: tuple[int, int] = (9, 11)) ->
 
 def finite(problem: Problem, name: str) -> Problem:
     """Remove boxes that a system rejects."""
-    if not name.startswith(("chainer", "tensorflow", "onnx.RoiAlign", "roialign", "mxnet.ROIP")):
+    rejecting = (
+        "chainer",
+        "tensorflow",
+        "onnx.RoiAlign",
+        "onnx.Crop",
+        "roipool.crop",
+        "roialign",
+        "mxnet.ROIP",
+    )
+    if not name.startswith(rejecting):
         return problem
     return replace(problem, rois=problem.rois[np.isfinite(problem.rois).all(axis=1)])
 

@@ -66,6 +66,17 @@ def centres(low: float, high: float, size: int) -> Line:
     return [[at] for at in formula("roialign_pytorch", "roi_align")(low, high, 2)]
 
 
+def tenths(low: float, high: float, size: int) -> Line:
+    """ChainerCV's grid, of a side of at least a tenth of a cell."""
+    return grid(True)(low + 0.5, max(high, low + 0.1) + 0.5, size)
+
+
+def without_reversed_sides(low: float, high: float, size: int) -> Line:
+    """MegEngine's grid, of a side of at least 0 cells; samples at one place are drawn once."""
+    line = grid(True)(low, max(high, low), size)
+    return [list(dict.fromkeys(one)) for one in line]
+
+
 # For each system: the formula, and the distance beyond the outermost cell centres that is inside.
 LINES: dict[str, tuple[Callable[..., Line], float]] = {
     "torchvision.roi_align": (grid(False), 1),
@@ -76,8 +87,18 @@ LINES: dict[str, tuple[Callable[..., Line], float]] = {
     "chainer.roi_pooling_2d": (cells("chainer", "roi_pooling_2d"), 0),
     "chainer.roi_average_pooling_2d": (cells("chainer", "roi_average_pooling_2d"), 0),
     "chainer.roi_average_align_2d": (grid(False), 1),
+    "chainer.roi_max_align_2d": (grid(False), 1),
+    "chainer.roi_max_pooling_2d": (cells("chainer", "roi_average_pooling_2d"), 0),
+    "chainercv.ps_roi_average_pooling_2d": (cells("chainercv", "ps_roi_average_pooling_2d"), 0),
+    "chainercv.ps_roi_max_pooling_2d": (cells("chainercv", "ps_roi_average_pooling_2d"), 0),
+    "chainercv.ps_roi_average_align_2d": (tenths, 1),
+    "chainercv.ps_roi_max_align_2d": (tenths, 1),
     "detectron2.ROIAlign": (grid(True), 1),
     "maskrcnn_benchmark.roi_align": (grid(False), 1),
+    "megengine.roi_align": (without_reversed_sides, 1),
+    "megengine.roi_align[max]": (without_reversed_sides, 1),
+    "megengine.roi_pooling": (cells("caffe", "roi_pooling"), 0),
+    "megengine.roi_pooling[average]": (cells("caffe", "roi_pooling"), 0),
     "mmcv.roi_align": (grid(True), 1),
     "mmcv.roi_align[max]": (grid(True), 1),
     "mmcv.roi_pool": (cells("mmcv", "roi_pool"), 0),
@@ -87,9 +108,11 @@ LINES: dict[str, tuple[Callable[..., Line], float]] = {
     "onnx.RoiAlign[opset 10]": (grid(False), 1),
     "onnx.RoiAlign[opset 16]": (grid(True), 1),
     "onnx.MaxRoiPool": (cells("caffe", "roi_pooling"), 0),
+    "onnx.CropAndResize": (crop("crop_and_resize", "operations"), 0),
     "openvino.ROIAlign[asymmetric]": (grid(False), 1),
     "openvino.ROIAlign[half_pixel_for_nn]": (grid(True), 1),
     "openvino.ROIPooling": (cells("openvino", "roi_pooling"), 0),
+    "openvino.PSROIPooling": (cells("ps_roi_pool", "ps_roi_pool", "operations"), 0),
     "paddle.roi_pool": (cells("caffe", "roi_pooling"), 0),
     "tensorflow.crop_and_resize": (crop("tensorflow", "systems"), 0),
     "roialign_pytorch.RoIAlign": (centres, 0),

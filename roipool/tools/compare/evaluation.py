@@ -102,7 +102,7 @@ def _upright_value(rules: Rules, place: Place) -> float:
     down, along = ([cells for _, _, cells in line.near] for line in lines)
     inside = [sum(map(bool, samples)) for samples in (down, along)]
     if not all(inside):
-        return 0.0
+        return rules.empty if rules.reduce == "max" and rules.divisor == "samples inside" else 0.0
     with np.errstate(all="ignore"):
         if rules.reduce == "mean":
             values = _sample_values(place.image, down, along, reads_all=False)
@@ -111,7 +111,8 @@ def _upright_value(rules: Rules, place: Place) -> float:
         if rules.reduce == "max of corners":
             down, along = ([[pair] for cells in each for pair in cells] for each in (down, along))
         values = _sample_values(place.image, down, along, reads_all=True)
-    are_outside = inside != [line.grid for line in lines]  # samples outside have the value 0
+    # Samples outside have the value 0, if they take part.
+    are_outside = inside != [line.grid for line in lines] and rules.divisor != "samples inside"
     if not rules.empty and not are_outside and np.isnan(values).all():
         raise NotExplainedError("bins of which every sample is NaN")
     start = max(rules.empty or -math.inf, 0.0 if are_outside else -math.inf)

@@ -94,9 +94,7 @@ def live_systems() -> tuple[LiveSystem, ...]:
 def _with_other_options() -> dict[str, Compared]:
     """Return the systems, and variations with `aligned` reversed that `COMPARED` lacks."""
     systems = {
-        name: compared
-        for name, compared in COMPARED.items()
-        if compared.row and not row_of(compared).offset_gradient  # the pages have no offsets
+        name: compared for name, compared in COMPARED.items() if compared.row and compared.is_live
     }
     for name, compared in list(systems.items()):
         if "aligned" not in compared.options:
